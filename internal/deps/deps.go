@@ -1,0 +1,40 @@
+//go:build deps
+
+// Package deps pins modules until the packages that use them exist.
+package deps
+
+import (
+	_ "github.com/anishathalye/porcupine"
+	_ "github.com/cenkalti/backoff/v5"
+	_ "github.com/coreos/go-systemd/v22/daemon"
+	_ "github.com/google/go-cmp/cmp"
+	_ "github.com/fsnotify/fsnotify"
+	_ "github.com/hashicorp/consul-template/dependency"
+	_ "github.com/hashicorp/consul-template/template"
+	_ "github.com/hashicorp/consul/api"
+	_ "github.com/hashicorp/go-bexpr"
+	_ "github.com/hashicorp/go-hclog"
+	_ "github.com/hashicorp/hcl/v2/gohcl"
+	_ "github.com/hashicorp/hcl/v2/hclparse"
+	_ "github.com/hashicorp/hcl/v2/hclsimple"
+	_ "github.com/hashicorp/hcl/v2/hclsyntax"
+	_ "github.com/hashicorp/hcl/v2/hclwrite"
+	_ "github.com/jedib0t/go-pretty/v6/table"
+	_ "github.com/jedib0t/go-pretty/v6/text"
+	_ "github.com/mattn/go-isatty"
+	_ "github.com/miekg/dns"
+	_ "github.com/bmatcuk/doublestar/v4"
+	_ "github.com/pmezard/go-difflib/difflib"
+	_ "github.com/prometheus/client_golang/prometheus"
+	_ "github.com/prometheus/client_golang/prometheus/promhttp"
+	_ "github.com/prometheus/client_golang/prometheus/testutil"
+	_ "github.com/santhosh-tekuri/jsonschema/v6"
+	_ "github.com/urfave/cli/v2"
+	_ "github.com/vbauerster/mpb/v8"
+	_ "github.com/zclconf/go-cty/cty"
+	_ "golang.org/x/sync/errgroup"
+	_ "golang.org/x/sync/semaphore"
+	_ "golang.org/x/sys/unix"
+	_ "golang.org/x/time/rate"
+	_ "gopkg.in/yaml.v3"
+)
