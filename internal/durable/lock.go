@@ -1,0 +1,78 @@
+package durable
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrLocked is wrapped by the error of TryLock when another process (or
+// another Lock of this one) holds the lock; the text names its process id.
+var ErrLocked = errors.New("locked")
+
+// Lock is a lock file that is held. The kernel lets go of it when the process
+// ends, however it ends.
+type Lock struct {
+	file *os.File
+}
+
+// TryLock takes the lock at path without waiting, creating the file (0644)
+// when it is missing. The file holds the holder's process id. The error wraps
+// ErrLocked when somebody else has it.
+func TryLock(path string) (*Lock, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer func() { _ = f.Close() }()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%s: %w: held by %s", path, ErrLocked, holder(f))
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	if err := writePID(f); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return &Lock{file: f}, nil
+}
+
+// Unlock gives the lock back. The file stays: removing it would let two
+// processes hold two files of one name.
+func (l *Lock) Unlock() error {
+	err := l.file.Truncate(0)
+	return errors.Join(err, l.file.Close())
+}
+
+func flock(f *os.File, how int) error {
+	for {
+		err := unix.Flock(int(f.Fd()), how)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+func writePID(f *os.File) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}
+
+// holder reads who has the lock; between its flock and its write nobody knows.
+func holder(f *os.File) string {
+	buf := make([]byte, 32)
+	n, _ := f.ReadAt(buf, 0)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(buf[:n])))
+	if err != nil || pid <= 0 {
+		return "another process"
+	}
+	return "pid " + strconv.Itoa(pid)
+}
