@@ -1,0 +1,128 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What keeps a command from starting; compare with errors.Is.
+var (
+	ErrNotFound   = errors.New("command not found")     // exit code 127
+	ErrPermission = errors.New("command cannot be run") // exit code 126
+)
+
+// busyTries bounds how often a program is tried that somebody still has open
+// for writing, each time a little later.
+const (
+	busyTries = 8
+	busyPause = 5 * time.Millisecond
+)
+
+// start starts c in a process group of its own.
+func start(ctx context.Context, c Command, tail *tail) (*exec.Cmd, *output, error) {
+	if err := checkDir(c.Dir); err != nil {
+		return nil, nil, err
+	}
+	env := c.Env
+	if env == nil {
+		env = Environ()
+	}
+	cred, home, err := credential(c.User)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", c.Args[0], err)
+	}
+	if c.Env == nil {
+		env = append(env, home...)
+	}
+	for try := 1; ; try++ {
+		out, err := newOutput(c, tail)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", c.Args[0], err)
+		}
+		// Not CommandContext: ctx must end the group, not only the process.
+		cmd := exec.Command(c.Args[0], c.Args[1:]...)
+		cmd.Dir = c.Dir
+		cmd.Env = env
+		cmd.Stdout, cmd.Stderr = out.stdout, out.stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: cred}
+		err = cmd.Start()
+		out.started()
+		if err == nil {
+			return cmd, out, nil
+		}
+		out.drain(0)
+		if !errors.Is(err, unix.ETXTBSY) || try == busyTries || !pause(ctx, busyPause*time.Duration(try)) {
+			return nil, nil, startError(c.Args[0], err)
+		}
+	}
+}
+
+// checkDir tells a missing directory apart from a missing program, which the
+// kernel reports alike.
+func checkDir(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("working directory: %w: %w", ErrPermission, err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("working directory %s: %w: not a directory", dir, ErrPermission)
+	}
+	return nil
+}
+
+func startError(name string, err error) error {
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, exec.ErrDot), errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s: %w", name, ErrNotFound)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s: %w: permission denied", name, ErrPermission)
+	default:
+		return fmt.Errorf("%s: %w: %w", name, ErrPermission, err)
+	}
+}
+
+// pause says whether d passed before ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// exit is closed when the process has ended. The process is not reaped: its
+// number, and its group's, stay its own until somebody does.
+func exit(pid int) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+			if !errors.Is(err, unix.EINTR) {
+				return
+			}
+		}
+	}()
+	return done
+}
+
+func exitCode(s *os.ProcessState) int {
+	if ws, ok := s.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return exitSignalBase + int(ws.Signal())
+	}
+	return s.ExitCode()
+}
