@@ -43,7 +43,7 @@ type HTTP struct {
 type Consul struct {
 	Address        string // default 127.0.0.1:8500; http://, https:// and unix:// are understood
 	TokenFile      string
-	Token          string // from CONSUL_HTTP_TOKEN only
+	Token          Secret // from CONSUL_HTTP_TOKEN only
 	CAFile         string
 	CAPath         string
 	ClientCert     string

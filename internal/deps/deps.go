@@ -5,10 +5,11 @@ package deps
 
 import (
 	_ "github.com/anishathalye/porcupine"
+	_ "github.com/bmatcuk/doublestar/v4"
 	_ "github.com/cenkalti/backoff/v5"
 	_ "github.com/coreos/go-systemd/v22/daemon"
-	_ "github.com/google/go-cmp/cmp"
 	_ "github.com/fsnotify/fsnotify"
+	_ "github.com/google/go-cmp/cmp"
 	_ "github.com/hashicorp/consul-template/dependency"
 	_ "github.com/hashicorp/consul-template/template"
 	_ "github.com/hashicorp/consul/api"
@@ -23,7 +24,6 @@ import (
 	_ "github.com/jedib0t/go-pretty/v6/text"
 	_ "github.com/mattn/go-isatty"
 	_ "github.com/miekg/dns"
-	_ "github.com/bmatcuk/doublestar/v4"
 	_ "github.com/pmezard/go-difflib/difflib"
 	_ "github.com/prometheus/client_golang/prometheus"
 	_ "github.com/prometheus/client_golang/prometheus/promhttp"

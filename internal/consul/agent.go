@@ -1,0 +1,123 @@
+package consul
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// Self is the local agent, as it describes itself.
+type Self struct {
+	Config struct {
+		NodeName   string
+		NodeID     string
+		Datacenter string
+		Server     bool
+		Version    string
+	}
+	Member struct {
+		Addr string
+	}
+	DebugConfig map[string]any
+}
+
+// AgentSelf asks the local agent who it is.
+func (c *Client) AgentSelf(ctx context.Context) (Self, error) {
+	v, _, err := read(ctx, c, "ask the agent who it is", "", Query{}, raw[Self](c, "/v1/agent/self"))
+	return v, err
+}
+
+// AgentServices reads the services registered with the local agent, by id.
+func (c *Client) AgentServices(ctx context.Context, filter string) (map[string]*AgentService, error) {
+	v, _, err := read(ctx, c, "read the agent's services", "", Query{Filter: filter},
+		func(o *api.QueryOptions) (map[string]*AgentService, *api.QueryMeta, error) {
+			v, err := c.api.Agent().ServicesWithFilterOpts(filter, o)
+			return v, nil, err
+		})
+	return v, err
+}
+
+// AgentService reads one service of the local agent; with Query.Hash it blocks
+// until the service is no longer as that hash says. ErrNotFound: there is none.
+func (c *Client) AgentService(ctx context.Context, id string, q Query) (*AgentService, Meta, error) {
+	return read(ctx, c, "read the agent's service", id, q, func(o *api.QueryOptions) (*AgentService, *api.QueryMeta, error) {
+		return c.api.Agent().Service(id, o)
+	})
+}
+
+// AgentChecks reads the checks of the local agent, by id.
+func (c *Client) AgentChecks(ctx context.Context, filter string) (map[string]*AgentCheck, error) {
+	v, _, err := read(ctx, c, "read the agent's checks", "", Query{Filter: filter},
+		func(o *api.QueryOptions) (map[string]*AgentCheck, *api.QueryMeta, error) {
+			v, err := c.api.Agent().ChecksWithFilterOpts(filter, o)
+			return v, nil, err
+		})
+	return v, err
+}
+
+// RegisterService registers a service and its checks with the local agent.
+// Checks of the service that the registration does not name are removed.
+func (c *Client) RegisterService(ctx context.Context, s *ServiceRegistration) error {
+	return c.writeOnly(ctx, "register service", s.ID, func(ctx context.Context) error {
+		return c.api.Agent().ServiceRegisterOpts(s, api.ServiceRegisterOpts{ReplaceExistingChecks: true}.WithContext(ctx))
+	})
+}
+
+// DeregisterService removes a service from the local agent. ErrNotFound: there is none.
+func (c *Client) DeregisterService(ctx context.Context, id string) error {
+	return c.writeOnly(ctx, "deregister service", id, func(ctx context.Context) error {
+		return c.api.Agent().ServiceDeregisterOpts(id, (&api.QueryOptions{}).WithContext(ctx))
+	})
+}
+
+// UpdateTTL sets the state of a TTL check: HealthPassing, HealthWarning or
+// HealthCritical. ErrNotFound: the agent has no such check.
+func (c *Client) UpdateTTL(ctx context.Context, checkID, output, status string) error {
+	return c.writeOnly(ctx, "update check", checkID, func(ctx context.Context) error {
+		return c.api.Agent().UpdateTTLOpts(checkID, output, status, (&api.QueryOptions{}).WithContext(ctx))
+	})
+}
+
+// SetMaintenance puts a service of the local agent into maintenance mode with a
+// reason, or takes it out of it.
+func (c *Client) SetMaintenance(ctx context.Context, serviceID string, on bool, reason string) error {
+	return c.writeOnly(ctx, "set maintenance of service", serviceID, func(ctx context.Context) error {
+		o := (&api.QueryOptions{}).WithContext(ctx)
+		if on {
+			return c.api.Agent().EnableServiceMaintenanceOpts(serviceID, reason, o)
+		}
+		return c.api.Agent().DisableServiceMaintenanceOpts(serviceID, o)
+	})
+}
+
+// CatalogRegister writes straight to the catalog, for nodes without an agent.
+func (c *Client) CatalogRegister(ctx context.Context, r *CatalogRegistration) error {
+	return c.writeOnly(ctx, "register in the catalog", r.Node, func(ctx context.Context) error {
+		_, err := c.api.Catalog().Register(r, writeOptions(ctx))
+		return err
+	})
+}
+
+// CatalogDeregister removes from the catalog what CatalogRegister put there.
+func (c *Client) CatalogDeregister(ctx context.Context, d *CatalogDeregister) error {
+	return c.writeOnly(ctx, "deregister from the catalog", d.Node, func(ctx context.Context) error {
+		_, err := c.api.Catalog().Deregister(d, writeOptions(ctx))
+		return err
+	})
+}
+
+func (c *Client) writeOnly(ctx context.Context, op, name string, do func(context.Context) error) error {
+	_, err := write(ctx, c, op, name, func(ctx context.Context) (struct{}, error) { return struct{}{}, do(ctx) })
+	return err
+}
+
+func writeOptions(ctx context.Context) *api.WriteOptions {
+	return (&api.WriteOptions{}).WithContext(ctx)
+}
+
+func aclDisabled(err error) bool {
+	var status api.StatusError
+	return errors.As(err, &status) && strings.Contains(status.Body, "ACL support disabled")
+}

@@ -1,0 +1,152 @@
+package consul_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+)
+
+func TestReadAndWrite(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	c, ctx := s.Client(), t.Context()
+
+	if p, m, err := c.KVGet(ctx, "absent", consul.Query{}); p != nil || err != nil || m.Index == 0 {
+		t.Errorf("KVGet of an absent key = %v, %+v, %v; want nil, an index, nil", p, m, err)
+	}
+	pair := &consul.KVPair{Key: "a/b", Value: []byte("1")}
+	if ok, err := c.KVCAS(ctx, pair); !ok || err != nil {
+		t.Fatalf("KVCAS on an absent key = %v, %v; want true, nil", ok, err)
+	}
+	if ok, err := c.KVCAS(ctx, pair); ok || err != nil {
+		t.Errorf("KVCAS with index 0 on a key that exists = %v, %v; want false, nil", ok, err)
+	}
+	p, m, err := c.KVGet(ctx, "a/b", consul.Query{})
+	if err != nil || string(p.Value) != "1" || m.Index != p.ModifyIndex {
+		t.Errorf("KVGet = %+v, %+v, %v", p, m, err)
+	}
+	if err := c.DeregisterService(ctx, "nobody"); !errors.Is(err, consul.ErrNotFound) {
+		t.Errorf("DeregisterService of an unknown id = %v; want ErrNotFound", err)
+	}
+	if err := c.UpdateTTL(ctx, "nothing", "", consul.HealthPassing); !errors.Is(err, consul.ErrNotFound) {
+		t.Errorf("UpdateTTL of an unknown check = %v; want ErrNotFound", err)
+	}
+	if err := c.KVPut(ctx, &consul.KVPair{Key: "big", Value: make([]byte, 513<<10)}); !errors.Is(err, consul.ErrTooLarge) {
+		t.Errorf("KVPut of 513 KiB = %v; want ErrTooLarge", err)
+	}
+}
+
+func TestServiceNamesWithOddCharacters(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	c, ctx := s.Client(), t.Context()
+	for _, name := range []string{"a b", "100%", "a/b", "ü", "a?b=c", "a#b"} {
+		if err := c.RegisterService(ctx, &consul.ServiceRegistration{ID: name, Name: name, Port: 1}); err != nil {
+			t.Errorf("RegisterService(%q) = %v", name, err)
+			continue
+		}
+		consultest.Eventually(t, name+" in the catalog", func(ctx context.Context) error {
+			got, _, err := c.HealthService(ctx, name, "", true, consul.Query{})
+			if err == nil && (len(got) != 1 || got[0].Service.Service != name) {
+				err = errors.New("not there yet")
+			}
+			return err
+		})
+		if err := c.DeregisterService(ctx, name); err != nil {
+			t.Errorf("DeregisterService(%q) = %v", name, err)
+		}
+	}
+}
+
+func TestErrorClasses(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, consultest.WithACL())
+	ctx := t.Context()
+	nobody := s.ClientWithToken("")
+	stranger := s.ClientWithToken("12345678-0000-0000-0000-000000000000")
+	if _, _, err := nobody.KVGet(ctx, "k", consul.Query{}); !errors.Is(err, consul.ErrDenied) {
+		t.Errorf("anonymous KVGet = %v; want ErrDenied", err)
+	}
+	if _, _, err := stranger.KVGet(ctx, "k", consul.Query{}); !errors.Is(err, consul.ErrDenied) {
+		t.Errorf("KVGet with an unknown token = %v; want ErrDenied", err)
+	}
+	rights := []consul.Right{{Resource: "key", Access: "read", Segment: "k"}, {Resource: "acl", Access: "write"}}
+	reader := s.ClientWithToken(s.NewToken(`key_prefix "" { policy = "read" }`))
+	got, err := reader.MayI(ctx, rights...)
+	if err != nil || len(got) != 2 || !got[0] || got[1] {
+		t.Errorf("MayI of a reader = %v, %v; want [true false]", got, err)
+	}
+	if err := reader.KVPut(ctx, &consul.KVPair{Key: "k"}); !errors.Is(err, consul.ErrDenied) {
+		t.Errorf("KVPut of a reader = %v; want ErrDenied", err)
+	}
+
+	c := s.Client()
+	s.Kill()
+	_, _, err = c.KVGet(ctx, "k", consul.Query{})
+	if !errors.Is(err, consul.ErrUnreachable) {
+		t.Errorf("KVGet of a dead server = %v; want ErrUnreachable", err)
+	}
+	if strings.Contains(err.Error(), s.RootToken) {
+		t.Errorf("the error %q tells the token", err)
+	}
+	if err := c.KVPut(ctx, &consul.KVPair{Key: "k"}); !errors.Is(err, consul.ErrUnreachable) {
+		t.Errorf("KVPut to a dead server = %v; want ErrUnreachable: it was never sent", err)
+	}
+	if c.Stats().UnreachableSince.IsZero() {
+		t.Error("Stats do not say that Consul is unreachable")
+	}
+}
+
+func TestOutcomeUnknownWhenTheAnswerNeverComes(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	c := s.Client()
+	s.Freeze()
+	ctx, cancel := context.WithCancel(t.Context())
+	errs := make(chan error, 1)
+	go func() {
+		_, err := c.KVCAS(ctx, &consul.KVPair{Key: "k", Value: []byte("v")})
+		errs <- err
+	}()
+	consultest.Eventually(t, "an open connection", func(context.Context) error {
+		if c.Stats().Connections == 0 {
+			return errors.New("none yet")
+		}
+		return nil
+	})
+	cancel()
+	if err := <-errs; !errors.Is(err, consul.ErrOutcomeUnknown) {
+		t.Errorf("KVCAS whose answer never came = %v; want ErrOutcomeUnknown", err)
+	}
+	s.Thaw()
+}
+
+func TestMayIWithoutACLs(t *testing.T) {
+	t.Parallel()
+	c := consultest.Start(t).Client()
+	got, err := c.MayI(t.Context(), consul.Right{Resource: "key", Access: "write", Segment: "k"})
+	if err != nil || len(got) != 1 || !got[0] {
+		t.Errorf("MayI without ACLs = %v, %v; want [true]", got, err)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, consultest.WithTLS())
+	if leader, err := s.Client().Leader(t.Context()); leader == "" || err != nil {
+		t.Errorf("Leader over TLS = %q, %v", leader, err)
+	}
+	c, err := consul.New(config.Consul{Address: s.HTTPAddr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Leader(t.Context()); !errors.Is(err, consul.ErrUnreachable) {
+		t.Errorf("Leader without the authority's certificate = %v; want ErrUnreachable", err)
+	}
+}

@@ -1,0 +1,134 @@
+package consul
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// Classes of failure. Every error that a Client returns is one of them by
+// errors.Is, or wraps the context's error when the caller's context ended.
+var (
+	// ErrUnreachable: Consul did not answer, or answered that it has no leader.
+	// A write that fails with it was not carried out.
+	ErrUnreachable = errors.New("Consul could not be reached")
+	// ErrDenied: the token lacks a right, or is not known (any more).
+	ErrDenied = errors.New("denied by ACLs")
+	// ErrRateLimited: Consul asked to come back later (HTTP 429).
+	ErrRateLimited = errors.New("rate limited by Consul")
+	// ErrOutcomeUnknown: a write was sent and its answer never came; it may or
+	// may not have been carried out.
+	ErrOutcomeUnknown = errors.New("outcome unknown")
+	// ErrTooLarge: Consul's limit on the size of a value or transaction.
+	ErrTooLarge = errors.New("larger than Consul's limit")
+	// ErrNotFound: what the request names does not exist.
+	ErrNotFound = errors.New("not found")
+	// ErrRefused: Consul understood the request and refused it.
+	ErrRefused = errors.New("refused by Consul")
+)
+
+// Error is a failed request: what was asked, of what, and the class of failure.
+type Error struct {
+	Op    string // "read key", "register service", …
+	Name  string // the key or service; may be empty
+	Class error  // one of the Err… sentinels above
+	Err   error  // what the transport or Consul said
+}
+
+func (e *Error) Error() string {
+	what := e.Op
+	if e.Name != "" {
+		what = fmt.Sprintf("%s %q", e.Op, e.Name)
+	}
+	return fmt.Sprintf("%s: %v: %v", what, e.Class, e.Err)
+}
+
+// Unwrap makes errors.Is find both the class and the cause.
+func (e *Error) Unwrap() []error { return []error{e.Class, e.Err} }
+
+// classify wraps err, which came out of a request, in an Error. A write whose
+// request may have reached Consul is of unknown outcome.
+func classify(ctx context.Context, op, name string, write bool, err error) error {
+	if err == nil {
+		return nil
+	}
+	var known *Error
+	if errors.As(err, &known) {
+		return err
+	}
+	class := classOf(err, write)
+	if ctx.Err() != nil && !write {
+		return fmt.Errorf("%s %q: %w", op, name, context.Cause(ctx))
+	}
+	return &Error{Op: op, Name: name, Class: class, Err: brief(err)}
+}
+
+func classOf(err error, write bool) error {
+	var status api.StatusError
+	if errors.As(err, &status) {
+		return classOfStatus(status, write)
+	}
+	var op *net.OpError
+	notSent := errors.As(err, &op) && op.Op == "dial"
+	if write && !notSent {
+		return ErrOutcomeUnknown
+	}
+	return ErrUnreachable
+}
+
+func classOfStatus(s api.StatusError, write bool) error {
+	switch {
+	case s.Code == http.StatusForbidden, s.Code == http.StatusUnauthorized,
+		strings.Contains(s.Body, "ACL not found"), strings.Contains(s.Body, "Permission denied"):
+		return ErrDenied
+	case s.Code == http.StatusTooManyRequests:
+		return ErrRateLimited
+	case s.Code == http.StatusRequestEntityTooLarge:
+		return ErrTooLarge
+	case s.Code == http.StatusNotFound:
+		return ErrNotFound
+	case s.Code < 500:
+		return ErrRefused
+	case noLeader(s.Body), !write:
+		return ErrUnreachable
+	default:
+		return ErrOutcomeUnknown
+	}
+}
+
+// noLeader tells whether a server refused a request before it entered Raft.
+// The texts are those of Consul's structs.ErrNoLeader, ErrNotReadyForConsistentReads
+// and structs.ErrNoServers.
+func noLeader(body string) bool {
+	for _, text := range []string{"No cluster leader", "Not ready to serve consistent reads", "No known Consul servers"} {
+		if strings.Contains(body, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// brief drops the URL that net/http puts in front of what happened.
+func brief(err error) error {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err
+		}
+		var op *net.OpError
+		if errors.As(err, &op) && err != error(op) {
+			err = op
+			continue
+		}
+		var status api.StatusError
+		if errors.As(err, &status) {
+			return status
+		}
+		return err
+	}
+}

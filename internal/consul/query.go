@@ -1,0 +1,105 @@
+package consul
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// requestTimeout ends a request that does not block.
+const requestTimeout = 10 * time.Second
+
+// Query says how to read. The zero value reads the present state of the
+// client's own datacenter with Consul's default consistency.
+type Query struct {
+	Index uint64        // above zero: wait until the answer's index is higher
+	Wait  time.Duration // the longest that Consul may wait; used with Index
+	Hash  string        // as Index, for agent endpoints that block on a content hash
+
+	Datacenter    string
+	Namespace     string
+	Partition     string
+	Peer          string
+	SamenessGroup string
+	Near          string
+	Filter        string
+	Consistent    bool
+}
+
+// Meta is what Consul says about an answer.
+type Meta struct {
+	Index       uint64
+	Hash        string
+	LastContact time.Duration
+	// Filtered: ACLs removed something from the answer; emptiness proves nothing.
+	Filtered bool
+}
+
+// options translates q; the context ends a request that Consul should have
+// answered by then (it waits at most Wait + Wait/16).
+func (q Query) options(ctx context.Context) (*api.QueryOptions, context.CancelFunc) {
+	timeout := requestTimeout
+	if q.blocking() {
+		timeout += q.Wait + q.Wait/16
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errStuck)
+	o := &api.QueryOptions{
+		WaitIndex: q.Index, WaitTime: q.Wait, WaitHash: q.Hash,
+		Datacenter: q.Datacenter, Namespace: q.Namespace, Partition: q.Partition,
+		Peer: q.Peer, SamenessGroup: q.SamenessGroup, Near: q.Near, Filter: q.Filter,
+		RequireConsistent: q.Consistent,
+	}
+	return o.WithContext(ctx), cancel
+}
+
+func (q Query) blocking() bool { return q.Index > 0 || q.Hash != "" }
+
+var (
+	errStuck     = errors.New("no answer long after Consul should have given one")
+	errNoSession = errors.New("the session has ended")
+)
+
+// read carries out one query and classifies what went wrong.
+func read[T any](ctx context.Context, c *Client, op, name string, q Query,
+	ask func(*api.QueryOptions) (T, *api.QueryMeta, error),
+) (T, Meta, error) {
+	var zero T
+	o, cancel := q.options(ctx)
+	defer cancel()
+	v, m, err := ask(o)
+	if err != nil {
+		if ctx.Err() == nil && errors.Is(context.Cause(o.Context()), errStuck) {
+			err = errStuck
+		}
+		err = classify(ctx, op, name, false, err)
+		c.answered(err)
+		return zero, Meta{}, err
+	}
+	c.answered(nil)
+	if m == nil {
+		return v, Meta{}, nil
+	}
+	meta := Meta{Index: m.LastIndex, Hash: m.LastContentHash, LastContact: m.LastContact, Filtered: m.ResultsFilteredByACLs}
+	return v, meta, nil
+}
+
+// write carries out one request that changes something.
+func write[T any](ctx context.Context, c *Client, op, name string, do func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	v, err := do(ctx)
+	err = classify(ctx, op, name, true, err)
+	c.answered(err)
+	return v, err
+}
+
+// raw asks an endpoint for which the API has no call that takes a context.
+func raw[T any](c *Client, endpoint string) func(*api.QueryOptions) (T, *api.QueryMeta, error) {
+	return func(o *api.QueryOptions) (T, *api.QueryMeta, error) {
+		var v T
+		m, err := c.api.Raw().Query(endpoint, &v, o)
+		return v, m, err
+	}
+}

@@ -1,0 +1,142 @@
+package consul
+
+import (
+	"context"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// KVGet reads one key. The pair is nil when there is none.
+func (c *Client) KVGet(ctx context.Context, key string, q Query) (*KVPair, Meta, error) {
+	return read(ctx, c, "read key", key, q, func(o *api.QueryOptions) (*KVPair, *api.QueryMeta, error) {
+		return c.api.KV().Get(key, o)
+	})
+}
+
+// KVList reads all pairs whose keys begin with prefix, in order of keys.
+func (c *Client) KVList(ctx context.Context, prefix string, q Query) (KVPairs, Meta, error) {
+	return read(ctx, c, "list keys", prefix, q, func(o *api.QueryOptions) (KVPairs, *api.QueryMeta, error) {
+		return c.api.KV().List(prefix, o)
+	})
+}
+
+// KVKeys reads the names of all keys that begin with prefix, cut after the
+// first separator behind it when separator is not empty.
+func (c *Client) KVKeys(ctx context.Context, prefix, separator string, q Query) ([]string, Meta, error) {
+	return read(ctx, c, "list key names", prefix, q, func(o *api.QueryOptions) ([]string, *api.QueryMeta, error) {
+		return c.api.KV().Keys(prefix, separator, o)
+	})
+}
+
+// HealthService reads the instances of a service with their checks. With
+// passing only those of which all checks pass.
+func (c *Client) HealthService(ctx context.Context, service, tag string, passing bool, q Query) ([]*ServiceEntry, Meta, error) {
+	return read(ctx, c, "read service", service, q, func(o *api.QueryOptions) ([]*ServiceEntry, *api.QueryMeta, error) {
+		return c.api.Health().Service(service, tag, passing, o)
+	})
+}
+
+// HealthConnect is HealthService for instances that take mesh connections.
+func (c *Client) HealthConnect(ctx context.Context, service, tag string, passing bool, q Query) ([]*ServiceEntry, Meta, error) {
+	return read(ctx, c, "read mesh service", service, q, func(o *api.QueryOptions) ([]*ServiceEntry, *api.QueryMeta, error) {
+		return c.api.Health().Connect(service, tag, passing, o)
+	})
+}
+
+// HealthState reads all checks in a state, "any" for all.
+func (c *Client) HealthState(ctx context.Context, state string, q Query) (HealthChecks, Meta, error) {
+	return read(ctx, c, "read checks", state, q, func(o *api.QueryOptions) (HealthChecks, *api.QueryMeta, error) {
+		return c.api.Health().State(state, o)
+	})
+}
+
+// HealthNode reads all checks of a node.
+func (c *Client) HealthNode(ctx context.Context, node string, q Query) (HealthChecks, Meta, error) {
+	return read(ctx, c, "read checks of node", node, q, func(o *api.QueryOptions) (HealthChecks, *api.QueryMeta, error) {
+		return c.api.Health().Node(node, o)
+	})
+}
+
+// CatalogServices reads the names of all services with their tags.
+func (c *Client) CatalogServices(ctx context.Context, q Query) (map[string][]string, Meta, error) {
+	return read(ctx, c, "list services", "", q, c.api.Catalog().Services)
+}
+
+// CatalogService reads the instances of a service, whatever their health.
+func (c *Client) CatalogService(ctx context.Context, service, tag string, q Query) ([]*CatalogService, Meta, error) {
+	return read(ctx, c, "read service", service, q, func(o *api.QueryOptions) ([]*CatalogService, *api.QueryMeta, error) {
+		return c.api.Catalog().Service(service, tag, o)
+	})
+}
+
+// CatalogNodes reads all nodes.
+func (c *Client) CatalogNodes(ctx context.Context, q Query) ([]*Node, Meta, error) {
+	return read(ctx, c, "list nodes", "", q, c.api.Catalog().Nodes)
+}
+
+// CatalogNode reads a node and its services. The result is nil when there is
+// no such node.
+func (c *Client) CatalogNode(ctx context.Context, node string, q Query) (*CatalogNode, Meta, error) {
+	return read(ctx, c, "read node", node, q, func(o *api.QueryOptions) (*CatalogNode, *api.QueryMeta, error) {
+		return c.api.Catalog().Node(node, o)
+	})
+}
+
+// Datacenters reads the names of all known datacenters, nearest first.
+// Consul cannot block on them.
+func (c *Client) Datacenters(ctx context.Context) ([]string, error) {
+	v, _, err := read(ctx, c, "list datacenters", "", Query{}, raw[[]string](c, "/v1/catalog/datacenters"))
+	return v, err
+}
+
+// CARoots reads the mesh's certificate authorities.
+func (c *Client) CARoots(ctx context.Context, q Query) (*CARootList, Meta, error) {
+	return read(ctx, c, "read mesh CA roots", "", q, c.api.Agent().ConnectCARoots)
+}
+
+// CALeaf reads the mesh certificate of a service from the local agent.
+func (c *Client) CALeaf(ctx context.Context, service string, q Query) (*LeafCert, Meta, error) {
+	return read(ctx, c, "read mesh certificate", service, q, func(o *api.QueryOptions) (*LeafCert, *api.QueryMeta, error) {
+		return c.api.Agent().ConnectCALeaf(service, o)
+	})
+}
+
+// Leader asks for the address of the present Raft leader; it is empty when
+// there is none.
+func (c *Client) Leader(ctx context.Context) (string, error) {
+	v, _, err := read(ctx, c, "ask for the leader", "", Query{}, raw[string](c, "/v1/status/leader"))
+	return v, err
+}
+
+// Right is a question to Consul's ACL system: may this token have Access to
+// Segment of Resource?
+type Right struct {
+	Resource string // "key", "service", "node", "acl", …
+	Access   string // "read", "write", "list"
+	Segment  string // name; empty for resources without
+}
+
+// MayI asks which of the rights the client's token has, in their order.
+// Without ACLs all are granted.
+func (c *Client) MayI(ctx context.Context, rights ...Right) ([]bool, error) {
+	type answer struct{ Allow bool }
+	got, _, err := read(ctx, c, "ask for rights", "", Query{}, func(o *api.QueryOptions) ([]answer, *api.QueryMeta, error) {
+		var out []answer
+		err := c.post(o.Context(), "/v1/internal/acl/authorize", rights, &out)
+		return out, nil, err
+	})
+	if aclDisabled(err) {
+		got, err = make([]answer, len(rights)), nil
+		for i := range got {
+			got[i].Allow = true
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	allowed := make([]bool, len(rights))
+	for i := range min(len(got), len(rights)) {
+		allowed[i] = got[i].Allow
+	}
+	return allowed, nil
+}

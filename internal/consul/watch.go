@@ -1,0 +1,134 @@
+package consul
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Source asks Consul once; with an index in q it blocks.
+type Source[T any] func(ctx context.Context, q Query) (T, Meta, error)
+
+// Update is one turn of a watch: an answer, or why there is none.
+type Update[T any] struct {
+	Value T
+	Meta  Meta
+	// Reset: the index went backwards since the last answer, so Consul lost or
+	// restored its state, or another Consul answers now.
+	Reset bool
+	// Err is the failure that keeps the watch from its answer; Value is then zero.
+	Err error
+}
+
+// Watch calls handle with source's answer, and again each time its index
+// changed, until ctx ends; then it returns ctx's error. Failures are handed to
+// handle too and retried without end. handle runs in the caller's goroutine.
+//
+// The rules are those of Consul's documentation of blocking queries and of
+// consul-template's watch/view.go: the same index is no change, a lower index
+// starts over, and after any failure the next query carries no index, since an
+// index above the store's would block until its wait ends.
+func Watch[T any](ctx context.Context, c *Client, q Query, source Source[T], handle func(Update[T])) error {
+	leave := c.budget.join()
+	defer leave()
+	w := watch[T]{client: c, query: q, source: source, idle: rate.NewLimiter(10, 20)}
+	for {
+		if u, ok := w.turn(ctx); ok {
+			handle(u)
+		}
+		if err := w.rest(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+type watch[T any] struct {
+	client *Client
+	query  Query
+	source Source[T]
+
+	index uint64 // for the next query; 0 asks for the present state
+	hash  string
+	last  uint64 // of the last good answer
+	pause time.Duration
+	idle  *rate.Limiter // bounds queries that return without news
+	dull  bool          // the last turn brought no news
+}
+
+// turn asks once. ok is false when there is nothing to tell.
+func (w *watch[T]) turn(ctx context.Context) (u Update[T], ok bool) {
+	w.dull = false
+	leave, err := w.client.gate.enter(ctx)
+	if err != nil {
+		return u, false
+	}
+	defer leave()
+	value, meta, err := w.ask(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return u, false
+	case errors.Is(err, context.Canceled): // its place was wanted back
+		return u, false
+	case err != nil:
+		w.index, w.hash = 0, ""
+		w.pause = nextPause(w.pause, err)
+		return Update[T]{Err: err}, true
+	}
+	w.pause = 0
+	if meta.Hash != "" {
+		ok = meta.Hash != w.hash
+		w.hash = meta.Hash
+		w.dull = !ok
+		return Update[T]{Value: value, Meta: meta}, ok
+	}
+	if w.index != 0 && meta.Index == w.last {
+		w.dull = true
+		return u, false
+	}
+	reset := meta.Index < w.last
+	w.last = meta.Index
+	w.index = max(meta.Index, 1) // Consul's rule: an index to wait with is above zero
+	return Update[T]{Value: value, Meta: meta, Reset: reset}, true
+}
+
+// ask takes a place in the budget for a query that blocks.
+func (w *watch[T]) ask(ctx context.Context) (value T, meta Meta, err error) {
+	q := w.query
+	q.Index, q.Hash = w.index, w.hash
+	if !q.blocking() {
+		return w.source(ctx, q)
+	}
+	ctx, wait, release, err := w.client.budget.acquire(ctx)
+	if err != nil {
+		return value, meta, err
+	}
+	defer release()
+	q.Wait = wait
+	return w.source(ctx, q)
+}
+
+// rest keeps a watch without news, or with a failure of its own, from
+// hammering Consul. Failures to reach it are paced by the gate.
+func (w *watch[T]) rest(ctx context.Context) error {
+	if w.pause > 0 {
+		return sleep(ctx, jitter(w.pause))
+	}
+	if w.dull {
+		return w.idle.Wait(ctx)
+	}
+	return ctx.Err()
+}
+
+// nextPause grows from 100 ms to a bound that depends on the kind of failure.
+func nextPause(pause time.Duration, err error) time.Duration {
+	limit := 5 * time.Second
+	switch {
+	case errors.Is(err, ErrUnreachable):
+		return 0
+	case errors.Is(err, ErrRateLimited):
+		limit = 10 * time.Second
+	}
+	return min(max(2*pause, 100*time.Millisecond), limit)
+}

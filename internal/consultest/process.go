@@ -1,0 +1,149 @@
+package consultest
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+)
+
+// Stop ends the server as systemd would, with SIGTERM, and waits for its end.
+func (s *Server) Stop() { s.end(syscall.SIGTERM) }
+
+// Kill ends the server with SIGKILL.
+func (s *Server) Kill() { s.end(syscall.SIGKILL) }
+
+// Freeze stops the server's process without ending it: connections stay open
+// and nothing answers.
+func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
+
+// Thaw lets a frozen server go on.
+func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
+
+// Restart starts a server that was stopped or killed, at the same addresses
+// and on the same data; one in memory comes back empty.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.RestartNoWait()
+	s.WaitLeader()
+}
+
+// RestartNoWait is Restart without waiting for a leader, for members of a
+// cluster that has none yet.
+func (s *Server) RestartNoWait() {
+	s.t.Helper()
+	if !s.ended() {
+		s.Kill()
+	}
+	s.launch()
+}
+
+// Wipe removes the data of a stopped server: it restarts empty.
+func (s *Server) Wipe() {
+	s.t.Helper()
+	if err := os.RemoveAll(filepath.Join(s.dir, "data")); err != nil {
+		s.t.Fatalf("consultest: %v", err)
+	}
+}
+
+// Run runs the consul program with args against this server and returns what
+// it printed; the test fails when it does.
+func (s *Server) Run(args ...string) string {
+	s.t.Helper()
+	cmd := exec.CommandContext(context.Background(), Binary(s.t), args...)
+	cmd.Env = append(os.Environ(), "CONSUL_HTTP_ADDR="+s.HTTPAddr, "CONSUL_HTTP_TOKEN="+s.RootToken, "CONSUL_CACERT="+s.CAFile)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("consul %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+func (s *Server) end(sig syscall.Signal) {
+	s.t.Helper()
+	if s.ended() {
+		return
+	}
+	s.signal(sig)
+	s.signal(syscall.SIGCONT)
+	<-s.done
+}
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil && !s.ended() {
+		s.t.Fatalf("consultest: signal %v to consul: %v", sig, err)
+	}
+}
+
+func (s *Server) ended() bool {
+	if s.done == nil {
+		return true
+	}
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Server) cleanup() {
+	if s.t.Failed() {
+		s.t.Logf("log of consul at %s ends with:\n%s", s.HTTPAddr, s.logTail())
+	}
+	if s.ended() {
+		return
+	}
+	_ = s.cmd.Process.Kill() // it may have ended meanwhile
+	<-s.done
+}
+
+func (s *Server) logTail() []byte {
+	data, err := os.ReadFile(filepath.Join(s.dir, "consul.log"))
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return bytes.TrimSpace(data[max(0, len(data)-2000):])
+}
+
+// startLocked starts cmd and keeps the goroutine on its thread until it ends:
+// Pdeathsig is sent when the thread that started the process goes away.
+func startLocked(cmd *exec.Cmd, started chan<- error) error {
+	runtime.LockOSThread()
+	err := cmd.Start()
+	started <- err
+	return err
+}
+
+// Binary returns the path of the consul program: CONSUL_BIN, the project's
+// bin/consul, or the one on PATH.
+func Binary(t testing.TB) string {
+	t.Helper()
+	if path := os.Getenv("CONSUL_BIN"); path != "" {
+		return path
+	}
+	_, file, _, _ := runtime.Caller(0)
+	built := filepath.Join(filepath.Dir(file), "..", "..", "bin", "consul")
+	if _, err := os.Stat(built); err == nil {
+		return built
+	}
+	path, err := exec.LookPath("consul")
+	if err != nil {
+		t.Fatal("consultest: no consul program: run 'make consul', or set CONSUL_BIN")
+	}
+	return path
+}
+
+func free(ip string) bool {
+	l, err := net.Listen("tcp", ip+":8500")
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
+}
