@@ -1,0 +1,99 @@
+# jorc: build, test and measure. `make` alone lists the targets.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS   += --no-print-directory
+
+GO   ?= go
+LINT  = $(GO) tool -modfile=tools/lint/go.mod
+
+# The version comes from git alone, the date is the commit's: the same commit
+# gives the same binary.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+DATE    ?= $(shell TZ=UTC git show -s --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ 2>/dev/null || echo unknown)
+LDFLAGS  = -s -w -buildid= -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
+
+# The Consul that tests and the demo run against: CONSUL_BIN, a consul on PATH,
+# or bin/consul, which `make consul` builds.
+CONSUL = $(abspath $(or $(shell command -v "$${CONSUL_BIN:-consul}" 2>/dev/null),bin/consul))
+
+.PHONY: help
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+.PHONY: build
+build: ## build bin/jorc: static, version stamped
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/jorc ./cmd/jorc
+
+.PHONY: consul
+consul: ## provide the Consul that tests run against (CONSUL_BIN, one on PATH, or build bin/consul)
+	@if [ -n "$${CONSUL_BIN:-}" ]; then \
+		command -v "$$CONSUL_BIN" >/dev/null || { echo "CONSUL_BIN=$$CONSUL_BIN cannot be run" >&2; exit 1; }; \
+	elif ! command -v consul >/dev/null && [ ! -x bin/consul ]; then \
+		$(MAKE) bin/consul; \
+	fi
+
+bin/consul:
+	@echo "building bin/consul from tools/consul; the first time takes minutes (3.5 on two cores)"
+	@mkdir -p bin
+	cd tools/consul && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../bin/consul github.com/hashicorp/consul
+
+# The peer of the benchmarks.
+bin/consul-template:
+	@mkdir -p bin
+	cd tools/consul-template && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../bin/consul-template github.com/hashicorp/consul-template
+
+.PHONY: test
+test: consul ## run all tests with the race detector against a real Consul
+	CONSUL_BIN='$(CONSUL)' $(GO) test -race -timeout 20m ./...
+
+.PHONY: test-system
+test-system: consul ## run the tests that need root, nginx, haproxy, iproute2 and iptables
+	@missing=; \
+	for program in nginx haproxy ip iptables; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	[ -z "$$missing" ] || { echo "make test-system: missing:$$missing (apt-get install nginx haproxy iproute2 iptables)" >&2; exit 1; }; \
+	[ "$$(id -u)" = 0 ] || { echo "make test-system: must be run as root" >&2; exit 1; }
+	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged system -race -timeout 20m
+
+.PHONY: soak
+soak: consul ## run what takes hours; CI does not
+	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged soak -race -timeout 12h
+
+.PHONY: check
+check: lint vuln test ## lint, look for known vulnerabilities, and run all tests
+
+.PHONY: lint
+lint: ## gofumpt, go vet and staticcheck
+	@unformatted=$$($(LINT) gofumpt -l $$(git ls-files --cached --others --exclude-standard '*.go' | while read -r f; do [ -e "$$f" ] && echo "$$f"; done)); \
+	[ -z "$$unformatted" ] || { printf 'not formatted (make fmt):\n%s\n' "$$unformatted" >&2; exit 1; }
+	$(GO) vet ./...
+	$(GO) vet -tags system,soak ./...
+	$(LINT) staticcheck -tags system,soak ./...
+
+.PHONY: fmt
+fmt: ## format all Go files
+	$(LINT) gofumpt -w $$(git ls-files --cached --others --exclude-standard '*.go')
+
+# govulncheck exits with 3 when it found something; with anything else it could
+# not look, mostly because its database is out of reach.
+.PHONY: vuln
+vuln: ## govulncheck, where it can reach its data
+	@status=0; timeout 300 $(LINT) govulncheck ./... || status=$$?; \
+	case $$status in \
+	0) ;; \
+	3) exit 1 ;; \
+	*) echo "govulncheck could not reach its data (https://vuln.go.dev); going on without it" ;; \
+	esac
+
+.PHONY: bench
+bench: build consul bin/consul-template ## measure jorc beside consul-template and write docs/benchmarks.md
+	CONSUL_BIN='$(CONSUL)' $(GO) run ./bench
+
+.PHONY: demo
+demo: build consul ## show the main job on real input, in about a minute
+	@CONSUL_BIN='$(CONSUL)' ./scripts/demo.sh
+
+.PHONY: clean
+clean: ## remove what make built, bin/consul included
+	rm -rf bin dist
