@@ -7,9 +7,9 @@ import "time"
 
 // Config is the whole configuration of one agent.
 type Config struct {
-	Cluster     string // default "default"
+	Cluster     string // default "default"; empty: keys have no such segment
 	Node        string // default: the local agent's node name, asked for at start
-	Prefix      string // default "jorc"
+	Prefix      string // default "jorc"; empty: keys begin with the cluster
 	StateDir    string // default /var/lib/jorc
 	VersionFile string // default <StateDir>/version
 	OnStop      string // "keep" (default), "deregister", "maintenance"
@@ -31,6 +31,8 @@ type Config struct {
 	Member       *Member
 	Orchestrator *Orchestrator
 	LogStore     *LogStore
+
+	Warnings []Problem // what Load found odd but possible
 }
 
 // HTTP is the status API's address; empty Addr switches it off.
@@ -66,6 +68,7 @@ type DNS struct {
 type Vault struct {
 	Address   string
 	TokenFile string
+	Token     Secret // from VAULT_TOKEN only; then TokenFile is empty
 	Namespace string
 	CAFile    string
 }
@@ -124,7 +127,7 @@ type Check struct {
 	TTL      time.Duration
 	Alias    string // service id
 	Interval time.Duration
-	Timeout  time.Duration
+	Timeout  time.Duration // default: 30s for Script and Shell, 10s for what Consul asks itself
 
 	TLSServerName                  string
 	TLSSkipVerify                  bool
@@ -211,7 +214,7 @@ type Task struct {
 	Timeout     time.Duration
 	Retries     int
 	RetryDelay  time.Duration
-	OkExitCodes []int
+	OkExitCodes []int // default 0
 	Idempotent  bool
 	OnlyIf      []string // a string in HCL is a single program path
 	Requires    []Requires
@@ -231,7 +234,7 @@ type Trigger struct {
 type Member struct {
 	Roles       []string
 	Zone        string
-	Params      map[string]any
+	Params      map[string]any // string, bool, int64, float64, []any, map[string]any
 	Meta        map[string]any
 	LeaveOnStop bool
 	Provides    []string
@@ -239,7 +242,7 @@ type Member struct {
 
 // Orchestrator says whether this agent stands for election.
 type Orchestrator struct {
-	Enabled  bool
+	Enabled  bool          // default true where there is an orchestrator block
 	Interval time.Duration // default 10s
 	Clusters []string      // default: its own
 }

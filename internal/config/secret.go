@@ -1,12 +1,18 @@
 package config
 
-// Secret is a token. It prints as "<redacted>" however it is formatted; only a
-// conversion to string gives it away.
+import (
+	"fmt"
+	"io"
+)
+
+// Secret is a value that no log, error, listing or document may show: every
+// way of formatting or marshalling it gives a placeholder. string(s) is the
+// value itself.
 type Secret string
 
 const redacted = "<redacted>"
 
-// String implements fmt.Stringer.
+// String returns a placeholder, or nothing when the secret is empty.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -14,8 +20,8 @@ func (s Secret) String() string {
 	return redacted
 }
 
-// GoString implements fmt.GoStringer.
-func (s Secret) GoString() string { return s.String() }
+// Format writes the placeholder whatever the verb is.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
-// MarshalText implements encoding.TextMarshaler.
+// MarshalText gives the placeholder, to JSON and YAML too.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

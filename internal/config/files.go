@@ -1,0 +1,180 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/json"
+)
+
+const (
+	maxFile  = 32 << 20 // bytes of one configuration file
+	maxDepth = 100      // brackets within brackets
+)
+
+// read parses all files below paths and merges them.
+func (d *decoder) read(paths []string) hcl.Body {
+	var bodies []hcl.Body
+	done := map[string]bool{} // a file that is named twice is read once
+	for _, path := range paths {
+		found, err := expand(path)
+		if err != nil {
+			d.errs = append(d.errs, err)
+			continue
+		}
+		for _, name := range found {
+			abs, err := filepath.Abs(name)
+			if err != nil {
+				d.errs = append(d.errs, err)
+				continue
+			}
+			if done[abs] {
+				continue
+			}
+			done[abs] = true
+			src, err := readFile(name)
+			if err != nil {
+				d.errs = append(d.errs, err)
+				continue
+			}
+			if f := d.parse(name, src); f != nil {
+				bodies = append(bodies, f.Body)
+			}
+		}
+	}
+	return hcl.MergeBodies(bodies)
+}
+
+// expand gives the configuration files that path stands for.
+func expand(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	entries, err := os.ReadDir(path) // sorted
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	var files []string
+	for _, e := range entries {
+		name := e.Name()
+		ext := filepath.Ext(name)
+		if strings.HasPrefix(name, ".") || (ext != ".hcl" && ext != ".json") {
+			continue
+		}
+		full := filepath.Join(path, name)
+		if info, err := os.Stat(full); err == nil && info.IsDir() {
+			continue
+		}
+		files = append(files, full)
+	}
+	return files, nil
+}
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	defer f.Close()
+	src, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	if len(src) > maxFile {
+		return nil, fmt.Errorf("configuration: %s: larger than %d MiB", name, maxFile>>20)
+	}
+	return bytes.TrimPrefix(src, []byte("\xef\xbb\xbf")), nil
+}
+
+// parse reads the syntax of one file; nil when that has errors.
+func (d *decoder) parse(name string, src []byte) *hcl.File {
+	d.order[name] = len(d.order)
+	d.files[name] = &hcl.File{Bytes: src}
+	isJSON := filepath.Ext(name) == ".json"
+	if rng, err := nesting(name, src, isJSON); err != nil {
+		d.errorf(rng, "Invalid syntax", "%v.", err)
+		return nil
+	}
+	var f *hcl.File
+	var diags hcl.Diagnostics
+	if isJSON {
+		f, diags = json.Parse(src, name)
+	} else {
+		f, diags = hclsyntax.ParseConfig(src, name, hcl.InitialPos)
+	}
+	d.diags = append(d.diags, diags...)
+	if diags.HasErrors() || f == nil {
+		return nil
+	}
+	d.files[name] = f
+	return f
+}
+
+// nesting refuses input that is nested so deep that the recursive parsers
+// would run out of stack.
+func nesting(name string, src []byte, isJSON bool) (hcl.Range, error) {
+	if isJSON {
+		return nestingJSON(name, src)
+	}
+	tokens, _ := hclsyntax.LexConfig(src, name, hcl.InitialPos)
+	depth, signs, ternaries := 0, 0, 0
+	for _, t := range tokens {
+		switch t.Type {
+		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen,
+			hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl, hclsyntax.TokenOQuote, hclsyntax.TokenOHeredoc:
+			depth++
+		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen,
+			hclsyntax.TokenTemplateSeqEnd, hclsyntax.TokenCQuote, hclsyntax.TokenCHeredoc:
+			depth = max(0, depth-1)
+		case hclsyntax.TokenQuestion:
+			ternaries++
+		}
+		if t.Type == hclsyntax.TokenMinus || t.Type == hclsyntax.TokenBang {
+			signs++
+		} else {
+			signs = 0
+		}
+		if max(depth, signs, ternaries) > maxDepth {
+			return t.Range, errTooDeep
+		}
+	}
+	return hcl.Range{}, nil
+}
+
+func nestingJSON(name string, src []byte) (hcl.Range, error) {
+	depth, quoted := 0, false
+	line, start := 1, 0
+	for i := 0; i < len(src); i++ {
+		switch b := src[i]; {
+		case b == '\n':
+			line, start, quoted = line+1, i+1, false
+		case quoted && b == '\\':
+			i++
+		case b == '"':
+			quoted = !quoted
+		case quoted:
+		case b == '{' || b == '[':
+			depth++
+		case b == '}' || b == ']':
+			depth = max(0, depth-1)
+		}
+		if depth > maxDepth {
+			at := hcl.Pos{Line: line, Column: i - start + 1, Byte: i}
+			return hcl.Range{Filename: name, Start: at, End: at}, errTooDeep
+		}
+	}
+	return hcl.Range{}, nil
+}
+
+var errTooDeep = errors.New("nested too deep")
