@@ -1,0 +1,197 @@
+// Package jorc_test holds the house to its plan (docs/ARCHITECTURE.md): who may
+// import whom, and what only main may do.
+package jorc_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/jorc/jorc/"
+
+// layers gives each package its floor; a package imports only from lower ones,
+// never from its own.
+var layers = map[string]int{
+	"cmd/jorc":              9,
+	"internal/agent":        8,
+	"internal/converge":     7,
+	"internal/orchestrator": 7,
+	"internal/rollout":      6,
+	"internal/workflow":     6,
+	"internal/web":          6,
+	"internal/cluster":      5,
+	"internal/watch":        5,
+	"internal/blocker":      5,
+	"internal/profile":      4,
+	"internal/slots":        4,
+	"internal/catalog":      4,
+	"internal/replace":      4,
+	"internal/kv":           3,
+	"internal/consul":       2,
+	"internal/config":       1,
+	"internal/command":      1,
+	"internal/durable":      1,
+}
+
+// beside are packages that stand outside the house; only tests and other
+// packages of this list import them.
+var beside = []string{"internal/consultest", "internal/deps", "bench"}
+
+// owners are the only packages that import a library, or anything below it.
+var owners = map[string][]string{
+	"github.com/hashicorp/consul/api":      {"internal/consul"},
+	"github.com/hashicorp/consul-template": {"internal/watch"},
+	"github.com/miekg/dns":                 {"internal/catalog"},
+	"github.com/urfave/cli/v2":             {"cmd/jorc"},
+}
+
+// onlyMain are functions that end the process, handle its signals or write past
+// the caller's writers. Lower packages get a context and writers.
+var onlyMain = []string{
+	"os.Exit", "os.Stdout", "os.Stdin", "os.Stderr", "log.Fatal", "log.Fatalf", "log.Fatalln",
+	"signal.Notify", "signal.NotifyContext", "signal.Ignore",
+	"fmt.Print", "fmt.Printf", "fmt.Println",
+}
+
+type source struct {
+	path string // slash separated, from the repository's root
+	dir  string
+	test bool
+	ast  *ast.File
+	fset *token.FileSet
+}
+
+func (s source) position(n ast.Node) string {
+	return fmt.Sprintf("%s:%d", s.path, s.fset.Position(n.Pos()).Line)
+}
+
+// sources parses all Go files of the module, whatever their build tags.
+func sources(t *testing.T) []source {
+	t.Helper()
+	var all []source
+	fset := token.NewFileSet()
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (slices.Contains([]string{"testdata", "tools", "bin", "dist"}, name) ||
+			name != "." && strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(name, ".go"):
+			return nil
+		}
+		parsed, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		slash := filepath.ToSlash(name)
+		all = append(all, source{slash, path.Dir(slash), strings.HasSuffix(name, "_test.go"), parsed, fset})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func importPath(spec *ast.ImportSpec) string {
+	name, _ := strconv.Unquote(spec.Path.Value)
+	return name
+}
+
+// TestImportsGoDown: a file imports only packages of lower layers; tests may
+// also use what stands beside the house.
+func TestImportsGoDown(t *testing.T) {
+	for _, s := range sources(t) {
+		outside := slices.Contains(beside, s.dir)
+		floor, known := layers[s.dir]
+		if !known && !outside && s.dir != "." {
+			t.Errorf("%s: package %s has no layer: give it one in arch_test.go and docs/ARCHITECTURE.md", s.path, s.dir)
+			continue
+		}
+		for _, spec := range s.ast.Imports {
+			to, ours := strings.CutPrefix(importPath(spec), module)
+			if !ours || to == s.dir || outside || s.dir == "." {
+				continue
+			}
+			if slices.Contains(beside, to) {
+				if !s.test {
+					t.Errorf("%s: %s is for tests only", s.position(spec), to)
+				}
+				continue
+			}
+			if layers[to] >= floor {
+				t.Errorf("%s: %s (layer %d) imports %s (layer %d)", s.position(spec), s.dir, floor, to, layers[to])
+			}
+		}
+	}
+}
+
+// TestLibrariesHaveOneOwner: one package speaks to each library; the others use
+// that package.
+func TestLibrariesHaveOneOwner(t *testing.T) {
+	for _, s := range sources(t) {
+		if slices.Contains(beside, s.dir) {
+			continue
+		}
+		for _, spec := range s.ast.Imports {
+			for library, allowed := range owners {
+				name := importPath(spec)
+				within := name == library || strings.HasPrefix(name, library+"/")
+				if within && !slices.Contains(allowed, s.dir) {
+					t.Errorf("%s: only %s imports %s", s.position(spec), strings.Join(allowed, ", "), name)
+				}
+			}
+		}
+	}
+}
+
+// TestOnlyMain: nothing below main ends the process, handles its signals or
+// writes to its standard streams.
+func TestOnlyMain(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || path.Base(s.path) == "main.go" && s.ast.Name.Name == "main" || s.dir == "bench" {
+			continue
+		}
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			selector, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if pkg, ok := selector.X.(*ast.Ident); ok {
+				if name := pkg.Name + "." + selector.Sel.Name; slices.Contains(onlyMain, name) {
+					t.Errorf("%s: %s belongs to main", s.position(selector), name)
+				}
+			}
+			return true
+		})
+	}
+}
+
+// TestPackageComments: every package has exactly one package comment.
+func TestPackageComments(t *testing.T) {
+	comments, packages := map[string][]string{}, map[string]bool{}
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		packages[s.dir] = true
+		if s.ast.Doc != nil && strings.TrimSpace(s.ast.Doc.Text()) != "" {
+			comments[s.dir] = append(comments[s.dir], s.path)
+		}
+	}
+	for dir := range packages {
+		if got := comments[dir]; len(got) != 1 {
+			t.Errorf("%s: %d package comments %v, want 1", dir, len(got), got)
+		}
+	}
+}
