@@ -1,0 +1,132 @@
+package replace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// renameAll puts every staged file in its place. Files that are there already
+// are left alone.
+func (r *Replacer) renameAll(j *journal) error {
+	for _, f := range j.Files {
+		r.step("rename")
+		err := os.Rename(stagedPath(f.Target), f.Target)
+		if errors.Is(err, fs.ErrNotExist) {
+			if done, nerr := f.isNew(f.Target); nerr == nil && done {
+				continue
+			}
+		}
+		if err != nil {
+			return ioError("replace", f.Destination, err)
+		}
+	}
+	r.step("renamed")
+	return r.syncTargets(j)
+}
+
+// syncTargets makes what was renamed, linked and removed beside the targets
+// last. A directory that is gone has nothing to keep.
+func (r *Replacer) syncTargets(j *journal) error {
+	synced := make(map[string]bool, len(j.Files))
+	for _, f := range j.Files {
+		dir := filepath.Dir(f.Target)
+		if synced[dir] {
+			continue
+		}
+		synced[dir] = true
+		if err := r.dirs.SyncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return ioError("sync directory of", f.Destination, err)
+		}
+	}
+	return nil
+}
+
+// finish reloads a unit whose files are all new, and goes back when that
+// fails. The journal is gone afterwards, unless going back failed: then it
+// stays for the next try.
+func (r *Replacer) finish(ctx context.Context, j *journal, out *Outcome) error {
+	begin := time.Now()
+	defer func() { out.Reloading += time.Since(begin) }()
+	for i, job := range j.Reloads {
+		r.step("reload")
+		res, err := r.run(ctx, job)
+		r.step("reloaded")
+		if err == nil && res.OK() {
+			out.Reloaded = append(out.Reloaded, job.Args)
+			continue
+		}
+		rerr := &ReloadError{File: job.File, Command: job.Args, Result: res, Err: err}
+		out.Reloaded = nil
+		rerr.RolledBack, rerr.Rollback = r.rollBack(ctx, j, j.Reloads[:i+1])
+		out.RolledBack = rerr.RolledBack
+		return rerr
+	}
+	for _, f := range j.Files {
+		out.Changed = append(out.Changed, f.Destination)
+	}
+	return r.close(j)
+}
+
+// errLost says that there is nothing left to put back; trying again would not
+// help.
+var errLost = errors.New("its backup is gone, the new content stays")
+
+// rollBack puts the previous content back and reloads it where the new one
+// may have been seen.
+func (r *Replacer) rollBack(ctx context.Context, j *journal, reloads jobs) (done bool, err error) {
+	err = r.undo(j)
+	if err != nil && !errors.Is(err, errLost) {
+		return false, err
+	}
+	done = err == nil
+	errs := []error{err}
+	for _, job := range reloads {
+		r.step("roll back: reload")
+		res, err := r.run(ctx, job)
+		if err != nil || !res.OK() {
+			errs = append(errs, fmt.Errorf("reload of the previous content: %s", failure(job.Args, res, err)))
+		}
+	}
+	return done, errors.Join(append(errs, r.close(j))...)
+}
+
+// undo puts back what was there before wherever the new content is. Files
+// that hold anything else are left alone. It may be repeated.
+func (r *Replacer) undo(j *journal) error {
+	var errs []error
+	for _, f := range j.Files {
+		if err := r.undoFile(f); err != nil {
+			errs = append(errs, ioError("put back", f.Destination, err))
+		}
+	}
+	if err := r.syncTargets(j); err != nil {
+		errs = append(errs, err)
+	}
+	r.step("roll back: files are back")
+	return errors.Join(errs...)
+}
+
+func (r *Replacer) undoFile(f fileEntry) error {
+	replaced, err := f.isNew(f.Target)
+	if err != nil {
+		return err
+	}
+	// A staged file must go first: with it and old targets, a crash would look like one before the renames.
+	if err := unlink(stagedPath(f.Target)); err != nil || !replaced {
+		return err
+	}
+	r.step("roll back: file")
+	if !f.Existed {
+		return unlink(f.Target)
+	}
+	err = os.Rename(backupPath(f.Target), f.Target)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errLost
+	}
+	return err
+}

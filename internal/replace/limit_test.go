@@ -1,0 +1,5 @@
+package replace
+
+const limitEnv = "JORC_TEST_REPLACE_LIMIT"
+
+func limitMain() int { return 0 }

@@ -1,0 +1,169 @@
+package replace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/jorc/jorc/internal/durable"
+)
+
+// What Recover did about a unit.
+const (
+	Completed  = "completed"   // the new content is in place and loaded
+	RolledBack = "rolled back" // the previous content is in place
+	Owed       = "owed"        // still to be done: see the error; Replace and the next Recover try again
+)
+
+// Recovery is what Recover did about one unit that a crash had interrupted.
+type Recovery struct {
+	Unit         string
+	Destinations []string
+	Action       string
+	Err          error // *ReloadError, the gate's or a wrapped I/O error
+}
+
+// RecoverOptions tell Recover what the journal does not know.
+type RecoverOptions struct {
+	// Destinations that are configured now: staged files and backups that a
+	// crash left beside them are removed.
+	Destinations []string
+	// Gate is asked before a unit that had a gate is reloaded. Optional.
+	Gate func(ctx context.Context, unit string) (release func(), err error)
+}
+
+type gateFunc = func(ctx context.Context, unit string) (release func(), err error)
+
+// Recover makes good what a crash left; call it before the first Replace.
+// Units of which every file is new, or can be made so, are completed and
+// reloaded; when that fails or a staged file is damaged they are rolled back.
+// The error joins those of all units; they do not keep each other.
+func (r *Replacer) Recover(ctx context.Context, o RecoverOptions) ([]Recovery, error) {
+	paths, err := filepath.Glob(filepath.Join(r.journals, "*.json"))
+	if err != nil {
+		return nil, fmt.Errorf("recover: %w", err)
+	}
+	var done []Recovery
+	errs := []error{durable.RemoveTemp(r.journals)}
+	for _, path := range paths {
+		if err := ctx.Err(); err != nil {
+			return done, errors.Join(append(errs, err)...)
+		}
+		rec, err := r.recoverPath(ctx, path, o.Gate)
+		if rec.Action != "" {
+			done = append(done, rec)
+		}
+		errs = append(errs, err)
+	}
+	errs = append(errs, r.sweep(o.Destinations, paths))
+	return done, errors.Join(errs...)
+}
+
+// settleOld finishes what an earlier run of this unit could not.
+func (r *Replacer) settleOld(ctx context.Context, u Unit) error {
+	path := r.journalPath(u.Name)
+	j, err := load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return r.setAside(path, err)
+	}
+	gate := func(ctx context.Context, _ string) (func(), error) {
+		if u.Gate == nil {
+			return nil, nil
+		}
+		return u.Gate(ctx)
+	}
+	rec := r.recoverUnit(ctx, j, gate)
+	r.log.Info("made good an interrupted replacement", "unit", rec.Unit, "action", rec.Action)
+	return rec.Err
+}
+
+func (r *Replacer) recoverPath(ctx context.Context, path string, gate gateFunc) (Recovery, error) {
+	j, err := load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Recovery{}, nil // a Replace was faster
+	}
+	if err != nil {
+		return Recovery{}, r.setAside(path, err)
+	}
+	release, err := r.hold(ctx, j.Unit)
+	if err != nil {
+		return Recovery{}, err
+	}
+	defer release()
+	rec := r.recoverUnit(ctx, j, gate)
+	return rec, rec.Err
+}
+
+// recoverUnit goes forward where it can, else back.
+func (r *Replacer) recoverUnit(ctx context.Context, j *journal, gate gateFunc) Recovery {
+	rec := Recovery{Unit: j.Unit, Action: Owed}
+	for _, f := range j.Files {
+		rec.Destinations = append(rec.Destinations, f.Destination)
+	}
+	fail := func(err error) Recovery {
+		rec.Err = fmt.Errorf("recover %s: %w", j.Unit, err)
+		return rec
+	}
+	if j.Gated && gate != nil {
+		release, err := gate(ctx, j.Unit)
+		if err != nil {
+			return fail(err)
+		}
+		if release != nil {
+			defer release()
+		}
+	}
+	forward, err := j.complete()
+	if err != nil {
+		return fail(err)
+	}
+	// As in Replace: what was begun is not left half done.
+	ctx = context.WithoutCancel(ctx)
+	if forward {
+		if err := r.renameAll(j); err != nil {
+			r.log.Warn("cannot complete an interrupted replacement, rolling back", "unit", j.Unit, "error", err)
+			forward = false
+		}
+	}
+	back := false
+	if forward {
+		var out Outcome
+		err = r.finish(ctx, j, &out)
+		back = out.RolledBack
+	} else {
+		back, err = r.rollBack(ctx, j, j.Reloads)
+	}
+	switch {
+	case back:
+		rec.Action = RolledBack
+	case err == nil:
+		rec.Action = Completed
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return rec
+}
+
+// complete says whether every file is new or has its staged file intact.
+func (j *journal) complete() (bool, error) {
+	for _, f := range j.Files {
+		placed, err := f.isNew(f.Target)
+		if err != nil {
+			return false, err
+		}
+		if placed {
+			continue
+		}
+		staged, err := f.isNew(stagedPath(f.Target))
+		if err != nil || !staged {
+			return false, err
+		}
+	}
+	return true, nil
+}

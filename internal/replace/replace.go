@@ -1,0 +1,123 @@
+// Package replace brings files to new content without ever leaving a
+// half-written one: compare, stage beside the destination, check the staged
+// file, replace atomically, reload who uses it, and put everything back when
+// that fails. A journal makes good what a crash left. The package knows
+// nothing of templates or Consul.
+package replace
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/command"
+	"github.com/jorc/jorc/internal/durable"
+)
+
+// DefaultTimeout bounds check and reload commands that name no timeout.
+const DefaultTimeout = 30 * time.Second
+
+// File is one file to bring to Data.
+type File struct {
+	Name        string // for messages
+	Destination string // absolute; when it is a symlink, what it points to is replaced
+	Data        []byte
+	Perms       fs.FileMode // Unix bits up to 07777; 0 keeps the existing file's, else 0644
+	User, Group string      // names or numbers; "" keeps the existing file's, else jorc's own
+	CreateDirs  bool        // make missing parents (0755)
+
+	Check         []string // {{.Staged}} and {{.Destination}} are replaced; see CheckArgs
+	CheckTimeout  time.Duration
+	Reload        []string
+	ReloadTimeout time.Duration
+}
+
+// Unit is a set of files that are replaced and reloaded together or not at
+// all. Two units never share a destination.
+type Unit struct {
+	Name  string // says which journal is its own: stable across restarts, unique
+	Files []File
+	// Gate is asked when the checks have passed and something is about to
+	// change; release is called when the reload is done. Optional.
+	Gate func(ctx context.Context) (release func(), err error)
+}
+
+// Outcome is what Replace did.
+type Outcome struct {
+	Changed    []string   // destinations whose content was replaced; none after a roll back
+	Fixed      []string   // destinations whose content was right, but not their mode or owner
+	Reloaded   [][]string // reload commands that succeeded with the new content
+	RolledBack bool       // the previous content was put back
+
+	Checking, Waiting, Writing, Reloading time.Duration // Waiting is for the gate
+}
+
+// Replacer replaces files. Its methods may be called at the same time.
+type Replacer struct {
+	journals string // directory
+	env      []string
+	log      hclog.Logger
+	dirs     durable.DirSyncer
+
+	mu    sync.Mutex
+	units map[string]chan struct{} // unit name → one token
+
+	hook func(step string) // tests die here
+}
+
+// New returns a Replacer that keeps its journal below stateDir. Commands get
+// exactly env, or command.Environ() when it is nil. New does no I/O.
+func New(stateDir string, env []string, log hclog.Logger) *Replacer {
+	if env == nil {
+		env = command.Environ()
+	}
+	return &Replacer{
+		journals: filepath.Join(stateDir, "journal"),
+		env:      env,
+		log:      log,
+		units:    make(map[string]chan struct{}),
+	}
+}
+
+// Compare reads what f's destination holds now (nil when there is no such
+// file) and whether that is f.Data already. It changes nothing.
+func (r *Replacer) Compare(f File) (current []byte, same bool, err error) {
+	t, err := locate(f)
+	if err != nil || t.stat == nil {
+		return nil, false, err
+	}
+	current, err = os.ReadFile(t.path)
+	if err != nil {
+		return nil, false, ioError("read", f.Destination, err)
+	}
+	return current, string(current) == string(f.Data), nil
+}
+
+// hold lets one caller at a time into a unit.
+func (r *Replacer) hold(ctx context.Context, unit string) (release func(), err error) {
+	r.mu.Lock()
+	token, ok := r.units[unit]
+	if !ok {
+		token = make(chan struct{}, 1)
+		r.units[unit] = token
+	}
+	r.mu.Unlock()
+	select {
+	case token <- struct{}{}:
+		return func() { <-token }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// step marks a point at which a crash is survived.
+func (r *Replacer) step(name string) {
+	if r.hook != nil {
+		r.hook(name)
+	}
+}

@@ -1,0 +1,161 @@
+package replace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Replace brings all files of u to their content, or none.
+//
+// Equal bytes write, check and reload nothing. Before anything changes every
+// file is staged and every check has passed on it; an error up to there
+// leaves all as it was: *CheckError, ctx's, the gate's, or a wrapped I/O error
+// that names the destination and the remedy. When a reload fails, the previous
+// content is put back and reloaded, and the error is a *ReloadError.
+//
+// When ctx ends after the first file was replaced, the reload is still run to
+// its end: no file stays behind that nobody has loaded.
+func (r *Replacer) Replace(ctx context.Context, u Unit) (out Outcome, err error) {
+	release, err := r.hold(ctx, u.Name)
+	if err != nil {
+		return out, err
+	}
+	defer release()
+	if err := r.settleOld(ctx, u); err != nil {
+		return out, err
+	}
+
+	items, err := r.compare(u, &out)
+	if err != nil || len(items) == 0 {
+		return out, err
+	}
+	staged := false
+	defer func() {
+		if !staged {
+			if cerr := unstage(items); cerr != nil {
+				r.log.Warn("a staged file stays behind", "unit", u.Name, "error", cerr)
+			}
+		}
+	}()
+	if err := r.prepare(ctx, items, &out); err != nil {
+		return out, err
+	}
+	if u.Gate != nil {
+		r.step("gate")
+		begin := time.Now()
+		release, err := u.Gate(ctx)
+		out.Waiting = time.Since(begin)
+		if err != nil {
+			return out, fmt.Errorf("gate of %s: %w", u.Name, err)
+		}
+		if release != nil {
+			defer release()
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return out, err
+	}
+	staged = true // from here on the staged files are used up or cleared away by who uses them
+	if len(items) == 1 && len(items[0].Reload) == 0 {
+		return out, r.replaceOne(items[0], &out)
+	}
+	return out, r.replaceAll(context.WithoutCancel(ctx), u, items, &out)
+}
+
+// compare finds out what has to change. Files that only lack the configured
+// mode or owner get it here.
+func (r *Replacer) compare(u Unit, out *Outcome) ([]*item, error) {
+	var items []*item
+	seen := make(map[string]string, len(u.Files))
+	for _, f := range u.Files {
+		t, err := locate(f)
+		if err != nil {
+			return nil, err
+		}
+		if first, dup := seen[t.path]; dup {
+			return nil, fmt.Errorf("destinations %s and %s of %s are one file", first, f.Destination, u.Name)
+		}
+		seen[t.path] = f.Destination
+		same, err := t.holds(f.Data)
+		if err != nil {
+			return nil, ioError("read", f.Destination, err)
+		}
+		attr, err := t.want(f)
+		if err != nil {
+			return nil, fmt.Errorf("destination %s: %w", f.Destination, err)
+		}
+		switch {
+		case !same:
+			items = append(items, &item{File: f, target: t, attr: attr})
+		case !attr.of(t.stat):
+			if err := t.fix(attr); err != nil {
+				return nil, ioError("set mode and owner of", f.Destination, err)
+			}
+			out.Fixed = append(out.Fixed, f.Destination)
+		}
+	}
+	return items, nil
+}
+
+// prepare stages and checks; nothing live is touched.
+func (r *Replacer) prepare(ctx context.Context, items []*item, out *Outcome) error {
+	begin := time.Now()
+	for _, it := range items {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := r.stage(it); err != nil {
+			return err
+		}
+	}
+	r.step("staged")
+	out.Writing = time.Since(begin)
+	begin = time.Now()
+	err := r.check(ctx, items)
+	out.Checking = time.Since(begin)
+	return err
+}
+
+// replaceOne is the short way: a single file that nobody has to reload needs
+// no journal, because the rename is all there is.
+func (r *Replacer) replaceOne(it *item, out *Outcome) error {
+	begin := time.Now()
+	defer func() { out.Writing += time.Since(begin) }()
+	r.step("rename")
+	if err := os.Rename(stagedPath(it.path), it.path); err != nil {
+		_ = unstage([]*item{it})
+		return ioError("replace", it.Destination, err)
+	}
+	out.Changed = []string{it.Destination}
+	r.step("renamed")
+	if err := r.dirs.SyncDir(filepath.Dir(it.path)); err != nil {
+		return ioError("replaced, but maybe not for good:", it.Destination, err)
+	}
+	r.step("done")
+	return nil
+}
+
+// replaceAll is the long way: journal, replace, reload, and back if need be.
+func (r *Replacer) replaceAll(ctx context.Context, u Unit, items []*item, out *Outcome) error {
+	begin := time.Now()
+	j := newJournal(u, items)
+	if err := r.open(j, items); err != nil {
+		r.discard(j)
+		_ = unstage(items)
+		return err
+	}
+	if err := r.renameAll(j); err != nil {
+		out.Writing += time.Since(begin)
+		out.RolledBack = true
+		if uerr := r.undo(j); uerr != nil {
+			return fmt.Errorf("%w; roll back: %w", err, uerr)
+		}
+		return errors.Join(err, r.close(j))
+	}
+	out.Writing += time.Since(begin)
+	return r.finish(ctx, j, out)
+}
