@@ -65,10 +65,26 @@ func (c *Client) RegisterService(ctx context.Context, s *ServiceRegistration) er
 	})
 }
 
+// AmendService registers a service and its checks with the local agent, and
+// leaves other checks of the service, maintenance mode among them, as they are.
+// Checks that the agent knows already keep their state.
+func (c *Client) AmendService(ctx context.Context, s *ServiceRegistration) error {
+	return c.writeOnly(ctx, "register service", s.ID, func(ctx context.Context) error {
+		return c.api.Agent().ServiceRegisterOpts(s, api.ServiceRegisterOpts{}.WithContext(ctx))
+	})
+}
+
 // DeregisterService removes a service from the local agent. ErrNotFound: there is none.
 func (c *Client) DeregisterService(ctx context.Context, id string) error {
 	return c.writeOnly(ctx, "deregister service", id, func(ctx context.Context) error {
 		return c.api.Agent().ServiceDeregisterOpts(id, (&api.QueryOptions{}).WithContext(ctx))
+	})
+}
+
+// DeregisterCheck removes a check from the local agent. ErrNotFound: there is none.
+func (c *Client) DeregisterCheck(ctx context.Context, id string) error {
+	return c.writeOnly(ctx, "deregister check", id, func(ctx context.Context) error {
+		return c.api.Agent().CheckDeregisterOpts(id, (&api.QueryOptions{}).WithContext(ctx))
 	})
 }
 
