@@ -1,0 +1,224 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// Bounds of the pauses before an agent that does not answer is asked again,
+// and before a service that was refused is tried again.
+const (
+	firstAsk, lastAsk = 200 * time.Millisecond, 2 * time.Second
+	firstTry, lastTry = time.Second, 30 * time.Second
+	callTimeout       = 5 * time.Second
+)
+
+// reconcile compares what is wanted with what the agent has, and acts, each
+// time there is a reason to, until ctx ends.
+func (r *Registrar) reconcile(ctx context.Context) {
+	// Whoever fights with jorc over a service does not make it hammer the agent.
+	pace := rate.NewLimiter(5, 10)
+	for {
+		r.syncRunners(ctx)
+		again := r.pass(ctx)
+		var due <-chan time.Time
+		if again > 0 {
+			due = time.After(again)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.attention:
+		case <-due:
+		}
+		if pace.Wait(ctx) != nil {
+			return
+		}
+	}
+}
+
+// pass is one comparison. again is when there must be another one at the
+// latest; zero leaves it to what happens.
+func (r *Registrar) pass(ctx context.Context) (again time.Duration) {
+	have, err := r.ask(ctx)
+	if ctx.Err() != nil {
+		return 0
+	}
+	if err != nil {
+		return r.unanswered(err)
+	}
+	r.mu.Lock()
+	want, mayRemove := r.wanted, r.storedOK
+	r.mu.Unlock()
+	r.learn(ctx, want, have)
+
+	changed := false
+	seen := map[string]bool{}
+	for _, a := range plan(want, have, r.o.Owner) {
+		if a.verb == doRemove && !mayRemove {
+			continue
+		}
+		seen[a.id] = true
+		wait, did, err := r.attend(ctx, a, have)
+		if ctx.Err() != nil {
+			return 0
+		}
+		if err != nil {
+			return r.unanswered(err)
+		}
+		changed = changed || did
+		if wait > 0 && (again == 0 || wait < again) {
+			again = wait
+		}
+	}
+	r.answered(seen)
+	if changed {
+		r.look() // to see it with the agent's eyes
+	}
+	return again
+}
+
+// ask reads what the agent has: from the agent alone, servers need not answer.
+func (r *Registrar) ask(ctx context.Context) (atAgent, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return askAgent(ctx, r.client)
+}
+
+func askAgent(ctx context.Context, client *consul.Client) (have atAgent, err error) {
+	if have.services, err = client.AgentServices(ctx, ""); err != nil {
+		return have, err
+	}
+	have.checks, err = client.AgentChecks(ctx, "")
+	return have, err
+}
+
+// learn takes what the agent says of the checks of our services.
+func (r *Registrar) learn(ctx context.Context, want []*registration, have atAgent) {
+	now := time.Now()
+	node := ""
+	for _, w := range want {
+		s, ok := have.services[w.id]
+		if !ok || s.Meta[MetaOwner] != r.o.Owner {
+			continue
+		}
+		for _, spec := range w.checks {
+			if at, ok := have.checks[spec.id]; ok {
+				node = at.Node
+				r.check(spec.id).learn(at, now)
+			}
+		}
+	}
+	if node != "" {
+		r.follow(ctx, node)
+	}
+}
+
+// attend carries out a. did tells that the agent was changed; wait is the rest
+// of a pause after a failure. An error means that the agent does not answer.
+func (r *Registrar) attend(ctx context.Context, a action, have atAgent) (wait time.Duration, did bool, err error) {
+	now := time.Now()
+	if a.verb == doRegister || a.verb == doRemove {
+		if wait := r.pausing(a.id, now); wait > 0 {
+			return wait, false, nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	switch a.verb {
+	case doRefuse:
+		r.setLive(a.want, false)
+		r.failed(a.id, foreign(a), now)
+		return 0, false, nil
+	case doRemove:
+		if err = r.client.DeregisterService(ctx, a.id); errors.Is(err, consul.ErrNotFound) {
+			err = nil
+		}
+	case doRegister:
+		err = put(ctx, r.client, a, r.present)
+	}
+	if err == nil && a.lift {
+		err = r.client.SetMaintenance(ctx, a.id, false, "")
+	}
+	if err != nil {
+		if unanswered(err) {
+			return 0, false, err
+		}
+		return r.failed(a.id, explain(err, a), now), false, nil
+	}
+	r.done(a, now)
+	if a.want != nil {
+		r.setLive(a.want, true)
+		r.beatDiffering(ctx, a.want, have)
+	}
+	return 0, a.verb != doNothing, nil
+}
+
+// put registers a's service and takes away checks that are no longer part of it.
+func put(ctx context.Context, client *consul.Client, a action, known func(checkID string) string) error {
+	if err := client.AmendService(ctx, a.want.withStates(known)); err != nil {
+		return err
+	}
+	for _, id := range a.stale {
+		if err := client.DeregisterCheck(ctx, id); err != nil && !errors.Is(err, consul.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// beatDiffering sends heartbeats for the checks of which the agent thinks
+// otherwise than jorc.
+func (r *Registrar) beatDiffering(ctx context.Context, w *registration, have atAgent) {
+	for _, spec := range w.checks {
+		if !spec.runByJorc() {
+			continue
+		}
+		c := r.check(spec.id)
+		if at, ok := have.checks[spec.id]; !ok || at.Status != c.present() {
+			r.beat(ctx, c)
+		}
+	}
+}
+
+// unanswered tells failures that concern the agent from those of one service.
+func unanswered(err error) bool {
+	return errors.Is(err, consul.ErrUnreachable) || errors.Is(err, consul.ErrRateLimited) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// foreign says who is in the way.
+func foreign(a action) error {
+	by := "somebody else than jorc"
+	if a.owner != "" {
+		by = "another jorc (" + a.owner + ")"
+	}
+	return fmt.Errorf("service %q: its id is registered by %s and left alone; "+
+		"give this one another id, or remove that one with: jorc service deregister %s", a.id, by, a.id)
+}
+
+// explain names the right that is missing.
+func explain(err error, a action) error {
+	if a.want != nil && errors.Is(err, consul.ErrDenied) {
+		return fmt.Errorf("service %q: the token lacks service:write on %q: %w", a.id, a.want.name, err)
+	}
+	if errors.Is(err, consul.ErrDenied) {
+		return fmt.Errorf("service %q: the token lacks service:write on it: %w", a.id, err)
+	}
+	return err
+}
+
+// nextPause doubles pause between two bounds.
+func nextPause(pause, first, last time.Duration) time.Duration {
+	return min(max(2*pause, first), last)
+}
+
+// jitter is between half of d and d.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
