@@ -3,6 +3,7 @@ package consultest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -76,7 +77,7 @@ func (s *Server) end(sig syscall.Signal) {
 
 func (s *Server) signal(sig syscall.Signal) {
 	s.t.Helper()
-	if err := s.cmd.Process.Signal(sig); err != nil && !s.ended() {
+	if err := s.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) && !s.ended() {
 		s.t.Fatalf("consultest: signal %v to consul: %v", sig, err)
 	}
 }
