@@ -2,6 +2,9 @@ package consul
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -46,26 +49,43 @@ func (c *Client) KVDeleteTree(ctx context.Context, prefix string) error {
 func (c *Client) Txn(ctx context.Context, name string, ops TxnOps) (ok bool, resp *TxnResponse, err error) {
 	resp, err = write(ctx, c, "transaction on", name, func(ctx context.Context) (*TxnResponse, error) {
 		var r *TxnResponse
-		var err error
-		ok, r, _, err = c.api.Txn().Txn(ops, (&api.QueryOptions{}).WithContext(ctx))
+		ok, r, err = c.txn(ctx, ops)
 		return r, err
 	})
 	return ok && err == nil, resp, err
 }
 
-// TxnRead carries out read-only operations as one consistent read.
+// TxnRead carries out read-only operations as one consistent read. The
+// response's Errors say which checks did not hold.
 func (c *Client) TxnRead(ctx context.Context, name string, ops TxnOps) (*TxnResponse, error) {
 	resp, _, err := read(ctx, c, "read keys", name, Query{}, func(o *api.QueryOptions) (*TxnResponse, *api.QueryMeta, error) {
-		_, r, m, err := c.api.Txn().Txn(ops, o)
-		return r, m, err
+		_, r, err := c.txn(o.Context(), ops)
+		return r, nil, err
 	})
 	return resp, err
 }
 
-// SessionCreate makes a session and returns its id.
+// txn sends a transaction. The API's own call is not used because it hides the
+// status of a refusal, which tells what was not carried out from what may have been.
+func (c *Client) txn(ctx context.Context, ops TxnOps) (ok bool, resp *TxnResponse, err error) {
+	resp = &TxnResponse{}
+	_, err = c.api.Raw().Write("/v1/txn", ops, resp, writeOptions(ctx))
+	var status api.StatusError
+	if errors.As(err, &status) && status.Code == http.StatusConflict {
+		return false, resp, json.Unmarshal([]byte(status.Body), resp)
+	}
+	return err == nil, resp, err
+}
+
+// SessionCreate makes a session and returns its id. Without checks in s it
+// lives by its TTL alone: no failing check, not even its node's, ends it early.
 func (c *Client) SessionCreate(ctx context.Context, s *SessionEntry) (string, error) {
 	return write(ctx, c, "create session", s.Name, func(ctx context.Context) (string, error) {
-		id, _, err := c.api.Session().Create(s, writeOptions(ctx))
+		create := c.api.Session().Create
+		if len(s.Checks)+len(s.NodeChecks)+len(s.ServiceChecks) == 0 {
+			create = c.api.Session().CreateNoChecks
+		}
+		id, _, err := create(s, writeOptions(ctx))
 		return id, err
 	})
 }
@@ -74,14 +94,15 @@ func (c *Client) SessionCreate(ctx context.Context, s *SessionEntry) (string, er
 // has ended.
 func (c *Client) SessionRenew(ctx context.Context, id string) (time.Duration, error) {
 	return write(ctx, c, "renew session", id, func(ctx context.Context) (time.Duration, error) {
-		s, _, err := c.api.Session().Renew(id, writeOptions(ctx))
+		var s []*SessionEntry
+		_, err := c.api.Raw().Write("/v1/session/renew/"+id, nil, &s, writeOptions(ctx))
 		if err != nil {
 			return 0, err
 		}
-		if s == nil {
+		if len(s) == 0 {
 			return 0, &Error{Op: "renew session", Name: id, Class: ErrNotFound, Err: errNoSession}
 		}
-		return time.ParseDuration(s.TTL)
+		return time.ParseDuration(s[0].TTL)
 	})
 }
 
