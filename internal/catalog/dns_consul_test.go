@@ -10,7 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 )
 
-func publish(t *testing.T, s *consultest.Server, services ...*consul.ServiceRegistration) {
+func publishDNS(t *testing.T, s *consultest.Server, services ...*consul.ServiceRegistration) {
 	t.Helper()
 	for _, r := range services {
 		if err := s.Client().RegisterService(t.Context(), r); err != nil {
@@ -26,7 +26,7 @@ func TestConsulDNS(t *testing.T) {
 	if _, err := r.SRV(t.Context(), "web.service.consul."); !errors.Is(err, catalog.ErrNXDomain) {
 		t.Errorf("nobody serves web: %v, want %v", err, catalog.ErrNXDomain)
 	}
-	publish(t, s,
+	publishDNS(t, s,
 		&consul.ServiceRegistration{ID: "web-1", Name: "web", Port: 81, Address: "10.0.0.1", Tags: []string{"v1.2"}},
 		&consul.ServiceRegistration{ID: "web-2", Name: "web", Port: 82},
 		&consul.ServiceRegistration{ID: "web-3", Name: "web", Port: 83, Address: "web.example.com"},

@@ -59,7 +59,7 @@ func TestStrayDatagramsAreSkipped(t *testing.T) {
 		} {
 			r := new(dns.Msg).SetReply(m)
 			forge(r)
-			send(t, w, r)
+			sendDNS(t, w, r)
 		}
 	})
 	got, err := resolver(t, s.addr).Addresses(t.Context(), "h.", false)
@@ -73,7 +73,7 @@ func TestServersWithoutEDNS(t *testing.T) {
 	plain := says(t, 0, "h. 0 IN A 10.0.0.1")
 	s := serveDNS(t, func(w dns.ResponseWriter, m *dns.Msg, tcp bool) {
 		if m.IsEdns0() != nil {
-			send(t, w, &dns.Msg{MsgHdr: dns.MsgHdr{Id: m.Id, Response: true, Rcode: dns.RcodeFormatError}})
+			sendDNS(t, w, &dns.Msg{MsgHdr: dns.MsgHdr{Id: m.Id, Response: true, Rcode: dns.RcodeFormatError}})
 			return
 		}
 		plain(w, m, tcp)
@@ -144,7 +144,7 @@ func TestSystemResolvers(t *testing.T) {
 			records(w, m, tcp)
 			return
 		}
-		send(t, w, new(dns.Msg).SetRcode(m, dns.RcodeNameError))
+		sendDNS(t, w, new(dns.Msg).SetRcode(m, dns.RcodeNameError))
 	})
 	conf := filepath.Join(t.TempDir(), "resolv.conf")
 	text := "nameserver 127.77.0.54\nnameserver 127.77.0.53\nsearch other.example corp.example\noptions ndots:1 timeout:1 attempts:2\n"

@@ -36,11 +36,11 @@ func serveDNSAt(t *testing.T, ip string, h handler) *dnsServer {
 		t.Fatal(err)
 	}
 	s := &dnsServer{addr: l.Addr().String()}
-	run(t, &dns.Server{Listener: l, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, m *dns.Msg) {
+	runDNS(t, &dns.Server{Listener: l, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, m *dns.Msg) {
 		s.tcp.Add(1)
 		h(w, m, true)
 	})})
-	run(t, &dns.Server{PacketConn: pc, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, m *dns.Msg) {
+	runDNS(t, &dns.Server{PacketConn: pc, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, m *dns.Msg) {
 		s.udp.Add(1)
 		h(w, m, false)
 	})})
@@ -55,14 +55,14 @@ func serveUDP(t *testing.T, h handler) *dnsServer {
 		t.Fatal(err)
 	}
 	s := &dnsServer{addr: pc.LocalAddr().String()}
-	run(t, &dns.Server{PacketConn: pc, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, m *dns.Msg) {
+	runDNS(t, &dns.Server{PacketConn: pc, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, m *dns.Msg) {
 		s.udp.Add(1)
 		h(w, m, false)
 	})})
 	return s
 }
 
-func run(t *testing.T, s *dns.Server) {
+func runDNS(t *testing.T, s *dns.Server) {
 	t.Helper()
 	started, done := make(chan struct{}), make(chan struct{})
 	s.NotifyStartedFunc = func() { close(started) }
@@ -101,11 +101,11 @@ func says(t *testing.T, rcode int, records ...string) handler {
 	return func(w dns.ResponseWriter, m *dns.Msg, _ bool) {
 		r := new(dns.Msg).SetRcode(m, rcode)
 		r.Answer, r.Extra = answer, extra
-		send(t, w, r)
+		sendDNS(t, w, r)
 	}
 }
 
-func send(t *testing.T, w dns.ResponseWriter, r *dns.Msg) {
+func sendDNS(t *testing.T, w dns.ResponseWriter, r *dns.Msg) {
 	r.Compress = true
 	if err := w.WriteMsg(r); err != nil {
 		t.Errorf("answer: %v", err)

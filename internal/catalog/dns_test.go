@@ -127,7 +127,7 @@ func TestAddressesComeWholeOverTCP(t *testing.T) {
 					hdr := dns.RR_Header{Name: m.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET}
 					r.Answer = append(r.Answer, &dns.A{Hdr: hdr, A: net.IPv4(10, 0, byte(i>>8), byte(i))})
 				}
-				send(t, w, r)
+				sendDNS(t, w, r)
 			})
 			got, err := resolver(t, s.addr).Addresses(t.Context(), "web.service.consul.", false)
 			if err != nil || len(got.Addrs) != 300 || got.Cut {
