@@ -99,7 +99,7 @@ func (r *Replacer) backup(it *item) error {
 	if err := unlink(path); err != nil {
 		return err
 	}
-	err := os.Link(it.path, path)
+	err := r.link(it.path, path)
 	if err == nil || !noLinks(err) {
 		return err
 	}

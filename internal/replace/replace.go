@@ -67,7 +67,8 @@ type Replacer struct {
 	mu    sync.Mutex
 	units map[string]chan struct{} // unit name → one token
 
-	hook func(step string) // tests die here
+	link func(old, new string) error // os.Link
+	hook func(step string)           // tests die here
 }
 
 // New returns a Replacer that keeps its journal below stateDir. Commands get
@@ -81,6 +82,7 @@ func New(stateDir string, env []string, log hclog.Logger) *Replacer {
 		env:      env,
 		log:      log,
 		units:    make(map[string]chan struct{}),
+		link:     os.Link,
 	}
 }
 
