@@ -1,0 +1,86 @@
+package kv
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+)
+
+// codec turns values into what a key holds and back. decode returns ErrDamaged
+// or ErrNewer. encode keeps what old, the value it replaces, holds beyond T.
+type codec[T any] interface {
+	encode(v T, old []byte) ([]byte, error)
+	decode(data []byte) (T, error)
+}
+
+// text is a key whose value is a bare string.
+type text struct{}
+
+func (text) encode(v string, _ []byte) ([]byte, error) { return []byte(v), nil }
+func (text) decode(data []byte) (string, error)        { return string(data), nil }
+
+// document is a key whose value is a JSON object with a format number in
+// front. A document without one was written by hand and counts as the oldest.
+type document[T any] struct{ format int }
+
+var errNotObject = errors.New("not a JSON object")
+
+// head is what documents of every format share.
+type head struct {
+	Format int `json:"format"`
+}
+
+func (c document[T]) encode(v T, old []byte) ([]byte, error) {
+	body, err := marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) == 0 || body[0] != '{' {
+		return nil, fmt.Errorf("%T: %w", v, errNotObject)
+	}
+	var out bytes.Buffer
+	fmt.Fprintf(&out, `{"format":%d`, c.format)
+	for _, extra := range unknownMembers[T](old) {
+		out.WriteByte(',')
+		out.Write(extra)
+	}
+	if len(body) > len("{}") {
+		out.WriteByte(',')
+	}
+	out.Write(body[1:])
+	return out.Bytes(), nil
+}
+
+func (c document[T]) decode(data []byte) (T, error) {
+	var v, zero T
+	var h head
+	if !utf8.Valid(data) {
+		return zero, fmt.Errorf("%w: not UTF-8", ErrDamaged)
+	}
+	if trimmed := bytes.TrimSpace(data); len(trimmed) == 0 || trimmed[0] != '{' {
+		return zero, fmt.Errorf("%w: %w", ErrDamaged, errNotObject)
+	}
+	if err := json.Unmarshal(data, &h); err != nil {
+		return zero, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if h.Format > c.format {
+		return zero, fmt.Errorf("%w: %d; this jorc reads up to %d", ErrNewer, h.Format, c.format)
+	}
+	if err := json.Unmarshal(data, &v); err != nil {
+		return zero, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return v, nil
+}
+
+// marshal leaves <, > and & as they are: people read documents.
+func marshal(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+}

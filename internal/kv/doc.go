@@ -1,0 +1,109 @@
+package kv
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// Doc is one key and the type of its value.
+type Doc[T any] struct {
+	store *Store
+	key   string
+	codec codec[T]
+}
+
+// Entry is what a key holds. Its index is not part of the value.
+type Entry[T any] struct {
+	Value T
+	// Index is what a compare-and-swap compares: 0 when there is no such key.
+	Index  uint64
+	Exists bool
+
+	raw []byte
+}
+
+// NewDoc returns the document at key: a JSON object, written from the struct T
+// with the member "format" in front. Members that T does not know survive a
+// change. Formats above format are refused, so the number grows only with a
+// change that an older jorc would misread.
+func NewDoc[T any](s *Store, key string, format int) Doc[T] {
+	return Doc[T]{store: s, key: key, codec: document[T]{format: format}}
+}
+
+// NewText returns the key whose value is the bare text.
+func NewText(s *Store, key string) Doc[string] {
+	return Doc[string]{store: s, key: key, codec: text{}}
+}
+
+// Key returns the document's key below the store's prefix.
+func (d Doc[T]) Key() string { return d.key }
+
+// In returns the same document in another store, such as that of a held lock.
+func (d Doc[T]) In(s *Store) Doc[T] {
+	d.store = s
+	return d
+}
+
+// Get reads the document; that there is none is no error. It returns
+// ErrDamaged, ErrNewer, ErrBadKey, consul.ErrDenied or consul.ErrUnreachable.
+func (d Doc[T]) Get(ctx context.Context) (Entry[T], error) {
+	p, _, err := d.store.get(ctx, d.key, d.store.query())
+	if err != nil {
+		return Entry[T]{}, err
+	}
+	return d.entry(p)
+}
+
+// CompareAndSwap writes v if the document still is as old was read; the zero
+// Entry means that there is none. It returns the new entry, or ErrConflict
+// (nothing was written), ErrLockLost in the store of a held lock,
+// consul.ErrOutcomeUnknown, consul.ErrTooLarge, consul.ErrDenied or
+// consul.ErrUnreachable.
+func (d Doc[T]) CompareAndSwap(ctx context.Context, old Entry[T], v T) (Entry[T], error) {
+	e, err := d.replace(v, old)
+	if err != nil {
+		return Entry[T]{}, err
+	}
+	e.Index, err = d.store.swap(ctx, d.key, e.raw, old.Index, newMark())
+	if err != nil {
+		return Entry[T]{}, err
+	}
+	return e, nil
+}
+
+// Delete deletes the document if its index still is index. It returns
+// ErrConflict also when it is gone already, else what CompareAndSwap returns.
+func (d Doc[T]) Delete(ctx context.Context, index uint64) error {
+	_, err := d.store.Txn().CheckIndex(d.key, index).Delete(d.key).Commit(ctx)
+	return err
+}
+
+// entry decodes what was read.
+func (d Doc[T]) entry(p *consul.KVPair) (Entry[T], error) {
+	if p == nil {
+		return Entry[T]{}, nil
+	}
+	e := Entry[T]{Index: p.ModifyIndex, Exists: true, raw: p.Value}
+	var err error
+	if e.Value, err = d.codec.decode(p.Value); err != nil {
+		return e, fmt.Errorf("read key %q: %w", d.store.Path(d.key), err)
+	}
+	return e, nil
+}
+
+// replace encodes v as the successor of old.
+func (d Doc[T]) replace(v T, old Entry[T]) (Entry[T], error) {
+	raw, err := d.codec.encode(v, old.raw)
+	if err != nil {
+		return Entry[T]{}, fmt.Errorf("encode key %q: %w", d.store.Path(d.key), err)
+	}
+	return Entry[T]{Value: v, Exists: true, raw: raw}, nil
+}
+
+// newMark returns a number that tells one write from all others; it is kept in
+// the key's flags. It fits into the numbers of JavaScript, so that Consul's UI
+// leaves it as it is.
+func newMark() uint64 { return 1 + rand.Uint64N(1<<53-1) }

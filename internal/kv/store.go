@@ -1,0 +1,68 @@
+// Package kv keeps jorc's shared state in Consul's KV: typed documents changed
+// by compare-and-swap, transactions that respect Consul's limits, watches, and
+// session locks that fence what their holder writes.
+//
+// Every failure is one of this package's sentinels or one of package consul's
+// classes, by errors.Is. Three never stand in for one another: ErrConflict
+// (nothing was written), consul.ErrUnreachable (nothing was carried out) and
+// consul.ErrOutcomeUnknown (it may have been).
+package kv
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// MaxValue is the size in bytes of the largest value that Consul takes.
+const MaxValue = 512 << 10
+
+// Store is the keys below one prefix. It is safe for concurrent use, and so
+// are the stores made from it.
+type Store struct {
+	client     *consul.Client
+	prefix     string // "" or ends with a slash
+	turns      *turns
+	consistent bool
+	held       *Held // its lock fences every write
+}
+
+// New returns the store of the keys below prefix, such as "jorc/default". An
+// empty prefix is the root of the KV.
+func New(client *consul.Client, prefix string) *Store {
+	if prefix = strings.Trim(prefix, "/"); prefix != "" {
+		prefix += "/"
+	}
+	return &Store{client: client, prefix: prefix, turns: newTurns()}
+}
+
+// Consistent returns the same store with reads that no deposed leader can
+// answer. They cost one more round trip between the servers.
+func (s *Store) Consistent() *Store {
+	c := *s
+	c.consistent = true
+	return &c
+}
+
+// Path returns the whole name of key in Consul.
+func (s *Store) Path(key string) string { return s.prefix + key }
+
+// check returns ErrBadKey for a key that Consul cannot hold.
+func (s *Store) check(key string) error {
+	if key == "" || strings.HasPrefix(key, "/") {
+		return fmt.Errorf("key %q below %q: %w", key, s.prefix, ErrBadKey)
+	}
+	return nil
+}
+
+func (s *Store) query() consul.Query { return consul.Query{Consistent: s.consistent} }
+
+// get reads one key. The pair is nil when there is none.
+func (s *Store) get(ctx context.Context, key string, q consul.Query) (*consul.KVPair, consul.Meta, error) {
+	if err := s.check(key); err != nil {
+		return nil, consul.Meta{}, err
+	}
+	return s.client.KVGet(ctx, s.Path(key), q)
+}
