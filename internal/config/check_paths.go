@@ -53,7 +53,7 @@ func (d *decoder) checkStatic(r *resolver, ids [][]string) {
 		for i, dest := range d.destinations {
 			for _, id := range ids[i] {
 				if s.owns(id) {
-					d.errorf(dest.rng, "Destination is a static path", "%s writes %s, which the static path %q at %s owns%s. Static and dynamic configuration never share a file.", dest.owner, dest.value, at.value, position(at.rng), behind(dest.value, id))
+					d.errorf(dest.rng, "Destination is a static path", "%s writes %s, which the static path %q at %s owns%s. Static and dynamic configuration never share a file.", dest.owner, dest.value, at.value, position(at.rng), behind(dest.value, at.value, id))
 					break
 				}
 			}
@@ -62,8 +62,8 @@ func (d *decoder) checkStatic(r *resolver, ids [][]string) {
 }
 
 // behind tells where a path leads when that is not what is written.
-func behind(written, id string) string {
-	if written == id {
+func behind(written, static, id string) string {
+	if written == id || static == id {
 		return ""
 	}
 	return " (it is " + id + ")"

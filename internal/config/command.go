@@ -24,8 +24,13 @@ func command(p *[]string) field {
 // program reads a command, or the path of a program as a string.
 func program(p *[]string) field {
 	return func(d *decoder, a *hcl.Attribute) {
-		if kindOf(a.Expr) != kindString {
+		switch got := kindOf(a.Expr); got {
+		case kindString:
+		case kindList:
 			argv(d, a, p)
+			return
+		default:
+			d.mismatch(a.Expr, a.Name, got, "the path of a program or a list with its arguments")
 			return
 		}
 		var path string
@@ -47,7 +52,7 @@ func argv(d *decoder, a *hcl.Attribute, p *[]string) {
 	}
 	args := make([]string, 0, len(items))
 	for i, item := range items {
-		s, ok := d.str(item, a.Name)
+		s, ok := d.str(item, nth(a.Name, i))
 		switch {
 		case !ok:
 			return

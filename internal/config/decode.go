@@ -47,6 +47,10 @@ type fields map[string]field
 // present are a block's attributes that have a value, with the value's place.
 type present map[string]hcl.Range
 
+// muddled marks in present that something unknown stands in the block: it may
+// be what is missing, so that is not reported as well.
+const muddled = ""
+
 // nested are the blocks a block may have.
 type nested map[string]blockType
 
@@ -73,6 +77,9 @@ func (d *decoder) body(b hcl.Body, f fields, n nested) present {
 	d.diags = append(d.diags, diags...)
 
 	have := present{}
+	if diags.HasErrors() {
+		have[muddled] = b.MissingItemRange()
+	}
 	for name, a := range content.Attributes {
 		if kindOf(a.Expr) == kindNull {
 			continue
@@ -92,13 +99,14 @@ func (d *decoder) body(b hcl.Body, f fields, n nested) present {
 	return have
 }
 
-// claim makes sure that a name of one kind is used once and is well formed.
-func (d *decoder) claim(kind, name string, rng hcl.Range, valid func(string) error) {
+// claim makes sure that a name of one kind is used once in a scope and is well
+// formed.
+func (d *decoder) claim(kind, scope, name string, rng hcl.Range, valid func(string) error) {
 	if err := valid(name); err != nil {
 		d.errorf(rng, "Invalid "+kind, "%v.", err)
 		return
 	}
-	key := kind + "\x00" + name
+	key := kind + "\x00" + scope + "\x00" + name
 	if before, taken := d.names[key]; taken {
 		d.errorf(rng, "Duplicate "+kind, "%q is already at %s.", name, position(before))
 		return
@@ -116,6 +124,9 @@ func (d *decoder) exactlyOne(have present, def hcl.Range, what string, names ...
 	}
 	switch {
 	case len(found) == 0:
+		if _, unclear := have[muddled]; unclear {
+			return
+		}
 		d.errorf(def, "Missing argument", "%s needs one of %s.", what, list(names, "or"))
 	case len(found) > 1:
 		d.errorf(have[found[1]], "Conflicting arguments", "%s has %s: only one of them is possible.", what, list(found, "and"))
@@ -124,6 +135,9 @@ func (d *decoder) exactlyOne(have present, def hcl.Range, what string, names ...
 
 // required makes sure that an argument is there.
 func (d *decoder) required(have present, def hcl.Range, what string, names ...string) {
+	if _, unclear := have[muddled]; unclear {
+		return
+	}
 	for _, name := range names {
 		if _, ok := have[name]; !ok {
 			d.errorf(def, "Missing argument", "%s needs the argument %q.", what, name)

@@ -30,9 +30,9 @@ func (d *decoder) staticGlobs(p *[]string) field {
 		if !ok {
 			return
 		}
-		for _, item := range items {
-			s, ok := d.str(item, a.Name)
-			if !ok || !d.pathFits(item.Range(), a.Name, s) {
+		for i, item := range items {
+			s, ok := d.str(item, nth(a.Name, i))
+			if !ok || !d.pathFits(item.Range(), nth(a.Name, i), s) {
 				continue
 			}
 			if err := globOK(s); err != nil {

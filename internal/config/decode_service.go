@@ -56,7 +56,7 @@ func (d *decoder) finishService(s *Service, checks []checkAt, have present, def 
 		rng = at
 	}
 	if s.ID != "" {
-		d.claim("service id", s.ID, rng, serviceName)
+		d.claim("service id", "", s.ID, rng, serviceName)
 	}
 	for name, a := range s.TaggedAddresses {
 		if a.Port == 0 {
@@ -72,7 +72,7 @@ func (d *decoder) finishService(s *Service, checks []checkAt, have present, def 
 			}
 		}
 		if s.ID != "" {
-			d.claim("check id", c.check.ID, c.rng, func(id string) error { return plain(id) })
+			d.claim("check id", "", c.check.ID, c.rng, func(id string) error { return plain(id) })
 		}
 		s.Checks = append(s.Checks, c.check)
 	}

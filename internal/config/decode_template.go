@@ -17,7 +17,7 @@ func (d *decoder) template(b *hcl.Block) Template {
 		ShrinkAfter: defaultShrinkAfter, EmptyAfter: defaultEmptyAfter,
 	}
 	what := fmt.Sprintf("template %q", t.Name)
-	d.claim("template", t.Name, b.LabelRanges[0], segment)
+	d.claim("template", "", t.Name, b.LabelRanges[0], segment)
 	have := d.body(b.Body, fields{
 		"source":               file(&t.Source),
 		"contents":             text(&t.Contents),

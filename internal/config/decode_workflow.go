@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/hashicorp/hcl/v2"
@@ -9,11 +8,11 @@ import (
 
 func (d *decoder) workflow(b *hcl.Block) Workflow {
 	w := Workflow{Name: b.Labels[0]}
-	d.claim("workflow", w.Name, b.LabelRanges[0], segment)
-	tasks := 0
+	d.claim("workflow", "", w.Name, b.LabelRanges[0], segment)
+	tasks, scope := 0, b.LabelRanges[0].String() // unique even when two have one name
 	d.body(b.Body, fields{}, nested{"task": {label: "name", read: func(b *hcl.Block) {
 		tasks++
-		w.Tasks = append(w.Tasks, d.task(b, w.Name))
+		w.Tasks = append(w.Tasks, d.task(b, scope))
 	}}})
 	if tasks == 0 {
 		d.errorf(b.LabelRanges[0], "Empty workflow", "Workflow %q has no task.", w.Name)
@@ -21,9 +20,9 @@ func (d *decoder) workflow(b *hcl.Block) Workflow {
 	return w
 }
 
-func (d *decoder) task(b *hcl.Block, workflow string) Task {
+func (d *decoder) task(b *hcl.Block, scope string) Task {
 	t := Task{Name: b.Labels[0], OkExitCodes: []int{0}}
-	d.claim(fmt.Sprintf("task of workflow %q", workflow), t.Name, b.LabelRanges[0], segment)
+	d.claim("task", scope, t.Name, b.LabelRanges[0], segment)
 	have := d.body(b.Body, fields{
 		"command":       command(&t.Command),
 		"script":        nonEmpty(&t.Script),
@@ -53,8 +52,8 @@ func exitCodes(p *[]int) field {
 			return
 		}
 		all := make([]int, 0, len(items))
-		for _, item := range items {
-			if n, ok := d.whole(item, a.Name, 0, 255); ok {
+		for i, item := range items {
+			if n, ok := d.whole(item, nth(a.Name, i), 0, 255); ok {
 				all = append(all, n)
 			}
 		}
@@ -64,7 +63,7 @@ func exitCodes(p *[]int) field {
 
 func (d *decoder) trigger(b *hcl.Block) Trigger {
 	t := Trigger{Name: b.Labels[0]}
-	d.claim("trigger", t.Name, b.LabelRanges[0], segment)
+	d.claim("trigger", "", t.Name, b.LabelRanges[0], segment)
 	label := "Trigger " + strconv.Quote(t.Name)
 	have := d.body(b.Body, fields{
 		"service":  parsed(&t.Service, serviceName),

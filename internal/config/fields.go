@@ -128,14 +128,17 @@ func texts(p *[]string) field {
 			return
 		}
 		all := make([]string, 0, len(items))
-		for _, item := range items {
-			if s, ok := d.str(item, a.Name); ok {
+		for i, item := range items {
+			if s, ok := d.str(item, nth(a.Name, i)); ok {
 				all = append(all, s)
 			}
 		}
 		*p = all
 	}
 }
+
+// nth is what an item of a list is called.
+func nth(name string, i int) string { return name + "[" + strconv.Itoa(i) + "]" }
 
 // names reads a list of names, each there once.
 func names(p *[]string, valid func(string) error) field {

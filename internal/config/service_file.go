@@ -170,7 +170,8 @@ func (d *decoder) object(expr hcl.Expression, what string, f fields, unsupported
 	have, seen := present{}, map[string]hcl.Range{}
 	pairs, diags := hcl.ExprMap(expr)
 	if diags.HasErrors() {
-		d.mismatch(expr, what, kindOf(expr), "an object")
+		d.errorf(expr.Range(), "Wrong type", "%s must be an object, not %s.", what, kindOf(expr))
+		have[muddled] = expr.Range()
 		return have
 	}
 	for _, p := range pairs {
@@ -180,6 +181,7 @@ func (d *decoder) object(expr hcl.Expression, what string, f fields, unsupported
 		}
 		name, ok := byName[normal(key)]
 		if !ok {
+			have[muddled] = p.Key.Range()
 			d.unknownKey(p.Key.Range(), key, what, known, unsupported)
 			continue
 		}

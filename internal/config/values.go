@@ -87,7 +87,12 @@ func (d *decoder) expect(expr hcl.Expression, name string, want kind) (cty.Value
 
 func (d *decoder) mismatch(expr hcl.Expression, name string, got kind, want string) {
 	if got == kindUnknown {
-		d.errorf(expr.Range(), "Not a constant", "%q must be %s written out: there are no variables, functions or calculations here. For a literal ${ or %%{ in a string write $${ or %%%%{.", name, want)
+		hint := ""
+		switch expr.(type) {
+		case *hclsyntax.TemplateExpr, *hclsyntax.TemplateWrapExpr:
+			hint = " For a literal ${ or %{ in a string write $${ or %%{."
+		}
+		d.errorf(expr.Range(), "Not a constant", "%q must be %s written out: there are no variables, functions or calculations here.%s", name, want, hint)
 		return
 	}
 	d.errorf(expr.Range(), "Wrong type", "%q must be %s, not %s.", name, want, got)

@@ -1,0 +1,3 @@
+cluster = "a"
+consul {}
+service "web" {}

@@ -1,0 +1,2 @@
+cluster = "a"
+cluster = "b"

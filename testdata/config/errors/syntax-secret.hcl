@@ -1,0 +1,3 @@
+consul {
+  token = "hunter2", address = "x"
+}

@@ -1,0 +1,6 @@
+service "web" {
+  port = 
+}
+consul {
+  token_file = "unclosed
+}
