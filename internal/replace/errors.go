@@ -44,7 +44,7 @@ func (e *ReloadError) Error() string {
 		b.WriteString("; the previous content is back")
 	}
 	if e.Rollback != nil {
-		fmt.Fprintf(&b, "; roll back: %v", e.Rollback)
+		b.WriteString("; roll back: " + strings.ReplaceAll(e.Rollback.Error(), "\n", "; "))
 	}
 	return b.String()
 }

@@ -79,12 +79,11 @@ var errLost = errors.New("its backup is gone, the new content stays")
 // rollBack puts the previous content back and reloads it where the new one
 // may have been seen.
 func (r *Replacer) rollBack(ctx context.Context, j *journal, reloads jobs) (done bool, err error) {
-	err = r.undo(j)
-	if err != nil && !errors.Is(err, errLost) {
-		return false, err
+	lost, err := r.undo(j)
+	if err != nil {
+		return false, errors.Join(lost, err)
 	}
-	done = err == nil
-	errs := []error{err}
+	errs := []error{lost}
 	for _, job := range reloads {
 		r.step("roll back: reload")
 		res, err := r.run(ctx, job)
@@ -92,23 +91,26 @@ func (r *Replacer) rollBack(ctx context.Context, j *journal, reloads jobs) (done
 			errs = append(errs, fmt.Errorf("reload of the previous content: %s", failure(job.Args, res, err)))
 		}
 	}
-	return done, errors.Join(append(errs, r.close(j))...)
+	return lost == nil, errors.Join(append(errs, r.close(j))...)
 }
 
 // undo puts back what was there before wherever the new content is. Files
-// that hold anything else are left alone. It may be repeated.
-func (r *Replacer) undo(j *journal) error {
-	var errs []error
+// that hold anything else are left alone. It may be repeated after err; lost
+// is what repeating would not change.
+func (r *Replacer) undo(j *journal) (lost, err error) {
 	for _, f := range j.Files {
-		if err := r.undoFile(f); err != nil {
-			errs = append(errs, ioError("put back", f.Destination, err))
+		ferr := r.undoFile(f)
+		switch {
+		case ferr == nil:
+		case errors.Is(ferr, errLost):
+			lost = errors.Join(lost, ioError("put back", f.Destination, ferr))
+		default:
+			err = errors.Join(err, ioError("put back", f.Destination, ferr))
 		}
 	}
-	if err := r.syncTargets(j); err != nil {
-		errs = append(errs, err)
-	}
+	err = errors.Join(err, r.syncTargets(j))
 	r.step("roll back: files are back")
-	return errors.Join(errs...)
+	return lost, err
 }
 
 func (r *Replacer) undoFile(f fileEntry) error {

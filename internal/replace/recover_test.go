@@ -214,3 +214,23 @@ func TestSweep(t *testing.T) {
 	p.want(t, "a", "x")
 	p.want(t, ".other", "x")
 }
+
+func FuzzLoad(f *testing.F) {
+	f.Add([]byte(`{"format":1,"unit":"u","files":[{"destination":"/a","target":"/a","existed":true,"size":3,"sha256":"00"}],"reloads":[{"args":["true"],"timeout_ns":1}]}`))
+	f.Add([]byte(`{"files":[{}]}`))
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		path := filepath.Join(t.TempDir(), "journal.json")
+		if err := os.WriteFile(path, doc, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j, err := load(path)
+		if err != nil {
+			return
+		}
+		for _, file := range j.Files {
+			if !filepath.IsAbs(file.Target) {
+				t.Errorf("target: got %q, want an absolute path", file.Target)
+			}
+		}
+	})
+}

@@ -40,7 +40,7 @@ func TestReloadFails(t *testing.T) {
 		back    string // in the error about the roll back
 	}{
 		{name: "exit code", refuse: "echo bad port; exit 3", want: "exit code 3: bad port; the previous content is back"},
-		{name: "hangs with children", refuse: "sleep 1000 & sleep 1000", timeout: 100 * time.Millisecond, want: "timed out after"},
+		{name: "hangs with children", refuse: "sleep 1000 & sleep 1000", timeout: 2 * time.Second, want: "timed out after"},
 		{name: "not found", command: []string{"jorc-no-such-program"}, want: "command not found", is: command.ErrNotFound, back: "roll back: "},
 		{name: "also of the previous content", command: []string{"false"}, want: "exit code 1", back: "reload of the previous content: false: exit code 1"},
 	}

@@ -151,10 +151,15 @@ func (r *Replacer) replaceAll(ctx context.Context, u Unit, items []*item, out *O
 	if err := r.renameAll(j); err != nil {
 		out.Writing += time.Since(begin)
 		out.RolledBack = true
-		if uerr := r.undo(j); uerr != nil {
+		lost, uerr := r.undo(j)
+		if uerr == nil {
+			uerr = r.close(j)
+		}
+		if uerr = errors.Join(lost, uerr); uerr != nil {
+			out.RolledBack = false
 			return fmt.Errorf("%w; roll back: %w", err, uerr)
 		}
-		return errors.Join(err, r.close(j))
+		return err
 	}
 	out.Writing += time.Since(begin)
 	return r.finish(ctx, j, out)
