@@ -4,6 +4,7 @@
 package durable
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -66,7 +67,7 @@ func writeTemp(dir, base string, data []byte, perm fs.FileMode) (name string, er
 // before anything writes there. A directory that does not exist is clean.
 func RemoveTemp(dir string) error {
 	entries, err := os.ReadDir(dir)
-	if os.IsNotExist(err) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
@@ -76,7 +77,7 @@ func RemoveTemp(dir string) error {
 		if !strings.HasPrefix(e.Name(), ".") || !strings.Contains(e.Name(), tempMark) || e.IsDir() {
 			continue
 		}
-		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !os.IsNotExist(err) {
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("clean up: %w", err)
 		}
 	}
