@@ -1,0 +1,125 @@
+package watch
+
+import (
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	dep "github.com/hashicorp/consul-template/dependency"
+
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// kind is what sort of data a dependency is, and so how it is fetched.
+type kind string
+
+const (
+	kindKey        kind = "key"
+	kindPrefix     kind = "key prefix"
+	kindService    kind = "service"
+	kindConnect    kind = "mesh service"
+	kindServices   kind = "services"
+	kindNode       kind = "node"
+	kindNodes      kind = "nodes"
+	kindDatacenter kind = "datacenters"
+	kindCARoots    kind = "mesh CA roots"
+	kindCALeaf     kind = "mesh certificate"
+	kindFile       kind = "file"
+	kindForeign    kind = "" // fetched by consul-template's own code: Vault and peerings
+)
+
+// dependency is one thing that templates are made of. Two with the same id are
+// the same thing and are fetched once.
+type dependency struct {
+	id      string
+	kind    kind
+	name    string // key, prefix, service, node or path; may be empty
+	tag     string
+	filters []string // of service states
+	scope   scope
+	near    string
+	foreign dep.Dependency // of kindForeign
+	vault   bool           // its data is a secret: never written to disk
+}
+
+// scope is where in the federation a dependency lives.
+type scope struct {
+	datacenter, namespace, partition, peer, samenessGroup string
+}
+
+func (s scope) query() consul.Query {
+	return consul.Query{
+		Datacenter: s.datacenter, Namespace: s.namespace, Partition: s.partition,
+		Peer: s.peer, SamenessGroup: s.samenessGroup,
+	}
+}
+
+// String names the dependency to people.
+func (d *dependency) String() string {
+	if d.kind == kindForeign {
+		return d.id
+	}
+	if d.name == "" {
+		return string(d.kind)
+	}
+	text := string(d.kind) + " " + d.name
+	if d.tag != "" {
+		text = string(d.kind) + " " + d.tag + "." + d.name
+	}
+	if d.scope.datacenter != "" {
+		text += "@" + d.scope.datacenter
+	}
+	return text
+}
+
+// passingOnly tells whether Consul can do the filtering.
+func (d *dependency) passingOnly() bool {
+	return len(d.filters) == 1 && d.filters[0] == dep.HealthPassing
+}
+
+// newDependency takes apart what consul-template's own constructor has accepted: re is
+// the expression that it matched, q the query that it made.
+func newDependency(k kind, q dep.Dependency, re *regexp.Regexp, text string) *dependency {
+	m := named(re, text)
+	params, _ := url.ParseQuery(m["query"]) // the constructor has refused what does not parse
+	d := &dependency{
+		id: q.String(), kind: k, tag: m["tag"], near: m["near"],
+		name: m["name"] + m["key"] + m["prefix"],
+		scope: scope{
+			datacenter: m["dc"], namespace: params.Get(dep.QueryNamespace), partition: params.Get(dep.QueryPartition),
+			peer: params.Get(dep.QueryPeer), samenessGroup: params.Get(dep.QuerySamenessGroup),
+		},
+	}
+	if k == kindService || k == kindConnect {
+		d.filters = healthFilters(m["filter"])
+	}
+	return d
+}
+
+// healthFilters is consul-template's reading of "a,b" behind the bar: sorted,
+// passing when there is none.
+func healthFilters(text string) []string {
+	var filters []string
+	for f := range strings.SplitSeq(text, ",") {
+		if f = strings.TrimSpace(f); f != "" {
+			filters = append(filters, f)
+		}
+	}
+	if text == "" {
+		return []string{dep.HealthPassing}
+	}
+	slices.Sort(filters)
+	return filters
+}
+
+func named(re *regexp.Regexp, text string) map[string]string {
+	m := map[string]string{}
+	match := re.FindStringSubmatch(text)
+	for i, name := range re.SubexpNames() {
+		if name != "" && i < len(match) {
+			m[name] = match[i]
+		}
+	}
+	return m
+}

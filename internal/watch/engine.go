@@ -1,0 +1,133 @@
+// Package watch renders templates in consul-template's language to files and
+// keeps them true: it follows what the templates use, executes those whose data
+// changed, and replaces and reloads their files with care. Data flows one way:
+// sources → store → units → files.
+package watch
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"text/template"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/replace"
+)
+
+// Options are what an Engine is made of.
+type Options struct {
+	Client    *consul.Client
+	Consul    config.Consul // for the functions that consul-template itself fetches for
+	Vault     config.Vault
+	Templates []config.Template
+	Allow     config.TemplateOptions
+	LookupEnv func(string) (string, bool)
+	// Functions are added to those of consul-template, or replace them.
+	Functions template.FuncMap
+	// Replacer brings files to disk, or compares, in a dry run.
+	Replacer Replacer
+	// StateDir keeps the snapshot of the last good data; empty: none.
+	StateDir string
+	// Held says why no file may be replaced now; empty: they may. Optional.
+	Held func() string
+	// Require reports to changed whether what templates require is there, until
+	// ctx ends. Optional: without it nothing is required.
+	Require func(ctx context.Context, r []config.Requires, changed func(ok bool, why string)) error
+	// Rendered is told of each job that replaced files: how long it took since
+	// the change reached this host. Optional; it must not block.
+	Rendered func(Rendered)
+	Log      hclog.Logger
+}
+
+// Replacer is what the engine needs of package replace.
+type Replacer interface {
+	Replace(ctx context.Context, u replace.Unit) (replace.Outcome, error)
+}
+
+// Rendered is one job's end.
+type Rendered struct {
+	Unit      string
+	Changed   int           // files replaced
+	Took      time.Duration // from the change's arrival to the end of the job
+	Reloaded  int
+	Err       error
+	Templates int // executed
+}
+
+// Engine renders templates. Its methods may be called while Run runs.
+type Engine struct {
+	o        Options
+	units    []*unit
+	store    *store
+	index    map[string][]*unit // dependency id → who uses it
+	wanted   map[string]*dependency
+	sources  *sources
+	plain    *queue
+	commands *queue
+	done     chan job
+	changes  chan []change
+	gates    chan gate
+	settle   map[string]time.Time // doubted dependencies
+	saver    *saver
+	past     *snapshot // of an earlier process; nil: none
+	inFlight int
+	replan   time.Time // when sources are to be brought in line; zero: they are
+
+	mu       sync.Mutex
+	order    map[string]int
+	statuses []published
+}
+
+// Bounds of an execution where the configuration names none.
+const (
+	defaultRenderTimeout = 10 * time.Second
+	defaultMaxOutput     = 64 << 20
+)
+
+// New reads and parses the templates.
+func New(o Options) (*Engine, error) {
+	if o.LookupEnv == nil {
+		o.LookupEnv = func(string) (string, bool) { return "", false }
+	}
+	if o.Allow.RenderTimeout == 0 {
+		o.Allow.RenderTimeout = defaultRenderTimeout
+	}
+	if o.Allow.MaxOutput == 0 {
+		o.Allow.MaxOutput = defaultMaxOutput
+	}
+	plain, commands := &queue{limit: maxPlainJobs}, &queue{limit: maxCommandJobs}
+	units, err := newUnits(o.Templates, options{TemplateOptions: o.Allow, LookupEnv: o.LookupEnv, Functions: o.Functions}, plain, commands)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		o: o, units: units, store: newStore(),
+		index: map[string][]*unit{}, wanted: map[string]*dependency{},
+		plain: plain, commands: commands,
+		done: make(chan job), changes: make(chan []change), gates: make(chan gate),
+		settle: map[string]time.Time{}, order: map[string]int{},
+	}
+	for i := range o.Templates {
+		c := &o.Templates[i]
+		if c.Slot != "" {
+			return nil, fmt.Errorf("template %q: slot %q cannot be taken: this version of jorc has no fleet slots", c.Name, c.Slot)
+		}
+		e.order[c.Name] = i
+		e.statuses = append(e.statuses, published{Status: Status{Name: c.Name, Destination: c.Destination, Together: c.Together, State: StateWaiting}})
+	}
+	e.saver = &saver{dir: o.StateDir, log: o.Log}
+	return e, nil
+}
+
+// Run renders and follows until ctx ends, then returns nil. It waits for jobs
+// under way; their commands are bounded by their timeouts.
+func (e *Engine) Run(ctx context.Context) error { return e.run(ctx, false) }
+
+// Once returns when every template was rendered once, or has failed for a
+// reason that waiting does not mend. What failed, or what is still waited for
+// when ctx ends, is the error.
+func (e *Engine) Once(ctx context.Context) error { return e.run(ctx, true) }

@@ -1,0 +1,191 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"text/template"
+	"time"
+
+	dep "github.com/hashicorp/consul-template/dependency"
+	ct "github.com/hashicorp/consul-template/template"
+
+	"github.com/jorc/jorc/internal/config"
+)
+
+// options are what a template may do.
+type options struct {
+	config.TemplateOptions
+	SandboxPath string
+	Denylist    []string
+	LookupEnv   func(string) (string, bool)
+	// Functions are added to, and go before, those of consul-template.
+	Functions template.FuncMap
+}
+
+func (o *options) allows(function string) bool {
+	for _, f := range o.AllowFunctions {
+		if f == function {
+			return true
+		}
+	}
+	return false
+}
+
+// source is a template's text, read and instrumented once.
+type source struct {
+	text        string // instrumented
+	left, right string
+	missingKey  bool
+	destination string
+	opts        options
+}
+
+// load reads and parses the template of c.
+func load(c *config.Template, o options) (*source, error) {
+	text := c.Contents
+	if c.Source != "" {
+		data, err := os.ReadFile(c.Source)
+		if err != nil {
+			return nil, fmt.Errorf("template %q: read the source: %w", c.Name, err)
+		}
+		text = string(data)
+	}
+	marked, err := instrument(text, c.LeftDelim, c.RightDelim)
+	if err != nil {
+		return nil, fmt.Errorf("template %q: %w", c.Name, err)
+	}
+	o.SandboxPath, o.Denylist = c.SandboxPath, c.FunctionDenylist
+	s := &source{
+		text: marked, left: c.LeftDelim, right: c.RightDelim,
+		missingKey: c.ErrorOnMissingKey, destination: c.Destination, opts: o,
+	}
+	return s, nil
+}
+
+// view gives an execution its data.
+type view interface {
+	// recall returns the data of d; ok is false while there is none.
+	recall(d *dependency) (value any, ok bool)
+}
+
+// execution is one run of a template over one state of its data.
+type execution struct {
+	opts        *options
+	view        view
+	destination string
+	deadline    time.Time
+
+	used    map[string]*dependency
+	values  map[string]any    // what recall returned, so that one run sees one state
+	missing map[string]string // dependency id → what it waits for
+
+	ticks, written int
+	unbounded      bool // it was ended
+}
+
+// rendering is what came out of an execution.
+type rendering struct {
+	output  []byte
+	used    map[string]*dependency
+	values  map[string]any
+	missing map[string]string // empty when the output is complete
+	err     error
+}
+
+// errUnbounded ends an execution; see instrument.
+var errUnbounded = errors.New("the template did not come to an end")
+
+// maxTicks bounds the turns of ranges in one execution.
+const maxTicks = 50_000_000
+
+// execute runs the template over v. An error while data is missing is no error
+// yet: the template waits.
+func (s *source) execute(ctx context.Context, v view) rendering {
+	x := &execution{
+		opts: &s.opts, view: v, destination: s.destination,
+		deadline: time.Now().Add(s.opts.RenderTimeout),
+		used:     map[string]*dependency{}, values: map[string]any{}, missing: map[string]string{},
+	}
+	if d, ok := ctx.Deadline(); ok && d.Before(x.deadline) {
+		x.deadline = d
+	}
+	out, err := x.run(s)
+	r := rendering{used: x.used, values: x.values, missing: x.missing, err: err}
+	if err != nil && len(x.missing) > 0 && !errors.Is(err, errUnbounded) {
+		r.err = nil
+	}
+	if err == nil {
+		r.output = out
+		if limit := s.opts.MaxOutput; limit > 0 && len(out) > limit {
+			r.output, r.err = nil, fmt.Errorf("the output has %d bytes; template_options { max_output } is %d", len(out), limit)
+		}
+	}
+	return r
+}
+
+func (x *execution) run(s *source) (out []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the template panicked: %v", p)
+		}
+	}()
+	t, err := ct.NewTemplate(&ct.NewTemplateInput{
+		Contents: s.text, Destination: s.destination, LeftDelim: s.left, RightDelim: s.right,
+		ErrMissingKey: s.missingKey, ExtFuncMap: x.functions(), FunctionDenylist: s.opts.Denylist,
+	})
+	if errors.Is(err, ct.ErrTemplateMissingContentsAndSource) {
+		return nil, nil // an empty template renders an empty file
+	}
+	if err != nil {
+		return nil, err
+	}
+	result, err := t.Execute(&ct.ExecuteInput{Brain: ct.NewBrain()})
+	if err != nil {
+		if x.unbounded {
+			return nil, fmt.Errorf("%w within %s, %d turns and %d bytes (template_options { render_timeout, max_output })",
+				errUnbounded, s.opts.RenderTimeout, maxTicks, s.opts.MaxOutput)
+		}
+		return nil, err
+	}
+	return result.Output, nil
+}
+
+// recall notes that the template uses d and returns its data.
+func (x *execution) recall(d *dependency) (any, bool) {
+	x.used[d.id] = d
+	if value, ok := x.values[d.id]; ok {
+		return value, true
+	}
+	value, ok := x.view.recall(d)
+	if !ok {
+		x.waitFor(d, "")
+		return nil, false
+	}
+	x.values[d.id] = value
+	return value, true
+}
+
+// waitFor says that the output will not be complete without d.
+func (x *execution) waitFor(d *dependency, why string) { x.missing[d.id] = why }
+
+// tick is called at every turn of a range, with the bytes of text that the
+// turn writes; see instrument.
+func (x *execution) tick(weight int) (string, error) {
+	x.ticks++
+	x.written += weight
+	late := x.ticks%1024 == 0 && time.Now().After(x.deadline)
+	if late || x.ticks > maxTicks || x.opts.MaxOutput > 0 && x.written > x.opts.MaxOutput {
+		x.unbounded = true
+	}
+	if x.unbounded {
+		return "", errUnbounded
+	}
+	return "", nil
+}
+
+// foreign wraps a dependency that consul-template itself fetches.
+func foreign(q dep.Dependency) *dependency {
+	return &dependency{id: q.String(), kind: kindForeign, foreign: q, vault: q.Type() == dep.TypeVault}
+}

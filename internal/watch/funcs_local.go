@@ -1,0 +1,110 @@
+package watch
+
+import (
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// file is the content of a local file, followed as it changes.
+func (x *execution) file(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	if err := inSandbox(x.opts.SandboxPath, path); err != nil {
+		return "", err
+	}
+	s, _ := recall(x, &dependency{id: "file(" + path + ")", kind: kindFile, name: path}, "")
+	return s, nil
+}
+
+// inSandbox refuses a path outside of sandbox once symlinks are resolved.
+func inSandbox(sandbox, path string) error {
+	if sandbox == "" {
+		return nil
+	}
+	resolved, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	rel, err := filepath.Rel(sandbox, resolved)
+	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+		return fmt.Errorf("%s is outside of sandbox_path %s", path, sandbox)
+	}
+	return nil
+}
+
+// env sees only the variables that template_options { allow_env } names; all
+// others look unset.
+func (x *execution) env(name string) (string, error) {
+	value, _ := x.lookupEnv(name)
+	return value, nil
+}
+
+func (x *execution) mustEnv(name string) (string, error) {
+	value, _ := x.lookupEnv(name)
+	if value == "" {
+		return "", fmt.Errorf("environment variable %s is not set, or template_options { allow_env } does not name it", name)
+	}
+	return value, nil
+}
+
+func (x *execution) envOrDefault(name, fallback string) (string, error) {
+	if value, ok := x.lookupEnv(name); ok {
+		return value, nil
+	}
+	return fallback, nil
+}
+
+func (x *execution) lookupEnv(name string) (string, bool) {
+	for _, pattern := range x.opts.AllowEnv {
+		if ok, err := doublestar.Match(pattern, name); ok && err == nil {
+			return x.opts.LookupEnv(name)
+		}
+	}
+	return "", false
+}
+
+// loop counts from 0, or the first argument, up to but without the last. Unlike
+// consul-template's, which leaves a goroutine behind when a range is left
+// early, it counts without one.
+func (x *execution) loop(args ...any) (func(yield func(int64) bool), error) {
+	if len(args) == 0 || len(args) > 2 {
+		return nil, fmt.Errorf("loop: wrong number of arguments, expected 1 or 2, but got %d", len(args))
+	}
+	bounds := make([]int64, 0, 2)
+	for _, a := range args {
+		n, err := integer(a)
+		if err != nil {
+			return nil, fmt.Errorf("loop: %w", err)
+		}
+		bounds = append(bounds, n)
+	}
+	if len(bounds) == 1 {
+		bounds = []int64{0, bounds[0]}
+	}
+	return func(yield func(int64) bool) {
+		for i := bounds[0]; i < bounds[1]; i++ {
+			if !yield(i) {
+				return
+			}
+		}
+	}, nil
+}
+
+func integer(a any) (int64, error) {
+	v := reflect.ValueOf(a)
+	switch {
+	case v.CanInt():
+		return v.Int(), nil
+	case v.CanUint():
+		return int64(v.Uint()), nil
+	case v.Kind() == reflect.String:
+		return strconv.ParseInt(v.String(), 10, 64)
+	}
+	return 0, fmt.Errorf("bad argument type: %T", a)
+}

@@ -1,0 +1,112 @@
+package watch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/template/parse"
+)
+
+// tick is the name of the function that instrumented templates call at every
+// turn of a range and at the start of every nested template. It ends an
+// execution that goes on for ever or without bound; text/template itself
+// cannot be interrupted.
+const tick = "jorcTick"
+
+// instrument inserts calls of tick into the source of a template. The output
+// stays as it was: the insertion takes over the trim marker of its neighbour.
+func instrument(text, left, right string) (string, error) {
+	if left == "" {
+		left = "{{"
+	}
+	if right == "" {
+		right = "}}"
+	}
+	trees := map[string]*parse.Tree{}
+	root := parse.New("")
+	root.Mode = parse.SkipFuncCheck
+	if _, err := root.Parse(text, left, right, trees); err != nil {
+		return "", fmt.Errorf("parse: %w", err)
+	}
+	var w walker
+	for name, tree := range trees {
+		if tree.Root == nil {
+			continue
+		}
+		if name != "" {
+			w.enter(tree.Root)
+		}
+		w.list(tree.Root)
+	}
+	slices.SortFunc(w.places, func(a, b place) int { return a.at - b.at })
+	var b strings.Builder
+	last := 0
+	for _, p := range w.places {
+		at := p.at
+		b.WriteString(text[last:at])
+		b.WriteString(left)
+		if trims(text[at:], left) {
+			b.WriteString("- ")
+		}
+		fmt.Fprintf(&b, "%s %d", tick, p.weight)
+		b.WriteString(right)
+		last = at
+	}
+	b.WriteString(text[last:])
+	return b.String(), nil
+}
+
+// trims tells whether text begins with an action that trims the space before it.
+func trims(text, left string) bool {
+	rest, ok := strings.CutPrefix(text, left+"-")
+	return ok && rest != "" && strings.ContainsRune(" \t\r\n", rune(rest[0]))
+}
+
+// place is where a tick goes, and how many bytes of text every turn writes.
+type place struct{ at, weight int }
+
+// walker collects the places: the starts of bodies.
+type walker struct {
+	places []place
+}
+
+func (w *walker) list(l *parse.ListNode) {
+	if l == nil {
+		return
+	}
+	for _, n := range l.Nodes {
+		switch n := n.(type) {
+		case *parse.RangeNode:
+			w.enter(n.List)
+			w.branch(&n.BranchNode)
+		case *parse.IfNode:
+			w.branch(&n.BranchNode)
+		case *parse.WithNode:
+			w.branch(&n.BranchNode)
+		}
+	}
+}
+
+func (w *walker) branch(b *parse.BranchNode) {
+	w.list(b.List)
+	w.list(b.ElseList)
+}
+
+// enter notes the start of a body: the list's position is that of its first
+// token, which for an action is its left delimiter.
+func (w *walker) enter(l *parse.ListNode) {
+	if l != nil {
+		w.places = append(w.places, place{at: int(l.Position()), weight: weigh(l)})
+	}
+}
+
+// weigh counts the text of a body, without that of nested branches.
+func weigh(l *parse.ListNode) int {
+	n := 0
+	for _, node := range l.Nodes {
+		if t, ok := node.(*parse.TextNode); ok {
+			n += len(t.Text)
+		}
+	}
+	return n
+}

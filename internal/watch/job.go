@@ -1,0 +1,266 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"time"
+
+	dep "github.com/hashicorp/consul-template/dependency"
+
+	"github.com/jorc/jorc/internal/replace"
+)
+
+// Pauses before a unit that failed is tried again.
+const (
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+	heldRetry  = 2 * time.Second
+)
+
+// errHeld: the host is held; see Options.Held.
+var errHeld = errors.New("held")
+
+// job is one attempt to bring a unit's files to what the data says.
+type job struct {
+	unit       *unit
+	renderings []rendering // of the unit's templates, in their order
+	holds      []map[string]hold
+	outcome    replace.Outcome
+	err        error // of the check, the replacement or the reload
+	complete   bool  // all templates had their data and were executed
+	since      time.Time
+}
+
+// launch runs a job of u in the background; its end comes through e.done.
+func (e *Engine) launch(ctx context.Context, u *unit, now time.Time) {
+	e.inFlight++
+	j := job{unit: u, since: now}
+	if u.dirty {
+		j.since = u.first
+	}
+	u.running, u.dirty = true, false
+	go func() {
+		e.render(ctx, &j, now)
+		if j.complete {
+			e.write(ctx, &j)
+		}
+		e.done <- j
+	}()
+}
+
+// render executes the unit's templates.
+func (e *Engine) render(ctx context.Context, j *job, now time.Time) {
+	j.complete = true
+	for _, t := range j.unit.templates {
+		v := &guarded{
+			store: e.store, guard: t.guard, now: now, accepted: t.accepted, holds: t.holds,
+			fileHas: !t.restored && t.accepted == nil && hasContent(t.conf.Destination), next: map[string]hold{},
+		}
+		if j.unit.fallback && e.mayFallBack(t) {
+			v.snapshot = e.past.Data
+		}
+		r := t.src.execute(ctx, v)
+		for id, h := range v.next {
+			if _, ok := r.missing[id]; ok {
+				r.missing[id] = "is held back: " + h.why
+			}
+		}
+		j.complete = j.complete && r.err == nil && len(r.missing) == 0
+		j.renderings = append(j.renderings, r)
+		j.holds = append(j.holds, v.next)
+	}
+}
+
+// mayFallBack: a file that is there is better than one made of old data,
+// unless the template has changed.
+func (e *Engine) mayFallBack(t *tmpl) bool {
+	return e.past != nil && (!hasContent(t.conf.Destination) || e.past.Sources[t.conf.Name] != hash(t.src.text))
+}
+
+func hasContent(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Size() > 0
+}
+
+// write replaces the unit's files.
+func (e *Engine) write(ctx context.Context, j *job) {
+	if e.o.Held != nil {
+		if why := e.o.Held(); why != "" {
+			j.err = errors.Join(errHeld, errors.New(why))
+			return
+		}
+	}
+	u := replace.Unit{Name: j.unit.name}
+	for i, t := range j.unit.templates {
+		f := t.file
+		f.Data = j.renderings[i].output
+		u.Files = append(u.Files, f)
+	}
+	j.outcome, j.err = e.o.Replacer.Replace(ctx, u)
+}
+
+// finish takes in the end of a job.
+func (e *Engine) finish(j job) {
+	e.inFlight--
+	u := j.unit
+	u.running = false
+	u.queue.running--
+	now := time.Now()
+	for i, t := range u.templates {
+		e.use(u, t, &j.renderings[i])
+	}
+	e.judge(&j, now)
+	for i, t := range u.templates {
+		e.report(t, &j, i, now)
+	}
+	e.publish(u)
+	u.queue.reschedule(u)
+	if e.o.Rendered != nil && (len(j.outcome.Changed) > 0 || j.err != nil) {
+		e.o.Rendered(Rendered{
+			Unit: u.name, Changed: len(j.outcome.Changed), Reloaded: len(j.outcome.Reloaded),
+			Took: now.Sub(j.since), Err: j.err, Templates: len(j.renderings),
+		})
+	}
+}
+
+// use brings the index in line with what a template used in its last run. What
+// it used before stays while it is not complete: its run may have ended early.
+func (e *Engine) use(u *unit, t *tmpl, r *rendering) {
+	next := r.used
+	if r.err != nil || len(r.missing) > 0 {
+		next = maps.Clone(r.used)
+		maps.Copy(next, t.used)
+	}
+	for id, d := range next {
+		if t.used[id] != nil {
+			continue
+		}
+		if !slices.Contains(e.index[id], u) {
+			e.index[id] = append(e.index[id], u)
+		}
+		if e.wanted[id] == nil {
+			e.wanted[id] = d
+			e.markReplan()
+		}
+		value, seen := r.values[id]
+		if known := e.store.get(id); known.known && (!seen || !reflect.DeepEqual(value, known.value)) {
+			u.touch(time.Now()) // it came while the template ran
+		}
+	}
+	before := t.used
+	t.used = next
+	for id := range before {
+		if next[id] == nil && !u.uses(id) {
+			e.forget(u, id)
+		}
+	}
+}
+
+func (u *unit) uses(id string) bool {
+	for _, t := range u.templates {
+		if t.used[id] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// forget ends a unit's use of a dependency, and its watch with its last user.
+func (e *Engine) forget(u *unit, id string) {
+	e.index[id] = slices.DeleteFunc(e.index[id], func(other *unit) bool { return other == u })
+	if len(e.index[id]) == 0 {
+		delete(e.index, id)
+		delete(e.wanted, id)
+		e.markReplan()
+	}
+}
+
+func (e *Engine) markReplan() {
+	if e.replan.IsZero() {
+		e.replan = time.Now().Add(replanWithin)
+	}
+}
+
+// judge decides when the unit is looked at again.
+func (e *Engine) judge(j *job, now time.Time) {
+	u := j.unit
+	u.wake, u.retry = time.Time{}, time.Time{}
+	for i, t := range u.templates {
+		t.holds = j.holds[i]
+		if at := wake(t.holds); !at.IsZero() && (u.wake.IsZero() || at.Before(u.wake)) {
+			u.wake = at
+		}
+	}
+	switch {
+	case errors.Is(j.err, errHeld):
+		u.retry = now.Add(heldRetry)
+	case j.err != nil:
+		u.failures++
+		pause := min(firstRetry<<min(u.failures-1, 10), lastRetry)
+		u.retry = now.Add(pause/2 + rand.N(pause/2))
+		e.o.Log.Error("a file could not be brought up to date; it stays as it was", "unit", u.name, "error", j.err, "retry", u.retry.Format(time.TimeOnly))
+	case j.complete:
+		u.failures, u.rendered, u.fallback = 0, true, false
+		for i, t := range u.templates {
+			t.accept(j.renderings[i].values)
+		}
+		if len(j.outcome.Changed) > 0 {
+			e.saver.dirty = true
+			e.o.Log.Info("replaced", "unit", u.name, "files", j.outcome.Changed, "reloaded", len(j.outcome.Reloaded), "took", now.Sub(j.since))
+		}
+	default:
+		u.failures = 0
+		for i, t := range u.templates {
+			if err := j.renderings[i].err; err != nil {
+				u.failures++
+				e.o.Log.Error("a template failed; its file stays as it was", "template", t.conf.Name, "error", err)
+			}
+		}
+	}
+}
+
+// accept remembers the services that the file is made of now.
+func (t *tmpl) accept(values map[string]any) {
+	t.accepted, t.restored = nil, true
+	for id, value := range values {
+		if list, ok := value.([]*dep.HealthService); ok {
+			if t.accepted == nil {
+				t.accepted = map[string]any{}
+			}
+			t.accepted[id] = list
+		}
+	}
+}
+
+// report writes the template's status.
+func (e *Engine) report(t *tmpl, j *job, i int, now time.Time) {
+	r := &j.renderings[i]
+	s := &t.status
+	s.Checked = now
+	s.Executions++
+	s.Held, s.Error = holdLines(t.holds), ""
+	t.waits = waits(r)
+	switch {
+	case r.err != nil:
+		s.State, s.Error = StateFailed, oneLine(r.err)
+	case j.err != nil:
+		s.State, s.Error = StateFailed, oneLine(j.err)
+	case len(r.missing) > 0:
+		s.State = StateWaiting
+	case !j.complete:
+		s.State, t.waits = StateWaiting, []wait{{text: "the other templates of " + j.unit.name}}
+	case len(s.Held) > 0:
+		s.State = StateHeld
+	default:
+		s.State = StateRendered
+	}
+	if slices.Contains(j.outcome.Changed, t.conf.Destination) {
+		s.Changed = now
+		s.Writes++
+	}
+}

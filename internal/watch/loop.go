@@ -1,0 +1,284 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jorc/jorc/internal/config"
+)
+
+// How long a new set of dependencies may wait for the jobs under way, so that
+// the sources are not rearranged for each of them.
+const replanWithin = 500 * time.Millisecond
+
+// coldStart is how long Consul has to answer before the data of an earlier
+// process may stand in, for files that do not exist.
+const coldStart = 3 * time.Second
+
+// gate is news of what a unit requires.
+type gate struct {
+	unit *unit
+	ok   bool
+	why  string
+}
+
+// run is the engine's loop: all of the engine's state but the store belongs to it.
+func (e *Engine) run(ctx context.Context, once bool) error {
+	ctx, stop := context.WithCancel(ctx)
+	var helpers sync.WaitGroup
+	defer helpers.Wait()
+	defer stop()
+	e.begin(ctx, &helpers)
+	defer e.end()
+	cold := time.NewTimer(coldStart)
+	defer cold.Stop()
+	alarm := time.NewTimer(0)
+	defer alarm.Stop()
+	for {
+		now := time.Now()
+		e.start(ctx, now)
+		e.plan(ctx, now)
+		if once && e.inFlight == 0 && e.finished() {
+			return e.failure(nil)
+		}
+		e.save(now)
+		alarm.Reset(e.next(now))
+		select {
+		case <-ctx.Done():
+			if once {
+				return e.failure(ctx.Err())
+			}
+			return nil
+		case c := <-e.changes:
+			e.take(c)
+		case j := <-e.done:
+			e.finish(j)
+		case g := <-e.gates:
+			e.open(g)
+		case <-cold.C:
+			e.fallBack()
+		case <-e.saver.saving:
+			e.saver.ended()
+		case <-alarm.C:
+			e.believe(time.Now())
+		}
+	}
+}
+
+// begin makes all units due and starts what watches their requirements.
+func (e *Engine) begin(ctx context.Context, helpers *sync.WaitGroup) {
+	past, err := loadSnapshot(e.o.StateDir)
+	if err != nil {
+		e.o.Log.Warn(err.Error())
+	}
+	e.past = past
+	e.sources = &sources{
+		client: e.o.Client, changes: e.changes, log: e.o.Log,
+		foreign: &foreignSource{consul: e.o.Consul, vault: e.o.Vault},
+		rights:  newRights(e.o.Client), places: e.o.Client.Stats().MaxConnections * 3 / 4,
+		running: map[string]*watcher{},
+	}
+	now := time.Now()
+	for _, u := range e.units {
+		for _, t := range u.templates {
+			if past != nil {
+				t.accepted, t.restored = past.Accepted[t.conf.Name], past.Accepted[t.conf.Name] != nil
+			}
+		}
+		u.touch(now.Add(-u.wait.Min))
+		if r := requirements(u); len(r) > 0 && e.o.Require != nil {
+			u.blocked = "its requirements have not been looked at yet"
+			helpers.Go(func() { e.watchGate(ctx, u, r) })
+		}
+		u.queue.reschedule(u)
+	}
+}
+
+func requirements(u *unit) []config.Requires {
+	var all []config.Requires
+	for _, t := range u.templates {
+		all = append(all, t.conf.Requires...)
+	}
+	return all
+}
+
+func (e *Engine) watchGate(ctx context.Context, u *unit, r []config.Requires) {
+	err := e.o.Require(ctx, r, func(ok bool, why string) {
+		select {
+		case e.gates <- gate{unit: u, ok: ok, why: why}:
+		case <-ctx.Done():
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		e.o.Log.Error("what a template requires cannot be watched", "unit", u.name, "error", err)
+	}
+}
+
+// end waits for jobs and watchers, and saves what is known.
+func (e *Engine) end() {
+	for e.inFlight > 0 {
+		select {
+		case j := <-e.done:
+			e.finish(j)
+		case <-e.changes:
+		}
+	}
+	e.sources.stop()
+	e.saver.finish(e.snapshot)
+}
+
+// take puts changes into the store and makes the units that use them due.
+func (e *Engine) take(changes []change) {
+	for _, c := range changes {
+		changed, settle := e.store.put(c)
+		if !settle.IsZero() {
+			e.settle[c.id] = settle
+		}
+		if c.err != nil {
+			e.o.Log.Debug("no news", "of", c.id, "error", c.err)
+		}
+		if changed {
+			e.touch(c.id, c.at)
+		}
+	}
+}
+
+func (e *Engine) touch(id string, at time.Time) {
+	e.saver.dirty = true
+	for _, u := range e.index[id] {
+		u.touch(at)
+		u.queue.reschedule(u)
+	}
+}
+
+// believe takes doubted values whose time has come.
+func (e *Engine) believe(now time.Time) {
+	for id, at := range e.settle {
+		if now.Before(at) {
+			continue
+		}
+		delete(e.settle, id)
+		if e.store.settle(id, now) {
+			e.touch(id, now)
+		}
+	}
+}
+
+func (e *Engine) open(g gate) {
+	g.unit.blocked = g.why
+	if g.ok {
+		g.unit.blocked = ""
+	}
+	if !g.unit.running {
+		e.publish(g.unit)
+	}
+	g.unit.queue.reschedule(g.unit)
+}
+
+// fallBack lets units that were never rendered use the data of an earlier
+// process, if Consul has not answered.
+func (e *Engine) fallBack() {
+	if e.past == nil || e.o.Client.Stats().UnreachableSince.IsZero() {
+		return
+	}
+	for _, u := range e.units {
+		if u.rendered {
+			continue
+		}
+		u.fallback = true
+		u.touch(time.Now())
+		u.queue.reschedule(u)
+	}
+}
+
+// start begins the jobs that are due, as far as there is room.
+func (e *Engine) start(ctx context.Context, now time.Time) {
+	for _, q := range []*queue{e.plain, e.commands} {
+		for u := q.pop(now); u != nil && ctx.Err() == nil; u = q.pop(now) {
+			e.launch(ctx, u, now)
+		}
+	}
+}
+
+// next is how long the loop may sleep.
+func (e *Engine) next(now time.Time) time.Duration {
+	wait := time.Hour
+	sooner := func(at time.Time, ok bool) {
+		if ok {
+			wait = min(wait, max(at.Sub(now), 0))
+		}
+	}
+	sooner(e.plain.next())
+	sooner(e.commands.next())
+	sooner(e.replan, !e.replan.IsZero())
+	for _, at := range e.settle {
+		sooner(at, true)
+	}
+	sooner(e.saver.due())
+	return wait
+}
+
+// plan brings the sources in line with what templates use, once the jobs that
+// may add to it have ended.
+func (e *Engine) plan(ctx context.Context, now time.Time) {
+	if e.replan.IsZero() || e.inFlight > 0 && now.Before(e.replan) {
+		return
+	}
+	e.replan = time.Time{}
+	e.sources.want(ctx, e.wanted)
+	e.store.keep(e.wanted)
+}
+
+func (e *Engine) save(now time.Time) {
+	if at, ok := e.saver.due(); ok && !now.Before(at) {
+		e.saver.begin(e.snapshot())
+	}
+}
+
+// snapshot copies what the next process may want to know.
+func (e *Engine) snapshot() *snapshot {
+	s := &snapshot{
+		Format: snapshotFormat, Data: e.store.all(e.wanted),
+		Accepted: map[string]map[string]any{}, Sources: map[string]string{},
+	}
+	for _, u := range e.units {
+		if u.running {
+			continue
+		}
+		for _, t := range u.templates {
+			if t.accepted != nil {
+				s.Accepted[t.conf.Name] = t.accepted
+			}
+			s.Sources[t.conf.Name] = hash(t.src.text)
+		}
+	}
+	return s
+}
+
+// finished tells whether every unit has come to an end, for Once.
+func (e *Engine) finished() bool {
+	for _, u := range e.units {
+		if !u.rendered && u.failures == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// failure gathers what did not succeed.
+func (e *Engine) failure(cause error) error {
+	var errs []error
+	for _, s := range e.Status() {
+		switch {
+		case s.Error != "":
+			errs = append(errs, fmt.Errorf("template %q: %s", s.Name, s.Error))
+		case s.State == StateWaiting && cause != nil:
+			errs = append(errs, fmt.Errorf("template %q waits for %s: %w", s.Name, strings.Join(s.Waiting, "; "), cause))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,77 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// rights tells an empty answer from one that the token may not see: Consul
+// filters silently, for anonymous tokens without even saying so.
+type rights struct {
+	client *consul.Client
+
+	mu    sync.Mutex
+	asked map[consul.Right]time.Time // those that were granted
+}
+
+// rightsFor is how long a granted right is taken for granted.
+const rightsFor = time.Minute
+
+func newRights(c *consul.Client) *rights {
+	return &rights{client: c, asked: map[consul.Right]time.Time{}}
+}
+
+// believe returns ErrDenied for an answer that may be short for want of rights.
+func (r *rights) believe(ctx context.Context, d *dependency, filtered, empty bool) error {
+	right := rightFor(d)
+	if filtered {
+		return denied(d, right, "Consul left out what the token may not see")
+	}
+	if !empty || right.Resource == "" || d.scope.datacenter != "" || d.scope.peer != "" {
+		return nil
+	}
+	r.mu.Lock()
+	granted := time.Since(r.asked[right]) < rightsFor
+	r.mu.Unlock()
+	if granted {
+		return nil
+	}
+	ok, err := r.client.MayI(ctx, right)
+	if err != nil {
+		return err
+	}
+	if !ok[0] {
+		return denied(d, right, "the answer is empty and the token may not see more")
+	}
+	r.mu.Lock()
+	r.asked[right] = time.Now()
+	r.mu.Unlock()
+	return nil
+}
+
+func rightFor(d *dependency) consul.Right {
+	switch d.kind {
+	case kindKey:
+		return consul.Right{Resource: "key", Access: "read", Segment: d.name}
+	case kindPrefix:
+		return consul.Right{Resource: "key", Access: "read", Segment: d.name}
+	case kindService, kindConnect:
+		return consul.Right{Resource: "service", Access: "read", Segment: d.name}
+	case kindNode, kindNodes:
+		return consul.Right{Resource: "node", Access: "read", Segment: d.name}
+	case kindServices:
+		return consul.Right{Resource: "service", Access: "read", Segment: "consul"}
+	}
+	return consul.Right{}
+}
+
+func denied(d *dependency, right consul.Right, what string) error {
+	return &consul.Error{
+		Op: "read " + string(d.kind), Name: d.name, Class: consul.ErrDenied,
+		Err: fmt.Errorf("%s: grant %s:%s on %q", what, right.Resource, right.Access, right.Segment),
+	}
+}

@@ -1,0 +1,129 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	dep "github.com/hashicorp/consul-template/dependency"
+
+	"github.com/jorc/jorc/internal/config"
+)
+
+// foreignSource fetches what only consul-template's own code can: Vault's
+// secrets with their leases, and peerings, partitions and exported services.
+// That code takes no context; each fetch runs in a goroutine that Stop ends.
+type foreignSource struct {
+	consul config.Consul
+	vault  config.Vault
+
+	mu      sync.Mutex
+	clients *dep.ClientSet
+}
+
+var errNoVault = errors.New("no Vault is configured: set vault { address }")
+
+// get returns the clients, made at first use and again after reset.
+func (f *foreignSource) get(vault bool) (*dep.ClientSet, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if vault && f.vault.Address == "" {
+		return nil, errNoVault
+	}
+	if f.clients != nil {
+		return f.clients, nil
+	}
+	set := dep.NewClientSet()
+	token, err := fileToken(f.consul.TokenFile, string(f.consul.Token))
+	if err != nil {
+		return nil, err
+	}
+	address, https := strings.CutPrefix(f.consul.Address, "https://")
+	err = set.CreateConsulClient(&dep.CreateConsulClientInput{
+		Address: strings.TrimPrefix(address, "http://"), Token: token, SSLEnabled: https,
+		SSLVerify: !f.consul.TLSSkipVerify, SSLCert: f.consul.ClientCert, SSLKey: f.consul.ClientKey,
+		SSLCACert: f.consul.CAFile, SSLCAPath: f.consul.CAPath, ServerName: f.consul.TLSServerName,
+		TransportMaxIdleConns: 2,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("client for peerings: %w", err)
+	}
+	if f.vault.Address != "" {
+		token, err := fileToken(f.vault.TokenFile, os.Getenv("VAULT_TOKEN"))
+		if err != nil {
+			return nil, err
+		}
+		err = set.CreateVaultClient(&dep.CreateVaultClientInput{
+			Address: f.vault.Address, Namespace: f.vault.Namespace, Token: token,
+			SSLEnabled: strings.HasPrefix(f.vault.Address, "https://"), SSLVerify: true, SSLCACert: f.vault.CAFile,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("client for Vault at %s: %w", f.vault.Address, err)
+		}
+	}
+	f.clients = set
+	return set, nil
+}
+
+// reset makes the next get read tokens again.
+func (f *foreignSource) reset() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.clients != nil {
+		f.clients.Stop()
+		f.clients = nil
+	}
+}
+
+func fileToken(file, fixed string) (string, error) {
+	if file == "" {
+		return fixed, nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("token file: %w", err)
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+// watchForeign fetches d again as often as its code returns, which blocks or
+// waits for a lease by itself, and retries failures with a growing pause.
+func (s *sources) watchForeign(ctx context.Context, d *dependency) {
+	stop := context.AfterFunc(ctx, d.foreign.Stop)
+	defer stop()
+	opts := &dep.QueryOptions{}
+	wait := time.Second
+	for ctx.Err() == nil {
+		value, index, err := s.fetchForeign(d, opts)
+		if ctx.Err() != nil || errors.Is(err, dep.ErrStopped) {
+			return
+		}
+		s.send(ctx, []change{{id: d.id, value: value, err: err, at: time.Now()}})
+		if err == nil {
+			opts.WaitIndex, wait = index, time.Second
+			continue
+		}
+		opts.WaitIndex = 0
+		s.foreign.reset()
+		if pause(ctx, wait) != nil {
+			return
+		}
+		wait = min(2*wait, time.Minute)
+	}
+}
+
+func (s *sources) fetchForeign(d *dependency, opts *dep.QueryOptions) (any, uint64, error) {
+	clients, err := s.foreign.get(d.vault)
+	if err != nil {
+		return nil, 0, err
+	}
+	value, meta, err := d.foreign.Fetch(clients, opts)
+	if err != nil {
+		return nil, 0, err
+	}
+	return value, meta.LastIndex, nil
+}

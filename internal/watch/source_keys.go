@@ -1,0 +1,259 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	dep "github.com/hashicorp/consul-template/dependency"
+
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// A group whose prefix holds far more than is wanted of it is wide: its values
+// are not read whole, only what is wanted is.
+const (
+	wideFactor = 4
+	wideFloor  = 256
+)
+
+// txnReads is Consul's limit on the operations of one transaction.
+const txnReads = 64
+
+// watchGroup follows a group of keys and prefixes with one blocking query.
+func (s *sources) watchGroup(ctx context.Context, g *group) {
+	w := &groupWatcher{sources: s, group: g, seen: map[string]uint64{}}
+	if g.exact() {
+		s.follow(ctx, g.scope.query(), w.readKey, w.handle(ctx))
+		return
+	}
+	narrow, tooWide := context.WithCancel(ctx)
+	defer tooWide()
+	w.tooWide = tooWide
+	s.follow(narrow, g.scope.query(), w.readPrefix, w.handle(ctx))
+	if ctx.Err() == nil {
+		s.follow(ctx, g.scope.query(), w.readWanted, w.handle(ctx))
+	}
+}
+
+type groupWatcher struct {
+	*sources
+	group   *group
+	tooWide context.CancelFunc
+	tracker tracker
+	seen    map[string]uint64 // dependency id → index of what was sent; see fingerprint
+	took    time.Duration
+}
+
+// pairsByKey is what a group's query brought: the pairs in order of keys.
+type pairsByKey struct {
+	list consul.KVPairs
+	by   map[string]*consul.KVPair
+}
+
+func newPairs(list consul.KVPairs) *pairsByKey {
+	p := &pairsByKey{list: list, by: make(map[string]*consul.KVPair, len(list))}
+	for _, pair := range list {
+		p.by[pair.Key] = pair
+	}
+	return p
+}
+
+func (w *groupWatcher) readKey(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
+	pair, meta, err := w.client.KVGet(ctx, w.group.prefix, w.in(q))
+	if err != nil || pair == nil {
+		return newPairs(nil), meta, err
+	}
+	return newPairs(consul.KVPairs{pair}), meta, nil
+}
+
+// readPrefix reads all of the group's prefix.
+func (w *groupWatcher) readPrefix(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
+	list, meta, err := w.client.KVList(ctx, w.group.prefix, w.in(q))
+	if err != nil {
+		return nil, meta, err
+	}
+	if w.wide(len(list)) {
+		w.tooWide()
+		return nil, meta, context.Canceled
+	}
+	pairs := newPairs(list)
+	if err := w.confirm(ctx, pairs, meta.Filtered); err != nil {
+		return nil, meta, err
+	}
+	return pairs, meta, nil
+}
+
+// wide tells whether most of what the prefix holds is not wanted.
+func (w *groupWatcher) wide(found int) bool {
+	for _, d := range w.group.deps {
+		if d.kind == kindPrefix {
+			return false // all below it is wanted, and it may be all there is
+		}
+	}
+	return found > wideFactor*len(w.group.deps)+wideFloor
+}
+
+// confirm asks for each wanted key that a list did not bring, when the list
+// was filtered or is empty: missing rights look like missing keys.
+func (w *groupWatcher) confirm(ctx context.Context, pairs *pairsByKey, filtered bool) error {
+	if !filtered && len(pairs.list) > 0 {
+		return nil
+	}
+	for _, d := range w.group.deps {
+		if d.kind == kindPrefix {
+			if err := w.rights.believe(ctx, d, filtered, len(pairs.list) == 0); err != nil {
+				return err
+			}
+			continue
+		}
+		if pairs.by[d.name] != nil {
+			continue
+		}
+		pair, _, err := w.client.KVGet(ctx, d.name, d.scope.query())
+		if err != nil {
+			return err
+		}
+		if pair != nil {
+			pairs.by[d.name] = pair
+		}
+	}
+	return nil
+}
+
+// readWanted blocks on the names below a wide prefix, cut at the next slash,
+// and then reads the wanted keys alone.
+func (w *groupWatcher) readWanted(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
+	if err := pause(ctx, min(4*w.took, time.Second)); err != nil {
+		return nil, consul.Meta{}, err
+	}
+	_, meta, err := w.client.KVKeys(ctx, w.group.prefix, "/", w.in(q))
+	if err != nil {
+		return nil, meta, err
+	}
+	start := time.Now()
+	pairs := newPairs(nil)
+	for _, d := range w.group.deps {
+		pairs.by[d.name] = nil
+	}
+	for at := 0; at < len(w.group.deps); at += txnReads {
+		if err := w.readSome(ctx, pairs, w.group.deps[at:min(at+txnReads, len(w.group.deps))]); err != nil {
+			return nil, meta, err
+		}
+	}
+	w.took = time.Since(start)
+	return pairs, meta, nil
+}
+
+// readSome reads keys in one transaction.
+func (w *groupWatcher) readSome(ctx context.Context, pairs *pairsByKey, deps []*dependency) error {
+	ops := make(consul.TxnOps, len(deps))
+	for i, d := range deps {
+		ops[i] = &consul.TxnOp{KV: &consul.KVTxnOp{
+			Verb: consul.KVGetOrEmpty, Key: d.name, Namespace: d.scope.namespace, Partition: d.scope.partition,
+		}}
+	}
+	resp, err := w.client.TxnRead(ctx, deps[0].name, ops)
+	if err != nil {
+		return err
+	}
+	if len(resp.Errors) > 0 {
+		return &consul.Error{Op: "read key", Name: deps[resp.Errors[0].OpIndex].name, Class: consul.ErrDenied, Err: errors.New(resp.Errors[0].What)}
+	}
+	for _, r := range resp.Results {
+		if r.KV != nil && r.KV.ModifyIndex > 0 {
+			pairs.by[r.KV.Key] = r.KV
+		}
+	}
+	return nil
+}
+
+func (w *groupWatcher) in(q consul.Query) consul.Query {
+	scoped := w.group.scope.query()
+	scoped.Index, scoped.Wait = q.Index, q.Wait
+	return scoped
+}
+
+// handle sends what has changed since the last answer, and nothing else: the
+// cost of a change does not follow the size of its group.
+func (w *groupWatcher) handle(ctx context.Context) func(consul.Update[any]) {
+	return func(u consul.Update[any]) {
+		if u.Err != nil {
+			w.send(ctx, w.tracker.changes(u, w.group.deps...))
+			clear(w.seen)
+			return
+		}
+		pairs := u.Value.(*pairsByKey)
+		doubt := w.tracker.doubt(u.Reset)
+		w.tracker.failed = false
+		now := time.Now()
+		var changes []change
+		for _, d := range w.group.deps {
+			mark := fingerprint(d, pairs)
+			if seen, ok := w.seen[d.id]; ok && seen == mark {
+				continue
+			}
+			w.seen[d.id] = mark
+			changes = append(changes, change{id: d.id, value: w.value(d, pairs), doubt: doubt, at: now})
+		}
+		w.send(ctx, changes)
+	}
+}
+
+// fingerprint changes when the data of d may have: for a key its index, for a
+// prefix the sum of all its pairs' (mixed with their names, since a deletion
+// leaves the other indexes alone).
+func fingerprint(d *dependency, pairs *pairsByKey) uint64 {
+	if d.kind == kindKey {
+		if p := pairs.by[d.name]; p != nil {
+			return p.ModifyIndex
+		}
+		return 0
+	}
+	var sum uint64 = 1
+	for _, p := range pairs.list {
+		if !strings.HasPrefix(p.Key, d.name) {
+			continue
+		}
+		sum = sum*1099511628211 ^ p.ModifyIndex
+		for i := range len(p.Key) {
+			sum = sum*1099511628211 ^ uint64(p.Key[i])
+		}
+	}
+	return sum
+}
+
+// value is what templates see of d: a string, nil for a key that does not
+// exist, or consul-template's pairs of a prefix.
+func (w *groupWatcher) value(d *dependency, pairs *pairsByKey) any {
+	if d.kind == kindKey {
+		if p := pairs.by[d.name]; p != nil {
+			return string(p.Value)
+		}
+		return nil
+	}
+	list := []*dep.KeyPair{}
+	for _, p := range pairs.list {
+		if rest, ok := strings.CutPrefix(p.Key, d.name); ok {
+			list = append(list, &dep.KeyPair{
+				Path: p.Key, Key: strings.TrimLeft(rest, "/"), Value: string(p.Value),
+				CreateIndex: p.CreateIndex, ModifyIndex: p.ModifyIndex, LockIndex: p.LockIndex,
+				Flags: p.Flags, Session: p.Session,
+			})
+		}
+	}
+	return list
+}
+
+// pause returns nil after d, or ctx's error when it ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

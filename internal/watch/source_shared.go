@@ -1,0 +1,151 @@
+package watch
+
+import (
+	"context"
+	"time"
+
+	dep "github.com/hashicorp/consul-template/dependency"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// watchShared follows many services with two blocking queries: one on all
+// checks, which says whose health changed, and one on the names of all
+// services, which wakes up for every registration but does not say of what.
+// Only services that changed are read again.
+func (s *sources) watchShared(ctx context.Context, deps []*dependency) {
+	w := &sharedWatcher{
+		sources: s, deps: deps, byName: map[string][]*dependency{},
+		trackers: make(map[string]*tracker, len(deps)), places: newPlaces(),
+		sweep: make(chan struct{}, 1),
+	}
+	for _, d := range deps {
+		w.byName[d.name] = append(w.byName[d.name], d)
+		w.trackers[d.id] = &tracker{}
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		s.follow(gctx, consul.Query{}, w.readChecks, w.checked(gctx))
+		return gctx.Err()
+	})
+	g.Go(func() error {
+		s.follow(gctx, consul.Query{}, w.readNames, w.registered)
+		return gctx.Err()
+	})
+	g.Go(func() error { return w.sweeper(gctx) })
+	_ = g.Wait() // all three end with ctx's error only
+}
+
+type sharedWatcher struct {
+	*sources
+	deps     []*dependency
+	byName   map[string][]*dependency
+	trackers map[string]*tracker
+
+	places *places
+
+	// Of the goroutine that follows the checks.
+	checks map[checkKey]uint64 // → index
+	took   time.Duration
+
+	named bool          // the names were read once
+	sweep chan struct{} // asks for all services to be read again
+}
+
+type checkKey struct{ node, check, service string }
+
+func (w *sharedWatcher) readChecks(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
+	// A busy catalog is followed at half of this goroutine's time.
+	if err := pause(ctx, min(w.took, time.Second)); err != nil {
+		return nil, consul.Meta{}, err
+	}
+	list, meta, err := w.client.HealthState(ctx, "any", q)
+	return list, meta, err
+}
+
+func (w *sharedWatcher) readNames(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
+	names, meta, err := w.client.CatalogServices(ctx, q)
+	return names, meta, err
+}
+
+// checked finds out whose checks changed, came or went, and reads those
+// services again.
+func (w *sharedWatcher) checked(ctx context.Context) func(consul.Update[any]) {
+	return func(u consul.Update[any]) {
+		if u.Err != nil {
+			var all []change
+			for _, d := range w.deps {
+				all = append(all, w.trackers[d.id].changes(u, d)...)
+			}
+			w.send(ctx, all)
+			w.checks = nil
+			return
+		}
+		start := time.Now()
+		first := w.checks == nil
+		names := w.compare(u.Value.(consul.HealthChecks))
+		if first || u.Reset {
+			w.refresh(ctx, w.deps, u.Reset)
+			w.lookAtNodes(ctx)
+		} else {
+			var deps []*dependency
+			for name := range names {
+				deps = append(deps, w.byName[name]...)
+			}
+			w.refresh(ctx, deps, false)
+		}
+		w.took = time.Since(start)
+	}
+}
+
+// compare takes in all checks and returns the names of the services that the
+// differences concern; a check of a node concerns all services on it.
+func (w *sharedWatcher) compare(list consul.HealthChecks) map[string]bool {
+	now := make(map[checkKey]uint64, len(list))
+	names := map[string]bool{}
+	note := func(k checkKey) {
+		if k.service != "" {
+			names[k.service] = true
+			return
+		}
+		for _, name := range w.places.on(k.node) {
+			names[name] = true
+		}
+	}
+	for _, c := range list {
+		k := checkKey{node: c.Node, check: c.CheckID, service: c.ServiceName}
+		now[k] = c.ModifyIndex
+	}
+	for k, index := range now {
+		if w.checks[k] != index {
+			note(k)
+		}
+	}
+	for k := range w.checks {
+		if _, ok := now[k]; !ok {
+			note(k)
+		}
+	}
+	w.checks = now
+	return names
+}
+
+// refresh reads services again, several at a time.
+func (w *sharedWatcher) refresh(ctx context.Context, deps []*dependency, reset bool) {
+	var g errgroup.Group
+	g.SetLimit(4)
+	for _, d := range deps {
+		g.Go(func() error {
+			value, meta, err := w.fetcher(d)(ctx, consul.Query{})
+			if list, ok := value.([]*dep.HealthService); ok {
+				w.places.note(d.name, list)
+			}
+			if ctx.Err() == nil {
+				w.send(ctx, w.trackers[d.id].changes(consul.Update[any]{Value: value, Meta: meta, Err: err, Reset: reset}, d))
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // its functions return nil: failures are changes too
+}

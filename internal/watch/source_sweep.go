@@ -1,0 +1,173 @@
+package watch
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	dep "github.com/hashicorp/consul-template/dependency"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// maxNodes is the number of nodes up to which a registration is looked for on
+// each of them, before all services are read again.
+const maxNodes = 64
+
+// registered asks for a sweep: the names of the services do not tell which of
+// them was registered again.
+func (w *sharedWatcher) registered(u consul.Update[any]) {
+	if u.Err != nil || !w.named {
+		w.named = true // the first answer is no news, and failures the checks' query tells
+		return
+	}
+	select {
+	case w.sweep <- struct{}{}:
+	default:
+	}
+}
+
+// sweeper looks for what was registered: on the nodes that are known to serve
+// the services, at half of its time at the most; when it is not there, by
+// reading all services again, at a tenth of its time.
+func (w *sharedWatcher) sweeper(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.sweep:
+		}
+		start, rest := time.Now(), 1
+		if !w.sweepNodes(ctx) {
+			w.refresh(ctx, w.deps, false)
+			rest = 10
+		}
+		if err := pause(ctx, time.Duration(rest)*time.Since(start)); err != nil {
+			return err
+		}
+	}
+}
+
+// sweepNodes refreshes the services that changed on the known nodes; it is
+// false when none did.
+func (w *sharedWatcher) sweepNodes(ctx context.Context) (found bool) {
+	var deps []*dependency
+	for service := range w.lookAtNodes(ctx) {
+		deps = append(deps, w.byName[service]...)
+	}
+	w.refresh(ctx, deps, false)
+	return len(deps) > 0
+}
+
+// lookAtNodes reads what the known nodes have registered and returns the names
+// of the services that changed since the last time.
+func (w *sharedWatcher) lookAtNodes(ctx context.Context) map[string]bool {
+	changed := map[string]bool{}
+	names := w.places.nodes()
+	if len(names) > maxNodes {
+		return changed
+	}
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(4)
+	for _, name := range names {
+		g.Go(func() error {
+			n, _, err := w.client.CatalogNode(ctx, name, consul.Query{})
+			if err != nil {
+				return nil // the checks' query tells
+			}
+			services := w.places.compare(name, n)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, s := range services {
+				changed[s] = true
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // its functions return nil
+	return changed
+}
+
+// places remembers which node serves what.
+type places struct {
+	mu       sync.Mutex
+	services map[string]map[string]bool            // node → names of services that were asked for
+	indexes  map[string]map[string]serviceAndIndex // node → service id →
+}
+
+type serviceAndIndex struct {
+	service string
+	index   uint64
+}
+
+func newPlaces() *places {
+	return &places{services: map[string]map[string]bool{}, indexes: map[string]map[string]serviceAndIndex{}}
+}
+
+// note takes in the instances of a service.
+func (p *places) note(service string, list []*dep.HealthService) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range list {
+		if p.services[s.Node] == nil {
+			p.services[s.Node] = map[string]bool{}
+		}
+		p.services[s.Node][service] = true
+	}
+}
+
+// on returns the names of the services on node.
+func (p *places) on(node string) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return keys(p.services[node])
+}
+
+func (p *places) nodes() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return keys(p.services)
+}
+
+// compare takes in what a node has registered and returns the names of the
+// services that changed since the last time. n is nil when the node is gone.
+func (p *places) compare(node string, n *consul.CatalogNode) []string {
+	now := map[string]serviceAndIndex{}
+	if n != nil {
+		for id, s := range n.Services {
+			now[id] = serviceAndIndex{service: s.Service, index: s.ModifyIndex}
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.indexes[node]
+	var changed []string
+	for id, s := range now {
+		if before[id] != s {
+			changed = append(changed, s.service)
+		}
+	}
+	for id, s := range before {
+		if _, ok := now[id]; !ok {
+			changed = append(changed, s.service)
+		}
+	}
+	p.indexes[node] = now
+	if n == nil {
+		delete(p.indexes, node)
+		delete(p.services, node)
+	}
+	return changed
+}
+
+func keys[V any](m map[string]V) []string {
+	list := make([]string, 0, len(m))
+	for k := range m {
+		list = append(list, k)
+	}
+	slices.Sort(list)
+	return list
+}

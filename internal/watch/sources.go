@@ -1,0 +1,150 @@
+package watch
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// sources keeps a watcher running for everything that templates depend on, and
+// no other.
+type sources struct {
+	client  *consul.Client
+	foreign *foreignSource
+	rights  *rights
+	places  int // blocking queries at one time
+	changes chan<- []change
+	log     hclog.Logger
+
+	mu      sync.Mutex
+	running map[string]*watcher
+	wg      sync.WaitGroup
+}
+
+// watcher is one goroutine that fetches one or many dependencies.
+type watcher struct {
+	cancel context.CancelFunc
+	ids    []string
+	task   func(ctx context.Context)
+}
+
+// want brings the watchers in line with what templates depend on. They run
+// until ctx ends or they are no longer wanted.
+func (s *sources) want(ctx context.Context, wanted map[string]*dependency) {
+	next := s.watchers(makePlan(wanted, s.places))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, w := range s.running {
+		if n, ok := next[key]; !ok || !slices.Equal(n.ids, w.ids) {
+			w.cancel()
+			delete(s.running, key)
+		}
+	}
+	for key, w := range next {
+		if _, ok := s.running[key]; ok {
+			continue
+		}
+		wctx, cancel := context.WithCancel(ctx)
+		w.cancel = cancel
+		s.running[key] = w
+		s.wg.Go(func() { w.task(wctx) })
+	}
+}
+
+// stop ends all watchers and waits for them.
+func (s *sources) stop() {
+	s.mu.Lock()
+	for key, w := range s.running {
+		w.cancel()
+		delete(s.running, key)
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+// watchers are those that carry out p, by a key that tells them apart.
+func (s *sources) watchers(p plan) map[string]*watcher {
+	next := map[string]*watcher{}
+	for _, g := range p.groups {
+		next[g.id()] = &watcher{ids: ids(g.deps), task: func(ctx context.Context) { s.watchGroup(ctx, g) }}
+	}
+	for _, d := range p.own {
+		next[d.id] = &watcher{ids: []string{d.id}, task: func(ctx context.Context) { s.watchOne(ctx, d) }}
+	}
+	if len(p.shared) > 0 {
+		next["shared services"] = &watcher{ids: ids(p.shared), task: func(ctx context.Context) { s.watchShared(ctx, p.shared) }}
+	}
+	return next
+}
+
+// watchOne fetches a dependency that has a query of its own.
+func (s *sources) watchOne(ctx context.Context, d *dependency) {
+	switch d.kind {
+	case kindFile:
+		s.watchFile(ctx, d)
+	case kindForeign:
+		s.watchForeign(ctx, d)
+	case kindDatacenter:
+		s.watchDatacenters(ctx, d)
+	default:
+		fetch := s.fetcher(d)
+		w := &tracker{}
+		s.follow(ctx, consul.Query{Near: d.near}, fetch, func(u consul.Update[any]) {
+			s.send(ctx, w.changes(u, d))
+		})
+	}
+}
+
+// follow runs the blocking-query loop until ctx ends.
+func (s *sources) follow(ctx context.Context, q consul.Query, source consul.Source[any], handle func(consul.Update[any])) {
+	_ = consul.Watch(ctx, s.client, q, source, handle) // it ends with ctx's error only
+}
+
+// send hands changes to the engine, unless ctx ends.
+func (s *sources) send(ctx context.Context, c []change) {
+	if len(c) == 0 {
+		return
+	}
+	select {
+	case s.changes <- c:
+	case <-ctx.Done():
+	}
+}
+
+// tracker turns the updates of one watcher into changes.
+type tracker struct {
+	failed bool // since the last answer
+}
+
+func (w *tracker) changes(u consul.Update[any], deps ...*dependency) []change {
+	c := make([]change, len(deps))
+	for i, d := range deps {
+		c[i] = change{id: d.id, value: u.Value, err: u.Err, doubt: w.doubt(u.Reset), at: time.Now()}
+	}
+	w.failed = u.Err != nil
+	return c
+}
+
+// doubt is for how long losses in an answer are not believed.
+func (w *tracker) doubt(reset bool) time.Duration {
+	switch {
+	case reset:
+		return doubtReset
+	case w.failed:
+		return doubtFailure
+	}
+	return 0
+}
+
+func ids(deps []*dependency) []string {
+	list := make([]string, len(deps))
+	for i, d := range deps {
+		list[i] = d.id
+	}
+	return list
+}

@@ -1,0 +1,122 @@
+package watch
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// State is where a template stands.
+type State string
+
+// The states of a template.
+const (
+	StateWaiting  State = "waiting"  // some of its data has not come yet
+	StateRendered State = "rendered" // its file is as its data says
+	StateHeld     State = "held"     // as rendered, but a guard keeps part of the file as it was
+	StateFailed   State = "failed"   // rendering, the check, replacing or reloading failed; see Error
+)
+
+// Status is what there is to tell of a template.
+type Status struct {
+	Name        string
+	Destination string
+	Together    string
+	State       State
+	Waiting     []string  // what it waits for, why, and since when
+	Held        []string  // what its guards hold back
+	Error       string    // of the last job; empty when it succeeded
+	Changed     time.Time // when its file was last replaced by this process
+	Checked     time.Time // when its last job ended
+	Executions  uint64
+	Writes      uint64
+}
+
+// wait is one thing that a template waits for.
+type wait struct {
+	id   string // of the dependency; empty: none
+	text string
+}
+
+// published is a status as the loop left it; what it waits for is put into
+// words when somebody asks.
+type published struct {
+	Status
+	waits []wait
+}
+
+// Status returns the state of all templates, in the order of the configuration.
+func (e *Engine) Status() []Status {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := make([]Status, 0, len(e.statuses))
+	for _, p := range e.statuses {
+		s := p.Status
+		for _, w := range p.waits {
+			s.Waiting = append(s.Waiting, e.explain(w))
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// publish makes the state of a unit's templates visible to Status.
+func (e *Engine) publish(u *unit) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, t := range u.templates {
+		p := published{Status: t.status, waits: t.waits}
+		if u.blocked != "" {
+			p.State, p.waits = StateWaiting, []wait{{text: u.blocked}}
+		}
+		e.statuses[e.order[t.conf.Name]] = p
+	}
+}
+
+// waits lists what a template waits for.
+func waits(r *rendering) []wait {
+	var list []wait
+	for _, id := range slices.Sorted(maps.Keys(r.missing)) {
+		text := r.used[id].String()
+		if why := r.missing[id]; why != "" {
+			text += " " + why
+		}
+		list = append(list, wait{id: id, text: text})
+	}
+	return list
+}
+
+// explain says why what a template waits for has not come.
+func (e *Engine) explain(w wait) string {
+	known := e.store.get(w.id)
+	switch {
+	case known.err != nil:
+		return fmt.Sprintf("%s since %s: %s", w.text, known.since.Format(time.RFC3339), oneLine(known.err))
+	case w.id != "" && !known.known:
+		return w.text + ", which has not been read yet"
+	}
+	return w.text
+}
+
+func holdLines(holds map[string]hold) []string {
+	var lines []string
+	for _, id := range slices.Sorted(maps.Keys(holds)) {
+		h := holds[id]
+		line := fmt.Sprintf("%s (since %s)", h.why, h.since.Format(time.RFC3339))
+		if !h.until.IsZero() {
+			line += ", believed at " + h.until.Format(time.RFC3339)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// oneLine shortens an error for a status.
+func oneLine(err error) string {
+	if err == nil {
+		return ""
+	}
+	return strings.Join(strings.Fields(err.Error()), " ")
+}

@@ -1,0 +1,140 @@
+package watch
+
+import (
+	"io/fs"
+	"strconv"
+	"time"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/replace"
+)
+
+// unit is what is rendered, replaced and reloaded as one: a template, or all
+// that go together. The engine's loop owns it; while a job of the unit runs,
+// the job owns its templates.
+type unit struct {
+	name      string
+	templates []*tmpl
+	wait      config.Wait
+	commands  bool // it has checks or reloads, which may take long
+
+	dirty    bool      // something it uses changed since its last job
+	first    time.Time // when the first and the last of these changes came
+	last     time.Time
+	running  bool
+	rendered bool      // its files are as they should be, or were once
+	wake     time.Time // look again then, whatever happens; zero: never
+	retry    time.Time // not before then, after a failure
+	failures int
+	blocked  string // why it may not be rendered yet; see Options.Require
+	fallback bool   // it may use the data of an earlier process
+
+	queue *queue
+	place int // in the queue; -1: not there
+	due   time.Time
+}
+
+// tmpl is one template of a unit.
+type tmpl struct {
+	conf  *config.Template
+	src   *source
+	guard guard
+	file  replace.File // without data
+
+	used     map[string]*dependency
+	accepted map[string]any // what the file is made of: services only
+	holds    map[string]hold
+	restored bool // accepted is known, from this process or an earlier one
+	status   Status
+	waits    []wait
+}
+
+// newUnits makes units of templates, in the order of their configuration.
+func newUnits(templates []config.Template, o options, plain, commands *queue) ([]*unit, error) {
+	var units []*unit
+	together := map[string]*unit{}
+	for i := range templates {
+		c := &templates[i]
+		t, err := newTmpl(c, o)
+		if err != nil {
+			return nil, err
+		}
+		u := together[c.Together]
+		if c.Together == "" || u == nil {
+			u = &unit{name: "template " + c.Name, place: -1}
+			if c.Together != "" {
+				u.name = "together " + c.Together
+				together[c.Together] = u
+			}
+			units = append(units, u)
+		}
+		u.templates = append(u.templates, t)
+		u.wait = config.Wait{Min: max(u.wait.Min, c.Wait.Min), Max: max(u.wait.Max, c.Wait.Max)}
+		u.commands = u.commands || len(c.Check)+len(c.Reload) > 0
+	}
+	for _, u := range units {
+		u.queue = plain
+		if u.commands {
+			u.queue = commands
+		}
+	}
+	return units, nil
+}
+
+func newTmpl(c *config.Template, o options) (*tmpl, error) {
+	src, err := load(c, o)
+	if err != nil {
+		return nil, err
+	}
+	g, err := newGuard(c)
+	if err != nil {
+		return nil, err
+	}
+	var perms uint64
+	if c.Perms != "" {
+		if perms, err = strconv.ParseUint(c.Perms, 8, 32); err != nil {
+			return nil, err
+		}
+	}
+	return &tmpl{
+		conf: c, src: src, guard: g,
+		file: replace.File{
+			Name: c.Name, Destination: c.Destination, Perms: fs.FileMode(perms), User: c.User, Group: c.Group,
+			CreateDirs: c.CreateDirs, Check: c.Check, CheckTimeout: c.CheckTimeout,
+			Reload: c.Reload, ReloadTimeout: c.ReloadTimeout,
+		},
+		status: Status{Name: c.Name, Destination: c.Destination, Together: c.Together},
+	}, nil
+}
+
+// touch notes a change that came at a time.
+func (u *unit) touch(at time.Time) {
+	if !u.dirty {
+		u.dirty, u.first = true, at
+	}
+	u.last = at
+}
+
+// next is when the unit's next job is due; ok is false when none is.
+func (u *unit) next() (due time.Time, ok bool) {
+	if u.running || u.blocked != "" {
+		return time.Time{}, false
+	}
+	if u.dirty {
+		return quiet(u.first, u.last, u.wait), true
+	}
+	if !u.retry.IsZero() {
+		return u.retry, true
+	}
+	return u.wake, !u.wake.IsZero()
+}
+
+// quiet is when a series of changes has come to rest: min after the last of
+// them, max after the first at the latest.
+func quiet(first, last time.Time, w config.Wait) time.Time {
+	at := last.Add(w.Min)
+	if latest := first.Add(w.Max); w.Max > 0 && latest.Before(at) {
+		return latest
+	}
+	return at
+}

@@ -1,0 +1,61 @@
+package watch
+
+import (
+	"time"
+
+	dep "github.com/hashicorp/consul-template/dependency"
+)
+
+// hold is a service that a template's guard keeps as it was.
+type hold struct {
+	since time.Time
+	verdict
+}
+
+// guarded is the data as one template may see it.
+type guarded struct {
+	store    *store
+	guard    guard
+	now      time.Time
+	accepted map[string]any  // what the file is made of: services only
+	holds    map[string]hold // of the last execution
+	fileHas  bool            // the destination holds something, though nobody knows of what
+	snapshot map[string]any  // last good data of an earlier process; nil unless it may be used
+	next     map[string]hold // of this one
+}
+
+// recall implements view.
+func (v *guarded) recall(d *dependency) (any, bool) {
+	datum := v.store.get(d.id)
+	if !datum.known {
+		value, ok := v.snapshot[d.id]
+		return value, ok
+	}
+	next, ok := datum.value.([]*dep.HealthService)
+	if !ok || d.kind != kindService && d.kind != kindConnect {
+		return datum.value, true
+	}
+	past, known := v.accepted[d.id]
+	had, _ := past.([]*dep.HealthService)
+	since := v.now
+	if h, ok := v.holds[d.id]; ok {
+		since = h.since
+	}
+	verdict := v.guard.judge(d, had, next, known || !v.fileHas, since)
+	if !verdict.hold || !verdict.until.IsZero() && !v.now.Before(verdict.until) {
+		return next, true
+	}
+	v.next[d.id] = hold{since: since, verdict: verdict}
+	return past, known
+}
+
+// wake is the earliest time at which a hold would end; zero if none will.
+func wake(holds map[string]hold) time.Time {
+	var first time.Time
+	for _, h := range holds {
+		if !h.until.IsZero() && (first.IsZero() || h.until.Before(first)) {
+			first = h.until
+		}
+	}
+	return first
+}
