@@ -1,0 +1,36 @@
+package kv
+
+// RoundTrip decodes a document and encodes it again over itself.
+func RoundTrip[T any](data []byte, format int) ([]byte, error) {
+	c := document[T]{format: format}
+	v, err := c.decode(data)
+	if err != nil {
+		return nil, err
+	}
+	return c.encode(v, data)
+}
+
+// Part is one transaction of a batch.
+type Part struct {
+	Txn    *Txn
+	Groups int
+}
+
+// Parts returns the transactions that b would be carried out in.
+func (b *NonAtomicBatch) Parts() ([]Part, error) {
+	parts, err := b.split()
+	out := make([]Part, len(parts))
+	for i, p := range parts {
+		out[i] = Part{p.txn, p.groups}
+	}
+	return out, err
+}
+
+// Keys returns the keys of t's operations in order.
+func (t *Txn) Keys() []string { return t.names }
+
+// Body returns what t sends.
+func (t *Txn) Body() any { return t.ops }
+
+// SessionID returns the session of a held lock.
+func (h *Held) SessionID() string { return h.session.id }
