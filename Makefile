@@ -5,6 +5,7 @@ SHELL       := /bin/bash
 MAKEFLAGS   += --no-print-directory
 
 GO   ?= go
+BIN  ?= bin
 LINT  = $(GO) tool -modfile=tools/lint/go.mod
 
 # The version comes from git alone, the date is the commit's: the same commit
@@ -24,7 +25,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/jorc: static, version stamped
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/jorc ./cmd/jorc
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o '$(BIN)/jorc' ./cmd/jorc
 
 .PHONY: consul
 consul: ## provide the Consul that tests run against (CONSUL_BIN, one on PATH, or build bin/consul)

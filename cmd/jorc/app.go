@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// host is what the process gets from its surroundings; tests bring their own.
+type host struct {
+	getenv         func(string) string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	hangup         func(context.Context) <-chan struct{} // SIGHUPs, from the call on
+	build          build
+}
+
+// commands is the command tree: one noun per line.
+func commands(env *environment) []*cli.Command {
+	return []*cli.Command{
+		configCommand(env),
+		completionCommand(env),
+		manCommand(env),
+		versionCommand(env),
+	}
+}
+
+// run executes one command line (without the program's name) and returns the
+// exit code. It reads and writes nothing but what h holds.
+func run(ctx context.Context, args []string, h host) int {
+	app := newApp(h)
+	if len(args) > 0 && args[0] == completeCommand {
+		complete(h.stdout, app, args[1:])
+		return exitOK
+	}
+	normal, err := arrange(app, args)
+	if err == nil {
+		err = app.RunContext(ctx, append([]string{app.Name}, normal...))
+	}
+	err = endedBy(ctx, err)
+	report(h.stderr, err)
+	return classify(err)
+}
+
+// newApp builds the command tree over h.
+func newApp(h host) *cli.App {
+	env := newEnvironment(h)
+	app := &cli.App{
+		Name:           "jorc",
+		HelpName:       "jorc",
+		Usage:          "a fleet of plain hosts assembles, configures and updates itself, with Consul as its only shared engine",
+		UsageText:      "jorc [flags] COMMAND [flags] [arguments] [-- COMMAND ARG…]",
+		Flags:          append(globalFlags(), helpFlag(), &cli.BoolFlag{Name: "version", Usage: "print the version", DisableDefaultText: true}),
+		Commands:       commands(env),
+		Reader:         h.stdin,
+		Writer:         h.stdout,
+		ErrWriter:      h.stderr,
+		HideHelp:       true,
+		HideVersion:    true,
+		OnUsageError:   onUsageError,
+		ExitErrHandler: func(*cli.Context, error) {}, // run reports and maps; nothing below main exits
+		Action:         env.root,
+
+		// A comma is part of a value: flags that may be given more than once are
+		// given more than once.
+		DisableSliceFlagSeparator: true,
+	}
+	slices.SortFunc(app.Commands, func(a, b *cli.Command) int { return strings.Compare(a.Name, b.Name) })
+	for _, c := range app.Commands {
+		finish(c, "jorc")
+	}
+	app.Setup()
+	return app
+}
+
+// root runs when no command was given.
+func (e *environment) root(c *cli.Context) error {
+	if c.Bool("version") {
+		return e.printVersion(c)
+	}
+	return cli.ShowAppHelp(c)
+}
+
+// finish gives c and all below it what every command has: help of its own (the
+// library's shares flag values between apps, and takes "help" and "h" from the
+// arguments), a usage line and errors that name the command.
+func finish(c *cli.Command, parent string) {
+	name := parent + " " + c.Name
+	c.HideHelp = true
+	c.Flags = append(c.Flags, helpFlag())
+	c.OnUsageError = onUsageError
+	if c.UsageText == "" {
+		c.UsageText = usageLine(c, name)
+	}
+	c.CustomHelpTemplate = cli.CommandHelpTemplate
+	if len(c.Subcommands) > 0 {
+		c.CustomHelpTemplate = cli.SubcommandHelpTemplate
+	}
+	c.CustomHelpTemplate += "\nThe flags of 'jorc --help' are accepted here, too.\n"
+	if c.Action == nil && len(c.Subcommands) > 0 {
+		c.Action = func(ctx *cli.Context) error { return usagef(ctx, "which of %s?", names(c.Subcommands)) }
+	}
+	for _, sub := range c.Subcommands {
+		finish(sub, name)
+	}
+}
+
+func usageLine(c *cli.Command, name string) string {
+	parts := []string{name}
+	if len(c.Flags) > 1 {
+		parts = append(parts, "[flags]")
+	}
+	if len(c.Subcommands) > 0 {
+		parts = append(parts, "COMMAND")
+	}
+	if c.ArgsUsage != "" {
+		parts = append(parts, c.ArgsUsage)
+	}
+	return strings.Join(parts, " ")
+}
+
+func names(commands []*cli.Command) string {
+	var all []string
+	for _, c := range commands {
+		if !c.Hidden {
+			all = append(all, c.Name)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+func helpFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "help", Aliases: []string{"h"}, Usage: "show help", DisableDefaultText: true}
+}
+
+// onUsageError words what the library found wrong with a flag's value.
+func onUsageError(c *cli.Context, err error, _ bool) error {
+	text := strings.TrimSuffix(err.Error(), ": parse error")
+	for _, before := range []string{" for flag -", " for -"} { // values, and boolean values
+		text = strings.Replace(text, before, " for flag --", 1)
+	}
+	return usagef(c, "%s", text)
+}
+
+// usagef is an error in how a command was called.
+func usagef(c *cli.Context, format string, args ...any) error {
+	name := "jorc"
+	if c != nil && c.Command != nil && c.Command.HelpName != "" {
+		name = c.Command.HelpName
+	}
+	return &usageError{command: name, text: fmt.Sprintf(format, args...)}
+}

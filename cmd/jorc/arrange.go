@@ -1,0 +1,227 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// arrange brings a command line into the order that the library parses: the
+// global flags, the command, its flags, "--", the arguments. The library itself
+// stops looking for flags at the first argument. What stands after the first
+// "--" is left as it is, that "--" included, so an action finds
+//
+//	ARG… [-- COMMAND ARG…]
+//
+// in its arguments (see splitDash). Flags are rewritten to --name=value with
+// their first name; a flag that does not exist is a usageError with what was
+// close.
+func arrange(app *cli.App, args []string) ([]string, error) {
+	a := arranger{app: app, flags: map[*cli.Command][]string{}}
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		switch {
+		case arg == "--":
+			a.rest = args[i:]
+			i = len(args)
+		case a.isFlag(arg):
+			taken, err := a.flag(arg, args[i+1:])
+			if err != nil {
+				return nil, err
+			}
+			i += taken
+		default:
+			if err := a.argument(arg); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return a.line(), nil
+}
+
+type arranger struct {
+	app       *cli.App
+	path      []*cli.Command            // the command so far; empty at the root
+	flags     map[*cli.Command][]string // by the command that they belong to; nil is the root
+	arguments []string
+	rest      []string // from "--" on
+	help      bool     // "jorc help COMMAND", or --help anywhere
+}
+
+// isFlag tells a flag from an argument: "-" is standard input, and a negative
+// number is an argument.
+func (a *arranger) isFlag(arg string) bool {
+	return len(arg) > 1 && arg[0] == '-' && (arg[1] < '0' || arg[1] > '9')
+}
+
+// flag puts away one flag and returns how many of the arguments that follow
+// were its value (0 or 1).
+func (a *arranger) flag(arg string, following []string) (int, error) {
+	name, value, hasValue := strings.Cut(strings.TrimPrefix(arg[1:], "-"), "=")
+	owner, f := a.lookup(name)
+	if f == nil && !strings.HasPrefix(arg, "--") {
+		if rest, ok := a.cluster(name); ok { // -ojson, -fn
+			return 0, rest(value, hasValue)
+		}
+	}
+	if f == nil {
+		return 0, a.unknownFlag(name)
+	}
+	canonical := "--" + f.Names()[0]
+	switch {
+	case hasValue:
+		a.add(owner, canonical+"="+value)
+	case !takesValue(f):
+		a.add(owner, canonical)
+	case len(following) == 0 || following[0] == "--":
+		return 0, a.usage("flag " + canonical + " needs a value")
+	default:
+		a.add(owner, canonical+"="+following[0])
+		return 1, nil
+	}
+	return 0, nil
+}
+
+// cluster takes short flags that were written together: -fn, or -ojson when the
+// first takes a value. It tells whether they are that.
+func (a *arranger) cluster(letters string) (add func(value string, hasValue bool) error, ok bool) {
+	if letters == "" {
+		return nil, false
+	}
+	owner, first := a.lookup(letters[:1])
+	if first == nil {
+		return nil, false
+	}
+	if takesValue(first) {
+		return func(value string, hasValue bool) error {
+			text := letters[1:]
+			if hasValue {
+				text += "=" + value
+			}
+			a.add(owner, "--"+first.Names()[0]+"="+text)
+			return nil
+		}, true
+	}
+	for i := range len(letters) {
+		if _, f := a.lookup(letters[i : i+1]); f == nil || takesValue(f) {
+			return nil, false
+		}
+	}
+	return func(_ string, hasValue bool) error {
+		if hasValue {
+			return a.usage("-" + letters + " takes no value")
+		}
+		for i := range len(letters) {
+			owner, f := a.lookup(letters[i : i+1])
+			a.add(owner, "--"+f.Names()[0])
+		}
+		return nil
+	}, true
+}
+
+// argument descends into a command, or keeps an argument of the last one.
+func (a *arranger) argument(arg string) error {
+	if len(a.path) == 0 && arg == "help" && !a.help {
+		a.help = true
+		return nil
+	}
+	if len(a.arguments) == 0 {
+		if c := find(a.commands(), arg); c != nil {
+			a.path = append(a.path, c)
+			return nil
+		}
+		if len(a.path) == 0 || len(a.commands()) > 0 && a.last().ArgsUsage == "" {
+			return a.unknownCommand(arg)
+		}
+	}
+	a.arguments = append(a.arguments, arg)
+	return nil
+}
+
+// line is the command line in the library's order.
+func (a *arranger) line() []string {
+	line := slices.Clone(a.flags[nil])
+	for _, c := range a.path {
+		line = append(append(line, c.Name), a.flags[c]...)
+	}
+	if a.help { // the library would take arguments for the command to explain
+		return append(line, "--help")
+	}
+	if len(a.arguments) > 0 || len(a.rest) > 0 {
+		line = append(append(line, "--"), a.arguments...)
+	}
+	return append(line, a.rest...)
+}
+
+// lookup finds the innermost flag of that name; owner is nil for a global one.
+func (a *arranger) lookup(name string) (owner *cli.Command, f cli.Flag) {
+	for _, c := range slices.Backward(a.path) {
+		if f := flagNamed(c.Flags, name); f != nil {
+			return c, f
+		}
+	}
+	return nil, flagNamed(a.app.Flags, name)
+}
+
+func (a *arranger) add(owner *cli.Command, flag string) {
+	if name, _, _ := strings.Cut(flag, "="); name == "--help" {
+		a.help = true
+		return
+	}
+	a.flags[owner] = append(a.flags[owner], flag)
+}
+
+func (a *arranger) last() *cli.Command {
+	if len(a.path) == 0 {
+		return nil
+	}
+	return a.path[len(a.path)-1]
+}
+
+func (a *arranger) commands() []*cli.Command {
+	if c := a.last(); c != nil {
+		return c.Subcommands
+	}
+	return a.app.Commands
+}
+
+func find(commands []*cli.Command, name string) *cli.Command {
+	for _, c := range commands {
+		if c.HasName(name) {
+			return c
+		}
+	}
+	return nil
+}
+
+func flagNamed(flags []cli.Flag, name string) cli.Flag {
+	for _, f := range flags {
+		if slices.Contains(f.Names(), name) {
+			return f
+		}
+	}
+	return nil
+}
+
+func takesValue(f cli.Flag) bool {
+	d, ok := f.(cli.DocGenerationFlag)
+	return ok && d.TakesValue()
+}
+
+// splitDash splits what an action got at the first "--": its own arguments, and
+// the command to run. dashed tells whether there was a "--" at all.
+func splitDash(c *cli.Context) (args, command []string, dashed bool) {
+	all := c.Args().Slice()
+	if i := slices.Index(all, "--"); i >= 0 {
+		return all[:i], all[i+1:], true
+	}
+	return all, nil, false
+}
+
+// arguments are those of a command that runs no other: a "--" only says that no
+// flags follow.
+func arguments(c *cli.Context) []string {
+	before, after, _ := splitDash(c)
+	return append(slices.Clone(before), after...)
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// environment is what the commands share: the host they run on, and what global
+// flags and variables say. Nothing in it does I/O before a command asks for it.
+type environment struct {
+	host
+	settings map[string]*setting
+}
+
+func newEnvironment(h host) *environment {
+	e := &environment{host: h, settings: map[string]*setting{}}
+	for _, s := range settings() {
+		e.settings[s.Name] = s
+	}
+	return e
+}
+
+// value is a global flag's value: from the command line, or from the first of
+// its variables that is not empty. given is false when it is from neither.
+func (e *environment) value(c *cli.Context, name string) (value string, given bool) {
+	if c.IsSet(name) {
+		return c.String(name), true
+	}
+	for _, variable := range e.settings[name].variables {
+		if v := e.getenv(variable); v != "" {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// config loads the configuration from paths (none: defaults only), the
+// environment and the global flags. Its errors are *config.Error and usage
+// errors.
+func (e *environment) config(c *cli.Context, paths ...string) (*config.Config, error) {
+	overrides, err := e.overrides(c)
+	if err != nil {
+		return nil, err
+	}
+	return config.Load(paths, config.Options{Getenv: e.getenv, Overrides: overrides})
+}
+
+// overrides are the global flags that were given. The variables of package
+// config are left to it; those of the log are jorc's command line's.
+func (e *environment) overrides(c *cli.Context) (config.Overrides, error) {
+	var o config.Overrides
+	for name, s := range e.settings {
+		if s.override == nil || !c.IsSet(name) {
+			continue
+		}
+		v := c.String(name)
+		*s.override(&o) = &v
+	}
+	level, json, err := e.logging(c)
+	if err != nil {
+		return o, err
+	}
+	if level != "" {
+		o.LogLevel = &level
+	}
+	if json != nil {
+		o.LogJSON = json
+	}
+	return o, nil
+}
+
+// consul is a client for the Consul agent that flags and environment name, and
+// the settings that it came from. It does no I/O besides reading certificates.
+func (e *environment) consul(c *cli.Context) (*consul.Client, *config.Config, error) {
+	settings, err := e.config(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := consul.New(settings.Consul)
+	return client, settings, err
+}
+
+// oneOf checks that the value of a flag is one of those allowed.
+func oneOf(c *cli.Context, flag, value string, allowed ...string) error {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	return usagef(c, "--%s is %q, but must be one of %s", flag, value, joinOr(allowed))
+}

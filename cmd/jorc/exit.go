@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// Exit codes: a promise to scripts.
+const (
+	exitOK          = 0
+	exitFailed      = 1 // failed, or the answer is no; also "outcome unknown"
+	exitUsage       = 2 // wrong usage or configuration
+	exitUnreachable = 3 // Consul could not be reached
+	exitConflict    = 4 // a reference, index or test did not match; nothing was written
+	exitDenied      = 5 // denied by ACLs
+	exitStopped     = 6 // paused, held or aborted; a lock was lost
+	exitTimeout     = 124
+	exitCannotRun   = 126 // COMMAND after "--" cannot be run
+	exitNotFound    = 127 // COMMAND after "--" is not found
+	exitSignal      = 128 // plus the number of the signal that ended jorc
+)
+
+// classes maps errors to exit codes by errors.Is; the first that matches
+// counts, so what says more stands first: a request that timed out because
+// Consul is away is "unreachable".
+var classes = []struct {
+	target error
+	code   int
+}{
+	{consul.ErrDenied, exitDenied},
+	{consul.ErrUnreachable, exitUnreachable},
+	{context.DeadlineExceeded, exitTimeout},
+}
+
+// classify returns the exit code that err stands for.
+func classify(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	var (
+		explicit *exitError
+		usage    *usageError
+		file     *config.Error
+		signal   signalError
+	)
+	switch {
+	case errors.As(err, &explicit):
+		return explicit.code
+	case errors.As(err, &usage), errors.As(err, &file):
+		return exitUsage
+	case errors.As(err, &signal):
+		return exitSignal + int(signal.number)
+	}
+	for _, c := range classes {
+		if errors.Is(err, c.target) {
+			return c.code
+		}
+	}
+	return exitFailed
+}
+
+// report writes err to w as one line; a configuration's diagnostics keep the
+// lines of the file that they point at.
+func report(w io.Writer, err error) {
+	var explicit *exitError
+	if err == nil || errors.As(err, &explicit) && explicit.err == nil {
+		return
+	}
+	text := strings.TrimSpace(err.Error())
+	if file := new(*config.Error); !errors.As(err, file) {
+		text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	}
+	fmt.Fprintf(w, "jorc: %s\n", text)
+}
+
+// exitError carries an exit code of its own. Without err nothing is printed:
+// the answer "no" is on stdout already, or is the exit code itself.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// usageError says how a command was called wrong, and where to read on.
+type usageError struct {
+	command string // "jorc config validate"
+	text    string
+}
+
+func (e *usageError) Error() string {
+	return fmt.Sprintf("%s; see '%s --help'", e.text, e.command)
+}
+
+// signalError is the cause of a context that a signal ended.
+type signalError struct{ number syscall.Signal }
+
+func (e signalError) Error() string { return e.number.String() }
+
+// endedBy replaces "context canceled" by the signal that ended ctx.
+func endedBy(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if errors.Is(err, context.Canceled) && errors.As(cause, new(signalError)) {
+		return cause
+	}
+	return err
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/config"
+)
+
+// setting is a global flag. Its environment variables are documented here, but
+// read through host.getenv: the library would ask the process itself.
+type setting struct {
+	*cli.StringFlag
+	variables []string
+	override  func(*config.Overrides) **string // nil: not part of the configuration
+}
+
+// GetEnvVars makes the help name the variables.
+func (s *setting) GetEnvVars() []string { return s.variables }
+
+// String is the flag's line in the help.
+func (s *setting) String() string { return cli.FlagStringer(s) }
+
+// The categories in which the help lists global flags.
+const (
+	aboutConsul = "Consul"
+	aboutJorc   = "jorc"
+	aboutOutput = "Output"
+)
+
+// settings are the global flags that take a value. Those of the configuration
+// go into config.Overrides only when they stand on the command line; package
+// config knows their variables and defaults.
+func settings() []*setting {
+	return []*setting{
+		newSetting(aboutConsul, "http-addr", "`ADDRESS` of the local Consul agent's HTTP API", "127.0.0.1:8500",
+			func(o *config.Overrides) **string { return &o.HTTPAddr }, "CONSUL_HTTP_ADDR"),
+		newSetting(aboutConsul, "token-file", "`FILE` that holds Consul's token", "",
+			func(o *config.Overrides) **string { return &o.TokenFile }, "CONSUL_HTTP_TOKEN_FILE"),
+		newSetting(aboutConsul, "ca-file", "`FILE` with the CAs that Consul's certificate may come from", "",
+			func(o *config.Overrides) **string { return &o.CAFile }, "CONSUL_CACERT"),
+		newSetting(aboutConsul, "client-cert", "`FILE` with the client certificate", "",
+			func(o *config.Overrides) **string { return &o.ClientCert }, "CONSUL_CLIENT_CERT"),
+		newSetting(aboutConsul, "client-key", "`FILE` with the client certificate's key", "",
+			func(o *config.Overrides) **string { return &o.ClientKey }, "CONSUL_CLIENT_KEY"),
+		newSetting(aboutConsul, "namespace", "Consul Enterprise `NAMESPACE`", "",
+			func(o *config.Overrides) **string { return &o.Namespace }, "CONSUL_NAMESPACE"),
+		newSetting(aboutConsul, "partition", "Consul Enterprise admin `PARTITION`", "",
+			func(o *config.Overrides) **string { return &o.Partition }, "CONSUL_PARTITION"),
+		newSetting(aboutConsul, "datacenter", "`DC` to ask; default: the agent's own", "",
+			func(o *config.Overrides) **string { return &o.Datacenter }),
+		newSetting(aboutConsul, "dns-addr", "`ADDRESS` where Consul's DNS answers; \"system\": the resolvers of /etc/resolv.conf", "127.0.0.1:8600",
+			func(o *config.Overrides) **string { return &o.DNSAddr }, "JORC_DNS_ADDR"),
+
+		newSetting(aboutJorc, "prefix", "`PREFIX` of jorc's keys in Consul's KV", "jorc",
+			func(o *config.Overrides) **string { return &o.Prefix }, "JORC_PREFIX"),
+		newSetting(aboutJorc, "cluster", "`NAME` of the cluster", "default",
+			func(o *config.Overrides) **string { return &o.Cluster }, "JORC_CLUSTER"),
+		newSetting(aboutJorc, "node", "`NAME` of the node", "the local agent's",
+			func(o *config.Overrides) **string { return &o.Node }, "JORC_NODE"),
+		newSetting(aboutJorc, "version-file", "`FILE` with the version that this host runs", "/var/lib/jorc/version",
+			func(o *config.Overrides) **string { return &o.VersionFile }, "JORC_VERSION_FILE"),
+		newSetting(aboutJorc, "state-dir", "`DIR` for what must survive a restart", "/var/lib/jorc",
+			func(o *config.Overrides) **string { return &o.StateDir }, "JORC_STATE_DIR"),
+
+		newSetting(aboutOutput, "output", "`FORMAT` of the answer: table, json or plain", "table", nil, "JORC_OUTPUT").short("o"),
+		newSetting(aboutOutput, "log-level", "least `LEVEL` that is logged: trace, debug, info, warn, error or off", "",
+			func(o *config.Overrides) **string { return &o.LogLevel }, "JORC_LOG_LEVEL"),
+	}
+}
+
+func newSetting(category, name, usage, standard string, override func(*config.Overrides) **string, variables ...string) *setting {
+	return &setting{
+		StringFlag: &cli.StringFlag{Name: name, Usage: usage, DefaultText: standard, Category: category},
+		variables:  variables,
+		override:   override,
+	}
+}
+
+func (s *setting) short(letter string) *setting {
+	s.Aliases = []string{letter}
+	return s
+}
+
+// globalFlags are accepted by every command, before and after its name.
+func globalFlags() []cli.Flag {
+	var flags []cli.Flag
+	for _, s := range settings() {
+		flags = append(flags, s)
+	}
+	return append(flags, &cli.BoolFlag{
+		Name: "log-json", Usage: "log JSON lines [$JORC_LOG_JSON]", Category: aboutOutput, DisableDefaultText: true,
+	})
+}

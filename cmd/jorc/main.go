@@ -1,0 +1,73 @@
+// Command jorc is the daemon that runs beside a host's Consul agent and the
+// operator's command line. This package holds the command tree: one file per
+// noun, no logic.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// Stamped by the Makefile through -ldflags.
+var (
+	version = ""
+	commit  = ""
+	date    = ""
+)
+
+func main() {
+	ctx, cancel := untilSignal(context.Background())
+	code := run(ctx, os.Args[1:], host{
+		getenv: os.Getenv,
+		stdin:  os.Stdin,
+		stdout: os.Stdout,
+		stderr: os.Stderr,
+		hangup: hangups,
+		build:  stamped(version, commit, date),
+	})
+	cancel(nil)
+	os.Exit(code)
+}
+
+// untilSignal returns a context that SIGINT or SIGTERM ends, with the signal as
+// its cause. The second signal ends the process the hard way.
+func untilSignal(parent context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		defer signal.Stop(signals)
+		select {
+		case s := <-signals:
+			if number, ok := s.(syscall.Signal); ok {
+				cancel(signalError{number})
+			}
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// hangups delivers SIGHUPs until ctx ends. Only who calls it survives them.
+func hangups(ctx context.Context) <-chan struct{} {
+	signals, out := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(signals, syscall.SIGHUP)
+	go func() {
+		defer signal.Stop(signals)
+		for {
+			select {
+			case <-signals:
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case out <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
+}
