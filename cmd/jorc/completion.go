@@ -43,7 +43,8 @@ if [ "$funcstack[1]" = "_jorc" ]; then _jorc "$@"; else compdef _jorc jorc; fi
 const fishScript = `# fish completion for jorc: put it into ~/.config/fish/completions/jorc.fish
 function __jorc_complete
     set -l words (commandline -opc)
-    jorc __complete $words[2..-1] (commandline -ct) 2>/dev/null
+    set -l current (commandline -ct)
+    jorc __complete $words[2..-1] "$current" 2>/dev/null
 end
 complete -c jorc -a '(__jorc_complete)'
 `

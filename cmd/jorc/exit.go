@@ -8,8 +8,10 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/jorc/jorc/internal/blocker"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
 )
 
 // Exit codes: a promise to scripts.
@@ -34,8 +36,12 @@ var classes = []struct {
 	target error
 	code   int
 }{
+	{blocker.ErrUsage, exitUsage},
 	{consul.ErrDenied, exitDenied},
+	{kv.ErrConflict, exitConflict},
+	{kv.ErrLockLost, exitStopped},
 	{consul.ErrUnreachable, exitUnreachable},
+	{blocker.ErrTimedOut, exitTimeout},
 	{context.DeadlineExceeded, exitTimeout},
 }
 

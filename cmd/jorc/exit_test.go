@@ -9,8 +9,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jorc/jorc/internal/blocker"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
 )
 
 func TestClassify(t *testing.T) {
@@ -26,6 +28,10 @@ func TestClassify(t *testing.T) {
 		{fmt.Errorf("load: %w", &config.Error{}), 2},
 		{&consul.Error{Class: consul.ErrUnreachable, Err: context.DeadlineExceeded}, 3},
 		{fmt.Errorf("x: %w", &consul.Error{Class: consul.ErrDenied, Err: errors.New("x")}), 5},
+		{fmt.Errorf("set: %w", kv.ErrConflict), 4},
+		{fmt.Errorf("lock: %w", kv.ErrLockLost), 6},
+		{fmt.Errorf("wait: %w", blocker.ErrUsage), 2},
+		{fmt.Errorf("wait: %w", blocker.ErrTimedOut), 124},
 		{&exitError{code: exitStopped, err: consul.ErrUnreachable}, 6},
 		{fmt.Errorf("wait: %w", context.DeadlineExceeded), 124},
 		{signalError{syscall.SIGINT}, 130},
