@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxFile  = 32 << 20 // bytes of one configuration file
+	maxFile  = 16 << 20 // bytes of one configuration file
 	maxDepth = 100      // brackets within brackets
 )
 

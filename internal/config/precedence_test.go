@@ -58,18 +58,24 @@ func TestPrecedence(t *testing.T) {
 		{"ssl not verified", []string{"CONSUL_HTTP_SSL_VERIFY=false"}, config.Overrides{}, func(c *config.Config) any { return c.Consul.TLSSkipVerify }, true},
 		{"ssl verified", nil, config.Overrides{}, func(c *config.Config) any { return c.Consul.TLSSkipVerify }, false},
 		{
-			"tls", []string{"CONSUL_CACERT=/ca", "CONSUL_CAPATH=/cas", "CONSUL_CLIENT_CERT=/c", "CONSUL_CLIENT_KEY=/k", "CONSUL_TLS_SERVER_NAME=s"}, config.Overrides{},
+			"tls",
+			[]string{"CONSUL_CACERT=/ca", "CONSUL_CAPATH=/cas", "CONSUL_CLIENT_CERT=/c", "CONSUL_CLIENT_KEY=/k", "CONSUL_TLS_SERVER_NAME=s"},
+			config.Overrides{},
 			func(c *config.Config) any {
 				return []string{c.Consul.CAFile, c.Consul.CAPath, c.Consul.ClientCert, c.Consul.ClientKey, c.Consul.TLSServerName}
 			},
 			[]string{"/ca", "/cas", "/c", "/k", "s"},
 		},
 		{
-			"enterprise", []string{"CONSUL_NAMESPACE=n", "CONSUL_PARTITION=p"}, config.Overrides{Datacenter: new("d")},
+			"enterprise",
+			[]string{"CONSUL_NAMESPACE=n", "CONSUL_PARTITION=p"},
+			config.Overrides{Datacenter: new("d")},
 			func(c *config.Config) any { return c.Consul.Namespace + c.Consul.Partition + c.Consul.Datacenter }, "npd",
 		},
 		{
-			"vault", []string{"VAULT_ADDR=http://v:1", "VAULT_TOKEN=t", "VAULT_NAMESPACE=n", "VAULT_CACERT=/ca"}, config.Overrides{},
+			"vault",
+			[]string{"VAULT_ADDR=http://v:1", "VAULT_TOKEN=t", "VAULT_NAMESPACE=n", "VAULT_CACERT=/ca"},
+			config.Overrides{},
 			func(c *config.Config) any { return c.Vault },
 			config.Vault{Address: "http://v:1", Token: "t", Namespace: "n", CAFile: "/ca"},
 		},

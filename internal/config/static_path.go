@@ -20,15 +20,13 @@ type staticPath struct {
 	exact []string // a path without wildcards: its identities
 	base  string   // a pattern: its directory, resolved
 	rest  string   // and what is below it
-	alias []alias
+	alias aliases
 }
 
-// alias is a symlink below a pattern's base: what lies below target can also
-// be written to below name.
-type alias struct {
-	name   string // relative to the base
-	target string // resolved
-}
+// aliases are the symlinks below a pattern's base: where they lead to, without
+// symlinks → their names relative to the base. What lies below the one can be
+// written to below the other.
+type aliases map[string][]string
 
 // isGlob also takes an escaped character for a pattern: it has to be matched.
 func isGlob(s string) bool { return strings.ContainsAny(s, `*?[{\`) }
@@ -50,7 +48,7 @@ func newStaticPath(r *resolver, at place, budget *int) staticPath {
 	if strings.Contains(rest, "**") {
 		depth = -1
 	}
-	s.alias = aliases(r, s.base, depth, budget)
+	s.alias = findAliases(r, s.base, depth, budget)
 	return s
 }
 
@@ -68,22 +66,28 @@ func (s staticPath) owns(id string) bool {
 	if rel, ok := below(s.base, id); ok && doublestar.MatchUnvalidated(s.rest, rel) {
 		return true
 	}
-	for _, a := range s.alias {
-		if rel, ok := below(a.target, id); ok && doublestar.MatchUnvalidated(s.rest, path.Join(a.name, rel)) {
-			return true
+	for dir := id; len(s.alias) > 0; dir = filepath.Dir(dir) {
+		for _, name := range s.alias[dir] {
+			rel, _ := below(dir, id)
+			if doublestar.MatchUnvalidated(s.rest, path.Join(name, rel)) {
+				return true
+			}
+		}
+		if dir == "/" {
+			break
 		}
 	}
 	return false
 }
 
-// aliases finds the symlinks below base, nearest first, also in the
+// findAliases finds the symlinks below base, nearest first, also in the
 // directories that they lead to. depth limits how deep; negative is no limit.
-func aliases(r *resolver, base string, depth int, budget *int) []alias {
+func findAliases(r *resolver, base string, depth int, budget *int) aliases {
 	type dir struct {
 		name, real string
 		depth      int
 	}
-	var found []alias
+	found := aliases{}
 	seen := map[string]bool{base: true}
 	for queue := []dir{{real: base, depth: depth}}; len(queue) > 0 && *budget > 0; queue = queue[1:] {
 		at := queue[0]
@@ -92,7 +96,7 @@ func aliases(r *resolver, base string, depth int, budget *int) []alias {
 			isDir := e.IsDir()
 			if e.Type()&os.ModeSymlink != 0 {
 				real = r.resolve(real)
-				found = append(found, alias{name: name, target: real})
+				found[real] = append(found[real], name)
 				info, err := os.Stat(real)
 				isDir = err == nil && info.IsDir()
 			}

@@ -1,0 +1,163 @@
+package config_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/config"
+)
+
+// tree makes directories ("a/"), files ("a") and symlinks ("a -> target").
+func tree(t *testing.T, entries ...string) string {
+	t.Helper()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		name, target, link := strings.Cut(e, " -> ")
+		path := filepath.Join(root, name)
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		switch {
+		case err != nil:
+		case link:
+			err = os.Symlink(strings.ReplaceAll(target, "ROOT", root), path)
+		case strings.HasSuffix(name, "/"):
+			err = os.MkdirAll(path, 0o700)
+		default:
+			err = os.WriteFile(path, nil, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// loadPaths loads a configuration with these static paths and destinations.
+func loadPaths(t *testing.T, root, static string, destinations ...string) error {
+	t.Helper()
+	text := "workflow \"w\" {\n task \"t\" {\n command = [\"true\"]\n }\n}\n"
+	if static != "" {
+		text += fmt.Sprintf("static {\n workflow = \"w\"\n paths = [%q]\n}\n", strings.ReplaceAll(static, "ROOT", root))
+	}
+	for i, d := range destinations {
+		text += fmt.Sprintf("template \"t%d\" {\n contents = \"x\"\n destination = %q\n}\n", i, strings.ReplaceAll(d, "ROOT", root))
+	}
+	_, err := config.Load([]string{write(t, "jorc.hcl", text)}, config.Options{})
+	return err
+}
+
+func TestStaticPaths(t *testing.T) {
+	t.Parallel()
+	const owned = "Destination is a static path"
+	for _, tt := range []struct {
+		name                string
+		tree                []string
+		static, destination string
+		want                string // in the error; empty: none
+	}{
+		{"equal", nil, "ROOT/etc/a", "ROOT/etc/a", owned},
+		{"other file", nil, "ROOT/etc/a", "ROOT/etc/ab", ""},
+		{"below a directory", []string{"etc/"}, "ROOT/etc", "ROOT/etc/x/y", owned},
+		{"below a directory that is not there yet", nil, "ROOT/etc/", "ROOT/etc/x/y", owned},
+		{"star", nil, "ROOT/etc/*.conf", "ROOT/etc/a.conf", owned},
+		{"star does not cross a slash", nil, "ROOT/etc/*.conf", "ROOT/etc/d/a.conf", ""},
+		{"two stars", nil, "ROOT/etc/**", "ROOT/etc/a/b/c", owned},
+		{"two stars in the middle", nil, "ROOT/**/x.conf", "ROOT/a/b/x.conf", owned},
+		{"two stars in the middle, other name", nil, "ROOT/**/x.conf", "ROOT/a/b/y.conf", ""},
+		{"star and slash own the tree", nil, "ROOT/etc/*/", "ROOT/etc/a/b", owned},
+		{"braces", nil, "ROOT/etc/{a,b}/x", "ROOT/etc/b/x", owned},
+		{"class", nil, "ROOT/etc/[ab]", "ROOT/etc/b", owned},
+		{"escaped star", nil, `ROOT/etc/\*`, "ROOT/etc/*", owned},
+		{"escaped star matches only a star", nil, `ROOT/etc/\*`, "ROOT/etc/a", ""},
+		{"dots in the destination", nil, "ROOT/etc/a", "ROOT/etc/x/../a", owned},
+		{"dots in the static path", nil, "ROOT/etc/x/../a", "ROOT/etc/a", owned},
+		{"dots before a wildcard", nil, "ROOT/etc/x/../*", "ROOT/etc/a", owned},
+		{"destination is a symlink to it", []string{"etc/a", "run/b -> ../etc/a"}, "ROOT/etc/a", "ROOT/run/b", owned},
+		{"static path is a symlink to it", []string{"etc/a", "run/b -> ROOT/etc/a"}, "ROOT/run/b", "ROOT/etc/a", owned},
+		{"the symlink itself is static", []string{"etc/a", "run/b -> ROOT/etc/a"}, "ROOT/run/*", "ROOT/run/b", owned},
+		{"dangling symlink", []string{"run/b -> ROOT/etc/a"}, "ROOT/etc/a", "ROOT/run/b", owned},
+		{"chain of symlinks", []string{"one -> two", "two -> three", "three -> etc/a"}, "ROOT/etc/a", "ROOT/one", owned},
+		{"symlinked parent without the file", []string{"etc/", "link -> etc"}, "ROOT/etc/**", "ROOT/link/new/file", owned},
+		{"symlinked parent of the static path", []string{"etc/", "link -> etc"}, "ROOT/link/**", "ROOT/etc/new/file", owned},
+		{"both through links", []string{"etc/", "a -> etc", "b -> ROOT/etc"}, "ROOT/a/x", "ROOT/b/x", owned},
+		{"dots behind a symlink leave its target", []string{"srv/deep/", "link -> srv/deep"}, "ROOT/srv/a", "ROOT/link/../a", owned},
+		{"dots behind a symlink do not go back", []string{"srv/deep/", "link -> srv/deep"}, "ROOT/a", "ROOT/link/../a", ""},
+		{"symlinked directory below a pattern", []string{"etc/mysql/conf.d -> ROOT/srv/conf", "srv/conf/"}, "ROOT/etc/mysql/**", "ROOT/srv/conf/x.cnf", owned},
+		{"symlinked file below a pattern", []string{"etc/x.conf -> ROOT/srv/y"}, "ROOT/etc/*.conf", "ROOT/srv/y", owned},
+		{"symlink that the pattern does not match", []string{"etc/x.txt -> ROOT/srv/y"}, "ROOT/etc/*.conf", "ROOT/srv/y", ""},
+		{
+			"symlink behind a symlink below a pattern",
+			[]string{"etc/one -> ROOT/srv/a", "srv/a/two -> ROOT/srv/b", "srv/b/"},
+			"ROOT/etc/**", "ROOT/srv/b/x", owned,
+		},
+		{"loops end", []string{"etc/loop -> ROOT/etc", "etc/self -> self"}, "ROOT/etc/**/x", "ROOT/etc/loop/loop/self/y", ""},
+		{"link in a directory that the pattern does not reach", []string{"etc/a/b/link -> ROOT/srv", "srv/"}, "ROOT/etc/*/x", "ROOT/srv/x", ""},
+		{"too many braces", nil, "ROOT/{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}", "ROOT/x", "stand for more than 1000 paths"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			err := loadPaths(t, tree(t, tt.tree...), tt.static, tt.destination)
+			if (tt.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestDestinations(t *testing.T) {
+	t.Parallel()
+	const (
+		twice = "Destination used twice"
+		under = "Destination below a file"
+	)
+	for _, tt := range []struct {
+		name  string
+		tree  []string
+		first string
+		next  string
+		want  string
+	}{
+		{"different", nil, "ROOT/a", "ROOT/b", ""},
+		{"equal", nil, "ROOT/a", "ROOT/a", twice},
+		{"dots and slashes", nil, "ROOT/a", "ROOT/./x/..//a", twice},
+		{"symlink", []string{"b -> a"}, "ROOT/a", "ROOT/b", twice},
+		{"two symlinks to one file", []string{"a -> c", "b -> c"}, "ROOT/a", "ROOT/b", twice},
+		{"symlinked parent", []string{"dir/", "link -> dir"}, "ROOT/dir/new", "ROOT/link/new", twice},
+		{"symlink given first", []string{"b -> a"}, "ROOT/b", "ROOT/a", twice},
+		{"below", nil, "ROOT/a", "ROOT/a/b", under},
+		{"above", nil, "ROOT/a/b", "ROOT/a", under},
+		{"same beginning", nil, "ROOT/a", "ROOT/ab", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			err := loadPaths(t, tree(t, tt.tree...), "", tt.first, tt.next)
+			if (tt.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestTemplatesThatGoTogether(t *testing.T) {
+	t.Parallel()
+	c := load(t, config.Options{}, write(t, "jorc.hcl", `
+		template "a" {
+			contents    = "x"
+			destination = "/jorc-test/a"
+			together    = "edge"
+		}
+		template "b" {
+			contents    = "x"
+			destination = "/jorc-test/b"
+			together    = "edge"
+		}
+	`))
+	if len(c.Templates) != 2 {
+		t.Errorf("got %d templates, want 2", len(c.Templates))
+	}
+}
