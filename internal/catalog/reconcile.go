@@ -17,7 +17,6 @@ import (
 const (
 	firstAsk, lastAsk = 200 * time.Millisecond, 2 * time.Second
 	firstTry, lastTry = time.Second, 30 * time.Second
-	callTimeout       = 5 * time.Second
 )
 
 // reconcile compares what is wanted with what the agent has, and acts, each
@@ -47,7 +46,7 @@ func (r *Registrar) reconcile(ctx context.Context) {
 // pass is one comparison. again is when there must be another one at the
 // latest; zero leaves it to what happens.
 func (r *Registrar) pass(ctx context.Context) (again time.Duration) {
-	have, err := r.ask(ctx)
+	have, err := askAgent(ctx, r.client)
 	if ctx.Err() != nil {
 		return 0
 	}
@@ -85,13 +84,8 @@ func (r *Registrar) pass(ctx context.Context) (again time.Duration) {
 	return again
 }
 
-// ask reads what the agent has: from the agent alone, servers need not answer.
-func (r *Registrar) ask(ctx context.Context) (atAgent, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	return askAgent(ctx, r.client)
-}
-
+// askAgent reads what the agent has: from the agent alone, servers need not
+// answer.
 func askAgent(ctx context.Context, client *consul.Client) (have atAgent, err error) {
 	if have.services, err = client.AgentServices(ctx, ""); err != nil {
 		return have, err
@@ -130,8 +124,6 @@ func (r *Registrar) attend(ctx context.Context, a action, have atAgent) (wait ti
 			return wait, false, nil
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	switch a.verb {
 	case doRefuse:
 		r.setLive(a.want, false)

@@ -19,8 +19,10 @@ const (
 	maxOutput = 4000
 	// scriptGrace is how long a script has between SIGTERM and SIGKILL.
 	scriptGrace = time.Second
-	// beatTimeout bounds a heartbeat: a frozen agent must not hold up the checks.
-	beatTimeout = 3 * time.Second
+	// beatTimeout bounds a heartbeat: a frozen agent must not hold up the checks
+	// for long. It is above Consul's rpc_hold_timeout (7 s), for which an agent
+	// whose servers have no leader keeps its state locked.
+	beatTimeout = 8 * time.Second
 )
 
 // runCheck runs c's command now and then every interval, and sends a heartbeat
