@@ -1,0 +1,154 @@
+package catalog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/jorc/jorc/internal/durable"
+)
+
+// Formats of Export.
+const (
+	FormatHiera      = "hiera"
+	FormatJSON       = "json"
+	FormatPrometheus = "prometheus"
+	FormatHosts      = "hosts"
+)
+
+// ExportFormats are all of them.
+func ExportFormats() []string {
+	return []string{FormatHiera, FormatJSON, FormatPrometheus, FormatHosts}
+}
+
+// Export renders a snapshot: the same one always gives the same bytes. The only
+// error is an unknown format.
+func Export(s *Snapshot, format string) ([]byte, error) {
+	switch format {
+	case FormatHiera:
+		return hiera(s)
+	case FormatJSON:
+		return exportJSON(s)
+	case FormatPrometheus:
+		return prometheus(s)
+	case FormatHosts:
+		return hosts(s), nil
+	}
+	return nil, fmt.Errorf("unknown format %q", format)
+}
+
+// WriteExport makes path hold data. A file that does already is not touched; a
+// replaced one keeps its mode, a new one gets 0644.
+func WriteExport(path string, data []byte) (changed bool, err error) {
+	perm := fs.FileMode(0o644)
+	old, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return false, fmt.Errorf("export: %w", err)
+	case bytes.Equal(old, data):
+		return false, nil
+	default:
+		info, err := os.Stat(path)
+		if err != nil {
+			return false, fmt.Errorf("export: %w", err)
+		}
+		perm = info.Mode().Perm()
+	}
+	return true, durable.WriteFile(path, data, perm)
+}
+
+// hiera is a mapping services::<service>::<interface> → addresses.
+func hiera(s *Snapshot) ([]byte, error) {
+	addresses := map[string][]string{}
+	for _, i := range s.Instances {
+		for name, address := range i.Interfaces {
+			key := "services::" + i.Service + "::" + name
+			addresses[key] = append(addresses[key], address)
+		}
+	}
+	for key, list := range addresses {
+		slices.SortFunc(list, compareAddresses)
+		addresses[key] = slices.Compact(list)
+	}
+	var b bytes.Buffer
+	b.WriteString("---\n")
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := e.Encode(addresses); err != nil {
+		return nil, fmt.Errorf("export: %w", err)
+	}
+	return b.Bytes(), e.Close()
+}
+
+// exportJSON is an object service → passing instances, with every service that
+// the catalog knows.
+func exportJSON(s *Snapshot) ([]byte, error) {
+	all := make(map[string][]ServiceInstance, len(s.Services))
+	for _, name := range s.Services {
+		all[name] = []ServiceInstance{}
+	}
+	for _, i := range s.Instances {
+		all[i.Service] = append(all[i.Service], i)
+	}
+	return indented(map[string]any{"services": all})
+}
+
+// targets is one group of Prometheus' file_sd format.
+type targets struct {
+	Targets []string          `json:"targets"`
+	Labels  map[string]string `json:"labels"`
+}
+
+// prometheus is a file for file_sd_configs: a group per instance that has a
+// port, under the meta labels of consul_sd_configs.
+func prometheus(s *Snapshot) ([]byte, error) {
+	groups := []targets{}
+	for _, i := range s.Instances {
+		if i.Port == 0 {
+			continue
+		}
+		labels := map[string]string{
+			"job": i.Service, "node": i.Node,
+			"__meta_consul_service": i.Service, "__meta_consul_service_id": i.ID,
+			"__meta_consul_node": i.Node, "__meta_consul_dc": i.Datacenter,
+			"__meta_consul_tags": "," + strings.Join(i.Tags, ",") + ",",
+		}
+		for _, k := range slices.Sorted(maps.Keys(i.Meta)) { // of two with one name the last counts
+			labels["__meta_consul_service_metadata_"+labelName(k)] = i.Meta[k]
+		}
+		groups = append(groups, targets{[]string{net.JoinHostPort(i.Address, strconv.Itoa(i.Port))}, labels})
+	}
+	return indented(groups)
+}
+
+// labelName keeps what may stand in the name of a Prometheus label.
+func labelName(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, s)
+}
+
+func indented(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("export: %w", err)
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,184 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// fetchParallel bounds the requests that Fetch has under way at one time.
+const fetchParallel = 16
+
+// ServiceInstance is one instance of a service, as answers and exports show it.
+// jorc's own marks are left out of Meta.
+type ServiceInstance struct {
+	Service         string                           `json:"service"`
+	ID              string                           `json:"id"`
+	Node            string                           `json:"node"`
+	NodeAddress     string                           `json:"node_address"`
+	Datacenter      string                           `json:"datacenter"`
+	Address         string                           `json:"address"` // the service's, or else the node's
+	Port            int                              `json:"port"`
+	Status          string                           `json:"status"` // passing, warning, critical, maintenance
+	Tags            []string                         `json:"tags"`
+	Meta            map[string]string                `json:"meta"`
+	TaggedAddresses map[string]consul.ServiceAddress `json:"-"`
+	Interfaces      map[string]string                `json:"interfaces"` // name of a tagged address → address
+}
+
+// NodeName is the DNS name under which Consul knows the instance's node.
+func (i ServiceInstance) NodeName() string {
+	return i.Node + ".node." + i.Datacenter + ".consul"
+}
+
+// Snapshot is what the catalog holds: the names of all services, and those of
+// their instances of which every check passes, in order of service, node and id.
+type Snapshot struct {
+	Services  []string
+	Instances []ServiceInstance
+}
+
+// Fetch reads a snapshot: one request for the names and one per service, 16 at
+// a time. Consul's documented API has none that gives addresses together with
+// health for more than one service. Errors are those of the client;
+// consul.ErrDenied also when the token does not see everything, since what is
+// missing must not look as if it were gone.
+func Fetch(ctx context.Context, client *consul.Client, q consul.Query) (*Snapshot, error) {
+	names, meta, err := client.CatalogServices(ctx, q)
+	switch {
+	case err != nil:
+		return nil, err
+	case meta.Filtered:
+		return nil, fmt.Errorf("list services: the token does not see all of them (it needs service:read and node:read): %w", consul.ErrDenied)
+	case len(names) == 0:
+		// Consul's servers are a service themselves.
+		return nil, fmt.Errorf("list services: there is none, not even Consul's own; the token may not see any: %w", consul.ErrDenied)
+	}
+	s := &Snapshot{Services: slices.Sorted(maps.Keys(names))}
+	found := make([][]ServiceInstance, len(s.Services))
+	err = forEach(ctx, len(found), func(ctx context.Context, i int) (err error) {
+		found[i], err = instancesOf(ctx, client, s.Services[i], "", true, q)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.Instances = slices.Concat(found...)
+	return s, nil
+}
+
+// forEach calls do for 0 to n-1, a bounded number at one time, up to the first
+// error.
+func forEach(ctx context.Context, n int, do func(context.Context, int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(fetchParallel)
+	for i := range n {
+		g.Go(func() error { return do(ctx, i) })
+	}
+	return g.Wait()
+}
+
+// Resolve reads the instances of a service that Consul's DNS would name: all
+// but the critical ones, of a tag when it is not empty. Errors are those of the
+// client; consul.ErrDenied also when there is none to be seen and the token may
+// not see the service, consul.ErrNotFound when there is none.
+func Resolve(ctx context.Context, client *consul.Client, name, tag string, q consul.Query) ([]ServiceInstance, error) {
+	all, err := instancesOf(ctx, client, name, tag, false, q)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(i ServiceInstance) bool {
+		return i.Status == consul.HealthCritical || i.Status == consul.HealthMaint
+	})
+	if len(all) > 0 {
+		return all, nil
+	}
+	may, err := client.MayI(ctx, consul.Right{Resource: "service", Access: "read", Segment: name})
+	switch {
+	case err != nil:
+		return nil, err
+	case !may[0]:
+		return nil, fmt.Errorf("service %q: the token lacks service:read on it: %w", name, consul.ErrDenied)
+	}
+	return nil, fmt.Errorf("service %q: no healthy instance: %w", name, consul.ErrNotFound)
+}
+
+func instancesOf(ctx context.Context, client *consul.Client, name, tag string, passing bool, q consul.Query) ([]ServiceInstance, error) {
+	entries, meta, err := client.HealthService(ctx, name, tag, passing, q)
+	if err != nil {
+		return nil, err
+	}
+	if meta.Filtered {
+		return nil, fmt.Errorf("service %q: the token does not see all instances (it needs service:read and node:read): %w", name, consul.ErrDenied)
+	}
+	out := make([]ServiceInstance, 0, len(entries))
+	for _, e := range entries {
+		out = append(out, newInstance(e.Node, e.Service, e.Checks.AggregatedStatus()))
+	}
+	slices.SortFunc(out, func(a, b ServiceInstance) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID))
+	})
+	return out, nil
+}
+
+func newInstance(node *consul.Node, s *consul.AgentService, status string) ServiceInstance {
+	i := ServiceInstance{
+		Service: s.Service, ID: s.ID, Node: node.Node, NodeAddress: node.Address, Datacenter: node.Datacenter, Address: s.Address, Port: s.Port,
+		Status: status, Tags: slices.Sorted(slices.Values(s.Tags)), Meta: map[string]string{}, TaggedAddresses: s.TaggedAddresses,
+		Interfaces: map[string]string{},
+	}
+	if i.Address == "" {
+		i.Address = node.Address
+	}
+	if i.Tags == nil {
+		i.Tags = []string{}
+	}
+	for k, v := range s.Meta {
+		if k != MetaOwner && k != MetaHash {
+			i.Meta[k] = v
+		}
+	}
+	for name, a := range s.TaggedAddresses {
+		if !automatic(name, a, s) {
+			i.Interfaces[name] = a.Address
+		}
+	}
+	if len(i.Interfaces) == 0 {
+		i.Interfaces["lan"] = i.Address
+	}
+	return i
+}
+
+// automatic tells tagged addresses that Consul made up from those that
+// somebody gave.
+func automatic(name string, a consul.ServiceAddress, s *consul.AgentService) bool {
+	switch name {
+	case "lan_ipv4", "lan_ipv6", "wan_ipv4", "wan_ipv6":
+		return a.Address == s.Address && a.Port == s.Port
+	}
+	return name == "virtual" || strings.HasPrefix(name, "consul-virtual")
+}
+
+// compareAddresses orders IP addresses by number, before everything else.
+func compareAddresses(a, b string) int {
+	x, errX := netip.ParseAddr(a)
+	y, errY := netip.ParseAddr(b)
+	switch {
+	case errX == nil && errY == nil:
+		return x.Compare(y)
+	case errX == nil:
+		return -1
+	case errY == nil:
+		return 1
+	default:
+		return cmp.Compare(a, b)
+	}
+}
