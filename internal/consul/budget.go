@@ -6,9 +6,13 @@ import (
 	"time"
 )
 
-// How long a blocking query may wait, and how long when more loops want to
-// wait than the budget has places, so that all get their turn.
+// How long a blocking query may wait: a loop begins with a short wait and
+// doubles it while nothing changes, since Consul goes on with a query, and
+// counts its connection, for as long after it was abandoned. When more loops
+// want to wait than the budget has places, all waits are short, so that each
+// loop gets its turn.
 const (
+	firstWait = 2 * time.Second
 	longWait  = time.Minute
 	shortWait = time.Second
 )
@@ -50,9 +54,9 @@ func (b *budget) watches() int {
 	return b.loops
 }
 
-// acquire waits for a place. wait is how long the query may block; ctx ends
-// when the place is wanted back, which preempted tells.
-func (b *budget) acquire(parent context.Context) (ctx context.Context, wait time.Duration, release func(), err error) {
+// acquire waits for a place for a query that would like to block for up to
+// want. wait is how long it may; ctx ends when the place is wanted back.
+func (b *budget) acquire(parent context.Context, want time.Duration) (ctx context.Context, wait time.Duration, release func(), err error) {
 	select {
 	case b.places <- struct{}{}:
 	case <-parent.Done():
@@ -65,7 +69,7 @@ func (b *budget) acquire(parent context.Context) (ctx context.Context, wait time
 	}
 	ctx, cancel := context.WithCancel(parent)
 	b.waiting[&cancel] = struct{}{}
-	return ctx, longWait - jitter(longWait/8), func() {
+	return ctx, want - jitter(want/8), func() {
 		cancel()
 		b.mu.Lock()
 		delete(b.waiting, &cancel)

@@ -33,7 +33,7 @@ type Update[T any] struct {
 func Watch[T any](ctx context.Context, c *Client, q Query, source Source[T], handle func(Update[T])) error {
 	leave := c.budget.join()
 	defer leave()
-	w := watch[T]{client: c, query: q, source: source, idle: rate.NewLimiter(10, 20)}
+	w := watch[T]{client: c, query: q, source: source, idle: rate.NewLimiter(10, 20), wait: firstWait}
 	for {
 		if u, ok := w.turn(ctx); ok {
 			handle(u)
@@ -51,7 +51,8 @@ type watch[T any] struct {
 
 	index uint64 // for the next query; 0 asks for the present state
 	hash  string
-	last  uint64 // of the last good answer
+	last  uint64        // of the last good answer
+	wait  time.Duration // of the next blocking query
 	pause time.Duration
 	idle  *rate.Limiter // bounds queries that return without news
 	dull  bool          // the last turn brought no news
@@ -85,6 +86,7 @@ func (w *watch[T]) turn(ctx context.Context) (u Update[T], ok bool) {
 	}
 	if w.index != 0 && meta.Index == w.last {
 		w.dull = true
+		w.wait = min(2*w.wait, longWait)
 		return u, false
 	}
 	reset := meta.Index < w.last
@@ -100,7 +102,7 @@ func (w *watch[T]) ask(ctx context.Context) (value T, meta Meta, err error) {
 	if !q.blocking() {
 		return w.source(ctx, q)
 	}
-	ctx, wait, release, err := w.client.budget.acquire(ctx)
+	ctx, wait, release, err := w.client.budget.acquire(ctx, w.wait)
 	if err != nil {
 		return value, meta, err
 	}

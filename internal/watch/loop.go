@@ -11,9 +11,10 @@ import (
 	"github.com/jorc/jorc/internal/config"
 )
 
-// How long a new set of dependencies may wait for the jobs under way, so that
-// the sources are not rearranged for each of them.
-const replanWithin = 500 * time.Millisecond
+// How long a new set of dependencies may wait for the jobs that are due, so
+// that the sources are not rearranged for each of them: every query that is
+// abandoned stays with Consul until its wait ends.
+const replanWithin = 10 * time.Second
 
 // coldStart is how long Consul has to answer before the data of an earlier
 // process may stand in, for files that do not exist.
@@ -225,12 +226,19 @@ func (e *Engine) next(now time.Time) time.Duration {
 // plan brings the sources in line with what templates use, once the jobs that
 // may add to it have ended.
 func (e *Engine) plan(ctx context.Context, now time.Time) {
-	if e.replan.IsZero() || e.inFlight > 0 && now.Before(e.replan) {
+	if e.replan.IsZero() || e.busy(now) && now.Before(e.replan) {
 		return
 	}
 	e.replan = time.Time{}
 	e.sources.want(ctx, e.wanted)
 	e.store.keep(e.wanted)
+}
+
+// busy tells whether jobs run, or are about to, that may use something new.
+// Those that run commands are not waited for.
+func (e *Engine) busy(now time.Time) bool {
+	at, ok := e.plain.next()
+	return e.plain.running > 0 || ok && !at.After(now)
 }
 
 func (e *Engine) save(now time.Time) {

@@ -6,6 +6,7 @@ import (
 
 	dep "github.com/hashicorp/consul-template/dependency"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 
 	"github.com/jorc/jorc/internal/consul"
 )
@@ -18,7 +19,7 @@ func (s *sources) watchShared(ctx context.Context, deps []*dependency) {
 	w := &sharedWatcher{
 		sources: s, deps: deps, byName: map[string][]*dependency{},
 		trackers: make(map[string]*tracker, len(deps)), places: newPlaces(),
-		sweep: make(chan struct{}, 1),
+		sweep: make(chan struct{}, 1), pace: newPace(),
 	}
 	for _, d := range deps {
 		w.byName[d.name] = append(w.byName[d.name], d)
@@ -47,7 +48,8 @@ type sharedWatcher struct {
 
 	// Of the goroutine that follows the checks.
 	checks map[checkKey]uint64 // → index
-	took   time.Duration
+	took   time.Duration       // since pace was last asked
+	pace   *rate.Limiter
 
 	named bool          // the names were read once
 	sweep chan struct{} // asks for all services to be read again
@@ -56,11 +58,11 @@ type sharedWatcher struct {
 type checkKey struct{ node, check, service string }
 
 func (w *sharedWatcher) readChecks(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
-	// A busy catalog is followed at half of this goroutine's time.
-	if err := pause(ctx, min(w.took, time.Second)); err != nil {
+	if err := spend(ctx, w.pace, w.took); err != nil {
 		return nil, consul.Meta{}, err
 	}
-	list, meta, err := w.client.HealthState(ctx, "any", q)
+	w.took = 0
+	list, meta, err := w.client.CheckIndexes(ctx, q)
 	return list, meta, err
 }
 
@@ -84,7 +86,7 @@ func (w *sharedWatcher) checked(ctx context.Context) func(consul.Update[any]) {
 		}
 		start := time.Now()
 		first := w.checks == nil
-		names := w.compare(u.Value.(consul.HealthChecks))
+		names := w.compare(u.Value.([]consul.CheckIndex))
 		if first || u.Reset {
 			w.refresh(ctx, w.deps, u.Reset)
 			w.lookAtNodes(ctx)
@@ -95,13 +97,13 @@ func (w *sharedWatcher) checked(ctx context.Context) func(consul.Update[any]) {
 			}
 			w.refresh(ctx, deps, false)
 		}
-		w.took = time.Since(start)
+		w.took += time.Since(start)
 	}
 }
 
 // compare takes in all checks and returns the names of the services that the
 // differences concern; a check of a node concerns all services on it.
-func (w *sharedWatcher) compare(list consul.HealthChecks) map[string]bool {
+func (w *sharedWatcher) compare(list []consul.CheckIndex) map[string]bool {
 	now := make(map[checkKey]uint64, len(list))
 	names := map[string]bool{}
 	note := func(k checkKey) {
@@ -148,4 +150,16 @@ func (w *sharedWatcher) refresh(ctx context.Context, deps []*dependency, reset b
 		})
 	}
 	_ = g.Wait() // its functions return nil: failures are changes too
+}
+
+// newPace keeps a busy catalog from taking all of a host's time: who spends it
+// gets half of the time in the long run, and a second at once after a rest.
+func newPace() *rate.Limiter {
+	const unit = float64(time.Second / time.Microsecond)
+	return rate.NewLimiter(rate.Limit(unit/2), int(unit))
+}
+
+// spend returns when d was affordable, or ctx's error.
+func spend(ctx context.Context, pace *rate.Limiter, d time.Duration) error {
+	return pace.WaitN(ctx, min(int(d/time.Microsecond), pace.Burst()))
 }

@@ -30,21 +30,22 @@ func (w *sharedWatcher) registered(u consul.Update[any]) {
 }
 
 // sweeper looks for what was registered: on the nodes that are known to serve
-// the services, at half of its time at the most; when it is not there, by
-// reading all services again, at a tenth of its time.
+// the services; when it is not there, by reading all services again, which
+// counts five times against its share of the time.
 func (w *sharedWatcher) sweeper(ctx context.Context) error {
+	pace := newPace()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-w.sweep:
 		}
-		start, rest := time.Now(), 1
+		start, weight := time.Now(), 1
 		if !w.sweepNodes(ctx) {
 			w.refresh(ctx, w.deps, false)
-			rest = 10
+			weight = 5
 		}
-		if err := pause(ctx, time.Duration(rest)*time.Since(start)); err != nil {
+		if err := spend(ctx, pace, time.Duration(weight)*time.Since(start)); err != nil {
 			return err
 		}
 	}
@@ -74,7 +75,7 @@ func (w *sharedWatcher) lookAtNodes(ctx context.Context) map[string]bool {
 	g.SetLimit(4)
 	for _, name := range names {
 		g.Go(func() error {
-			n, _, err := w.client.CatalogNode(ctx, name, consul.Query{})
+			n, _, err := w.client.NodeServiceIndexes(ctx, name, consul.Query{})
 			if err != nil {
 				return nil // the checks' query tells
 			}
@@ -94,17 +95,12 @@ func (w *sharedWatcher) lookAtNodes(ctx context.Context) map[string]bool {
 // places remembers which node serves what.
 type places struct {
 	mu       sync.Mutex
-	services map[string]map[string]bool            // node → names of services that were asked for
-	indexes  map[string]map[string]serviceAndIndex // node → service id →
-}
-
-type serviceAndIndex struct {
-	service string
-	index   uint64
+	services map[string]map[string]bool                // node → names of services that were asked for
+	indexes  map[string]map[string]consul.ServiceIndex // node → service id →
 }
 
 func newPlaces() *places {
-	return &places{services: map[string]map[string]bool{}, indexes: map[string]map[string]serviceAndIndex{}}
+	return &places{services: map[string]map[string]bool{}, indexes: map[string]map[string]consul.ServiceIndex{}}
 }
 
 // note takes in the instances of a service.
@@ -133,30 +129,24 @@ func (p *places) nodes() []string {
 }
 
 // compare takes in what a node has registered and returns the names of the
-// services that changed since the last time. n is nil when the node is gone.
-func (p *places) compare(node string, n *consul.CatalogNode) []string {
-	now := map[string]serviceAndIndex{}
-	if n != nil {
-		for id, s := range n.Services {
-			now[id] = serviceAndIndex{service: s.Service, index: s.ModifyIndex}
-		}
-	}
+// services that changed since the last time. now is nil when the node is gone.
+func (p *places) compare(node string, now map[string]consul.ServiceIndex) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.indexes[node]
 	var changed []string
 	for id, s := range now {
 		if before[id] != s {
-			changed = append(changed, s.service)
+			changed = append(changed, s.Service)
 		}
 	}
 	for id, s := range before {
 		if _, ok := now[id]; !ok {
-			changed = append(changed, s.service)
+			changed = append(changed, s.Service)
 		}
 	}
 	p.indexes[node] = now
-	if n == nil {
+	if now == nil {
 		delete(p.indexes, node)
 		delete(p.services, node)
 	}
