@@ -25,6 +25,7 @@ func commands(env *environment) []*cli.Command {
 		configCommand(env),
 		completionCommand(env),
 		manCommand(env),
+		serviceCommand(env),
 		versionCommand(env),
 	}
 }

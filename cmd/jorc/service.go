@@ -1,0 +1,118 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/consul"
+)
+
+func serviceCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:  "service",
+		Usage: "services in Consul's catalog: look at them, publish them, export them",
+		Subcommands: []*cli.Command{
+			{
+				Name:  "list",
+				Usage: "list services and their health",
+				Description: "All services of the catalog with the number of their instances by health; with --node NODE the instances on that node. " +
+					"(JORC_NODE does not count here.)",
+				Action: env.listServices,
+			},
+			{
+				Name:      "resolve",
+				Usage:     "say where a service is",
+				ArgsUsage: "NAME",
+				Description: "One line per instance that is not critical: address, port, node and the node's own DNS name, separated by tabs. " +
+					"Exits 1 when there is none.",
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "tag", Usage: "only instances with `TAG`"},
+					&cli.BoolFlag{Name: "port-only", Usage: "print ports and nothing else", DisableDefaultText: true},
+				},
+				Action: env.resolveService,
+			},
+			registerCommand(env),
+			deregisterCommand(env),
+			exportCommand(env),
+		},
+	}
+}
+
+func (e *environment) listServices(c *cli.Context) error {
+	if len(arguments(c)) > 0 {
+		return usagef(c, "no arguments expected")
+	}
+	client, _, err := e.consul(c)
+	if err != nil {
+		return err
+	}
+	if c.IsSet("node") { // not JORC_NODE: that says who this host is
+		return e.listNode(c, client, c.String("node"))
+	}
+	all, err := catalog.List(c.Context, client, consul.Query{})
+	if err != nil {
+		return err
+	}
+	l := listing{columns: []string{"service", "instances", "passing", "warning", "critical", "maintenance", "tags"}}
+	for _, s := range all {
+		l.rows = append(l.rows, []string{
+			s.Service, strconv.Itoa(s.Instances), strconv.Itoa(s.Passing), strconv.Itoa(s.Warning),
+			strconv.Itoa(s.Critical), strconv.Itoa(s.Maintenance), strings.Join(s.Tags, ","),
+		})
+	}
+	return e.print(c, l, all)
+}
+
+func (e *environment) listNode(c *cli.Context, client *consul.Client, node string) error {
+	all, err := catalog.ListNode(c.Context, client, node, consul.Query{})
+	if err != nil {
+		return err
+	}
+	l := listing{columns: []string{"service", "id", "address", "port", "status", "tags"}, states: []string{"status"}}
+	for _, i := range all {
+		l.rows = append(l.rows, []string{i.Service, i.ID, i.Address, strconv.Itoa(i.Port), i.Status, strings.Join(i.Tags, ",")})
+	}
+	return e.print(c, l, all)
+}
+
+// resolved is one answer of `service resolve -o json`.
+type resolved struct {
+	catalog.ServiceInstance
+	DNSName string `json:"dns_name"`
+}
+
+func (e *environment) resolveService(c *cli.Context) error {
+	args := arguments(c)
+	if len(args) != 1 {
+		return usagef(c, "which service?")
+	}
+	client, _, err := e.consul(c)
+	if err != nil {
+		return err
+	}
+	found, err := catalog.Resolve(c.Context, client, args[0], c.String("tag"), consul.Query{})
+	if err != nil {
+		return err
+	}
+	l := listing{columns: []string{"address", "port", "node", "name"}}
+	all, ports := []resolved{}, []int{}
+	for _, i := range found {
+		all, ports = append(all, resolved{i, i.NodeName()}), append(ports, i.Port)
+		l.rows = append(l.rows, []string{i.Address, strconv.Itoa(i.Port), i.Node, i.NodeName()})
+	}
+	var answer any = all
+	if c.Bool("port-only") {
+		l = listing{columns: []string{"port"}}
+		for _, p := range ports {
+			l.rows = append(l.rows, []string{strconv.Itoa(p)})
+		}
+		answer = ports
+	}
+	if _, given := e.value(c, "output"); !given {
+		return l.writePlain(c.App.Writer) // a line per instance is the promise
+	}
+	return e.print(c, l, answer)
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+)
+
+// onServer are the variables that point a command line at s, with a state
+// directory of the test's own.
+func onServer(t *testing.T, s *consultest.Server) map[string]string {
+	t.Helper()
+	return map[string]string{"CONSUL_HTTP_ADDR": s.HTTPAddr, "CONSUL_HTTP_TOKEN": s.RootToken, "JORC_STATE_DIR": t.TempDir()}
+}
+
+func TestServiceCommands(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	env := onServer(t, s)
+	file := writeFile(t, "services.json", `{"services": [
+		{"name": "web", "id": "web-1", "port": 8080, "address": "10.0.0.5", "tags": ["http"]},
+		{"name": "db", "port": 5432, "check": {"script": "exit 0", "interval": "10s"}}
+	]}`)
+	do := func(want result, args ...string) {
+		t.Helper()
+		if got := jorc(t, env, args...); got != want {
+			t.Errorf("jorc %s:\ngot  %+v\nwant %+v", strings.Join(args, " "), got, want)
+		}
+	}
+	hint := "jorc: 1 script check to run, and no jorc agent with state directory " + env["JORC_STATE_DIR"] + " to do so: critical until one is started\n"
+	do(result{0, "web-1\ndb\n", hint}, "service", "register", file)
+	do(result{0, "web-1\ndb\n", hint}, "service", "register", file)
+	wantInCatalog(t, s, "web", "db", "consul")
+
+	do(result{0, "10.0.0.5\t8080\t" + s.Node + "\t" + s.Node + ".node.dc1.consul\n", ""}, "service", "resolve", "web")
+	do(result{0, "8080\n", ""}, "service", "resolve", "web", "--tag", "http", "--port-only")
+	do(result{0, "[\n  8080\n]\n", ""}, "service", "resolve", "--port-only", "-o", "json", "web")
+	do(result{1, "", "jorc: service \"db\": no healthy instance: not found\n"}, "service", "resolve", "db")
+	do(result{0, "consul\t1\t1\t0\t0\t0\t\ndb\t1\t0\t0\t1\t0\t\nweb\t1\t1\t0\t0\t0\thttp\n", ""}, "service", "list", "-o", "plain")
+	do(result{0, "consul\tconsul\t" + s.IP + "\t8300\tpassing\t\ndb\tdb\t" + s.IP + "\t5432\tcritical\t\nweb\tweb-1\t10.0.0.5\t8080\tpassing\thttp\n", ""},
+		"service", "list", "--node", s.Node, "-o", "plain")
+
+	hiera := "---\nservices::consul::lan:\n  - " + s.IP + "\nservices::web::lan:\n  - 10.0.0.5\n"
+	do(result{0, hiera, ""}, "service", "export", "--format", "hiera")
+	out := filepath.Join(t.TempDir(), "services.yaml")
+	do(result{0, "", ""}, "service", "export", "--format", "hiera", "--file", out)
+	if data, err := os.ReadFile(out); err != nil || string(data) != hiera {
+		t.Errorf("%s: %s, %v", out, data, err)
+	}
+	got := jorc(t, env, "service", "export", "--format=json")
+	var answer struct {
+		Services map[string][]catalog.ServiceInstance `json:"services"`
+	}
+	if err := json.Unmarshal([]byte(got.stdout), &answer); err != nil || len(answer.Services) != 3 || len(answer.Services["web"]) != 1 {
+		t.Errorf("%+v: %v", got, err)
+	}
+
+	do(result{0, "", ""}, "service", "deregister", "web-1")
+	do(result{0, "", "jorc: service \"web-1\": not found at this agent\n"}, "service", "deregister", "web-1")
+	if err := s.Client().RegisterService(t.Context(), &consul.ServiceRegistration{ID: "web-1", Name: "other"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := jorc(t, env, "service", "register", file); got.code != exitConflict || !strings.Contains(got.stderr, "registered by somebody else") {
+		t.Errorf("somebody else's id: %+v", got)
+	}
+}
+
+func TestServiceUsageAndFailures(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args string
+		code int
+	}{
+		{"service", exitUsage},
+		{"service list x", exitUsage},
+		{"service resolve", exitUsage},
+		{"service resolve a b", exitUsage},
+		{"service register", exitUsage},
+		{"service register /no/such/file", exitUsage},
+		{"service deregister", exitUsage},
+		{"service export", exitUsage},
+		{"service export --format xml", exitUsage},
+		{"service list", exitUnreachable},
+		{"service resolve web", exitUnreachable},
+		{"service export --format hosts", exitUnreachable},
+		{"service deregister web", exitUnreachable},
+	} {
+		env := map[string]string{"CONSUL_HTTP_ADDR": "127.0.0.1:1", "JORC_STATE_DIR": t.TempDir()}
+		if got := jorc(t, env, strings.Fields(test.args)...); got.code != test.code || got.stdout != "" || got.stderr == "" {
+			t.Errorf("jorc %s: %+v, want exit %d", test.args, got, test.code)
+		}
+	}
+}
+
+func TestServiceRights(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, consultest.WithACL())
+	env := onServer(t, s)
+	env["CONSUL_HTTP_TOKEN"] = s.NewToken(`service "web" { policy = "read" } node_prefix "" { policy = "read" }`)
+	file := writeFile(t, "web.hcl", `service { name = "web" }`)
+	for _, args := range [][]string{
+		{"service", "register", file},
+		{"service", "resolve", "db"},
+		{"service", "export", "--format", "hiera"},
+	} {
+		if got := jorc(t, env, args...); got.code != exitDenied || got.stdout != "" {
+			t.Errorf("jorc %s: %+v, want exit %d", strings.Join(args, " "), got, exitDenied)
+		}
+	}
+}
+
+// TestServiceOfTheDaemon: a running agent takes up what register stores, and
+// its own services are not to be taken away.
+func TestServiceOfTheDaemon(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	env := onServer(t, s)
+	r := catalog.NewRegistrar(s.Client(), []config.Service{{Name: "conf"}}, catalog.RegistrarOptions{StateDir: env["JORC_STATE_DIR"]})
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	wantInCatalog(t, s, "conf", "jorc")
+	if got := jorc(t, env, "service", "deregister", "conf"); got.code != exitConflict {
+		t.Errorf("deregister what is configured: %+v", got)
+	}
+	file := writeFile(t, "web.json", `{"service": {"name": "web", "check": {"script": "exit 0", "interval": "10s"}}}`)
+	if got, want := jorc(t, env, "service", "register", file), (result{0, "web\n", ""}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	wantPassing(t, s, "web")
+}
+
+// wantInCatalog waits until these services are in the catalog.
+func wantInCatalog(t *testing.T, s *consultest.Server, names ...string) {
+	t.Helper()
+	c := s.Client()
+	consultest.Eventually(t, "the catalog", func(ctx context.Context) error {
+		got, _, err := c.CatalogServices(ctx, consul.Query{})
+		for _, name := range names {
+			if _, ok := got[name]; err == nil && !ok {
+				err = fmt.Errorf("%s is missing", name)
+			}
+		}
+		return err
+	})
+}
+
+func wantPassing(t *testing.T, s *consultest.Server, name string) {
+	t.Helper()
+	c := s.Client()
+	consultest.Eventually(t, name+" to pass", func(ctx context.Context) error {
+		got, _, err := c.HealthService(ctx, name, "", true, consul.Query{})
+		if err == nil && len(got) != 1 {
+			err = fmt.Errorf("%d instances", len(got))
+		}
+		return err
+	})
+}
