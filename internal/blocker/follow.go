@@ -135,6 +135,7 @@ func (f *follower) dial(ctx context.Context, now time.Time) {
 func (f *follower) conclude() {
 	f.facts.patient = f.patient()
 	s := judge(f.need, f.facts)
+	s.Answered = s.Answered || f.state.Answered
 	s.Since = f.state.Since
 	if s.Since.IsZero() || s.Satisfied != f.state.Satisfied {
 		s.Since = time.Now()

@@ -13,6 +13,7 @@ import (
 // *TimeoutError, a *DeniedError, or the context's. While Consul is absent Wait
 // keeps trying.
 func (b *Blocker) Wait(ctx context.Context, needs []Need, o Options, progress func([]State)) error {
+	o.DNSOnly = o.DNSOnly || b.health == nil
 	if err := o.Check(needs); err != nil {
 		return err
 	}
@@ -63,6 +64,7 @@ func (b *Blocker) Wait(ctx context.Context, needs []Need, o Options, progress fu
 // Watch tells changed the states of needs, now and whenever one of them
 // changes, until ctx ends; then it returns nil. Other errors are ErrUsage.
 func (b *Blocker) Watch(ctx context.Context, needs []Need, o Options, changed func([]State)) error {
+	o.DNSOnly = o.DNSOnly || b.health == nil
 	if err := o.Check(needs); err != nil {
 		return err
 	}

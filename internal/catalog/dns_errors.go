@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 
 	"github.com/miekg/dns"
 )
@@ -84,7 +85,7 @@ func malformed(format string, args ...any) error {
 
 // failure is err as the Resolver's caller sees it.
 func (q question) failure(server string, err error) error {
-	e := &DNSError{Name: q.name, Type: dns.Type(q.qtype).String(), Server: server, Class: ErrDNSUnreachable, Err: err}
+	e := &DNSError{Name: q.name, Type: dns.Type(q.qtype).String(), Server: server, Class: ErrDNSUnreachable, Err: plain(err)}
 	var told *answerError
 	var timeout net.Error
 	switch {
@@ -95,6 +96,15 @@ func (q question) failure(server string, err error) error {
 		e.Class, e.Err = ErrDNSTimeout, nil
 	}
 	return e
+}
+
+// plain drops the addresses and ports that net puts in front of what happened.
+func plain(err error) error {
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		return number
+	}
+	return err
 }
 
 // classOf tells what a response code means for the asker.
