@@ -92,7 +92,7 @@ func classOfStatus(s api.StatusError, write bool) error {
 		return ErrTooLarge
 	case s.Code == http.StatusNotFound:
 		return ErrNotFound
-	case s.Code < 500:
+	case s.Code < 500, strings.Contains(s.Body, "Invalid Session TTL"): // that one comes as a 500
 		return ErrRefused
 	case noLeader(s.Body), !write:
 		return ErrUnreachable

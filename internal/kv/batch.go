@@ -66,7 +66,7 @@ type part struct {
 func (b *NonAtomicBatch) split() ([]part, error) {
 	var parts []part
 	for i, g := range b.groups {
-		if g.store != b.store {
+		if g.store.prefix != b.store.prefix || g.store.held != b.store.held {
 			return nil, fmt.Errorf("group %d of the batch is of another store: %w", i, consul.ErrRefused)
 		}
 		if n := len(parts); n > 0 && fits(parts[n-1].txn, g) {

@@ -64,3 +64,40 @@ func benchmarkUpdate(b *testing.B, stores []*kv.Store) {
 		b.Errorf("the counter is %d after %d increments", got, b.N)
 	}
 }
+
+// BenchmarkLock takes a free lock and gives it back.
+func BenchmarkLock(b *testing.B) {
+	s, _ := newStore(b)
+	for b.Loop() {
+		h, err := s.Lock(b.Context(), "lock", quick)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := h.Unlock(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkTransaction writes 62 keys under a lock, all or nothing.
+func BenchmarkTransaction(b *testing.B) {
+	s, _ := newStore(b)
+	h, err := s.Lock(b.Context(), "lock", kv.LockOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	n := 0
+	for b.Loop() {
+		txn := h.Txn()
+		for i := range 62 {
+			n++
+			txn.Set(fmt.Sprint("k", i), fmt.Append(nil, n))
+		}
+		if _, err := txn.Commit(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := h.Unlock(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}

@@ -21,15 +21,21 @@ type Held struct {
 	plain   *Store // where the lock is
 	fenced  *Store // the same, with the lock checked in every write
 
+	epoch uint64
+
 	ctx  context.Context
 	end  context.CancelCauseFunc
 	stop context.CancelFunc
 	done chan struct{} // closed when nobody watches the key any more
+
+	unlocking sync.Once
+	unlocked  error
 }
 
 // newHeld watches over a lock that was taken, until Unlock.
-func newHeld(ctx context.Context, s *Store, key string, sess *session, value []byte) *Held {
-	h := &Held{key: key, value: value, session: sess, plain: s, done: make(chan struct{})}
+func newHeld(ctx context.Context, a acquisition) *Held {
+	s := a.store
+	h := &Held{key: a.key, value: a.value, session: a.session, epoch: a.epoch, plain: s, done: make(chan struct{})}
 	fenced := *s
 	fenced.held = h
 	h.fenced = &fenced
@@ -57,8 +63,13 @@ func (h *Held) Err() error {
 	return nil
 }
 
+// Epoch is a number that is higher than that of all who held the lock before:
+// a fencing token for what is written elsewhere than to Consul.
+func (h *Held) Epoch() uint64 { return h.epoch }
+
 // Store returns the lock's store with the lock checked in the same transaction
-// as every write. Writes return ErrLockLost once the lock is lost.
+// as every write. Writes return ErrLockLost once the lock is lost. As all of
+// them are transactions, a value may have about 380 KB.
 func (h *Held) Store() *Store { return h.fenced }
 
 // Txn returns a transaction that begins with a check that the lock is held.
@@ -68,8 +79,14 @@ func (h *Held) Txn() *Txn { return h.fenced.Txn() }
 // once; it deletes nothing. It takes at most 5 seconds, also when ctx has ended.
 // It returns ErrLockLost when the lock had been lost before, or
 // consul.ErrUnreachable or consul.ErrOutcomeUnknown when Consul did not say that the
-// lock was given back: it then falls free after its TTL. Unlock may be called again.
+// lock was given back: it then falls free after its TTL. Unlock may be called
+// again, and returns the same.
 func (h *Held) Unlock(ctx context.Context) error {
+	h.unlocking.Do(func() { h.unlocked = h.unlock(ctx) })
+	return h.unlocked
+}
+
+func (h *Held) unlock(ctx context.Context) error {
 	h.end(context.Canceled)
 	h.stop()
 	<-h.done
@@ -81,6 +98,8 @@ func (h *Held) Unlock(ctx context.Context) error {
 	switch {
 	case lost != nil:
 		return lost
+	case errors.Is(released, ErrConflict):
+		return h.lose(errTaken)
 	case released == nil || destroyed == nil:
 		return nil
 	}

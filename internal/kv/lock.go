@@ -98,7 +98,7 @@ func (s *Store) lock(ctx context.Context, key string, o LockOptions, wait bool) 
 		a.giveUp(ctx)
 		return nil, err
 	}
-	return newHeld(ctx, s, key, a.session, a.value), nil
+	return newHeld(ctx, a), nil
 }
 
 // acquisition is one attempt to get a lock, for as long as it takes. It has a
@@ -111,6 +111,7 @@ type acquisition struct {
 
 	session *session
 	value   []byte
+	epoch   uint64
 }
 
 // Pauses while a lock that nobody holds cannot be had: its delay is not over,
@@ -216,7 +217,10 @@ func (a *acquisition) take(ctx context.Context) (got bool, err error) {
 func (a *acquisition) ask(ctx context.Context) error {
 	t := a.store.Txn()
 	t.add(consul.KVLock, a.key, consul.KVTxnOp{Value: a.value, Session: a.session.id})
-	_, err := t.Commit(ctx)
+	r, err := t.Commit(ctx)
+	if err == nil {
+		a.epoch = r.Index(a.key)
+	}
 	return err
 }
 

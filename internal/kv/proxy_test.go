@@ -1,6 +1,8 @@
 package kv_test
 
 import (
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -23,13 +25,18 @@ type cutter struct {
 	// Consul has carried out; between is called then.
 	before, after atomic.Int64
 	between       func()
+	renewals      atomic.Int64 // seen so far
 }
 
 func newCutter(t *testing.T, srv *consultest.Server) *cutter {
 	t.Helper()
 	forward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: srv.HTTPAddr})
+	forward.ErrorLog = log.New(io.Discard, "", 0)
 	c := &cutter{between: func() {}}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/session/renew/") {
+			c.renewals.Add(1)
+		}
 		write := r.Method == http.MethodPut
 		if write && c.before.Add(-1) >= 0 {
 			panic(http.ErrAbortHandler)

@@ -89,7 +89,7 @@ func (s *Store) settle(ctx context.Context, key string, value []byte, index, mar
 				return 0, unknown
 			}
 		default:
-			return 0, errors.Join(unknown, err)
+			return 0, unknown
 		}
 	}
 }

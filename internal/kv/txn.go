@@ -38,14 +38,15 @@ func (s *Store) Txn() *Txn {
 	return t
 }
 
-// Set writes key whatever it holds.
+// Set writes key whatever it holds. Consul makes no write of a value that is
+// there already.
 func (t *Txn) Set(key string, value []byte) *Txn {
-	return t.add(consul.KVSet, key, consul.KVTxnOp{Value: value, Flags: newMark()})
+	return t.add(consul.KVSet, key, consul.KVTxnOp{Value: value})
 }
 
 // CAS writes key if its index is index; 0 means that there is no such key.
 func (t *Txn) CAS(key string, value []byte, index uint64) *Txn {
-	return t.add(consul.KVCAS, key, consul.KVTxnOp{Value: value, Flags: newMark(), Index: index})
+	return t.add(consul.KVCAS, key, consul.KVTxnOp{Value: value, Index: index})
 }
 
 // CheckIndex holds if key's index is index; 0 means that there is no such key.

@@ -1,0 +1,226 @@
+package kv_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// quick is a lock whose loss does not take long.
+var quick = kv.LockOptions{TTL: time.Second, LockDelay: -1, Holder: kv.Holder{Node: "n1", Reason: "test"}}
+
+func mustLock(t *testing.T, s *kv.Store, key string) *kv.Held {
+	t.Helper()
+	h, err := s.Lock(t.Context(), key, quick)
+	if err != nil {
+		t.Fatalf("Lock(%q): %v", key, err)
+	}
+	t.Cleanup(func() { _ = h.Unlock(context.Background()) }) // not every test's Consul is there at its end
+	return h
+}
+
+func TestLock(t *testing.T) {
+	t.Parallel()
+	s, srv := newStore(t)
+	if _, held, err := s.Holder(t.Context(), "lock"); held || err != nil {
+		t.Errorf("Holder of a free lock = %v, %v", held, err)
+	}
+	h := mustLock(t, s, "lock")
+	who, held, err := s.Holder(t.Context(), "lock")
+	if err != nil || !held || who.Node != "n1" || who.Reason != "test" || who.ID == "" || who.Since.IsZero() {
+		t.Errorf("Holder = %+v, %v, %v", who, held, err)
+	}
+	_, err = s.TryLock(t.Context(), "lock", quick)
+	wantIs(t, "TryLock", err, kv.ErrLocked)
+
+	doc := kv.NewDoc[counter](s, "n", 1)
+	if _, err := doc.In(h.Store()).Update(t.Context(), increment); err != nil {
+		t.Errorf("Update of the holder = %v", err)
+	}
+	if _, err := h.Txn().Set("x", nil).Commit(t.Context()); err != nil {
+		t.Errorf("Commit of the holder = %v", err)
+	}
+	if got := h.Txn().Len(); got != 1 {
+		t.Errorf("the holder's transactions begin with %d operations; want the check", got)
+	}
+	if err := h.Err(); err != nil || h.Context().Err() != nil {
+		t.Errorf("Err = %v, context %v", err, h.Context().Err())
+	}
+	if err := h.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock = %v", err)
+	}
+	if h.Context().Err() == nil {
+		t.Error("the context outlives Unlock")
+	}
+	if _, held, err := s.Holder(t.Context(), "lock"); held || err != nil {
+		t.Errorf("Holder after Unlock = %v, %v", held, err)
+	}
+	if raw(t, s, srv, "lock") == nil || raw(t, s, srv, "x") == nil {
+		t.Error("Unlock deleted a key")
+	}
+	_, err = doc.In(h.Store()).Update(t.Context(), increment)
+	wantIs(t, "Update after Unlock", err, kv.ErrLockLost)
+	again, err := s.TryLock(t.Context(), "lock", quick)
+	if err != nil {
+		t.Fatalf("TryLock after Unlock = %v; want no lock delay", err)
+	}
+	if err := again.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock = %v", err)
+	}
+}
+
+func TestLockOptionsThatConsulRefuses(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	_, err := s.Lock(t.Context(), "lock", kv.LockOptions{TTL: time.Millisecond})
+	wantIs(t, "Lock with a TTL of 1 ms", err, consul.ErrRefused)
+	_, err = s.Lock(t.Context(), "/lock", quick)
+	wantIs(t, "Lock of a bad key", err, kv.ErrBadKey)
+}
+
+func TestLockExcludes(t *testing.T) {
+	t.Parallel()
+	_, srv := newStore(t)
+	const contenders, rounds = 6, 4
+	var inside, entries atomic.Int64
+	var all sync.WaitGroup
+	for range contenders {
+		s := kv.New(srv.Client(), "p")
+		all.Go(func() {
+			for range rounds {
+				h, err := s.Lock(t.Context(), "lock", quick)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d hold the lock", n)
+				}
+				entries.Add(1)
+				if _, err := kv.NewDoc[counter](h.Store(), "n", 1).Update(h.Context(), increment); err != nil {
+					t.Error(err)
+				}
+				inside.Add(-1)
+				if err := h.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if entries.Load() != contenders*rounds {
+		t.Errorf("%d entries; want %d", entries.Load(), contenders*rounds)
+	}
+	if got := mustGet(t, kv.NewDoc[counter](kv.New(srv.Client(), "p"), "n", 1)).Value.N; got != contenders*rounds {
+		t.Errorf("the counter is %d", got)
+	}
+}
+
+func TestLockIsRenewed(t *testing.T) {
+	t.Parallel()
+	_, srv := newStore(t)
+	cut := newCutter(t, srv)
+	h := mustLock(t, cut.store, "lock")
+	consultest.Eventually(t, "ten renewals", func(context.Context) error { // Consul ends a session after six were missed
+		if cut.renewals.Load() < 10 {
+			return errors.New("too few yet")
+		}
+		return nil
+	})
+	if err := h.Err(); err != nil {
+		t.Errorf("Err = %v", err)
+	}
+	if _, err := h.Txn().Set("x", nil).Commit(t.Context()); err != nil {
+		t.Errorf("Commit = %v", err)
+	}
+}
+
+func TestLockEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	s, srv := newStore(t)
+	h := mustLock(t, s, "lock")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := s.Lock(ctx, "lock", quick)
+		ended <- err
+	}()
+	cancel()
+	wantIs(t, "Lock", <-ended, context.Canceled)
+
+	ctx, cancel = context.WithCancel(t.Context())
+	other, err := s.Lock(ctx, "other", quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	<-other.Context().Done()
+	if err := other.Err(); err != nil {
+		t.Errorf("Err = %v; the lock is still held until Unlock", err)
+	}
+	if _, held, err := s.Holder(t.Context(), "other"); !held || err != nil {
+		t.Errorf("Holder = %v, %v; want it held until Unlock", held, err)
+	}
+	if err := other.Unlock(ctx); err != nil {
+		t.Errorf("Unlock with a context that ended = %v", err)
+	}
+	if got := raw(t, s, srv, "other").Session; got != "" {
+		t.Errorf("session %s holds the lock after Unlock", got)
+	}
+	srv.Kill()
+	err = h.Unlock(t.Context())
+	if !errors.Is(err, consul.ErrUnreachable) && !errors.Is(err, kv.ErrLockLost) {
+		t.Errorf("Unlock at a dead Consul = %v", err)
+	}
+}
+
+func TestLockWaitsForConsul(t *testing.T) {
+	t.Parallel()
+	srv := consultest.Start(t, consultest.WithConfig(map[string]any{"session_ttl_min": "500ms"}))
+	s := kv.New(srv.Client(), "p")
+	srv.Kill()
+	got := make(chan *kv.Held)
+	go func() {
+		h, err := s.Lock(context.Background(), "lock", quick)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- h
+	}()
+	srv.Restart()
+	if err := (<-got).Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock = %v", err)
+	}
+}
+
+func TestLockAnswersThatAreLost(t *testing.T) {
+	t.Parallel()
+	s, srv := newStore(t)
+	for writes := range int64(4) {
+		for _, after := range []bool{false, true} {
+			cut := newCutter(t, srv)
+			if after {
+				cut.after.Store(writes)
+			} else {
+				cut.before.Store(writes)
+			}
+			h, err := cut.store.Lock(t.Context(), "lock", quick)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, held, err := s.Holder(t.Context(), "lock"); !held || err != nil {
+				t.Errorf("Holder = %v, %v", held, err)
+			}
+			if err := h.Unlock(t.Context()); err != nil {
+				t.Errorf("Unlock = %v", err)
+			}
+		}
+	}
+}
