@@ -34,7 +34,8 @@ type action struct {
 	want  *registration // nil for doRemove
 	stale []string      // ids of the service's checks that are to go after registering
 	lift  bool          // jorc's own maintenance mode is to be lifted
-	owner string        // of the one in the way, for doRefuse; may be empty
+	owner string        // of the service in the way, for doRefuse; may be empty
+	check string        // the id in the way, for doRefuse, when it is a check's
 }
 
 // plan compares what is wanted with what the agent has. Only services marked
@@ -60,6 +61,12 @@ func plan(want []*registration, have atAgent, owner string) []action {
 
 func planOne(r *registration, have atAgent, checkIDs []string, owner string) action {
 	a := action{verb: doRegister, id: r.id, want: r}
+	for _, c := range r.checks {
+		if holder, foreign := heldCheck(c.id, r.id, have, owner); foreign {
+			a.verb, a.owner, a.check = doRefuse, holder, c.id
+			return a
+		}
+	}
 	s, there := have.services[r.id]
 	if !there {
 		return a
@@ -87,6 +94,19 @@ func planOne(r *registration, have atAgent, checkIDs []string, owner string) act
 		a.verb, a.stale = doNothing, nil
 	}
 	return a
+}
+
+// heldCheck tells whether a check's id is that of somebody else's check of
+// another service, or of the node. Among ours it may move.
+func heldCheck(checkID, serviceID string, have atAgent, owner string) (holder string, foreign bool) {
+	at, ok := have.checks[checkID]
+	if !ok || at.ServiceID == serviceID {
+		return "", false
+	}
+	if s, ok := have.services[at.ServiceID]; ok {
+		return s.Meta[MetaOwner], s.Meta[MetaOwner] != owner
+	}
+	return "", true
 }
 
 // maintenanceCheck is the id that Consul gives to a service's maintenance mode.

@@ -60,6 +60,30 @@ func TestPlan(t *testing.T) {
 			[]action{{verb: doRefuse, id: "web", want: want, owner: "you"}},
 		},
 		{
+			"its check is somebody else's",
+			[]*registration{want},
+			atAgent{
+				map[string]*consul.AgentService{"other": {}},
+				map[string]*consul.AgentCheck{"service:web": {CheckID: "service:web", ServiceID: "other"}},
+			},
+			[]action{{verb: doRefuse, id: "web", want: want, check: "service:web"}},
+		},
+		{
+			"its check moves from one of ours",
+			[]*registration{want},
+			atAgent{
+				map[string]*consul.AgentService{"other": {Meta: map[string]string{MetaOwner: "me"}}},
+				map[string]*consul.AgentCheck{"service:web": {CheckID: "service:web", ServiceID: "other"}},
+			},
+			[]action{{verb: doRegister, id: "web", want: want}, {verb: doRemove, id: "other"}},
+		},
+		{
+			"its check is one of the node",
+			[]*registration{want},
+			atAgent{checks: map[string]*consul.AgentCheck{"service:web": {CheckID: "service:web"}}},
+			[]action{{verb: doRefuse, id: "web", want: want, check: "service:web"}},
+		},
+		{
 			"left the configuration",
 			nil,
 			atAgent{services: map[string]*consul.AgentService{"web": ours("x"), "other": {}, "yours": {Meta: map[string]string{MetaOwner: "you"}}}},
@@ -204,5 +228,33 @@ func TestOwnerDiffersByStateDirectory(t *testing.T) {
 	}
 	if got := fmt.Sprintf("%s %s %s", PresenceID(""), PresenceID("default"), PresenceID("prod")); got != "jorc jorc jorc-prod" {
 		t.Error(got)
+	}
+}
+
+func TestIDsThatAreTakenAreSaid(t *testing.T) {
+	t.Parallel()
+	ttl := func(ids ...string) (checks []config.Check) {
+		for _, id := range ids {
+			checks = append(checks, config.Check{ID: id, TTL: time.Minute})
+		}
+		return checks
+	}
+	r := NewRegistrar(nil, []config.Service{
+		{Name: "jorc"}, {Name: "a", Checks: ttl("x")}, {Name: "a2", ID: "a"}, {Name: "b", Checks: ttl("x")}, {Name: "c", Checks: ttl("y", "y")}, {Name: "d"},
+	}, RegistrarOptions{StateDir: t.TempDir()})
+	r.loadStored()
+	var got []string
+	for _, s := range r.Status() {
+		got = append(got, s.ID+" "+s.Error)
+	}
+	want := []string{
+		"jorc ", "a ", "d ",
+		`jorc service "jorc": its id is used by jorc itself already`,
+		`a service "a": its id is used by the configuration already`,
+		`b service "b": the id of its check "x" is used by service "a" already`,
+		`c service "c": the id of its check "y" is used by another check of it already`,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

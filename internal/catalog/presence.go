@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
 )
 
 // presenceEvery is how often jorc says that it is there.
@@ -32,6 +33,7 @@ func (r *Registrar) presence() *registration {
 	}, r.o.Owner, r.leastTTL)
 	w.presence = true
 	w.checks[0].kind = kindPresence
+	w.checks[0].initial = consul.HealthPassing // who registers it is there
 	w.checks[0].interval = r.presenceEvery
 	return w
 }

@@ -59,16 +59,31 @@ func (r *Registrar) done(a action, now time.Time) {
 func (r *Registrar) failed(id string, err error, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	e := r.fault(id, err, now)
+	e.pause = nextPause(e.pause, firstTry, lastTry)
+	wait := jitter(e.pause)
+	e.nextTry = now.Add(wait)
+	return wait
+}
+
+// refused takes who is in the way of a service. It is tried again as soon as
+// that one has gone.
+func (r *Registrar) refused(id string, err error, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.fault(id, err, now)
+	e.pause, e.nextTry = 0, time.Time{}
+}
+
+// fault notes an error of a service, and says so once; r.mu is held.
+func (r *Registrar) fault(id string, err error, now time.Time) *entry {
 	e := r.entry(id)
 	if e.err == nil || e.err.Error() != err.Error() {
 		r.log.Error("service not as it should be", "id", id, "error", err)
 		e.since = now
 	}
 	e.registered, e.err = false, err
-	e.pause = nextPause(e.pause, firstTry, lastTry)
-	wait := jitter(e.pause)
-	e.nextTry = now.Add(wait)
-	return wait
+	return e
 }
 
 // pausing is how long a service that failed still has to wait.

@@ -127,7 +127,7 @@ func (r *Registrar) attend(ctx context.Context, a action, have atAgent) (wait ti
 	switch a.verb {
 	case doRefuse:
 		r.setLive(a.want, false)
-		r.failed(a.id, foreign(a), now)
+		r.refused(a.id, foreign(a), now)
 		return 0, false, nil
 	case doRemove:
 		if err = r.client.DeregisterService(ctx, a.id); errors.Is(err, consul.ErrNotFound) {
@@ -191,6 +191,9 @@ func foreign(a action) error {
 	by := "somebody else than jorc"
 	if a.owner != "" {
 		by = "another jorc (" + a.owner + ")"
+	}
+	if a.check != "" {
+		return fmt.Errorf("service %q: the id of its check %q is registered by %s and left alone; give this one another id", a.id, a.check, by)
 	}
 	return fmt.Errorf("service %q: its id is registered by %s and left alone; "+
 		"give this one another id, or remove that one with: jorc service deregister %s", a.id, by, a.id)

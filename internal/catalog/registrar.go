@@ -55,6 +55,7 @@ type Registrar struct {
 	stored     []config.Service
 	storedOK   bool // the directory of stored definitions was read in full
 	wanted     []*registration
+	twice      []ServiceStatus        // left out: they want an id that is taken
 	entries    map[string]*entry      // by service id
 	checks     map[string]*checkState // by check id
 	agentErr   error                  // the agent cannot be asked
@@ -140,48 +141,6 @@ func (r *Registrar) look() {
 	case r.attention <- struct{}{}:
 	default: // it is about to
 	}
-}
-
-// combine works out what is wanted: jorc's own service, the configured and the
-// stored ones. Of two with one id the first counts. r.mu is held.
-func (r *Registrar) combine() {
-	r.wanted = []*registration{r.presence()}
-	taken := map[string]string{r.wanted[0].id: "jorc itself"}
-	add := func(s config.Service, from string) {
-		w := newRegistration(s, r.o.Owner, r.leastTTL)
-		w.stored = from == "stored"
-		if by, ok := taken[w.id]; ok {
-			r.log.Error("two services with one id: the second is left out", "id", w.id, "first", by, "second", from)
-			return
-		}
-		taken[w.id] = from
-		r.wanted = append(r.wanted, w)
-	}
-	for _, s := range r.configured {
-		add(s, "configured")
-	}
-	for _, s := range r.stored {
-		add(s, "stored")
-	}
-	r.keepStates()
-}
-
-// keepStates makes the known checks those that are wanted; r.mu is held.
-func (r *Registrar) keepStates() {
-	checks := make(map[string]*checkState, len(r.checks))
-	for _, w := range r.wanted {
-		for _, spec := range w.checks {
-			c, ok := r.checks[spec.id]
-			if !ok {
-				c = &checkState{}
-			}
-			c.mu.Lock()
-			c.spec = spec
-			c.mu.Unlock()
-			checks[spec.id] = c
-		}
-	}
-	r.checks = checks
 }
 
 // leaving are the ids of services that are to go and have not gone; r.mu is held.

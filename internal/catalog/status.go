@@ -31,7 +31,8 @@ type CheckStatus struct {
 }
 
 // Status returns all wanted services in the order of the configuration,
-// jorc's own first, and then those that are still to be removed.
+// jorc's own first, then those that cannot be wanted because their id is taken,
+// then those that are still to be removed.
 func (r *Registrar) Status() []ServiceStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -39,6 +40,7 @@ func (r *Registrar) Status() []ServiceStatus {
 	for _, w := range r.wanted {
 		out = append(out, r.statusOf(w.id, w))
 	}
+	out = append(out, r.twice...)
 	for _, id := range r.leaving() {
 		out = append(out, r.statusOf(id, nil))
 	}
