@@ -7,6 +7,7 @@ package watch
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"text/template"
 	"time"
@@ -32,6 +33,8 @@ type Options struct {
 	Replacer Replacer
 	// StateDir keeps the snapshot of the last good data; empty: none.
 	StateDir string
+	// ReadOnly: the snapshot is read, but never written.
+	ReadOnly bool
 	// Held says why no file may be replaced now; empty: they may. Optional.
 	Held func() string
 	// Require reports to changed whether what templates require is there, until
@@ -71,6 +74,7 @@ type Engine struct {
 	done     chan job
 	changes  chan []change
 	gates    chan gate
+	pings    chan struct{}
 	settle   map[string]time.Time // doubted dependencies
 	saver    *saver
 	past     *snapshot // of an earlier process; nil: none
@@ -108,7 +112,7 @@ func New(o Options) (*Engine, error) {
 		o: o, units: units, store: newStore(),
 		index: map[string][]*unit{}, wanted: map[string]*dependency{},
 		plain: plain, commands: commands,
-		done: make(chan job), changes: make(chan []change), gates: make(chan gate),
+		done: make(chan job), changes: make(chan []change), gates: make(chan gate), pings: make(chan struct{}),
 		settle: map[string]time.Time{}, order: map[string]int{},
 	}
 	for i := range o.Templates {
@@ -120,6 +124,9 @@ func New(o Options) (*Engine, error) {
 		e.statuses = append(e.statuses, published{Status: Status{Name: c.Name, Destination: c.Destination, Together: c.Together, State: StateWaiting}})
 	}
 	e.saver = &saver{dir: o.StateDir, log: o.Log}
+	if o.ReadOnly {
+		e.saver.dir = ""
+	}
 	return e, nil
 }
 
@@ -131,3 +138,34 @@ func (e *Engine) Run(ctx context.Context) error { return e.run(ctx, false) }
 // reason that waiting does not mend. What failed, or what is still waited for
 // when ctx ends, is the error.
 func (e *Engine) Once(ctx context.Context) error { return e.run(ctx, true) }
+
+// Ping returns nil when the engine's loop, which must be running, has answered.
+func (e *Engine) Ping(ctx context.Context) error {
+	select {
+	case e.pings <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Check reports what keeps a template from being parsed: a source that cannot
+// be read, its syntax, or functions that do not exist.
+func Check(c *config.Template) error {
+	o := options{LookupEnv: func(string) (string, bool) { return "", false }}
+	o.RenderTimeout, o.MaxOutput = time.Second, 1<<20
+	s, err := load(c, o)
+	if err != nil {
+		return err
+	}
+	r := s.execute(context.Background(), nothing{})
+	if r.err != nil && strings.HasPrefix(r.err.Error(), "parse: ") {
+		return fmt.Errorf("template %q: %w", c.Name, r.err)
+	}
+	return nil
+}
+
+// nothing is a view without data.
+type nothing struct{}
+
+func (nothing) recall(*dependency) (any, bool) { return nil, false }

@@ -114,7 +114,7 @@ func (s *source) execute(ctx context.Context, v view) rendering {
 	out, err := x.run(s)
 	r := rendering{used: x.used, values: x.values, missing: x.missing, err: err}
 	if err != nil && len(x.missing) > 0 && !errors.Is(err, errUnbounded) {
-		r.err = nil
+		r.err = nil // what is missing may be what it failed for
 	}
 	if err == nil {
 		r.output = out

@@ -60,6 +60,7 @@ func (e *Engine) run(ctx context.Context, once bool) error {
 			e.finish(j)
 		case g := <-e.gates:
 			e.open(g)
+		case <-e.pings:
 		case <-cold.C:
 			e.fallBack()
 		case <-e.saver.saving:
