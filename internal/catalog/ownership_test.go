@@ -131,8 +131,8 @@ func TestOnStop(t *testing.T) {
 		t.Errorf("after the stop: %v, want %v", got, want)
 	}
 
-	o.OnStop = OnStopDeregister
 	x = runRegistrar(t, c, o, services...).ready()
+	x.SetOnStop(OnStopDeregister)
 	wantServices(t, c, "maint", "manual", "gone", "kept")
 	if got, want := maintained(), map[string]string{"manual": "by hand"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("after the next start: %v, want %v", got, want)

@@ -11,19 +11,31 @@ import (
 // stopTimeout bounds what a clean stop does.
 const stopTimeout = 5 * time.Second
 
+// SetOnStop replaces what a clean stop does with services that do not say so
+// themselves: one of the OnStop constants, OnStopKeep for "".
+func (r *Registrar) SetOnStop(policy string) {
+	if policy == "" {
+		policy = OnStopKeep
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.o.OnStop = policy
+	r.combine()
+}
+
 // stop does with each service what on_stop says. Nothing is asked of Consul for
 // services that are kept.
 func (r *Registrar) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	r.mu.Lock()
-	want := r.wanted
+	want, usual := r.wanted, r.o.OnStop
 	r.mu.Unlock()
 	var have atAgent
 	for _, w := range want {
 		policy := w.onStop
 		if policy == "" {
-			policy = r.o.OnStop
+			policy = usual
 		}
 		if policy == OnStopKeep {
 			continue
