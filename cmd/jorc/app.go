@@ -17,6 +17,8 @@ type host struct {
 	stdout, stderr io.Writer
 	hangup         func(context.Context) <-chan struct{} // SIGHUPs, from the call on
 	build          build
+	environ        func() []string
+	exec           func(path string, args, environ []string) error // replaces the process; returns only when it cannot
 }
 
 // commands is the command tree: one noun per line.
@@ -27,6 +29,7 @@ func commands(env *environment) []*cli.Command {
 		manCommand(env),
 		serviceCommand(env),
 		versionCommand(env),
+		waitCommand(env),
 	}
 }
 

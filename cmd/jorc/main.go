@@ -20,12 +20,14 @@ var (
 func main() {
 	ctx, cancel := untilSignal(context.Background())
 	code := run(ctx, os.Args[1:], host{
-		getenv: os.Getenv,
-		stdin:  os.Stdin,
-		stdout: os.Stdout,
-		stderr: os.Stderr,
-		hangup: hangups,
-		build:  stamped(version, commit, date),
+		getenv:  os.Getenv,
+		environ: os.Environ,
+		stdin:   os.Stdin,
+		stdout:  os.Stdout,
+		stderr:  os.Stderr,
+		hangup:  hangups,
+		exec:    syscall.Exec,
+		build:   stamped(version, commit, date),
 	})
 	cancel(nil)
 	os.Exit(code)
