@@ -100,4 +100,3 @@ func TestTakeOverAfterTheHolderIsGone(t *testing.T) {
 		t.Errorf("Unlock = %v", err)
 	}
 }
-
