@@ -2,6 +2,7 @@ package blocker
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -58,6 +59,9 @@ func ParseTarget(text string) (Target, error) {
 		rest, at = rest[i+1:], i+1
 	}
 	t.Service = p.part("service", rest, at)
+	if t.Service == "consul" && slices.ContainsFunc(strings.Split(t.Tag, "."), func(s string) bool { return slices.Contains(kinds, s) }) {
+		p.fail(at+len(rest), "a full DNS name needs a dot at its end")
+	}
 	return t, p.err()
 }
 

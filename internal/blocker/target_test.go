@@ -69,6 +69,7 @@ func TestParseTargetPointsAtTheFault(t *testing.T) {
 		"tag .web":                       {4, "a space after the tag"},
 		"we\tb":                          {3, "cannot be part of a name"},
 		"we\xffb":                        {3, "cannot be part of a name"},
+		"web.service.consul=2":           {19, "needs a dot at its end"},
 		".":                              {1, "the root"},
 		"a..b.":                          {3, "an empty part"},
 		"a b.":                           {2, "cannot be part of a DNS name"},
