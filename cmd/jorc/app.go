@@ -24,6 +24,8 @@ type host struct {
 // commands is the command tree: one noun per line.
 func commands(env *environment) []*cli.Command {
 	return []*cli.Command{
+		agentCommand(env),
+		renderCommand(env),
 		configCommand(env),
 		completionCommand(env),
 		manCommand(env),

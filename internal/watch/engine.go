@@ -55,10 +55,11 @@ type Replacer interface {
 type Rendered struct {
 	Unit      string
 	Changed   int           // files replaced
-	Took      time.Duration // from the change's arrival to the end of the job
-	Reloaded  int
-	Err       error
-	Templates int // executed
+	Took      time.Duration // from the change's arrival until the files were replaced
+	Reloaded  int           // reload commands that succeeded
+	Err       error         // why the files are not as the data says
+	Failed    bool          // Err is that of a template's execution
+	Templates int           // executed
 }
 
 // Engine renders templates. Its methods may be called while Run runs.

@@ -22,8 +22,8 @@ const (
 	heldRetry  = 2 * time.Second
 )
 
-// errHeld: the host is held; see Options.Held.
-var errHeld = errors.New("held")
+// ErrHeld: the host is held, so nothing was replaced; see Options.Held.
+var ErrHeld = errors.New("held")
 
 // job is one attempt to bring a unit's files to what the data says.
 type job struct {
@@ -91,7 +91,7 @@ func hasContent(path string) bool {
 func (e *Engine) write(ctx context.Context, j *job) {
 	if e.o.Held != nil {
 		if why := e.o.Held(); why != "" {
-			j.err = errors.Join(errHeld, errors.New(why))
+			j.err = errors.Join(ErrHeld, errors.New(why))
 			return
 		}
 	}
@@ -120,11 +120,22 @@ func (e *Engine) finish(j job) {
 	}
 	e.publish(u)
 	u.queue.reschedule(u)
-	if e.o.Rendered != nil && (len(j.outcome.Changed) > 0 || j.err != nil) {
-		e.o.Rendered(Rendered{
-			Unit: u.name, Changed: len(j.outcome.Changed), Reloaded: len(j.outcome.Reloaded),
-			Took: now.Sub(j.since), Err: j.err, Templates: len(j.renderings),
-		})
+	e.tell(&j, now)
+}
+
+// tell reports a job that replaced files, or failed to.
+func (e *Engine) tell(j *job, now time.Time) {
+	r := Rendered{
+		Unit: j.unit.name, Changed: len(j.outcome.Changed), Reloaded: len(j.outcome.Reloaded),
+		Took: now.Sub(j.since) - j.outcome.Reloading, Err: j.err, Templates: len(j.renderings),
+	}
+	for i := range j.renderings {
+		if err := j.renderings[i].err; err != nil {
+			r.Err, r.Failed = err, true
+		}
+	}
+	if e.o.Rendered != nil && (r.Changed > 0 || r.Err != nil) {
+		e.o.Rendered(r)
 	}
 }
 
@@ -197,7 +208,7 @@ func (e *Engine) judge(j *job, now time.Time) {
 		}
 	}
 	switch {
-	case errors.Is(j.err, errHeld):
+	case errors.Is(j.err, ErrHeld):
 		u.retry = now.Add(heldRetry)
 	case j.err != nil:
 		u.failures++

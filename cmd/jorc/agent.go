@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/hashicorp/go-hclog"
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/agent"
+	"github.com/jorc/jorc/internal/config"
+)
+
+func agentCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:    "agent",
+		Aliases: []string{"daemon"},
+		Usage:   "publish this host's services and render its templates, as a daemon",
+		Flags: []cli.Flag{
+			configFlag(),
+			&cli.BoolFlag{Name: "once", Usage: "register, render everything once, and exit"},
+			&cli.DurationFlag{Name: "once-timeout", Value: 5 * time.Minute, Usage: "with --once: how long to wait for what is missing; 0 is for ever"},
+		},
+		Description: "SIGHUP reads the configuration again; a bad one is reported and the old one goes on. SIGTERM stops cleanly. " +
+			"A file 'hold' in the state directory stops replacements and reloads of files on this host.",
+		Action: env.runAgent,
+	}
+}
+
+func configFlag() cli.Flag {
+	return &cli.StringSliceFlag{Name: "config", Usage: "a configuration `PATH`: a file, or a directory of *.hcl and *.json; may be repeated"}
+}
+
+func (e *environment) runAgent(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	load := func() (*config.Config, error) { return e.config(c, c.StringSlice("config")...) }
+	a, log, err := e.buildAgent(c, load)
+	if err != nil {
+		return err
+	}
+	ctx := c.Context
+	if !c.Bool("once") {
+		return a.Run(ctx)
+	}
+	log.Info("one pass")
+	ctx, cancel := withTimeout(ctx, c.Duration("once-timeout"))
+	defer cancel()
+	return a.Once(ctx)
+}
+
+// buildAgent makes an agent of what load returns.
+func (e *environment) buildAgent(c *cli.Context, load func() (*config.Config, error)) (*agent.Agent, hclog.Logger, error) {
+	conf, err := load()
+	if err != nil {
+		return nil, nil, err
+	}
+	log := e.logger(conf.LogLevel, conf.LogJSON)
+	bridgeStandardLog(log)
+	for _, w := range conf.Warnings {
+		log.Warn(w.String())
+	}
+	watchdog, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		log.Warn("the service manager's watchdog interval cannot be read", "error", err)
+	}
+	a, err := agent.New(agent.Options{
+		Config: conf, Load: load, Hangup: e.hangup(c.Context), Notify: notifier(log), Watchdog: watchdog,
+		LookupEnv: os.LookupEnv, Version: e.build.Version, Commit: e.build.Commit, Log: log,
+	})
+	if err != nil {
+		return nil, nil, &exitError{code: exitUsage, err: err}
+	}
+	return a, log, nil
+}
+
+// notifier tells systemd; without systemd it does nothing.
+func notifier(log hclog.Logger) func(string) {
+	return func(state string) {
+		if _, err := daemon.SdNotify(false, state); err != nil {
+			log.Warn("the service manager could not be told", "state", state, "error", err)
+		}
+	}
+}
+
+func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if d == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+// noArguments refuses arguments of commands that take none.
+func noArguments(c *cli.Context) error {
+	if args := arguments(c); len(args) > 0 {
+		return usagef(c, "unexpected argument %q", args[0])
+	}
+	return nil
+}

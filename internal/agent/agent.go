@@ -1,0 +1,203 @@
+// Package agent builds the components of a host's jorc, wires them together
+// and supervises them: services first, then templates, and a reload that
+// changes nothing when the new configuration is bad.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/web"
+)
+
+// Options are what an Agent needs.
+type Options struct {
+	Config *config.Config
+	// Load reads the configuration again, for a reload. Optional.
+	Load func() (*config.Config, error)
+	// Hangup delivers requests to reload. Optional.
+	Hangup <-chan struct{}
+	// Notify tells the service manager: "READY=1" and so on. Optional.
+	Notify func(state string)
+	// Watchdog is how often the service manager wants to hear that all is
+	// well; zero: not at all.
+	Watchdog time.Duration
+	// LookupEnv is the environment that templates may be allowed to see.
+	LookupEnv func(string) (string, bool)
+	Version   string
+	Commit    string
+	Log       hclog.Logger
+}
+
+// Agent is one host's daemon.
+type Agent struct {
+	o         Options
+	client    *consul.Client
+	registrar *catalog.Registrar
+	web       *web.Server
+	metrics   *web.Metrics
+	started   time.Time
+
+	mu     sync.Mutex
+	conf   *config.Config
+	gen    *generation // what runs now
+	node   string      // its name in Consul, once known
+	reload reloadResult
+}
+
+// reloadResult is how the last reload ended.
+type reloadResult struct {
+	at  time.Time
+	err error
+}
+
+// New builds an agent. All that the configuration can be blamed for fails here.
+func New(o Options) (*Agent, error) {
+	if o.Notify == nil {
+		o.Notify = func(string) {}
+	}
+	c := o.Config
+	client, err := consul.New(c.Consul)
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{o: o, client: client, conf: c, node: c.Node, started: time.Now()}
+	a.registrar = catalog.NewRegistrar(client, c.Services, catalog.RegistrarOptions{
+		Cluster: c.Cluster, OnStop: c.OnStop, StateDir: c.StateDir, Logger: o.Log.Named("services"),
+	})
+	a.metrics = web.NewMetrics()
+	a.web = web.New(web.Options{Addr: c.HTTP.Addr, Source: a, Metrics: a.metrics, Log: o.Log.Named("http")})
+	if a.gen, err = a.build(c); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// Run publishes the services and renders the templates until ctx ends; then it
+// stops cleanly and returns nil. Other errors: another agent runs on the same
+// state directory, or the status API's address is taken.
+func (a *Agent) Run(ctx context.Context) error {
+	lock, err := a.lock()
+	if err != nil {
+		return err
+	}
+	defer a.unlock(lock)
+	defer a.client.Close()
+	if err := a.web.Listen(ctx); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.registrar.Run(ctx) })
+	g.Go(func() error { return a.web.Run(ctx) })
+	g.Go(func() error { return a.follow(ctx) })
+	g.Go(func() error { return a.learnNode(ctx) })
+	g.Go(func() error { return a.watchdog(ctx) })
+	a.o.Log.Info("started", "version", a.o.Version, "consul", a.conf.Consul.Address, "status", a.web.Addr(), "state_dir", a.conf.StateDir)
+	a.o.Notify("READY=1")
+	g.Go(func() error {
+		<-ctx.Done()
+		a.o.Notify("STOPPING=1")
+		a.o.Log.Info("stopping", "services", a.generation().conf.OnStop)
+		return nil
+	})
+	err = g.Wait()
+	a.o.Log.Info("stopped")
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// Once publishes the services, renders every template once and returns. The
+// error says what failed, or what was still missing when ctx ended.
+func (a *Agent) Once(ctx context.Context) error {
+	lock, err := a.lock()
+	if err != nil {
+		return err
+	}
+	defer a.unlock(lock)
+	defer a.client.Close()
+	a.registrar.SetOnStop(catalog.OnStopKeep)
+	running, stop := context.WithCancel(ctx)
+	g, running := errgroup.WithContext(running)
+	g.Go(func() error { return a.registrar.Run(running) })
+	g.Go(func() error {
+		defer stop()
+		select {
+		case <-a.registrar.Registered():
+		case <-running.Done():
+			return fmt.Errorf("services could not be registered: %w", running.Err())
+		}
+		return errors.Join(a.unregistered(), a.gen.once(running))
+	})
+	return g.Wait()
+}
+
+// unregistered says which services could not be registered.
+func (a *Agent) unregistered() error {
+	var errs []error
+	for _, s := range a.registrar.Status() {
+		if s.Error != "" {
+			errs = append(errs, fmt.Errorf("service %q: %s", s.ID, s.Error))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// lock makes sure that one agent works with a state directory.
+func (a *Agent) lock() (*durable.Lock, error) { return lockState(a.conf.StateDir) }
+
+func lockState(dir string) (*durable.Lock, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("state directory: %w (set state_dir, or run as root)", err)
+	}
+	lock, err := durable.TryLock(filepath.Join(dir, "agent.lock"))
+	if errors.Is(err, durable.ErrLocked) {
+		return nil, fmt.Errorf("another jorc agent works with %s: %w", dir, err)
+	}
+	return lock, err
+}
+
+func (a *Agent) unlock(l *durable.Lock) {
+	if err := l.Unlock(); err != nil {
+		a.o.Log.Warn("state directory", "error", err)
+	}
+}
+
+// learnNode asks Consul for the node's name, if the configuration has none.
+func (a *Agent) learnNode(ctx context.Context) error {
+	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
+		a.mu.Lock()
+		known := a.node != ""
+		a.mu.Unlock()
+		if known {
+			return nil
+		}
+		self, err := a.client.AgentSelf(ctx)
+		if err == nil {
+			a.mu.Lock()
+			a.node = self.Config.NodeName
+			a.mu.Unlock()
+			continue
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case <-t.C:
+		}
+	}
+}

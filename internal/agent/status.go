@@ -1,0 +1,57 @@
+package agent
+
+import (
+	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/watch"
+	"github.com/jorc/jorc/internal/web"
+)
+
+// Status implements web.Source.
+func (a *Agent) Status() web.Status {
+	stats := a.client.Stats()
+	a.mu.Lock()
+	gen, node, conf, reload := a.gen, a.node, a.conf, a.reload
+	a.mu.Unlock()
+	s := web.Status{
+		Node: node, Cluster: conf.Cluster, Version: a.o.Version, Commit: a.o.Commit, Started: a.started,
+		Held: held(conf.StateDir),
+		Consul: web.Consul{
+			Address: conf.Consul.Address, LastAnswer: stats.LastAnswer, UnreachableSince: stats.UnreachableSince,
+			Connections: stats.Connections, MaxConnections: stats.MaxConnections,
+			Watches: stats.Watches, Failures: stats.Failures,
+		},
+		Reload: web.Reload{At: reload.at, OK: reload.err == nil},
+	}
+	if reload.err != nil {
+		s.Reload.Error = reload.err.Error()
+	}
+	for _, v := range a.registrar.Status() {
+		s.Services = append(s.Services, serviceView(v))
+	}
+	for _, v := range gen.engine.Status() {
+		s.Templates = append(s.Templates, templateView(v))
+	}
+	return s
+}
+
+func serviceView(v catalog.ServiceStatus) web.Service {
+	s := web.Service{
+		ID: v.ID, Name: v.Name, Registered: v.Registered, Stored: v.Stored,
+		Presence: v.Presence, Since: v.Since, Error: v.Error,
+	}
+	for _, c := range v.Checks {
+		s.Checks = append(s.Checks, web.Check{
+			ID: c.ID, Name: c.Name, Kind: c.Kind, State: c.State, Since: c.Since,
+			LastRun: c.LastRun, Took: c.Took.Seconds(), Output: c.Output, Error: c.Error,
+		})
+	}
+	return s
+}
+
+func templateView(v watch.Status) web.Template {
+	return web.Template{
+		Name: v.Name, Destination: v.Destination, Together: v.Together, State: string(v.State),
+		Waiting: v.Waiting, Held: v.Held, Error: v.Error,
+		Changed: v.Changed, Checked: v.Checked, Writes: v.Writes, Executions: v.Executions,
+	}
+}
