@@ -25,6 +25,7 @@ var layers = map[string]int{
 	"internal/agent":        8,
 	"internal/converge":     7,
 	"internal/orchestrator": 7,
+	"templates":             6,
 	"internal/rollout":      6,
 	"internal/workflow":     6,
 	"internal/web":          6,
