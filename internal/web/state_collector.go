@@ -1,0 +1,155 @@
+package web
+
+import (
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// stateCollector turns the status into metrics when they are asked for.
+// Templates are counted by state; only those whose file is not as their data
+// says have a series of their own, so that ten thousand cost no more than one.
+type stateCollector struct {
+	status func() Status
+	descs  map[string]*prometheus.Desc
+}
+
+func newStateCollector(status func() Status) *stateCollector {
+	c := &stateCollector{status: status, descs: map[string]*prometheus.Desc{}}
+	for _, d := range []struct {
+		name, help string
+		labels     []string
+	}{
+		{"jorc_build_info", "Always 1; the labels say which jorc this is.", []string{"version", "commit", "goversion"}},
+		{"jorc_healthy", "Whether jorc's own loops work, as /healthz says.", nil},
+		{"jorc_ready", "Whether services are registered and files rendered, as /healthz?ready says.", nil},
+		{"jorc_held", "Whether this host is held: nothing is converged or reloaded.", nil},
+		{"jorc_consul_up", "Whether Consul answers.", nil},
+		{"jorc_consul_last_contact_timestamp_seconds", "When Consul last answered; 0: never. While nothing changes an answer comes every few minutes.", nil},
+		{"jorc_consul_connections", "Open connections to Consul.", nil},
+		{"jorc_consul_connections_max", "The budget of connections to Consul.", nil},
+		{"jorc_consul_blocking_queries", "Blocking queries under way.", nil},
+		{"jorc_consul_failures_total", "Requests to Consul that got no answer.", nil},
+		{"jorc_config_last_reload_successful", "Whether the last attempt to read the configuration again succeeded; 1 before the first.", nil},
+		{"jorc_config_last_reload_timestamp_seconds", "When the configuration was last read again; 0: never since the start.", nil},
+		{"jorc_services", "Services of this host.", []string{"registered"}},
+		{"jorc_check_state", "1 for the state that a check of a service is in.", []string{"service", "check", "state"}},
+		{"jorc_templates", "Templates by state.", []string{"state"}},
+		{"jorc_template_unsettled", "1 for each template that is not in state rendered.", []string{"template", "state"}},
+		{"jorc_template_executions_total", "Executions of templates.", nil},
+	} {
+		c.descs[d.name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
+	}
+	return c
+}
+
+// Describe implements prometheus.Collector.
+func (c *stateCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
+	s := c.status()
+	b := batch{descs: c.descs, out: out, seen: map[string]bool{}}
+	b.gauge("jorc_build_info", 1, s.Version, s.Commit, runtime.Version())
+	b.gauge("jorc_healthy", truth(s.Unhealthy == ""))
+	b.gauge("jorc_ready", truth(s.Ready))
+	b.gauge("jorc_held", truth(s.Held != ""))
+	b.gauge("jorc_consul_up", truth(s.Consul.Connected))
+	b.gauge("jorc_consul_last_contact_timestamp_seconds", seconds(s.Consul.LastAnswer))
+	b.gauge("jorc_consul_connections", float64(s.Consul.Connections))
+	b.gauge("jorc_consul_connections_max", float64(s.Consul.MaxConnections))
+	b.gauge("jorc_consul_blocking_queries", float64(s.Consul.Watches))
+	b.counter("jorc_consul_failures_total", float64(s.Consul.Failures))
+	b.gauge("jorc_config_last_reload_successful", truth(s.Reload.OK))
+	b.gauge("jorc_config_last_reload_timestamp_seconds", seconds(s.Reload.At))
+	b.services(s.Services)
+	b.templates(s.Templates)
+}
+
+// batch sends the metrics of one collection, each at most once: one that came
+// twice would spoil the whole.
+type batch struct {
+	descs map[string]*prometheus.Desc
+	out   chan<- prometheus.Metric
+	seen  map[string]bool
+}
+
+func (b *batch) gauge(name string, v float64, labels ...string) {
+	b.send(name, prometheus.GaugeValue, v, labels)
+}
+
+func (b *batch) counter(name string, v float64) {
+	b.send(name, prometheus.CounterValue, v, nil)
+}
+
+func (b *batch) send(name string, t prometheus.ValueType, v float64, labels []string) {
+	clean := make([]string, len(labels))
+	for i, l := range labels {
+		clean[i] = strings.ToValidUTF8(l, "\uFFFD")
+	}
+	id := name + "\x00" + strings.Join(clean, "\x00")
+	if b.seen[id] {
+		return
+	}
+	b.seen[id] = true
+	m, err := prometheus.NewConstMetric(b.descs[name], t, v, clean...)
+	if err != nil {
+		m = prometheus.NewInvalidMetric(b.descs[name], err)
+	}
+	b.out <- m
+}
+
+func (b *batch) services(list []Service) {
+	registered := 0
+	for i := range list {
+		s := &list[i]
+		if s.Registered {
+			registered++
+		}
+		for j := range s.Checks {
+			for _, state := range []string{CheckPassing, CheckWarning, CheckCritical, CheckUnknown} {
+				b.gauge("jorc_check_state", truth(s.Checks[j].State == state), s.ID, s.Checks[j].ID, state)
+			}
+		}
+	}
+	b.gauge("jorc_services", float64(registered), "true")
+	b.gauge("jorc_services", float64(len(list)-registered), "false")
+}
+
+func (b *batch) templates(list []Template) {
+	states := map[string]int{TemplateWaiting: 0, TemplateRendered: 0, TemplateHeld: 0, TemplateFailed: 0}
+	var executions uint64
+	for i := range list {
+		t := &list[i]
+		states[t.State]++
+		executions += t.Executions
+		if t.State != TemplateRendered {
+			b.gauge("jorc_template_unsettled", 1, t.Name, t.State)
+		}
+	}
+	for state, n := range states {
+		b.gauge("jorc_templates", float64(n), state)
+	}
+	b.counter("jorc_template_executions_total", float64(executions))
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// seconds since 1970; 0 for a time that has not come yet.
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixNano()) / 1e9
+}
