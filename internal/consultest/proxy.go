@@ -1,0 +1,127 @@
+package consultest
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/jorc/jorc/internal/config"
+)
+
+// Fault is what a Proxy does to one request; the zero value is nothing.
+type Fault struct {
+	Status int  // above zero: answer with this status instead of asking Consul
+	Cut    int  // above zero: end the connection after so many bytes of the answer
+	Hang   bool // do not answer until the client gives up
+}
+
+// Proxy stands between a client and a server that serves plain HTTP, and does
+// to requests what networks and overloaded servers do.
+type Proxy struct {
+	Addr string // "127.0.0.1:port"
+
+	server *Server
+	mu     sync.Mutex
+	faults func(*http.Request) Fault
+	asked  map[string]int
+}
+
+// Proxy starts a proxy in front of s.
+func (s *Server) Proxy() *Proxy {
+	s.t.Helper()
+	p := &Proxy{server: s, asked: map[string]int{}}
+	target := &url.URL{Scheme: "http", Host: s.HTTPAddr}
+	forward := &httputil.ReverseProxy{
+		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		ModifyResponse: cutAnswer,
+		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+		Transport:      &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64},
+	}
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.serve(w, r, forward)
+	}))
+	s.t.Cleanup(front.CloseClientConnections)
+	p.Addr = strings.TrimPrefix(front.URL, "http://")
+	return p
+}
+
+// Do makes the proxy do to each request what faults says; nil: nothing.
+func (p *Proxy) Do(faults func(*http.Request) Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = faults
+}
+
+// Asked is how many requests have come whose path begins with prefix.
+func (p *Proxy) Asked(prefix string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for path, times := range p.asked {
+		if strings.HasPrefix(path, prefix) {
+			n += times
+		}
+	}
+	return n
+}
+
+// Config is that of a client which goes through the proxy.
+func (p *Proxy) Config() config.Consul {
+	c := p.server.Config()
+	c.Address = p.Addr
+	return c
+}
+
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handler) {
+	p.mu.Lock()
+	p.asked[r.URL.Path]++
+	var f Fault
+	if p.faults != nil {
+		f = p.faults(r)
+	}
+	p.mu.Unlock()
+	switch {
+	case f.Hang:
+		<-r.Context().Done()
+		panic(http.ErrAbortHandler)
+	case f.Status > 0:
+		http.Error(w, "a fault of the test", f.Status)
+	default:
+		if f.Cut > 0 {
+			r.Header.Set(cutHeader, strings.Repeat("x", f.Cut))
+		}
+		forward.ServeHTTP(w, r)
+	}
+}
+
+// cutHeader carries the length of an answer that is to be cut.
+const cutHeader = "X-Test-Cut"
+
+func cutAnswer(r *http.Response) error {
+	if n := len(r.Request.Header.Get(cutHeader)); n > 0 {
+		r.Body = &cutBody{ReadCloser: r.Body, left: n}
+	}
+	return nil
+}
+
+type cutBody struct {
+	io.ReadCloser
+	left int
+}
+
+var errCut = errors.New("cut by the test")
+
+func (b *cutBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, errCut
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
+
