@@ -37,14 +37,25 @@ func (b *budget) join() (leave func()) {
 	defer b.mu.Unlock()
 	b.loops++
 	if b.loops == cap(b.places)+1 {
-		for cancel := range b.waiting {
-			(*cancel)()
-		}
+		b.cancel()
 	}
 	return func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.loops--
+	}
+}
+
+// interrupt ends the long waits under way.
+func (b *budget) interrupt() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cancel()
+}
+
+func (b *budget) cancel() {
+	for cancel := range b.waiting {
+		(*cancel)()
 	}
 }
 

@@ -33,6 +33,7 @@ type Client struct {
 	lastAnswer  atomic.Int64 // unix nanoseconds
 	unreachable atomic.Int64 // unix nanoseconds since when; 0 while Consul answers
 	failures    atomic.Uint64
+	silent      atomic.Bool // since the last answer a request waited in vain
 }
 
 // New returns a client for c. It reads certificates and does no other I/O.

@@ -113,6 +113,19 @@ func noLeader(body string) bool {
 	return false
 }
 
+// outage tells whether err, of class ErrUnreachable or ErrOutcomeUnknown, is
+// one that all requests would meet: no answer at all, or no leader.
+func outage(err error) bool {
+	var status api.StatusError
+	return !errors.As(err, &status) || noLeader(status.Body)
+}
+
+// silent tells whether a request waited in vain, rather than being turned away.
+func silent(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, errStuck) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+}
+
 // brief drops the URL that net/http puts in front of what happened.
 func brief(err error) error {
 	for {

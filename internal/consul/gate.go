@@ -20,6 +20,7 @@ const (
 type gate struct {
 	mu      sync.Mutex
 	closed  bool
+	times   uint64 // that it was shut
 	probing bool
 	pause   time.Duration
 	next    time.Time     // when the next probe may go
@@ -36,9 +37,17 @@ func (g *gate) shut() {
 		return
 	}
 	g.closed = true
+	g.times++
 	g.pause = firstProbe
 	g.next = time.Now().Add(jitter(g.pause))
 	g.broadcast()
+}
+
+// shutTimes is how often the gate was shut up to now.
+func (g *gate) shutTimes() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.times
 }
 
 // open says that it did.

@@ -25,12 +25,20 @@ func (c *Client) Stats() Stats {
 	}
 }
 
-// answered keeps score: a refusal is an answer too.
+// answered keeps score: a refusal is an answer too. An HTTP error of one
+// request, say on a datacenter that cannot be reached, says nothing of others.
 func (c *Client) answered(err error) {
 	if errors.Is(err, ErrUnreachable) || errors.Is(err, ErrOutcomeUnknown) {
 		c.failures.Add(1)
+		if !outage(err) {
+			c.gate.open()
+			return
+		}
 		c.unreachable.CompareAndSwap(0, time.Now().UnixNano())
 		c.gate.shut()
+		if silent(err) {
+			c.silent.Store(true)
+		}
 		return
 	}
 	var known *Error
@@ -39,6 +47,9 @@ func (c *Client) answered(err error) {
 	}
 	c.lastAnswer.Store(time.Now().UnixNano())
 	c.unreachable.Store(0)
+	if c.silent.Swap(false) {
+		c.budget.interrupt() // their connections may have died without a word
+	}
 	c.gate.open()
 }
 

@@ -33,7 +33,7 @@ type Update[T any] struct {
 func Watch[T any](ctx context.Context, c *Client, q Query, source Source[T], handle func(Update[T])) error {
 	leave := c.budget.join()
 	defer leave()
-	w := watch[T]{client: c, query: q, source: source, idle: rate.NewLimiter(10, 20), wait: firstWait}
+	w := watch[T]{client: c, query: q, source: source, idle: rate.NewLimiter(10, 20), wait: firstWait, shut: c.gate.shutTimes()}
 	for {
 		if u, ok := w.turn(ctx); ok {
 			handle(u)
@@ -56,6 +56,7 @@ type watch[T any] struct {
 	pause time.Duration
 	idle  *rate.Limiter // bounds queries that return without news
 	dull  bool          // the last turn brought no news
+	shut  uint64        // how often the gate had been shut at the last turn
 }
 
 // turn asks once. ok is false when there is nothing to tell.
@@ -66,6 +67,9 @@ func (w *watch[T]) turn(ctx context.Context) (u Update[T], ok bool) {
 		return u, false
 	}
 	defer leave()
+	if n := w.client.gate.shutTimes(); n != w.shut {
+		w.shut, w.index, w.hash = n, 0, "" // another watch's failure is one of this watch too
+	}
 	value, meta, err := w.ask(ctx)
 	switch {
 	case ctx.Err() != nil:
@@ -112,7 +116,7 @@ func (w *watch[T]) ask(ctx context.Context) (value T, meta Meta, err error) {
 }
 
 // rest keeps a watch without news, or with a failure of its own, from
-// hammering Consul. Failures to reach it are paced by the gate.
+// hammering Consul. Failures to reach it are paced by the gate too.
 func (w *watch[T]) rest(ctx context.Context) error {
 	if w.pause > 0 {
 		return sleep(ctx, jitter(w.pause))
@@ -124,13 +128,19 @@ func (w *watch[T]) rest(ctx context.Context) error {
 }
 
 // nextPause grows from 100 ms to a bound that depends on the kind of failure.
+// The first failure to reach Consul is left to the gate.
 func nextPause(pause time.Duration, err error) time.Duration {
-	limit := 5 * time.Second
+	limit, first := 5*time.Second, 100*time.Millisecond
 	switch {
+	case errors.Is(err, ErrUnreachable) && outage(err):
+		limit = time.Second
+		if pause == 0 {
+			return time.Nanosecond
+		}
 	case errors.Is(err, ErrUnreachable):
-		return 0
+		limit = 2 * time.Second
 	case errors.Is(err, ErrRateLimited):
 		limit = 10 * time.Second
 	}
-	return min(max(2*pause, 100*time.Millisecond), limit)
+	return min(max(2*pause, first), limit)
 }

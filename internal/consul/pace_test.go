@@ -1,0 +1,130 @@
+package consul
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+)
+
+func TestBudgetHandsOutItsPlacesOnly(t *testing.T) {
+	t.Parallel()
+	b := newBudget(2)
+	ctx, wait, release, err := b.acquire(t.Context(), time.Minute)
+	if err != nil || wait < 50*time.Second || wait > time.Minute {
+		t.Fatalf("acquire = wait %s, %v; want almost a minute", wait, err)
+	}
+	_, _, release2, err := b.acquire(t.Context(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, _, err := b.acquire(full, time.Minute); !errors.Is(err, context.Canceled) {
+		t.Errorf("acquire without a place = %v; want the context's error", err)
+	}
+	leave := []func(){b.join(), b.join()}
+	if ctx.Err() != nil {
+		t.Error("a wait was ended though there is a place for every loop")
+	}
+	leave = append(leave, b.join())
+	if ctx.Err() == nil {
+		t.Error("a long wait goes on though there are more loops than places")
+	}
+	release()
+	ctx, wait, release, _ = b.acquire(t.Context(), time.Minute)
+	if wait != shortWait {
+		t.Errorf("wait with more loops than places = %s; want %s", wait, shortWait)
+	}
+	release()
+	release2()
+	for _, l := range leave {
+		l()
+	}
+	if ctx.Err() != nil || b.watches() != 0 || len(b.places) != 0 || len(b.waiting) != 0 {
+		t.Errorf("left over: %d loops, %d places, %d waits", b.watches(), len(b.places), len(b.waiting))
+	}
+}
+
+func TestGateLetsOneProbeThrough(t *testing.T) {
+	t.Parallel()
+	g := newGate()
+	leave, err := g.enter(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	g.shut()
+	g.shut()
+	probe, err := g.enter(t.Context())
+	if err != nil || g.shutTimes() != 1 {
+		t.Fatalf("enter = %v, shut %d times; want a probe, once", err, g.shutTimes())
+	}
+	var wg sync.WaitGroup
+	passed := make(chan int, 10)
+	for i := range 10 {
+		wg.Go(func() {
+			leave, err := g.enter(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			passed <- i
+			leave()
+		})
+	}
+	select {
+	case i := <-passed:
+		t.Errorf("%d went past a shut gate while a probe is under way", i)
+	default:
+	}
+	g.open()
+	probe()
+	wg.Wait()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	g.shut()
+	if _, err := g.enter(ended); err == nil {
+		// it may have been the probe, which needs no waiting
+		g.probed()
+	}
+}
+
+func TestPausesGrowToABound(t *testing.T) {
+	t.Parallel()
+	status := func(code int, body string) error {
+		return classify(t.Context(), "read", "k", false, api.StatusError{Code: code, Body: body})
+	}
+	for name, tt := range map[string]struct {
+		err   error
+		first time.Duration
+		last  time.Duration
+	}{
+		"429":          {status(http.StatusTooManyRequests, ""), 100 * time.Millisecond, 10 * time.Second},
+		"denied":       {status(http.StatusForbidden, ""), 100 * time.Millisecond, 5 * time.Second},
+		"500":          {status(http.StatusInternalServerError, "no path to datacenter"), 100 * time.Millisecond, 2 * time.Second},
+		"no leader":    {status(http.StatusInternalServerError, "No cluster leader"), time.Nanosecond, time.Second},
+		"cut":          {classify(t.Context(), "read", "k", false, errors.New("unexpected EOF")), time.Nanosecond, time.Second},
+		"other errors": {fmt.Errorf("x"), 100 * time.Millisecond, 5 * time.Second},
+	} {
+		pause := nextPause(0, tt.err)
+		if pause != tt.first {
+			t.Errorf("%s: first pause = %s; want %s", name, pause, tt.first)
+		}
+		for range 20 {
+			next := nextPause(pause, tt.err)
+			if next < pause {
+				t.Errorf("%s: pause shrinks from %s to %s", name, pause, next)
+			}
+			pause = next
+		}
+		if pause != tt.last {
+			t.Errorf("%s: last pause = %s; want %s", name, pause, tt.last)
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package consul_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+)
+
+func client(t *testing.T, conf config.Consul) *consul.Client {
+	t.Helper()
+	c, err := consul.New(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// on breaks requests whose path ends with one of the keys.
+func on(f consultest.Fault, keys ...string) func(*http.Request) consultest.Fault {
+	return func(r *http.Request) consultest.Fault {
+		for _, k := range keys {
+			if strings.HasSuffix(r.URL.Path, "/"+k) {
+				return f
+			}
+		}
+		return consultest.Fault{}
+	}
+}
+
+func TestWatchSurvivesBadAnswers(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	direct := s.Client()
+	for name, tt := range map[string]struct {
+		fault consultest.Fault
+		want  error
+	}{
+		"429":         {consultest.Fault{Status: http.StatusTooManyRequests}, consul.ErrRateLimited},
+		"500":         {consultest.Fault{Status: http.StatusInternalServerError}, consul.ErrUnreachable},
+		"403":         {consultest.Fault{Status: http.StatusForbidden}, consul.ErrDenied},
+		"cut answers": {consultest.Fault{Cut: 5}, consul.ErrUnreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := s.Proxy()
+			c := client(t, p.Config())
+			key := strings.ReplaceAll(name, " ", "-")
+			put(t, direct, key, "1")
+			updates := watchKey(t, c, key)
+			until(t, updates, has("1"))
+			p.Do(on(tt.fault, key))
+			put(t, direct, key, "2")
+			for range 3 {
+				if u := until(t, updates, failed); !errors.Is(u.Err, tt.want) {
+					t.Errorf("error = %v; want %v", u.Err, tt.want)
+				}
+			}
+			p.Do(nil)
+			until(t, updates, has("2"))
+			if since := c.Stats().UnreachableSince; !since.IsZero() {
+				t.Errorf("unreachable since %s; want that it is reached again", since)
+			}
+		})
+	}
+}
+
+func TestOneBadEndpointDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	p := s.Proxy()
+	c := client(t, p.Config())
+	p.Do(on(consultest.Fault{Status: http.StatusInternalServerError}, "bad"))
+	bad, good := watchKey(t, c, "bad"), watchKey(t, c, "good")
+	for i := range 5 {
+		until(t, bad, failed)
+		put(t, s.Client(), "good", fmt.Sprint(i))
+		until(t, good, has(fmt.Sprint(i)))
+		if !c.Stats().UnreachableSince.IsZero() {
+			t.Fatal("Consul counts as unreachable, though only one key gets an error")
+		}
+	}
+}
+
+func TestADeadConsulIsAskedSeldom(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var attempts atomic.Int64
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			attempts.Add(1)
+			conn.Close()
+		}
+	}()
+	defer l.Close()
+	const watches = 100
+	c := client(t, config.Consul{Address: l.Addr().String(), MaxConnections: 64})
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for i := range watches {
+		wg.Go(func() {
+			source := func(ctx context.Context, q consul.Query) (*consul.KVPair, consul.Meta, error) {
+				return c.KVGet(ctx, fmt.Sprint(i), q)
+			}
+			_ = consul.Watch(ctx, c, consul.Query{}, source, func(consul.Update[*consul.KVPair]) {}) // ends with ctx
+		})
+	}
+	const probes = 5
+	consultest.Eventually(t, "attempts to go on", func(context.Context) error {
+		if n := attempts.Load(); n < watches+probes {
+			if time.Since(begin) < 10*time.Second {
+				return fmt.Errorf("%d attempts", n)
+			}
+		}
+		return nil
+	})
+	// All may fail once at the start (and net/http tries each twice); after that
+	// there is one probe at a time, at least 50 ms after the last.
+	most := 2*watches + 2*int64(time.Since(begin)/(50*time.Millisecond)) + 10
+	if n := attempts.Load(); n > most {
+		t.Errorf("%d attempts in %s; want at most %d", n, time.Since(begin), most)
+	}
+	cancel()
+	wg.Wait()
+}
+
+func TestAllWatchesComeBack(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, consultest.Persistent())
+	for _, watches := range []int{3, 40} { // within the budget, and beyond it
+		conf := s.Config()
+		conf.MaxConnections = 16
+		c := client(t, conf)
+		channels := make([]<-chan consul.Update[*consul.KVPair], watches)
+		for i := range channels {
+			put(t, s.Client(), fmt.Sprint("k", i), "before")
+			channels[i] = latest(watchKey(t, c, fmt.Sprint("k", i)))
+		}
+		for _, u := range channels {
+			until(t, u, has("before"))
+		}
+		s.Kill()
+		consultest.Eventually(t, "the client to notice", func(context.Context) error {
+			if c.Stats().UnreachableSince.IsZero() {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		s.Restart()
+		for i := range channels {
+			put(t, s.Client(), fmt.Sprint("k", i), "after")
+		}
+		for _, u := range channels {
+			until(t, u, has("after"))
+		}
+	}
+}
+
+// latest keeps a watch going that nobody reads from: only the last update stays.
+func latest(in <-chan consul.Update[*consul.KVPair]) <-chan consul.Update[*consul.KVPair] {
+	out := make(chan consul.Update[*consul.KVPair], 1)
+	go func() {
+		for u := range in {
+			select {
+			case <-out:
+			default:
+			}
+			out <- u
+		}
+	}()
+	return out
+}
+
+func TestWatchNoticesAConsulThatIsFrozen(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	c := s.Client()
+	updates := latest(watchKey(t, c, "k"))
+	other := latest(watchKey(t, c, "other"))
+	until(t, updates, func(u consul.Update[*consul.KVPair]) bool { return u.Err == nil })
+	s.Freeze()
+	until(t, updates, failed)
+	s.Thaw()
+	put(t, s.Client(), "k", "v")
+	put(t, s.Client(), "other", "v")
+	until(t, updates, has("v"))
+	until(t, other, has("v"))
+}
+
+func TestWatchStartsOverAfterARestore(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, consultest.Persistent())
+	c := s.Client()
+	put(t, c, "k", "old")
+	file := t.TempDir() + "/snapshot"
+	s.Run("snapshot", "save", file)
+	for i := range 50 {
+		put(t, c, "k", fmt.Sprint(i))
+	}
+	updates := watchKey(t, c, "k")
+	until(t, updates, has("49"))
+	s.Run("snapshot", "restore", file)
+	until(t, updates, has("old"))
+	put(t, c, "k", "new")
+	until(t, updates, has("new"))
+}
+
+func TestNothingIsLeftRunning(t *testing.T) {
+	s := consultest.Start(t)
+	c := s.Client()
+	before := runtime.NumGoroutine()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for i := range 100 { // more than the budget
+		wg.Go(func() {
+			source := func(ctx context.Context, q consul.Query) (*consul.KVPair, consul.Meta, error) {
+				return c.KVGet(ctx, fmt.Sprint(i), q)
+			}
+			_ = consul.Watch(ctx, c, consul.Query{}, source, func(consul.Update[*consul.KVPair]) {}) // ends with ctx
+		})
+	}
+	consultest.Eventually(t, "the watches to run", func(context.Context) error {
+		if n := c.Stats().Watches; n != 100 {
+			return fmt.Errorf("%d watches", n)
+		}
+		return nil
+	})
+	cancel()
+	wg.Wait()
+	c.Close()
+	consultest.Eventually(t, "goroutines and connections to end", func(context.Context) error {
+		if n, s := runtime.NumGoroutine(), c.Stats(); n > before+2 || s.Connections > 0 || s.Watches > 0 {
+			return fmt.Errorf("%d goroutines, before %d; %+v", n, before, s)
+		}
+		return nil
+	})
+}
