@@ -124,4 +124,3 @@ func (b *cutBody) Read(p []byte) (int, error) {
 	b.left -= n
 	return n, err
 }
-
