@@ -53,6 +53,20 @@ func engine(t testing.TB, s *consultest.Server, client *consul.Client, list ...c
 	return e
 }
 
+// run runs an engine until the test ends.
+func run(t testing.TB, e *watch.Engine) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run = %v; want nil after its context ended", err)
+		}
+	})
+}
+
 // render gives what the engine makes of a template.
 func render(t testing.TB, s *consultest.Server, contents string) string {
 	t.Helper()
@@ -149,8 +163,10 @@ func fleet(t testing.TB) *consultest.Server {
 		{node: "db-8", nodeAddress: "10.0.0.100", service: "db", port: 5432, tagged: map[string]consul.ServiceAddress{
 			"eth10": {Address: "10.9.0.10"}, "eth2": {Address: "fd00::1"}, "Eth1": {Address: "10.9.0.1"}, "eth0.12": {Address: "::"}, "eth0.2": {Address: "10.9.0.2"},
 		}},
-		{node: "db-9", nodeAddress: "10.0.0.100", service: "db-2", port: 5432}, {node: "db-9", nodeAddress: "10.0.0.100", service: "db-10", port: 5432},
-		{node: "db-9", nodeAddress: "10.0.0.100", service: "DB_1", port: 5432}, {node: "db-9", nodeAddress: "10.0.0.100", service: "123", port: 5432},
+		{node: "db-9", nodeAddress: "10.0.0.100", service: "db-2", port: 5432},
+		{node: "db-9", nodeAddress: "10.0.0.100", service: "db-10", port: 5432},
+		{node: "db-9", nodeAddress: "10.0.0.100", service: "DB_1", port: 5432},
+		{node: "db-9", nodeAddress: "10.0.0.100", service: "123", port: 5432},
 		{node: "scraped", nodeAddress: "10.0.0.30", service: "exporter", port: 9100, tags: []string{"metrics", "a,b", `"q"`, "<&>"}, meta: map[string]string{
 			"metrics_port": "9200", "metrics_path": "/m?a=\"b\"", "metrics_scheme": "https", "rack-row": "7\n8",
 		}},

@@ -204,3 +204,31 @@ func TestProxiesAcceptOddCatalogs(t *testing.T) {
 		}
 	}
 }
+
+// TestNginxCheckRefuses: the check sees what a snippet alone would not show.
+func TestNginxCheckRefuses(t *testing.T) {
+	t.Parallel()
+	p := newNginx(t)
+	staged := filepath.Join(t.TempDir(), "staged")
+	for _, tc := range []struct {
+		name, content, destination string
+		code                       int
+		says                       string
+	}{
+		{"good", "upstream web { server 127.0.0.1:1 down; }", p.file.Destination, 0, ""},
+		{"broken", "upstream web {", p.file.Destination, 1, "unexpected end of file"},
+		{"empty pool", "upstream web { }", p.file.Destination, 1, "no servers are inside upstream"},
+		{"lost upstream", "upstream other { server 127.0.0.1:1; }", p.file.Destination, 1, `host not found in upstream "web"`},
+		{"elsewhere", "", "/elsewhere/upstreams.conf", 2, "does not lie below"},
+	} {
+		write(t, staged, tc.content)
+		cmd := exec.CommandContext(t.Context(), p.file.Check[0], staged, tc.destination, p.file.Check[3])
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != tc.code || !strings.Contains(string(out), tc.says) {
+			t.Errorf("%s: %v, said %q; want exit code %d and %q", tc.name, err, out, tc.code, tc.says)
+		}
+	}
+	if _, err := os.Stat(p.file.Destination); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the check touched the destination: %v", err)
+	}
+}

@@ -234,16 +234,7 @@ func serve(t *testing.T, s *consultest.Server, proxies []*proxy) {
 	for _, p := range proxies {
 		p.start(t)
 	}
-	e := engine(t, s, s.Client(), files...)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- e.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	run(t, engine(t, s, s.Client(), files...))
 }
 
 // churn makes instances come and go.

@@ -1,8 +1,10 @@
 package templates_test
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -10,11 +12,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"gopkg.in/yaml.v3"
 
 	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/templates"
@@ -166,4 +170,42 @@ func TestParameters(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAlwaysKeepsItsLastInstances: a service of $always that has left the
+// catalog altogether stays in the file as long as the guards say.
+func TestAlwaysKeepsItsLastInstances(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	c := s.Client()
+	http := []string{"http"}
+	instance{node: "edge-1", nodeAddress: "10.0.0.1", service: "web", port: 8001, tags: http}.register(t, c)
+	var list []config.Template
+	for _, name := range []string{"nginx-upstreams.ctmpl", "haproxy-backends.ctmpl"} {
+		list = append(list, config.Template{
+			Name: name, Contents: set(t, text(t, name), "always", `""`, `"web"`),
+			Destination: filepath.Join(t.TempDir(), "rendered"), EmptyAfter: time.Hour,
+		})
+	}
+	run(t, engine(t, s, c, list...))
+	wantAll := func(what ...string) {
+		t.Helper()
+		for _, one := range list {
+			consultest.Eventually(t, one.Name+" to have "+strings.Join(what, ", "), func(context.Context) error {
+				got, err := os.ReadFile(one.Destination)
+				for _, w := range what {
+					if err == nil && !strings.Contains(string(got), w) {
+						err = fmt.Errorf("it holds:\n%s", got)
+					}
+				}
+				return err
+			})
+		}
+	}
+	wantAll("10.0.0.1:8001")
+	if err := c.CatalogDeregister(t.Context(), &consul.CatalogDeregister{Node: "edge-1"}); err != nil {
+		t.Fatal(err)
+	}
+	instance{node: "edge-2", nodeAddress: "10.0.0.2", service: "api", port: 8002, tags: http}.register(t, c)
+	wantAll("10.0.0.2:8002", "10.0.0.1:8001")
 }
