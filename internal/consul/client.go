@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -70,6 +71,7 @@ func New(c config.Consul) (*Client, error) {
 		Namespace:  c.Namespace,
 		Partition:  c.Partition,
 		HttpClient: cl.http,
+		TokenFile:  os.DevNull, // else the API reads CONSUL_HTTP_TOKEN_FILE itself, once, and fails without it
 	})
 	if err != nil {
 		return nil, fmt.Errorf("consul address %q: %w", c.Address, err)
