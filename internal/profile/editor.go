@@ -1,0 +1,157 @@
+package profile
+
+import "fmt"
+
+// Editor changes documents. Every change returns the next document, or an
+// error and nothing: ErrInvalid, ErrMismatch, ErrSchema or ErrTooLarge. The
+// schema of every param that changes is consulted, and only those, so that a
+// value that another tool put past its schema does not stop all other changes.
+//
+// An Editor remembers compiled schemas and is safe for concurrent use; the zero
+// Editor is ready.
+type Editor struct{ schemas schemas }
+
+// Scope says whose params are meant.
+type Scope struct {
+	Role string // "" is the cluster itself
+}
+
+// String names the holder for an error; "" for the cluster.
+func (s Scope) String() string {
+	if s.Role == "" {
+		return ""
+	}
+	return fmt.Sprintf("role %q", s.Role)
+}
+
+// In returns the params of scope, without any other layer.
+func (d Document) In(s Scope) Params {
+	if s.Role == "" {
+		return d.Params
+	}
+	return d.Roles[s.Role]
+}
+
+// in returns d with the params of scope replaced; a role without params is none.
+func (d Document) in(s Scope, p Params) Document {
+	d = d.clone()
+	switch {
+	case s.Role == "":
+		d.Params = p
+	case len(p) == 0:
+		delete(d.Roles, s.Role)
+	default:
+		d.Roles[s.Role] = p
+	}
+	return d
+}
+
+// Set sets param key if ref holds.
+func (e *Editor) Set(d Document, s Scope, key string, v Value, ref Ref) (Document, error) {
+	p, err := d.In(s).Set(key, v, ref)
+	if err != nil {
+		return Document{}, err
+	}
+	return e.seal(d, d.in(s, p))
+}
+
+// Remove removes param key if ref holds; that it is gone already is no error.
+func (e *Editor) Remove(d Document, s Scope, key string, ref Ref) (Document, error) {
+	p, err := d.In(s).Remove(key, ref)
+	if err != nil {
+		return Document{}, err
+	}
+	if s.Role == "" && key == SelfKey {
+		return Document{}, invalid("param %q is the profile's own name and stays", SelfKey)
+	}
+	return e.seal(d, d.in(s, p))
+}
+
+// SetParams puts p in the place of all params of scope. The profile's own name
+// stays when p leaves it out.
+func (e *Editor) SetParams(d Document, s Scope, p Params) (Document, error) {
+	for _, key := range p.Keys() {
+		if _, old := d.In(s)[key]; old {
+			continue
+		}
+		if err := checkKey(key); err != nil {
+			return Document{}, err
+		}
+	}
+	p = p.clone()
+	if _, ok := p[SelfKey]; !ok && s.Role == "" {
+		p[SelfKey] = Value{d.Name}
+	}
+	return e.seal(d, d.in(s, p))
+}
+
+// ReplaceParams carries what differs between before and after over to the
+// params of scope, if all that still is as in before.
+func (e *Editor) ReplaceParams(d Document, s Scope, before, after Params) (Document, error) {
+	p, err := d.In(s).Replace(before, after)
+	if err != nil {
+		return Document{}, err
+	}
+	return e.seal(d, d.in(s, p))
+}
+
+// Patch applies a patch to the whole document as Encode writes it. The result
+// must be a profile of the same name and format.
+func (e *Editor) Patch(d Document, p Patch) (Document, error) {
+	v, err := p.Apply(d.Value())
+	if err != nil {
+		return Document{}, err
+	}
+	return e.replace(d, v)
+}
+
+// Import puts next, as a user wrote it, in the place of d. It has to be a
+// profile of the same name.
+func (e *Editor) Import(d Document, next []byte) (Document, error) {
+	tree, err := parseTree(next, maxDepth)
+	if err != nil {
+		return Document{}, err
+	}
+	return e.replace(d, Value{tree})
+}
+
+// replace puts a whole document in the place of d.
+func (e *Editor) replace(d Document, v Value) (Document, error) {
+	next, err := documentOf(v.tree)
+	if err != nil {
+		return Document{}, invalid("the result is no profile: %v", err)
+	}
+	return e.seal(d, next)
+}
+
+// SetSchema makes text the schema of param key, if what the cluster and its
+// roles have for it, and the schema's own default, pass it.
+func (e *Editor) SetSchema(d Document, key string, text Value) (Document, error) {
+	if err := checkKey(key); err != nil {
+		return Document{}, err
+	}
+	next := d.clone()
+	next.Schemas[key] = text
+	return e.seal(d, next)
+}
+
+// RemoveSchema removes the schema of param key; that there is none is no error.
+func (e *Editor) RemoveSchema(d Document, key string) (Document, error) {
+	next := d.clone()
+	delete(next.Schemas, key)
+	return e.seal(d, next)
+}
+
+// Check consults the schema that d has for param key, if any: what a member's
+// own params have to pass. It returns a *SchemaError, ErrInvalid or ErrTooLarge.
+func (e *Editor) Check(d Document, key string, v Value) error {
+	text, ok := d.Schemas[key]
+	if !ok {
+		return nil
+	}
+	compiled, err := e.schemas.get(key, text)
+	if err != nil {
+		return err
+	}
+	return compiled.check(key, v)
+}

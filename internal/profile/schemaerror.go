@@ -1,0 +1,70 @@
+package profile
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+)
+
+// schemaError picks, from everything that a value violates, the same one every
+// time: the first place, and the first rule there.
+func schemaError(key string, v Value, all *jsonschema.ValidationError) *SchemaError {
+	var found []*jsonschema.ValidationError
+	collect(all, &found)
+	first := slices.MinFunc(found, func(a, b *jsonschema.ValidationError) int {
+		return cmp.Or(
+			slices.Compare(a.InstanceLocation, b.InstanceLocation),
+			cmp.Compare(rule(a), rule(b)),
+			cmp.Compare(reason(a), reason(b)),
+		)
+	})
+	pointer := Pointer(first.InstanceLocation)
+	at, err := v.Lookup(pointer)
+	if err != nil {
+		at = v // a place that the schema made up, such as inside decoded content
+	}
+	return &SchemaError{Key: key, Pointer: pointer.String(), Rule: rule(first), Reason: reason(first), Value: at}
+}
+
+// collect finds what failed by itself. Of alternatives none is to blame: the
+// choice as a whole is.
+func collect(e *jsonschema.ValidationError, found *[]*jsonschema.ValidationError) {
+	switch e.ErrorKind.(type) {
+	case *kind.AnyOf, *kind.OneOf, *kind.PropertyNames, *kind.ContentSchema:
+		*found = append(*found, e)
+		return
+	}
+	if len(e.Causes) == 0 {
+		*found = append(*found, e)
+	}
+	for _, cause := range e.Causes {
+		collect(cause, found)
+	}
+}
+
+func rule(e *jsonschema.ValidationError) string {
+	if path := e.ErrorKind.KeywordPath(); len(path) > 0 {
+		return path[0]
+	}
+	switch e.ErrorKind.(type) {
+	case *kind.FalseSchema:
+		return "false"
+	case *kind.RefCycle:
+		return "$ref"
+	}
+	return "schema"
+}
+
+// reason returns the library's words, which are made for a member of a list.
+func reason(e *jsonschema.ValidationError) string {
+	alone := *e
+	alone.Causes = nil
+	text := strings.Join(strings.Fields(alone.Error()), " ")
+	if _, words, ok := strings.Cut(text, "': "); ok {
+		text = words
+	}
+	return strings.ReplaceAll(text, schemaURL, "")
+}

@@ -1,0 +1,135 @@
+package profile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// maxYAML bounds, in bytes, what a YAML text may grow to when its anchors are
+// expanded; what is beyond could be no part of a profile.
+const maxYAML = MaxSize
+
+// parseYAML reads the one document of text.
+func parseYAML(text string) (v Value, err error) {
+	defer func() {
+		// The parser is another's: whatever it trips over is bad input.
+		if p := recover(); p != nil {
+			v, err = Value{}, invalid("the YAML parser gave up: %v", p)
+		}
+	}()
+	dec := yaml.NewDecoder(strings.NewReader(text))
+	var doc, more yaml.Node
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return Value{}, invalid("the text holds only blanks or comments")
+	case err != nil:
+		return Value{}, invalid("%s", yamlReason(err))
+	}
+	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
+		if err != nil {
+			return Value{}, invalid("%s", yamlReason(err))
+		}
+		return Value{}, invalid("line %d: a second document begins, and only one is wanted", more.Line)
+	}
+	if len(doc.Content) != 1 {
+		return Value{}, invalid("the text holds no value")
+	}
+	y := yamlReader{left: maxYAML}
+	tree, err := y.tree(doc.Content[0], maxValueDepth)
+	return Value{tree}, err
+}
+
+func yamlReason(err error) string {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// yamlReader turns nodes into trees; left bounds what they may grow to.
+type yamlReader struct{ left int }
+
+func nodeError(n *yaml.Node, format string, args ...any) error {
+	return &SyntaxError{Line: max(n.Line, 1), Column: max(n.Column, 1), Reason: fmt.Sprintf(format, args...)}
+}
+
+func (y *yamlReader) tree(n *yaml.Node, depth int) (any, error) {
+	if y.left -= len(n.Value) + 1; y.left < 0 {
+		return nil, tooLarge("line %d: the YAML grows beyond %d KiB when its anchors are expanded", n.Line, maxYAML>>10)
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		if depth == 0 {
+			return nil, nodeError(n, "nested too deep")
+		}
+		return y.tree(n.Alias, depth-1)
+	case yaml.ScalarNode:
+		return scalar(n)
+	case yaml.SequenceNode, yaml.MappingNode:
+		if depth == 0 {
+			return nil, nodeError(n, "nested too deep")
+		}
+		if tag := n.ShortTag(); n.Style&yaml.TaggedStyle != 0 && tag != "!!map" && tag != "!!seq" {
+			return nil, nodeError(n, "the tag %q stands for nothing in JSON", shorten(n.Tag))
+		}
+		if n.Kind == yaml.MappingNode {
+			return y.object(n, depth-1)
+		}
+		return y.array(n, depth-1)
+	}
+	return nil, nodeError(n, "stands for nothing in JSON")
+}
+
+func (y *yamlReader) array(n *yaml.Node, depth int) (any, error) {
+	list := make([]any, 0, len(n.Content))
+	for _, e := range n.Content {
+		tree, err := y.tree(e, depth)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, tree)
+	}
+	return list, nil
+}
+
+func (y *yamlReader) object(n *yaml.Node, depth int) (any, error) {
+	object := make(map[string]any, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, err := y.name(n.Content[i])
+		if err != nil {
+			return nil, err
+		}
+		if _, twice := object[name]; twice {
+			return nil, nodeError(n.Content[i], "the object has %q twice", shorten(name))
+		}
+		if object[name], err = y.tree(n.Content[i+1], depth); err != nil {
+			return nil, err
+		}
+	}
+	return object, nil
+}
+
+// name returns the name of a member: a scalar other than null, as spelled.
+func (y *yamlReader) name(n *yaml.Node) (string, error) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if y.left -= len(n.Value); y.left < 0 {
+		return "", tooLarge("line %d: the YAML grows beyond %d KiB when its anchors are expanded", n.Line, maxYAML>>10)
+	}
+	if n.Kind != yaml.ScalarNode {
+		return "", nodeError(n, "an object or list cannot be the name of a member")
+	}
+	tree, err := scalar(n)
+	switch {
+	case err != nil:
+		return "", err
+	case tree == nil:
+		return "", nodeError(n, "null cannot be the name of a member: quote it")
+	case n.Value == "<<" && isPlain(n):
+		return "", nodeError(n, `merge keys ("<<") are not supported: write the members out`)
+	}
+	return n.Value, nil
+}
