@@ -78,6 +78,7 @@ type Engine struct {
 	pings    chan struct{}
 	settle   map[string]time.Time // doubted dependencies
 	saver    *saver
+	hot      *pool
 	past     *snapshot // of an earlier process; nil: none
 	inFlight int
 	replan   time.Time // when sources are to be brought in line; zero: they are
@@ -114,7 +115,7 @@ func New(o Options) (*Engine, error) {
 		index: map[string][]*unit{}, wanted: map[string]*dependency{},
 		plain: plain, commands: commands,
 		done: make(chan job), changes: make(chan []change), gates: make(chan gate), pings: make(chan struct{}),
-		settle: map[string]time.Time{}, order: map[string]int{},
+		settle: map[string]time.Time{}, order: map[string]int{}, hot: newPool(),
 	}
 	for i := range o.Templates {
 		c := &o.Templates[i]
@@ -159,7 +160,7 @@ func Check(c *config.Template) error {
 	if err != nil {
 		return err
 	}
-	r := s.execute(context.Background(), nothing{})
+	r := s.execute(context.Background(), nothing{}, nil)
 	if r.err != nil && strings.HasPrefix(r.err.Error(), "parse: ") {
 		return fmt.Errorf("template %q: %w", c.Name, r.err)
 	}

@@ -100,18 +100,25 @@ var errUnbounded = errors.New("the template did not come to an end")
 // maxTicks bounds the turns of ranges in one execution.
 const maxTicks = 50_000_000
 
-// execute runs the template over v. An error while data is missing is no error
-// yet: the template waits.
-func (s *source) execute(ctx context.Context, v view) rendering {
-	x := &execution{
-		opts: &s.opts, view: v, destination: s.destination,
-		deadline: time.Now().Add(s.opts.RenderTimeout),
-		used:     map[string]*dependency{}, values: map[string]any{}, missing: map[string]string{},
+// execute runs the template over v, hot if p keeps it so; p may be nil. An
+// error while data is missing is no error yet: the template waits.
+func (s *source) execute(ctx context.Context, v view, p *pool) rendering {
+	x := s.execution(ctx, v)
+	out, ok, err := []byte(nil), false, error(nil)
+	if h := p.take(s); h != nil {
+		var text string
+		text, ok = h.run(x)
+		out = []byte(text)
+		p.give(h, ok)
 	}
-	if d, ok := ctx.Deadline(); ok && d.Before(x.deadline) {
-		x.deadline = d
+	if !ok && !x.unbounded {
+		x = s.execution(ctx, v)
+		out, err = x.run(s)
 	}
-	out, err := x.run(s)
+	if x.unbounded {
+		err = fmt.Errorf("%w within %s, %d turns and %d bytes (template_options { render_timeout, max_output })",
+			errUnbounded, s.opts.RenderTimeout, maxTicks, s.opts.MaxOutput)
+	}
 	r := rendering{used: x.used, values: x.values, missing: x.missing, err: err}
 	if err != nil && len(x.missing) > 0 && !errors.Is(err, errUnbounded) {
 		r.err = nil // what is missing may be what it failed for
@@ -125,6 +132,19 @@ func (s *source) execute(ctx context.Context, v view) rendering {
 	return r
 }
 
+func (s *source) execution(ctx context.Context, v view) *execution {
+	x := &execution{
+		opts: &s.opts, view: v, destination: s.destination,
+		deadline: time.Now().Add(s.opts.RenderTimeout),
+		used:     map[string]*dependency{}, values: map[string]any{}, missing: map[string]string{},
+	}
+	if d, ok := ctx.Deadline(); ok && d.Before(x.deadline) {
+		x.deadline = d
+	}
+	return x
+}
+
+// run executes the template by itself.
 func (x *execution) run(s *source) (out []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -143,10 +163,6 @@ func (x *execution) run(s *source) (out []byte, err error) {
 	}
 	result, err := t.Execute(&ct.ExecuteInput{Brain: ct.NewBrain()})
 	if err != nil {
-		if x.unbounded {
-			return nil, fmt.Errorf("%w within %s, %d turns and %d bytes (template_options { render_timeout, max_output })",
-				errUnbounded, s.opts.RenderTimeout, maxTicks, s.opts.MaxOutput)
-		}
 		return nil, err
 	}
 	return result.Output, nil

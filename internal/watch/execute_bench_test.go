@@ -21,11 +21,17 @@ func BenchmarkExecute(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.ReportAllocs()
-	for b.Loop() {
-		r := src.execute(context.Background(), fixed{"health.service(web|passing)": list})
-		if r.err != nil || len(r.missing) > 0 {
-			b.Fatal(r)
-		}
+	hot := newPool()
+	defer hot.close()
+	for name, p := range map[string]*pool{"cold": nil, "hot": hot} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				r := src.execute(context.Background(), fixed{"health.service(web|passing)": list}, p)
+				if r.err != nil || len(r.missing) > 0 || string(r.output) != "80" {
+					b.Fatal(r)
+				}
+			}
+		})
 	}
 }

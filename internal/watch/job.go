@@ -64,7 +64,7 @@ func (e *Engine) render(ctx context.Context, j *job, now time.Time) {
 		if j.unit.fallback && e.mayFallBack(t) {
 			v.snapshot = e.past.Data
 		}
-		r := t.src.execute(ctx, v)
+		r := t.src.execute(ctx, v, e.hot)
 		for id, h := range v.next {
 			if _, ok := r.missing[id]; ok {
 				r.missing[id] = "is held back: " + h.why

@@ -130,6 +130,7 @@ func (e *Engine) end() {
 		}
 	}
 	e.sources.stop()
+	e.hot.close()
 	e.saver.finish(e.snapshot)
 }
 

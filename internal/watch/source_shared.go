@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	dep "github.com/hashicorp/consul-template/dependency"
@@ -18,12 +19,12 @@ import (
 func (s *sources) watchShared(ctx context.Context, deps []*dependency) {
 	w := &sharedWatcher{
 		sources: s, deps: deps, byName: map[string][]*dependency{},
-		trackers: make(map[string]*tracker, len(deps)), places: newPlaces(),
+		trackers: make(map[string]*sharedTracker, len(deps)), places: newPlaces(),
 		sweep: make(chan struct{}, 1), pace: newPace(),
 	}
 	for _, d := range deps {
 		w.byName[d.name] = append(w.byName[d.name], d)
-		w.trackers[d.id] = &tracker{}
+		w.trackers[d.id] = &sharedTracker{}
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -42,7 +43,7 @@ type sharedWatcher struct {
 	*sources
 	deps     []*dependency
 	byName   map[string][]*dependency
-	trackers map[string]*tracker
+	trackers map[string]*sharedTracker
 
 	places *places
 
@@ -53,6 +54,13 @@ type sharedWatcher struct {
 
 	named bool          // the names were read once
 	sweep chan struct{} // asks for all services to be read again
+}
+
+// sharedTracker is a tracker that the followers of checks and of registrations
+// both use.
+type sharedTracker struct {
+	mu sync.Mutex
+	tracker
 }
 
 type checkKey struct{ node, check, service string }
@@ -78,7 +86,10 @@ func (w *sharedWatcher) checked(ctx context.Context) func(consul.Update[any]) {
 		if u.Err != nil {
 			var all []change
 			for _, d := range w.deps {
-				all = append(all, w.trackers[d.id].changes(u, d)...)
+				t := w.trackers[d.id]
+				t.mu.Lock()
+				all = append(all, t.changes(u, d)...)
+				t.mu.Unlock()
 			}
 			w.send(ctx, all)
 			w.checks = nil
@@ -139,12 +150,15 @@ func (w *sharedWatcher) refresh(ctx context.Context, deps []*dependency, reset b
 	g.SetLimit(4)
 	for _, d := range deps {
 		g.Go(func() error {
+			t := w.trackers[d.id]
+			t.mu.Lock()
+			defer t.mu.Unlock() // an older answer must not come after a newer
 			value, meta, err := w.fetcher(d)(ctx, consul.Query{})
 			if list, ok := value.([]*dep.HealthService); ok {
 				w.places.note(d.name, list)
 			}
 			if ctx.Err() == nil {
-				w.send(ctx, w.trackers[d.id].changes(consul.Update[any]{Value: value, Meta: meta, Err: err, Reset: reset}, d))
+				w.send(ctx, t.changes(consul.Update[any]{Value: value, Meta: meta, Err: err, Reset: reset}, d))
 			}
 			return nil
 		})
