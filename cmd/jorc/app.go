@@ -27,6 +27,7 @@ func commands(env *environment) []*cli.Command {
 		agentCommand(env),
 		renderCommand(env),
 		configCommand(env),
+		devCommand(env),
 		completionCommand(env),
 		manCommand(env),
 		serviceCommand(env),

@@ -85,6 +85,10 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
+// StatusAddr is where the status API listens, with its real port; empty until
+// it does, and when it is switched off.
+func (a *Agent) StatusAddr() string { return a.web.Addr() }
+
 // Run publishes the services and renders the templates until ctx ends; then it
 // stops cleanly and returns nil. Other errors: another agent runs on the same
 // state directory, or the status API's address is taken.

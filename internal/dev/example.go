@@ -1,0 +1,120 @@
+package dev
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/template"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/templates"
+)
+
+// The example's files. Delimiters are [[ ]], since templates are among them.
+//
+//go:embed example
+var exampleFiles embed.FS
+
+// webPorts are those of the example's HTTP services, as they were written.
+func webPorts(file string) map[string]int {
+	found := map[string]int{}
+	conf, err := config.Load([]string{file}, config.Options{})
+	if err != nil {
+		return found // none yet
+	}
+	for _, s := range conf.Services {
+		found[s.ID] = s.Port
+	}
+	return found
+}
+
+// example starts the example's HTTP services and writes its files. What the
+// user may have changed in a directory that is kept stays; the file with the
+// ports is written each time.
+func (s *session) example(ctx context.Context) (web []*instance, err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, closeAll(web))
+		}
+	}()
+	dir := s.places.Dir
+	conf := filepath.Join(dir, "config")
+	for _, d := range []string{conf, filepath.Join(dir, "files"), filepath.Join(dir, "templates")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	generated := filepath.Join(conf, "web.hcl")
+	before := webPorts(generated)
+	for _, id := range []string{"web-1", "web-2"} {
+		i, err := newInstance(ctx, id, before[id])
+		if err != nil {
+			return web, err
+		}
+		web = append(web, i)
+		s.places.Web = append(s.places.Web, i.url())
+	}
+	for _, f := range []struct {
+		name, to string
+		always   bool
+	}{
+		{"web.hcl", generated, true},
+		{"example.hcl", filepath.Join(conf, "example.hcl"), false},
+		{"overview.ctmpl", filepath.Join(dir, "templates", "overview.ctmpl"), false},
+		{"cache.json", filepath.Join(dir, "cache.json"), false},
+	} {
+		if err := write(dir, f.name, f.to, f.always, web); err != nil {
+			return web, err
+		}
+	}
+	const shipped = "nginx-upstreams.ctmpl"
+	text, err := templates.FS.ReadFile(shipped)
+	if err != nil {
+		return web, err
+	}
+	s.places.Config = []string{conf}
+	return web, os.WriteFile(filepath.Join(dir, "templates", shipped), text, 0o644)
+}
+
+// write fills in an example file; one that is there stays, unless always.
+func write(dir, name, to string, always bool, web []*instance) error {
+	if _, err := os.Stat(to); err == nil && !always {
+		return nil
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	text, err := exampleFiles.ReadFile("example/" + name)
+	if err != nil {
+		return err
+	}
+	path := func(name string) string { return hclString(filepath.Join(dir, name)) }
+	t, err := template.New(name).Delims("[[", "]]").Funcs(template.FuncMap{"path": path}).Parse(string(text))
+	if err != nil {
+		return err
+	}
+	type service struct {
+		ID   string
+		Port int
+	}
+	var values struct{ Web []service }
+	for _, i := range web {
+		values.Web = append(values.Web, service{i.id, i.port()})
+	}
+	var b bytes.Buffer
+	if err := t.Execute(&b, values); err != nil {
+		return fmt.Errorf("example %s: %w", name, err)
+	}
+	return os.WriteFile(to, b.Bytes(), 0o644)
+}
+
+// hclString quotes s for HCL.
+func hclString(s string) string {
+	return strings.NewReplacer("${", "$${", "%{", "%%{").Replace(strconv.Quote(s))
+}

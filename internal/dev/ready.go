@@ -1,0 +1,63 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// pollEvery is how often something that cannot wake us up is looked at.
+const pollEvery = 20 * time.Millisecond
+
+// ready waits until the agent says that its services are registered and its
+// templates rendered. The error, when ctx ends first, says what is missing.
+func ready(ctx context.Context, status string) error {
+	err := errors.New("not asked yet")
+	for {
+		next := askReady(ctx, status)
+		if next == nil {
+			return nil
+		}
+		if ctx.Err() == nil {
+			err = next
+		}
+		if sleep(ctx, pollEvery) != nil {
+			return err
+		}
+	}
+}
+
+func askReady(ctx context.Context, status string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, status+"healthz?ready", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s", strings.Join(strings.Split(strings.TrimSpace(string(body)), "\n"), "; "))
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
