@@ -125,6 +125,30 @@ func TestGuardHoldsAnEmptyService(t *testing.T) {
 	h.want("least", "8001 8002 x")
 }
 
+func TestGuardHoldsAServiceThatIsNoLongerRegistered(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, consultest.Start(t))
+	h.register("app", 1, consul.HealthPassing)
+	h.register("web", 1, consul.HealthPassing)
+	text := `{{ range services }}{{ if ne .Name "consul" }}{{ .Name }}:{{ range service .Name }}{{ .Port }}{{ end }} {{ end }}{{ end }}{{ keyOrDefault "k" "" }}`
+	e, stop := h.run(
+		h.tmpl("held", text, func(c *config.Template) { c.EmptyAfter = time.Hour }),
+		h.tmpl("soon", text, func(c *config.Template) { c.EmptyAfter = 10 * time.Millisecond }),
+	)
+	h.want("held", "app:8001 web:8001 ")
+	h.want("soon", "app:8001 web:8001 ")
+	h.deregister("app", 1)
+	h.want("soon", "web:8001 ")
+	s := wantStatus(t, e, "held", "held", inState(watch.StateHeld))
+	if !mentions(s.Held, "app is no longer registered") {
+		t.Errorf("held = %q", s.Held)
+	}
+	stop()
+	h.put("k", "x")
+	h.run(h.tmpl("held", text, func(c *config.Template) { c.EmptyAfter = time.Hour }))
+	h.want("held", "app:8001 web:8001 x")
+}
+
 func TestTogetherOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t))

@@ -74,6 +74,21 @@ func (g guard) judge(d *dependency, had, next []*dep.HealthService, known bool, 
 	return verdict{}
 }
 
+// judgeName decides about a service that is no longer in the list of all
+// services.
+func (g guard) judgeName(name string, since time.Time) verdict {
+	if g.least[name] > 0 {
+		return verdict{hold: true, why: fmt.Sprintf("%s is no longer registered, min_instances is %d", name, g.least[name])}
+	}
+	if g.allowEmpty {
+		return verdict{}
+	}
+	return verdict{
+		hold: true, until: since.Add(g.emptyAfter),
+		why: fmt.Sprintf("%s is no longer registered, empty_after is %s", name, g.emptyAfter),
+	}
+}
+
 func (g guard) mostGone(had int) int {
 	if g.percent {
 		return had * g.shrink / 100

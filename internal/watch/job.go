@@ -239,11 +239,12 @@ func (e *Engine) judge(j *job, now time.Time) {
 func (t *tmpl) accept(values map[string]any) {
 	t.accepted, t.restored = nil, true
 	for id, value := range values {
-		if list, ok := value.([]*dep.HealthService); ok {
+		switch value.(type) {
+		case []*dep.HealthService, []*dep.CatalogSnippet:
 			if t.accepted == nil {
 				t.accepted = map[string]any{}
 			}
-			t.accepted[id] = list
+			t.accepted[id] = value
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"sort"
 	"time"
 
 	dep "github.com/hashicorp/consul-template/dependency"
@@ -31,10 +32,18 @@ func (v *guarded) recall(d *dependency) (any, bool) {
 		value, ok := v.snapshot[d.id]
 		return value, ok
 	}
-	next, ok := datum.value.([]*dep.HealthService)
-	if !ok || d.kind != kindService && d.kind != kindConnect {
-		return datum.value, true
+	switch next := datum.value.(type) {
+	case []*dep.HealthService:
+		return v.recallService(d, next)
+	case []*dep.CatalogSnippet:
+		return v.recallNames(d, next), true
 	}
+	return datum.value, true
+}
+
+// recallService keeps the instances of a service as they were while the guard
+// says so.
+func (v *guarded) recallService(d *dependency, next []*dep.HealthService) (any, bool) {
 	past, known := v.accepted[d.id]
 	had, _ := past.([]*dep.HealthService)
 	since := v.now
@@ -47,6 +56,39 @@ func (v *guarded) recall(d *dependency) (any, bool) {
 	}
 	v.next[d.id] = hold{since: since, verdict: verdict}
 	return past, known
+}
+
+// recallNames keeps the name of a service that has vanished in the list of all
+// services for as long as a list of its instances would be kept: templates
+// range over the names.
+func (v *guarded) recallNames(d *dependency, next []*dep.CatalogSnippet) []*dep.CatalogSnippet {
+	had, _ := v.accepted[d.id].([]*dep.CatalogSnippet)
+	there := make(map[string]bool, len(next))
+	for _, s := range next {
+		there[s.Name] = true
+	}
+	var kept []*dep.CatalogSnippet
+	for _, s := range had {
+		if there[s.Name] {
+			continue
+		}
+		id := d.id + "\x00" + s.Name
+		since := v.now
+		if h, ok := v.holds[id]; ok {
+			since = h.since
+		}
+		verdict := v.guard.judgeName(s.Name, since)
+		if verdict.hold && (verdict.until.IsZero() || v.now.Before(verdict.until)) {
+			v.next[id] = hold{since: since, verdict: verdict}
+			kept = append(kept, s)
+		}
+	}
+	if len(kept) == 0 {
+		return next
+	}
+	all := append(kept, next...)
+	sort.Stable(dep.ByName(all))
+	return all
 }
 
 // wake is the earliest time at which a hold would end; zero if none will.
