@@ -24,7 +24,7 @@ func (x *execution) functions() template.FuncMap {
 		"file": x.file,
 		"env":  x.env, "mustEnv": x.mustEnv, "envOrDefault": x.envOrDefault,
 		"loop": x.loop,
-		tick:   x.tick,
+		tick:   x.tick, enter: x.enter,
 	}
 	for name, fn := range x.foreignFunctions() {
 		m[name] = fn

@@ -2,16 +2,21 @@ package watch
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"text/template/parse"
 )
 
-// tick is the name of the function that instrumented templates call at every
-// turn of a range and at the start of every nested template. It ends an
-// execution that goes on for ever or without bound; text/template itself
-// cannot be interrupted.
-const tick = "jorcTick"
+// Names of the functions that instrumented templates call: tick at every turn
+// of a range, enter at the start of every template. They end an execution that
+// goes on for ever or without bound; text/template itself cannot be
+// interrupted, and what calls itself by executeTemplate overflows the stack,
+// which ends the process.
+const (
+	tick  = "jorcTick"
+	enter = "jorcEnter"
+)
 
 // instrument inserts calls of tick into the source of a template. The output
 // stays as it was: the insertion takes over the trim marker of its neighbour.
@@ -29,13 +34,8 @@ func instrument(text, left, right string) (string, error) {
 		return "", fmt.Errorf("parse: %w", err)
 	}
 	var w walker
-	for name, tree := range trees {
-		if tree.Root == nil {
-			continue
-		}
-		if name != "" {
-			w.enter(tree.Root)
-		}
+	for _, tree := range trees {
+		w.enter(enter, tree.Root)
 		w.list(tree.Root)
 	}
 	slices.SortFunc(w.places, func(a, b place) int { return a.at - b.at })
@@ -46,9 +46,9 @@ func instrument(text, left, right string) (string, error) {
 		b.WriteString(text[last:at])
 		b.WriteString(left)
 		if trims(text[at:], left) {
-			b.WriteString("- ")
+			b.WriteString("-")
 		}
-		fmt.Fprintf(&b, "%s %d", tick, p.weight)
+		fmt.Fprintf(&b, " %s %d ", p.function, p.weight)
 		b.WriteString(right)
 		last = at
 	}
@@ -62,8 +62,11 @@ func trims(text, left string) bool {
 	return ok && rest != "" && strings.ContainsRune(" \t\r\n", rune(rest[0]))
 }
 
-// place is where a tick goes, and how many bytes of text every turn writes.
-type place struct{ at, weight int }
+// place is where a call goes, and how many bytes of text every turn writes.
+type place struct {
+	at, weight int
+	function   string
+}
 
 // walker collects the places: the starts of bodies.
 type walker struct {
@@ -77,7 +80,7 @@ func (w *walker) list(l *parse.ListNode) {
 	for _, n := range l.Nodes {
 		switch n := n.(type) {
 		case *parse.RangeNode:
-			w.enter(n.List)
+			w.enter(tick, n.List)
 			w.branch(&n.BranchNode)
 		case *parse.IfNode:
 			w.branch(&n.BranchNode)
@@ -94,9 +97,9 @@ func (w *walker) branch(b *parse.BranchNode) {
 
 // enter notes the start of a body: the list's position is that of its first
 // token, which for an action is its left delimiter.
-func (w *walker) enter(l *parse.ListNode) {
+func (w *walker) enter(function string, l *parse.ListNode) {
 	if l != nil {
-		w.places = append(w.places, place{at: int(l.Position()), weight: weigh(l)})
+		w.places = append(w.places, place{at: int(l.Position()), weight: weigh(l), function: function})
 	}
 }
 
@@ -109,4 +112,16 @@ func weigh(l *parse.ListNode) int {
 		}
 	}
 	return n
+}
+
+// maxFrames bounds how deep templates call each other: some hundred levels.
+const maxFrames = 5_000
+
+// enter is called at the start of every template.
+func (x *execution) enter(weight int) (string, error) {
+	var pc [1]uintptr
+	if runtime.Callers(maxFrames, pc[:]) > 0 {
+		x.unbounded = true
+	}
+	return x.tick(weight)
 }
