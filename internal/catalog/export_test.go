@@ -250,3 +250,23 @@ func TestPartlyVisibleCatalogsAreNotExported(t *testing.T) {
 		t.Errorf("resolve what is not there: %v, want %v", err, consul.ErrNotFound)
 	}
 }
+
+// TestOneOddNameDoesNotSpoilTheExport: Consul takes names that it then refuses
+// to be asked for.
+func TestOneOddNameDoesNotSpoilTheExport(t *testing.T) {
+	t.Parallel()
+	client := consultest.Start(t).Client()
+	for _, name := range []string{"web", "two\nlines"} {
+		err := client.CatalogRegister(t.Context(), &consul.CatalogRegistration{
+			Node: "n", Address: "10.0.0.1", SkipNodeUpdate: name != "web",
+			Service: &consul.AgentService{ID: name, Service: name, Port: 80},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Fetch(t.Context(), client, consul.Query{})
+	if err != nil || !slices.Contains(s.Services, "web") {
+		t.Errorf("Fetch = %+v, %v; want web", s, err)
+	}
+}

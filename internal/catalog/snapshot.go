@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode"
 
 	"golang.org/x/sync/errgroup"
 
@@ -62,7 +63,7 @@ func Fetch(ctx context.Context, client *consul.Client, q consul.Query) (*Snapsho
 		// Consul's servers are a service themselves.
 		return nil, fmt.Errorf("list services: there is none, not even Consul's own; the token may not see any: %w", consul.ErrDenied)
 	}
-	s := &Snapshot{Services: slices.Sorted(maps.Keys(names))}
+	s := &Snapshot{Services: slices.DeleteFunc(slices.Sorted(maps.Keys(names)), unaskable)}
 	found := make([][]ServiceInstance, len(s.Services))
 	err = forEach(ctx, len(found), func(ctx context.Context, i int) (err error) {
 		found[i], err = instancesOf(ctx, client, s.Services[i], "", true, q)
@@ -74,6 +75,10 @@ func Fetch(ctx context.Context, client *consul.Client, q consul.Query) (*Snapsho
 	s.Instances = slices.Concat(found...)
 	return s, nil
 }
+
+// unaskable names can be registered, but Consul's API refuses to be asked for
+// them: one of them must not keep all others from being exported.
+func unaskable(name string) bool { return strings.ContainsFunc(name, unicode.IsControl) }
 
 // forEach calls do for 0 to n-1, a bounded number at one time, up to the first
 // error.
