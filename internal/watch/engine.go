@@ -31,6 +31,9 @@ type Options struct {
 	Functions template.FuncMap
 	// Replacer brings files to disk, or compares, in a dry run.
 	Replacer Replacer
+	// Patient: a template whose source cannot be read or parsed fails alone, and
+	// is tried again, instead of being New's error.
+	Patient bool
 	// StateDir keeps the snapshot of the last good data; empty: none.
 	StateDir string
 	// ReadOnly: the snapshot is read, but never written.
@@ -65,6 +68,7 @@ type Rendered struct {
 // Engine renders templates. Its methods may be called while Run runs.
 type Engine struct {
 	o        Options
+	opts     options
 	units    []*unit
 	store    *store
 	index    map[string][]*unit // dependency id → who uses it
@@ -79,9 +83,14 @@ type Engine struct {
 	settle   map[string]time.Time // doubted dependencies
 	saver    *saver
 	hot      *pool
-	past     *snapshot // of an earlier process; nil: none
+	past     *snapshot // of an earlier process, until all units were rendered; nil: none
 	inFlight int
-	replan   time.Time // when sources are to be brought in line; zero: they are
+	// unrendered is the number of units that were not rendered yet.
+	unrendered int
+	replan     time.Time // when sources are to be brought in line; zero: they are
+	stirred    time.Time // when a job last began or ended
+	begun      time.Time
+	absent     bool // Consul did not answer when it was last asked
 
 	mu       sync.Mutex
 	order    map[string]int
@@ -94,7 +103,7 @@ const (
 	defaultMaxOutput     = 64 << 20
 )
 
-// New reads and parses the templates.
+// New reads and parses the templates; the error names the one that it is about.
 func New(o Options) (*Engine, error) {
 	if o.LookupEnv == nil {
 		o.LookupEnv = func(string) (string, bool) { return "", false }
@@ -106,12 +115,13 @@ func New(o Options) (*Engine, error) {
 		o.Allow.MaxOutput = defaultMaxOutput
 	}
 	plain, commands := &queue{limit: maxPlainJobs}, &queue{limit: maxCommandJobs}
-	units, err := newUnits(o.Templates, options{TemplateOptions: o.Allow, LookupEnv: o.LookupEnv, Functions: o.Functions}, plain, commands)
+	opts := options{TemplateOptions: o.Allow, LookupEnv: o.LookupEnv, Functions: o.Functions}
+	units, err := newUnits(o.Templates, opts, o.Patient, plain, commands)
 	if err != nil {
 		return nil, err
 	}
 	e := &Engine{
-		o: o, units: units, store: newStore(),
+		o: o, opts: opts, units: units, store: newStore(),
 		index: map[string][]*unit{}, wanted: map[string]*dependency{},
 		plain: plain, commands: commands,
 		done: make(chan job), changes: make(chan []change), gates: make(chan gate), pings: make(chan struct{}),

@@ -29,10 +29,12 @@ var ErrHeld = errors.New("held")
 type job struct {
 	unit       *unit
 	renderings []rendering // of the unit's templates, in their order
+	loaded     []*source   // templates that were loaded only now
 	holds      []map[string]hold
 	outcome    replace.Outcome
-	err        error // of the check, the replacement or the reload
-	complete   bool  // all templates had their data and were executed
+	err        error     // of the check, the replacement or the reload
+	complete   bool      // all templates had their data and were executed
+	past       *snapshot // what may stand in for data that is not known
 	since      time.Time
 }
 
@@ -43,7 +45,13 @@ func (e *Engine) launch(ctx context.Context, u *unit, now time.Time) {
 	if u.dirty {
 		j.since = u.first
 	}
+	if u.fallback {
+		j.past = e.past
+	}
 	u.running, u.dirty = true, false
+	if u.queue == e.plain {
+		e.stirred = now
+	}
 	go func() {
 		e.render(ctx, &j, now)
 		if j.complete {
@@ -56,15 +64,16 @@ func (e *Engine) launch(ctx context.Context, u *unit, now time.Time) {
 // render executes the unit's templates.
 func (e *Engine) render(ctx context.Context, j *job, now time.Time) {
 	j.complete = true
-	for _, t := range j.unit.templates {
+	j.loaded = make([]*source, len(j.unit.templates))
+	for i, t := range j.unit.templates {
 		v := &guarded{
 			store: e.store, guard: t.guard, now: now, accepted: t.accepted, holds: t.holds,
 			fileHas: !t.restored && t.accepted == nil && hasContent(t.conf.Destination), next: map[string]hold{},
 		}
-		if j.unit.fallback && e.mayFallBack(t) {
-			v.snapshot = e.past.Data
+		if j.past != nil && j.past.mayStandIn(t) {
+			v.snapshot = j.past.Data
 		}
-		r := t.src.execute(ctx, v, e.hot)
+		r := e.execute(ctx, t, v, &j.loaded[i])
 		for id, h := range v.next {
 			if _, ok := r.missing[id]; ok {
 				r.missing[id] = "is held back: " + h.why
@@ -76,10 +85,23 @@ func (e *Engine) render(ctx context.Context, j *job, now time.Time) {
 	}
 }
 
-// mayFallBack: a file that is there is better than one made of old data,
-// unless the template has changed.
-func (e *Engine) mayFallBack(t *tmpl) bool {
-	return e.past != nil && (!hasContent(t.conf.Destination) || e.past.Sources[t.conf.Name] != hash(t.src.text))
+// execute runs a template, which is loaded first if New could not.
+func (e *Engine) execute(ctx context.Context, t *tmpl, v view, loaded **source) rendering {
+	src := t.src
+	if src == nil {
+		var err error
+		if src, err = load(t.conf, e.opts); err != nil {
+			return rendering{err: err}
+		}
+		*loaded = src
+	}
+	return src.execute(ctx, v, e.hot)
+}
+
+// mayStandIn: a file that is there is better than one made of old data, unless
+// the template has changed.
+func (s *snapshot) mayStandIn(t *tmpl) bool {
+	return !hasContent(t.conf.Destination) || s.Sources[t.conf.Name] != t.hash()
 }
 
 func hasContent(path string) bool {
@@ -107,11 +129,15 @@ func (e *Engine) write(ctx context.Context, j *job) {
 // finish takes in the end of a job.
 func (e *Engine) finish(j job) {
 	e.inFlight--
+	e.stirred = time.Now()
 	u := j.unit
 	u.running = false
 	u.queue.running--
 	now := time.Now()
 	for i, t := range u.templates {
+		if j.loaded[i] != nil {
+			t.src = j.loaded[i]
+		}
 		e.use(u, t, &j.renderings[i])
 	}
 	e.judge(&j, now)
@@ -211,12 +237,14 @@ func (e *Engine) judge(j *job, now time.Time) {
 	case errors.Is(j.err, ErrHeld):
 		u.retry = now.Add(heldRetry)
 	case j.err != nil:
-		u.failures++
-		pause := min(firstRetry<<min(u.failures-1, 10), lastRetry)
-		u.retry = now.Add(pause/2 + rand.N(pause/2))
+		u.fail(now)
+		if errors.Is(j.err, context.Canceled) {
+			break // jorc is about to stop
+		}
 		e.o.Log.Error("a file could not be brought up to date; it stays as it was", "unit", u.name, "error", j.err, "retry", u.retry.Format(time.TimeOnly))
 	case j.complete:
-		u.failures, u.rendered, u.fallback = 0, true, false
+		u.failures, u.fallback = 0, false
+		e.rendered(u)
 		for i, t := range u.templates {
 			t.accept(j.renderings[i].values)
 		}
@@ -225,13 +253,52 @@ func (e *Engine) judge(j *job, now time.Time) {
 			e.o.Log.Info("replaced", "unit", u.name, "files", j.outcome.Changed, "reloaded", len(j.outcome.Reloaded), "took", now.Sub(j.since))
 		}
 	default:
-		u.failures = 0
-		for i, t := range u.templates {
-			if err := j.renderings[i].err; err != nil {
-				u.failures++
-				e.o.Log.Error("a template failed; its file stays as it was", "template", t.conf.Name, "error", err)
-			}
+		e.judgeExecution(j, now)
+	}
+}
+
+// judgeExecution looks at templates that failed: not all that they fail for is
+// data that will change, so they are tried again, unless they did not end.
+func (e *Engine) judgeExecution(j *job, now time.Time) {
+	u, failed, again := j.unit, false, true
+	for i, t := range u.templates {
+		err := j.renderings[i].err
+		if err == nil {
+			continue
 		}
+		failed, again = true, again && !errors.Is(err, errUnbounded)
+		if text := oneLine(err); text != t.status.Error {
+			e.o.Log.Error("a template failed; its file stays as it was", "template", t.conf.Name, "error", text)
+		}
+	}
+	switch {
+	case !failed:
+		u.failures = 0
+	case again:
+		u.fail(now)
+	default:
+		u.failures++
+	}
+}
+
+// fail plans the next attempt, each later than the last.
+func (u *unit) fail(now time.Time) {
+	u.failures++
+	pause := min(firstRetry<<min(u.failures-1, 10), lastRetry)
+	u.retry = now.Add(pause/2 + rand.N(pause/2))
+}
+
+// rendered notes that a unit's files are there; when all are, what an earlier
+// process left is of no use any more.
+func (e *Engine) rendered(u *unit) {
+	e.saver.dirty = true // what the files are made of is part of the snapshot
+	if u.rendered {
+		return
+	}
+	u.rendered = true
+	if e.unrendered--; e.unrendered == 0 {
+		e.past = nil
+		e.store.remember(nil, nil)
 	}
 }
 

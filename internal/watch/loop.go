@@ -16,6 +16,10 @@ import (
 // abandoned stays with Consul until its wait ends.
 const replanWithin = 10 * time.Second
 
+// replanLull is how long no job may have begun or ended for the same: those
+// that still run are slow.
+const replanLull = 250 * time.Millisecond
+
 // coldStart is how long Consul has to answer before the data of an earlier
 // process may stand in, for files that do not exist.
 const coldStart = 3 * time.Second
@@ -62,7 +66,10 @@ func (e *Engine) run(ctx context.Context, once bool) error {
 			e.open(g)
 		case <-e.pings:
 		case <-cold.C:
-			e.fallBack()
+			if e.past != nil {
+				e.fallBack()
+				cold.Reset(coldStart)
+			}
 		case <-e.saver.saving:
 			e.saver.ended()
 		case <-alarm.C:
@@ -78,6 +85,10 @@ func (e *Engine) begin(ctx context.Context, helpers *sync.WaitGroup) {
 		e.o.Log.Warn(err.Error())
 	}
 	e.past = past
+	if past != nil {
+		e.store.remember(past.Data, past.Indexes)
+	}
+	e.unrendered = len(e.units)
 	e.sources = &sources{
 		client: e.o.Client, changes: e.changes, log: e.o.Log,
 		foreign: &foreignSource{consul: e.o.Consul, vault: e.o.Vault},
@@ -85,6 +96,7 @@ func (e *Engine) begin(ctx context.Context, helpers *sync.WaitGroup) {
 		running: map[string]*watcher{},
 	}
 	now := time.Now()
+	e.begun = now
 	for _, u := range e.units {
 		for _, t := range u.templates {
 			if past != nil {
@@ -136,18 +148,21 @@ func (e *Engine) end() {
 
 // take puts changes into the store and makes the units that use them due.
 func (e *Engine) take(changes []change) {
+	var news news
 	for _, c := range changes {
+		if e.wanted[c.id] == nil {
+			continue // nobody uses it any more
+		}
+		news.note(c, c.err != nil && e.store.get(c.id).err == nil)
 		changed, settle := e.store.put(c)
 		if !settle.IsZero() {
 			e.settle[c.id] = settle
-		}
-		if c.err != nil {
-			e.o.Log.Debug("no news", "of", c.id, "error", c.err)
 		}
 		if changed {
 			e.touch(c.id, c.at)
 		}
 	}
+	e.absent = news.tell(e.o.Log, e.absent)
 }
 
 func (e *Engine) touch(id string, at time.Time) {
@@ -183,18 +198,19 @@ func (e *Engine) open(g gate) {
 }
 
 // fallBack lets units that were never rendered use the data of an earlier
-// process, if Consul has not answered.
+// process for as long as Consul does not answer.
 func (e *Engine) fallBack() {
-	if e.past == nil || e.o.Client.Stats().UnreachableSince.IsZero() {
-		return
-	}
+	s := e.o.Client.Stats()
+	absent := !s.UnreachableSince.IsZero() || s.LastAnswer.Before(e.begun)
 	for _, u := range e.units {
-		if u.rendered {
+		if u.rendered || u.fallback == absent {
 			continue
 		}
-		u.fallback = true
-		u.touch(time.Now())
-		u.queue.reschedule(u)
+		u.fallback = absent
+		if absent {
+			u.touch(time.Now())
+			u.queue.reschedule(u)
+		}
 	}
 }
 
@@ -218,6 +234,7 @@ func (e *Engine) next(now time.Time) time.Duration {
 	sooner(e.plain.next())
 	sooner(e.commands.next())
 	sooner(e.replan, !e.replan.IsZero())
+	sooner(e.stirred.Add(replanLull), !e.replan.IsZero())
 	for _, at := range e.settle {
 		sooner(at, true)
 	}
@@ -240,7 +257,7 @@ func (e *Engine) plan(ctx context.Context, now time.Time) {
 // Those that run commands are not waited for.
 func (e *Engine) busy(now time.Time) bool {
 	at, ok := e.plain.next()
-	return e.plain.running > 0 || ok && !at.After(now)
+	return e.plain.running > 0 && now.Before(e.stirred.Add(replanLull)) || ok && !at.After(now)
 }
 
 func (e *Engine) save(now time.Time) {
@@ -252,18 +269,15 @@ func (e *Engine) save(now time.Time) {
 // snapshot copies what the next process may want to know.
 func (e *Engine) snapshot() *snapshot {
 	s := &snapshot{
-		Format: snapshotFormat, Data: e.store.all(e.wanted),
-		Accepted: map[string]map[string]any{}, Sources: map[string]string{},
+		Format: snapshotFormat, Accepted: map[string]map[string]any{}, Sources: map[string]string{},
 	}
+	s.Data, s.Indexes = e.store.all(e.wanted)
 	for _, u := range e.units {
-		if u.running {
-			continue
-		}
 		for _, t := range u.templates {
 			if t.accepted != nil {
 				s.Accepted[t.conf.Name] = t.accepted
 			}
-			s.Sources[t.conf.Name] = hash(t.src.text)
+			s.Sources[t.conf.Name] = t.hash()
 		}
 	}
 	return s

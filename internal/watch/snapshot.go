@@ -25,6 +25,7 @@ import (
 type snapshot struct {
 	Format   int
 	Data     map[string]any            // dependency id → value
+	Indexes  map[string]uint64         // dependency id → Consul's index
 	Accepted map[string]map[string]any // template → dependency id → what its file is made of
 	Sources  map[string]string         // template → hash of its text
 }
@@ -84,8 +85,11 @@ func (s *snapshot) save(dir string) error {
 }
 
 // hash tells whether a template's text is the one it was.
-func hash(text string) string {
-	sum := sha256.Sum256([]byte(text))
+func (t *tmpl) hash() string {
+	if t.src == nil {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(t.src.text))
 	return hex.EncodeToString(sum[:])
 }
 

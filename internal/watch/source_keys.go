@@ -184,6 +184,9 @@ func (w *groupWatcher) handle(ctx context.Context) func(consul.Update[any]) {
 			clear(w.seen)
 			return
 		}
+		if u.Reset {
+			clear(w.seen) // an index may stand for another value now
+		}
 		pairs := u.Value.(*pairsByKey)
 		doubt := w.tracker.doubt(u.Reset)
 		w.tracker.failed = false
@@ -195,7 +198,7 @@ func (w *groupWatcher) handle(ctx context.Context) func(consul.Update[any]) {
 				continue
 			}
 			w.seen[d.id] = mark
-			changes = append(changes, change{id: d.id, value: w.value(d, pairs), doubt: doubt, at: now})
+			changes = append(changes, change{id: d.id, value: w.value(d, pairs), index: u.Meta.Index, doubt: doubt, at: now})
 		}
 		w.send(ctx, changes)
 	}

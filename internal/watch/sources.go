@@ -107,8 +107,8 @@ func (s *sources) follow(ctx context.Context, q consul.Query, source consul.Sour
 
 // send hands changes to the engine, unless ctx ends.
 func (s *sources) send(ctx context.Context, c []change) {
-	if len(c) == 0 {
-		return
+	if len(c) == 0 || ctx.Err() != nil {
+		return // the engine ends watchers in its loop: what comes later is old
 	}
 	select {
 	case s.changes <- c:
@@ -124,7 +124,7 @@ type tracker struct {
 func (w *tracker) changes(u consul.Update[any], deps ...*dependency) []change {
 	c := make([]change, len(deps))
 	for i, d := range deps {
-		c[i] = change{id: d.id, value: u.Value, err: u.Err, doubt: w.doubt(u.Reset), at: time.Now()}
+		c[i] = change{id: d.id, value: u.Value, index: u.Meta.Index, err: u.Err, doubt: w.doubt(u.Reset), at: time.Now()}
 	}
 	w.failed = u.Err != nil
 	return c

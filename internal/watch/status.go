@@ -27,6 +27,7 @@ type Status struct {
 	State       State
 	Waiting     []string  // what it waits for, why, and since when
 	Held        []string  // what its guards hold back
+	Stale       []string  // of its data, what cannot be read or is doubted, and since when
 	Error       string    // of the last job; empty when it succeeded
 	Changed     time.Time // when its file was last replaced by this process
 	Checked     time.Time // when its last job ended
@@ -45,6 +46,7 @@ type wait struct {
 type published struct {
 	Status
 	waits []wait
+	used  map[string]*dependency
 }
 
 // Status returns the state of all templates, in the order of the configuration.
@@ -57,6 +59,7 @@ func (e *Engine) Status() []Status {
 		for _, w := range p.waits {
 			s.Waiting = append(s.Waiting, e.explain(w))
 		}
+		s.Stale = e.stale(p.used)
 		list = append(list, s)
 	}
 	return list
@@ -67,7 +70,7 @@ func (e *Engine) publish(u *unit) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, t := range u.templates {
-		p := published{Status: t.status, waits: t.waits}
+		p := published{Status: t.status, waits: t.waits, used: t.used}
 		if u.blocked != "" {
 			p.State, p.waits = StateWaiting, []wait{{text: u.blocked}}
 		}
@@ -94,11 +97,35 @@ func (e *Engine) explain(w wait) string {
 	switch {
 	case known.err != nil:
 		return fmt.Sprintf("%s since %s: %s", w.text, known.since.Format(time.RFC3339), oneLine(known.err))
+	case w.id != "" && !known.known && known.doubtful:
+		return fmt.Sprintf("%s, which %s %s", w.text, doubted, known.until.Format(time.RFC3339))
 	case w.id != "" && !known.known:
 		return w.text + ", which has not been read yet"
 	}
 	return w.text
 }
+
+// stale lists the data that is known, but not up to date, in at most ten lines.
+func (e *Engine) stale(used map[string]*dependency) []string {
+	var lines []string
+	for id, d := range used {
+		known := e.store.get(id)
+		switch {
+		case !known.known:
+		case known.err != nil:
+			lines = append(lines, fmt.Sprintf("%s since %s: %s", d, known.since.Format(time.RFC3339), oneLine(known.err)))
+		case known.doubtful:
+			lines = append(lines, fmt.Sprintf("%s %s %s", d, doubted, known.until.Format(time.RFC3339)))
+		}
+	}
+	slices.Sort(lines)
+	if more := len(lines) - 10; more > 0 {
+		lines = append(lines[:10], fmt.Sprintf("and %d more", more))
+	}
+	return lines
+}
+
+const doubted = "has lost something while Consul was reset or out of reach, which is believed at"
 
 func holdLines(holds map[string]hold) []string {
 	var lines []string

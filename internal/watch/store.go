@@ -19,6 +19,7 @@ const (
 type change struct {
 	id    string
 	value any
+	index uint64        // Consul's, of the answer; 0 where there is none
 	doubt time.Duration // above zero: what is missing in value may come back that soon
 	err   error
 	at    time.Time // when it reached this host
@@ -29,6 +30,7 @@ type datum struct {
 	value any
 	known bool
 	at    time.Time
+	index uint64 // of the last answer
 
 	pending  any // newer, with losses, not believed before until
 	doubtful bool
@@ -43,9 +45,19 @@ type datum struct {
 type store struct {
 	mu   sync.RWMutex
 	data map[string]*datum
+	past map[string]any // of an earlier process, while it may be of use
+	seen map[string]uint64
 }
 
 func newStore() *store { return &store{data: map[string]*datum{}} }
+
+// remember takes in the data of an earlier process and its indexes: what is
+// missing in the first answers of a Consul that was reset is doubted too.
+func (s *store) remember(data map[string]any, indexes map[string]uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.past, s.seen = data, indexes
+}
 
 // get returns a copy of what is known.
 func (s *store) get(id string) datum {
@@ -74,16 +86,23 @@ func (s *store) put(c change) (changed bool, settle time.Time) {
 		d.err = c.err
 		return false, time.Time{}
 	}
-	d.err, d.since = nil, time.Time{}
+	old, index := d.value, d.index
 	if !d.known {
-		d.value, d.known, d.at = c.value, true, c.at
-		return true, time.Time{}
+		old, index = s.past[c.id], max(d.index, s.seen[c.id])
 	}
-	if (c.doubt > 0 || d.doubtful) && lost(d.value, c.value) {
-		if !d.doubtful {
-			d.doubtful, d.until = true, c.at.Add(c.doubt)
+	doubt := c.doubt
+	if d.err != nil {
+		doubt = max(doubt, doubtFailure)
+	}
+	if c.index > 0 && c.index < index {
+		doubt = max(doubt, doubtReset)
+	}
+	d.err, d.since, d.index = nil, time.Time{}, c.index
+	if (doubt > 0 || d.doubtful) && lost(old, c.value) {
+		if until := c.at.Add(doubt); !d.doubtful || until.After(d.until) && doubt > 0 {
+			d.until = until
 		}
-		d.pending = c.value
+		d.doubtful, d.pending = true, c.value
 		return false, d.until
 	}
 	d.doubtful, d.pending = false, nil
@@ -104,10 +123,10 @@ func (s *store) settle(id string, now time.Time) (changed bool) {
 }
 
 func (d *datum) take(value any, at time.Time) (changed bool) {
-	if reflect.DeepEqual(d.value, value) {
+	if d.known && reflect.DeepEqual(d.value, value) {
 		return false
 	}
-	d.value, d.at = value, at
+	d.value, d.known, d.at = value, true, at
 	return true
 }
 
@@ -122,17 +141,26 @@ func (s *store) keep(wanted map[string]*dependency) {
 	}
 }
 
-// all returns the values that wanted names, but no secrets.
-func (s *store) all(wanted map[string]*dependency) map[string]any {
+// all returns the values that wanted names, but no secrets, with their indexes,
+// and what is remembered and not known yet.
+func (s *store) all(wanted map[string]*dependency) (values map[string]any, indexes map[string]uint64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	values := make(map[string]any, len(s.data))
+	values, indexes = make(map[string]any, len(s.data)), make(map[string]uint64, len(s.data))
+	for id, value := range s.past {
+		values[id], indexes[id] = value, s.seen[id]
+	}
 	for id, d := range s.data {
-		if w := wanted[id]; w != nil && d.known && d.value != nil && !w.vault && w.kind != kindFile {
-			values[id] = d.value
+		if !d.known {
+			continue
+		}
+		delete(values, id)
+		delete(indexes, id)
+		if w := wanted[id]; w != nil && d.value != nil && !w.vault && w.kind != kindFile && w.kind != kindForeign {
+			values[id], indexes[id] = d.value, d.index
 		}
 	}
-	return values
+	return values, indexes
 }
 
 // lost tells whether something that old holds is missing in value.

@@ -37,7 +37,7 @@ type unit struct {
 // tmpl is one template of a unit.
 type tmpl struct {
 	conf  *config.Template
-	src   *source
+	src   *source // nil: it could not be loaded yet
 	guard guard
 	file  replace.File // without data
 
@@ -50,12 +50,12 @@ type tmpl struct {
 }
 
 // newUnits makes units of templates, in the order of their configuration.
-func newUnits(templates []config.Template, o options, plain, commands *queue) ([]*unit, error) {
+func newUnits(templates []config.Template, o options, patient bool, plain, commands *queue) ([]*unit, error) {
 	var units []*unit
 	together := map[string]*unit{}
 	for i := range templates {
 		c := &templates[i]
-		t, err := newTmpl(c, o)
+		t, err := newTmpl(c, o, patient)
 		if err != nil {
 			return nil, err
 		}
@@ -81,9 +81,9 @@ func newUnits(templates []config.Template, o options, plain, commands *queue) ([
 	return units, nil
 }
 
-func newTmpl(c *config.Template, o options) (*tmpl, error) {
+func newTmpl(c *config.Template, o options, patient bool) (*tmpl, error) {
 	src, err := load(c, o)
-	if err != nil {
+	if err != nil && !patient {
 		return nil, err
 	}
 	g, err := newGuard(c)
@@ -123,7 +123,7 @@ func (u *unit) next() (due time.Time, ok bool) {
 	if u.dirty {
 		return quiet(u.first, u.last, u.wait), true
 	}
-	if !u.retry.IsZero() {
+	if !u.retry.IsZero() && (u.wake.IsZero() || u.retry.Before(u.wake)) {
 		return u.retry, true
 	}
 	return u.wake, !u.wake.IsZero()

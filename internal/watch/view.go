@@ -30,6 +30,9 @@ func (v *guarded) recall(d *dependency) (any, bool) {
 	datum := v.store.get(d.id)
 	if !datum.known {
 		value, ok := v.snapshot[d.id]
+		if past, known := v.accepted[d.id]; ok && known {
+			return past, true // the guard did not let go of it
+		}
 		return value, ok
 	}
 	switch next := datum.value.(type) {
