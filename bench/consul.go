@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// consul is a server in memory on a loopback address of its own.
+type consul struct {
+	*api
+	http, dns string // addresses
+	proc      *process
+}
+
+// peerLimit is http_max_conns_per_client where consul-template cannot work with the default of 200.
+const peerLimit = 2000
+
+// startConsul runs a fresh Consul until the end of the scenario. With
+// connections above zero that many are allowed per client.
+func (b *bench) startConsul(ctx context.Context, connections int) (*consul, error) {
+	dir, err := b.place("consul")
+	if err != nil {
+		return nil, err
+	}
+	ip, err := freeIP()
+	if err != nil {
+		return nil, err
+	}
+	conf := map[string]any{
+		"node_name": "bench", "log_level": "warn", "bind_addr": ip, "client_addr": ip, "advertise_addr": ip,
+		"disable_coordinates": true, "disable_update_check": true,
+		"ports": map[string]any{
+			"http": 8500, "https": -1, "dns": 8600, "grpc": -1, "grpc_tls": -1,
+			"server": 8300, "serf_lan": 8301, "serf_wan": -1,
+		},
+		"performance": map[string]any{"raft_multiplier": 1},
+	}
+	if connections > 0 {
+		conf["limits"] = map[string]any{"http_max_conns_per_client": connections}
+	}
+	data, err := json.Marshal(conf)
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, "consul.json")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		return nil, err
+	}
+	c := &consul{http: ip + ":8500", dns: ip + ":8600", api: newAPI("http://" + ip + ":8500")}
+	if c.proc, err = start(dir, "consul", []string{b.programs.consul, "agent", "-dev", "-config-file=" + file}); err != nil {
+		return nil, err
+	}
+	if err := c.ready(ctx); err != nil {
+		c.proc.kill()
+		return nil, err
+	}
+	return c, nil
+}
+
+// ready waits until the server is in its own catalog and takes writes.
+func (c *consul) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		var nodes []any
+		err := c.get(ctx, "/v1/catalog/nodes?consistent", &nodes)
+		if err == nil && len(nodes) > 0 {
+			return nil
+		}
+		select {
+		case <-c.proc.done:
+			return c.proc.died()
+		case <-ctx.Done():
+			return fmt.Errorf("Consul is not ready: %v; its output ends with:\n%s", err, c.proc.tail())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// freeIP picks an address of the loopback network that nobody listens on.
+func freeIP() (string, error) {
+	for range 100 {
+		ip := fmt.Sprintf("127.%d.%d.%d", 128+rand.N(64), rand.N(256), 1+rand.N(254))
+		l, err := net.Listen("tcp", ip+":8500")
+		if err == nil {
+			return ip, l.Close()
+		}
+	}
+	return "", fmt.Errorf("no free loopback address found")
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// floor measures what the machine takes for the parts of a change that nobody
+// can leave out.
+type floor struct {
+	consul *consul
+	dir    string
+	index  uint64
+	n      int
+
+	query, file samples // ms
+}
+
+const floorKey = "bench-floor/key"
+
+func newFloor(ctx context.Context, b *bench, c *consul) (*floor, error) {
+	dir, err := b.place("floor")
+	if err != nil {
+		return nil, err
+	}
+	f := &floor{consul: c, dir: dir}
+	if err := c.putKey(ctx, floorKey, "0"); err != nil {
+		return nil, err
+	}
+	f.index, err = c.block(ctx, floorKey, 0)
+	return f, err
+}
+
+// sample measures both parts once.
+func (f *floor) sample(ctx context.Context) error {
+	f.n++
+	type answer struct {
+		index uint64
+		at    time.Time
+		err   error
+	}
+	blocked := make(chan answer, 1)
+	go func() {
+		index, err := f.consul.block(ctx, floorKey, f.index)
+		blocked <- answer{index, time.Now(), err}
+	}()
+	sleep(ctx, 2*time.Millisecond) // until the query is there
+	begin := time.Now()
+	if err := f.consul.putKey(ctx, floorKey, fmt.Sprint(f.n)); err != nil {
+		return err
+	}
+	a := <-blocked
+	if a.err != nil {
+		return a.err
+	}
+	f.index = a.index
+	f.query.addMillis(a.at.Sub(begin))
+	begin = time.Now()
+	if err := f.replace(); err != nil {
+		return err
+	}
+	f.file.addMillis(time.Since(begin))
+	return nil
+}
+
+// replace writes a file beside another, syncs it and puts it in its place.
+func (f *floor) replace() error {
+	name := filepath.Join(f.dir, "file")
+	out, err := os.Create(name + ".new")
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(out, "value %d\n", f.n); err != nil {
+		return err
+	}
+	if err := out.Sync(); err != nil {
+		return err
+	}
+	if err := out.Close(); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
+}
+
+func (f *floor) String() string {
+	if len(f.query) == 0 {
+		return ""
+	}
+	return number(f.query.quantile(0.5)) + " + " + number(f.file.quantile(0.5))
+}

@@ -1,0 +1,96 @@
+// Command bench measures jorc beside consul-template: both run as real
+// processes on the same work against real Consul servers, and their changes
+// alternate within one run, so that the machine's noise hits both. It prints a
+// table and writes it to docs/benchmarks.md. `make bench` builds all it needs.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// command parses args, runs the scenarios and reports them.
+func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	jorc := f.String("jorc", "bin/jorc", "the jorc `PROGRAM`")
+	peer := f.String("peer", "bin/consul-template", "the consul-template `PROGRAM`; empty: jorc alone")
+	consul := f.String("consul", envOr("CONSUL_BIN", "bin/consul"), "the Consul `PROGRAM`")
+	only := f.String("only", "", "run the scenarios whose names match `REGEX`")
+	quick := f.Bool("quick", false, "a minute instead of ten: few samples, nothing to quote")
+	list := f.Bool("list", false, "list the scenarios")
+	dir := f.String("dir", "", "put files below `DIR`, whose disk is measured (default: the system's temporary directory)")
+	out := f.String("o", "", "write the report to `FILE` (default: docs/benchmarks.md, but only after a full run)")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	match, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	size := fullSize()
+	if *quick {
+		size = quickSize()
+	}
+	all := scenarios(size)
+	if *list {
+		for _, s := range all {
+			fmt.Fprintln(stdout, s.name)
+		}
+		return nil
+	}
+	if *out == "" && *only == "" && !*quick {
+		*out = "docs/benchmarks.md"
+	}
+	b, err := newBench(programs{jorc: *jorc, peer: *peer, consul: *consul}, size, *dir, stderr)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, wholeRun)
+	defer cancel()
+	r, failed := b.run(ctx, all, match)
+	r.Quick = *quick
+	text := r.markdown()
+	if _, err := io.WriteString(stdout, text); err != nil {
+		return err
+	}
+	if *out != "" && failed == nil {
+		if err := os.MkdirAll(filepath.Dir(*out), 0o755); err != nil {
+			return err
+		}
+		failed = os.WriteFile(*out, []byte(text), 0o644)
+	}
+	return failed
+}
+
+// wholeRun bounds a run, whatever hangs.
+const wholeRun = 14 * time.Minute
+
+func envOr(name, standard string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return standard
+}
