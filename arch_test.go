@@ -33,6 +33,7 @@ var layers = map[string]float64{
 	"internal/cluster":      5,
 	"internal/watch":        5,
 	"internal/blocker":      5,
+	"internal/doctor":       5,
 	"internal/profile":      4,
 	"internal/slots":        4,
 	"internal/catalog":      4,

@@ -1,0 +1,234 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// answers tells whether the agent's HTTP API answers at all; its servers may
+// still be away.
+func (e *examination) answers() bool {
+	if _, err := e.leader(); err == nil || !errors.Is(err, consul.ErrUnreachable) {
+		return true
+	}
+	_, err := e.self()
+	return err == nil || errors.Is(err, consul.ErrDenied) && !unknownToken(err)
+}
+
+// api checks that the agent answers, and to this token.
+func (e *examination) api(context.Context) []Finding {
+	const name = "consul_http"
+	address := e.Config.Consul.Address
+	if !e.answers() {
+		_, err := e.leader()
+		return one(name, Fail, fmt.Sprintf("%s: %s", address, why(err)), remedyFor(err))
+	}
+	if _, err := e.self(); err != nil && (unknownToken(err) || !errors.Is(err, consul.ErrDenied)) {
+		return one(name, Fail, fmt.Sprintf("%s answers, but: %s", address, why(err)), remedyFor(err))
+	}
+	return one(name, OK, address+" answers", "")
+}
+
+// silent is the finding of a check that needs an answer from Consul, which
+// gives none.
+func silent(name string) []Finding {
+	return one(name, Skip, "Consul does not answer", "")
+}
+
+// unknown is the finding of a check that needs to know the agent.
+func unknown(name string, err error) []Finding {
+	switch {
+	case unknownToken(err):
+		return one(name, Skip, "Consul does not take the token", "")
+	case errors.Is(err, consul.ErrDenied):
+		return one(name, Skip, "the token may not ask the agent", "give it agent:read")
+	}
+	return one(name, Skip, why(err), "")
+}
+
+// oldest is the first Consul that says when ACLs filtered an answer, on which
+// jorc relies; newest is the last major version that is known.
+const (
+	oldestMajor, oldestMinor = 1, 11
+	newestMajor              = 1
+)
+
+// version checks that the agent's version is one that jorc works with.
+func (e *examination) version(context.Context) []Finding {
+	const name = "consul_version"
+	if !e.answers() {
+		return silent(name)
+	}
+	self, err := e.self()
+	if err != nil {
+		return unknown(name, err)
+	}
+	status, detail, remedy := judgeVersion(self.Config.Version)
+	return one(name, status, detail, remedy)
+}
+
+func judgeVersion(version string) (s Status, detail, remedy string) {
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
+		return Warn, fmt.Sprintf("%q is not a version that jorc can read", version), "jorc works with Consul 1.11 and later"
+	}
+	switch {
+	case major < oldestMajor, major == oldestMajor && minor < oldestMinor:
+		return Fail, version + " does not say when ACLs left something out of an answer", "update Consul to 1.11 or later"
+	case major > newestMajor:
+		return Warn, version + " is newer than what jorc was made for", "look for a newer jorc"
+	}
+	return OK, version, ""
+}
+
+// raft checks that the servers have a leader.
+func (e *examination) raft(context.Context) []Finding {
+	const name = "consul_leader"
+	if !e.answers() {
+		return silent(name)
+	}
+	leader, err := e.leader()
+	if err == nil && leader == "" {
+		err = errNoLeader
+	}
+	if unknownToken(err) {
+		return unknown(name, err)
+	}
+	if err != nil {
+		return one(name, Fail, why(err), remedyFor(err))
+	}
+	return one(name, OK, leader, "")
+}
+
+// name is the node's name: the configured one, or the local agent's.
+func (e *examination) name() (string, error) {
+	if e.Config.Node != "" {
+		return e.Config.Node, nil
+	}
+	self, err := e.self()
+	return self.Config.NodeName, err
+}
+
+// node checks that this node is in the catalog, and alive for the others.
+func (e *examination) node(ctx context.Context) []Finding {
+	const name = "node"
+	if !e.answers() {
+		return silent(name)
+	}
+	node, err := e.name()
+	if err != nil {
+		return unknown(name, err)
+	}
+	var filtered bool
+	checks, err := bounded(ctx, e.Timeout, func(ctx context.Context) (consul.HealthChecks, error) {
+		checks, meta, err := e.client.HealthNode(ctx, node, consul.Query{})
+		filtered = meta.Filtered
+		return checks, err
+	})
+	if err != nil {
+		return one(name, Fail, fmt.Sprintf("the checks of %s: %s", node, why(err)), remedyFor(err))
+	}
+	status, detail, remedy := judgeNode(node, checks, filtered || len(checks) == 0 && !e.granted(ctx, consul.Right{Resource: "node", Access: "read", Segment: node}))
+	return one(name, status, detail, remedy)
+}
+
+func judgeNode(node string, checks consul.HealthChecks, hidden bool) (s Status, detail, remedy string) {
+	for _, c := range checks {
+		switch {
+		case c.CheckID == "_node_maintenance":
+			return Warn, fmt.Sprintf("%s is in maintenance: %s", node, c.Notes), "'consul maint -disable' ends it"
+		case c.CheckID != "serfHealth":
+		case c.Status != consul.HealthPassing:
+			return Fail, fmt.Sprintf("%s is registered, but its serfHealth is %s: %s", node, c.Status, firstLine(c.Output)), "let the other members reach this host's Serf port (8301 TCP and UDP)"
+		default:
+			return OK, node + " is registered and alive", ""
+		}
+	}
+	if hidden {
+		return Skip, "the token may not see node " + node, "give it node:read"
+	}
+	return Fail, node + " is not in the catalog, or has no serfHealth check", "start the Consul agent on this host, or say with --node how Consul calls it"
+}
+
+// granted asks for one right; an error counts as no.
+func (e *examination) granted(ctx context.Context, r consul.Right) bool {
+	allowed, err := bounded(ctx, e.Timeout, func(ctx context.Context) ([]bool, error) { return e.client.MayI(ctx, r) })
+	return err == nil && allowed[0]
+}
+
+// clock holds this host's clock against those of the agent and of the leader.
+func (e *examination) clock(ctx context.Context) []Finding {
+	const name = "clock"
+	if !e.answers() {
+		return silent(name)
+	}
+	skew, err := e.skew(ctx, e.client)
+	if err != nil {
+		return unknown(name, err)
+	}
+	with := "the agent's"
+	if leader, err := e.leaderSkew(ctx); err == nil {
+		with = "the leader's"
+		skew = leader
+	}
+	status, detail, remedy := judgeSkew(skew, with)
+	return one(name, status, detail, remedy)
+}
+
+// leaderSkew asks the leader itself, where its HTTP API is open to us. It gets
+// no token.
+func (e *examination) leaderSkew(ctx context.Context) (time.Duration, error) {
+	leader, err := e.leader()
+	if err != nil {
+		return 0, err
+	}
+	conf, err := elsewhere(e.Config.Consul, leader)
+	if err != nil {
+		return 0, err
+	}
+	client, err := consul.New(conf)
+	if err != nil {
+		return 0, err
+	}
+	defer client.Close()
+	return e.skew(ctx, client)
+}
+
+// skew is how far this host's clock is ahead of the one that client asks,
+// whose answer is in whole seconds.
+func (e *examination) skew(ctx context.Context, client *consul.Client) (time.Duration, error) {
+	before := time.Now()
+	date, err := bounded(ctx, e.Timeout, client.Date)
+	if err != nil {
+		return 0, err
+	}
+	middle := before.Add(time.Since(before) / 2)
+	return middle.Sub(date.Add(time.Second / 2)), nil
+}
+
+// mostSkew leaves half a second for what whole seconds hide.
+const mostSkew = time.Second + time.Second/2
+
+func judgeSkew(ahead time.Duration, with string) (s Status, detail, remedy string) {
+	if ahead.Abs() <= mostSkew {
+		return OK, "agrees with " + with, ""
+	}
+	word := "ahead of"
+	if ahead < 0 {
+		word = "behind"
+	}
+	return Warn, fmt.Sprintf("about %v %s %s", ahead.Abs().Round(time.Second), word, with), "let chrony or systemd-timesyncd set the clocks of both"
+}
+
+func hostOf(address string) (string, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("address %q: %w", address, err)
+	}
+	return host, nil
+}

@@ -1,0 +1,113 @@
+// Package doctor examines what jorc depends on: Consul, its DNS, the token's
+// rights, clocks, limits and this host's own files. Each finding says what to do.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// DefaultTimeout bounds each question that a command asks here.
+const DefaultTimeout = 5 * time.Second
+
+// Status is the outcome of a check.
+type Status string
+
+// Outcomes of a check.
+const (
+	OK   Status = "ok"
+	Warn Status = "warn" // works, but for something
+	Fail Status = "fail" // jorc cannot do its work
+	Skip Status = "skip" // could not be looked at, or there is nothing to look at
+)
+
+// Finding is what one check found.
+type Finding struct {
+	Check  string `json:"check"`
+	Status Status `json:"status"`
+	Detail string `json:"detail"`
+	Remedy string `json:"remedy"` // empty where nothing is to be done
+}
+
+// Report holds all findings, in the order of the checks.
+type Report struct {
+	Reachable bool      `json:"reachable"` // Consul's HTTP API answered
+	Findings  []Finding `json:"findings"`
+}
+
+// Failed tells whether any check failed.
+func (r Report) Failed() bool {
+	for _, f := range r.Findings {
+		if f.Status == Fail {
+			return true
+		}
+	}
+	return false
+}
+
+// Options say what to examine.
+type Options struct {
+	Config *config.Config // settings; of the files in Paths, when they are valid
+	Paths  []string       // the configuration that was given; may be empty
+	// Problem is what is wrong with the configuration in Paths; nil: nothing.
+	Problem error
+	Timeout time.Duration // of each question; default DefaultTimeout
+}
+
+// examination is one run of the doctor. Facts that several checks need are
+// asked for once.
+type examination struct {
+	Options
+	client *consul.Client
+	leader func() (string, error)
+	self   func() (consul.Self, error)
+}
+
+// Examine carries out all checks, side by side. It takes a few timeouts at
+// most, whatever does not answer.
+func Examine(ctx context.Context, client *consul.Client, o Options) Report {
+	if o.Timeout <= 0 {
+		o.Timeout = DefaultTimeout
+	}
+	e := &examination{Options: o, client: client}
+	e.leader = sync.OnceValues(func() (string, error) { return bounded(ctx, o.Timeout, client.Leader) })
+	e.self = sync.OnceValues(func() (consul.Self, error) { return bounded(ctx, o.Timeout, client.AgentSelf) })
+	checks := []func(context.Context) []Finding{
+		e.api, e.version, e.raft, e.node, e.dns, e.rights, e.limits, e.modes, e.clock,
+		e.token, e.stateDir, e.agent, e.configuration,
+	}
+	found := make([][]Finding, len(checks))
+	var wg sync.WaitGroup
+	for i, check := range checks {
+		wg.Go(func() { found[i] = check(ctx) })
+	}
+	wg.Wait()
+	r := Report{Reachable: e.answers(), Findings: []Finding{}}
+	for _, f := range found {
+		r.Findings = append(r.Findings, f...)
+	}
+	return r
+}
+
+// bounded asks, and gives up after timeout with consul.ErrUnreachable.
+func bounded[T any](ctx context.Context, timeout time.Duration, ask func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, &silence{timeout})
+	defer cancel()
+	return ask(ctx)
+}
+
+// silence is what a question without an answer ends in.
+type silence struct{ timeout time.Duration }
+
+func (s *silence) Error() string { return fmt.Sprintf("no answer within %v", s.timeout) }
+
+func (s *silence) Unwrap() error { return consul.ErrUnreachable }
+
+func one(check string, s Status, detail, remedy string) []Finding {
+	return []Finding{{Check: check, Status: s, Detail: detail, Remedy: remedy}}
+}

@@ -1,0 +1,183 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/durable"
+)
+
+// token checks where Consul's token comes from, and who may read it.
+func (e *examination) token(context.Context) []Finding {
+	const name = "token"
+	switch c := e.Config.Consul; {
+	case c.TokenFile != "":
+		status, detail, remedy := judgeTokenFile(c.TokenFile)
+		return one(name, status, detail, remedy)
+	case c.Token != "":
+		return one(name, OK, "from CONSUL_HTTP_TOKEN", "")
+	}
+	return one(name, Skip, "none is set", "")
+}
+
+func judgeTokenFile(path string) (s Status, detail, remedy string) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Fail, err.Error(), "correct --token-file, or run this as the agent's user"
+	}
+	if strings.TrimSpace(string(data)) == "" {
+		return Fail, path + " is empty", "write the token into it"
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return Fail, err.Error(), ""
+	}
+	remedy = "chmod 0600 " + path
+	mode := info.Mode().Perm()
+	switch {
+	case mode&0o007 != 0:
+		return Fail, fmt.Sprintf("everybody on this host can get at %s (mode %04o)", path, mode), remedy
+	case mode&0o070 != 0:
+		return Warn, fmt.Sprintf("its group can get at %s (mode %04o)", path, mode), remedy
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok && owner.Uid != 0 && int(owner.Uid) != os.Geteuid() {
+		return Warn, fmt.Sprintf("%s belongs to user %d", path, owner.Uid), "chown root " + path
+	}
+	return OK, path + " is its owner's only", ""
+}
+
+// What is free where the state directory is: bytes below which little, or
+// nothing, can be written.
+const (
+	littleSpace = 256 << 20
+	noSpace     = 16 << 20
+)
+
+// stateDir checks that what must survive a restart can be written.
+func (e *examination) stateDir(context.Context) []Finding {
+	const name = "state_dir"
+	status, detail, remedy := judgeStateDir(e.Config.StateDir)
+	return one(name, status, detail, remedy)
+}
+
+func judgeStateDir(dir string) (s Status, detail, remedy string) {
+	err := tryWrite(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Warn, dir + " does not exist", "'jorc agent' makes it at its first start, if it may: run it as root, or set --state-dir (JORC_STATE_DIR)"
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		return Skip, fmt.Sprintf("%s is not yours to write (user %d)", dir, os.Geteuid()), "run this as the agent's user"
+	case err != nil:
+		return Fail, err.Error(), "the state directory must be on a disk that can be written (--state-dir)"
+	}
+	var fsys unix.Statfs_t
+	if err := unix.Statfs(dir, &fsys); err != nil {
+		return Warn, fmt.Sprintf("%s: free space: %v", dir, err), ""
+	}
+	free := fsys.Bavail * uint64(fsys.Bsize)
+	return judgeSpace(dir, free, fsys.Files, fsys.Ffree)
+}
+
+func judgeSpace(dir string, free, files, filesFree uint64) (s Status, detail, remedy string) {
+	detail = fmt.Sprintf("%s: %d MiB free", dir, free>>20)
+	remedy = "make room on its disk"
+	switch {
+	case free < noSpace:
+		return Fail, detail, remedy
+	case files > 0 && filesFree == 0:
+		return Fail, dir + ": no inode is free", remedy
+	case free < littleSpace:
+		return Warn, detail, remedy
+	}
+	return OK, fmt.Sprintf("%s can be written, %d MiB free", dir, free>>20), ""
+}
+
+// tryWrite writes a file into dir and removes it.
+func tryWrite(dir string) error {
+	f, err := os.CreateTemp(dir, ".jorc-doctor-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("probe\n")
+	return errors.Join(err, f.Close(), os.Remove(f.Name()))
+}
+
+// agent checks that an agent works with the state directory, and asks it how
+// it is.
+func (e *examination) agent(ctx context.Context) []Finding {
+	const name = "agent"
+	holder, err := durable.Holder(filepath.Join(e.Config.StateDir, "agent.lock"))
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return one(name, Skip, err.Error(), "run this as the agent's user")
+	case err != nil:
+		return one(name, Warn, err.Error(), "")
+	case holder == "":
+		return one(name, Warn, "no jorc agent runs with "+e.Config.StateDir, "start it: systemctl start jorc, or jorc agent --config PATH")
+	case e.Config.HTTP.Addr == "":
+		return one(name, OK, "runs ("+holder+"), its status API is switched off", "")
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
+	defer cancel()
+	said, err := askHealthz(ctx, e.Config.HTTP)
+	if err != nil {
+		return one(name, Warn, fmt.Sprintf("runs (%s), but %s: %v", holder, e.Config.HTTP.Addr, err), "see its log; give this the agent's own --config PATH, for http.addr")
+	}
+	if said != "" {
+		return one(name, Warn, fmt.Sprintf("runs (%s), but says: %s", holder, said), "see its log and /v1/status")
+	}
+	return one(name, OK, "runs ("+holder+") and is well", "")
+}
+
+// askHealthz asks a running agent how it is: empty when it is well.
+func askHealthz(ctx context.Context, c config.HTTP) (string, error) {
+	host, port, err := net.SplitHostPort(c.Addr)
+	if err != nil {
+		return "", err
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/healthz", http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", errors.Unwrap(err) // without the URL
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusOK {
+		return "", nil
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+	return resp.Status + ": " + firstLine(string(text)), err
+}
+
+// configuration checks what was given with --config.
+func (e *examination) configuration(context.Context) []Finding {
+	const name = "configuration"
+	paths := strings.Join(e.Paths, " ")
+	switch n := len(e.Config.Warnings); {
+	case e.Problem != nil:
+		return one(name, Fail, firstLine(e.Problem.Error()), "'jorc config validate "+paths+"' says all that is wrong")
+	case len(e.Paths) == 0:
+		return one(name, Skip, "none was given", "give --config PATH: it is checked, with the rights that it needs")
+	case n > 0:
+		return one(name, Warn, fmt.Sprintf("%s: %s (1 of %d)", paths, firstLine(e.Config.Warnings[0].String()), n), "'jorc config validate "+paths+"' shows all")
+	}
+	return one(name, OK, paths+" is valid", "")
+}
