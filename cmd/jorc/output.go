@@ -115,6 +115,7 @@ func painted(state string) string {
 		"passing": "32", "success": "32", "ok": "32", "up": "32",
 		"warning": "33", "pending": "33", "running": "33", "maintenance": "33",
 		"critical": "31", "failed": "31", "down": "31",
+		"OK": "32", "WARN": "33", "FAIL": "31",
 	}
 	if code, ok := codes[state]; ok {
 		return "\x1b[" + code + "m" + state + "\x1b[0m"
