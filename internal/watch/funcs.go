@@ -3,6 +3,7 @@ package watch
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"text/template"
 
@@ -26,12 +27,9 @@ func (x *execution) functions() template.FuncMap {
 		"loop": x.loop,
 		tick:   x.tick, enter: x.enter,
 	}
-	for name, fn := range x.foreignFunctions() {
-		m[name] = fn
-	}
-	for name, fn := range x.opts.Functions {
-		m[name] = fn
-	}
+	maps.Copy(m, x.foreignFunctions())
+	maps.Copy(m, x.boundedFunctions())
+	maps.Copy(m, x.opts.Functions)
 	for _, name := range guardedFunctions {
 		if !x.opts.allows(name) {
 			m[name] = refused(name, "list it in template_options { allow_functions }")
