@@ -92,8 +92,9 @@ bench: build consul bin/consul-template ## measure jorc beside consul-template a
 	CONSUL_BIN='$(CONSUL)' $(GO) run ./bench
 
 .PHONY: demo
-demo: build consul ## show the main job on real input, in about a minute
-	@CONSUL_BIN='$(CONSUL)' ./scripts/demo.sh
+demo: build consul ## show the main job on real input, in seconds (the first time builds Consul, which takes minutes)
+	@$(GO) build -o '$(BIN)/demo' ./demo
+	@exec '$(BIN)/demo' -jorc '$(BIN)/jorc' -consul '$(CONSUL)'
 
 .PHONY: clean
 clean: ## remove what make built, bin/consul included
