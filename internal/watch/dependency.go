@@ -91,6 +91,9 @@ func newDependency(k kind, q dep.Dependency, re *regexp.Regexp, text string) *de
 			peer: params.Get(dep.QueryPeer), samenessGroup: params.Get(dep.QuerySamenessGroup),
 		},
 	}
+	if k == kindKey || k == kindPrefix {
+		d.name = strings.TrimPrefix(d.name, "/") // as Consul's API does once more
+	}
 	if k == kindService || k == kindConnect {
 		d.filters = healthFilters(m["filter"])
 	}

@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -218,7 +217,7 @@ func (x *execution) caRoots(...string) (any, error) {
 
 func (x *execution) caLeaf(args ...string) (any, error) {
 	if len(args) == 0 || args[0] == "" {
-		return nil, errors.New("caLeaf: the name of a service is missing")
+		return nil, nil
 	}
 	d := &dependency{id: "connect.caleaf(" + args[0] + ")", kind: kindCALeaf, name: args[0], vault: true}
 	value, _ := x.recall(d)

@@ -67,7 +67,10 @@ func byScope(deps []*dependency) []*group {
 	}
 	groups := make([]*group, 0, len(scopes))
 	for _, g := range scopes {
-		slices.SortFunc(g.deps, func(a, b *dependency) int { return cmp.Compare(a.name, b.name) })
+		slices.SortFunc(g.deps, func(a, b *dependency) int {
+			// Of one name, the prefix comes first: divide looks there.
+			return cmp.Or(cmp.Compare(a.name, b.name), -cmp.Compare(a.kind, b.kind), cmp.Compare(a.id, b.id))
+		})
 		g.prefix = shared(g.deps)
 		groups = append(groups, g)
 	}
@@ -113,13 +116,18 @@ func at(d *dependency, i int) int {
 	return -1
 }
 
-// groupHeap gives out the largest group first.
+// groupHeap gives out the largest group first, and of equals always the same.
 type groupHeap []*group
 
-func (h groupHeap) Len() int           { return len(h) }
-func (h groupHeap) Less(i, j int) bool { return len(h[i].deps) > len(h[j].deps) }
-func (h groupHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *groupHeap) Push(x any)        { *h = append(*h, x.(*group)) }
+func (h groupHeap) Len() int { return len(h) }
+func (h groupHeap) Less(i, j int) bool {
+	if a, b := len(h[i].deps), len(h[j].deps); a != b {
+		return a > b
+	}
+	return h[i].id() < h[j].id()
+}
+func (h groupHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *groupHeap) Push(x any)   { *h = append(*h, x.(*group)) }
 func (h *groupHeap) Pop() any {
 	old := *h
 	g := old[len(old)-1]

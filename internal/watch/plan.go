@@ -38,7 +38,12 @@ func makePlan(wanted map[string]*dependency, places int) plan {
 	slices.SortFunc(services, byID)
 	slices.SortFunc(others, byID)
 	p.own = others
-	free := places - len(others)
+	free := places
+	for _, d := range others {
+		if d.kind != kindFile && d.kind != kindDatacenter { // they do not block at Consul
+			free--
+		}
+	}
 	forKeys := min(len(keys), max(leastGroups, free-len(services)))
 	own := min(len(services), max(0, free-forKeys))
 	if own < len(services) {

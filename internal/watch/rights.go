@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -31,7 +32,13 @@ func (r *rights) believe(ctx context.Context, d *dependency, filtered, empty boo
 	if filtered {
 		return denied(d, right, "Consul left out what the token may not see")
 	}
-	if !empty || right.Resource == "" || d.scope.datacenter != "" || d.scope.peer != "" {
+	if !empty {
+		r.mu.Lock()
+		delete(r.asked, right) // should it become empty, that has to be asked about
+		r.mu.Unlock()
+		return nil
+	}
+	if right.Resource == "" || d.scope.datacenter != "" || d.scope.peer != "" {
 		return nil
 	}
 	r.mu.Lock()
@@ -50,6 +57,44 @@ func (r *rights) believe(ctx context.Context, d *dependency, filtered, empty boo
 	r.mu.Lock()
 	r.asked[right] = time.Now()
 	r.mu.Unlock()
+	return nil
+}
+
+// rightsAtOnce is the number of rights that Consul answers in one request.
+const rightsAtOnce = 64
+
+// confirm notes in refused which of the keys, of one scope and at most
+// rightsAtOnce, the token may not read.
+func (r *rights) confirm(ctx context.Context, keys []*dependency, refused map[string]error) error {
+	if keys[0].scope.datacenter != "" {
+		return r.confirmElsewhere(ctx, keys, refused)
+	}
+	ask := make([]consul.Right, len(keys))
+	for i, d := range keys {
+		ask[i] = rightFor(d)
+	}
+	ok, err := r.client.MayI(ctx, ask...)
+	if err != nil {
+		return err
+	}
+	for i, d := range keys {
+		if !ok[i] {
+			refused[d.id] = denied(d, ask[i], "the token may not see it")
+		}
+	}
+	return nil
+}
+
+// confirmElsewhere asks another datacenter, whose rights only its answers tell.
+func (r *rights) confirmElsewhere(ctx context.Context, keys []*dependency, refused map[string]error) error {
+	for _, d := range keys {
+		_, _, err := r.client.KVGet(ctx, d.name, d.scope.query())
+		if errors.Is(err, consul.ErrDenied) {
+			refused[d.id] = err
+		} else if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

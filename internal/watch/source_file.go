@@ -13,47 +13,76 @@ import (
 // maxFile bounds what the function file reads into memory.
 const maxFile = 16 << 20
 
+// filePoll is how often a file is looked at when its directory cannot be
+// watched: it does not exist, or the kernel's limit on watches is reached.
+const filePoll = 2 * time.Second
+
 // watchFile follows a local file by watching its directory, so that files that
 // are replaced, or that come into being, are seen.
 func (s *sources) watchFile(ctx context.Context, d *dependency) {
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		s.send(ctx, []change{{id: d.id, err: fmt.Errorf("watch file %s: %w", d.name, err), at: time.Now()}})
-		return
-	}
-	defer w.Close()
-	watching := false
+	w := &fileWatcher{sources: s, path: filepath.Clean(d.name)}
+	defer w.close()
 	for {
-		if !watching {
-			watching = w.Add(filepath.Dir(d.name)) == nil
-		}
+		w.watch()
 		s.send(ctx, []change{readFile(d)})
-		var again <-chan time.Time
-		if !watching {
-			t := time.NewTimer(5 * time.Second) // the directory does not exist yet
-			defer t.Stop()
-			again = t.C
-		}
-		if !s.nextFileEvent(ctx, w, d.name, again) {
+		if !w.wait(ctx) {
 			return
 		}
 	}
 }
 
-// nextFileEvent waits for something to happen to path; it is false when ctx ended.
-func (s *sources) nextFileEvent(ctx context.Context, w *fsnotify.Watcher, path string, again <-chan time.Time) bool {
+type fileWatcher struct {
+	*sources
+	path   string
+	notify *fsnotify.Watcher // nil: polled
+}
+
+// watch watches the file's directory, if it can.
+func (w *fileWatcher) watch() {
+	if w.notify != nil {
+		return
+	}
+	n, err := fsnotify.NewWatcher()
+	if err != nil {
+		return
+	}
+	if n.Add(filepath.Dir(w.path)) != nil {
+		_ = n.Close() // it watches nothing
+		return
+	}
+	w.notify = n
+}
+
+func (w *fileWatcher) close() {
+	if w.notify != nil {
+		_ = w.notify.Close() // nobody reads its events any more
+		w.notify = nil
+	}
+}
+
+// wait returns when something may have happened to the file; it is false when
+// ctx ended.
+func (w *fileWatcher) wait(ctx context.Context) bool {
+	if w.notify == nil {
+		return pause(ctx, filePoll) == nil
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-again:
+		case err := <-w.notify.Errors:
+			w.log.Warn("watching a file", "path", w.path, "error", err)
+			w.close()
 			return true
-		case err := <-w.Errors:
-			s.log.Warn("watching a file", "path", path, "error", err)
-			return true
-		case e := <-w.Events:
-			if filepath.Clean(e.Name) == filepath.Clean(path) {
+		case e := <-w.notify.Events:
+			switch filepath.Clean(e.Name) {
+			case w.path:
 				return true
+			case filepath.Dir(w.path):
+				if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
+					w.close() // another directory may take its place
+					return true
+				}
 			}
 		}
 	}

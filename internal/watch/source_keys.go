@@ -48,12 +48,13 @@ type groupWatcher struct {
 
 // pairsByKey is what a group's query brought: the pairs in order of keys.
 type pairsByKey struct {
-	list consul.KVPairs
-	by   map[string]*consul.KVPair
+	list   consul.KVPairs
+	by     map[string]*consul.KVPair
+	denied map[string]error // dependency id → what the token may not see
 }
 
 func newPairs(list consul.KVPairs) *pairsByKey {
-	p := &pairsByKey{list: list, by: make(map[string]*consul.KVPair, len(list))}
+	p := &pairsByKey{list: list, by: make(map[string]*consul.KVPair, len(list)), denied: map[string]error{}}
 	for _, pair := range list {
 		p.by[pair.Key] = pair
 	}
@@ -87,39 +88,15 @@ func (w *groupWatcher) readPrefix(ctx context.Context, q consul.Query) (any, con
 
 // wide tells whether most of what the prefix holds is not wanted.
 func (w *groupWatcher) wide(found int) bool {
+	if w.group.scope.datacenter != "" {
+		return false // transactions read in the own datacenter
+	}
 	for _, d := range w.group.deps {
 		if d.kind == kindPrefix {
 			return false // all below it is wanted, and it may be all there is
 		}
 	}
 	return found > wideFactor*len(w.group.deps)+wideFloor
-}
-
-// confirm asks for each wanted key that a list did not bring, when the list
-// was filtered or is empty: missing rights look like missing keys.
-func (w *groupWatcher) confirm(ctx context.Context, pairs *pairsByKey, filtered bool) error {
-	if !filtered && len(pairs.list) > 0 {
-		return nil
-	}
-	for _, d := range w.group.deps {
-		if d.kind == kindPrefix {
-			if err := w.rights.believe(ctx, d, filtered, len(pairs.list) == 0); err != nil {
-				return err
-			}
-			continue
-		}
-		if pairs.by[d.name] != nil {
-			continue
-		}
-		pair, _, err := w.client.KVGet(ctx, d.name, d.scope.query())
-		if err != nil {
-			return err
-		}
-		if pair != nil {
-			pairs.by[d.name] = pair
-		}
-	}
-	return nil
 }
 
 // readWanted blocks on the names below a wide prefix, cut at the next slash,
@@ -161,9 +138,19 @@ func (w *groupWatcher) readSome(ctx context.Context, pairs *pairsByKey, deps []*
 	if len(resp.Errors) > 0 {
 		return &consul.Error{Op: "read key", Name: deps[resp.Errors[0].OpIndex].name, Class: consul.ErrDenied, Err: errors.New(resp.Errors[0].What)}
 	}
+	answered := make(map[string]bool, len(deps))
 	for _, r := range resp.Results {
-		if r.KV != nil && r.KV.ModifyIndex > 0 {
+		if r.KV == nil {
+			continue
+		}
+		answered[r.KV.Key] = true
+		if r.KV.ModifyIndex > 0 {
 			pairs.by[r.KV.Key] = r.KV
+		}
+	}
+	for _, d := range deps {
+		if !answered[d.name] { // even a key that does not exist has an answer
+			pairs.denied[d.id] = denied(d, rightFor(d), "Consul left out what the token may not see")
 		}
 	}
 	return nil
@@ -193,6 +180,11 @@ func (w *groupWatcher) handle(ctx context.Context) func(consul.Update[any]) {
 		now := time.Now()
 		var changes []change
 		for _, d := range w.group.deps {
+			if err := pairs.denied[d.id]; err != nil {
+				delete(w.seen, d.id)
+				changes = append(changes, change{id: d.id, err: err, at: now})
+				continue
+			}
 			mark := fingerprint(d, pairs)
 			if seen, ok := w.seen[d.id]; ok && seen == mark {
 				continue
