@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/jorc/jorc/internal/agent"
 	"github.com/jorc/jorc/internal/config"
 )
 
@@ -36,6 +37,11 @@ func (e *environment) validateConfig(c *cli.Context) error {
 		return err
 	}
 	loaded, err := e.config(c, paths...)
+	if err == nil {
+		var absent []config.Problem
+		absent, err = agent.Review(loaded)
+		loaded.Warnings = append(loaded.Warnings, absent...)
+	}
 	if format == formatJSON {
 		return validationJSON(c.App.Writer, loaded, err)
 	}

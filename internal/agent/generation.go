@@ -26,7 +26,7 @@ type generation struct {
 }
 
 func (a *Agent) build(c *config.Config) (*generation, error) {
-	if err := checkNeeds(c); err != nil {
+	if err := usable(c); err != nil {
 		return nil, err
 	}
 	log := a.o.Log.Named("templates")
@@ -54,15 +54,8 @@ func (a *Agent) engineOptions(c *config.Config) (watch.Options, error) {
 	o := watch.Options{
 		Client: a.client, Consul: c.Consul, Vault: c.Vault, Templates: c.Templates,
 		Allow: c.TemplateOpts, LookupEnv: a.o.LookupEnv, StateDir: c.StateDir,
-		Held:     func() string { return held(c.StateDir) },
+		Patient: true, Held: func() string { return held(c.StateDir) },
 		Rendered: a.rendered, Log: a.o.Log.Named("templates"),
-	}
-	for i := range c.Templates {
-		if len(c.Templates[i].Check) > 0 {
-			if err := replace.CheckArgs(c.Templates[i].Check); err != nil {
-				return o, fmt.Errorf("template %q: check: %w", c.Templates[i].Name, err)
-			}
-		}
 	}
 	dns, err := catalog.NewResolver(c.DNS.Addr)
 	if err != nil {
@@ -89,44 +82,6 @@ func require(ctx context.Context, b *blocker.Blocker, r []config.Requires, chang
 		missing := blocker.Lines(states)
 		changed(len(missing) == 0, strings.Join(missing, "; "))
 	})
-}
-
-// checkNeeds parses what the configuration requires, wherever it says so.
-func checkNeeds(c *config.Config) error {
-	all := append([]config.Requires{}, c.Requires...)
-	for i := range c.Templates {
-		all = append(all, c.Templates[i].Requires...)
-	}
-	for i := range c.Workflows {
-		for j := range c.Workflows[i].Tasks {
-			all = append(all, c.Workflows[i].Tasks[j].Requires...)
-		}
-	}
-	var errs []error
-	for _, r := range all {
-		if _, err := blocker.NeedOf(r); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// Check reports what is wrong with a configuration that only the packages that
-// use it can tell: targets, check commands and templates that do not parse.
-func Check(c *config.Config) error {
-	errs := []error{checkNeeds(c)}
-	for i := range c.Templates {
-		t := &c.Templates[i]
-		if len(t.Check) > 0 {
-			if err := replace.CheckArgs(t.Check); err != nil {
-				errs = append(errs, fmt.Errorf("%s: template %q: check: %w", t.Pos, t.Name, err))
-			}
-		}
-		if err := watch.Check(t); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", t.Pos, err))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 func destinations(c *config.Config) []string {

@@ -24,7 +24,7 @@ type Error struct {
 // Problem is one thing that is wrong and where.
 type Problem struct {
 	File         string // empty when the value came from a flag or the environment
-	Line, Column int    // from 1
+	Line, Column int    // from 1; column 0: the line as a whole
 	Block        string // such as `service "web"`; empty at the top of a file
 	Message      string
 	Excerpt      string // the line, with secrets starred out, and a mark below
@@ -55,6 +55,9 @@ func (p Problem) String() string {
 		return p.Message
 	}
 	text := fmt.Sprintf("%s:%d,%d: %s", p.File, p.Line, p.Column, p.Message)
+	if p.Column == 0 {
+		text = fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Message)
+	}
 	if p.Block != "" {
 		text += "\n  in " + p.Block
 	}
