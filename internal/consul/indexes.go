@@ -32,3 +32,20 @@ func (c *Client) NodeServiceIndexes(ctx context.Context, node string, q Query) (
 	}
 	return v.Services, meta, nil
 }
+
+// NodeIndexes reads when each node was last registered anew, by name.
+func (c *Client) NodeIndexes(ctx context.Context, q Query) (map[string]uint64, Meta, error) {
+	type node struct {
+		Node        string
+		ModifyIndex uint64
+	}
+	list, meta, err := read(ctx, c, "list nodes", "", q, raw[[]node](c, "/v1/catalog/nodes"))
+	if err != nil {
+		return nil, meta, err
+	}
+	indexes := make(map[string]uint64, len(list))
+	for _, n := range list {
+		indexes[n.Node] = n.ModifyIndex
+	}
+	return indexes, meta, nil
+}

@@ -14,7 +14,7 @@ type plan struct {
 }
 
 // sharedCost is the number of queries that a shared wake-up blocks on.
-const sharedCost = 2
+const sharedCost = 3
 
 // leastGroups is what keys get however many services there are.
 const leastGroups = 8

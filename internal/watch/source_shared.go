@@ -2,6 +2,8 @@ package watch
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,16 +14,19 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// watchShared follows many services with two blocking queries: one on all
-// checks, which says whose health changed, and one on the names of all
-// services, which wakes up for every registration but does not say of what.
-// Only services that changed are read again.
+// watchShared follows many services with three blocking queries: one on all
+// checks, which says whose health changed, one on all nodes, which says whose
+// address changed, and one on the names of all services, which wakes up for
+// every registration but does not say of what. Only services that changed are
+// read again.
 func (s *sources) watchShared(ctx context.Context, deps []*dependency) {
 	w := &sharedWatcher{
 		sources: s, deps: deps, byName: map[string][]*dependency{},
 		trackers: make(map[string]*sharedTracker, len(deps)), places: newPlaces(),
 		sweep: make(chan struct{}, 1), pace: newPace(),
+		failed: map[string]*dependency{}, retry: time.NewTimer(retryShared),
 	}
+	defer w.retry.Stop()
 	for _, d := range deps {
 		w.byName[d.name] = append(w.byName[d.name], d)
 		w.trackers[d.id] = &sharedTracker{}
@@ -35,8 +40,12 @@ func (s *sources) watchShared(ctx context.Context, deps []*dependency) {
 		s.follow(gctx, consul.Query{}, w.readNames, w.registered)
 		return gctx.Err()
 	})
+	g.Go(func() error {
+		s.follow(gctx, consul.Query{}, w.readNodes, w.moved(gctx))
+		return gctx.Err()
+	})
 	g.Go(func() error { return w.sweeper(gctx) })
-	_ = g.Wait() // all three end with ctx's error only
+	_ = g.Wait() // all four end with ctx's error only
 }
 
 type sharedWatcher struct {
@@ -52,9 +61,18 @@ type sharedWatcher struct {
 	took   time.Duration       // since pace was last asked
 	pace   *rate.Limiter
 
-	named bool          // the names were read once
+	known bool          // the names were read once
 	sweep chan struct{} // asks for all services to be read again
+
+	stamps map[string]uint64 // node → index; of the goroutine that follows the nodes
+
+	mu     sync.Mutex
+	failed map[string]*dependency // those whose last reading failed
+	retry  *time.Timer            // when they are read again
 }
+
+// retryShared is the pause before a service that could not be read is read again.
+const retryShared = 2 * time.Second
 
 // sharedTracker is a tracker that the followers of checks and of registrations
 // both use.
@@ -72,6 +90,40 @@ func (w *sharedWatcher) readChecks(ctx context.Context, q consul.Query) (any, co
 	w.took = 0
 	list, meta, err := w.client.CheckIndexes(ctx, q)
 	return list, meta, err
+}
+
+func (w *sharedWatcher) readNodes(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
+	indexes, meta, err := w.client.NodeIndexes(ctx, q)
+	return indexes, meta, err
+}
+
+// moved reads the services of nodes again that were registered anew.
+func (w *sharedWatcher) moved(ctx context.Context) func(consul.Update[any]) {
+	return func(u consul.Update[any]) {
+		if u.Err != nil {
+			return // the checks' query tells
+		}
+		now := u.Value.(map[string]uint64)
+		names := map[string]bool{}
+		for node, index := range now {
+			if before, ok := w.stamps[node]; ok && before != index {
+				for _, name := range w.places.on(node) {
+					names[name] = true
+				}
+			}
+		}
+		w.stamps = now
+		w.refresh(ctx, w.named(names), false)
+	}
+}
+
+// named are the dependencies on services of these names.
+func (w *sharedWatcher) named(names map[string]bool) []*dependency {
+	var deps []*dependency
+	for name := range names {
+		deps = append(deps, w.byName[name]...)
+	}
+	return deps
 }
 
 func (w *sharedWatcher) readNames(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
@@ -102,11 +154,7 @@ func (w *sharedWatcher) checked(ctx context.Context) func(consul.Update[any]) {
 			w.refresh(ctx, w.deps, u.Reset)
 			w.lookAtNodes(ctx)
 		} else {
-			var deps []*dependency
-			for name := range names {
-				deps = append(deps, w.byName[name]...)
-			}
-			w.refresh(ctx, deps, false)
+			w.refresh(ctx, w.named(names), false)
 		}
 		w.took += time.Since(start)
 	}
@@ -158,12 +206,34 @@ func (w *sharedWatcher) refresh(ctx context.Context, deps []*dependency, reset b
 				w.places.note(d.name, list)
 			}
 			if ctx.Err() == nil {
+				w.note(d, err)
 				w.send(ctx, t.changes(consul.Update[any]{Value: value, Meta: meta, Err: err, Reset: reset}, d))
 			}
 			return nil
 		})
 	}
 	_ = g.Wait() // its functions return nil: failures are changes too
+}
+
+// note remembers a dependency that could not be read, until it could.
+func (w *sharedWatcher) note(d *dependency, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil {
+		delete(w.failed, d.id)
+		return
+	}
+	w.failed[d.id] = d
+	w.retry.Reset(retryShared)
+}
+
+// takeFailed returns what note remembers.
+func (w *sharedWatcher) takeFailed() []*dependency {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	deps := slices.Collect(maps.Values(w.failed))
+	clear(w.failed)
+	return deps
 }
 
 // newPace keeps a busy catalog from taking all of a host's time: who spends it

@@ -19,8 +19,8 @@ const maxNodes = 64
 // registered asks for a sweep: the names of the services do not tell which of
 // them was registered again.
 func (w *sharedWatcher) registered(u consul.Update[any]) {
-	if u.Err != nil || !w.named {
-		w.named = true // the first answer is no news, and failures the checks' query tells
+	if u.Err != nil || !w.known {
+		w.known = true // the first answer is no news, and failures the checks' query tells
 		return
 	}
 	select {
@@ -29,21 +29,43 @@ func (w *sharedWatcher) registered(u consul.Update[any]) {
 	}
 }
 
+// sweepAgain is how long after a registration was found on a known node all
+// services are read once more: at the same time another one may have come to a
+// node that nobody knows yet.
+const sweepAgain = 10 * time.Second
+
 // sweeper looks for what was registered: on the nodes that are known to serve
 // the services; when it is not there, by reading all services again, which
 // counts five times against its share of the time.
 func (w *sharedWatcher) sweeper(ctx context.Context) error {
 	pace := newPace()
+	again := time.NewTimer(0)
+	defer again.Stop()
+	again.Stop()
+	waiting := false
 	for {
+		start, weight := time.Now(), 1
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-w.sweep:
-		}
-		start, weight := time.Now(), 1
-		if !w.sweepNodes(ctx) {
+		case <-w.retry.C:
+			start = time.Now()
+			w.refresh(ctx, w.takeFailed(), false)
+		case <-again.C:
+			start, weight, waiting = time.Now(), 5, false
 			w.refresh(ctx, w.deps, false)
-			weight = 5
+		case <-w.sweep:
+			start = time.Now()
+			if w.sweepNodes(ctx) {
+				if !waiting {
+					waiting = true
+					again.Reset(sweepAgain)
+				}
+				break
+			}
+			w.refresh(ctx, w.deps, false)
+			weight, waiting = 5, false
+			again.Stop()
 		}
 		if err := spend(ctx, pace, time.Duration(weight)*time.Since(start)); err != nil {
 			return err
@@ -52,23 +74,25 @@ func (w *sharedWatcher) sweeper(ctx context.Context) error {
 }
 
 // sweepNodes refreshes the services that changed on the known nodes; it is
-// false when none did.
+// false when none did, or not all nodes could be asked.
 func (w *sharedWatcher) sweepNodes(ctx context.Context) (found bool) {
-	var deps []*dependency
-	for service := range w.lookAtNodes(ctx) {
-		deps = append(deps, w.byName[service]...)
+	changed, all := w.lookAtNodes(ctx)
+	if !all {
+		return false
 	}
+	deps := w.named(changed)
 	w.refresh(ctx, deps, false)
 	return len(deps) > 0
 }
 
 // lookAtNodes reads what the known nodes have registered and returns the names
-// of the services that changed since the last time.
-func (w *sharedWatcher) lookAtNodes(ctx context.Context) map[string]bool {
-	changed := map[string]bool{}
+// of the services that changed since the last time; all is false when nodes
+// could not be read, or are too many.
+func (w *sharedWatcher) lookAtNodes(ctx context.Context) (changed map[string]bool, all bool) {
+	changed = map[string]bool{}
 	names := w.places.nodes()
 	if len(names) > maxNodes {
-		return changed
+		return changed, false
 	}
 	var mu sync.Mutex
 	var g errgroup.Group
@@ -77,7 +101,7 @@ func (w *sharedWatcher) lookAtNodes(ctx context.Context) map[string]bool {
 		g.Go(func() error {
 			n, _, err := w.client.NodeServiceIndexes(ctx, name, consul.Query{})
 			if err != nil {
-				return nil // the checks' query tells
+				return err
 			}
 			services := w.places.compare(name, n)
 			mu.Lock()
@@ -88,8 +112,7 @@ func (w *sharedWatcher) lookAtNodes(ctx context.Context) map[string]bool {
 			return nil
 		})
 	}
-	_ = g.Wait() // its functions return nil
-	return changed
+	return changed, g.Wait() == nil
 }
 
 // places remembers which node serves what.
