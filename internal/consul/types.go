@@ -22,6 +22,7 @@ type (
 	ServiceRegistration = api.AgentServiceRegistration
 	ServiceCheck        = api.AgentServiceCheck
 	CARootList          = api.CARootList
+	CARoot              = api.CARoot
 	LeafCert            = api.LeafCert
 	TxnOp               = api.TxnOp
 	TxnOps              = api.TxnOps

@@ -12,10 +12,8 @@ import (
 	"path/filepath"
 	"time"
 
-	dep "github.com/hashicorp/consul-template/dependency"
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/durable"
 )
 
@@ -34,17 +32,6 @@ const snapshotFormat = 1
 
 func snapshotPath(dir string) string { return filepath.Join(dir, "snapshot.gob") }
 
-// registerTypes makes gob know the values. Types of consul-template that it
-// registers itself may be registered again under the same names.
-func registerTypes() {
-	for _, v := range []any{
-		[]*dep.KeyPair{}, []*dep.HealthService{}, []*dep.CatalogSnippet{}, []*dep.Node{}, &dep.CatalogNode{},
-		consul.CARootList{}.Roots, []string{},
-	} {
-		gob.Register(v)
-	}
-}
-
 // loadSnapshot reads what an earlier process left. None, or one that cannot be
 // read, is nil; the latter with an error to tell.
 func loadSnapshot(dir string) (*snapshot, error) {
@@ -58,21 +45,27 @@ func loadSnapshot(dir string) (*snapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("snapshot of the last data: %w", err)
 	}
-	registerTypes()
-	var s snapshot
-	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&s); err != nil {
+	var w wireSnapshot
+	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&w); err != nil {
 		return nil, fmt.Errorf("snapshot of the last data %s is damaged, going on without it: %w", snapshotPath(dir), err)
 	}
-	if s.Format != snapshotFormat {
-		return nil, fmt.Errorf("snapshot of the last data %s has format %d, this jorc reads %d: going on without it", snapshotPath(dir), s.Format, snapshotFormat)
+	if w.Format != snapshotFormat {
+		return nil, fmt.Errorf("snapshot of the last data %s has format %d, this jorc reads %d: going on without it", snapshotPath(dir), w.Format, snapshotFormat)
 	}
-	return &s, nil
+	s, err := w.snapshot()
+	if err != nil {
+		return nil, fmt.Errorf("snapshot of the last data %s is damaged, going on without it: %w", snapshotPath(dir), err)
+	}
+	return s, nil
 }
 
 func (s *snapshot) save(dir string) error {
-	registerTypes()
+	w, err := s.wire()
+	if err != nil {
+		return fmt.Errorf("snapshot of the last data: %w", err)
+	}
 	var b bytes.Buffer
-	if err := gob.NewEncoder(&b).Encode(s); err != nil {
+	if err := gob.NewEncoder(&b).Encode(w); err != nil {
 		return fmt.Errorf("snapshot of the last data: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
