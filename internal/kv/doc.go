@@ -115,6 +115,14 @@ func (d Doc[T]) SetIn(t *Txn, v T) {
 	}
 }
 
+// LockIn adds to t a write of the document that also gives its key to session,
+// which must exist; it does not hold while the key is another session's.
+func (d Doc[T]) LockIn(t *Txn, v T, session string) {
+	if e, err := d.successor(t, v, Entry[T]{}); err == nil {
+		t.add(consul.KVLock, d.key, consul.KVTxnOp{Value: e.raw, Session: session})
+	}
+}
+
 // SwapIn adds a compare-and-swap to t: from old, as it was read, to v.
 func (d Doc[T]) SwapIn(t *Txn, old Entry[T], v T) {
 	if e, err := d.successor(t, v, old); err == nil {

@@ -17,7 +17,7 @@ const releaseWithin = 5 * time.Second
 type Held struct {
 	key     string
 	value   []byte
-	session *session
+	session *Session
 	plain   *Store // where the lock is
 	fenced  *Store // the same, with the lock checked in every write
 
@@ -94,7 +94,7 @@ func (h *Held) unlock(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer cancel()
 	released := h.release(ctx)
-	destroyed := h.session.close(ctx) // releases too, but then the lock delay counts
+	destroyed := h.session.Close(ctx) // releases too, but then the lock delay counts
 	switch {
 	case lost != nil:
 		return lost

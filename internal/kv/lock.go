@@ -109,7 +109,7 @@ type acquisition struct {
 	options LockOptions
 	wait    bool
 
-	session *session
+	session *Session
 	value   []byte
 	epoch   uint64
 }
@@ -232,6 +232,6 @@ func (a *acquisition) giveUp(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer cancel()
-	_ = a.session.close(ctx) // its TTL ends it otherwise
+	_ = a.session.Close(ctx) // its TTL ends it otherwise
 	a.session = nil
 }

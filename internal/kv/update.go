@@ -36,6 +36,53 @@ func (d Doc[T]) Update(ctx context.Context, change func(old Entry[T]) (T, bool, 
 	}
 }
 
+// Change is Update of the document together with other keys, all or nothing:
+// change adds what is to happen to them to t, which is empty each time it is
+// asked. ErrConflict of any operation starts over. Unlike Update it returns
+// consul.ErrOutcomeUnknown without looking for what became of the write.
+func (d Doc[T]) Change(ctx context.Context, change func(old Entry[T], t *Txn) (T, bool, error)) (Entry[T], error) {
+	leave, err := d.store.turns.take(ctx, d.store.Path(d.key))
+	if err != nil {
+		return Entry[T]{}, err
+	}
+	defer leave()
+	var b backoff
+	for {
+		begin := time.Now()
+		e, err := d.attemptTxn(ctx, change)
+		if !errors.Is(err, ErrConflict) {
+			return e, err
+		}
+		if err := b.wait(ctx, time.Since(begin)); err != nil {
+			return Entry[T]{}, err
+		}
+	}
+}
+
+// attemptTxn is attempt for a document that is changed with other keys.
+func (d Doc[T]) attemptTxn(ctx context.Context, change func(old Entry[T], t *Txn) (T, bool, error)) (Entry[T], error) {
+	old, err := d.Get(ctx)
+	if err != nil {
+		return Entry[T]{}, err
+	}
+	t := d.store.Txn()
+	v, write, err := change(old, t)
+	if err != nil || !write {
+		return old, err
+	}
+	e, err := d.replace(v, old)
+	if err != nil {
+		return Entry[T]{}, err
+	}
+	t.CAS(d.key, e.raw, old.Index)
+	r, err := t.Commit(ctx)
+	if err != nil {
+		return Entry[T]{}, err
+	}
+	e.Index = r.Index(d.key)
+	return e, nil
+}
+
 // attempt reads, changes and writes once.
 func (d Doc[T]) attempt(ctx context.Context, change func(old Entry[T]) (T, bool, error)) (Entry[T], error) {
 	old, err := d.Get(ctx)
