@@ -1,0 +1,146 @@
+// Package cluster is a set of machines that share one profile: the profile's
+// store, members with their roles, filters over them, leaders, tokens, what
+// members need of each other, and what holds a cluster still.
+//
+// All of it lives below one prefix in Consul's KV and is changed by
+// compare-and-swap. Failures are this package's sentinels, or those of packages
+// profile, kv and consul, by errors.Is.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/profile"
+)
+
+// Sentinels of this package.
+var (
+	// ErrNoCluster: the cluster has no profile.
+	ErrNoCluster = errors.New("no such cluster")
+	// ErrNoMember: the node is not a member of the cluster.
+	ErrNoMember = errors.New("not a member")
+	// ErrInvalid: what was asked for cannot be done with any cluster.
+	ErrInvalid = errors.New("invalid")
+	// ErrNoACLs: Consul runs without ACLs, so there are no tokens.
+	ErrNoACLs = errors.New("Consul's ACLs are switched off")
+)
+
+// Keys of a cluster, below its prefix.
+const (
+	keyProfile = "profile"
+	keyLeaders = "leaders"
+	keyControl = "control"
+	keyMembers = "members/"
+	keyNodes   = "nodes/"
+	keyElect   = "elect/lock"
+)
+
+// Format numbers of this package's documents.
+const (
+	leadersFormat = 1
+	controlFormat = 1
+	recordFormat  = 1
+	reportFormat  = 1
+)
+
+// Cluster is one cluster in Consul's KV. It is safe for concurrent use.
+type Cluster struct {
+	client *consul.Client
+	prefix string
+	name   string
+	store  *kv.Store
+	editor *profile.Editor // remembers compiled schemas
+
+	profile kv.Doc[profile.Document]
+	leaders kv.Doc[Leaders]
+	control kv.Doc[Control]
+	members kv.Tree[Record]
+	reports kv.Tree[report]
+}
+
+// New returns the cluster called name below prefix. It does no I/O.
+func New(client *consul.Client, prefix, name string) *Cluster {
+	c := &Cluster{client: client, prefix: strings.Trim(prefix, "/"), name: name, editor: &profile.Editor{}}
+	return c.in(kv.New(client, path(c.prefix, name)))
+}
+
+// in returns the same cluster in another store of the same prefix.
+func (c *Cluster) in(s *kv.Store) *Cluster {
+	d := *c
+	d.store = s
+	d.profile = kv.NewDoc[profile.Document](s, keyProfile, profile.Format)
+	d.leaders = kv.NewDoc[Leaders](s, keyLeaders, leadersFormat)
+	d.control = kv.NewDoc[Control](s, keyControl, controlFormat)
+	d.members = kv.NewTree[Record](s, keyMembers, recordFormat)
+	d.reports = kv.NewTree[report](s, keyNodes, reportFormat)
+	return &d
+}
+
+// Consistent returns the same cluster with reads that no deposed leader of
+// Consul's can answer.
+func (c *Cluster) Consistent() *Cluster { return c.in(c.store.Consistent()) }
+
+// Name returns the cluster's name.
+func (c *Cluster) Name() string { return c.name }
+
+// Store returns the keys of the cluster.
+func (c *Cluster) Store() *kv.Store { return c.store }
+
+func path(segments ...string) string {
+	var parts []string
+	for _, s := range segments {
+		if s = strings.Trim(s, "/"); s != "" {
+			parts = append(parts, s)
+		}
+	}
+	return strings.Join(parts, "/")
+}
+
+func (c *Cluster) missing() error {
+	return fmt.Errorf("cluster %q: %w: create it with 'jorc cluster init %s'", c.name, ErrNoCluster, c.name)
+}
+
+// Summary is one cluster below a prefix.
+type Summary struct {
+	Name    string `json:"name"`
+	Members int    `json:"members"`
+}
+
+// List reads which clusters there are below prefix, in order of their names,
+// with one request for the names of keys. It returns consul.ErrDenied also when
+// the token may see only some of the keys.
+func List(ctx context.Context, client *consul.Client, prefix string) ([]Summary, error) {
+	names, err := kv.NewTextTree(kv.New(client, prefix), "").Names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	members := map[string]int{}
+	all := []Summary{}
+	for _, name := range names {
+		cluster, rest, _ := strings.Cut(name, "/")
+		switch {
+		case rest == keyProfile:
+			all = append(all, Summary{Name: cluster})
+		case strings.HasPrefix(rest, keyMembers):
+			members[cluster]++
+		}
+	}
+	for i := range all {
+		all[i].Members = members[all[i].Name]
+	}
+	return all, nil
+}
+
+// Delete deletes all keys of the cluster, whatever they hold; that there are
+// none is no error.
+func (c *Cluster) Delete(ctx context.Context) error {
+	if c.name == "" {
+		return fmt.Errorf("delete a cluster without a name: %w: its keys cannot be told from those of others", ErrInvalid)
+	}
+	return c.client.KVDeleteTree(ctx, c.store.Path(""))
+}

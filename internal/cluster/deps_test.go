@@ -1,0 +1,92 @@
+package cluster_test
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/cluster"
+)
+
+// host describes a member as "name: provides a b, requires c d=2/addressable".
+func hosts(lines ...string) []cluster.Member {
+	var all []cluster.Member
+	for _, line := range lines {
+		name, rest, _ := strings.Cut(line, ":")
+		m := cluster.Member{Node: name}
+		provides, requires, _ := strings.Cut(rest, ">")
+		m.Provides = strings.Fields(provides)
+		for _, r := range strings.Fields(requires) {
+			target, mode, _ := strings.Cut(r, "/")
+			q := cluster.Requirement{Target: target, For: mode}
+			if base, _, two := strings.Cut(target, "=2"); two {
+				q.Target, q.Count = base, 2
+			}
+			m.Requires = append(m.Requires, q)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+func TestDependencies(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		members []cluster.Member
+		cycles  []string
+		stuck   []string
+	}{
+		{"none", hosts("a:web > db", "b:db"), nil, nil},
+		{"two", hosts("a:web > db", "b:db > web"), []string{"a -[db]-> b -[web]-> a"}, []string{"a", "b"}},
+		{"three", hosts("c:z > x", "a:x > y", "b:y > z"), []string{"a -[y]-> b -[z]-> c -[x]-> a"}, []string{"a", "b", "c"}},
+		{"itself", hosts("a:db > db"), []string{"a -[db]-> a"}, []string{"a"}},
+		{"behind one", hosts("a:x > y", "b:y > x", "c: > x"), []string{"a -[y]-> b -[x]-> a"}, []string{"a", "b", "c"}},
+		{"another provider breaks it", hosts("a:web > db", "b:db > web", "c:db"), nil, nil},
+		{"not for two", hosts("a:web > db=2", "b:db > web", "c:db"), []string{"a -[db]-> b -[web]-> a"}, []string{"a", "b"}},
+		{"addressable blocks nobody", hosts("a:web > db/addressable", "b:db > web"), nil, nil},
+		{"reachable blocks", hosts("a:web > db/reachable", "b:db > web"), []string{"a -[db]-> b -[web]-> a"}, []string{"a", "b"}},
+		{"from elsewhere", hosts("a:web > ldap", "b: > tag.web@dc2"), nil, nil},
+		{"tags", hosts("a:web > master.db", "b:db > web"), []string{"a -[db]-> b -[web]-> a"}, []string{"a", "b"}},
+	} {
+		g := cluster.Dependencies(test.members)
+		var got []string
+		for _, c := range g.Cycles {
+			got = append(got, g.CycleText(c))
+		}
+		if !slices.Equal(got, test.cycles) || len(test.stuck) != len(g.Stuck) {
+			t.Errorf("%s: cycles %q, stuck %q; want %q, %q", test.name, got, g.Stuck, test.cycles, test.stuck)
+		}
+	}
+}
+
+func TestDependencyFormats(t *testing.T) {
+	t.Parallel()
+	g := cluster.Dependencies(hosts(`a"<b>:web > db`, "b:db > web ldap", "c: > db/addressable"))
+	for _, format := range cluster.DepsFormats() {
+		text, err := g.Write(format)
+		if err != nil || !strings.Contains(text, "ldap") || !strings.Contains(text, "db") {
+			t.Errorf("%s: %v\n%s", format, err, text)
+		}
+		if format == cluster.DepsSVG {
+			d := xml.NewDecoder(strings.NewReader(text))
+			for err == nil {
+				_, err = d.Token()
+			}
+			if !errors.Is(err, io.EOF) {
+				t.Errorf("the SVG is no XML: %v\n%s", err, text)
+			}
+		}
+	}
+	dot, err := g.Write(cluster.DepsDOT)
+	want := `"member a\"<b>" -> "member b" [label="db", color=red];`
+	if err != nil || !strings.Contains(dot, want) {
+		t.Errorf("DOT (%v) lacks %s:\n%s", err, want, dot)
+	}
+	if _, err := g.Write("png"); !errors.Is(err, cluster.ErrInvalid) {
+		t.Errorf("png: %v", err)
+	}
+}

@@ -1,0 +1,175 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// ElectionOptions are what an Election needs.
+type ElectionOptions struct {
+	Node   string // who runs it; shown to others
+	Timing Timing
+	Lock   kv.LockOptions
+	// Spread is over what time those who wait come when whoever decides is
+	// gone, so that few of a large cluster come at once. Default 2 s.
+	Spread time.Duration
+	Log    hclog.Logger
+}
+
+// Election keeps a cluster's leaders decided. Any number of members may run
+// one: the holder of a lock decides, and the lock fences what it writes.
+type Election struct {
+	cluster *Cluster
+	o       ElectionOptions
+}
+
+// NewElection returns an election of the cluster's leaders.
+func (c *Cluster) NewElection(o ElectionOptions) *Election {
+	if o.Spread <= 0 {
+		o.Spread = 2 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = hclog.NewNullLogger()
+	}
+	o.Timing = o.Timing.withDefaults()
+	o.Lock.Holder.Node = o.Node
+	return &Election{cluster: c, o: o}
+}
+
+// Run decides whenever it holds the lock, until ctx ends; then it returns nil.
+func (e *Election) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := e.free(ctx); err != nil {
+			return nil // ctx ended
+		}
+		held, err := e.cluster.store.TryLock(ctx, keyElect, e.o.Lock)
+		if err != nil {
+			if !errors.Is(err, kv.ErrLocked) && ctx.Err() == nil {
+				e.o.Log.Warn("cannot take part in the election of leaders", "error", err)
+			}
+			_ = sleep(ctx, e.o.Spread/2+rand.N(e.o.Spread))
+			continue
+		}
+		e.preside(held)
+		if err := held.Unlock(ctx); err != nil && ctx.Err() == nil {
+			e.o.Log.Debug("the election goes on elsewhere", "error", err)
+		}
+	}
+	return nil
+}
+
+// free returns when nobody holds the lock and this one's turn has come.
+func (e *Election) free(ctx context.Context) error {
+	watch, cancel := context.WithCancel(ctx)
+	defer cancel()
+	source := func(ctx context.Context, q consul.Query) (*consul.KVPair, consul.Meta, error) {
+		return e.cluster.client.KVGet(ctx, e.cluster.store.Path(keyElect), q)
+	}
+	waited := false
+	_ = consul.Watch(watch, e.cluster.client, consul.Query{}, source, func(u consul.Update[*consul.KVPair]) {
+		if u.Err == nil && (u.Value == nil || u.Value.Session == "") {
+			cancel()
+			return
+		}
+		waited = true
+	}) // ends with watch
+	if waited && ctx.Err() == nil {
+		return sleep(ctx, rand.N(e.o.Spread))
+	}
+	return ctx.Err()
+}
+
+// preside decides again and again while the lock is held.
+func (e *Election) preside(held *kv.Held) {
+	g, ctx := errgroup.WithContext(held.Context())
+	news := make(chan struct{}, 1)
+	tell := func() {
+		select {
+		case news <- struct{}{}:
+		default:
+		}
+	}
+	c := e.cluster.in(held.Store())
+	g.Go(func() error {
+		return c.members.Watch(ctx, func(kv.TreeUpdate[Record]) { tell() })
+	})
+	g.Go(func() error {
+		return c.leaders.Watch(ctx, func(kv.Update[Leaders]) { tell() })
+	})
+	g.Go(func() error {
+		// The answer itself is small; its index moves with every check.
+		source := func(ctx context.Context, q consul.Query) (consul.HealthChecks, consul.Meta, error) {
+			return c.client.HealthState(ctx, consul.HealthCritical, q)
+		}
+		return consul.Watch(ctx, c.client, consul.Query{}, source, func(consul.Update[consul.HealthChecks]) { tell() })
+	})
+	g.Go(func() error { return e.decide(ctx, c, news) })
+	_ = g.Wait() // ends with the lock
+}
+
+// pauseBetween bounds how often the members are read anew.
+const pauseBetween = 250 * time.Millisecond
+
+func (e *Election) decide(ctx context.Context, c *Cluster, news <-chan struct{}) error {
+	m := newMemory(e.o.Timing)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-news:
+		case <-timer.C:
+		}
+		again := e.once(ctx, c, m)
+		if err := sleep(ctx, pauseBetween); err != nil {
+			return err
+		}
+		timer.Reset(again)
+	}
+}
+
+// once decides, and returns after what time to do so again without news.
+func (e *Election) once(ctx context.Context, c *Cluster, m *memory) time.Duration {
+	const retry, longest = 5 * time.Second, 10 * time.Minute
+	candidates, err := c.candidates(ctx)
+	if err == nil {
+		var before Leaders
+		if before, err = c.Leaders(ctx); err == nil && before.Count > 0 {
+			var after Leaders
+			if after, err = c.decide(ctx, candidates, m, time.Now()); err == nil && !after.equal(before) {
+				e.o.Log.Info("leaders were decided", "leaders", after.Leader, "before", before.Leader, "vacancies", after.Count-len(after.Leader))
+			}
+		}
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			e.o.Log.Warn("leaders cannot be decided", "error", err)
+		}
+		return retry
+	}
+	if d, ok := m.next(time.Now()); ok {
+		return max(d, time.Millisecond)
+	}
+	return longest
+}
+
+// sleep returns nil after d, or ctx's error when it ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

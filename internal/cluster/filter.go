@@ -1,0 +1,175 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/go-bexpr/grammar"
+)
+
+// ParamFilter is the param of the profile that says who belongs to the cluster
+// when it runs, elects and waits.
+const ParamFilter = "cluster/filter"
+
+// Bounds of a filter's expression.
+const (
+	maxFilter      = 4096      // bytes
+	maxFilterDepth = 6         // parentheses and braces within one another
+	maxFilterTerms = 200       // comparisons
+	maxFilterWork  = 3_000_000 // steps of the parser, which tries alternatives in turn
+)
+
+// Filter is an expression of go-bexpr's language over the fields of a Member.
+// What a member does not have counts as false or empty. It is safe for
+// concurrent use.
+type Filter struct {
+	text  string
+	need  Need
+	match predicate
+}
+
+// predicate tells whether a member matches, with what any and all have bound.
+type predicate func(m *Member, bound *binding) bool
+
+// FilterError points at what is wrong with a filter. It is an ErrInvalid.
+type FilterError struct {
+	Text   string
+	Column int // in characters, from 1
+	Reason string
+}
+
+func (e *FilterError) Error() string {
+	runes := []rune(e.Text)
+	rest := string(runes[min(e.Column-1, len(runes)):])
+	if rest == "" {
+		return fmt.Sprintf("filter: at its end (column %d): %s", e.Column, e.Reason)
+	}
+	if r := []rune(rest); len(r) > 20 {
+		rest = string(r[:20]) + "…"
+	}
+	return fmt.Sprintf("filter: column %d, at %q: %s", e.Column, rest, e.Reason)
+}
+
+// Unwrap makes errors.Is find ErrInvalid.
+func (e *FilterError) Unwrap() error { return ErrInvalid }
+
+// ParseFilter reads an expression. An empty one matches every member. It
+// returns a *FilterError.
+func ParseFilter(text string) (*Filter, error) {
+	s, err := scan(text)
+	if err != nil {
+		return nil, err
+	}
+	f := &Filter{text: text, match: func(*Member, *binding) bool { return true }}
+	if s.blank {
+		return f, nil
+	}
+	ast, err := grammar.Parse("", []byte(s.rewritten), grammar.MaxExpressions(maxFilterWork))
+	if err != nil {
+		return nil, s.syntax(err)
+	}
+	c := compiler{scanned: s}
+	expr, ok := ast.(grammar.Expression)
+	if !ok {
+		return nil, s.errorf(0, "not an expression")
+	}
+	if f.match, err = c.compile(expr, nil); err != nil {
+		return nil, err
+	}
+	f.need = c.need
+	return f, nil
+}
+
+// Match tells whether the filter matches m.
+func (f *Filter) Match(m *Member) bool { return f.match(m, nil) }
+
+// String returns the expression.
+func (f *Filter) String() string { return f.text }
+
+// compiler turns a syntax tree into predicates.
+type compiler struct {
+	*scanned
+	need  Need
+	terms int
+}
+
+func (c *compiler) compile(e grammar.Expression, names []string) (predicate, error) {
+	switch e := e.(type) {
+	case *grammar.UnaryExpression:
+		inner, err := c.compile(e.Operand, names)
+		if err != nil {
+			return nil, err
+		}
+		return func(m *Member, b *binding) bool { return !inner(m, b) }, nil
+	case *grammar.BinaryExpression:
+		left, err := c.compile(e.Left, names)
+		if err != nil {
+			return nil, err
+		}
+		right, err := c.compile(e.Right, names)
+		if err != nil {
+			return nil, err
+		}
+		if e.Operator == grammar.BinaryOpAnd {
+			return func(m *Member, b *binding) bool { return left(m, b) && right(m, b) }, nil
+		}
+		return func(m *Member, b *binding) bool { return left(m, b) || right(m, b) }, nil
+	case *grammar.MatchExpression:
+		if c.terms++; c.terms > maxFilterTerms {
+			return nil, c.errorf(len(c.text), "more than %d comparisons", maxFilterTerms)
+		}
+		return c.comparison(e, names)
+	case *grammar.CollectionExpression:
+		return c.collection(e, names)
+	}
+	return nil, c.errorf(0, "%T is not understood", e)
+}
+
+// binding is a name that any or all has bound to one element.
+type binding struct {
+	name  string
+	value operand
+	outer *binding
+}
+
+func (b *binding) lookup(name string) operand {
+	for ; b != nil; b = b.outer {
+		if b.name == name {
+			return b.value
+		}
+	}
+	return operand{}
+}
+
+// collection compiles "any LIST as name { … }" and "all …".
+func (c *compiler) collection(e *grammar.CollectionExpression, names []string) (predicate, error) {
+	get, _, err := c.selector(e.Selector, names)
+	if err != nil {
+		return nil, err
+	}
+	index, value := e.NameBinding.Index, e.NameBinding.Value
+	if e.NameBinding.Mode == grammar.CollectionBindDefault {
+		value = e.NameBinding.Default
+	}
+	inner, err := c.compile(e.Inner, append(slices.Clone(names), index, value))
+	if err != nil {
+		return nil, err
+	}
+	def := e.NameBinding.Mode == grammar.CollectionBindDefault
+	every := e.Op == grammar.CollectionOpAll
+	return func(m *Member, b *binding) bool {
+		for i, element := range get(m, b).elements() {
+			if def && element.key.kind == textual {
+				element.value = element.key // as in go-bexpr: the one name is that of a map's key
+			}
+			if element.key.kind == missing {
+				element.key = number(i)
+			}
+			bound := &binding{index, element.key, &binding{value, element.value, b}}
+			if inner(m, bound) != every {
+				return !every
+			}
+		}
+		return every
+	}, nil
+}

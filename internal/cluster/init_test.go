@@ -1,0 +1,175 @@
+package cluster_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/profile"
+)
+
+// TestInit: it can be repeated, also at the same time, and then changes nothing.
+func TestInit(t *testing.T) {
+	t.Parallel()
+	c, s := newCluster(t)
+	if _, err := c.Profile(t.Context()); !errors.Is(err, cluster.ErrNoCluster) {
+		t.Errorf("Profile before = %v", err)
+	}
+	var wg sync.WaitGroup
+	created := make([]bool, 16)
+	for i := range created {
+		wg.Go(func() {
+			var err error
+			own := cluster.New(s.Client(), "/jorc/", "prod")
+			if created[i], err = own.Init(t.Context(), cluster.InitOptions{Leaders: i + 1, Manager: "boss"}); err != nil {
+				t.Errorf("Init: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	first := slices.Index(created, true)
+	if first < 0 || slices.Contains(created[first+1:], true) {
+		t.Fatalf("created by %v, want by one", created)
+	}
+	if got := param(t, c, "cluster/profile"); got != `"prod"` {
+		t.Errorf("cluster/profile is %s", got)
+	}
+	before := index(t, s, "jorc/")
+	if again, err := c.Init(t.Context(), cluster.InitOptions{Leaders: 9, Manager: "other"}); again || err != nil {
+		t.Errorf("Init again = %v, %v", again, err)
+	}
+	if now := index(t, s, "jorc/"); now != before {
+		t.Errorf("Init again wrote: index %d, then %d", before, now)
+	}
+	l, err := c.Leaders(t.Context())
+	if err != nil || l.Count != first+1 || !slices.Equal(l.Manager, []string{"boss"}) {
+		t.Errorf("leaders are %+v (%v), want %d and the manager boss", l, err, first+1)
+	}
+	all, err := c.Members(t.Context(), cluster.MembersOptions{})
+	if err != nil || len(all) != 1 || !slices.Equal(all[0].Roles, []string{"manager"}) {
+		t.Errorf("members are %+v (%v), want the manager", all, err)
+	}
+	list, err := cluster.List(t.Context(), s.Client(), "jorc")
+	if err != nil || asJSON(t, list) != `[{"name":"prod","members":1}]` {
+		t.Errorf("List = %s, %v", asJSON(t, list), err)
+	}
+	if err := c.Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := cluster.List(t.Context(), s.Client(), "jorc"); err != nil || len(list) != 0 {
+		t.Errorf("List after Delete = %v, %v", list, err)
+	}
+}
+
+func TestInitRefuses(t *testing.T) {
+	t.Parallel()
+	c, s := newCluster(t)
+	for _, o := range []cluster.InitOptions{{Leaders: -1}, {Leaders: 101}} {
+		_, err := c.Init(t.Context(), o)
+		wantIs(t, "Init", err, cluster.ErrInvalid)
+	}
+	_, err := c.Init(t.Context(), cluster.InitOptions{Manager: "a/b"})
+	wantIs(t, "Init with a bad manager", err, profile.ErrInvalid)
+	for _, name := range []string{"", "a/b", "a b"} {
+		_, err := cluster.New(s.Client(), "jorc", name).Init(t.Context(), cluster.InitOptions{})
+		wantIs(t, "Init of "+name, err, profile.ErrInvalid)
+	}
+	wantIs(t, "Delete without a name", cluster.New(s.Client(), "jorc", "").Delete(t.Context()), cluster.ErrInvalid)
+}
+
+// TestDeleteKeepsNeighbours: a name that begins with another is another.
+func TestDeleteKeepsNeighbours(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	other := cluster.New(s.Client(), "jorc", "prod2")
+	if _, err := other.Init(t.Context(), cluster.InitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := other.Exists(t.Context()); !ok || err != nil {
+		t.Errorf("the neighbour exists: %v, %v", ok, err)
+	}
+}
+
+func TestProfileChanges(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	if err := set(t, c, "n", "1", profile.Ref{Absent: true}); err != nil {
+		t.Fatal(err)
+	}
+	before := index(t, s, "jorc/")
+	wantIs(t, "set of what is there", set(t, c, "n", "2", profile.Ref{Absent: true}), profile.ErrMismatch)
+	one, two := value(t, "1.0"), value(t, "2")
+	var mismatch *profile.MismatchError
+	if err := set(t, c, "n", "3", profile.Ref{Value: &two}); !errors.As(err, &mismatch) || mismatch.Have.String() != "1" {
+		t.Errorf("set with a wrong reference = %v", err)
+	}
+	if err := set(t, c, "n", "1", profile.Ref{Value: &one}); err != nil {
+		t.Errorf("set to the same = %v", err)
+	}
+	if now := index(t, s, "jorc/"); now != before {
+		t.Errorf("something was written: index %d, then %d", before, now)
+	}
+	if err := set(t, c, "n", "123456789012345678901234567890", profile.Ref{Value: &one}); err != nil {
+		t.Error(err)
+	}
+	if got := param(t, c, "n"); got != "123456789012345678901234567890" {
+		t.Errorf("n is %s", got)
+	}
+	wantIs(t, "a value beyond the limit", set(t, c, "big", quoted(512<<10-50), profile.Ref{}), profile.ErrTooLarge)
+	if err := set(t, c, "big", quoted(500<<10), profile.Ref{}); err != nil {
+		t.Errorf("a value near the limit = %v", err) // too large for a transaction
+	}
+	if err := set(t, c, "n", "5", profile.Ref{}); err != nil {
+		t.Errorf("a change near the limit = %v", err)
+	}
+	other := cluster.New(s.Client(), "jorc", "none")
+	_, err := other.Set(t.Context(), profile.Scope{}, "n", one, profile.Ref{})
+	wantIs(t, "set without a cluster", err, cluster.ErrNoCluster)
+}
+
+// TestOthersNeverFail: references to one param hold while 16 others change
+// other params.
+func TestOthersNeverFail(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	var wg sync.WaitGroup
+	for i := range 16 {
+		own := cluster.New(s.Client(), "jorc", "prod")
+		wg.Go(func() {
+			key := string(rune('a' + i))
+			ref := profile.Ref{Absent: true}
+			for n := range 20 {
+				v, _ := profile.Of(n)
+				if _, err := own.Set(t.Context(), profile.Scope{}, key, v, ref); err != nil {
+					t.Errorf("set %s=%d: %v", key, n, err)
+					return
+				}
+				ref = profile.Ref{Value: &v}
+			}
+		})
+	}
+	wg.Wait()
+	for i := range 16 {
+		if got := param(t, c, string(rune('a'+i))); got != "19" {
+			t.Errorf("%c is %s, want 19", 'a'+i, got)
+		}
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	s.Kill()
+	_, err := c.Profile(t.Context())
+	wantIs(t, "Profile", err, consul.ErrUnreachable)
+	wantIs(t, "Set", set(t, c, "n", "1", profile.Ref{}), consul.ErrUnreachable)
+}
+
+func quoted(n int) string { return `"` + strings.Repeat("x", n) + `"` }

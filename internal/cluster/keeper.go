@@ -1,0 +1,140 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/profile"
+)
+
+// KeeperOptions are what a Keeper needs.
+type KeeperOptions struct {
+	Node string
+	// Files is the record as the member's own files have it.
+	Files Record
+	// LeaveOnStop ends the membership when Run ends.
+	LeaveOnStop bool
+	Log         hclog.Logger
+}
+
+// Keeper keeps one member's record true to the member's own files.
+type Keeper struct {
+	cluster *Cluster
+	o       KeeperOptions
+}
+
+// NewKeeper returns a keeper of o.Node's record.
+func (c *Cluster) NewKeeper(o KeeperOptions) *Keeper {
+	if o.Log == nil {
+		o.Log = hclog.NewNullLogger()
+	}
+	return &Keeper{cluster: c, o: o}
+}
+
+// Pauses between two corrections of one record: a host that fights with
+// another of the same name must not write without end.
+const (
+	firstCorrection = 100 * time.Millisecond
+	lastCorrection  = 30 * time.Second
+	calm            = time.Minute // after which the pause is short again
+)
+
+// leaveWithin bounds how long a stop may take.
+const leaveWithin = 5 * time.Second
+
+// Run joins the cluster and corrects the record whenever it is not what the
+// files say, until ctx ends; then it leaves, if it is to, and returns nil. It
+// writes only on change. Where Consul refuses, it goes on trying.
+func (k *Keeper) Run(ctx context.Context) error {
+	var pause time.Duration
+	var last time.Time
+	for ctx.Err() == nil {
+		if err := k.differs(ctx); err != nil {
+			break // ctx ended
+		}
+		if time.Since(last) > calm {
+			pause = 0
+		}
+		if sleep(ctx, pause) != nil {
+			break
+		}
+		changed, err := k.cluster.Join(ctx, k.o.Node, func(have Record) (Record, error) { return have.declare(k.o.Files), nil })
+		switch {
+		case err != nil && ctx.Err() == nil:
+			k.o.Log.Warn("the member's record cannot be written", "node", k.o.Node, "error", err)
+		case changed:
+			k.o.Log.Info("the member's record was written", "cluster", k.cluster.name, "node", k.o.Node, "roles", k.o.Files.Roles)
+		}
+		last, pause = time.Now(), min(max(2*pause, firstCorrection), lastCorrection)
+	}
+	if k.o.LeaveOnStop {
+		k.leave(ctx)
+	}
+	return nil
+}
+
+// differs returns when the record in Consul is not what the files say.
+func (k *Keeper) differs(ctx context.Context) error {
+	watch, cancel := context.WithCancel(ctx)
+	defer cancel()
+	denied := false
+	_ = k.cluster.members.At(k.o.Node).Watch(watch, func(u kv.Update[Record]) {
+		switch {
+		case errors.Is(u.Err, consul.ErrDenied):
+			if !denied {
+				k.o.Log.Warn("the member's record cannot be read", "node", k.o.Node, "error", u.Err)
+			}
+			denied = true
+			return
+		case u.Err != nil && !errors.Is(u.Err, kv.ErrDamaged):
+			return // retried by the watch
+		}
+		denied = false
+		if u.Err != nil || !u.Entry.Exists || !u.Entry.Value.declare(k.o.Files).equal(u.Entry.Value) {
+			cancel()
+		}
+	}) // ends with watch
+	return ctx.Err()
+}
+
+func (k *Keeper) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+	defer cancel()
+	if _, err := k.cluster.Leave(ctx, k.o.Node, false); err != nil {
+		k.o.Log.Warn("the cluster could not be left", "cluster", k.cluster.name, "node", k.o.Node, "error", err)
+	}
+}
+
+// declare returns have as files want it: roles, zone, provides and requires are
+// theirs; of params and meta those that the files name, and no more those that
+// they named before. Others were set by jobs or people, and stay.
+func (r Record) declare(files Record) Record {
+	next := r
+	next.Roles, next.Zone, next.Provides, next.Requires = files.Roles, files.Zone, files.Provides, files.Requires
+	next.Params = overlay(r.Params, r.declared().Params, files.Params)
+	next.Meta = overlay(r.Meta, r.declared().Meta, files.Meta)
+	next.Declared = nil
+	if d := (Declared{Params: keys(files.Params), Meta: keys(files.Meta)}); len(d.Params)+len(d.Meta) > 0 {
+		next.Declared = &d
+	}
+	return next
+}
+
+func overlay(have profile.Params, before []string, files profile.Params) profile.Params {
+	next := make(profile.Params, len(have)+len(files))
+	maps.Copy(next, have)
+	for _, key := range before {
+		delete(next, key)
+	}
+	maps.Copy(next, files)
+	return next
+}
+
+func keys(p profile.Params) []string { return slices.Sorted(maps.Keys(p)) }

@@ -1,0 +1,198 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// ParamEligible is the param by which a member stands for leadership or not;
+// members without it do unless they are managers.
+const ParamEligible = "cluster/leader-eligible"
+
+// Leaders says who leads and who manages: the one truth about both.
+type Leaders struct {
+	Leader  []string `json:"leader,omitempty"`
+	Manager []string `json:"manager,omitempty"`
+	// Count is how many are to lead.
+	Count int `json:"count"`
+	// Retired lead no more, but may not know it yet: their places stay empty
+	// for as long as they may believe otherwise.
+	Retired []Retired `json:"retired,omitempty"`
+}
+
+// Retired is a former leader.
+type Retired struct {
+	Node  string    `json:"node"`
+	Since time.Time `json:"since"` // for people; who waits uses a clock of its own
+}
+
+// Vacancies is how many leaders can be chosen now.
+func (l Leaders) Vacancies() int { return max(0, l.Count-len(l.Leader)-len(l.Retired)) }
+
+// Leads tells whether node is a leader.
+func (l Leaders) Leads(node string) bool { return slices.Contains(l.Leader, node) }
+
+func (l Leaders) retired(node string) bool {
+	return slices.ContainsFunc(l.Retired, func(r Retired) bool { return r.Node == node })
+}
+
+// rolesOf returns own with the roles that are derived behind them.
+func (l Leaders) rolesOf(node string, own []string) []string {
+	roles := slices.Clone(own)
+	worker := true
+	for _, r := range []struct {
+		name string
+		has  bool
+	}{{RoleManager, slices.Contains(l.Manager, node)}, {RoleLeader, l.Leads(node)}} {
+		if r.has && !slices.Contains(roles, r.name) {
+			roles = append(roles, r.name)
+		}
+		worker = worker && !slices.Contains(roles, r.name)
+	}
+	if worker {
+		roles = append(roles, RoleWorker)
+	}
+	return roles
+}
+
+func (l Leaders) clone() Leaders {
+	l.Leader, l.Manager, l.Retired = slices.Clone(l.Leader), slices.Clone(l.Manager), slices.Clone(l.Retired)
+	return l
+}
+
+func (l *Leaders) setManager(node string) {
+	if !slices.Contains(l.Manager, node) {
+		l.Manager = append(l.Manager, node)
+	}
+}
+
+// retire takes node's leadership; its place stays empty for a while.
+func (l *Leaders) retire(node string, now time.Time) {
+	l.Leader = slices.DeleteFunc(l.Leader, func(n string) bool { return n == node })
+	if !l.retired(node) {
+		l.Retired = append(l.Retired, Retired{Node: node, Since: now.UTC().Truncate(time.Second)})
+	}
+}
+
+// forget drops node from those who retired.
+func (l *Leaders) forget(node string) {
+	l.Retired = slices.DeleteFunc(l.Retired, func(r Retired) bool { return r.Node == node })
+}
+
+// without returns l without node; believes says that node may think that it
+// leads.
+func (l Leaders) without(node string, believes bool) (next Leaders, changed bool) {
+	next = l.clone()
+	next.Manager = slices.DeleteFunc(next.Manager, func(n string) bool { return n == node })
+	switch {
+	case l.Leads(node):
+		next.retire(node, time.Now())
+		if !believes {
+			next.forget(node)
+		}
+	case !believes:
+		next.forget(node)
+	}
+	return next, !next.equal(l)
+}
+
+func (l Leaders) equal(o Leaders) bool {
+	return slices.Equal(l.Leader, o.Leader) && slices.Equal(l.Manager, o.Manager) && l.Count == o.Count &&
+		slices.EqualFunc(l.Retired, o.Retired, func(a, b Retired) bool { return a.Node == b.Node })
+}
+
+// Leaders reads who leads.
+func (c *Cluster) Leaders(ctx context.Context) (Leaders, error) {
+	e, err := c.leaders.Get(ctx)
+	return e.Value, err
+}
+
+// SetCount says how many are to lead from now on.
+func (c *Cluster) SetCount(ctx context.Context, n int) error {
+	if n < 1 || n > MaxLeaders {
+		return fmt.Errorf("%d leaders: %w: there can be 1 to %d", n, ErrInvalid, MaxLeaders)
+	}
+	_, err := c.leaders.Update(ctx, func(old kv.Entry[Leaders]) (Leaders, bool, error) {
+		next := old.Value.clone()
+		next.Count = n
+		return next, next.Count != old.Value.Count || !old.Exists, nil
+	})
+	return err
+}
+
+// Elect decides once who leads, as an Election does, and writes that if it is
+// news: leaders that are members no more go, vacancies are filled. It returns
+// who leads now, and until when places of retired leaders stay empty at most.
+func (c *Cluster) Elect(ctx context.Context) (Leaders, error) {
+	candidates, err := c.candidates(ctx)
+	if err != nil {
+		return Leaders{}, err
+	}
+	return c.decide(ctx, candidates, newMemory(Timing{}), time.Now())
+}
+
+// decide writes the decision about candidates.
+func (c *Cluster) decide(ctx context.Context, candidates []Candidate, m *memory, now time.Time) (Leaders, error) {
+	e, err := c.leaders.Update(ctx, func(old kv.Entry[Leaders]) (Leaders, bool, error) {
+		m.observe(old.Value, candidates, now)
+		next := Decide(old.Value, candidates, m.situation(now), rand.IntN)
+		return next, !next.equal(old.Value), nil
+	})
+	return e.Value, err
+}
+
+// fillVacancies chooses leaders where there is a vacancy. Whoever may not
+// leaves it to those who may.
+func (c *Cluster) fillVacancies(ctx context.Context) error {
+	l, err := c.Leaders(ctx)
+	if err == nil && l.Vacancies() > 0 {
+		_, err = c.Elect(ctx)
+	}
+	if errors.Is(err, consul.ErrDenied) {
+		return nil
+	}
+	return err
+}
+
+// candidates reads the members as an election sees them.
+func (c *Cluster) candidates(ctx context.Context) ([]Candidate, error) {
+	list, err := c.Members(ctx, MembersOptions{Need: NeedHealth})
+	if errors.Is(err, consul.ErrDenied) {
+		list, err = c.Members(ctx, MembersOptions{}) // then nobody counts as healthy
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Candidate, len(list))
+	for i, m := range list {
+		all[i] = m.candidate()
+	}
+	return all, nil
+}
+
+func (m Member) candidate() Candidate {
+	eligible := !slices.Contains(m.Roles, RoleManager)
+	if v, ok := m.Params[ParamEligible]; ok {
+		eligible = v.String() == "true"
+	}
+	failing := m.Agent != AgentUp || m.Health == consul.HealthCritical || m.Health == HealthMaintenance && !m.maintainedByJorc
+	return Candidate{Node: m.Node, Eligible: eligible, Failing: failing}
+}
+
+// MayBelieve tells whether a jorc agent of this cluster may run on node, so
+// that it may act as leader until it learns that it is none.
+func (c *Cluster) MayBelieve(ctx context.Context, node string) bool {
+	checks, meta, err := c.client.HealthNode(ctx, node, consul.Query{})
+	if err != nil || meta.Filtered {
+		return true
+	}
+	return slices.ContainsFunc(checks, func(h *consul.HealthCheck) bool { return h.ServiceID == catalog.PresenceID(c.name) })
+}

@@ -1,0 +1,208 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/profile"
+)
+
+// Roles with a meaning. Leader and worker are derived.
+const (
+	RoleManager = "manager" // coordinates and is no part of the work
+	RoleLeader  = "leader"
+	RoleWorker  = "worker" // neither leader nor manager
+)
+
+// Record is what a member says of itself; it is kept at members/<node>.
+type Record struct {
+	Roles    []string       `json:"roles,omitempty"`
+	Zone     string         `json:"zone,omitempty"`
+	Params   profile.Params `json:"params,omitempty"`
+	Meta     profile.Params `json:"meta,omitempty"`
+	Provides []string       `json:"provides,omitempty"` // services
+	Requires []Requirement  `json:"requires,omitempty"`
+	// Declared are the params and meta that came from the member's own files;
+	// the others were set from elsewhere and are left alone by the files.
+	Declared *Declared `json:"declared,omitempty"`
+}
+
+// Requirement is what a member's static configuration waits for.
+type Requirement struct {
+	Target string `json:"target"` // [TAG.]SERVICE[@DC]
+	Count  int    `json:"count,omitempty"`
+	For    string `json:"for,omitempty"` // addressable, functional (default), reachable
+}
+
+// Declared are names of params and meta, sorted.
+type Declared struct {
+	Params []string `json:"params,omitempty"`
+	Meta   []string `json:"meta,omitempty"`
+}
+
+// Join makes node a member with the record that change returns, asked with
+// what there is (the zero Record for a new member), and fills a vacancy among
+// the leaders. It writes nothing when nothing changes, and tells whether it
+// did. It returns change's error, ErrInvalid, or what kv.Doc.Update returns.
+func (c *Cluster) Join(ctx context.Context, node string, change func(Record) (Record, error)) (changed bool, err error) {
+	if err := checkNode(node); err != nil {
+		return false, err
+	}
+	_, changed, err = c.changeRecord(ctx, node, true, change)
+	if err != nil {
+		return false, err
+	}
+	return changed, c.fillVacancies(ctx)
+}
+
+// changeRecord is Join without leaders; create says that a node which is no
+// member becomes one, else it is ErrNoMember.
+func (c *Cluster) changeRecord(ctx context.Context, node string, create bool, change func(Record) (Record, error)) (Record, bool, error) {
+	changed := false
+	e, err := c.members.At(node).Update(ctx, func(old kv.Entry[Record]) (Record, bool, error) {
+		if !old.Exists && !create {
+			return Record{}, false, fmt.Errorf("node %q in cluster %q: %w: join it first", node, c.name, ErrNoMember)
+		}
+		next, err := change(old.Value)
+		if err != nil {
+			return Record{}, false, err
+		}
+		if err := next.validate(); err != nil {
+			return Record{}, false, err
+		}
+		changed = !old.Exists || !next.equal(old.Value)
+		return next, changed, nil
+	})
+	return e.Value, changed && err == nil, err
+}
+
+// Leave ends node's membership: its record goes, and it leads and manages no
+// more. believes says that the node itself may not know that yet, so that its
+// place among the leaders stays empty for a while. It tells whether the node
+// was a member.
+func (c *Cluster) Leave(ctx context.Context, node string, believes bool) (left bool, err error) {
+	for {
+		left, err = c.leave(ctx, node, believes)
+		if !errors.Is(err, kv.ErrConflict) {
+			break
+		}
+	}
+	if err != nil || !left {
+		return false, err
+	}
+	return true, c.fillVacancies(ctx)
+}
+
+func (c *Cluster) leave(ctx context.Context, node string, believes bool) (bool, error) {
+	member := c.members.At(node)
+	r, err := c.store.Txn().Get(keyLeaders).Get(member.Key()).Commit(ctx)
+	if err != nil {
+		return false, err
+	}
+	leaders, err := c.leaders.From(r)
+	if err != nil {
+		return false, err
+	}
+	record, err := member.From(r)
+	if err != nil && !errors.Is(err, kv.ErrDamaged) {
+		return false, err
+	}
+	next, changed := leaders.Value.without(node, believes)
+	if !record.Exists && !changed {
+		return false, nil
+	}
+	t := c.store.Txn()
+	if record.Exists {
+		t.CheckIndex(member.Key(), record.Index).Delete(member.Key())
+	}
+	if changed {
+		c.leaders.SwapIn(t, leaders, next)
+	}
+	_, err = t.Commit(ctx)
+	return err == nil, err
+}
+
+// SetMemberParam sets a param of a member's own if ref holds and the profile's
+// schema takes it. It returns ErrNoMember for a node that is no member.
+func (c *Cluster) SetMemberParam(ctx context.Context, node, key string, v profile.Value, ref profile.Ref) error {
+	d, err := c.profile.Get(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.editor.Check(d.Value, key, v); err != nil {
+		return err
+	}
+	_, _, err = c.changeRecord(ctx, node, false, func(r Record) (_ Record, err error) {
+		r.Params, err = r.Params.Set(key, v, ref)
+		return r, err
+	})
+	return err
+}
+
+// RemoveMemberParam removes a param of a member's own if ref holds.
+func (c *Cluster) RemoveMemberParam(ctx context.Context, node, key string, ref profile.Ref) error {
+	_, _, err := c.changeRecord(ctx, node, false, func(r Record) (_ Record, err error) {
+		r.Params, err = r.Params.Remove(key, ref)
+		return r, err
+	})
+	return err
+}
+
+// SetMemberMeta sets a member's meta; nil removes the key.
+func (c *Cluster) SetMemberMeta(ctx context.Context, node, key string, v *profile.Value) error {
+	_, _, err := c.changeRecord(ctx, node, false, func(r Record) (_ Record, err error) {
+		if v == nil {
+			r.Meta, err = r.Meta.Remove(key, profile.Ref{})
+			return r, err
+		}
+		if err := profile.CheckMeta(key, *v); err != nil {
+			return r, err
+		}
+		r.Meta, err = r.Meta.Set(key, *v, profile.Ref{})
+		return r, err
+	})
+	return err
+}
+
+// Record reads what node says of itself. It returns ErrNoMember.
+func (c *Cluster) Record(ctx context.Context, node string) (Record, error) {
+	e, err := c.members.At(node).Get(ctx)
+	if err == nil && !e.Exists {
+		err = fmt.Errorf("node %q in cluster %q: %w", node, c.name, ErrNoMember)
+	}
+	return e.Value, err
+}
+
+func (r Record) validate() error {
+	for _, role := range r.Roles {
+		if err := profile.CheckName(role); err != nil {
+			return fmt.Errorf("role: %w", err)
+		}
+		if role == RoleLeader || role == RoleWorker {
+			return fmt.Errorf("role %q is derived: %w: 'jorc cluster leader' says who leads", role, ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// equal tells whether both are stored alike.
+func (r Record) equal(o Record) bool {
+	return slices.Equal(r.Roles, o.Roles) && r.Zone == o.Zone && identical(r.Params, o.Params) && identical(r.Meta, o.Meta) &&
+		slices.Equal(r.Provides, o.Provides) && slices.Equal(r.Requires, o.Requires) && r.declared().equal(o.declared())
+}
+
+func identical(a, b profile.Params) bool { return a.Value().String() == b.Value().String() }
+
+func (r Record) declared() Declared {
+	if r.Declared == nil {
+		return Declared{}
+	}
+	return *r.Declared
+}
+
+func (d Declared) equal(o Declared) bool {
+	return slices.Equal(d.Params, o.Params) && slices.Equal(d.Meta, o.Meta)
+}

@@ -1,0 +1,237 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// Standing is where a node stands.
+type Standing struct {
+	Leading bool
+	Leaders []string // as last read
+	// Err is why a node that is to lead does not: it has not heard from Consul
+	// for so long that another may lead by now.
+	Err error
+}
+
+// Follow calls handle with node's standing, and whenever that changes, until
+// ctx ends; then it returns ctx's error. While Consul can be reached it is
+// called within a second of the change. A leader that cannot reach Consul is
+// told that it leads no more after Timing.StepDown at the latest, counted from
+// when it last asked a question that Consul answered. handle is called by one
+// goroutine at a time and should return soon; Lead runs what takes longer.
+func (c *Cluster) Follow(ctx context.Context, node string, t Timing, handle func(Standing)) error {
+	f := &follower{
+		cluster: c, node: node, timing: t.withDefaults(), handle: handle,
+		doc: c.Consistent().leaders, wake: make(chan struct{}, 1),
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return f.watch(ctx) })
+	g.Go(func() error { return f.confirm(ctx) })
+	return g.Wait()
+}
+
+// Lead runs lead whenever node leads, each time with a context that ends when
+// it does so no more, until ctx ends; then it returns ctx's error. The
+// node's place among the leaders is not given to another before lead has
+// returned, as long as it returns within Timing.StepDown; and when it returned
+// Consul is told so, that nobody has to wait longer.
+func (c *Cluster) Lead(ctx context.Context, node string, t Timing, lead func(ctx context.Context)) error {
+	l := &lease{news: make(chan struct{}, 1)}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.Follow(ctx, node, t, l.stand) })
+	g.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-l.news:
+			}
+			if run, stop := l.begin(ctx); run != nil {
+				lead(run)
+				<-run.Done()
+				stop()
+				c.stoodDown(ctx, node, t.withDefaults().StepDown)
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// lease is what Lead knows of the standing between two runs.
+type lease struct {
+	news chan struct{}
+
+	mu      sync.Mutex
+	leading bool
+	stop    context.CancelFunc // of the run under way
+}
+
+func (l *lease) stand(s Standing) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leading = s.Leading
+	if !s.Leading && l.stop != nil {
+		l.stop()
+	}
+	select {
+	case l.news <- struct{}{}:
+	default:
+	}
+}
+
+// begin returns the context of a run; nil when the node does not lead.
+func (l *lease) begin(ctx context.Context) (context.Context, context.CancelFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.leading {
+		return nil, nil
+	}
+	run, stop := context.WithCancel(ctx)
+	l.stop = stop
+	return run, stop
+}
+
+// stoodDown says that node knows that it was retired. Whoever cannot say so is
+// waited for.
+func (c *Cluster) stoodDown(ctx context.Context, node string, within time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	_, _ = c.leaders.Update(ctx, func(old kv.Entry[Leaders]) (Leaders, bool, error) {
+		next := old.Value.clone()
+		next.forget(node)
+		return next, old.Value.retired(node), nil
+	})
+}
+
+// follower is one Follow.
+type follower struct {
+	cluster *Cluster
+	node    string
+	timing  Timing
+	handle  func(Standing)
+	doc     kv.Doc[Leaders]
+	wake    chan struct{} // something to confirm
+
+	mu     sync.Mutex
+	known  bool
+	now    kv.Entry[Leaders]
+	until  time.Time // how long to believe now.Value
+	err    error     // of the last attempt to confirm
+	told   bool
+	last   Standing
+	expiry *time.Timer
+}
+
+// watch learns news. A node that is to lead does so once that is confirmed.
+func (f *follower) watch(ctx context.Context) error {
+	return f.doc.Watch(ctx, func(u kv.Update[Leaders]) {
+		if u.Err != nil {
+			return // the confirmations tell
+		}
+		f.mu.Lock()
+		f.known, f.now = true, u.Entry
+		f.tell()
+		f.mu.Unlock()
+		select {
+		case f.wake <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// confirm asks again and again whether the node still leads, while it does.
+func (f *follower) confirm(ctx context.Context) error {
+	f.mu.Lock()
+	f.expiry = time.AfterFunc(time.Hour, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if ctx.Err() == nil {
+			f.tell()
+		}
+	})
+	f.expiry.Stop()
+	f.mu.Unlock()
+	defer f.expiry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-f.wake:
+		}
+		for f.leads() {
+			if err := f.ask(ctx); err != nil {
+				return err
+			}
+			timer := time.NewTimer(f.timing.StepDown / 4)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return ctx.Err()
+			case <-f.wake:
+				timer.Stop()
+			case <-timer.C:
+			}
+		}
+	}
+}
+
+func (f *follower) leads() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.known && f.now.Value.Leads(f.node)
+}
+
+// ask reads who leads and extends the belief by what Consul answered.
+func (f *follower) ask(ctx context.Context) error {
+	short, cancel := context.WithTimeout(ctx, f.timing.StepDown/2)
+	defer cancel()
+	sent := time.Now()
+	e, err := f.doc.Get(short)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+	if err != nil {
+		return nil
+	}
+	if e.Index >= f.now.Index { // else the watch knows better by now
+		f.now = e
+		f.until = sent.Add(f.timing.StepDown - f.timing.StepDown/10)
+	}
+	f.tell()
+	return nil
+}
+
+// tell hands on the standing when it is another; with f.mu held.
+func (f *follower) tell() {
+	now := time.Now()
+	s := Standing{Leaders: f.now.Value.Leader}
+	if f.now.Value.Leads(f.node) {
+		s.Leading = now.Before(f.until)
+		if !s.Leading {
+			s.Err = f.err
+		}
+	}
+	switch {
+	case !s.Leading:
+		if f.expiry != nil {
+			f.expiry.Stop()
+		}
+	case f.expiry != nil:
+		f.expiry.Reset(f.until.Sub(now))
+	}
+	if f.told && s.Leading == f.last.Leading && slices.Equal(s.Leaders, f.last.Leaders) && (s.Err == nil) == (f.last.Err == nil) {
+		return
+	}
+	f.told, f.last = true, s
+	f.handle(s)
+}

@@ -1,0 +1,256 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/profile"
+)
+
+// Need says what of a member has to be read beside its record and who leads.
+type Need uint
+
+// Each is one request, whatever the number of members.
+const (
+	NeedCatalog  Need = 1 << iota // Address, Datacenter, NodeMeta
+	NeedHealth                    // Health, Agent
+	NeedServices                  // Services
+	NeedReports                   // Version, Status
+
+	NeedAll = NeedCatalog | NeedHealth | NeedServices | NeedReports
+)
+
+// States of Member.Agent, and of Member.Health beside Consul's own.
+const (
+	AgentUp           = "up"
+	AgentDown         = "down"
+	HealthMaintenance = consul.HealthMaint
+)
+
+// Member is one member as commands and filters show it.
+type Member struct {
+	Node       string            `json:"node"`
+	Address    string            `json:"address"`
+	Datacenter string            `json:"datacenter"`
+	Zone       string            `json:"zone"`
+	Roles      []string          `json:"roles"`  // derived ones last
+	Params     profile.Params    `json:"params"` // its own; each role R shows as cluster/R = true
+	Meta       profile.Params    `json:"meta"`
+	NodeMeta   map[string]string `json:"node_meta"`
+	Services   []string          `json:"services"`
+	Version    string            `json:"version"`
+	Status     map[string]string `json:"status"` // category → state
+	Health     string            `json:"health"` // passing, warning, critical, maintenance; empty without a host
+	Agent      string            `json:"agent"`  // up, down
+
+	Provides []string      `json:"-"`
+	Requires []Requirement `json:"-"`
+
+	maintainedByJorc bool
+}
+
+// MembersOptions say which members to read and what of them.
+type MembersOptions struct {
+	Filter *Filter // nil: all
+	Need   Need    // beside what the filter needs
+}
+
+// sources are the answers that members are put together from.
+type sources struct {
+	records  map[string]kv.Leaf[Record]
+	leaders  Leaders
+	nodes    []*consul.Node
+	checks   []consul.CheckState
+	services []consul.NodeServices
+	reports  map[string]kv.Leaf[report]
+}
+
+// Members reads the members that o.Filter matches, in order of their names,
+// with at most six requests whatever their number. It returns kv.ErrDamaged or
+// kv.ErrNewer for a record that cannot be read, or a class of package consul;
+// consul.ErrDenied also when the token does not see everything that was asked
+// for.
+func (c *Cluster) Members(ctx context.Context, o MembersOptions) ([]Member, error) {
+	need := o.Need
+	if o.Filter != nil {
+		need |= o.Filter.need
+	}
+	s, err := c.read(ctx, need)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.members(catalog.PresenceID(c.name), need)
+	if err != nil {
+		return nil, err
+	}
+	if o.Filter == nil {
+		return all, nil
+	}
+	return slices.DeleteFunc(all, func(m Member) bool { return !o.Filter.Match(&m) }), nil
+}
+
+// read asks for everything that is needed at one time.
+func (c *Cluster) read(ctx context.Context, need Need) (s sources, err error) {
+	g, ctx := errgroup.WithContext(ctx)
+	ask := func(when Need, do func() error) {
+		if when == 0 || need&when != 0 {
+			g.Go(do)
+		}
+	}
+	ask(0, func() (err error) { s.records, err = c.members.List(ctx); return err })
+	ask(0, func() (err error) { s.leaders, err = c.Leaders(ctx); return err })
+	ask(NeedCatalog, func() (err error) { s.nodes, err = whole(c.client.CatalogNodes(ctx, consul.Query{})); return err })
+	ask(NeedHealth, func() (err error) { s.checks, err = whole(c.client.CheckStates(ctx, consul.Query{})); return err })
+	ask(NeedServices, func() (err error) { s.services, err = whole(c.client.AllNodeServices(ctx, consul.Query{})); return err })
+	ask(NeedReports, func() (err error) { s.reports, err = c.reports.List(ctx); return err })
+	return s, g.Wait()
+}
+
+// whole turns an answer that ACLs made smaller into a failure: what is missing
+// must not look as if it were not there.
+func whole[T any](v T, meta consul.Meta, err error) (T, error) {
+	if err == nil && meta.Filtered {
+		err = fmt.Errorf("read the catalog: the token does not see all of it (it needs node:read and service:read): %w", consul.ErrDenied)
+	}
+	return v, err
+}
+
+// members puts the answers together.
+func (s sources) members(presence string, need Need) ([]Member, error) {
+	all := make([]Member, 0, len(s.records))
+	at := make(map[string]int, len(s.records))
+	for _, node := range slices.Sorted(maps.Keys(s.records)) {
+		leaf := s.records[node]
+		if leaf.Err != nil {
+			return nil, leaf.Err
+		}
+		at[node] = len(all)
+		all = append(all, newMember(node, leaf.Value, s.leaders))
+	}
+	for _, n := range s.nodes {
+		if i, ok := at[n.Node]; ok {
+			m := &all[i]
+			m.Address, m.Datacenter, m.NodeMeta = n.Address, n.Datacenter, n.Meta
+		}
+	}
+	for _, n := range s.services {
+		if i, ok := at[n.Node]; ok {
+			for _, service := range n.Services {
+				all[i].Services = append(all[i].Services, service.Service)
+			}
+			slices.Sort(all[i].Services)
+			all[i].Services = slices.Compact(all[i].Services)
+		}
+	}
+	for node, leaf := range s.reports {
+		if i, ok := at[node]; ok && leaf.Err == nil {
+			all[i].Version, all[i].Status = leaf.Value.Version, leaf.Value.states()
+		}
+	}
+	if need&NeedHealth != 0 {
+		s.judge(all, at, presence)
+	}
+	return all, nil
+}
+
+func newMember(node string, r Record, l Leaders) Member {
+	m := Member{
+		Node: node, Zone: r.Zone, Roles: l.rolesOf(node, r.Roles), Params: make(profile.Params, len(r.Params)+2),
+		Meta: r.Meta, NodeMeta: map[string]string{}, Services: []string{}, Status: map[string]string{},
+		Provides: r.Provides, Requires: r.Requires,
+	}
+	maps.Copy(m.Params, r.Params)
+	for _, role := range m.Roles {
+		m.Params["cluster/"+role] = profile.Bool(true)
+	}
+	if m.Meta == nil {
+		m.Meta = profile.Params{}
+	}
+	return m
+}
+
+// jorcNote begins the notes of maintenance that jorc itself set.
+const jorcNote = "jorc:"
+
+// condition is what the checks of one node say.
+type condition struct {
+	worst         string // of all checks but maintenance
+	maintenance   bool
+	foreign       bool // maintenance that somebody else set
+	host, present bool // serfHealth, and jorc's own check, pass
+	seen          bool
+}
+
+// judge fills in Health and Agent.
+func (s sources) judge(all []Member, at map[string]int, presence string) {
+	conditions := make([]condition, len(all))
+	for _, h := range s.checks {
+		if i, ok := at[h.Node]; ok {
+			conditions[i].add(h, presence)
+		}
+	}
+	for i, c := range conditions {
+		m := &all[i]
+		m.Agent, m.Health = AgentDown, c.worst
+		if c.host && c.present {
+			m.Agent = AgentUp
+		}
+		if c.maintenance && c.worst != consul.HealthCritical {
+			m.Health = HealthMaintenance
+			m.maintainedByJorc = !c.foreign
+		}
+	}
+}
+
+func (c *condition) add(h consul.CheckState, presence string) {
+	passing := h.Status == consul.HealthPassing
+	switch {
+	case h.CheckID == "_node_maintenance", strings.HasPrefix(h.CheckID, "_service_maintenance:"):
+		c.maintenance = true
+		c.foreign = c.foreign || !strings.HasPrefix(h.Notes, jorcNote)
+		return
+	case h.CheckID == "serfHealth":
+		c.host = passing
+	case h.ServiceID == presence:
+		c.present = passing
+	}
+	c.worst = cmp.Or(worse(c.worst, h.Status), consul.HealthPassing)
+}
+
+func worse(a, b string) string {
+	order := []string{"", consul.HealthPassing, consul.HealthWarning, consul.HealthCritical}
+	if slices.Index(order, b) > slices.Index(order, a) {
+		return b
+	}
+	return a
+}
+
+// report is what of nodes/<node> members show.
+type report struct {
+	Version string                     `json:"version"`
+	States  map[string]json.RawMessage `json:"states"`
+}
+
+// states reads a state that stands alone or as the member "state" of an object.
+func (r report) states() map[string]string {
+	out := make(map[string]string, len(r.States))
+	for category, raw := range r.States {
+		var state string
+		var object struct{ State string }
+		if json.Unmarshal(raw, &state) != nil && json.Unmarshal(raw, &object) == nil {
+			state = object.State
+		}
+		out[category] = state
+	}
+	return out
+}
