@@ -29,6 +29,7 @@ type Client struct {
 	budget    *budget
 	gate      *gate
 
+	local       atomic.Bool  // the last connection stayed on this host
 	open        atomic.Int64 // connections
 	max         int
 	lastAnswer  atomic.Int64 // unix nanoseconds
@@ -62,7 +63,7 @@ func New(c config.Consul) (*Client, error) {
 		MaxIdleConnsPerHost: limit,
 		IdleConnTimeout:     90 * time.Second,
 	}
-	cl.http = &http.Client{Transport: &authorized{next: cl.transport, tokens: cl.tokens}}
+	cl.http = &http.Client{Transport: &authorized{next: cl.transport, tokens: cl.tokens, local: &cl.local}}
 	cl.base = scheme + "://" + address
 	cl.api, err = api.NewClient(&api.Config{
 		Address:    address,
@@ -126,6 +127,7 @@ func (c *Client) counted(dial dialFunc) dialFunc {
 			return nil, err
 		}
 		c.open.Add(1)
+		c.local.Store(sameHost(conn))
 		return &countedConn{Conn: conn, closed: func() { c.open.Add(-1) }}, nil
 	}
 }

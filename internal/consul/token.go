@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -52,6 +53,7 @@ func (t *tokenSource) get() (string, error) {
 type authorized struct {
 	next   http.RoundTripper
 	tokens *tokenSource
+	local  *atomic.Bool // see plainAnswers
 }
 
 func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -63,6 +65,9 @@ func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.Header.Del("X-Consul-Token")
 	if token != "" {
 		r.Header.Set("X-Consul-Token", token)
+	}
+	if a.local.Load() {
+		plainAnswers(r)
 	}
 	return a.next.RoundTrip(r)
 }
