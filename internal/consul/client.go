@@ -24,6 +24,7 @@ type Client struct {
 	api       *api.Client
 	http      *http.Client
 	base      string // scheme://host:port
+	scope     scope
 	transport *http.Transport
 	tokens    *tokenSource
 	budget    *budget
@@ -38,6 +39,9 @@ type Client struct {
 	silent      atomic.Bool // since the last answer a request waited in vain
 }
 
+// scope is where requests go that do not say so.
+type scope struct{ Datacenter, Namespace, Partition string }
+
 // New returns a client for c. It reads certificates and does no other I/O.
 func New(c config.Consul) (*Client, error) {
 	limit := c.MaxConnections
@@ -46,6 +50,7 @@ func New(c config.Consul) (*Client, error) {
 	}
 	cl := &Client{
 		max:    limit,
+		scope:  scope{c.Datacenter, c.Namespace, c.Partition},
 		tokens: &tokenSource{file: c.TokenFile, fixed: string(c.Token)},
 		budget: newBudget(limit - max(4, limit/4)),
 		gate:   newGate(),

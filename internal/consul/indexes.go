@@ -1,6 +1,9 @@
 package consul
 
-import "context"
+import (
+	"context"
+	"net/url"
+)
 
 // CheckIndex says which check of what was last changed when. Reading only this
 // of all checks costs a fraction of reading them whole.
@@ -19,33 +22,88 @@ type ServiceIndex struct {
 
 // CheckIndexes reads the indexes of all checks.
 func (c *Client) CheckIndexes(ctx context.Context, q Query) ([]CheckIndex, Meta, error) {
-	return read(ctx, c, "read checks", "any", q, raw[[]CheckIndex](c, "/v1/health/state/any"))
+	return read(ctx, c, "read checks", "any", q, bulk(c, "/v1/health/state/any", pickChecks))
+}
+
+func pickChecks(s *scanner) (list []CheckIndex) {
+	s.array(func() {
+		var i CheckIndex
+		s.object(func(key []byte) {
+			switch string(key) {
+			case "Node":
+				i.Node = s.str()
+			case "CheckID":
+				i.CheckID = s.str()
+			case "ServiceName":
+				i.ServiceName = s.str()
+			case "ModifyIndex":
+				i.ModifyIndex = s.number()
+			default:
+				s.skip()
+			}
+		})
+		list = append(list, i)
+	})
+	return list
 }
 
 // NodeServiceIndexes reads the indexes of a node's services by their ids. The
 // map is nil when there is no such node.
 func (c *Client) NodeServiceIndexes(ctx context.Context, node string, q Query) (map[string]ServiceIndex, Meta, error) {
-	type answer struct{ Services map[string]ServiceIndex }
-	v, meta, err := read(ctx, c, "read node", node, q, raw[*answer](c, "/v1/catalog/node/"+node))
-	if err != nil || v == nil {
-		return nil, meta, err
+	return read(ctx, c, "read node", node, q, bulk(c, "/v1/catalog/node/"+url.PathEscape(node), pickServices))
+}
+
+func pickServices(s *scanner) (services map[string]ServiceIndex) {
+	if s.null() {
+		return nil
 	}
-	return v.Services, meta, nil
+	services = map[string]ServiceIndex{}
+	s.object(func(key []byte) {
+		if string(key) != "Services" {
+			s.skip()
+			return
+		}
+		s.object(func(id []byte) {
+			services[s.unquote(id)] = s.pickService()
+		})
+	})
+	return services
+}
+
+func (s *scanner) pickService() (i ServiceIndex) {
+	s.object(func(key []byte) {
+		switch string(key) {
+		case "Service":
+			i.Service = s.str()
+		case "ModifyIndex":
+			i.ModifyIndex = s.number()
+		default:
+			s.skip()
+		}
+	})
+	return i
 }
 
 // NodeIndexes reads when each node was last registered anew, by name.
 func (c *Client) NodeIndexes(ctx context.Context, q Query) (map[string]uint64, Meta, error) {
-	type node struct {
-		Node        string
-		ModifyIndex uint64
-	}
-	list, meta, err := read(ctx, c, "list nodes", "", q, raw[[]node](c, "/v1/catalog/nodes"))
-	if err != nil {
-		return nil, meta, err
-	}
-	indexes := make(map[string]uint64, len(list))
-	for _, n := range list {
-		indexes[n.Node] = n.ModifyIndex
-	}
-	return indexes, meta, nil
+	return read(ctx, c, "list nodes", "", q, bulk(c, "/v1/catalog/nodes", pickNodes))
+}
+
+func pickNodes(s *scanner) map[string]uint64 {
+	indexes := map[string]uint64{}
+	s.array(func() {
+		name, index := "", uint64(0)
+		s.object(func(key []byte) {
+			switch string(key) {
+			case "Node":
+				name = s.str()
+			case "ModifyIndex":
+				index = s.number()
+			default:
+				s.skip()
+			}
+		})
+		indexes[name] = index
+	})
+	return indexes
 }

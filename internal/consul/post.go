@@ -28,11 +28,16 @@ func (c *Client) post(ctx context.Context, path string, in, out any) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
-		if err != nil {
-			return fmt.Errorf("read the refusal: %w", err)
-		}
-		return api.StatusError{Code: resp.StatusCode, Body: string(text)}
+		return refusal(resp)
 	}
 	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+// refusal is an answer that is none.
+func refusal(resp *http.Response) error {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	if err != nil {
+		return fmt.Errorf("read the refusal: %w", err)
+	}
+	return api.StatusError{Code: resp.StatusCode, Body: string(text)}
 }

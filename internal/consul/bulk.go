@@ -1,0 +1,86 @@
+package consul
+
+import (
+	"bytes"
+	"cmp"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// bulk asks an endpoint of which the answer is long and only little is wanted:
+// pick takes that out of the text, which it must not keep.
+func bulk[T any](c *Client, endpoint string, pick func(s *scanner) T) func(*api.QueryOptions) (T, *api.QueryMeta, error) {
+	return func(o *api.QueryOptions) (v T, meta *api.QueryMeta, err error) {
+		req, err := http.NewRequestWithContext(o.Context(), http.MethodGet, c.base+endpoint+"?"+c.parameters(o).Encode(), nil)
+		if err != nil {
+			return v, nil, err
+		}
+		resp, err := c.http.Do(req)
+		if err != nil {
+			return v, nil, err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return v, nil, refusal(resp)
+		}
+		meta = metaOf(resp.Header)
+		text := texts.Get().(*bytes.Buffer)
+		defer texts.Put(text)
+		text.Reset()
+		if meta.LastIndex > 1 && meta.LastIndex == o.WaitIndex {
+			_, err = io.Copy(io.Discard, resp.Body) // nothing is new: nobody looks at it
+			return v, meta, err
+		}
+		if _, err := text.ReadFrom(resp.Body); err != nil {
+			return v, nil, err
+		}
+		s := scanner{text: text.Bytes()}
+		v = pick(&s)
+		return v, meta, s.end()
+	}
+}
+
+var texts = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// parameters are those of the API's own requests.
+func (c *Client) parameters(o *api.QueryOptions) url.Values {
+	v := url.Values{}
+	set := func(name string, values ...string) {
+		if value := cmp.Or(values...); value != "" {
+			v.Set(name, value)
+		}
+	}
+	set("dc", o.Datacenter, c.scope.Datacenter)
+	set("ns", o.Namespace, c.scope.Namespace)
+	set("partition", o.Partition, c.scope.Partition)
+	set("peer", o.Peer)
+	set("sameness-group", o.SamenessGroup)
+	set("near", o.Near)
+	set("filter", o.Filter)
+	if o.RequireConsistent {
+		v.Set("consistent", "")
+	}
+	if o.WaitIndex > 0 {
+		v.Set("index", strconv.FormatUint(o.WaitIndex, 10))
+	}
+	if o.WaitTime > 0 {
+		v.Set("wait", strconv.FormatInt(max(o.WaitTime.Milliseconds(), 1), 10)+"ms")
+	}
+	return v
+}
+
+// metaOf reads what Consul says about an answer; what is missing is zero.
+func metaOf(h http.Header) *api.QueryMeta {
+	index, _ := strconv.ParseUint(h.Get("X-Consul-Index"), 10, 64)
+	contact, _ := strconv.ParseInt(h.Get("X-Consul-LastContact"), 10, 64)
+	return &api.QueryMeta{
+		LastIndex: index, LastContact: time.Duration(contact) * time.Millisecond,
+		ResultsFilteredByACLs: h.Get("X-Consul-Results-Filtered-By-ACLs") == "true",
+	}
+}

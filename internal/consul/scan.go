@@ -1,0 +1,215 @@
+package consul
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// scanner picks a few members out of JSON that Consul wrote. Of all checks or
+// all services of a node the indexes alone are wanted, which encoding/json
+// would spend most of a change's time on: it looks at every byte several times.
+//
+// It trusts that the text is JSON where it passes over values; what it returns
+// is parsed for good. Text that ends early is an error, never a panic.
+type scanner struct {
+	text []byte
+	at   int
+	err  error
+}
+
+var errNotJSON = errors.New("not what Consul answers with")
+
+// next returns the next byte that is not space, without taking it; 0 at the end.
+func (s *scanner) next() byte {
+	for ; s.at < len(s.text); s.at++ {
+		switch c := s.text[s.at]; c {
+		case ' ', '\t', '\r', '\n':
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// take takes c if it comes next.
+func (s *scanner) take(c byte) bool {
+	if s.err != nil || s.next() != c {
+		return false
+	}
+	s.at++
+	return true
+}
+
+func (s *scanner) fail() {
+	if s.err == nil {
+		s.err = fmt.Errorf("%w at byte %d of %d", errNotJSON, s.at, len(s.text))
+	}
+}
+
+// null takes the word null if it comes next.
+func (s *scanner) null() bool {
+	if s.err != nil || s.next() != 'n' || !bytes.HasPrefix(s.text[s.at:], []byte("null")) {
+		return false
+	}
+	s.at += len("null")
+	return true
+}
+
+// array calls element before each element; it must take it. null is empty.
+func (s *scanner) array(element func()) { s.list('[', ']', element) }
+
+// object calls member with each key; it must take the value. null is empty.
+func (s *scanner) object(member func(key []byte)) {
+	s.list('{', '}', func() {
+		key := s.raw()
+		if !s.take(':') {
+			s.fail()
+			return
+		}
+		member(key)
+	})
+}
+
+func (s *scanner) list(begin, end byte, entry func()) {
+	if s.null() {
+		return
+	}
+	if !s.take(begin) {
+		s.fail()
+		return
+	}
+	if s.take(end) {
+		return
+	}
+	for s.err == nil {
+		entry()
+		switch {
+		case s.take(','):
+		case s.take(end):
+			return
+		default:
+			s.fail()
+		}
+	}
+}
+
+// raw takes a string and returns what is between its quotes.
+func (s *scanner) raw() []byte {
+	if !s.take('"') {
+		s.fail()
+		return nil
+	}
+	begin := s.at
+	for {
+		i := bytes.IndexByte(s.text[s.at:], '"')
+		if i < 0 {
+			s.at = len(s.text)
+			s.fail()
+			return nil
+		}
+		s.at += i + 1
+		if !s.escaped(begin, s.at-1) {
+			return s.text[begin : s.at-1]
+		}
+	}
+}
+
+// escaped tells whether the byte at i has an odd number of backslashes before it.
+func (s *scanner) escaped(begin, i int) bool {
+	n := 0
+	for i--; i >= begin && s.text[i] == '\\'; i-- {
+		n++
+	}
+	return n%2 == 1
+}
+
+// str takes a string; null is empty.
+func (s *scanner) str() string {
+	if s.null() {
+		return ""
+	}
+	return s.unquote(s.raw())
+}
+
+// unquote is the string that raw has returned, as a copy.
+func (s *scanner) unquote(raw []byte) string {
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw)
+	}
+	var v string
+	if err := json.Unmarshal(slices.Concat([]byte{'"'}, raw, []byte{'"'}), &v); err != nil {
+		s.fail()
+	}
+	return v
+}
+
+// number takes an index; null is 0.
+func (s *scanner) number() uint64 {
+	if s.null() {
+		return 0
+	}
+	s.next()
+	begin := s.at
+	for s.at < len(s.text) && s.text[s.at] >= '0' && s.text[s.at] <= '9' {
+		s.at++
+	}
+	n, err := strconv.ParseUint(string(s.text[begin:s.at]), 10, 64)
+	if err != nil {
+		s.fail()
+	}
+	return n
+}
+
+// skip passes over a value.
+func (s *scanner) skip() {
+	depth := 0
+	for s.err == nil {
+		switch c := s.next(); c {
+		case '"':
+			s.raw()
+		case '{', '[':
+			depth++
+			s.at++
+		case '}', ']', ',', ':', 0:
+			if depth == 0 || c == 0 {
+				s.fail()
+				return
+			}
+			if c == '}' || c == ']' {
+				depth--
+			}
+			s.at++
+		default:
+			s.word()
+		}
+		if depth == 0 {
+			return
+		}
+	}
+}
+
+// word passes over a number, true, false or null.
+func (s *scanner) word() {
+	begin := s.at
+	for ; s.at < len(s.text); s.at++ {
+		switch s.text[s.at] {
+		case ',', ':', '}', ']', '{', '[', '"', ' ', '\t', '\r', '\n':
+			if s.at == begin {
+				s.fail()
+			}
+			return
+		}
+	}
+}
+
+// end is the scan's error; what follows the value is one.
+func (s *scanner) end() error {
+	if s.next() != 0 {
+		s.fail()
+	}
+	return s.err
+}

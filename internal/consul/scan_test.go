@@ -1,0 +1,154 @@
+package consul
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// whole is what Consul answers with, in full.
+func whole(t testing.TB, v any) []byte {
+	t.Helper()
+	text, err := json.MarshalIndent(v, "", "    ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// oddNames are what a scanner may stumble over.
+var oddNames = []string{"web", "", `a"b`, `back\slash`, `\"`, "two\nlines", "ü", "a{b", "]", "</script>", `C:\`, "\u2028"}
+
+func checksNamed(names []string) (all api.HealthChecks, want []CheckIndex) {
+	for i, name := range names {
+		all = append(all, &api.HealthCheck{
+			Node: "n-" + name, CheckID: name, ServiceName: name, Name: name, Output: name, Notes: `{"ModifyIndex": 7}`,
+			ServiceTags: names, ModifyIndex: uint64(i), Definition: api.HealthCheckDefinition{Header: map[string][]string{"ModifyIndex": {name}}},
+		})
+		want = append(want, CheckIndex{Node: "n-" + name, CheckID: name, ServiceName: name, ModifyIndex: uint64(i)})
+	}
+	return all, want
+}
+
+func TestScanFindsChecks(t *testing.T) {
+	t.Parallel()
+	all, want := checksNamed(oddNames)
+	s := scanner{text: whole(t, all)}
+	got := pickChecks(&s)
+	if err := s.end(); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("checks = %+v, %v\nwant %+v", got, err, want)
+	}
+}
+
+func TestScanFindsServices(t *testing.T) {
+	t.Parallel()
+	node := api.CatalogNode{Node: &api.Node{Node: "n", Meta: map[string]string{"Services": "{"}}, Services: map[string]*api.AgentService{}}
+	want := map[string]ServiceIndex{}
+	for i, name := range oddNames {
+		node.Services[name] = &api.AgentService{ID: name, Service: name, Tags: oddNames, ModifyIndex: uint64(i), Meta: map[string]string{"Service": "x"}}
+		want[name] = ServiceIndex{Service: name, ModifyIndex: uint64(i)}
+	}
+	s := scanner{text: whole(t, node)}
+	got := pickServices(&s)
+	if err := s.end(); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("services = %+v, %v\nwant %+v", got, err, want)
+	}
+}
+
+func TestScanOfNothing(t *testing.T) {
+	t.Parallel()
+	for text, known := range map[string]bool{"null": false, "null\n": false, `{"Node":null,"Services":null}`: true, `{"Node":{},"Services":{}}`: true} {
+		s := scanner{text: []byte(text)}
+		if got := pickServices(&s); s.end() != nil || (got != nil) != known || len(got) > 0 {
+			t.Errorf("services of %s = %v, %v; want none, not nil: %t", text, got, s.end(), known)
+		}
+	}
+	for _, text := range []string{"null", "[]", " [ ] "} {
+		s := scanner{text: []byte(text)}
+		if got := pickChecks(&s); s.end() != nil || len(got) > 0 {
+			t.Errorf("checks of %s = %v, %v; want none", text, got, s.end())
+		}
+	}
+}
+
+// TestScanOfCutText: however little is missing, it is an error.
+func TestScanOfCutText(t *testing.T) {
+	t.Parallel()
+	all, _ := checksNamed(oddNames[:4])
+	text := whole(t, all)
+	for i := range len(text) {
+		s := scanner{text: text[:i]}
+		pickChecks(&s)
+		if s.end() == nil {
+			t.Errorf("no error for the first %d of %d bytes", i, len(text))
+		}
+	}
+	for _, wrong := range []string{"{}", `"x"`, "[1]", `[{"Node":1}]`, `[{"ModifyIndex":"x"}]`, `[{"ModifyIndex":-1}]`, "[{}] x", `[{"x":}]`, `[{"x":,}]`, `[{x:1}]`, `[{"Node":"\x"}]`} {
+		s := scanner{text: []byte(wrong)}
+		pickChecks(&s)
+		if s.end() == nil {
+			t.Errorf("no error for %s", wrong)
+		}
+	}
+}
+
+// FuzzScan compares with encoding/json, and with text of any kind wants an end.
+func FuzzScan(f *testing.F) {
+	f.Add("web", `[{"Node":"n","x":[1,{"y":"\\"}],"ModifyIndex":12}]`)
+	f.Add(`a"\`, `[{"Definition":{"a":{"b":[[]]}}},null]`)
+	f.Fuzz(func(t *testing.T, name, text string) {
+		s := scanner{text: []byte(text)}
+		got := pickChecks(&s)
+		var want []CheckIndex
+		if err := json.Unmarshal([]byte(text), &want); err == nil && s.end() == nil && utf8.ValidString(text) &&
+			!strings.ContainsFunc(text, func(r rune) bool { return r == '\\' }) && len(got) != len(want) {
+			t.Errorf("%d checks in %s; encoding/json finds %d", len(got), text, len(want))
+		}
+		pickServices(&scanner{text: []byte(text)})
+		pickNodes(&scanner{text: []byte(text)})
+		name = strings.ToValidUTF8(name, "")
+		all, wanted := checksNamed([]string{name, "x" + name})
+		s = scanner{text: whole(t, all)}
+		if got := pickChecks(&s); s.end() != nil || !reflect.DeepEqual(got, wanted) {
+			t.Errorf("checks = %+v, %v; want %+v", got, s.end(), wanted)
+		}
+	})
+}
+
+func manyChecks(b *testing.B) []byte {
+	names := make([]string, 1000)
+	for i := range names {
+		names[i] = strings.Repeat("s", 3) + string(rune('a'+i%26))
+	}
+	all, _ := checksNamed(names)
+	for _, c := range all {
+		c.ServiceTags, c.Definition = []string{"bench"}, api.HealthCheckDefinition{}
+	}
+	return whole(b, all)
+}
+
+func BenchmarkPickChecks(b *testing.B) {
+	text := manyChecks(b)
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		s := scanner{text: text}
+		if list := pickChecks(&s); s.end() != nil || len(list) != 1000 {
+			b.Fatal(s.end())
+		}
+	}
+}
+
+func BenchmarkDecodeChecks(b *testing.B) {
+	text := manyChecks(b)
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		var list []CheckIndex
+		if err := json.Unmarshal(text, &list); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
