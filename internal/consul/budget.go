@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// How long a blocking query may wait: a loop begins with a short wait and
-// doubles it while nothing changes, since Consul goes on with a query, and
-// counts its connection, for as long after it was abandoned. When more loops
+// How long a blocking query may wait: as long as its loop has lived already,
+// since Consul goes on with a query, and counts its connection, for as long
+// after it was abandoned, and young loops are those that are. When more loops
 // want to wait than the budget has places, all waits are short, so that each
 // loop gets its turn.
 const (
@@ -16,6 +16,9 @@ const (
 	longWait  = time.Minute
 	shortWait = time.Second
 )
+
+// waitAt is the wait of a loop at an age.
+func waitAt(age time.Duration) time.Duration { return min(max(age, firstWait), longWait) }
 
 // budget bounds the number of queries that block at Consul at one time.
 type budget struct {

@@ -128,3 +128,14 @@ func TestPausesGrowToABound(t *testing.T) {
 		}
 	}
 }
+
+func TestWaitsGrowWithTheLoop(t *testing.T) {
+	t.Parallel()
+	for age, want := range map[time.Duration]time.Duration{
+		0: firstWait, time.Second: firstWait, 10 * time.Second: 10 * time.Second, time.Hour: longWait,
+	} {
+		if got := waitAt(age); got != want {
+			t.Errorf("waitAt(%s) = %s; want %s", age, got, want)
+		}
+	}
+}

@@ -33,7 +33,7 @@ type Update[T any] struct {
 func Watch[T any](ctx context.Context, c *Client, q Query, source Source[T], handle func(Update[T])) error {
 	leave := c.budget.join()
 	defer leave()
-	w := watch[T]{client: c, query: q, source: source, idle: rate.NewLimiter(10, 20), wait: firstWait, shut: c.gate.shutTimes()}
+	w := watch[T]{client: c, query: q, source: source, idle: rate.NewLimiter(10, 20), begun: time.Now(), shut: c.gate.shutTimes()}
 	for {
 		if u, ok := w.turn(ctx); ok {
 			handle(u)
@@ -51,8 +51,8 @@ type watch[T any] struct {
 
 	index uint64 // for the next query; 0 asks for the present state
 	hash  string
-	last  uint64        // of the last good answer
-	wait  time.Duration // of the next blocking query
+	last  uint64 // of the last good answer
+	begun time.Time
 	pause time.Duration
 	idle  *rate.Limiter // bounds queries that return without news
 	dull  bool          // the last turn brought no news
@@ -90,7 +90,6 @@ func (w *watch[T]) turn(ctx context.Context) (u Update[T], ok bool) {
 	}
 	if w.index != 0 && meta.Index == w.last {
 		w.dull = true
-		w.wait = min(2*w.wait, longWait)
 		return u, false
 	}
 	reset := meta.Index < w.last
@@ -106,7 +105,7 @@ func (w *watch[T]) ask(ctx context.Context) (value T, meta Meta, err error) {
 	if !q.blocking() {
 		return w.source(ctx, q)
 	}
-	ctx, wait, release, err := w.client.budget.acquire(ctx, w.wait)
+	ctx, wait, release, err := w.client.budget.acquire(ctx, waitAt(time.Since(w.begun)))
 	if err != nil {
 		return value, meta, err
 	}
