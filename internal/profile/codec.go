@@ -17,8 +17,8 @@ var known = []string{"format", "name", "params", "meta", "schemas", "roles"}
 // Consul would not take it.
 func (d Document) Encode() ([]byte, error) {
 	data := d.encode()
-	if len(data) > MaxSize {
-		return nil, &SizeError{What: fmt.Sprintf("profile %q", d.Name), Bytes: len(data), Limit: MaxSize}
+	if err := d.checkSize(len(data)); err != nil {
+		return nil, err
 	}
 	return data, nil
 }
@@ -33,10 +33,11 @@ func (d Document) encode() []byte {
 // MarshalJSON returns the document without its format number, which package kv
 // puts in front of every document of its own. It returns ErrTooLarge.
 func (d Document) MarshalJSON() ([]byte, error) {
-	if _, err := d.Encode(); err != nil {
+	data := d.appendMembers([]byte{'{'}, known[1:])
+	if err := d.checkSize(len(data) + len(`"format":1,`)); err != nil {
 		return nil, err
 	}
-	return d.appendMembers([]byte{'{'}, known[1:]), nil
+	return data, nil
 }
 
 // appendMembers appends the members named first, then the unknown ones, and

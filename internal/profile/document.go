@@ -91,11 +91,19 @@ func (d Document) Validate() error {
 			return fmt.Errorf("role: %w", err)
 		}
 	}
-	if depth(d.tree(), maxDepth+1) > maxDepth {
+	tree := d.tree()
+	if depth(tree, maxDepth+1) > maxDepth {
 		return tooLarge("profile %q would nest deeper than %d levels: flatten it", d.Name, maxDepth)
 	}
-	_, err := d.Encode()
-	return err
+	return d.checkSize(jsonSize(tree))
+}
+
+// checkSize returns a *SizeError for a document of more bytes than Consul takes.
+func (d Document) checkSize(bytes int) error {
+	if bytes > MaxSize {
+		return &SizeError{What: fmt.Sprintf("profile %q", d.Name), Bytes: bytes, Limit: MaxSize}
+	}
+	return nil
 }
 
 // Size is how much of what Consul takes a document needs.
@@ -105,7 +113,7 @@ type Size struct {
 }
 
 // Size returns the size of the document as it is stored.
-func (d Document) Size() Size { return Size{Bytes: len(d.encode()), Limit: MaxSize} }
+func (d Document) Size() Size { return Size{Bytes: jsonSize(d.tree()), Limit: MaxSize} }
 
 // Percent returns the share of the limit, rounded up.
 func (s Size) Percent() int { return (100*s.Bytes + s.Limit - 1) / s.Limit }

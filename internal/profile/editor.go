@@ -106,13 +106,16 @@ func (e *Editor) Patch(d Document, p Patch) (Document, error) {
 }
 
 // Import puts next, as a user wrote it, in the place of d. It has to be a
-// profile of the same name.
-func (e *Editor) Import(d Document, next []byte) (Document, error) {
-	tree, err := parseTree(next, maxDepth)
+// profile of the same name; the param that holds it may be left out.
+func (e *Editor) Import(d Document, text []byte) (Document, error) {
+	next, err := Decode(text)
 	if err != nil {
-		return Document{}, err
+		return Document{}, invalid("%v", err)
 	}
-	return e.replace(d, Value{tree})
+	if _, ok := next.Params[SelfKey]; !ok {
+		next.Params[SelfKey] = Value{next.Name}
+	}
+	return e.seal(d, next)
 }
 
 // replace puts a whole document in the place of d.

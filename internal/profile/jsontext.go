@@ -159,3 +159,44 @@ func appendText(out []byte, s string) []byte {
 	}
 	return append(out, '"')
 }
+
+// jsonSize returns the length of what appendJSON appends.
+func jsonSize(tree any) int {
+	switch t := tree.(type) {
+	case bool:
+		if t {
+			return len("true")
+		}
+		return len("false")
+	case json.Number:
+		return len(t)
+	case string:
+		return textSize(t)
+	case []any:
+		n := len("[]") + max(len(t)-1, 0)
+		for _, e := range t {
+			n += jsonSize(e)
+		}
+		return n
+	case map[string]any:
+		n := len("{}") + max(len(t)-1, 0)
+		for name, e := range t {
+			n += textSize(name) + len(":") + jsonSize(e)
+		}
+		return n
+	}
+	return len("null")
+}
+
+func textSize(s string) int {
+	n := len(s) + len(`""`)
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\' || c == '\n' || c == '\r' || c == '\t':
+			n++
+		case c < ' ':
+			n += len(`u001f`)
+		}
+	}
+	return n
+}

@@ -10,7 +10,7 @@ import (
 // Conflict is a place that both sides changed since base, in different ways.
 // A nil Value means that there is nothing.
 type Conflict struct {
-	Pointer            string
+	Pointer            Pointer
 	Base, Mine, Theirs *Value
 }
 
@@ -22,7 +22,7 @@ func (c Conflict) String() string {
 		}
 		return v.short()
 	}
-	return fmt.Sprintf("%s\n  it was  %s\n  yours   %s\n  theirs  %s", c.Pointer, side(c.Base), side(c.Mine), side(c.Theirs))
+	return fmt.Sprintf("%s\n  it was  %s\n  yours   %s\n  theirs  %s", c.Pointer.visible(), side(c.Base), side(c.Mine), side(c.Theirs))
 }
 
 // ConflictsError are the places that both sides changed; it is an ErrConflicts.
@@ -31,7 +31,7 @@ type ConflictsError struct{ Conflicts []Conflict }
 func (e *ConflictsError) Error() string {
 	places := make([]string, len(e.Conflicts))
 	for i, c := range e.Conflicts {
-		places[i] = c.Pointer
+		places[i] = c.Pointer.visible()
 	}
 	return fmt.Sprintf("%v: %s; nothing was written", ErrConflicts, shorten(strings.Join(places, ", ")))
 }
@@ -99,7 +99,7 @@ func (m *merger) merge(p Pointer, base, mine, theirs maybe) (tree any, ok bool) 
 	my, mineToo := mine.members()
 	their, theirsToo := theirs.members()
 	if !isObject || !mineToo || !theirsToo || !mine.ok || !theirs.ok {
-		m.conflicts = append(m.conflicts, Conflict{p.String(), base.value(), mine.value(), theirs.value()})
+		m.conflicts = append(m.conflicts, Conflict{p, base.value(), mine.value(), theirs.value()})
 		return theirs.tree, theirs.ok
 	}
 	names := map[string]bool{}

@@ -6,8 +6,8 @@ import (
 )
 
 // maxWork bounds what one patch may copy and walk through, in parts of trees:
-// a few seconds' worth, and far more than a profile holds.
-const maxWork = 5_000_000
+// a second' worth, and far more than a profile holds.
+const maxWork = 2_000_000
 
 // work is a document while a patch is applied: a tree of its own, changed in
 // place.

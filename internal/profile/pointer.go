@@ -2,7 +2,9 @@ package profile
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Pointer is a JSON Pointer (RFC 6901) as its reference tokens, unescaped. The
@@ -17,6 +19,9 @@ func ParsePointer(text string) (Pointer, error) {
 	}
 	if text[0] != '/' {
 		return nil, invalid(`the pointer %q does not begin with "/"`, shorten(text))
+	}
+	if !utf8.ValidString(text) {
+		return nil, invalid("the pointer %q is not UTF-8", shorten(text))
 	}
 	tokens := strings.Split(text[1:], "/")
 	for i, t := range tokens {
@@ -49,6 +54,12 @@ func (p Pointer) String() string {
 		_, _ = escaper.WriteString(&b, t)
 	}
 	return b.String()
+}
+
+// visible returns the string form with control characters escaped.
+func (p Pointer) visible() string {
+	q := strconv.Quote(p.String())
+	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
 }
 
 // contains tells whether q names something inside what p names.
@@ -93,7 +104,7 @@ func (v Value) Lookup(p Pointer) (Value, error) {
 	for i, token := range p {
 		var err error
 		if tree, err = child(tree, token); err != nil {
-			return Value{}, invalid("%s: %v", p[:i+1], err)
+			return Value{}, invalid("%q: %v", shorten(p[:i+1].String()), err)
 		}
 	}
 	return Value{tree}, nil

@@ -1,6 +1,6 @@
 package profile
 
-import "maps"
+import "slices"
 
 // Ref is what a param must be now for a change to be made; the zero Ref asks
 // for nothing. A schema's default never counts: a param that has only that is
@@ -102,15 +102,17 @@ func (p Params) Replace(before, after Params) (Params, error) {
 
 // differing returns the names, sorted, of what is not the same in both.
 func differing(a, b Params) []string {
-	union := b.clone()
-	maps.Copy(union, a)
 	var keys []string
-	for _, key := range union.Keys() {
-		v, inA := a[key]
-		w, inB := b[key]
-		if inA != inB || !v.Equal(w) {
+	for key, v := range a {
+		if w, ok := b[key]; !ok || !v.Equal(w) {
 			keys = append(keys, key)
 		}
 	}
+	for key := range b {
+		if _, ok := a[key]; !ok {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
 	return keys
 }

@@ -13,8 +13,10 @@ import (
 
 const (
 	// maxCheck bounds the work of checking one value, in steps of very roughly
-	// 100 ns. A schema of a few references can ask for 2^60 of them.
-	maxCheck = 5_000_000
+	// 200 ns; visitCost is what one visit of a schema takes at least. A schema of
+	// a few references can ask for 2^60 visits.
+	maxCheck  = 2_000_000
+	visitCost = 6
 	// maxProgram bounds the instructions of one regular expression.
 	maxProgram = 10_000
 	// maxDigits and maxExponent bound the numbers that schemas calculate with.
@@ -113,7 +115,7 @@ func (b *budget) count(s *jsonschema.Schema) {
 	}
 	each := 1 + len(s.PatternProperties)
 	s.Format = &jsonschema.Format{Name: name, Validate: func(v any) error {
-		cost := 1
+		cost := visitCost
 		switch v := v.(type) {
 		case map[string]any:
 			cost += len(v) * each

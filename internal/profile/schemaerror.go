@@ -52,6 +52,8 @@ func rule(e *jsonschema.ValidationError) string {
 	switch e.ErrorKind.(type) {
 	case *kind.FalseSchema:
 		return "false"
+	case *kind.Not:
+		return "not"
 	case *kind.RefCycle:
 		return "$ref"
 	}
@@ -66,5 +68,6 @@ func reason(e *jsonschema.ValidationError) string {
 	if _, words, ok := strings.Cut(text, "': "); ok {
 		text = words
 	}
+	text = strings.TrimPrefix(text, rule(e)+": ")
 	return strings.ReplaceAll(text, schemaURL, "")
 }

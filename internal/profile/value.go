@@ -152,7 +152,7 @@ func shorten(s string) string {
 		return s
 	}
 	cut := most
-	for !utf8.RuneStart(s[cut]) {
+	for cut > most-utf8.UTFMax && !utf8.RuneStart(s[cut]) {
 		cut--
 	}
 	return fmt.Sprintf("%s… (%d bytes)", s[:cut], len(s))

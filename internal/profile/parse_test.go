@@ -1,0 +1,131 @@
+package profile_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/profile"
+)
+
+func TestParseValue(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ in, want string }{
+		{``, `""`},
+		{`none`, `"none"`},
+		{`null`, `null`},
+		{`~`, `null`},
+		{`7`, `7`},
+		{`1.0`, `1.0`},
+		{`1e999`, `1e999`},
+		{`123456789012345678901234567890`, `123456789012345678901234567890`},
+		{`a: 123456789012345678901234567890`, `{"a":123456789012345678901234567890}`},
+		{`a: 1e999`, `{"a":1e999}`},
+		{`a: 1.0`, `{"a":1.0}`},
+		{`0x1F`, `31`},
+		{`0o17`, `15`},
+		{`017`, `15`},
+		{`0b101`, `5`},
+		{`-0x10`, `-16`},
+		{`1_000`, `1000`},
+		{`+5`, `5`},
+		{`.5`, `0.5`},
+		{`5.`, `5`},
+		{`-.5e3`, `-0.5e3`},
+		{`007.50`, `7.50`},
+		{`08`, `8`},
+		{`1.2.3`, `"1.2.3"`},
+		{`10.0.0.1`, `"10.0.0.1"`},
+		{`10:20`, `"10:20"`},
+		{`2024-01-31`, `"2024-01-31"`},
+		{`yes`, `"yes"`},
+		{`True`, `true`},
+		{`"quoted"`, `"quoted"`},
+		{`'it''s'`, `"it's"`},
+		{`'7'`, `"7"`},
+		{`!!str 7`, `"7"`},
+		{`!!int 7`, `7`},
+		{`!!float 7`, `7`},
+		{`!!null ""`, `null`},
+		{`foo bar`, `"foo bar"`},
+		{`a: b`, `{"a":"b"}`},
+		{`{a: 1, "b": [x, y]}`, `{"a":1,"b":["x","y"]}`},
+		{"- 1\n- two\n-\n", `[1,"two",null]`},
+		{"a: &x {n: 1}\nb: *x\n", `{"a":{"n":1},"b":{"n":1}}`},
+		{"1: a\ntrue: b\n1.50: c", `{"1":"a","1.50":"c","true":"b"}`},
+		{"|\n  two\n  lines\n", `"two\nlines\n"`},
+		{`{"a": 1,}`, `{"a":1}`},
+		{"# comment\n5", `5`},
+		{"---\n5\n", `5`},
+		{`"<<": 1`, `{"<<":1}`},
+		{`ü`, `"ü"`},
+	}
+	for _, tt := range tests {
+		got, err := profile.ParseValue(tt.in)
+		if err != nil || got.String() != tt.want {
+			t.Errorf("ParseValue(%q) = %s, %v, want %s", tt.in, got, err, tt.want)
+		}
+	}
+}
+
+func TestParseValueRefuses(t *testing.T) {
+	t.Parallel()
+	bomb := "a0: &a0 [x]\n"
+	for i := range 30 {
+		bomb += fmt.Sprintf("a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i), 10), ","))
+	}
+	tests := []struct {
+		in, want string
+		class    error
+	}{
+		{" \n", "blanks", profile.ErrInvalid},
+		{"#ff0000", "comments", profile.ErrInvalid},
+		{`{"a":1,"a":2}`, `"a" twice`, profile.ErrInvalid},
+		{"a: 1\na: 2", `"a" twice`, profile.ErrInvalid},
+		{"1: x\n'1': y", `"1" twice`, profile.ErrInvalid},
+		{"a: 1\n---\nb: 2", "second document", profile.ErrInvalid},
+		{"*foo", "foo", profile.ErrInvalid},
+		{"a: .nan", "no number .nan", profile.ErrInvalid},
+		{"-.inf", "no number -.inf", profile.ErrInvalid},
+		{"a: !!binary aGk=", "!!binary", profile.ErrInvalid},
+		{"!foo bar", "!foo", profile.ErrInvalid},
+		{"!!set {a, b}", "!!set", profile.ErrInvalid},
+		{"!!int x", "no !!int", profile.ErrInvalid},
+		{"base: &b {x: 1}\nd:\n  <<: *b\n", "merge keys", profile.ErrInvalid},
+		{"? [a]\n: 1", "name of a member", profile.ErrInvalid},
+		{"~: 1", "null cannot be", profile.ErrInvalid},
+		{"a: &a [*a]", "nested too deep", profile.ErrInvalid},
+		{"{", "neither JSON (line 1", profile.ErrInvalid},
+		{"a: [", "not YAML", profile.ErrInvalid},
+		{"`x`", "--string", profile.ErrInvalid},
+		{"a: b: c", "mapping values", profile.ErrInvalid},
+		{"\tx: y\n", "", profile.ErrInvalid},
+		{`"\ud800"`, "surrogate", profile.ErrInvalid},
+		{"a: \xff", "UTF-8", profile.ErrInvalid},
+		{bomb, "anchors", profile.ErrTooLarge},
+		{strings.Repeat("[", 5000), "", profile.ErrInvalid},
+		{strings.Repeat("- ", 5000), "", profile.ErrInvalid},
+	}
+	for _, tt := range tests {
+		v, err := profile.ParseValue(tt.in)
+		if !errors.Is(err, tt.class) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("ParseValue(%.60q) = %s, %v, want %q", tt.in, v, err, tt.want)
+		} else {
+			wantLine(t, tt.in, err)
+		}
+	}
+}
+
+// TestRawRoundTrip: what a raw read prints can be given back as a reference,
+// for everything whose raw form is not that of another value.
+func TestRawRoundTrip(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{`""`, `"none"`, `1`, `1.50`, `null`, `true`, `[1,"a"]`, `{"a":{"b":"c: d"}}`, `"two words"`} {
+		v := js(t, text)
+		back, err := profile.ParseValue(v.Raw())
+		if err != nil || !back.Equal(v) {
+			t.Errorf("%s printed raw as %q is read as %s, %v", text, v.Raw(), back, err)
+		}
+	}
+}
