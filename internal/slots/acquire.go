@@ -1,0 +1,227 @@
+package slots
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// Acquire waits for a slot of the group and returns the claim to it, which
+// must be given back with Release, also after it was lost and after ctx ended.
+// limit is how many slots the group has from now on: 0 is any number, Keep
+// leaves it; the last to ask says, and those who hold a slot keep theirs.
+//
+// While Consul cannot be reached Acquire goes on trying, and a waiter that
+// lost its place meanwhile lines up again. It returns why ctx ended when that
+// is first (the claim is then given up); ErrTaken, ErrName, kv.ErrNewer,
+// consul.ErrDenied; or kv.ErrLockLost when the waiter was taken out of the
+// queue by hand.
+//
+// A durable claim that was given up while Consul did not answer may turn up
+// all the same; it is the caller's by its name, and Acquire takes it up.
+func (s *Slots) Acquire(ctx context.Context, name string, limit int, h Holder) (*Claim, error) {
+	g, err := s.group(name, limit)
+	if err != nil {
+		return nil, err
+	}
+	a := &attempt{slots: s, group: g, limit: limit, durable: h.Durable, reason: h.Reason}
+	if a.name, err = h.name(); err != nil {
+		return nil, g.wrap(err)
+	}
+	for {
+		index, err := a.once(ctx)
+		switch {
+		case err == nil:
+			return newClaim(ctx, a, h, index), nil
+		case errors.Is(err, errPlace) && ctx.Err() == nil:
+			a.parted(ctx)
+		default:
+			a.giveUp(ctx, err)
+			return nil, g.wrap(err)
+		}
+	}
+}
+
+// errPlace: the place in the queue is lost with its key; it is not that
+// somebody wanted it so.
+var errPlace = errors.New("the place in the queue was lost")
+
+// errLeftover: the group has a claim of this name that is dead.
+var errLeftover = errors.New("a dead claim has the same name")
+
+// errTaken: somebody wanted it so.
+var errTaken = fmt.Errorf("%w: taken away: unlocked by hand, or its session was destroyed", kv.ErrLockLost)
+
+// attempt is one claim on its way to a slot.
+type attempt struct {
+	slots   *Slots
+	group   *group
+	limit   int
+	name    string // in the group
+	reason  string
+	durable bool
+
+	session *kv.Session // nil: of a durable claim, or not opened yet
+	past    []string    // sessions that this attempt had before
+	lined   bool        // it may be in the group
+}
+
+// once lines up and waits. It returns the index of the held key, or errPlace.
+func (a *attempt) once(ctx context.Context) (index uint64, err error) {
+	if !a.durable && a.session == nil {
+		err := persist(ctx, func() (err error) { a.session, err = a.slots.sessions.take(ctx); return err })
+		if err != nil {
+			return 0, err
+		}
+	}
+	ctx, cancel := a.whileInSession(ctx)
+	defer cancel()
+	now, err := a.change(ctx, a.enter)
+	for errors.Is(err, errLeftover) {
+		if _, err = a.change(ctx, leave(a.name)); err == nil {
+			now, err = a.change(ctx, a.enter)
+		}
+	}
+	if err == nil && !now.Holds(a.name) {
+		err = a.await(ctx, now)
+	}
+	if err == nil {
+		index, err = a.check(ctx)
+	}
+	if errors.Is(context.Cause(ctx), errPlace) {
+		err = errPlace
+	}
+	return index, err
+}
+
+// whileInSession returns a context that ends with the session; its cause is
+// then errPlace.
+func (a *attempt) whileInSession(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancelCause(ctx)
+	if a.session == nil {
+		return ctx, func() { end(nil) }
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-a.session.Ended():
+			end(errPlace)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { end(nil); <-done }
+}
+
+// change alters the group, however long it takes Consul to answer.
+func (a *attempt) change(ctx context.Context, alter alteration) (now Group, err error) {
+	err = persist(ctx, func() error {
+		now, err = a.group.change(ctx, alter)
+		return err
+	})
+	return now, err
+}
+
+// enter lines up, or finds the claim where an earlier attempt has left it.
+func (a *attempt) enter(ctx context.Context, now Group, c *changing) (Group, error) {
+	next := now
+	if a.limit >= 0 {
+		next = next.Resize(a.limit)
+	}
+	if now.Holds(a.name) || now.Place(a.name) >= 0 {
+		mine, err := a.found(ctx, now)
+		if mine || err != nil {
+			a.lined = a.lined || mine
+			return next, err
+		}
+		return Group{}, errLeftover
+	}
+	a.lined = true
+	c.tickets[a.name] = ticket{Holding: Holding{Since: stamp(), Reason: a.reason, Session: a.sessionID()}}
+	return next.Enter(a.name), nil
+}
+
+func (a *attempt) sessionID() string {
+	if a.session == nil {
+		return ""
+	}
+	return a.session.ID()
+}
+
+// found tells whether the claim of this name is this attempt's. It is not when
+// its key or session is gone; with another session that lives it is ErrTaken.
+func (a *attempt) found(ctx context.Context, now Group) (mine bool, err error) {
+	keys := a.group.wait
+	if now.Holds(a.name) {
+		keys = a.group.held
+	}
+	e, err := keys.At(a.name).Get(ctx)
+	switch {
+	case errors.Is(err, kv.ErrDamaged), err == nil && !e.Exists:
+		return false, nil
+	case err != nil:
+		return false, err
+	case e.Value.Session == a.sessionID():
+		return true, nil
+	case slices.Contains(a.past, e.Value.Session):
+		return false, nil
+	}
+	return false, fmt.Errorf("%s: %w", a.name, ErrTaken)
+}
+
+// check reads the held key: it must be this attempt's.
+func (a *attempt) check(ctx context.Context) (index uint64, err error) {
+	err = persist(ctx, func() error {
+		e, err := a.group.held.At(a.name).Get(ctx)
+		switch {
+		case err != nil:
+			return err
+		case !e.Exists || e.Value.Session != a.sessionID():
+			return errPlace
+		}
+		index = e.Index
+		return nil
+	})
+	return index, err
+}
+
+// parted ends a session that the claim was lost with, and takes what is left
+// of the claim out of the group at the next try.
+func (a *attempt) parted(ctx context.Context) {
+	if a.session == nil {
+		return
+	}
+	a.past = append(a.past, a.session.ID())
+	end(ctx, a.session)
+	a.session = nil
+}
+
+// giveUp leaves the group, if Consul answers within closeWithin.
+func (a *attempt) giveUp(ctx context.Context, why error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
+	defer cancel()
+	var err error
+	if a.lined && !errors.Is(why, ErrTaken) {
+		_, err = a.change(ctx, leave(a.name))
+	}
+	if a.session != nil {
+		a.putAway(ctx, err == nil)
+	}
+}
+
+// putAway gives the session back, or ends it when it may hold something.
+func (a *attempt) putAway(ctx context.Context, empty bool) {
+	if empty {
+		a.slots.sessions.give(ctx, a.session)
+		return
+	}
+	end(ctx, a.session)
+}
+
+// leave takes names out of the group.
+func leave(names ...string) alteration {
+	return func(_ context.Context, now Group, _ *changing) (Group, error) { return now.Leave(names...), nil }
+}

@@ -1,0 +1,194 @@
+package slots
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// admitAtOnce is how many are admitted in one transaction: each takes four of
+// its operations.
+const admitAtOnce = 14
+
+// leaveAtOnce is how many living claims may be taken out in one transaction.
+const leaveAtOnce = 6
+
+// alteration returns what is to become of a group. It may read, and must have
+// no other effects: it is asked again when somebody else was faster.
+type alteration func(ctx context.Context, now Group, c *changing) (Group, error)
+
+// unaltered only lets those go for whom there is room.
+func unaltered(_ context.Context, now Group, _ *changing) (Group, error) { return now, nil }
+
+// changing is one attempt to change a group.
+type changing struct {
+	group *group
+	// tickets are of claims that come, or that wait: what their keys hold.
+	tickets map[string]ticket
+	// gone are the claims that are known to have no key.
+	gone map[string]bool
+}
+
+type ticket struct {
+	Holding
+	index uint64 // of the wait key; 0: there is none yet
+}
+
+// change reads the group, alters it, lets those go for whom there is room then,
+// and writes all that in one transaction, again and again until nobody else
+// wrote in between. It returns the group as it is now. Nothing is written when
+// nothing changes.
+func (g *group) change(ctx context.Context, alter alteration) (Group, error) {
+	for {
+		var result Group
+		more := false
+		_, err := g.doc.Change(ctx, func(old kv.Entry[Group], t *kv.Txn) (Group, bool, error) {
+			now, err := g.present(ctx, old)
+			if err != nil {
+				return Group{}, false, err
+			}
+			c := &changing{group: g, tickets: map[string]ticket{}, gone: map[string]bool{}}
+			next, err := alter(ctx, now, c)
+			if err == nil {
+				next, err = c.admit(ctx, next)
+			}
+			if err != nil {
+				return Group{}, false, err
+			}
+			c.write(t, now, next)
+			result, more = next, len(next.Next(1)) > 0
+			return next, !next.equal(now), nil
+		})
+		switch {
+		case errors.Is(err, kv.ErrDamaged):
+			if err := g.repair(ctx); err != nil {
+				return Group{}, err
+			}
+		case err != nil || !more:
+			return result, err
+		default:
+			alter = unaltered
+		}
+	}
+}
+
+// admit lets those go for whom there is room. Waiters without a key are gone.
+func (c *changing) admit(ctx context.Context, next Group) (Group, error) {
+	for {
+		names := next.Next(admitAtOnce)
+		if err := c.look(ctx, names); err != nil {
+			return Group{}, err
+		}
+		var admissions []Holding
+		for _, name := range names {
+			if c.gone[name] {
+				next = next.Leave(name)
+				continue
+			}
+			h := c.tickets[name].Holding
+			h.Since = stamp()
+			admissions = append(admissions, h)
+		}
+		if len(admissions) == len(names) {
+			return next.Admit(admissions...), nil
+		}
+	}
+}
+
+// look reads the keys of waiters that are not known yet, in one request.
+func (c *changing) look(ctx context.Context, names []string) error {
+	t := c.group.store.Txn()
+	var unknown []kv.Doc[Holding]
+	var whose []string
+	for _, name := range names {
+		if _, known := c.tickets[name]; known || c.gone[name] {
+			continue
+		}
+		doc := c.group.wait.At(name)
+		t.Get(doc.Key())
+		unknown, whose = append(unknown, doc), append(whose, name)
+	}
+	r, err := t.Commit(ctx)
+	if err != nil {
+		return err
+	}
+	for i, doc := range unknown {
+		e, err := doc.From(r)
+		switch {
+		case errors.Is(err, kv.ErrDamaged), err == nil && !e.Exists:
+			c.gone[whose[i]] = true
+		case err != nil:
+			return err
+		default:
+			c.tickets[whose[i]] = ticket{Holding: e.Value, index: e.Index}
+		}
+	}
+	return nil
+}
+
+// write adds to t what happens to the keys of claims.
+func (c *changing) write(t *kv.Txn, now, next Group) {
+	all := moves(now, next)
+	for _, name := range inOrder(all) {
+		wait, held := c.group.wait.At(name), c.group.held.At(name)
+		switch all[name] {
+		case queued:
+			c.put(t, wait, c.tickets[name].Holding)
+		case entered:
+			c.put(t, held, next.Holders[name])
+		case admitted:
+			t.CheckIndex(wait.Key(), c.tickets[name].index).Delete(wait.Key())
+			c.put(t, held, next.Holders[name])
+		case dropped:
+			if !c.gone[name] {
+				t.Delete(wait.Key())
+			}
+		case released:
+			if !c.gone[name] {
+				t.Delete(held.Key())
+			}
+		}
+	}
+}
+
+// put makes a key, whatever was there, and ties it to the holding's session.
+func (c *changing) put(t *kv.Txn, doc kv.Doc[Holding], h Holding) {
+	t.Delete(doc.Key())
+	if h.Session == "" {
+		doc.SetIn(t, h)
+		return
+	}
+	doc.LockIn(t, h, h.Session)
+}
+
+// stamp is the time as documents have it.
+func stamp() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
+// Pauses between attempts while Consul does not answer.
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// persist does something again and again until Consul has answered. What is
+// done must be so that doing it twice is harmless.
+func persist(ctx context.Context, do func() error) error {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := do()
+		passing := errors.Is(err, consul.ErrUnreachable) || errors.Is(err, consul.ErrOutcomeUnknown) || errors.Is(err, consul.ErrRateLimited)
+		if !passing {
+			return err
+		}
+		t := time.NewTimer(pause/2 + rand.N(pause/2))
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return errors.Join(context.Cause(ctx), err)
+		case <-t.C:
+		}
+	}
+}

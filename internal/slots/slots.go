@@ -1,0 +1,150 @@
+// Package slots hands out permissions to be disruptive: a group of slots is a
+// counting semaphore in Consul's KV with a queue, first come first served.
+//
+// A group is a document at slots/<group> (see Group) and two keys for the
+// claims in it, each of which holds a Holding:
+//
+//	slots/<group>/held/<node>/<id>   while the claim holds a slot
+//	slots/<group>/wait/<node>/<id>   while it waits: what it watches to be granted one
+//
+// The document and the keys it is about change in one transaction, so handing
+// a slot on is one write: it takes the holder out, puts the next in, deletes
+// the latter's wait key and makes its held key. Only who watched that wait key
+// wakes: the one that may go, and the one behind it in the queue.
+//
+// Keys of claims that are tied to a session are locked by it, and Consul
+// deletes them when it ends. That is how the dead are found: a claim of the
+// document without its key is gone. The first of the queue watches the keys
+// below held/, each other waiter watches that of the one in front, and whoever
+// sees one vanish takes the dead out of the document. So a slot whose holder
+// was killed is handed on as soon as Consul ends its session, which is one to
+// two times the session's TTL after the holder's last renewal. When nobody
+// waits, the dead stay in the document until somebody does.
+//
+// While claims are held and waited for nothing is written; renewals of
+// sessions do not go through Raft. A document that was deleted or damaged is
+// made again from the keys.
+package slots
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// Sentinels of this package; those of packages kv and consul pass through it.
+// A claim that is lost is a kv.ErrLockLost.
+var (
+	// ErrTaken: another living process has a claim of that node and id.
+	ErrTaken = errors.New("another process has this claim")
+	// ErrName: the name of a group, node or id cannot be part of a key.
+	ErrName = errors.New("not a name")
+)
+
+// Keep, as a limit, leaves the number of a group's slots as it is; a new group has one.
+const Keep = -1
+
+const format = 1 // of the document and of what claims' keys hold
+
+// Options say how claims that are tied to a session live.
+type Options struct {
+	// TTL is how long Consul lets a process live that it hears nothing of: from
+	// one to two times this. Default 15 s.
+	TTL time.Duration
+	// Linger is how long a session that served is kept for the next claim, so
+	// that claims in a row do not write one each. Default 1 min; below zero not at all.
+	Linger time.Duration
+}
+
+// Slots is the groups of one cluster. It is safe for concurrent use.
+type Slots struct {
+	store    *kv.Store
+	sessions *pool
+}
+
+// New returns the groups below slots/ of the store. It does no I/O. Close must
+// be called when they are not used any more.
+func New(store *kv.Store, o Options) *Slots {
+	if o.Linger == 0 {
+		o.Linger = time.Minute
+	}
+	s := store.Consistent()
+	return &Slots{store: s, sessions: &pool{store: s, ttl: o.TTL, linger: o.Linger, idle: map[*kv.Session]*time.Timer{}}}
+}
+
+// Close ends the sessions that no claim needs. It takes at most
+// five seconds, also when ctx has ended.
+func (s *Slots) Close(ctx context.Context) { s.sessions.close(ctx) }
+
+// Holder is who asks for a slot and why.
+type Holder struct {
+	Node string
+	// ID tells the claims of a node apart. A claim of the same node and id that
+	// was made before, in a process that is gone, is taken up again when it is
+	// durable, and replaced when not. Empty: one that nobody has.
+	ID     string
+	Reason string
+	// Durable claims end by Release and Unlock only, whatever happens to the
+	// process and the host. Others end with their process.
+	Durable bool
+}
+
+// name is how the holder is called in the group.
+func (h *Holder) name() (string, error) {
+	if h.ID == "" {
+		h.ID = fmt.Sprintf("%08x", rand.Uint32())
+	}
+	return h.Node + "/" + h.ID, errors.Join(check("node", h.Node), check("id", h.ID))
+}
+
+// maxName is how long a part of a key may be, in bytes.
+const maxName = 256
+
+// check returns ErrName for what cannot be one segment of a key.
+func check(what, name string) error {
+	switch {
+	case name == "", name == ".", name == "..", len(name) > maxName, strings.Contains(name, "/"),
+		!utf8.ValidString(name), strings.ContainsFunc(name, unicode.IsControl):
+		return fmt.Errorf("%s %q: %w", what, name, ErrName)
+	}
+	return nil
+}
+
+// group is one group's keys.
+type group struct {
+	store *kv.Store
+	name  string
+	doc   kv.Doc[Group]
+	held  kv.Tree[Holding]
+	wait  kv.Tree[Holding]
+	// limit is that of a document which has to be made again; Keep: not known.
+	limit int
+}
+
+func (s *Slots) group(name string, limit int) (*group, error) {
+	if err := check("slot group", name); err != nil {
+		return nil, err
+	}
+	key := "slots/" + name
+	return &group{
+		store: s.store, name: name, limit: limit,
+		doc:  kv.NewDoc[Group](s.store, key, format),
+		held: kv.NewTree[Holding](s.store, key+"/held/", format),
+		wait: kv.NewTree[Holding](s.store, key+"/wait/", format),
+	}, nil
+}
+
+// wrap says which group err is about.
+func (g *group) wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("slot group %q: %w", g.name, err)
+}
