@@ -33,12 +33,15 @@ func (s Source) String() string {
 	return s.Layer.String()
 }
 
+// MarshalText returns what String does.
+func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 // Resolved is one effective param.
 type Resolved struct {
-	Value Value
+	Value Value `json:"value"`
 	// Sources are the layers that the value was put together from, lowest
 	// first. Without composing there is one.
-	Sources []Source
+	Sources []Source `json:"sources"`
 }
 
 // Effective are the effective params of one member.

@@ -1,6 +1,7 @@
 package profile_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -98,5 +99,14 @@ func TestCompose(t *testing.T) {
 		if !strings.HasSuffix(show(got), want) {
 			t.Errorf("%s below %s: %s, want %s", tt.lower, tt.upper, show(got), want)
 		}
+	}
+}
+
+func TestEffectiveAsJSON(t *testing.T) {
+	t.Parallel()
+	got, err := json.Marshal(layered(t).Compose([]string{"db"}, nil)["o"])
+	want := `{"value":{"in":{"p":2,"q":1},"x":1,"y":2,"z":0},"sources":["default","cluster","role/db"]}`
+	if err != nil || string(got) != want {
+		t.Errorf("got %s, %v, want %s", got, err, want)
 	}
 }

@@ -25,6 +25,9 @@ func ParseValue(text string) (Value, error) {
 	if err == nil || !errors.As(err, &syntax) || !syntax.malformed {
 		return v, err
 	}
+	if len(text) > maxYAMLText {
+		return Value{}, tooLarge("not JSON (%v), and with %d bytes too long to be read as YAML, which may have %d KiB", err, len(text), maxYAMLText>>10)
+	}
 	v, yamlErr := parseYAML(text)
 	if yamlErr == nil || errors.Is(yamlErr, ErrTooLarge) {
 		return v, yamlErr

@@ -104,13 +104,14 @@ func TestParseValueRefuses(t *testing.T) {
 		{`"\ud800"`, "surrogate", profile.ErrInvalid},
 		{"a: \xff", "UTF-8", profile.ErrInvalid},
 		{bomb, "anchors", profile.ErrTooLarge},
+		{strings.Repeat("- a\n", 1<<18) + "-", "too long to be read as YAML", profile.ErrTooLarge},
 		{strings.Repeat("[", 5000), "", profile.ErrInvalid},
 		{strings.Repeat("- ", 5000), "", profile.ErrInvalid},
 	}
 	for _, tt := range tests {
 		v, err := profile.ParseValue(tt.in)
 		if !errors.Is(err, tt.class) || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("ParseValue(%.60q) = %s, %v, want %q", tt.in, v, err, tt.want)
+			t.Errorf("ParseValue(%.60q) = %.80s, %.300v, want %q", tt.in, v, err, tt.want)
 		} else {
 			wantLine(t, tt.in, err)
 		}

@@ -6,7 +6,7 @@ import (
 )
 
 // maxWork bounds what one patch may copy and walk through, in parts of trees:
-// a second' worth, and far more than a profile holds.
+// a second's worth, and far more than a profile holds.
 const maxWork = 2_000_000
 
 // work is a document while a patch is applied: a tree of its own, changed in

@@ -1,7 +1,6 @@
 package profile
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -15,11 +14,13 @@ func schemaError(key string, v Value, all *jsonschema.ValidationError) *SchemaEr
 	var found []*jsonschema.ValidationError
 	collect(all, &found)
 	first := slices.MinFunc(found, func(a, b *jsonschema.ValidationError) int {
-		return cmp.Or(
-			slices.Compare(a.InstanceLocation, b.InstanceLocation),
-			cmp.Compare(rule(a), rule(b)),
-			cmp.Compare(reason(a), reason(b)),
-		)
+		if c := slices.Compare(a.InstanceLocation, b.InstanceLocation); c != 0 {
+			return c
+		}
+		if c := strings.Compare(rule(a), rule(b)); c != 0 {
+			return c
+		}
+		return strings.Compare(reason(a), reason(b))
 	})
 	pointer := Pointer(first.InstanceLocation)
 	at, err := v.Lookup(pointer)

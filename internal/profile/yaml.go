@@ -9,9 +9,13 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// maxYAML bounds, in bytes, what a YAML text may grow to when its anchors are
-// expanded; what is beyond could be no part of a profile.
-const maxYAML = MaxSize
+const (
+	// maxYAML bounds, in bytes, what a YAML text may grow to when its anchors are
+	// expanded; what is beyond could be no part of a profile.
+	maxYAML = MaxSize
+	// maxYAMLText bounds the text itself: the parser needs a hundred times that.
+	maxYAMLText = 1 << 20
+)
 
 // parseYAML reads the one document of text.
 func parseYAML(text string) (v Value, err error) {
