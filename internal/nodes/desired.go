@@ -1,0 +1,68 @@
+package nodes
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// Desired reads the desired version; it is empty when none was triggered. It
+// returns ErrBadName for what cannot be a version, consul.ErrDenied or
+// consul.ErrUnreachable.
+func (l *Ledger) Desired(ctx context.Context) (string, error) {
+	e, err := l.desired.Get(ctx)
+	if err != nil {
+		return "", err
+	}
+	return l.desiredOf(e)
+}
+
+// WatchDesired calls handle with the desired version, and whenever it changes,
+// until ctx ends; then it returns ctx's error. err is what Desired returns, or
+// why the key cannot be read at present.
+func (l *Ledger) WatchDesired(ctx context.Context, handle func(version string, err error)) error {
+	return l.desired.Watch(ctx, func(u kv.Update[string]) {
+		if u.Err != nil {
+			handle("", u.Err)
+			return
+		}
+		handle(l.desiredOf(u.Entry))
+	})
+}
+
+// desiredOf reads what the key holds; scripts leave a line end behind it.
+func (l *Ledger) desiredOf(e kv.Entry[string]) (string, error) {
+	version := strings.TrimSpace(e.Value)
+	if version == "" {
+		return "", nil
+	}
+	if err := CheckVersion(version); err != nil {
+		return "", fmt.Errorf("key %q: %w", l.store.Path(keyDesired), err)
+	}
+	return version, nil
+}
+
+// Triggered is what a trigger changed.
+type Triggered struct {
+	Version  string `json:"version"`
+	Previous string `json:"previous"` // as it stood in the key
+	Changed  bool   `json:"changed"`
+}
+
+// Trigger makes version the desired one, by compare-and-swap; with dryRun it
+// only tells what it would change. It returns ErrBadName, or what
+// kv.Doc.Update returns.
+func (l *Ledger) Trigger(ctx context.Context, version string, dryRun bool) (Triggered, error) {
+	if err := CheckVersion(version); err != nil {
+		return Triggered{}, err
+	}
+	var t Triggered
+	_, err := l.desired.Update(ctx, func(old kv.Entry[string]) (string, bool, error) {
+		t = Triggered{Version: version, Previous: strings.TrimSpace(old.Value)}
+		t.Changed = t.Previous != version
+		return version, t.Changed && !dryRun, nil
+	})
+	return t, err
+}

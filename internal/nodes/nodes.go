@@ -1,0 +1,83 @@
+// Package nodes keeps what the nodes of one cluster report: which version each
+// runs and which state it is in, by category. The document at nodes/<node> is
+// the truth; index keys below running_version/ and status/ follow it in the
+// same transaction, so that questions about all nodes are answered from the
+// names of keys.
+//
+// Failures are this package's sentinels, or those of packages kv and consul,
+// by errors.Is.
+package nodes
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// Sentinels of this package.
+var (
+	// ErrBadName: a version, category or node cannot have that name.
+	ErrBadName = errors.New("not a usable name")
+	// ErrBadState: there is no such state.
+	ErrBadState = errors.New("not a state")
+	// ErrProvisioned: a node that is provisioned stays so until it is decommissioned.
+	ErrProvisioned = errors.New("provisioned already")
+	// ErrAlive: what was asked for is for hosts that are gone.
+	ErrAlive = errors.New("the host is alive")
+	// ErrNoVersion: the version file does not exist or is empty.
+	ErrNoVersion = errors.New("no version yet")
+	// ErrVersionFile: the version file holds something else than a version.
+	ErrVersionFile = errors.New("not a version file")
+)
+
+// Keys below the cluster's prefix.
+const (
+	keyDesired = "current_version"
+	keyNodes   = "nodes/"
+	keyRunning = "running_version/"
+	keyStatus  = "status/"
+	keyMembers = "members/"
+	keyProfile = "profile"
+)
+
+// format is the number of the node documents' format.
+const format = 1
+
+// Ledger is what the nodes of one cluster report. It is safe for concurrent use.
+type Ledger struct {
+	client   *consul.Client
+	prefix   string // of all clusters
+	cluster  string
+	presence string // id of jorc's own service
+	store    *kv.Store
+	desired  kv.Doc[string]
+	docs     kv.Tree[Document]
+	now      func() time.Time
+}
+
+// New returns the ledger of the cluster below prefix; both may be empty, the
+// keys are then at the root. It does no I/O.
+func New(client *consul.Client, prefix, cluster string) *Ledger {
+	prefix = strings.Trim(prefix, "/")
+	s := kv.New(client, strings.Trim(prefix+"/"+cluster, "/"))
+	return &Ledger{
+		client: client, prefix: prefix, cluster: cluster, presence: catalog.PresenceID(cluster), store: s,
+		desired: kv.NewText(s, keyDesired),
+		docs:    kv.NewTree[Document](s, keyNodes, format),
+		now:     func() time.Time { return time.Now().UTC().Truncate(time.Second) },
+	}
+}
+
+// Documents returns the node documents by name, to list or watch. They are
+// changed with Move only.
+func (l *Ledger) Documents() kv.Tree[Document] { return l.docs }
+
+func runningKey(version, node string) string { return keyRunning + version + "/" + node }
+
+func statusKey(category, state, node string) string {
+	return keyStatus + category + "/" + state + "/" + node
+}

@@ -1,0 +1,51 @@
+package nodes
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// mayRead returns consul.ErrDenied unless the token may read all keys below
+// each of prefixes. Consul leaves out what a token may not see, and tells that
+// only to tokens that it knows: to the others emptiness proves nothing.
+func (l *Ledger) mayRead(ctx context.Context, prefixes ...string) error {
+	rights := make([]consul.Right, len(prefixes))
+	for i, p := range prefixes {
+		rights[i] = consul.Right{Resource: "key", Access: "read", Segment: l.store.Path(p)}
+	}
+	return l.may(ctx, rights)
+}
+
+// maySeeCatalog returns consul.ErrDenied unless the token sees all nodes and
+// services.
+func (l *Ledger) maySeeCatalog(ctx context.Context) error {
+	return l.may(ctx, []consul.Right{{Resource: "node", Access: "read"}, {Resource: "service", Access: "read"}})
+}
+
+func (l *Ledger) may(ctx context.Context, rights []consul.Right) error {
+	allowed, err := l.client.MayI(ctx, rights...)
+	if err != nil {
+		return err
+	}
+	var missing []string
+	for i, ok := range allowed {
+		if !ok {
+			missing = append(missing, fmt.Sprintf("%s:%s on everything that begins with %q", rights[i].Resource, rights[i].Access, rights[i].Segment))
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: the token needs %s", consul.ErrDenied, strings.Join(missing, ", "))
+}
+
+// whole turns an answer that ACLs made smaller into a failure.
+func whole[T any](v T, meta consul.Meta, err error) (T, error) {
+	if err == nil && meta.Filtered {
+		err = fmt.Errorf("read the catalog: %w: %w", consul.ErrDenied, errHidden)
+	}
+	return v, err
+}
