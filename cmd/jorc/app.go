@@ -25,6 +25,7 @@ type host struct {
 func commands(env *environment) []*cli.Command {
 	return []*cli.Command{
 		agentCommand(env),
+		clusterCommand(env),
 		renderCommand(env),
 		configCommand(env),
 		devCommand(env),

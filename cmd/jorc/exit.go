@@ -9,9 +9,11 @@ import (
 	"syscall"
 
 	"github.com/jorc/jorc/internal/blocker"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/profile"
 )
 
 // Exit codes: a promise to scripts.
@@ -37,8 +39,11 @@ var classes = []struct {
 	code   int
 }{
 	{blocker.ErrUsage, exitUsage},
+	{cluster.ErrInvalid, exitUsage},
 	{consul.ErrDenied, exitDenied},
 	{kv.ErrConflict, exitConflict},
+	{profile.ErrMismatch, exitConflict},
+	{profile.ErrConflicts, exitConflict},
 	{kv.ErrLockLost, exitStopped},
 	{consul.ErrUnreachable, exitUnreachable},
 	{blocker.ErrTimedOut, exitTimeout},

@@ -162,10 +162,34 @@ func (c *Cluster) fillVacancies(ctx context.Context) error {
 	return err
 }
 
-// candidates reads the members as an election sees them.
+// Filter reads the cluster's own filter, which says who belongs to it when it
+// runs, elects and waits: the param cluster/filter, by default every member. It
+// returns a *FilterError when that is none.
+func (c *Cluster) Filter(ctx context.Context) (*Filter, error) {
+	e, err := c.profile.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v, ok := e.Value.Params[ParamFilter]
+	if !ok || v.IsNull() {
+		return ParseFilter("")
+	}
+	f, err := ParseFilter(v.Raw())
+	if err != nil {
+		return nil, fmt.Errorf("param %q: %w", ParamFilter, err)
+	}
+	return f, nil
+}
+
+// candidates reads the members as an election sees them: those that the
+// cluster's own filter leaves out are not eligible.
 func (c *Cluster) candidates(ctx context.Context) ([]Candidate, error) {
-	list, err := c.Members(ctx, MembersOptions{Need: NeedHealth})
-	if errors.Is(err, consul.ErrDenied) {
+	f, err := c.Filter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := c.Members(ctx, MembersOptions{Need: NeedHealth | f.need})
+	if errors.Is(err, consul.ErrDenied) && f.need == 0 {
 		list, err = c.Members(ctx, MembersOptions{}) // then nobody counts as healthy
 	}
 	if err != nil {
@@ -174,6 +198,7 @@ func (c *Cluster) candidates(ctx context.Context) ([]Candidate, error) {
 	all := make([]Candidate, len(list))
 	for i, m := range list {
 		all[i] = m.candidate()
+		all[i].Eligible = all[i].Eligible && f.Match(&m)
 	}
 	return all, nil
 }

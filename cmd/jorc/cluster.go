@@ -1,0 +1,278 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+)
+
+func clusterCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:  "cluster",
+		Usage: "machines that share one profile: members, roles, params, leaders",
+		Subcommands: []*cli.Command{
+			{
+				Name:      "init",
+				Usage:     "create a cluster",
+				ArgsUsage: "NAME",
+				Description: "Creates the cluster's profile; repeating it changes nothing. Members that join are chosen to lead, at random, " +
+					"until there are as many leaders as asked for.",
+				Flags: []cli.Flag{
+					&cli.IntFlag{Name: "leaders", Usage: "`N` members are to lead", Value: 1},
+					&cli.StringFlag{Name: "manager", Usage: "`NODE` that coordinates and is no part of the work; it needs no host"},
+				},
+				Action: env.initCluster,
+			},
+			{Name: "list", Usage: "list the clusters below the prefix", Action: env.listClusters},
+			{Name: "show", Usage: "say how a cluster is", ArgsUsage: "[NAME]", Action: env.showCluster},
+			{
+				Name:      "delete",
+				Usage:     "delete a cluster with all that it holds",
+				ArgsUsage: "[NAME]",
+				Flags:     []cli.Flag{&cli.BoolFlag{Name: "yes", Usage: "really", DisableDefaultText: true}},
+				Action:    env.deleteCluster,
+			},
+			bootstrapACLCommand(env),
+			exportClusterCommand(env),
+			importClusterCommand(env),
+			joinCommand(env),
+			leaveCommand(env),
+			membersCommand(env),
+			leaderCommand(env),
+			profileCommand(env),
+			metaCommand(env),
+			pauseCommand(env),
+			resumeCommand(env),
+			holdCommand(env),
+			unholdCommand(env),
+			observeOnlyCommand(env),
+			depsCommand(env),
+		},
+	}
+}
+
+// cluster is the cluster that flags and environment name, or name when that is
+// not empty.
+func (e *environment) cluster(c *cli.Context, name string) (*cluster.Cluster, error) {
+	client, settings, err := e.consul(c)
+	if err != nil {
+		return nil, err
+	}
+	if name == "" {
+		name = settings.Cluster
+	}
+	return cluster.New(client, settings.Prefix, name), nil
+}
+
+// ownNode is the node that --node or JORC_NODE names, or the local agent's.
+func (e *environment) ownNode(c *cli.Context) (string, error) {
+	if node, given := e.value(c, "node"); given {
+		return node, nil
+	}
+	client, _, err := e.consul(c)
+	if err != nil {
+		return "", err
+	}
+	self, err := client.AgentSelf(c.Context)
+	if err != nil {
+		return "", fmt.Errorf("whose node is this (--node or JORC_NODE says so, too): %w", err)
+	}
+	return self.Config.NodeName, nil
+}
+
+// optional is the one argument that may be given.
+func optional(c *cli.Context) (string, error) {
+	args := arguments(c)
+	if len(args) > 1 {
+		return "", usagef(c, "too many arguments")
+	}
+	return strings.Join(args, ""), nil
+}
+
+// none checks that there is no argument.
+func none(c *cli.Context) error {
+	if len(arguments(c)) > 0 {
+		return usagef(c, "no arguments expected")
+	}
+	return nil
+}
+
+func (e *environment) initCluster(c *cli.Context) error {
+	args := arguments(c)
+	if len(args) != 1 {
+		return usagef(c, "which NAME?")
+	}
+	if n := c.Int("leaders"); n < 1 || n > cluster.MaxLeaders {
+		return usagef(c, "--leaders is %d, but must be 1 to %d", n, cluster.MaxLeaders)
+	}
+	cl, err := e.cluster(c, args[0])
+	if err != nil {
+		return err
+	}
+	created, err := cl.Init(c.Context, cluster.InitOptions{Leaders: c.Int("leaders"), Manager: c.String("manager")})
+	if err != nil {
+		return err
+	}
+	if !created {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q exists already; nothing was changed\n", args[0])
+	}
+	return nil
+}
+
+func (e *environment) listClusters(c *cli.Context) error {
+	if err := none(c); err != nil {
+		return err
+	}
+	client, settings, err := e.consul(c)
+	if err != nil {
+		return err
+	}
+	all, err := cluster.List(c.Context, client, settings.Prefix)
+	if err != nil {
+		return err
+	}
+	l := listing{columns: []string{"name", "members"}}
+	for _, s := range all {
+		l.rows = append(l.rows, []string{s.Name, strconv.Itoa(s.Members)})
+	}
+	return e.print(c, l, all)
+}
+
+// shown is the answer of `cluster show -o json`.
+type shown struct {
+	Name        string        `json:"name"`
+	Members     int           `json:"members"`
+	Leaders     []string      `json:"leaders"`
+	LeaderCount int           `json:"leader_count"`
+	Managers    []string      `json:"managers"`
+	Params      int           `json:"params"`
+	Bytes       int           `json:"profile_bytes"`
+	Limit       int           `json:"profile_limit"`
+	Paused      *cluster.Hold `json:"paused"`
+	ObserveOnly *cluster.Hold `json:"observe_only"`
+}
+
+func (e *environment) showCluster(c *cli.Context) error {
+	name, err := optional(c)
+	if err != nil {
+		return err
+	}
+	cl, err := e.cluster(c, name)
+	if err != nil {
+		return err
+	}
+	a, err := cl.Export(c.Context)
+	if err != nil {
+		return err
+	}
+	d, err := cl.Profile(c.Context)
+	if err != nil {
+		return err
+	}
+	size := d.Size()
+	s := shown{
+		Name: a.Name, Members: len(a.Members), Leaders: append([]string{}, a.Leaders.Leader...), LeaderCount: a.Leaders.Count,
+		Managers: append([]string{}, a.Leaders.Manager...), Params: len(d.Params), Bytes: size.Bytes, Limit: size.Limit,
+	}
+	l := listing{columns: []string{"what", "value"}, rows: [][]string{
+		{"cluster", s.Name},
+		{"members", strconv.Itoa(s.Members)},
+		{"leaders", fmt.Sprintf("%s (%d of %d)", strings.Join(s.Leaders, ", "), len(s.Leaders), s.LeaderCount)},
+		{"managers", strings.Join(s.Managers, ", ")},
+		{"params", strconv.Itoa(s.Params)},
+		{"profile", size.String()},
+	}}
+	if a.Control != nil {
+		s.Paused, s.ObserveOnly = a.Control.Paused, a.Control.ObserveOnly
+		for _, h := range []struct {
+			name string
+			hold *cluster.Hold
+		}{{"paused", a.Control.Paused}, {"observe only", a.Control.ObserveOnly}, {"held", a.Control.Hold}} {
+			if h.hold != nil {
+				l.rows = append(l.rows, []string{h.name, holdText(*h.hold)})
+			}
+		}
+	}
+	return e.print(c, l, s)
+}
+
+func (e *environment) deleteCluster(c *cli.Context) error {
+	name, err := optional(c)
+	if err != nil {
+		return err
+	}
+	cl, err := e.cluster(c, name)
+	if err != nil {
+		return err
+	}
+	if !c.Bool("yes") {
+		return usagef(c, "this deletes cluster %q with its profile, members and history: say --yes", cl.Name())
+	}
+	return cl.Delete(c.Context)
+}
+
+func bootstrapACLCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:  "bootstrap-acl",
+		Usage: "print or create the least policies for agent, operator and orchestrator",
+		Description: "Those of agent and orchestrator are for one node (--node, default this one), so that no host can speak for another. " +
+			"Tokens are made from them with 'consul acl token create -policy-name'.",
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "create", Usage: "create them in Consul, or bring them up to date", DisableDefaultText: true}},
+		Action: env.bootstrapACL,
+	}
+}
+
+func (e *environment) bootstrapACL(c *cli.Context) error {
+	if err := none(c); err != nil {
+		return err
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	node, err := e.ownNode(c)
+	if err != nil {
+		return err
+	}
+	policies := cl.Policies(node)
+	if c.Bool("create") {
+		client, _, err := e.consul(c)
+		if err != nil {
+			return err
+		}
+		if err := createPolicies(c, client, policies); err != nil {
+			return err
+		}
+	}
+	format, err := e.format(c)
+	if err != nil {
+		return err
+	}
+	if format == formatJSON {
+		return writeJSON(c.App.Writer, policies)
+	}
+	for _, p := range policies {
+		if _, err := fmt.Fprintf(c.App.Writer, "# %s: %s\n%s\n\n", p.Name, p.Description, p.Rules); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func createPolicies(c *cli.Context, client *consul.Client, policies []cluster.Policy) error {
+	for _, p := range policies {
+		changed, err := cluster.PutPolicy(c.Context, client, p)
+		if err != nil {
+			return fmt.Errorf("create policy %q (it needs acl:write): %w", p.Name, err)
+		}
+		if changed {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: wrote policy %s\n", p.Name)
+		}
+	}
+	return nil
+}

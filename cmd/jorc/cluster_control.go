@@ -1,0 +1,127 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/cluster"
+)
+
+func reasonFlag() cli.Flag {
+	return &cli.StringFlag{Name: "reason", Usage: "`WHY`, for others to read"}
+}
+
+func pauseCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "pause", Usage: "let nothing new start anywhere in the cluster; waits leave with exit 6",
+		Flags: []cli.Flag{reasonFlag()},
+		Action: env.control("it is paused already", func(c *cli.Context, cl *cluster.Cluster, h cluster.Hold) (bool, error) {
+			return cl.Pause(c.Context, h)
+		}),
+	}
+}
+
+func resumeCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "resume", Usage: "end a pause",
+		Action: env.control("it is not paused", func(c *cli.Context, cl *cluster.Cluster, _ cluster.Hold) (bool, error) {
+			return cl.Resume(c.Context)
+		}),
+	}
+}
+
+const scopeText = "Without --role or --node the whole cluster. What is said of a node counts before what is said of its roles, and that before the cluster."
+
+func holdCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "hold", Usage: "stop convergence in the cluster, a role or a node (--node)", Description: scopeText,
+		Flags: []cli.Flag{&cli.StringFlag{Name: "role", Usage: "of members with `ROLE`"}, reasonFlag()},
+		Action: env.control("it is held already", func(c *cli.Context, cl *cluster.Cluster, h cluster.Hold) (bool, error) {
+			s, err := holdScope(c)
+			if err != nil {
+				return false, err
+			}
+			return cl.Hold(c.Context, s, h)
+		}),
+	}
+}
+
+func unholdCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "unhold", Usage: "let convergence go on in the cluster, a role or a node (--node)",
+		Description: scopeText + " While something wider is held this makes an exception from it.",
+		Flags:       []cli.Flag{&cli.StringFlag{Name: "role", Usage: "of members with `ROLE`"}, reasonFlag()},
+		Action: env.control("it is not held", func(c *cli.Context, cl *cluster.Cluster, h cluster.Hold) (bool, error) {
+			s, err := holdScope(c)
+			if err != nil {
+				return false, err
+			}
+			return cl.Unhold(c.Context, s, h)
+		}),
+	}
+}
+
+func observeOnlyCommand(env *environment) *cli.Command {
+	set := func(on bool) func(*cli.Context, *cluster.Cluster, cluster.Hold) (bool, error) {
+		return func(c *cli.Context, cl *cluster.Cluster, h cluster.Hold) (bool, error) {
+			return cl.SetObserveOnly(c.Context, on, h)
+		}
+	}
+	return &cli.Command{
+		Name: "observe-only", Usage: "let the orchestrator observe and decide nothing",
+		Subcommands: []*cli.Command{
+			{Name: "on", Usage: "observe only", Flags: []cli.Flag{reasonFlag()}, Action: env.control("it is on already", set(true))},
+			{Name: "off", Usage: "decide again", Action: env.control("it is off already", set(false))},
+		},
+	}
+}
+
+// holdScope is what --role and --node say. JORC_NODE does not count: nobody
+// wants to hold one node and means the cluster, or the other way round.
+func holdScope(c *cli.Context) (cluster.Scope, error) {
+	s := cluster.Scope{Role: c.String("role")}
+	if c.IsSet("node") {
+		s.Node = c.String("node")
+	}
+	if s.Role != "" && s.Node != "" {
+		return s, usagef(c, "--role and --node exclude one another")
+	}
+	if c.IsSet("role") && s.Role == "" || c.IsSet("node") && s.Node == "" {
+		return s, usagef(c, "an empty name is none")
+	}
+	return s, nil
+}
+
+// control is an action that changes what holds a cluster; already is said when
+// there was nothing to change.
+func (e *environment) control(already string, change func(*cli.Context, *cluster.Cluster, cluster.Hold) (bool, error)) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if err := none(c); err != nil {
+			return err
+		}
+		cl, err := e.cluster(c, "")
+		if err != nil {
+			return err
+		}
+		h := cluster.Hold{Since: time.Now().UTC().Truncate(time.Second), Reason: c.String("reason"), By: e.getenv("USER")}
+		changed, err := change(c, cl, h)
+		if err == nil && !changed {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q: %s; nothing was changed\n", cl.Name(), already)
+		}
+		return err
+	}
+}
+
+// holdText says since when, by whom and why.
+func holdText(h cluster.Hold) string {
+	text := "since " + h.Since.Format(time.RFC3339)
+	if h.By != "" {
+		text += " by " + h.By
+	}
+	if h.Reason != "" {
+		text += ": " + h.Reason
+	}
+	return text
+}

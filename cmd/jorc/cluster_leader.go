@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/cluster"
+)
+
+func leaderCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:  "leader",
+		Usage: "say who leads, or choose",
+		Description: "Prints one leader per line; exits 1 when there is none. With --elect vacancies are filled at random by members that are eligible " +
+			"(param cluster/leader-eligible; by default all but managers, and those that the param cluster/filter leaves out), healthy ones first; who leads stays. " +
+			"The agents of the members do the same by themselves, and replace leaders that fail.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "elect", Usage: "fill vacancies now", DisableDefaultText: true},
+			&cli.IntFlag{Name: "count", Usage: "from now on `N` members are to lead", DefaultText: "as it is"},
+		},
+		Action: env.showLeaders,
+	}
+}
+
+// leading is the answer of `cluster leader -o json`.
+type leading struct {
+	Leaders  []string `json:"leaders"`
+	Count    int      `json:"count"`
+	Managers []string `json:"managers"`
+	Retired  []string `json:"retired"` // led until now, and may not know yet that they do no more
+}
+
+func (e *environment) showLeaders(c *cli.Context) error {
+	if err := none(c); err != nil {
+		return err
+	}
+	if n := c.Int("count"); c.IsSet("count") && (n < 1 || n > cluster.MaxLeaders) {
+		return usagef(c, "--count is %d, but must be 1 to %d", n, cluster.MaxLeaders)
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	l, err := e.elect(c, cl)
+	if err != nil {
+		return err
+	}
+	answer := leading{Leaders: append([]string{}, l.Leader...), Count: l.Count, Managers: append([]string{}, l.Manager...), Retired: []string{}}
+	for _, r := range l.Retired {
+		answer.Retired = append(answer.Retired, r.Node)
+	}
+	rows := listing{columns: []string{"leader"}}
+	for _, node := range l.Leader {
+		rows.rows = append(rows.rows, []string{node})
+	}
+	format, err := e.format(c)
+	switch {
+	case err != nil:
+		return err
+	case format == formatJSON:
+		err = writeJSON(c.App.Writer, answer)
+	default:
+		err = rows.writePlain(c.App.Writer) // a line per leader is the promise
+	}
+	if err == nil && len(l.Leader) == 0 {
+		if len(answer.Retired) > 0 {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: %s led until now and may not know yet: try again in some seconds\n", strings.Join(answer.Retired, ", "))
+		}
+		return &exitError{code: exitFailed}
+	}
+	return err
+}
+
+// elect does what the flags ask for and returns who leads then.
+func (e *environment) elect(c *cli.Context, cl *cluster.Cluster) (cluster.Leaders, error) {
+	if !c.IsSet("count") && !c.Bool("elect") {
+		return cl.Leaders(c.Context)
+	}
+	if _, err := cl.Profile(c.Context); err != nil {
+		return cluster.Leaders{}, err
+	}
+	if c.IsSet("count") {
+		if err := cl.SetCount(c.Context, c.Int("count")); err != nil {
+			return cluster.Leaders{}, err
+		}
+	}
+	return cl.Elect(c.Context)
+}

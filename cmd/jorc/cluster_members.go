@@ -1,0 +1,248 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/profile"
+)
+
+func joinCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:  "join",
+		Usage: "make this host (or --node, which needs no host) a member, or change how it is one",
+		Description: "What is not named stays as it is; with --role the roles are those named. Repeating it changes nothing. " +
+			"V is JSON or YAML, @FILE, or - for stdin; with --string a text as it stands.",
+		Flags: []cli.Flag{
+			&cli.StringSliceFlag{Name: "role", Usage: "a `ROLE`; may be given more than once"},
+			&cli.StringFlag{Name: "zone", Usage: "the failure `ZONE` that it is in"},
+			&cli.StringSliceFlag{Name: "param", Usage: "a param of its own, `K=V`; may be given more than once"},
+			&cli.StringSliceFlag{Name: "provides", Usage: "a `SERVICE` that it provides; may be given more than once"},
+			&cli.StringSliceFlag{Name: "requires", Usage: "a `TARGET` that its static configuration waits for, [TAG.]SERVICE[=N]; may be given more than once"},
+			stringFlag(),
+		},
+		Action: env.joinCluster,
+	}
+}
+
+func (e *environment) joinCluster(c *cli.Context) error {
+	if err := none(c); err != nil {
+		return err
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	r := e.values(c)
+	given := profile.Params{}
+	for _, arg := range c.StringSlice("param") {
+		key, v, err := r.pair(arg)
+		if err != nil {
+			return err
+		}
+		given[key] = v
+	}
+	requires, err := requirements(c)
+	if err != nil {
+		return err
+	}
+	node, err := e.ownNode(c)
+	if err != nil {
+		return err
+	}
+	_, err = cl.Join(c.Context, node, func(have cluster.Record) (cluster.Record, error) {
+		if c.IsSet("role") {
+			have.Roles = slices.Clone(c.StringSlice("role"))
+		}
+		if c.IsSet("zone") {
+			have.Zone = c.String("zone")
+		}
+		if c.IsSet("provides") {
+			have.Provides = slices.Sorted(slices.Values(c.StringSlice("provides")))
+		}
+		if c.IsSet("requires") {
+			have.Requires = requires
+		}
+		for _, key := range given.Keys() {
+			if have.Params, err = have.Params.Set(key, given[key], profile.Ref{}); err != nil {
+				return have, err
+			}
+		}
+		return have, nil
+	})
+	if err != nil {
+		return err
+	}
+	if exists, err := cl.Exists(c.Context); err == nil && !exists {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q has no profile yet: 'jorc cluster init %s' creates it\n", cl.Name(), cl.Name())
+	}
+	return nil
+}
+
+// requirements reads --requires.
+func requirements(c *cli.Context) ([]cluster.Requirement, error) {
+	var all []cluster.Requirement
+	for _, arg := range c.StringSlice("requires") {
+		target, count, counted := strings.Cut(arg, "=")
+		r := cluster.Requirement{Target: target}
+		if counted {
+			n, err := strconv.Atoi(count)
+			if err != nil || n < 1 {
+				return nil, usagef(c, "--requires %q: the number of instances is not one", arg)
+			}
+			r.Count = n
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+func leaveCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:   "leave",
+		Usage:  "end the membership of this host, or of --node",
+		Action: env.leaveCluster,
+		Description: "It leads and manages no more. Where a jorc agent runs that has a member block, that one joins again. " +
+			"That it is no member is no error.",
+	}
+}
+
+func (e *environment) leaveCluster(c *cli.Context) error {
+	if err := none(c); err != nil {
+		return err
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	node, err := e.ownNode(c)
+	if err != nil {
+		return err
+	}
+	left, err := cl.Leave(c.Context, node, cl.MayBelieve(c.Context, node))
+	if err == nil && !left {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: node %q is no member of cluster %q\n", node, cl.Name())
+	}
+	return err
+}
+
+func membersCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:  "members",
+		Usage: "list members",
+		Description: "EXPR is an expression such as 'Zone == \"a\" and \"db\" in Roles and Params[\"disks\"] != 4' over " +
+			strings.Join(cluster.FieldNames(), ", ") + "; what a member does not have is false or empty. " +
+			"Fields are these, too, or one entry below one, such as Params.disks.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "filter", Usage: "only members that `EXPR` matches"},
+			&cli.StringFlag{Name: "role", Usage: "only members with `ROLE`"},
+			&cli.BoolFlag{Name: "count", Usage: "print how many and nothing else", DisableDefaultText: true},
+			&cli.StringFlag{Name: "fields", Usage: "print these `FIELDS`, with commas between them"},
+			&cli.StringFlag{Name: "sort", Usage: "sort by `FIELD`; with - in front the other way round"},
+			&cli.IntFlag{Name: "limit", Usage: "at most `N` members", DefaultText: "all"},
+		},
+		Action: env.listMembers,
+	}
+}
+
+// memberColumns are what a table shows when --fields does not say otherwise.
+const memberColumns = "Node,Address,Zone,Roles,Version,Health,Agent"
+
+func (e *environment) listMembers(c *cli.Context) error {
+	if err := none(c); err != nil {
+		return err
+	}
+	filter, err := cluster.ParseFilter(c.String("filter"))
+	if err != nil {
+		return usagef(c, "--%v", err)
+	}
+	columns, order, err := memberFields(c)
+	if err != nil {
+		return err
+	}
+	format, err := e.format(c)
+	if err != nil {
+		return err
+	}
+	whole := format == formatJSON && !c.IsSet("fields")
+	o := cluster.MembersOptions{Filter: filter, Need: order.Need()}
+	if !c.Bool("count") {
+		for _, column := range columns {
+			o.Need |= column.Need()
+		}
+		if whole {
+			o.Need = cluster.NeedAll
+		}
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	all, err := cl.Members(c.Context, o)
+	if err != nil {
+		return err
+	}
+	if role := c.String("role"); role != "" {
+		all = slices.DeleteFunc(all, func(m cluster.Member) bool { return !slices.Contains(m.Roles, role) })
+	}
+	order.Sort(all, strings.HasPrefix(c.String("sort"), "-"))
+	if c.IsSet("limit") {
+		all = all[:min(len(all), c.Int("limit"))]
+	}
+	switch {
+	case c.Bool("count"):
+		_, err := fmt.Fprintln(c.App.Writer, len(all))
+		return err
+	case whole:
+		return writeJSON(c.App.Writer, all)
+	}
+	return e.printMembers(c, columns, all)
+}
+
+func memberFields(c *cli.Context) (columns []cluster.Column, order cluster.Column, err error) {
+	names := memberColumns
+	if c.IsSet("fields") {
+		names = c.String("fields")
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		column, err := cluster.ParseColumn(strings.TrimSpace(name))
+		if err != nil {
+			return nil, order, usagef(c, "--fields: %v", err)
+		}
+		columns = append(columns, column)
+	}
+	by := strings.TrimPrefix(c.String("sort"), "-")
+	if by == "" {
+		by = "Node"
+	}
+	if order, err = cluster.ParseColumn(by); err != nil {
+		return nil, order, usagef(c, "--sort: %v", err)
+	}
+	if c.IsSet("limit") && c.Int("limit") < 0 {
+		return nil, order, usagef(c, "--limit is %d, but must not be negative", c.Int("limit"))
+	}
+	return columns, order, nil
+}
+
+func (e *environment) printMembers(c *cli.Context, columns []cluster.Column, all []cluster.Member) error {
+	l := listing{states: []string{"health", "agent"}}
+	objects := make([]map[string]any, len(all))
+	for _, column := range columns {
+		l.columns = append(l.columns, strings.ToLower(column.Name))
+	}
+	for i := range all {
+		row := make([]string, len(columns))
+		objects[i] = map[string]any{}
+		for j, column := range columns {
+			row[j] = column.Text(&all[i])
+			objects[i][column.Name] = column.JSON(&all[i])
+		}
+		l.rows = append(l.rows, row)
+	}
+	return e.print(c, l, objects)
+}

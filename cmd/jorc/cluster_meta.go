@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/profile"
+)
+
+func metaCommand(env *environment) *cli.Command {
+	const whose = "Of the cluster, or with --node of a member. The keys icon and colour say how it is shown; others are free."
+	return &cli.Command{
+		Name:  "meta",
+		Usage: "how a cluster or a member is shown: icon, colour, and what else people note",
+		Subcommands: []*cli.Command{
+			{
+				Name: "get", Usage: "print one entry, or all", ArgsUsage: "[KEY]", Description: whose,
+				Flags:  []cli.Flag{&cli.BoolFlag{Name: "raw", Usage: "print a text without quotes", DisableDefaultText: true}},
+				Action: env.getMeta,
+			},
+			{
+				Name: "set", Usage: "set an entry", ArgsUsage: "KEY VALUE", Description: whose + " VALUE is JSON or YAML, @FILE, or - for stdin.",
+				Flags: []cli.Flag{stringFlag()}, Action: env.setMeta,
+			},
+			{Name: "remove", Usage: "remove an entry", ArgsUsage: "KEY", Description: whose, Action: env.removeMeta},
+		},
+	}
+}
+
+func (e *environment) getMeta(c *cli.Context) error {
+	name, err := optional(c)
+	if err != nil {
+		return err
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	var meta profile.Params
+	if c.IsSet("node") {
+		r, err := cl.Record(c.Context, c.String("node"))
+		if err != nil {
+			return err
+		}
+		meta = r.Meta
+	} else {
+		d, err := cl.Profile(c.Context)
+		if err != nil {
+			return err
+		}
+		meta = d.Meta
+	}
+	if name == "" {
+		_, err := fmt.Fprintf(c.App.Writer, "%s\n", meta.Value().Indented())
+		return err
+	}
+	v, ok := meta[name]
+	if !ok {
+		return fmt.Errorf("meta %q in cluster %q: there is none", name, cl.Name())
+	}
+	return e.printValue(c, v, c.Bool("raw"))
+}
+
+func (e *environment) setMeta(c *cli.Context) error {
+	name, rest, err := key(c, 2, "which KEY and VALUE")
+	if err != nil {
+		return err
+	}
+	v, err := e.values(c).parse("VALUE", rest[0])
+	if err != nil {
+		return err
+	}
+	return e.changeMeta(c, name, &v)
+}
+
+func (e *environment) removeMeta(c *cli.Context) error {
+	name, _, err := key(c, 1, "which KEY")
+	if err != nil {
+		return err
+	}
+	return e.changeMeta(c, name, nil)
+}
+
+// changeMeta sets an entry, or removes it when v is nil.
+func (e *environment) changeMeta(c *cli.Context, name string, v *profile.Value) error {
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	if c.IsSet("node") {
+		return cl.SetMemberMeta(c.Context, c.String("node"), name, v)
+	}
+	return e.changed(c)(cl.ChangeProfile(c.Context, func(ed *profile.Editor, d profile.Document) (profile.Document, error) {
+		if v == nil {
+			return ed.RemoveMeta(d, name)
+		}
+		return ed.SetMeta(d, name, *v)
+	}))
+}

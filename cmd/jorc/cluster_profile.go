@@ -1,0 +1,363 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/profile"
+)
+
+func profileCommand(env *environment) *cli.Command {
+	role := &cli.StringFlag{Name: "role", Usage: "of `ROLE` and not of the cluster"}
+	ref := &cli.StringFlag{Name: "ref", Usage: "only if the param is `V` now; else exit 4"}
+	const values = "VALUE, V and D are JSON or YAML, @FILE, or - for stdin; with --string they are texts as they stand. "
+	return &cli.Command{
+		Name:  "profile",
+		Usage: "the document that all members share",
+		Subcommands: []*cli.Command{
+			{Name: "show", Usage: "print the whole document", Action: env.showProfile},
+			editCommand(env),
+			{
+				Name:      "get",
+				Usage:     "print a param",
+				ArgsUsage: "KEY",
+				Description: values + "Exits 1 when there is no such param and no --default. With --node or --role it is that of the member or role alone. " +
+					"With --effective it is what a member (--node, default this one) has when schema defaults, cluster, roles and its own params are laid over one another.",
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "raw", Usage: "print a text without quotes", DisableDefaultText: true},
+					&cli.StringFlag{Name: "default", Usage: "print `D` when there is no such param"},
+					&cli.BoolFlag{Name: "effective", Usage: "with all layers", DisableDefaultText: true},
+					&cli.BoolFlag{Name: "compose", Usage: "with all layers, objects merged", DisableDefaultText: true},
+					role, stringFlag(),
+				},
+				Action: env.getParam,
+			},
+			{
+				Name:      "set",
+				Usage:     "set a param",
+				ArgsUsage: "KEY VALUE",
+				Description: values + "Other params may change at the same time. A reference that does not match exits 4, prints the param as it is on stderr, and writes nothing. " +
+					"With --node it is that member's own param.",
+				Flags: []cli.Flag{
+					ref,
+					&cli.StringFlag{Name: "default", Usage: "with --ref: a param that is missing counts as `D`"},
+					&cli.BoolFlag{Name: "absent", Usage: "only if there is no such param", DisableDefaultText: true},
+					role, stringFlag(),
+				},
+				Action: func(c *cli.Context) error { return env.setParam(c, false) },
+			},
+			{
+				Name:        "add",
+				Usage:       "set a param that is not there yet",
+				ArgsUsage:   "KEY VALUE",
+				Description: values + "Exits 4 when it is.",
+				Flags:       []cli.Flag{role, stringFlag()},
+				Action:      func(c *cli.Context) error { return env.setParam(c, true) },
+			},
+			{
+				Name:        "remove",
+				Usage:       "remove a param",
+				ArgsUsage:   "KEY",
+				Description: values + "That there is none is no error.",
+				Flags:       []cli.Flag{ref, role, stringFlag()},
+				Action:      env.removeParam,
+			},
+			{
+				Name:      "params",
+				Usage:     "print or replace all params",
+				ArgsUsage: "[FILE]",
+				Description: "FILE is an object in JSON or YAML, or - for stdin. With --ref OLDFILE what differs between the two files is carried over, " +
+					"if all of that still is as in OLDFILE; else exit 4.",
+				Flags:  []cli.Flag{&cli.StringFlag{Name: "ref", Usage: "only what differs from `OLDFILE`"}, role},
+				Action: env.allParams,
+			},
+			{
+				Name:        "patch",
+				Usage:       "apply a JSON Patch (RFC 6902) to the whole document, all or nothing",
+				ArgsUsage:   "[FILE|-]",
+				Description: "Without FILE it comes from stdin. A test that fails exits 4.",
+				Action:      env.patchProfile,
+			},
+			schemaCommand(env),
+			{
+				Name:  "token",
+				Usage: "make an ACL token that may write this one profile and expires",
+				Description: "Prints its secret and nothing else. Only callers with acl:write can make one; " +
+					"others are given a file with a token, which tasks name as their token_file.",
+				Flags:  []cli.Flag{&cli.DurationFlag{Name: "ttl", Usage: "how long it lives: 1m to 24h", Value: cluster.DefaultTokenTTL}},
+				Action: env.profileToken,
+			},
+			{
+				Name:        "watch",
+				Usage:       "print the document, or a param, now and whenever it changes",
+				ArgsUsage:   "[KEY]",
+				Description: "One line of JSON each; null while there is no such param. Ends with a signal.",
+				Flags:       []cli.Flag{role},
+				Action:      env.watchProfile,
+			},
+		},
+	}
+}
+
+// scope is what --role says.
+func scope(c *cli.Context) (profile.Scope, error) {
+	if c.IsSet("role") {
+		if c.IsSet("node") {
+			return profile.Scope{}, usagef(c, "--role and --node exclude one another")
+		}
+		if err := profile.CheckName(c.String("role")); err != nil {
+			return profile.Scope{}, usagef(c, "--role: %v", err)
+		}
+	}
+	return profile.Scope{Role: c.String("role")}, nil
+}
+
+// key is the first of n arguments.
+func key(c *cli.Context, n int, want string) (string, []string, error) {
+	args := arguments(c)
+	if len(args) != n {
+		return "", nil, usagef(c, "%s?", want)
+	}
+	return args[0], args[1:], nil
+}
+
+func (e *environment) showProfile(c *cli.Context) error {
+	if err := none(c); err != nil {
+		return err
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	d, err := cl.Profile(c.Context)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.App.Writer, "%s\n", d.Indented())
+	return err
+}
+
+func (e *environment) getParam(c *cli.Context) error {
+	name, _, err := key(c, 1, "which KEY")
+	if err != nil {
+		return err
+	}
+	fallback, err := e.values(c).flag("default")
+	if err != nil {
+		return err
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	p, err := e.layer(c, cl)
+	if err != nil {
+		return err
+	}
+	v, ok := p[name]
+	switch {
+	case !ok && fallback != nil:
+		v = *fallback
+	case !ok:
+		return fmt.Errorf("param %q of cluster %q: there is none; --default says what to print then", name, cl.Name())
+	}
+	return e.printValue(c, v, c.Bool("raw"))
+}
+
+// layer reads the params that a read is about.
+func (e *environment) layer(c *cli.Context, cl *cluster.Cluster) (profile.Params, error) {
+	s, err := scope(c)
+	if err != nil {
+		return nil, err
+	}
+	compose := c.Bool("compose")
+	switch effective := c.Bool("effective") || compose; {
+	case effective && s.Role == "":
+		node, err := e.ownNode(c)
+		if err != nil {
+			return nil, err
+		}
+		v, err := cl.View(c.Context, node)
+		return v.Effective(compose).Params(), err
+	case !effective && c.IsSet("node"): // not JORC_NODE: that says who this host is
+		r, err := cl.Record(c.Context, c.String("node"))
+		return r.Params, err
+	default:
+		d, err := cl.Profile(c.Context)
+		switch {
+		case err != nil || !effective:
+			return d.In(s), err
+		case compose:
+			return d.Compose([]string{s.Role}, nil).Params(), nil
+		}
+		return d.Effective([]string{s.Role}, nil).Params(), nil
+	}
+}
+
+func (e *environment) setParam(c *cli.Context, add bool) error {
+	name, rest, err := key(c, 2, "which KEY and VALUE")
+	if err != nil {
+		return err
+	}
+	s, err := scope(c)
+	if err != nil {
+		return err
+	}
+	r := e.values(c)
+	v, err := r.parse("VALUE", rest[0])
+	if err != nil {
+		return err
+	}
+	ref := profile.Ref{Absent: true}
+	if !add {
+		if ref, err = r.ref(); err != nil {
+			return err
+		}
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	if c.IsSet("node") {
+		return cl.SetMemberParam(c.Context, c.String("node"), name, v, ref)
+	}
+	return e.changed(c)(cl.Set(c.Context, s, name, v, ref))
+}
+
+func (e *environment) removeParam(c *cli.Context) error {
+	name, _, err := key(c, 1, "which KEY")
+	if err != nil {
+		return err
+	}
+	s, err := scope(c)
+	if err != nil {
+		return err
+	}
+	ref, err := e.values(c).ref()
+	if err != nil {
+		return err
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	if c.IsSet("node") {
+		return cl.RemoveMemberParam(c.Context, c.String("node"), name, ref)
+	}
+	return e.changed(c)(cl.Remove(c.Context, s, name, ref))
+}
+
+// changed ends a change of the profile: one that comes near the limit says so.
+func (e *environment) changed(c *cli.Context) func(profile.Document, error) error {
+	return func(d profile.Document, err error) error {
+		if err == nil && d.Size().Near() {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: the profile takes %s: keep large values in keys of their own\n", d.Size())
+		}
+		return err
+	}
+}
+
+func (e *environment) allParams(c *cli.Context) error {
+	file, err := optional(c)
+	if err != nil {
+		return err
+	}
+	s, err := scope(c)
+	if err != nil {
+		return err
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	if file == "" {
+		if c.IsSet("ref") {
+			return usagef(c, "--ref needs a FILE to compare with")
+		}
+		d, err := cl.Profile(c.Context)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(c.App.Writer, "%s\n", d.In(s).Value().Indented())
+		return err
+	}
+	r := e.values(c)
+	after, err := r.params(file)
+	if err != nil {
+		return err
+	}
+	if !c.IsSet("ref") {
+		return e.changed(c)(cl.ChangeProfile(c.Context, func(ed *profile.Editor, d profile.Document) (profile.Document, error) {
+			return ed.SetParams(d, s, after)
+		}))
+	}
+	before, err := r.params(c.String("ref"))
+	if err != nil {
+		return err
+	}
+	return e.changed(c)(cl.ChangeProfile(c.Context, func(ed *profile.Editor, d profile.Document) (profile.Document, error) {
+		return ed.ReplaceParams(d, s, before, after)
+	}))
+}
+
+func (e *environment) patchProfile(c *cli.Context) error {
+	file, err := optional(c)
+	if err != nil {
+		return err
+	}
+	if file == "" {
+		file = "-"
+	}
+	r := e.values(c)
+	data, err := r.file(file)
+	if err != nil {
+		return err
+	}
+	patch, err := profile.ParsePatch(data)
+	if err != nil {
+		return r.wrong(file, err)
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	return e.changed(c)(cl.ChangeProfile(c.Context, func(ed *profile.Editor, d profile.Document) (profile.Document, error) {
+		return ed.Patch(d, patch)
+	}))
+}
+
+// minted is the answer of `profile token -o json`.
+type minted struct {
+	Secret   string `json:"secret_id"`
+	Accessor string `json:"accessor_id"`
+	Expires  string `json:"expires"`
+}
+
+func (e *environment) profileToken(c *cli.Context) error {
+	if err := none(c); err != nil {
+		return err
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	format, err := e.format(c)
+	if err != nil {
+		return err
+	}
+	t, err := cl.ProfileToken(c.Context, c.Duration("ttl"))
+	if errors.Is(err, cluster.ErrInvalid) {
+		return usagef(c, "--ttl: %v", err)
+	}
+	if err != nil {
+		return err
+	}
+	if format == formatJSON {
+		return writeJSON(c.App.Writer, minted{t.Secret, t.Accessor, t.Expires.UTC().Format("2006-01-02T15:04:05Z07:00")})
+	}
+	_, err = fmt.Fprintln(c.App.Writer, t.Secret)
+	return err
+}

@@ -1,0 +1,165 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/profile"
+)
+
+// exportFormat is the number of the format that Export writes, and the highest
+// that ParseArchive reads.
+const exportFormat = 1
+
+// Archive is a whole cluster as a file: what people and members decided, not
+// what was observed.
+type Archive struct {
+	Format  int               `json:"format"`
+	Name    string            `json:"name"`
+	Profile profile.Value     `json:"profile"`
+	Leaders Leaders           `json:"leaders"`
+	Control *Control          `json:"control,omitempty"`
+	Members map[string]Record `json:"members"`
+}
+
+// Export reads the cluster. It returns ErrNoCluster, or what reading returns.
+func (c *Cluster) Export(ctx context.Context) (Archive, error) {
+	r, err := c.store.Txn().Get(keyProfile).Get(keyLeaders).Get(keyControl).Commit(ctx)
+	if err != nil {
+		return Archive{}, err
+	}
+	p, err := c.profile.From(r)
+	if err != nil {
+		return Archive{}, err
+	}
+	if !p.Exists {
+		return Archive{}, c.missing()
+	}
+	l, err := c.leaders.From(r)
+	if err != nil {
+		return Archive{}, err
+	}
+	h, err := c.control.From(r)
+	if err != nil {
+		return Archive{}, err
+	}
+	members, err := c.members.List(ctx)
+	if err != nil {
+		return Archive{}, err
+	}
+	a := Archive{Format: exportFormat, Name: c.name, Profile: p.Value.Value(), Leaders: l.Value, Members: map[string]Record{}}
+	if h.Exists {
+		a.Control = &h.Value
+	}
+	for node, leaf := range members {
+		if leaf.Err != nil {
+			return Archive{}, leaf.Err
+		}
+		a.Members[node] = leaf.Value
+	}
+	return a, nil
+}
+
+// ParseArchive reads what Export wrote. It returns ErrInvalid, or what
+// profile.Decode and Document.Validate return.
+func ParseArchive(data []byte) (Archive, error) {
+	var a Archive
+	v, err := profile.ParseJSON(data) // strict: no member twice
+	if err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal(v.JSON(), &a); err != nil {
+		return a, fmt.Errorf("the file is no export of a cluster: %w: %w", ErrInvalid, err)
+	}
+	switch {
+	case a.Format < 1 || a.Format > exportFormat:
+		return a, fmt.Errorf("the file is an export of format %d: %w: this jorc reads 1 to %d", a.Format, ErrInvalid, exportFormat)
+	case a.Leaders.Count < 0 || a.Leaders.Count > MaxLeaders:
+		return a, fmt.Errorf("%d leaders: %w: there can be 1 to %d", a.Leaders.Count, ErrInvalid, MaxLeaders)
+	}
+	d, err := a.document()
+	if err == nil {
+		err = d.Validate()
+	}
+	for _, node := range slices.Sorted(maps.Keys(a.Members)) {
+		if err == nil {
+			err = checkNode(node)
+		}
+		if err == nil {
+			err = a.Members[node].validate()
+		}
+	}
+	return a, err
+}
+
+func (a Archive) document() (profile.Document, error) { return profile.Decode(a.Profile.JSON()) }
+
+// Import makes the cluster what a says, under this cluster's own name. Where
+// there is a cluster already nothing is written, and kv.ErrConflict returned,
+// unless replace is set: then the profile and all that a names take the place
+// of what is there, and other members stay. The profile is written last, so
+// that a cluster which was imported in part is none, and importing again goes
+// on. Nobody who is no member leads.
+func (c *Cluster) Import(ctx context.Context, a Archive, replace bool) error {
+	old, err := c.profile.Get(ctx)
+	if err != nil && !(replace && errors.Is(err, kv.ErrDamaged)) {
+		return err
+	}
+	next, err := c.imported(a)
+	if err != nil {
+		return err
+	}
+	if old.Exists && !replace {
+		if next.Identical(old.Value) {
+			return nil
+		}
+		return fmt.Errorf("cluster %q exists already and its profile differs: %w: nothing was written; --replace overwrites it", c.name, kv.ErrConflict)
+	}
+	for _, node := range slices.Sorted(maps.Keys(a.Members)) {
+		files := a.Members[node]
+		_, _, err := c.changeRecord(ctx, node, true, func(Record) (Record, error) { return files, nil })
+		if err != nil {
+			return fmt.Errorf("import member %q: %w", node, err)
+		}
+	}
+	t := c.store.Txn()
+	l, err := c.leaders.Get(ctx)
+	if err != nil {
+		return err
+	}
+	h, err := c.control.Get(ctx)
+	if err != nil {
+		return err
+	}
+	leaders := a.Leaders.clone()
+	leaders.Leader = slices.DeleteFunc(leaders.Leader, func(n string) bool { _, ok := a.Members[n]; return !ok })
+	c.leaders.SwapIn(t, l, leaders)
+	if a.Control != nil {
+		c.control.SwapIn(t, h, *a.Control)
+	}
+	if _, err := t.Commit(ctx); err != nil {
+		return err
+	}
+	_, err = c.profile.CompareAndSwap(ctx, old, next)
+	return err
+}
+
+// imported returns the archive's profile under this cluster's name.
+func (c *Cluster) imported(a Archive) (profile.Document, error) {
+	d, err := a.document()
+	if err != nil || d.Name == c.name {
+		return d, err
+	}
+	fresh, err := profile.New(c.name)
+	if err != nil {
+		return d, err
+	}
+	d.Name = c.name
+	d.Params, err = d.Params.Set(profile.SelfKey, fresh.Params[profile.SelfKey], profile.Ref{})
+	return d, err
+}
