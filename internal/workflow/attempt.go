@@ -1,0 +1,205 @@
+package workflow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/jorc/jorc/internal/command"
+	"github.com/jorc/jorc/internal/config"
+)
+
+// onlyIfTime bounds an only_if of a task that has no timeout.
+const onlyIfTime = time.Minute
+
+// Environ are the variables that tell tasks, and the jorc and consul commands
+// in them, which cluster and Consul c names: for Options.Environ. No secrets
+// are among them.
+func Environ(c *config.Config) []string {
+	var env []string
+	for _, v := range [...]struct{ name, value string }{
+		{"CONSUL_HTTP_ADDR", c.Consul.Address},
+		{"CONSUL_CACERT", c.Consul.CAFile},
+		{"CONSUL_CAPATH", c.Consul.CAPath},
+		{"CONSUL_CLIENT_CERT", c.Consul.ClientCert},
+		{"CONSUL_CLIENT_KEY", c.Consul.ClientKey},
+		{"CONSUL_TLS_SERVER_NAME", c.Consul.TLSServerName},
+		{"CONSUL_NAMESPACE", c.Consul.Namespace},
+		{"CONSUL_PARTITION", c.Consul.Partition},
+		{"JORC_DNS_ADDR", c.DNS.Addr},
+		{"JORC_PREFIX", c.Prefix},
+		{"JORC_CLUSTER", c.Cluster},
+		{"JORC_VERSION_FILE", c.VersionFile},
+		{"JORC_STATE_DIR", c.StateDir},
+	} {
+		if v.value != "" {
+			env = append(env, v.name+"="+v.value)
+		}
+	}
+	return env
+}
+
+// mark names one attempt of one task, among all state directories of the host.
+func (j *job) mark(i int) string {
+	return fmt.Sprintf("%s/%d/%d", j.spec.Nonce, i+1, j.rec.Tasks[i].Attempts)
+}
+
+// environ is the environment of a task's commands.
+func (r *Runner) environ(j *job, i int, p place, u *user.User) []string {
+	s := &j.spec.Steps[i]
+	env := command.Environ(r.o.Environ...)
+	if u != nil {
+		env = append(env, "HOME="+u.HomeDir, "USER="+u.Username, "LOGNAME="+u.Username)
+	}
+	env = append(env,
+		"JORC_JOB="+j.spec.ID, "JORC_WORKFLOW="+j.spec.Workflow, "JORC_TASK="+s.Name, "JORC_VERSION="+j.spec.Version, "JORC_NODE="+r.o.Node,
+		"JORC_PARAMS="+filepath.Join(p.dir, paramsFile),
+		"JORC_EXIT_REBOOT="+strconv.Itoa(ExitReboot), "JORC_EXIT_STOP="+strconv.Itoa(ExitStop), "JORC_EXIT_NOT_YET="+strconv.Itoa(ExitNotYet))
+	if j.spec.Change {
+		env = append(env, "JORC_CHANGE="+filepath.Join(p.dir, changeFile))
+	}
+	env = append(env, s.Env...)
+	if p.tokenFile != "" {
+		env = append(env, "CONSUL_HTTP_TOKEN_FILE="+p.tokenFile)
+	}
+	return env
+}
+
+// arrange gives the user of a task a place. The caller saves the record before
+// anything is in a new directory, so that a crash leaves nothing behind.
+func (r *Runner) arrange(j *job, i int) (p place, u *user.User, err error) {
+	s := &j.spec.Steps[i]
+	if u, err = account(s.User); err != nil {
+		return p, nil, err
+	}
+	if s.TokenFile != "" {
+		f, err := os.Open(s.TokenFile)
+		if err != nil {
+			return p, nil, fmt.Errorf("token_file: %w", err)
+		}
+		_ = f.Close() // only looked at
+	}
+	if !isOther(u) {
+		return place{dir: j.dir, tokenFile: s.TokenFile}, u, nil
+	}
+	j.rec.Temp, err = makeTemp()
+	return place{dir: j.rec.Temp}, u, err
+}
+
+// leave takes the place away again.
+func (r *Runner) leave(j *job) {
+	if err := removeTemp(j.rec.Temp); err != nil {
+		r.log.Warn("a directory of a task stays behind", "job", j.spec.ID, "error", err)
+	}
+	j.rec.Temp = ""
+}
+
+// execute runs one of a task's commands. The error is ctx's, or why it could
+// not be started.
+func (r *Runner) execute(
+	ctx context.Context, j *job, i int, args []string, timeout time.Duration, p place, u *user.User, mark string,
+) (command.Result, error) {
+	s := &j.spec.Steps[i]
+	if isOther(u) {
+		var err error
+		if p, err = j.handOver(s, p.dir, u); err != nil {
+			return command.Result{ExitCode: command.ExitCannotRun}, fmt.Errorf("prepare for user %s: %w", u.Username, err)
+		}
+		if s.Script != "" && len(args) > 0 && args[len(args)-1] == filepath.Join(j.dir, s.Script) {
+			args = s.argv(p.dir)
+		}
+	}
+	log := openLog(j.logPath(i), r.o.MaxLog, r.o.Output)
+	defer func() {
+		if lost := log.close(); lost != "" {
+			j.rec.Tasks[i].LogError = lost
+		}
+	}()
+	res, err := command.Run(ctx, command.Command{
+		Args: args, Dir: s.Dir, Env: append(r.environ(j, i, p, u), markName+"="+mark), User: s.User, Timeout: timeout, Stdout: log, Stderr: log,
+	})
+	if err != nil && ctx.Err() == nil {
+		_, _ = fmt.Fprintf(log, "%v\n", err) // never fails
+	}
+	return res, err
+}
+
+// wanted asks a task's only_if.
+func (r *Runner) wanted(ctx context.Context, j *job, i int) (bool, error) {
+	s := &j.spec.Steps[i]
+	if len(s.OnlyIf) == 0 {
+		return true, nil
+	}
+	p, u, err := r.arrange(j, i)
+	defer r.leave(j)
+	if err == nil && j.rec.Temp != "" {
+		err = r.save(j)
+	}
+	if err != nil {
+		return false, fmt.Errorf("only_if: %w", err)
+	}
+	timeout := s.Timeout
+	if timeout == 0 {
+		timeout = onlyIfTime
+	}
+	res, err := r.execute(ctx, j, i, s.OnlyIf, timeout, p, u, j.mark(i)+"/only_if")
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("only_if: %w", err)
+	case res.TimedOut:
+		return false, fmt.Errorf("only_if: timed out after %v", timeout)
+	}
+	return res.ExitCode == 0, nil
+}
+
+// attempt runs a task once. The error is ctx's.
+func (r *Runner) attempt(ctx context.Context, j *job, i int, p place, u *user.User) (command.Result, outcome, string, error) {
+	s, t := &j.spec.Steps[i], &j.rec.Tasks[i]
+	window := pidWindow()
+	res, err := r.execute(ctx, j, i, s.argv(j.dir), s.Timeout, p, u, j.mark(i))
+	cut := ctx.Err() != nil && errors.Is(err, ctx.Err())
+	if res.TimedOut || cut {
+		// What left the process group goes, too: nothing must run beside the next attempt.
+		killed, kerr := killMarked(j.mark(i))
+		for _, k := range killed {
+			r.log.Warn("killed, it had left its task's process group", "job", j.spec.ID, "task", s.Name, "process", k.String())
+		}
+		if kerr != nil {
+			r.log.Error("workflow", "job", j.spec.ID, "task", s.Name, "error", kerr)
+		}
+	} else {
+		t.LeftBehind = r.leftBehind(ctx, j, i, window())
+	}
+	if cut {
+		return res, outcomeFailed, "", err
+	}
+	what, why := judge(s, res, err)
+	return res, what, why, nil
+}
+
+// leftBehind are the processes that a task left running. Those that are just
+// ending get a moment.
+func (r *Runner) leftBehind(ctx context.Context, j *job, i int, among func(int) bool) []string {
+	const tries, pause = 10, 10 * time.Millisecond
+	var found []process
+	for n := range tries {
+		var err error
+		if found, err = marked(j.mark(i), among); err != nil || len(found) == 0 {
+			return nil
+		}
+		if n < tries-1 && sleep(ctx, pause) != nil {
+			break
+		}
+	}
+	names := make([]string, len(found))
+	for k, p := range found {
+		names[k] = p.String()
+		r.log.Warn("left running by its task", "job", j.spec.ID, "task", j.spec.Steps[i].Name, "process", names[k])
+	}
+	return names
+}

@@ -1,0 +1,137 @@
+package workflow
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jorc/jorc/internal/profile"
+)
+
+// Job is one run of a workflow that is asked for. What templates see of it is
+// as of its creation.
+type Job struct {
+	ID       string         // one segment, unique on this host; empty: a new one is made
+	Workflow string         // may be empty when a job of this ID exists
+	Params   profile.Params // what .Param gives
+	Version  string         // what .Version gives; empty: none
+	Origin   string         // who asked, for people: "jorc workflow run", "run 7f3a"
+	Change   []byte         // what a trigger saw; tasks find it in the file $JORC_CHANGE
+}
+
+// State is how far a job is.
+type State string
+
+// States of jobs. Result.Open tells whether Run with the same ID goes on.
+const (
+	Running     State = "running"     // also: can go on, nobody runs it now
+	Success     State = "success"     // every task is done or was not needed
+	Failed      State = "failed"      // a task failed, its retries used up
+	Pending     State = "pending"     // the next task waits for something; no failure
+	Stopped     State = "stopped"     // ended early on purpose: by a task, by Between, by Abandon
+	Reboot      State = "reboot"      // goes on after a reboot
+	Held        State = "held"        // goes on when nobody holds the host any more
+	Interrupted State = "interrupted" // a task was cut off; open when the task is idempotent
+	Damaged     State = "damaged"     // its files cannot be read
+)
+
+// TaskState is how far a task is.
+type TaskState string
+
+// States of tasks.
+const (
+	TaskPlanned     TaskState = "planned"
+	TaskRunning     TaskState = "running"
+	TaskRetrying    TaskState = "retrying" // failed, and is tried again in a while
+	TaskSuccess     TaskState = "success"
+	TaskSkipped     TaskState = "skipped" // its only_if said no
+	TaskFailed      TaskState = "failed"
+	TaskPending     TaskState = "pending"
+	TaskInterrupted TaskState = "interrupted"
+)
+
+func (s TaskState) done() bool { return s == TaskSuccess || s == TaskSkipped }
+
+// Result is a job as it stands.
+type Result struct {
+	ID       string `json:"id"`
+	Workflow string `json:"workflow"`
+	Version  string `json:"version"`
+	Origin   string `json:"origin"`
+	State    State  `json:"state"`
+	Open     bool   `json:"open"` // Run with the same ID goes on with it
+	Why      string `json:"why"`  // one line; empty for success
+	Task     string `json:"task"` // the task that Why is about
+
+	ExitCode int    `json:"exit_code"` // of that task's last attempt
+	Tail     string `json:"tail"`      // of its output
+	LogPath  string `json:"log_path"`
+	LogURL   string `json:"log_url"`
+
+	// Suspect names the tasks of which an attempt failed, whatever became of them.
+	Suspect  []string     `json:"suspect"`
+	Tasks    []TaskStatus `json:"tasks"`
+	History  []Transition `json:"history"` // the last ones
+	Created  time.Time    `json:"created"`
+	Updated  time.Time    `json:"updated"`
+	Finished time.Time    `json:"finished,omitzero"`
+}
+
+// TaskStatus is a task as it stands.
+type TaskStatus struct {
+	Name          string    `json:"name"`
+	State         TaskState `json:"state"`
+	Attempts      int       `json:"attempts"`
+	Failures      int       `json:"failures"`      // attempts that failed
+	Interruptions int       `json:"interruptions"` // attempts that were cut off
+	Deferrals     int       `json:"deferrals"`     // attempts that said "not yet"
+	ExitCode      int       `json:"exit_code"`     // of the last attempt
+	Why           string    `json:"why"`
+	Tail          string    `json:"tail"` // of the output, unless it succeeded
+	LogURL        string    `json:"log_url"`
+	LogError      string    `json:"log_error"`   // why the log is not whole
+	LeftBehind    []string  `json:"left_behind"` // processes that it left running: "sleep (pid 12)"
+	Started       time.Time `json:"started,omitzero"`
+	Ended         time.Time `json:"ended,omitzero"`
+}
+
+// Transition is one change of a job or, with Task, of a task.
+type Transition struct {
+	At    time.Time `json:"at"`
+	Task  string    `json:"task,omitempty"`
+	State string    `json:"state"`
+	Text  string    `json:"text,omitempty"`
+}
+
+// maxID bounds the ID of a job in bytes.
+const maxID = 128
+
+// CheckID returns ErrInvalid for what cannot be the ID of a job.
+func CheckID(id string) error {
+	bad := func(r rune) bool { return r == '/' || unicode.IsSpace(r) || !unicode.IsPrint(r) }
+	switch {
+	case id == "":
+		return fmt.Errorf("job id: %w: it is empty", ErrInvalid)
+	case len(id) > maxID:
+		return fmt.Errorf("job id: %w: it has %d bytes, at most %d are possible", ErrInvalid, len(id), maxID)
+	case id[0] == '.' || id == lockName || id == reserveName:
+		return fmt.Errorf("job id %q: %w: the name is taken", id, ErrInvalid)
+	case !utf8.ValidString(id) || strings.ContainsFunc(id, bad):
+		return fmt.Errorf("job id %q: %w: no slashes, spaces or control characters", id, ErrInvalid)
+	}
+	return nil
+}
+
+// newID sorts by time.
+func newID(now time.Time) string { return now.UTC().Format("20060102T150405Z") + "-" + nonce(4) }
+
+// nonce is a random name of 2n characters.
+func nonce(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}

@@ -1,0 +1,155 @@
+package workflow
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// markName is the variable by which the processes of an attempt are known,
+// whatever group or session they went to. One that cleared its environment
+// (sudo, env -i) and left its group is not.
+const markName = "JORC_ATTEMPT"
+
+// process is a running process that carries a mark.
+type process struct {
+	pid  int
+	name string
+}
+
+func (p process) String() string { return fmt.Sprintf("%s (pid %d)", p.name, p.pid) }
+
+// marked finds the processes that carry mark and whose number among accepts;
+// never this one.
+func marked(mark string, among func(pid int) bool) ([]process, error) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = proc.Close() }() // only read
+	names, err := proc.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	self := os.Getpid()
+	var found []process
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil || pid == self || !among(pid) || !carries(pid, mark) {
+			continue
+		}
+		comm, _ := os.ReadFile("/proc/" + name + "/comm")
+		found = append(found, process{pid, strings.TrimSpace(string(comm))})
+	}
+	slices.SortFunc(found, func(a, b process) int { return a.pid - b.pid })
+	return found, nil
+}
+
+// carries tells whether a process runs and was started with mark.
+func carries(pid int, mark string) bool {
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return false
+	}
+	for kv := range bytes.SplitSeq(env, []byte{0}) {
+		if value, ok := bytes.CutPrefix(kv, []byte(markName+"=")); ok {
+			return string(value) == mark
+		}
+	}
+	return false
+}
+
+func anyPID(int) bool { return true }
+
+// pidWindow accepts the numbers that were given out since it was made, so that
+// looking for what a task left behind costs little on a busy host.
+func pidWindow() func() func(int) bool {
+	before := lastPID()
+	return func() func(int) bool {
+		after := lastPID()
+		if before == 0 || after < before {
+			return anyPID // unknown, or the numbers began anew
+		}
+		return func(pid int) bool { return pid > before && pid <= after }
+	}
+}
+
+// lastPID is the number that was given out last; 0 when that is not known.
+func lastPID() int {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text))
+	n, err := strconv.Atoi(fields[len(fields)-1])
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// killTime is how long killed processes have to go.
+const killTime = 10 * time.Second
+
+// killMarked kills all processes that carry mark and returns when they are
+// gone, with what they were.
+func killMarked(mark string) ([]process, error) {
+	var killed []process
+	deadline := time.Now().Add(killTime)
+	for {
+		found, err := marked(mark, anyPID)
+		if err != nil {
+			return killed, fmt.Errorf("look for processes of the last attempt: %w", err)
+		}
+		if len(found) == 0 {
+			return killed, nil
+		}
+		if time.Now().After(deadline) {
+			return killed, fmt.Errorf("%v of the last attempt cannot be killed", found)
+		}
+		for _, p := range found {
+			if !slices.Contains(killed, p) {
+				killed = append(killed, p)
+			}
+			if err := kill(p.pid, mark, time.Until(deadline)); err != nil {
+				return killed, fmt.Errorf("kill %v of the last attempt: %w", p, err)
+			}
+		}
+	}
+}
+
+// kill kills one process, waits until it is gone, and touches no other that got
+// its number.
+func kill(pid int, mark string, wait time.Duration) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if !carries(pid, mark) {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
+		if errors.Is(err, unix.ESRCH) {
+			return nil
+		}
+		return err
+	}
+	for end := time.Now().Add(wait); ; {
+		left := max(time.Until(end), 0)
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds()))
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package workflow
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/profile"
+)
+
+// specFormat is the format of a job's files.
+const specFormat = 1
+
+// spec is what a job does; it is written once, when the job is created.
+type spec struct {
+	Format   int            `json:"format"`
+	ID       string         `json:"id"`
+	Nonce    string         `json:"nonce"` // marks its processes
+	Workflow string         `json:"workflow"`
+	Version  string         `json:"version"`
+	Origin   string         `json:"origin"`
+	Params   profile.Params `json:"params"`
+	Change   bool           `json:"change"` // there is a file "change"
+	Steps    []step         `json:"tasks"`
+}
+
+// step is a task whose templates are rendered.
+type step struct {
+	Name        string            `json:"name"`
+	Command     []string          `json:"command,omitempty"`
+	Script      string            `json:"script,omitempty"` // file in the job's directory
+	Interpreter []string          `json:"interpreter,omitempty"`
+	User        string            `json:"user,omitempty"`
+	Dir         string            `json:"dir,omitempty"`
+	Env         []string          `json:"env,omitempty"`
+	TokenFile   string            `json:"token_file,omitempty"`
+	Timeout     time.Duration     `json:"timeout,omitempty"` // ns
+	Retries     int               `json:"retries,omitempty"`
+	RetryDelay  time.Duration     `json:"retry_delay,omitempty"` // ns
+	OkExitCodes []int             `json:"ok_exit_codes"`
+	Idempotent  bool              `json:"idempotent,omitempty"`
+	OnlyIf      []string          `json:"only_if,omitempty"`
+	Requires    []config.Requires `json:"requires,omitempty"`
+}
+
+// text is one template of a task, and what it is called in errors.
+type text struct{ what, source string }
+
+// texts are all templates of a task in the order: script, command, only_if,
+// env by name.
+func texts(t *config.Task) []text {
+	var all []text
+	if t.Script != "" {
+		all = append(all, text{"script", t.Script})
+	}
+	for i, arg := range t.Command {
+		all = append(all, text{fmt.Sprintf("command[%d]", i), arg})
+	}
+	for i, arg := range t.OnlyIf {
+		all = append(all, text{fmt.Sprintf("only_if[%d]", i), arg})
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
+		all = append(all, text{"env." + name, t.Env[name]})
+	}
+	return all
+}
+
+// Check reports what is wrong with the templates of workflows.
+func Check(workflows []config.Workflow) error {
+	var errs []error
+	for i := range workflows {
+		for j := range workflows[i].Tasks {
+			t := &workflows[i].Tasks[j]
+			for _, x := range texts(t) {
+				if _, err := parse(x.source); err != nil {
+					errs = append(errs, fmt.Errorf("workflow %q: task %q: %s: %w", workflows[i].Name, t.Name, x.what, err))
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// prepare renders the tasks of w for j; scripts are the files to write beside
+// the spec.
+func prepare(w *config.Workflow, j Job, node string) (sp *spec, scripts map[string]string, err error) {
+	f, err := newFacts(j, node)
+	if err != nil {
+		return nil, nil, err
+	}
+	sp = &spec{
+		Format: specFormat, ID: j.ID, Nonce: nonce(8), Workflow: w.Name, Version: j.Version, Origin: j.Origin,
+		Params: j.Params, Change: j.Change != nil, Steps: make([]step, len(w.Tasks)),
+	}
+	scripts = map[string]string{}
+	for i := range w.Tasks {
+		t := &w.Tasks[i]
+		s, script, err := freeze(t, i, f)
+		if err != nil {
+			return nil, nil, fmt.Errorf("workflow %q: task %q: %w: %w", w.Name, t.Name, ErrInvalid, err)
+		}
+		if s.Script != "" {
+			scripts[s.Script] = script
+		}
+		sp.Steps[i] = s
+	}
+	return sp, scripts, nil
+}
+
+func freeze(t *config.Task, i int, f *facts) (s step, script string, err error) {
+	s = step{
+		Name: t.Name, User: t.User, Dir: t.Dir, TokenFile: t.TokenFile, Timeout: t.Timeout, Retries: t.Retries, RetryDelay: t.RetryDelay,
+		OkExitCodes: t.OkExitCodes, Idempotent: t.Idempotent, Requires: t.Requires,
+	}
+	if len(s.OkExitCodes) == 0 {
+		s.OkExitCodes = []int{0}
+	}
+	if s.Dir == "" {
+		s.Dir = "/"
+	}
+	for _, x := range texts(t) {
+		out, err := render(x.source, f)
+		if err != nil {
+			return s, "", fmt.Errorf("%s: %w", x.what, err)
+		}
+		if strings.ContainsRune(out, 0) {
+			return s, "", fmt.Errorf("%s: it holds a zero byte, which no program takes", x.what)
+		}
+		switch kind, _, _ := strings.Cut(x.what, "["); {
+		case x.what == "script":
+			script = tidy(out)
+			s.Script, s.Interpreter = fileName(i, t.Name), interpreter(script)
+		case kind == "command":
+			s.Command = append(s.Command, out)
+		case kind == "only_if":
+			s.OnlyIf = append(s.OnlyIf, out)
+		default:
+			s.Env = append(s.Env, strings.TrimPrefix(x.what, "env.")+"="+out)
+		}
+	}
+	return s, script, nil
+}
+
+// fileName is a task's name in the job's directory: its script; with ".log" its log.
+func fileName(i int, task string) string { return fmt.Sprintf("%02d-%s", i+1, task) }

@@ -1,0 +1,171 @@
+package workflow
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jorc/jorc/internal/command"
+)
+
+// maxInterruptions bounds how often a task that may be run again is: one that
+// ends jorc itself would go on for ever.
+const maxInterruptions = 10
+
+// task brings task i as far as it goes. goOn says that the next one is to
+// follow; otherwise the job's state says why not. The error is ctx's, or that
+// nothing can be written down.
+func (r *Runner) task(ctx context.Context, j *job, i int) (goOn bool, err error) {
+	s, t := &j.spec.Steps[i], &j.rec.Tasks[i]
+	want, err := r.wanted(ctx, j, i)
+	switch {
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	case err != nil:
+		t.ExitCode = command.ExitCannotRun
+		return false, r.fail(ctx, j, i, err.Error())
+	case !want:
+		j.goesOn()
+		t.State, t.Why, t.Ended = TaskSkipped, "its only_if said no", r.now().UTC()
+		r.note(j, i, string(TaskSkipped), t.Why)
+		return true, r.save(j)
+	}
+	missing, err := r.missing(ctx, s)
+	switch {
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	case err != nil:
+		t.ExitCode = command.ExitCannotRun
+		return false, r.fail(ctx, j, i, err.Error())
+	case missing != "":
+		return false, r.postpone(j, i, missing)
+	}
+	for {
+		if t.State == TaskRetrying {
+			if err := r.sleep(ctx, backoff(s.RetryDelay, t.Failures)); err != nil {
+				return false, err
+			}
+		}
+		again, goOn, err := r.try(ctx, j, i)
+		if err != nil || !again {
+			return goOn, err
+		}
+	}
+}
+
+// missing says what a task waits for.
+func (r *Runner) missing(ctx context.Context, s *step) (string, error) {
+	switch {
+	case len(s.Requires) == 0:
+		return "", nil
+	case r.o.Requirements == nil:
+		return fmt.Sprintf("waiting for %s: there is no Consul to ask", s.Requires[0].Target), nil
+	}
+	return r.o.Requirements.Missing(ctx, s.Requires)
+}
+
+// try makes one attempt.
+func (r *Runner) try(ctx context.Context, j *job, i int) (again, goOn bool, err error) {
+	s, t := &j.spec.Steps[i], &j.rec.Tasks[i]
+	if err := r.ensureReserve(); err != nil {
+		return false, false, fmt.Errorf("job %q: task %q: %w", j.spec.ID, s.Name, err)
+	}
+	p, u, placeErr := r.arrange(j, i)
+	defer r.leave(j)
+	t.Attempts++
+	t.State, t.Why, t.Tail, t.ExitCode, t.LeftBehind = TaskRunning, "", "", 0, nil
+	t.Started = r.now().UTC()
+	j.goesOn()
+	j.rec.Boot = r.boot()
+	r.note(j, i, string(TaskRunning), fmt.Sprintf("attempt %d", t.Attempts))
+	if err := r.save(j); err != nil {
+		return false, false, err
+	}
+	res, what, why := command.Result{ExitCode: command.ExitCannotRun}, outcomeFailed, ""
+	if placeErr != nil {
+		why = placeErr.Error()
+	} else if res, what, why, err = r.attempt(ctx, j, i, p, u); err != nil {
+		t.Tail = res.Output
+		r.leave(j)
+		return false, false, r.cutOff(ctx, j, i, "jorc was stopped while it ran", err)
+	}
+	r.hook("ran")
+	t.Ended = r.now().UTC()
+	t.ExitCode, t.Why, t.Tail = res.ExitCode, why, res.Output
+	r.leave(j)
+	return r.conclude(ctx, j, i, what, why)
+}
+
+// conclude writes down what an attempt came to.
+func (r *Runner) conclude(ctx context.Context, j *job, i int, what outcome, why string) (again, goOn bool, err error) {
+	s, t := &j.spec.Steps[i], &j.rec.Tasks[i]
+	switch what {
+	case outcomeFailed:
+		t.Failures++
+		if t.Failures > s.Retries {
+			return false, false, r.fail(ctx, j, i, why)
+		}
+		t.State = TaskRetrying
+		r.note(j, i, string(TaskRetrying), fmt.Sprintf("attempt %d: %s; again in %v", t.Attempts, why, backoff(s.RetryDelay, t.Failures)))
+		return true, false, r.save(j)
+	case outcomeNotYet:
+		t.Deferrals++
+		return false, false, r.postpone(j, i, why)
+	}
+	t.State = TaskSuccess
+	t.Tail = ""
+	r.note(j, i, string(TaskSuccess), why)
+	switch what {
+	case outcomeReboot:
+		return false, false, r.rest(j, Reboot, i, why)
+	case outcomeStop:
+		return false, false, r.finish(j, Stopped, i, why)
+	}
+	t.Why = ""
+	return false, true, r.save(j)
+}
+
+// postpone leaves a task for later.
+func (r *Runner) postpone(j *job, i int, why string) error {
+	t := &j.rec.Tasks[i]
+	t.State, t.Why = TaskPending, why
+	return r.rest(j, Pending, i, why)
+}
+
+// fail ends a task and its job as failed.
+func (r *Runner) fail(ctx context.Context, j *job, i int, why string) error {
+	t := &j.rec.Tasks[i]
+	t.State, t.Why, t.Ended = TaskFailed, why, r.now().UTC()
+	if t.Attempts > 1 {
+		why = fmt.Sprintf("%s (attempt %d)", why, t.Attempts)
+	}
+	r.note(j, i, string(TaskFailed), why)
+	r.store(ctx, j, i)
+	return r.finish(j, Failed, i, why)
+}
+
+// cutOff deals with a task that was cut off: if it may be run again, the job
+// stays open. It returns cause when that is written down.
+func (r *Runner) cutOff(ctx context.Context, j *job, i int, why string, cause error) error {
+	s, t := &j.spec.Steps[i], &j.rec.Tasks[i]
+	t.Interruptions++
+	t.Ended = r.now().UTC()
+	var err error
+	switch {
+	case s.Idempotent && t.Interruptions < maxInterruptions:
+		t.State, t.Why = TaskInterrupted, why+"; it is idempotent and will be run again"
+		r.note(j, i, string(TaskInterrupted), t.Why)
+		err = r.rest(j, Interrupted, i, t.Why)
+	case s.Idempotent:
+		why = fmt.Sprintf("%s, for the %dth time: it is not run again", why, t.Interruptions)
+		err = r.fail(ctx, j, i, why)
+	default:
+		t.State, t.Why = TaskInterrupted, why+"; it is not idempotent and is not run again"
+		r.note(j, i, string(TaskInterrupted), t.Why)
+		r.store(ctx, j, i)
+		err = r.finish(j, Interrupted, i, t.Why)
+	}
+	if err != nil {
+		return err
+	}
+	return cause
+}

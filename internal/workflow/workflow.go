@@ -1,0 +1,130 @@
+// Package workflow runs the workflows that are defined on this node: one at a
+// time, task after task, as jobs that survive a restart and a reboot. A
+// finished task is never run again, an interrupted one only when it says that
+// it may be.
+package workflow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/config"
+)
+
+// Exit codes with which a task says more than success or failure, unless its
+// ok_exit_codes name them. They are above the codes of signals (128 to 192),
+// below ssh's 255, and none of Puppet's, sysexits' or timeout's. Tasks find
+// them in JORC_EXIT_REBOOT, JORC_EXIT_STOP and JORC_EXIT_NOT_YET.
+const (
+	ExitReboot = 194 // the task is done; the host must reboot before the next one
+	ExitStop   = 195 // the task is done, and the tasks after it are not to be run
+	ExitNotYet = 196 // something is still missing: the task is to be run again later
+)
+
+// Errors of Run; compare with errors.Is.
+var (
+	ErrBusy    = errors.New("another workflow runs on this host")
+	ErrUnknown = errors.New("no such workflow on this node")
+	ErrNoJob   = errors.New("no such job")
+	ErrInvalid = errors.New("invalid")
+	ErrDamaged = errors.New("damaged")
+)
+
+// Requirements tells whether services that a task requires are there.
+// FromBlocker makes one.
+type Requirements interface {
+	// Missing says in one line what is not there now: "waiting for mysql: 0 of 1
+	// functional"; empty when all is. Errors are wrong requirements and ctx's.
+	Missing(ctx context.Context, r []config.Requires) (string, error)
+	// Wait returns nil once all is there.
+	Wait(ctx context.Context, r []config.Requires) error
+}
+
+// Options are what a Runner needs.
+type Options struct {
+	StateDir  string // jobs are kept in its directory "jobs"
+	Workflows []config.Workflow
+	Node      string   // this node's name
+	Environ   []string // "NAME=value" for all tasks, beside jorc's own environment without tokens; see Environ
+
+	Requirements Requirements                    // nil: tasks that require something stay pending
+	Store        Store                           // where logs of failed tasks go; nil: nowhere
+	Held         func() string                   // the reason for which no further task may begin, asked before each; optional
+	Between      func(ctx context.Context) error // called before each task; its error ends the job as stopped; optional
+	Changed      func(Result)                    // told every transition once it is on the disk; optional
+	Output       io.Writer                       // gets what tasks print as it comes; must not block; optional
+	Log          hclog.Logger
+	MaxLog       int64     // bytes of log kept of one task, the last ones; default 16 MiB
+	Keep         Retention // of finished jobs
+}
+
+// Runner runs workflows. It is safe for concurrent use.
+type Runner struct {
+	o    Options
+	log  hclog.Logger
+	jobs string        // directory of all jobs
+	turn chan struct{} // held by who runs a job in this process
+
+	now   func() time.Time
+	sleep func(ctx context.Context, d time.Duration) error // ctx's error when that ended first
+	boot  func() boot
+	hook  func(step string) // tests die here
+}
+
+// New returns a Runner. Runners of other processes with the same state
+// directory are kept out while one of them runs a job.
+func New(o Options) *Runner {
+	if o.Log == nil {
+		o.Log = hclog.NewNullLogger()
+	}
+	if o.MaxLog <= 0 {
+		o.MaxLog = defaultMaxLog
+	}
+	o.Keep = o.Keep.withDefaults()
+	return &Runner{
+		o: o, log: o.Log, jobs: filepath.Join(o.StateDir, "jobs"), turn: make(chan struct{}, 1),
+		now: time.Now, sleep: sleep, boot: currentBoot, hook: func(string) {},
+	}
+}
+
+// Workflows are the names of the workflows that can be run, sorted.
+func (r *Runner) Workflows() []string {
+	names := make([]string, 0, len(r.o.Workflows))
+	for i := range r.o.Workflows {
+		names = append(names, r.o.Workflows[i].Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (r *Runner) find(name string) (*config.Workflow, error) {
+	for i := range r.o.Workflows {
+		if r.o.Workflows[i].Name == name {
+			return &r.o.Workflows[i], nil
+		}
+	}
+	known := strings.Join(r.Workflows(), ", ")
+	if known == "" {
+		known = "none"
+	}
+	return nil, fmt.Errorf("workflow %q: %w: known: %s", name, ErrUnknown, known)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
