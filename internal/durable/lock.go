@@ -46,7 +46,8 @@ func TryLock(path string) (*Lock, error) {
 // processes hold two files of one name.
 func (l *Lock) Unlock() error {
 	err := l.file.Truncate(0)
-	return errors.Join(err, l.file.Close())
+	// Closing alone would leave it to a child that is just being forked, until that execs.
+	return errors.Join(err, flock(l.file, unix.LOCK_UN), l.file.Close())
 }
 
 func flock(f *os.File, how int) error {
