@@ -75,6 +75,10 @@ func (js *jobs) add(file string, args []string, timeout time.Duration) {
 }
 
 func (r *Replacer) run(ctx context.Context, j job) (command.Result, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(r.life, cancel)
+	defer stop()
 	return command.Run(ctx, command.Command{Args: j.Args, Env: r.env, Timeout: j.Timeout})
 }
 

@@ -48,7 +48,7 @@ func (r *Replacer) syncTargets(j *journal) error {
 
 // finish reloads a unit whose files are all new, and goes back when that
 // fails. The journal is gone afterwards, unless going back failed: then it
-// stays for the next try.
+// stays for the next try. It stays after Abandon, too.
 func (r *Replacer) finish(ctx context.Context, j *journal, out *Outcome) error {
 	begin := time.Now()
 	defer func() { out.Reloading += time.Since(begin) }()
@@ -59,6 +59,9 @@ func (r *Replacer) finish(ctx context.Context, j *journal, out *Outcome) error {
 		if err == nil && res.OK() {
 			out.Reloaded = append(out.Reloaded, job.Args)
 			continue
+		}
+		if r.life.Err() != nil {
+			return fmt.Errorf("reload of %s: %w", job.File, ErrAbandoned)
 		}
 		rerr := &ReloadError{File: job.File, Command: job.Args, Result: res, Err: err}
 		out.Reloaded = nil
@@ -87,6 +90,9 @@ func (r *Replacer) rollBack(ctx context.Context, j *journal, reloads jobs) (done
 	for _, job := range reloads {
 		r.step("roll back: reload")
 		res, err := r.run(ctx, job)
+		if r.life.Err() != nil {
+			return false, errors.Join(lost, fmt.Errorf("reload of the previous content of %s: %w", job.File, ErrAbandoned))
+		}
 		if err != nil || !res.OK() {
 			errs = append(errs, fmt.Errorf("reload of the previous content: %s", failure(job.Args, res, err)))
 		}

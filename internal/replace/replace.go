@@ -7,6 +7,7 @@ package replace
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -64,6 +65,9 @@ type Replacer struct {
 	log      hclog.Logger
 	dirs     durable.DirSyncer
 
+	life    context.Context // of commands
+	abandon context.CancelFunc
+
 	mu    sync.Mutex
 	units map[string]chan struct{} // unit name → one token
 
@@ -77,14 +81,24 @@ func New(stateDir string, env []string, log hclog.Logger) *Replacer {
 	if env == nil {
 		env = command.Environ()
 	}
-	return &Replacer{
+	r := &Replacer{
 		journals: filepath.Join(stateDir, "journal"),
 		env:      env,
 		log:      log,
 		units:    make(map[string]chan struct{}),
 		link:     os.Link,
 	}
+	r.life, r.abandon = context.WithCancel(context.Background())
+	return r
 }
+
+// ErrAbandoned: a reload was ended by Abandon. The new content is in place, and
+// the next Recover reloads it.
+var ErrAbandoned = errors.New("abandoned")
+
+// Abandon ends the commands that are under way and lets none begin: for a stop
+// that cannot wait for them. What they would have done stays in the journal.
+func (r *Replacer) Abandon() { r.abandon() }
 
 // Compare reads what f's destination holds now (nil when there is no such
 // file) and whether that is f.Data already. It changes nothing.
