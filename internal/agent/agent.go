@@ -22,6 +22,10 @@ import (
 	"github.com/jorc/jorc/internal/web"
 )
 
+// stopWithin leaves time for what else a clean stop does, within the 45 s that
+// the systemd unit allows.
+const stopWithin = 20 * time.Second
+
 // Options are what an Agent needs.
 type Options struct {
 	Config *config.Config
@@ -34,6 +38,10 @@ type Options struct {
 	// Watchdog is how often the service manager wants to hear that all is
 	// well; zero: not at all.
 	Watchdog time.Duration
+	// StopWithin is how long reload commands under way may go on when the agent
+	// stops; those that are ended then are made good at the next start. Default
+	// 20s.
+	StopWithin time.Duration
 	// LookupEnv is the environment that templates may be allowed to see.
 	LookupEnv func(string) (string, bool)
 	Version   string
@@ -55,6 +63,8 @@ type Agent struct {
 	gen    *generation // what runs now
 	node   string      // its name in Consul, once known
 	reload reloadResult
+
+	unhealthy string // why the engine does not seem to be alive
 }
 
 // reloadResult is how the last reload ended.
@@ -67,6 +77,9 @@ type reloadResult struct {
 func New(o Options) (*Agent, error) {
 	if o.Notify == nil {
 		o.Notify = func(string) {}
+	}
+	if o.StopWithin == 0 {
+		o.StopWithin = stopWithin
 	}
 	c := o.Config
 	client, err := consul.New(c.Consul)
@@ -107,7 +120,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.web.Run(ctx) })
 	g.Go(func() error { return a.follow(ctx) })
 	g.Go(func() error { return a.learnNode(ctx) })
-	g.Go(func() error { return a.watchdog(ctx) })
+	g.Go(func() error { return a.feelPulse(ctx) })
 	a.o.Log.Info("started", "version", a.o.Version, "consul", a.conf.Consul.Address, "status", a.web.Addr(), "state_dir", a.conf.StateDir)
 	a.o.Notify("READY=1")
 	g.Go(func() error {
@@ -142,11 +155,19 @@ func (a *Agent) Once(ctx context.Context) error {
 		select {
 		case <-a.registrar.Registered():
 		case <-running.Done():
-			return fmt.Errorf("services could not be registered: %w", running.Err())
+			return a.unreached(fmt.Errorf("services could not be registered: %w", running.Err()))
 		}
-		return errors.Join(a.unregistered(), a.gen.once(running))
+		return errors.Join(a.unregistered(), a.unreached(a.gen.once(running)))
 	})
 	return g.Wait()
+}
+
+// unreached names the reason of err if it is that Consul has never answered.
+func (a *Agent) unreached(err error) error {
+	if err == nil || !a.client.Stats().LastAnswer.IsZero() {
+		return err
+	}
+	return fmt.Errorf("%w: %w", consul.ErrUnreachable, err)
 }
 
 // unregistered says which services could not be registered.

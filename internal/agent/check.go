@@ -75,7 +75,8 @@ func unusable(c *config.Config) (found []config.Problem) {
 
 // problem puts err at a place, "file:line".
 func problem(place string, err error) config.Problem {
-	p := config.Problem{Message: strings.Join(strings.Fields(err.Error()), " ")}
+	text := strings.Replace(err.Error(), blocker.ErrUsage.Error()+": ", "", 1) // it is not the command line's
+	p := config.Problem{Message: strings.Join(strings.Fields(text), " ")}
 	if i := strings.LastIndexByte(place, ':'); i > 0 {
 		if line, err := strconv.Atoi(place[i+1:]); err == nil {
 			p.File, p.Line = place[:i], line

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"github.com/jorc/jorc/internal/blocker"
 	"github.com/jorc/jorc/internal/catalog"
@@ -23,6 +24,7 @@ type generation struct {
 	engine   *watch.Engine
 	replacer *replace.Replacer
 	recover  func(ctx context.Context)
+	looping  atomic.Bool // the engine's loop runs
 }
 
 func (a *Agent) build(c *config.Config) (*generation, error) {
@@ -110,6 +112,9 @@ func held(stateDir string) string {
 // run renders until ctx ends.
 func (g *generation) run(ctx context.Context) error {
 	g.recover(ctx)
+	g.looping.Store(true)
+	stop := context.AfterFunc(ctx, func() { g.looping.Store(false) }) // it waits for its commands then
+	defer stop()
 	return g.engine.Run(ctx)
 }
 

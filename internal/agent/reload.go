@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/jorc/jorc/internal/config"
 )
 
@@ -16,7 +18,7 @@ func (a *Agent) follow(ctx context.Context) error {
 		running, stop := context.WithCancel(ctx)
 		done := make(chan error, 1)
 		gen := a.generation()
-		go func() { done <- gen.run(running) }()
+		go func() { done <- a.runGeneration(ctx, running, gen) }()
 		next, err := a.nextGeneration(ctx, done)
 		if next != nil {
 			a.registrar.SetOnStop(next.conf.OnStop)
@@ -32,6 +34,25 @@ func (a *Agent) follow(ctx context.Context) error {
 		a.adopt(next)
 	}
 	return nil
+}
+
+// runGeneration runs gen until running ends. When life, the agent's, has ended,
+// its commands are not waited for much longer.
+func (a *Agent) runGeneration(life, running context.Context, gen *generation) error {
+	ended := make(chan struct{})
+	defer close(ended)
+	stop := context.AfterFunc(life, func() {
+		t := time.NewTimer(a.o.StopWithin)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			a.o.Log.Warn("reload commands are ended; the next start makes them good", "waited", a.o.StopWithin)
+			gen.replacer.Abandon()
+		case <-ended:
+		}
+	})
+	defer stop()
+	return gen.run(running)
 }
 
 // nextGeneration waits for a reload that can be carried out; it returns nil
@@ -83,6 +104,10 @@ func (a *Agent) adopt(next *generation) {
 	a.mu.Lock()
 	a.gen, a.conf = next, next.conf
 	a.mu.Unlock()
+	a.o.Log.SetLevel(hclog.LevelFromString(next.conf.LogLevel))
+	for _, w := range next.conf.Warnings {
+		a.o.Log.Warn(w.String())
+	}
 	a.o.Log.Info("configuration reloaded", "services", len(next.conf.Services), "templates", len(next.conf.Templates))
 	a.o.Notify("READY=1")
 }

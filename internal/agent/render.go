@@ -7,8 +7,6 @@ import (
 	"sort"
 	"sync"
 
-	"github.com/pmezard/go-difflib/difflib"
-
 	"github.com/jorc/jorc/internal/replace"
 	"github.com/jorc/jorc/internal/watch"
 )
@@ -34,7 +32,7 @@ func (a *Agent) Render(ctx context.Context, mode RenderMode, out io.Writer) (cha
 			return false, err
 		}
 		defer a.unlock(lock)
-		return false, a.gen.once(ctx)
+		return false, a.unreached(a.gen.once(ctx))
 	}
 	o, err := a.engineOptions(a.conf)
 	if err != nil {
@@ -46,7 +44,7 @@ func (a *Agent) Render(ctx context.Context, mode RenderMode, out io.Writer) (cha
 	if err != nil {
 		return false, err
 	}
-	err = engine.Once(ctx)
+	err = a.unreached(engine.Once(ctx))
 	if mode == DryRun {
 		return c.list(out), err
 	}
@@ -92,22 +90,6 @@ func (c *comparer) sorted() []comparison {
 func (c *comparer) list(out io.Writer) bool {
 	for _, f := range c.sorted() {
 		fmt.Fprintln(out, f.file.Destination)
-	}
-	return len(c.changed) > 0
-}
-
-// diff prints unified diffs.
-func (c *comparer) diff(out io.Writer) bool {
-	for _, f := range c.sorted() {
-		from := f.file.Destination
-		if f.current == nil {
-			from = "/dev/null"
-		}
-		// The writer's errors are the caller's: it sees them at the next write.
-		_ = difflib.WriteUnifiedDiff(out, difflib.UnifiedDiff{
-			A: difflib.SplitLines(string(f.current)), B: difflib.SplitLines(string(f.file.Data)),
-			FromFile: from, ToFile: f.file.Destination, Context: 3,
-		})
 	}
 	return len(c.changed) > 0
 }

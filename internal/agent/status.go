@@ -10,11 +10,11 @@ import (
 func (a *Agent) Status() web.Status {
 	stats := a.client.Stats()
 	a.mu.Lock()
-	gen, node, conf, reload := a.gen, a.node, a.conf, a.reload
+	gen, node, conf, reload, unhealthy := a.gen, a.node, a.conf, a.reload, a.unhealthy
 	a.mu.Unlock()
 	s := web.Status{
 		Node: node, Cluster: conf.Cluster, Version: a.o.Version, Commit: a.o.Commit, Started: a.started,
-		Held: held(conf.StateDir),
+		Held: held(conf.StateDir), Unhealthy: unhealthy,
 		Consul: web.Consul{
 			Address: conf.Consul.Address, LastAnswer: stats.LastAnswer, UnreachableSince: stats.UnreachableSince,
 			Connections: stats.Connections, MaxConnections: stats.MaxConnections,
