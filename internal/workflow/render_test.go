@@ -1,0 +1,182 @@
+package workflow
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/profile"
+)
+
+func TestRender(t *testing.T) {
+	t.Parallel()
+	job := Job{ID: "j1", Workflow: "w", Origin: "run 7", Version: "v1.10", Params: params(t,
+		`{"s": "a b", "n": 4, "big": 12345678901234567890, "ten": 1.10, "f": 0.5, "b": true, "null": null, "l": ["x y", "it's"], "o": {"k": ["v"]}, "cluster/leader": true}`)}
+	for _, test := range []struct{ in, want string }{
+		{"plain ${HOME} } {", "plain ${HOME} } {"},
+		{`{{.Param "s"}}`, "a b"},
+		{`{{.Param "n"}} {{if eq (.Param "n") 4}}four{{end}}`, "4 four"},
+		{`{{.Param "big"}} {{.Param "ten"}} {{.Param "f"}}`, "12345678901234567890 1.10 0.5"},
+		{`{{if .Param "b"}}yes{{end}}{{if .Param "null"}}no{{end}}`, "yes"},
+		{`{{.Param "l"}} {{.Param "o"}}`, `["x y","it's"] {"k":["v"]}`},
+		{`{{range .Param "l"}}<{{.}}>{{end}}`, "<x y><it's>"},
+		{`{{(.Param "o").k}} {{len (.Param "l")}}`, `["v"] 2`},
+		{`{{quote (.Param "s")}} {{quote (.Param "l")}} {{quote ""}} {{quote (.Param "null")}} {{quote (.Param "n")}}`, `'a b' 'x y' 'it'\''s' '' '' '4'`},
+		{`{{json (.Param "s")}} {{json (.Param "o")}} {{json "<&>"}}`, `"a b" {"k":["v"]} "<&>"`},
+		{`{{.ParamExists "s"}} {{.ParamExists "nope"}} {{.ParamExists "null"}}`, "true false true"},
+		{`{{if .ParamExists "cluster/leader"}}leader{{end}}`, "leader"},
+		{`{{.Version}} {{.VersionExists}} {{.Node}} {{.Job.ID}} {{.Job.Workflow}} {{.Job.Origin}}`, "v1.10 true n1 j1 w run 7"},
+		{`{{range $k, $v := .Params}}{{$k}} {{end}}`, "b big cluster/leader f l n null o s ten "},
+	} {
+		f, err := newFacts(job, "n1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := render(test.in, f)
+		if err != nil || got != test.want {
+			t.Errorf("%s: got %q, %v, want %q", test.in, got, err, test.want)
+		}
+	}
+}
+
+// TestRenderErrors: a job whose templates fail is not created.
+func TestRenderErrors(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ in, want string }{
+		{`{{.Param "nope"}}`, `there is no param "nope": guard it with {{if .ParamExists "nope"}}`},
+		{`{{.Version}}`, "no version yet"},
+		{`{{`, "unclosed action"},
+		{`{{.Nope}}`, "can't evaluate field Nope"},
+		{`{{template "nope"}}`, `"nope" not defined`},
+		{`{{define "x"}}{{template "x"}}{{end}}{{template "x"}}`, "exceeded maximum template depth"},
+		{`{{range .Param "l"}}{{range $.Param "l"}}{{range $.Param "l"}}{{range $.Param "l"}}0123456789{{end}}{{end}}{{end}}{{end}}`, "grows beyond 1024 KiB"},
+		{`{{quote (.Param "zero")}}`, "no shell takes a zero byte"},
+		{`{{.Param "zero"}}`, "zero byte, which no program takes"},
+	} {
+		h := newHost(t, Options{}, config.Task{Name: "one", Command: []string{"echo", test.in}})
+		p := params(t, `{"zero": "a\u0000b", "l": [`+strings.Repeat("1,", 49)+`1]}`)
+		_, err := h.Run(t.Context(), Job{ID: "j", Workflow: "w", Params: p})
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), `task "one": invalid: command[1]`) {
+			t.Errorf("%s: got %v, want %q", test.in, err, test.want)
+		}
+		if _, err := h.Job("j"); !errors.Is(err, ErrNoJob) {
+			t.Errorf("%s: got %v, want no job", test.in, err)
+		}
+	}
+}
+
+// hostile are values that a shell, a template or a terminal might act upon.
+var hostile = []string{
+	`$(touch "$DIR/pwned")`, "`touch $DIR/pwned`", `'; touch $DIR/pwned; '`, `"; touch $DIR/pwned; "`, `'\''; touch $DIR/pwned; '\''`,
+	"\ntouch $DIR/pwned\n", `{{.Version}}{{template "cluster-utilities" .}}`, "-rf", "*", "~", "a\\", "!!", "\x1b]0;x\a", "ä 世界", "", " ",
+}
+
+// TestHostileParams: what comes from outside stays data, in arguments, in the
+// environment, and in scripts that quote it.
+func TestHostileParams(t *testing.T) {
+	t.Parallel()
+	for _, value := range hostile {
+		v, err := profile.Text(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tasks := []config.Task{
+			{Name: "arguments", Command: []string{"sh", "-c", `printf '%s' "$1" >$DIR/arguments`, "sh", `{{.Param "x"}}`}},
+			{Name: "environment", Command: []string{"sh", "-c", `printf '%s' "$X" >$DIR/environment`}, Env: map[string]string{"X": `{{.Param "x"}}`}},
+			{Name: "script", Script: `printf '%s' {{quote (.Param "x")}} >$DIR/script`},
+			{Name: "bash", Script: "#!/bin/bash\nset -eu\nprintf '%s' {{quote (.Param \"x\")}} >$DIR/bash"},
+			{Name: "python", Script: "#!/usr/bin/env python3\nimport json, os\nopen(os.environ['DIR'] + '/python', 'w', newline='').write(json.load(open(os.environ['JORC_PARAMS']))['x'])"},
+		}
+		h := newHost(t, Options{}, tasks...)
+		res, err := h.Run(t.Context(), Job{ID: "j", Workflow: "w", Params: profile.Params{"x": v}})
+		if err != nil || res.State != Success {
+			t.Fatalf("%q: %+v, %v", value, res, err)
+		}
+		for i := range tasks {
+			if got := h.read(tasks[i].Name); got != value {
+				t.Errorf("%s: got %q, want %q", tasks[i].Name, got, value)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(h.dir, "pwned")); err == nil {
+			t.Errorf("%q was acted upon", value)
+		}
+	}
+}
+
+func TestInterpreter(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ script, want string }{
+		{"echo", "/bin/sh"},
+		{"", "/bin/sh"},
+		{"#!/bin/bash\n", "/bin/bash"},
+		{"#! /bin/bash -eu \necho", "/bin/bash|-eu"},
+		{"#!/usr/bin/env -S python3 -u\r\n", "/usr/bin/env|-S python3 -u"},
+		{"#!\t/bin/sh\t-x", "/bin/sh|-x"},
+		{"#!\n", "/bin/sh"},
+		{"# !/bin/bash\n", "/bin/sh"},
+		{"\n  \n#!/bin/bash\n", "/bin/bash"},
+		{"\n echo\n#!/bin/bash\n", "/bin/sh"},
+	} {
+		if got := strings.Join(interpreter(tidy(test.script)), "|"); got != test.want {
+			t.Errorf("%q: got %s, want %s", test.script, got, test.want)
+		}
+	}
+}
+
+// TestClusterUtilities: the functions end tasks as they say, and call jorc with
+// the words that 'jorc cluster' takes.
+func TestClusterUtilities(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	stub := "#!/bin/sh\nfor a; do printf '<%s>' \"$a\"; done; echo\n[ \"$2\" != leader ] || printf 'n1\\tx\\n'\n"
+	if err := os.WriteFile(filepath.Join(bin, "jorc"), []byte(stub), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		script string
+		state  State
+		log    string
+	}{
+		{"jorc_reboot", Reboot, ""},
+		{"jorc_reboot new kernel", Reboot, "new kernel\n"},
+		{"jorc_stop enough", Stopped, "enough\n"},
+		{"jorc_not_yet 'no disk'", Pending, "no disk\n"},
+		{"jorc_param a/b", Success, "<cluster><profile><get><--effective><--raw><--node><n1><a/b>\n"},
+		{"jorc_param a 'x y'", Success, "<cluster><profile><get><--effective><--raw><--node><n1><--default><x y><a>\n"},
+		{"jorc_set_param a 1", Success, "<cluster><profile><set><a><1>\n"},
+		{"jorc_add_param a 1", Success, "<cluster><profile><add><a><1>\n"},
+		{"jorc_remove_param a", Success, "<cluster><profile><remove><a>\n"},
+		{"jorc_members", Success, "<cluster><members><-o><plain><--fields><Node>\n"},
+		{"jorc_members 'Zone == a'", Success, "<cluster><members><-o><plain><--fields><Node><--filter><Zone == a>\n"},
+		{"jorc_is_leader && echo yes", Success, "yes\n"},
+		{"JORC_NODE=n2; jorc_is_leader", Failed, ""},
+	} {
+		for _, shell := range []string{"#!/bin/sh -eu", "#!/bin/bash"} {
+			h := newHost(t, Options{}, config.Task{
+				Name: "one", Script: shell + "\n{{template \"cluster-utilities\" .}}\n" + test.script + "\n",
+				Env: map[string]string{"PATH": bin + ":" + os.Getenv("PATH")},
+			})
+			res := h.run()
+			if res.State != test.state || h.log("j", "") != test.log {
+				t.Errorf("%s, %s: got %s, %q, want %s, %q", shell, test.script, res.State, h.log("j", ""), test.state, test.log)
+			}
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	good := config.Task{Name: "a", Script: `{{template "cluster-utilities" .}}{{.Param "x"}}`}
+	if err := Check([]config.Workflow{{Name: "w", Tasks: []config.Task{good}}}); err != nil {
+		t.Error(err)
+	}
+	bad := config.Task{Name: "b", Command: []string{"echo", "{{nope}}"}, OnlyIf: []string{"{{"}, Env: map[string]string{"E": "{{end}}"}}
+	err := Check([]config.Workflow{{Name: "w", Tasks: []config.Task{good, bad}}})
+	if err == nil {
+		t.Fatal("got nil")
+	}
+	wantText(t, "error", err.Error(), `workflow "w": task "b": command[1]: `, "only_if[0]: ", "env.E: ")
+}
