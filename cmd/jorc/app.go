@@ -35,6 +35,7 @@ func commands(env *environment) []*cli.Command {
 		completionCommand(env),
 		manCommand(env),
 		serviceCommand(env),
+		updateCommand(env),
 		versionCommand(env),
 		waitCommand(env),
 	}
@@ -54,7 +55,7 @@ func run(ctx context.Context, args []string, h host) int {
 	}
 	err = endedBy(ctx, err)
 	report(h.stderr, err)
-	return classify(err)
+	return exitCode(app, args, err)
 }
 
 // newApp builds the command tree over h.

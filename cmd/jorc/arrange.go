@@ -37,6 +37,9 @@ func arrange(app *cli.App, args []string) ([]string, error) {
 			}
 		}
 	}
+	if err := a.legacyAddress(); err != nil {
+		return nil, err
+	}
 	return a.line(), nil
 }
 
@@ -45,8 +48,9 @@ type arranger struct {
 	path      []*cli.Command            // the command so far; empty at the root
 	flags     map[*cli.Command][]string // by the command that they belong to; nil is the root
 	arguments []string
-	rest      []string // from "--" on
-	help      bool     // "jorc help COMMAND", or --help anywhere
+	rest      []string          // from "--" on
+	help      bool              // "jorc help COMMAND", or --help anywhere
+	legacy    map[string]string // Consul's address as existing scripts write it, see legacyFlag
 }
 
 // isFlag tells a flag from an argument: "-" is standard input, and a negative
@@ -64,6 +68,9 @@ func (a *arranger) flag(arg string, following []string) (int, error) {
 		if rest, ok := a.cluster(name); ok { // -ojson, -fn
 			return 0, rest(value, hasValue)
 		}
+	}
+	if f == nil && a.isLegacy(name) {
+		return a.legacyFlag(name, value, hasValue, following)
 	}
 	if f == nil {
 		return 0, a.unknownFlag(name)

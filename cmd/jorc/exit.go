@@ -8,11 +8,14 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/urfave/cli/v2"
+
 	"github.com/jorc/jorc/internal/blocker"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -39,15 +42,31 @@ var classes = []struct {
 	code   int
 }{
 	{blocker.ErrUsage, exitUsage},
+	{nodes.ErrBadName, exitUsage},
+	{nodes.ErrBadState, exitUsage},
 	{cluster.ErrInvalid, exitUsage},
 	{consul.ErrDenied, exitDenied},
 	{kv.ErrConflict, exitConflict},
+	{nodes.ErrProvisioned, exitConflict},
 	{profile.ErrMismatch, exitConflict},
 	{profile.ErrConflicts, exitConflict},
 	{kv.ErrLockLost, exitStopped},
 	{consul.ErrUnreachable, exitUnreachable},
 	{blocker.ErrTimedOut, exitTimeout},
 	{context.DeadlineExceeded, exitTimeout},
+}
+
+// usageExits are the codes of wrong usage and configuration for commands that
+// promise others than exitUsage.
+var usageExits = map[string]int{"jorc update pending": exitPending, "jorc pending_update": exitPending}
+
+// exitCode returns the exit code that err stands for after the command line args.
+func exitCode(app *cli.App, args []string, err error) int {
+	code := classify(err)
+	if special, ok := usageExits[commandOf(app, args)]; ok && code == exitUsage && !errors.As(err, new(*exitError)) {
+		return special
+	}
+	return code
 }
 
 // classify returns the exit code that err stands for.

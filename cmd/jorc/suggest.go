@@ -21,6 +21,21 @@ func (a *arranger) name() string {
 	return strings.Join(words, " ")
 }
 
+// commandOf names the command that a line is for, as far as that can be told
+// of a line with mistakes.
+func commandOf(app *cli.App, args []string) string {
+	a := arranger{app: app, flags: map[*cli.Command][]string{}}
+	for i := 0; i < len(args) && args[i] != "--"; i++ {
+		if a.isFlag(args[i]) {
+			taken, _ := a.flag(args[i], args[i+1:])
+			i += taken
+			continue
+		}
+		_ = a.argument(args[i])
+	}
+	return a.name()
+}
+
 func (a *arranger) unknownCommand(name string) error {
 	var known []string
 	for _, c := range a.commands() {

@@ -6,40 +6,71 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/slots"
 )
 
-// Decommission removes all that node reported, and returns the keys that were
-// removed: its document, the index keys that name it, also those that somebody
-// else wrote. It refuses a host that gossip hears, with ErrAlive, unless force
-// is set. Repeating it is no failure. Other errors are those of Move.
-func (l *Ledger) Decommission(ctx context.Context, node string, force bool) (removed []string, err error) {
+// Departed returns ErrAlive for a host that gossip hears, and otherwise nil,
+// consul.ErrDenied or consul.ErrUnreachable.
+func (l *Ledger) Departed(ctx context.Context, node string) error {
 	if err := CheckNode(node); err != nil {
-		return nil, err
+		return err
 	}
-	if !force {
-		lives, err := l.lives(ctx, []string{node})
-		if err != nil {
-			return nil, err
-		}
-		if lives[node] == Alive {
-			return nil, fmt.Errorf("node %q: %w", node, ErrAlive)
-		}
+	lives, err := l.lives(ctx, []string{node})
+	if err == nil && lives[node] == Alive {
+		err = fmt.Errorf("node %q: %w", node, ErrAlive)
+	}
+	return err
+}
+
+// Decommission removes all that node reported and frees its slots. It returns
+// the keys that were removed: the node's document and the index keys that name
+// it, also those that somebody else wrote; and, as <group>/<id>, the claims.
+// Repeating it is no failure. Its errors are those of Move.
+func (l *Ledger) Decommission(ctx context.Context, node string) (removed, freed []string, err error) {
+	if err := CheckNode(node); err != nil {
+		return nil, nil, err
+	}
+	if freed, err = l.free(ctx, node); err != nil {
+		return nil, freed, err
 	}
 	for {
 		t, err := l.trace(ctx, node)
 		if err != nil {
-			return nil, err
+			return removed, freed, err
 		}
-		removed, err = l.remove(ctx, node, t)
+		keys, err := l.remove(ctx, node, t)
+		removed = append(removed, keys...)
 		if !errors.Is(err, kv.ErrConflict) {
-			return removed, err
+			return removed, freed, err
 		}
 		if err := pause(ctx, conflictPause); err != nil {
-			return nil, err
+			return removed, freed, err
 		}
 	}
+}
+
+// free takes all claims of node out of all groups of slots.
+func (l *Ledger) free(ctx context.Context, node string) (freed []string, err error) {
+	all := slots.New(l.store, slots.Options{})
+	defer all.Close(ctx)
+	groups, err := all.Groups(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, group := range groups {
+		names, err := all.Unlock(ctx, group, node, "")
+		for _, name := range names {
+			_, id, _ := strings.Cut(name, "/")
+			freed = append(freed, group+"/"+id)
+		}
+		if err != nil {
+			return freed, err
+		}
+	}
+	return freed, nil
 }
 
 // remove deletes the document together with its index keys, and then the rest
@@ -47,8 +78,8 @@ func (l *Ledger) Decommission(ctx context.Context, node string, force bool) (rem
 func (l *Ledger) remove(ctx context.Context, node string, t traces) ([]string, error) {
 	doc := l.docs.At(node).Key()
 	own := t.doc.Value.wanted()
-	slots := slices.SortedFunc(maps.Keys(t.index), slot.compare)
-	slices.SortStableFunc(slots, func(a, b slot) int {
+	places := slices.SortedFunc(maps.Keys(t.index), slot.compare)
+	slices.SortStableFunc(places, func(a, b slot) int {
 		_, ownA := own[a]
 		_, ownB := own[b]
 		return order(ownA) - order(ownB)
@@ -60,12 +91,12 @@ func (l *Ledger) remove(ctx context.Context, node string, t traces) ([]string, e
 		pending = append(pending, doc)
 	}
 	for {
-		n := min(len(slots), kv.MaxOps-txn.Len())
-		for _, s := range slots[:n] {
+		n := min(len(places), kv.MaxOps-txn.Len())
+		for _, s := range places[:n] {
 			txn.Delete(s.key(node))
 			pending = append(pending, s.key(node))
 		}
-		slots = slots[n:]
+		places = places[n:]
 		if len(pending) == 0 {
 			return removed, nil
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // Desired reads the desired version; it is empty when none was triggered. It
-// returns ErrBadName for what cannot be a version, consul.ErrDenied or
+// returns kv.ErrDamaged for what cannot be a version, consul.ErrDenied or
 // consul.ErrUnreachable.
 func (l *Ledger) Desired(ctx context.Context) (string, error) {
 	e, err := l.desired.Get(ctx)
@@ -39,7 +39,7 @@ func (l *Ledger) desiredOf(e kv.Entry[string]) (string, error) {
 		return "", nil
 	}
 	if err := CheckVersion(version); err != nil {
-		return "", fmt.Errorf("key %q: %w", l.store.Path(keyDesired), err)
+		return "", fmt.Errorf("key %q: %w: %v", l.store.Path(keyDesired), kv.ErrDamaged, err)
 	}
 	return version, nil
 }

@@ -13,8 +13,7 @@ import (
 )
 
 // ReadVersionFile reads the version that this host runs. It returns
-// ErrNoVersion when there is no such file or nothing in it, and ErrVersionFile
-// (with ErrBadName) when it holds something else.
+// ErrNoVersion when there is no such file or nothing in it, and ErrVersionFile when it holds something else.
 func ReadVersionFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -33,7 +32,7 @@ func ReadVersionFile(path string) (string, error) {
 		return "", fmt.Errorf("version file %s: %w", path, ErrNoVersion)
 	}
 	if err := CheckVersion(version); err != nil {
-		return "", fmt.Errorf("version file %s: %w: %w", path, ErrVersionFile, err)
+		return "", fmt.Errorf("version file %s: %w: %v", path, ErrVersionFile, err)
 	}
 	return version, nil
 }

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+func updateCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:  "update",
+		Usage: "versions: which one is desired, and who runs what",
+		Subcommands: []*cli.Command{
+			triggerCommand(env),
+			{
+				Name: "current", Usage: "print the desired version",
+				Description: "Exits 1 when no version was triggered.",
+				Action:      env.currentVersion,
+			},
+			{
+				Name: "pending", Usage: "say by the exit code whether this host has an update to make",
+				Description: "Compares the desired version with that of the version file. Exits 0 when an update is pending, 1 when none is, " +
+					"2 when that is not known, 3 when it is not known and this host has no version yet, 64 on wrong usage.",
+				Action: func(c *cli.Context) error { return env.pendingUpdate(c, "") },
+			},
+			{
+				Name: "local", Usage: "print the version of this host's version file, or write it", ArgsUsage: "[VERSION]",
+				Description: "Exits 1 when there is no version yet. The file is replaced whole or not at all.",
+				Action:      env.localVersion,
+			},
+			{
+				Name: "report", Usage: "tell the others which version this host runs",
+				Description: "Without --version that of the version file; without any version it does nothing.",
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "host", Usage: "report for `HOST`", DefaultText: "this one"},
+					&cli.StringFlag{Name: "version", Usage: "it runs `VERSION`", DefaultText: "that of the version file"},
+				},
+				Action: func(c *cli.Context) error { return env.reportVersion(c, c.String("host"), "") },
+			},
+			{Name: "running", Usage: "list the versions that run", Action: env.runningVersions},
+			{Name: "hosts", Usage: "list the hosts that run a version", ArgsUsage: "VERSION", Action: env.hostsAtVersion},
+			{
+				Name: "verify", Usage: "say whether hosts run a version", ArgsUsage: "VERSION [HOST…]",
+				Description: "Hosts also come from standard input, separated by white space: without HOST, or where it is -. " +
+					"Lists those that do not run it, and what they run. Exits 0 only when all do; no host at all is 1.",
+				Action: env.verifyHosts,
+			},
+			{
+				Name: "single", Usage: "say whether a version is the only one that runs", ArgsUsage: "VERSION",
+				Description: "Lists the other versions. Hosts that are dead or not in Consul's catalog do not count and are named apart. " +
+					"Exits 0 when it is the only one, 1 when not, or when nobody runs it.",
+				Action: env.singleVersion,
+			},
+			whyCommand(env),
+		},
+	}
+}
+
+// ledger is what the nodes of the cluster report, and the settings it came from.
+func (e *environment) ledger(c *cli.Context) (*nodes.Ledger, *consul.Client, *config.Config, error) {
+	client, settings, err := e.consul(c)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return nodes.New(client, settings.Prefix, settings.Cluster), client, settings, nil
+}
+
+// hostNamed is the host that a command is about: the one that was named, this
+// one by its setting, or the local agent's node.
+func hostNamed(c *cli.Context, client *consul.Client, settings *config.Config, name string) (string, error) {
+	switch {
+	case name != "":
+		return name, nil
+	case settings.Node != "":
+		return settings.Node, nil
+	}
+	self, err := client.AgentSelf(c.Context)
+	if err != nil {
+		return "", fmt.Errorf("which host this is (--node or JORC_NODE says so, too): %w", err)
+	}
+	return self.Config.NodeName, nil
+}
+
+// line prints an answer of one word or one per line; with -o as it asks for.
+func (e *environment) lines(c *cli.Context, column string, words []string, v any) error {
+	l := listing{columns: []string{column}}
+	for _, w := range words {
+		l.rows = append(l.rows, []string{w})
+	}
+	if _, given := e.value(c, "output"); !given {
+		return l.writePlain(c.App.Writer)
+	}
+	return e.print(c, l, v)
+}
+
+// versionAnswer is the answer of commands about one version; it is empty when
+// there is none.
+type versionAnswer struct {
+	Version string `json:"version"`
+}
+
+func (e *environment) currentVersion(c *cli.Context) error {
+	version, err := e.desiredVersion(c)
+	if err != nil {
+		return err
+	}
+	var words []string
+	if version != "" {
+		words = []string{version}
+	}
+	if err := e.lines(c, "version", words, versionAnswer{version}); err != nil || version != "" {
+		return err
+	}
+	return errors.New("no version was triggered yet: 'jorc update trigger VERSION' does")
+}
+
+func (e *environment) desiredVersion(c *cli.Context) (string, error) {
+	if err := noArguments(c); err != nil {
+		return "", err
+	}
+	ledger, client, _, err := e.ledger(c)
+	if err != nil {
+		return "", err
+	}
+	defer client.Close()
+	return ledger.Desired(c.Context)
+}
+
+func (e *environment) runningVersions(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	ledger, client, _, err := e.ledger(c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	versions, err := ledger.Running(c.Context)
+	if err != nil {
+		return err
+	}
+	return e.lines(c, "version", versions, append([]string{}, versions...))
+}
+
+func (e *environment) hostsAtVersion(c *cli.Context) error {
+	args := arguments(c)
+	if len(args) != 1 {
+		return usagef(c, "which version?")
+	}
+	ledger, client, _, err := e.ledger(c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	hosts, err := ledger.Hosts(c.Context, args[0])
+	if err != nil {
+		return err
+	}
+	return e.lines(c, "host", hosts, append([]string{}, hosts...))
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+// versionFile is the file with the version of this host: otherwise when
+// neither a flag nor the environment says which, or the default.
+func (e *environment) versionFile(c *cli.Context, otherwise string) (string, error) {
+	if _, given := e.value(c, "version-file"); !given && otherwise != "" {
+		return otherwise, nil
+	}
+	settings, err := e.config(c)
+	if err != nil {
+		return "", err
+	}
+	return settings.VersionFile, nil
+}
+
+func (e *environment) localVersion(c *cli.Context) error {
+	return e.readOrWriteLocal(c, "")
+}
+
+func (e *environment) readOrWriteLocal(c *cli.Context, otherwise string) error {
+	args := arguments(c)
+	if len(args) > 1 {
+		return usagef(c, "which of these versions?")
+	}
+	file, err := e.versionFile(c, otherwise)
+	if err != nil {
+		return err
+	}
+	if len(args) == 1 {
+		return nodes.WriteVersionFile(file, args[0])
+	}
+	version, err := nodes.ReadVersionFile(file)
+	switch {
+	case errors.Is(err, nodes.ErrNoVersion):
+		if format, given := e.value(c, "output"); given && format == formatJSON {
+			_ = writeJSON(c.App.Writer, versionAnswer{}) // the error counts
+		}
+		return err
+	case err != nil:
+		return err
+	}
+	return e.lines(c, "version", []string{version}, versionAnswer{version})
+}
+
+// pendency is the answer of `update pending -o json`.
+type pendency struct {
+	Answer  string `json:"answer"`
+	Desired string `json:"desired"`
+	Local   string `json:"local"`
+	Code    int    `json:"code"`
+}
+
+// exitPending is the code of wrong usage for commands whose own codes mean
+// something else: EX_USAGE of sysexits(3).
+const exitPending = 64
+
+func (e *environment) pendingUpdate(c *cli.Context, otherwise string) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	if _, err := e.format(c); err != nil {
+		return err
+	}
+	file, err := e.versionFile(c, otherwise)
+	if err != nil {
+		return err
+	}
+	ledger, client, _, err := e.ledger(c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	local, localErr := nodes.ReadVersionFile(file)
+	desired, desiredErr := ledger.Desired(c.Context)
+	if c.Context.Err() != nil {
+		return desiredErr
+	}
+	for _, err := range []error{desiredErr, localErr} {
+		if err != nil && !errors.Is(err, nodes.ErrNoVersion) {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: %v\n", err)
+		}
+	}
+	p := nodes.PendencyOf(desired, desiredErr, local, localErr)
+	if err := e.lines(c, "answer", []string{p.String()}, pendency{p.String(), desired, local, int(p)}); err != nil {
+		return err
+	}
+	return &exitError{code: int(p)}
+}
+
+// reportVersion reports for host, or for this one.
+func (e *environment) reportVersion(c *cli.Context, host, otherwise string) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	version := c.String("version")
+	if !c.IsSet("version") {
+		file, err := e.versionFile(c, otherwise)
+		if err != nil {
+			return err
+		}
+		version, err = nodes.ReadVersionFile(file)
+		if errors.Is(err, nodes.ErrNoVersion) {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: nothing to report: %v\n", err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	ledger, client, settings, err := e.ledger(c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if err := nodes.CheckVersion(version); err != nil {
+		return err
+	}
+	if host, err = hostNamed(c, client, settings, host); err != nil {
+		return err
+	}
+	_, err = ledger.Report(c.Context, host, version)
+	return err
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+func whyCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "why", Usage: "say why a host does not run the desired version", ArgsUsage: "[HOST]",
+		Description: "Lists what keeps HOST (this one) from updating: dead, held, paused, failed, waiting. The exit code is 0 whatever the answer.",
+		Action:      env.why,
+	}
+}
+
+func (e *environment) why(c *cli.Context) error {
+	args := arguments(c)
+	if len(args) > 1 {
+		return usagef(c, "one host at a time")
+	}
+	if _, err := e.format(c); err != nil {
+		return err
+	}
+	ledger, client, settings, err := e.ledger(c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	host := ""
+	if len(args) == 1 {
+		host = args[0]
+	}
+	own := host == "" || host == settings.Node
+	if host, err = hostNamed(c, client, settings, host); err != nil {
+		return err
+	}
+	facts, err := ledger.Facts(c.Context, host)
+	if err != nil {
+		return err
+	}
+	if facts.Held, err = holds(c, client, settings, host); err != nil {
+		return err
+	}
+	if own {
+		facts.HoldFile = holdFile(settings)
+	}
+	w := nodes.Explain(facts)
+	l := listing{columns: []string{"reason", "detail"}}
+	for _, r := range w.Reasons {
+		l.rows = append(l.rows, []string{r.Reason, r.Detail})
+	}
+	return e.print(c, l, w)
+}
+
+// holdFile is the path of the file that holds this host, when it is there.
+func holdFile(settings *config.Config) string {
+	file := filepath.Join(settings.StateDir, "hold")
+	if _, err := os.Stat(file); err != nil {
+		return ""
+	}
+	return file
+}
+
+// holds says in words what holds host, its roles or its cluster.
+func holds(c *cli.Context, client *consul.Client, settings *config.Config, host string) ([]string, error) {
+	cl := cluster.New(client, settings.Prefix, settings.Cluster)
+	control, err := cl.Control(c.Context)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	if control.Paused != nil {
+		all = append(all, held("the cluster is paused", *control.Paused))
+	}
+	if control.ObserveOnly != nil {
+		all = append(all, held("the cluster is only observed", *control.ObserveOnly))
+	}
+	if control.Hold == nil && len(control.Roles) == 0 && len(control.Nodes) == 0 {
+		return all, nil
+	}
+	view, err := cl.View(c.Context, host)
+	if err != nil && !errors.Is(err, cluster.ErrNoCluster) {
+		return nil, err
+	}
+	if h, ok := control.Held(host, view.Roles()); ok {
+		all = append(all, held("convergence is held", h))
+	}
+	return all, nil
+}
+
+func held(what string, h cluster.Hold) string {
+	text := what + " since " + h.Since.Format(time.RFC3339)
+	if h.By != "" {
+		text += " by " + h.By
+	}
+	if h.Reason != "" {
+		text += fmt.Sprintf(": %s", h.Reason)
+	}
+	return text
+}
