@@ -52,7 +52,7 @@ func New(c config.Consul) (*Client, error) {
 		max:    limit,
 		scope:  scope{c.Datacenter, c.Namespace, c.Partition},
 		tokens: &tokenSource{file: c.TokenFile, fixed: string(c.Token)},
-		budget: newBudget(limit - max(4, limit/4)),
+		budget: newBudget(limit - max(4, limit/8)),
 		gate:   newGate(),
 	}
 	address, scheme, dial := endpoint(c)

@@ -9,6 +9,7 @@ import (
 type Stats struct {
 	Connections    int       // open now
 	MaxConnections int       // the budget
+	Places         int       // of the budget: queries that may block at one time
 	Watches        int       // blocking-query loops now running
 	LastAnswer     time.Time // zero: none yet
 	// UnreachableSince is zero while Consul answers.
@@ -19,7 +20,7 @@ type Stats struct {
 // Stats returns the present figures.
 func (c *Client) Stats() Stats {
 	return Stats{
-		Connections: int(c.open.Load()), MaxConnections: c.max, Watches: c.budget.watches(),
+		Connections: int(c.open.Load()), MaxConnections: c.max, Places: cap(c.budget.places), Watches: c.budget.watches(),
 		LastAnswer: timeOf(c.lastAnswer.Load()), UnreachableSince: timeOf(c.unreachable.Load()),
 		Failures: c.failures.Load(),
 	}
