@@ -23,7 +23,7 @@ type host struct {
 
 // commands is the command tree: one noun per line.
 func commands(env *environment) []*cli.Command {
-	return []*cli.Command{
+	return append(aliasCommands(env), []*cli.Command{
 		agentCommand(env),
 		clusterCommand(env),
 		renderCommand(env),
@@ -36,9 +36,11 @@ func commands(env *environment) []*cli.Command {
 		manCommand(env),
 		serviceCommand(env),
 		updateCommand(env),
+		statusCommand(env),
 		versionCommand(env),
 		waitCommand(env),
-	}
+		workflowCommand(env),
+	}...)
 }
 
 // run executes one command line (without the program's name) and returns the

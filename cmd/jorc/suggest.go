@@ -72,6 +72,9 @@ func (a *arranger) unknownFlag(name string) error {
 // commandWithFlag is the first command that has a flag of that name.
 func commandWithFlag(commands []*cli.Command, flag, parent string) string {
 	for _, c := range commands {
+		if c.Hidden {
+			continue
+		}
 		if slices.Contains(visibleNames(c.Flags), flag) {
 			return parent + c.Name
 		}

@@ -85,6 +85,12 @@ func (d Document) equal(o Document) bool {
 	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
+// CheckState returns ErrBadName or ErrBadState unless a node can be in that
+// state in that category.
+func CheckState(category, state string) error {
+	return Document{States: map[string]State{category: {State: state}}}.check()
+}
+
 // check returns ErrBadName or ErrBadState for what cannot be stored.
 func (d Document) check() error {
 	if d.Version != "" {

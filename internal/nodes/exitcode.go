@@ -1,6 +1,12 @@
 package nodes
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // StateOfPuppet is the state that a detailed exit code of Puppet stands for: 0
 // nothing to do, 2 changes made; all others are failures.
@@ -19,4 +25,30 @@ func StateOfExit(code int) State {
 		return State{State: Success}
 	}
 	return State{State: Failed, Detail: fmt.Sprintf("exit code %d", code)}
+}
+
+// ErrUnknownType: scripts report no such category.
+var ErrUnknownType = errors.New("unknown type")
+
+// ParseResult reads how host scripts report: a type, which is the category, and
+// as its result a state or an exit code. Those of puppet and config are
+// Puppet's. It returns ErrUnknownType for other types than puppet, config,
+// validation and provisioned, and ErrBadState for a result that is neither.
+func ParseResult(kind, result string) (State, error) {
+	ofExit := StateOfExit
+	switch kind {
+	case "puppet", Config:
+		ofExit = StateOfPuppet
+	case Validation, Provisioned:
+	default:
+		return State{}, fmt.Errorf("%w %q: scripts report puppet, %s, %s and %s", ErrUnknownType, kind, Config, Validation, Provisioned)
+	}
+	if slices.Contains(States(), result) {
+		return State{State: result}, nil
+	}
+	code, err := strconv.Atoi(result)
+	if err != nil {
+		return State{}, fmt.Errorf("result %q of %s: %w: it can be an exit code, %s", result, kind, ErrBadState, strings.Join(States(), ", "))
+	}
+	return ofExit(code), nil
 }

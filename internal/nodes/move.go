@@ -29,7 +29,7 @@ func (l *Ledger) Report(ctx context.Context, node, version string) (changed bool
 // stays so: ErrProvisioned. It returns ErrBadName, ErrBadState, or what Move
 // returns.
 func (l *Ledger) SetState(ctx context.Context, node, category string, s State) (changed bool, err error) {
-	if err := (Document{States: map[string]State{category: s}}).check(); err != nil {
+	if err := CheckState(category, s.State); err != nil {
 		return false, err
 	}
 	return l.Move(ctx, node, func(d Document, desired string) (Document, error) {

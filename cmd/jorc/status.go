@@ -1,0 +1,173 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+func statusCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:  "status",
+		Usage: "states of hosts: what was provisioned, configured and validated, and what failed",
+		Subcommands: []*cli.Command{
+			{
+				Name: "set", Usage: "record the state of a host in a category", ArgsUsage: "CATEGORY STATE|--exit-code N",
+				Description: "CATEGORY is provisioned, config, validation or one of your own; STATE is " + joinOr(nodes.States()) + ". " +
+					"A host that is provisioned stays so until it is decommissioned. Repeating a state writes nothing.",
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "host", Usage: "of `HOST`", DefaultText: "this one"},
+					&cli.StringFlag{Name: "detail", Usage: "`TEXT` for people: what failed, what is waited for"},
+					&cli.IntFlag{Name: "exit-code", Usage: "the state that exit code `N` of Puppet stands for: 0 and 2 are success", DefaultText: "none"},
+				},
+				Action: env.setStatus,
+			},
+			{
+				Name: "list", Usage: "list states", ArgsUsage: "[HOST]",
+				Description: "Of HOST, or of all hosts.",
+				Action:      env.listStatus,
+			},
+			failuresCommand(env),
+			{
+				Name: "unaccounted", Usage: "list hosts that were provisioned and do not do their part",
+				Description: "Those that are no member of the cluster, run no version, are dead, or whose jorc agent is. Exits 1 when there are any.",
+				Action:      env.listUnaccounted,
+			},
+			{
+				Name: "decommission", Usage: "remove every trace of a host", ArgsUsage: "HOST",
+				Description: "Its reports, its membership, its slots. Refuses a host that is alive without --yes. Repeating it is no failure. " +
+					"Prints what was removed.",
+				Flags:  []cli.Flag{&cli.BoolFlag{Name: "yes", Usage: "also when the host is alive", DisableDefaultText: true}},
+				Action: env.decommission,
+			},
+			{
+				Name: "repair", Usage: "put right index keys that somebody else wrote",
+				Description: "The documents nodes/<node> are the truth; hosts put their own keys right with each report. Lists the hosts whose keys were not right.",
+				Action:      env.repairStatus,
+			},
+		},
+	}
+}
+
+func (e *environment) setStatus(c *cli.Context) error {
+	args := arguments(c)
+	var s nodes.State
+	switch {
+	case len(args) == 1 && c.IsSet("exit-code"):
+		s = nodes.StateOfPuppet(c.Int("exit-code"))
+	case len(args) == 2 && !c.IsSet("exit-code"):
+		s.State = args[1]
+	default:
+		return usagef(c, "which category, and which state or --exit-code?")
+	}
+	if c.IsSet("detail") {
+		s.Detail = c.String("detail")
+	}
+	return e.recordState(c, c.String("host"), args[0], s)
+}
+
+// recordState records the state of host, or of this one.
+func (e *environment) recordState(c *cli.Context, host, category string, s nodes.State) error {
+	ledger, client, settings, err := e.ledger(c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if err := nodes.CheckState(category, s.State); err != nil {
+		return err
+	}
+	if host, err = hostNamed(c, client, settings, host); err != nil {
+		return err
+	}
+	_, err = ledger.SetState(c.Context, host, category, s)
+	return err
+}
+
+func (e *environment) decommission(c *cli.Context) error {
+	args := arguments(c)
+	if len(args) != 1 {
+		return usagef(c, "which host?")
+	}
+	if _, err := e.format(c); err != nil {
+		return err
+	}
+	ledger, client, settings, err := e.ledger(c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	host, force := args[0], c.Bool("yes")
+	if err := nodes.CheckNode(host); err != nil {
+		return err
+	}
+	if !force {
+		err := ledger.Departed(c.Context, host)
+		if errors.Is(err, nodes.ErrAlive) {
+			err = fmt.Errorf("%w; --yes decommissions it all the same", err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	left, err := cluster.New(client, settings.Prefix, settings.Cluster).Leave(c.Context, host, force)
+	if err != nil {
+		return err
+	}
+	keys, slots, err := ledger.Decommission(c.Context, host)
+	if err != nil {
+		return err
+	}
+	answer := decommissioned{Host: host, Member: left, Keys: append([]string{}, keys...), Slots: append([]string{}, slots...)}
+	return e.print(c, answer.listing(), answer)
+}
+
+// decommissioned is what `status decommission` removed.
+type decommissioned struct {
+	Host   string   `json:"host"`
+	Member bool     `json:"member"`
+	Keys   []string `json:"keys"`
+	Slots  []string `json:"slots"`
+}
+
+func (d decommissioned) listing() listing {
+	l := listing{columns: []string{"removed", "what"}}
+	if d.Member {
+		l.rows = append(l.rows, []string{"member", d.Host})
+	}
+	for _, k := range d.Keys {
+		l.rows = append(l.rows, []string{"key", k})
+	}
+	for _, s := range d.Slots {
+		l.rows = append(l.rows, []string{"slot", s})
+	}
+	return l
+}
+
+func (e *environment) repairStatus(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	if _, err := e.format(c); err != nil {
+		return err
+	}
+	ledger, client, _, err := e.ledger(c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	r, err := ledger.Repair(c.Context)
+	if err != nil {
+		return err
+	}
+	for _, host := range r.Orphans {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: host %s has index keys and never reported to jorc: left as they are\n", printable(host))
+	}
+	for _, key := range r.Strange {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: key %s stands for nothing: left as it is\n", printable(key))
+	}
+	return e.lines(c, "host", r.Fixed, r)
+}

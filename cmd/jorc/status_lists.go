@@ -1,0 +1,144 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+func failuresCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "failures", Usage: "list failed states of hosts and failing health checks",
+		Description: "Exits 1 when there are any.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "hosts", Usage: "only the names of the hosts, one per line", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "warnings", Usage: "also warnings, and hosts that are suspect: they passed, but not at the first attempt", DisableDefaultText: true},
+		},
+		Action: func(c *cli.Context) error { return env.listFailures(c, c.Bool("warnings")) },
+	}
+}
+
+func (e *environment) listStatus(c *cli.Context) error {
+	args := arguments(c)
+	if len(args) > 1 {
+		return usagef(c, "one host at a time")
+	}
+	if _, err := e.format(c); err != nil {
+		return err
+	}
+	ledger, client, _, err := e.ledger(c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	all, unreadable, err := ledger.States(c.Context, strings.Join(args, ""))
+	if err != nil {
+		return err
+	}
+	for _, err := range unreadable {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: %v\n", err)
+	}
+	l := listing{columns: []string{"host", "category", "state", "since", "version", "detail", "log"}, states: []string{"state"}}
+	for _, s := range all {
+		l.rows = append(l.rows, []string{s.Host, s.Category, s.State, when(s.Since), s.Version, brief(s.Detail), s.LogURL})
+	}
+	return e.print(c, l, all)
+}
+
+func (e *environment) listFailures(c *cli.Context, warnings bool) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	if _, err := e.format(c); err != nil {
+		return err
+	}
+	ledger, client, _, err := e.ledger(c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	all, err := ledger.Failures(c.Context, warnings)
+	if err != nil {
+		return err
+	}
+	err = e.printFailures(c, append([]nodes.Failure{}, all...))
+	if err == nil && len(all) > 0 {
+		err = &exitError{code: exitFailed}
+	}
+	return err
+}
+
+func (e *environment) printFailures(c *cli.Context, all []nodes.Failure) error {
+	if c.Bool("hosts") {
+		hosts := []string{}
+		for _, f := range all {
+			hosts = append(hosts, f.Host)
+		}
+		hosts = slices.Compact(hosts) // they are in order
+		return e.lines(c, "host", hosts, hosts)
+	}
+	if format, _ := e.value(c, "output"); len(all) == 0 && format != formatJSON {
+		return nil // silence is good news
+	}
+	l := listing{columns: []string{"host", "kind", "name", "state", "service", "version", "since", "detail"}, states: []string{"state"}}
+	for _, f := range all {
+		detail := brief(f.Detail)
+		if f.Kind == nodes.KindCheck { // whose first line says what is wrong
+			detail, _, _ = strings.Cut(f.Detail, "\n")
+		}
+		l.rows = append(l.rows, []string{f.Host, f.Kind, f.Name, f.State, f.Service, f.Version, when(f.Since), detail})
+	}
+	return e.print(c, l, all)
+}
+
+func (e *environment) listUnaccounted(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	format, err := e.format(c)
+	if err != nil {
+		return err
+	}
+	ledger, client, _, err := e.ledger(c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	all, err := ledger.Unaccounted(c.Context)
+	if err != nil {
+		return err
+	}
+	l := listing{columns: []string{"host", "reasons"}}
+	for _, u := range all {
+		l.rows = append(l.rows, []string{u.Host, strings.Join(u.Reasons, "; ")})
+	}
+	if len(all) > 0 || format == formatJSON { // silence is good news
+		if err := e.print(c, l, all); err != nil {
+			return err
+		}
+	}
+	if len(all) > 0 {
+		return &exitError{code: exitFailed}
+	}
+	return nil
+}
+
+// when is a time in a listing; empty when it is not known.
+func when(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Format(time.RFC3339)
+}
+
+// brief is the last line of a text, where programs say what went wrong; all of
+// it is in JSON.
+func brief(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.TrimSpace(lines[len(lines)-1])
+}
