@@ -1,0 +1,94 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/consultest"
+)
+
+// TestAgentOnce: one pass and its exit codes.
+func TestAgentOnce(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	m := newMachine(t, s, oneOfEach)
+	m.put("k", "1")
+	once := func() result { return m.run("agent", "--once", "--once-timeout", "3s", "--config", m.path("jorc.hcl")) }
+	if got := once(); got.code != exitOK || got.stdout != "" {
+		t.Errorf("got %+v", got)
+	}
+	m.wantFile("t", "1")
+	m.wantServices("jorc web")
+
+	m.configure(strings.ReplaceAll(oneOfEach, `key \"k\"`, `fail \"no\"`))
+	if got := once(); got.code != exitFailed || !strings.Contains(got.stderr, `jorc: template "t": `) {
+		t.Errorf("a template that fails: got %+v", got)
+	}
+	m.configure(strings.ReplaceAll(oneOfEach, `\"k\"`, `\"absent\"`))
+	if got := once(); got.code != exitTimeout || !strings.Contains(got.stderr, "absent") {
+		t.Errorf("a key that is not there: got %+v", got)
+	}
+	m.wantFile("t", "1")
+	s.Stop()
+	if got := once(); got.code != exitUnreachable {
+		t.Errorf("without Consul: got %+v", got)
+	}
+	m.wantFile("t", "1")
+}
+
+// TestRenderCommand: outputs and exit codes, beside an agent and without one.
+func TestRenderCommand(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, consultest.Start(t), oneOfEach)
+	m.put("k", "one\n")
+	render := func(args ...string) result {
+		t.Helper()
+		got := m.run(append([]string{"render", "--log-level", "error", "--config", m.path("jorc.hcl")}, args...)...)
+		if got.stderr != "" {
+			t.Errorf("%q: stderr %q", args, got.stderr)
+		}
+		return got
+	}
+	want := func(got, want result) {
+		t.Helper()
+		if got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	file := m.path("t")
+	want(render("--dry-run"), result{0, file + "\n", ""})
+	want(render("--diff"), result{exitFailed, "--- /dev/null\n+++ " + file + "\n@@ -0,0 +1 @@\n+one\n", ""})
+	if _, err := os.Stat(file); err == nil {
+		t.Error("a dry run has written")
+	}
+	want(render("--once"), result{})
+	m.wantFile("t", "one\n")
+	want(render("--diff"), result{})
+	want(render("--dry-run"), result{})
+	want(render(), result{})
+
+	d := m.agent()
+	d.wantNotified("READY=1")
+	m.put("k", "two\n")
+	m.wantFile("t", "two\n")
+	want(render("--diff"), result{})
+	m.configure(strings.ReplaceAll(oneOfEach, "{{", "number {{"))
+	want(render("--dry-run"), result{0, file + "\n", ""})
+	want(render("--diff"), result{exitFailed, "--- " + file + "\n+++ " + file + "\n@@ -1 +1 @@\n-two\n+number two\n", ""})
+	m.wantFile("t", "two\n")
+
+	m.configure(strings.ReplaceAll(oneOfEach, `\"k\"`, `\"absent\"`))
+	got := m.run("render", "--diff", "--timeout", "2s", "--config", m.path("jorc.hcl"))
+	if got.code != exitTimeout || got.stdout != "" || !strings.Contains(got.stderr, "absent") {
+		t.Errorf("a key that is not there: got %+v", got)
+	}
+	for _, args := range [][]string{{"--diff", "--dry-run"}, {"--once", "--diff"}, {"x"}} {
+		if got := m.run(append([]string{"render", "--config", m.path("jorc.hcl")}, args...)...); got.code != exitUsage {
+			t.Errorf("%q: got %+v", args, got)
+		}
+	}
+	if got := m.run("render"); got.code != exitUsage {
+		t.Errorf("no configuration: got %+v", got)
+	}
+}
