@@ -35,6 +35,9 @@ type Meta struct {
 	LastContact time.Duration
 	// Filtered: ACLs removed something from the answer; emptiness proves nothing.
 	Filtered bool
+	// Partial is set by a Source whose answer lacks something for want of
+	// rights, so that it is asked again soon even though nothing changed.
+	Partial bool
 }
 
 // options translates q; the context ends a request that Consul should have

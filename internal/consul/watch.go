@@ -56,8 +56,12 @@ type watch[T any] struct {
 	pause time.Duration
 	idle  *rate.Limiter // bounds queries that return without news
 	dull  bool          // the last turn brought no news
+	part  bool          // the last answer was partial
 	shut  uint64        // how often the gate had been shut at the last turn
 }
+
+// partialWait is how long a query blocks while rights are missing.
+const partialWait = 5 * time.Second
 
 // turn asks once. ok is false when there is nothing to tell.
 func (w *watch[T]) turn(ctx context.Context) (u Update[T], ok bool) {
@@ -88,7 +92,9 @@ func (w *watch[T]) turn(ctx context.Context) (u Update[T], ok bool) {
 		w.dull = !ok
 		return Update[T]{Value: value, Meta: meta}, ok
 	}
-	if w.index != 0 && meta.Index == w.last {
+	part := w.part
+	w.part = meta.Partial
+	if w.index != 0 && meta.Index == w.last && !part && !w.part {
 		w.dull = true
 		return u, false
 	}

@@ -23,8 +23,8 @@ func sample(t *testing.T) *snapshot {
 	web := []*dep.HealthService{{
 		Node: "n", NodeMeta: map[string]string{}, Name: "web", ID: "web-1", Tags: dep.ServiceTags{}, Port: 80,
 		ServiceTaggedAddresses: map[string]api.ServiceAddress{"lan": {Address: "10.0.0.1", Port: 80}},
-		Checks: checks,
-		Weights: api.AgentWeights{Passing: 1, Warning: 1},
+		Checks:                 checks,
+		Weights:                api.AgentWeights{Passing: 1, Warning: 1},
 	}, {Node: "m", Tags: dep.ServiceTags{"a", "b"}}}
 	return &snapshot{
 		Format: snapshotFormat,

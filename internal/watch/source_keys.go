@@ -66,7 +66,9 @@ func (w *groupWatcher) readKey(ctx context.Context, q consul.Query) (any, consul
 	if err != nil || pair == nil {
 		return newPairs(nil), meta, err
 	}
-	return newPairs(consul.KVPairs{pair}), meta, nil
+	pairs := newPairs(nil)
+	pairs.by[w.group.prefix] = pair // in JSON, a key that is not UTF-8 has another name
+	return pairs, meta, nil
 }
 
 // readPrefix reads all of the group's prefix.
@@ -80,10 +82,9 @@ func (w *groupWatcher) readPrefix(ctx context.Context, q consul.Query) (any, con
 		return nil, meta, context.Canceled
 	}
 	pairs := newPairs(list)
-	if err := w.confirm(ctx, pairs, meta.Filtered); err != nil {
-		return nil, meta, err
-	}
-	return pairs, meta, nil
+	err = w.confirm(ctx, pairs, meta.Filtered)
+	meta.Partial = len(pairs.denied) > 0
+	return pairs, meta, err
 }
 
 // wide tells whether most of what the prefix holds is not wanted.
@@ -120,6 +121,7 @@ func (w *groupWatcher) readWanted(ctx context.Context, q consul.Query) (any, con
 		}
 	}
 	w.took = time.Since(start)
+	meta.Partial = len(pairs.denied) > 0
 	return pairs, meta, nil
 }
 
