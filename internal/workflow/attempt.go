@@ -199,7 +199,6 @@ func (r *Runner) leftBehind(ctx context.Context, j *job, i int, among func(int) 
 	names := make([]string, len(found))
 	for k, p := range found {
 		names[k] = p.String()
-		r.log.Warn("left running by its task", "job", j.spec.ID, "task", j.spec.Steps[i].Name, "process", names[k])
 	}
 	return names
 }

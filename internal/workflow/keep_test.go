@@ -173,9 +173,9 @@ func TestWriteLog(t *testing.T) {
 	h.run()
 	want(t, "all", h.log("j", ""), "1\n2\n")
 	want(t, "one", h.log("j", "two"), "2\n")
-	for _, bad := range [][2]string{{"x", ""}, {"j", "three"}} {
-		if err := h.WriteLog(&strings.Builder{}, bad[0], bad[1]); !errors.Is(err, ErrNoJob) {
-			t.Errorf("%q: got %v, want ErrNoJob", bad, err)
+	for bad, want := range map[[2]string]error{{"x", ""}: ErrNoJob, {"j", "three"}: ErrNoTask, {"..", ""}: ErrInvalid} {
+		if err := h.WriteLog(&strings.Builder{}, bad[0], bad[1]); !errors.Is(err, want) {
+			t.Errorf("%q: got %v, want %v", bad, err, want)
 		}
 	}
 }

@@ -84,7 +84,7 @@ func (r *Runner) WriteLog(w io.Writer, id, task string) error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("job %q: task %q: %w", id, task, ErrNoJob)
+		return fmt.Errorf("job %q: task %q: %w", id, task, ErrNoTask)
 	}
 	return nil
 }

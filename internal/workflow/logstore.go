@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/durable"
 )
 
@@ -19,6 +20,17 @@ type Store interface {
 	// Put copies the file to name, segments joined by slashes, replaces what
 	// was there, and returns where it can be read.
 	Put(ctx context.Context, name, file string) (url string, err error)
+}
+
+// NewStore is the Store that c describes, nil for none.
+func NewStore(c *config.LogStore) (Store, error) {
+	switch {
+	case c == nil:
+		return nil, nil
+	case c.S3 != nil:
+		return nil, fmt.Errorf("log_store: %w: s3 is not there yet: use dir", ErrInvalid)
+	}
+	return DirStore{c.Dir}, nil
 }
 
 // DirStore is a Store in a directory, which others may serve or mount.

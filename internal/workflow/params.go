@@ -15,6 +15,15 @@ const maxParam = 512
 // ParseParam reads "NAME=VALUE", where VALUE is JSON or YAML as
 // profile.ParseValue reads it; the first "=" splits. Errors are ErrInvalid.
 func ParseParam(s string) (name string, v profile.Value, err error) {
+	return parseParam(s, profile.ParseValue)
+}
+
+// ParseTextParam is ParseParam for values that are taken as they are.
+func ParseTextParam(s string) (name string, v profile.Value, err error) {
+	return parseParam(s, profile.Text)
+}
+
+func parseParam(s string, read func(string) (profile.Value, error)) (name string, v profile.Value, err error) {
 	name, text, ok := strings.Cut(s, "=")
 	switch {
 	case !ok:
@@ -24,7 +33,7 @@ func ParseParam(s string) (name string, v profile.Value, err error) {
 	case len(name) > maxParam || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
 		return "", v, fmt.Errorf("param %q: %w: not a name", name, ErrInvalid)
 	}
-	if v, err = profile.ParseValue(text); err != nil {
+	if v, err = read(text); err != nil {
 		return "", v, fmt.Errorf("param %q: %w: %w", name, ErrInvalid, err)
 	}
 	return name, v, nil

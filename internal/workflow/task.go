@@ -3,6 +3,8 @@ package workflow
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/jorc/jorc/internal/command"
 )
@@ -113,7 +115,7 @@ func (r *Runner) conclude(ctx context.Context, j *job, i int, what outcome, why 
 	}
 	t.State = TaskSuccess
 	t.Tail = ""
-	r.note(j, i, string(TaskSuccess), why)
+	r.note(j, i, string(TaskSuccess), join(why, leftRunning(t.LeftBehind)))
 	switch what {
 	case outcomeReboot:
 		return false, false, r.rest(j, Reboot, i, why)
@@ -122,6 +124,18 @@ func (r *Runner) conclude(ctx context.Context, j *job, i int, what outcome, why 
 	}
 	t.Why = ""
 	return false, true, r.save(j)
+}
+
+func leftRunning(processes []string) string {
+	if len(processes) == 0 {
+		return ""
+	}
+	return "it left running: " + strings.Join(processes, ", ")
+}
+
+// join puts what is said together.
+func join(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
 }
 
 // postpone leaves a task for later.

@@ -34,6 +34,7 @@ var (
 	ErrBusy    = errors.New("another workflow runs on this host")
 	ErrUnknown = errors.New("no such workflow on this node")
 	ErrNoJob   = errors.New("no such job")
+	ErrNoTask  = errors.New("no such task")
 	ErrInvalid = errors.New("invalid")
 	ErrDamaged = errors.New("damaged")
 )

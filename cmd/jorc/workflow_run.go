@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/workflow"
+)
+
+func runWorkflowCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:      "run",
+		Usage:     "run a workflow on this host, with or without a cluster or Consul",
+		ArgsUsage: "NAME",
+		Description: "Tasks run one after another; what they print goes to stderr as it comes, a line per task to stdout at the end. " +
+			"While another workflow runs on this host nothing is done, and the exit code is 4. " +
+			"Exits 1 when a task failed, 124 when something that a task requires was still missing, " +
+			"6 when a task said to stop or asked for a reboot: the job goes on with the same --id. " +
+			"A 'hold' file does not stop what is run by hand.",
+		Flags: []cli.Flag{
+			hostConfigFlag(),
+			&cli.StringSliceFlag{Name: "param", Usage: "a param as `NAME=VALUE`, VALUE is JSON or YAML; may be repeated"},
+			&cli.BoolFlag{Name: "string", Usage: "take the values of params as they are", DisableDefaultText: true},
+			&cli.StringFlag{Name: "id", DefaultText: "a new one", Usage: "`ID` of the job: one that exists goes on, one that is finished stays as it is"},
+			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "how long to wait for what tasks require; 0 is for ever"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "show nothing until the end", DisableDefaultText: true},
+		},
+		Action: env.runWorkflow,
+	}
+}
+
+func (e *environment) runWorkflow(c *cli.Context) error {
+	args := arguments(c)
+	if len(args) != 1 {
+		return usagef(c, "which workflow? See 'jorc workflow list'")
+	}
+	if _, err := e.format(c); err != nil {
+		return err
+	}
+	params, err := paramsOf(c)
+	if err != nil {
+		return err
+	}
+	settings, err := e.hostSettings(c)
+	if err != nil {
+		return err
+	}
+	r, done, err := e.runner(c, settings)
+	if err != nil {
+		return err
+	}
+	defer done()
+	job := workflow.Job{ID: c.String("id"), Workflow: args[0], Params: params, Version: e.hostVersion(settings), Origin: "jorc workflow run"}
+	res, err := untilReady(c.Context, r, job, c.Duration("timeout"))
+	switch {
+	case errors.Is(err, workflow.ErrUnknown) && len(settings.Workflows) == 0:
+		return usagef(c, "%v; name a configuration with --config", err)
+	case errors.Is(err, workflow.ErrUnknown), errors.Is(err, workflow.ErrInvalid):
+		return usagef(c, "%v", err)
+	case errors.Is(err, workflow.ErrBusy):
+		return &exitError{code: exitConflict, err: err}
+	case err != nil:
+		return err
+	}
+	return e.tellJob(c, res)
+}
+
+func paramsOf(c *cli.Context) (profile.Params, error) {
+	params := profile.Params{}
+	for _, text := range c.StringSlice("param") {
+		parse := workflow.ParseParam
+		if c.Bool("string") {
+			parse = workflow.ParseTextParam
+		}
+		name, v, err := parse(text)
+		if err != nil {
+			return nil, usagef(c, "%v", err)
+		}
+		if _, twice := params[name]; twice {
+			return nil, usagef(c, "param %q is given twice", name)
+		}
+		params[name] = v
+	}
+	return params, nil
+}
+
+// runner is a workflow.Runner as the configuration asks for. It speaks to
+// Consul only for tasks that require something.
+func (e *environment) runner(c *cli.Context, settings *config.Config) (*workflow.Runner, func(), error) {
+	level, json, err := e.logging(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	if level == "" {
+		level = "error" // transitions are shown anyway
+	}
+	log := e.logger(level, json != nil && *json)
+	b, done, err := waiter(settings, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	o := workflow.Options{
+		StateDir: settings.StateDir, Workflows: settings.Workflows, Node: nodeName(settings), Environ: workflow.Environ(settings),
+		Requirements: workflow.FromBlocker(b), Log: log,
+	}
+	if o.Store, err = workflow.NewStore(settings.LogStore); err != nil {
+		fmt.Fprintf(e.stderr, "jorc: full logs stay on this host: %v\n", err)
+	}
+	if !c.Bool("quiet") {
+		p := &progress{w: c.App.ErrWriter}
+		o.Changed, o.Output = p.show, c.App.ErrWriter
+	}
+	return workflow.New(o), done, nil
+}
+
+// nodeName is the configured name, or the host's, which is also what Consul
+// calls a node that nobody named.
+func nodeName(settings *config.Config) string {
+	if settings.Node != "" {
+		return settings.Node
+	}
+	name, _ := os.Hostname() // empty when even that is not known
+	return name
+}
+
+// hostVersion is what the version file says; nothing when it holds rubbish.
+func (e *environment) hostVersion(settings *config.Config) string {
+	data, err := os.ReadFile(settings.VersionFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	v := strings.TrimSpace(string(data))
+	bad := func(r rune) bool { return r == '/' || unicode.IsSpace(r) || !unicode.IsPrint(r) }
+	if err == nil && (len(v) > 128 || strings.ContainsFunc(v, bad)) {
+		err = errors.New("it holds no version")
+	}
+	if err != nil {
+		fmt.Fprintf(e.stderr, "jorc: version file %s: %v: going on without a version\n", settings.VersionFile, err)
+		return ""
+	}
+	return v
+}
+
+// untilReady runs the job, and again when what it waits for is there.
+func untilReady(ctx context.Context, r *workflow.Runner, job workflow.Job, timeout time.Duration) (workflow.Result, error) {
+	waiting, cancel := withTimeout(ctx, timeout)
+	defer cancel()
+	for {
+		res, err := r.Run(ctx, job)
+		if err != nil || res.State != workflow.Pending {
+			return res, err
+		}
+		job.ID = res.ID
+		if err := r.Ready(waiting, res.ID); err != nil {
+			if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+				return res, nil
+			}
+			return res, err
+		}
+	}
+}
+
+// progress shows the transitions of a job as they happen.
+type progress struct {
+	w    io.Writer
+	last workflow.Transition
+}
+
+func (p *progress) show(res workflow.Result) {
+	news := res.History
+	if i := slices.Index(news, p.last); i >= 0 {
+		news = news[i+1:]
+	}
+	for _, t := range news {
+		what := "job " + res.ID
+		if t.Task != "" {
+			what = "task " + t.Task
+		}
+		line := what + ": " + t.State
+		if t.Text != "" {
+			line += ": " + t.Text
+		}
+		fmt.Fprintf(p.w, "jorc: %s\n", printable(line))
+		p.last = t
+	}
+}
+
+// tellJob prints what a job came to, and makes it an exit code.
+func (e *environment) tellJob(c *cli.Context, res workflow.Result) error {
+	l := listing{columns: []string{"task", "state", "attempts", "exit code", "took"}, states: []string{"state"}}
+	for _, t := range res.Tasks {
+		row := []string{t.Name, string(t.State), strconv.Itoa(t.Attempts), "", ""}
+		if t.Attempts > 0 {
+			row[3] = strconv.Itoa(t.ExitCode)
+		}
+		if !t.Ended.IsZero() && !t.Started.IsZero() {
+			row[4] = t.Ended.Sub(t.Started).Round(time.Millisecond).String()
+		}
+		l.rows = append(l.rows, row)
+	}
+	if err := e.print(c, l, res); err != nil {
+		return err
+	}
+	code := exitFailed
+	switch res.State {
+	case workflow.Success:
+		return nil
+	case workflow.Pending:
+		code = exitTimeout
+	case workflow.Stopped, workflow.Reboot, workflow.Held:
+		code = exitStopped
+	}
+	text := summary(res)
+	if res.Open {
+		text += fmt.Sprintf("; go on with 'jorc workflow run %s --id %s'", res.Workflow, res.ID)
+	} else if res.Task != "" {
+		text += fmt.Sprintf("; see 'jorc workflow logs %s'", res.ID)
+	}
+	return &exitError{code: code, err: errors.New(text)}
+}
