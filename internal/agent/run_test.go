@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jorc/jorc/internal/agent"
 	"github.com/jorc/jorc/internal/consul"
@@ -165,61 +164,6 @@ func TestAlone(t *testing.T) {
 	other.configure(`service "other" { port = 81 }`)
 	other.start() // the lock was given back
 	h.wantServices("jorc", "web", "other")
-}
-
-// TestStopWhileReloading: a reload command that never ends does not keep the
-// agent from ending; the next one makes it good.
-func TestStopWhileReloading(t *testing.T) {
-	t.Parallel()
-	h := newHost(t, consultest.Start(t), `
-template "t" {
-  contents       = "{{ key \"k\" }}"
-  destination    = "DIR/t"
-  reload         = ["sh", "-c", "echo run >>DIR/runs; trap '' TERM; test -e DIR/quick || while :; do sleep 60; done"]
-  reload_timeout = "1h"
-}
-`)
-	h.stopWithin = time.Millisecond
-	h.put("k", "1")
-	h.start()
-	h.wantFile("runs", "run\n")
-	if err := h.stop(); err != nil {
-		t.Errorf("Run: %v", err)
-	}
-	h.write("quick", "")
-	h.start()
-	h.wantFile("runs", "run\nrun\n")
-	h.wantTemplate("t", func(s web.Template) bool { return s.State == web.TemplateRendered })
-	h.wantFile("t", "1")
-}
-
-// TestWatchdog: the service manager hears that all is well, also while what a
-// crash has left is made good.
-func TestWatchdog(t *testing.T) {
-	t.Parallel()
-	h := newHost(t, consultest.Start(t), `
-template "t" {
-  contents    = "x"
-  destination = "DIR/t"
-  reload      = ["sh", "-c", "echo run >>DIR/runs; while ! test -e DIR/go; do sleep 0.1; done"]
-}
-`)
-	h.watchdog, h.stopWithin = 40*time.Millisecond, time.Millisecond
-	h.start()
-	h.eventually("WATCHDOG=1", func() error { return contains(h.notified.String(), "WATCHDOG=1\nWATCHDOG=1") })
-	h.wantFile("runs", "run\n")
-	if err := h.stop(); err != nil {
-		t.Errorf("Run: %v", err)
-	}
-	h.notified = &buffer{}
-	h.start()
-	h.wantFile("runs", "run\nrun\n")
-	h.eventually("WATCHDOG=1", func() error { return contains(h.notified.String(), "WATCHDOG=1\nWATCHDOG=1") })
-	h.write("go", "")
-	h.wantTemplate("t", func(s web.Template) bool { return s.State == web.TemplateRendered })
-	if got := h.agent.Status().Unhealthy; got != "" {
-		t.Errorf("unhealthy: %s", got)
-	}
 }
 
 // TestHold: the hold file stops replacements, its removal lets them go on.
