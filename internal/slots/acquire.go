@@ -174,18 +174,24 @@ func (a *attempt) found(ctx context.Context, now Group) (mine bool, err error) {
 
 // check reads the held key: it must be this attempt's.
 func (a *attempt) check(ctx context.Context) (index uint64, err error) {
+	gone := false
 	err = persist(ctx, func() error {
 		e, err := a.group.held.At(a.name).Get(ctx)
-		switch {
-		case err != nil:
-			return err
-		case !e.Exists || e.Value.Session != a.sessionID():
-			return errPlace
-		}
+		gone = !e.Exists || e.Value.Session != a.sessionID()
 		index = e.Index
-		return nil
+		return err
 	})
-	return index, err
+	if err != nil || !gone {
+		return index, err
+	}
+	now, err := a.change(ctx, unaltered)
+	switch {
+	case err != nil:
+		return 0, err
+	case now.Holds(a.name):
+		return 0, errPlace
+	}
+	return 0, errTaken
 }
 
 // parted ends a session that the claim was lost with, and takes what is left

@@ -1,0 +1,127 @@
+package slots_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/slots"
+)
+
+// quick is claims whose loss does not take long.
+var quick = slots.Options{TTL: time.Second}
+
+func newServer(t testing.TB, o ...consultest.Option) *consultest.Server {
+	t.Helper()
+	return consultest.Start(t, append(o, manyHosts())...)
+}
+
+// manyHosts lets one address have the connections of many hosts.
+func manyHosts() consultest.Option {
+	return consultest.WithConfig(map[string]any{
+		"session_ttl_min": "500ms", "limits": map[string]any{"http_max_conns_per_client": 4000},
+	})
+}
+
+// host returns the slots as a process of its own has them.
+func host(t testing.TB, client *consul.Client) *slots.Slots {
+	t.Helper()
+	s := slots.New(kv.New(client, "jorc/default"), quick)
+	t.Cleanup(func() { s.Close(context.Background()) })
+	return s
+}
+
+func mustAcquire(t testing.TB, s *slots.Slots, group string, limit int, h slots.Holder) *slots.Claim {
+	t.Helper()
+	c, err := s.Acquire(context.Background(), group, limit, h)
+	if err != nil {
+		t.Fatalf("Acquire(%q, %d, %+v): %v", group, limit, h, err)
+	}
+	t.Cleanup(func() { _ = c.Release(context.Background()) }) // not every test's Consul is there at its end
+	return c
+}
+
+func mustRelease(t testing.TB, c *slots.Claim) {
+	t.Helper()
+	if err := c.Release(context.Background()); err != nil {
+		t.Errorf("Release(%s/%s): %v", c.Node(), c.ID(), err)
+	}
+}
+
+func mustShow(t testing.TB, s *slots.Slots, group string) slots.View {
+	t.Helper()
+	v, _, err := s.Show(t.Context(), group)
+	if err != nil {
+		t.Fatalf("Show(%q): %v", group, err)
+	}
+	return v
+}
+
+// got is what an Acquire in the background came to.
+type got struct {
+	claim *slots.Claim
+	err   error
+}
+
+// waiting acquires in the background and returns when the claim is in the queue.
+func waiting(t *testing.T, ctx context.Context, s *slots.Slots, group string, h slots.Holder) <-chan got {
+	t.Helper()
+	result := make(chan got, 1)
+	go func() {
+		c, err := s.Acquire(ctx, group, slots.Keep, h)
+		result <- got{c, err}
+	}()
+	until(t, s, group, fmt.Sprintf("%s/%s in the queue", h.Node, h.ID), func(v slots.View) bool {
+		return has(v.Queue, h.Node, h.ID)
+	})
+	return result
+}
+
+// mustGet waits for an Acquire in the background.
+func mustGet(t *testing.T, result <-chan got) *slots.Claim {
+	t.Helper()
+	r := <-result
+	if r.err != nil {
+		t.Fatalf("Acquire: %v", r.err)
+	}
+	t.Cleanup(func() { _ = r.claim.Release(context.Background()) })
+	return r.claim
+}
+
+func until(t testing.TB, s *slots.Slots, group, what string, good func(slots.View) bool) {
+	t.Helper()
+	consultest.Eventually(t, what, func(ctx context.Context) error {
+		v, _, err := s.Show(ctx, group)
+		if err == nil && !good(v) {
+			err = fmt.Errorf("not yet: %+v", v)
+		}
+		return err
+	})
+}
+
+func has(entries []slots.Entry, node, id string) bool {
+	for _, e := range entries {
+		if e.Node == node && e.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+func holder(id string) slots.Holder { return slots.Holder{Node: "n1", ID: id, Reason: "test"} }
+
+func durable(id string) slots.Holder {
+	return slots.Holder{Node: "n1", ID: id, Reason: "test", Durable: true}
+}
+
+func wantIs(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s = %v; want %v", what, err, want)
+	}
+}
