@@ -78,12 +78,12 @@ func (l *Ledger) free(ctx context.Context, node string) (freed []string, err err
 func (l *Ledger) remove(ctx context.Context, node string, t traces) ([]string, error) {
 	doc := l.docs.At(node).Key()
 	own := t.doc.Value.wanted()
-	places := slices.SortedFunc(maps.Keys(t.index), slot.compare)
-	slices.SortStableFunc(places, func(a, b slot) int {
-		_, ownA := own[a]
-		_, ownB := own[b]
-		return order(ownA) - order(ownB)
-	})
+	places := slices.SortedFunc(maps.Keys(own), slot.compare)
+	for _, s := range slices.SortedFunc(maps.Keys(t.index), slot.compare) {
+		if _, ok := own[s]; !ok {
+			places = append(places, s)
+		}
+	}
 	txn := l.store.Txn().CheckIndex(doc, t.doc.Index)
 	var removed, pending []string
 	if t.doc.Exists {
@@ -106,12 +106,4 @@ func (l *Ledger) remove(ctx context.Context, node string, t traces) ([]string, e
 		removed, pending = append(removed, pending...), nil
 		txn = l.store.Txn().CheckNotExists(doc)
 	}
-}
-
-// order puts what is true first.
-func order(first bool) int {
-	if first {
-		return 0
-	}
-	return 1
 }

@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -78,10 +79,13 @@ func position(name string, i int) int { return utf8.RuneCountInString(name[:i]) 
 
 // visible is a character as an error shows it.
 func visible(r rune) string {
-	if r == ' ' {
+	switch {
+	case r == ' ':
 		return "a space"
+	case unicode.IsMark(r): // which would sit on the quote in front of it
+		return strconv.QuoteRuneToASCII(r)
 	}
-	return fmt.Sprintf("%q", r)
+	return strconv.QuoteRune(r)
 }
 
 func spaced(s string) string { return strings.Join(strings.Split(s, ""), " ") }

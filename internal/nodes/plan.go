@@ -44,17 +44,14 @@ func (d Document) wanted() map[slot][]byte {
 func (t traces) plan(node string, d Document) (ops []op, moved int) {
 	want, was := d.wanted(), t.doc.Value.wanted()
 	all := map[slot]bool{}
-	for s := range want {
-		all[s] = true
-	}
-	for s := range t.index {
-		all[s] = true
-	}
+	maps.Copy(all, set(maps.Keys(want)))
+	maps.Copy(all, set(maps.Keys(t.index)))
+	maps.Copy(all, set(maps.Keys(was))) // they may have come after the places were read
 	var others []op
 	for _, s := range slices.SortedFunc(maps.Keys(all), slot.compare) {
 		value, there := want[s]
 		found, exists := t.index[s]
-		if there == exists && found.Value == string(value) {
+		if there && exists && found.Value == string(value) {
 			continue
 		}
 		o := op{key: s.key(node), value: value, remove: !there}

@@ -3,6 +3,7 @@ package nodes
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -64,7 +65,7 @@ func (l *Ledger) presences(ctx context.Context) (presences, error) {
 		if err != nil {
 			return err
 		}
-		p.members = set(names)
+		p.members = set(slices.Values(names))
 		profile, err := kv.NewText(l.store, keyProfile).Get(ctx)
 		p.clustered = profile.Exists || len(names) > 0
 		return err
@@ -74,7 +75,7 @@ func (l *Ledger) presences(ctx context.Context) (presences, error) {
 		for i, name := range names {
 			_, names[i], _ = strings.Cut(name, "/")
 		}
-		p.versions = set(names)
+		p.versions = set(slices.Values(names))
 		return err
 	})
 	g.Go(func() (err error) {
@@ -124,10 +125,10 @@ func (p presences) unaccounted() []Unaccounted {
 	return all
 }
 
-func set(names []string) map[string]bool {
-	s := make(map[string]bool, len(names))
-	for _, n := range names {
-		s[n] = true
+func set[T comparable](members iter.Seq[T]) map[T]bool {
+	s := map[T]bool{}
+	for m := range members {
+		s[m] = true
 	}
 	return s
 }

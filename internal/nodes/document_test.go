@@ -1,0 +1,109 @@
+package nodes_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+var (
+	noon  = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	later = noon.Add(time.Hour)
+)
+
+func TestDocumentAt(t *testing.T) {
+	t.Parallel()
+	d := nodes.Document{}.At("v1", noon)
+	if same := d.At("v1", later); same.Since != noon || same.Previous != "" {
+		t.Errorf("the same version again: %+v", same)
+	}
+	if next := d.At("v3", later); next.Version != "v3" || next.Previous != "v1" || next.Since != later {
+		t.Errorf("the next version: %+v", next)
+	}
+}
+
+func TestDocumentWith(t *testing.T) {
+	t.Parallel()
+	first := nodes.Document{}.With("config", nodes.State{State: nodes.Failed, Version: "v1", Detail: "a"}, noon)
+	again := first.With("config", nodes.State{State: nodes.Failed, Version: "v1", Detail: "b"}, later)
+	if s := again.States["config"]; s.Since != noon || s.Detail != "b" {
+		t.Errorf("the same state with another detail: %+v", s)
+	}
+	if s := first.States["config"]; s.Detail != "a" {
+		t.Errorf("the document it came from has changed: %+v", s)
+	}
+	if s := first.With("config", nodes.State{State: nodes.Failed, Version: "v2"}, later).States["config"]; s.Since != later || s.Detail != "" {
+		t.Errorf("the same state of another version: %+v", s)
+	}
+	long := strings.Repeat("ö", 10_000) + "the end\xff"
+	if s := first.With("config", nodes.State{State: nodes.Failed, Detail: long}, noon).States["config"]; len(s.Detail) > 8<<10 ||
+		!strings.HasSuffix(s.Detail, "the end\uFFFD") || !utf8.ValidString(s.Detail) {
+		t.Errorf("a long detail: %d bytes, %q", len(s.Detail), s.Detail[len(s.Detail)-20:])
+	}
+}
+
+// TestStateJSON: what a newer jorc wrote survives, and a state may stand alone.
+func TestStateJSON(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ in, want string }{
+		{`"failed"`, `{"state":"failed"}`},
+		{`{"state":"success","since":"2026-11-21T12:00:00Z","log_url":"a<b"}`, `{"state":"success","since":"2026-11-21T12:00:00Z","log_url":"a<b"}`},
+		{`{"state":"success","z":[1, 2],"attempts":3}`, `{"state":"success","attempts":3,"z":[1,2]}`},
+		{`{"State":"success"}`, `{"state":"success"}`},
+		{`{}`, `{"state":""}`},
+	} {
+		var s nodes.State
+		if err := json.Unmarshal([]byte(test.in), &s); err != nil {
+			t.Errorf("%s: %v", test.in, err)
+			continue
+		}
+		got, err := s.MarshalJSON()
+		if err != nil || string(got) != test.want {
+			t.Errorf("%s came back as %s, %v; want %s", test.in, got, err, test.want)
+		}
+	}
+	d := nodes.Document{States: map[string]nodes.State{"config": {}}}
+	if err := json.Unmarshal([]byte(`{"states":{"config":{"state":"failed","attempts":3}}}`), &d); err != nil {
+		t.Fatal(err)
+	}
+	d = d.With("config", nodes.State{State: nodes.Success}, noon)
+	if got, err := json.Marshal(d); err != nil || !strings.Contains(string(got), `"attempts":3`) {
+		t.Errorf("a change lost what a newer jorc wrote: %s, %v", got, err)
+	}
+	for _, bad := range []string{`[]`, `7`, `"x`, `{"state":1}`} {
+		if err := json.Unmarshal([]byte(bad), &nodes.State{}); err == nil {
+			t.Errorf("%s is taken", bad)
+		}
+	}
+}
+
+func TestPendencyOf(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		desired    string
+		desiredErr error
+		local      string
+		localErr   error
+		want       nodes.Pendency
+	}{
+		{"v2", nil, "v1", nil, nodes.UpdatePending},
+		{"v2", nil, "v2", nil, nodes.UpToDate},
+		{"v1", nil, "v10", nil, nodes.UpdatePending},
+		{"v2", nil, "", nodes.ErrNoVersion, nodes.UpdatePending},
+		{"v2", nil, "", nodes.ErrVersionFile, nodes.UpdatePending},
+		{"v2", nil, "", errTest, nodes.PendencyHidden},
+		{"", nil, "v1", nil, nodes.PendencyHidden},
+		{"", nil, "", nodes.ErrNoVersion, nodes.PendencyNew},
+		{"", errTest, "v1", nil, nodes.PendencyHidden},
+		{"", errTest, "", nodes.ErrNoVersion, nodes.PendencyNew},
+		{"", errTest, "", nodes.ErrVersionFile, nodes.PendencyHidden},
+	} {
+		if got := nodes.PendencyOf(test.desired, test.desiredErr, test.local, test.localErr); got != test.want {
+			t.Errorf("%+v: got %v", test, got)
+		}
+	}
+}
