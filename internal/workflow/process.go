@@ -98,6 +98,9 @@ func lastPID() int {
 // killTime is how long killed processes have to go.
 const killTime = 10 * time.Second
 
+// oldKernelPause is how long a killed process gets where it cannot be waited for.
+const oldKernelPause = 10 * time.Millisecond
+
 // killMarked kills all processes that carry mark and returns when they are
 // gone, with what they were.
 func killMarked(mark string) ([]process, error) {
@@ -129,10 +132,14 @@ func killMarked(mark string) ([]process, error) {
 // its number.
 func kill(pid int, mark string, wait time.Duration) error {
 	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) {
+	switch {
+	case errors.Is(err, unix.ESRCH):
 		return nil
-	}
-	if err != nil {
+	case errors.Is(err, unix.ENOSYS): // before Linux 5.3
+		err = unix.Kill(pid, unix.SIGKILL)
+		time.Sleep(min(wait, oldKernelPause)) // the caller looks again
+		return err
+	case err != nil:
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()

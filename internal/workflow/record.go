@@ -52,9 +52,6 @@ func (j *job) open() bool { return j.rec.Finished.IsZero() }
 // loadJob reads the job of that id. Errors are ErrNoJob and ErrDamaged.
 func (r *Runner) loadJob(id string) (*job, error) {
 	j := &job{dir: filepath.Join(r.jobs, id), spec: &spec{}, rec: &record{}}
-	if _, err := os.Stat(j.dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("job %q: %w", id, ErrNoJob)
-	}
 	err := readJSON(filepath.Join(j.dir, specFile), j.spec)
 	if err == nil {
 		err = readJSON(filepath.Join(j.dir, recordFile), j.rec)
@@ -65,6 +62,9 @@ func (r *Runner) loadJob(id string) (*job, error) {
 		err = fmt.Errorf("it was written by a newer jorc (format %d)", max(j.spec.Format, j.rec.Format))
 	case j.spec.ID != id || len(j.spec.Steps) == 0 || len(j.rec.Tasks) != len(j.spec.Steps) || j.rec.Task < -1 || j.rec.Task >= len(j.spec.Steps):
 		err = errors.New("its files do not belong together")
+	}
+	if _, gone := os.Stat(j.dir); errors.Is(gone, fs.ErrNotExist) {
+		return nil, fmt.Errorf("job %q: %w", id, ErrNoJob) // removed meanwhile
 	}
 	if err != nil {
 		return nil, fmt.Errorf("job %q: %w: %w: remove %s", id, ErrDamaged, err, j.dir)
