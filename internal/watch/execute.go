@@ -129,6 +129,7 @@ func (s *source) execute(ctx context.Context, v view, p *pool) rendering {
 			r.output, r.err = nil, fmt.Errorf("the output has %d bytes; template_options { max_output } is %d", len(out), limit)
 		}
 	}
+	r.err = redact(r.err, x.used, x.values)
 	return r
 }
 
