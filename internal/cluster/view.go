@@ -20,7 +20,8 @@ import (
 // Need says what of a member has to be read beside its record and who leads.
 type Need uint
 
-// Each is one request, whatever the number of members.
+// Each is one request, whatever the number of members; services bring
+// health with them.
 const (
 	NeedCatalog  Need = 1 << iota // Address, Datacenter, NodeMeta
 	NeedHealth                    // Health, Agent
@@ -67,16 +68,16 @@ type MembersOptions struct {
 
 // sources are the answers that members are put together from.
 type sources struct {
-	records  map[string]kv.Leaf[Record]
-	leaders  Leaders
-	nodes    []*consul.Node
-	checks   []consul.CheckState
-	services []consul.NodeServices
-	reports  map[string]kv.Leaf[report]
+	records   map[string]kv.Leaf[Record]
+	leaders   Leaders
+	nodes     []*consul.Node
+	checks    []consul.CheckState
+	inventory []consul.NodeInfo // has the checks, too
+	reports   map[string]kv.Leaf[report]
 }
 
 // Members reads the members that o.Filter matches, in order of their names,
-// with at most six requests whatever their number. It returns kv.ErrDamaged or
+// with at most five requests whatever their number. It returns kv.ErrDamaged or
 // kv.ErrNewer for a record that cannot be read, or a class of package consul;
 // consul.ErrDenied also when the token does not see everything that was asked
 // for.
@@ -100,20 +101,25 @@ func (c *Cluster) Members(ctx context.Context, o MembersOptions) ([]Member, erro
 }
 
 // read asks for everything that is needed at one time.
-func (c *Cluster) read(ctx context.Context, need Need) (s sources, err error) {
+func (c *Cluster) read(ctx context.Context, need Need) (sources, error) {
+	var s sources
 	g, ctx := errgroup.WithContext(ctx)
-	ask := func(when Need, do func() error) {
-		if when == 0 || need&when != 0 {
-			g.Go(do)
-		}
+	g.Go(func() (err error) { s.records, err = c.members.List(ctx); return err })
+	g.Go(func() (err error) { s.leaders, err = c.Leaders(ctx); return err })
+	if need&NeedReports != 0 {
+		g.Go(func() (err error) { s.reports, err = c.reports.List(ctx); return err })
 	}
-	ask(0, func() (err error) { s.records, err = c.members.List(ctx); return err })
-	ask(0, func() (err error) { s.leaders, err = c.Leaders(ctx); return err })
-	ask(NeedCatalog, func() (err error) { s.nodes, err = whole(c.client.CatalogNodes(ctx, consul.Query{})); return err })
-	ask(NeedHealth, func() (err error) { s.checks, err = whole(c.client.CheckStates(ctx, consul.Query{})); return err })
-	ask(NeedServices, func() (err error) { s.services, err = whole(c.client.AllNodeServices(ctx, consul.Query{})); return err })
-	ask(NeedReports, func() (err error) { s.reports, err = c.reports.List(ctx); return err })
-	return s, g.Wait()
+	if need&NeedCatalog != 0 {
+		g.Go(func() (err error) { s.nodes, err = whole(c.client.CatalogNodes(ctx, consul.Query{})); return err })
+	}
+	switch {
+	case need&NeedServices != 0:
+		g.Go(func() (err error) { s.inventory, err = whole(c.client.Inventory(ctx, consul.Query{})); return err })
+	case need&NeedHealth != 0:
+		g.Go(func() (err error) { s.checks, err = whole(c.client.CheckStates(ctx, consul.Query{})); return err })
+	}
+	err := g.Wait()
+	return s, err
 }
 
 // whole turns an answer that ACLs made smaller into a failure: what is missing
@@ -143,13 +149,14 @@ func (s sources) members(presence string, need Need) ([]Member, error) {
 			m.Address, m.Datacenter, m.NodeMeta = n.Address, n.Datacenter, n.Meta
 		}
 	}
-	for _, n := range s.services {
+	for _, n := range s.inventory {
 		if i, ok := at[n.Node]; ok {
+			m := &all[i]
 			for _, service := range n.Services {
-				all[i].Services = append(all[i].Services, service.Service)
+				m.Services = append(m.Services, service.Service)
 			}
-			slices.Sort(all[i].Services)
-			all[i].Services = slices.Compact(all[i].Services)
+			slices.Sort(m.Services)
+			m.Services = slices.Compact(m.Services)
 		}
 	}
 	for node, leaf := range s.reports {
@@ -194,10 +201,16 @@ type condition struct {
 // judge fills in Health and Agent.
 func (s sources) judge(all []Member, at map[string]int, presence string) {
 	conditions := make([]condition, len(all))
-	for _, h := range s.checks {
-		if i, ok := at[h.Node]; ok {
-			conditions[i].add(h, presence)
+	count := func(checks []consul.CheckState) {
+		for _, h := range checks {
+			if i, ok := at[h.Node]; ok {
+				conditions[i].add(h, presence)
+			}
 		}
+	}
+	count(s.checks)
+	for _, n := range s.inventory {
+		count(n.Checks)
 	}
 	for i, c := range conditions {
 		m := &all[i]

@@ -2,20 +2,18 @@ package consul
 
 import "context"
 
-// NodeServices is one node and the names of its services.
-type NodeServices struct {
+// NodeInfo is one node with its services and the states of its checks.
+type NodeInfo struct {
 	Node     string
-	Services []struct {
-		ID      string
-		Service string
-	}
+	Services []struct{ Service string } // names; one for each instance
+	Checks   []CheckState
 }
 
-// AllNodeServices reads which services are on which nodes, in one request. It
-// asks what Consul's own pages ask: the documented API has this only for one
-// node, or for one service, at a time.
-func (c *Client) AllNodeServices(ctx context.Context, q Query) ([]NodeServices, Meta, error) {
-	return read(ctx, c, "list the nodes' services", "", q, raw[[]NodeServices](c, "/v1/internal/ui/nodes"))
+// Inventory reads all nodes with their services and checks, in one request. It
+// asks what Consul's own pages ask: the documented API has services only for
+// one node, or nodes for one service, at a time.
+func (c *Client) Inventory(ctx context.Context, q Query) ([]NodeInfo, Meta, error) {
+	return read(ctx, c, "list nodes with their services", "", q, raw[[]NodeInfo](c, "/v1/internal/ui/nodes"))
 }
 
 // CheckState is what of a check says how its node is.
