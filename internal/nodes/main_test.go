@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"regexp"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/nodes"
 )
 
@@ -40,7 +42,7 @@ func move(address string) error {
 		return err
 	}
 	l := nodes.New(client, "jorc", "default")
-	for i := 1; ; i++ {
+	for i := rand.IntN(1000); ; i++ {
 		_, err := l.Move(context.Background(), "n1", func(d nodes.Document, _ string) (nodes.Document, error) {
 			return moved(d, i)
 		})
@@ -203,3 +205,6 @@ func unwritten(t testing.TB, s *server, what string, do func()) {
 		return nil
 	})
 }
+
+// nodesStore is the store of the cluster's keys.
+func nodesStore(s *server) *kv.Store { return kv.New(s.Client(), "jorc/default") }
