@@ -1,0 +1,107 @@
+package slots_test
+
+import (
+	"testing"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/slots"
+)
+
+func put(t *testing.T, srv *consultest.Server, key, value string) {
+	t.Helper()
+	if err := srv.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/default/" + key, Value: []byte(value)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTheDocumentIsMadeAgain deletes and damages it under holders and waiters:
+// nobody is let in in addition, and nobody is forgotten.
+func TestTheDocumentIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	for name, spoil := range map[string]func(){
+		"deleted": func() {
+			if _, err := srv.Client().KVDeleteCAS(t.Context(), "jorc/default/slots/g", index(t, srv)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"damaged":  func() { put(t, srv, "slots/g", `{"max":`) },
+		"emptied":  func() { put(t, srv, "slots/g", ``) },
+		"unsound":  func() { put(t, srv, "slots/g", `{"max":1,"queue":["n1/b","n1/b","x","n1/a"],"holders":{"n1/a":{}}}`) },
+		"no group": func() { put(t, srv, "slots/g", `[]`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := host(t, srv.Client())
+			c := mustAcquire(t, s, "g", 1, durable("a"))
+			next := waiting(t, t.Context(), s, "g", holder("b"))
+			spoil()
+			last := waiting(t, t.Context(), host(t, srv.Client()), "g", holder("c"))
+			mustRelease(t, c)
+			second := mustGet(t, next)
+			if v := mustShow(t, s, "g"); len(v.Holders) != 1 || len(v.Queue) != 1 {
+				t.Errorf("Show = %+v; want one holder and one waiter", v)
+			}
+			mustRelease(t, second)
+			mustRelease(t, mustGet(t, last))
+		})
+	}
+}
+
+func index(t *testing.T, srv *consultest.Server) uint64 {
+	t.Helper()
+	p, _, err := srv.Client().KVGet(t.Context(), "jorc/default/slots/g", consul.Query{})
+	if err != nil || p == nil {
+		t.Fatalf("the document: %v, %v", p, err)
+	}
+	return p.ModifyIndex
+}
+
+func TestANewerDocument(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	s := host(t, srv.Client())
+	put(t, srv, "slots/g", `{"format":99,"max":1}`)
+	_, err := s.Acquire(t.Context(), "g", 1, holder("a"))
+	wantIs(t, "Acquire", err, kv.ErrNewer)
+	_, _, err = s.Show(t.Context(), "g")
+	wantIs(t, "Show", err, kv.ErrNewer)
+}
+
+// TestDamagedKeys spoils what is known of a waiter: it lines up again, and the
+// others go on.
+func TestDamagedKeys(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	s := host(t, srv.Client())
+	c := mustAcquire(t, s, "g", 1, holder("a"))
+	spoiled := waiting(t, t.Context(), s, "g", holder("b"))
+	next := waiting(t, t.Context(), s, "g", holder("c"))
+	put(t, srv, "slots/g/wait/n1/b", `what?`)
+	until(t, s, "g", "b behind c", func(v slots.View) bool { return len(v.Queue) == 2 && v.Queue[1].ID == "b" })
+	mustRelease(t, c)
+	mustRelease(t, mustGet(t, next))
+	mustRelease(t, mustGet(t, spoiled))
+}
+
+func TestTheSameNameTwice(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	s := host(t, srv.Client())
+	c := mustAcquire(t, s, "g", 2, holder("a"))
+	_, err := host(t, srv.Client()).Acquire(t.Context(), "g", 2, holder("a"))
+	wantIs(t, "Acquire", err, slots.ErrTaken)
+	_, err = host(t, srv.Client()).Acquire(t.Context(), "g", 2, durable("a"))
+	wantIs(t, "Acquire", err, slots.ErrTaken)
+	if c.Context().Err() != nil {
+		t.Error("the second took the slot from the first")
+	}
+	d := mustAcquire(t, s, "g", 2, durable("d"))
+	again := mustAcquire(t, host(t, srv.Client()), "g", 2, durable("d"))
+	if v := mustShow(t, s, "g"); len(v.Holders) != 2 {
+		t.Errorf("Show = %+v; want two holders", v)
+	}
+	mustRelease(t, again)
+	lost(t, d)
+}
