@@ -16,7 +16,7 @@ const (
 	maxFilter      = 4096      // bytes
 	maxFilterDepth = 6         // parentheses and braces within one another
 	maxFilterTerms = 200       // comparisons
-	maxFilterWork  = 3_000_000 // steps of the parser, which tries alternatives in turn
+	maxFilterWork  = 1_500_000 // steps of the parser, which tries alternatives in turn
 )
 
 // Filter is an expression of go-bexpr's language over the fields of a Member.

@@ -46,16 +46,18 @@ func scan(text string) (*scanned, error) {
 		t := token{m[0], text[m[0]:m[1]]}
 		s.tokens = append(s.tokens, t)
 		switch t.text {
-		case "(", "{", "not":
-			if depth++; depth > maxFilterDepth && t.text != "not" {
+		case "(", "{":
+			if depth++; depth > maxFilterDepth {
 				return nil, s.errorf(t.at, "nested deeper than %d levels", maxFilterDepth)
 			}
 		case ")", "}":
-			depth--
+			if depth--; depth < 0 {
+				return nil, s.errorf(t.at, "unmatched parentheses: nothing is open here")
+			}
 		}
-		if t.text == "not" {
-			depth--
-		}
+	}
+	if depth > 0 {
+		return nil, s.errorf(len(text), "unmatched parentheses: %d are not closed", depth)
 	}
 	s.blank = len(s.tokens) == 0
 	s.rewrite()
