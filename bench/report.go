@@ -175,7 +175,7 @@ Reproduce with ` + "`make bench`" + `: about ten minutes on two cores; ` + "`go 
 ` + "`-quick`" + ` takes a minute. Times drift with the machine: compare the ratio, not the milliseconds.
 
 - Both programs run at the same time, each on keys, services and files of its own, and take turns: one change for jorc, one for
-  consul-template, one measurement of the floor. The one whose turn it is not is idle.
+  consul-template, one measurement of the floor. The next turn begins when the program has come to rest.
 - A change is one request to Consul's HTTP API on a connection that stays open. The clock starts before the request is sent and stops when the
   kernel reports (inotify) that the file with the new content was renamed into place; the content is compared afterwards.
 - The spacing between two changes of the same thing is above consul-template's own pause of 100 ms between two fetches, and changes of

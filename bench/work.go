@@ -149,7 +149,9 @@ func (w *work) alternate(ctx context.Context, b *bench, sides []*side, st *step,
 			if err := w.sample(ctx, s, st, n); err != nil {
 				return row{}, fmt.Errorf("%s: %w", st.what, err)
 			}
-			sleep(ctx, st.gap)
+			if err := s.settle(ctx, st.gap); err != nil {
+				return row{}, err
+			}
 		}
 		if err := f.sample(ctx); err != nil {
 			return row{}, fmt.Errorf("floor: %w", err)
@@ -179,6 +181,27 @@ func (w *work) sample(ctx context.Context, s *side, st *step, n int) error {
 	s.took.addMillis(took)
 	return nil
 }
+
+// settle returns when the program has come to rest after a change, gap later
+// at the earliest: one that executes all its templates is at it for long after
+// the file that changed is there.
+func (s *side) settle(ctx context.Context, gap time.Duration) error {
+	for range mostTurns {
+		before, err := s.proc.cpu()
+		if err != nil {
+			return err
+		}
+		sleep(ctx, gap)
+		after, err := s.proc.cpu()
+		if err != nil || after == before {
+			return err
+		}
+	}
+	return nil
+}
+
+// mostTurns bounds settle, for a program that is never at rest.
+const mostTurns = 30
 
 // stride has no divisor in common with any number of templates.
 const stride = 7919
