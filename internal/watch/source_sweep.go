@@ -80,9 +80,8 @@ func (w *sharedWatcher) sweepNodes(ctx context.Context) (found bool) {
 	if !all {
 		return false
 	}
-	deps := w.named(changed)
-	w.refresh(ctx, deps, false)
-	return len(deps) > 0
+	w.refresh(ctx, w.named(changed), false)
+	return len(changed) > 0 // of services that nobody here uses, too: that was it
 }
 
 // lookAtNodes reads what the known nodes have registered and returns the names
