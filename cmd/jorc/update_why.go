@@ -36,12 +36,12 @@ func (e *environment) why(c *cli.Context) error {
 		return err
 	}
 	defer client.Close()
-	host := ""
-	if len(args) == 1 {
-		host = args[0]
+	host, err := hostNamed(c, client, settings, "")
+	own := err == nil
+	if len(args) == 1 { // also where it cannot be told which host this is
+		host, own, err = args[0], own && host == args[0], nil
 	}
-	own := host == "" || host == settings.Node
-	if host, err = hostNamed(c, client, settings, host); err != nil {
+	if err != nil {
 		return err
 	}
 	facts, err := ledger.Facts(c.Context, host)
