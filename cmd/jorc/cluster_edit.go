@@ -17,7 +17,7 @@ func editCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "edit",
 		Usage: "change the document in an editor",
-		Description: "Runs $VISUAL, $EDITOR or vi. What others changed meanwhile stays; where both changed the same in different ways nothing is written, " +
+		Description: "Runs $EDITOR, $VISUAL or vi. What others changed meanwhile stays; where both changed the same in different ways nothing is written, " +
 			"the difference is shown, and your version is kept in a file; exit 4.",
 		Action: env.editProfile,
 	}
@@ -82,7 +82,7 @@ func (e *environment) storeEdited(c *cli.Context, cl *cluster.Cluster, base prof
 // only that may read from the terminal.
 func (e *environment) runEditor(c *cli.Context, file string) error {
 	editor := "vi"
-	for _, name := range []string{"EDITOR", "VISUAL"} {
+	for _, name := range []string{"VISUAL", "EDITOR"} {
 		if v := e.getenv(name); v != "" {
 			editor = v
 		}

@@ -143,7 +143,7 @@ func (v *Control) unhold(s Scope, h Hold) bool {
 	}
 	_, ok := v.Roles[s.Role]
 	delete(v.Roles, s.Role)
-	return ok
+	return v.prune() || ok
 }
 
 // prune drops the exceptions from holds that are no more.

@@ -1,10 +1,8 @@
 package cluster_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
@@ -97,17 +95,6 @@ func addNode(t testing.TB, s *consultest.Server, node, health, presence string) 
 	if err := s.Client().CatalogRegister(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func eventually(t testing.TB, what string, good func(context.Context) (bool, any)) {
-	t.Helper()
-	consultest.Eventually(t, what, func(ctx context.Context) error {
-		ok, have := good(ctx)
-		if ok {
-			return nil
-		}
-		return fmt.Errorf("it is %v", have)
-	})
 }
 
 func wantIs(t testing.TB, what string, err, want error) {

@@ -1,0 +1,109 @@
+package cluster_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/profile"
+)
+
+// TestHeld: node beats role beats cluster.
+func TestHeld(t *testing.T) {
+	t.Parallel()
+	on, off := cluster.Hold{Reason: "on"}, cluster.Hold{Off: true}
+	for _, test := range []struct {
+		name    string
+		control cluster.Control
+		want    bool
+	}{
+		{"nothing", cluster.Control{}, false},
+		{"cluster", cluster.Control{Hold: &on}, true},
+		{"role", cluster.Control{Roles: map[string]cluster.Hold{"db": on}}, true},
+		{"another role", cluster.Control{Roles: map[string]cluster.Hold{"web": on}}, false},
+		{"role off", cluster.Control{Hold: &on, Roles: map[string]cluster.Hold{"db": off}}, false},
+		{"node off", cluster.Control{Roles: map[string]cluster.Hold{"db": on}, Nodes: map[string]cluster.Hold{"n": off}}, false},
+		{"node on, role off", cluster.Control{Roles: map[string]cluster.Hold{"db": off}, Nodes: map[string]cluster.Hold{"n": on}}, true},
+		{"first role counts", cluster.Control{Roles: map[string]cluster.Hold{"db": off, "worker": on}}, false},
+	} {
+		if _, got := test.control.Held("n", []string{"db", "worker"}); got != test.want {
+			t.Errorf("%s: held is %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestControl: holds are written once, lifted where they were put, and become
+// exceptions below wider ones.
+func TestControl(t *testing.T) {
+	t.Parallel()
+	c, _ := newCluster(t)
+	ctx := t.Context()
+	h := cluster.Hold{Since: time.Now().UTC().Truncate(time.Second), Reason: "why"}
+	type step struct {
+		name    string
+		do      func() (bool, error)
+		changed bool
+		held    bool // node n with role db
+	}
+	node, role, all := cluster.Scope{Node: "n"}, cluster.Scope{Role: "db"}, cluster.Scope{}
+	hold := func(s cluster.Scope) func() (bool, error) { return func() (bool, error) { return c.Hold(ctx, s, h) } }
+	unhold := func(s cluster.Scope) func() (bool, error) { return func() (bool, error) { return c.Unhold(ctx, s, h) } }
+	for _, s := range []step{
+		{"unhold nothing", unhold(all), false, false},
+		{"hold node", hold(node), true, true},
+		{"hold node again", hold(node), false, true},
+		{"unhold node", unhold(node), true, false},
+		{"hold role", hold(role), true, true},
+		{"except node", unhold(node), true, false},
+		{"unhold role", unhold(role), true, false},
+		{"hold all", hold(all), true, true},
+		{"except role", unhold(role), true, false},
+		{"unhold all", unhold(all), true, false},
+		{"hold all anew, exceptions are gone", hold(all), true, true},
+	} {
+		changed, err := s.do()
+		if err != nil || changed != s.changed {
+			t.Errorf("%s: changed %v, %v; want %v", s.name, changed, err, s.changed)
+		}
+		v, err := c.Control(ctx)
+		if _, held := v.Held("n", []string{"db"}); err != nil || held != s.held {
+			t.Errorf("%s: held %v, %v; want %v (%s)", s.name, held, err, s.held, asJSON(t, v))
+		}
+	}
+	for _, want := range []bool{true, false} {
+		if changed, err := c.Pause(ctx, h); changed != want || err != nil {
+			t.Errorf("Pause = %v, %v; want %v", changed, err, want)
+		}
+	}
+	if v, err := c.Control(ctx); err != nil || v.Paused == nil || *v.Paused != h {
+		t.Errorf("paused is %v, %v", v.Paused, err)
+	}
+	for _, want := range []bool{true, false} {
+		if changed, err := c.Resume(ctx); changed != want || err != nil {
+			t.Errorf("Resume = %v, %v; want %v", changed, err, want)
+		}
+	}
+}
+
+// TestParseArchive: what is no export of a cluster is refused as a whole.
+func TestParseArchive(t *testing.T) {
+	t.Parallel()
+	const good = `{"format":1,"name":"p","profile":{"name":"p","params":{"cluster/profile":"p"}},"leaders":{"count":1},"members":{"n":{"roles":["db"]}}}`
+	if a, err := cluster.ParseArchive([]byte(good)); err != nil || a.Name != "p" || len(a.Members) != 1 {
+		t.Errorf("ParseArchive = %+v, %v", a, err)
+	}
+	for _, bad := range []string{
+		``, `[]`, `{}`, `{"format":2}`,
+		`{"format":1,"name":"p","profile":{"name":"p","params":{}},"leaders":{"count":1}}`,
+		`{"format":1,"name":"p","profile":{"name":"p","params":{"cluster/profile":"q"}},"leaders":{"count":1}}`,
+		`{"format":1,"name":"p","profile":{"name":"p","params":{"cluster/profile":"p"}},"leaders":{"count":1000}}`,
+		`{"format":1,"name":"p","profile":{"name":"p","params":{"cluster/profile":"p"}},"leaders":{"count":1},"members":{"a/b":{}}}`,
+		`{"format":1,"name":"p","profile":{"name":"p","params":{"cluster/profile":"p"}},"leaders":{"count":1},"members":{"n":{"roles":["leader"]}}}`,
+	} {
+		_, err := cluster.ParseArchive([]byte(bad))
+		if !errors.Is(err, cluster.ErrInvalid) && !errors.Is(err, profile.ErrInvalid) && !errors.Is(err, profile.ErrDamaged) {
+			t.Errorf("ParseArchive(%s) = %v", bad, err)
+		}
+	}
+}
