@@ -1,106 +1,14 @@
 package nodes_test
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/nodes"
 )
-
-// host puts a host into the catalog, with gossip's check in a state; empty:
-// without it.
-func host(t testing.TB, s *server, name, status string) {
-	t.Helper()
-	r := &consul.CatalogRegistration{Node: name, Address: "10.9.9.9"}
-	if status != "" {
-		r.Check = &consul.AgentCheck{Node: name, CheckID: "serfHealth", Name: "Serf Health Status", Status: status, Output: "said by gossip"}
-	}
-	if err := s.Client().CatalogRegister(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestDesired(t *testing.T) {
-	t.Parallel()
-	l, s := newLedger(t)
-	if v, err := l.Desired(t.Context()); v != "" || err != nil {
-		t.Errorf("before any trigger: %q, %v", v, err)
-	}
-	for _, step := range []struct {
-		version string
-		dry     bool
-		want    nodes.Triggered
-		after   string
-	}{
-		{"v1", true, nodes.Triggered{Version: "v1", Changed: true}, ""},
-		{"v1", false, nodes.Triggered{Version: "v1", Changed: true}, "v1"},
-		{"v1", false, nodes.Triggered{Version: "v1", Previous: "v1"}, "v1"},
-		{"v2", true, nodes.Triggered{Version: "v2", Previous: "v1", Changed: true}, "v1"},
-		{"v2", false, nodes.Triggered{Version: "v2", Previous: "v1", Changed: true}, "v2"},
-	} {
-		got, err := l.Trigger(t.Context(), step.version, step.dry)
-		if err != nil || got != step.want {
-			t.Errorf("Trigger(%s, %v) = %+v, %v", step.version, step.dry, got, err)
-		}
-		if v, err := l.Desired(t.Context()); v != step.after || err != nil {
-			t.Errorf("after Trigger(%s, %v): %q, %v", step.version, step.dry, v, err)
-		}
-	}
-	unwritten(t, s, "triggering what is desired", func() {
-		if _, err := l.Trigger(t.Context(), "v2", false); err != nil {
-			t.Error(err)
-		}
-	})
-	_, err := l.Trigger(t.Context(), "a/b", false)
-	wantIs(t, "a bad name", err, nodes.ErrBadName)
-	put(t, s, "jorc/default/current_version", " v3\n")
-	if v, err := l.Desired(t.Context()); v != "v3" || err != nil {
-		t.Errorf("written by hand: %q, %v", v, err)
-	}
-	put(t, s, "jorc/default/current_version", "no version")
-	_, err = l.Desired(t.Context())
-	wantIs(t, "rubbish", err, kv.ErrDamaged)
-	if got, err := l.Trigger(t.Context(), "v4", false); err != nil || !got.Changed {
-		t.Errorf("over rubbish: %+v, %v", got, err)
-	}
-}
-
-func TestWatchDesired(t *testing.T) {
-	t.Parallel()
-	l, s := newLedger(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	seen := make(chan string)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		_ = l.WatchDesired(ctx, func(v string, err error) { // ends with ctx
-			if err != nil {
-				v = "error"
-			}
-			select {
-			case seen <- v:
-			case <-ctx.Done():
-			}
-		})
-	})
-	for _, step := range []struct{ put, want string }{{"", ""}, {"v1", "v1"}, {"a b", "error"}, {"v2\n", "v2"}} {
-		if step.put != "" {
-			put(t, s, "jorc/default/current_version", step.put)
-		}
-		if got := <-seen; got != step.want {
-			t.Errorf("after %q: %q, want %q", step.put, got, step.want)
-		}
-	}
-	cancel()
-	watching.Wait()
-}
 
 // TestRunning: versions are exact, and what is read does not grow with hosts.
 func TestRunning(t *testing.T) {
@@ -191,84 +99,5 @@ func TestVerify(t *testing.T) {
 	}
 	if got, err := l.Verify(t.Context(), "v1", []string{"n1"}); len(got) > 0 || err != nil {
 		t.Errorf("Verify where only the document tells: %v, %v", got, err)
-	}
-}
-
-func TestSingle(t *testing.T) {
-	t.Parallel()
-	l, s := newLedger(t)
-	single := func(want bool, others int, apart ...string) {
-		t.Helper()
-		got, err := l.Single(t.Context(), "v1")
-		var names []string
-		for _, a := range got.Apart {
-			names = append(names, a.Host+" "+string(a.Life))
-			if a.Arrived == "" {
-				t.Errorf("nothing is known of %+v", a)
-			}
-		}
-		if err != nil || got.Single != want || len(got.Others) != others || !slices.Equal(names, apart) {
-			t.Errorf("Single = %+v, %v; want %v, %d others, apart %v", got, err, want, others, apart)
-		}
-	}
-	single(false, 0) // nobody runs it
-	mustReport(t, l, s.Node, "v1")
-	single(true, 0)
-	for _, h := range []struct{ name, status, version string }{
-		{"dead", "critical", "v10"}, {"gone", "-", "v10"}, {"old", "critical", "v0"}, {"fine", "passing", "v1"},
-	} {
-		if h.status != "-" {
-			host(t, s, h.name, h.status)
-		}
-		mustReport(t, l, h.name, h.version)
-	}
-	single(true, 0, "old dead", "dead dead", "gone gone")
-	host(t, s, "logical", "") // nobody watches over it, so it counts
-	mustReport(t, l, "logical", "v2")
-	single(false, 1, "old dead", "dead dead", "gone gone")
-	host(t, s, "alive", "passing")
-	mustReport(t, l, "alive", "v10")
-	single(false, 2, "old dead", "dead dead", "gone gone")
-	for i := range 40 { // more than a filter names
-		mustReport(t, l, fmt.Sprintf("gone%d", i), "v3")
-	}
-	got, err := l.Single(t.Context(), "v1")
-	if err != nil || len(got.Others) != 2 || len(got.Apart) != 43 {
-		t.Errorf("among many: %d others, %d apart, %v", len(got.Others), len(got.Apart), err)
-	}
-	for _, h := range []string{"alive", "logical"} {
-		mustReport(t, l, h, "v1")
-	}
-	if got, err := l.Single(t.Context(), "v1"); err != nil || !got.Single {
-		t.Errorf("when all have come: %+v, %v", got, err)
-	}
-}
-
-// TestSingleCost: when only one version runs, two requests tell.
-func TestSingleCost(t *testing.T) {
-	t.Parallel()
-	l, s := newLedger(t)
-	for i := range 20 {
-		mustReport(t, l, fmt.Sprintf("n%d", i), "v1")
-	}
-	proxy := s.Proxy()
-	var mu sync.Mutex
-	var asked []string
-	proxy.Do(func(r *http.Request) consultest.Fault {
-		mu.Lock()
-		defer mu.Unlock()
-		asked = append(asked, r.URL.Path)
-		return consultest.Fault{}
-	})
-	client, err := consul.New(proxy.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	if got, err := nodes.New(client, "jorc", "default").Single(t.Context(), "v1"); err != nil || !got.Single {
-		t.Errorf("Single = %+v, %v", got, err)
-	}
-	if len(asked) != 2 {
-		t.Errorf("it asked for %v", asked)
 	}
 }

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+)
+
+func TestStatusSession(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	env := onServer(t, s)
+	session(t, s, env, "status", `
+		status list
+		status list -o json
+		status failures
+		status failures -o json
+		status unaccounted
+		status unaccounted -o json
+		status set config success
+		status set config success --detail again
+		status set backup running --host n2
+		status set puppet --exit-code 2
+		status set puppet --exit-code 6
+		status set puppet --exit-code -1
+		status set provisioned success --host n2
+		status set provisioned failed --host n2
+		status set config fine
+		status set a/b success
+		status set config success --host a/b
+		status list
+		status list n2
+		status list n2 -o json
+		status list nobody
+		status failures
+		status failures --hosts
+		status failures --hosts -o json
+		status failures -o json
+		status failures --warnings
+		status unaccounted
+		status unaccounted -o json
+		status decommission NODE
+		status decommission n2
+		status decommission n2
+		status decommission NODE --yes -o json
+		status repair
+		status failures
+	`)
+	foreign := s.Client()
+	for _, key := range []string{"running_version/v1/ghost", "status/config/failed/ghost", "running_version/x"} {
+		if err := foreign.KVPut(t.Context(), &consul.KVPair{Key: "jorc/default/" + key, Value: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	session(t, s, env, "repair", `
+		status repair
+		update report --host n1 --version v1
+		status repair -o json
+		status decommission ghost
+	`)
+}
+
+func TestAliasSession(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	env := onServer(t, s)
+	env["JORC_VERSION_FILE"] = filepath.Join(env["JORC_STATE_DIR"], "current_version")
+	session(t, s, env, "alias", `
+		current_version
+		pending_update
+		local_version
+		update_own_info
+		running_versions
+		check_single_version v1
+		trigger_update v1
+		current_version
+		pending_update
+		local_version v1
+		local_version
+		pending_update
+		update_own_info
+		update_own_info --hostname n2 --version v10
+		running_versions
+		hosts_at_version v1
+		verify_hosts v1 NODE
+		verify_hosts v1 NODE n2
+		< NODE
+		verify_hosts v1
+		verify_hosts v1
+		check_single_version v1
+		check_single_version v1 -v
+		update_own_status puppet 0
+		update_own_status puppet -1
+		update_own_status puppet pending
+		update_status validation 0 --hostname n2
+		update_status validation 2 --hostname n2
+		update_own_status backup 0
+		update_own_status puppet fine
+		get_failures
+		get_failures --hosts
+		get_failures --hosts --show_warnings
+		local_health
+		local_health -v
+	`)
+}
