@@ -131,7 +131,12 @@ func ours(t *testing.T, text string, v view, p *pool) rendering {
 	t.Helper()
 	o := options{
 		TemplateOptions: config.TemplateOptions{RenderTimeout: time.Minute, MaxOutput: 1 << 20, AllowEnv: []string{"SEEN_*"}},
-		LookupEnv:       func(name string) (string, bool) { return "value of " + name, name != "SEEN_NOT" },
+		LookupEnv: func(name string) (string, bool) {
+			if name == "SEEN_NOT" {
+				return "", false
+			}
+			return "value of " + name, true
+		},
 	}
 	src, err := load(&config.Template{Name: "t", Contents: text}, o)
 	if err != nil {

@@ -81,6 +81,7 @@ type execution struct {
 	values  map[string]any    // what recall returned, so that one run sees one state
 	missing map[string]string // dependency id → what it waits for
 
+	stop           <-chan struct{} // jorc is about to stop
 	ticks, written int
 	unbounded      bool // it was ended
 }
@@ -115,7 +116,9 @@ func (s *source) execute(ctx context.Context, v view, p *pool) rendering {
 		x = s.execution(ctx, v)
 		out, err = x.run(s)
 	}
-	if x.unbounded {
+	if x.unbounded && errors.Is(ctx.Err(), context.Canceled) {
+		err = ctx.Err()
+	} else if x.unbounded {
 		err = fmt.Errorf("%w within %s, %d turns and %d bytes (template_options { render_timeout, max_output })",
 			errUnbounded, s.opts.RenderTimeout, maxTicks, s.opts.MaxOutput)
 	}
@@ -135,7 +138,7 @@ func (s *source) execute(ctx context.Context, v view, p *pool) rendering {
 
 func (s *source) execution(ctx context.Context, v view) *execution {
 	x := &execution{
-		opts: &s.opts, view: v, destination: s.destination,
+		opts: &s.opts, view: v, destination: s.destination, stop: ctx.Done(),
 		deadline: time.Now().Add(s.opts.RenderTimeout),
 		used:     map[string]*dependency{}, values: map[string]any{}, missing: map[string]string{},
 	}
@@ -192,7 +195,7 @@ func (x *execution) waitFor(d *dependency, why string) { x.missing[d.id] = why }
 func (x *execution) tick(weight int) (string, error) {
 	x.ticks++
 	x.written += weight
-	late := x.ticks%1024 == 0 && time.Now().After(x.deadline)
+	late := x.ticks%1024 == 0 && x.late()
 	if late || x.ticks > maxTicks || x.opts.MaxOutput > 0 && x.written > x.opts.MaxOutput {
 		x.unbounded = true
 	}
@@ -200,6 +203,16 @@ func (x *execution) tick(weight int) (string, error) {
 		return "", errUnbounded
 	}
 	return "", nil
+}
+
+// late tells whether the execution has no more time.
+func (x *execution) late() bool {
+	select {
+	case <-x.stop:
+		return true
+	default:
+		return time.Now().After(x.deadline)
+	}
 }
 
 // foreign wraps a dependency that consul-template itself fetches.

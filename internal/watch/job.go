@@ -267,7 +267,7 @@ func (e *Engine) judgeExecution(j *job, now time.Time) {
 			continue
 		}
 		failed, again = true, again && !errors.Is(err, errUnbounded)
-		if text := oneLine(err); text != t.status.Error {
+		if text := oneLine(err); text != t.status.Error && !errors.Is(err, context.Canceled) {
 			e.o.Log.Error("a template failed; its file stays as it was", "template", t.conf.Name, "error", text)
 		}
 	}

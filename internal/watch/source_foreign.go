@@ -91,20 +91,28 @@ func fileToken(file, fixed string) (string, error) {
 }
 
 // watchForeign fetches d again as often as its code returns, which blocks or
-// waits for a lease by itself, and retries failures with a growing pause.
+// waits for a lease by itself, and retries failures with a growing pause. That
+// code takes no context: what it waits for when ctx ends is left behind.
 func (s *sources) watchForeign(ctx context.Context, d *dependency) {
 	stop := context.AfterFunc(ctx, d.foreign.Stop)
 	defer stop()
-	opts := &dep.QueryOptions{}
+	opts := dep.QueryOptions{WaitTime: foreignWait}
 	wait := time.Second
-	for ctx.Err() == nil {
-		value, index, err := s.fetchForeign(d, opts)
-		if ctx.Err() != nil || errors.Is(err, dep.ErrStopped) {
+	for {
+		fetched := make(chan foreignAnswer, 1)
+		go func() { fetched <- s.fetchForeign(d, opts) }()
+		var a foreignAnswer
+		select {
+		case <-ctx.Done():
+			return
+		case a = <-fetched:
+		}
+		if errors.Is(a.err, dep.ErrStopped) {
 			return
 		}
-		s.send(ctx, []change{{id: d.id, value: value, err: err, at: time.Now()}})
-		if err == nil {
-			opts.WaitIndex, wait = index, time.Second
+		s.send(ctx, []change{{id: d.id, value: a.value, err: a.err, at: time.Now()}})
+		if a.err == nil {
+			opts.WaitIndex, wait = a.index, time.Second
 			continue
 		}
 		opts.WaitIndex = 0
@@ -116,14 +124,23 @@ func (s *sources) watchForeign(ctx context.Context, d *dependency) {
 	}
 }
 
-func (s *sources) fetchForeign(d *dependency, opts *dep.QueryOptions) (any, uint64, error) {
+// foreignWait bounds what is left behind.
+const foreignWait = time.Minute
+
+type foreignAnswer struct {
+	value any
+	index uint64
+	err   error
+}
+
+func (s *sources) fetchForeign(d *dependency, opts dep.QueryOptions) foreignAnswer {
 	clients, err := s.foreign.get(d.vault)
 	if err != nil {
-		return nil, 0, err
+		return foreignAnswer{err: err}
 	}
-	value, meta, err := d.foreign.Fetch(clients, opts)
+	value, meta, err := d.foreign.Fetch(clients, &opts)
 	if err != nil {
-		return nil, 0, err
+		return foreignAnswer{err: err}
 	}
-	return value, meta.LastIndex, nil
+	return foreignAnswer{value: value, index: meta.LastIndex}
 }

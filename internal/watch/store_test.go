@@ -136,11 +136,19 @@ func TestLost(t *testing.T) {
 		old, now any
 		want     bool
 	}{
-		{"a", nil, true}, {"a", "", false}, {nil, nil, false}, {nil, "a", false},
-		{[]*dep.KeyPair{{Path: "a"}}, []*dep.KeyPair{}, true}, {[]*dep.KeyPair{{Path: "a"}}, []*dep.KeyPair{{Path: "a", Value: "new"}}, false},
+		{"a", nil, true},
+		{"a", "", false},
+		{nil, nil, false},
+		{nil, "a", false},
+		{[]*dep.KeyPair{{Path: "a"}}, []*dep.KeyPair{}, true},
+		{[]*dep.KeyPair{{Path: "a"}}, []*dep.KeyPair{{Path: "a", Value: "new"}}, false},
 		{[]*dep.CatalogSnippet{{Name: "a"}}, []*dep.CatalogSnippet{{Name: "b"}}, true},
-		{[]*dep.Node{{Node: "a"}}, []*dep.Node{{Node: "a"}, {Node: "b"}}, false}, {[]*dep.Node{{Node: "a"}}, nil, true},
-		{node(1), node(0), true}, {node(1), &dep.CatalogNode{}, true}, {node(0), node(1), false}, {&dep.CatalogNode{}, &dep.CatalogNode{}, false},
+		{[]*dep.Node{{Node: "a"}}, []*dep.Node{{Node: "a"}, {Node: "b"}}, false},
+		{[]*dep.Node{{Node: "a"}}, nil, true},
+		{node(1), node(0), true},
+		{node(1), &dep.CatalogNode{}, true},
+		{node(0), node(1), false},
+		{&dep.CatalogNode{}, &dep.CatalogNode{}, false},
 	} {
 		if got := lost(tt.old, tt.now); got != tt.want {
 			t.Errorf("lost(%v, %v) = %v; want %v", tt.old, tt.now, got, tt.want)
