@@ -7,17 +7,28 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 )
 
-// bulk asks an endpoint of which the answer is long and only little is wanted:
-// pick takes that out of the text, which it must not keep.
-func bulk[T any](c *Client, endpoint string, pick func(s *scanner) T) func(*api.QueryOptions) (T, *api.QueryMeta, error) {
+// question is what a long answer comes from.
+type question struct {
+	path    string // not escaped
+	recurse bool   // all keys below the path; that there are none is an answer
+	news    bool   // an answer with the index that was waited with is not read: it is the zero value
+}
+
+// bulk asks an endpoint whose answers are long, or of which only little is
+// wanted: pick takes that out of the text, which it must not keep.
+func bulk[T any](c *Client, ask question, pick func(s *scanner) T) func(*api.QueryOptions) (T, *api.QueryMeta, error) {
 	return func(o *api.QueryOptions) (v T, meta *api.QueryMeta, err error) {
-		req, err := http.NewRequestWithContext(o.Context(), http.MethodGet, c.base+endpoint+"?"+c.parameters(o).Encode(), nil)
+		params := c.parameters(o)
+		if ask.recurse {
+			params.Set("recurse", "")
+		}
+		at := url.URL{Path: ask.path, RawQuery: params.Encode()}
+		req, err := http.NewRequestWithContext(o.Context(), http.MethodGet, c.base+at.String(), nil)
 		if err != nil {
 			return v, nil, err
 		}
@@ -26,17 +37,23 @@ func bulk[T any](c *Client, endpoint string, pick func(s *scanner) T) func(*api.
 			return v, nil, err
 		}
 		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
+		meta = metaOf(resp.Header)
+		switch {
+		case resp.StatusCode == http.StatusNotFound && ask.recurse:
+			return v, meta, nil
+		case resp.StatusCode != http.StatusOK:
 			return v, nil, refusal(resp)
 		}
-		meta = metaOf(resp.Header)
-		text := texts.Get().(*bytes.Buffer)
-		defer texts.Put(text)
-		text.Reset()
-		if meta.LastIndex > 1 && meta.LastIndex == o.WaitIndex {
-			_, err = io.Copy(io.Discard, resp.Body) // nothing is new: nobody looks at it
+		if ask.news && meta.LastIndex > 1 && meta.LastIndex == o.WaitIndex {
+			_, err = io.Copy(io.Discard, resp.Body)
 			return v, meta, err
 		}
+		text, _ := c.texts.Get().(*bytes.Buffer)
+		if text == nil {
+			text = &bytes.Buffer{}
+		}
+		defer c.texts.Put(text)
+		text.Reset()
 		if _, err := text.ReadFrom(resp.Body); err != nil {
 			return v, nil, err
 		}
@@ -45,8 +62,6 @@ func bulk[T any](c *Client, endpoint string, pick func(s *scanner) T) func(*api.
 		return v, meta, s.end()
 	}
 }
-
-var texts = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // parameters are those of the API's own requests.
 func (c *Client) parameters(o *api.QueryOptions) url.Values {

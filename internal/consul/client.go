@@ -29,6 +29,7 @@ type Client struct {
 	tokens    *tokenSource
 	budget    *budget
 	gate      *gate
+	texts     sync.Pool // *bytes.Buffer
 
 	local       atomic.Bool  // the last connection stayed on this host
 	open        atomic.Int64 // connections

@@ -1,9 +1,6 @@
 package consul
 
-import (
-	"context"
-	"net/url"
-)
+import "context"
 
 // CheckIndex says which check of what was last changed when. Reading only this
 // of all checks costs a fraction of reading them whole.
@@ -20,9 +17,9 @@ type ServiceIndex struct {
 	ModifyIndex uint64
 }
 
-// CheckIndexes reads the indexes of all checks.
+// CheckIndexes reads the indexes of all checks; none when q waited in vain.
 func (c *Client) CheckIndexes(ctx context.Context, q Query) ([]CheckIndex, Meta, error) {
-	return read(ctx, c, "read checks", "any", q, bulk(c, "/v1/health/state/any", pickChecks))
+	return read(ctx, c, "read checks", "any", q, bulk(c, question{path: "/v1/health/state/any", news: true}, pickChecks))
 }
 
 func pickChecks(s *scanner) (list []CheckIndex) {
@@ -50,7 +47,7 @@ func pickChecks(s *scanner) (list []CheckIndex) {
 // NodeServiceIndexes reads the indexes of a node's services by their ids. The
 // map is nil when there is no such node.
 func (c *Client) NodeServiceIndexes(ctx context.Context, node string, q Query) (map[string]ServiceIndex, Meta, error) {
-	return read(ctx, c, "read node", node, q, bulk(c, "/v1/catalog/node/"+url.PathEscape(node), pickServices))
+	return read(ctx, c, "read node", node, q, bulk(c, question{path: "/v1/catalog/node/" + node}, pickServices))
 }
 
 func pickServices(s *scanner) (services map[string]ServiceIndex) {
@@ -84,9 +81,10 @@ func (s *scanner) pickService() (i ServiceIndex) {
 	return i
 }
 
-// NodeIndexes reads when each node was last registered anew, by name.
+// NodeIndexes reads when each node was last registered anew, by name; none
+// when q waited in vain.
 func (c *Client) NodeIndexes(ctx context.Context, q Query) (map[string]uint64, Meta, error) {
-	return read(ctx, c, "list nodes", "", q, bulk(c, "/v1/catalog/nodes", pickNodes))
+	return read(ctx, c, "list nodes", "", q, bulk(c, question{path: "/v1/catalog/nodes", news: true}, pickNodes))
 }
 
 func pickNodes(s *scanner) map[string]uint64 {
@@ -106,4 +104,14 @@ func pickNodes(s *scanner) map[string]uint64 {
 		indexes[name] = index
 	})
 	return indexes
+}
+
+// ServicesIndex waits as a read of all services does, but returns nothing of
+// them: with an index in q it tells that something was registered.
+func (c *Client) ServicesIndex(ctx context.Context, q Query) (Meta, error) {
+	_, meta, err := read(ctx, c, "list services", "", q, bulk(c, question{path: "/v1/catalog/services", news: true}, func(s *scanner) struct{} {
+		s.at = len(s.text)
+		return struct{}{}
+	}))
+	return meta, err
 }

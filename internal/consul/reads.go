@@ -2,6 +2,7 @@ package consul
 
 import (
 	"context"
+	"strings"
 
 	"github.com/hashicorp/consul/api"
 )
@@ -15,9 +16,7 @@ func (c *Client) KVGet(ctx context.Context, key string, q Query) (*KVPair, Meta,
 
 // KVList reads all pairs whose keys begin with prefix, in order of keys.
 func (c *Client) KVList(ctx context.Context, prefix string, q Query) (KVPairs, Meta, error) {
-	return read(ctx, c, "list keys", prefix, q, func(o *api.QueryOptions) (KVPairs, *api.QueryMeta, error) {
-		return c.api.KV().List(prefix, o)
-	})
+	return read(ctx, c, "list keys", prefix, q, bulk(c, question{path: "/v1/kv/" + strings.TrimPrefix(prefix, "/"), recurse: true}, pickPairs))
 }
 
 // KVKeys reads the names of all keys that begin with prefix, cut after the

@@ -1,7 +1,9 @@
 package consul
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -110,6 +112,7 @@ func FuzzScan(f *testing.F) {
 		}
 		pickServices(&scanner{text: []byte(text)})
 		pickNodes(&scanner{text: []byte(text)})
+		pickPairs(&scanner{text: []byte(text)})
 		name = strings.ToValidUTF8(name, "")
 		all, wanted := checksNamed([]string{name, "x" + name})
 		s = scanner{text: whole(t, all)}
@@ -117,6 +120,66 @@ func FuzzScan(f *testing.F) {
 			t.Errorf("checks = %+v, %v; want %+v", got, s.end(), wanted)
 		}
 	})
+}
+
+func pairsNamed(names []string) (pairs KVPairs) {
+	for i, name := range names {
+		n := uint64(i)
+		pairs = append(pairs, &KVPair{
+			Key: name, Value: []byte("\x00\xff" + name), Session: name, Namespace: name, Partition: name,
+			CreateIndex: n, ModifyIndex: n + 1, LockIndex: n + 2, Flags: ^n,
+		})
+	}
+	return append(pairs, &KVPair{Key: "no value"}, &KVPair{Key: "empty", Value: []byte{}})
+}
+
+func TestScanFindsPairs(t *testing.T) {
+	t.Parallel()
+	want := pairsNamed(oddNames)
+	s := scanner{text: whole(t, want)}
+	got := pickPairs(&s)
+	if err := s.end(); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("pairs = %v, %v; want %v", got, err, want)
+	}
+	for _, wrong := range []string{`[{"Value":"*"}]`, `[{"Value":1}]`, `[{"Flags":-1}]`, `[{"Key":null}`} {
+		s := scanner{text: []byte(wrong)}
+		pickPairs(&s)
+		if s.end() == nil {
+			t.Errorf("no error for %s", wrong)
+		}
+	}
+}
+
+func BenchmarkPickPairs(b *testing.B) {
+	text := manyPairs(b)
+	for b.Loop() {
+		s := scanner{text: text}
+		if list := pickPairs(&s); s.end() != nil || len(list) < 1000 {
+			b.Fatal(s.end())
+		}
+	}
+}
+
+func BenchmarkDecodePairs(b *testing.B) {
+	text := manyPairs(b)
+	for b.Loop() {
+		var list KVPairs
+		if err := json.NewDecoder(bytes.NewReader(text)).Decode(&list); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func manyPairs(b *testing.B) []byte {
+	names := make([]string, 1000)
+	for i := range names {
+		names[i] = fmt.Sprintf("bench/app-%05d", i)
+	}
+	text, err := json.Marshal(pairsNamed(names))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return text
 }
 
 func manyChecks(b *testing.B) []byte {
