@@ -23,7 +23,6 @@ type (
 	ServiceCheck        = api.AgentServiceCheck
 	CARootList          = api.CARootList
 	CARoot              = api.CARoot
-	CARoot              = api.CARoot
 	LeafCert            = api.LeafCert
 	TxnOp               = api.TxnOp
 	TxnOps              = api.TxnOps

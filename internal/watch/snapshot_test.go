@@ -9,22 +9,23 @@ import (
 	"testing"
 
 	dep "github.com/hashicorp/consul-template/dependency"
-	"github.com/hashicorp/consul/api"
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/consul"
 )
 
 func sample(t *testing.T) *snapshot {
 	t.Helper()
-	var checks api.HealthChecks
+	var checks consul.HealthChecks
 	if err := json.Unmarshal([]byte(`[{"Node": "n", "CheckID": "c", "Status": "passing", "ServiceTags": [], "Output": "\u0000ü",
 		"Definition": {"HTTP": "http://x", "Interval": "10s", "Timeout": "1s", "Header": {"A": ["b"]}}}, {"CheckID": "d", "ServiceTags": null}]`), &checks); err != nil {
 		t.Fatal(err)
 	}
 	web := []*dep.HealthService{{
 		Node: "n", NodeMeta: map[string]string{}, Name: "web", ID: "web-1", Tags: dep.ServiceTags{}, Port: 80,
-		ServiceTaggedAddresses: map[string]api.ServiceAddress{"lan": {Address: "10.0.0.1", Port: 80}},
+		ServiceTaggedAddresses: map[string]consul.ServiceAddress{"lan": {Address: "10.0.0.1", Port: 80}},
 		Checks:                 checks,
-		Weights:                api.AgentWeights{Passing: 1, Warning: 1},
+		Weights:                consul.AgentWeights{Passing: 1, Warning: 1},
 	}, {Node: "m", Tags: dep.ServiceTags{"a", "b"}}}
 	return &snapshot{
 		Format: snapshotFormat,
@@ -37,7 +38,7 @@ func sample(t *testing.T) *snapshot {
 			"catalog.node(n)":     &dep.CatalogNode{Node: &dep.Node{Node: "n"}, Services: []*dep.CatalogNodeService{}},
 			"catalog.node(none)":  &dep.CatalogNode{},
 			"catalog.datacenters": []string{"dc1"},
-			"connect.caroots":     []*api.CARoot{{ID: "root", RootCertPEM: "pem"}},
+			"connect.caroots":     []*consul.CARoot{{ID: "root", RootCertPEM: "pem"}},
 		},
 		Indexes:  map[string]uint64{"kv.get(text)": 7},
 		Accepted: map[string]map[string]any{"t": {"health.service(web|passing)": web}},
