@@ -139,7 +139,9 @@ func (s *State) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &p.more); err != nil {
 		return err
 	}
-	maps.DeleteFunc(p.more, func(name string, _ json.RawMessage) bool { return slices.Contains(stateMembers, strings.ToLower(name)) })
+	maps.DeleteFunc(p.more, func(name string, _ json.RawMessage) bool {
+		return slices.ContainsFunc(stateMembers, func(known string) bool { return strings.EqualFold(name, known) }) // as encoding/json does
+	})
 	*s = State(p)
 	return nil
 }

@@ -107,3 +107,29 @@ func TestPendencyOf(t *testing.T) {
 		}
 	}
 }
+
+// FuzzStateJSON: what somebody wrote is read or refused, and what was read is
+// written so that it is read again as the same.
+func FuzzStateJSON(f *testing.F) {
+	for _, seed := range []string{`"failed"`, `{"state":"success","more":{"a":[1]}}`, `{"ſtate":"x"}`, `{"State":"a","state":"b"}`, `null`, `{"since":"9999-12-31T23:59:59Z"}`, "{\"\xff\":1}"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var d nodes.Document
+		if json.Unmarshal([]byte(`{"states":{"config":`+string(data)+`}}`), &d) != nil {
+			return
+		}
+		d = d.With("config", nodes.State{State: nodes.Failed, Detail: "x"}, noon)
+		written, err := json.Marshal(d)
+		if err != nil {
+			t.Fatalf("%s: %v", data, err)
+		}
+		var again nodes.Document
+		if err := json.Unmarshal(written, &again); err != nil {
+			t.Fatalf("%s became %s: %v", data, written, err)
+		}
+		if s := again.States["config"]; s.State != nodes.Failed || s.Detail != "x" {
+			t.Errorf("%s became %s, which reads %+v", data, written, s)
+		}
+	})
+}

@@ -1,0 +1,55 @@
+package nodes_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+// TestDeath kills a host's Consul agent: gossip tells, and from then on the
+// host holds nothing back, is told of everywhere, and can be decommissioned.
+func TestDeath(t *testing.T) {
+	t.Parallel()
+	servers := consultest.StartCluster(t, 3)
+	l := nodes.New(servers[0].Client(), "jorc", "default")
+	for i, s := range servers {
+		mustState(t, l, s.Node, nodes.Provisioned, nodes.State{State: nodes.Success})
+		mustReport(t, l, s.Node, []string{"v2", "v2", "v1"}[i])
+	}
+	dead := servers[2].Node
+	single := func() (nodes.Singleness, error) { return l.Single(t.Context(), "v2") }
+	if got, err := single(); err != nil || got.Single {
+		t.Errorf("while it lives: %+v, %v", got, err)
+	}
+	wantIs(t, "Departed while it lives", l.Departed(t.Context(), dead), nodes.ErrAlive)
+	servers[2].Kill()
+	consultest.Eventually(t, "gossip to miss a host", func(ctx context.Context) error {
+		got, err := single()
+		if err == nil && !got.Single {
+			err = fmt.Errorf("%+v", got)
+		}
+		if err == nil && (len(got.Apart) != 1 || got.Apart[0].Host != dead || got.Apart[0].Life != nodes.Dead) {
+			t.Errorf("named apart: %+v", got.Apart)
+		}
+		return err
+	})
+	if all, err := l.Unaccounted(t.Context()); err != nil || len(all) != 1 || all[0].Host != dead || !slices.Contains(all[0].Reasons, nodes.DeadHost) {
+		t.Errorf("Unaccounted = %+v, %v", all, err)
+	}
+	if all, err := l.Failures(t.Context(), false); err != nil || len(all) != 1 || all[0].Host != dead || all[0].Kind != nodes.KindCheck {
+		t.Errorf("Failures = %+v, %v", all, err)
+	}
+	if err := l.Departed(t.Context(), dead); err != nil {
+		t.Errorf("Departed = %v", err)
+	}
+	if removed, _, err := l.Decommission(t.Context(), dead); err != nil || len(removed) != 3 {
+		t.Errorf("Decommission = %v, %v", removed, err)
+	}
+	if got, err := single(); err != nil || !got.Single || len(got.Apart) > 0 {
+		t.Errorf("after it was decommissioned: %+v, %v", got, err)
+	}
+}
