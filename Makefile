@@ -46,7 +46,7 @@ bin/consul-template:
 	cd tools/consul-template && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../bin/consul-template github.com/hashicorp/consul-template
 
 .PHONY: test
-test: consul ## run all tests with the race detector against a real Consul
+test: consul bin/consul-template ## run all tests with the race detector against a real Consul
 	CONSUL_BIN='$(CONSUL)' $(GO) test -race -timeout 20m ./...
 
 .PHONY: test-system
