@@ -112,8 +112,8 @@ func (c *Claim) monitorKey(ctx context.Context) {
 // slot falls free with the session. For a durable one it goes on until ctx
 // ends, or 5 seconds when it has, and may be called again after an error.
 // It returns kv.ErrLockLost when the claim had been lost before;
-// consul.ErrUnreachable or consul.ErrOutcomeUnknown when Consul did not say that
-// the slot was given back; or consul.ErrDenied.
+// consul.ErrUnreachable, consul.ErrOutcomeUnknown or context.DeadlineExceeded
+// when Consul did not say that the slot was given back; or consul.ErrDenied.
 func (c *Claim) Release(ctx context.Context) error {
 	c.releasing.Lock()
 	defer c.releasing.Unlock()

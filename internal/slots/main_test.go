@@ -28,6 +28,8 @@ func manyHosts() consultest.Option {
 	})
 }
 
+func store(srv *consultest.Server) *kv.Store { return kv.New(srv.Client(), "jorc/default") }
+
 // host returns the slots as a process of its own has them.
 func host(t testing.TB, client *consul.Client) *slots.Slots {
 	t.Helper()
