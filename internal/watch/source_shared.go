@@ -37,7 +37,7 @@ func (s *sources) watchShared(ctx context.Context, deps []*dependency) {
 		return gctx.Err()
 	})
 	g.Go(func() error {
-		s.follow(gctx, consul.Query{}, w.readNames, w.registered)
+		s.follow(gctx, consul.Query{}, w.awaitRegistration, w.registered)
 		return gctx.Err()
 	})
 	g.Go(func() error {
@@ -126,9 +126,9 @@ func (w *sharedWatcher) named(names map[string]bool) []*dependency {
 	return deps
 }
 
-func (w *sharedWatcher) readNames(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
-	names, meta, err := w.client.CatalogServices(ctx, q)
-	return names, meta, err
+func (w *sharedWatcher) awaitRegistration(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
+	meta, err := w.client.ServicesIndex(ctx, q)
+	return nil, meta, err
 }
 
 // checked finds out whose checks changed, came or went, and reads those
