@@ -60,7 +60,8 @@ type watch[T any] struct {
 	shut  uint64        // how often the gate had been shut at the last turn
 }
 
-// partialWait is how long a query blocks while rights are missing.
+// partialWait is how long a query blocks while rights are missing: Consul does
+// not wake it up when they are granted.
 const partialWait = 5 * time.Second
 
 // turn asks once. ok is false when there is nothing to tell.
@@ -111,7 +112,11 @@ func (w *watch[T]) ask(ctx context.Context) (value T, meta Meta, err error) {
 	if !q.blocking() {
 		return w.source(ctx, q)
 	}
-	ctx, wait, release, err := w.client.budget.acquire(ctx, waitAt(time.Since(w.begun)))
+	want := waitAt(time.Since(w.begun))
+	if w.part {
+		want = min(want, partialWait)
+	}
+	ctx, wait, release, err := w.client.budget.acquire(ctx, want)
 	if err != nil {
 		return value, meta, err
 	}

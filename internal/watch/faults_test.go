@@ -252,7 +252,7 @@ func TestConsulIsFrozen(t *testing.T) {
 	s := consultest.Start(t)
 	h := newHost(t, s)
 	h.put("a", "1")
-	e, stop := h.run(h.tmpl("a", `{{ key "a" }}`), h.tmpl("b", `{{ key "a" }}`))
+	_, stop := h.run(h.tmpl("a", `{{ key "a" }}`), h.tmpl("b", `{{ key "a" }}`))
 	h.want("a", "1")
 	h.want("b", "1")
 	stop()
@@ -261,7 +261,7 @@ func TestConsulIsFrozen(t *testing.T) {
 	}
 	untouched := h.frozen("a")
 	s.Freeze()
-	e, _ = h.run(h.tmpl("a", `{{ key "a" }}`), h.tmpl("b", `{{ key "a" }}`), h.tmpl("c", `{{ key "c" }}`))
+	e, _ := h.run(h.tmpl("a", `{{ key "a" }}`), h.tmpl("b", `{{ key "a" }}`), h.tmpl("c", `{{ key "c" }}`))
 	h.want("b", "1") // of the snapshot: it is not there
 	wantStatus(t, e, "c", "waiting", func(s watch.Status) bool { return s.State == watch.StateWaiting && len(s.Waiting) > 0 })
 	untouched()

@@ -44,7 +44,8 @@ func (w *sharedWatcher) sweeper(ctx context.Context) error {
 	again.Stop()
 	waiting := false
 	for {
-		start, weight := time.Now(), 1
+		var start time.Time
+		weight := 1
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
