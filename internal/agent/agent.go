@@ -19,6 +19,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/slots"
 	"github.com/jorc/jorc/internal/web"
 )
 
@@ -54,6 +55,7 @@ type Agent struct {
 	o         Options
 	client    *consul.Client
 	registrar *catalog.Registrar
+	slots     *slots.Slots
 	web       *web.Server
 	metrics   *web.Metrics
 	started   time.Time
@@ -86,7 +88,7 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{o: o, client: client, conf: c, node: c.Node, started: time.Now()}
+	a := &Agent{o: o, client: client, slots: newSlots(client, c), conf: c, node: c.Node, started: time.Now()}
 	a.registrar = catalog.NewRegistrar(client, c.Services, catalog.RegistrarOptions{
 		Cluster: c.Cluster, OnStop: c.OnStop, StateDir: c.StateDir, Logger: o.Log.Named("services"),
 	})
@@ -111,7 +113,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer a.unlock(lock)
-	defer a.client.Close()
+	defer a.close(ctx)
 	if err := a.web.Listen(ctx); err != nil {
 		return err
 	}
@@ -145,7 +147,7 @@ func (a *Agent) Once(ctx context.Context) error {
 		return err
 	}
 	defer a.unlock(lock)
-	defer a.client.Close()
+	defer a.close(ctx)
 	a.registrar.SetOnStop(catalog.OnStopKeep)
 	running, stop := context.WithCancel(ctx)
 	g, running := errgroup.WithContext(running)

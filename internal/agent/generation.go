@@ -33,15 +33,23 @@ func (a *Agent) build(c *config.Config) (*generation, error) {
 	}
 	log := a.o.Log.Named("templates")
 	r := replace.New(c.StateDir, nil, log)
-	g := &generation{conf: c, replacer: r, recover: func(ctx context.Context) {
-		recovered, err := r.Recover(ctx, replace.RecoverOptions{Destinations: destinations(c)})
+	g := &generation{conf: c, replacer: r}
+	g.recover = func(ctx context.Context) {
+		recovered, err := r.Recover(ctx, replace.RecoverOptions{
+			Destinations: destinations(c),
+			Gate: func(ctx context.Context, unit string) (func(), error) {
+				ctx, cancel := context.WithTimeout(ctx, recoverPatience)
+				defer cancel()
+				return g.engine.Gate(ctx, unit)
+			},
+		})
 		for _, u := range recovered {
 			log.Info("made good what a crash had left", "unit", u.Unit, "files", u.Destinations, "action", u.Action)
 		}
 		if err != nil {
 			log.Error("what a crash had left could not all be made good", "error", err)
 		}
-	}}
+	}
 	o, err := a.engineOptions(c)
 	if err != nil {
 		return nil, err
@@ -57,7 +65,7 @@ func (a *Agent) engineOptions(c *config.Config) (watch.Options, error) {
 		Client: a.client, Consul: c.Consul, Vault: c.Vault, Templates: c.Templates,
 		Allow: c.TemplateOpts, LookupEnv: a.o.LookupEnv, StateDir: c.StateDir,
 		Patient: true, Held: func() string { return held(c.StateDir) },
-		Rendered: a.rendered, Log: a.o.Log.Named("templates"),
+		Slot: a.slot, Rendered: a.rendered, Log: a.o.Log.Named("templates"),
 	}
 	dns, err := catalog.NewResolver(c.DNS.Addr)
 	if err != nil {

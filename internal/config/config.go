@@ -185,7 +185,7 @@ type Template struct {
 	Wait         Wait
 	Together     string
 	Slot         string
-	MaxParallel  int
+	MaxParallel  int // holders of Slot in the cluster; 0: any number, -1: as many as there are
 	Requires     []Requires
 	Pos          string
 }

@@ -49,7 +49,11 @@ func (d *decoder) template(b *hcl.Block) Template {
 	label := "Template " + strconv.Quote(t.Name)
 	d.exactlyOne(have, b.LabelRanges[0], label, "source", "contents")
 	d.required(have, b.LabelRanges[0], label, "destination")
-	if at, ok := have["max_parallel"]; ok && t.Slot == "" {
+	at, ok := have["max_parallel"]
+	if !ok && t.Slot != "" {
+		t.MaxParallel = -1
+	}
+	if ok && t.Slot == "" {
 		if _, tried := have["slot"]; !tried {
 			d.errorf(at, "Missing argument", `"max_parallel" limits the holders of a slot: name one with "slot".`)
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"text/template"
 	"time"
 
@@ -43,6 +44,10 @@ type Options struct {
 	// Require reports to changed whether what templates require is there, until
 	// ctx ends. Optional: without it nothing is required.
 	Require func(ctx context.Context, r []config.Requires, changed func(ok bool, why string)) error
+	// Slot waits for a slot of a group in the fleet and takes it; limit is how
+	// many may hold one, 0 any number, below zero as it is. Optional: without it
+	// templates that name a slot are refused.
+	Slot func(ctx context.Context, group string, limit int, reason string) (release func(), err error)
 	// Rendered is told of each job that replaced files: how long it took since
 	// the change reached this host. Optional; it must not block.
 	Rendered func(Rendered)
@@ -80,6 +85,9 @@ type Engine struct {
 	changes  chan []change
 	gates    chan gate
 	pings    chan struct{}
+	slots    map[string]int // of fleet slots that templates name: how many may hold one
+	slotNews chan slotNews
+	looping  atomic.Bool
 	settle   map[string]time.Time // doubted dependencies
 	saver    *saver
 	hot      *pool
@@ -125,11 +133,12 @@ func New(o Options) (*Engine, error) {
 		index: map[string][]*unit{}, wanted: map[string]*dependency{},
 		plain: plain, commands: commands,
 		done: make(chan job), changes: make(chan []change), gates: make(chan gate), pings: make(chan struct{}),
+		slots: limits(o.Templates), slotNews: make(chan slotNews),
 		settle: map[string]time.Time{}, order: map[string]int{}, hot: newPool(),
 	}
 	for i := range o.Templates {
 		c := &o.Templates[i]
-		if c.Slot != "" {
+		if c.Slot != "" && o.Slot == nil {
 			return nil, fmt.Errorf("template %q: slot %q cannot be taken: this version of jorc has no fleet slots", c.Name, c.Slot)
 		}
 		e.order[c.Name] = i

@@ -109,15 +109,23 @@ func hasContent(path string) bool {
 	return err == nil && info.Size() > 0
 }
 
+// held returns ErrHeld when no file may be replaced now.
+func (e *Engine) held() error {
+	if e.o.Held == nil {
+		return nil
+	}
+	if why := e.o.Held(); why != "" {
+		return errors.Join(ErrHeld, errors.New(why))
+	}
+	return nil
+}
+
 // write replaces the unit's files.
 func (e *Engine) write(ctx context.Context, j *job) {
-	if e.o.Held != nil {
-		if why := e.o.Held(); why != "" {
-			j.err = errors.Join(ErrHeld, errors.New(why))
-			return
-		}
+	if j.err = e.held(); j.err != nil {
+		return
 	}
-	u := replace.Unit{Name: j.unit.name}
+	u := replace.Unit{Name: j.unit.name, Gate: e.gate(j.unit)}
 	for i, t := range j.unit.templates {
 		f := t.file
 		f.Data = j.renderings[i].output
@@ -131,7 +139,7 @@ func (e *Engine) finish(j job) {
 	e.inFlight--
 	e.stirred = time.Now()
 	u := j.unit
-	u.running = false
+	u.running, u.slot = false, ""
 	u.queue.running--
 	now := time.Now()
 	for i, t := range u.templates {

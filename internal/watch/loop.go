@@ -39,6 +39,7 @@ func (e *Engine) run(ctx context.Context, once bool) error {
 	defer stop()
 	e.begin(ctx, &helpers)
 	defer e.end()
+	e.looping.Store(true)
 	cold := time.NewTimer(coldStart)
 	defer cold.Stop()
 	alarm := time.NewTimer(0)
@@ -64,6 +65,9 @@ func (e *Engine) run(ctx context.Context, once bool) error {
 			e.finish(j)
 		case g := <-e.gates:
 			e.open(g)
+		case n := <-e.slotNews:
+			n.unit.slot = n.why
+			e.publish(n.unit)
 		case <-e.pings:
 		case <-cold.C:
 			if e.past != nil {

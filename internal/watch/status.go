@@ -74,6 +74,9 @@ func (e *Engine) publish(u *unit) {
 		if u.blocked != "" {
 			p.State, p.waits = StateWaiting, []wait{{text: u.blocked}}
 		}
+		if u.slot != "" {
+			p.State, p.waits = StateWaiting, []wait{{text: u.slot}}
+		}
 		e.statuses[e.order[t.conf.Name]] = p
 	}
 }

@@ -16,7 +16,7 @@ type unit struct {
 	name      string
 	templates []*tmpl
 	wait      config.Wait
-	commands  bool // it has checks or reloads, which may take long
+	commands  bool // it has checks, reloads or a fleet slot to wait for, which may take long
 
 	dirty    bool      // something it uses changed since its last job
 	first    time.Time // when the first and the last of these changes came
@@ -27,6 +27,7 @@ type unit struct {
 	retry    time.Time // not before then, after a failure
 	failures int
 	blocked  string // why it may not be rendered yet; see Options.Require
+	slot     string // what fleet slot its job waits for
 	fallback bool   // it may use the data of an earlier process
 
 	queue *queue
@@ -70,7 +71,7 @@ func newUnits(templates []config.Template, o options, patient bool, plain, comma
 		}
 		u.templates = append(u.templates, t)
 		u.wait = config.Wait{Min: max(u.wait.Min, c.Wait.Min), Max: max(u.wait.Max, c.Wait.Max)}
-		u.commands = u.commands || len(c.Check)+len(c.Reload) > 0
+		u.commands = u.commands || len(c.Check)+len(c.Reload) > 0 || c.Slot != ""
 	}
 	for _, u := range units {
 		u.queue = plain
