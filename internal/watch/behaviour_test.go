@@ -193,6 +193,7 @@ func TestAReloadThatFailsIsTriedAgain(t *testing.T) {
 	reload := []string{"sh", "-c", fmt.Sprintf("cp %s %s; ! [ -e %s ]", h.path("f"), loaded, broken)}
 	e, _ := h.run(h.tmpl("f", `{{ key "k" }}`, func(c *config.Template) { c.Reload = reload }))
 	h.want("f", "1")
+	wantStatus(t, e, "f", "rendered", inState(watch.StateRendered)) // its reload has ended
 	if err := os.WriteFile(broken, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
