@@ -14,7 +14,7 @@ func clusterCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "cluster",
 		Usage: "machines that share one profile: members, roles, params, leaders",
-		Subcommands: []*cli.Command{
+		Subcommands: append(slotsCommands(env), []*cli.Command{
 			{
 				Name:      "init",
 				Usage:     "create a cluster",
@@ -51,7 +51,7 @@ func clusterCommand(env *environment) *cli.Command {
 			unholdCommand(env),
 			observeOnlyCommand(env),
 			depsCommand(env),
-		},
+		}...),
 	}
 }
 

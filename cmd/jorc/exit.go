@@ -17,6 +17,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/slots"
 )
 
 // Exit codes: a promise to scripts.
@@ -45,11 +46,13 @@ var classes = []struct {
 	{nodes.ErrBadName, exitUsage},
 	{nodes.ErrBadState, exitUsage},
 	{cluster.ErrInvalid, exitUsage},
+	{slots.ErrName, exitUsage},
 	{consul.ErrDenied, exitDenied},
 	{kv.ErrConflict, exitConflict},
 	{nodes.ErrProvisioned, exitConflict},
 	{profile.ErrMismatch, exitConflict},
 	{profile.ErrConflicts, exitConflict},
+	{slots.ErrTaken, exitConflict},
 	{kv.ErrLockLost, exitStopped},
 	{consul.ErrUnreachable, exitUnreachable},
 	{blocker.ErrTimedOut, exitTimeout},
