@@ -85,6 +85,7 @@ type Template struct {
 	State       string    `json:"state"`            // waiting, rendered, held or failed
 	Waiting     []string  `json:"waiting"`          // for what, why, since when
 	Held        []string  `json:"held"`             // what guards hold back
+	Stale       []string  `json:"stale"`            // which data is not up to date, why, since when
 	Error       string    `json:"error"`            // of the last job
 	Changed     time.Time `json:"changed,omitzero"` // when the file was last replaced by this process
 	Checked     time.Time `json:"checked,omitzero"` // when the last job ended
@@ -129,6 +130,7 @@ func (s Status) completed() Status {
 		t := &s.Templates[i]
 		utc(&t.Changed, &t.Checked)
 		t.Waiting, t.Held = append([]string{}, t.Waiting...), append([]string{}, t.Held...)
+		t.Stale = append([]string{}, t.Stale...)
 	}
 	s.NotReady = append(append([]string{}, s.NotReady...), notReady(s)...)
 	s.Ready = len(s.NotReady) == 0
