@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // floor measures what the machine takes for the parts of a change that nobody
@@ -34,8 +36,8 @@ func newFloor(ctx context.Context, b *bench, c *consul) (*floor, error) {
 	return f, err
 }
 
-// sample measures both parts once.
-func (f *floor) sample(ctx context.Context) error {
+// sample measures both parts once, the second for a number of files.
+func (f *floor) sample(ctx context.Context, files int) error {
 	f.n++
 	type answer struct {
 		index uint64
@@ -59,16 +61,24 @@ func (f *floor) sample(ctx context.Context) error {
 	f.index = a.index
 	f.query.addMillis(a.at.Sub(begin))
 	begin = time.Now()
-	if err := f.replace(); err != nil {
+	var g errgroup.Group
+	g.SetLimit(floorWriters)
+	for i := range files {
+		g.Go(func() error { return f.replace(file(i)) })
+	}
+	if err := g.Wait(); err != nil {
 		return err
 	}
 	f.file.addMillis(time.Since(begin))
 	return nil
 }
 
+// floorWriters is how many files are written at one time; more are no faster.
+const floorWriters = 32
+
 // replace writes a file beside another, syncs it and puts it in its place.
-func (f *floor) replace() error {
-	name := filepath.Join(f.dir, "file")
+func (f *floor) replace(name string) error {
+	name = filepath.Join(f.dir, name)
 	out, err := os.Create(name + ".new")
 	if err != nil {
 		return err

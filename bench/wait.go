@@ -46,7 +46,7 @@ func waitForService(ctx context.Context, b *bench) error {
 				return err
 			}
 		}
-		if err := f.sample(ctx); err != nil {
+		if err := f.sample(ctx, 1); err != nil {
 			return err
 		}
 	}

@@ -153,7 +153,7 @@ func (w *work) alternate(ctx context.Context, b *bench, sides []*side, st *step,
 				return row{}, err
 			}
 		}
-		if err := f.sample(ctx); err != nil {
+		if err := f.sample(ctx, st.files(w)); err != nil {
 			return row{}, fmt.Errorf("floor: %w", err)
 		}
 	}
@@ -180,6 +180,14 @@ func (w *work) sample(ctx context.Context, s *side, st *step, n int) error {
 	}
 	s.took.addMillis(took)
 	return nil
+}
+
+// files is how many files one change is in.
+func (st *step) files(w *work) int {
+	if st.all {
+		return w.templates
+	}
+	return 1
 }
 
 // settle returns when the program has come to rest after a change, gap later
