@@ -107,8 +107,8 @@ func (l *needs) cluster(c *config.Config) {
 	}
 	for i := range c.Templates {
 		if slot := c.Templates[i].Slot; slot != "" {
-			optional("session", "write", l.node, "slot "+quoted(slot))
-			optional("key", "write", below("slots", slot), "slot "+quoted(slot))
+			l.add(need{Right: consul.Right{Resource: "session", Access: "write", Segment: l.node}, why: "slot " + quoted(slot)})
+			l.key("write", below("slots")+"/", "slot "+quoted(slot))
 		}
 	}
 	if c.Static != nil {
