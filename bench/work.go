@@ -19,7 +19,6 @@ type work struct {
 	own     string
 	idle    bool // measure the use of the CPU, too
 	targets bool // those for memory and sockets apply
-	starts  int  // more starts, each with everything fresh
 }
 
 // space is a program's part of Consul's data and of the templates.
@@ -45,7 +44,6 @@ type step struct {
 type side struct {
 	*contender
 	space space
-	cpu   samples // percent of a core
 	took  samples // ms, of the step under way
 }
 
