@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/pause"
 )
 
 const (
@@ -51,7 +52,7 @@ func (r *Registrar) runCheck(ctx context.Context, c *checkState, spec checkSpec,
 			due = due.Add(spec.interval)
 		}
 		due = nextDue(due, time.Now(), spec.interval)
-		if sleep(ctx, time.Until(due)) != nil {
+		if pause.For(ctx, time.Until(due)) != nil {
 			return
 		}
 	}
@@ -138,16 +139,5 @@ func (r *Registrar) beat(ctx context.Context, c *checkState) {
 	if errors.Is(err, consul.ErrNotFound) {
 		c.setLive(false)
 		r.look()
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
 	}
 }

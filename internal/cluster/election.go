@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pause"
 )
 
 // ElectionOptions are what an Election needs.
@@ -55,7 +56,7 @@ func (e *Election) Run(ctx context.Context) error {
 			if !errors.Is(err, kv.ErrLocked) && ctx.Err() == nil {
 				e.o.Log.Warn("cannot take part in the election of leaders", "error", err)
 			}
-			_ = sleep(ctx, e.o.Spread/2+rand.N(e.o.Spread))
+			_ = pause.For(ctx, e.o.Spread/2+rand.N(e.o.Spread))
 			continue
 		}
 		e.preside(held)
@@ -82,7 +83,7 @@ func (e *Election) free(ctx context.Context) error {
 		waited = true
 	}) // ends with watch
 	if waited && ctx.Err() == nil {
-		return sleep(ctx, rand.N(e.o.Spread))
+		return pause.For(ctx, rand.N(e.o.Spread))
 	}
 	return ctx.Err()
 }
@@ -130,7 +131,7 @@ func (e *Election) decide(ctx context.Context, c *Cluster, news <-chan struct{})
 		case <-timer.C:
 		}
 		again := e.once(ctx, c, m)
-		if err := sleep(ctx, pauseBetween); err != nil {
+		if err := pause.For(ctx, pauseBetween); err != nil {
 			return err
 		}
 		timer.Reset(again)
@@ -160,16 +161,4 @@ func (e *Election) once(ctx context.Context, c *Cluster, m *memory) time.Duratio
 		return max(d, time.Millisecond)
 	}
 	return longest
-}
-
-// sleep returns nil after d, or ctx's error when it ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }

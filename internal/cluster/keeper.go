@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -53,16 +54,16 @@ const leaveWithin = 5 * time.Second
 // files say, until ctx ends; then it leaves, if it is to, and returns nil. It
 // writes only on change. Where Consul refuses, it goes on trying.
 func (k *Keeper) Run(ctx context.Context) error {
-	var pause time.Duration
+	var spell time.Duration
 	var last time.Time
 	for ctx.Err() == nil {
 		if err := k.differs(ctx); err != nil {
 			break // ctx ended
 		}
 		if time.Since(last) > calm {
-			pause = 0
+			spell = 0
 		}
-		if sleep(ctx, pause) != nil {
+		if pause.For(ctx, spell) != nil {
 			break
 		}
 		changed, err := k.cluster.Join(ctx, k.o.Node, func(have Record) (Record, error) { return have.declare(k.o.Files), nil })
@@ -72,7 +73,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case changed:
 			k.o.Log.Info("the member's record was written", "cluster", k.cluster.name, "node", k.o.Node, "roles", k.o.Files.Roles)
 		}
-		last, pause = time.Now(), min(max(2*pause, firstCorrection), lastCorrection)
+		last, spell = time.Now(), min(max(2*spell, firstCorrection), lastCorrection)
 	}
 	if k.o.LeaveOnStop {
 		k.leave(ctx)

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/jorc/jorc/internal/pause"
 )
 
 // pollEvery is how often something that cannot wake us up is looked at.
@@ -25,7 +27,7 @@ func ready(ctx context.Context, status string) error {
 		if ctx.Err() == nil {
 			err = next
 		}
-		if sleep(ctx, pollEvery) != nil {
+		if pause.For(ctx, pollEvery) != nil {
 			return err
 		}
 	}
@@ -49,15 +51,4 @@ func askReady(ctx context.Context, status string) error {
 		return fmt.Errorf("%s", strings.Join(strings.Split(strings.TrimSpace(string(body)), "\n"), "; "))
 	}
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/pause"
 )
 
 const (
@@ -157,7 +158,7 @@ func (s *server) await(ctx context.Context) error {
 			return s.ended()
 		default:
 		}
-		if sleep(ctx, pollEvery) != nil {
+		if pause.For(ctx, pollEvery) != nil {
 			return fmt.Errorf("Consul has no leader: %w; %s", ctx.Err(), s.tail())
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/pause"
 )
 
 // LockOptions says how to hold a lock. The zero value is good.
@@ -127,15 +128,15 @@ func (a *acquisition) run(ctx context.Context) (err error) {
 	if a.value, err = (document[Holder]{format: holderFormat}).encode(a.options.Holder, nil); err != nil {
 		return err
 	}
-	pause := firstTry
+	next := firstTry
 	for {
 		waited, err := a.free(ctx)
 		if err != nil {
 			return err
 		}
 		if waited {
-			pause = firstTry
-			if err := sleep(ctx, rand.N(spread)); err != nil {
+			next = firstTry
+			if err := pause.For(ctx, rand.N(spread)); err != nil {
 				return err
 			}
 		}
@@ -146,10 +147,10 @@ func (a *acquisition) run(ctx context.Context) (err error) {
 		if !a.wait {
 			return fmt.Errorf("lock %q: %w", a.store.Path(a.key), ErrLocked)
 		}
-		if err := sleep(ctx, pause/2+rand.N(pause/2)); err != nil {
+		if err := pause.For(ctx, next/2+rand.N(next/2)); err != nil {
 			return err
 		}
-		pause = min(2*pause, lastTry)
+		next = min(2*next, lastTry)
 	}
 }
 

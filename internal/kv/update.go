@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/pause"
 )
 
 // Update reads the document, asks change for its successor and writes that,
@@ -121,17 +122,5 @@ type backoff struct{ window time.Duration }
 // unit is the first window.
 func (b *backoff) wait(ctx context.Context, unit time.Duration) error {
 	b.window = min(max(2*b.window, unit), longestPause)
-	return sleep(ctx, rand.N(b.window+1))
-}
-
-// sleep returns nil after d, or the context's error when it ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
+	return pause.For(ctx, rand.N(b.window+1))
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/jorc/jorc/internal/pause"
 )
 
 // maxFile bounds what the function file reads into memory.
@@ -64,7 +66,7 @@ func (w *fileWatcher) close() {
 // ctx ended.
 func (w *fileWatcher) wait(ctx context.Context) bool {
 	if w.notify == nil {
-		return pause(ctx, filePoll) == nil
+		return pause.For(ctx, filePoll) == nil
 	}
 	for {
 		select {

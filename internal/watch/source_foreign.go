@@ -12,6 +12,7 @@ import (
 	dep "github.com/hashicorp/consul-template/dependency"
 
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/pause"
 )
 
 // foreignSource fetches what only consul-template's own code can: Vault's
@@ -117,7 +118,7 @@ func (s *sources) watchForeign(ctx context.Context, d *dependency) {
 		}
 		opts.WaitIndex = 0
 		s.foreign.reset()
-		if pause(ctx, wait) != nil {
+		if pause.For(ctx, wait) != nil {
 			return
 		}
 		wait = min(2*wait, time.Minute)

@@ -9,6 +9,7 @@ import (
 	dep "github.com/hashicorp/consul-template/dependency"
 
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/pause"
 )
 
 // A group whose prefix holds far more than is wanted of it is wide: its values
@@ -103,7 +104,7 @@ func (w *groupWatcher) wide(found int) bool {
 // readWanted blocks on the names below a wide prefix, cut at the next slash,
 // and then reads the wanted keys alone.
 func (w *groupWatcher) readWanted(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
-	if err := pause(ctx, min(4*w.took, time.Second)); err != nil {
+	if err := pause.For(ctx, min(4*w.took, time.Second)); err != nil {
 		return nil, consul.Meta{}, err
 	}
 	_, meta, err := w.client.KVKeys(ctx, w.group.prefix, "/", w.in(q))
@@ -241,16 +242,4 @@ func (w *groupWatcher) value(d *dependency, pairs *pairsByKey) any {
 		}
 	}
 	return list
-}
-
-// pause returns nil after d, or ctx's error when it ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/pause"
 )
 
 // onlyIfTime bounds an only_if of a task that has no timeout.
@@ -185,14 +186,14 @@ func (r *Runner) attempt(ctx context.Context, j *job, i int, p place, u *user.Us
 // leftBehind are the processes that a task left running. Those that are just
 // ending get a moment.
 func (r *Runner) leftBehind(ctx context.Context, j *job, i int, among func(int) bool) []string {
-	const tries, pause = 10, 10 * time.Millisecond
+	const tries, moment = 10, 10 * time.Millisecond
 	var found []process
 	for n := range tries {
 		var err error
 		if found, err = marked(j.mark(i), among); err != nil || len(found) == 0 {
 			return nil
 		}
-		if n < tries-1 && sleep(ctx, pause) != nil {
+		if n < tries-1 && pause.For(ctx, moment) != nil {
 			break
 		}
 	}

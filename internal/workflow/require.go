@@ -9,6 +9,7 @@ import (
 
 	"github.com/jorc/jorc/internal/blocker"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/pause"
 )
 
 // FromBlocker are the Requirements that b tells of.
@@ -39,7 +40,7 @@ func (s services) Wait(ctx context.Context, r []config.Requires) error {
 		if denied := new(blocker.DeniedError); !errors.As(err, &denied) {
 			return err
 		}
-		if err := sleep(ctx, deniedPause); err != nil {
+		if err := pause.For(ctx, deniedPause); err != nil {
 			return err
 		}
 	}

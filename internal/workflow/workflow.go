@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/pause"
 )
 
 // Exit codes with which a task says more than success or failure, unless its
@@ -92,7 +93,7 @@ func New(o Options) *Runner {
 	o.Keep = o.Keep.withDefaults()
 	return &Runner{
 		o: o, log: o.Log, jobs: filepath.Join(o.StateDir, "jobs"), turn: make(chan struct{}, 1),
-		now: time.Now, sleep: sleep, boot: currentBoot, hook: func(string) {},
+		now: time.Now, sleep: pause.For, boot: currentBoot, hook: func(string) {},
 	}
 }
 
@@ -117,15 +118,4 @@ func (r *Runner) find(name string) (*config.Workflow, error) {
 		known = "none"
 	}
 	return nil, fmt.Errorf("workflow %q: %w: known: %s", name, ErrUnknown, known)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
