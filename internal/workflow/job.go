@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -21,6 +22,11 @@ type Job struct {
 	Version  string         // what .Version gives; empty: none
 	Origin   string         // who asked, for people: "jorc workflow run", "run 7f3a"
 	Change   []byte         // what a trigger saw; tasks find it in the file $JORC_CHANGE
+
+	// Between is called before each task that is left, also of a job that goes
+	// on; its error ends the job as stopped, and is the reason. It is not kept
+	// with the job. Optional.
+	Between func(ctx context.Context) error
 }
 
 // State is how far a job is.

@@ -31,7 +31,7 @@ func (r *Runner) Run(ctx context.Context, j Job) (Result, error) {
 		return Result{}, err
 	}
 	if job.open() {
-		err = r.advance(ctx, job)
+		err = r.advance(ctx, job, j.Between)
 	}
 	return job.result(), err
 }
@@ -138,8 +138,8 @@ func (r *Runner) loadOrCreate(j Job) (*job, error) {
 	return r.create(j)
 }
 
-// advance runs the tasks that are left.
-func (r *Runner) advance(ctx context.Context, j *job) error {
+// advance runs the tasks that are left, with ask before each.
+func (r *Runner) advance(ctx context.Context, j *job, ask func(context.Context) error) error {
 	if goOn, err := r.resume(ctx, j); err != nil || !goOn {
 		return err
 	}
@@ -147,7 +147,7 @@ func (r *Runner) advance(ctx context.Context, j *job) error {
 		if j.rec.Tasks[i].State.done() {
 			continue
 		}
-		if goOn, err := r.between(ctx, j); err != nil || !goOn {
+		if goOn, err := r.between(ctx, j, ask); err != nil || !goOn {
 			return err
 		}
 		if goOn, err := r.task(ctx, j, i); err != nil || !goOn {
@@ -158,7 +158,7 @@ func (r *Runner) advance(ctx context.Context, j *job) error {
 }
 
 // between is what happens before each task.
-func (r *Runner) between(ctx context.Context, j *job) (goOn bool, err error) {
+func (r *Runner) between(ctx context.Context, j *job, ask func(context.Context) error) (goOn bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
@@ -167,8 +167,8 @@ func (r *Runner) between(ctx context.Context, j *job) (goOn bool, err error) {
 			return false, r.rest(j, Held, -1, "held: "+why)
 		}
 	}
-	if r.o.Between != nil {
-		if err := r.o.Between(ctx); err != nil {
+	if ask != nil {
+		if err := ask(ctx); err != nil {
 			if ctx.Err() != nil {
 				return false, ctx.Err()
 			}

@@ -190,7 +190,7 @@ func TestReboot(t *testing.T) {
 	want(t, "ran", h.read("ran"), "one\ntwo\nthree\n")
 }
 
-func TestHeldAndBetween(t *testing.T) {
+func TestHeld(t *testing.T) {
 	t.Parallel()
 	held := ""
 	one := sh("one", "")
@@ -209,20 +209,40 @@ func TestHeldAndBetween(t *testing.T) {
 	held, h.hook = "", func(string) {}
 	want(t, "state", h.run().State, Success)
 	want(t, "ran", h.read("ran"), "one\ntwo\n")
+}
 
+// TestBetween: each call of Run has a Between of its own, also for a job that
+// another call began.
+func TestBetween(t *testing.T) {
+	t.Parallel()
 	newer := errors.New("version v3 is newer")
+	reboot := sh("one", "exit $JORC_EXIT_REBOOT")
+	h := newHost(t, Options{}, reboot, sh("two", ""), sh("three", ""))
+	do := func(j Job) Result {
+		t.Helper()
+		res, err := h.Run(t.Context(), j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
 	calls := 0
-	h = newHost(t, Options{Between: func(context.Context) error {
-		if calls++; calls > 1 {
+	first := do(Job{ID: "j", Workflow: "w", Between: func(context.Context) error { calls++; return nil }})
+	want(t, "state", first.State, Reboot)
+	want(t, "calls", calls, 1)
+	h.booted = boot{ID: "second"}
+	res := do(Job{ID: "j", Between: func(context.Context) error {
+		if calls++; calls > 2 {
 			return newer
 		}
 		return nil
-	}}, sh("one", ""), sh("two", ""))
-	res = h.run()
+	}})
 	want(t, "state", res.State, Stopped)
 	want(t, "open", res.Open, false)
 	want(t, "why", res.Why, "version v3 is newer")
-	want(t, "ran", h.read("ran"), "one\n")
+	want(t, "calls", calls, 3)
+	want(t, "another job", do(Job{ID: "k", Workflow: "w"}).State, Reboot)
+	want(t, "ran", h.read("ran"), "one\ntwo\none\n")
 }
 
 func TestAbandon(t *testing.T) {

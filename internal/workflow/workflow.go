@@ -57,12 +57,11 @@ type Options struct {
 	Node      string   // this node's name
 	Environ   []string // "NAME=value" for all tasks, beside jorc's own environment without tokens; see Environ
 
-	Requirements Requirements                    // nil: tasks that require something stay pending
-	Store        Store                           // where logs of failed tasks go; nil: nowhere
-	Held         func() string                   // the reason for which no further task may begin, asked before each; optional
-	Between      func(ctx context.Context) error // called before each task; its error ends the job as stopped; optional
-	Changed      func(Result)                    // told every transition once it is on the disk; optional
-	Output       io.Writer                       // gets what tasks print as it comes; must not block; optional
+	Requirements Requirements  // nil: tasks that require something stay pending
+	Store        Store         // where logs of failed tasks go; nil: nowhere
+	Held         func() string // the reason for which no further task may begin, asked before each; optional
+	Changed      func(Result)  // told every transition once it is on the disk; optional
+	Output       io.Writer     // gets what tasks print as it comes; must not block; optional
 	Log          hclog.Logger
 	MaxLog       int64     // bytes of log kept of one task, the last ones; default 16 MiB
 	Keep         Retention // of finished jobs
