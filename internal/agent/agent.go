@@ -60,6 +60,9 @@ type Agent struct {
 	metrics   *web.Metrics
 	started   time.Time
 
+	parts chan *config.Config // for the host's part in its cluster, the next one
+	named chan struct{}       // closed when node is known
+
 	mu     sync.Mutex
 	conf   *config.Config
 	gen    *generation // what runs now
@@ -88,7 +91,11 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{o: o, client: client, slots: newSlots(client, c), conf: c, node: c.Node, started: time.Now()}
+	a := &Agent{o: o, client: client, slots: newSlots(client, c), conf: c, started: time.Now()}
+	a.parts, a.named = make(chan *config.Config, 1), make(chan struct{})
+	if c.Node != "" {
+		a.setNode(c.Node)
+	}
 	a.registrar = catalog.NewRegistrar(client, c.Services, catalog.RegistrarOptions{
 		Cluster: c.Cluster, OnStop: c.OnStop, StateDir: c.StateDir, Logger: o.Log.Named("services"),
 	})
@@ -122,6 +129,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.web.Run(ctx) })
 	g.Go(func() error { return a.follow(ctx) })
 	g.Go(func() error { return a.learnNode(ctx) })
+	g.Go(func() error { return a.takePart(ctx) })
 	g.Go(func() error { return a.feelPulse(ctx) })
 	a.o.Log.Info("started", "version", a.o.Version, "consul", a.conf.Consul.Address, "status", a.web.Addr(), "state_dir", a.conf.StateDir)
 	a.o.Notify("READY=1")
@@ -200,31 +208,5 @@ func lockState(dir string) (*durable.Lock, error) {
 func (a *Agent) unlock(l *durable.Lock) {
 	if err := l.Unlock(); err != nil {
 		a.o.Log.Warn("state directory", "error", err)
-	}
-}
-
-// learnNode asks Consul for the node's name, if the configuration has none.
-func (a *Agent) learnNode(ctx context.Context) error {
-	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
-		a.mu.Lock()
-		known := a.node != ""
-		a.mu.Unlock()
-		if known {
-			return nil
-		}
-		self, err := a.client.AgentSelf(ctx)
-		if err == nil {
-			a.mu.Lock()
-			a.node = self.Config.NodeName
-			a.mu.Unlock()
-			continue
-		}
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return nil
-		case <-t.C:
-		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/replace"
 	"github.com/jorc/jorc/internal/watch"
+	"github.com/jorc/jorc/internal/workflow"
 )
 
 // Check reports what is wrong with a configuration that only the packages that
@@ -64,6 +65,9 @@ func unusable(c *config.Config) (found []config.Problem) {
 		if err := replace.CheckArgs(t.Check); err != nil {
 			found = append(found, problem(t.Pos, errors.New("template "+strconv.Quote(t.Name)+": check: "+err.Error())))
 		}
+	}
+	if err := workflow.Check(c.Workflows); err != nil {
+		found = append(found, problem("", err))
 	}
 	for i := range c.Workflows {
 		for j := range c.Workflows[i].Tasks {

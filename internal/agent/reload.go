@@ -23,6 +23,7 @@ func (a *Agent) follow(ctx context.Context) error {
 		if next != nil {
 			a.registrar.SetOnStop(next.conf.OnStop)
 			a.registrar.Reload(next.conf.Services) // they do not wait for templates
+			a.handOver(next.conf)
 		}
 		stop()
 		if next == nil {

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"path"
 	"time"
 
 	"github.com/jorc/jorc/internal/config"
@@ -18,7 +17,7 @@ const recoverPatience = 2 * time.Second
 
 // newSlots are the fleet slots of the agent's cluster.
 func newSlots(client *consul.Client, c *config.Config) *slots.Slots {
-	return slots.New(kv.New(client, path.Join(c.Prefix, c.Cluster)), slots.Options{})
+	return slots.New(kv.New(client, storePrefix(c)), slots.Options{})
 }
 
 // slot is watch.Options.Slot.
@@ -36,24 +35,6 @@ func (a *Agent) slot(ctx context.Context, group string, limit int, reason string
 			a.o.Log.Warn("a fleet slot was not given back as it should be", "group", group, "for", reason, "error", err)
 		}
 	}, nil
-}
-
-// nodeName is this host's name in Consul.
-func (a *Agent) nodeName(ctx context.Context) (string, error) {
-	a.mu.Lock()
-	name := a.node
-	a.mu.Unlock()
-	if name != "" {
-		return name, nil
-	}
-	self, err := a.client.AgentSelf(ctx)
-	if err != nil {
-		return "", err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.node = self.Config.NodeName
-	return a.node, nil
 }
 
 // close gives back what the agent has in Consul and ends its connections.

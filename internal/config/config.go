@@ -238,6 +238,8 @@ type Member struct {
 	Meta        map[string]any
 	LeaveOnStop bool
 	Provides    []string
+	OnLead      string // workflow to run when this member begins to lead
+	OnStepDown  string // workflow to run when it ceases to
 }
 
 // Orchestrator says whether this agent stands for election.

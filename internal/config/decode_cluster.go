@@ -74,6 +74,8 @@ func (d *decoder) member(b *hcl.Block) *Member {
 		"meta":          anyMap(&m.Meta),
 		"leave_on_stop": boolean(&m.LeaveOnStop),
 		"provides":      names(&m.Provides, serviceName),
+		"on_lead":       d.workflowName(&m.OnLead, "The member block"),
+		"on_step_down":  d.workflowName(&m.OnStepDown, "The member block"),
 	}, nil)
 	return m
 }

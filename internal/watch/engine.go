@@ -30,6 +30,9 @@ type Options struct {
 	LookupEnv func(string) (string, bool)
 	// Functions are added to those of consul-template, or replace them.
 	Functions template.FuncMap
+	// Others is how many queries of the same client may block for somebody else
+	// at one time. The engine leaves them room.
+	Others int
 	// Replacer brings files to disk, or compares, in a dry run.
 	Replacer Replacer
 	// Patient: a template whose source cannot be read or parsed fails alone, and

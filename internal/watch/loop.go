@@ -96,7 +96,7 @@ func (e *Engine) begin(ctx context.Context, helpers *sync.WaitGroup) {
 	e.sources = &sources{
 		client: e.o.Client, changes: e.changes, log: e.o.Log,
 		foreign: &foreignSource{consul: e.o.Consul, vault: e.o.Vault},
-		rights:  newRights(e.o.Client), places: share(e.o.Client.Stats().Places),
+		rights:  newRights(e.o.Client), places: share(e.o.Client.Stats().Places, e.o.Others),
 		running: map[string]*watcher{},
 	}
 	now := time.Now()
@@ -118,7 +118,7 @@ func (e *Engine) begin(ctx context.Context, helpers *sync.WaitGroup) {
 
 // share is how many of the queries that may block at one time templates take:
 // with one loop more than there are places, all have to take turns.
-func share(all int) int { return all - max(2, all/7) }
+func share(all, others int) int { return max(all/4, all-max(2, all/7, others)) }
 
 func requirements(u *unit) []config.Requires {
 	var all []config.Requires

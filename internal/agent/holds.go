@@ -1,0 +1,204 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// holds knows what holds this host still: the file "hold" in its state
+// directory, and what the cluster's control says of the node, its roles and all.
+type holds struct {
+	cluster  *cluster.Cluster
+	node     string
+	stateDir string
+	log      hclog.Logger
+
+	mu      sync.Mutex
+	control cluster.Control
+	record  cluster.Record
+	leaders cluster.Leaders
+	sources map[string]error // what was asked, and why there was no answer
+	now     hold             // what follows from all that
+	changed chan struct{}    // closed when something of the above changes
+}
+
+// asked is how many documents say what holds a host. Nothing begins before each
+// has been read once.
+const asked = 3
+
+// hold is what holds a host. Held stops between two tasks, Paused only keeps
+// anything new from beginning. Empty: nothing does.
+type hold struct{ Held, Paused string }
+
+func newHolds(c *cluster.Cluster, node, stateDir string, log hclog.Logger) *holds {
+	return &holds{cluster: c, node: node, stateDir: stateDir, log: log, sources: map[string]error{}, changed: make(chan struct{})}
+}
+
+// Held says why no further task may begin now; empty: it may.
+func (h *holds) Held() string {
+	if reason := held(h.stateDir); reason != "" {
+		return reason
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.now.Held
+}
+
+// watch calls handle with what holds the host, once the cluster's word is known,
+// and whenever that changes, until ctx ends.
+func (h *holds) watch(ctx context.Context, handle func(hold)) error {
+	var last *hold
+	for {
+		h.mu.Lock()
+		now, changed, ready := h.now, h.changed, len(h.sources) == asked
+		h.mu.Unlock()
+		if ready && (last == nil || *last != now) {
+			last = &now
+			handle(now)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+// free returns when nothing holds the host any more, or with ctx's error.
+func (h *holds) free(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := h.watch(ctx, func(now hold) {
+		if now.Held == "" {
+			cancel(errFree)
+		}
+	})
+	if context.Cause(ctx) == errFree {
+		return nil
+	}
+	return err
+}
+
+var errFree = errors.New("not held")
+
+// run follows all that can hold the host until ctx ends.
+func (h *holds) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		return h.cluster.WatchControl(ctx, func(u kv.Update[cluster.Control]) {
+			h.change("control", u.Err, func() { h.control = u.Entry.Value })
+		})
+	})
+	g.Go(func() error {
+		return h.cluster.WatchRecord(ctx, h.node, func(u kv.Update[cluster.Record]) {
+			h.change("record", u.Err, func() { h.record = u.Entry.Value })
+		})
+	})
+	g.Go(func() error {
+		return h.cluster.WatchLeaders(ctx, func(u kv.Update[cluster.Leaders]) {
+			h.change("leaders", u.Err, func() { h.leaders = u.Entry.Value })
+		})
+	})
+	g.Go(func() error { return h.watchFile(ctx) })
+	return g.Wait()
+}
+
+// change takes in what set does, or why the source could not be read: its last
+// good word counts then. A host is held by what it may not read, and by what
+// could never be read yet for its content.
+func (h *holds) change(source string, err error, set func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before, seen := h.sources[source]
+	switch {
+	case errors.Is(err, consul.ErrDenied), (errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer)) && !(seen && before == nil):
+		if before == nil {
+			h.log.Error("what holds this host cannot be read: nothing is converged until it can", "error", err)
+		}
+		h.sources[source] = err
+	case err != nil:
+		return
+	default:
+		h.sources[source] = nil
+		set()
+	}
+	h.judge()
+}
+
+// judge works out what holds the host, and tells; the caller has the lock.
+func (h *holds) judge() {
+	next := hold{Held: held(h.stateDir)}
+	if p := h.control.Paused; p != nil {
+		next.Paused = describe("the cluster is paused", *p)
+	}
+	if why, is := h.control.Held(h.node, h.leaders.RolesOf(h.node, h.record)); is && next.Held == "" {
+		next.Held = describe("held", why)
+	}
+	for _, err := range h.sources {
+		if err != nil && next.Held == "" {
+			next.Held = fmt.Sprintf("what holds this host cannot be read: %v", err)
+		}
+	}
+	if next.Held != h.now.Held {
+		h.log.Info("hold", "reason", cmp.Or(next.Held, "none any more"))
+	}
+	h.now = next
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+func describe(what string, h cluster.Hold) string {
+	if h.By != "" {
+		what += " by " + h.By
+	}
+	if h.Reason != "" {
+		what += ": " + h.Reason
+	}
+	return what
+}
+
+// watchFile judges again whenever the hold file may have changed. Where the
+// kernel gives no notice of that, the file is seen at the next other change, and
+// always before a task begins.
+func (h *holds) watchFile(ctx context.Context) error {
+	w, err := fsnotify.NewWatcher()
+	if err == nil {
+		defer w.Close()
+		err = w.Add(h.stateDir)
+	}
+	if err != nil {
+		h.log.Warn("the hold file is looked at only before tasks", "error", err)
+		return nil
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case e := <-w.Events:
+			if filepath.Base(e.Name) == "hold" {
+				h.look()
+			}
+		case err := <-w.Errors:
+			h.log.Debug("watching the hold file", "error", err)
+			h.look()
+		}
+	}
+}
+
+func (h *holds) look() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.judge()
+}

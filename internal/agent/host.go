@@ -1,0 +1,175 @@
+package agent
+
+import (
+	"context"
+	"path"
+	"reflect"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/blocker"
+	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/workflow"
+)
+
+// part is what a host does in its cluster by one configuration, beside services
+// and templates: its member record, elections, holds, workflows, convergence. It
+// outlives generations: a reload replaces it between two tasks.
+type part struct {
+	conf    *config.Config
+	node    string
+	running context.Context // ends with this part
+	client  *consul.Client
+	cluster *cluster.Cluster
+	holds   *holds
+	jobs    *jobs
+	log     hclog.Logger
+}
+
+// belongs tells whether c gives the host any part in its cluster.
+func belongs(c *config.Config) bool { return c.Member != nil || c.Static != nil }
+
+// watches is how many queries of a host's part in its cluster may block at one
+// time: what holds it (3), its record, the election (3) and its own leading; the
+// desired version, the rollout, a slot and the checks of the node; runs; and what
+// an orchestrator looks at in each cluster.
+func watches(c *config.Config) int {
+	n := 0
+	if belongs(c) {
+		n += 3
+	}
+	if c.Member != nil {
+		n += 6
+	}
+	if c.Static != nil {
+		n += 4
+	}
+	if o := c.Orchestrator; o != nil && o.Enabled {
+		n += 7 * max(1, len(o.Clusters))
+	}
+	return n
+}
+
+// takePart runs the host's part in its cluster until ctx ends, anew after each
+// reload.
+func (a *Agent) takePart(ctx context.Context) error {
+	node, err := a.awaitNode(ctx)
+	if err != nil {
+		return nil // ctx ended
+	}
+	c := a.generation().conf
+	for ctx.Err() == nil {
+		p, err := a.newPart(c, node)
+		if err != nil {
+			a.o.Log.Error("this host takes no part in its cluster; mend the configuration and reload it", "error", err)
+		}
+		running, stop := context.WithCancel(ctx)
+		done := make(chan error, 1)
+		go func() { done <- p.run(running) }()
+		if next := a.nextPart(ctx, c); next != nil {
+			c = next
+			p.jobs.stop(ctx, "the configuration was read again")
+		}
+		stop()
+		if err := <-done; err != nil && ctx.Err() == nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			p.leave(ctx)
+		}
+	}
+	return nil
+}
+
+// nextPart waits for a configuration that changes what the host does in its
+// cluster; it returns nil when ctx has ended.
+func (a *Agent) nextPart(ctx context.Context, c *config.Config) *config.Config {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case next := <-a.parts:
+			if !reflect.DeepEqual(relevant(c), relevant(next)) {
+				return next
+			}
+		}
+	}
+}
+
+// relevant is c without what has nothing to do with the host's part in its
+// cluster: a reload for that does not come between two tasks of a job.
+func relevant(c *config.Config) config.Config {
+	r := *c
+	r.Templates, r.TemplateOpts, r.Vault, r.Warnings, r.LogLevel, r.OnStop = nil, config.TemplateOptions{}, config.Vault{}, nil, "", ""
+	r.Services = make([]config.Service, len(c.Services))
+	for i := range c.Services {
+		r.Services[i].Name = c.Services[i].Name
+	}
+	return r
+}
+
+// newPart builds what p.run runs; it does no I/O. The part it returns with an
+// error does nothing.
+func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
+	p := &part{
+		conf: c, node: node, client: a.client, cluster: cluster.New(a.client, c.Prefix, c.Cluster),
+		log: a.o.Log.With("node", node),
+	}
+	p.holds = newHolds(p.cluster, node, c.StateDir, p.log)
+	p.jobs = newJobs(workflow.Options{StateDir: c.StateDir, Log: p.log.Named("workflows")})
+	store, err := workflow.NewStore(c.LogStore)
+	if err != nil {
+		p.log.Error("full logs stay on this host", "error", err)
+	}
+	dns, err := catalog.NewResolver(c.DNS.Addr)
+	if err != nil {
+		p.conf = &config.Config{}
+		return p, err
+	}
+	p.jobs = newJobs(workflow.Options{
+		StateDir: c.StateDir, Workflows: c.Workflows, Node: node, Environ: workflow.Environ(c),
+		Requirements: workflow.FromBlocker(blocker.New(dns, blocker.FromClient(a.client))),
+		Store:        store, Held: p.holds.Held, Log: p.log.Named("workflows"),
+	})
+	return p, nil
+}
+
+// run returns nil when ctx has ended.
+func (p *part) run(ctx context.Context) error {
+	p.running = ctx
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { <-ctx.Done(); return nil })
+	if belongs(p.conf) {
+		g.Go(func() error { return p.holds.run(ctx) })
+	}
+	if p.conf.Member != nil {
+		g.Go(func() error { return p.belong(ctx) })
+	}
+	if err := g.Wait(); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// storePrefix is where the keys of c's cluster begin.
+func storePrefix(c *config.Config) string { return path.Join(c.Prefix, c.Cluster) }
+
+// handOver gives the next configuration to the host's part in its cluster; of
+// several the last counts.
+func (a *Agent) handOver(c *config.Config) {
+	for {
+		select {
+		case a.parts <- c:
+			return
+		default:
+		}
+		select {
+		case <-a.parts:
+		default:
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/blocker"
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/profile"
+)
+
+// record is what a host's configuration says of it as a member.
+func record(c *config.Config) (cluster.Record, error) {
+	m := c.Member
+	r := cluster.Record{Roles: m.Roles, Zone: m.Zone, Provides: slices.Clone(m.Provides)}
+	for _, s := range c.Services {
+		r.Provides = append(r.Provides, s.Name)
+	}
+	slices.Sort(r.Provides)
+	r.Provides = slices.Compact(r.Provides)
+	for _, q := range c.Requires {
+		need, err := blocker.NeedOf(q)
+		if err != nil {
+			return r, err
+		}
+		r.Requires = append(r.Requires, cluster.Requirement{Target: q.Target, Count: need.Target.Count, For: q.For})
+	}
+	var err error
+	if r.Params, err = paramsOf(m.Params); err != nil {
+		return r, fmt.Errorf("member params: %w", err)
+	}
+	if r.Meta, err = paramsOf(m.Meta); err != nil {
+		return r, fmt.Errorf("member meta: %w", err)
+	}
+	return r, nil
+}
+
+func paramsOf(have map[string]any) (profile.Params, error) {
+	if len(have) == 0 {
+		return nil, nil
+	}
+	params := make(profile.Params, len(have))
+	for name, v := range have {
+		value, err := profile.Of(v)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", name, err)
+		}
+		params[name] = value
+	}
+	return params, nil
+}
+
+// belong keeps the host's member record true, takes part in elections and runs
+// the workflows that hang on leading, until ctx ends.
+func (p *part) belong(ctx context.Context) error {
+	files, err := record(p.conf)
+	if err != nil {
+		return err
+	}
+	log := p.log.Named("cluster")
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		return p.cluster.NewKeeper(cluster.KeeperOptions{Node: p.node, Files: files, Log: log}).Run(ctx)
+	})
+	g.Go(func() error {
+		return p.cluster.NewElection(cluster.ElectionOptions{Node: p.node, Log: log}).Run(ctx)
+	})
+	if p.conf.Member.OnLead != "" || p.conf.Member.OnStepDown != "" {
+		g.Go(func() error { return p.cluster.Lead(ctx, p.node, cluster.Timing{}, p.lead) })
+	}
+	return g.Wait()
+}
+
+// leaveWithin bounds how long a clean stop may take for the cluster's sake.
+const leaveWithin = 5 * time.Second
+
+// leave ends the host's membership when its configuration asks for that.
+func (p *part) leave(ctx context.Context) {
+	if p.conf.Member == nil || !p.conf.Member.LeaveOnStop {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+	defer cancel()
+	left, err := p.cluster.Leave(ctx, p.node, false)
+	switch {
+	case err != nil:
+		p.log.Warn("the cluster could not be left; it shows this host as a member that is down", "cluster", p.cluster.Name(), "node", p.node, "error", err)
+	case left:
+		p.log.Info("left the cluster", "cluster", p.cluster.Name(), "node", p.node)
+	}
+}

@@ -1,0 +1,149 @@
+package agent_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/profile"
+)
+
+func (h *host) cluster() *cluster.Cluster { return cluster.New(h.client, "jorc", "default") }
+
+// wantRecord waits until the host's member record is as wanted.
+func (h *host) wantRecord(what string, wanted func(cluster.Record) bool) {
+	h.t.Helper()
+	h.eventually(what, func() error {
+		r, err := h.cluster().Record(h.t.Context(), h.server.Node)
+		if err == nil && !wanted(r) {
+			err = fmt.Errorf("got %+v", r)
+		}
+		return err
+	})
+}
+
+// wantLines waits until the file of a name has these lines.
+func (h *host) wantLines(name string, lines ...string) {
+	h.t.Helper()
+	h.wantFile(name, strings.Join(lines, "\n")+"\n")
+}
+
+const memberConf = `
+service "web" { port = 80 }
+requires "mysql" { count = 2 }
+member {
+  roles    = ["db"]
+  zone     = "rack-7"
+  params   = { disks = 4 }
+  provides = ["ftp"]
+}
+`
+
+// TestMember: the agent keeps its member record true to its files, corrects what
+// others write, follows a reload, and stays a member when it stops.
+func TestMember(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, consultest.Start(t), memberConf)
+	h.start()
+	h.wantRecord("the record", func(r cluster.Record) bool {
+		return slices.Equal(r.Roles, []string{"db"}) && r.Zone == "rack-7" && r.Params["disks"].String() == "4" &&
+			slices.Equal(r.Provides, []string{"ftp", "web"}) && len(r.Requires) == 1 && r.Requires[0].Count == 2
+	})
+	if _, err := h.cluster().Join(t.Context(), h.server.Node, func(r cluster.Record) (cluster.Record, error) {
+		r.Zone = "elsewhere"
+		return r, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	h.wantRecord("the correction", func(r cluster.Record) bool { return r.Zone == "rack-7" })
+
+	h.configure(strings.Replace(memberConf, "rack-7", "rack-8", 1))
+	if got := h.reload(); !got.OK {
+		t.Fatalf("got %+v", got)
+	}
+	h.wantRecord("the reload", func(r cluster.Record) bool { return r.Zone == "rack-8" })
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	h.wantRecord("a member that stopped", func(r cluster.Record) bool { return r.Zone == "rack-8" })
+}
+
+// TestLeaveOnStop: a clean stop ends the membership when it is configured to,
+// and a reload does not.
+func TestLeaveOnStop(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, consultest.Start(t), "member { leave_on_stop = true }")
+	h.start()
+	h.wantRecord("the record", func(cluster.Record) bool { return true })
+	h.configure("member {\n zone = \"z\"\n leave_on_stop = true\n}")
+	h.reload()
+	h.wantRecord("the reload", func(r cluster.Record) bool { return r.Zone == "z" })
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.cluster().Record(t.Context(), h.server.Node); !errors.Is(err, cluster.ErrNoMember) {
+		t.Errorf("got %v, want that the host is no member", err)
+	}
+}
+
+const leadingConf = `
+member {
+  on_lead      = "promote"
+  on_step_down = "demote"
+}
+workflow "promote" {
+  task "note" { script = "echo leads >>DIR/told" }
+}
+workflow "demote" {
+  task "note" { script = "echo led >>DIR/told" }
+}
+`
+
+// TestLeading: workflows run when a member begins and ceases to lead, not when
+// the agent restarts into nothing new, and a hold only puts them off.
+func TestLeading(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, consultest.Start(t), leadingConf)
+	c := h.cluster()
+	if _, err := c.Init(t.Context(), cluster.InitOptions{Leaders: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(h.path("state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h.write("state/hold", "being mended")
+	h.start()
+	h.eventually("the leader", func() error {
+		l, err := c.Leaders(t.Context())
+		if err == nil && !l.Leads(h.server.Node) {
+			err = fmt.Errorf("got %+v", l)
+		}
+		return err
+	})
+	h.eventually("the held job", func() error { return contains(h.log.String(), "being mended") })
+	if _, err := os.Stat(h.path("told")); err == nil {
+		t.Error("a task has run on a host that is held")
+	}
+	if err := os.Remove(h.path("state/hold")); err != nil {
+		t.Fatal(err)
+	}
+	h.wantLines("told", "leads")
+	if err := c.SetMemberParam(t.Context(), h.server.Node, cluster.ParamEligible, mustParse(t, "false"), profile.Ref{}); err != nil {
+		t.Fatal(err)
+	}
+	h.wantLines("told", "leads", "led")
+}
+
+func mustParse(t *testing.T, text string) profile.Value {
+	t.Helper()
+	v, err := profile.ParseValue(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
