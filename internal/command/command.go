@@ -39,6 +39,7 @@ type Command struct {
 	Timeout   time.Duration // 0 = none
 	Grace     time.Duration // between SIGTERM and SIGKILL, default 2s
 	MaxOutput int           // bytes of output kept, the last ones; default 4096
+	Redact    []string      // secrets that are kept out of all output: "[redacted]" stands in their places
 
 	// Stdout and Stderr also get everything as it comes. They must not block,
 	// and are not used after Run has returned.

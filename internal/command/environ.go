@@ -8,6 +8,9 @@ import (
 // secrets are the variables that no command inherits, and those that would
 // let a command speak to systemd in jorc's name.
 var secrets = [...]string{
+	"AWS_ACCESS_KEY_ID", // without its secret the AWS tools refuse to look elsewhere
+	"AWS_SECRET_ACCESS_KEY",
+	"AWS_SESSION_TOKEN",
 	"CONSUL_HTTP_TOKEN",
 	"CONSUL_HTTP_TOKEN_FILE",
 	"CONSUL_HTTP_AUTH",
@@ -22,8 +25,8 @@ var secrets = [...]string{
 	"WATCHDOG_USEC",
 }
 
-// Environ is jorc's own environment without Consul's and Vault's tokens and
-// without systemd's sockets, followed by extra ("NAME=value"), which wins.
+// Environ is jorc's own environment without Consul's and Vault's tokens,
+// AWS's keys and systemd's sockets, followed by extra ("NAME=value"), which wins.
 func Environ(extra ...string) []string {
 	all := os.Environ()
 	env := make([]string, 0, len(all)+len(extra))

@@ -82,7 +82,7 @@ func newOutput(c Command, tail *tail) (*output, error) {
 			return nil, err
 		}
 		o.readers = append(o.readers, r)
-		wg.Go(func() { pump(r, sinks) })
+		wg.Go(func() { pump(r, c.Redact, sinks) })
 		return w, nil
 	}
 	var err error
@@ -112,25 +112,40 @@ func same(a, b io.Writer) bool {
 	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
 }
 
-// pump copies until the end, also when a sink no longer takes anything: the
-// command must not notice.
-func pump(r *os.File, sinks []io.Writer) {
+// pump copies until the end, without the secrets.
+func pump(r *os.File, secrets []string, to sinks) {
 	defer func() { _ = r.Close() }()
+	var w io.Writer = to
+	if x := newRedactor(secrets, to); x != nil {
+		defer x.flush()
+		w = x
+	}
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := r.Read(buf)
-		for i, w := range sinks {
-			if w == nil || n == 0 {
-				continue
-			}
-			if _, werr := w.Write(buf[:n]); werr != nil {
-				sinks[i] = nil
-			}
+		if n > 0 {
+			_, _ = w.Write(buf[:n]) // never fails
 		}
 		if err != nil {
 			return
 		}
 	}
+}
+
+// sinks get the same, also when one no longer takes anything: the command must
+// not notice.
+type sinks []io.Writer
+
+func (s sinks) Write(p []byte) (int, error) {
+	for i, w := range s {
+		if w == nil {
+			continue
+		}
+		if _, err := w.Write(p); err != nil {
+			s[i] = nil
+		}
+	}
+	return len(p), nil
 }
 
 // started closes the command's ends on our side, so that the end shows.
