@@ -1,0 +1,7 @@
+package rollout
+
+// For tests only.
+var (
+	WindowsChange    = windowsChange
+	WindowsOpenSince = windowsOpenSince
+)

@@ -1,0 +1,183 @@
+package rollout
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// What becomes of a rollout when more members failed than its policy allows.
+const (
+	OnFailurePause    = "pause"
+	OnFailureRollback = "rollback"
+)
+
+// defaultParallel is MaxParallel of a policy that says something, but not that.
+var defaultParallel = Amount{N: 25, Percent: true}
+
+// Policy is how a version reaches the members. The zero Policy is the plain
+// one: everybody at once, without slots.
+type Policy struct {
+	// Canary is how many members come first, on their own.
+	Canary int `json:"canary,omitempty"`
+	// Batches are how many members in all are admitted, step by step; the last
+	// is 100 %.
+	Batches []Amount `json:"batches,omitempty"`
+	// MaxParallel is how many members may be out of service at one time.
+	MaxParallel Amount `json:"max_parallel,omitzero"`
+	// MaxFailures is how many members may fail before OnFailure happens.
+	MaxFailures int `json:"max_failures,omitempty"`
+	// MinHealthy is how long all checks of a node must have passed before it
+	// hands its slot on. With it a canary is promoted without being asked.
+	MinHealthy Duration `json:"min_healthy,omitempty"`
+	// NodeDeadline is how long a node may hold its slot before it counts as failed.
+	NodeDeadline Duration `json:"node_deadline,omitempty"`
+	// ProgressDeadline is how long no member may arrive before the rollout is paused.
+	ProgressDeadline Duration `json:"progress_deadline,omitempty"`
+	// ZoneByZone finishes one zone before the next begins.
+	ZoneByZone bool `json:"zone_by_zone,omitempty"`
+	// Order finishes one role before the next begins.
+	Order     []Role   `json:"order,omitempty"`
+	OnFailure string   `json:"on_failure,omitempty"` // OnFailurePause, the default, or OnFailureRollback
+	Windows   []Window `json:"windows,omitempty"`    // none: always
+}
+
+// Plain tells whether the policy lets everybody go at once, without slots.
+func (p Policy) Plain() bool { return p.equal(Policy{}) }
+
+// equal tells whether both are stored alike.
+func (p Policy) equal(o Policy) bool {
+	a, errA := json.Marshal(p)
+	b, errB := json.Marshal(o)
+	return errA == nil && errB == nil && string(a) == string(b)
+}
+
+// sameWalk tells whether both admit the same members in the same steps.
+func (p Policy) sameWalk(o Policy) bool {
+	steps := func(p Policy) Policy {
+		s := Policy{Canary: p.Canary, Batches: p.Batches, ZoneByZone: p.ZoneByZone}
+		for _, r := range p.Order {
+			s.Order = append(s.Order, Role{Name: r.Name, Kept: r.Kept})
+		}
+		return s
+	}
+	return p.Plain() == o.Plain() && steps(p).equal(steps(o))
+}
+
+// Complete returns the policy with what it does not say filled in; a plain one
+// stays plain.
+func (p Policy) Complete() Policy {
+	if p.Plain() {
+		return p
+	}
+	if p.MaxParallel == (Amount{}) {
+		p.MaxParallel = defaultParallel
+	}
+	if p.OnFailure == "" {
+		p.OnFailure = OnFailurePause
+	}
+	return p
+}
+
+// most of what a policy can list: the document stays small.
+const (
+	mostBatches = 32
+	mostRoles   = 32
+	mostWindows = 16
+)
+
+// Validate returns ErrPolicy, with what to write instead, for a policy that
+// contradicts itself.
+func (p Policy) Validate() error {
+	switch {
+	case p.Canary < 0 || p.Canary > mostMembers:
+		return fmt.Errorf("%w: a canary of %d members: give a number from 1 on, or leave it out", ErrPolicy, p.Canary)
+	case p.MaxFailures < 0 || p.MaxFailures > mostMembers:
+		return fmt.Errorf("%w: max failures is %d: give 0, which stops at the first, or more", ErrPolicy, p.MaxFailures)
+	case p.OnFailure != "" && p.OnFailure != OnFailurePause && p.OnFailure != OnFailureRollback:
+		return fmt.Errorf("%w: on failure is %q, but must be %s or %s", ErrPolicy, p.OnFailure, OnFailurePause, OnFailureRollback)
+	case p.MinHealthy < 0 || p.NodeDeadline < 0 || p.ProgressDeadline < 0:
+		return fmt.Errorf("%w: a duration below zero: leave it out for none", ErrPolicy)
+	case p.NodeDeadline > 0 && p.MinHealthy >= p.NodeDeadline:
+		return fmt.Errorf("%w: every node would miss its deadline of %v, as it must be healthy for %v: give it longer", ErrPolicy, p.NodeDeadline, p.MinHealthy)
+	case p.ProgressDeadline > 0 && p.MinHealthy >= p.ProgressDeadline:
+		return fmt.Errorf("%w: no node would be in time for the progress deadline of %v, as it must be healthy for %v: give it longer",
+			ErrPolicy, p.ProgressDeadline, p.MinHealthy)
+	case len(p.Windows) > mostWindows:
+		return fmt.Errorf("%w: %d windows are more than %d", ErrPolicy, len(p.Windows), mostWindows)
+	}
+	if err := p.validateBatches(); err != nil {
+		return err
+	}
+	return p.validateOrder()
+}
+
+func (p Policy) validateBatches() error {
+	if len(p.Batches) == 0 {
+		return nil
+	}
+	if len(p.Batches) > mostBatches {
+		return fmt.Errorf("%w: %d batches are more than %d", ErrPolicy, len(p.Batches), mostBatches)
+	}
+	last := map[bool]Amount{}
+	for _, b := range p.Batches {
+		if before := last[b.Percent]; b.N <= before.N {
+			return fmt.Errorf("%w: batch %v comes after %v: batches say how many are admitted in all, so each is more than the one before",
+				ErrPolicy, b, before)
+		}
+		last[b.Percent] = b
+		if !b.Percent && b.N <= p.Canary {
+			return fmt.Errorf("%w: a batch of %v in all is no more than the canary of %d: leave one of them out", ErrPolicy, b, p.Canary)
+		}
+	}
+	if end := p.Batches[len(p.Batches)-1]; end != (Amount{N: 100, Percent: true}) {
+		return fmt.Errorf("%w: the batches end with %v, so the others would never be admitted: end with 100%%", ErrPolicy, end)
+	}
+	return nil
+}
+
+func (p Policy) validateOrder() error {
+	if len(p.Order) > mostRoles {
+		return fmt.Errorf("%w: %d roles in the order are more than %d", ErrPolicy, len(p.Order), mostRoles)
+	}
+	seen := map[string]bool{}
+	for _, r := range p.Order {
+		switch {
+		case seen[r.Name]:
+			return fmt.Errorf("%w: the order names role %q twice", ErrPolicy, r.Name)
+		case r.Name == "manager" && !r.Kept:
+			return fmt.Errorf("%w: the order names managers, which are no part of a rollout: leave them out", ErrPolicy)
+		}
+		seen[r.Name] = true
+	}
+	return nil
+}
+
+// ParseBatches reads amounts separated by commas. It returns ErrPolicy.
+func ParseBatches(text string) ([]Amount, error) {
+	var all []Amount
+	for part := range strings.SplitSeq(text, ",") {
+		a, err := ParseAmount(part)
+		if err != nil {
+			return nil, fmt.Errorf("batches: %w", err)
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+// Duration is a time.Duration that is written as people write it.
+type Duration time.Duration
+
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalText writes what UnmarshalText reads.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads "90s".
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	*d = Duration(v)
+	return err
+}

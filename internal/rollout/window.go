@@ -1,0 +1,185 @@
+package rollout
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	_ "time/tzdata" // a window means the same on a host without time zones
+)
+
+// Window is a time of the week in which nodes may begin. It goes by the clock
+// on the wall: where the clocks change, an hour that there is not is not
+// waited for, and one that there is twice counts twice.
+type Window struct {
+	text       string
+	days       [7]bool // on which it begins, by time.Weekday
+	begin, end int     // minutes of the day; end at or below begin is on the next day
+	zone       *time.Location
+}
+
+const minutesOfDay = 24 * 60
+
+var dayNames = [...]string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
+
+const windowExample = "such as \"Mon-Fri 22:00-06:00 Europe/Berlin\""
+
+// ParseWindow reads "[DAYS] HH:MM-HH:MM [ZONE]": days are names, ranges of them
+// and lists ("Mon-Thu,Sat"), every day when left out; the zone is one of the
+// time zone database, UTC when left out. A window that ends before it begins
+// goes over midnight and belongs to the day on which it begins. It returns
+// ErrPolicy.
+func ParseWindow(text string) (Window, error) {
+	fields := strings.Fields(text)
+	w := Window{text: strings.Join(fields, " "), zone: time.UTC}
+	bad := func(format string, args ...any) (Window, error) {
+		return Window{}, fmt.Errorf("%w: window %q: %s", ErrPolicy, text, fmt.Sprintf(format, args...))
+	}
+	if len(fields) > 0 && !strings.Contains(fields[0], ":") {
+		var err error
+		if w.days, err = parseDays(fields[0]); err != nil {
+			return bad("%v", err)
+		}
+		fields = fields[1:]
+	} else {
+		w.days = [7]bool{true, true, true, true, true, true, true}
+	}
+	if len(fields) < 1 || len(fields) > 2 {
+		return bad("write days, times and a time zone, %s", windowExample)
+	}
+	from, to, ok := strings.Cut(fields[0], "-")
+	var fromOK, toOK bool
+	w.begin, fromOK = parseClock(from)
+	w.end, toOK = parseClock(to)
+	switch {
+	case !ok || !fromOK || !toOK || w.begin == minutesOfDay:
+		return bad("%q are no times: write them %s", fields[0], windowExample)
+	case w.begin == w.end:
+		return bad("it ends when it begins: 00:00-24:00 is the whole day")
+	}
+	if len(fields) == 2 {
+		var err error
+		if w.zone, err = time.LoadLocation(fields[1]); err != nil || fields[1] == "Local" {
+			return bad("there is no time zone %q: write one %s", fields[1], windowExample)
+		}
+	}
+	return w, nil
+}
+
+// ParseWindows reads windows separated by semicolons.
+func ParseWindows(text string) ([]Window, error) {
+	var all []Window
+	for part := range strings.SplitSeq(text, ";") {
+		w, err := ParseWindow(part)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, w)
+	}
+	return all, nil
+}
+
+func parseDays(text string) (days [7]bool, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		from, to, ranged := strings.Cut(part, "-")
+		if !ranged {
+			to = from
+		}
+		begin, end := dayOf(from), dayOf(to)
+		if begin < 0 || end < 0 {
+			return days, fmt.Errorf("%q are no days: write Mon, Mon-Fri or Sat,Sun", part)
+		}
+		for d := begin; ; d = (d + 1) % 7 {
+			days[d] = true
+			if d == end {
+				break
+			}
+		}
+	}
+	return days, nil
+}
+
+func dayOf(name string) int {
+	for i, d := range dayNames {
+		if strings.EqualFold(d, name) {
+			return i
+		}
+	}
+	return -1
+}
+
+// parseClock reads HH:MM, up to 24:00, as minutes of the day.
+func parseClock(text string) (minutes int, ok bool) {
+	if len(text) != len("00:00") || text[2] != ':' {
+		return 0, false
+	}
+	h, errH := strconv.ParseUint(text[:2], 10, 8)
+	m, errM := strconv.ParseUint(text[3:], 10, 8)
+	minutes = int(60*h + m) //nolint:gosec // 8 bits each
+	return minutes, errH == nil && errM == nil && m < 60 && minutes <= minutesOfDay
+}
+
+// Open tells whether t is within the window. The zero Window is never open.
+func (w Window) Open(t time.Time) bool {
+	if w.zone == nil {
+		return false
+	}
+	local := t.In(w.zone)
+	minute, day := 60*local.Hour()+local.Minute(), int(local.Weekday())
+	if w.end > w.begin {
+		return w.days[day] && minute >= w.begin && minute < w.end
+	}
+	return w.days[day] && minute >= w.begin || w.days[(day+6)%7] && minute < w.end
+}
+
+func (w Window) String() string { return w.text }
+
+// MarshalText writes what ParseWindow reads.
+func (w Window) MarshalText() ([]byte, error) { return []byte(w.text), nil }
+
+// UnmarshalText is ParseWindow.
+func (w *Window) UnmarshalText(text []byte) (err error) {
+	*w, err = ParseWindow(string(text))
+	return err
+}
+
+// windowsOpen tells whether one of windows is open; that there are none is one
+// that always is.
+func windowsOpen(all []Window, t time.Time) bool {
+	for _, w := range all {
+		if w.Open(t) {
+			return true
+		}
+	}
+	return len(all) == 0
+}
+
+// furthest is how far changes of windows are looked for: two weeks, as a change
+// of the clocks may take a window away, and a day.
+const furthest = 15 * 24 * time.Hour
+
+// windowsChange returns when windows open next, or close when they are open;
+// zero: they never do.
+func windowsChange(all []Window, t time.Time) time.Time {
+	now := windowsOpen(all, t)
+	for at := t.Truncate(time.Minute).Add(time.Minute); at.Sub(t) < furthest; at = at.Add(time.Minute) {
+		if windowsOpen(all, at) != now {
+			return at
+		}
+	}
+	return time.Time{}
+}
+
+// windowsOpenSince returns since when windows are open; zero: for two weeks,
+// or they are not.
+func windowsOpenSince(all []Window, t time.Time) time.Time {
+	if len(all) == 0 || !windowsOpen(all, t) {
+		return time.Time{}
+	}
+	for at := t.Truncate(time.Minute); t.Sub(at) < furthest; at = at.Add(-time.Minute) {
+		if !windowsOpen(all, at.Add(-time.Minute)) {
+			return at
+		}
+	}
+	return time.Time{}
+}

@@ -1,0 +1,73 @@
+package rollout_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+func TestParseWindow(t *testing.T) {
+	t.Parallel()
+	for text, says := range map[string]string{
+		"22:00-06:00": "", "Mon 00:00-24:00": "", "mon-fri 09:00-17:00 UTC": "", "Fri-Mon,Wed 09:00-17:00 America/New_York": "",
+		"": "days, times", "Mon": "days, times", "Mon-Fri 9:00-17:00": "no times", "Mon 09:00": "no times",
+		"Montag 09:00-10:00": "no days", "Mon- 09:00-10:00": "no days", "09:00-09:00": "whole day", "24:00-06:00": "no times",
+		"09:60-10:00": "no times", "09:00-24:01": "no times", "09:00-10:00 Berlin": "no time zone", "09:00-10:00 Local": "no time zone",
+		"09:00-10:00 UTC now": "days, times", "09:00-10:00 ../../etc/passwd": "no time zone",
+	} {
+		_, err := rollout.ParseWindow(text)
+		wantError(t, "ParseWindow "+text, err, says)
+	}
+}
+
+// TestWindow: when windows are open, also where the clocks change.
+func TestWindow(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		window, at string
+		open       bool
+		changes    string
+	}{
+		// 2026-11-21 is a Saturday
+		{"Mon-Fri 22:00-06:00", "2026-11-20T21:59:59Z", false, "2026-11-20T22:00:00Z"},
+		{"Mon-Fri 22:00-06:00", "2026-11-20T22:00:00Z", true, "2026-11-21T06:00:00Z"},
+		{"Mon-Fri 22:00-06:00", "2026-11-21T05:59:59Z", true, "2026-11-21T06:00:00Z"},
+		{"Mon-Fri 22:00-06:00", "2026-11-21T06:00:00Z", false, "2026-11-23T22:00:00Z"},
+		{"Mon-Fri 22:00-06:00", "2026-11-23T05:00:00Z", false, "2026-11-23T22:00:00Z"}, // Sunday's night is not Monday's
+		{"Sat,Sun 00:00-24:00", "2026-11-21T12:00:00Z", true, "2026-11-23T00:00:00Z"},
+		{"00:00-24:00", "2026-11-21T12:00:00Z", true, ""},
+		{"10:00-11:00 America/New_York", "2026-11-21T15:30:00Z", true, "2026-11-21T16:00:00Z"},
+		// Berlin: 2026-03-29 02:00 becomes 03:00, 2026-10-25 03:00 becomes 02:00
+		{"22:00-06:00 Europe/Berlin", "2026-03-28T21:00:00Z", true, "2026-03-29T04:00:00Z"}, // seven hours
+		{"22:00-06:00 Europe/Berlin", "2026-10-24T20:00:00Z", true, "2026-10-25T05:00:00Z"}, // nine
+		{"02:30-03:15 Europe/Berlin", "2026-03-29T00:59:00Z", false, "2026-03-29T01:00:00Z"},
+		{"02:30-03:15 Europe/Berlin", "2026-03-29T01:00:00Z", true, "2026-03-29T01:15:00Z"},
+		{"Sun 02:15-02:45 Europe/Berlin", "2026-03-23T12:00:00Z", false, "2026-04-05T00:15:00Z"}, // this Sunday has none
+		{"02:15-02:45 Europe/Berlin", "2026-10-25T00:20:00Z", true, "2026-10-25T00:45:00Z"},
+		{"02:15-02:45 Europe/Berlin", "2026-10-25T01:20:00Z", true, "2026-10-25T01:45:00Z"}, // once more
+	} {
+		at, err := time.Parse(time.RFC3339, test.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := rollout.ParseWindow(test.window)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := []rollout.Window{w}
+		changes := ""
+		if next := rollout.WindowsChange(all, at); !next.IsZero() {
+			changes = next.UTC().Format(time.RFC3339)
+		}
+		if w.Open(at) != test.open || changes != test.changes {
+			t.Errorf("%q at %s: open %v until %s; want %v until %s", test.window, test.at, w.Open(at), changes, test.open, test.changes)
+		}
+		if since := rollout.WindowsOpenSince(all, at); !since.IsZero() && (since.After(at) || !w.Open(since) || w.Open(since.Add(-time.Minute))) {
+			t.Errorf("%q at %s: open since %v", test.window, test.at, since)
+		}
+	}
+	if (rollout.Window{}).Open(time.Now()) {
+		t.Error("no window is open")
+	}
+}
