@@ -1,0 +1,268 @@
+package view
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Diff returns what is different in now from before: the cluster first, then
+// the members by name, then the services by name. Whatever differs yields an
+// event, except the times since when something is so. The events have neither
+// number nor time.
+func Diff(before, now View) []Event {
+	d := diff{}
+	d.cluster(before.Cluster, now.Cluster)
+	names := slices.Sorted(maps.Keys(union(before.Nodes, now.Nodes)))
+	for _, name := range names {
+		old, was := before.Nodes[name]
+		next, is := now.Nodes[name]
+		switch {
+		case !was:
+			d.joined(name, next)
+		case !is:
+			d.add(Event{Kind: MemberLeft, Node: name, Text: name + " is no member any more", Before: old.summary()})
+		default:
+			d.node(name, old, next)
+		}
+	}
+	d.services(before, now, names)
+	return d.events
+}
+
+type diff struct{ events []Event }
+
+func (d *diff) add(e Event) { d.events = append(d.events, e.Bounded()) }
+
+// changed adds an event when two values differ.
+func (d *diff) changed(e Event, before, after string) {
+	if before != after {
+		e.Before, e.After = before, after
+		d.add(e)
+	}
+}
+
+func (d *diff) cluster(a, b Cluster) {
+	switch {
+	case !a.Exists && b.Exists:
+		d.add(Event{Kind: ClusterCreated, Text: "the cluster was created"})
+	case a.Exists && !b.Exists:
+		d.add(Event{Kind: ClusterDeleted, Text: "the cluster's profile is gone"})
+	case a.Profile != b.Profile:
+		d.changed(Event{Kind: ClusterChanged, Text: "the profile was changed"}, a.Profile, b.Profile)
+	}
+	switch {
+	case a.Paused == "" && b.Paused != "":
+		d.changed(Event{Kind: ClusterPaused, Text: "the cluster is paused: " + b.Paused}, a.Paused, b.Paused)
+	case a.Paused != "" && b.Paused == "":
+		d.changed(Event{Kind: ClusterResumed, Text: "the cluster is paused no more"}, a.Paused, b.Paused)
+	default:
+		d.changed(Event{Kind: ClusterPaused, Text: "the cluster is paused: " + b.Paused}, a.Paused, b.Paused)
+	}
+	observe := "the orchestrator decides again"
+	if b.ObserveOnly != "" {
+		observe = "the orchestrator only observes: " + b.ObserveOnly
+	}
+	d.changed(Event{Kind: ClusterChanged, Text: observe}, a.ObserveOnly, b.ObserveOnly)
+	d.list(Event{Kind: ClusterChanged, Text: "holds were changed"}, a.Holds, b.Holds)
+	d.changed(Event{Kind: ClusterChanged, Text: fmt.Sprintf("%d are to lead", b.LeaderCount)}, strconv.Itoa(a.LeaderCount), strconv.Itoa(b.LeaderCount))
+	d.changed(Event{Kind: DesiredVersionChanged, Text: fmt.Sprintf("the desired version is %s", orNone(b.Desired))}, a.Desired, b.Desired)
+	d.list(Event{Kind: LeadersChanged, Text: "leaders: " + orNone(strings.Join(b.Leaders, ", "))}, a.Leaders, b.Leaders)
+	d.list(Event{Kind: ManagersChanged, Text: "managers: " + orNone(strings.Join(b.Managers, ", "))}, a.Managers, b.Managers)
+	for _, name := range slices.Sorted(maps.Keys(union(a.Trouble, b.Trouble))) {
+		d.trouble("", name, a.Trouble[name], b.Trouble[name])
+	}
+}
+
+func (d *diff) list(e Event, before, after []string) {
+	if !slices.Equal(before, after) {
+		e.Before, e.After = strings.Join(before, ", "), strings.Join(after, ", ")
+		d.add(e)
+	}
+}
+
+func (d *diff) trouble(node, name, before, after string) {
+	text, kind := fmt.Sprintf("%s cannot be read: %s; what was known before is kept", name, after), DocumentDamaged
+	if after == "" {
+		text, kind = fmt.Sprintf("%s can be read again", name), DocumentReadable
+	}
+	d.changed(Event{Kind: kind, Node: node, Text: text}, before, after)
+}
+
+func (d *diff) joined(name string, n Node) {
+	d.add(Event{Kind: MemberJoined, Node: name, Text: name + " is a member: " + n.summary(), After: n.summary()})
+	if n.Life == Down || n.Life == Suspect {
+		d.life(name, "", n.Life)
+	}
+	if n.Trouble != "" {
+		d.trouble(name, "what "+name+" reports", "", n.Trouble)
+	}
+}
+
+// summary is what an event says of a member that came or went.
+func (n Node) summary() string {
+	parts := []string{"roles " + orNone(strings.Join(n.Roles, ","))}
+	for _, p := range []struct{ name, value string }{{"zone", n.Zone}, {"address", n.Address}, {"version", n.Version}, {"health", n.Health}} {
+		if p.value != "" {
+			parts = append(parts, p.name+" "+p.value)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (d *diff) node(name string, a, b Node) {
+	d.member(name, a, b)
+	if a.Life != b.Life {
+		d.life(name, a.Life, b.Life)
+	}
+	kind, text := AgentUp, "its jorc agent is up"
+	if b.Agent != "up" {
+		kind, text = AgentDown, "its jorc agent is down"
+	}
+	d.changed(Event{Kind: kind, Node: name, Text: name + ": " + text}, a.Agent, b.Agent)
+	d.changed(Event{Kind: HealthChanged, Node: name, Text: name + " is " + orNone(b.Health)}, a.Health, b.Health)
+	d.changed(Event{Kind: VersionChanged, Node: name, Text: fmt.Sprintf("%s runs %s", name, orNone(b.Version))}, a.Version, b.Version)
+	for _, c := range slices.Sorted(maps.Keys(union(a.States, b.States))) {
+		if old, next := a.States[c], b.States[c]; old != next {
+			e := Event{Kind: StateChanged, Node: name, Category: c, Text: fmt.Sprintf("%s: %s is %s", name, c, orNone(next.String()))}
+			d.changed(e, old.String(), next.String())
+		}
+	}
+	if a.Trouble != b.Trouble {
+		d.trouble(name, "what "+name+" reports", a.Trouble, b.Trouble)
+	}
+}
+
+// member compares what a member says of itself; who leads is told of the cluster.
+func (d *diff) member(name string, a, b Node) {
+	var what, before, after []string
+	for _, f := range []struct{ name, a, b string }{
+		{"address", a.Address, b.Address},
+		{"datacenter", a.Datacenter, b.Datacenter},
+		{"zone", a.Zone, b.Zone},
+		{"roles", strings.Join(a.own(), ","), strings.Join(b.own(), ",")},
+		{"params", a.Params, b.Params},
+		{"meta", a.Meta, b.Meta},
+		{"needs", a.Needs, b.Needs},
+	} {
+		if f.a != f.b {
+			what = append(what, f.name)
+			before, after = append(before, f.name+" "+orNone(f.a)), append(after, f.name+" "+orNone(f.b))
+		}
+	}
+	if len(what) > 0 {
+		d.add(Event{
+			Kind: MemberChanged, Node: name, Text: fmt.Sprintf("%s: other %s", name, strings.Join(what, ", ")),
+			Before: strings.Join(before, ", "), After: strings.Join(after, ", "),
+		})
+	}
+}
+
+// own are the roles that do not follow from who leads.
+func (n Node) own() []string {
+	return slices.DeleteFunc(slices.Clone(n.Roles), func(r string) bool { return r == "leader" || r == "worker" })
+}
+
+func (d *diff) life(name, before, after string) {
+	e := Event{Node: name, Before: before, After: after}
+	switch after {
+	case Up:
+		e.Kind, e.Text = NodeUp, name+" is up"
+	case Suspect:
+		e.Kind, e.Text = NodeSuspect, name+" is suspect: gossip does not hear it, but the orchestrator reaches it"
+	case Down:
+		e.Kind, e.Text = NodeDown, name+" is down: neither gossip nor the orchestrator reaches it"
+	default:
+		e.Kind, e.Text = NodeGone, name+" is not in the catalog any more"
+	}
+	d.add(e)
+}
+
+// services tells one event for each service of which some member's instances
+// changed.
+func (d *diff) services(before, now View, nodes []string) {
+	where := map[string][]string{}
+	for _, node := range nodes {
+		a, b := before.Nodes[node].Services, now.Nodes[node].Services
+		for name := range union(a, b) {
+			if a[name] != b[name] {
+				where[name] = append(where[name], node)
+			}
+		}
+	}
+	if len(where) == 0 {
+		return
+	}
+	was, is := before.Services(), now.Services()
+	for _, name := range slices.Sorted(maps.Keys(where)) {
+		a, b := was[name], is[name]
+		e := Event{Service: name, Before: a.String(), After: b.String(), Kind: ServiceChanged}
+		switch {
+		case a.Functional() == 0 && b.Functional() > 0:
+			e.Kind = ServiceUp
+		case a.Functional() > 0 && b.Functional() == 0:
+			e.Kind = ServiceDown
+		}
+		e.Text = fmt.Sprintf("%s: %s (on %s)", name, b, few(where[name], 5))
+		d.add(e)
+	}
+}
+
+func (t Tally) String() string {
+	if t.Total() == 0 {
+		return "no instance"
+	}
+	text := fmt.Sprintf("%d of %d functional", t.Functional(), t.Total())
+	for _, c := range []struct {
+		n    int
+		word string
+	}{{t.Warning, "warning"}, {t.Critical, "critical"}, {t.Maintenance, "maintenance"}} {
+		if c.n > 0 {
+			text += fmt.Sprintf(", %d %s", c.n, c.word)
+		}
+	}
+	return text
+}
+
+// few joins at most n names.
+func few(names []string, n int) string {
+	if len(names) <= n {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:n], ", "), len(names)-n)
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+func union[A, B any](a map[string]A, b map[string]B) map[string]struct{} {
+	all := make(map[string]struct{}, len(a))
+	for name := range a {
+		all[name] = struct{}{}
+	}
+	for name := range b {
+		all[name] = struct{}{}
+	}
+	return all
+}
+
+// bounded cuts s to at most n bytes of valid text.
+func bounded(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	const more = "…"
+	i := n - len(more)
+	for i > 0 && !utf8.RuneStart(s[i]) {
+		i--
+	}
+	return s[:i] + more
+}
