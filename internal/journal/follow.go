@@ -1,0 +1,55 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/view"
+)
+
+// ErrGone: events that were asked for are not kept any more.
+var ErrGone = errors.New("not kept any more")
+
+// Follow calls handle with the events after number after, and again whenever
+// there are more, until ctx ends or handle returns an error; it returns that.
+// ErrGone, with handle called all the same, says that some had gone before they
+// could be read. Failures to read are retried; tell, if not nil, is told of them.
+func Follow(ctx context.Context, s *kv.Store, after uint64, handle func([]view.Event) error, tell func(error)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	report := func(err error) {
+		if err != nil && tell != nil && ctx.Err() == nil {
+			tell(err)
+		}
+	}
+	err := kv.NewDoc[Commit](s, keyCommit, format).Watch(ctx, func(u kv.Update[Commit]) {
+		if u.Err != nil {
+			report(u.Err)
+			return
+		}
+		if u.Entry.Value.Seq < after { // the cluster was deleted and begins anew
+			after = 0
+		}
+		if u.Entry.Value.Seq == after {
+			return
+		}
+		events, c, err := Events(ctx, s, after, 0)
+		report(err)
+		if len(events) == 0 {
+			return
+		}
+		if events[0].Seq > after+1 {
+			report(fmt.Errorf("events %d to %d: %w", after+1, events[0].Seq-1, ErrGone))
+		}
+		after = c.Seq
+		if err := handle(events); err != nil {
+			cancel(err)
+		}
+	})
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}

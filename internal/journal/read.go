@@ -1,0 +1,185 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/view"
+)
+
+// Saved is a view as it is kept.
+type Saved struct {
+	Commit Commit
+	View   view.View
+	// Problems are parts that cannot be read; the view lacks what they say.
+	Problems []error
+
+	entry kv.Entry[Commit]
+}
+
+// Read reads the last view with one request. That there is none is no error:
+// its generation is 0. It returns kv.ErrDamaged or kv.ErrNewer for a pointer
+// that cannot be read, or a class of package consul.
+func Read(ctx context.Context, s *kv.Store) (Saved, error) {
+	texts, err := kv.NewTextTree(s, keyView).List(ctx) // one moment of Consul's
+	if err != nil {
+		return Saved{}, err
+	}
+	pointer, err := pointerOf(ctx, s, texts)
+	saved := Saved{Commit: pointer.Value, View: view.View{Nodes: map[string]view.Node{}}, entry: pointer}
+	if err != nil {
+		return saved, err
+	}
+	part := func(key string) (string, error) {
+		leaf, ok := texts[key[len(keyView):]]
+		if !ok {
+			return "", missing(s.Path(key))
+		}
+		return leaf.Value, nil
+	}
+	c := pointer.Value
+	if c.Cluster > 0 {
+		key := clusterKey(c.Cluster)
+		text, err := part(key)
+		if err == nil {
+			var p clusterPart
+			p, err = decode(s.Path(key), text, func(p clusterPart) int { return p.Format })
+			saved.View.Cluster = p.Cluster
+		}
+		saved.problem(err)
+	}
+	for i, generation := range c.Shards {
+		if generation == 0 {
+			continue
+		}
+		key := shardKey(i, generation)
+		text, err := part(key)
+		if err == nil {
+			var p shardPart
+			p, err = decode(s.Path(key), text, func(p shardPart) int { return p.Format })
+			for name, n := range p.Nodes {
+				saved.View.Nodes[name] = n
+			}
+		}
+		saved.problem(err)
+	}
+	return saved, nil
+}
+
+func (s *Saved) problem(err error) {
+	if err != nil {
+		s.Problems = append(s.Problems, err)
+	}
+}
+
+// pointerOf reads the pointer among texts; one more request only tells why it
+// cannot be read.
+func pointerOf(ctx context.Context, s *kv.Store, texts map[string]kv.Leaf[string]) (kv.Entry[Commit], error) {
+	doc := kv.NewDoc[Commit](s, keyCommit, format)
+	leaf, ok := texts[keyCommit[len(keyView):]]
+	if !ok {
+		return kv.Entry[Commit]{}, nil
+	}
+	type head struct {
+		Format int `json:"format"`
+		Commit
+	}
+	p, err := decode(s.Path(keyCommit), leaf.Value, func(h head) int { return h.Format })
+	if err != nil {
+		return doc.Get(ctx)
+	}
+	return kv.Entry[Commit]{Value: p.Commit, Index: leaf.Index, Exists: true}, nil
+}
+
+// Events reads the events after number after, the last limit of them when limit
+// is not 0, and what was current then. Batches that somebody else's hand damaged
+// are left out, and told by an error next to the others. It returns
+// kv.ErrDamaged, kv.ErrNewer or a class of package consul.
+func Events(ctx context.Context, s *kv.Store, after uint64, limit int) ([]view.Event, Commit, error) {
+	doc := kv.NewDoc[Commit](s, keyCommit, format)
+	var last uint64
+	for {
+		e, err := doc.Get(ctx)
+		if err != nil {
+			return nil, Commit{}, err
+		}
+		c := e.Value
+		if limit > 0 && c.Seq > uint64(limit) {
+			after = max(after, c.Seq-uint64(limit))
+		}
+		events, err := eventsOf(ctx, s, c, after)
+		if !errors.Is(err, errMissing) || e.Index == last {
+			return events, c, err
+		}
+		last = e.Index // what is missing was superseded meanwhile, unless nothing was committed
+	}
+}
+
+// perRead bounds how many batches are read with one request.
+const perRead = 16
+
+func eventsOf(ctx context.Context, s *kv.Store, c Commit, after uint64) ([]view.Event, error) {
+	var wanted []Batch
+	for _, b := range c.Batches {
+		if b.Last > after {
+			wanted = append(wanted, b)
+		}
+	}
+	var events []view.Event
+	var problems []error
+	for len(wanted) > 0 {
+		n := min(perRead, len(wanted))
+		got, err := readBatches(ctx, s, wanted[:n])
+		if err != nil && !errors.Is(err, kv.ErrDamaged) {
+			return nil, err
+		}
+		problems = append(problems, err)
+		for _, e := range got {
+			if e.Seq > after {
+				events = append(events, e)
+			}
+		}
+		wanted = wanted[n:]
+	}
+	return events, errors.Join(problems...)
+}
+
+func readBatches(ctx context.Context, s *kv.Store, batches []Batch) (events []view.Event, err error) {
+	t := s.Txn()
+	for _, b := range batches {
+		t.Get(b.key())
+	}
+	r, err := t.Commit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var problems []error
+	for _, b := range batches {
+		e, err := kv.NewDoc[batchPart](s, b.key(), format).From(r)
+		switch {
+		case err == nil && !e.Exists:
+			err = missing(s.Path(b.key()))
+		case err == nil && !b.holds(e.Value.Events):
+			err = fmt.Errorf("read key %q: %w: not the events %d to %d", s.Path(b.key()), kv.ErrDamaged, b.First, b.Last)
+		case err == nil:
+			events = append(events, e.Value.Events...)
+		}
+		if err != nil && !errors.Is(err, kv.ErrDamaged) {
+			return nil, err
+		}
+		problems = append(problems, err)
+	}
+	return events, errors.Join(problems...)
+}
+
+// holds tells whether events are those of the batch.
+func (b Batch) holds(events []view.Event) bool {
+	for i, e := range events {
+		if e.Seq != b.First+uint64(i) {
+			return false
+		}
+	}
+	return uint64(len(events)) == b.Last-b.First+1
+}
