@@ -1,0 +1,94 @@
+package trigger
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"unicode/utf8"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// FromConsul is the source of a trigger on a service, a key or a prefix. Of a
+// service it tells the instances that answer in Consul's DNS: those without a
+// critical check.
+func FromConsul(client *consul.Client, t config.Trigger) Source {
+	switch kind(t) {
+	case "service":
+		return watchOf[[]*consul.ServiceEntry]{client, func(ctx context.Context, q consul.Query) ([]*consul.ServiceEntry, consul.Meta, error) {
+			return client.HealthService(ctx, t.Service, "", false, q)
+		}, instances}
+	case "key":
+		return watchOf[*consul.KVPair]{client, func(ctx context.Context, q consul.Query) (*consul.KVPair, consul.Meta, error) {
+			return client.KVGet(ctx, t.Key, q)
+		}, func(p *consul.KVPair) map[string]Item {
+			if p == nil {
+				return nil
+			}
+			return pairs(consul.KVPairs{p})
+		}}
+	}
+	return watchOf[consul.KVPairs]{client, func(ctx context.Context, q consul.Query) (consul.KVPairs, consul.Meta, error) {
+		return client.KVList(ctx, t.Prefix, q)
+	}, pairs}
+}
+
+// watchOf makes items of what a blocking query answers.
+type watchOf[T any] struct {
+	client *consul.Client
+	ask    consul.Source[T]
+	items  func(T) map[string]Item
+}
+
+// Watch implements Source.
+func (w watchOf[T]) Watch(ctx context.Context, observe func(Observation)) error {
+	return consul.Watch(ctx, w.client, consul.Query{}, w.ask, func(u consul.Update[T]) {
+		if u.Err == nil {
+			observe(Observation{Items: w.items(u.Value)})
+		}
+	})
+}
+
+func instances(list []*consul.ServiceEntry) map[string]Item {
+	items := map[string]Item{}
+	for _, e := range list {
+		if e.Checks.AggregatedStatus() == consul.HealthCritical || e.Checks.AggregatedStatus() == consul.HealthMaint {
+			continue
+		}
+		address := e.Service.Address
+		if address == "" {
+			address = e.Node.Address
+		}
+		items[e.Node.Node+"/"+e.Service.ID] = encode(struct {
+			Node    string            `json:"node"`
+			ID      string            `json:"id"`
+			Address string            `json:"address"`
+			Port    int               `json:"port"`
+			Tags    []string          `json:"tags"`
+			Meta    map[string]string `json:"meta"`
+		}{e.Node.Node, e.Service.ID, address, e.Service.Port, e.Service.Tags, e.Service.Meta})
+	}
+	return items
+}
+
+func pairs(list consul.KVPairs) map[string]Item {
+	items := make(map[string]Item, len(list))
+	for _, p := range list {
+		if utf8.Valid(p.Value) {
+			items[p.Key] = encode(string(p.Value))
+		} else {
+			items[p.Key] = encode(map[string]string{"base64": base64.StdEncoding.EncodeToString(p.Value)})
+		}
+	}
+	return items
+}
+
+// encode is v as JSON; what it is given always can be.
+func encode(v any) Item {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return Item("null")
+	}
+	return data
+}

@@ -1,0 +1,320 @@
+package trigger_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/trigger"
+	"github.com/jorc/jorc/internal/workflow"
+)
+
+// bed is a host with triggers; its workflow "note" appends the change it was
+// handed to the file "changes".
+type bed struct {
+	t      *testing.T
+	client *consul.Client
+	dir    string
+	events chan trigger.Observation
+	log    bytes.Buffer
+	held   chan struct{} // nil: nothing holds the host; else closed when it no longer does
+
+	mu   sync.Mutex
+	last uint64 // what the source of events was asked to go on from
+}
+
+func newBed(t *testing.T, s *consultest.Server) *bed {
+	t.Helper()
+	return &bed{t: t, client: s.Client(), dir: t.TempDir(), events: make(chan trigger.Observation)}
+}
+
+// run starts the triggers; the function it returns ends them.
+func (b *bed) run(triggers ...config.Trigger) (stop func()) {
+	b.t.Helper()
+	runner := workflow.New(workflow.Options{
+		StateDir: b.dir, Node: "n1", Log: hclog.NewNullLogger(),
+		Workflows: []config.Workflow{{Name: "note", Tasks: []config.Task{{
+			Name: "note", Script: "cat \"$JORC_CHANGE\" >>" + b.dir + "/changes; echo >>" + b.dir + "/changes",
+		}}}},
+		Held: func() string {
+			select {
+			case <-b.held:
+				return ""
+			default:
+				if b.held == nil {
+					return ""
+				}
+				return "held by a test"
+			}
+		},
+	})
+	ctx, cancel := context.WithCancel(b.t.Context())
+	done := make(chan error, 1)
+	o := trigger.Options{
+		StateDir: b.dir, Triggers: triggers, Runner: runner,
+		Log: hclog.New(&hclog.LoggerOptions{Output: &b.log, Mutex: &b.mu}),
+		Source: func(t config.Trigger, after uint64) trigger.Source {
+			if t.Event == "" {
+				return trigger.FromConsul(b.client, t)
+			}
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.last = after
+			return eventSource(b.events)
+		},
+		Free: func(ctx context.Context) error {
+			select {
+			case <-b.held:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
+	}
+	go func() { done <- trigger.Run(ctx, o) }()
+	return func() {
+		b.t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			b.t.Errorf("Run: %v", err)
+		}
+	}
+}
+
+type eventSource chan trigger.Observation
+
+func (s eventSource) Watch(ctx context.Context, observe func(trigger.Observation)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case o := <-s:
+			observe(o)
+		}
+	}
+}
+
+// changes are what the workflow was handed.
+func (b *bed) changes() []trigger.Change {
+	b.t.Helper()
+	data, err := os.ReadFile(filepath.Join(b.dir, "changes"))
+	if err != nil {
+		return nil
+	}
+	var list []trigger.Change
+	for line := range strings.Lines(string(data)) {
+		var c trigger.Change
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(line), &c); err != nil {
+			b.t.Fatalf("the workflow was handed %q: %v", line, err)
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// wantChanges waits for as many runs as there are texts, "added a, removed b".
+func (b *bed) wantChanges(texts ...string) {
+	b.t.Helper()
+	consultest.Eventually(b.t, "runs", func(context.Context) error {
+		var got []string
+		for _, c := range b.changes() {
+			var parts []string
+			for _, i := range c.Changes {
+				parts = append(parts, i.Change+" "+i.Item)
+			}
+			got = append(got, strings.Join(parts, ", "))
+		}
+		if fmt.Sprint(got) != fmt.Sprint(texts) {
+			return fmt.Errorf("got %q, want %q", got, texts)
+		}
+		return nil
+	})
+}
+
+// wantKnown waits until the trigger has something to compare with.
+func (b *bed) wantKnown(name string) {
+	b.t.Helper()
+	consultest.Eventually(b.t, "a first look", func(context.Context) error {
+		_, err := os.Stat(filepath.Join(b.dir, "triggers", name+".json"))
+		return err
+	})
+}
+
+func (b *bed) put(key, value string) {
+	b.t.Helper()
+	if err := b.client.KVPut(b.t.Context(), &consul.KVPair{Key: key, Value: []byte(value)}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bed) register(id string, port int) {
+	b.t.Helper()
+	err := b.client.RegisterService(b.t.Context(), &consul.ServiceRegistration{ID: id, Name: "web", Port: port, Address: "127.0.0.9"})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// TestKey: the first look is no change, each change runs the workflow once, also
+// one that happened while nobody looked, and a restart runs nothing.
+func TestKey(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, consultest.Start(t))
+	key := config.Trigger{Name: "k", Key: "a/key", Workflow: "note"}
+	b.put("a/key", "1")
+	stop := b.run(key)
+	b.wantKnown("k")
+	b.put("a/key", "2")
+	b.wantChanges("changed a/key")
+	if c := b.changes()[0]; c.Kind != "key" || c.Name != "a/key" || c.Trigger != "k" || string(c.Changes[0].Value) != `"2"` || c.Total != 1 {
+		t.Errorf("got %+v", c)
+	}
+	stop()
+	b.put("a/key", "3")
+	stop = b.run(key)
+	b.wantChanges("changed a/key", "changed a/key")
+	stop()
+	stop = b.run(key)
+	b.put("a/key", "4") // had the restart run anything, it would stand in front of this
+	b.wantChanges("changed a/key", "changed a/key", "changed a/key")
+	stop()
+	if c := b.changes()[2]; string(c.Changes[0].Value) != `"4"` {
+		t.Errorf("got %+v", c)
+	}
+}
+
+// TestServiceAndPrefix: what changed is named item by item.
+func TestServiceAndPrefix(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	b := newBed(t, s)
+	stop := b.run(config.Trigger{Name: "s", Service: "web", Workflow: "note"})
+	b.wantKnown("s")
+	b.register("web1", 80)
+	b.wantChanges("added " + s.Node + "/web1")
+	b.register("web1", 81)
+	b.wantChanges("added "+s.Node+"/web1", "changed "+s.Node+"/web1")
+	if err := b.client.DeregisterService(t.Context(), "web1"); err != nil {
+		t.Fatal(err)
+	}
+	b.wantChanges("added "+s.Node+"/web1", "changed "+s.Node+"/web1", "removed "+s.Node+"/web1")
+	stop()
+
+	b = newBed(t, s)
+	b.put("p/a", "1")
+	b.put("p/b", "1")
+	stop = b.run(config.Trigger{Name: "p", Prefix: "p/", Workflow: "note"})
+	b.wantKnown("p")
+	stop()
+	b.put("p/b", "2")
+	b.put("p/c", "\xff")
+	stop = b.run(config.Trigger{Name: "p", Prefix: "p/", Workflow: "note"})
+	b.wantChanges("changed p/b, added p/c")
+	if c := b.changes()[0]; string(c.Changes[1].Value) != `{"base64":"/w=="}` {
+		t.Errorf("got %s", c.Changes[1].Value)
+	}
+	stop()
+	// The same trigger on something else begins anew.
+	stop = b.run(config.Trigger{Name: "p", Prefix: "q/", Workflow: "note"})
+	b.put("q/a", "1")
+	b.put("p/a", "2")
+	stop()
+	b.wantChanges("changed p/b, added p/c")
+}
+
+// TestEvents: each event is handed over once, also when it is told again.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, consultest.Start(t))
+	conf := config.Trigger{Name: "e", Event: "node_down", Workflow: "note"}
+	happened := func(numbers ...string) trigger.Observation {
+		items := map[string]trigger.Item{}
+		for _, n := range numbers {
+			items[n] = trigger.Item(`{"node":"n1"}`)
+		}
+		return trigger.Observation{Items: items, Happened: true}
+	}
+	stop := b.run(conf)
+	b.events <- happened("9", "10")
+	b.wantChanges("happened 9, happened 10")
+	b.events <- happened("10", "11")
+	b.wantChanges("happened 9, happened 10", "happened 11")
+	stop()
+	stop = b.run(conf)
+	b.events <- happened("12")
+	b.wantChanges("happened 9, happened 10", "happened 11", "happened 12")
+	stop()
+	if b.last != 11 {
+		t.Errorf("events were asked for after %d, want 11", b.last)
+	}
+}
+
+// TestInterrupted: a change that was written down is run after a restart, once,
+// and held hosts run it when they are free.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, consultest.Start(t))
+	conf := config.Trigger{Name: "k", Key: "held/key", Workflow: "note"}
+	b.held = make(chan struct{})
+	stop := b.run(conf)
+	b.wantKnown("k")
+	b.put("held/key", "1")
+	consultest.Eventually(t, "the pending job", func(context.Context) error {
+		data, err := os.ReadFile(filepath.Join(b.dir, "triggers", "k.json"))
+		if err == nil && !strings.Contains(string(data), `"pending"`) {
+			err = fmt.Errorf("got %s", data)
+		}
+		return err
+	})
+	stop()
+	if got := b.changes(); got != nil {
+		t.Fatalf("a held host has run %+v", got)
+	}
+	b.put("held/key", "2")
+	close(b.held)
+	stop = b.run(conf)
+	b.wantChanges("added held/key", "changed held/key")
+	stop()
+	jobs, err := os.ReadDir(filepath.Join(b.dir, "jobs"))
+	if err != nil || len(jobs) < 2 {
+		t.Errorf("got %v, %v", jobs, err)
+	}
+}
+
+// TestUnknownWorkflow: a change that nothing can be done about is told, and the
+// next one is not kept waiting.
+func TestUnknownWorkflow(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, consultest.Start(t))
+	stop := b.run(config.Trigger{Name: "k", Key: "u/key", Workflow: "nothing"})
+	b.wantKnown("k")
+	b.put("u/key", "1")
+	for _, n := range []string{"-1", "-2"} {
+		consultest.Eventually(t, "the log", func(context.Context) error {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for line := range strings.Lines(b.log.String()) {
+				if strings.Contains(line, "cannot be run") && strings.Contains(line, n+" ") {
+					return nil
+				}
+			}
+			return fmt.Errorf("got %s", b.log.String())
+		})
+		b.put("u/key", "2")
+	}
+	stop()
+}

@@ -1,0 +1,164 @@
+package trigger
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/config"
+)
+
+// watcher keeps one trigger.
+type watcher struct {
+	conf config.Trigger
+	o    Options
+	log  hclog.Logger
+	file string
+	seen state
+	news chan struct{}
+
+	mu     sync.Mutex
+	latest *Observation // not handled yet
+}
+
+// observe takes in what is there now; of several observations without a turn in
+// between the last counts, events add up.
+func (w *watcher) observe(o Observation) {
+	w.mu.Lock()
+	if o.Happened && w.latest != nil {
+		all := maps.Clone(w.latest.Items)
+		maps.Copy(all, o.Items)
+		o.Items = all
+	}
+	w.latest = &o
+	w.mu.Unlock()
+	select {
+	case w.news <- struct{}{}:
+	default:
+	}
+}
+
+// follow handles observations until ctx ends or the state cannot be written.
+func (w *watcher) follow(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.news:
+		}
+		w.mu.Lock()
+		o := w.latest
+		w.latest = nil
+		w.mu.Unlock()
+		if o == nil {
+			continue
+		}
+		if err := w.handle(ctx, *o); err != nil {
+			return err
+		}
+	}
+}
+
+// handle runs the workflow when o is a change. The job is written down first:
+// whatever happens then, it is run, and once.
+func (w *watcher) handle(ctx context.Context, o Observation) error {
+	next := w.seen.after(o)
+	changes := w.seen.changes(o)
+	if w.seen.Known && len(changes) == 0 {
+		return nil
+	}
+	if w.seen.Known || o.Happened {
+		next.Count++
+		change, err := json.Marshal(Change{
+			Trigger: w.conf.Name, Kind: kind(w.conf), Name: subject(w.conf), At: time.Now().UTC(),
+			Changes: changes[:min(len(changes), maxChanges)], Total: len(changes),
+		})
+		if err != nil {
+			return err
+		}
+		next.Pending = &pending{Job: fmt.Sprintf("trigger-%s-%d-%d", w.conf.Name, next.Since, next.Count), Change: change}
+	}
+	if err := w.save(next); err != nil {
+		return err
+	}
+	return w.finish(ctx)
+}
+
+// maxChanges bounds the file that a workflow is handed.
+const maxChanges = 1000
+
+// Change is what a workflow finds in the file $JORC_CHANGE, as JSON.
+type Change struct {
+	Trigger string       `json:"trigger"`
+	Kind    string       `json:"kind"` // service, key, prefix or event
+	Name    string       `json:"name"` // of the service, key, prefix or kind of event
+	At      time.Time    `json:"at"`   // when it was seen
+	Changes []ItemChange `json:"changes"`
+	Total   int          `json:"total"` // of changes; more than are listed when there are too many
+}
+
+// ItemChange is what became of one item: <node>/<id> of a service, a key, or
+// the number of an event.
+type ItemChange struct {
+	Item   string          `json:"item"`
+	Change string          `json:"change"` // added, changed, removed, happened
+	Value  json.RawMessage `json:"value"`  // as it is now; null when it was removed
+}
+
+// Item is the content of one item as JSON.
+type Item = json.RawMessage
+
+// changes are what is different in o, in the order of items.
+func (s state) changes(o Observation) []ItemChange {
+	var list []ItemChange
+	for name, value := range o.Items {
+		before, there := s.Items[name]
+		switch {
+		case o.Happened && number(name) <= s.Event:
+		case o.Happened:
+			list = append(list, ItemChange{Item: name, Change: "happened", Value: value})
+		case !there:
+			list = append(list, ItemChange{Item: name, Change: "added", Value: value})
+		case before != digest(value):
+			list = append(list, ItemChange{Item: name, Change: "changed", Value: value})
+		}
+	}
+	for name := range s.Items {
+		if _, there := o.Items[name]; !there && !o.Happened {
+			list = append(list, ItemChange{Item: name, Change: "removed", Value: Item("null")})
+		}
+	}
+	slices.SortFunc(list, func(a, b ItemChange) int {
+		if o.Happened {
+			return int(number(a.Item)) - int(number(b.Item))
+		}
+		return compare(a.Item, b.Item)
+	})
+	return list
+}
+
+func number(name string) uint64 {
+	n, _ := strconv.ParseUint(name, 10, 64) // another name is no event, and 0
+	return n
+}
+
+func kind(t config.Trigger) string {
+	switch {
+	case t.Service != "":
+		return "service"
+	case t.Key != "":
+		return "key"
+	case t.Prefix != "":
+		return "prefix"
+	}
+	return "event"
+}
+
+func subject(t config.Trigger) string { return t.Service + t.Key + t.Prefix + t.Event }
