@@ -99,7 +99,7 @@ type TaskStatus struct {
 	Why           string    `json:"why"`
 	Tail          string    `json:"tail"` // of the output, unless it succeeded
 	LogURL        string    `json:"log_url"`
-	LogError      string    `json:"log_error"`   // why the log is not whole
+	LogError      string    `json:"log_error"`   // why the log is not whole, or not stored
 	LeftBehind    []string  `json:"left_behind"` // processes that it left running: "sleep (pid 12)"
 	Started       time.Time `json:"started,omitzero"`
 	Ended         time.Time `json:"ended,omitzero"`

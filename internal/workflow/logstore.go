@@ -22,15 +22,19 @@ type Store interface {
 	Put(ctx context.Context, name, file string) (url string, err error)
 }
 
-// NewStore is the Store that c describes, nil for none.
+// NewStore is the Store that c describes, nil for none. Errors are ErrInvalid.
 func NewStore(c *config.LogStore) (Store, error) {
 	switch {
 	case c == nil:
 		return nil, nil
-	case c.S3 != nil:
-		return nil, fmt.Errorf("log_store: %w: s3 is not there yet: use dir", ErrInvalid)
+	case c.S3 == nil:
+		return DirStore{c.Dir}, nil
 	}
-	return DirStore{c.Dir}, nil
+	s, err := NewS3Store(*c.S3)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // DirStore is a Store in a directory, which others may serve or mount.
@@ -103,6 +107,8 @@ func (r *Runner) store(ctx context.Context, j *job, i int) {
 	where, err := r.upload(ctx, j, i)
 	if err != nil {
 		r.log.Warn("the log could not be stored", "job", j.spec.ID, "task", j.spec.Steps[i].Name, "error", err)
+		task := &j.rec.Tasks[i]
+		task.LogError = strings.TrimPrefix(task.LogError+"; not stored: "+err.Error(), "; ")
 		return
 	}
 	j.rec.Tasks[i].LogURL = where
