@@ -40,14 +40,31 @@ bin/consul:
 	@mkdir -p bin
 	cd tools/consul && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../bin/consul github.com/hashicorp/consul
 
+# The S3 server that tests of the log store run against: VERSITYGW_BIN, a
+# versitygw on PATH, or bin/versitygw.
+VERSITYGW = $(abspath $(or $(shell command -v "$${VERSITYGW_BIN:-versitygw}" 2>/dev/null),bin/versitygw))
+
+.PHONY: versitygw
+versitygw: ## provide the S3 server that tests run against (VERSITYGW_BIN, one on PATH, or build bin/versitygw)
+	@if [ -n "$${VERSITYGW_BIN:-}" ]; then \
+		command -v "$$VERSITYGW_BIN" >/dev/null || { echo "VERSITYGW_BIN=$$VERSITYGW_BIN cannot be run" >&2; exit 1; }; \
+	elif ! command -v versitygw >/dev/null && [ ! -x bin/versitygw ]; then \
+		$(MAKE) bin/versitygw; \
+	fi
+
+bin/versitygw:
+	@echo "building bin/versitygw from tools/s3; the first time takes a minute"
+	@mkdir -p bin
+	cd tools/s3 && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../bin/versitygw github.com/versity/versitygw/cmd/versitygw
+
 # The peer of the benchmarks.
 bin/consul-template:
 	@mkdir -p bin
 	cd tools/consul-template && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../bin/consul-template github.com/hashicorp/consul-template
 
 .PHONY: test
-test: consul bin/consul-template ## run all tests with the race detector against a real Consul
-	CONSUL_BIN='$(CONSUL)' $(GO) test -race -timeout 20m ./...
+test: consul versitygw bin/consul-template ## run all tests with the race detector against a real Consul
+	CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GO) test -race -timeout 20m ./...
 
 .PHONY: test-system
 test-system: consul ## run the tests that need root, nginx, haproxy, iproute2 and iptables
