@@ -7,7 +7,9 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/command"
@@ -123,11 +125,23 @@ func (r *Runner) execute(
 	}()
 	res, err := command.Run(ctx, command.Command{
 		Args: args, Dir: s.Dir, Env: append(r.environ(j, i, p, u), markName+"="+mark), User: s.User, Timeout: timeout, Stdout: log, Stderr: log,
+		Redact: j.secrets(i),
 	})
 	if err != nil && ctx.Err() == nil {
 		_, _ = fmt.Fprintf(log, "%v\n", err) // never fails
 	}
 	return res, err
+}
+
+// secrets are the tokens that task i knows of.
+func (j *job) secrets(i int) []string {
+	all := slices.Clone(j.spec.Secrets)
+	if file := j.spec.Steps[i].TokenFile; file != "" {
+		if data, err := os.ReadFile(file); err == nil { // the task fails for it, when it needs it
+			all = append(all, strings.TrimSpace(string(data)))
+		}
+	}
+	return all
 }
 
 // wanted asks a task's only_if.

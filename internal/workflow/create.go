@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ const (
 )
 
 // create makes the job, whole or not at all.
-func (r *Runner) create(j Job) (*job, error) {
+func (r *Runner) create(ctx context.Context, j Job) (*job, error) {
 	w, err := r.find(j.Workflow)
 	if err != nil {
 		return nil, err
@@ -31,7 +32,7 @@ func (r *Runner) create(j Job) (*job, error) {
 	if j.ID == "" {
 		j.ID = newID(r.now())
 	}
-	sp, scripts, err := prepare(w, j, r.o.Node)
+	sp, scripts, err := prepare(w, newFacts(ctx, &r.o, j))
 	if err != nil {
 		return nil, err
 	}

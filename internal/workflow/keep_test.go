@@ -19,7 +19,15 @@ func TestExcess(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	jobs := func() []finished {
-		return []finished{{"c", now.Add(-3 * time.Hour), 10}, {"a", now.Add(-time.Hour), 10}, {"b", now.Add(-2 * time.Hour), 10}}
+		return []finished{{"c", "w", now.Add(-3 * time.Hour), 10}, {"a", "w", now.Add(-time.Hour), 10}, {"b", "w", now.Add(-2 * time.Hour), 10}}
+	}
+	// Of two workflows one runs often; that pushes its own jobs out.
+	mixed := []finished{{"w1", "w", now.Add(-9 * time.Hour), 10}}
+	for i := range 60 {
+		mixed = append(mixed, finished{fmt.Sprint(i), "validate", now.Add(-time.Duration(i) * time.Minute), 10})
+	}
+	if got := strings.Join(Retention{}.withDefaults().excess(mixed, now), " "); got != "50 51 52 53 54 55 56 57 58 59" {
+		t.Errorf("two workflows: got %q, want the oldest of the one with 60", got)
 	}
 	for _, test := range []struct {
 		keep Retention

@@ -31,11 +31,7 @@ func TestRender(t *testing.T) {
 		{`{{.Version}} {{.VersionExists}} {{.Node}} {{.Job.ID}} {{.Job.Workflow}} {{.Job.Origin}}`, "v1.10 true n1 j1 w run 7"},
 		{`{{range $k, $v := .Params}}{{$k}} {{end}}`, "b big cluster/leader f l n null o s ten "},
 	} {
-		f, err := newFacts(job, "n1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := render(test.in, f)
+		got, err := render(test.in, newFacts(t.Context(), &Options{Node: "n1"}, job))
 		if err != nil || got != test.want {
 			t.Errorf("%s: got %q, %v, want %q", test.in, got, err, test.want)
 		}
@@ -71,7 +67,7 @@ func TestRenderErrors(t *testing.T) {
 // hostile are values that a shell, a template or a terminal might act upon.
 var hostile = []string{
 	`$(touch "$DIR/pwned")`, "`touch $DIR/pwned`", `'; touch $DIR/pwned; '`, `"; touch $DIR/pwned; "`, `'\''; touch $DIR/pwned; '\''`,
-	"\ntouch $DIR/pwned\n", `{{.Version}}{{template "cluster-utilities" .}}`, "-rf", "*", "~", "a\\", "!!", "\x1b]0;x\a", "ä 世界", "", " ",
+	"\ntouch $DIR/pwned\n", `{{.Version}}{{template "cluster-utilities.tmpl" .}}`, "-rf", "*", "~", "a\\", "!!", "\x1b]0;x\a", "ä 世界", "", " ",
 }
 
 // TestHostileParams: what comes from outside stays data, in arguments, in the
@@ -131,7 +127,12 @@ func TestInterpreter(t *testing.T) {
 func TestClusterUtilities(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
-	stub := "#!/bin/sh\nfor a; do printf '<%s>' \"$a\"; done; echo\n[ \"$2\" != leader ] || printf 'n1\\tx\\n'\n"
+	stub := `#!/bin/sh
+case "$*" in *" -- cluster/profile") exit 0 ;; esac
+printf '%s:' "${JORC_CLUSTER-}" "${CONSUL_HTTP_TOKEN-}" "${CONSUL_HTTP_TOKEN_FILE-}"
+for a; do printf '<%s>' "$a"; done; echo
+[ "$2" != leader ] || printf 'n1\tx\n'
+`
 	if err := os.WriteFile(filepath.Join(bin, "jorc"), []byte(stub), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -144,19 +145,26 @@ func TestClusterUtilities(t *testing.T) {
 		{"jorc_reboot new kernel", Reboot, "new kernel\n"},
 		{"jorc_stop enough", Stopped, "enough\n"},
 		{"jorc_not_yet 'no disk'", Pending, "no disk\n"},
-		{"jorc_param a/b", Success, "<cluster><profile><get><--effective><--raw><--node><n1><a/b>\n"},
-		{"jorc_param a 'x y'", Success, "<cluster><profile><get><--effective><--raw><--node><n1><--default><x y><a>\n"},
-		{"jorc_set_param a 1", Success, "<cluster><profile><set><a><1>\n"},
-		{"jorc_add_param a 1", Success, "<cluster><profile><add><a><1>\n"},
-		{"jorc_remove_param a", Success, "<cluster><profile><remove><a>\n"},
-		{"jorc_members", Success, "<cluster><members><-o><plain><--fields><Node>\n"},
-		{"jorc_members 'Zone == a'", Success, "<cluster><members><-o><plain><--fields><Node><--filter><Zone == a>\n"},
-		{"jorc_is_leader && echo yes", Success, "yes\n"},
-		{"JORC_NODE=n2; jorc_is_leader", Failed, ""},
+		{"get_param a/b", Success, "prod:::<cluster><profile><get><--raw><--><a/b>\n"},
+		{"get_param a 'x y'", Success, "prod:::<cluster><profile><get><--raw><--default><x y><--><a>\n"},
+		{"effective_param a", Success, "prod:::<cluster><profile><get><--effective><--raw><--node><n1><--><a>\n"},
+		{"effective_param a x", Success, "prod:::<cluster><profile><get><--effective><--raw><--node><n1><--default><x><--><a>\n"},
+		{"set_param a 1", Success, "prod:::<cluster><profile><set><--><a><1>\n"},
+		{"set_param a 1 0", Success, "prod:::<cluster><profile><set><--ref><0><--><a><1>\n"},
+		{"set_param a 1 none none", Success, "prod:::<cluster><profile><set><--ref><none><--default><none><--><a><1>\n"},
+		{"add_param a -1", Success, "prod:::<cluster><profile><add><--><a><-1>\n"},
+		{"remove_param a", Success, "prod:::<cluster><profile><remove><--><a>\n"},
+		{"remove_param a 1", Success, "prod:::<cluster><profile><remove><--ref><1><--><a>\n"},
+		{"cluster_members", Success, "prod:::<cluster><members><-o><plain><--fields><Node>\n"},
+		{"cluster_members --filter 'Zone == a'", Success, "prod:::<cluster><members><-o><plain><--fields><Node><--filter><Zone == a>\n"},
+		{"cluster_wait_for_workflow_complete r1 5s", Success, "prod:::<cluster><wait><--for><run=r1><--timeout><5s>\n"},
+		{"is_leader && echo yes", Success, "yes\n"},
+		{"JORC_NODE=n2; is_leader", Failed, ""},
+		{"PROFILE_TOKEN=secret; CONSUL_HTTP_TOKEN_FILE=/f; get_param a; echo ${CONSUL_HTTP_TOKEN-none}", Success, "prod:secret::<cluster><profile><get><--raw><--><a>\nnone\n"},
 	} {
 		for _, shell := range []string{"#!/bin/sh -eu", "#!/bin/bash"} {
-			h := newHost(t, Options{}, config.Task{
-				Name: "one", Script: shell + "\n{{template \"cluster-utilities\" .}}\n" + test.script + "\n",
+			h := newHost(t, Options{Environ: []string{"JORC_CLUSTER=prod"}}, config.Task{
+				Name: "one", Script: shell + "\n{{template \"cluster-utilities.tmpl\" .}}\n" + test.script + "\n",
 				Env: map[string]string{"PATH": bin + ":" + os.Getenv("PATH")},
 			})
 			res := h.run()
@@ -169,7 +177,7 @@ func TestClusterUtilities(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	good := config.Task{Name: "a", Script: `{{template "cluster-utilities" .}}{{.Param "x"}}`}
+	good := config.Task{Name: "a", Script: `{{template "cluster-utilities.tmpl" .}}{{.Param "x"}}`}
 	if err := Check([]config.Workflow{{Name: "w", Tasks: []config.Task{good}}}); err != nil {
 		t.Error(err)
 	}

@@ -12,9 +12,9 @@ import (
 // Retention bounds the finished jobs that are kept; open ones are always. Zero
 // values are the defaults, negative ones are no bound.
 type Retention struct {
-	Jobs  int           // default 50
+	Jobs  int           // of each workflow, default 50
 	Age   time.Duration // since they finished, default 30 days
-	Bytes int64         // of their files, default 256 MiB
+	Bytes int64         // of the files of all, default 256 MiB
 }
 
 func (k Retention) withDefaults() Retention {
@@ -32,22 +32,26 @@ func (k Retention) withDefaults() Retention {
 
 // finished is what retention looks at.
 type finished struct {
-	id    string
-	at    time.Time
-	bytes int64
+	id       string
+	workflow string
+	at       time.Time
+	bytes    int64
 }
 
-// excess names the jobs that have to go: the oldest.
+// excess names the jobs that have to go: the oldest. Jobs are counted by
+// workflow, so that one that runs every minute does not push out the others.
 func (k Retention) excess(jobs []finished, now time.Time) []string {
 	slices.SortFunc(jobs, func(a, b finished) int { return b.at.Compare(a.at) }) // newest first
 	var (
 		gone  []string
 		bytes int64
 	)
-	for i, j := range jobs {
+	count := map[string]int{}
+	for _, j := range jobs {
 		bytes += j.bytes
+		count[j.workflow]++
 		switch {
-		case k.Jobs >= 0 && i >= k.Jobs, k.Age >= 0 && now.Sub(j.at) > k.Age, k.Bytes >= 0 && bytes > k.Bytes:
+		case k.Jobs >= 0 && count[j.workflow] > k.Jobs, k.Age >= 0 && now.Sub(j.at) > k.Age, k.Bytes >= 0 && bytes > k.Bytes:
 			gone = append(gone, j.id)
 		}
 	}
@@ -63,7 +67,7 @@ func (r *Runner) prune() error {
 	var jobs []finished
 	for i := range all {
 		if !all[i].Open && all[i].State != Damaged {
-			jobs = append(jobs, finished{id: all[i].ID, at: all[i].Finished, bytes: size(filepath.Join(r.jobs, all[i].ID))})
+			jobs = append(jobs, finished{id: all[i].ID, workflow: all[i].Workflow, at: all[i].Finished, bytes: size(filepath.Join(r.jobs, all[i].ID))})
 		}
 	}
 	for _, id := range r.o.Keep.excess(jobs, r.now()) {

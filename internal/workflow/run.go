@@ -26,7 +26,7 @@ func (r *Runner) Run(ctx context.Context, j Job) (Result, error) {
 		return Result{}, err
 	}
 	defer release()
-	job, err := r.loadOrCreate(j)
+	job, err := r.loadOrCreate(ctx, j)
 	if err != nil {
 		return Result{}, err
 	}
@@ -111,7 +111,7 @@ func (r *Runner) runs() string {
 }
 
 // loadOrCreate finds the job or makes it.
-func (r *Runner) loadOrCreate(j Job) (*job, error) {
+func (r *Runner) loadOrCreate(ctx context.Context, j Job) (*job, error) {
 	if err := r.sweep(); err != nil {
 		return nil, fmt.Errorf("jobs: %w", err)
 	}
@@ -135,7 +135,7 @@ func (r *Runner) loadOrCreate(j Job) (*job, error) {
 	if err := r.prune(); err != nil {
 		r.log.Warn("old jobs stay behind", "error", err)
 	}
-	return r.create(j)
+	return r.create(ctx, j)
 }
 
 // advance runs the tasks that are left, with ask before each.

@@ -1,16 +1,9 @@
 package workflow
 
 import (
-	_ "embed"
 	"path/filepath"
 	"strings"
 )
-
-// clusterUtilities are shell functions that a script takes in with
-// {{template "cluster-utilities" .}}.
-//
-//go:embed scripts/cluster-utilities.sh
-var clusterUtilities string
 
 // interpreter is who runs a script: what its shebang names, split as the kernel
 // does, or /bin/sh. Naming it makes scripts run on file systems mounted noexec.

@@ -24,7 +24,8 @@ type spec struct {
 	Version  string         `json:"version"`
 	Origin   string         `json:"origin"`
 	Params   profile.Params `json:"params"`
-	Change   bool           `json:"change"` // there is a file "change"
+	Change   bool           `json:"change"`            // there is a file "change"
+	Secrets  []string       `json:"secrets,omitempty"` // tokens that were made for it: kept out of logs
 	Steps    []step         `json:"tasks"`
 }
 
@@ -85,13 +86,10 @@ func Check(workflows []config.Workflow) error {
 	return errors.Join(errs...)
 }
 
-// prepare renders the tasks of w for j; scripts are the files to write beside
-// the spec.
-func prepare(w *config.Workflow, j Job, node string) (sp *spec, scripts map[string]string, err error) {
-	f, err := newFacts(j, node)
-	if err != nil {
-		return nil, nil, err
-	}
+// prepare renders the tasks of w; scripts are the files to write beside the
+// spec. Errors are ErrInvalid, or that what a template needs is not known.
+func prepare(w *config.Workflow, f *facts) (sp *spec, scripts map[string]string, err error) {
+	j := &f.job
 	sp = &spec{
 		Format: specFormat, ID: j.ID, Nonce: nonce(8), Workflow: w.Name, Version: j.Version, Origin: j.Origin,
 		Params: j.Params, Change: j.Change != nil, Steps: make([]step, len(w.Tasks)),
@@ -100,14 +98,18 @@ func prepare(w *config.Workflow, j Job, node string) (sp *spec, scripts map[stri
 	for i := range w.Tasks {
 		t := &w.Tasks[i]
 		s, script, err := freeze(t, i, f)
+		if unknown := (*unknownError)(nil); errors.As(err, &unknown) {
+			return nil, nil, fmt.Errorf("workflow %q: task %q: %w", w.Name, t.Name, err)
+		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("workflow %q: task %q: %w: %w", w.Name, t.Name, ErrInvalid, err)
+			return nil, nil, fmt.Errorf("workflow %q: task %q: %w: %w", w.Name, t.Name, ErrInvalid, f.discreet(err))
 		}
 		if s.Script != "" {
 			scripts[s.Script] = script
 		}
 		sp.Steps[i] = s
 	}
+	sp.Secrets = f.secrets()
 	return sp, scripts, nil
 }
 
@@ -122,6 +124,7 @@ func freeze(t *config.Task, i int, f *facts) (s step, script string, err error) 
 	if s.Dir == "" {
 		s.Dir = "/"
 	}
+	f.task = t
 	for _, x := range texts(t) {
 		out, err := render(x.source, f)
 		if err != nil {
@@ -130,10 +133,17 @@ func freeze(t *config.Task, i int, f *facts) (s step, script string, err error) 
 		if strings.ContainsRune(out, 0) {
 			return s, "", fmt.Errorf("%s: it holds a zero byte, which no program takes", x.what)
 		}
-		switch kind, _, _ := strings.Cut(x.what, "["); {
+		kind, index, _ := strings.Cut(x.what, "[")
+		if index != "" && f.betrays(out) {
+			return s, "", fmt.Errorf("%s: a token in an argument, which every user of the host can see: use it in a script, or in env", x.what)
+		}
+		switch {
 		case x.what == "script":
 			script = tidy(out)
 			s.Script, s.Interpreter = fileName(i, t.Name), interpreter(script)
+			if f.betrays(strings.Join(s.Interpreter, " ")) {
+				return s, "", errors.New("script: a token in its #! line, which every user of the host can see")
+			}
 		case kind == "command":
 			s.Command = append(s.Command, out)
 		case kind == "only_if":

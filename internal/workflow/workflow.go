@@ -18,6 +18,7 @@ import (
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/pause"
+	"github.com/jorc/jorc/internal/profile"
 )
 
 // Exit codes with which a task says more than success or failure, unless its
@@ -56,6 +57,15 @@ type Options struct {
 	Workflows []config.Workflow
 	Node      string   // this node's name
 	Environ   []string // "NAME=value" for all tasks, beside jorc's own environment without tokens; see Environ
+
+	// Params are the effective params of this member, below those of jobs. Asked
+	// at most once for each job, when it is created and a template needs one that
+	// the job has not. Optional: without it jobs have their own only. See ParamsOf.
+	Params func(ctx context.Context) (profile.Params, error)
+	// Tokens makes an ACL token that may write the profile of a cluster, of this
+	// one when the name is empty, and lives for ttl; an empty one where none is
+	// needed. Optional. See TokensOf.
+	Tokens func(ctx context.Context, profile string, ttl time.Duration) (secret string, err error)
 
 	Requirements Requirements  // nil: tasks that require something stay pending
 	Store        Store         // where logs of failed tasks go; nil: nowhere
