@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/jorc/jorc/internal/durable"
@@ -41,7 +42,11 @@ func (r *Runner) create(ctx context.Context, j Job) (*job, error) {
 		Format: specFormat, State: Running, Task: -1, Created: now, Updated: now, Boot: r.boot(),
 	}}
 	for i := range sp.Steps {
-		made.rec.Tasks = append(made.rec.Tasks, TaskStatus{Name: sp.Steps[i].Name, State: TaskPlanned})
+		t := TaskStatus{Name: sp.Steps[i].Name, State: TaskPlanned}
+		if slices.Contains(j.Done, t.Name) {
+			t.State, t.Why = TaskSkipped, "done on another host"
+		}
+		made.rec.Tasks = append(made.rec.Tasks, t)
 	}
 	text := "created"
 	if j.Origin != "" {

@@ -23,6 +23,10 @@ type Job struct {
 	Origin   string         // who asked, for people: "jorc workflow run", "run 7f3a"
 	Change   []byte         // what a trigger saw; tasks find it in the file $JORC_CHANGE
 
+	// Done names tasks that are done already, on another host: they are skipped.
+	// It counts when the job is created.
+	Done []string
+
 	// Between is called before each task that is left, also of a job that goes
 	// on; its error ends the job as stopped, and is the reason. It is not kept
 	// with the job. Optional.
