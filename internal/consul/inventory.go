@@ -5,7 +5,7 @@ import "context"
 // NodeInfo is one node with its services and the states of its checks.
 type NodeInfo struct {
 	Node     string
-	Services []struct{ Service string } // names; one for each instance
+	Services []struct{ ID, Service string } // one for each instance: its id and its name
 	Checks   []CheckState
 }
 
