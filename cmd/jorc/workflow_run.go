@@ -15,7 +15,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/jorc/jorc/internal/blocker"
+	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/workflow"
 )
@@ -29,11 +33,14 @@ func runWorkflowCommand(env *environment) *cli.Command {
 			"While another workflow runs on this host nothing is done, and the exit code is 4. " +
 			"Exits 1 when a task failed, 124 when something that a task requires was still missing, " +
 			"6 when a task said to stop or asked for a reboot: the job goes on with the same --id. " +
+			"A param that a script needs and that is not given here is the member's, as 'jorc cluster profile get --effective' has it; " +
+			"Consul is asked only for such. " +
 			"A 'hold' file does not stop what is run by hand.",
 		Flags: []cli.Flag{
 			hostConfigFlag(),
 			&cli.StringSliceFlag{Name: "param", Usage: "a param as `NAME=VALUE`, VALUE is JSON or YAML; may be repeated"},
 			&cli.BoolFlag{Name: "string", Usage: "take the values of params as they are", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "alone", Usage: "do not ask the cluster: there are no params but those given here", DisableDefaultText: true},
 			&cli.StringFlag{Name: "id", DefaultText: "a new one", Usage: "`ID` of the job: one that exists goes on, one that is finished stays as it is"},
 			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "how long to wait for what tasks require; 0 is for ever"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "show nothing until the end", DisableDefaultText: true},
@@ -98,7 +105,8 @@ func paramsOf(c *cli.Context) (profile.Params, error) {
 }
 
 // runner is a workflow.Runner as the configuration asks for. It speaks to
-// Consul only for tasks that require something.
+// Consul only for tasks that require something, and for templates that need what
+// the cluster knows.
 func (e *environment) runner(c *cli.Context, settings *config.Config) (*workflow.Runner, func(), error) {
 	level, json, err := e.logging(c)
 	if err != nil {
@@ -108,13 +116,20 @@ func (e *environment) runner(c *cli.Context, settings *config.Config) (*workflow
 		level = "error" // transitions are shown anyway
 	}
 	log := e.logger(level, json != nil && *json)
-	b, done, err := waiter(settings, false)
+	dns, err := catalog.NewResolver(settings.DNS.Addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := consul.New(settings.Consul)
 	if err != nil {
 		return nil, nil, err
 	}
 	o := workflow.Options{
 		StateDir: settings.StateDir, Workflows: settings.Workflows, Node: nodeName(settings), Environ: workflow.Environ(settings),
-		Requirements: workflow.FromBlocker(b), Log: log,
+		Requirements: workflow.FromBlocker(blocker.New(dns, blocker.FromClient(client))), Log: log,
+	}
+	if !c.Bool("alone") {
+		o.Params, o.Tokens = memberParams(client, settings), workflow.TokensOf(client, settings.Prefix, settings.Cluster)
 	}
 	if o.Store, err = workflow.NewStore(settings.LogStore); err != nil {
 		fmt.Fprintf(e.stderr, "jorc: full logs stay on this host: %v\n", err)
@@ -123,7 +138,23 @@ func (e *environment) runner(c *cli.Context, settings *config.Config) (*workflow
 		p := &progress{w: c.App.ErrWriter}
 		o.Changed, o.Output = p.show, c.App.ErrWriter
 	}
-	return workflow.New(o), done, nil
+	return workflow.New(o), client.Close, nil
+}
+
+// memberParams are the params of this host in its cluster. Its name is the
+// configured one, or that of the Consul agent.
+func memberParams(client *consul.Client, settings *config.Config) func(ctx context.Context) (profile.Params, error) {
+	return func(ctx context.Context) (profile.Params, error) {
+		node := settings.Node
+		if node == "" {
+			self, err := client.AgentSelf(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("whose node is this (JORC_NODE says so, too): %w", err)
+			}
+			node = self.Config.NodeName
+		}
+		return workflow.ParamsOf(cluster.New(client, settings.Prefix, settings.Cluster), node)(ctx)
+	}
 }
 
 // nodeName is the configured name, or the host's, which is also what Consul

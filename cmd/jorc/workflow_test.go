@@ -112,7 +112,7 @@ func TestWorkflowUsage(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"run", "which workflow?"},
 		{"run nope", `workflow "nope": no such workflow on this node: known: breaks, greet,`},
-		{"run greet", `there is no param "who"`},
+		{"run greet --alone", `there is no param "who"`},
 		{"run greet --param who", "write NAME=VALUE"},
 		{"run greet --param who={", `param "who": `},
 		{"run greet --param a=1 --param a=2", `param "a" is given twice`},
@@ -132,6 +132,17 @@ func TestWorkflowUsage(t *testing.T) {
 	}
 	if got := jorc(t, env, "workflow", "jobs", "--config", config, "-o", "json"); got.stdout != "[]\n" {
 		t.Errorf("jobs: got %+v, want none", got)
+	}
+}
+
+// TestWorkflowUnreachable: a param that nobody can be asked for is no mistake of
+// the caller's, and nothing is run.
+func TestWorkflowUnreachable(t *testing.T) {
+	t.Parallel()
+	env, config := alone(t)
+	got := jorc(t, env, "workflow", "run", "greet", "--config", config)
+	if got.code != exitUnreachable || got.stdout != "" || !strings.Contains(got.stderr, `param "who": the job has none, and those of this member cannot be read: `) {
+		t.Errorf("got %+v, want exit 3", got)
 	}
 }
 
