@@ -1,86 +1,218 @@
 package main
 
 import (
-	"bytes"
+	"encoding/json"
+	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
-	"text/template"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/workflow"
 )
 
-// job is what a script is rendered over.
-type job map[string]string
-
-func (j job) Param(name string) string     { return j[name] }
-func (j job) ParamExists(name string) bool { _, ok := j[name]; return ok }
-func quoted(s string) string               { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
-func (j job) render(t *testing.T, text string) string {
-	t.Helper()
-	all := template.New("script").Funcs(template.FuncMap{"quote": quoted})
-	if _, err := all.ParseFiles(filepath.Join("..", "..", "templates", "cluster-utilities.tmpl")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := all.Parse(text); err != nil {
-		t.Fatal(err)
-	}
-	var b bytes.Buffer
-	if err := all.Execute(&b, j); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
+// scripted is a member whose workflows take in the shipped functions.
+type scripted struct {
+	t      *testing.T
+	env    map[string]string
+	binary string
 }
 
-// TestClusterUtilities runs a script made of the shipped functions, with a
-// token that may write the profile and nothing else, under default deny.
+func newScripted(t *testing.T, s *consultest.Server, token string) scripted {
+	t.Helper()
+	return scripted{t: t, binary: builtOnce(t), env: map[string]string{
+		"CONSUL_HTTP_ADDR": s.HTTPAddr, "CONSUL_HTTP_TOKEN": token, "JORC_STATE_DIR": t.TempDir(),
+		"JORC_CLUSTER": "prod", "JORC_NODE": "n1",
+	}}
+}
+
+// run runs a script as a workflow's only task, by a jorc that has a's token.
+func (a scripted) run(task, script string, flags ...string) (workflow.Result, result) {
+	a.t.Helper()
+	config := writeFile(a.t, "workflow.hcl", `
+workflow "w" {
+  task "script" {
+    env = { PATH = `+strconv.Quote(filepath.Dir(a.binary)+":"+os.Getenv("PATH"))+` }
+    `+task+`
+    script = <<-EOT
+#!/bin/sh -u
+{{ template "cluster-utilities.tmpl" . }}
+`+script+`
+EOT
+  }
+}
+`)
+	got := jorc(a.t, a.env, append([]string{"workflow", "run", "w", "--config", config, "-o", "json"}, flags...)...)
+	var res workflow.Result
+	if got.stdout != "" {
+		if err := json.Unmarshal([]byte(got.stdout), &res); err != nil {
+			a.t.Fatalf("%+v: %v", got, err)
+		}
+	}
+	return res, got
+}
+
+// output is what a job printed.
+func (a scripted) output(id string) string {
+	a.t.Helper()
+	return jorc(a.t, a.env, "workflow", "logs", id).stdout
+}
+
+// TestClusterUtilities runs a script made of the shipped functions, under
+// default deny: with a token that jorc makes for the job, or with that of the
+// task. Each may write the profile and nothing else.
 func TestClusterUtilities(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t, consultest.WithACL())
-	env := onServer(t, s)
-	do := doer(t, env)
+	operator := onServer(t, s)
+	operator["JORC_CLUSTER"] = "prod"
+	do := doer(t, operator)
 	do(result{0, "", ""}, "init", "prod")
-	do(result{0, "", ""}, "profile", "set", "size", "3", "--cluster", "prod")
-	token := jorc(t, env, "cluster", "profile", "token", "--ttl", "5m", "--cluster", "prod")
+	do(result{0, "", ""}, "profile", "set", "size", "3")
+	do(result{0, "", ""}, "profile", "set", "colour", "blue", "--role", "db")
+	do(result{0, "", ""}, "join", "--node", "n1", "--role", "db", "--param", "size=2")
+	token := jorc(t, operator, "cluster", "profile", "token", "--ttl", "5m")
 	if token.code != exitOK || token.stderr != "" {
 		t.Fatalf("token: %+v", token)
 	}
-	binary := builtOnce(t)
-	sh := func(j job, script string) (int, string) {
-		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-uc", j.render(t, `{{ template "cluster-utilities.tmpl" . }}`+script))
-		cmd.Env = []string{
-			"PATH=" + filepath.Dir(binary) + ":" + os.Getenv("PATH"), "CONSUL_HTTP_ADDR=" + s.HTTPAddr,
-			"PROFILE_TOKEN=" + strings.TrimSpace(token.stdout),
-		}
-		out, _ := cmd.CombinedOutput() // the code says it
-		return cmd.ProcessState.ExitCode(), string(out)
-	}
-	member := job{"cluster/profile": "prod", "size": "2"}
+	tokenFile := writeFile(t, "token", token.stdout)
+	// A member's agent may read the profile, and cannot make tokens.
+	policy := cluster.New(s.Client(), "jorc", "prod").Policies("n1")[0]
+	root, agent := newScripted(t, s, s.RootToken), newScripted(t, s, s.NewToken(policy.Rules))
+	withFile := "token_file = " + strconv.Quote(tokenFile)
+
 	for _, test := range []struct {
 		name   string
-		job    job
 		script string
 		code   int
 		want   string
 	}{
-		{"rendered and now", member, `echo {{ .Param "size" }}; get_param size`, 0, "2\n3\n"},
-		{"default", member, `get_param gone none`, 0, "none\n"},
-		{"set", member, `set_param size 4 3 && get_param size`, 0, "4\n"},
-		{"no match", member, `set_param size 5 3 2>/dev/null`, 4, ""},
-		{"first", member, `add_param who -1 && get_param who && ! add_param who 2 2>/dev/null`, 0, "-1\n"},
-		{"default of a reference", member, `set_param other x none none && get_param other`, 0, "x\n"},
-		{"variables", member, `echo "$CLUSTER_PROFILE" "${PROFILE_TOKEN:+set}"`, 0, "prod set\n"},
-		{"beyond the token", member, `cluster_members 2>/dev/null`, 5, ""},
-		{"no cluster", job{}, `:`, 0, "jorc: warning: this job has no param cluster/profile: is the host a member of a cluster?\n"},
+		{"rendered and now", `echo {{ .Param "size" }} {{ .Param "colour" }} {{ .ParamExists "gone" }}; get_param size`, 0, "2 blue false\n3\n"},
+		{"default", `get_param gone none`, 0, "none\n"},
+		{"set", `set_param size 4 3 && get_param size && set_param size 3`, 0, "4\n"},
+		{"no match", `set_param size 5 9 2>/dev/null`, 4, ""},
+		{"first", `add_param who -1 && get_param who && ! add_param who 2 2>/dev/null && remove_param who -1`, 0, "-1\n"},
+		{"default of a reference", `set_param other x none none && get_param other && remove_param other`, 0, "x\n"},
+		{"beyond the token", `cluster_members 2>/dev/null`, 5, ""},
+		{"variables", `echo "$CLUSTER_PROFILE"`, 0, "prod\n"},
 	} {
-		if code, out := sh(test.job, test.script); code != test.code || out != test.want {
-			t.Errorf("%s: exit %d, %q; want %d, %q", test.name, code, out, test.code, test.want)
+		for how, job := range map[string]func() (workflow.Result, result){
+			"made":       func() (workflow.Result, result) { return root.run("", test.script) },
+			"token_file": func() (workflow.Result, result) { return agent.run(withFile, test.script) },
+		} {
+			res, got := job()
+			host := map[string]scripted{"made": root, "token_file": agent}[how]
+			if out := host.output(res.ID); len(res.Tasks) != 1 || res.Tasks[0].ExitCode != test.code || out != test.want {
+				t.Errorf("%s, %s: got %+v, %q; want exit %d, %q", test.name, how, got, out, test.code, test.want)
+			}
 		}
 	}
-	if code, out := sh(job{"cluster/profile": "gone"}, `:`); code != 0 || !strings.Contains(out, "warning: the profile of cluster gone cannot be read") {
-		t.Errorf("a cluster that is not there: exit %d, %q", code, out)
+
+	// Members and leaders need more than the profile's token.
+	full := "token_file = " + strconv.Quote(writeFile(t, "root", s.RootToken))
+	res, got := agent.run(full, `cluster_members; cluster_members --count --role db; is_leader && echo leads; effective_param size; effective_param gone none`)
+	if out := agent.output(res.ID); out != "n1\n1\nleads\n2\nnone\n" {
+		t.Errorf("got %+v, %q", got, out)
+	}
+}
+
+// TestClusterUtilitiesTokens: who cannot make a token is told what to do, and no
+// token is where it does not belong.
+func TestClusterUtilitiesTokens(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, consultest.WithACL())
+	operator := onServer(t, s)
+	operator["JORC_CLUSTER"] = "prod"
+	do := doer(t, operator)
+	do(result{0, "", ""}, "init", "prod")
+	do(result{0, "", ""}, "init", "other")
+	do(result{0, "", ""}, "join", "--node", "n1")
+	root := newScripted(t, s, s.RootToken)
+	agent := newScripted(t, s, s.NewToken(`key_prefix "jorc/prod/" { policy = "read" }`))
+
+	res, got := agent.run("", `echo "<$PROFILE_TOKEN>"`)
+	if out := agent.output(res.ID); got.code != exitOK || !strings.Contains(out, "the profile of cluster prod cannot be read") || !strings.HasSuffix(out, "<>\n") {
+		t.Errorf("without a token: got %+v, %q", got, out)
+	}
+	if _, got := agent.run("", `echo {{ .ProfileToken }}`); got.code != exitDenied || !strings.Contains(got.stderr, "only callers with acl:write can") || !strings.Contains(got.stderr, "token_file") {
+		t.Errorf("a token that cannot be made: got %+v, want exit 5", got)
+	}
+
+	// A script that shows its tokens in all ways, and fails.
+	res, got = root.run("", `set -x
+other={{ .GenerateProfileToken "other" 60 }}
+[ "$PROFILE_TOKEN" = {{ .ProfileToken }} ] || exit 9
+[ "$PROFILE_TOKEN" != "$other" ] || exit 9
+echo "$PROFILE_TOKEN" "$other"
+PROFILE_TOKEN=$other CLUSTER_PROFILE=other
+set_param who me && get_param who
+CLUSTER_PROFILE=prod
+set_param who me
+exit 7`)
+	out := root.output(res.ID)
+	if len(res.Tasks) != 1 || res.Tasks[0].ExitCode != 7 || !strings.Contains(out, "\n[redacted] [redacted]\n") || !strings.Contains(out, "\nme\n") || !strings.Contains(out, "ermission denied") {
+		t.Errorf("got %+v, %q", got, out)
+	}
+	var secrets []string
+	uuid := regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	err := filepath.WalkDir(root.env["JORC_STATE_DIR"], func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "script") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		secrets = append(secrets, uuid.FindAllString(string(text), -1)...)
+		info, _ := d.Info()
+		if info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s is %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil || len(secrets) != 3 {
+		t.Errorf("tokens in scripts: got %d, %v, want 3", len(secrets), err)
+	}
+	for _, secret := range secrets {
+		if strings.Contains(out+got.stdout+got.stderr, secret) {
+			t.Error("a token is in the log")
+		}
+	}
+}
+
+// TestClusterUtilitiesAlone: without a cluster, or without ACLs, the functions
+// that need none work.
+func TestClusterUtilitiesAlone(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	host := newScripted(t, s, "")
+	res, got := host.run("", `jorc_stop enough`)
+	if out := host.output(res.ID); got.code != exitStopped || !strings.Contains(out, "jorc: warning: the profile of cluster prod cannot be read") || !strings.HasSuffix(out, "enough\n") {
+		t.Errorf("no cluster: got %+v, %q", got, out)
+	}
+	do := doer(t, host.env)
+	do(result{0, "", ""}, "init", "prod")
+	res, got = host.run("", `echo "<$PROFILE_TOKEN{{ .ProfileToken }}>"; set_param a 1; get_param a`)
+	if out := host.output(res.ID); got.code != exitOK || out != "<>\n1\n" {
+		t.Errorf("no ACLs: got %+v, %q", got, out)
+	}
+	// A param is as of the job's creation, what a function prints as of now.
+	res, got = host.run("", `[ "{{ .Param "a" }}" = "$(get_param a)" ] || { echo {{ .Param "a" }} "$(get_param a)"; exit 0; }
+jorc_not_yet same`, "--id", "later", "--timeout", "1ns")
+	if got.code != exitTimeout || res.State != workflow.Pending {
+		t.Fatalf("got %+v", got)
+	}
+	do(result{0, "", ""}, "profile", "set", "a", "2")
+	if res, got = host.run("", `:`, "--id", "later"); got.code != exitOK {
+		t.Fatalf("got %+v", got)
+	}
+	if out := host.output(res.ID); !strings.HasSuffix(out, "\n1 2\n") {
+		t.Errorf("got %q", out)
+	}
+	host.env["CONSUL_HTTP_ADDR"] = "127.0.0.1:1"
+	res, got = host.run("", `jorc_stop enough`)
+	if out := host.output(res.ID); got.code != exitStopped || !strings.HasSuffix(out, "enough\n") {
+		t.Errorf("no Consul: got %+v, %q", got, out)
 	}
 }
