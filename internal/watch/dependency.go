@@ -26,6 +26,7 @@ const (
 	kindCARoots    kind = "mesh CA roots"
 	kindCALeaf     kind = "mesh certificate"
 	kindFile       kind = "file"
+	kindParams     kind = "params"
 	kindForeign    kind = "" // fetched by consul-template's own code: Vault and peerings
 )
 

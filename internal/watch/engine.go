@@ -17,6 +17,7 @@ import (
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/replace"
 )
 
@@ -33,6 +34,8 @@ type Options struct {
 	// Others is how many queries of the same client may block for somebody else
 	// at one time. The engine leaves them room.
 	Others int
+	// Params are what the function param gives. Optional: without them it is an error.
+	Params Params
 	// Replacer brings files to disk, or compares, in a dry run.
 	Replacer Replacer
 	// Patient: a template whose source cannot be read or parsed fails alone, and
@@ -55,6 +58,14 @@ type Options struct {
 	// the change reached this host. Optional; it must not block.
 	Rendered func(Rendered)
 	Log      hclog.Logger
+}
+
+// Params are the effective params of this host's member.
+type Params interface {
+	// Watch calls handle with the params, or why they cannot be read, and again
+	// whenever either changes, until ctx ends. At most paramsCost of its queries
+	// block at a time.
+	Watch(ctx context.Context, handle func(profile.Params, error)) error
 }
 
 // Replacer is what the engine needs of package replace.
@@ -126,7 +137,7 @@ func New(o Options) (*Engine, error) {
 		o.Allow.MaxOutput = defaultMaxOutput
 	}
 	plain, commands := &queue{limit: maxPlainJobs}, &queue{limit: maxCommandJobs}
-	opts := options{TemplateOptions: o.Allow, LookupEnv: o.LookupEnv, Functions: o.Functions}
+	opts := options{TemplateOptions: o.Allow, LookupEnv: o.LookupEnv, Functions: o.Functions, Params: o.Params != nil}
 	units, err := newUnits(o.Templates, opts, o.Patient, plain, commands)
 	if err != nil {
 		return nil, err

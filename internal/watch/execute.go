@@ -22,6 +22,7 @@ type options struct {
 	LookupEnv   func(string) (string, bool)
 	// Functions are added to, and go before, those of consul-template.
 	Functions template.FuncMap
+	Params    bool // there are params
 }
 
 func (o *options) allows(function string) bool {

@@ -21,8 +21,8 @@ func (x *execution) functions() template.FuncMap {
 		"service": x.service, "connect": x.connect, "services": x.services,
 		"node": x.node, "nodes": x.nodes, "datacenters": x.datacenters,
 		"caRoots": x.caRoots, "caLeaf": x.caLeaf,
-		"file": x.file,
-		"env":  x.env, "mustEnv": x.mustEnv, "envOrDefault": x.envOrDefault,
+		"file": x.file, "param": x.param, "paramExists": x.paramExists, "paramOr": x.paramOr,
+		"env": x.env, "mustEnv": x.mustEnv, "envOrDefault": x.envOrDefault,
 		"loop": x.loop,
 		tick:   x.tick, enter: x.enter,
 	}

@@ -96,6 +96,7 @@ func (e *Engine) begin(ctx context.Context, helpers *sync.WaitGroup) {
 	e.sources = &sources{
 		client: e.o.Client, changes: e.changes, log: e.o.Log,
 		foreign: &foreignSource{consul: e.o.Consul, vault: e.o.Vault},
+		params:  e.o.Params,
 		rights:  newRights(e.o.Client), places: share(e.o.Client.Stats().Places, e.o.Others),
 		running: map[string]*watcher{},
 	}

@@ -16,6 +16,9 @@ type plan struct {
 // sharedCost is the number of queries that a shared wake-up blocks on.
 const sharedCost = 3
 
+// paramsCost is the number of queries that the member's params take.
+const paramsCost = 3
+
 // leastGroups is what keys get however many services there are.
 const leastGroups = 8
 
@@ -40,7 +43,11 @@ func makePlan(wanted map[string]*dependency, places int) plan {
 	p.own = others
 	free := places
 	for _, d := range others {
-		if d.kind != kindFile && d.kind != kindDatacenter { // they do not block at Consul
+		switch d.kind {
+		case kindFile, kindDatacenter: // they do not block at Consul
+		case kindParams:
+			free -= paramsCost
+		default:
 			free--
 		}
 	}

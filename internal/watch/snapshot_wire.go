@@ -7,6 +7,7 @@ import (
 	dep "github.com/hashicorp/consul-template/dependency"
 
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/profile"
 )
 
 // On disk a snapshot is gob, which keeps keys and values byte for byte, around
@@ -90,6 +91,7 @@ const (
 	wireNode        = "node"
 	wireRoots       = "roots"
 	wireDatacenters = "datacenters"
+	wireParams      = "params"
 )
 
 func wireOf(value any) (w wireValue, err error) {
@@ -110,6 +112,8 @@ func wireOf(value any) (w wireValue, err error) {
 		w.Type = wireRoots
 	case []string:
 		w.Type = wireDatacenters
+	case profile.Params:
+		w.Type = wireParams
 	default:
 		return w, fmt.Errorf("cannot keep a %T", value)
 	}
@@ -135,6 +139,8 @@ func (w wireValue) value() (any, error) {
 		return decode[[]*consul.CARoot](w.JSON)
 	case wireDatacenters:
 		return decode[[]string](w.JSON)
+	case wireParams:
+		return decode[profile.Params](w.JSON)
 	}
 	return nil, fmt.Errorf("unknown type %q", w.Type)
 }

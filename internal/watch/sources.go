@@ -17,6 +17,7 @@ type sources struct {
 	client  *consul.Client
 	foreign *foreignSource
 	rights  *rights
+	params  Params
 	places  int // blocking queries at one time
 	changes chan<- []change
 	log     hclog.Logger
@@ -87,6 +88,8 @@ func (s *sources) watchOne(ctx context.Context, d *dependency) {
 	switch d.kind {
 	case kindFile:
 		s.watchFile(ctx, d)
+	case kindParams:
+		s.watchParams(ctx, d)
 	case kindForeign:
 		s.watchForeign(ctx, d)
 	case kindDatacenter:

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	dep "github.com/hashicorp/consul-template/dependency"
+
+	"github.com/jorc/jorc/internal/profile"
 )
 
 // How long losses are doubted: after an answer whose index went backwards
@@ -177,6 +179,13 @@ func lost(old, value any) bool {
 	case []*dep.CatalogSnippet:
 		now, _ := value.([]*dep.CatalogSnippet)
 		return missing(old, now, func(s *dep.CatalogSnippet) string { return s.Name })
+	case profile.Params:
+		now, _ := value.(profile.Params)
+		for name := range old {
+			if _, ok := now[name]; !ok {
+				return true
+			}
+		}
 	case []*dep.Node:
 		now, _ := value.([]*dep.Node)
 		return missing(old, now, func(n *dep.Node) string { return n.Node })
