@@ -1,0 +1,206 @@
+// Package converge brings this host from the version that it runs to the one
+// that is desired, and keeps it there: requirements, admission, the static
+// workflow, validation, the record. What to do next is decided by a pure
+// function of what is known; every step is on the disk before the next begins,
+// so that whoever comes after a crash goes on from there.
+package converge
+
+import (
+	"context"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/workflow"
+)
+
+// Options are what a Converger needs. Everything but Static, Ledger and Runner
+// may be left out.
+type Options struct {
+	Node         string
+	StateDir     string // progress is kept in its file converge.json, what static files were in drift.json
+	VersionFile  string
+	Static       config.Static
+	Requires     []config.Requires // gate the static workflow
+	Ledger       Ledger
+	Runner       Runner
+	Requirements Requirements // needed when there are Requires
+	Admission    Admission    // nil: this host may update whenever it likes
+	Holds        Holds        // nil: nothing holds it
+	Checks       Checks       // nil: only the validation workflow tells whether the host works
+	// Cycle returns the cycle of static requirements that this host is part of,
+	// as names, nil when there is none. It is asked while requirements are
+	// missing, seldom.
+	Cycle func(ctx context.Context) ([]string, error)
+	// Changed is told every change of the status. It must not block.
+	Changed func(Status)
+	Log     hclog.Logger
+}
+
+// Ledger holds the desired version and what this host reports. *nodes.Ledger
+// is one.
+type Ledger interface {
+	WatchDesired(ctx context.Context, handle func(version string, err error)) error
+	Move(ctx context.Context, node string, change func(d nodes.Document, desired string) (nodes.Document, error)) (changed bool, err error)
+}
+
+// Runner runs workflows. *workflow.Runner is one; its Options.Held should say
+// what Holds says.
+type Runner interface {
+	Run(ctx context.Context, j workflow.Job) (workflow.Result, error)
+	Ready(ctx context.Context, id string) error
+	Abandon(ctx context.Context, id, why string) (workflow.Result, error)
+	Open() ([]workflow.Result, error)
+}
+
+// Requirements tells which services are missing. FromBlocker makes one.
+type Requirements interface {
+	// Watch calls handle with what is missing, now and whenever that changes,
+	// until ctx ends; then it returns ctx's error or nil.
+	Watch(ctx context.Context, r []config.Requires, handle func([]Missing)) error
+}
+
+// Admission says when this host may be out of service to update.
+type Admission interface {
+	// Enter returns nil once this host may take itself out of service for
+	// version. waiting is told why it has to wait, whenever that changes. A host
+	// that was let in before, also before a restart, is let in at once; one that
+	// holds something for another version takes that over. When ctx ends before
+	// Enter returned nil nothing stays taken.
+	Enter(ctx context.Context, version string, waiting func(reason string)) error
+	// Leave gives back what Enter took, once the host is as healthy as the
+	// policy asks; that may take minutes. Repeating it is no failure. It is
+	// called after version runs, was validated and reported; its ctx ends when
+	// something else has to be done first, and it is called again later.
+	Leave(ctx context.Context, version string) error
+}
+
+// Hold is what keeps this host still, in words; both may be empty.
+type Hold struct {
+	Held   string `json:"held,omitempty"`   // stops between tasks, and before anything new
+	Paused string `json:"paused,omitempty"` // only keeps anything new from being started
+}
+
+// Holds tells what holds this host.
+type Holds interface {
+	// Watch calls handle with the hold, now and whenever it changes, until ctx ends.
+	Watch(ctx context.Context, handle func(Hold)) error
+}
+
+// Checks tells which of this host's health checks fail.
+type Checks interface {
+	// Watch calls handle with them, "web: critical: HTTP 500", now and whenever
+	// they change, until ctx ends. Maintenance that jorc itself began is none.
+	Watch(ctx context.Context, handle func(failing []string)) error
+}
+
+// Converger is this host's path from the version it runs to the desired one.
+type Converger struct {
+	o     Options
+	log   hclog.Logger
+	drift *drift
+	once  bool
+
+	timing timing
+	now    func() time.Time
+	jitter func() float64 // 0 to 1
+	hook   func(step string)
+
+	// What the loop alone knows.
+	p       progress
+	unsaved bool
+	mem     memory
+	errands map[string]*errand
+
+	wake     chan struct{} // something may have to be decided anew
+	tell     chan struct{} // the report is another
+	saidNews chan struct{} // the ledger has another report
+
+	mu     sync.Mutex
+	in     inputs
+	report report // what the ledger is to have
+	gen    uint64 // counts reports
+	status Status
+	note   string // of the version file
+}
+
+// timing are the clocks.
+type timing struct {
+	firstRetry, maxRetry time.Duration // after a failed attempt
+	settle               time.Duration // that checks may fail after a static run
+	patience             time.Duration // with Consul, before an open job goes on without
+	recount              time.Duration // between reports of which only numbers changed
+	sayWithin            time.Duration // that a static run waits for "running" to be reported
+	cycle                time.Duration // until a cycle is looked for; doubles
+	trouble, maxTrouble  time.Duration // after what could not be done at all
+}
+
+func defaultTiming() timing {
+	return timing{
+		firstRetry: time.Minute, maxRetry: 30 * time.Minute, settle: 30 * time.Second, patience: 10 * time.Second,
+		recount: 30 * time.Second, sayWithin: 5 * time.Second, cycle: 5 * time.Second,
+		trouble: time.Second, maxTrouble: time.Minute,
+	}
+}
+
+// defaultInterval is how often validation is looked at again.
+const defaultInterval = 5 * time.Minute
+
+// New returns a Converger. It does no I/O.
+func New(o Options) *Converger {
+	if o.Log == nil {
+		o.Log = hclog.NewNullLogger()
+	}
+	if o.Static.ValidationInterval <= 0 {
+		o.Static.ValidationInterval = defaultInterval
+	}
+	c := &Converger{
+		o: o, log: o.Log, timing: defaultTiming(), now: time.Now, jitter: rand.Float64, hook: func(string) {},
+		errands: map[string]*errand{}, wake: make(chan struct{}, 1), tell: make(chan struct{}, 1), saidNews: make(chan struct{}, 1),
+	}
+	c.drift = newDrift(o.Static.Paths, filepath.Join(o.StateDir, "drift.json"), o.Static.ValidationInterval, c.stir, o.Log)
+	return c
+}
+
+// Run converges until ctx ends, and returns nil then. It never gives up; a
+// Converger runs once.
+func (c *Converger) Run(ctx context.Context) error {
+	err := c.run(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// run starts all that listens, and the loop; when the loop ends so does the rest.
+func (c *Converger) run(ctx context.Context) error {
+	if err := c.load(ctx); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	g, ctx := errgroup.WithContext(ctx)
+	c.listen(ctx, g)
+	g.Go(func() error { return c.reportAll(ctx) })
+	g.Go(func() error { return c.drift.run(ctx) })
+	g.Go(func() error {
+		defer stop()
+		return c.loop(ctx)
+	})
+	return g.Wait()
+}
+
+// stir makes the loop decide anew.
+func (c *Converger) stir() { poke(c.wake) }
+
+func poke(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

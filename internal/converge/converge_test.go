@@ -1,0 +1,301 @@
+package converge
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+// sharing are the tests that share one Consul.
+var sharing = map[string]func(*testing.T){
+	"versions":          testVersions,
+	"static fails":      testStaticFails,
+	"validation fails":  testValidationFails,
+	"validation later":  testValidationLater,
+	"checks fail":       testChecksFail,
+	"requirements":      testRequirements,
+	"cycle":             testCycle,
+	"holds":             testHolds,
+	"replaced":          testReplaced,
+	"nothing desired":   testNothingDesired,
+	"adopted":           testAdopted,
+	"results":           testResults,
+	"admission":         testAdmission,
+	"rubbish":           testRubbish,
+	"lost progress":     testLostProgress,
+	"unwritable":        testUnwritable,
+	"busy":              testBusy,
+	"drift":             testDrift,
+	"once":              testOnce,
+	"back to the first": testBackToFirst,
+}
+
+func testVersions(t *testing.T) {
+	h := newHost(t)
+	h.trigger("v1")
+	h.start()
+	h.untilPhase(PhaseConverged, "v1")
+	d := h.document()
+	want(t, "version", d.Version, "v1")
+	want(t, "config", d.States[nodes.Config].State, nodes.Success)
+	want(t, "validation", d.States[nodes.Validation].State, nodes.Success)
+	want(t, "suspect", d.States[nodes.Config].Suspect, "")
+	before := h.modified()
+	h.trigger("v1")
+	h.stop()
+	h.start()
+	h.untilPhase(PhaseConverged, "v1")
+	h.trigger("v2")
+	h.untilPhase(PhaseConverged, "v2")
+	want(t, "ran", h.ran(), "one@v1 two@v1 check@v1 one@v2 two@v2 check@v2")
+	want(t, "version file", strings.TrimSpace(read(t, h.path("version"))), "v2")
+	if h.modified() == before {
+		t.Error("v2 was not reported")
+	}
+}
+
+func read(t testing.TB, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func testStaticFails(t *testing.T) {
+	h := newHost(t)
+	h.flows[0].Tasks[1] = sh("two", "echo no such package; [ -e $DIR/fixed ]")
+	h.quick = func(q *timing) { q.firstRetry, q.maxRetry = time.Hour, time.Hour }
+	h.trigger("v1")
+	h.start()
+	s := h.untilPhase(PhaseFailed, "v1")
+	wantText(t, "detail", s.Detail, `task "two"`, "exit code 1", "no such package")
+	c := h.document().States[nodes.Config]
+	want(t, "config", c.State, nodes.Failed)
+	want(t, "config's version", c.Version, "v1")
+	wantText(t, "config's detail", c.Detail, `task "two"`, "exit code 1", "no such package")
+	want(t, "version", h.document().Version, "")
+	want(t, "ran", h.ran(), "one@v1 two@v1")
+	if s.Next.Before(time.Now().Add(40*time.Minute)) || s.Next.After(time.Now().Add(73*time.Minute)) {
+		t.Errorf("it is tried again at %v, want in an hour, give or take a fifth", s.Next)
+	}
+	h.stop()
+	h.write("fixed", "")
+	h.start() // tries at once
+	s = h.untilPhase(PhaseConverged, "v1")
+	wantText(t, "suspect", s.Suspect, "after a failed attempt", `task "two"`)
+	wantText(t, "reported suspect", h.document().States[nodes.Config].Suspect, "after a failed attempt")
+	want(t, "ran", h.ran(), "one@v1 two@v1 one@v1 two@v1 check@v1")
+}
+
+func testValidationFails(t *testing.T) {
+	h := newHost(t)
+	h.write("broken", "")
+	h.quick = func(q *timing) { q.firstRetry, q.maxRetry = time.Millisecond, time.Millisecond }
+	h.flows[0].Tasks[1] = sh("two", "[ $(wc -l <$DIR/ran) -lt 6 ] || rm -f $DIR/broken")
+	h.trigger("v1")
+	h.start()
+	s := h.untilPhase(PhaseConverged, "v1")
+	wantText(t, "suspect", s.Suspect, "validation", `task "check"`)
+	want(t, "ran", h.ran(), "one@v1 two@v1 check@v1 one@v1 two@v1 check@v1 one@v1 two@v1 check@v1"[:len(h.ran())])
+	want(t, "validation", h.document().States[nodes.Validation].State, nodes.Success)
+}
+
+func testValidationLater(t *testing.T) {
+	h := newHost(t)
+	h.options.Static.ValidationInterval = 20 * time.Millisecond
+	h.quick = func(q *timing) { q.firstRetry, q.maxRetry = time.Millisecond, time.Millisecond }
+	h.flows[0].Tasks[1] = sh("two", "rm -f $DIR/broken")
+	h.trigger("v1")
+	h.start()
+	h.untilPhase(PhaseConverged, "v1")
+	before := h.modified()
+	h.until("more validations", func(Status) bool { return strings.Count(h.ran(), "check") > 3 })
+	want(t, "index after validations that pass", h.modified(), before)
+	h.write("broken", "")
+	s := h.until("another static run", func(s Status) bool {
+		return strings.Count(h.ran(), "two") == 2 && s.Phase == PhaseConverged && s.Suspect != ""
+	})
+	wantText(t, "suspect", s.Suspect, "validation")
+	want(t, "version", h.document().Version, "v1")
+}
+
+func testChecksFail(t *testing.T) {
+	h := newHost(t)
+	h.checks.set([]string{"web: critical: HTTP 500"})
+	h.quick = func(q *timing) { q.settle = time.Hour }
+	h.trigger("v1")
+	h.start()
+	s := h.until("waiting for checks", func(s Status) bool { return s.Phase == PhaseValidation && strings.Contains(s.Detail, "HTTP 500") })
+	wantText(t, "detail", s.Detail, "health checks have until")
+	want(t, "version", h.document().Version, "")
+	h.checks.set(nil)
+	h.untilPhase(PhaseConverged, "v1")
+	h.checks.set([]string{"web: critical: HTTP 500"}) // it has passed: that is news
+	s = h.untilPhase(PhaseFailed, "v1")
+	wantText(t, "detail", s.Detail, "web: critical: HTTP 500")
+	v := h.document().States[nodes.Validation]
+	want(t, "validation", v.State, nodes.Failed)
+	wantText(t, "validation's detail", v.Detail, "HTTP 500")
+	h.checks.set(nil) // recovers by itself
+	h.untilPhase(PhaseConverged, "v1")
+	want(t, "static runs", strings.Count(h.ran(), "one"), 1)
+	want(t, "validation", h.document().States[nodes.Validation].State, nodes.Success)
+}
+
+func testRequirements(t *testing.T) {
+	h := newHost(t)
+	l := &counted{Ledger: h.ledger}
+	n := needs{newSource(lacking("mysql", 0, 2))}
+	h.options.Requires, h.options.Requirements = []config.Requires{{Target: "mysql", Count: 2}}, n
+	h.trigger("v1")
+	h.build()
+	h.o.Ledger = l
+	run(t, h.Converger)
+	s := h.untilPhase(PhasePending, "v1")
+	want(t, "detail", s.Detail, "waiting for mysql: 0 of 2 functional")
+	c := h.document().States[nodes.Config]
+	want(t, "config", c.State, nodes.Pending)
+	want(t, "config's detail", c.Detail, s.Detail)
+	want(t, "writes", l.writes.Load(), int64(1))
+	n.set(lacking("mysql", 1, 2)) // only the number: not worth a write yet
+	h.until("the number", func(s Status) bool { return s.Detail == "waiting for mysql: 1 of 2 functional" })
+	want(t, "writes", l.writes.Load(), int64(1))
+	n.set(lacking("redis", 0, 1))
+	h.until("other targets", func(s Status) bool { return strings.Contains(s.Detail, "redis") && s.Reported && l.writes.Load() == 2 })
+	wantText(t, "config's detail", h.document().States[nodes.Config].Detail, "redis")
+	want(t, "ran", h.ran(), "")
+	n.set(nil)
+	h.untilPhase(PhaseConverged, "v1")
+	want(t, "writes", l.writes.Load(), int64(4))
+	want(t, "suspect", h.document().States[nodes.Config].Suspect, "")
+}
+
+// run runs c until the test ends.
+func run(t testing.TB, c *Converger) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+}
+
+func testCycle(t *testing.T) {
+	h := newHost(t)
+	n := needs{newSource(lacking("b", 0, 1))}
+	cycle := newSource([]string{"a", "b"})
+	h.options.Requires, h.options.Requirements = []config.Requires{{Target: "b"}}, n
+	h.options.Cycle = func(context.Context) ([]string, error) { return cycle.get(), nil }
+	h.quick = func(q *timing) { q.cycle = 10 * time.Millisecond }
+	h.trigger("v1")
+	h.start()
+	s := h.untilPhase(PhaseFailed, "v1")
+	wantText(t, "detail", s.Detail, "a → b → a: static requirements form a cycle")
+	c := h.document().States[nodes.Config]
+	want(t, "config", c.State, nodes.Failed)
+	wantText(t, "config's detail", c.Detail, "a → b → a")
+	cycle.set(nil)
+	h.untilPhase(PhasePending, "v1")
+	want(t, "config", h.document().States[nodes.Config].State, nodes.Pending)
+	n.set(nil)
+	h.untilPhase(PhaseConverged, "v1")
+}
+
+func testHolds(t *testing.T) {
+	h := newHost(t)
+	h.flows[0].Tasks[0] = sh("one", "while [ ! -e $DIR/go ]; do sleep 0.01; done")
+	h.hold.set(Hold{Paused: "maintenance window"})
+	h.trigger("v1")
+	h.start()
+	s := h.until("paused", func(s Status) bool { return s.Phase == PhasePaused })
+	want(t, "detail", s.Detail, "maintenance window")
+	h.hold.set(Hold{Held: "by hand"})
+	h.until("held", func(s Status) bool { return s.Phase == PhaseHeld })
+	want(t, "ran", h.ran(), "")
+	h.hold.set(Hold{})
+	h.until("the first task", func(Status) bool { return h.ran() == "one@v1" })
+	h.hold.set(Hold{Held: "by hand"})
+	h.write("go", "")
+	h.until("held between tasks", func(s Status) bool { return s.Phase == PhaseHeld })
+	want(t, "ran", h.ran(), "one@v1")
+	h.stop() // and also over a restart
+	h.start()
+	h.until("held", func(s Status) bool { return s.Phase == PhaseHeld })
+	h.hold.set(Hold{})
+	h.untilPhase(PhaseConverged, "v1")
+	want(t, "ran", h.ran(), "one@v1 two@v1 check@v1")
+}
+
+func testReplaced(t *testing.T) {
+	h := newHost(t)
+	h.flows[0].Tasks[0] = sh("one", "while [ ! -e $DIR/go ]; do sleep 0.01; done")
+	h.trigger("v1")
+	h.start()
+	h.until("the first task", func(Status) bool { return h.ran() == "one@v1" })
+	h.trigger("v2")
+	h.until("the news", func(Status) bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.in.desired == "v2"
+	})
+	h.write("go", "")
+	h.untilPhase(PhaseConverged, "v2")
+	want(t, "ran", h.ran(), "one@v1 one@v2 two@v2 check@v2")
+	want(t, "previous", h.document().Previous, "")
+}
+
+// testBackToFirst: a host of which a part was brought to v2 is brought back to
+// v1 in whole.
+func testBackToFirst(t *testing.T) {
+	h := newHost(t)
+	h.flows[0].Tasks[1] = sh("two", "[ $JORC_VERSION != v2 ]")
+	h.trigger("v1")
+	h.start()
+	h.untilPhase(PhaseConverged, "v1")
+	h.trigger("v2")
+	h.untilPhase(PhaseFailed, "v2")
+	h.trigger("v1")
+	h.until("v1 again", func(s Status) bool {
+		return s.Phase == PhaseConverged && s.Reported && strings.HasSuffix(h.ran(), "one@v2 two@v2 one@v1 two@v1 check@v1")
+	})
+	want(t, "config", h.document().States[nodes.Config].State, nodes.Success)
+}
+
+func testNothingDesired(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	h.until("idle", func(s Status) bool { return s.Phase == PhaseIdle })
+	want(t, "index", h.modified(), uint64(0))
+	h.trigger("v1")
+	h.untilPhase(PhaseConverged, "v1")
+	if err := h.client.KVPut(t.Context(), pair("jorc/"+h.cluster+"/current_version", "")); err != nil {
+		t.Fatal(err)
+	}
+	h.until("idle again", func(s Status) bool { return s.Phase == PhaseIdle && s.Desired == "" })
+	want(t, "ran", h.ran(), "one@v1 two@v1 check@v1")
+	want(t, "version", h.document().Version, "v1")
+}
+
+func testAdopted(t *testing.T) {
+	h := newHost(t)
+	h.write("version", "v1\n")
+	h.trigger("v1")
+	h.start()
+	h.untilPhase(PhaseConverged, "v1")
+	want(t, "ran", h.ran(), "check@v1")
+	want(t, "version", h.document().Version, "v1")
+	want(t, "validation", h.document().States[nodes.Validation].State, nodes.Success)
+	if c, ok := h.document().States[nodes.Config]; ok {
+		t.Errorf("config is %+v, and nothing was applied", c)
+	}
+}

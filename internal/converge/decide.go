@@ -1,0 +1,300 @@
+package converge
+
+import (
+	"fmt"
+	"time"
+)
+
+// action is something to do now.
+type action string
+
+const (
+	doNothing  action = ""
+	doSave     action = "save"     // write progress down
+	doAdopt    action = "adopt"    // take over the version that somebody else brought
+	doBegin    action = "begin"    // an attempt
+	doStatic   action = "static"   // run the static workflow, or go on with it
+	doDrop     action = "drop"     // the open attempt: another version is wanted
+	doValidate action = "validate" // run the validation workflow, or go on with it
+	doPass     action = "pass"     // all that validates did
+	doInvalid  action = "invalid"  // checks fail
+	doRecord   action = "record"   // the version that runs
+	doLeft     action = "left"     // admission was given back
+)
+
+// Phase is what a converger is about.
+type Phase string
+
+// Phases.
+const (
+	PhaseStarting   Phase = "starting"   // Consul was not heard yet
+	PhaseIdle       Phase = "idle"       // no version is desired
+	PhaseHeld       Phase = "held"       // by the cluster, the role, the host or a file
+	PhasePaused     Phase = "paused"     // nothing new starts
+	PhasePending    Phase = "pending"    // waiting for what is required
+	PhaseAdmission  Phase = "admission"  // waiting to be let in
+	PhaseStatic     Phase = "static"     // the static workflow runs
+	PhaseReboot     Phase = "reboot"     // the job goes on after one
+	PhaseValidation Phase = "validation" // looking whether it works
+	PhaseRecording  Phase = "recording"  // it does
+	PhaseFailed     Phase = "failed"     // and is tried again
+	PhaseConverged  Phase = "converged"
+)
+
+// decision is what to do now, what to wait for, and what to say meanwhile.
+type decision struct {
+	do    action
+	until time.Time // decide again then at the latest; zero: only when something changes
+
+	phase   Phase
+	detail  string
+	outcome Outcome // of a single pass; empty: it goes on
+
+	require bool   // follow what is required
+	enter   string // version to ask admission for
+	leave   string // version to give admission back for
+	ready   string // job to wait for
+	cycle   bool   // look for cycles of requirements
+
+	waiting string // what the pending state to be reported is about; empty: none
+}
+
+// wake makes d's next look no later than at.
+func (d *decision) wake(at time.Time) {
+	if !at.IsZero() && (d.until.IsZero() || at.Before(d.until)) {
+		d.until = at
+	}
+}
+
+// decide says what follows from f.
+func decide(f *facts, now time.Time) decision {
+	var d decision
+	a := f.p.Attempt
+	switch {
+	case f.unsaved:
+		d = decision{do: doSave, phase: PhaseRecording, detail: "writing progress down"}
+	case a.Stage == stageRecording:
+		d = decision{do: doRecord, phase: PhaseRecording, detail: "version " + a.Version + " passed validation"}
+	case a.open():
+		d = decideOpen(f, now)
+	default:
+		d = decideClosed(f, now)
+	}
+	if d.do != doNothing && d.do == f.mem.trouble && now.Before(f.mem.troubleAt) {
+		d.do, d.detail = doNothing, f.mem.troubleIs
+		d.wake(f.mem.troubleAt)
+	}
+	return d
+}
+
+// decideOpen goes on with an attempt under way.
+func decideOpen(f *facts, now time.Time) decision {
+	a := f.p.Attempt
+	patient := f.mem.started.Add(f.patience)
+	switch {
+	case f.replaced(a.Version):
+		return decision{do: doDrop, phase: PhaseStatic, detail: "version " + f.desired + " is wanted now"}
+	case (!f.desiredKnown || !f.holdKnown) && now.Before(patient):
+		return decision{until: patient, phase: PhaseStarting, detail: "asking Consul before going on with version " + a.Version}
+	case f.held() != "":
+		return decision{phase: PhaseHeld, detail: f.held(), outcome: Held}
+	case f.mem.rest == restReboot:
+		return decision{phase: PhaseReboot, detail: f.mem.restWhy, outcome: Pending}
+	case f.mem.rest == restReady && f.ready != f.openJob():
+		return decision{ready: f.openJob(), phase: PhasePending, detail: f.mem.restWhy}
+	case a.Stage == stageStatic:
+		return decision{do: doStatic, phase: PhaseStatic, detail: "version " + a.Version}
+	}
+	return decideValidating(f, now)
+}
+
+func (f *facts) openJob() string {
+	if f.p.Attempt.Validation != "" {
+		return f.p.Attempt.Validation
+	}
+	return f.p.Attempt.Job
+}
+
+// decideValidating finds out whether what the static workflow made works.
+func decideValidating(f *facts, now time.Time) decision {
+	d := decision{phase: PhaseValidation, detail: "version " + f.p.Attempt.Version}
+	fails, at := f.checksFail(now)
+	switch {
+	case !f.p.Attempt.Passed:
+		d.do = doValidate
+	case f.checksPass():
+		d.do = doPass
+	case fails:
+		d.do = doInvalid
+	case !f.checksKnown:
+		d.detail = "asking for the health checks of this host"
+	default:
+		d.detail = "health checks have until " + at.Format(time.TimeOnly) + " to pass: " + list(f.failing)
+		d.wake(at)
+	}
+	return d
+}
+
+// decideClosed finds out whether an attempt has to be made.
+func decideClosed(f *facts, now time.Time) decision {
+	a := f.p.Attempt
+	broken := a.Stage == stageFailed || a.Stage == stageInvalid
+	switch {
+	case !f.needed() && f.local != "" && a.Version != f.local && !a.unfinished():
+		return decision{do: doAdopt, phase: PhaseRecording, detail: "version " + f.local + " is there already"}
+	case f.needed() && !f.static:
+		return decision{phase: PhaseIdle, detail: "no static workflow is configured: somebody else brings version " + f.desired, outcome: Pending}
+	case f.needed() && (!broken || a.Version != f.desired):
+		return decideStart(f, now, f.desired)
+	case broken:
+		return decideBroken(f, now)
+	}
+	return decideSettled(f, now)
+}
+
+// decideBroken is about an attempt that failed, or does not work any more.
+func decideBroken(f *facts, now time.Time) decision {
+	a := f.p.Attempt
+	d := decision{phase: PhaseFailed, detail: a.Why, outcome: Failed}
+	if a.Stage == stageInvalid && f.held() == "" {
+		again := !now.Before(f.mem.validateAt)
+		if a.Checks {
+			again = f.checksPass()
+		}
+		if again || a.Validation != "" && f.mem.rest == restNone {
+			d.do = doValidate
+			return d
+		}
+		if !a.Checks {
+			d.wake(f.mem.validateAt)
+		}
+	}
+	switch {
+	case !f.desiredKnown, f.desired == "":
+		return d // nothing is started
+	case !f.static:
+		return d
+	case now.Before(f.mem.retryAt):
+		d.wake(f.mem.retryAt)
+		if f.held() != "" {
+			d.detail = "held: " + f.held() + "; " + d.detail
+		}
+		return d
+	}
+	return decideStart(f, now, f.desired)
+}
+
+// decideStart begins an attempt at version once nothing is in its way.
+func decideStart(f *facts, now time.Time, version string) decision {
+	switch {
+	case !f.holdKnown:
+		return decision{phase: PhaseStarting, detail: "asking Consul whether this host is held"}
+	case f.held() != "":
+		return decision{phase: PhaseHeld, detail: f.held(), outcome: Held}
+	case f.hold.Paused != "":
+		return decision{phase: PhasePaused, detail: f.hold.Paused, outcome: Held}
+	}
+	d := decision{phase: PhasePending, require: f.requires}
+	switch {
+	case f.requires && !f.missingKnown:
+		d.detail = "asking whether what is required is there"
+		return d
+	case f.requires && len(f.missing) > 0 && len(f.cycle) > 0:
+		d.phase, d.detail, d.cycle = PhaseFailed, cycleText(f.cycle), true
+		d.waiting, d.outcome = "cycle "+list(f.cycle), Failed
+		return d
+	case f.requires && len(f.missing) > 0:
+		d.detail, d.waiting = waitingFor(f.missing), targets(f.missing)
+		if at := f.mem.pendingAt.Add(f.cycleAfter); f.cycles && !f.mem.pendingAt.IsZero() {
+			if d.cycle = !now.Before(at); !d.cycle {
+				d.wake(at)
+			}
+		}
+		return d
+	case f.admission && f.p.Entered != version:
+		d.phase, d.enter, d.detail = PhaseAdmission, version, f.waiting
+		if d.detail == "" {
+			d.detail = "asking to be let in for version " + version
+		}
+		return d
+	}
+	return decision{do: doBegin, require: f.requires, phase: PhaseStatic, detail: "version " + version}
+}
+
+// decideSettled keeps an eye on what is as it should be.
+func decideSettled(f *facts, now time.Time) decision {
+	a := f.p.Attempt
+	d := decision{phase: PhaseConverged, detail: "version " + a.Version}
+	switch {
+	case !f.desiredKnown:
+		d.phase, d.detail = PhaseStarting, "asking Consul which version is desired"
+		if f.desiredErr != "" {
+			d.detail = f.desiredErr
+		}
+	case f.desired == "":
+		d.phase, d.detail, d.outcome = PhaseIdle, "no version is desired", Converged
+	case f.held() != "":
+		d.outcome = Held
+	default:
+		d.outcome = Converged
+	}
+	if f.admission && f.p.Entered != "" && f.told {
+		if f.left == f.p.Entered {
+			d.do = doLeft
+			return d
+		}
+		d.leave = f.p.Entered
+	}
+	if a.Stage != stageDone {
+		return d // there is nothing yet
+	}
+	fails, at := f.checksFail(now)
+	switch {
+	case fails:
+		d.do, d.detail = doInvalid, "health checks fail: "+list(f.failing)
+	case f.held() != "":
+		d.detail = "held: " + f.held()
+	case f.mem.rest == restReady && f.ready != f.openJob():
+		d.ready = f.openJob()
+	case f.mem.rest == restReboot:
+	case !now.Before(f.mem.validateAt) || a.Validation != "":
+		d.do = doValidate
+	default:
+		d.wake(f.mem.validateAt)
+	}
+	d.wake(at)
+	if d.outcome == Converged && (!f.told || d.leave != "" || d.do != doNothing || d.ready != "") {
+		d.outcome = ""
+	}
+	return d
+}
+
+func cycleText(cycle []string) string {
+	if n := len(cycle); n > 0 && (n == 1 || cycle[0] != cycle[n-1]) {
+		cycle = append(cycle[:n:n], cycle[0])
+	}
+	text := ""
+	for i, name := range cycle {
+		if i > 0 {
+			text += " → "
+		}
+		text += name
+	}
+	return fmt.Sprintf("%s: static requirements form a cycle, so each waits for the next for ever: move one of them into a template or a task, or ask there for \"addressable\"", text)
+}
+
+// list is what a slice holds, bounded.
+func list(all []string) string {
+	const most = 5
+	text := ""
+	for i, s := range all {
+		if i == most {
+			return fmt.Sprintf("%s and %d more", text, len(all)-most)
+		}
+		if i > 0 {
+			text += "; "
+		}
+		text += s
+	}
+	return text
+}

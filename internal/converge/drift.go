@@ -1,0 +1,230 @@
+package converge
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// drift tells which files of static configuration are not any more as they
+// were when the host converged.
+type drift struct {
+	patterns []pattern
+	file     string        // keeps what they were
+	interval time.Duration // between looks at all of them, whatever was heard
+	changed  func()
+	log      hclog.Logger
+	wake     chan struct{}
+
+	scanning sync.Mutex // one scan at a time; before mu
+
+	mu      sync.Mutex
+	base    *snapshot // nil: nothing is compared
+	quiet   bool      // a job runs that may change files
+	drifted []string
+	text    string // about drifted, as it was when it began
+	capped  string // what is not watched, and why
+	deaf    string // why changes are only found by looking
+}
+
+// snapshot is what the files were like.
+type snapshot struct {
+	Format  int              `json:"format"`
+	Job     string           `json:"job"` // of the attempt that it is about
+	Version string           `json:"version"`
+	Files   map[string]print `json:"files"`
+}
+
+func newDrift(paths []string, file string, interval time.Duration, changed func(), log hclog.Logger) *drift {
+	d := &drift{file: file, interval: interval, changed: changed, log: log, wake: make(chan struct{}, 1)}
+	for _, p := range paths {
+		d.patterns = append(d.patterns, newPattern(p))
+	}
+	return d
+}
+
+// snapshot remembers what the files are like now, for the attempt of a job.
+func (d *drift) snapshot(ctx context.Context, job, version string) error {
+	if len(d.patterns) == 0 {
+		return nil
+	}
+	d.scanning.Lock()
+	defer d.scanning.Unlock()
+	files, capped, err := scan(ctx, d.patterns, nil)
+	if err != nil {
+		return err
+	}
+	s := &snapshot{Format: snapshotFormat, Job: job, Version: version, Files: files}
+	d.mu.Lock()
+	d.base, d.quiet, d.drifted, d.text, d.capped = s, false, nil, "", capped
+	d.mu.Unlock()
+	poke(d.wake)
+	if capped != "" {
+		d.log.Warn("drift of static files", "note", capped)
+	}
+	return d.save(s)
+}
+
+// load goes on from the snapshot on the disk, if that is of this attempt.
+func (d *drift) load(a attempt) {
+	if len(d.patterns) == 0 || a.Stage != stageDone && a.Stage != stageInvalid && !(a.Stage == stageValidating && a.Invalid) {
+		return
+	}
+	s, err := readSnapshot(d.file)
+	if err != nil {
+		d.log.Warn("it is not known whether static files drifted; it will be after the next convergence", "error", err)
+		return
+	}
+	if s == nil || s.Job != a.Job || s.Version != a.Version {
+		return
+	}
+	d.mu.Lock()
+	d.base = s
+	d.mu.Unlock()
+}
+
+// stop forgets everything: the static workflow is about to change files.
+func (d *drift) stop() {
+	d.mu.Lock()
+	d.base, d.quiet, d.drifted, d.text = nil, false, nil, ""
+	d.mu.Unlock()
+}
+
+// hush is for the time of a validation: what changed before it drifted, what
+// changes meanwhile did not.
+func (d *drift) hush(ctx context.Context) {
+	d.look(ctx)
+	d.mu.Lock()
+	d.quiet = true
+	d.mu.Unlock()
+}
+
+// unhush remembers what became of the files meanwhile, but for those that had
+// drifted.
+func (d *drift) unhush(ctx context.Context) {
+	d.scanning.Lock()
+	defer d.scanning.Unlock()
+	d.mu.Lock()
+	base, drifted := d.base, d.drifted
+	d.mu.Unlock()
+	if base == nil {
+		d.mu.Lock()
+		d.quiet = false
+		d.mu.Unlock()
+		return
+	}
+	files, _, err := scan(ctx, d.patterns, base.Files)
+	if err != nil {
+		d.log.Warn("static files cannot be looked at", "error", err)
+		files = base.Files
+	}
+	next := &snapshot{Format: snapshotFormat, Job: base.Job, Version: base.Version, Files: files}
+	for _, path := range drifted {
+		if was, ok := base.Files[path]; ok {
+			next.Files[path] = was
+		} else {
+			delete(next.Files, path)
+		}
+	}
+	d.mu.Lock()
+	d.quiet = false
+	if d.base == base {
+		d.base = next
+	}
+	d.mu.Unlock()
+	if len(differences(base.Files, next.Files)) > 0 {
+		if err := d.save(next); err != nil {
+			d.log.Warn("what validation changed may count as drift after a restart", "error", err)
+		}
+	}
+}
+
+// look compares the files with what they were.
+func (d *drift) look(ctx context.Context) {
+	d.scanning.Lock()
+	defer d.scanning.Unlock()
+	d.mu.Lock()
+	base, quiet := d.base, d.quiet
+	d.mu.Unlock()
+	if base == nil || quiet {
+		return
+	}
+	files, capped, err := scan(ctx, d.patterns, base.Files)
+	if err != nil {
+		return // ctx ended
+	}
+	drifted := differences(base.Files, files)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.base != base || d.quiet {
+		return // a job began meanwhile
+	}
+	if slices.Equal(drifted, d.drifted) && capped == d.capped {
+		return
+	}
+	switch {
+	case len(drifted) == 0:
+		d.log.Info("static files are again as they were after convergence")
+		d.text = ""
+	case d.text == "":
+		d.text = driftText(drifted, files)
+		d.log.Warn("static files", "text", d.text)
+	}
+	d.drifted, d.capped = drifted, capped
+	d.changed()
+}
+
+func driftText(drifted []string, files map[string]print) string {
+	what := "changed"
+	if _, ok := files[drifted[0]]; !ok {
+		what = "vanished"
+	}
+	text := fmt.Sprintf("drifted: %s %s after convergence", drifted[0], what)
+	if n := len(drifted) - 1; n > 0 {
+		text += fmt.Sprintf(", and %d more", n)
+	}
+	return text
+}
+
+// differences are the paths of which the content differs, sorted.
+func differences(was, is map[string]print) []string {
+	var all []string
+	for path, p := range was {
+		if q, ok := is[path]; !ok || p.Sum != q.Sum {
+			all = append(all, path)
+		}
+	}
+	for path := range maps.Keys(is) {
+		if _, ok := was[path]; !ok {
+			all = append(all, path)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// told is the text about what drifted, as it was when that began.
+func (d *drift) told() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.text
+}
+
+// paths are the files that drifted.
+func (d *drift) paths() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.drifted
+}
+
+// noted is what is not known, and why.
+func (d *drift) noted() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return suspectWith(d.capped, d.deaf)
+}

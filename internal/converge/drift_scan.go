@@ -1,0 +1,280 @@
+package converge
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/jorc/jorc/internal/durable"
+)
+
+const (
+	snapshotFormat = 1
+	maxFiles       = 10_000 // whose content is watched
+	maxDirs        = 10_000 // that are looked through
+)
+
+// print is what a file is like. While size, time and inode stay its content
+// is not read again.
+type print struct {
+	Size  int64  `json:"size"`
+	Time  int64  `json:"time"` // of the last change of content or inode, whichever is later, in ns
+	Inode uint64 `json:"inode"`
+	Sum   string `json:"sum"` // SHA-256 of the content; or what else it is
+}
+
+// pattern is one static path: what is below base and matches rest.
+type pattern struct {
+	base string
+	rest string // empty: base itself, and everything below it
+}
+
+func newPattern(p string) pattern {
+	if !strings.ContainsAny(p, `*?[{\`) {
+		return pattern{base: path.Clean(p)}
+	}
+	base, rest := doublestar.SplitPattern(p)
+	if rest = path.Clean(rest); strings.HasSuffix(p, "/") {
+		rest += "/**"
+	}
+	return pattern{base: path.Clean(base), rest: rest}
+}
+
+// owns tells whether the file name, relative to base, is one of the pattern's.
+func (p pattern) owns(name string) bool {
+	return p.rest == "" || doublestar.MatchUnvalidated(p.rest, name)
+}
+
+// enters tells whether files of the pattern can be below a directory that is
+// depth levels below base.
+func (p pattern) enters(depth int) bool {
+	return p.rest == "" || strings.Contains(p.rest, "**") || strings.Contains(p.rest, "{") || depth < strings.Count(p.rest, "/")+1
+}
+
+// scanner looks at all files of all patterns.
+type scanner struct {
+	ctx    context.Context
+	known  map[string]print // whose content need not be read again
+	files  map[string]print
+	dirs   map[string]bool
+	capped string
+}
+
+// scan returns what the files are like now, and what was left out. Its error is
+// ctx's.
+func scan(ctx context.Context, patterns []pattern, known map[string]print) (map[string]print, string, error) {
+	s := &scanner{ctx: ctx, known: known, files: map[string]print{}, dirs: map[string]bool{}}
+	for _, p := range patterns {
+		if err := s.pattern(p); err != nil {
+			return nil, "", err
+		}
+	}
+	return s.files, s.capped, nil
+}
+
+func (s *scanner) pattern(p pattern) error {
+	info, err := os.Stat(p.base)
+	switch {
+	case err != nil:
+		return s.ctx.Err() // it is not there
+	case !info.IsDir():
+		if p.rest == "" {
+			s.add(p.base)
+		}
+		return s.ctx.Err()
+	}
+	return s.dir(p, p.base, "", 0)
+}
+
+// dir looks at a directory, in the order of names, and below it. Symlinks to
+// directories are files here.
+func (s *scanner) dir(p pattern, dir, name string, depth int) error {
+	if err := s.ctx.Err(); err != nil {
+		return err
+	}
+	if len(s.dirs) >= maxDirs {
+		s.capped = fmt.Sprintf("only %d directories of static paths are looked through", maxDirs)
+		return nil
+	}
+	s.dirs[dir] = true
+	entries, _ := os.ReadDir(dir) // what it could read
+	for _, e := range entries {
+		full, rel := filepath.Join(dir, e.Name()), path.Join(name, e.Name())
+		if e.IsDir() {
+			if p.enters(depth + 1) {
+				if err := s.dir(p, full, rel, depth+1); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		if p.owns(rel) && !strings.Contains(e.Name(), tempMark) {
+			s.add(full)
+		}
+		if s.ctx.Err() != nil {
+			return s.ctx.Err()
+		}
+	}
+	return nil
+}
+
+// tempMark stands in the names of files that jorc has not finished writing.
+const tempMark = ".jorc-tmp-"
+
+func (s *scanner) add(file string) {
+	if _, ok := s.files[file]; ok {
+		return
+	}
+	if len(s.files) >= maxFiles {
+		s.capped = fmt.Sprintf("only the first %d files of static paths are watched for drift", maxFiles)
+		return
+	}
+	if p, ok := s.look(file); ok {
+		s.files[file] = p
+	}
+}
+
+// look tells what a file is like; ok is false when it is not there.
+func (s *scanner) look(file string) (p print, ok bool) {
+	link := ""
+	info, err := os.Lstat(file)
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		link, err = os.Readlink(file)
+		if err != nil {
+			return p, false
+		}
+		link = "link to " + link
+		if info, err = os.Stat(file); err != nil || !info.Mode().IsRegular() {
+			return print{Sum: link}, true
+		}
+		link += ", "
+	}
+	if err != nil {
+		return p, false
+	}
+	if !info.Mode().IsRegular() {
+		return print{Sum: "no regular file: " + info.Mode().Type().String()}, true
+	}
+	p = print{Size: info.Size(), Time: info.ModTime().UnixNano()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		p.Inode = st.Ino
+		p.Time = max(p.Time, st.Ctim.Nano())
+	}
+	old, ok := s.known[file]
+	if p.Sum = old.Sum; ok && p == old && strings.HasPrefix(p.Sum, link) {
+		return p, true
+	}
+	sum, err := hash(s.ctx, file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, false
+	}
+	if p.Sum = link + sum; err != nil {
+		p.Sum = link + "cannot be read"
+	}
+	return p, true
+}
+
+// hash is the SHA-256 of a file's content, read piece by piece.
+func hash(ctx context.Context, file string) (string, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may have become a pipe
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, contextReader{ctx, f}); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+type contextReader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r contextReader) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(b)
+}
+
+// save writes a snapshot down.
+func (d *drift) save(s *snapshot) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("snapshot of static files: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(d.file), 0o750); err != nil {
+		return fmt.Errorf("snapshot of static files: %w", err)
+	}
+	return durable.WriteFile(d.file, data, 0o600)
+}
+
+// readSnapshot reads one; nil when there is none.
+func readSnapshot(file string) (*snapshot, error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var s snapshot
+	if err := json.Unmarshal(data, &s); err != nil || s.Format != snapshotFormat {
+		return nil, errors.Join(fmt.Errorf("%s holds no snapshot of format %d", file, snapshotFormat), err)
+	}
+	return &s, nil
+}
+
+// watched are the directories in which something has to happen before files of
+// the patterns change: those that were looked through, and for what is not
+// there its nearest ancestor.
+func watched(ctx context.Context, patterns []pattern) []string {
+	s := &scanner{ctx: ctx, dirs: map[string]bool{}}
+	var dirs []string
+	for _, p := range patterns {
+		dir := p.base
+		info, err := os.Stat(dir)
+		for ; (err != nil || !info.IsDir()) && dir != "/"; info, err = os.Stat(dir) {
+			dir = filepath.Dir(dir)
+		}
+		dirs = append(dirs, dir, filepath.Dir(p.base))
+		if dir == p.base {
+			s.walk(p, dir, 0)
+		}
+	}
+	for dir := range s.dirs {
+		dirs = append(dirs, dir)
+	}
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
+}
+
+// walk finds the directories below one.
+func (s *scanner) walk(p pattern, dir string, depth int) {
+	if len(s.dirs) >= maxDirs || s.ctx.Err() != nil {
+		return
+	}
+	s.dirs[dir] = true
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() && p.enters(depth+1) {
+			s.walk(p, filepath.Join(dir, e.Name()), depth+1)
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package converge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+// loop decides and acts until ctx ends, or a single pass has its outcome.
+func (c *Converger) loop(ctx context.Context) error {
+	defer c.endErrands()
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		c.observe()
+		c.handOn()
+		f := c.facts()
+		d := decide(f, c.now())
+		c.keepErrands(ctx, d)
+		if d.waiting != "" {
+			c.reportPending(f, &d)
+		}
+		c.publish(f, d)
+		switch {
+		case d.do != doNothing:
+			c.act(ctx, f, d.do)
+		case c.once && d.outcome != "" && !c.unsaved && (f.told || d.outcome == Held):
+			return nil
+		case f.unsaved || !c.unsaved: // else there is something to write down
+			c.await(ctx, d.until)
+		}
+	}
+}
+
+// await returns when something may have to be decided anew.
+func (c *Converger) await(ctx context.Context, until time.Time) {
+	var due <-chan time.Time
+	if !until.IsZero() {
+		t := time.NewTimer(max(until.Sub(c.now()), time.Millisecond))
+		defer t.Stop()
+		due = t.C
+	}
+	select {
+	case <-ctx.Done():
+	case <-c.wake:
+	case <-due:
+	}
+}
+
+// observe brings what changed around an attempt into what is remembered of it.
+func (c *Converger) observe() {
+	c.mu.Lock()
+	in := c.in
+	c.mu.Unlock()
+	a := c.p.Attempt
+	if in.holdKnown && a.open() && c.p.Hold != in.hold {
+		c.p.Hold, c.unsaved = in.hold, true
+	}
+	if in.admitted != "" && c.p.Entered != in.admitted {
+		c.p.Entered, c.unsaved = in.admitted, true
+	}
+	if !in.missingKnown || len(in.missing) == 0 {
+		c.mem.pendingAt = time.Time{}
+	} else if c.mem.pendingAt.IsZero() {
+		c.mem.pendingAt = c.now()
+	}
+	if a.Stage != stageDone && a.Stage != stageInvalid {
+		return
+	}
+	c.settleReport(in)
+}
+
+// settleReport says again that all is well once nothing is in its way any more,
+// and whether static files drifted.
+func (c *Converger) settleReport(in inputs) {
+	r := c.p.Report
+	back := in.desiredKnown && in.desired == c.p.Attempt.Version && c.p.Attempt.Stage == stageDone
+	if back && r.Config != nil && c.p.Waiting != "" {
+		r.Config = c.p.Good.Config
+		if r.Config == nil {
+			r.Config = &nodes.State{State: nodes.Success, Version: in.desired, Suspect: "jorc did not apply it: the version file says that it is there"}
+		}
+		c.p.Waiting = ""
+	}
+	if r.Config != nil && r.Config.State == nodes.Success {
+		s := *r.Config
+		s.Suspect = suspectWith(c.p.Attempt.Suspect, c.drift.told())
+		if r.Config.Suspect != s.Suspect && c.p.Attempt.Job != "" {
+			r.Config = &s
+		}
+	}
+	c.setReport(r)
+}
+
+func suspectWith(a, b string) string {
+	if a != "" && b != "" {
+		return a + "; " + b
+	}
+	return a + b
+}
+
+// facts gathers what is known.
+func (c *Converger) facts() *facts {
+	local := c.readVersion()
+	f := &facts{
+		mem: c.mem, p: c.p, unsaved: c.unsaved, local: local, drifted: c.drift.paths(),
+		once: c.once, requires: len(c.o.Requires) > 0 && c.o.Requirements != nil, admission: c.o.Admission != nil,
+		checks: c.o.Checks != nil, cycles: c.o.Cycle != nil, static: c.o.Static.Workflow != "",
+		settle: c.timing.settle, patience: c.timing.patience, cycleAfter: c.timing.cycle,
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.inputs = c.in
+	f.told = c.in.said >= c.gen && c.report.equal(c.p.Report)
+	return f
+}
+
+// readVersion reads the version file. What it cannot tell is no version.
+func (c *Converger) readVersion() string {
+	version, err := nodes.ReadVersionFile(c.o.VersionFile)
+	note := ""
+	if err != nil && !errors.Is(err, nodes.ErrNoVersion) {
+		note = err.Error() + ": this host counts as one without a version, and converges"
+	}
+	if note != "" && note != c.note {
+		c.log.Warn("version file", "error", note)
+	}
+	c.mu.Lock()
+	c.note = note
+	c.mu.Unlock()
+	return version
+}
+
+// act does one thing. What cannot be done is tried again after a pause.
+func (c *Converger) act(ctx context.Context, f *facts, do action) {
+	c.hook(string(do))
+	var err error
+	switch do {
+	case doNothing:
+	case doSave:
+		err = c.save()
+	case doAdopt:
+		err = c.adopt(f.local)
+	case doBegin:
+		err = c.begin(ctx, f.desired)
+	case doStatic:
+		err = c.runStatic(ctx)
+	case doDrop:
+		err = c.drop(ctx, f.desired)
+	case doValidate:
+		err = c.runValidation(ctx)
+	case doPass:
+		c.passed()
+	case doInvalid:
+		c.invalid(f.checksWhy(), "", true)
+	case doRecord:
+		err = c.record(ctx)
+	case doLeft:
+		c.p.Entered, c.unsaved = "", true
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	c.hook(string(do) + " done")
+	c.took(do, err)
+}
+
+func (f *facts) checksWhy() string {
+	return fmt.Sprintf("health checks fail: %s", list(f.failing))
+}
+
+// took notes how an action went.
+func (c *Converger) took(do action, err error) {
+	m := &c.mem
+	if err == nil {
+		if m.trouble == do || do != doSave {
+			m.trouble, m.troubles, m.troubleIs = doNothing, 0, ""
+		}
+		return
+	}
+	if m.trouble != do {
+		m.trouble, m.troubles = do, 0
+	}
+	if text := err.Error(); text != m.troubleIs {
+		c.log.Warn("convergence waits and tries again", "step", string(do), "error", text)
+		m.troubleIs = text
+	}
+	m.troubles++
+	m.troubleAt = c.now().Add(doubled(c.timing.trouble, c.timing.maxTrouble, m.troubles))
+}
+
+// doubled is first, doubled with each of n after the first one, up to most.
+func doubled(first, most time.Duration, n int) time.Duration {
+	for ; n > 1 && first < most; n-- {
+		first *= 2
+	}
+	return min(first, most)
+}
+
+// retryPause is the pause after the nth failed attempt (from 1), give or take
+// a fifth: not all hosts at once.
+func (c *Converger) retryPause(n int) time.Duration {
+	d := doubled(c.timing.firstRetry, c.timing.maxRetry, n)
+	return time.Duration(float64(d) * (0.8 + 0.4*c.jitter()))
+}

@@ -1,0 +1,190 @@
+package converge
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/pause"
+	"github.com/jorc/jorc/internal/workflow"
+)
+
+// progressFormat is the number of the file's format.
+const progressFormat = 1
+
+// progress is what survives this process. Times in it bound pauses; nothing
+// else depends on them.
+type progress struct {
+	Format  int     `json:"format"`
+	ID      string  `json:"id"`   // of this file; part of the IDs of jobs
+	Jobs    uint64  `json:"jobs"` // counts them
+	Attempt attempt `json:"attempt"`
+	Entered string  `json:"entered,omitempty"` // version for which admission was given and not given back
+	Hold    Hold    `json:"hold,omitzero"`     // as last seen, for a start without Consul
+
+	Report  report `json:"report"`            // what the ledger is to have
+	Good    report `json:"good"`              // as of the last time when all was well
+	Waiting string `json:"waiting,omitempty"` // what the reported state "pending" is about
+}
+
+// attempt is one run of the static workflow, with what follows from it.
+type attempt struct {
+	Version    string    `json:"version,omitempty"`
+	Stage      stage     `json:"stage,omitempty"`
+	Job        string    `json:"job,omitempty"`        // of the static workflow; empty: somebody else brought the version
+	Validation string    `json:"validation,omitempty"` // job under way
+	Passed     bool      `json:"passed,omitempty"`     // the validation workflow did; the checks have to
+	Fails      int       `json:"fails,omitempty"`      // attempts in a row at this version that came to nothing
+	Why        string    `json:"why,omitempty"`        // the last of them did; one line
+	Checks     bool      `json:"checks,omitempty"`     // it is invalid because of checks
+	Invalid    bool      `json:"invalid,omitempty"`    // it is known that it does not work
+	Suspect    string    `json:"suspect,omitempty"`    // tasks that needed more than one go
+	Validated  time.Time `json:"validated,omitzero"`
+	Arrived    time.Time `json:"arrived,omitzero"` // when it was recorded
+}
+
+// stage is how far an attempt is.
+type stage string
+
+const (
+	stageNone       stage = ""
+	stageStatic     stage = "static"
+	stageValidating stage = "validating"
+	stageRecording  stage = "recording"
+	stageDone       stage = "done"
+	stageFailed     stage = "failed"  // the static workflow did
+	stageInvalid    stage = "invalid" // it passed, and the host does not work
+	stageDropped    stage = "dropped" // another version is wanted
+)
+
+// open tells whether something of the attempt is under way.
+func (a attempt) open() bool { return a.Stage == stageStatic || a.Stage == stageValidating }
+
+// unfinished tells whether static configuration may be half of this version
+// and half of another.
+func (a attempt) unfinished() bool { return a.Stage != stageNone && a.Stage != stageDone }
+
+// Prefixes of the IDs of jobs.
+const (
+	staticJob     = "converge-"
+	validationJob = "validate-"
+)
+
+// Origin is that of all jobs of this package: nobody else should go on with
+// them.
+const Origin = "jorc converge"
+
+// nextJob names another job. It differs from those of a file that was lost.
+func (p *progress) nextJob(prefix, version string) string {
+	p.Jobs++
+	const most = 80
+	if len(version) > most {
+		version = strings.ToValidUTF8(version[:most], "")
+	}
+	return fmt.Sprintf("%s%s-%d-%s", prefix, version, p.Jobs, p.ID)
+}
+
+func newProgress() progress {
+	b := make([]byte, 4)
+	_, _ = rand.Read(b) // never fails
+	return progress{Format: progressFormat, ID: hex.EncodeToString(b)}
+}
+
+func (c *Converger) progressFile() string { return filepath.Join(c.o.StateDir, "converge.json") }
+
+// readProgress reads the file. One that is damaged, or of a newer jorc, is put
+// aside: what the host runs is in the version file.
+func readProgress(path string) (p progress, fresh bool, err error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return newProgress(), true, nil
+	}
+	if err != nil {
+		return p, false, fmt.Errorf("progress: %w", err)
+	}
+	if err = json.Unmarshal(data, &p); err == nil && (p.Format != progressFormat || p.ID == "" || strings.ContainsAny(p.ID, "/ ")) {
+		err = fmt.Errorf("format %d, expected %d", p.Format, progressFormat)
+	}
+	if err != nil {
+		err = fmt.Errorf("progress %s cannot be read: %w: it is put aside as %s.bad, and the version file tells where this host is", path, err, filepath.Base(path))
+		return newProgress(), true, errors.Join(err, os.Rename(path, path+".bad"))
+	}
+	return p, false, nil
+}
+
+// load reads what is on the disk; it tries until that can be read or ctx ends.
+func (c *Converger) load(ctx context.Context) error {
+	for wait := c.timing.trouble; ; wait = min(2*wait, c.timing.maxTrouble) {
+		p, fresh, err := readProgress(c.progressFile())
+		if err != nil {
+			c.log.Error("progress of convergence", "error", err)
+		}
+		if p.ID != "" {
+			c.p = p
+			c.resumeClocks()
+			c.report, c.gen = p.Report, 1
+			if fresh {
+				c.abandonStrays(ctx)
+			}
+			c.drift.load(p.Attempt)
+			return nil
+		}
+		if err := pause.For(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// resumeClocks sets what is due: a failed attempt is made again at once, a
+// validation when its interval since the last one is over.
+func (c *Converger) resumeClocks() {
+	now := c.now()
+	c.mem.started = now
+	c.mem.validateAt = now
+	if passed := now.Sub(c.p.Attempt.Validated); !c.once && passed >= 0 && passed < c.o.Static.ValidationInterval {
+		c.mem.validateAt = now.Add(c.o.Static.ValidationInterval - passed)
+	}
+}
+
+// abandonStrays ends jobs of which nothing is known any more.
+func (c *Converger) abandonStrays(ctx context.Context) {
+	jobs, err := c.o.Runner.Open()
+	if err != nil {
+		c.log.Warn("open jobs cannot be read", "error", err)
+	}
+	for i := range jobs {
+		if jobs[i].Origin != Origin {
+			continue
+		}
+		if _, err := c.o.Runner.Abandon(ctx, jobs[i].ID, "the progress of convergence was lost"); err != nil {
+			c.log.Warn("job of a convergence that is not known any more", "job", jobs[i].ID, "error", err)
+		}
+	}
+}
+
+// save writes progress down.
+func (c *Converger) save() error {
+	data, err := json.MarshalIndent(c.p, "", "  ")
+	if err != nil {
+		return fmt.Errorf("progress: %w", err)
+	}
+	if err := os.MkdirAll(c.o.StateDir, 0o750); err != nil {
+		return fmt.Errorf("progress: %w", err)
+	}
+	if err := durable.WriteFile(c.progressFile(), append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("progress of convergence cannot be written: %w", err)
+	}
+	c.unsaved = false
+	return nil
+}
+
+var _ Runner = (*workflow.Runner)(nil)

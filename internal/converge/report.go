@@ -1,0 +1,160 @@
+package converge
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/pause"
+)
+
+// report is what the ledger is to have of this host. What is nil or empty is
+// left as it is there.
+type report struct {
+	Version    string       `json:"version,omitempty"`
+	Config     *nodes.State `json:"config,omitempty"`
+	Validation *nodes.State `json:"validation,omitempty"`
+}
+
+// apply is the document that says r.
+func (r report) apply(d nodes.Document, now time.Time) nodes.Document {
+	if r.Version != "" {
+		d = d.At(r.Version, now)
+	}
+	if r.Config != nil {
+		d = d.With(nodes.Config, *r.Config, now)
+	}
+	if r.Validation != nil {
+		d = d.With(nodes.Validation, *r.Validation, now)
+	}
+	return d
+}
+
+func same(a, b *nodes.State) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.State == b.State && a.Version == b.Version && a.Detail == b.Detail && a.LogURL == b.LogURL && a.Suspect == b.Suspect
+}
+
+func (r report) equal(o report) bool {
+	return r.Version == o.Version && same(r.Config, o.Config) && same(r.Validation, o.Validation)
+}
+
+// setReport makes r what the ledger is to have.
+func (c *Converger) setReport(r report) {
+	if !r.equal(c.p.Report) {
+		c.p.Report, c.unsaved = r, true
+	}
+}
+
+func (c *Converger) setConfig(s nodes.State) {
+	r := c.p.Report
+	r.Config = &s
+	c.setReport(r)
+}
+
+// handOn gives the report to who writes it to the ledger, also while the disk
+// is full: others should know.
+func (c *Converger) handOn() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.report.equal(c.p.Report) {
+		c.report = c.p.Report
+		c.gen++
+		poke(c.tell)
+	}
+}
+
+// reportAll makes the ledger follow the report until ctx ends: what was not
+// written yet when the report changes again is left out.
+func (c *Converger) reportAll(ctx context.Context) error {
+	for {
+		if err := c.reportOne(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.tell:
+		}
+	}
+}
+
+// reportOne brings the newest report to the ledger. Its error is ctx's.
+func (c *Converger) reportOne(ctx context.Context) error {
+	for wait := c.timing.trouble; ; wait = min(2*wait, c.timing.maxTrouble/2) {
+		c.mu.Lock()
+		r, gen := c.report, c.gen
+		c.mu.Unlock()
+		if r.equal(report{}) {
+			c.said(gen, nil)
+			return nil
+		}
+		c.hook("report")
+		at := c.now().UTC().Truncate(time.Second)
+		_, err := c.o.Ledger.Move(ctx, c.o.Node, func(d nodes.Document, _ string) (nodes.Document, error) {
+			return r.apply(d, at), nil
+		})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		c.hook("reported")
+		c.said(gen, err)
+		if err == nil {
+			return nil
+		}
+		if wait == c.timing.trouble {
+			c.log.Warn("this host's state cannot be reported; it is tried until it can", "error", err)
+		}
+		if err := c.restUntilTold(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// restUntilTold waits, shorter when the report changes.
+func (c *Converger) restUntilTold(ctx context.Context, d time.Duration) error {
+	short, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	select {
+	case <-short.Done():
+	case <-c.tell:
+		_ = pause.For(short, min(d, c.timing.trouble)) // Consul may still be away
+	}
+	return ctx.Err()
+}
+
+// said notes that the ledger has a report, or why not.
+func (c *Converger) said(gen uint64, err error) {
+	c.mu.Lock()
+	if err == nil {
+		c.in.said, c.in.reportErr = max(c.in.said, gen), ""
+	} else {
+		c.in.reportErr = err.Error()
+	}
+	c.mu.Unlock()
+	poke(c.saidNews)
+	c.stir()
+}
+
+// awaitSaid waits until the ledger has the report, for a while: a host that
+// cannot reach Consul is not kept from converging by that.
+func (c *Converger) awaitSaid(ctx context.Context) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timing.sayWithin, errors.New("not reported in time"))
+	defer cancel()
+	for {
+		c.mu.Lock()
+		done := c.in.said >= c.gen
+		c.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.saidNews:
+		}
+	}
+}

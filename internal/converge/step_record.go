@@ -1,0 +1,90 @@
+package converge
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+// record makes the version the one that this host runs: what static files are
+// like, the version file, progress, and then, in one move, the ledger.
+func (c *Converger) record(ctx context.Context) error {
+	a := c.p.Attempt
+	now := c.now()
+	if err := c.drift.snapshot(ctx, a.Job, a.Version); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		c.log.Warn("it will not be known whether static files drift", "error", err)
+	}
+	c.hook("snapshot")
+	if err := nodes.WriteVersionFile(c.o.VersionFile, a.Version); err != nil {
+		return c.stuckWith(fmt.Errorf("version %s runs and works, but cannot be recorded: %w", a.Version, err))
+	}
+	c.hook("version file")
+	a.Suspect = a.suspicion()
+	a.Invalid, a.Checks = false, false
+	a.Stage, a.Arrived = stageDone, now.UTC().Truncate(time.Second)
+	r := c.p.Report
+	r.Version = a.Version
+	if a.Job != "" {
+		r.Config = &nodes.State{State: nodes.Success, Version: a.Version, Suspect: a.Suspect}
+	}
+	r.Validation = &nodes.State{State: nodes.Success, Version: a.Version}
+	old := c.p
+	c.p.Attempt, c.p.Report, c.p.Good, c.p.Waiting, c.p.Hold = a, r, r, "", Hold{}
+	if err := c.save(); err != nil {
+		c.p = old
+		return err
+	}
+	c.hook("recorded")
+	c.mem.stuck, c.mem.retryAt = false, time.Time{}
+	c.log.Info("converged", "version", a.Version, "suspect", a.Suspect)
+	return nil
+}
+
+// reportPending reports that requirements are missing: when that begins, when
+// others are missing, and seldom when only their numbers changed.
+func (c *Converger) reportPending(f *facts, d *decision) {
+	s := nodes.State{State: nodes.Pending, Version: f.desired, Detail: d.detail}
+	if d.phase == PhaseFailed {
+		s.State = nodes.Failed
+	}
+	d.wake(c.reportSeldom(s, d.waiting))
+}
+
+// reportStuck reports that the open job does not go on now. That it does again
+// is not worth a write: the next one is its end.
+func (c *Converger) reportStuck(s nodes.State, about string) {
+	s.Version = c.p.Attempt.Version
+	c.mem.stuck = true
+	c.reportSeldom(s, about)
+}
+
+// reportSeldom reports s, which is about something: at once when it is about
+// something else than what is reported, otherwise not before the time that it
+// returns.
+func (c *Converger) reportSeldom(s nodes.State, about string) (at time.Time) {
+	old := c.p.Report.Config
+	now := c.now()
+	if old != nil && old.State == s.State && old.Version == s.Version && c.p.Waiting == about {
+		if old.Detail == s.Detail {
+			return time.Time{}
+		}
+		if now.Before(c.mem.recountAt) {
+			return c.mem.recountAt
+		}
+	}
+	c.p.Waiting = about
+	c.mem.recountAt = now.Add(c.timing.recount)
+	c.setConfig(s)
+	return time.Time{}
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}
