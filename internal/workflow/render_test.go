@@ -181,10 +181,12 @@ func TestCheck(t *testing.T) {
 	if err := Check([]config.Workflow{{Name: "w", Tasks: []config.Task{good}}}); err != nil {
 		t.Error(err)
 	}
-	bad := config.Task{Name: "b", Command: []string{"echo", "{{nope}}"}, OnlyIf: []string{"{{"}, Env: map[string]string{"E": "{{end}}"}}
+	bad := config.Task{Name: "b", Command: []string{"echo", "{{nope}}"}, OnlyIf: []string{"{{"}, Env: map[string]string{
+		"E": "{{end}}", "F": "{{if .VersionExists}}{{else}}{{range .Params}}\n{{template `cluster-utilities`}}{{end}}{{end}}",
+	}}
 	err := Check([]config.Workflow{{Name: "w", Tasks: []config.Task{good, bad}}})
 	if err == nil {
 		t.Fatal("got nil")
 	}
-	wantText(t, "error", err.Error(), `workflow "w": task "b": command[1]: `, "only_if[0]: ", "env.E: ")
+	wantText(t, "error", err.Error(), `workflow "w": task "b": command[1]: `, "only_if[0]: ", "env.E: ", `env.F: line 2: there is no template "cluster-utilities"`)
 }

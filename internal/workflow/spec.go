@@ -77,7 +77,11 @@ func Check(workflows []config.Workflow) error {
 		for j := range workflows[i].Tasks {
 			t := &workflows[i].Tasks[j]
 			for _, x := range texts(t) {
-				if _, err := parse(x.source); err != nil {
+				parsed, err := parse(x.source)
+				if err == nil {
+					err = defined(parsed)
+				}
+				if err != nil {
 					errs = append(errs, fmt.Errorf("workflow %q: task %q: %s: %w", workflows[i].Name, t.Name, x.what, err))
 				}
 			}
