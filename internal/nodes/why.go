@@ -24,6 +24,7 @@ type Facts struct {
 
 	HoldFile string   // of this host, when it is there
 	Held     []string // what holds the node or its cluster, in words
+	Rollout  []Reason // what the rollout says
 }
 
 // Why is why a node runs what it runs.
@@ -49,7 +50,9 @@ const (
 	WhyHost           = "host" // dead, or not in the catalog
 	WhyAgent          = "agent"
 	WhyHeld           = "held"
-	WhyState          = "state" // failed, pending, running
+	WhyRollout        = "rollout" // it is not admitted by the rollout
+	WhySlot           = "slot"    // of the rollout
+	WhyState          = "state"   // failed, pending, running
 	WhyUnknown        = "unknown"
 )
 
@@ -127,6 +130,7 @@ func (w *Why) explain(f Facts) {
 	for _, h := range f.Held {
 		w.add(WhyHeld, "%s", h)
 	}
+	w.Reasons = append(w.Reasons, f.Rollout...)
 	for _, category := range slices.Sorted(maps.Keys(f.Document.States)) {
 		if s := f.Document.States[category]; s.State != Success {
 			w.add(WhyState, "%s", s.told(category))

@@ -42,8 +42,10 @@ type Document struct {
 	Stopped *Stop `json:"stopped,omitempty"`
 	// Promoted: the canary needs nobody's consent any more.
 	Promoted bool `json:"promoted,omitempty"`
-	// Forgiven is how many failures somebody has seen and gone on with.
-	Forgiven int `json:"forgiven,omitempty"`
+	// Forgiven is how many failures somebody has seen and gone on with; Forgive
+	// says that those which there are now are to be.
+	Forgiven int  `json:"forgiven,omitempty"`
+	Forgive  bool `json:"forgive,omitempty"`
 	// RollbackOf says that this rollout takes back another one.
 	RollbackOf *Rollback `json:"rollback_of,omitempty"`
 }
@@ -101,15 +103,12 @@ func (d Document) StateText() string {
 // UsesSlots tells whether nodes need a slot to begin.
 func (d Document) UsesSlots() bool { return !d.Policy.Plain() }
 
-// healthy tells whether all members came to the version without a failure.
-func (d Document) healthy() bool { return d.Phase == Done && d.Counts.Failed == 0 }
-
 // equal tells whether both say the same.
 func (d Document) equal(o Document) bool {
 	same := d.Version == o.Version && d.Previous == o.Previous && d.By == o.By && d.Policy.equal(o.Policy) &&
 		d.Started.Equal(o.Started) && d.Finished.Equal(o.Finished) && d.Since.Equal(o.Since)
 	same = same && d.Phase == o.Phase && d.Batch == o.Batch && d.Rule.equal(o.Rule) && d.Counts == o.Counts
-	same = same && d.Promoted == o.Promoted && d.Forgiven == o.Forgiven
+	same = same && d.Promoted == o.Promoted && d.Forgiven == o.Forgiven && d.Forgive == o.Forgive
 	return same && equalTo(d.Stopped, o.Stopped, func(a, b Stop) bool {
 		return a.Reason == b.Reason && a.By == b.By && a.Since.Equal(b.Since)
 	}) && equalTo(d.RollbackOf, o.RollbackOf, func(a, b Rollback) bool { return a == b })

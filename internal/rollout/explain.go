@@ -1,0 +1,58 @@
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+// Explain tells what the rollout says to a node that does not run the desired
+// version: nothing when it may begin and nothing is in its way. It is a pure
+// function.
+func Explain(s Snapshot, self Self, v View, now time.Time) []nodes.Reason {
+	a := Admit(s, self, now)
+	status := Describe(s.Document, v, now)
+	switch {
+	case a.OK() && self.Holds && a.Slot:
+		return []nodes.Reason{{Reason: nodes.WhySlot, Detail: heldText(self.Node, status.Holders)}}
+	case a.OK() && a.Slot && len(status.Holders) >= status.Limit:
+		return []nodes.Reason{{Reason: nodes.WhySlot, Detail: slotText(status)}}
+	case a.OK(), a.Verdict == Nothing:
+		return nil
+	}
+	detail := a.Reason
+	if a.Verdict == NotYet {
+		detail += fmt.Sprintf(", %d of %d members are admitted", status.Admitted, status.Now.Members)
+	}
+	if (a.Verdict == NotYet || a.Verdict == Full) && len(status.Waits) > 0 {
+		detail += "; it waits for " + strings.Join(status.Waits, "; ")
+	}
+	return []nodes.Reason{{Reason: nodes.WhyRollout, Detail: detail}}
+}
+
+func heldText(node string, holders []Holder) string {
+	for _, h := range holders {
+		if h.Node == node {
+			return "it holds a slot since " + h.Since.UTC().Format(time.RFC3339) + ": it is under way"
+		}
+	}
+	return "it holds a slot: it is under way"
+}
+
+// slotText says who has the slots that there are.
+func slotText(s Status) string {
+	var all []string
+	for _, h := range s.Holders[:min(len(s.Holders), mostNames)] {
+		all = append(all, h.Node+" since "+h.Since.UTC().Format(time.RFC3339))
+	}
+	if more := len(s.Holders) - len(all); more > 0 {
+		all = append(all, fmt.Sprintf("%d more", more))
+	}
+	text := fmt.Sprintf("waits for a slot: %d may be held", s.Limit)
+	if len(all) > 0 {
+		text += ": by " + strings.Join(all, ", ")
+	}
+	return text
+}

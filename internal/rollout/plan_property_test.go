@@ -1,0 +1,183 @@
+package rollout
+
+import (
+	"flag"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// randomPolicy is a policy that Validate takes and that is not plain.
+func randomPolicy(t *testing.T, r *rand.Rand) Policy {
+	t.Helper()
+	p := Policy{MaxParallel: Amount{N: 1 + r.IntN(4)}, MaxFailures: r.IntN(4), Canary: r.IntN(3), ZoneByZone: r.IntN(3) == 0}
+	if r.IntN(2) == 0 {
+		p.MaxParallel = Amount{N: 10 + r.IntN(40), Percent: true}
+	}
+	if r.IntN(2) == 0 {
+		p.Batches = []Amount{{N: p.Canary + 1 + r.IntN(3)}, {N: 20 + r.IntN(60), Percent: true}, {N: 100, Percent: true}}
+	}
+	if r.IntN(3) == 0 {
+		p.Order = []Role{{Name: "db", Limit: Amount{N: 1}}, {Name: "web"}}
+	}
+	if r.IntN(4) == 0 {
+		p.Order = append(p.Order, Role{Name: "cache", Kept: true})
+	}
+	if r.IntN(3) == 0 {
+		p.OnFailure = OnFailureRollback
+	}
+	if r.IntN(2) == 0 {
+		p.MinHealthy = Duration(time.Second)
+	}
+	if r.IntN(4) == 0 {
+		p.ProgressDeadline = Duration(10 * time.Minute)
+	}
+	if err := p.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// step is one thing that happens, of all that can.
+func (f *fleet) step() {
+	f.now = f.now.Add(time.Second)
+	names := slices.Sorted(maps.Keys(f.nodes))
+	n := f.nodes[names[f.random.IntN(len(names))]]
+	switch k := f.random.IntN(100); {
+	case k < 25:
+		f.observe()
+	case k < 45:
+		f.act()
+	case k < 65:
+		f.try(n)
+	case k < 85:
+		f.work(n)
+	case f.healthy:
+	case k < 90:
+		f.operator()
+	default:
+		f.mishap(n)
+	}
+}
+
+func (f *fleet) operator() {
+	switch k := f.random.IntN(20); {
+	case k < 6:
+		f.write(f.doc.promoted())
+	case k < 10 && f.doc.Stopped != nil:
+		f.note("resume")
+		f.write(f.doc.resumed(f.now))
+	case k == 11:
+		f.note("pause")
+		f.write(f.doc.paused(Stop{By: "ann"}, f.now))
+	case k == 12:
+		p := randomPolicy(f.t, f.random)
+		f.note("policy %+v", p)
+		f.write(f.doc.repolicied(p, f.now))
+	case k == 13 && f.doc.Over():
+		f.trigger("v"+f.now.Format("150405"), randomPolicy(f.t, f.random))
+	case k == 14 && f.random.IntN(4) == 0:
+		f.note("abort")
+		f.write(f.doc.aborted(Stop{}, f.now))
+	}
+}
+
+func (f *fleet) mishap(n *simNode) {
+	switch k := f.random.IntN(12); {
+	case k < 3:
+		f.note("%s up: %v", n.Node, !n.Up)
+		n.Up = !n.Up
+	case k < 6:
+		n.Up = true
+	case k == 6:
+		n.Sick = !n.Sick
+	case k < 9:
+		n.Sick = false
+	case k == 9 && len(f.nodes) < 30:
+		f.join()
+	case k == 10 && len(f.nodes) > 4 && !n.Holds:
+		n.gone = true
+	case k == 11:
+		n.Zone = f.zone()
+	}
+}
+
+// histories is how many random histories each test goes through; a failure
+// names its seed.
+var histories = flag.Uint64("histories", 25, "random histories for each test")
+
+// TestHistories: nodes that obey rule and slots, die, fail, join, leave and
+// move, under orchestrators that are late and operators that change their
+// minds. What must hold is checked at every plan and every admission.
+func TestHistories(t *testing.T) {
+	t.Parallel()
+	ends := map[string]int{}
+	for seed := range *histories {
+		random := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // reproducible
+		f := newFleet(t, random, 4+random.IntN(16))
+		f.note("seed %d", seed)
+		f.doc.Previous = "v0"
+		f.trigger("v1", randomPolicy(t, random))
+		for range 2000 {
+			f.step()
+		}
+		f.settle(seed)
+		ends[f.doc.State()]++
+	}
+	t.Logf("rollouts ended %v", ends)
+	if ends[string(Done)] < int(*histories) {
+		t.Errorf("rollouts ended %v", ends)
+	}
+}
+
+// settle lets nothing go wrong any more: whatever happened, the rollout ends.
+func (f *fleet) settle(seed uint64) {
+	f.t.Helper()
+	f.healthy = true
+	for _, n := range f.nodes {
+		n.Up, n.Sick = true, false
+	}
+	for range 40 {
+		if f.doc.Phase == Aborted {
+			f.trigger("v"+f.now.Format("150405"), Policy{MaxParallel: Amount{N: 2}})
+		}
+		f.write(f.doc.resumed(f.now).promoted())
+		for range 2000 {
+			f.step()
+			if s := newSurvey(f.doc, f.view(), f.now); len(s.members) == 0 || f.doc.Phase == Done && f.holders() == 0 {
+				return
+			}
+		}
+	}
+	f.fail("seed %d: the rollout does not end; it waits for %v", seed, newSurvey(f.doc, f.view(), f.now).waits())
+}
+
+// TestWithoutFailures: every rollout without a failure ends done, with every
+// member at the version.
+func TestWithoutFailures(t *testing.T) {
+	t.Parallel()
+	for seed := range *histories {
+		random := rand.New(rand.NewPCG(seed, 11)) //nolint:gosec // reproducible
+		f := newFleet(t, random, 1+random.IntN(20))
+		f.healthy = true
+		p := randomPolicy(t, random)
+		p.MinHealthy, p.ProgressDeadline = Duration(time.Second), 0
+		f.trigger("v1", p)
+		for range 20000 {
+			names := slices.Sorted(maps.Keys(f.nodes))
+			f.now = f.now.Add(time.Second)
+			f.observe()
+			f.act()
+			f.try(f.nodes[names[random.IntN(len(names))]])
+			f.work(f.nodes[names[random.IntN(len(names))]])
+			if f.doc.Over() {
+				break
+			}
+		}
+		if scope := newSurvey(f.doc, f.view(), f.now); len(scope.members) > 0 && (f.doc.Phase != Done || scope.counts.Done != len(scope.members)) {
+			f.fail("seed %d: it ends as %s with %+v", seed, f.doc.StateText(), scope.counts)
+		}
+	}
+}
