@@ -1,0 +1,236 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/journal"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pause"
+	"github.com/jorc/jorc/internal/view"
+)
+
+// Sink takes the events of a cluster, in order, each at least once. It is not
+// asked again before it returned. What it returns an error for it is given again.
+type Sink interface {
+	Name() string
+	Send(ctx context.Context, cluster string, events []view.Event) error
+}
+
+const (
+	keySinks    = "events/sinks"
+	sinksFormat = 1
+	perSend     = 100 // events
+	sendTimeout = 15 * time.Second
+	firstRetry  = time.Second
+	lastRetry   = time.Minute
+	// remember is how often it is written down at most how far the sinks are.
+	remember = 5 * time.Second
+)
+
+// positions say how far each sink is: the next orchestrator goes on there.
+type positions struct {
+	Sinks map[string]uint64 `json:"sinks"`
+}
+
+// courier brings events to the sinks, without delaying cycles.
+type courier struct {
+	*Orchestrator
+	doc    kv.Doc[positions]
+	opened chan struct{}
+	news   map[string]chan struct{} // by sink
+
+	mu  sync.Mutex
+	at  map[string]uint64
+	seq uint64 // of the last event
+}
+
+func newCourier(o *Orchestrator, s *kv.Store) *courier {
+	c := &courier{
+		Orchestrator: o, doc: kv.NewDoc[positions](s, keySinks, sinksFormat), opened: make(chan struct{}),
+		news: map[string]chan struct{}{}, at: map[string]uint64{},
+	}
+	for _, s := range o.o.Sinks {
+		c.news[s.Name()] = make(chan struct{}, 1)
+	}
+	return c
+}
+
+// open reads how far the sinks are; new ones begin behind the event seq, and
+// that is written down before there are more events.
+func (c *courier) open(ctx context.Context, seq uint64) error {
+	if len(c.o.Sinks) == 0 {
+		return nil
+	}
+	e, err := c.doc.Update(ctx, func(old kv.Entry[positions]) (positions, bool, error) {
+		p := positions{Sinks: maps.Clone(old.Value.Sinks)}
+		if p.Sinks == nil {
+			p.Sinks = map[string]uint64{}
+		}
+		changed := false
+		for _, s := range c.o.Sinks {
+			if at, ok := p.Sinks[s.Name()]; !ok || at > seq { // or the cluster was deleted and begins anew
+				p.Sinks[s.Name()], changed = seq, true
+			}
+		}
+		return p, changed, nil
+	})
+	if unreadable(err) {
+		err = nil // what was not delivered is again, from the beginning; the document is replaced
+		e.Value = positions{}
+	}
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	for _, s := range c.o.Sinks {
+		c.at[s.Name()] = e.Value.Sinks[s.Name()]
+	}
+	c.mu.Unlock()
+	select {
+	case <-c.opened:
+	default:
+		close(c.opened)
+	}
+	c.tell(seq)
+	return nil
+}
+
+// tell says that there are events up to number seq.
+func (c *courier) tell(seq uint64) {
+	c.mu.Lock()
+	c.seq = seq
+	c.mu.Unlock()
+	for _, ch := range c.news {
+		tell(ch)
+	}
+}
+
+func (c *courier) position(name string) (at, seq uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at[name], c.seq
+}
+
+func (c *courier) moved(name string, at uint64) {
+	c.mu.Lock()
+	c.at[name] = at
+	sinks := maps.Clone(c.at)
+	c.mu.Unlock()
+	c.setStatus(func(s *Status) { s.Sinks = sinks })
+}
+
+// run serves the sinks until ctx ends; then it writes down how far they are.
+func (c *courier) run(ctx context.Context) error {
+	if len(c.o.Sinks) == 0 {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.opened:
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	for _, s := range c.o.Sinks {
+		g.Go(func() error { return c.serve(gctx, s) })
+	}
+	g.Go(func() error {
+		for pause.For(gctx, remember) == nil {
+			c.write(gctx)
+		}
+		return gctx.Err()
+	})
+	err := g.Wait()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), remember)
+	defer cancel()
+	c.write(last)
+	return err
+}
+
+// write writes down how far the sinks are, if that is news.
+func (c *courier) write(ctx context.Context) {
+	c.mu.Lock()
+	at := maps.Clone(c.at)
+	c.mu.Unlock()
+	_, err := c.doc.Update(ctx, func(old kv.Entry[positions]) (positions, bool, error) {
+		p := positions{Sinks: maps.Clone(old.Value.Sinks)}
+		if p.Sinks == nil {
+			p.Sinks = map[string]uint64{}
+		}
+		changed := false
+		for name, seq := range at {
+			if p.Sinks[name] != seq {
+				p.Sinks[name], changed = seq, true
+			}
+		}
+		return p, changed, nil
+	})
+	if err != nil && ctx.Err() == nil {
+		c.o.Log.Debug("how far the sinks of events are cannot be written down; some events may be given to them twice", "error", err)
+	}
+}
+
+// serve gives one sink what is new, again and again until it takes it.
+func (c *courier) serve(ctx context.Context, s Sink) error {
+	for {
+		at, seq := c.position(s.Name())
+		if at >= seq {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-c.news[s.Name()]:
+			}
+			continue
+		}
+		retry := firstRetry
+		for {
+			err := c.deliver(ctx, s, at)
+			if err == nil {
+				break
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			c.o.Log.Warn("a sink of events does not take them; they are kept and given to it again", "sink", s.Name(), "retry_in", retry, "error", err)
+			if err := pause.For(ctx, retry/2+rand.N(retry/2)); err != nil {
+				return err
+			}
+			retry = min(2*retry, lastRetry)
+			at, _ = c.position(s.Name())
+		}
+	}
+}
+
+// deliver gives the sink the events after number at.
+func (c *courier) deliver(ctx context.Context, s Sink, at uint64) error {
+	events, commit, err := journal.Events(ctx, c.Orchestrator.store, at, 0)
+	switch {
+	case err != nil && !errors.Is(err, kv.ErrDamaged):
+		return err
+	case commit.Seq <= at:
+		return errNotYet
+	case err != nil || len(events) == 0 || events[0].Seq > at+1:
+		c.o.Log.Warn("events were gone before a sink took them", "sink", s.Name(), "after", at, "error", err)
+	}
+	for len(events) > 0 {
+		n := min(perSend, len(events))
+		send, cancel := context.WithTimeout(ctx, sendTimeout)
+		err := s.Send(send, c.o.Cluster, events[:n])
+		cancel()
+		if err != nil {
+			return err
+		}
+		c.moved(s.Name(), events[n-1].Seq)
+		events = events[n:]
+	}
+	c.moved(s.Name(), commit.Seq) // also when the last ones are gone
+	return nil
+}
+
+var errNotYet = errors.New("the events that were journalled cannot be read yet")

@@ -1,0 +1,246 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jorc/jorc/internal/journal"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/view"
+)
+
+// cycle runs one cycle and reports on it. again says that there is more to do at once.
+func (t *tenure) cycle(ctx context.Context, trigger string) (again bool) {
+	asked := t.requests.begin()
+	switch {
+	case len(asked) > 0:
+		trigger = triggerRequest
+	case trigger == triggerRequest: // the cycle before was in time for it
+		trigger = triggerDue
+	}
+	start := time.Now()
+	r := Report{Node: t.o.Node, Epoch: t.held.Epoch(), Trigger: trigger, Start: start.UTC().Truncate(time.Millisecond), Outcome: OutcomeUnchanged}
+	again, err := t.steps(ctx, &r)
+	r.Duration = time.Since(start).Milliseconds()
+	t.judge(ctx, &r, err)
+	if err := t.finish(ctx, &r, asked); err != nil && ctx.Err() == nil {
+		t.o.Log.Warn("the report of a cycle cannot be kept", "error", err)
+	}
+	t.requests.end()
+	t.setStatus(func(s *Status) { s.Cycles++; s.Last = &r })
+	return again
+}
+
+// judge says how the cycle went, and for how long to rest if it failed.
+func (t *tenure) judge(ctx context.Context, r *Report, err error) {
+	switch {
+	case t.held.Err() != nil || ctx.Err() != nil || errors.Is(err, kv.ErrLockLost):
+		r.Outcome, r.Error = OutcomeLost, short(fmt.Sprint(errors.Join(t.held.Err(), err)))
+		return
+	case err != nil:
+		r.Outcome, r.Error = OutcomeFailed, short(err.Error())
+		t.backoff = min(max(2*t.backoff, t.o.Interval), maxBackoff)
+		t.o.Log.Warn("a cycle failed", "error", err, "next_in", t.backoff)
+		return
+	case r.Outcome == OutcomeUnchanged && r.Failed > 0:
+		r.Outcome = OutcomePartial
+	case r.Outcome == OutcomeUnchanged && r.Events+r.Decided > 0:
+		r.Outcome = OutcomeChanged
+	}
+	t.backoff = 0
+	if r.Events > 0 {
+		t.o.Log.Debug("cycle", "outcome", r.Outcome, "events", r.Events, "decisions", r.Decided, "duration_ms", r.Duration)
+	}
+}
+
+// steps are those of a cycle: last view, facts, new view, difference, save,
+// decide.
+func (t *tenure) steps(ctx context.Context, r *Report) (again bool, err error) {
+	events, err := t.open(ctx)
+	if err != nil {
+		return false, err
+	}
+	f, err := t.fetch(ctx)
+	if err != nil {
+		return false, err
+	}
+	now := time.Now()
+	before := t.journal.View()
+	v, sick := viewOf(&f, before, t.o.Cluster)
+	lives, again, err := t.life.judge(ctx, sick, now)
+	if err != nil {
+		return false, err
+	}
+	for node, l := range lives {
+		n := v.Nodes[node]
+		n.Life = l
+		v.Nodes[node] = n
+	}
+	v.Since(before, now)
+	r.count(v)
+	events = append(events, view.Diff(before, v)...)
+	if len(events) > 0 {
+		if events, err = t.save(ctx, v, events, now, nil, r); err != nil {
+			return false, fmt.Errorf("save the view: %w", err)
+		}
+	}
+	t.setStatus(func(s *Status) { s.Aggregate = v.Aggregate() })
+	if r.Idle = f.idle(); r.Idle != "" {
+		return again, nil
+	}
+	return again, t.decide(ctx, t.input(&f, before, events, now), r)
+}
+
+// count says of how many nodes everything could be read.
+func (r *Report) count(v view.View) {
+	for _, name := range v.Names() {
+		if why := v.Nodes[name].Trouble; why != "" {
+			r.Failed++
+			r.problem("node", name, errors.New(why))
+		}
+	}
+	r.Synced = len(v.Nodes) - r.Failed
+	for key, why := range v.Cluster.Trouble {
+		r.problem("document", key, errors.New(why))
+	}
+}
+
+// idle says why the deciders are not asked.
+func (f *facts) idle() string {
+	for _, key := range []string{"control", "leaders", "profile"} {
+		if err := f.Unreadable[key]; err != nil {
+			return fmt.Sprintf("%s cannot be read: nothing is decided on what may be wrong", key)
+		}
+	}
+	switch {
+	case f.Control.ObserveOnly != nil:
+		return "observe only: " + holdText(f.Control.ObserveOnly)
+	case !f.Exists:
+		return "there is no such cluster: jorc cluster init creates it"
+	}
+	return ""
+}
+
+func (t *tenure) input(f *facts, before view.View, events []view.Event, now time.Time) Input {
+	in := Input{
+		Now: now, View: t.journal.View(), Previous: before, Events: events,
+		Members: f.Members, Records: f.Records, Documents: make(map[string]nodes.Document, len(f.documents)),
+		Profile: f.Profile, Leaders: f.Leaders, Control: f.Control, Paused: f.Control.Paused,
+		Store: t.store, Epoch: t.held.Epoch(),
+	}
+	for node, leaf := range f.documents {
+		if _, member := f.Records[node]; member && leaf.Err == nil {
+			in.Documents[node] = leaf.Value
+		}
+	}
+	return in
+}
+
+// open reads what is current, at the beginning and after every failure to save.
+// What of it was damaged is told by events.
+func (t *tenure) open(ctx context.Context) ([]view.Event, error) {
+	if err := t.reports.load(ctx); err != nil {
+		return nil, err
+	}
+	if t.journal != nil {
+		return nil, nil
+	}
+	j, problems, err := journal.Open(ctx, t.store, t.o.Journal)
+	if err != nil {
+		return nil, fmt.Errorf("read the last view: %w", err)
+	}
+	if err := t.sinks.open(ctx, j.Commit().Seq); err != nil {
+		return nil, err
+	}
+	var events []view.Event
+	for _, p := range problems {
+		t.o.Log.Warn("a part of the last view was damaged; it is observed anew", "error", p)
+		e := view.Event{Kind: view.DocumentDamaged, Text: "a part of the last view cannot be read; it is observed anew: " + p.Error()}
+		events = append(events, e)
+	}
+	t.journal = j
+	t.setStatus(func(s *Status) { s.Seq = j.Commit().Seq })
+	return events, nil
+}
+
+// save saves and tells those who wait for events.
+func (t *tenure) save(ctx context.Context, v view.View, events []view.Event, now time.Time, also func(*kv.Txn), r *Report) ([]view.Event, error) {
+	numbered, err := t.journal.Save(ctx, v, events, now, also)
+	if err != nil {
+		if !mendable(err) {
+			t.journal = nil
+		}
+		return nil, err
+	}
+	seq := t.journal.Commit().Seq
+	r.saved(numbered[0].Seq, seq)
+	t.setStatus(func(s *Status) { s.Seq = seq })
+	t.sinks.tell(seq)
+	return numbered, nil
+}
+
+// finish keeps the report if it says something new, answers those who asked
+// for the cycle, and says when the next is due after an error. When all of that
+// is as it was, nothing is written.
+func (t *tenure) finish(ctx context.Context, r *Report, asked []string) error {
+	if r.Outcome == OutcomeLost {
+		return nil
+	}
+	var kept []Report
+	if t.reports.read && (len(asked) > 0 || t.reports.worth(*r)) {
+		kept, *r = t.reports.with(*r)
+	}
+	keep := func(txn *kv.Txn) {
+		if kept != nil {
+			t.reports.doc.SetIn(txn, Reports{kept})
+		}
+	}
+	var answers []Answer
+	for _, id := range asked {
+		answers = append(answers, Answer{ID: id, Report: r.Number})
+	}
+	written := false
+	_, err := t.requests.doc.Change(ctx, func(old kv.Entry[next], txn *kv.Txn) (next, bool, error) {
+		n, changed := old.Value.answer(answers)
+		n, changed = n.failed(*r, t.backoff, changed)
+		if changed {
+			keep(txn)
+		}
+		written = changed
+		return n, changed, nil
+	})
+	switch {
+	case errors.Is(err, kv.ErrDamaged):
+		txn := t.store.Txn()
+		t.requests.doc.SetIn(txn, next{})
+		keep(txn)
+		_, err = txn.Commit(ctx)
+	case err == nil && !written && kept != nil:
+		txn := t.store.Txn()
+		keep(txn)
+		_, err = txn.Commit(ctx)
+	}
+	if err == nil && kept != nil {
+		t.reports.last = kept
+	}
+	return err
+}
+
+// failed says in n when the next cycle is due after an error: nothing new while
+// the error and the backoff stay.
+func (n next) failed(r Report, backoff time.Duration, changed bool) (next, bool) {
+	switch {
+	case backoff == 0 && n.Error == "" && n.Due.IsZero():
+		return n, changed
+	case backoff == 0:
+		n.Error, n.Due = "", time.Time{}
+	case n.Error == r.Error && backoff == maxBackoff:
+		return n, changed
+	default:
+		n.Error, n.Due = r.Error, time.Now().Add(backoff).UTC().Truncate(time.Second)
+	}
+	return n, true
+}

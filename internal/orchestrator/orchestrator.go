@@ -1,0 +1,102 @@
+// Package orchestrator observes one cluster, journals what changed and asks
+// deciders what to do about it, again and again while it holds the cluster's
+// orchestration lock. Everything it writes is fenced by that lock.
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"path"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/journal"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/pause"
+)
+
+// KeyLock is the lock that the orchestrator of a cluster holds, below the
+// cluster's prefix.
+const KeyLock = "orchestrate/lock"
+
+// Options are what an Orchestrator needs. Client, Cluster and Node must be set.
+type Options struct {
+	Client   *consul.Client
+	Prefix   string
+	Cluster  string
+	Node     string        // who this is; shown to others
+	Interval time.Duration // between cycles while nothing happens; default 10 s
+	Deciders []Decider     // asked in this order
+	Sinks    []Sink        // each name once
+	Probe    Probe         // default: TCP to the port on which the local agent gossips
+	Journal  journal.Options
+	Lock     kv.LockOptions
+	Log      hclog.Logger
+}
+
+// Orchestrator is one agent's candidacy for orchestrating one cluster.
+type Orchestrator struct {
+	o       Options
+	store   *kv.Store
+	cluster *cluster.Cluster
+	ledger  *nodes.Ledger
+
+	mu     sync.Mutex
+	status Status
+}
+
+// New returns an orchestrator. It does no I/O.
+func New(o Options) *Orchestrator {
+	if o.Interval <= 0 {
+		o.Interval = 10 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = hclog.NewNullLogger()
+	}
+	o.Log = o.Log.With("cluster", o.Cluster)
+	o.Lock.Holder.Node, o.Journal.Node = o.Node, o.Node
+	return &Orchestrator{
+		o: o, store: kv.New(o.Client, path.Join(o.Prefix, o.Cluster)),
+		cluster: cluster.New(o.Client, o.Prefix, o.Cluster), ledger: nodes.New(o.Client, o.Prefix, o.Cluster),
+		status: Status{Cluster: o.Cluster},
+	}
+}
+
+// Run stands for the cluster's lock and works whenever it holds it, until ctx
+// ends; then it gives the lock back, so that another can go on at once, and
+// returns nil.
+func (o *Orchestrator) Run(ctx context.Context) error {
+	const spread, denied = time.Second, 10 * time.Second
+	for ctx.Err() == nil {
+		held, err := o.store.Lock(ctx, KeyLock, o.o.Lock)
+		if err != nil {
+			if ctx.Err() == nil {
+				o.o.Log.Warn("cannot stand for the orchestration of the cluster", "error", err)
+			}
+			_ = pause.For(ctx, denied/2+rand.N(denied)) // ends with ctx
+			continue
+		}
+		o.work(held)
+		if err := held.Unlock(ctx); err != nil && (ctx.Err() == nil || !errors.Is(err, kv.ErrLockLost)) {
+			o.o.Log.Warn("the orchestration of the cluster goes on elsewhere", "error", err)
+		}
+		_ = pause.For(ctx, rand.N(spread)) // ends with ctx
+	}
+	return nil
+}
+
+// work runs cycles while the lock is held.
+func (o *Orchestrator) work(held *kv.Held) {
+	o.o.Log.Info("orchestrating the cluster")
+	o.setStatus(func(s *Status) { s.Active, s.Since, s.Epoch = true, time.Now().UTC(), held.Epoch() })
+	defer o.setStatus(func(s *Status) { s.Active, s.Since, s.Epoch, s.Sinks = false, time.Time{}, 0, nil })
+	t := newTenure(o, held)
+	t.run(held.Context())
+	o.o.Log.Info("not orchestrating the cluster any more")
+}

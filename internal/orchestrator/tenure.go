@@ -1,0 +1,146 @@
+package orchestrator
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/journal"
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// tenure is what one holder of the lock knows; it ends with the lock.
+type tenure struct {
+	*Orchestrator
+	held  *kv.Held
+	store *kv.Store // fenced
+
+	journal  *journal.Journal // nil: what is current has to be read (again)
+	life     *life
+	requests *requests
+	reports  *reports
+	sinks    *courier
+
+	news    chan struct{} // something relevant changed
+	wanted  chan struct{} // somebody asked for a cycle
+	backoff time.Duration // after failures; 0: the last cycle was fine
+}
+
+func newTenure(o *Orchestrator, held *kv.Held) *tenure {
+	t := &tenure{
+		Orchestrator: o, held: held, store: held.Store(),
+		news: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
+	}
+	t.life = newLife(o.o.Probe, o.o.Client)
+	t.requests = newRequests(t.store, t.wanted)
+	t.reports = newReports(t.store)
+	t.sinks = newCourier(o, t.store)
+	return t
+}
+
+// run runs cycles, and what wakes them, until ctx ends.
+func (t *tenure) run(ctx context.Context) {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return t.watchKeys(ctx) })
+	g.Go(func() error { return t.watchChecks(ctx) })
+	g.Go(func() error { return t.watchServices(ctx) })
+	g.Go(func() error { return t.requests.watch(ctx, t) })
+	g.Go(func() error { return t.sinks.run(ctx) })
+	g.Go(func() error { return t.cycles(ctx) })
+	_ = g.Wait() // all of them end with ctx
+}
+
+// What keeps cycles apart.
+const (
+	leastRest  = 100 * time.Millisecond
+	restShare  = 4 // times the length of the last cycle: at most a fifth of the time is spent on cycles
+	maxBackoff = 5 * time.Minute
+)
+
+// cycles runs one cycle after the other: when it is due, when something changed,
+// and at once when somebody waits for it.
+func (t *tenure) cycles(ctx context.Context) error {
+	due := t.takeOver(ctx)
+	trigger := triggerStart
+	for {
+		if err := t.await(ctx, due, &trigger); err != nil {
+			return err
+		}
+		began := time.Now()
+		again := t.cycle(ctx, trigger)
+		took := time.Since(began)
+		rest := max(leastRest, restShare*took)
+		due = pace{earliest: time.Now().Add(rest), due: began.Add(t.o.Interval), early: true}
+		switch {
+		case t.backoff > 0:
+			due = pace{earliest: time.Now().Add(t.backoff), due: time.Now().Add(t.backoff)}
+		case again:
+			due.due = due.earliest
+		}
+		trigger = triggerDue
+	}
+}
+
+// pace says when the next cycle is to run: at due, or when there is news at
+// earliest if it may be early.
+type pace struct {
+	earliest, due time.Time
+	early         bool
+}
+
+// await returns when the next cycle is to run, and says why.
+func (t *tenure) await(ctx context.Context, p pace, trigger *string) error {
+	at := p.due
+	if at.Before(p.earliest) {
+		at = p.earliest
+	}
+	news := t.news
+	if !p.early {
+		news = nil // what changes during a backoff is seen after it
+	}
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.wanted:
+			*trigger = triggerRequest
+			return nil
+		case <-timer.C:
+			return nil
+		case <-news:
+			*trigger, news = triggerChange, nil
+			timer.Reset(max(0, time.Until(p.earliest)))
+		}
+	}
+}
+
+// takeOver reads when the cluster is next due: the one before may have
+// failed, and have asked for patience.
+func (t *tenure) takeOver(ctx context.Context) pace {
+	now := time.Now()
+	p := pace{earliest: now, due: now}
+	next, err := t.requests.doc.Get(ctx)
+	if err != nil {
+		return p // the cycle tells
+	}
+	t.requests.take(next.Value.Requests) // the first cycle answers them
+	if next.Value.Due.After(now) {
+		p.due = next.Value.Due
+		if latest := now.Add(maxBackoff); p.due.After(latest) {
+			p.due = latest
+		}
+		t.backoff = min(max(t.o.Interval, p.due.Sub(now)), maxBackoff)
+	}
+	return p
+}
+
+// tell fills ch, which holds one, without waiting.
+func tell(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,118 @@
+package orchestrator
+
+import (
+	"context"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/pause"
+)
+
+// settle is for how long changes are gathered before anybody looks at them.
+const settle = 50 * time.Millisecond
+
+// relevant are the keys of the cluster, or their prefixes, of which a change
+// calls for a cycle. What the orchestrator writes itself is not among them, nor
+// what follows from others, nor what changes all the time, such as slots.
+func relevant() []string {
+	return []string{"profile", "leaders", "control", "current_version", "members/", "nodes/", "rollout", "runs/", "triggers/"}
+}
+
+// watchKeys wakes cycles when relevant keys change. One query tells that
+// anything of the cluster changed, and a few that do not block whether it was
+// relevant; none of them answers with more than a few names.
+func (t *tenure) watchKeys(ctx context.Context) error {
+	prefix := t.Orchestrator.store.Path("")
+	source := func(ctx context.Context, q consul.Query) ([]string, consul.Meta, error) {
+		return t.o.Client.KVKeys(ctx, prefix, "/", q)
+	}
+	var last map[string]uint64
+	return consul.Watch(ctx, t.o.Client, consul.Query{}, source, func(u consul.Update[[]string]) {
+		if u.Err != nil || pause.For(ctx, settle) != nil {
+			return
+		}
+		marks, err := t.marks(ctx)
+		if err != nil {
+			tell(t.news) // rather once too often
+			return
+		}
+		if !maps.Equal(marks, last) {
+			last = marks
+			tell(t.news)
+		}
+	})
+}
+
+// marks are the indexes of what is relevant; what is missing has none.
+func (t *tenure) marks(ctx context.Context) (map[string]uint64, error) {
+	marks := map[string]uint64{}
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	for _, key := range relevant() {
+		g.Go(func() error {
+			// With the slash as separator all keys of a directory are one name.
+			path := t.Orchestrator.store.Path(key)
+			if path[len(path)-1] == '/' {
+				path = path[:len(path)-1]
+			}
+			names, meta, err := t.o.Client.KVKeys(ctx, path, "/", consul.Query{})
+			if err == nil && len(names) > 0 {
+				mu.Lock()
+				defer mu.Unlock()
+				marks[key] = meta.Index
+			}
+			return err
+		})
+	}
+	return marks, g.Wait()
+}
+
+// watchChecks wakes cycles when checks begin or cease to pass. Consul sends
+// only those that do not; that a check's output changed is no news.
+func (t *tenure) watchChecks(ctx context.Context) error {
+	source := func(ctx context.Context, q consul.Query) (uint64, consul.Meta, error) {
+		checks, meta, err := t.o.Client.HealthState(ctx, "any", q)
+		return digestOf(checks), meta, err
+	}
+	var last uint64
+	return consul.Watch(ctx, t.o.Client, consul.Query{Filter: `Status != "passing"`}, source, func(u consul.Update[uint64]) {
+		if u.Err == nil && u.Value != last {
+			last = u.Value
+			tell(t.news)
+		}
+		_ = pause.For(ctx, settle) // ends with ctx
+	})
+}
+
+func digestOf(checks consul.HealthChecks) uint64 {
+	lines := make([]string, 0, len(checks))
+	for _, c := range checks {
+		lines = append(lines, c.Node+"\x00"+c.CheckID+"\x00"+c.Status+"\x00"+c.Notes+"\n")
+	}
+	slices.Sort(lines)
+	h := fnv.New64a()
+	for _, line := range lines {
+		_, _ = h.Write([]byte(line)) // it cannot fail
+	}
+	return h.Sum64()
+}
+
+// watchServices wakes cycles when services are registered or deregistered.
+func (t *tenure) watchServices(ctx context.Context) error {
+	source := func(ctx context.Context, q consul.Query) (struct{}, consul.Meta, error) {
+		meta, err := t.o.Client.ServicesIndex(ctx, q)
+		return struct{}{}, meta, err
+	}
+	return consul.Watch(ctx, t.o.Client, consul.Query{}, source, func(u consul.Update[struct{}]) {
+		if u.Err == nil {
+			tell(t.news)
+		}
+		_ = pause.For(ctx, settle) // ends with ctx
+	})
+}
