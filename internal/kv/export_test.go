@@ -34,3 +34,20 @@ func (t *Txn) Body() any { return t.ops }
 
 // SessionID returns the session of a held lock.
 func (h *Held) SessionID() string { return h.session.id }
+
+// Waiting returns how many wait for a shared update of key.
+func (s *Store) Waiting(key string) int {
+	s.turns.mu.Lock()
+	defer s.turns.mu.Unlock()
+	if q := s.turns.queues[s.Path(key)]; q != nil {
+		return len(q.waiting)
+	}
+	return 0
+}
+
+// Learned returns how many keys the store remembers something of.
+func (s *Store) Learned() int {
+	s.turns.mu.Lock()
+	defer s.turns.mu.Unlock()
+	return len(s.turns.queues)
+}

@@ -19,19 +19,36 @@ import (
 // CompareAndSwap return except ErrConflict. A write whose answer never came is
 // looked for; consul.ErrOutcomeUnknown means that it could not be told.
 func (d Doc[T]) Update(ctx context.Context, change func(old Entry[T]) (T, bool, error)) (Entry[T], error) {
-	leave, err := d.store.turns.take(ctx, d.store.Path(d.key))
+	return d.insist(ctx, func() (Entry[T], error) {
+		old, err := d.Get(ctx)
+		if err != nil {
+			return Entry[T]{}, err
+		}
+		v, write, err := change(old)
+		if err != nil || !write {
+			return old, err
+		}
+		return d.settled(ctx, old, v)
+	})
+}
+
+// insist asks attempt, in the caller's turn, until there is no conflict.
+func (d Doc[T]) insist(ctx context.Context, attempt func() (Entry[T], error)) (Entry[T], error) {
+	rivals, leave, err := d.store.turns.take(ctx, d.store.Path(d.key))
 	if err != nil {
 		return Entry[T]{}, err
 	}
 	defer leave()
-	var b backoff
 	for {
 		begin := time.Now()
-		e, err := d.attempt(ctx, change)
+		e, err := attempt()
 		if !errors.Is(err, ErrConflict) {
+			if err == nil {
+				rivals.won(time.Since(begin))
+			}
 			return e, err
 		}
-		if err := b.wait(ctx, time.Since(begin)); err != nil {
+		if err := rivals.lost(ctx, time.Since(begin)); err != nil {
 			return Entry[T]{}, err
 		}
 	}
@@ -42,25 +59,10 @@ func (d Doc[T]) Update(ctx context.Context, change func(old Entry[T]) (T, bool, 
 // asked. ErrConflict of any operation starts over. Unlike Update it returns
 // consul.ErrOutcomeUnknown without looking for what became of the write.
 func (d Doc[T]) Change(ctx context.Context, change func(old Entry[T], t *Txn) (T, bool, error)) (Entry[T], error) {
-	leave, err := d.store.turns.take(ctx, d.store.Path(d.key))
-	if err != nil {
-		return Entry[T]{}, err
-	}
-	defer leave()
-	var b backoff
-	for {
-		begin := time.Now()
-		e, err := d.attemptTxn(ctx, change)
-		if !errors.Is(err, ErrConflict) {
-			return e, err
-		}
-		if err := b.wait(ctx, time.Since(begin)); err != nil {
-			return Entry[T]{}, err
-		}
-	}
+	return d.insist(ctx, func() (Entry[T], error) { return d.attemptTxn(ctx, change) })
 }
 
-// attemptTxn is attempt for a document that is changed with other keys.
+// attemptTxn reads, changes and writes a document with other keys once.
 func (d Doc[T]) attemptTxn(ctx context.Context, change func(old Entry[T], t *Txn) (T, bool, error)) (Entry[T], error) {
 	old, err := d.Get(ctx)
 	if err != nil {
@@ -84,16 +86,9 @@ func (d Doc[T]) attemptTxn(ctx context.Context, change func(old Entry[T], t *Txn
 	return e, nil
 }
 
-// attempt reads, changes and writes once.
-func (d Doc[T]) attempt(ctx context.Context, change func(old Entry[T]) (T, bool, error)) (Entry[T], error) {
-	old, err := d.Get(ctx)
-	if err != nil {
-		return Entry[T]{}, err
-	}
-	v, write, err := change(old)
-	if err != nil || !write {
-		return old, err
-	}
+// settled is CompareAndSwap that looks for what became of a write without an
+// answer.
+func (d Doc[T]) settled(ctx context.Context, old Entry[T], v T) (Entry[T], error) {
 	e, err := d.replace(v, old)
 	if err != nil {
 		return Entry[T]{}, err
@@ -109,13 +104,7 @@ func (d Doc[T]) attempt(ctx context.Context, change func(old Entry[T]) (T, bool,
 	return e, nil
 }
 
-// longestPause bounds what one pause between two attempts can grow to.
-const longestPause = 250 * time.Millisecond
-
-// backoff spreads those who want to write one key. A failed compare-and-swap
-// costs the servers as much as one that succeeds, so the pauses are chosen
-// from a window that doubles with each conflict; its unit is the time that an
-// attempt takes, which tells how busy Consul is.
+// backoff spreads the questions for what became of a write.
 type backoff struct{ window time.Duration }
 
 // wait returns after a pause, or with the context's error when it ends first.

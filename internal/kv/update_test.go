@@ -57,9 +57,20 @@ func TestUpdateWritesOnlyChanges(t *testing.T) {
 	}
 }
 
-// TestLostAnswers cuts the connection around one write of an Update.
+// TestLostAnswers cuts the connection around one write of an update.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
+	for name, update := range map[string]updateFunc{"alone": kv.Doc[counter].Update, "together": kv.Doc[counter].UpdateTogether} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testLostAnswers(t, update)
+		})
+	}
+}
+
+type updateFunc func(kv.Doc[counter], context.Context, func(kv.Entry[counter]) (counter, bool, error)) (kv.Entry[counter], error)
+
+func testLostAnswers(t *testing.T, update updateFunc) {
 	_, srv := newStore(t)
 	other := kv.NewDoc[counter](kv.New(srv.Client(), "jorc/default"), "n", 1)
 	overwrite := func(ctx context.Context) {
@@ -98,10 +109,10 @@ func TestLostAnswers(t *testing.T) {
 			}
 			cut.before.Store(c.before)
 			cut.after.Store(c.after)
-			_, err := kv.NewDoc[counter](cut.store, "n", 1).Update(t.Context(), increment)
-			wantIs(t, "Update", err, c.want)
+			_, err := update(kv.NewDoc[counter](cut.store, "n", 1), t.Context(), increment)
+			wantIs(t, "the update", err, c.want)
 			if errors.Is(err, kv.ErrConflict) {
-				t.Errorf("Update = %v; an unknown outcome is no conflict", err)
+				t.Errorf("the update = %v; an unknown outcome is no conflict", err)
 			}
 			if got := mustGet(t, other).Value.N; got != c.n {
 				t.Errorf("the counter is %d; want %d", got, c.n)
