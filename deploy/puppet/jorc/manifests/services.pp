@@ -1,0 +1,9 @@
+# @summary The directory of the definitions that `jorc::service` publishes.
+class jorc::services {
+  include jorc
+
+  file { $jorc::services_dir:
+    ensure => directory,
+    mode   => '0700',
+  }
+}
