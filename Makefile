@@ -74,9 +74,17 @@ test-system: consul ## run the tests that need root, nginx, haproxy, iproute2, i
 	[ "$$(id -u)" = 0 ] || { echo "make test-system: must be run as root" >&2; exit 1; }
 	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged system -race -timeout 20m
 
+.PHONY: test-fleet
+test-fleet: build consul ## run several hosts in network namespaces; needs root, haproxy, iproute2 and iptables
+	@missing=; \
+	for program in haproxy ip tc iptables-restore; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	[ -z "$$missing" ] || { echo "make test-fleet: missing:$$missing (apt-get install haproxy iproute2 iptables)" >&2; exit 1; }; \
+	[ "$$(id -u)" = 0 ] || { echo "make test-fleet: must be run as root" >&2; exit 1; }
+	GO='$(GO)' CONSUL_BIN='$(CONSUL)' JORC_BIN='$(abspath $(BIN)/jorc)' tools/test-tagged fleet -timeout 15m
+
 .PHONY: soak
-soak: consul ## run what takes hours; CI does not
-	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged soak -race -timeout 12h
+soak: build consul ## run what takes hours; CI does not
+	GO='$(GO)' CONSUL_BIN='$(CONSUL)' JORC_BIN='$(abspath $(BIN)/jorc)' tools/test-tagged soak -race -timeout 12h
 
 .PHONY: check
 check: lint vuln test ## lint, look for known vulnerabilities, and run all tests
@@ -86,8 +94,8 @@ lint: ## gofumpt, go vet and staticcheck
 	@unformatted=$$($(LINT) gofumpt -l $$(git ls-files --cached --others --exclude-standard '*.go' | while read -r f; do [ -e "$$f" ] && echo "$$f"; done)); \
 	[ -z "$$unformatted" ] || { printf 'not formatted (make fmt):\n%s\n' "$$unformatted" >&2; exit 1; }
 	$(GO) vet ./...
-	$(GO) vet -tags system,soak ./...
-	$(LINT) staticcheck -tags system,soak ./...
+	$(GO) vet -tags system,fleet,soak ./...
+	$(LINT) staticcheck -tags system,fleet,soak ./...
 
 .PHONY: fmt
 fmt: ## format all Go files

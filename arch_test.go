@@ -27,6 +27,7 @@ var layers = map[string]float64{
 	"internal/converge":     7,
 	"internal/orchestrator": 7,
 	"internal/trigger":      7,
+	"internal/runs":         6.5, // runs hosts' workflows, with the limits of rollouts
 	"templates":             5.5, // files that ship; workflow takes them in, and their tests render them with watch
 	"internal/rollout":      6,
 	"internal/workflow":     6,
@@ -52,7 +53,7 @@ var layers = map[string]float64{
 
 // beside are packages that stand outside the house; only tests and other
 // packages of this list import them.
-var beside = []string{"internal/consultest", "bench", "demo"}
+var beside = []string{"internal/consultest", "internal/fleettest", "fleet", "bench", "demo"}
 
 // owners are the only packages that import a library, or anything below it.
 var owners = map[string][]string{

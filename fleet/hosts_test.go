@@ -1,0 +1,122 @@
+//go:build fleet || soak
+
+package fleet_test
+
+import (
+	"testing"
+
+	"github.com/jorc/jorc/internal/fleettest"
+)
+
+// The hosts of the usual fleet: three that serve, one in front of them, one
+// that does neither.
+const (
+	webConfig = `
+member {
+  roles        = ["web"]
+  on_lead      = "lead"
+  on_step_down = "step-down"
+}
+service "web" {
+  port = 8080
+  tags = ["http"]
+  check {
+    http     = "http://$IP:8080/health"
+    interval = "1s"
+    timeout  = "2s"
+  }
+}
+` + leadConfig + fileConfig
+	edgeConfig = `
+member {
+  roles        = ["edge"]
+  on_lead      = "lead"
+  on_step_down = "step-down"
+}
+template "backends" {
+  source      = "$TEMPLATES/haproxy-backends.ctmpl"
+  destination = "$DIR/backends.cfg"
+  check       = ["haproxy", "-c", "-q", "-f", "$DIR/haproxy.cfg", "-f", "{{.Staged}}"]
+  reload      = ["/bin/sh", "$DIR/reload.sh"]
+}
+` + leadConfig + fileConfig
+	dbConfig = `
+member {
+  roles        = ["db"]
+  on_lead      = "lead"
+  on_step_down = "step-down"
+}
+` + leadConfig + fileConfig
+
+	// leadConfig notes when a host begins to lead and when it ceases to.
+	leadConfig = `
+workflow "lead" {
+  task "note" {
+    command    = ["/bin/sh", "-c", "echo granted $(date +%s%N) >> $DIR/leading"]
+    idempotent = true
+  }
+}
+workflow "step-down" {
+  task "note" {
+    command    = ["/bin/sh", "-c", "echo released $(date +%s%N) >> $DIR/leading"]
+    idempotent = true
+  }
+}
+`
+	// fileConfig is a file on every host that follows Consul.
+	fileConfig = `
+template "file" {
+  contents    = "value {{ keyOrDefault \"jorc/default/test/value\" \"none\" }}\nweb{{ range service \"web\" }} {{ .Node }}{{ end }}\n"
+  destination = "$DIR/file"
+}
+`
+	haproxyConfig = `global
+    maxconn 1000
+defaults
+    mode http
+    retries 0
+    timeout connect 2s
+    timeout client 5s
+    timeout server 5s
+    timeout http-keep-alive 2s
+frontend all
+    bind $IP:80
+    default_backend web
+`
+	// reloadScript tells haproxy, and nobody else should its number be another's.
+	reloadScript = `p=$(cat $DIR/haproxy.pid) && [ /proc/$p/ns/net -ef /proc/self/ns/net ] && kill -USR2 $p`
+)
+
+const (
+	haproxyCommand = `rm -f $DIR/haproxy.pid; exec haproxy -W -db -p $DIR/haproxy.pid -f $DIR/haproxy.cfg -f $DIR/backends.cfg`
+	front          = "http://10.111.0.14/" // edge-1
+)
+
+// usual starts the usual fleet. more is added to the configuration of those
+// that serve, and to that of all others.
+func usual(t *testing.T, web, others string) *fleettest.Fleet {
+	t.Helper()
+	return fleettest.New(t, fleettest.Options{
+		Hosts: []fleettest.HostSpec{
+			{Name: "web-1", Config: webConfig + web},
+			{Name: "web-2", Config: webConfig + web, Orchestrator: true},
+			{Name: "web-3", Config: webConfig + web},
+			{Name: "edge-1", Config: edgeConfig + others, Orchestrator: true},
+			{Name: "db-1", Config: dbConfig + others, Orchestrator: true},
+		},
+		Before: func(f *fleettest.Fleet) {
+			for _, h := range webs(f) {
+				h.Run("web", "$SELF", "role:web", "$IP:8080", "$NAME", "$DIR/version", "$DIR/web.pid")
+			}
+			edge := f.Host("edge-1")
+			edge.Write("haproxy.cfg", haproxyConfig)
+			edge.Write("backends.cfg", "backend web\n")
+			edge.Write("reload.sh", reloadScript)
+			edge.Run("haproxy", "/bin/sh", "-c", haproxyCommand)
+		},
+	})
+}
+
+func webs(f *fleettest.Fleet) []*fleettest.Host {
+	return []*fleettest.Host{f.Host("web-1"), f.Host("web-2"), f.Host("web-3")}
+}

@@ -1,0 +1,170 @@
+package fleettest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jorc/jorc/internal/web"
+)
+
+// Host is a machine with a Consul client and a jorc agent.
+type Host struct {
+	*Machine
+
+	spec       HostSpec
+	agentToken string // Consul's own
+	jorcSecret string // jorc's
+}
+
+func (f *Fleet) newHost(spec HostSpec, number int) *Host {
+	f.t.Helper()
+	h := &Host{Machine: f.machine(spec.Name, number), spec: spec, agentToken: newUUID(), jorcSecret: newUUID()}
+	h.owner = h
+	return h
+}
+
+func (h *Host) tokenFile() string { return filepath.Join(h.Dir, "token") }
+
+// Path is a file in the host's directory.
+func (h *Host) Path(name ...string) string {
+	return filepath.Join(append([]string{h.Dir}, name...)...)
+}
+
+// agentConfig is what every agent has.
+const agentConfig = `
+state_dir = "$DIR/state"
+http { addr = "127.0.0.1:8520" }
+consul {
+  address     = "https://127.0.0.1:8501"
+  token_file  = "$DIR/token"
+  ca_file     = "$CA"
+  client_cert = "$DIR/cert.pem"
+  client_key  = "$DIR/key.pem"
+}
+`
+
+// bootJorc starts the agent, for the first time.
+func (h *Host) bootJorc() error {
+	conf := agentConfig + h.spec.Config
+	if h.spec.Orchestrator {
+		conf += "\norchestrator { interval = \"2s\" }\n"
+	}
+	if err := os.WriteFile(h.Path("jorc.hcl"), []byte(h.fill(conf)), 0o600); err != nil {
+		return err
+	}
+	_, err := h.process("jorc", false, nil, h.fleet.jorc, "agent", "--config", h.Path("jorc.hcl"))
+	return err
+}
+
+// fill replaces what HostSpec.Config may name.
+func (h *Host) fill(text string) string {
+	return strings.NewReplacer("$DIR", h.Dir, "$IP", h.IP, "$NAME", h.Name, "$CA", h.fleet.tls.File, "$SELF", self(), "$TEMPLATES", filepath.Join(root(), "templates"), "$JORC", h.fleet.jorc).Replace(text)
+}
+
+// Run starts a program that is started again whenever it ends, as systemd
+// would, also after a reboot.
+func (h *Host) Run(name string, args ...string) {
+	h.fleet.t.Helper()
+	for i := range args {
+		args[i] = h.fill(args[i])
+	}
+	_, err := h.process(name, true, nil, args...)
+	h.fleet.must("on "+h.Name, err)
+}
+
+// Exec runs a command on the host, with what jorc's command line needs in the
+// environment.
+func (h *Host) Exec(args ...string) Result {
+	h.fleet.t.Helper()
+	return h.exec(h.environ(), args...)
+}
+
+// Jorc runs jorc's command line on the host with the host's token.
+func (h *Host) Jorc(args ...string) Result {
+	h.fleet.t.Helper()
+	return h.Exec(append([]string{h.fleet.jorc}, args...)...)
+}
+
+// Jorc runs jorc's command line as the operator.
+func (f *Fleet) Jorc(args ...string) Result {
+	f.t.Helper()
+	return f.Operator.Jorc(args...)
+}
+
+func (h *Host) environ() []string {
+	return []string{
+		"CONSUL_HTTP_ADDR=https://127.0.0.1:8501", "CONSUL_CACERT=" + h.fleet.tls.File, "CONSUL_HTTP_TOKEN_FILE=" + h.tokenFile(),
+		"CONSUL_CLIENT_CERT=" + h.Path("cert.pem"), "CONSUL_CLIENT_KEY=" + h.Path("key.pem"), "JORC_STATE_DIR=" + h.Path("state"),
+	}
+}
+
+// Kill9All ends all that runs on the host, as a power cut would.
+func (h *Host) Kill9All() { h.killAll() }
+
+// Boot starts what ran on a host before Kill9All.
+func (h *Host) Boot() {
+	h.fleet.t.Helper()
+	h.fleet.must("boot", h.startAll())
+}
+
+// Reboot is Kill9All and Boot; the host's files stay.
+func (h *Host) Reboot() {
+	h.fleet.t.Helper()
+	h.Kill9All()
+	h.Boot()
+}
+
+// Status asks the agent how it is, from within the host: partitions do not
+// matter.
+func (h *Host) Status(ctx context.Context) (s web.Status, err error) {
+	return s, h.fleet.ask(ctx, h.Machine, "http://127.0.0.1:8520", http.MethodGet, "/v1/status", "", nil, &s)
+}
+
+// RawStatus is Status as JSON, by the names of its fields.
+func (h *Host) RawStatus(ctx context.Context) (s map[string]json.RawMessage, err error) {
+	return s, h.fleet.ask(ctx, h.Machine, "http://127.0.0.1:8520", http.MethodGet, "/v1/status", "", nil, &s)
+}
+
+// WaitReady returns when the agent has registered, rendered and converged.
+func (h *Host) WaitReady() {
+	h.fleet.t.Helper()
+	h.fleet.Eventually(h.Name+"'s agent to be ready", func(ctx context.Context) error {
+		s, err := h.Status(ctx)
+		if err == nil && !s.Ready {
+			err = fmt.Errorf("it is not: %s", strings.Join(s.NotReady, "; "))
+		}
+		return err
+	})
+}
+
+// File is the content of a file on the host; empty when there is none.
+func (h *Host) File(name string) string {
+	h.fleet.t.Helper()
+	data, err := os.ReadFile(h.Path(name))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		h.fleet.t.Fatalf("fleettest: %v", err)
+	}
+	return string(data)
+}
+
+// Write writes a file on the host, before its programs read it.
+func (h *Host) Write(name, content string) {
+	h.fleet.t.Helper()
+	if err := os.WriteFile(h.Path(name), []byte(h.fill(content)), 0o644); err != nil {
+		h.fleet.t.Fatalf("fleettest: %v", err)
+	}
+}
+
+func self() string {
+	path, err := os.Executable()
+	if err != nil {
+		return os.Args[0]
+	}
+	return path
+}

@@ -1,0 +1,55 @@
+package fleettest
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// Hold is one holding of a slot or lock as its holder saw it.
+type Hold struct {
+	Who      string
+	Asked    time.Time // zero: Granted
+	Granted  time.Time
+	Released time.Time // began to give it back; zero: never did
+	Given    time.Time // had given it back; zero: nobody knows when, if at all
+}
+
+// CheckSemaphore fails the test when the holdings are not those of a counting
+// semaphore of so many slots, as porcupine judges.
+func CheckSemaphore(t testing.TB, slots int, holds []Hold) {
+	t.Helper()
+	model := porcupine.Model{
+		Init: func() any { return 0 },
+		Step: func(state, input, _ any) (bool, any) {
+			if input.(string) == "acquire" {
+				return state.(int) < slots, state.(int) + 1
+			}
+			return state.(int) > 0, state.(int) - 1
+		},
+	}
+	var ops []porcupine.Operation
+	for i, h := range holds {
+		asked := h.Asked
+		if asked.IsZero() {
+			asked = h.Granted
+		}
+		ops = append(ops, porcupine.Operation{ClientId: i, Input: "acquire", Call: asked.UnixNano(), Return: h.Granted.UnixNano()})
+		if h.Released.IsZero() {
+			continue // it is held for good, as far as its holder knows
+		}
+		end := int64(math.MaxInt64)
+		if !h.Given.IsZero() {
+			end = h.Given.UnixNano()
+		}
+		ops = append(ops, porcupine.Operation{ClientId: i, Input: "release", Call: h.Released.UnixNano(), Return: end})
+	}
+	if result, _ := porcupine.CheckOperationsVerbose(model, ops, time.Minute); result != porcupine.Ok {
+		slices.SortFunc(holds, func(a, b Hold) int { return a.Granted.Compare(b.Granted) })
+		t.Errorf("%d holdings of %d slots are %s as a semaphore's: %+v", len(holds), slots, result, holds)
+	}
+	t.Logf("%d holdings of %d slots are those of a semaphore", len(holds), slots)
+}
