@@ -1,5 +1,261 @@
 package converge
 
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+// crashEnv makes the test binary a host that kills itself: its value is
+// "scenario|step|how often it was met|directory|cluster|address of Consul".
 const crashEnv = "JORC_TEST_CONVERGE_CRASH"
 
-func crashMain() int { return 2 }
+// scenario is a host on its way to v1, and what tasks must leave although it
+// is killed.
+type scenario struct {
+	name   string
+	with   func(*host)
+	ran    string
+	writes int // to Consul, at most
+}
+
+func scenarios() []scenario {
+	once := func(name string) string { return "[ -e $DIR/" + name + " ] || { touch $DIR/" + name + "; exit 1; }" }
+	return []scenario{
+		{"straight", func(*host) {}, "one@v1 two@v1 check@v1", 2},
+		{"static fails once", func(h *host) { h.flows[0].Tasks[1] = sh("two", once("failed")) }, "one@v1 two@v1 one@v1 two@v1 check@v1", 4},
+		{"validation fails once", func(h *host) { h.flows[1].Tasks[0] = sh("check", once("failed")) }, "one@v1 two@v1 check@v1 one@v1 two@v1 check@v1", 4},
+		{"adopted", func(h *host) { h.write("version", "v1\n") }, "check@v1", 1},
+	}
+}
+
+// inTask is killed by a task, the first time.
+func inTask() scenario {
+	return scenario{name: "in task", with: func(h *host) {
+		h.flows[0].Tasks[0] = sh("one", "[ -e $DIR/again ] || { touch $DIR/again; kill -9 $PPID; sleep 600; }")
+	}}
+}
+
+// crashHost is a scenario's host; the same for parent and child.
+func crashHost(t testing.TB, s scenario, client *consul.Client, cluster, dir string) *host {
+	h := newHostOn(t, client, cluster, "n1", dir)
+	h.options.Requires, h.options.Requirements = []config.Requires{{Target: "mysql"}}, needs{newSource[[]Missing](nil)}
+	h.options.Admission = &gate{source: newSource(true)}
+	h.options.Static.Paths = []string{h.path("etc")}
+	h.quick = func(q *timing) { q.firstRetry, q.maxRetry = time.Millisecond, time.Millisecond }
+	s.with(h)
+	return h
+}
+
+// toEnd runs h until it has converged.
+func (h *host) toEnd(hook func(step string)) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var last Status
+	h.options.Changed = func(s Status) {
+		if last = s; s.Outcome == Converged && s.Version == "v1" {
+			cancel()
+		}
+	}
+	h.build()
+	h.o.Ledger = &written{h.ledger, h.path("writes")}
+	if hook != nil {
+		h.hook = hook
+	}
+	err := h.Run(ctx)
+	if last.Outcome != Converged {
+		return fmt.Errorf("not converged: %+v, %w", last, err)
+	}
+	return err
+}
+
+// written is a ledger that leaves a line for each write.
+type written struct {
+	Ledger
+	file string
+}
+
+func (w *written) Move(ctx context.Context, node string, change func(nodes.Document, string) (nodes.Document, error)) (bool, error) {
+	changed, err := w.Ledger.Move(ctx, node, change)
+	if changed {
+		f, err := os.OpenFile(w.file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return changed, err
+		}
+		defer f.Close()
+		if _, err := fmt.Fprintln(f, "write"); err != nil {
+			return changed, err
+		}
+	}
+	return changed, err
+}
+
+// counter counts steps by name.
+type counter struct {
+	mu    sync.Mutex
+	steps map[string]int
+}
+
+func (c *counter) met(step string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.steps == nil {
+		c.steps = map[string]int{}
+	}
+	c.steps[step]++
+	return c.steps[step]
+}
+
+// TestCrash kills a converging host at every step. It goes on from there: no
+// task runs twice, Consul gets no needless write, and the host converges.
+func TestCrash(t *testing.T) {
+	server := consultest.Start(t)
+	client := server.Client()
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			all := &counter{}
+			h := crashHost(t, s, client, fmt.Sprintf("crash%d", clusters.Add(1)), t.TempDir())
+			h.trigger("v1")
+			if err := h.toEnd(func(step string) { all.met(step) }); err != nil {
+				t.Fatal(err)
+			}
+			s.check(t, h)
+			for step, times := range all.steps {
+				for n := range times {
+					t.Run(fmt.Sprintf("%s %d", step, n+1), func(t *testing.T) {
+						h := crashHost(t, s, client, fmt.Sprintf("crash%d", clusters.Add(1)), t.TempDir())
+						h.trigger("v1")
+						s.die(t, h, server.HTTPAddr, step, n+1)
+						if err := h.toEnd(nil); err != nil {
+							t.Fatal(err)
+						}
+						s.check(t, h)
+					})
+				}
+			}
+		})
+	}
+}
+
+// die has a child go until it kills itself at a step.
+func (s scenario) die(t *testing.T, h *host, address, step string, n int) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.CommandContext(t.Context(), self, "-test.run=^$")
+	child.Env = append(os.Environ(), crashEnv+"="+strings.Join([]string{s.name, step, strconv.Itoa(n), h.dir, h.cluster, address}, "|"))
+	out, err := child.CombinedOutput()
+	ws, ok := child.ProcessState.Sys().(syscall.WaitStatus)
+	killed := ok && ws.Signaled() && ws.Signal() == syscall.SIGKILL
+	if merged := step == "report" || step == "reported" || step == "save" || step == "saved"; merged && err == nil {
+		return // two of them may have become one: it has converged
+	}
+	if !killed {
+		t.Fatalf("child at %s %d: got %v, want it killed: %s", step, n, err, out)
+	}
+}
+
+func (s scenario) check(t *testing.T, h *host) {
+	t.Helper()
+	want(t, "ran", h.ran(), s.ran)
+	d := h.document()
+	want(t, "version", d.Version, "v1")
+	want(t, "previous", d.Previous, "")
+	want(t, "validation", d.States[nodes.Validation].State, nodes.Success)
+	if c, ok := d.States[nodes.Config]; ok || s.name != "adopted" {
+		want(t, "config", c.State, nodes.Success)
+		want(t, "suspect", c.Suspect != "", strings.Contains(s.name, "fails"))
+	}
+	want(t, "version file", strings.TrimSpace(read(t, h.path("version"))), "v1")
+	data, err := os.ReadFile(h.path("writes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(data), "\n"); n > s.writes {
+		t.Errorf("%d writes, want at most %d", n, s.writes)
+	}
+	left, err := filepath.Glob(h.path("state/.*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func crashMain() int {
+	parts := strings.SplitN(os.Getenv(crashEnv), "|", 6)
+	_ = os.Unsetenv(crashEnv)
+	client, err := consul.New(config.Consul{Address: parts[5]})
+	if err != nil {
+		fmt.Println(err)
+		return 2
+	}
+	defer client.Close()
+	met := &counter{}
+	for _, s := range append(scenarios(), inTask()) {
+		if s.name != parts[0] {
+			continue
+		}
+		h := crashHost(noTest{}, s, client, parts[4], parts[3])
+		err := h.toEnd(func(step string) {
+			if n := met.met(step); step == parts[1] && strconv.Itoa(n) == parts[2] {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				select {}
+			}
+		})
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+	}
+	return 0
+}
+
+// noTest is for hosts outside of a test.
+type noTest struct{ testing.TB }
+
+func (noTest) Helper()           {}
+func (noTest) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
+
+// TestCrashInTask: a task that may not be repeated and is cut off is told as
+// interrupted; then the version is tried again from the first task on.
+func TestCrashInTask(t *testing.T) {
+	t.Parallel()
+	server := consultest.Start(t)
+	s := inTask()
+	dir := t.TempDir()
+	host := crashHost(t, s, server.Client(), "c", dir)
+	host.trigger("v1")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.CommandContext(t.Context(), self, "-test.run=^$")
+	child.Env = append(os.Environ(), crashEnv+"="+strings.Join([]string{"in task", "", "", dir, "c", server.HTTPAddr}, "|"))
+	if out, err := child.CombinedOutput(); err == nil {
+		t.Fatalf("the child was not killed: %s", out)
+	}
+	host.quick = nil
+	host.start()
+	st := host.untilPhase(PhaseFailed, "v1")
+	wantText(t, "detail", st.Detail, "interrupted", `task "one"`, "jorc ended while it ran")
+	wantText(t, "reported", host.document().States[nodes.Config].Detail, "interrupted")
+	host.stop()
+	host.start()
+	host.untilPhase(PhaseConverged, "v1")
+	want(t, "ran", host.ran(), "one@v1 one@v1 two@v1 check@v1")
+}

@@ -10,7 +10,6 @@ type action string
 
 const (
 	doNothing  action = ""
-	doSave     action = "save"     // write progress down
 	doAdopt    action = "adopt"    // take over the version that somebody else brought
 	doBegin    action = "begin"    // an attempt
 	doStatic   action = "static"   // run the static workflow, or go on with it
@@ -71,14 +70,19 @@ func decide(f *facts, now time.Time) decision {
 	var d decision
 	a := f.p.Attempt
 	switch {
-	case f.unsaved:
-		d = decision{do: doSave, phase: PhaseRecording, detail: "writing progress down"}
 	case a.Stage == stageRecording:
 		d = decision{do: doRecord, phase: PhaseRecording, detail: "version " + a.Version + " passed validation"}
 	case a.open():
 		d = decideOpen(f, now)
 	default:
 		d = decideClosed(f, now)
+	}
+	if f.unsaved { // nothing begins before what came before it is on the disk
+		d.do = doNothing
+		if f.mem.saveIs != "" {
+			d.detail = f.mem.saveIs
+		}
+		d.wake(f.mem.saveAt)
 	}
 	if d.do != doNothing && d.do == f.mem.trouble && now.Before(f.mem.troubleAt) {
 		d.do, d.detail = doNothing, f.mem.troubleIs

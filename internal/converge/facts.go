@@ -46,6 +46,10 @@ type memory struct {
 	troubleAt time.Time
 	troubleIs string
 
+	saveAt time.Time // progress is not written down again before
+	saveIs string    // why it could not be
+	saves  int       // that failed, in a row
+
 	recountAt time.Time // a pending state of which only numbers changed is not reported before
 	pendingAt time.Time // since when requirements are missing
 	stuck     bool      // the open job's state in the ledger says something else than running

@@ -18,6 +18,7 @@ func (c *Converger) loop(ctx context.Context) error {
 		}
 		c.observe()
 		c.handOn()
+		c.writeDown()
 		f := c.facts()
 		d := decide(f, c.now())
 		c.keepErrands(ctx, d)
@@ -141,8 +142,6 @@ func (c *Converger) act(ctx context.Context, f *facts, do action) {
 	var err error
 	switch do {
 	case doNothing:
-	case doSave:
-		err = c.save()
 	case doAdopt:
 		err = c.adopt(f.local)
 	case doBegin:
@@ -173,13 +172,33 @@ func (f *facts) checksWhy() string {
 	return fmt.Sprintf("health checks fail: %s", list(f.failing))
 }
 
+// writeDown saves what changed. While it cannot be nothing is begun, and it is
+// tried again.
+func (c *Converger) writeDown() {
+	m := &c.mem
+	if !c.unsaved || c.now().Before(m.saveAt) {
+		return
+	}
+	c.hook("save")
+	err := c.save()
+	if err == nil {
+		m.saveAt, m.saveIs, m.saves = time.Time{}, "", 0
+		c.hook("saved")
+		return
+	}
+	if text := err.Error(); text != m.saveIs {
+		c.log.Error("convergence waits and tries again", "error", text)
+		m.saveIs = text
+	}
+	m.saves++
+	m.saveAt = c.now().Add(doubled(c.timing.trouble, c.timing.maxTrouble, m.saves))
+}
+
 // took notes how an action went.
 func (c *Converger) took(do action, err error) {
 	m := &c.mem
 	if err == nil {
-		if m.trouble == do || do != doSave {
-			m.trouble, m.troubles, m.troubleIs = doNothing, 0, ""
-		}
+		m.trouble, m.troubles, m.troubleIs = doNothing, 0, ""
 		return
 	}
 	if m.trouble != do {

@@ -70,7 +70,7 @@ func (c *Converger) publish(f *facts, d decision) {
 		s.Outcome = ""
 	}
 	c.mu.Lock()
-	for _, text := range []string{c.mem.troubleIs, c.note, f.desiredErr, f.reportErr, f.errandErr} {
+	for _, text := range []string{c.mem.saveIs, c.mem.troubleIs, c.note, f.desiredErr, f.reportErr, f.errandErr} {
 		if text != "" {
 			s.Trouble = append(s.Trouble, text)
 		}
