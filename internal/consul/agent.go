@@ -3,6 +3,9 @@ package consul
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/consul/api"
@@ -105,6 +108,23 @@ func (c *Client) SetMaintenance(ctx context.Context, serviceID string, on bool, 
 			return c.api.Agent().EnableServiceMaintenanceOpts(serviceID, reason, o)
 		}
 		return c.api.Agent().DisableServiceMaintenanceOpts(serviceID, o)
+	})
+}
+
+// SetNodeMaintenance puts the local agent's node, with all its services, into
+// maintenance mode with a reason, or takes it out of it. The API's call for that
+// takes no context.
+func (c *Client) SetNodeMaintenance(ctx context.Context, on bool, reason string) error {
+	return c.writeOnly(ctx, "set maintenance of the node", "", func(ctx context.Context) error {
+		q := url.Values{"enable": {strconv.FormatBool(on)}}
+		if on {
+			q.Set("reason", reason)
+		}
+		resp, err := c.send(ctx, http.MethodPut, "/v1/agent/maintenance?"+q.Encode(), nil)
+		if err != nil {
+			return err
+		}
+		return resp.Body.Close()
 	})
 }
 

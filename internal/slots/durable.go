@@ -1,0 +1,39 @@
+package slots
+
+import (
+	"context"
+	"fmt"
+)
+
+// Detach ends Context and the watch over a durable claim, and leaves the claim
+// where it is: it ends by Unlock, or by the Release of who acquires it again by
+// its name. For other claims it is Release.
+func (c *Claim) Detach(ctx context.Context) error {
+	if !c.attempt.durable {
+		return c.Release(ctx)
+	}
+	c.releasing.Lock()
+	defer c.releasing.Unlock()
+	c.end(context.Canceled)
+	c.stop()
+	<-c.done
+	return nil
+}
+
+// Held reads whether a claim of node and id holds a slot of the group, and since
+// when and why, with one request whatever the size of the group. It returns
+// ErrName, kv.ErrDamaged, kv.ErrNewer, consul.ErrDenied or
+// consul.ErrUnreachable.
+func (s *Slots) Held(ctx context.Context, name, node, id string) (Holding, bool, error) {
+	g, err := s.group(name, Keep)
+	if err != nil {
+		return Holding{}, false, err
+	}
+	h := Holder{Node: node, ID: id}
+	claim, err := h.name()
+	if err != nil || id == "" {
+		return Holding{}, false, g.wrap(fmt.Errorf("claim %q of node %q: %w", id, node, ErrName))
+	}
+	e, err := g.held.At(claim).Get(ctx)
+	return e.Value, e.Exists && err == nil, err
+}
