@@ -14,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/profile"
@@ -42,6 +43,8 @@ var classes = []struct {
 	target error
 	code   int
 }{
+	{converge.ErrFailed, exitFailed},
+	{converge.ErrHeld, exitStopped},
 	{blocker.ErrUsage, exitUsage},
 	{nodes.ErrBadName, exitUsage},
 	{nodes.ErrBadState, exitUsage},
@@ -55,6 +58,7 @@ var classes = []struct {
 	{slots.ErrTaken, exitConflict},
 	{kv.ErrLockLost, exitStopped},
 	{consul.ErrUnreachable, exitUnreachable},
+	{converge.ErrPending, exitTimeout},
 	{blocker.ErrTimedOut, exitTimeout},
 	{context.DeadlineExceeded, exitTimeout},
 }

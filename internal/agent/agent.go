@@ -18,6 +18,7 @@ import (
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/slots"
 	"github.com/jorc/jorc/internal/web"
@@ -66,6 +67,7 @@ type Agent struct {
 	mu     sync.Mutex
 	conf   *config.Config
 	gen    *generation // what runs now
+	part   *part       // nil: the node's name is not known yet
 	node   string      // its name in Consul, once known
 	reload reloadResult
 
@@ -147,8 +149,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// Once publishes the services, renders every template once and returns. The
-// error says what failed, or what was still missing when ctx ended.
+// Once publishes the services, renders every template once, makes one pass of
+// convergence and returns. The error says what failed, or what was still missing
+// when ctx ended; it is a converge.ErrFailed, ErrHeld or ErrPending, too, when
+// that is what became of convergence.
 func (a *Agent) Once(ctx context.Context) error {
 	lock, err := a.lock()
 	if err != nil {
@@ -160,6 +164,7 @@ func (a *Agent) Once(ctx context.Context) error {
 	running, stop := context.WithCancel(ctx)
 	g, running := errgroup.WithContext(running)
 	g.Go(func() error { return a.registrar.Run(running) })
+	g.Go(func() error { return a.learnNode(running) })
 	g.Go(func() error {
 		defer stop()
 		select {
@@ -167,7 +172,19 @@ func (a *Agent) Once(ctx context.Context) error {
 		case <-running.Done():
 			return a.unreached(fmt.Errorf("services could not be registered: %w", running.Err()))
 		}
-		return errors.Join(a.unregistered(), a.unreached(a.gen.once(running)))
+		var converging error
+		done := make(chan struct{})
+		render, enough := context.WithCancel(running)
+		defer enough()
+		go func() {
+			defer close(done)
+			if converging = a.convergeOnce(running); errors.Is(converging, converge.ErrHeld) && held(a.conf.StateDir) != "" {
+				enough() // the same file holds the templates
+			}
+		}()
+		rendering := a.gen.once(render)
+		<-done
+		return errors.Join(a.unregistered(), a.unreached(rendering), a.unreached(converging))
 	})
 	return g.Wait()
 }

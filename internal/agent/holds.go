@@ -14,7 +14,9 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/rollout"
 )
 
 // holds knows what holds this host still: the file "hold" in its state
@@ -28,22 +30,20 @@ type holds struct {
 	mu      sync.Mutex
 	control cluster.Control
 	record  cluster.Record
+	member  bool // there is a record
 	leaders cluster.Leaders
 	sources map[string]error // what was asked, and why there was no answer
-	now     hold             // what follows from all that
-	changed chan struct{}    // closed when something of the above changes
+
+	now  latest[converge.Hold] // what follows from all that
+	self latest[rollout.Self]  // what the node knows of itself, from the same documents
 }
 
 // asked is how many documents say what holds a host. Nothing begins before each
 // has been read once.
 const asked = 3
 
-// hold is what holds a host. Held stops between two tasks, Paused only keeps
-// anything new from beginning. Empty: nothing does.
-type hold struct{ Held, Paused string }
-
 func newHolds(c *cluster.Cluster, node, stateDir string, log hclog.Logger) *holds {
-	return &holds{cluster: c, node: node, stateDir: stateDir, log: log, sources: map[string]error{}, changed: make(chan struct{})}
+	return &holds{cluster: c, node: node, stateDir: stateDir, log: log, sources: map[string]error{}}
 }
 
 // Held says why no further task may begin now; empty: it may.
@@ -51,36 +51,21 @@ func (h *holds) Held() string {
 	if reason := held(h.stateDir); reason != "" {
 		return reason
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.now.Held
+	now, _ := h.now.get()
+	return now.Held
 }
 
-// watch calls handle with what holds the host, once the cluster's word is known,
+// Watch calls handle with what holds the host, once the cluster's word is known,
 // and whenever that changes, until ctx ends.
-func (h *holds) watch(ctx context.Context, handle func(hold)) error {
-	var last *hold
-	for {
-		h.mu.Lock()
-		now, changed, ready := h.now, h.changed, len(h.sources) == asked
-		h.mu.Unlock()
-		if ready && (last == nil || *last != now) {
-			last = &now
-			handle(now)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-changed:
-		}
-	}
+func (h *holds) Watch(ctx context.Context, handle func(converge.Hold)) error {
+	return h.now.watch(ctx, handle)
 }
 
 // free returns when nothing holds the host any more, or with ctx's error.
 func (h *holds) free(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err := h.watch(ctx, func(now hold) {
+	err := h.now.watch(ctx, func(now converge.Hold) {
 		if now.Held == "" {
 			cancel(errFree)
 		}
@@ -103,7 +88,7 @@ func (h *holds) run(ctx context.Context) error {
 	})
 	g.Go(func() error {
 		return h.cluster.WatchRecord(ctx, h.node, func(u kv.Update[cluster.Record]) {
-			h.change("record", u.Err, func() { h.record = u.Entry.Value })
+			h.change("record", u.Err, func() { h.record, h.member = u.Entry.Value, u.Entry.Exists })
 		})
 	})
 	g.Go(func() error {
@@ -139,7 +124,7 @@ func (h *holds) change(source string, err error, set func()) {
 
 // judge works out what holds the host, and tells; the caller has the lock.
 func (h *holds) judge() {
-	next := hold{Held: held(h.stateDir)}
+	next := converge.Hold{Held: held(h.stateDir)}
 	if p := h.control.Paused; p != nil {
 		next.Paused = describe("the cluster is paused", *p)
 	}
@@ -151,12 +136,16 @@ func (h *holds) judge() {
 			next.Held = fmt.Sprintf("what holds this host cannot be read: %v", err)
 		}
 	}
-	if next.Held != h.now.Held {
+	if len(h.sources) < asked {
+		return
+	}
+	if before, _ := h.now.get(); next.Held != before.Held {
 		h.log.Info("hold", "reason", cmp.Or(next.Held, "none any more"))
 	}
-	h.now = next
-	close(h.changed)
-	h.changed = make(chan struct{})
+	h.now.set(next)
+	h.self.set(rollout.Self{
+		Node: h.node, Zone: h.record.Zone, Member: h.member, Roles: h.leaders.RolesOf(h.node, h.record),
+	})
 }
 
 func describe(what string, h cluster.Hold) string {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"path"
 	"reflect"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -25,9 +27,13 @@ type part struct {
 	running context.Context // ends with this part
 	client  *consul.Client
 	cluster *cluster.Cluster
+	blocker *blocker.Blocker
 	holds   *holds
+	checks  *checks
 	jobs    *jobs
 	log     hclog.Logger
+
+	converge *converge.Converger // nil: this host has no static configuration
 }
 
 // belongs tells whether c gives the host any part in its cluster.
@@ -65,11 +71,12 @@ func (a *Agent) takePart(ctx context.Context) error {
 	for ctx.Err() == nil {
 		p, err := a.newPart(c, node)
 		if err != nil {
-			a.o.Log.Error("this host takes no part in its cluster; mend the configuration and reload it", "error", err)
+			return err
 		}
+		a.setPart(p)
 		running, stop := context.WithCancel(ctx)
 		done := make(chan error, 1)
-		go func() { done <- p.run(running) }()
+		go func() { done <- p.run(running, false) }()
 		if next := a.nextPart(ctx, c); next != nil {
 			c = next
 			p.jobs.stop(ctx, "the configuration was read again")
@@ -112,39 +119,47 @@ func relevant(c *config.Config) config.Config {
 	return r
 }
 
-// newPart builds what p.run runs; it does no I/O. The part it returns with an
-// error does nothing.
+// newPart builds what p.run runs; it does no I/O.
 func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	p := &part{
 		conf: c, node: node, client: a.client, cluster: cluster.New(a.client, c.Prefix, c.Cluster),
 		log: a.o.Log.With("node", node),
 	}
 	p.holds = newHolds(p.cluster, node, c.StateDir, p.log)
-	p.jobs = newJobs(workflow.Options{StateDir: c.StateDir, Log: p.log.Named("workflows")})
+	p.checks = &checks{client: a.client, node: node, log: p.log}
 	store, err := workflow.NewStore(c.LogStore)
 	if err != nil {
 		p.log.Error("full logs stay on this host", "error", err)
 	}
 	dns, err := catalog.NewResolver(c.DNS.Addr)
 	if err != nil {
-		p.conf = &config.Config{}
-		return p, err
+		return nil, err
 	}
+	p.blocker = blocker.New(dns, blocker.FromClient(a.client))
 	p.jobs = newJobs(workflow.Options{
 		StateDir: c.StateDir, Workflows: c.Workflows, Node: node, Environ: workflow.Environ(c),
-		Requirements: workflow.FromBlocker(blocker.New(dns, blocker.FromClient(a.client))),
+		Params: workflow.ParamsOf(p.cluster, node), Tokens: workflow.TokensOf(a.client, c.Prefix, c.Cluster),
+		Requirements: workflow.FromBlocker(p.blocker),
 		Store:        store, Held: p.holds.Held, Log: p.log.Named("workflows"),
 	})
+	if c.Static != nil {
+		p.converge = p.converger()
+	}
 	return p, nil
 }
 
-// run returns nil when ctx has ended.
-func (p *part) run(ctx context.Context) error {
+// run returns nil when ctx has ended. With once it leaves converging to who
+// called it.
+func (p *part) run(ctx context.Context, once bool) error {
 	p.running = ctx
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { <-ctx.Done(); return nil })
 	if belongs(p.conf) {
 		g.Go(func() error { return p.holds.run(ctx) })
+		g.Go(func() error { return p.checks.run(ctx) })
+	}
+	if p.converge != nil && !once {
+		g.Go(func() error { return p.converge.Run(ctx) })
 	}
 	if p.conf.Member != nil {
 		g.Go(func() error { return p.belong(ctx) })
@@ -157,6 +172,42 @@ func (p *part) run(ctx context.Context) error {
 
 // storePrefix is where the keys of c's cluster begin.
 func storePrefix(c *config.Config) string { return path.Join(c.Prefix, c.Cluster) }
+
+// convergeOnce makes one pass of the host's part in its cluster, with the errors
+// of converge.Converger.Once. A host without static configuration only joins.
+func (a *Agent) convergeOnce(ctx context.Context) error {
+	c := a.generation().conf
+	if !belongs(c) {
+		return nil
+	}
+	node, err := a.awaitNode(ctx)
+	if err != nil {
+		return fmt.Errorf("this node's name could not be learned: %w", err)
+	}
+	p, err := a.newPart(c, node)
+	if err != nil {
+		return err
+	}
+	a.setPart(p)
+	running, stop := context.WithCancel(ctx)
+	g, running := errgroup.WithContext(running)
+	g.Go(func() error { return p.run(running, true) })
+	g.Go(func() error {
+		defer stop()
+		if p.converge == nil {
+			return p.joined(running)
+		}
+		_, err := p.converge.Once(running)
+		return err
+	})
+	return g.Wait()
+}
+
+func (a *Agent) setPart(p *part) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.part = p
+}
 
 // handOver gives the next configuration to the host's part in its cluster; of
 // several the last counts.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/rollout"
 )
 
 // record is what a host's configuration says of it as a member.
@@ -75,6 +77,23 @@ func (p *part) belong(ctx context.Context) error {
 	}
 	return g.Wait()
 }
+
+// joined returns when the host's record is in the cluster, or ctx has ended.
+func (p *part) joined(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := p.holds.self.watch(ctx, func(s rollout.Self) {
+		if s.Member {
+			cancel(errJoined)
+		}
+	})
+	if context.Cause(ctx) == errJoined {
+		return nil
+	}
+	return fmt.Errorf("the cluster could not be joined: %w", err)
+}
+
+var errJoined = errors.New("joined")
 
 // leaveWithin bounds how long a clean stop may take for the cluster's sake.
 const leaveWithin = 5 * time.Second

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/watch"
 	"github.com/jorc/jorc/internal/web"
 )
@@ -10,7 +11,7 @@ import (
 func (a *Agent) Status() web.Status {
 	stats := a.client.Stats()
 	a.mu.Lock()
-	gen, node, conf, reload, unhealthy := a.gen, a.node, a.conf, a.reload, a.unhealthy
+	gen, part, node, conf, reload, unhealthy := a.gen, a.part, a.node, a.conf, a.reload, a.unhealthy
 	a.mu.Unlock()
 	s := web.Status{
 		Node: node, Cluster: conf.Cluster, Version: a.o.Version, Commit: a.o.Commit, Started: a.started,
@@ -31,7 +32,25 @@ func (a *Agent) Status() web.Status {
 	for _, v := range gen.engine.Status() {
 		s.Templates = append(s.Templates, templateView(v))
 	}
+	if part != nil {
+		s.Held = part.holds.Held()
+		if part.converge != nil {
+			s.Convergence = convergenceView(part.converge.Status())
+		}
+	}
 	return s
+}
+
+func convergenceView(v converge.Status) *web.Convergence {
+	c := &web.Convergence{
+		Phase: string(v.Phase), Detail: v.Detail, Since: v.Since, Desired: v.Desired, Version: v.Version,
+		Job: v.Job, Fails: v.Fails, Why: v.Why, Next: v.Next, Failing: v.Failing, Drifted: v.Drifted,
+		Suspect: v.Suspect, Trouble: v.Trouble,
+	}
+	for _, m := range v.Missing {
+		c.Missing = append(c.Missing, m.String())
+	}
+	return c
 }
 
 func serviceView(v catalog.ServiceStatus) web.Service {

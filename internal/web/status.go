@@ -30,6 +30,26 @@ type Status struct {
 	Services  []Service  `json:"services"`
 	Templates []Template `json:"templates"`
 	Reload    Reload     `json:"reload"`
+	// Convergence is left out on a host without static configuration.
+	Convergence *Convergence `json:"convergence,omitempty"`
+}
+
+// Convergence is how this host comes to the desired version.
+type Convergence struct {
+	Phase   string    `json:"phase"` // starting, idle, held, paused, pending, admission, static, reboot, validation, recording, failed, converged
+	Detail  string    `json:"detail"`
+	Since   time.Time `json:"since,omitzero"`
+	Desired string    `json:"desired"` // empty: none, or not known
+	Version string    `json:"version"` // that this host runs
+	Job     string    `json:"job"`     // of the static workflow
+	Fails   int       `json:"fails"`   // attempts in a row that came to nothing
+	Why     string    `json:"why"`     // the last of them did
+	Next    time.Time `json:"next,omitzero"`
+	Missing []string  `json:"missing"` // what is required and not there
+	Failing []string  `json:"failing"` // health checks
+	Drifted []string  `json:"drifted"` // paths of static configuration that somebody changed
+	Suspect string    `json:"suspect"`
+	Trouble []string  `json:"trouble"` // what cannot be done at present
 }
 
 // Consul is how jorc gets on with it.
@@ -131,6 +151,13 @@ func (s Status) completed() Status {
 		utc(&t.Changed, &t.Checked)
 		t.Waiting, t.Held = append([]string{}, t.Waiting...), append([]string{}, t.Held...)
 		t.Stale = append([]string{}, t.Stale...)
+	}
+	if s.Convergence != nil {
+		c := *s.Convergence
+		utc(&c.Since, &c.Next)
+		c.Missing, c.Failing = append([]string{}, c.Missing...), append([]string{}, c.Failing...)
+		c.Drifted, c.Trouble = append([]string{}, c.Drifted...), append([]string{}, c.Trouble...)
+		s.Convergence = &c
 	}
 	s.NotReady = append(append([]string{}, s.NotReady...), notReady(s)...)
 	s.Ready = len(s.NotReady) == 0

@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// checks knows which health checks of this node fail, with one blocking query
+// for all who want to know.
+type checks struct {
+	client  *consul.Client
+	node    string
+	log     hclog.Logger
+	failing latest[[]string]
+}
+
+// Watch calls handle with what fails, and whenever that changes, until ctx ends.
+func (c *checks) Watch(ctx context.Context, handle func(failing []string)) error {
+	return c.failing.watch(ctx, handle)
+}
+
+// run follows the node's checks until ctx ends. While they cannot be read the
+// last word counts.
+func (c *checks) run(ctx context.Context) error {
+	source := func(ctx context.Context, q consul.Query) (consul.HealthChecks, consul.Meta, error) {
+		return c.client.HealthNode(ctx, c.node, q)
+	}
+	return consul.Watch(ctx, c.client, consul.Query{}, source, func(u consul.Update[consul.HealthChecks]) {
+		if u.Err == nil && !u.Meta.Filtered {
+			c.failing.set(failing(u.Value))
+		}
+	})
+}
+
+// failing are the critical checks, but what shows this host's own work: jorc's
+// maintenance, and its sign of life.
+func failing(all consul.HealthChecks) []string {
+	list := []string{}
+	for _, h := range all {
+		if h.Status != consul.HealthCritical || isMaintenance(h.CheckID) && strings.HasPrefix(h.Notes, jorcNote) {
+			continue
+		}
+		text := h.ServiceName
+		if text == "" {
+			text = "host"
+		}
+		text += ": " + h.Name + " is " + h.Status
+		if line, _, _ := strings.Cut(strings.TrimSpace(h.Output), "\n"); line != "" {
+			text += fmt.Sprintf(": %.200s", line)
+		}
+		list = append(list, text)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// nodeMaintenance is the check by which Consul shows a node's maintenance mode.
+const nodeMaintenance = "_node_maintenance"
+
+func isMaintenance(id string) bool {
+	return id == nodeMaintenance || strings.HasPrefix(id, "_service_maintenance:")
+}
+
+// jorcNote begins the notes of maintenance that jorc itself set.
+const jorcNote = "jorc:"
+
+// maintenance is that of this node in Consul.
+type maintenance struct {
+	client *consul.Client
+}
+
+// Begin takes the node out of service; one that is so already, whoever did it,
+// stays as it is.
+func (m maintenance) Begin(ctx context.Context, reason string) error {
+	_, there, err := m.notes(ctx)
+	if err != nil || there {
+		return err
+	}
+	return m.client.SetNodeMaintenance(ctx, true, reason)
+}
+
+// Lift ends maintenance that jorc began.
+func (m maintenance) Lift(ctx context.Context) error {
+	notes, there, err := m.notes(ctx)
+	if err != nil || !there || !strings.HasPrefix(notes, jorcNote) {
+		return err
+	}
+	return m.client.SetNodeMaintenance(ctx, false, "")
+}
+
+func (m maintenance) notes(ctx context.Context) (notes string, there bool, err error) {
+	have, err := m.client.AgentChecks(ctx, fmt.Sprintf("CheckID == %q", nodeMaintenance))
+	if c := have[nodeMaintenance]; c != nil && err == nil {
+		return c.Notes, true, nil
+	}
+	return "", false, err
+}

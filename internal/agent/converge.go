@@ -1,0 +1,41 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+// converger brings the host from the version that it runs to the desired one.
+func (p *part) converger() *converge.Converger {
+	return converge.New(converge.Options{
+		Node: p.node, StateDir: p.conf.StateDir, VersionFile: p.conf.VersionFile,
+		Static: *p.conf.Static, Requires: p.conf.Requires,
+		Ledger: nodes.New(p.client, p.conf.Prefix, p.conf.Cluster), Runner: p.jobs,
+		Requirements: converge.FromBlocker(p.blocker), Holds: p.holds, Checks: p.checks,
+		Cycle: p.cycle, Log: p.log.Named("converge"),
+	})
+}
+
+// cycle is the cycle of static requirements that this host is part of: each
+// member waits for the next, and the last for the first. It reads all members.
+func (p *part) cycle(ctx context.Context) ([]string, error) {
+	members, err := p.cluster.Members(ctx, cluster.MembersOptions{})
+	if err != nil {
+		return nil, err
+	}
+	graph := cluster.Dependencies(members)
+	if !graph.InCycle(p.node) {
+		return nil, nil
+	}
+	for _, c := range graph.Cycles {
+		for _, node := range c {
+			if node == p.node {
+				return c, nil
+			}
+		}
+	}
+	return nil, nil
+}

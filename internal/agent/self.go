@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+// WatchSelf calls handle with what this host knows of itself, and whenever that
+// changes, until ctx ends: its member record and who leads, its checks, and the
+// cluster's filter.
+func (p *part) WatchSelf(ctx context.Context, handle func(rollout.Self)) error {
+	news := make(chan struct{}, 1)
+	tell := func() {
+		select {
+		case news <- struct{}{}:
+		default:
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.holds.self.watch(ctx, func(rollout.Self) { tell() }) })
+	g.Go(func() error { return p.checks.Watch(ctx, func([]string) { tell() }) })
+	g.Go(func() error {
+		return p.cluster.WatchProfile(ctx, func(kv.Update[profile.Document]) { tell() })
+	})
+	g.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-news:
+			}
+			self, known := p.holds.self.get()
+			failing, seen := p.checks.failing.get()
+			if !known || !seen {
+				continue
+			}
+			belongs, err := p.cluster.Belongs(ctx, p.node)
+			if err != nil && ctx.Err() == nil && !errors.Is(err, cluster.ErrNoMember) && !errors.Is(err, cluster.ErrNoCluster) {
+				p.log.Warn("cannot tell whether the cluster's filter leaves this host out", "error", err)
+				continue
+			}
+			self.Outside, self.Sick = err == nil && !belongs, len(failing) > 0
+			handle(self)
+		}
+	})
+	return g.Wait()
+}
