@@ -158,7 +158,9 @@ func TestConsulComesBackEmpty(t *testing.T) {
 	untouched, lateUntouched := h.frozen(names...), late.frozen(names...)
 	stop()
 	e, _ := h.run(templates...)
-	wantStatus(t, e, "node", "rendered", inState(watch.StateRendered))
+	for _, n := range names {
+		wantStatus(t, e, n, "rendered", inState(watch.StateRendered))
+	}
 	s.Kill()
 	h.stale(e, "could not be reached", names...)
 	s.Restart()
