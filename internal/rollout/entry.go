@@ -148,6 +148,13 @@ func (e *entry) begin(ctx context.Context, a Admission) (in bool, err error) {
 		}
 	}()
 	// Waiting took time: the window may have closed, the rollout may be paused.
+	// What is read from here on counts this node's slot, see Apply.
+	s, err := e.gate.o.Snapshots.Read(ctx)
+	if err != nil {
+		e.say(fmt.Sprintf("the rollout cannot be read: %v", err))
+		return false, pause.For(ctx, retry)
+	}
+	e.note(func() { e.snap, e.err = &s, nil })
 	if a, _ := e.admission(time.Now()); !a.OK() {
 		e.say(a.Reason)
 		return false, nil

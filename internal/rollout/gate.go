@@ -17,6 +17,8 @@ type Snapshots interface {
 	// WatchSnapshot calls handle with the snapshot, or why it cannot be read, now
 	// and whenever it changes, until ctx ends; then it returns ctx's error.
 	WatchSnapshot(ctx context.Context, handle func(Snapshot, error)) error
+	// Read reads the snapshot as nobody can have replaced it by now.
+	Read(ctx context.Context) (Snapshot, error)
 }
 
 // Selves tells what a node knows of itself, but whether it holds a slot.
@@ -125,7 +127,7 @@ func (g *Gate) leave(ctx context.Context, version string) error {
 	if err != nil || !held {
 		return err
 	}
-	s, err := g.snapshot(ctx)
+	s, err := g.o.Snapshots.Read(ctx)
 	if err != nil {
 		return err
 	}
@@ -141,23 +143,6 @@ func (g *Gate) leave(ctx context.Context, version string) error {
 	}
 	g.o.Log.Info("the slot of the rollout is handed on", "version", version)
 	return nil
-}
-
-// snapshot waits for one that can be read.
-func (g *Gate) snapshot(ctx context.Context) (s Snapshot, err error) {
-	watch, cancel := context.WithCancel(ctx)
-	defer cancel()
-	found := false
-	err = g.o.Snapshots.WatchSnapshot(watch, func(now Snapshot, err error) {
-		if err == nil && !found {
-			s, found = now, true
-			cancel()
-		}
-	})
-	if found {
-		return s, nil
-	}
-	return s, err
 }
 
 // awaitHealth returns nil once no check has failed for so long.

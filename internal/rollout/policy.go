@@ -1,8 +1,8 @@
 package rollout
 
 import (
-	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -48,9 +48,10 @@ func (p Policy) Plain() bool { return p.equal(Policy{}) }
 
 // equal tells whether both are stored alike.
 func (p Policy) equal(o Policy) bool {
-	a, errA := json.Marshal(p)
-	b, errB := json.Marshal(o)
-	return errA == nil && errB == nil && string(a) == string(b)
+	same := p.Canary == o.Canary && p.MaxParallel == o.MaxParallel && p.MaxFailures == o.MaxFailures && p.MinHealthy == o.MinHealthy
+	same = same && p.NodeDeadline == o.NodeDeadline && p.ProgressDeadline == o.ProgressDeadline && p.ZoneByZone == o.ZoneByZone
+	return same && p.OnFailure == o.OnFailure && slices.Equal(p.Batches, o.Batches) && slices.Equal(p.Order, o.Order) &&
+		slices.EqualFunc(p.Windows, o.Windows, func(a, b Window) bool { return a.text == b.text })
 }
 
 // sameWalk tells whether both admit the same members in the same steps.

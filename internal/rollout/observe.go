@@ -1,0 +1,84 @@
+package rollout
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/slots"
+)
+
+// ViewOf puts a view together of what was read. Members of o.Members are as
+// they are; where Version and Status are empty they are filled in for the
+// cluster's filter. A node document that cannot be read counts as none. It
+// returns a *cluster.FilterError when the cluster's filter is none: then the
+// members are those whom everybody would be.
+func ViewOf(o cluster.Observation, documents map[string]kv.Leaf[nodes.Document], group slots.Group) (View, error) {
+	filter, err := ownFilter(o)
+	foreign := foreignMaintenance(o.Inventory)
+	holders := map[string]time.Time{}
+	for name, h := range group.Holders {
+		if node, id, _ := strings.Cut(name, "/"); id == ClaimID {
+			holders[node] = h.Since
+		}
+	}
+	var v View
+	for _, m := range o.Members {
+		d := documents[m.Node].Value
+		m.Version, m.Status = d.Version, map[string]string{}
+		for category, s := range d.States {
+			m.Status[category] = s.State
+		}
+		since, holds := holders[m.Node]
+		delete(holders, m.Node)
+		member := Member{
+			Node: m.Node, Roles: m.Roles, Zone: m.Zone, Outside: !filter.Match(&m),
+			Version: d.Version, Arrived: d.Since, Config: d.States[nodes.Config], Validation: d.States[nodes.Validation],
+			Up: m.Agent == cluster.AgentUp, Sick: m.Health == consul.HealthCritical || foreign[m.Node],
+			Holds: holds, HeldSince: since,
+		}
+		if h, held := o.Control.Held(m.Node, m.Roles); held {
+			member.Hold = strings.TrimSuffix("by "+h.By+": "+h.Reason, ": ")
+		}
+		v.Members = append(v.Members, member)
+	}
+	v.Strangers = slices.Sorted(maps.Keys(holders))
+	return v, err
+}
+
+// ownFilter is the cluster's own filter.
+func ownFilter(o cluster.Observation) (*cluster.Filter, error) {
+	text := ""
+	if v, ok := o.Profile.Params[cluster.ParamFilter]; ok && !v.IsNull() {
+		text = v.Raw()
+	}
+	filter, err := cluster.ParseFilter(text)
+	if err == nil {
+		return filter, nil
+	}
+	everybody, _ := cluster.ParseFilter("") // it matches every member
+	return everybody, fmt.Errorf("param %s: %w", cluster.ParamFilter, err)
+}
+
+// jorcNote begins the notes of maintenance that jorc itself set.
+const jorcNote = "jorc:"
+
+// foreignMaintenance are the nodes that somebody else took out of service.
+func foreignMaintenance(inventory []consul.NodeInfo) map[string]bool {
+	all := map[string]bool{}
+	for _, n := range inventory {
+		for _, c := range n.Checks {
+			maintenance := c.CheckID == "_node_maintenance" || strings.HasPrefix(c.CheckID, "_service_maintenance:")
+			if maintenance && !strings.HasPrefix(c.Notes, jorcNote) {
+				all[n.Node] = true
+			}
+		}
+	}
+	return all
+}

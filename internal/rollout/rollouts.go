@@ -1,0 +1,191 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/slots"
+)
+
+// Sentinels of this package; those of packages nodes, kv and consul pass
+// through it.
+var (
+	// ErrNobody: the policy is about roles that no member has, or about no member.
+	ErrNobody = errors.New("no member that it is about")
+	// ErrNotConverged: members are behind, or failed.
+	ErrNotConverged = errors.New("the members have not converged")
+	// ErrNone: there is no rollout to change.
+	ErrNone = errors.New("no rollout under way")
+)
+
+// Keys below the cluster's prefix.
+const (
+	keyRollout = "rollout"
+	keyDesired = "current_version"
+	keyGroup   = "slots/" + Slots
+	keyLock    = "orchestrate/lock"
+)
+
+const (
+	format      = 1 // of the document
+	groupFormat = 1 // of package slots
+)
+
+// Rollouts is the rollout of one cluster in Consul's KV. It is safe for
+// concurrent use.
+type Rollouts struct {
+	store   *kv.Store
+	cluster *cluster.Cluster
+	ledger  *nodes.Ledger
+	desired kv.Doc[string]
+	doc     kv.Doc[Document]
+	group   kv.Doc[slots.Group]
+	now     func() time.Time
+}
+
+// New returns the rollout of the cluster below prefix. It does no I/O.
+func New(client *consul.Client, prefix, name string) *Rollouts {
+	c := cluster.New(client, prefix, name)
+	r := &Rollouts{cluster: c, ledger: nodes.New(client, prefix, name), now: time.Now}
+	return r.In(c.Store())
+}
+
+// In returns the same rollout in another store of the same cluster, such as
+// that of a held lock.
+func (r *Rollouts) In(s *kv.Store) *Rollouts {
+	other := *r
+	other.store = s
+	other.desired = kv.NewText(s, keyDesired)
+	other.doc = kv.NewDoc[Document](s, keyRollout, format)
+	other.group = kv.NewDoc[slots.Group](s, keyGroup, groupFormat)
+	return &other
+}
+
+// State is what is stored of a rollout, read at one moment.
+type State struct {
+	Snapshot
+	// Group is the slot group; Damaged why the document cannot be read.
+	Group   slots.Group
+	Damaged error
+
+	desired kv.Entry[string]
+	doc     kv.Entry[Document]
+	group   kv.Entry[slots.Group]
+	// badGroup: the group is damaged, for package slots to repair.
+	badGroup bool
+}
+
+// Load reads what is stored, at one moment. A document that is damaged is no
+// error: State says so, and Exists is false. It returns kv.ErrDamaged when the
+// desired version is none, kv.ErrNewer, consul.ErrDenied or
+// consul.ErrUnreachable.
+func (r *Rollouts) Load(ctx context.Context) (State, error) {
+	read, err := r.store.Consistent().Txn().Get(keyDesired).Get(keyRollout).Get(keyGroup).Commit(ctx)
+	if err != nil {
+		return State{}, err
+	}
+	var s State
+	if s.desired, err = r.desired.From(read); err != nil {
+		return State{}, err
+	}
+	s.Desired = strings.TrimSpace(s.desired.Value)
+	if s.doc, err = r.doc.From(read); errors.Is(err, kv.ErrDamaged) {
+		s.Damaged = err
+	} else if err != nil {
+		return State{}, err
+	}
+	s.Document, s.Exists = s.doc.Value, s.doc.Exists && s.Damaged == nil
+	s.group, err = r.group.From(read)
+	if s.badGroup = errors.Is(err, kv.ErrDamaged); err != nil && !s.badGroup {
+		return State{}, err
+	}
+	s.Group = s.group.Value
+	return s, nil
+}
+
+// Read reads what a node needs to know, at one moment. It returns
+// kv.ErrDamaged also for a document that is damaged, and otherwise what Load
+// returns.
+func (r *Rollouts) Read(ctx context.Context) (Snapshot, error) {
+	s, err := r.Load(ctx)
+	if err == nil && s.Damaged != nil {
+		err = s.Damaged
+	}
+	if err == nil && s.Desired != "" && nodes.CheckVersion(s.Desired) != nil {
+		err = fmt.Errorf("key %q: %w: not a version", r.store.Path(keyDesired), kv.ErrDamaged)
+	}
+	return s.Snapshot, err
+}
+
+// Watch calls handle with the document, and whenever it changes, until ctx
+// ends; then it returns ctx's error. What a node goes by is Read.
+func (r *Rollouts) Watch(ctx context.Context, handle func(kv.Update[Document])) error {
+	return r.doc.Watch(ctx, handle)
+}
+
+// Observe reads what is known of all members, with requests whose number does
+// not grow with theirs. It returns what cluster.Observe returns, and a
+// *cluster.FilterError.
+func (r *Rollouts) Observe(ctx context.Context, s State) (View, error) {
+	var o cluster.Observation
+	var documents map[string]kv.Leaf[nodes.Document]
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { o, err = r.cluster.Observe(ctx); return err })
+	g.Go(func() (err error) { documents, err = r.ledger.Documents().List(ctx); return err })
+	if err := g.Wait(); err != nil {
+		return View{}, err
+	}
+	for _, key := range []string{"profile", "leaders"} { // without a member's record the others are as they are
+		if err := o.Unreadable[key]; err != nil {
+			return View{}, err
+		}
+	}
+	return ViewOf(o, documents, s.Group)
+}
+
+// Orchestrated tells whether somebody holds the orchestrator's lock: without
+// one no policy goes on. It returns what kv.Store.Holder returns.
+func (r *Rollouts) Orchestrated(ctx context.Context) (bool, error) {
+	_, held, err := r.store.Holder(ctx, keyLock)
+	return held, err
+}
+
+// Show describes the rollout as it is. It returns ErrNone when there never was
+// one, the document's kv.ErrDamaged, or what Load and Observe return.
+func (r *Rollouts) Show(ctx context.Context) (Status, error) {
+	s, err := r.Load(ctx)
+	if err == nil {
+		err = s.usable(r)
+	}
+	if err != nil {
+		return Status{}, err
+	}
+	v, err := r.Observe(ctx, s)
+	if err != nil {
+		return Status{}, err
+	}
+	return Describe(s.Document, v, r.now()), nil
+}
+
+// usable returns why there is no rollout to show or to change.
+func (s State) usable(r *Rollouts) error {
+	switch {
+	case s.Damaged != nil:
+		return fmt.Errorf("%w: 'jorc update trigger VERSION' writes a new one", s.Damaged)
+	case !s.Exists:
+		return fmt.Errorf("%w: 'jorc update trigger VERSION' begins one", ErrNone)
+	case s.Document.Version != s.Desired:
+		return fmt.Errorf("%w: the last one was of %s, but key %q says %q: 'jorc update trigger VERSION' begins one",
+			ErrNone, s.Document.Version, r.store.Path(keyDesired), s.Desired)
+	}
+	return nil
+}

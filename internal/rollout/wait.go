@@ -1,0 +1,145 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// How a rollout can end for who waits for it.
+var (
+	// ErrFailed: members failed, it was rolled back, or another one took its place.
+	ErrFailed = errors.New("the rollout failed")
+	// ErrStopped: it, or the cluster, is paused, or it was aborted.
+	ErrStopped = errors.New("the rollout is stopped")
+)
+
+// Wait waits for the rollout that is under way, and calls progress whenever
+// something of it changed. It returns nil when all members are there; ErrFailed;
+// ErrStopped at once; ErrNobody for a rollout without members; ctx's error; or
+// what Show returns.
+func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
+	first, err := r.Show(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	changed := make(chan struct{}, 1)
+	changed <- struct{}{}
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel(nil)
+	r.watch(ctx, &watching, first.Version, func(err error) {
+		if errors.Is(err, consul.ErrDenied) {
+			cancel(err)
+		}
+		select {
+		case changed <- struct{}{}:
+		default: // it is to look already
+		}
+	})
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-changed:
+		}
+		over, err := r.look(ctx, first.Document, progress)
+		switch {
+		case errors.Is(err, consul.ErrUnreachable) && ctx.Err() == nil: // the watches tell when it is back
+		case err != nil || over:
+			return err
+		}
+	}
+}
+
+// watch calls changed whenever something that counts did: the rollout, who
+// arrived, who failed, and whether the cluster is paused.
+func (r *Rollouts) watch(ctx context.Context, watching *sync.WaitGroup, version string, changed func(error)) {
+	watching.Go(func() { _ = r.doc.Watch(ctx, func(u kv.Update[Document]) { changed(u.Err) }) }) // these end with ctx
+	watching.Go(func() {
+		_ = r.cluster.WatchControl(ctx, func(u kv.Update[cluster.Control]) { changed(u.Err) })
+	})
+	for _, prefix := range []string{"running_version/" + version + "/", "status/config/failed/", "status/validation/failed/"} {
+		watching.Go(func() {
+			_ = kv.NewTextTree(r.store, prefix).Watch(ctx, func(u kv.TreeUpdate[string]) { changed(u.Err) })
+		})
+	}
+}
+
+// look tells whether the wait is over, and how it ended.
+func (r *Rollouts) look(ctx context.Context, first Document, progress func(Status)) (over bool, err error) {
+	s, err := r.Load(ctx)
+	if err != nil {
+		return false, err
+	}
+	if s.Damaged != nil {
+		return false, s.usable(r)
+	}
+	v, err := r.Observe(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	control, err := r.cluster.Control(ctx)
+	if err != nil {
+		return false, err
+	}
+	d := s.Document
+	if d.Policy.Plain() { // goes on without an orchestrator, which may not have looked yet
+		d, _, _ = Plan(d, v, r.now())
+	}
+	status := Describe(d, v, r.now())
+	progress(status)
+	if err := status.outcome(s.Desired, first); err != nil {
+		return true, err
+	}
+	switch {
+	case d.Phase == Done:
+		return true, nil
+	case control.Paused != nil:
+		return true, fmt.Errorf("%w: the cluster is paused since %s: %s", ErrStopped, control.Paused.Since.UTC().Format(time.RFC3339), control.Paused.Reason)
+	case status.Now.Members == 0:
+		return true, fmt.Errorf("%w: there is nothing to wait for", ErrNobody)
+	}
+	return false, nil
+}
+
+// outcome is why the rollout that was first is not done, and will not be
+// without somebody's doing.
+func (s Status) outcome(desired string, first Document) error {
+	switch {
+	case s.RollbackOf != nil && s.Version != first.Version:
+		return fmt.Errorf("%w: %s is rolled back to %s: %s", ErrFailed, first.Version, s.Version, s.RollbackOf.Reason)
+	case s.Version != first.Version || desired != first.Version:
+		return fmt.Errorf("%w: %s was superseded by %s", ErrFailed, first.Version, desired)
+	case s.Phase == Aborted:
+		return fmt.Errorf("%w: that of %s was aborted", ErrStopped, s.Version)
+	case s.Document.State() == Paused:
+		return fmt.Errorf("%w: %s: 'jorc update resume' goes on", ErrStopped, s.Stopped.text())
+	case s.Phase != Done:
+		return nil
+	case s.RollbackOf != nil:
+		return fmt.Errorf("%w: %s was rolled back to %s: %s", ErrFailed, s.RollbackOf.Version, s.Version, s.RollbackOf.Reason)
+	case len(s.Failed) > 0:
+		return fmt.Errorf("%w: %d of %d members failed: %s", ErrFailed, len(s.Failed), s.Now.Members, failedText(s.Failed))
+	}
+	return nil
+}
+
+func failedText(all []Failed) string {
+	var parts []string
+	for _, f := range all[:min(len(all), mostNames)] {
+		parts = append(parts, f.Node+": "+f.Reason)
+	}
+	if more := len(all) - len(parts); more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(parts, "; ")
+}

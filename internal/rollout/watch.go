@@ -1,0 +1,36 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pause"
+)
+
+// WatchSnapshot calls handle with what Read returns, now and whenever the
+// document changes, until ctx ends; then it returns ctx's error. A desired
+// version that is written past the document is not seen by it.
+func (r *Rollouts) WatchSnapshot(ctx context.Context, handle func(Snapshot, error)) error {
+	return r.Watch(ctx, func(u kv.Update[Document]) {
+		if u.Err != nil && !errors.Is(u.Err, kv.ErrDamaged) {
+			handle(Snapshot{}, u.Err) // the watch tries again
+			return
+		}
+		for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
+			s, err := r.Read(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			handle(s, err)
+			if !errors.Is(err, consul.ErrUnreachable) && !errors.Is(err, consul.ErrRateLimited) {
+				return
+			}
+			if pause.For(ctx, wait) != nil {
+				return
+			}
+		}
+	})
+}
