@@ -69,6 +69,9 @@ func unusable(c *config.Config) (found []config.Problem) {
 	if err := workflow.Check(c.Workflows); err != nil {
 		found = append(found, problem("", err))
 	}
+	if _, err := workflow.NewStore(c.LogStore); err != nil {
+		found = append(found, problem("", err))
+	}
 	for i := range c.Workflows {
 		for j := range c.Workflows[i].Tasks {
 			needs(c.Workflows[i].Tasks[j].Requires)

@@ -6,15 +6,22 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/slots"
 )
 
-// converger brings the host from the version that it runs to the desired one.
-func (p *part) converger() *converge.Converger {
+// converger brings the host from the version that it runs to the desired one,
+// when the cluster's rollout lets it.
+func (p *part) converger(slots *slots.Slots) *converge.Converger {
+	gate := rollout.NewGate(rollout.GateOptions{
+		Node: p.node, Snapshots: rollout.New(p.client, p.conf.Prefix, p.conf.Cluster), Self: p, Slots: slots,
+		Maintenance: maintenance{p.client}, Checks: p.checks, Log: p.log.Named("rollout"),
+	})
 	return converge.New(converge.Options{
 		Node: p.node, StateDir: p.conf.StateDir, VersionFile: p.conf.VersionFile,
 		Static: *p.conf.Static, Requires: p.conf.Requires,
 		Ledger: nodes.New(p.client, p.conf.Prefix, p.conf.Cluster), Runner: p.jobs,
-		Requirements: converge.FromBlocker(p.blocker), Holds: p.holds, Checks: p.checks,
+		Requirements: converge.FromBlocker(p.blocker), Admission: gate, Holds: p.holds, Checks: p.checks,
 		Cycle: p.cycle, Log: p.log.Named("converge"),
 	})
 }

@@ -143,7 +143,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 		Store:        store, Held: p.holds.Held, Log: p.log.Named("workflows"),
 	})
 	if c.Static != nil {
-		p.converge = p.converger()
+		p.converge = p.converger(a.slots)
 	}
 	return p, nil
 }
