@@ -60,7 +60,7 @@ func (f *Fleet) bootstrapACL() error {
 
 // mayWrite tells whether the cluster of servers takes writes.
 func (f *Fleet) mayWrite(ctx context.Context) error {
-	return f.api(ctx, http.MethodPut, "/v1/kv/fleettest", "x", nil)
+	return f.API(ctx, http.MethodPut, "/v1/kv/fleettest", "x", nil)
 }
 
 // jorcToken makes the policies for a host the way an operator does, by the
@@ -96,7 +96,7 @@ func (f *Fleet) jorcToken(h *Host) error {
 // token makes a policy and a token with it.
 func (f *Fleet) token(secret string, p policy) error {
 	ctx := context.Background()
-	if err := f.api(ctx, http.MethodPut, "/v1/acl/policy", p, nil); err != nil {
+	if err := f.API(ctx, http.MethodPut, "/v1/acl/policy", p, nil); err != nil {
 		return err
 	}
 	return f.assign(secret, p.Name)
@@ -104,7 +104,7 @@ func (f *Fleet) token(secret string, p policy) error {
 
 func (f *Fleet) assign(secret, policy string) error {
 	token := map[string]any{"SecretID": secret, "Policies": []any{map[string]any{"Name": policy}}}
-	if err := f.api(context.Background(), http.MethodPut, "/v1/acl/token", token, nil); err != nil {
+	if err := f.API(context.Background(), http.MethodPut, "/v1/acl/token", token, nil); err != nil {
 		return errors.Join(fmt.Errorf("token of policy %s", policy), err)
 	}
 	return nil

@@ -20,6 +20,9 @@ func (f *Fleet) client(m *Machine) (*http.Client, error) {
 	return &http.Client{Transport: &http.Transport{DialContext: m.space.dial, TLSClientConfig: conf}}, nil
 }
 
+// Raw is a body that is no JSON.
+type Raw string
+
 // ask makes one request from within a machine; Consul is asked as token.
 func (f *Fleet) ask(ctx context.Context, m *Machine, base, method, path, token string, in, out any) error {
 	c, err := f.client(m)
@@ -30,7 +33,9 @@ func (f *Fleet) ask(ctx context.Context, m *Machine, base, method, path, token s
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	var body []byte
-	if in != nil {
+	if raw, ok := in.(Raw); ok {
+		body = []byte(raw)
+	} else if in != nil {
 		if body, err = json.Marshal(in); err != nil {
 			return err
 		}
@@ -72,9 +77,9 @@ type statusError struct {
 
 func (e *statusError) Error() string { return fmt.Sprintf("%d %s", e.code, e.text) }
 
-// api asks Consul with the management token, by the first server that answers,
+// API asks Consul with the management token, by the first server that answers,
 // from the operator's host.
-func (f *Fleet) api(ctx context.Context, method, path string, in, out any) error {
+func (f *Fleet) API(ctx context.Context, method, path string, in, out any) error {
 	var errs []error
 	for _, s := range f.Servers {
 		err := f.ask(ctx, f.Operator.Machine, "https://"+s.IP+":8501", method, path, f.acl.root, in, out)

@@ -121,9 +121,9 @@ func (f *Fleet) Others(h *Host) []*Host {
 	return slices.DeleteFunc(slices.Clone(f.Hosts), func(o *Host) bool { return o == h })
 }
 
-func (f *Fleet) serverMachines() []*Machine { return machinesOf(f.Servers) }
+func (f *Fleet) serverMachines() []*Machine { return Machines(f.Servers) }
 
-func (f *Fleet) agents() []*Machine { return machinesOf(f.Hosts) }
+func (f *Fleet) agents() []*Machine { return Machines(f.Hosts) }
 
 func (f *Fleet) hostMachines() []*Machine { return append(f.agents(), f.Operator.Machine) }
 

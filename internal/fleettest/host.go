@@ -64,7 +64,7 @@ func (h *Host) bootJorc() error {
 
 // fill replaces what HostSpec.Config may name.
 func (h *Host) fill(text string) string {
-	return strings.NewReplacer("$DIR", h.Dir, "$IP", h.IP, "$NAME", h.Name, "$CA", h.fleet.tls.File, "$SELF", self(), "$TEMPLATES", filepath.Join(root(), "templates"), "$JORC", h.fleet.jorc).Replace(text)
+	return strings.NewReplacer("$DIR", h.Dir, "$IP", h.IP, "$NAME", h.Name, "$CA", h.fleet.tls.File, "$SELF", Self(), "$TEMPLATES", filepath.Join(root(), "templates"), "$JORC", h.fleet.jorc).Replace(text)
 }
 
 // Run starts a program that is started again whenever it ends, as systemd
@@ -143,6 +143,14 @@ func (h *Host) WaitReady() {
 	})
 }
 
+// Maintenance puts the host into Consul's maintenance mode, as an operator
+// does, or ends that.
+func (h *Host) Maintenance(on bool) {
+	h.fleet.t.Helper()
+	path := fmt.Sprintf("/v1/agent/maintenance?enable=%v&reason=test", on)
+	h.fleet.must("maintenance of "+h.Name, h.fleet.ask(context.Background(), h.Machine, "https://127.0.0.1:8501", http.MethodPut, path, h.fleet.acl.root, nil, nil))
+}
+
 // File is the content of a file on the host; empty when there is none.
 func (h *Host) File(name string) string {
 	h.fleet.t.Helper()
@@ -161,7 +169,8 @@ func (h *Host) Write(name, content string) {
 	}
 }
 
-func self() string {
+// Self is the test's own binary: see Main.
+func Self() string {
 	path, err := os.Executable()
 	if err != nil {
 		return os.Args[0]

@@ -49,7 +49,8 @@ func (f *Fleet) machine(name string, number int) *Machine {
 // owned is a Host or a Server.
 type owned interface{ machine() *Machine }
 
-func machinesOf[T owned](all []T) []*Machine {
+// Machines are those of hosts or servers.
+func Machines[T owned](all []T) []*Machine {
 	ms := make([]*Machine, len(all))
 	for i, o := range all {
 		ms[i] = o.machine()
