@@ -32,7 +32,7 @@ func single(get func(*Member) string) func(*Member) operand {
 var fields = map[string]field{
 	"Node":       {textual, 0, single(func(m *Member) string { return m.Node })},
 	"Address":    {textual, NeedCatalog, single(func(m *Member) string { return m.Address })},
-	"Datacenter": {textual, NeedCatalog, single(func(m *Member) string { return m.Datacenter })},
+	"Datacenter": {textual, NeedDatacenter, single(func(m *Member) string { return m.Datacenter })},
 	"Zone":       {textual, 0, single(func(m *Member) string { return m.Zone })},
 	"Roles":      {names, 0, list(func(m *Member) []string { return m.Roles })},
 	"Params":     {params, 0, func(m *Member) operand { return operand{kind: params, params: m.Params} }},

@@ -36,7 +36,7 @@ func (c *Cluster) Observe(ctx context.Context) (Observation, error) {
 	var own *kv.Result
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { s.records, err = c.members.List(ctx); return err })
-	g.Go(func() (err error) { s.nodes, err = whole(c.client.CatalogNodes(ctx, consul.Query{})); return err })
+	g.Go(func() (err error) { s.nodes, err = whole(c.client.CatalogHosts(ctx, consul.Query{})); return err })
 	g.Go(func() (err error) { s.inventory, err = whole(c.client.Inventory(ctx, consul.Query{})); return err })
 	g.Go(func() (err error) {
 		own, err = c.store.Txn().Get(keyProfile).Get(keyLeaders).Get(keyControl).Commit(ctx)

@@ -29,13 +29,14 @@ func (c *Cluster) MemberOf(ctx context.Context, node string, need Need) (Member,
 			return err
 		})
 	}
-	if need&(NeedCatalog|NeedServices) != 0 {
+	if need&(NeedCatalog|NeedDatacenter|NeedServices) != 0 {
 		g.Go(func() error {
 			n, err := whole(c.client.CatalogNode(ctx, node, consul.Query{}))
 			if err != nil || n == nil {
 				return err
 			}
-			s.nodes = []*consul.Node{n.Node}
+			info.Address, info.Meta = n.Node.Address, n.Node.Meta
+			s.nodes = []consul.NodeInfo{{Node: node, Address: n.Node.Address, Datacenter: n.Node.Datacenter, Meta: n.Node.Meta}}
 			for _, service := range n.Services {
 				info.Services = append(info.Services, struct{ ID, Service string }{service.ID, service.Service})
 			}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,15 +19,16 @@ import (
 // Need says what of a member has to be read beside its record and who leads.
 type Need uint
 
-// Each is one request, whatever the number of members; services bring
-// health with them.
+// Each is one request, whatever the number of members; services bring health
+// and the catalog with them, but not the datacenter.
 const (
-	NeedCatalog  Need = 1 << iota // Address, Datacenter, NodeMeta
-	NeedHealth                    // Health, Agent
-	NeedServices                  // Services
-	NeedReports                   // Version, Status
+	NeedCatalog    Need = 1 << iota // Address, NodeMeta
+	NeedDatacenter                  // Datacenter
+	NeedHealth                      // Health, Agent
+	NeedServices                    // Services
+	NeedReports                     // Version, Status
 
-	NeedAll = NeedCatalog | NeedHealth | NeedServices | NeedReports
+	NeedAll = NeedCatalog | NeedDatacenter | NeedHealth | NeedServices | NeedReports
 )
 
 // States of Member.Agent, and of Member.Health beside Consul's own.
@@ -68,9 +70,9 @@ type MembersOptions struct {
 type sources struct {
 	records   map[string]kv.Leaf[Record]
 	leaders   Leaders
-	nodes     []*consul.Node
+	nodes     []consul.NodeInfo // without services and checks
 	checks    []consul.CheckState
-	inventory []consul.NodeInfo // has the checks, too
+	inventory []consul.NodeInfo // with them
 	reports   map[string]kv.Leaf[report]
 }
 
@@ -107,8 +109,8 @@ func (c *Cluster) read(ctx context.Context, need Need) (sources, error) {
 	if need&NeedReports != 0 {
 		g.Go(func() (err error) { s.reports, err = c.reports.List(ctx); return err })
 	}
-	if need&NeedCatalog != 0 {
-		g.Go(func() (err error) { s.nodes, err = whole(c.client.CatalogNodes(ctx, consul.Query{})); return err })
+	if need&NeedDatacenter != 0 || need&NeedCatalog != 0 && need&NeedServices == 0 {
+		g.Go(func() (err error) { s.nodes, err = whole(c.client.CatalogHosts(ctx, consul.Query{})); return err })
 	}
 	switch {
 	case need&NeedServices != 0:
@@ -144,12 +146,19 @@ func (s sources) members(presence string, need Need) ([]Member, error) {
 	for _, n := range s.nodes {
 		if i, ok := at[n.Node]; ok {
 			m := &all[i]
-			m.Address, m.Datacenter, m.NodeMeta = n.Address, n.Datacenter, n.Meta
+			m.Address, m.Datacenter = n.Address, n.Datacenter
+			if n.Meta != nil {
+				m.NodeMeta = n.Meta
+			}
 		}
 	}
 	for _, n := range s.inventory {
 		if i, ok := at[n.Node]; ok {
 			m := &all[i]
+			m.Address = cmp.Or(n.Address, m.Address)
+			if n.Meta != nil {
+				m.NodeMeta = n.Meta
+			}
 			for _, service := range n.Services {
 				m.Services = append(m.Services, service.Service)
 			}

@@ -4,16 +4,78 @@ import "context"
 
 // NodeInfo is one node with its services and the states of its checks.
 type NodeInfo struct {
-	Node     string
-	Services []struct{ ID, Service string } // one for each instance: its id and its name
-	Checks   []CheckState
+	Node       string
+	Address    string
+	Datacenter string // CatalogHosts alone tells it
+	Meta       map[string]string
+	Services   []struct{ ID, Service string } // one for each instance: its id and its name
+	Checks     []CheckState
 }
 
 // Inventory reads all nodes with their services and checks, in one request. It
 // asks what Consul's own pages ask: the documented API has services only for
 // one node, or nodes for one service, at a time.
 func (c *Client) Inventory(ctx context.Context, q Query) ([]NodeInfo, Meta, error) {
-	return read(ctx, c, "list nodes with their services", "", q, raw[[]NodeInfo](c, "/v1/internal/ui/nodes"))
+	return read(ctx, c, "list nodes with their services", "", q, bulk(c, question{path: "/v1/internal/ui/nodes"}, pickInventory))
+}
+
+// CatalogHosts reads all nodes as Inventory does, without services and checks.
+func (c *Client) CatalogHosts(ctx context.Context, q Query) ([]NodeInfo, Meta, error) {
+	return read(ctx, c, "list nodes", "", q, bulk(c, question{path: "/v1/catalog/nodes"}, pickInventory))
+}
+
+func pickInventory(s *scanner) (list []NodeInfo) {
+	s.array(func() {
+		var n NodeInfo
+		s.object(func(key []byte) {
+			switch string(key) {
+			case "Node":
+				n.Node = s.str()
+			case "Address":
+				n.Address = s.str()
+			case "Datacenter":
+				n.Datacenter = s.str()
+			case "Meta":
+				n.Meta = s.texts()
+			case "Services":
+				n.Services = s.pickInstances()
+			case "Checks":
+				n.Checks = pickStates(s)
+			default:
+				s.skip()
+			}
+		})
+		list = append(list, n)
+	})
+	return list
+}
+
+func (s *scanner) pickInstances() (list []struct{ ID, Service string }) {
+	s.array(func() {
+		var one struct{ ID, Service string }
+		s.object(func(key []byte) {
+			switch string(key) {
+			case "ID":
+				one.ID = s.str()
+			case "Service":
+				one.Service = s.str()
+			default:
+				s.skip()
+			}
+		})
+		list = append(list, one)
+	})
+	return list
+}
+
+// texts takes an object of strings; null is nil.
+func (s *scanner) texts() map[string]string {
+	if s.null() {
+		return nil
+	}
+	all := map[string]string{}
+	s.object(func(key []byte) { all[s.unquote(key)] = s.str() })
+	return all
 }
 
 // CheckState is what of a check says how its node is.
@@ -27,5 +89,29 @@ type CheckState struct {
 
 // CheckStates reads the states of all checks.
 func (c *Client) CheckStates(ctx context.Context, q Query) ([]CheckState, Meta, error) {
-	return read(ctx, c, "read checks", "any", q, raw[[]CheckState](c, "/v1/health/state/any"))
+	return read(ctx, c, "read checks", "any", q, bulk(c, question{path: "/v1/health/state/any"}, pickStates))
+}
+
+func pickStates(s *scanner) (list []CheckState) {
+	s.array(func() {
+		var k CheckState
+		s.object(func(key []byte) {
+			switch string(key) {
+			case "Node":
+				k.Node = s.str()
+			case "CheckID":
+				k.CheckID = s.str()
+			case "Status":
+				k.Status = s.str()
+			case "Notes":
+				k.Notes = s.str()
+			case "ServiceID":
+				k.ServiceID = s.str()
+			default:
+				s.skip()
+			}
+		})
+		list = append(list, k)
+	})
+	return list
 }

@@ -61,6 +61,34 @@ func TestScanFindsServices(t *testing.T) {
 	}
 }
 
+// TestScanFindsTheInventory compares with what encoding/json reads.
+func TestScanFindsTheInventory(t *testing.T) {
+	t.Parallel()
+	var all []map[string]any
+	for _, name := range oddNames {
+		checks, _ := checksNamed([]string{name, "x"})
+		all = append(all, map[string]any{
+			"Node": name, "Address": name, "Datacenter": name, "Meta": map[string]string{name: name}, "TaggedAddresses": map[string]string{"Node": "x"},
+			"Services": []*api.AgentService{{ID: name, Service: name, Meta: map[string]string{"Service": "x"}}, {Service: "y"}}, "Checks": checks,
+		})
+	}
+	text := whole(t, append(all, map[string]any{"Node": "bare", "Meta": nil, "Services": nil, "Checks": nil}))
+	var want []NodeInfo
+	if err := json.Unmarshal(text, &want); err != nil {
+		t.Fatal(err)
+	}
+	s := scanner{text: text}
+	if got := pickInventory(&s); s.end() != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("inventory = %+v, %v\nwant %+v", got, s.end(), want)
+	}
+	for i := range text {
+		s := scanner{text: text[:i]}
+		if pickInventory(&s); s.end() == nil {
+			t.Errorf("no error for the first %d of %d bytes", i, len(text))
+		}
+	}
+}
+
 func TestScanOfNothing(t *testing.T) {
 	t.Parallel()
 	for text, known := range map[string]bool{"null": false, "null\n": false, `{"Node":null,"Services":null}`: true, `{"Node":{},"Services":{}}`: true} {
@@ -113,6 +141,7 @@ func FuzzScan(f *testing.F) {
 		pickServices(&scanner{text: []byte(text)})
 		pickNodes(&scanner{text: []byte(text)})
 		pickPairs(&scanner{text: []byte(text)})
+		pickInventory(&scanner{text: []byte(text)})
 		name = strings.ToValidUTF8(name, "")
 		all, wanted := checksNamed([]string{name, "x" + name})
 		s = scanner{text: whole(t, all)}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"unicode/utf8"
 )
 
@@ -62,7 +63,9 @@ func (c document[T]) decode(data []byte) (T, error) {
 	if trimmed := bytes.TrimSpace(data); len(trimmed) == 0 || trimmed[0] != '{' {
 		return zero, fmt.Errorf("%w: %w", ErrDamaged, errNotObject)
 	}
-	if err := json.Unmarshal(data, &h); err != nil {
+	if n, ok := leadingFormat(data); ok {
+		h.Format = n
+	} else if err := json.Unmarshal(data, &h); err != nil {
 		return zero, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if h.Format > c.format {
@@ -72,6 +75,18 @@ func (c document[T]) decode(data []byte) (T, error) {
 		return zero, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return v, nil
+}
+
+// leadingFormat reads the format number where encode writes it, so that the
+// documents of a large tree are not read twice.
+func leadingFormat(data []byte) (int, bool) {
+	rest, ok := bytes.CutPrefix(data, []byte(`{"format":`))
+	end := bytes.IndexAny(rest, ",}")
+	if !ok || end <= 0 || rest[0] < '1' || rest[0] > '9' {
+		return 0, false
+	}
+	n, err := strconv.Atoi(string(rest[:end]))
+	return n, err == nil
 }
 
 // marshal leaves <, > and & as they are: people read documents.
