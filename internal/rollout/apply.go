@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/slots"
 )
 
@@ -31,25 +32,38 @@ func (r *Rollouts) Apply(ctx context.Context, s State, next Document, limit int)
 	} else if resize {
 		t.CheckIndex(keyRollout, s.doc.Index)
 	}
-	switch {
-	case !write && !resize:
+	if !write && !resize {
 		return false, nil
-	case resize && s.group.Exists && !s.badGroup:
+	}
+	whole := s.group.Exists && !s.badGroup
+	if !whole && resize {
+		if whole, err = r.unclaimed(ctx); err != nil {
+			return false, err
+		}
+	}
+	if resize && whole {
 		r.group.SwapIn(t, s.group, s.Group.Resize(limit))
-	default:
+	} else {
 		t.CheckIndex(keyGroup, s.group.Index)
 	}
 	if _, err := t.Commit(ctx); err != nil {
 		return false, err
 	}
-	if resize && (limit > s.Group.Max || !s.group.Exists || s.badGroup) {
+	if resize && (limit > s.Group.Max || !whole) {
 		return true, r.wake(ctx, limit)
 	}
 	return true, nil
 }
 
-// wake lets those go for whom there is room now, and makes the group when there
-// is none.
+// unclaimed tells whether nobody has a claim, so that a group which is not
+// there, or damaged, can be made anew. Otherwise package slots makes it of the
+// claims.
+func (r *Rollouts) unclaimed(ctx context.Context) (bool, error) {
+	names, err := kv.NewTextTree(r.store, keyGroup+"/").Names(ctx)
+	return len(names) == 0, err
+}
+
+// wake lets those go for whom there is room now, and repairs the group.
 func (r *Rollouts) wake(ctx context.Context, limit int) error {
 	group := slots.New(r.store, slots.Options{})
 	defer group.Close(ctx)
