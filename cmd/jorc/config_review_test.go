@@ -16,15 +16,22 @@ template "t" {
   destination = "/nonexistent/t"
   check       = ["true", "{{.Stagd}}"]
 }
+log_store {
+  s3 {
+    endpoint = "http://s3.example"
+    bucket   = "logs"
+  }
+}
 `)
 	got := jorc(t, nil, "config", "validate", bad)
 	lines := strings.Split(strings.TrimSuffix(got.stderr, "\n"), "\n")
-	if got.code != exitUsage || got.stdout != "" || len(lines) != 3 {
-		t.Fatalf("got %+v, want exit 2 and three lines", got)
+	if got.code != exitUsage || got.stdout != "" || len(lines) != 4 {
+		t.Fatalf("got %+v, want exit 2 and four lines", got)
 	}
 	for i, want := range []string{
 		"jorc: " + bad + `:1: requires: target "a..b=x"`,
 		bad + `:2: template "t": check: argument "{{.Stagd}}": unknown {{.Stagd}}`,
+		`log_store: s3: invalid: endpoint "http://s3.example" is not encrypted`,
 		bad + `:2: template "t": parse: `,
 	} {
 		if !strings.HasPrefix(lines[i], want) {
