@@ -1,0 +1,129 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// Check returns ErrInvalid, or a *cluster.FilterError, for a request that
+// nobody can carry out.
+func (q Request) Check() error {
+	if q.Workflow == "" {
+		return fmt.Errorf("run: %w: which workflow?", ErrInvalid)
+	}
+	if q.OnManager && (q.Filter != "" || q.Role != "" || q.MaxParallel.N > 0) {
+		return fmt.Errorf("run: %w: on a manager it is run once: no filter, role or limit applies", ErrInvalid)
+	}
+	_, err := cluster.ParseFilter(q.Filter)
+	return err
+}
+
+// Ask asks for a run. That the same was asked for already under this ID is no
+// error: the run is returned as it is, and created is false. by says who asks.
+// It returns ErrInvalid, ErrTaken (nothing was written), or what kv.Txn.Commit
+// returns.
+func (r *Runs) Ask(ctx context.Context, id string, q Request, by string) (run Run, created bool, err error) {
+	if err := CheckID(id); err != nil {
+		return Run{}, false, err
+	}
+	if err := q.Check(); err != nil {
+		return Run{}, false, err
+	}
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	run = Run{ID: id, Request: q, By: by, Created: now, State: Pending}
+	if q.NeedsApproval {
+		run.State = NeedsApproval
+	}
+	run.History = noted(nil, Change{At: now, State: run.State, By: by})
+	spec := r.spec(id)
+	t := r.store.Txn()
+	spec.SwapIn(t, kv.Entry[Run]{}, run)
+	r.touch(t, id, now)
+	_, err = t.Commit(ctx)
+	if err == nil || !errors.Is(err, kv.ErrConflict) && !errors.Is(err, consul.ErrOutcomeUnknown) {
+		return run, err == nil, err
+	}
+	e, readErr := spec.Get(ctx)
+	switch {
+	case readErr != nil || !e.Exists:
+		return Run{}, false, err
+	case !e.Value.Request.Same(q):
+		return Run{}, false, fmt.Errorf("run %q: %w: nothing was written; see 'jorc cluster runs %s'", id, ErrTaken, id)
+	}
+	return e.Value, e.Value.Created.Equal(now) && e.Value.By == by, nil
+}
+
+// touch tells the orchestrator that there is something to do with a run.
+func (r *Runs) touch(t *kv.Txn, id string, now time.Time) {
+	r.active.At(id).SetIn(t, now.Format(time.RFC3339Nano))
+}
+
+// Approve lets a run begin that needs it; that it was approved already is no
+// error, and changed is false then. It returns ErrNoRun, or ErrState for a run
+// that was cancelled.
+func (r *Runs) Approve(ctx context.Context, id, by string) (changed bool, err error) {
+	return r.change(ctx, id, func(run Run, now time.Time) (Run, bool, error) {
+		switch {
+		case run.State == Cancelled:
+			return run, false, fmt.Errorf("run %q: %w: it was cancelled; ask for another", id, ErrState)
+		case run.State != NeedsApproval:
+			return run, false, nil
+		}
+		run.State = Pending
+		run.History = noted(run.History, Change{At: now, State: Pending, By: by, Text: "approved"})
+		return run, true, nil
+	})
+}
+
+// Cancel ends a run: members that have not begun do not, those that have end
+// after the task that is running. That it has ended, or was cancelled already,
+// is no error, and changed is false then. It returns ErrNoRun, and ErrState for
+// a run of a rule, which would come back.
+func (r *Runs) Cancel(ctx context.Context, id, by string) (changed bool, err error) {
+	return r.change(ctx, id, func(run Run, now time.Time) (Run, bool, error) {
+		switch {
+		case run.Rule != nil && !run.Rule.Gone:
+			return run, false, fmt.Errorf("run %q: %w: rule %q asks for it: change the param %s", id, ErrState, run.Rule.Name, ParamRules)
+		case run.State.Ended() || run.Cancel != "":
+			return run, false, nil
+		}
+		run.Cancel = by
+		if by == "" {
+			run.Cancel = "somebody"
+		}
+		if run.State != Running {
+			run.State, run.Ended = Cancelled, now
+		}
+		run.History = noted(run.History, Change{At: now, State: run.State, By: by, Text: "cancelled"})
+		return run, true, nil
+	})
+}
+
+// change changes a run's document and tells the orchestrator.
+func (r *Runs) change(ctx context.Context, id string, change func(Run, time.Time) (Run, bool, error)) (changed bool, err error) {
+	if err := CheckID(id); err != nil {
+		return false, err
+	}
+	_, err = r.spec(id).Change(ctx, func(old kv.Entry[Run], t *kv.Txn) (Run, bool, error) {
+		if !old.Exists {
+			return Run{}, false, noRun(id)
+		}
+		now := time.Now().UTC().Truncate(time.Millisecond)
+		next, write, err := change(old.Value, now)
+		if changed = err == nil && write; changed {
+			r.touch(t, id, now)
+		}
+		return next, write, err
+	})
+	return changed && err == nil, err
+}
+
+func noRun(id string) error {
+	return fmt.Errorf("run %q: %w: 'jorc cluster runs' lists them", id, ErrNoRun)
+}

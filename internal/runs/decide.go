@@ -1,0 +1,205 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/profile"
+)
+
+// DefaultGrace is how long an agent may be down before what it was to do is
+// lost.
+const DefaultGrace = 2 * time.Minute
+
+// Observed is what an orchestrator knows of its cluster when it decides.
+type Observed struct {
+	Node    string // the orchestrator's own
+	Members []cluster.Member
+	Profile profile.Document
+	Control cluster.Control
+	Now     time.Time
+}
+
+// Decider is the orchestrator's part in runs. It keeps nothing that is not also
+// in Consul, except since when agents have been down: another Decider begins to
+// count anew. It is for one goroutine.
+type Decider struct {
+	grace time.Duration
+	log   hclog.Logger
+
+	down   map[string]time.Time
+	told   map[string]string // what was told already of what is wrong: what → text
+	pruned time.Time
+	store  *kv.Store
+	cache  map[string]*loaded // runs as they are, read from store
+	hook   func(step string)  // tests die here
+}
+
+// NewDecider returns a Decider; a grace of 0 is the default.
+func NewDecider(grace time.Duration, log hclog.Logger) *Decider {
+	if grace <= 0 {
+		grace = DefaultGrace
+	}
+	if log == nil {
+		log = hclog.NewNullLogger()
+	}
+	return &Decider{
+		grace: grace, log: log, down: map[string]time.Time{}, told: map[string]string{}, cache: map[string]*loaded{}, hook: func(string) {},
+	}
+}
+
+// Decide looks at the runs of the cluster whose keys are in store, which should
+// be that of the orchestrator's lock, and writes what is to happen next: two
+// requests when nothing is under way, two more and two for each run that changed
+// since, and one transaction for each thirty members or so that have news. It
+// writes nothing when nothing changes. The decisions are those that were
+// written; what was overtaken by somebody else's write is decided anew the next
+// time. Errors are those of package kv; what was written before stays, and
+// nothing depends on the rest being written too.
+func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]Decision, error) {
+	r := New(store)
+	if d.store != store { // another lock: somebody else may have written in between
+		d.store, d.cache = store, map[string]*loaded{}
+	}
+	now := o.Now.UTC().Truncate(time.Millisecond)
+	d.watchAgents(o, now)
+	state, err := d.read(ctx, r, o, now)
+	if err != nil {
+		return nil, err
+	}
+	d.follow(ctx, r, state, o.Profile)
+	s := d.situation(o, state, now)
+	changes := Plan(s, state.runs(), state.good)
+	decisions, err := d.write(ctx, r, state, changes)
+	if err != nil {
+		d.cache = map[string]*loaded{} // it is not known what of it was written
+		return decisions, err
+	}
+	more, err := d.prune(ctx, r, now)
+	return append(append(state.decisions, decisions...), more...), err
+}
+
+// watchAgents keeps since when agents have been down.
+func (d *Decider) watchAgents(o Observed, now time.Time) {
+	known := map[string]bool{}
+	for i := range o.Members {
+		m := &o.Members[i]
+		known[m.Node] = true
+		if m.Agent == cluster.AgentUp || m.Node == o.Node {
+			delete(d.down, m.Node)
+		} else if _, ok := d.down[m.Node]; !ok {
+			d.down[m.Node] = now
+		}
+	}
+	for _, l := range d.cache { // who left the cluster is as good as down
+		for _, node := range l.active.Roster {
+			if _, ok := d.down[node]; !ok && !known[node] && node != o.Node {
+				d.down[node] = now
+			}
+		}
+	}
+}
+
+func (d *Decider) situation(o Observed, st *readState, now time.Time) Situation {
+	s := Situation{
+		Now: now, Members: o.Members, Holder: o.Node, Down: maps.Clone(d.down), Grace: d.grace, Unread: st.unread,
+	}
+	text := ""
+	if v, ok := o.Profile.Params[cluster.ParamFilter]; ok {
+		text = v.Raw()
+	}
+	filter, err := cluster.ParseFilter(text)
+	if err != nil {
+		st.say(d, RunUnreadable, "filter", "", fmt.Sprintf("param %s: %v: no run begins", cluster.ParamFilter, err))
+		s.Still = "the cluster's own filter cannot be read"
+	} else {
+		d.fine("filter")
+	}
+	s.Filter = filter
+	switch {
+	case o.Control.Paused != nil:
+		s.Still = "the cluster is paused"
+	case o.Control.ObserveOnly != nil:
+		s.Still = "the cluster is only observed"
+	}
+	return s
+}
+
+// follow makes the runs of rules those that the profile asks for.
+func (d *Decider) follow(ctx context.Context, r *Runs, st *readState, p profile.Document) {
+	good, bad := ParseRules(p.Params[ParamRules])
+	wanted, damaged := map[string]bool{}, map[string]bool{}
+	for _, b := range bad {
+		damaged[b.Name] = true
+		st.say(d, RuleInvalid, "rule "+b.Name, "", b.Err.Error())
+	}
+	for _, rule := range good {
+		d.fine("rule " + rule.Name)
+		id := rule.id()
+		wanted[id] = true
+		if l := st.loaded[id]; l != nil && l.active.Run.Rule != nil && !l.active.Run.Rule.Gone {
+			continue
+		}
+		if err := d.stand(ctx, r, st, rule); err != nil {
+			st.say(d, RunUnreadable, "run "+id, id, err.Error())
+		}
+	}
+	for id, l := range st.loaded {
+		run := &l.active.Run
+		if run.Rule == nil || run.Rule.Gone || wanted[id] || damaged[run.Rule.Name] || len(bad) > 0 && damaged[""] {
+			continue // one that cannot be read (any more) goes on as it was
+		}
+		gone := *run.Rule
+		gone.Gone = true
+		run.Rule = &gone
+		st.changed[id] = true
+		st.decisions = append(st.decisions, Decision{Kind: RuleGone, Run: id, Text: fmt.Sprintf("rule %q is not there any more", gone.Name)})
+	}
+}
+
+// stand makes the run of a rule, or takes up one that there was before.
+func (d *Decider) stand(ctx context.Context, r *Runs, st *readState, rule Rule) error {
+	id := rule.id()
+	l, err := d.load(ctx, r, id, st)
+	if errors.Is(err, ErrNoRun) {
+		l, err = &loaded{active: Active{Run: Run{ID: id, Request: rule.request(), By: "param " + ParamRules, Created: st.now, State: Pending, History: []Change{}}}}, nil
+		l.active.Run.History = noted(nil, Change{At: st.now, State: Pending, By: l.active.Run.By})
+	}
+	if err != nil {
+		return err
+	}
+	run := &l.active.Run
+	if run.State.Ended() {
+		run.State, run.Ended = Running, time.Time{}
+	}
+	run.Rule, run.Why = &Standing{Name: rule.Name, After: rule.After}, ""
+	st.loaded[id] = l
+	st.changed[id] = true
+	st.index[id] = kv.Leaf[string]{}
+	st.decisions = append(st.decisions, Decision{Kind: RuleAdded, Run: id, Text: fmt.Sprintf("rule %q: workflow %q", rule.Name, rule.Workflow)})
+	return nil
+}
+
+// say tells what is wrong, once for each text.
+func (st *readState) say(d *Decider, kind, what, run, text string) {
+	if d.told[what] == text {
+		return
+	}
+	d.told[what] = text
+	d.log.Warn(text)
+	st.decisions = append(st.decisions, Decision{Kind: kind, Run: run, Text: text})
+}
+
+// fine forgets what was told.
+func (d *Decider) fine(what string) { delete(d.told, what) }
+
+// ids are the runs that were read, in order.
+func (st *readState) ids() []string { return slices.Sorted(maps.Keys(st.loaded)) }

@@ -1,0 +1,309 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/workflow"
+)
+
+// TestMain lets the test binary be its own child, a worker that dies at a step.
+func TestMain(m *testing.M) {
+	if os.Getenv(crashEnv) != "" {
+		os.Exit(crashMain())
+	}
+	os.Exit(m.Run())
+}
+
+func newServer(t testing.TB, o ...consultest.Option) *consultest.Server {
+	t.Helper()
+	return consultest.Start(t, append(o, consultest.WithConfig(map[string]any{
+		"session_ttl_min": "500ms", "disable_coordinates": true, "limits": map[string]any{"http_max_conns_per_client": 4000},
+	}))...)
+}
+
+// site is a cluster with workers and orchestrators, each as a process of its
+// own would be.
+type site struct {
+	t       *testing.T
+	server  *consultest.Server
+	cluster *cluster.Cluster
+	runs    *Runs
+	dir     string
+
+	mu   sync.Mutex
+	away map[string]bool // members whose agent is down
+	told []Decision
+	errs []error
+	bell chan struct{}
+}
+
+func newSite(t *testing.T, members ...string) *site {
+	t.Helper()
+	return newSiteOn(t, newServer(t), members...)
+}
+
+func newSiteOn(t *testing.T, s *consultest.Server, members ...string) *site {
+	t.Helper()
+	x := &site{
+		t: t, server: s, cluster: cluster.New(s.Client(), "jorc", "default"), dir: t.TempDir(),
+		away: map[string]bool{}, bell: make(chan struct{}, 1),
+	}
+	x.runs = New(x.cluster.Store())
+	if _, err := x.cluster.Init(t.Context(), cluster.InitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range members {
+		x.join(m)
+	}
+	return x
+}
+
+// join makes "node/role" a member.
+func (x *site) join(member string) {
+	x.t.Helper()
+	node, role, _ := strings.Cut(member, "/")
+	_, err := x.cluster.Join(x.t.Context(), node, func(r cluster.Record) (cluster.Record, error) {
+		if role != "" {
+			r.Roles = []string{role}
+		}
+		return r, nil
+	})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// background runs f until the test ends, or until it is told to stop.
+func (x *site) background(f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); f(ctx) }()
+	stop = func() { cancel(); <-done }
+	x.t.Cleanup(stop)
+	return stop
+}
+
+// orchestrate holds the lock and decides whenever there is something to decide.
+func (x *site) orchestrate(node string, d *Decider) (stop func()) {
+	return x.background(func(ctx context.Context) {
+		client := x.server.Client()
+		store := kv.New(client, "jorc/default")
+		for ctx.Err() == nil {
+			held, err := store.Lock(ctx, "orchestrate/lock", kv.LockOptions{TTL: time.Second, LockDelay: -1, Holder: kv.Holder{Node: node}})
+			if err != nil {
+				continue
+			}
+			x.tenure(held, client, node, d)
+			_ = held.Unlock(context.WithoutCancel(ctx))
+		}
+	})
+}
+
+func (x *site) tenure(held *kv.Held, client *consul.Client, node string, d *Decider) {
+	ctx := held.Context()
+	var running sync.WaitGroup
+	news := make(chan struct{}, 1)
+	running.Go(func() {
+		_ = x.runs.Wake(ctx, client, func() {
+			select {
+			case news <- struct{}{}:
+			default:
+			}
+		})
+	})
+	defer running.Wait()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-news:
+		case <-tick.C:
+		}
+		decisions, err := x.decide(ctx, held.Store(), client, node, d)
+		x.mu.Lock()
+		x.told = append(x.told, decisions...)
+		if err != nil {
+			x.errs = append(x.errs, err)
+		}
+		x.mu.Unlock()
+	}
+}
+
+// decide is one cycle.
+func (x *site) decide(ctx context.Context, store *kv.Store, client *consul.Client, node string, d *Decider) ([]Decision, error) {
+	o, err := x.observe(ctx, client, node)
+	if err != nil {
+		return nil, err
+	}
+	return d.Decide(ctx, store, o)
+}
+
+func (x *site) observe(ctx context.Context, client *consul.Client, node string) (o Observed, err error) {
+	c := cluster.New(client, "jorc", "default")
+	o = Observed{Node: node, Now: time.Now()}
+	if o.Members, err = c.Members(ctx, cluster.MembersOptions{}); err != nil {
+		return o, err
+	}
+	x.mu.Lock()
+	for i := range o.Members {
+		if m := &o.Members[i]; !x.away[m.Node] {
+			m.Agent = cluster.AgentUp
+		} else {
+			m.Agent = cluster.AgentDown
+		}
+	}
+	x.mu.Unlock()
+	if o.Profile, err = c.Profile(ctx); err != nil {
+		return o, err
+	}
+	o.Control, err = c.Control(ctx)
+	return o, err
+}
+
+func (x *site) agent(node string, up bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.away[node] = !up
+}
+
+// work runs a worker on node with one workflow, "w", of these tasks.
+func (x *site) work(node string, tasks ...config.Task) (stop func()) {
+	w := x.worker(x.server.Client(), node, tasks...)
+	return x.background(func(ctx context.Context) {
+		if err := w.Run(ctx); err != nil {
+			x.t.Errorf("the worker on %s: %v", node, err)
+		}
+	})
+}
+
+func (x *site) worker(client *consul.Client, node string, tasks ...config.Task) *Worker {
+	return makeWorker(client, filepath.Join(x.dir, node), node, tasks...)
+}
+
+// makeWorker is a worker whose tasks find the directory $DIR.
+func makeWorker(client *consul.Client, dir, node string, tasks ...config.Task) *Worker {
+	for _, d := range []string{"state", "manager", "traces"} {
+		_ = os.MkdirAll(filepath.Join(dir, d), 0o755)
+	}
+	o := workflow.Options{
+		StateDir: filepath.Join(dir, "state"), Workflows: []config.Workflow{{Name: "w", Tasks: tasks}}, Node: node,
+		Environ: []string{"DIR=" + filepath.Join(dir, "traces")}, Log: hclog.NewNullLogger(),
+	}
+	m := o
+	m.StateDir = filepath.Join(dir, "manager")
+	w := NewWorker(WorkerOptions{Store: kv.New(client, "jorc/default"), Node: node, Runner: workflow.New(o), Manager: workflow.New(m)})
+	w.retry = 20 * time.Millisecond
+	return w
+}
+
+// traces are what the tasks on node left in a file.
+func (x *site) traces(node, name string) string {
+	data, err := os.ReadFile(filepath.Join(x.dir, node, "traces", name))
+	if err != nil && !os.IsNotExist(err) {
+		x.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// sh is a task that leaves its name in the file ran and then runs a script.
+func sh(name, script string) config.Task {
+	return config.Task{Name: name, Command: []string{"sh", "-c", "echo " + name + " >>$DIR/ran; " + script}}
+}
+
+func (x *site) ask(id string, q Request) {
+	x.t.Helper()
+	if q.Workflow == "" {
+		q.Workflow = "w"
+	}
+	if _, created, err := x.runs.Ask(x.t.Context(), id, q, "ann"); err != nil || !created {
+		x.t.Fatalf("Ask(%s) = %v, %v", id, created, err)
+	}
+}
+
+// becomes waits until a run is so: "done: a=done b=failed".
+func (x *site) becomes(id, want string) Detail {
+	x.t.Helper()
+	var d Detail
+	consultest.Eventually(x.t, "run "+id+" to be "+want, func(ctx context.Context) (err error) {
+		if d, err = x.runs.Show(ctx, id); err != nil {
+			return err
+		}
+		got := string(d.State) + ":"
+		for _, m := range d.Members {
+			got += " " + m.Node + "=" + string(m.State)
+		}
+		if got != want {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			return fmt.Errorf("it is %s; errors %v", got, errors.Join(x.errs...))
+		}
+		return nil
+	})
+	return d
+}
+
+func (x *site) set(key, text string) {
+	x.t.Helper()
+	v, err := profile.ParseValue(text)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	if _, err := x.cluster.Set(x.t.Context(), profile.Scope{}, key, v, profile.Ref{}); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// wasTold waits for a decision of that kind about node, or about no node.
+func (x *site) wasTold(kind, node string) Decision {
+	x.t.Helper()
+	var found Decision
+	consultest.Eventually(x.t, kind+" about "+node, func(context.Context) error {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		for _, d := range x.told {
+			if d.Kind == kind && d.Node == node {
+				found = d
+				return nil
+			}
+		}
+		return fmt.Errorf("told: %+v", x.told)
+	})
+	return found
+}
+
+func quickDecider() *Decider { return NewDecider(500*time.Millisecond, nil) }
+
+// index is the number of Consul's last write below prefix.
+func index(t testing.TB, s *consultest.Server, prefix string) uint64 {
+	t.Helper()
+	_, meta, err := s.Client().KVList(t.Context(), prefix, consul.Query{Consistent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return meta.Index
+}
+
+func write(t testing.TB, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,198 @@
+package runs
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+)
+
+// Situation is what a plan depends on beside runs and queues.
+type Situation struct {
+	Now     time.Time
+	Members []cluster.Member // all, with roles and agents
+	Filter  *cluster.Filter  // the cluster's own; nil: every member
+	Holder  string           // the node whose orchestrator plans; its agent is up
+	Still   string           // why nothing new may begin; empty: it may
+	// Down says since when agents have been down without a break.
+	Down map[string]time.Time
+	// Unread are runs that there are, but that this plan is not about.
+	Unread map[string]bool
+	// Grace is how long an agent may be down before what it was to do is lost.
+	Grace time.Duration
+}
+
+// Active is a run that is under way, with all that is known of it.
+type Active struct {
+	Run    Run
+	Roster []string       // nil: not yet decided
+	Jobs   map[string]Job // by node; members without one wait
+}
+
+// Decision is something that was decided, or found, for people.
+type Decision struct {
+	Kind string `json:"kind"`
+	Run  string `json:"run,omitempty"`
+	Node string `json:"node,omitempty"`
+	Text string `json:"text"`
+}
+
+// Kinds of decisions.
+const (
+	RunStarted    = "run_started"
+	RunScheduled  = "run_scheduled"
+	RunEnded      = "run_ended"
+	RunMoved      = "run_moved" // a run on a manager goes on elsewhere
+	RunPruned     = "run_pruned"
+	JobFailed     = "run_job_failed"
+	JobLost       = "run_job_lost"
+	JobCameBack   = "run_job_came_back"
+	RuleInvalid   = "rule_invalid"
+	RuleAdded     = "rule_added"
+	RuleGone      = "rule_gone"
+	RunUnreadable = "run_unreadable"
+)
+
+// Changes is what a plan comes to: only what differs from what there is.
+type Changes struct {
+	Runs      map[string]Run
+	Rosters   map[string][]string
+	Jobs      map[string]map[string]Job    // run → node → job
+	Tails     map[string]map[string]string // run → node → what its last task printed
+	Queues    map[string]Queue             // by node
+	Decisions []Decision
+}
+
+// Plan decides what becomes of runs, which are read and left as they are, and
+// of the queues of nodes. It is pure: from what came of it, another plan goes
+// on. A job is put into a queue at most once, except one on a manager, which
+// others take over.
+func Plan(s Situation, runs []Active, queues map[string]Queue) Changes {
+	p := newPlanner(s, runs, queues)
+	for _, a := range p.runs {
+		p.collect(a)
+	}
+	p.dropStrangers()
+	for _, a := range p.runs {
+		p.begin(a)
+		if a.Run.Request.OnManager {
+			p.onManager(a)
+		} else {
+			p.schedule(a)
+		}
+	}
+	for _, a := range p.runs {
+		p.settle(a)
+	}
+	return p.changes(runs)
+}
+
+// planner is a plan in the making, on copies.
+type planner struct {
+	s       Situation
+	members map[string]*cluster.Member
+	runs    []*Active // in the order of their creation
+	queues  map[string]Queue
+	claimed map[string]bool // nodes that an older run still has something to do on
+	out     Changes
+}
+
+func newPlanner(s Situation, runs []Active, queues map[string]Queue) *planner {
+	p := &planner{
+		s: s, members: map[string]*cluster.Member{}, queues: maps.Clone(queues), claimed: map[string]bool{},
+		out: Changes{Runs: map[string]Run{}, Rosters: map[string][]string{}, Jobs: map[string]map[string]Job{}, Tails: map[string]map[string]string{}, Queues: map[string]Queue{}},
+	}
+	if p.queues == nil {
+		p.queues = map[string]Queue{}
+	}
+	for i := range s.Members {
+		p.members[s.Members[i].Node] = &s.Members[i]
+	}
+	for _, a := range runs {
+		a.Roster, a.Jobs = slices.Clone(a.Roster), maps.Clone(a.Jobs)
+		if a.Jobs == nil {
+			a.Jobs = map[string]Job{}
+		}
+		p.runs = append(p.runs, &a)
+	}
+	slices.SortFunc(p.runs, func(a, b *Active) int {
+		if c := a.Run.Created.Compare(b.Run.Created); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Run.ID, b.Run.ID)
+	})
+	return p
+}
+
+// up tells whether a node's agent is there.
+func (p *planner) up(node string) bool {
+	m := p.members[node]
+	return node == p.s.Holder || m != nil && m.Agent == cluster.AgentUp
+}
+
+// gone tells whether a node's agent has been down for too long.
+func (p *planner) gone(node string) bool {
+	since, known := p.s.Down[node]
+	return !p.up(node) && known && p.s.Now.Sub(since) >= p.s.Grace
+}
+
+func (p *planner) origin() string { return "orchestrator on " + p.s.Holder }
+
+// put sets what is known of a job, with a transition when its state is new.
+func (p *planner) put(a *Active, node string, j Job, at time.Time, by, text string) {
+	if old, ok := a.Jobs[node]; !ok || old.State != j.State || old.Attempt != j.Attempt {
+		j.History = noted(j.History, Change{At: at, State: j.State, By: by, Text: text})
+	}
+	a.Jobs[node] = j
+	set(p.out.Jobs, a.Run.ID, node, j)
+}
+
+func (p *planner) putQueue(node string, q Queue) {
+	p.queues[node] = q
+	p.out.Queues[node] = q
+}
+
+func (p *planner) tell(kind, run, node, text string) {
+	p.out.Decisions = append(p.out.Decisions, Decision{Kind: kind, Run: run, Node: node, Text: text})
+}
+
+func set[T any](m map[string]map[string]T, a, b string, v T) {
+	if m[a] == nil {
+		m[a] = map[string]T{}
+	}
+	m[a][b] = v
+}
+
+// remove takes a job out of a node's queue.
+func (p *planner) remove(node, job string) {
+	q := p.queues[node].clone()
+	q.Jobs = slices.DeleteFunc(q.Jobs, func(e Queued) bool { return e.Job == job })
+	p.putQueue(node, q)
+}
+
+// changes leaves out what came back to what it was.
+func (p *planner) changes(before []Active) Changes {
+	old := map[string]Active{}
+	for _, a := range before {
+		old[a.Run.ID] = a
+	}
+	for _, a := range p.runs {
+		was := old[a.Run.ID]
+		if !sameRun(was.Run, a.Run) {
+			p.out.Runs[a.Run.ID] = a.Run
+		}
+		if !slices.Equal(was.Roster, a.Roster) {
+			p.out.Rosters[a.Run.ID] = a.Roster
+		}
+	}
+	return p.out
+}
+
+// sameRun tells whether both are stored alike: what the planner changes.
+func sameRun(a, b Run) bool {
+	gone := func(r Run) bool { return r.Rule != nil && r.Rule.Gone }
+	return a.State == b.State && a.Why == b.Why && a.Cancel == b.Cancel && a.Counts == b.Counts && gone(a) == gone(b) &&
+		a.Started.Equal(b.Started) && a.Ended.Equal(b.Ended) && len(a.History) == len(b.History)
+}

@@ -1,0 +1,169 @@
+package runs
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jorc/jorc/internal/cluster"
+)
+
+// begin decides who a run is for, once; members join one of a rule later, too.
+func (p *planner) begin(a *Active) {
+	r := &a.Run
+	if r.State == NeedsApproval || r.State.Ended() && r.Rule == nil || r.Cancel != "" || p.s.Still != "" {
+		return
+	}
+	if r.Rule != nil {
+		p.join(a)
+	}
+	if r.State != Pending {
+		return
+	}
+	if r.Rule == nil && !r.Request.OnManager {
+		a.Roster = p.matching(r.Request)
+	}
+	r.State, r.Started = Running, p.s.Now
+	text := fmt.Sprintf("%d members", len(a.Roster))
+	if r.Request.OnManager {
+		text = "on a manager"
+	}
+	r.History = noted(r.History, Change{At: p.s.Now, State: Running, By: p.origin(), Text: text})
+	p.tell(RunStarted, r.ID, "", fmt.Sprintf("workflow %q begins: %s", r.Request.Workflow, text))
+}
+
+// join adds the members that match a rule by now.
+func (p *planner) join(a *Active) {
+	if a.Run.Rule.Gone {
+		return
+	}
+	for _, node := range p.matching(a.Run.Request) {
+		if !slices.Contains(a.Roster, node) {
+			a.Roster = append(a.Roster, node)
+		}
+	}
+}
+
+// matching are the members that a request is for, sorted.
+func (p *planner) matching(q Request) []string { return Matching(q, p.s.Members, p.s.Filter) }
+
+// Matching returns the names of the members that a request is for, sorted; own
+// is the cluster's filter. Managers are left out unless the request is for
+// them by role. An expression that cannot be read matches nobody.
+func Matching(q Request, members []cluster.Member, own *cluster.Filter) []string {
+	filter, err := cluster.ParseFilter(q.Filter)
+	if err != nil {
+		return nil
+	}
+	names := []string{}
+	for i := range members {
+		m := &members[i]
+		manager := slices.Contains(m.Roles, cluster.RoleManager)
+		switch {
+		case manager && q.Role != cluster.RoleManager:
+		case !manager && own != nil && !own.Match(m):
+		case q.Role != "" && !slices.Contains(m.Roles, q.Role):
+		case filter.Match(m):
+			names = append(names, m.Node)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// schedule puts jobs into the queues of members: of those that no older run has
+// something to do on, as many as may run at one time.
+func (p *planner) schedule(a *Active) {
+	r := &a.Run
+	if a.Run.State == NeedsApproval || a.Run.State == Pending {
+		return
+	}
+	free := r.Request.MaxParallel.Of(len(a.Roster))
+	if free == 0 {
+		free = len(a.Roster)
+	}
+	for _, node := range a.Roster {
+		if j, ok := a.Jobs[node]; ok && !j.State.Ended() {
+			free--
+			p.claimed[node] = true
+			p.pass(a, node, j)
+		}
+	}
+	var chosen []string
+	for _, node := range a.Roster {
+		if _, ok := a.Jobs[node]; ok || r.Cancel != "" || !p.after(a, node) {
+			continue
+		}
+		older := p.claimed[node]
+		switch p.claimed[node] = true; {
+		case p.gone(node) && r.Rule == nil:
+			p.lose(a, node, Job{State: Lost, Why: "its agent was down before it began"})
+		case older || free <= 0 || p.s.Still != "" || !p.up(node) || p.busy(node, false):
+		default:
+			free--
+			p.enqueue(a, node, 1, nil)
+			chosen = append(chosen, node)
+		}
+	}
+	if len(chosen) > 0 {
+		p.tell(RunScheduled, r.ID, "", fmt.Sprintf("workflow %q on %s", r.Request.Workflow, several(chosen)))
+	}
+}
+
+// pass hands a cancellation on to a node, or takes the job back when it has not
+// begun.
+func (p *planner) pass(a *Active, node string, j Job) {
+	if a.Run.Cancel == "" {
+		return
+	}
+	i := p.queues[node].find(jobID(a.Run.ID, j.Attempt))
+	if i < 0 {
+		return
+	}
+	q := p.queues[node].clone()
+	switch e := &q.Jobs[i]; {
+	case e.State == Pending:
+		j.State, j.Why = Cancelled, "before it began"
+		p.remove(node, e.Job)
+		p.put(a, node, j, p.s.Now, p.origin(), j.Why)
+	case e.Cancel == "":
+		e.Cancel = a.Run.Cancel
+		p.putQueue(node, q)
+	}
+}
+
+func (p *planner) enqueue(a *Active, node string, attempt int, done []string) {
+	q := p.queues[node].clone()
+	q.Jobs = append(q.Jobs, Queued{
+		Run: a.Run.ID, Job: jobID(a.Run.ID, attempt), Manager: a.Run.Request.OnManager, Done: done, State: Pending,
+	})
+	p.putQueue(node, q)
+	j := a.Jobs[node]
+	j.State, j.Why, j.Attempt, j.Done = Pending, "", attempt, done
+	p.put(a, node, j, p.s.Now, p.origin(), "")
+}
+
+// busy tells whether a node has something in its queue; runs on managers have a
+// lane of their own, since their tasks wait for other runs.
+func (p *planner) busy(node string, manager bool) bool {
+	return slices.ContainsFunc(p.queues[node].Jobs, func(e Queued) bool { return e.Manager == manager })
+}
+
+// after tells whether the rule that a rule comes after is done on a member.
+func (p *planner) after(a *Active, node string) bool {
+	if a.Run.Rule == nil || a.Run.Rule.After == "" {
+		return true
+	}
+	return slices.ContainsFunc(p.runs, func(o *Active) bool {
+		named := o.Run.Rule != nil && !o.Run.Rule.Gone && (o.Run.Rule.Name == a.Run.Rule.After || o.Run.Request.Workflow == a.Run.Rule.After)
+		return named && o != a && o.Jobs[node].State == Done
+	})
+}
+
+// several names the first few.
+func several(names []string) string {
+	if more := len(names) - 5; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:5], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,179 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// loaded is a run as it was read, with what its writes compare with.
+type loaded struct {
+	active Active
+	mark   uint64 // index of the run's mark among those under way, when it was read
+	spec   kv.Entry[Run]
+	roster kv.Entry[Roster]
+	jobs   map[string]kv.Entry[Job]
+}
+
+// readState is everything that one decision is made of.
+type readState struct {
+	now       time.Time
+	index     map[string]kv.Leaf[string] // runs under way
+	queues    map[string]kv.Leaf[Queue]
+	good      map[string]Queue   // those that can be read
+	loaded    map[string]*loaded // runs, by id
+	unread    map[string]bool
+	changed   map[string]bool // runs that differ from what was read before there is a plan
+	decisions []Decision
+}
+
+func (st *readState) runs() []Active {
+	all := make([]Active, 0, len(st.loaded))
+	for _, id := range st.ids() {
+		all = append(all, st.loaded[id].active)
+	}
+	return all
+}
+
+// read reads what is under way. Documents of runs are written by whoever holds
+// the orchestrator's lock, and by others only together with the run's mark: as
+// long as that is as it was, they are as this Decider left them.
+func (d *Decider) read(ctx context.Context, r *Runs, o Observed, now time.Time) (*readState, error) {
+	st := &readState{now: now, good: map[string]Queue{}, loaded: map[string]*loaded{}, unread: map[string]bool{}, changed: map[string]bool{}}
+	var err error
+	if st.index, err = r.active.List(ctx); err != nil {
+		return nil, err
+	}
+	if len(st.index) == 0 {
+		d.cache = map[string]*loaded{}
+		return st, nil
+	}
+	if st.queues, err = r.queues.List(ctx); err != nil {
+		return nil, err
+	}
+	for node, leaf := range st.queues {
+		if leaf.Err != nil {
+			st.say(d, RunUnreadable, "queue "+node, "", fmt.Sprintf("node %s gets nothing to run: %v", node, leaf.Err))
+			continue
+		}
+		st.good[node] = leaf.Value
+	}
+	late := d.stillAway(st, o)
+	for id, mark := range st.index {
+		if l := d.cache[id]; l != nil && l.mark == mark.Index {
+			st.loaded[id] = l.clone()
+			continue
+		}
+		if mark.Value == awaitsLate && late[id] {
+			st.unread[id] = true
+			continue
+		}
+		l, err := d.load(ctx, r, id, st)
+		switch {
+		case err == nil:
+			l.mark = mark.Index
+			st.loaded[id] = l
+			d.fine("run " + id)
+		case errors.Is(err, ErrNoRun), errors.Is(err, kv.ErrDamaged), errors.Is(err, kv.ErrNewer):
+			st.unread[id] = true
+			st.say(d, RunUnreadable, "run "+id, id, err.Error())
+		default:
+			return nil, err
+		}
+	}
+	return st, nil
+}
+
+// stillAway are the runs whose jobs in queues are all of members that are still
+// away and have told nothing.
+func (d *Decider) stillAway(st *readState, o Observed) map[string]bool {
+	away, here := map[string]bool{}, map[string]bool{}
+	for node, q := range st.good {
+		_, down := d.down[node]
+		for _, e := range q.Jobs {
+			away[e.Run] = true
+			if !down && node != o.Node || e.State.Ended() {
+				here[e.Run] = true
+			}
+		}
+	}
+	maps.DeleteFunc(away, func(id string, _ bool) bool { return here[id] })
+	return away
+}
+
+// load reads one run. It returns ErrNoRun when there is none.
+func (d *Decider) load(ctx context.Context, r *Runs, id string, st *readState) (*loaded, error) {
+	if err := CheckID(id); err != nil {
+		return nil, errors.Join(err, ErrNoRun)
+	}
+	spec, roster := r.spec(id), r.members(id)
+	res, err := r.store.Txn().Get(spec.Key()).Get(roster.Key()).Commit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := &loaded{jobs: map[string]kv.Entry[Job]{}}
+	if l.spec, err = spec.From(res); err != nil {
+		return nil, err
+	}
+	if l.roster, err = roster.From(res); err != nil {
+		return nil, err
+	}
+	if !l.spec.Exists {
+		return nil, noRun(id)
+	}
+	l.active = Active{Run: l.spec.Value, Roster: l.roster.Value.Nodes, Jobs: map[string]Job{}}
+	l.active.Run.ID = id // whatever somebody wrote there
+	jobs, err := r.jobs(id).List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for node, leaf := range jobs {
+		if leaf.Err != nil {
+			// Nothing of it is believed, and nothing is done again because of it.
+			st.say(d, RunUnreadable, "job "+id+" "+node, id, fmt.Sprintf("run %s: what %s did cannot be read: %v", id, node, leaf.Err))
+			l.active.Jobs[node] = Job{State: Failed, Why: "its document cannot be read", Attempt: 1}
+			continue
+		}
+		l.active.Jobs[node] = leaf.Value
+		l.jobs[node] = leaf.Entry
+	}
+	return l, nil
+}
+
+func (l *loaded) clone() *loaded {
+	c := *l
+	c.active.Jobs = maps.Clone(l.active.Jobs)
+	c.jobs = maps.Clone(l.jobs)
+	return &c
+}
+
+// Wake calls wake when there may be something to decide about runs: somebody
+// asked for one, or a node reports. It is called once at the start, by one
+// goroutine, until ctx ends; then Wake returns ctx's error.
+func (r *Runs) Wake(ctx context.Context, client *consul.Client, wake func()) error {
+	done := make(chan error, 1)
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { done <- r.watchNames(inner, client, keyActive, wake) }()
+	err := r.watchNames(inner, client, keyQueue, wake)
+	cancel()
+	<-done
+	return err
+}
+
+// watchNames asks only for names: values would be sent as a whole each time.
+func (r *Runs) watchNames(ctx context.Context, client *consul.Client, prefix string, wake func()) error {
+	names := func(ctx context.Context, q consul.Query) ([]string, consul.Meta, error) {
+		return client.KVKeys(ctx, r.store.Path(prefix), "", q)
+	}
+	return consul.Watch(ctx, client, consul.Query{}, names, func(u consul.Update[[]string]) {
+		if u.Err == nil {
+			wake()
+		}
+	})
+}

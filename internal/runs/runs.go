@@ -1,0 +1,76 @@
+// Package runs carries out workflows on members of a cluster: what is asked for,
+// how the orchestrator spreads it over members, and how a node does its part.
+//
+// A run and all that is known of it is written by the orchestrator, below
+// runs/<id>/. A node watches and writes one small key, queue/<node>: what it is
+// to run, and what came of it. So what others do costs a node nothing, and a
+// node's token reaches no further than its own key.
+package runs
+
+import (
+	"errors"
+
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// Sentinels of this package.
+var (
+	// ErrInvalid: what was asked for is no run.
+	ErrInvalid = errors.New("invalid")
+	// ErrNoRun: there is no run of that ID.
+	ErrNoRun = errors.New("no such run")
+	// ErrTaken: there is another run of that ID. It is a kv.ErrConflict.
+	ErrTaken = errors.Join(errors.New("another run has this id"), kv.ErrConflict)
+	// ErrState: the run is past the point where this could be done to it.
+	ErrState = errors.New("too late")
+)
+
+// format is that of all documents of this package.
+const format = 1
+
+// Keys, below the cluster's prefix. Who must know of runs that are under way
+// reads an index; IDs do not begin with a dot.
+const (
+	keyRuns   = "runs/"
+	keyQueue  = "queue/"
+	keyActive = "runs/.active/" // <id>: under way, or results are still to come
+	keyEnded  = "runs/.ended/"  // <id>: all is told
+)
+
+// awaitsLate is what the index holds of a run that has come to its end while
+// results of lost members may still come.
+const awaitsLate = "late"
+
+// Runs are the runs of one cluster. It is safe for concurrent use.
+type Runs struct {
+	store  *kv.Store
+	active kv.Tree[string]
+	ended  kv.Tree[string]
+	queues kv.Tree[Queue]
+}
+
+// New returns the runs whose cluster's keys are in store. It does no I/O.
+func New(store *kv.Store) *Runs {
+	return &Runs{
+		store:  store,
+		active: kv.NewTextTree(store, keyActive),
+		ended:  kv.NewTextTree(store, keyEnded),
+		queues: kv.NewTree[Queue](store, keyQueue, format),
+	}
+}
+
+func (r *Runs) spec(id string) kv.Doc[Run] {
+	return kv.NewDoc[Run](r.store, keyRuns+id+"/spec", format)
+}
+
+func (r *Runs) members(id string) kv.Doc[Roster] {
+	return kv.NewDoc[Roster](r.store, keyRuns+id+"/members", format)
+}
+
+func (r *Runs) jobs(id string) kv.Tree[Job] {
+	return kv.NewTree[Job](r.store, keyRuns+id+"/nodes/", format)
+}
+
+func (r *Runs) tail(id, node string) kv.Doc[string] {
+	return kv.NewText(r.store, keyRuns+id+"/tails/"+node)
+}

@@ -1,0 +1,132 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// List reads all runs, the newest first, those whose documents cannot be read
+// left out and named in bad: with two requests and one for each 64 of them. It
+// returns a class of package consul.
+func (r *Runs) List(ctx context.Context) (all []Run, bad []error, err error) {
+	active, err := r.active.Names(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	ended, err := r.ended.Names(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	ids := slices.Compact(slices.Sorted(slices.Values(append(active, ended...))))
+	all = []Run{}
+	for part := range slices.Chunk(ids, kv.MaxOps) {
+		t := r.store.Txn()
+		for _, id := range part {
+			t.Get(r.spec(id).Key())
+		}
+		res, err := t.Commit(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, id := range part {
+			e, err := r.spec(id).From(res)
+			switch {
+			case errors.Is(err, consul.ErrDenied):
+				return nil, nil, err
+			case err != nil:
+				bad = append(bad, fmt.Errorf("run %q: %w", id, err))
+			case e.Exists:
+				e.Value.ID = id
+				all = append(all, e.Value)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Run) int {
+		if c := b.Created.Compare(a.Created); c != 0 {
+			return c
+		}
+		return strings.Compare(b.ID, a.ID)
+	})
+	return all, bad, nil
+}
+
+// Member is a run's part on one member. Of one that has nothing to do yet only
+// the state is known.
+type Member struct {
+	Node string `json:"node"`
+	Job
+}
+
+// Detail is a run with its members.
+type Detail struct {
+	Run
+	Members []Member `json:"members"` // in order of their names
+}
+
+// Show reads one run with its members, with two requests. It returns ErrNoRun,
+// ErrInvalid, kv.ErrDamaged, kv.ErrNewer or a class of package consul.
+func (r *Runs) Show(ctx context.Context, id string) (Detail, error) {
+	if err := CheckID(id); err != nil {
+		return Detail{}, err
+	}
+	spec, roster := r.spec(id), r.members(id)
+	res, err := r.store.Txn().Get(spec.Key()).Get(roster.Key()).Commit(ctx)
+	if err != nil {
+		return Detail{}, err
+	}
+	s, err := spec.From(res)
+	if err != nil {
+		return Detail{}, err
+	}
+	if !s.Exists {
+		return Detail{}, noRun(id)
+	}
+	m, err := roster.From(res)
+	if err != nil {
+		return Detail{}, err
+	}
+	jobs, err := r.jobs(id).List(ctx)
+	if err != nil {
+		return Detail{}, err
+	}
+	d := Detail{Run: s.Value, Members: []Member{}}
+	for _, node := range slices.Sorted(slices.Values(m.Value.Nodes)) {
+		one := Member{Node: node, Job: Job{State: Pending}}
+		leaf, scheduled := jobs[node]
+		switch {
+		case leaf.Err != nil:
+			one.Why = leaf.Err.Error()
+		case scheduled:
+			one.Job = leaf.Value
+		case s.Value.State == Cancelled:
+			one.State = Cancelled
+		}
+		if one.History == nil {
+			one.History = []Change{}
+		}
+		d.Members = append(d.Members, one)
+	}
+	return d, nil
+}
+
+// Tail reads the end of what the last task of a run printed on a node; empty
+// when nothing was.
+func (r *Runs) Tail(ctx context.Context, id, node string) (string, error) {
+	e, err := r.tail(id, node).Get(ctx)
+	return e.Value, err
+}
+
+// Watch calls handle with a run's document, and whenever that changes, until
+// ctx ends; then it returns ctx's error.
+func (r *Runs) Watch(ctx context.Context, id string, handle func(kv.Update[Run])) error {
+	if err := CheckID(id); err != nil {
+		return err
+	}
+	return r.spec(id).Watch(ctx, handle)
+}

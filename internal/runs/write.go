@@ -1,0 +1,260 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// group is what one transaction writes as a whole: all of one node, or one
+// run's own documents.
+type group struct {
+	node string // of the first kind
+	txn  *kv.Txn
+	keys []string
+	runs []string // that it is about
+}
+
+// written is what became of the groups.
+type written struct {
+	overtaken map[string]bool // runs of which something was not written
+	nodes     map[string]bool // "run node" of which nothing was
+	changed   map[string]bool // runs of which something was to be written
+	ended     bool            // a run came to its end
+}
+
+// write writes changes and returns the decisions that came true: what somebody
+// overtook is left out, and so is all that depends on it.
+func (d *Decider) write(ctx context.Context, r *Runs, st *readState, c Changes) ([]Decision, error) {
+	w := &written{overtaken: map[string]bool{}, nodes: map[string]bool{}, changed: map[string]bool{}}
+	for _, id := range st.ids() {
+		_, run := c.Runs[id]
+		_, roster := c.Rosters[id]
+		_, jobs := c.Jobs[id]
+		w.changed[id] = run || roster || jobs || st.changed[id]
+	}
+	if err := d.commit(ctx, r, d.beginnings(r, st, c), w); err != nil {
+		return nil, err
+	}
+	if err := d.commit(ctx, r, nodeGroups(r, st, c, w), w); err != nil {
+		return nil, err
+	}
+	if err := d.commit(ctx, r, d.ends(r, st, c, w), w); err != nil {
+		return nil, err
+	}
+	if w.ended {
+		d.pruned = time.Time{} // look now
+	}
+	d.remember(st, w)
+	return slices.DeleteFunc(c.Decisions, func(x Decision) bool {
+		if x.Node != "" {
+			return w.nodes[x.Run+" "+x.Node]
+		}
+		return x.Kind != RunScheduled && w.overtaken[x.Run]
+	}), nil
+}
+
+// remember keeps the runs that are as they were read.
+func (d *Decider) remember(st *readState, w *written) {
+	d.cache = map[string]*loaded{}
+	for id, l := range st.loaded {
+		if !w.changed[id] && !w.overtaken[id] {
+			d.cache[id] = l
+		}
+	}
+}
+
+// beginnings are the runs whose members are written down: before anything is
+// done for one of them.
+func (d *Decider) beginnings(r *Runs, st *readState, c Changes) []group {
+	var all []group
+	for _, id := range st.ids() {
+		nodes, decided := c.Rosters[id]
+		if !decided && st.loaded[id].spec.Exists {
+			continue
+		}
+		g := group{txn: r.store.Txn(), runs: []string{id}}
+		l := st.loaded[id]
+		if decided {
+			doc := r.members(id)
+			doc.SwapIn(g.txn, l.roster, Roster{Nodes: nodes})
+			g.keys = append(g.keys, doc.Key())
+		}
+		d.swapSpec(r, st, c, id, &g)
+		delete(c.Runs, id)
+		delete(st.changed, id)
+		all = append(all, g)
+	}
+	return all
+}
+
+// swapSpec adds the run's own document to g, with its mark when that is new.
+func (d *Decider) swapSpec(r *Runs, st *readState, c Changes, id string, g *group) {
+	l := st.loaded[id]
+	doc := r.spec(id)
+	doc.SwapIn(g.txn, l.spec, st.run(c, id))
+	g.keys = append(g.keys, doc.Key())
+	if st.index[id].Index == 0 {
+		r.touch(g.txn, id, st.now)
+		g.txn.Delete(r.ended.At(id).Key())
+	}
+}
+
+// run is the run as it is to be.
+func (st *readState) run(c Changes, id string) Run {
+	if run, changed := c.Runs[id]; changed {
+		return run
+	}
+	return st.loaded[id].active.Run
+}
+
+// nodeGroups are the queues and jobs of nodes, all of one node together.
+func nodeGroups(r *Runs, st *readState, c Changes, w *written) []group {
+	by := map[string]*group{}
+	of := func(node string) *group {
+		if by[node] == nil {
+			by[node] = &group{node: node, txn: r.store.Txn()}
+		}
+		return by[node]
+	}
+	for id, jobs := range c.Jobs {
+		for node, j := range jobs {
+			g, doc := of(node), r.jobs(id).At(node)
+			doc.SwapIn(g.txn, st.loaded[id].jobs[node], j)
+			g.keys = append(g.keys, doc.Key())
+			g.runs = append(g.runs, id)
+			if tail, ok := c.Tails[id][node]; ok {
+				r.tail(id, node).SetIn(g.txn, tail)
+			}
+		}
+	}
+	for node, q := range c.Queues {
+		g, doc := of(node), r.queues.At(node)
+		doc.SwapIn(g.txn, st.queues[node].Entry, q)
+		g.keys = append(g.keys, doc.Key())
+	}
+	var all []group
+	for _, node := range slices.Sorted(maps.Keys(by)) {
+		if g := by[node]; slices.ContainsFunc(g.runs, func(id string) bool { return w.overtaken[id] }) {
+			w.overtake(*g)
+		} else {
+			all = append(all, *g)
+		}
+	}
+	return all
+}
+
+func (w *written) overtake(g group) {
+	for _, id := range g.runs {
+		w.overtaken[id] = true
+		w.nodes[id+" "+g.node] = true
+	}
+}
+
+// ends are the runs whose own documents changed, after all that they are the
+// sum of, and those whose mark moves.
+func (d *Decider) ends(r *Runs, st *readState, c Changes, w *written) []group {
+	var all []group
+	for _, id := range st.ids() {
+		_, changed := c.Runs[id]
+		changed = changed || st.changed[id]
+		mark := st.mark(st.run(c, id), c)
+		moves := mark != markOf(st.index[id].Value) && st.index[id].Index != 0
+		if w.overtaken[id] || !changed && !moves {
+			continue
+		}
+		g := group{txn: r.store.Txn(), runs: []string{id}}
+		if changed {
+			d.swapSpec(r, st, c, id, &g)
+		} else {
+			key := r.spec(id).Key()
+			g.txn.CheckIndex(key, st.loaded[id].spec.Index)
+			g.keys = append(g.keys, key)
+		}
+		if moves {
+			r.move(g.txn, id, mark, st.now)
+			w.ended = w.ended || mark == markEnded
+			w.changed[id] = true
+		}
+		all = append(all, g)
+	}
+	return all
+}
+
+// Where a run's mark is.
+const (
+	markActive = "active"
+	markLate   = "late"
+	markEnded  = "ended"
+)
+
+func markOf(value string) string {
+	if value == awaitsLate {
+		return markLate
+	}
+	return markActive
+}
+
+// mark is where the mark of a run belongs: that of one which has come to its
+// end waits for results of lost members in queues.
+func (st *readState) mark(run Run, c Changes) string {
+	if !run.State.Ended() || run.Rule != nil && !run.Rule.Gone {
+		return markActive
+	}
+	for node, q := range st.good {
+		if next, ok := c.Queues[node]; ok {
+			q = next
+		}
+		if slices.ContainsFunc(q.Jobs, func(e Queued) bool { return e.Run == run.ID }) {
+			return markLate
+		}
+	}
+	return markEnded
+}
+
+func (r *Runs) move(t *kv.Txn, id, mark string, now time.Time) {
+	switch mark {
+	case markActive:
+		r.touch(t, id, now)
+	case markLate:
+		r.active.At(id).SetIn(t, awaitsLate)
+	case markEnded:
+		t.Delete(r.active.At(id).Key())
+		r.ended.At(id).SetIn(t, now.Format(time.RFC3339))
+	}
+}
+
+// commit writes groups, in their order, and leaves out those that somebody
+// overtook: the others do not depend on them.
+func (d *Decider) commit(ctx context.Context, r *Runs, groups []group, w *written) error {
+	for len(groups) > 0 {
+		d.hook("commit")
+		batch := r.store.NonAtomicBatch()
+		for _, g := range groups {
+			batch.Add(g.txn)
+		}
+		err := batch.Commit(ctx)
+		var failed *kv.BatchError
+		var conflict *kv.ConflictError
+		if err == nil || !errors.As(err, &failed) || !errors.As(err, &conflict) || errors.Is(err, kv.ErrLockLost) {
+			return err
+		}
+		groups = groups[failed.Written:]
+		before := len(groups)
+		groups = slices.DeleteFunc(groups, func(g group) bool {
+			hit := slices.ContainsFunc(conflict.Failures, func(f kv.Failure) bool { return slices.Contains(g.keys, f.Key) })
+			if hit {
+				w.overtake(g)
+			}
+			return hit
+		})
+		if len(groups) == before {
+			return err
+		}
+	}
+	return nil
+}
