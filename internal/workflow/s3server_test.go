@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -81,12 +82,25 @@ func startS3(t testing.TB, tls bool) *s3Server {
 	server := exec.Command(s3Binary(t), args...)
 	server.Env = []string{"ROOT_ACCESS_KEY_ID=" + s3TestKey, "ROOT_SECRET_ACCESS_KEY=" + s3TestSecret, "HOME=" + t.TempDir()}
 	server.Stdout, server.Stderr = &said, &said
-	if err := server.Start(); err != nil {
+	// A test binary that is killed takes its server with it: the signal comes
+	// when the thread ends that started the process.
+	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread()
+		err := server.Start()
+		started <- err
+		if err == nil {
+			_ = server.Wait() // it is killed below
+		}
+	}()
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = server.Process.Kill() // it may be gone
-		_ = server.Wait()
+		<-ended
 		if t.Failed() {
 			t.Logf("versitygw: %s", said.String())
 		}
