@@ -37,7 +37,9 @@ type part struct {
 }
 
 // belongs tells whether c gives the host any part in its cluster.
-func belongs(c *config.Config) bool { return c.Member != nil || c.Static != nil }
+func belongs(c *config.Config) bool {
+	return c.Member != nil || c.Static != nil || len(c.Triggers) > 0
+}
 
 // watches is how many queries of a host's part in its cluster may block at one
 // time: what holds it (3), its record, the election (3) and its own leading; the
@@ -54,6 +56,7 @@ func watches(c *config.Config) int {
 	if c.Static != nil {
 		n += 4
 	}
+	n += len(c.Triggers)
 	if o := c.Orchestrator; o != nil && o.Enabled {
 		n += 7 * max(1, len(o.Clusters))
 	}
@@ -157,6 +160,9 @@ func (p *part) run(ctx context.Context, once bool) error {
 	if belongs(p.conf) {
 		g.Go(func() error { return p.holds.run(ctx) })
 		g.Go(func() error { return p.checks.run(ctx) })
+	}
+	if len(p.conf.Triggers) > 0 && !once {
+		g.Go(func() error { return p.triggers(ctx) })
 	}
 	if p.converge != nil && !once {
 		g.Go(func() error { return p.converge.Run(ctx) })

@@ -41,6 +41,7 @@ func (s state) after(o Observation) state {
 		next.Since = time.Now().Unix()
 	}
 	if o.Happened {
+		next.Event = max(next.Event, o.UpTo)
 		for name := range o.Items {
 			next.Event = max(next.Event, number(name))
 		}

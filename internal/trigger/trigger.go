@@ -37,13 +37,18 @@ type Observation struct {
 	// Happened: Items are events that came after those that were told before,
 	// by their sequence numbers, and not all there is.
 	Happened bool
+	// UpTo, of events: those up to this number were told, or came before anybody
+	// wanted to know.
+	UpTo uint64
 }
 
 // Options are what Run needs.
 type Options struct {
 	StateDir string // what was seen is kept in its directory "triggers"
 	Triggers []config.Trigger
-	Source   func(t config.Trigger, after uint64) Source // after: the last event that was handled, of kind "event"
+	// Source is where t looks. after is the last event that was handled; known is
+	// false when none ever was: then only those that come are wanted.
+	Source func(t config.Trigger, after uint64, known bool) Source
 	Runner   Runner
 	Free     func(ctx context.Context) error // returns when nothing holds the host any more
 	Log      hclog.Logger
@@ -90,7 +95,7 @@ func (w *watcher) once(ctx context.Context) error {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return w.o.Source(w.conf, w.seen.Event).Watch(ctx, w.observe) })
+	g.Go(func() error { return w.o.Source(w.conf, w.seen.Event, w.seen.Known).Watch(ctx, w.observe) })
 	g.Go(func() error { return w.follow(ctx) })
 	return g.Wait()
 }

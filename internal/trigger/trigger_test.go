@@ -30,8 +30,9 @@ type bed struct {
 	log    bytes.Buffer
 	held   chan struct{} // nil: nothing holds the host; else closed when it no longer does
 
-	mu   sync.Mutex
-	last uint64 // what the source of events was asked to go on from
+	mu    sync.Mutex
+	last  uint64 // what the source of events was asked to go on from
+	known bool
 }
 
 func newBed(t *testing.T, s *consultest.Server) *bed {
@@ -64,13 +65,13 @@ func (b *bed) run(triggers ...config.Trigger) (stop func()) {
 	o := trigger.Options{
 		StateDir: b.dir, Triggers: triggers, Runner: runner,
 		Log: hclog.New(&hclog.LoggerOptions{Output: &b.log, Mutex: &b.mu}),
-		Source: func(t config.Trigger, after uint64) trigger.Source {
+		Source: func(t config.Trigger, after uint64, known bool) trigger.Source {
 			if t.Event == "" {
 				return trigger.FromConsul(b.client, t)
 			}
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.last = after
+			b.last, b.known = after, known
 			return eventSource(b.events)
 		},
 		Free: func(ctx context.Context) error {
@@ -249,7 +250,14 @@ func TestEvents(t *testing.T) {
 		return trigger.Observation{Items: items, Happened: true}
 	}
 	stop := b.run(conf)
-	b.events <- happened("9", "10")
+	b.events <- trigger.Observation{Happened: true, UpTo: 8}
+	b.wantKnown("e")
+	stop()
+	if got := b.changes(); got != nil {
+		t.Fatalf("events of before have run %+v", got)
+	}
+	stop = b.run(conf)
+	b.events <- happened("8", "9", "10")
 	b.wantChanges("happened 9, happened 10")
 	b.events <- happened("10", "11")
 	b.wantChanges("happened 9, happened 10", "happened 11")
@@ -258,8 +266,8 @@ func TestEvents(t *testing.T) {
 	b.events <- happened("12")
 	b.wantChanges("happened 9, happened 10", "happened 11", "happened 12")
 	stop()
-	if b.last != 11 {
-		t.Errorf("events were asked for after %d, want 11", b.last)
+	if b.last != 11 || !b.known {
+		t.Errorf("events were asked for after %d (known: %t), want 11", b.last, b.known)
 	}
 }
 

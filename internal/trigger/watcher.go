@@ -33,7 +33,8 @@ type watcher struct {
 func (w *watcher) observe(o Observation) {
 	w.mu.Lock()
 	if o.Happened && w.latest != nil {
-		all := maps.Clone(w.latest.Items)
+		all := map[string]Item{}
+		maps.Copy(all, w.latest.Items)
 		maps.Copy(all, o.Items)
 		o.Items = all
 	}
@@ -74,7 +75,7 @@ func (w *watcher) handle(ctx context.Context, o Observation) error {
 	if w.seen.Known && len(changes) == 0 {
 		return nil
 	}
-	if w.seen.Known || o.Happened {
+	if len(changes) > 0 && (w.seen.Known || o.Happened) {
 		next.Count++
 		change, err := json.Marshal(Change{
 			Trigger: w.conf.Name, Kind: kind(w.conf), Name: subject(w.conf), At: time.Now().UTC(),

@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/journal"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/trigger"
+	"github.com/jorc/jorc/internal/view"
+)
+
+// triggers runs the workflows of the configuration's triggers until ctx ends.
+func (p *part) triggers(ctx context.Context) error {
+	return trigger.Run(ctx, trigger.Options{
+		StateDir: p.conf.StateDir, Triggers: p.conf.Triggers, Runner: p.jobs, Free: p.holds.free, Log: p.log.Named("triggers"),
+		Source: func(t config.Trigger, after uint64, known bool) trigger.Source {
+			if t.Event == "" {
+				return trigger.FromConsul(p.client, t)
+			}
+			return events{store: p.cluster.Store(), kind: t.Event, after: after, known: known, log: p.log}
+		},
+	})
+}
+
+// events are those of one kind in the cluster's journal.
+type events struct {
+	store *kv.Store
+	kind  string
+	after uint64
+	known bool // there is an after
+	log   hclog.Logger
+}
+
+// Watch implements trigger.Source.
+func (e events) Watch(ctx context.Context, observe func(trigger.Observation)) error {
+	if !e.known {
+		saved, err := journal.Read(ctx, e.store)
+		if err != nil {
+			return err
+		}
+		e.after = saved.Commit.Seq
+		observe(trigger.Observation{Happened: true, UpTo: e.after})
+	}
+	return journal.Follow(ctx, e.store, e.after, func(all []view.Event) error {
+		items := map[string]trigger.Item{}
+		for _, v := range all {
+			if v.Kind != e.kind {
+				continue
+			}
+			data, err := json.Marshal(v)
+			if err != nil {
+				return err
+			}
+			items[strconv.FormatUint(v.Seq, 10)] = data
+		}
+		if len(items) > 0 {
+			observe(trigger.Observation{Items: items, Happened: true})
+		}
+		return nil
+	}, func(err error) { e.log.Warn("events that a trigger waits for", "event", e.kind, "error", err) })
+}
