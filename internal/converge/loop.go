@@ -17,8 +17,8 @@ func (c *Converger) loop(ctx context.Context) error {
 			return err
 		}
 		c.observe()
-		c.handOn()
 		c.writeDown()
+		c.handOn() // what a restart would not know is reported only when the disk fails
 		f := c.facts()
 		d := decide(f, c.now())
 		c.keepErrands(ctx, d)

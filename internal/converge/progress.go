@@ -125,6 +125,7 @@ func readProgress(path string) (p progress, fresh bool, err error) {
 func (c *Converger) load(ctx context.Context) error {
 	for wait := c.timing.trouble; ; wait = min(2*wait, c.timing.maxTrouble) {
 		p, fresh, err := readProgress(c.progressFile())
+		err = errors.Join(err, c.removeTemp())
 		if err != nil {
 			c.log.Error("progress of convergence", "error", err)
 		}
@@ -142,6 +143,20 @@ func (c *Converger) load(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// removeTemp removes what a killed process had not finished writing.
+func (c *Converger) removeTemp() error {
+	var errs []error
+	for _, path := range []string{c.progressFile(), c.drift.file, c.o.VersionFile} {
+		entries, _ := os.ReadDir(filepath.Dir(path)) // it may not be there yet
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), "."+filepath.Base(path)+tempMark) {
+				errs = append(errs, os.Remove(filepath.Join(filepath.Dir(path), e.Name())))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // resumeClocks sets what is due: a failed attempt is made again at once, a

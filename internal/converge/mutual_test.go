@@ -1,0 +1,172 @@
+package converge
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/blocker"
+	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/workflow"
+)
+
+// TestMutual starts hosts that need each other in random orders. The dynamic
+// configuration of each needs all others to be addressable; its static one
+// needs some to be functional that come before it in some order. All converge,
+// always, and the static workflow of each runs exactly once.
+func TestMutual(t *testing.T) {
+	t.Parallel()
+	server := consultest.Start(t)
+	client := server.Client()
+	dns, err := catalog.NewResolver(server.DNSAddr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := blocker.New(dns, blocker.FromClient(client))
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("CONVERGE_TEST_SEED"); text != "" {
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("CONVERGE_TEST_SEED=%d", seed)
+	rounds := 100
+	for _, n := range []int{2, 3, 6} {
+		t.Run(fmt.Sprintf("%d hosts", n), func(t *testing.T) {
+			g := errgroup.Group{}
+			g.SetLimit(4)
+			for round := range rounds {
+				g.Go(func() error {
+					m := mutual{
+						t: t, client: client, blocker: b, n: n, dir: t.TempDir(),
+						cluster: fmt.Sprintf("m%d-%d", n, round), rand: rand.New(rand.NewPCG(seed, uint64(n*1000+round))), //nolint:gosec // repeatable
+					}
+					if err := m.run(); err != nil {
+						return fmt.Errorf("seed %d, round %d: %w", seed, round, err)
+					}
+					return nil
+				})
+			}
+			if err := g.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// mutual is one cluster of hosts that need each other.
+type mutual struct {
+	t       *testing.T
+	client  *consul.Client
+	blocker *blocker.Blocker
+	n       int
+	dir     string
+	cluster string
+	rand    *rand.Rand
+}
+
+func (m *mutual) service(i int) string { return fmt.Sprintf("%s-s%d", m.cluster, i) }
+
+// run starts all hosts and waits until all are done.
+func (m *mutual) run() error {
+	if _, err := nodes.New(m.client, "jorc", m.cluster).Trigger(context.Background(), "v1", false); err != nil {
+		return err
+	}
+	order, static := m.rand.Perm(m.n), m.rand.Perm(m.n)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	for at, i := range order {
+		rank := 0
+		for r, j := range static {
+			if j == i {
+				rank = r
+			}
+		}
+		var needs []config.Requires
+		for _, j := range static[:rank] {
+			if m.rand.IntN(2) == 0 {
+				needs = append(needs, config.Requires{Target: m.service(j), Count: 1})
+			}
+		}
+		late := time.Duration(at) * time.Duration(m.rand.IntN(5)) * time.Millisecond
+		g.Go(func() error {
+			time.Sleep(late) // start orders, not waiting
+			return m.host(ctx, i, needs)
+		})
+	}
+	err := g.Wait()
+	for i := range m.n {
+		_ = m.client.DeregisterService(context.Background(), m.service(i)) // it may never have been there
+	}
+	return err
+}
+
+// host is one: its service is there from the start, works once its static
+// workflow ran, and its dynamic configuration needs all others.
+func (m *mutual) host(ctx context.Context, i int, static []config.Requires) error {
+	dir := filepath.Join(m.dir, strconv.Itoa(i))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	check := &consul.ServiceCheck{CheckID: "check-" + m.service(i), TTL: "10m", Status: consul.HealthCritical}
+	err := m.client.RegisterService(ctx, &consul.ServiceRegistration{ID: m.service(i), Name: m.service(i), Address: "127.0.0.1", Port: 1000 + i, Check: check})
+	if err != nil {
+		return err
+	}
+	converged, done := context.WithCancel(ctx)
+	defer done()
+	var last Status
+	c := New(Options{
+		Node: "n" + strconv.Itoa(i), StateDir: filepath.Join(dir, "state"), VersionFile: filepath.Join(dir, "version"),
+		Static: config.Static{Workflow: "static"}, Requires: static, Requirements: FromBlocker(m.blocker),
+		Ledger: nodes.New(m.client, "jorc", m.cluster),
+		Runner: workflow.New(workflow.Options{
+			StateDir: filepath.Join(dir, "state"), Environ: []string{"DIR=" + dir},
+			Workflows: []config.Workflow{{Name: "static", Tasks: []config.Task{sh("one", "")}}},
+		}),
+		Changed: func(s Status) {
+			if last = s; s.Outcome == Converged && s.Version == "v1" {
+				done()
+			}
+		},
+	})
+	g, all := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := c.Run(converged); err != nil || last.Outcome != Converged {
+			return fmt.Errorf("host %d did not converge: %s: %s: %w", i, last.Phase, last.Detail, err)
+		}
+		return m.client.UpdateTTL(all, check.CheckID, "works", consul.HealthPassing)
+	})
+	g.Go(func() error { // what its templates require
+		var others []blocker.Need
+		for j := range m.n {
+			need, err := blocker.NeedOf(config.Requires{Target: m.service(j), Count: 1, For: "addressable"})
+			if err != nil {
+				return err
+			}
+			others = append(others, need)
+		}
+		return m.blocker.Wait(all, others, blocker.Options{}, nil)
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	ran, err := os.ReadFile(filepath.Join(dir, "ran"))
+	if got := strings.TrimSpace(string(ran)); got != "one@v1" || err != nil {
+		return fmt.Errorf("host %d: the static workflow ran as %q, want once: %w", i, got, err)
+	}
+	return nil
+}
