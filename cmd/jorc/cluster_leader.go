@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -15,9 +16,11 @@ func leaderCommand(env *environment) *cli.Command {
 		Usage: "say who leads, or choose",
 		Description: "Prints one leader per line; exits 1 when there is none. With --elect vacancies are filled at random by members that are eligible " +
 			"(param cluster/leader-eligible; by default all but managers, and those that the param cluster/filter leaves out), healthy ones first; who leads stays. " +
-			"The agents of the members do the same by themselves, and replace leaders that fail.",
+			"A leader that fails while a healthy member could lead is watched, and replaced when it has been failing for --grace without a break. " +
+			"The agents of the members do the same by themselves.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "elect", Usage: "fill vacancies now", DisableDefaultText: true},
+			&cli.DurationFlag{Name: "grace", Usage: "with --elect: wait for `D` that a leader which fails recovers; 0 does not wait and replaces none", Value: 30 * time.Second},
 			&cli.IntFlag{Name: "count", Usage: "from now on `N` members are to lead", DefaultText: "as it is"},
 		},
 		Action: env.showLeaders,
@@ -38,6 +41,9 @@ func (e *environment) showLeaders(c *cli.Context) error {
 	}
 	if n := c.Int("count"); c.IsSet("count") && (n < 1 || n > cluster.MaxLeaders) {
 		return usagef(c, "--count is %d, but must be 1 to %d", n, cluster.MaxLeaders)
+	}
+	if g := c.Duration("grace"); c.IsSet("grace") && (g < 0 || !c.Bool("elect")) {
+		return usagef(c, "--grace goes with --elect and is not negative")
 	}
 	cl, err := e.cluster(c, "")
 	if err != nil {
@@ -86,5 +92,18 @@ func (e *environment) elect(c *cli.Context, cl *cluster.Cluster) (cluster.Leader
 			return cluster.Leaders{}, err
 		}
 	}
-	return cl.Elect(c.Context)
+	grace := c.Duration("grace")
+	if !c.Bool("elect") || grace == 0 {
+		return cl.Elect(c.Context)
+	}
+	// The place of a retired leader stays empty for as long as always.
+	timing := cluster.Timing{Replace: grace}
+	return cl.ElectPatiently(c.Context, timing, func(failing, retired []string) {
+		for _, node := range failing {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: leader %s is failing: replaced if it still is in %s\n", node, grace)
+		}
+		for _, node := range retired {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: %s led until now and may not know yet: its place is filled in some seconds\n", node)
+		}
+	})
 }
