@@ -40,11 +40,18 @@ func review(c *config.Config) (found, absent []config.Problem) {
 			found = append(found, problem(t.Pos, err))
 		}
 	}
+	if err := workflow.Check(c.Workflows); err != nil {
+		found = append(found, problem("", err))
+	}
+	if _, err := workflow.NewStore(c.LogStore); err != nil {
+		found = append(found, problem("", err))
+	}
 	return found, absent
 }
 
-// usable is the part of Check that keeps an agent from starting. A template
-// that cannot be read or parsed fails alone: services do not wait for it.
+// usable is the part of Check that keeps an agent from starting. A template or
+// workflow that cannot be read or parsed fails alone, and without a log store
+// logs stay here: services do not wait for them.
 func usable(c *config.Config) error { return asError(unusable(c)) }
 
 func unusable(c *config.Config) (found []config.Problem) {
@@ -65,12 +72,6 @@ func unusable(c *config.Config) (found []config.Problem) {
 		if err := replace.CheckArgs(t.Check); err != nil {
 			found = append(found, problem(t.Pos, errors.New("template "+strconv.Quote(t.Name)+": check: "+err.Error())))
 		}
-	}
-	if err := workflow.Check(c.Workflows); err != nil {
-		found = append(found, problem("", err))
-	}
-	if _, err := workflow.NewStore(c.LogStore); err != nil {
-		found = append(found, problem("", err))
 	}
 	for i := range c.Workflows {
 		for j := range c.Workflows[i].Tasks {

@@ -46,3 +46,12 @@ func (p *part) cycle(ctx context.Context) ([]string, error) {
 	}
 	return nil, nil
 }
+
+// version is the version that this host runs; empty when none is known.
+func (p *part) version() string {
+	v, err := nodes.ReadVersionFile(p.conf.VersionFile)
+	if err != nil {
+		return ""
+	}
+	return v
+}

@@ -63,10 +63,19 @@ func (h *holds) Watch(ctx context.Context, handle func(converge.Hold)) error {
 
 // free returns when nothing holds the host any more, or with ctx's error.
 func (h *holds) free(ctx context.Context) error {
+	return h.await(ctx, func(now converge.Hold) bool { return now.Held == "" })
+}
+
+// begin returns when something new may begin, or with ctx's error.
+func (h *holds) begin(ctx context.Context) error {
+	return h.await(ctx, func(now converge.Hold) bool { return now == converge.Hold{} })
+}
+
+func (h *holds) await(ctx context.Context, good func(converge.Hold) bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	err := h.now.watch(ctx, func(now converge.Hold) {
-		if now.Held == "" {
+		if good(now) {
 			cancel(errFree)
 		}
 	})

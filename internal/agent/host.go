@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"path/filepath"
 	"reflect"
 
 	"github.com/hashicorp/go-hclog"
@@ -15,6 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -33,7 +35,9 @@ type part struct {
 	jobs    *jobs
 	log     hclog.Logger
 
-	converge *converge.Converger // nil: this host has no static configuration
+	converge     *converge.Converger // nil: this host has no static configuration
+	managing     *workflow.Runner    // runs on managers
+	orchestrated []*orchestrator.Orchestrator
 }
 
 // belongs tells whether c gives the host any part in its cluster.
@@ -43,15 +47,15 @@ func belongs(c *config.Config) bool {
 
 // watches is how many queries of a host's part in its cluster may block at one
 // time: what holds it (3), its record, the election (3) and its own leading; the
-// desired version, the rollout, a slot and the checks of the node; runs; and what
-// an orchestrator looks at in each cluster.
+// desired version, the rollout, a slot and the checks of the node; runs;
+// triggers; and what an orchestrator looks at in each cluster.
 func watches(c *config.Config) int {
 	n := 0
 	if belongs(c) {
 		n += 3
 	}
 	if c.Member != nil {
-		n += 6
+		n += 7
 	}
 	if c.Static != nil {
 		n += 4
@@ -139,15 +143,19 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 		return nil, err
 	}
 	p.blocker = blocker.New(dns, blocker.FromClient(a.client))
-	p.jobs = newJobs(workflow.Options{
+	o := workflow.Options{
 		StateDir: c.StateDir, Workflows: c.Workflows, Node: node, Environ: workflow.Environ(c),
 		Params: workflow.ParamsOf(p.cluster, node), Tokens: workflow.TokensOf(a.client, c.Prefix, c.Cluster),
 		Requirements: workflow.FromBlocker(p.blocker),
 		Store:        store, Held: p.holds.Held, Log: p.log.Named("workflows"),
-	})
+	}
+	p.jobs = newJobs(o)
+	o.StateDir = filepath.Join(c.StateDir, "manager")
+	p.managing = workflow.New(o)
 	if c.Static != nil {
 		p.converge = p.converger(a.slots)
 	}
+	p.orchestrated = p.orchestrators(nil)
 	return p, nil
 }
 
@@ -160,6 +168,12 @@ func (p *part) run(ctx context.Context, once bool) error {
 	if belongs(p.conf) {
 		g.Go(func() error { return p.holds.run(ctx) })
 		g.Go(func() error { return p.checks.run(ctx) })
+	}
+	if p.conf.Member != nil && !once {
+		g.Go(func() error { return p.work(ctx) })
+	}
+	if !once {
+		g.Go(func() error { return p.orchestrate(ctx) })
 	}
 	if len(p.conf.Triggers) > 0 && !once {
 		g.Go(func() error { return p.triggers(ctx) })

@@ -57,6 +57,24 @@ func paramsOf(have map[string]any) (profile.Params, error) {
 	return params, nil
 }
 
+// memberParams are the effective params of this host, for templates.
+type memberParams struct {
+	agent *Agent
+	conf  *config.Config
+}
+
+// Watch implements watch.Params.
+func (p memberParams) Watch(ctx context.Context, handle func(profile.Params, error)) error {
+	if err := p.agent.learnNode(ctx); err != nil {
+		return err
+	}
+	node, err := p.agent.awaitNode(ctx)
+	if err != nil {
+		return err
+	}
+	return cluster.New(p.agent.client, p.conf.Prefix, p.conf.Cluster).ParamsOf(node).Watch(ctx, handle)
+}
+
 // belong keeps the host's member record true, takes part in elections and runs
 // the workflows that hang on leading, until ctx ends.
 func (p *part) belong(ctx context.Context) error {

@@ -3,6 +3,7 @@ package agent
 import (
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/watch"
 	"github.com/jorc/jorc/internal/web"
 )
@@ -37,6 +38,9 @@ func (a *Agent) Status() web.Status {
 		if part.converge != nil {
 			s.Convergence = convergenceView(part.converge.Status())
 		}
+		for _, o := range part.orchestrated {
+			s.Orchestrators = append(s.Orchestrators, orchestratorView(o.Status()))
+		}
 	}
 	return s
 }
@@ -51,6 +55,14 @@ func convergenceView(v converge.Status) *web.Convergence {
 		c.Missing = append(c.Missing, m.String())
 	}
 	return c
+}
+
+func orchestratorView(v orchestrator.Status) web.Orchestrator {
+	o := web.Orchestrator{Cluster: v.Cluster, Active: v.Active, Since: v.Since, Cycles: v.Cycles, Event: v.Seq}
+	if r := v.Last; r != nil {
+		o.Last, o.Took, o.Outcome, o.Problems = r.Start, float64(r.Duration)/1000, r.Outcome, len(r.Problems)
+	}
+	return o
 }
 
 func serviceView(v catalog.ServiceStatus) web.Service {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/view"
 )
 
@@ -125,18 +124,11 @@ func (f *facts) idle() string {
 }
 
 func (t *tenure) input(f *facts, before view.View, events []view.Event, now time.Time) Input {
-	in := Input{
+	return Input{
 		Now: now, View: t.journal.View(), Previous: before, Events: events,
-		Members: f.Members, Records: f.Records, Documents: make(map[string]nodes.Document, len(f.documents)),
-		Profile: f.Profile, Leaders: f.Leaders, Control: f.Control, Paused: f.Control.Paused,
+		Observation: f.Observation, Documents: f.documents, Paused: f.Control.Paused,
 		Store: t.store, Epoch: t.held.Epoch(),
 	}
-	for node, leaf := range f.documents {
-		if _, member := f.Records[node]; member && leaf.Err == nil {
-			in.Documents[node] = leaf.Value
-		}
-	}
-	return in
 }
 
 // open reads what is current, at the beginning and after every failure to save.

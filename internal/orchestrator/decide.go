@@ -11,7 +11,6 @@ import (
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/nodes"
-	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/view"
 )
 
@@ -31,12 +30,9 @@ type Input struct {
 	Previous view.View    // the one before
 	Events   []view.Event // how they differ, as journalled; none when nothing does
 
-	Members   []cluster.Member // in order of their names; filters match them
-	Records   map[string]cluster.Record
-	Documents map[string]nodes.Document // what members report, as far as it can be read
-	Profile   profile.Document
-	Leaders   cluster.Leaders
-	Control   cluster.Control
+	cluster.Observation // its Members are complete: filters match them
+	// Documents are what members report, also those that cannot be read.
+	Documents map[string]kv.Leaf[nodes.Document]
 
 	// Paused, if not nil, says why nothing new may start.
 	Paused *cluster.Hold

@@ -32,6 +32,21 @@ type Status struct {
 	Reload    Reload     `json:"reload"`
 	// Convergence is left out on a host without static configuration.
 	Convergence *Convergence `json:"convergence,omitempty"`
+	// Orchestrators are the clusters that this agent orchestrates, or would.
+	Orchestrators []Orchestrator `json:"orchestrators"`
+}
+
+// Orchestrator is how this agent stands with the orchestration of a cluster.
+type Orchestrator struct {
+	Cluster  string    `json:"cluster"`
+	Active   bool      `json:"active"` // it holds the cluster's lock
+	Since    time.Time `json:"since,omitzero"`
+	Cycles   uint64    `json:"cycles"`
+	Last     time.Time `json:"last,omitzero"` // when the last cycle began
+	Took     float64   `json:"took_seconds"`
+	Outcome  string    `json:"outcome"` // of the last cycle
+	Problems int       `json:"problems"`
+	Event    uint64    `json:"event"` // number of the last event
 }
 
 // Convergence is how this host comes to the desired version.
@@ -151,6 +166,10 @@ func (s Status) completed() Status {
 		utc(&t.Changed, &t.Checked)
 		t.Waiting, t.Held = append([]string{}, t.Waiting...), append([]string{}, t.Held...)
 		t.Stale = append([]string{}, t.Stale...)
+	}
+	s.Orchestrators = append([]Orchestrator{}, s.Orchestrators...)
+	for i := range s.Orchestrators {
+		utc(&s.Orchestrators[i].Since, &s.Orchestrators[i].Last)
 	}
 	if s.Convergence != nil {
 		c := *s.Convergence

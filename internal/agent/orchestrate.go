@@ -1,0 +1,53 @@
+package agent
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
+)
+
+// orchestrators stand for the clusters that the configuration names, a lock and
+// a cycle each, so that a slow cluster delays no other.
+func (p *part) orchestrators(sinks []orchestrator.Sink) []*orchestrator.Orchestrator {
+	conf := p.conf.Orchestrator
+	if conf == nil || !conf.Enabled {
+		return nil
+	}
+	names := conf.Clusters
+	if len(names) == 0 {
+		names = []string{p.conf.Cluster}
+	}
+	all := make([]*orchestrator.Orchestrator, len(names))
+	for i, name := range names {
+		log := p.log.Named("orchestrator").With("cluster", name)
+		all[i] = orchestrator.New(orchestrator.Options{
+			Client: p.client, Prefix: p.conf.Prefix, Cluster: name, Node: p.node, Interval: conf.Interval, Sinks: sinks, Log: log,
+			Deciders: []orchestrator.Decider{
+				orchestrator.ForRollout(rollout.New(p.client, p.conf.Prefix, name)),
+				orchestrator.ForRuns(runs.NewDecider(0, log), p.node),
+			},
+		})
+	}
+	return all
+}
+
+// orchestrate runs them until ctx ends.
+func (p *part) orchestrate(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, o := range p.orchestrated {
+		g.Go(func() error { return o.Run(ctx) })
+	}
+	return g.Wait()
+}
+
+// work does this host's part in runs until ctx ends.
+func (p *part) work(ctx context.Context) error {
+	return runs.NewWorker(runs.WorkerOptions{
+		Store: p.cluster.Store(), Node: p.node, Runner: p.jobs, Manager: p.managing,
+		Begin: p.holds.begin, Free: p.holds.free, Version: p.version, Log: p.log.Named("runs"),
+	}).Run(ctx)
+}

@@ -1,0 +1,89 @@
+package agent_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/slots"
+)
+
+const rolloutConf = `
+service "web" { port = 80 }
+member {}
+orchestrator { interval = "1s" }
+static { workflow = "converge" }
+workflow "converge" {
+  task "apply" { script = "until [ -e DIR/{{ .Version }} ]; do sleep 0.05; done" }
+}
+workflow "note" {
+  task "note" { script = "echo {{ .Param \"what\" }} >>DIR/noted" }
+}
+`
+
+func (h *host) rollouts() *rollout.Rollouts { return rollout.New(h.client, "jorc", "default") }
+
+// maintenance is what the node's maintenance mode says; empty: it is in service.
+func (h *host) maintenance() string {
+	h.t.Helper()
+	all, err := h.client.AgentChecks(h.t.Context(), "")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if c := all["_node_maintenance"]; c != nil {
+		return c.Notes
+	}
+	return ""
+}
+
+// TestRollout: an agent that orchestrates its own cluster admits the host, which
+// is out of service in Consul until it has converged and been healthy.
+func TestRollout(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, consultest.Start(t), rolloutConf)
+	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	h.wantServices("jorc", "web")
+	h.wantRecord("the record", func(cluster.Record) bool { return true })
+	policy := func(p *rollout.Policy) {
+		p.MaxParallel = rollout.Amount{N: 1}
+		p.MinHealthy = rollout.Duration(100 * time.Millisecond)
+	}
+	if _, err := h.rollouts().Trigger(t.Context(), rollout.Request{Version: "v1", Policy: policy}); err != nil {
+		t.Fatal(err)
+	}
+	h.eventually("maintenance", func() error { return contains(h.maintenance(), "jorc: update to v1") })
+	h.write("v1", "")
+	h.wantVersion("v1")
+	h.eventually("the end", func() error {
+		s, err := h.rollouts().Show(t.Context())
+		if err == nil && s.Phase != rollout.Done {
+			err = fmt.Errorf("got %+v", s)
+		}
+		return err
+	})
+	if m := h.maintenance(); m != "" {
+		t.Errorf("the host is still in maintenance: %s", m)
+	}
+	v, _, err := slots.New(h.cluster().Store(), slots.Options{}).Show(t.Context(), rollout.Slots)
+	if err != nil || len(v.Holders) > 0 {
+		t.Errorf("got %+v, %v", v, err)
+	}
+	h.eventually("the status", func() error {
+		for _, o := range h.agent.Status().Orchestrators {
+			if o.Active && o.Cluster == "default" {
+				return nil
+			}
+		}
+		return fmt.Errorf("got %+v", h.agent.Status().Orchestrators)
+	})
+	if strings.Contains(h.log.String(), "[ERROR]") {
+		t.Errorf("the log has errors")
+	}
+}
