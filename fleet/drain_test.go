@@ -13,6 +13,7 @@ import (
 // web host that is in maintenance, which then may die, without a request that
 // fails. All three take their turn.
 func TestMaintenanceDrains(t *testing.T) {
+	t.Parallel()
 	f := usual(t, "", "")
 	healthy(t, f)
 	load := f.Load(front)

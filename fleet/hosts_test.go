@@ -66,7 +66,7 @@ workflow "step-down" {
 	// fileConfig is a file on every host that follows Consul.
 	fileConfig = `
 template "file" {
-  contents    = "value {{ keyOrDefault \"jorc/default/test/value\" \"none\" }}\nweb{{ range service \"web\" }} {{ .Node }}{{ end }}\n"
+  contents    = "value {{ key \"jorc/default/test/value\" }}\nweb{{ range service \"web\" }} {{ .Node }}{{ end }}\n"
   destination = "$DIR/file"
 }
 `
@@ -92,9 +92,10 @@ const (
 	front          = "http://10.111.0.14/" // edge-1
 )
 
-// usual starts the usual fleet. more is added to the configuration of those
-// that serve, and to that of all others.
-func usual(t *testing.T, web, others string) *fleettest.Fleet {
+// usual starts the usual fleet. web is added to the configuration of those that
+// serve, others to that of all others; files are names and contents of files
+// that all hosts have.
+func usual(t *testing.T, web, others string, files ...string) *fleettest.Fleet {
 	t.Helper()
 	return fleettest.New(t, fleettest.Options{
 		Hosts: []fleettest.HostSpec{
@@ -105,6 +106,12 @@ func usual(t *testing.T, web, others string) *fleettest.Fleet {
 			{Name: "db-1", Config: dbConfig + others, Orchestrator: true},
 		},
 		Before: func(f *fleettest.Fleet) {
+			f.Put("test/value", "first")
+			for _, h := range f.Hosts {
+				for i := 0; i+1 < len(files); i += 2 {
+					h.Write(files[i], files[i+1])
+				}
+			}
 			for _, h := range webs(f) {
 				h.Run("web", "$SELF", "role:web", "$IP:8080", "$NAME", "$DIR/version", "$DIR/web.pid")
 			}

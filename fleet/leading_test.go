@@ -14,6 +14,7 @@ import (
 // TestLeaderCutOff: a leader whose host is cut off steps down by itself,
 // another leads, and at no moment do two.
 func TestLeaderCutOff(t *testing.T) {
+	t.Parallel()
 	f := usual(t, "", "")
 	healthy(t, f)
 	for range 2 {

@@ -16,6 +16,7 @@ import (
 // while hosts are cut off and Consul's leader is killed, two never become
 // three: a command whose host is cut off has ended before the next begins.
 func TestLocksOnSeveralHosts(t *testing.T) {
+	t.Parallel()
 	const slots = 2
 	f := usual(t, "", "")
 	ctx, cancel := context.WithCancel(t.Context())

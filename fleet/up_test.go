@@ -47,6 +47,7 @@ func healthy(t *testing.T, f *fleettest.Fleet) {
 // TestFleetComesUp: hosts that know nothing but their own configuration become
 // a cluster with leaders, and each has its files.
 func TestFleetComesUp(t *testing.T) {
+	t.Parallel()
 	f := usual(t, "", "")
 	healthy(t, f)
 	if got := strings.Fields(f.Jorc("cluster", "leader").OK()); len(got) != 1 {
@@ -57,7 +58,7 @@ func TestFleetComesUp(t *testing.T) {
 	}
 	f.Jorc("doctor").OK()
 	for _, h := range f.Hosts {
-		waitFile(f, h, "value none\nweb web-1 web-2 web-3\n")
+		waitFile(f, h, "value first\nweb web-1 web-2 web-3\n")
 		h.Jorc("doctor").OK()
 	}
 	load := f.Load(front)

@@ -91,12 +91,27 @@ func (f *Fleet) API(ctx context.Context, method, path string, in, out any) error
 	return errors.Join(errs...)
 }
 
-// Leader is the server that leads Consul; it waits until there is one.
+// Put writes a key of the cluster; not to be used while servers are in trouble:
+// a write that had no answer is tried again.
+func (f *Fleet) Put(key, value string) {
+	f.t.Helper()
+	f.must("put "+key, f.API(context.Background(), http.MethodPut, "/v1/kv/"+prefix+key, Raw(value), nil))
+}
+
+// Leader is the server that leads Consul; it waits until there is one, and all
+// servers are so well that any of them may be lost.
 func (f *Fleet) Leader() *Server {
 	f.t.Helper()
 	var leader *Server
 	f.Eventually("Consul to have a leader", func(ctx context.Context) error {
 		var addr string
+		var health struct{ FailureTolerance int }
+		if err := f.API(ctx, http.MethodGet, "/v1/operator/autopilot/health", nil, &health); err != nil {
+			return err
+		}
+		if health.FailureTolerance < 1 {
+			return errors.New("not all servers are voters that follow")
+		}
 		for _, s := range f.Servers {
 			base := "https://" + s.IP + ":8501"
 			if err := f.ask(ctx, f.Operator.Machine, base, http.MethodGet, "/v1/status/leader", f.acl.root, nil, &addr); err != nil {

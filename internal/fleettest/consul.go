@@ -34,6 +34,8 @@ func (s *Server) boot() error {
 			"enabled": true, "default_policy": "deny", "enable_token_persistence": false,
 			"tokens": map[string]any{"initial_management": s.fleet.acl.root, "agent": s.fleet.acl.root},
 		},
+		// Servers that are dead for a while stay voters: the tests bring them back.
+		"autopilot": map[string]any{"cleanup_dead_servers": false, "last_contact_threshold": "1s", "server_stabilization_time": "1s"},
 		// Elections within seconds, also on two busy cores.
 		"performance": map[string]any{"raft_multiplier": 2},
 	})

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/jorc/jorc/internal/web"
 )
@@ -120,6 +121,21 @@ func (h *Host) Reboot() {
 	h.Boot()
 }
 
+// FreezeAgent stops jorc's agent without ending it.
+func (h *Host) FreezeAgent() { h.signalAgent(syscall.SIGSTOP) }
+
+// ThawAgent lets a frozen agent go on.
+func (h *Host) ThawAgent() { h.signalAgent(syscall.SIGCONT) }
+
+func (h *Host) signalAgent(s syscall.Signal) {
+	h.fleet.t.Helper()
+	for _, p := range h.programs() {
+		if p.name == "jorc" {
+			h.fleet.must(fmt.Sprintf("signal %v to the agent on %s", s, h.Name), p.signal(s))
+		}
+	}
+}
+
 // Status asks the agent how it is, from within the host: partitions do not
 // matter.
 func (h *Host) Status(ctx context.Context) (s web.Status, err error) {
@@ -165,6 +181,14 @@ func (h *Host) File(name string) string {
 func (h *Host) Write(name, content string) {
 	h.fleet.t.Helper()
 	if err := os.WriteFile(h.Path(name), []byte(h.fill(content)), 0o644); err != nil {
+		h.fleet.t.Fatalf("fleettest: %v", err)
+	}
+}
+
+// Remove removes a file of the host, if there is one.
+func (h *Host) Remove(name string) {
+	h.fleet.t.Helper()
+	if err := os.Remove(h.Path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		h.fleet.t.Fatalf("fleettest: %v", err)
 	}
 }

@@ -74,7 +74,11 @@ func removeSpace(name string) error {
 		return nil
 	}
 	space(name).killAll()
-	return run("ip", "netns", "delete", name)
+	err := run("ip", "netns", "delete", name)
+	if _, gone := os.Stat(filepath.Join(namespaces, name)); errors.Is(gone, os.ErrNotExist) {
+		return nil // another run may have been faster
+	}
+	return err
 }
 
 // removeStale removes the networks of processes that have ended, and what

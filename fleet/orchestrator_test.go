@@ -1,0 +1,76 @@
+//go:build fleet
+
+package fleet_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/fleettest"
+)
+
+// TestOrchestratorLost: the orchestrator's host is cut off, and later its agent
+// stands still and wakes up again, in the middle of a rollout. Another takes
+// over; what is journalled has no gap and nothing twice.
+func TestOrchestratorLost(t *testing.T) {
+	t.Parallel()
+	f := rolling(t)
+	allow(f, 1)
+	for _, way := range []struct {
+		version    string
+		lose, back func(*fleettest.Host)
+	}{
+		{"v2-gate", func(h *fleettest.Host) { f.CutOff(h.Machine) }, func(*fleettest.Host) { f.Heal() }},
+		{"v3-gate", (*fleettest.Host).FreezeAgent, (*fleettest.Host).ThawAgent},
+		{"v4-gate", (*fleettest.Host).Kill9All, (*fleettest.Host).Boot},
+	} {
+		shut(f.Hosts...)
+		f.Jorc("update", "trigger", way.version, "--max-parallel", "1").OK()
+		at := holder(f, way.version)
+		old := orchestrator(t, f)
+		lost := time.Now()
+		way.lose(old)
+		t.Logf("%s, the orchestrator, is lost while %s holds the slot", old.Name, at.Name)
+		f.Eventually("another to orchestrate", func(context.Context) error {
+			if now := orchestrator(t, f); now == old {
+				return fmt.Errorf("%s still does", now.Name)
+			}
+			return nil
+		})
+		took := time.Since(lost)
+		t.Logf("%s orchestrates after %v", orchestrator(t, f).Name, took.Round(time.Millisecond))
+		if took > time.Minute {
+			t.Errorf("that took %v", took)
+		}
+		open(f.Hosts...)
+		way.back(old)
+		waitExit(t, f, 0)
+		allAt(f, way.version)
+		healthy(t, f)
+	}
+	journal(t, f)
+}
+
+// journal checks that the numbers of the events have no gap and none twice.
+func journal(t *testing.T, f *fleettest.Fleet) {
+	t.Helper()
+	var events []struct {
+		Seq  uint64 `json:"seq"`
+		Kind string `json:"kind"`
+	}
+	out := f.Jorc("cluster", "events", "--limit", "100000", "-o", "json").OK()
+	if err := json.Unmarshal([]byte(out), &events); err != nil {
+		t.Fatalf("cluster events printed %.300s: %v", out, err)
+	}
+	for i := range events {
+		if want := events[0].Seq + uint64(i); events[i].Seq != want {
+			t.Errorf("event %d of %d is number %d, want %d: %+v", i, len(events), events[i].Seq, want, events[i])
+		}
+	}
+	if len(events) == 0 {
+		t.Error("nothing was journalled")
+	}
+}
