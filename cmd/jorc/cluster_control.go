@@ -107,10 +107,18 @@ func (e *environment) control(already string, change func(*cli.Context, *cluster
 		}
 		h := cluster.Hold{Since: time.Now().UTC().Truncate(time.Second), Reason: c.String("reason"), By: e.getenv("USER")}
 		changed, err := change(c, cl, h)
-		if err == nil && !changed {
-			fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q: %s; nothing was changed\n", cl.Name(), already)
+		if err != nil {
+			return err
 		}
-		return err
+		if !changed {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q: %s; nothing was changed\n", cl.Name(), already)
+			return nil
+		}
+		// Hosts obey also where there is no profile, so that is no error.
+		if there, err := cl.Exists(c.Context); err == nil && !there {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: warning: cluster %q has no profile: is that its name?\n", cl.Name())
+		}
+		return nil
 	}
 }
 

@@ -104,7 +104,7 @@ func (e *environment) watchProfile(c *cli.Context) error {
 		return err
 	}
 	var last *profile.Value
-	return cl.WatchProfile(c.Context, func(u kv.Update[profile.Document]) {
+	err = cl.WatchProfile(c.Context, func(u kv.Update[profile.Document]) {
 		if u.Err != nil {
 			fmt.Fprintf(c.App.ErrWriter, "jorc: %v\n", u.Err)
 			return
@@ -124,4 +124,8 @@ func (e *environment) watchProfile(c *cli.Context) error {
 		}
 		last = &v
 	})
+	if c.Context.Err() != nil {
+		return nil // interrupted: how a watch ends
+	}
+	return err
 }
