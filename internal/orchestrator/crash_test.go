@@ -22,10 +22,10 @@ import (
 // process is an orchestrator in a process of its own.
 type process struct{ cmd *exec.Cmd }
 
-func (s *site) process() *process {
+func (s *site) process(env ...string) *process {
 	s.t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), orchestrateOn+"="+s.server.HTTPAddr)
+	cmd.Env = append(append(os.Environ(), orchestrateOn+"="+s.server.HTTPAddr), env...)
 	s.must(nil, cmd.Start())
 	p := &process{cmd}
 	s.t.Cleanup(p.kill)

@@ -24,8 +24,12 @@ import (
 )
 
 // orchestrateOn, set to the address of a Consul, makes the test's program an
-// orchestrator until it is ended.
-const orchestrateOn = "ORCHESTRATOR_TEST_ON"
+// orchestrator until it is ended; sinkTo and secretIn give it a webhook.
+const (
+	orchestrateOn = "ORCHESTRATOR_TEST_ON"
+	sinkTo        = "ORCHESTRATOR_TEST_SINK"
+	secretIn      = "ORCHESTRATOR_TEST_SECRET"
+)
 
 func TestMain(m *testing.M) {
 	if address := os.Getenv(orchestrateOn); address != "" {
@@ -36,6 +40,9 @@ func TestMain(m *testing.M) {
 		}
 		o := quick(client)
 		o.Node, o.Log = fmt.Sprintf("process-%d", os.Getpid()), hclog.Default()
+		if hook := os.Getenv(sinkTo); hook != "" {
+			o.Sinks = []orchestrator.Sink{orchestrator.NewWebhookSink(hook, os.Getenv(secretIn))}
+		}
 		_ = orchestrator.New(o).Run(context.Background()) // it is killed
 		return
 	}

@@ -1,0 +1,255 @@
+package orchestrator_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/view"
+)
+
+// hook is a webhook's other side.
+type hook struct {
+	secret string
+	server *httptest.Server
+
+	mu     sync.Mutex
+	fail   int // so many requests more
+	seqs   []uint64
+	faults []string
+}
+
+func newHook(t *testing.T, secret string) *hook {
+	h := &hook{secret: secret}
+	h.server = httptest.NewServer(h)
+	t.Cleanup(h.server.Close)
+	return h
+}
+
+func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.fail > 0 {
+		h.fail--
+		http.Error(w, "not now", http.StatusServiceUnavailable)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	var events []view.Event
+	if err == nil {
+		err = json.Unmarshal(body, &events)
+	}
+	if err != nil || r.Header.Get(orchestrator.HeaderCluster) != "prod" || r.Header.Get(orchestrator.HeaderSignature) != orchestrator.Sign([]byte(h.secret), body) {
+		h.faults = append(h.faults, fmt.Sprintf("%v %v %s", err, r.Header, body))
+	}
+	for _, e := range events {
+		h.seqs = append(h.seqs, e.Seq)
+	}
+}
+
+// complete tells whether each event up to seq came, in order apart from repetitions.
+func (h *hook) complete(seq uint64) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.faults) > 0 {
+		return errors.New(strings.Join(h.faults, "\n"))
+	}
+	last := uint64(0)
+	for _, n := range h.seqs {
+		if n > last+1 {
+			return fmt.Errorf("event %d came after %d", n, last)
+		}
+		last = max(last, n)
+	}
+	if last < seq {
+		return fmt.Errorf("event %d is the last one that came", last)
+	}
+	return nil
+}
+
+// TestSinks: each sink gets all events, also those it first refuses, and over a
+// take-over; how far it is is written down.
+func TestSinks(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	dir := t.TempDir()
+	secret := filepath.Join(dir, "secret")
+	s.must(nil, os.WriteFile(secret, []byte("s3cret\n"), 0o600))
+	h := newHook(t, "s3cret")
+	h.fail = 1
+	var log bytes.Buffer
+	o := quick(s.client)
+	o.Sinks = []orchestrator.Sink{
+		orchestrator.NewWebhookSink(h.server.URL+"/in?token=x", secret),
+		orchestrator.FileSink{Path: filepath.Join(dir, "events.jsonl")},
+		orchestrator.LogSink{Log: hclog.New(&hclog.LoggerOptions{Output: &log, JSONFormat: true})},
+	}
+	_, stop := s.start(o)
+	s.join("a")
+	s.eventually("the webhook to have the first events", func() error { return h.complete(4) })
+	stop()
+	_, stop = s.start(o)
+	s.join("b")
+	s.eventually("the webhook to have all events", func() error { return h.complete(5) })
+	s.eventually("the file to have all events", func() error {
+		data, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
+		if n := bytes.Count(data, []byte("\n")); err != nil || n != 5 {
+			return fmt.Errorf("%d lines, %v", n, err)
+		}
+		return nil
+	})
+	stop()
+	for i, line := range strings.Split(strings.TrimSpace(log.String()), "\n") {
+		var m map[string]any
+		s.must(nil, json.Unmarshal([]byte(line), &m))
+		if m["seq"] != float64(i+1) || m["cluster"] != "prod" || m["@message"] == "" {
+			t.Errorf("log line %d: %s", i, line)
+		}
+	}
+	p := indexOf(s, "events/sinks")
+	_, stop = s.start(o)
+	s.eventually("the third to be at work", func() error {
+		if s.holder() != "boss" {
+			return errNotYet
+		}
+		return nil
+	})
+	stop()
+	if now := indexOf(s, "events/sinks"); now != p {
+		t.Error("how far the sinks are was written anew though they did not move")
+	}
+	if n := len(h.seqs); n != 5 {
+		t.Errorf("the webhook got %d events, want each once: everything stopped cleanly", n)
+	}
+}
+
+// TestSlowSink: a sink that takes for ever delays neither cycles nor other sinks.
+func TestSlowSink(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	h := newHook(t, "")
+	stuck := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // only then it is noticed that the client leaves
+		<-r.Context().Done()
+	}))
+	t.Cleanup(stuck.Close)
+	secret := filepath.Join(t.TempDir(), "secret")
+	s.must(nil, os.WriteFile(secret, []byte("x"), 0o600))
+	h.secret = "x"
+	o := quick(s.client)
+	o.Sinks = []orchestrator.Sink{orchestrator.NewWebhookSink(stuck.URL, ""), orchestrator.NewWebhookSink(h.server.URL, secret)}
+	s.start(o)
+	for i := range 5 {
+		s.join(fmt.Sprint("n", i))
+	}
+	s.eventually("all events", func() error { return h.complete(3 + 5) })
+}
+
+// TestSinksOfTheKilled: whoever is killed, each event comes at least once.
+func TestSinksOfTheKilled(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	dir := t.TempDir()
+	secret := filepath.Join(dir, "secret")
+	s.must(nil, os.WriteFile(secret, []byte("x"), 0o600))
+	h := newHook(t, "x")
+	for range 4 {
+		p := s.process(sinkTo+"="+h.server.URL, secretIn+"="+secret)
+		before := len(s.events())
+		s.join(fmt.Sprint("n", before))
+		s.eventually("an event", func() error {
+			if len(s.events()) == before {
+				return errNotYet
+			}
+			return nil
+		})
+		p.kill()
+	}
+	s.process(sinkTo+"="+h.server.URL, secretIn+"="+secret)
+	s.eventually("all events", func() error { return h.complete(uint64(len(s.events()))) })
+}
+
+func events(seqs ...uint64) (all []view.Event) {
+	for _, seq := range seqs {
+		all = append(all, view.Event{Seq: seq, Kind: "k", Text: "<t>"})
+	}
+	return all
+}
+
+// TestFileSink: a line that a crash tore is ended, and the file does not grow
+// without bounds.
+func TestFileSink(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "events")
+	if err := os.WriteFile(path, []byte(`{"torn`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := orchestrator.FileSink{Path: path, MaxSize: 200, Keep: 2}
+	for i := range uint64(9) {
+		if err := f.Send(context.Background(), "prod", events(i+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all string
+	for _, name := range []string{path + ".2", path + ".1", path} {
+		data, err := os.ReadFile(name)
+		if err != nil || len(data) > 200 {
+			t.Errorf("%s: %d bytes, %v", name, len(data), err)
+		}
+		all += string(data)
+	}
+	if _, err := os.Stat(path + ".3"); err == nil {
+		t.Error("a third old file is kept")
+	}
+	lines := strings.Split(strings.TrimSpace(all), "\n")
+	for i, line := range lines {
+		want := fmt.Sprintf(`{"cluster":"prod","seq":%d,"time":"0001-01-01T00:00:00Z","kind":"k","text":"<t>"}`, 10-len(lines)+i)
+		if line != want {
+			t.Errorf("line %d is %s, want %s", i, line, want)
+		}
+	}
+	if err := (orchestrator.FileSink{Path: filepath.Join(path, "x")}).Send(context.Background(), "prod", events(1)); err == nil {
+		t.Error("a file below a file was written")
+	}
+}
+
+// TestWebhookFailures: what is no success is a failure that shows neither the
+// secret nor the address's query.
+func TestWebhookFailures(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	redirect := httptest.NewServer(http.RedirectHandler("http://127.0.0.1:1/", http.StatusFound))
+	t.Cleanup(redirect.Close)
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, []byte(" \n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ name, address, secret, want string }{
+		{"redirect", redirect.URL, "", "302 Found"},
+		{"nobody", "http://user:word@127.0.0.1:1/in?token=hidden", "", "post events to http://127.0.0.1:1/in: dial tcp"},
+		{"no secret", redirect.URL, filepath.Join(dir, "missing"), "no such file"},
+		{"empty secret", redirect.URL, empty, "is empty"},
+		{"no address", "http://%zz", "", "the address is none"},
+	} {
+		err := orchestrator.NewWebhookSink(test.address, test.secret).Send(ctx, "prod", events(1))
+		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "hidden") || strings.Contains(err.Error(), "word") {
+			t.Errorf("%s: %v; want %q", test.name, err, test.want)
+		}
+	}
+}
