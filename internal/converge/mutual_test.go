@@ -19,6 +19,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -46,12 +47,12 @@ func TestMutual(t *testing.T) {
 	for _, n := range []int{2, 3, 6} {
 		t.Run(fmt.Sprintf("%d hosts", n), func(t *testing.T) {
 			g := errgroup.Group{}
-			g.SetLimit(4)
+			g.SetLimit(12)
 			for round := range rounds {
 				g.Go(func() error {
 					m := mutual{
 						t: t, client: client, blocker: b, n: n, dir: t.TempDir(),
-						cluster: fmt.Sprintf("m%d-%d", n, round), rand: rand.New(rand.NewPCG(seed, uint64(n*1000+round))), //nolint:gosec // repeatable
+						cluster: fmt.Sprintf("m%d-%d", n, round), rand: rand.New(rand.NewPCG(seed, uint64(n*1000+round))),
 					}
 					if err := m.run(); err != nil {
 						return fmt.Errorf("seed %d, round %d: %w", seed, round, err)
@@ -103,7 +104,9 @@ func (m *mutual) run() error {
 		}
 		late := time.Duration(at) * time.Duration(m.rand.IntN(5)) * time.Millisecond
 		g.Go(func() error {
-			time.Sleep(late) // start orders, not waiting
+			if err := pause.For(ctx, late); err != nil {
+				return err
+			}
 			return m.host(ctx, i, needs)
 		})
 	}

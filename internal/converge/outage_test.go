@@ -51,8 +51,7 @@ func TestOutageAtEveryStep(t *testing.T) {
 				if now == step && met.Add(1) == 1 {
 					p.Do(func(*http.Request) consultest.Fault {
 						if refused.Add(1) > 3 {
-							p.Do(nil) // it is back
-							return consultest.Fault{}
+							return consultest.Fault{} // it is back
 						}
 						return consultest.Fault{Status: http.StatusInternalServerError}
 					})
