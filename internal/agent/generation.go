@@ -66,7 +66,7 @@ func (a *Agent) engineOptions(c *config.Config) (watch.Options, error) {
 		Allow: c.TemplateOpts, LookupEnv: a.o.LookupEnv, StateDir: c.StateDir,
 		Patient: true, Held: func() string { return held(c.StateDir) },
 		Others: watches(c), Params: memberParams{a, c},
-		Slot:   a.slot, Rendered: a.rendered, Log: a.o.Log.Named("templates"),
+		Slot: a.slot, Rendered: a.rendered, Log: a.o.Log.Named("templates"),
 	}
 	dns, err := catalog.NewResolver(c.DNS.Addr)
 	if err != nil {

@@ -66,7 +66,7 @@ func (c *Cluster) agentRules(node string) []rule {
 		{"key_prefix", c.store.Path("running_version/"), "write"},
 		{"key_prefix", c.store.Path("status/"), "write"},
 		{"key_prefix", c.store.Path("slots/"), "write"},
-		{"key_prefix", c.store.Path("runs/"), "write"},
+		{"key", c.store.Path("queue/" + node), "write"},
 		{"session", node, "write"},
 		{"node", node, "write"},
 		{"service_prefix", "", "write"},
@@ -86,6 +86,8 @@ func (c *Cluster) orchestratorRules() []rule {
 		{"key", c.store.Path("rollout"), "write"},
 		{"key", c.store.Path("current_version"), "write"},
 		{"key_prefix", c.store.Path("orchestrate/"), "write"},
+		{"key_prefix", c.store.Path("runs/"), "write"},
+		{"key_prefix", c.store.Path("queue/"), "write"},
 		{"key_prefix", c.store.Path("view/"), "write"},
 		{"key_prefix", c.store.Path("events/"), "write"},
 	}
