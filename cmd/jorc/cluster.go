@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -8,13 +9,14 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/profile"
 )
 
 func clusterCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "cluster",
 		Usage: "machines that share one profile: members, roles, params, leaders",
-		Subcommands: append(slotsCommands(env), []*cli.Command{
+		Subcommands: append(append(slotsCommands(env), orchestratorCommands(env)...), []*cli.Command{
 			{
 				Name:      "init",
 				Usage:     "create a cluster",
@@ -109,6 +111,11 @@ func (e *environment) initCluster(c *cli.Context) error {
 	if n := c.Int("leaders"); n < 1 || n > cluster.MaxLeaders {
 		return usagef(c, "--leaders is %d, but must be 1 to %d", n, cluster.MaxLeaders)
 	}
+	for _, name := range []string{args[0], cmp.Or(c.String("manager"), args[0])} {
+		if err := profile.CheckName(name); err != nil {
+			return usagef(c, "%v", err)
+		}
+	}
 	cl, err := e.cluster(c, args[0])
 	if err != nil {
 		return err
@@ -140,64 +147,6 @@ func (e *environment) listClusters(c *cli.Context) error {
 		l.rows = append(l.rows, []string{s.Name, strconv.Itoa(s.Members)})
 	}
 	return e.print(c, l, all)
-}
-
-// shown is the answer of `cluster show -o json`.
-type shown struct {
-	Name        string        `json:"name"`
-	Members     int           `json:"members"`
-	Leaders     []string      `json:"leaders"`
-	LeaderCount int           `json:"leader_count"`
-	Managers    []string      `json:"managers"`
-	Params      int           `json:"params"`
-	Bytes       int           `json:"profile_bytes"`
-	Limit       int           `json:"profile_limit"`
-	Paused      *cluster.Hold `json:"paused"`
-	ObserveOnly *cluster.Hold `json:"observe_only"`
-}
-
-func (e *environment) showCluster(c *cli.Context) error {
-	name, err := optional(c)
-	if err != nil {
-		return err
-	}
-	cl, err := e.cluster(c, name)
-	if err != nil {
-		return err
-	}
-	a, err := cl.Export(c.Context)
-	if err != nil {
-		return err
-	}
-	d, err := cl.Profile(c.Context)
-	if err != nil {
-		return err
-	}
-	size := d.Size()
-	s := shown{
-		Name: a.Name, Members: len(a.Members), Leaders: append([]string{}, a.Leaders.Leader...), LeaderCount: a.Leaders.Count,
-		Managers: append([]string{}, a.Leaders.Manager...), Params: len(d.Params), Bytes: size.Bytes, Limit: size.Limit,
-	}
-	l := listing{columns: []string{"what", "value"}, rows: [][]string{
-		{"cluster", s.Name},
-		{"members", strconv.Itoa(s.Members)},
-		{"leaders", fmt.Sprintf("%s (%d of %d)", strings.Join(s.Leaders, ", "), len(s.Leaders), s.LeaderCount)},
-		{"managers", strings.Join(s.Managers, ", ")},
-		{"params", strconv.Itoa(s.Params)},
-		{"profile", size.String()},
-	}}
-	if a.Control != nil {
-		s.Paused, s.ObserveOnly = a.Control.Paused, a.Control.ObserveOnly
-		for _, h := range []struct {
-			name string
-			hold *cluster.Hold
-		}{{"paused", a.Control.Paused}, {"observe only", a.Control.ObserveOnly}, {"held", a.Control.Hold}} {
-			if h.hold != nil {
-				l.rows = append(l.rows, []string{h.name, holdText(*h.hold)})
-			}
-		}
-	}
-	return e.print(c, l, s)
 }
 
 func (e *environment) deleteCluster(c *cli.Context) error {

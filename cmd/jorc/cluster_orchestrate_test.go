@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/journal"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/orchestrator"
+)
+
+// orchestrating runs an orchestrator of the cluster "prod" until the test ends.
+func orchestrating(t *testing.T, s *consultest.Server) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		o := orchestrator.Options{Client: s.Client(), Prefix: "jorc", Cluster: "prod", Node: "boss", Interval: time.Hour}
+		_ = orchestrator.New(o).Run(ctx) // nil
+	})
+	t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+// events waits until the journal has n events.
+func wantJournal(t *testing.T, s *consultest.Server, n uint64) {
+	t.Helper()
+	consultest.Eventually(t, "the journal", func(ctx context.Context) error {
+		saved, err := journal.Read(ctx, kv.New(s.Client(), "jorc/prod"))
+		if err == nil && saved.Commit.Seq < n {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+}
+
+func TestOrchestratorCommands(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	env := onServer(t, s)
+	env["JORC_CLUSTER"] = "prod"
+	do := doer(t, env)
+	do(result{1, "", "jorc: cluster \"prod\": lock \"jorc/prod/orchestrate/lock\": nobody orchestrates the cluster: " +
+		"start an agent whose configuration has an orchestrator block\n"}, "orchestrate")
+	do(result{1, "", "jorc: cluster \"prod\": there is no view: no orchestrator has seen it yet\n"}, "view")
+	do(result{0, "[]\n", ""}, "events", "-o", "json")
+	do(result{0, "[]\n", ""}, "report", "-o", "json")
+	do(result{1, "", "jorc: cluster \"prod\": there is no report 7: 'jorc cluster report' lists those that are kept\n"}, "report", "7")
+	do(result{2, "", "jorc: \"x\" is not the number of a report; see 'jorc cluster report --help'\n"}, "report", "x")
+	do(result{2, "", "jorc: --limit is -1, but must be 0 or more; see 'jorc cluster events --help'\n"}, "events", "--limit", "-1")
+	do(result{2, "", "jorc: --timeout is -1s, but must be 0 or more; see 'jorc cluster orchestrate --help'\n"}, "orchestrate", "--timeout", "-1s")
+
+	do(result{0, "", ""}, "init", "prod")
+	do(result{0, "", ""}, "join", "--node", "a", "--role", "db", "--zone", "r1")
+	orchestrating(t, s)
+	wantJournal(t, s, 4)
+	do(result{0, "", ""}, "join", "--node", "b", "--role", "web")
+	wantJournal(t, s, 5)
+
+	got := jorc(t, env, "cluster", "orchestrate", "-o", "json")
+	var r orchestrator.Report
+	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || got.code != 0 || got.stderr != "" {
+		t.Fatalf("orchestrate: %v, %+v", err, got)
+	}
+	if r.Trigger != "request" || r.Outcome != "unchanged" || r.Synced != 2 || r.Node != "boss" || r.Number == 0 {
+		t.Errorf("report %+v", r)
+	}
+	do(result{0, "a\t\tr1\tdb,leader\t\tdown\t\t\t\t\nb\t\t\tweb,worker\t\tdown\t\t\t\t\n", ""}, "view", "-o", "plain")
+	do(result{0, "all\t\t2\nlife\tnone\t2\nagent\tdown\t2\nhealth\tnone\t2\nversion\tnone\t2\nrole\tdb\t1\nrole\tleader\t1\nrole\tweb\t1\nrole\tworker\t1\nzone\tnone\t1\nzone\tr1\t1\n", ""},
+		"view", "--aggregate", "-o", "plain")
+	got = jorc(t, env, "cluster", "view", "-o", "json")
+	var v seen
+	if err := json.Unmarshal([]byte(got.stdout), &v); err != nil || v.Aggregate.Nodes != 2 || v.Nodes[0].Name != "a" || v.Nodes[0].Zone != "r1" || v.Seq != 5 ||
+		v.Orchestrator != "boss" || !strings.Contains(got.stdout, `"managers": []`) || !strings.Contains(got.stdout, `"trouble": {}`) {
+		t.Errorf("view: %v, %s", err, got.stdout)
+	}
+	columns := func(out string) (all []string) {
+		for line := range strings.Lines(out) {
+			cells := strings.Split(strings.TrimSpace(line), "\t")
+			all = append(all, cells[0]+" "+cells[2]+" "+cells[3])
+		}
+		return all
+	}
+	want := []string{"4 member_joined a is a member: roles db,leader, zone r1", "5 member_joined b is a member: roles web,worker"}
+	for _, args := range [][]string{{"--limit", "2"}, {"--kind", "member_joined"}, {"--kind=member_joined", "--kind=node_down", "--limit=0"}} {
+		got := jorc(t, env, append([]string{"cluster", "events", "-o", "plain"}, args...)...)
+		if lines := columns(got.stdout); strings.Join(lines, "\n") != strings.Join(want, "\n") || got.code != 0 {
+			t.Errorf("events %v: %+v", args, got)
+		}
+	}
+	got = jorc(t, env, "cluster", "report", "-o", "plain")
+	if lines := strings.Split(strings.TrimSpace(got.stdout), "\n"); len(lines) != 3 || !strings.Contains(lines[0], "boss\tstart\tchanged\t1\t0\t4 (1 to 4)") {
+		t.Errorf("report: %+v", got)
+	}
+	if got := jorc(t, env, "cluster", "report", "0"); got.code != 0 || !strings.Contains(got.stdout, "trigger") {
+		t.Errorf("report 0: %+v", got)
+	}
+}
+
+// TestFollowEvents: events come as they are journalled, and a signal ends that.
+func TestFollowEvents(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	env := onServer(t, s)
+	env["JORC_CLUSTER"] = "prod"
+	do := doer(t, env)
+	do(result{0, "", ""}, "init", "prod")
+	orchestrating(t, s)
+	wantJournal(t, s, 2)
+	var out lockedBuffer
+	var stderr bytes.Buffer
+	ctx, cancel := context.WithCancelCause(t.Context())
+	h := testHost(env, nil, &stderr)
+	h.stdout = &out
+	ended := make(chan int)
+	go func() {
+		ended <- run(ctx, []string{"cluster", "events", "-f", "--kind", "member_joined", "-o", "json", "--limit", "1"}, h)
+	}()
+	for _, node := range []string{"a", "b"} {
+		do(result{0, "", ""}, "join", "--node", node)
+		consultest.Eventually(t, "the event of "+node, func(context.Context) error {
+			if !strings.Contains(out.String(), `"kind":"member_joined","node":"`+node+`"`) {
+				return errors.New(out.String())
+			}
+			return nil
+		})
+	}
+	cancel(signalError{syscall.SIGINT})
+	if code := <-ended; code != exitSignal+int(syscall.SIGINT) || stderr.String() != "jorc: interrupt\n" {
+		t.Errorf("exit %d, %s", code, stderr.String())
+	}
+	if n := strings.Count(out.String(), "\n"); n != 2 {
+		t.Errorf("%d lines:\n%s", n, out.String())
+	}
+}
+
+// lockedBuffer is read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
