@@ -213,5 +213,18 @@ func TestUnholdBeatsWiderHolds(t *testing.T) {
 			}
 		}
 	}
+	do(result{0, "", ""}, "hold", "--node", "n9", "--reason", "why")
+	do(result{0, "", ""}, "unhold", "--node", "n9")
+	do(result{0, "", ""}, "hold", "--role", "web", "--reason", "why")
+	shown := jorc(t, env, "cluster", "show", "-o", "json")
+	for _, want := range []string{`"held": null`, `"held_nodes": {}`, `"held_roles": {`, `"web": {`, `"reason": "why"`} {
+		if shown.code != exitOK || !strings.Contains(shown.stdout, want) {
+			t.Errorf("show says %+v; want %s", shown, want)
+		}
+	}
+	if shown := jorc(t, env, "cluster", "show", "-o", "plain"); !strings.Contains(shown.stdout, "\nheld role web\tsince ") {
+		t.Errorf("show says %+v", shown)
+	}
+	do(result{2, "", "jorc: the name \"a/b\" holds a slash, a blank or a control character; see 'jorc cluster init --help'\n"}, "init", "a/b")
 	do(result{0, "", "jorc: warning: cluster \"none\" has no profile: is that its name?\n"}, "hold", "--cluster", "none")
 }
