@@ -247,6 +247,15 @@ type Orchestrator struct {
 	Enabled  bool          // default true where there is an orchestrator block
 	Interval time.Duration // default 10s
 	Clusters []string      // default: its own
+	Sinks    []EventSink   // where events go besides the journal
+}
+
+// EventSink is where an orchestrator brings the events of its clusters.
+type EventSink struct {
+	Kind       string // "log", "file", "webhook"
+	Path       string // of the file
+	URL        string // of the webhook; it may hold a secret
+	SecretFile string // what signs the webhook's requests
 }
 
 // LogStore is where full logs go; one of Dir and S3 is set.

@@ -80,16 +80,6 @@ func (d *decoder) member(b *hcl.Block) *Member {
 	return m
 }
 
-func (d *decoder) orchestrator(b *hcl.Block) *Orchestrator {
-	o := &Orchestrator{Enabled: true, Interval: defaultCycle}
-	d.body(b.Body, fields{
-		"enabled":  boolean(&o.Enabled),
-		"interval": interval(&o.Interval),
-		"clusters": names(&o.Clusters, segment),
-	}, nil)
-	return o
-}
-
 func (d *decoder) logStore(b *hcl.Block) *LogStore {
 	l := &LogStore{}
 	have := d.body(b.Body, fields{"dir": file(&l.Dir)}, nested{"s3": {once: true, read: func(b *hcl.Block) {
