@@ -1,9 +1,7 @@
 package workflow
 
 import (
-	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -71,13 +69,8 @@ func (r *Runner) prune() error {
 		}
 	}
 	for _, id := range r.o.Keep.excess(jobs, r.now()) {
-		old := filepath.Join(r.jobs, oldMark+id)
-		if err := os.Rename(filepath.Join(r.jobs, id), old); err != nil {
-			return fmt.Errorf("remove job %q: %w", id, err)
-		}
-		r.hook("remove")
-		if err := os.RemoveAll(old); err != nil {
-			return fmt.Errorf("remove job %q: %w", id, err)
+		if err := r.remove(id); err != nil {
+			return err
 		}
 	}
 	return nil
