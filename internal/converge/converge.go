@@ -57,6 +57,7 @@ type Runner interface {
 	Ready(ctx context.Context, id string) error
 	Abandon(ctx context.Context, id, why string) (workflow.Result, error)
 	Open() ([]workflow.Result, error)
+	Forget(id string) error
 }
 
 // Requirements tells which services are missing. FromBlocker makes one.

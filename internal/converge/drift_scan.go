@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,19 +11,15 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/bmatcuk/doublestar/v4"
-
-	"github.com/jorc/jorc/internal/durable"
 )
 
 const (
-	snapshotFormat = 1
-	maxFiles       = 10_000 // whose content is watched
-	maxDirs        = 10_000 // that are looked through
+	maxFiles = 10_000 // whose content is watched
+	maxDirs  = 10_000 // that are looked through
 )
 
 // print is what a file is like. While size, time and inode stay its content
@@ -211,70 +206,4 @@ func (r contextReader) Read(b []byte) (int, error) {
 		return 0, err
 	}
 	return r.Reader.Read(b)
-}
-
-// save writes a snapshot down.
-func (d *drift) save(s *snapshot) error {
-	data, err := json.Marshal(s)
-	if err != nil {
-		return fmt.Errorf("snapshot of static files: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(d.file), 0o750); err != nil {
-		return fmt.Errorf("snapshot of static files: %w", err)
-	}
-	return durable.WriteFile(d.file, data, 0o600)
-}
-
-// readSnapshot reads one; nil when there is none.
-func readSnapshot(file string) (*snapshot, error) {
-	data, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var s snapshot
-	if err := json.Unmarshal(data, &s); err != nil || s.Format != snapshotFormat {
-		return nil, errors.Join(fmt.Errorf("%s holds no snapshot of format %d", file, snapshotFormat), err)
-	}
-	return &s, nil
-}
-
-// watched are the directories in which something has to happen before files of
-// the patterns change: those that were looked through, and for what is not
-// there its nearest ancestor.
-func watched(ctx context.Context, patterns []pattern) []string {
-	s := &scanner{ctx: ctx, dirs: map[string]bool{}}
-	var dirs []string
-	for _, p := range patterns {
-		dir := p.base
-		info, err := os.Stat(dir)
-		for ; (err != nil || !info.IsDir()) && dir != "/"; info, err = os.Stat(dir) {
-			dir = filepath.Dir(dir)
-		}
-		dirs = append(dirs, dir, filepath.Dir(p.base))
-		if dir == p.base {
-			s.walk(p, dir, 0)
-		}
-	}
-	for dir := range s.dirs {
-		dirs = append(dirs, dir)
-	}
-	slices.Sort(dirs)
-	return slices.Compact(dirs)
-}
-
-// walk finds the directories below one.
-func (s *scanner) walk(p pattern, dir string, depth int) {
-	if len(s.dirs) >= maxDirs || s.ctx.Err() != nil {
-		return
-	}
-	s.dirs[dir] = true
-	entries, _ := os.ReadDir(dir)
-	for _, e := range entries {
-		if e.IsDir() && p.enters(depth+1) {
-			s.walk(p, filepath.Join(dir, e.Name()), depth+1)
-		}
-	}
 }

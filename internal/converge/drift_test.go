@@ -1,11 +1,16 @@
 package converge
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/nodes"
 )
@@ -120,4 +125,87 @@ func TestScanReadsOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, "sum of a file that was touched", again[file].Sum, files[file].Sum)
+}
+
+// TestScanIsBounded: of too many files the first are watched, and that is told.
+func TestScanIsBounded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range maxFiles + 1 {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%06d", i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, capped, err := scan(t.Context(), []pattern{newPattern(dir)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, "files", len(files), maxFiles)
+	wantText(t, "note", capped, "only the first 10000 files")
+}
+
+// TestDeaf: a host that gives no more watches has its files looked at.
+func TestDeaf(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "static", "f")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d := newDrift([]string{file}, filepath.Join(dir, "drift.json"), time.Minute, func() {}, hclog.NewNullLogger())
+	if err := d.snapshot(t.Context(), "j", "v1"); err != nil {
+		t.Fatal(err)
+	}
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil { // it refuses more, as at the limit
+		t.Fatal(err)
+	}
+	if w = d.aim(t.Context(), w); w != nil {
+		t.Error("it still listens")
+	}
+	wantText(t, "note", d.noted(), "looked at every 1m0s", "max_user_watches")
+	if err := os.WriteFile(file, []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.look(t.Context())
+	want(t, "drifted", strings.Join(d.paths(), " "), file)
+	d.deafen(nil)
+	want(t, "note", d.noted(), "")
+}
+
+// TestHush: what a validation changes did not drift, what had drifted before
+// it still has.
+func TestHush(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("a", "1")
+	put("b", "1")
+	d := newDrift([]string{dir + "/?"}, filepath.Join(dir, "drift.json"), time.Minute, func() {}, hclog.NewNullLogger())
+	if err := d.snapshot(t.Context(), "j", "v1"); err != nil {
+		t.Fatal(err)
+	}
+	put("a", "by hand")
+	d.hush(t.Context())
+	put("b", "by validation")
+	put("c", "by validation")
+	d.look(t.Context())
+	d.unhush(t.Context())
+	d.look(t.Context())
+	want(t, "drifted", strings.Join(d.paths(), " "), dir+"/a")
+	again := newDrift([]string{dir + "/?"}, filepath.Join(dir, "drift.json"), time.Minute, func() {}, hclog.NewNullLogger())
+	again.load(attempt{Job: "j", Version: "v1", Stage: stageDone})
+	again.look(t.Context())
+	want(t, "drifted after a restart", strings.Join(again.paths(), " "), dir+"/a")
+	put("a", "1")
+	d.look(t.Context())
+	want(t, "drifted", strings.Join(d.paths(), " "), "")
 }

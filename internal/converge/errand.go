@@ -65,7 +65,7 @@ func (c *Converger) keep(ctx context.Context, kind, about string, do func(contex
 		e.cancel()
 		<-e.done
 		delete(c.errands, kind)
-		c.forget(kind)
+		c.unlearn(kind)
 	}
 	if about == "" {
 		return
@@ -96,8 +96,8 @@ func (c *Converger) run1(ctx context.Context, kind string, do func(context.Conte
 	}
 }
 
-// forget drops what an errand found that is not under way any more.
-func (c *Converger) forget(kind string) {
+// unlearn drops what an errand found that is not under way any more.
+func (c *Converger) unlearn(kind string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch kind {

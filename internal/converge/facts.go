@@ -52,7 +52,6 @@ type memory struct {
 
 	recountAt time.Time // a pending state of which only numbers changed is not reported before
 	pendingAt time.Time // since when requirements are missing
-	stuck     bool      // the open job's state in the ledger says something else than running
 }
 
 // rest is what an open job waits for.

@@ -67,7 +67,6 @@ type host struct {
 	hold    *source[Hold]
 	checks  *source[[]string]
 	quick   func(*timing)
-	once    bool
 
 	*Converger
 	stop func()
@@ -123,6 +122,11 @@ func (h *host) build() *host {
 func (h *host) start() *host {
 	h.t.Helper()
 	h.build()
+	return h.run()
+}
+
+// run runs what was built.
+func (h *host) run() *host {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	var err error

@@ -41,16 +41,22 @@ func (c *Converger) record(ctx context.Context) error {
 		return err
 	}
 	c.hook("recorded")
-	c.mem.stuck, c.mem.retryAt = false, time.Time{}
+	c.mem.retryAt = time.Time{}
 	c.log.Info("converged", "version", a.Version, "suspect", a.Suspect)
 	return nil
 }
+
+// letIn is what a host waits for once nothing that it requires is missing.
+const letIn = "waiting to be let in"
 
 // reportPending reports that requirements are missing: when that begins, when
 // others are missing, and seldom when only their numbers changed.
 func (c *Converger) reportPending(f *facts, d *decision) {
 	s := nodes.State{State: nodes.Pending, Version: f.desired, Detail: d.detail}
-	if d.phase == PhaseFailed {
+	switch {
+	case d.waiting == letIn:
+		s.Detail = letIn // whatever the reasons, which change
+	case d.phase == PhaseFailed:
 		s.State = nodes.Failed
 	}
 	d.wake(c.reportSeldom(s, d.waiting))
@@ -60,7 +66,6 @@ func (c *Converger) reportPending(f *facts, d *decision) {
 // is not worth a write: the next one is its end.
 func (c *Converger) reportStuck(s nodes.State, about string) {
 	s.Version = c.p.Attempt.Version
-	c.mem.stuck = true
 	c.reportSeldom(s, about)
 }
 

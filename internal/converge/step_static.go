@@ -44,7 +44,7 @@ func (c *Converger) begin(ctx context.Context, version string) error {
 	c.hook("begun")
 	c.log.Info("converging", "version", version, "job", a.Job, "failed_before", a.Fails)
 	c.drift.stop()
-	c.mem.rest, c.mem.stuck, c.mem.retryAt = restNone, false, c.now()
+	c.mem.rest, c.mem.retryAt = restNone, c.now()
 	c.handOn()
 	c.awaitSaid(ctx)
 	return nil
@@ -71,7 +71,7 @@ func (c *Converger) runStatic(ctx context.Context) error {
 	case jobPassed:
 		c.hook("static passed")
 		c.p.Attempt.Stage, c.p.Attempt.Suspect = stageValidating, v.suspect
-		c.mem.rest, c.mem.stuck, c.unsaved = restNone, false, true
+		c.mem.rest, c.unsaved = restNone, true
 		c.freshChecks()
 	case jobFailed:
 		c.failed(v)
@@ -144,7 +144,7 @@ func (c *Converger) dropped() {
 	c.log.Info("another version is wanted; this attempt ends here", "version", c.p.Attempt.Version)
 	a := &c.p.Attempt
 	a.Stage, a.Validation, a.Passed = stageDropped, "", false
-	c.mem.rest, c.mem.stuck, c.unsaved = restNone, false, true
+	c.mem.rest, c.unsaved = restNone, true
 }
 
 // failed ends an attempt whose static workflow failed.

@@ -50,6 +50,9 @@ func (c *Converger) runValidation(ctx context.Context) error {
 	switch v.what {
 	case jobPassed:
 		c.hook("validation passed")
+		if a.Stage == stageDone {
+			defer c.forget(a.Validation)
+		}
 		c.validated()
 	case jobFailed:
 		a.Validation = ""
@@ -79,6 +82,14 @@ func (c *Converger) validated() {
 	c.mem.rest, c.mem.validateAt, c.unsaved = restNone, now.Add(c.o.Static.ValidationInterval), true
 	if a.Stage != stageDone {
 		a.Stage, a.Passed = stageValidating, true
+	}
+}
+
+// forget removes a job that only says that all is well: there are many of them,
+// and they would push those out that say more.
+func (c *Converger) forget(job string) {
+	if err := c.o.Runner.Forget(job); err != nil && !errors.Is(err, workflow.ErrNoJob) {
+		c.log.Warn("a validation that passed stays behind", "job", job, "error", err)
 	}
 }
 

@@ -1,0 +1,76 @@
+//go:build system
+
+package converge
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jorc/jorc/internal/consultest"
+)
+
+// TestDiskFull: while the disk is full nothing begins, and why is told; once
+// there is room the host converges, with every task run once.
+func TestDiskFull(t *testing.T) {
+	server := consultest.Start(t)
+	client := server.Client()
+	for _, full := range []string{"start", "begun", "static done", "validation begun", "validate done", "pass done", "version file"} {
+		t.Run(full, func(t *testing.T) {
+			h := newHostOn(t, client, "full-"+strings.ReplaceAll(full, " ", "-"), "n1", t.TempDir())
+			disk := h.path("state")
+			if err := os.Mkdir(disk, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=2m"); err != nil {
+				t.Fatalf("mount: %v (system tests need root)", err)
+			}
+			t.Cleanup(func() {
+				if err := unix.Unmount(disk, 0); err != nil {
+					t.Errorf("unmount: %v", err)
+				}
+			})
+			ballast := filepath.Join(disk, "ballast")
+			h.trigger("v1")
+			h.build()
+			h.hook = func(step string) {
+				if _, err := os.Stat(ballast); step == full && os.IsNotExist(err) {
+					fill(t, ballast)
+				}
+			}
+			if full == "start" {
+				fill(t, ballast)
+			}
+			h.run()
+			s := h.until("trouble", func(s Status) bool { return strings.Contains(strings.Join(s.Trouble, "\n"), "no space left on device") })
+			if s.Phase == PhaseConverged {
+				t.Errorf("it says that it has converged: %+v", s)
+			}
+			if err := os.Truncate(ballast, 0); err != nil {
+				t.Fatal(err)
+			}
+			h.untilPhase(PhaseConverged, "v1")
+			want(t, "ran", h.ran(), "one@v1 two@v1 check@v1")
+			h.stop()
+		})
+	}
+}
+
+func fill(t *testing.T, path string) {
+	f, err := os.Create(path)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer f.Close()
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Error(err)
+	}
+}
