@@ -44,7 +44,7 @@ type Client struct {
 type scope struct{ Datacenter, Namespace, Partition string }
 
 // New returns a client for c. It reads certificates and does no other I/O.
-func New(c config.Consul) (*Client, error) {
+func New(c config.Consul, opts ...Option) (*Client, error) {
 	limit := c.MaxConnections
 	if limit == 0 {
 		limit = 64
@@ -57,6 +57,9 @@ func New(c config.Consul) (*Client, error) {
 		gate:   newGate(),
 	}
 	address, scheme, dial := endpoint(c)
+	for _, o := range opts {
+		dial = o(dial)
+	}
 	tlsConfig, err := tlsConfig(c, scheme)
 	if err != nil {
 		return nil, err
@@ -90,7 +93,7 @@ func New(c config.Consul) (*Client, error) {
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
 // endpoint splits c.Address into host, scheme and the way to dial it.
-func endpoint(c config.Consul) (address, scheme string, dial dialFunc) {
+func endpoint(c config.Consul) (address, scheme string, dial DialFunc) {
 	d := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
 	address, scheme = c.Address, "http"
 	if address == "" {
@@ -123,10 +126,8 @@ func tlsConfig(c config.Consul, scheme string) (*tls.Config, error) {
 	return t, nil
 }
 
-type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
-
 // counted keeps Client.open true to the number of connections.
-func (c *Client) counted(dial dialFunc) dialFunc {
+func (c *Client) counted(dial DialFunc) DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {
