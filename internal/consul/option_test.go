@@ -24,7 +24,9 @@ func TestDialing(t *testing.T) {
 	defer server.Close()
 	d := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 9, 8, 7)}}
 	c, err := consul.New(config.Consul{Address: server.URL}, consul.Dialing(func(consul.DialFunc) consul.DialFunc {
-		return func(ctx context.Context, network, address string) (net.Conn, error) { return d.DialContext(ctx, network, address) }
+		return func(ctx context.Context, network, address string) (net.Conn, error) {
+			return d.DialContext(ctx, network, address)
+		}
 	}))
 	if err != nil {
 		t.Fatal(err)
