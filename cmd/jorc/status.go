@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/nodes"
 )
 
@@ -122,7 +124,25 @@ func (e *environment) decommission(c *cli.Context) error {
 		return err
 	}
 	answer := decommissioned{Host: host, Member: left, Keys: append([]string{}, keys...), Slots: append([]string{}, slots...)}
+	if answer.Catalog, err = strike(c.Context, client, ledger, host); err != nil {
+		fmt.Fprintf(e.stderr, "jorc: %s is still in Consul's catalog until Consul reaps it: %v\n", host, err)
+	}
 	return e.print(c, answer.listing(), answer)
+}
+
+// strike takes a dead host out of Consul's catalog, which otherwise keeps it for
+// three days. A living one would only come back.
+func strike(ctx context.Context, client *consul.Client, ledger *nodes.Ledger, host string) (bool, error) {
+	if err := ledger.Departed(ctx, host); errors.Is(err, nodes.ErrAlive) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	there, _, err := client.CatalogNode(ctx, host, consul.Query{})
+	if err != nil || there == nil {
+		return false, err
+	}
+	return true, client.CatalogDeregister(ctx, &consul.CatalogDeregister{Node: host})
 }
 
 // decommissioned is what `status decommission` removed.
@@ -131,12 +151,17 @@ type decommissioned struct {
 	Member bool     `json:"member"`
 	Keys   []string `json:"keys"`
 	Slots  []string `json:"slots"`
+	// Catalog: it was taken out of Consul's catalog.
+	Catalog bool `json:"catalog"`
 }
 
 func (d decommissioned) listing() listing {
 	l := listing{columns: []string{"removed", "what"}}
 	if d.Member {
 		l.rows = append(l.rows, []string{"member", d.Host})
+	}
+	if d.Catalog {
+		l.rows = append(l.rows, []string{"node", d.Host})
 	}
 	for _, k := range d.Keys {
 		l.rows = append(l.rows, []string{"key", k})

@@ -26,8 +26,8 @@ func (l *Ledger) Departed(ctx context.Context, node string) error {
 }
 
 // Decommission removes all that node reported and frees its slots. It returns
-// the keys that were removed: the node's document and the index keys that name
-// it, also those that somebody else wrote; and, as <group>/<id>, the claims.
+// the keys that were removed: the node's document, the index keys that name it,
+// also those that somebody else wrote, and its queue of runs; and, as <group>/<id>, the claims.
 // Repeating it is no failure. Its errors are those of Move.
 func (l *Ledger) Decommission(ctx context.Context, node string) (removed, freed []string, err error) {
 	if err := CheckNode(node); err != nil {
@@ -43,6 +43,10 @@ func (l *Ledger) Decommission(ctx context.Context, node string) (removed, freed 
 		}
 		keys, err := l.remove(ctx, node, t)
 		removed = append(removed, keys...)
+		if err == nil {
+			keys, err = l.dequeue(ctx, node)
+			removed = append(removed, keys...)
+		}
 		if !errors.Is(err, kv.ErrConflict) {
 			return removed, freed, err
 		}
@@ -71,6 +75,16 @@ func (l *Ledger) free(ctx context.Context, node string) (freed []string, err err
 		}
 	}
 	return freed, nil
+}
+
+// dequeue deletes what node was to run.
+func (l *Ledger) dequeue(ctx context.Context, node string) ([]string, error) {
+	queue := kv.NewText(l.store, keyQueue+node)
+	e, err := queue.Get(ctx)
+	if err != nil || !e.Exists {
+		return nil, err
+	}
+	return []string{queue.Key()}, queue.Delete(ctx, e.Index)
 }
 
 // remove deletes the document together with its index keys, and then the rest

@@ -28,6 +28,7 @@ func TestDecommission(t *testing.T) {
 	}
 	put(t, s, "jorc/default/running_version/v7/dead", "x")
 	put(t, s, "jorc/default/status/config/failed/dead", "x")
+	put(t, s, "jorc/default/queue/dead", `{"format":1}`)
 	groups := slots.New(nodesStore(s), slots.Options{})
 	for _, g := range []string{"edge", "update"} {
 		if _, err := groups.Acquire(t.Context(), g, 1, slots.Holder{Node: "dead", ID: "1", Durable: true}); err != nil {
@@ -35,7 +36,7 @@ func TestDecommission(t *testing.T) {
 		}
 	}
 	removed, freed, err := l.Decommission(t.Context(), "dead")
-	if err != nil || len(removed) != 5 || !slices.Equal(freed, []string{"edge/1", "update/1"}) {
+	if err != nil || len(removed) != 6 || !slices.Equal(freed, []string{"edge/1", "update/1"}) {
 		t.Errorf("Decommission = %v, %v, %v", removed, freed, err)
 	}
 	for key := range keys(t, s.Client(), "jorc/default/") {

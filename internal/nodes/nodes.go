@@ -41,6 +41,7 @@ const (
 	keyRunning = "running_version/"
 	keyStatus  = "status/"
 	keyMembers = "members/"
+	keyQueue   = "queue/" // of package runs
 	keyProfile = "profile"
 )
 
