@@ -17,14 +17,15 @@ func agentCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:    "agent",
 		Aliases: []string{"daemon"},
-		Usage:   "publish this host's services and render its templates, as a daemon",
+		Usage:   "publish this host's services, render its templates and bring it to the desired version, as a daemon",
 		Flags: []cli.Flag{
 			configFlag(),
-			&cli.BoolFlag{Name: "once", Usage: "register, render everything once, and exit"},
+			&cli.BoolFlag{Name: "once", Usage: "register, converge, render everything once, and exit"},
 			&cli.DurationFlag{Name: "once-timeout", Value: 5 * time.Minute, Usage: "with --once: how long to wait for what is missing; 0 is for ever"},
 		},
 		Description: "SIGHUP reads the configuration again; a bad one is reported and the old one goes on. SIGTERM stops cleanly. " +
-			"A file 'hold' in the state directory stops replacements and reloads of files on this host.",
+			"A file 'hold' in the state directory stops convergence, and replacements and reloads of files, on this host. " +
+			"With --once the exit code is 0 when the host has converged, 1 when it failed, 6 when it is held, and 124 when something was still missing.",
 		Action: env.runAgent,
 	}
 }

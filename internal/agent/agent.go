@@ -20,6 +20,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/slots"
 	"github.com/jorc/jorc/internal/web"
 )
@@ -61,6 +62,8 @@ type Agent struct {
 	metrics   *web.Metrics
 	started   time.Time
 
+	maintenance rollout.Maintenance // of this node
+
 	parts chan *config.Config // for the host's part in its cluster, the next one
 	named chan struct{}       // closed when node is known
 
@@ -93,7 +96,7 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{o: o, client: client, slots: newSlots(client, c), conf: c, started: time.Now()}
+	a := &Agent{o: o, client: client, slots: newSlots(client, c), maintenance: maintenance{client}, conf: c, started: time.Now()}
 	a.parts, a.named = make(chan *config.Config, 1), make(chan struct{})
 	if c.Node != "" {
 		a.setNode(c.Node)

@@ -12,10 +12,10 @@ import (
 
 // converger brings the host from the version that it runs to the desired one,
 // when the cluster's rollout lets it.
-func (p *part) converger(slots *slots.Slots) *converge.Converger {
+func (p *part) converger(slots *slots.Slots, m rollout.Maintenance) *converge.Converger {
 	gate := rollout.NewGate(rollout.GateOptions{
 		Node: p.node, Snapshots: rollout.New(p.client, p.conf.Prefix, p.conf.Cluster), Self: p, Slots: slots,
-		Maintenance: maintenance{p.client}, Checks: p.checks, Log: p.log.Named("rollout"),
+		Maintenance: m, Checks: p.checks, Log: p.log.Named("rollout"),
 	})
 	return converge.New(converge.Options{
 		Node: p.node, StateDir: p.conf.StateDir, VersionFile: p.conf.VersionFile,

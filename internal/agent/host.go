@@ -153,9 +153,9 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	o.StateDir = filepath.Join(c.StateDir, "manager")
 	p.managing = workflow.New(o)
 	if c.Static != nil {
-		p.converge = p.converger(a.slots)
+		p.converge = p.converger(a.slots, a.maintenance)
 	}
-	p.orchestrated = p.orchestrators(nil)
+	p.orchestrated = p.orchestrators()
 	return p, nil
 }
 

@@ -12,7 +12,7 @@ import (
 
 // orchestrators stand for the clusters that the configuration names, a lock and
 // a cycle each, so that a slow cluster delays no other.
-func (p *part) orchestrators(sinks []orchestrator.Sink) []*orchestrator.Orchestrator {
+func (p *part) orchestrators() []*orchestrator.Orchestrator {
 	conf := p.conf.Orchestrator
 	if conf == nil || !conf.Enabled {
 		return nil
@@ -25,7 +25,8 @@ func (p *part) orchestrators(sinks []orchestrator.Sink) []*orchestrator.Orchestr
 	for i, name := range names {
 		log := p.log.Named("orchestrator").With("cluster", name)
 		all[i] = orchestrator.New(orchestrator.Options{
-			Client: p.client, Prefix: p.conf.Prefix, Cluster: name, Node: p.node, Interval: conf.Interval, Sinks: sinks, Log: log,
+			Client: p.client, Prefix: p.conf.Prefix, Cluster: name, Node: p.node, Interval: conf.Interval, Log: log,
+			Sinks: orchestrator.Sinks(conf.Sinks, log),
 			Deciders: []orchestrator.Decider{
 				orchestrator.ForRollout(rollout.New(p.client, p.conf.Prefix, name)),
 				orchestrator.ForRuns(runs.NewDecider(0, log), p.node),
