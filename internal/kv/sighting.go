@@ -13,7 +13,7 @@ const seenFor = time.Second
 type sighting struct {
 	entry any // an Entry of the document's type; nil: none
 	at    time.Time
-	past  uint64 // what is older than this index is of no use
+	past  uint64 // what has a lower index is of no use
 }
 
 // GetToChange is Get by a caller who may change the document next: an
@@ -34,7 +34,7 @@ func (d Doc[T]) GetToChange(ctx context.Context) (Entry[T], error) {
 func (d Doc[T]) remember(q *queue, e Entry[T]) {
 	d.store.turns.mu.Lock()
 	defer d.store.turns.mu.Unlock()
-	if e.Index > q.past {
+	if e.Index >= q.past {
 		q.entry, q.at = e, time.Now()
 	}
 }

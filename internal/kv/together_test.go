@@ -195,7 +195,9 @@ func TestReadingAndChangingAreTwoRequests(t *testing.T) {
 	}
 	look()
 	change(1, 2, 1)
-	change(2, 3, 2) // it was of use once
+	look()
+	change(2, 1, 1) // also of what it wrote itself
+	change(1, 3, 2) // it was of use once
 	look()
 	seen = mustSwap(t, theirs, mustGet(t, theirs), counter{N: 4})
 	change(4, 5, 2) // a refusal of what was seen is not believed
