@@ -14,8 +14,8 @@ import (
 func updateCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "update",
-		Usage: "versions: which one is desired, and who runs what",
-		Subcommands: []*cli.Command{
+		Usage: "versions: which one is desired, how it reaches the members, and who runs what",
+		Subcommands: append([]*cli.Command{
 			triggerCommand(env),
 			{
 				Name: "current", Usage: "print the desired version",
@@ -56,8 +56,10 @@ func updateCommand(env *environment) *cli.Command {
 					"Exits 0 when it is the only one, 1 when not, or when nobody runs it.",
 				Action: env.singleVersion,
 			},
+			showRolloutCommand(env),
 			whyCommand(env),
-		},
+			waitRolloutCommand(env),
+		}, operateCommands(env)...),
 	}
 }
 

@@ -1,18 +1,30 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/rollout"
 )
 
 func triggerCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "trigger", Usage: "make a version the desired one", ArgsUsage: "VERSION",
-		Description: "A version is one segment of a key: letters, digits and . - _ + ~ : @ = , but no slash. Triggering it again changes nothing.",
-		Flags: []cli.Flag{
+		Description: "A version is one segment of a key: letters, digits and . - _ + ~ : @ = , but no slash. " +
+			"Without a policy all hosts go at once; with any of its flags members go as the orchestrator admits them. " +
+			"While another rollout is unfinished it is superseded, and those that are behind or failed are named. " +
+			"Triggering the same version again changes nothing; with other flags it changes these in the policy of the rollout under way. " +
+			"Exits 1 when a role is unknown or no member is left.",
+		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "dry-run", Usage: "say what would change, and write nothing", DisableDefaultText: true},
-		},
+			&cli.BoolFlag{
+				Name: "require-converged", DisableDefaultText: true,
+				Usage: "exit 1 while members are behind the version desired so far, or failed",
+			},
+		}, policyFlags()...),
 		Action: func(c *cli.Context) error { return env.trigger(c, false) },
 	}
 }
@@ -26,21 +38,72 @@ func (e *environment) trigger(c *cli.Context, quiet bool) error {
 	if err != nil {
 		return err
 	}
-	ledger, client, _, err := e.ledger(c)
+	policy, err := policyOf(c)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
-	t, err := ledger.Trigger(c.Context, args[0], c.Bool("dry-run"))
-	if err != nil || quiet {
+	rollouts, closeClient, err := e.rollouts(c)
+	if err != nil {
 		return err
 	}
-	if c.Bool("dry-run") && format != formatJSON {
-		fmt.Fprintln(c.App.ErrWriter, "jorc: dry run: nothing was written")
+	defer closeClient()
+	t, err := rollouts.Trigger(c.Context, rollout.Request{
+		Version: args[0], Policy: policy, By: e.getenv("USER"), DryRun: c.Bool("dry-run"), RequireConverged: c.Bool("require-converged"),
+	})
+	switch {
+	case errors.Is(err, rollout.ErrPolicy):
+		return usagef(c, "%v", err)
+	case err != nil || quiet:
+		return err
+	}
+	orchestrated := true
+	if t.Document.UsesSlots() {
+		if orchestrated, err = rollouts.Orchestrated(c.Context); err != nil {
+			return err
+		}
+	}
+	for _, note := range triggerNotes(t, c.Bool("dry-run") && format != formatJSON, orchestrated) {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: %s\n", printable(note))
 	}
 	changed := "no"
 	if t.Changed {
 		changed = "yes"
 	}
 	return e.print(c, listing{columns: []string{"version", "previous", "changed"}, rows: [][]string{{t.Version, t.Previous, changed}}}, t)
+}
+
+const noOrchestrator = "no orchestrator runs, so nobody is admitted: start an agent with orchestrator { enabled = true }"
+
+// triggerNotes are hints beside the answer.
+func triggerNotes(t rollout.Triggered, dry, orchestrated bool) []string {
+	var notes []string
+	if s := t.Superseded; s != nil {
+		notes = append(notes, fmt.Sprintf("the rollout of %s was unfinished (%s) and is superseded: %s", s.Version, s.State, s))
+	}
+	if t.Note != "" {
+		notes = append(notes, t.Note)
+	}
+	if dry {
+		for _, d := range t.Plan {
+			text := d.Text
+			if len(d.Nodes) > 0 {
+				text += ": " + strings.Join(d.Nodes, ", ")
+			}
+			notes = append(notes, "dry run: it would begin with "+text)
+		}
+		notes = append(notes, "dry run: nothing was written")
+	}
+	if !orchestrated {
+		notes = append(notes, noOrchestrator)
+	}
+	return notes
+}
+
+// rollouts are those of the cluster.
+func (e *environment) rollouts(c *cli.Context) (r *rollout.Rollouts, closeClient func(), err error) {
+	client, settings, err := e.consul(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	return rollout.New(client, settings.Prefix, settings.Cluster), client.Close, nil
 }

@@ -13,12 +13,13 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/rollout"
 )
 
 func whyCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "why", Usage: "say why a host does not run the desired version", ArgsUsage: "[HOST]",
-		Description: "Lists what keeps HOST (this one) from updating: dead, held, paused, failed, waiting. The exit code is 0 whatever the answer.",
+		Description: "Lists what keeps HOST (this one) from updating: dead, held, paused, failed, not admitted yet, waiting for a slot. The exit code is 0 whatever the answer.",
 		Action:      env.why,
 	}
 }
@@ -53,6 +54,11 @@ func (e *environment) why(c *cli.Context) error {
 	}
 	if own {
 		facts.HoldFile = holdFile(settings)
+	}
+	if facts.Desired != "" && facts.Desired != facts.Document.Version {
+		if facts.Rollout, err = rollout.New(client, settings.Prefix, settings.Cluster).Why(c.Context, host); err != nil {
+			return err
+		}
 	}
 	w := nodes.Explain(facts)
 	l := listing{columns: []string{"reason", "detail"}}

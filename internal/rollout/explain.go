@@ -1,12 +1,38 @@
 package rollout
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/nodes"
 )
+
+// Why reads what the rollout says to node, see Explain. It returns what Show
+// returns.
+func (r *Rollouts) Why(ctx context.Context, node string) ([]nodes.Reason, error) {
+	s, err := r.Load(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.Damaged != nil:
+		return []nodes.Reason{{Reason: nodes.WhyRollout, Detail: s.usable(r).Error()}}, nil
+	case !s.Exists || s.Document.Policy.Plain():
+		return Explain(s.Snapshot, Self{Node: node}, View{}, r.now()), nil
+	}
+	v, err := r.Observe(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	self := Self{Node: node}
+	for _, m := range v.Members {
+		if m.Node == node {
+			self = Self{Node: node, Roles: m.Roles, Zone: m.Zone, Member: true, Outside: m.Outside, Holds: m.Holds, Sick: m.Sick}
+		}
+	}
+	return Explain(s.Snapshot, self, v, r.now()), nil
+}
 
 // Explain tells what the rollout says to a node that does not run the desired
 // version: nothing when it may begin and nothing is in its way. It is a pure

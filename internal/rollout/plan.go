@@ -268,5 +268,5 @@ func (s survey) limit() int {
 	return allowed - len(out)
 }
 
-// stamp is a time as documents have it.
-func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
+// stamp is a time as documents have it: in seconds, as nodes report theirs.
+func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }

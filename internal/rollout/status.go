@@ -100,7 +100,7 @@ func (s survey) waits() []string {
 		add(out, fmt.Sprintf("to be in service again: %d may be out of it", allowed))
 	}
 	if len(waits) == 0 && s.gone() {
-		add(s.standing(down), "to be back: as many are down as may be out of service")
+		add(s.standing(down), "to be back")
 	}
 	if d.Phase != RollingBack && !windowsOpen(d.Policy.Windows, s.now) {
 		waits = append(waits, "its window, "+closed(windowsChange(d.Policy.Windows, s.now)).Reason)

@@ -108,13 +108,14 @@ func (s survey) room() (allowed int, out []ranked) {
 	return max(1, limit.Of(n)), out
 }
 
-// names returns the names of members, as many as a decision lists.
+// names returns the names of members in order, as many as a decision lists.
 func names(all []ranked) []string {
-	list := make([]string, 0, min(len(all), mostNames))
-	for _, m := range all[:min(len(all), mostNames)] {
+	list := make([]string, 0, len(all))
+	for _, m := range all {
 		list = append(list, m.Node)
 	}
-	return list
+	slices.Sort(list)
+	return list[:min(len(list), mostNames)]
 }
 
 // mostNames bounds lists of members.

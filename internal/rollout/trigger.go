@@ -61,6 +61,12 @@ func (r *Rollouts) Trigger(ctx context.Context, q Request) (Triggered, error) {
 	if err := nodes.CheckVersion(q.Version); err != nil {
 		return Triggered{}, err
 	}
+	if q.Policy != nil { // what contradicts itself does so in any policy
+		var p Policy
+		if q.Policy(&p); p.Validate() != nil {
+			return Triggered{}, p.Validate()
+		}
+	}
 	for {
 		s, err := r.Load(ctx)
 		if err != nil {
@@ -124,7 +130,8 @@ func (r *Rollouts) consider(ctx context.Context, s State, q Request, t *Triggere
 	}
 	if t.fresh {
 		t.Document.Previous = s.lastHealthy(behind)
-		if s.Exists && !s.Document.Over() && s.Document.Version == s.Desired {
+		unfinished := s.Exists && !s.Document.Over() && s.Document.Version == s.Desired
+		if unfinished && (behind.Count+len(behind.Failed) > 0 || !s.Document.Policy.Plain()) {
 			t.Superseded = behind
 		}
 	}

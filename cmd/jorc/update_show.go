@@ -1,0 +1,147 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+func showRolloutCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "show", Usage: "show the rollout: phase, counts, who is out of service, who failed, what it waits for",
+		Description: "Exits 1 when nothing was triggered.",
+		Action:      env.showRollout,
+	}
+}
+
+// shownRollout is the answer of `update show`.
+type shownRollout struct {
+	rollout.Status
+	Orchestrated bool `json:"orchestrated"` // somebody holds the orchestrator's lock
+}
+
+func (e *environment) showRollout(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	if _, err := e.format(c); err != nil {
+		return err
+	}
+	rollouts, closeClient, err := e.rollouts(c)
+	if err != nil {
+		return err
+	}
+	defer closeClient()
+	status, err := rollouts.Show(c.Context)
+	if err != nil {
+		return err
+	}
+	orchestrated, err := rollouts.Orchestrated(c.Context)
+	if err != nil {
+		return err
+	}
+	if !orchestrated && !status.Over() && status.UsesSlots() {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: %s\n", noOrchestrator)
+	}
+	return e.print(c, listing{columns: []string{"what", "value"}, rows: rolloutRows(status)}, shownRollout{status, orchestrated})
+}
+
+// rolloutRows is a rollout for people.
+func rolloutRows(s rollout.Status) [][]string {
+	var rows [][]string
+	add := func(what, format string, args ...any) {
+		rows = append(rows, []string{what, fmt.Sprintf(format, args...)})
+	}
+	add("version", "%s", s.Version)
+	if s.Previous != "" {
+		add("previous", "%s", s.Previous)
+	}
+	add("phase", "%s since %s", s.StateText(), s.Since.UTC().Format(time.RFC3339))
+	if s.Stopped != nil {
+		add(s.State, "%s", stopText(*s.Stopped))
+	}
+	if r := s.RollbackOf; r != nil {
+		add("rolled back", "%s: %s", r.Version, r.Reason)
+	}
+	add("policy", "%s", policyText(s.Policy))
+	n := s.Now
+	add("members", "%d: %d done, %d working, %d pending, %d failed, %d down", n.Members, n.Done, n.Working, n.Pending, n.Failed, n.Down)
+	if s.UsesSlots() {
+		add("admitted", "%d, at most %d out of service", s.Admitted, s.Limit)
+	}
+	for _, h := range s.Holders {
+		add("holds a slot", "%s since %s", h.Node, h.Since.UTC().Format(time.RFC3339))
+	}
+	for _, f := range s.Failed {
+		add("failed", "%s since %s: %s", f.Node, f.Since.UTC().Format(time.RFC3339), f.Reason)
+	}
+	if len(s.Down) > 0 {
+		add("down", "%s", more(s.Down, n.Down))
+	}
+	for _, node := range s.Strangers {
+		add("no member", "%s holds a slot: 'jorc cluster unlock %s %s' frees it", node, rollout.Slots, node)
+	}
+	for _, w := range s.Waits {
+		add("waits for", "%s", w)
+	}
+	return rows
+}
+
+// more lists names of count.
+func more(names []string, count int) string {
+	text := strings.Join(names, ", ")
+	if count > len(names) {
+		text += fmt.Sprintf(" and %d more", count-len(names))
+	}
+	return text
+}
+
+func stopText(s rollout.Stop) string {
+	text := "since " + s.Since.UTC().Format(time.RFC3339)
+	if s.By != "" {
+		text += " by " + s.By
+	}
+	if s.Reason != "" {
+		text += ": " + s.Reason
+	}
+	return text
+}
+
+// policyText is a policy as flags would say it.
+func policyText(p rollout.Policy) string {
+	if p.Plain() {
+		return "everybody at once"
+	}
+	var parts []string
+	add := func(set bool, format string, args ...any) {
+		if set {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(p.Canary > 0, "canary %d", p.Canary)
+	add(len(p.Batches) > 0, "batches %s", joined(p.Batches))
+	add(p.MaxParallel.N > 0, "max-parallel %s", p.MaxParallel)
+	add(true, "max-failures %d", p.MaxFailures)
+	add(p.MinHealthy > 0, "min-healthy %s", p.MinHealthy)
+	add(p.NodeDeadline > 0, "node-deadline %s", p.NodeDeadline)
+	add(p.ProgressDeadline > 0, "progress-deadline %s", p.ProgressDeadline)
+	add(p.ZoneByZone, "zone-by-zone")
+	add(len(p.Order) > 0, "order %s", joined(p.Order))
+	add(p.OnFailure != "", "on-failure %s", p.OnFailure)
+	for _, w := range p.Windows {
+		add(true, "window %q", w)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func joined[T fmt.Stringer](all []T) string {
+	var texts []string
+	for _, v := range all {
+		texts = append(texts, v.String())
+	}
+	return strings.Join(texts, ",")
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+func waitRolloutCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "wait", Usage: "wait until all members run the desired version",
+		Description: "Exits 0 when they do, 1 when members failed, the version was rolled back or another one was triggered, " +
+			"6 at once when the rollout or the cluster is paused or the rollout was aborted, 124 at the timeout. On a terminal it draws progress.",
+		Flags: []cli.Flag{
+			&cli.DurationFlag{Name: "timeout", Usage: "give up after `D`; 0: never", DefaultText: "never"},
+		},
+		Action: env.waitRollout,
+	}
+}
+
+// waitedRollout is the answer of `update wait`.
+type waitedRollout struct {
+	Version string           `json:"version"`
+	State   string           `json:"state"`
+	Now     rollout.Counts   `json:"now"`
+	Failed  []rollout.Failed `json:"failed"`
+	Waits   []string         `json:"waits"`
+}
+
+func (e *environment) waitRollout(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	format, err := e.format(c)
+	if err != nil {
+		return err
+	}
+	rollouts, closeClient, err := e.rollouts(c)
+	if err != nil {
+		return err
+	}
+	defer closeClient()
+	ctx, cancel := c.Context, context.CancelFunc(func() {})
+	if d := c.Duration("timeout"); d > 0 {
+		ctx, cancel = context.WithTimeout(ctx, d)
+	}
+	defer cancel()
+	var last rollout.Status
+	bar := e.rolloutBar()
+	err = rollouts.Wait(ctx, func(s rollout.Status) { last = s; bar.draw(s) })
+	bar.clear()
+	if format == formatJSON && last.Version != "" {
+		answer := waitedRollout{last.Version, last.State, last.Now, last.Failed, last.Waits}
+		if err := writeJSON(c.App.Writer, answer); err != nil {
+			return err
+		}
+	}
+	switch {
+	case errors.Is(err, rollout.ErrStopped):
+		return &exitError{code: exitStopped, err: err}
+	case errors.Is(err, context.DeadlineExceeded) && last.Version != "":
+		return fmt.Errorf("%s: %d of %d members run it after %v; it waits for %s: %w", last.Version, last.Now.Done, last.Now.Members,
+			c.Duration("timeout"), more(last.Waits, 0), err)
+	}
+	return err
+}
+
+// rolloutBar is a progress bar, when somebody looks.
+type rolloutBar struct {
+	progress *mpb.Progress // nil: nobody looks
+	bar      *mpb.Bar
+	phase    atomic.Pointer[string]
+}
+
+func (e *environment) rolloutBar() *rolloutBar {
+	f, ok := e.stderr.(*os.File)
+	if !ok || !isTerminal(f) || e.getenv("TERM") == "dumb" {
+		return &rolloutBar{}
+	}
+	return &rolloutBar{progress: mpb.New(mpb.WithOutput(f), mpb.WithRefreshRate(100*time.Millisecond))}
+}
+
+// draw shows how far the rollout has come.
+func (b *rolloutBar) draw(s rollout.Status) {
+	if b.progress == nil {
+		return
+	}
+	text := fmt.Sprintf("%s: %s, %d working, %d failed ", printable(s.Version), s.StateText(), s.Now.Working, s.Now.Failed)
+	b.phase.Store(&text)
+	if b.bar == nil {
+		b.bar = b.progress.AddBar(0,
+			mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return *b.phase.Load() })),
+			mpb.AppendDecorators(decor.CountersNoUnit(" %d / %d")))
+	}
+	b.bar.SetTotal(int64(s.Now.Members), false)
+	b.bar.SetCurrent(int64(s.Now.Done))
+}
+
+// clear leaves nothing of the bar.
+func (b *rolloutBar) clear() {
+	if b.progress == nil {
+		return
+	}
+	if b.bar != nil {
+		b.bar.Abort(true)
+	}
+	b.progress.Wait()
+}
