@@ -37,7 +37,10 @@ func (t *tenure) cycle(ctx context.Context, trigger string) (again bool) {
 func (t *tenure) judge(ctx context.Context, r *Report, err error) {
 	switch {
 	case t.held.Err() != nil || ctx.Err() != nil || errors.Is(err, kv.ErrLockLost):
-		r.Outcome, r.Error = OutcomeLost, short(fmt.Sprint(errors.Join(t.held.Err(), err)))
+		r.Outcome, r.Error = OutcomeLost, "the agent stops"
+		if lost := t.held.Err(); lost != nil {
+			r.Error = short(lost.Error())
+		}
 		return
 	case err != nil:
 		r.Outcome, r.Error = OutcomeFailed, short(err.Error())
