@@ -22,7 +22,7 @@ func TestMaintenanceDrains(t *testing.T) {
 	}
 	for _, h := range webs(f) {
 		h.Maintenance(true)
-		h.Exec(fleettest.Self(), "role:drain", "http://"+h.IP+":8080", "300ms").OK()
+		h.Exec(fleettest.Self(), "role:drain", "http://"+h.IP+":8080", "1s").OK()
 		h.Write("version", "after "+h.Name)
 		h.Exec("kill", "-9", strings.TrimSpace(h.File("web.pid"))).OK()
 		h.Exec(fleettest.Self(), "role:answers", "http://"+h.IP+":8080", "after "+h.Name).OK()

@@ -29,7 +29,7 @@ workflow "converge" {
     idempotent = true
   }
   task "drain" {
-    command    = ["$SELF", "role:drain", "http://$IP:8080", "300ms"]
+    command    = ["$SELF", "role:drain", "http://$IP:8080", "1s"]
     timeout    = "90s"
     idempotent = true
   }

@@ -55,7 +55,7 @@ func TestFailures(t *testing.T) {
 	load := loaded(f)
 
 	const bad = "v2-bad-all"
-	f.Jorc("update", "trigger", bad, "--canary", "1", "--max-parallel", "2").OK()
+	f.Jorc("update", "trigger", bad, "--canary", "1", "--max-parallel", "2", "--min-healthy", "1s").OK()
 	waitExit(t, f, 6)
 	s := show(t, f)
 	if s.State != "paused" || s.Phase != "canary" || len(s.Failed) != 1 || !s.Failed[0].Holds || s.Failed[0].Reason == "" {
@@ -65,12 +65,12 @@ func TestFailures(t *testing.T) {
 	if got := begun(f, bad); !slices.Equal(got, []string{canary}) {
 		t.Errorf("%v began with %s, want the canary %s only", got, bad, canary)
 	}
-	f.Jorc("update", "trigger", "v3", "--max-parallel", "2").OK()
+	f.Jorc("update", "trigger", "v3", "--max-parallel", "2", "--min-healthy", "1s").OK()
 	waitExit(t, f, 0)
 	allAt(f, "v3")
 
 	middle := turn(f, "web-2", 2, "-bad-web-2")
-	f.Jorc("update", "trigger", middle, "--max-parallel", "1").OK()
+	f.Jorc("update", "trigger", middle, "--max-parallel", "1", "--min-healthy", "1s").OK()
 	waitExit(t, f, 6)
 	s = show(t, f)
 	if s.State != "paused" || len(s.Failed) != 1 || s.Failed[0].Node != "web-2" || !s.Failed[0].Holds {
@@ -79,7 +79,7 @@ func TestFailures(t *testing.T) {
 	if got := begun(f, middle); len(got) != 3 {
 		t.Errorf("%v began with %s, want the first three", got, middle)
 	}
-	f.Jorc("update", "trigger", middle, "--max-parallel", "2").OK()
+	f.Jorc("update", "trigger", middle, "--max-parallel", "2", "--min-healthy", "1s").OK()
 	f.Jorc("update", "resume").OK()
 	f.Eventually("all others to run "+middle, func(context.Context) error {
 		for _, h := range f.Others(f.Host("web-2")) {
@@ -92,7 +92,7 @@ func TestFailures(t *testing.T) {
 	if got := f.Observer.Keys().Holders("rollout"); !slices.Contains(got, "web-2") {
 		t.Errorf("web-2 failed and %v hold slots", got)
 	}
-	f.Jorc("update", "trigger", "v5", "--max-parallel", "2").OK()
+	f.Jorc("update", "trigger", "v5", "--max-parallel", "2", "--min-healthy", "1s").OK()
 	waitExit(t, f, 0)
 	allAt(f, "v5")
 	load.Stop(200)
@@ -129,14 +129,15 @@ func TestPauseAndResume(t *testing.T) {
 }
 
 // TestRebootWithSlot: a host that is killed while it holds a slot keeps it, and
-// goes on when it is back.
+// goes on when it is back. While it is down it counts as failed: the policy
+// allows one.
 func TestRebootWithSlot(t *testing.T) {
 	t.Parallel()
 	f := rolling(t)
 	allow(f, 1)
 	load := loaded(f)
 	const version = "v2-gate"
-	f.Jorc("update", "trigger", version, "--max-parallel", "1", "--order", "web").OK()
+	f.Jorc("update", "trigger", version, "--max-parallel", "1", "--min-healthy", "1s", "--max-failures", "1", "--order", "web").OK()
 	h := holder(f, version)
 	h.Kill9All()
 	f.Eventually(h.Name+" to be seen dead", func(context.Context) error {

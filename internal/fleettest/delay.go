@@ -106,12 +106,13 @@ func (d *delay) serve(near *net.TCPConn) {
 	}
 	defer far.Close()
 	ctx, cancel := context.WithCancel(d.ctx)
-	var both sync.WaitGroup
 	defer cancel()
-	defer both.Wait()
-	defer context.AfterFunc(ctx, func() { near.Close(); far.Close() })()
+	stop := context.AfterFunc(ctx, func() { near.Close(); far.Close() })
+	defer stop()
+	var both sync.WaitGroup
 	both.Go(func() { d.copy(ctx, cancel, far, near) })
 	both.Go(func() { d.copy(ctx, cancel, near, far) })
+	both.Wait()
 }
 
 // piece is some bytes, and when they are due.

@@ -125,7 +125,10 @@ func (h *Host) Reboot() {
 func (h *Host) FreezeAgent() { h.signalAgent(syscall.SIGSTOP) }
 
 // ThawAgent lets a frozen agent go on.
-func (h *Host) ThawAgent() { h.signalAgent(syscall.SIGCONT) }
+func (h *Host) ThawAgent() {
+	h.fleet.Observer.terms.excuse(h.Name)
+	h.signalAgent(syscall.SIGCONT)
+}
 
 func (h *Host) signalAgent(s syscall.Signal) {
 	h.fleet.t.Helper()

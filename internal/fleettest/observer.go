@@ -25,6 +25,8 @@ type Observer struct {
 	onCheck map[string]func([]Check) error
 	broken  map[string]string // by rule, the first time
 	samples int
+
+	terms terms
 }
 
 // Keys is the cluster's part of Consul's KV at one moment, by key below the
@@ -53,6 +55,12 @@ func observe(f *Fleet) *Observer {
 	o := &Observer{
 		f: f, cancel: cancel, history: map[string][]Change{}, broken: map[string]string{},
 		onKeys: map[string]func(Keys) error{"one version per node": oneVersion}, onCheck: map[string]func([]Check) error{},
+		terms: terms{all: map[string]term{}, excused: map[string]bool{}},
+	}
+	for _, h := range f.Hosts {
+		if h.spec.Orchestrator {
+			o.workers.Go(func() { o.watchOrchestrators(ctx, h) })
+		}
 	}
 	o.workers.Go(func() {
 		o.follow(ctx, "/v1/kv/"+prefix+"?recurse", func(data []byte) error {
@@ -208,6 +216,7 @@ func (o *Observer) stop() {
 	o.f.t.Helper()
 	o.cancel()
 	o.workers.Wait()
+	o.hold("one orchestrator at a time", o.terms.overlap())
 	for name, err := range o.broken {
 		o.f.t.Errorf("an invariant did not hold: %s: %s", name, err)
 	}
