@@ -153,3 +153,11 @@ func TestCycleText(t *testing.T) {
 	wantText(t, "closed", cycleText([]string{"a", "b", "a"}), "a → b → a:")
 	wantText(t, "itself", cycleText([]string{"a"}), "a → a:")
 }
+
+// TestStatusBefore: a converger that does not run yet has a status too.
+func TestStatusBefore(t *testing.T) {
+	t.Parallel()
+	s := New(Options{StateDir: t.TempDir()}).Status()
+	want(t, "phase", s.Phase, PhaseStarting)
+	want(t, "history", s.History != nil, true)
+}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -129,6 +128,7 @@ func (m *mutual) host(ctx context.Context, i int, static []config.Requires) erro
 	if err != nil {
 		return err
 	}
+	var tasks quick
 	converged, done := context.WithCancel(ctx)
 	defer done()
 	var last Status
@@ -136,10 +136,7 @@ func (m *mutual) host(ctx context.Context, i int, static []config.Requires) erro
 		Node: "n" + strconv.Itoa(i), StateDir: filepath.Join(dir, "state"), VersionFile: filepath.Join(dir, "version"),
 		Static: config.Static{Workflow: "static"}, Requires: static, Requirements: FromBlocker(m.blocker),
 		Ledger: nodes.New(m.client, "jorc", m.cluster),
-		Runner: workflow.New(workflow.Options{
-			StateDir: filepath.Join(dir, "state"), Environ: []string{"DIR=" + dir},
-			Workflows: []config.Workflow{{Name: "static", Tasks: []config.Task{sh("one", "")}}},
-		}),
+		Runner: &tasks,
 		Changed: func(s Status) {
 			if last = s; s.Outcome == Converged && s.Version == "v1" {
 				done()
@@ -167,9 +164,23 @@ func (m *mutual) host(ctx context.Context, i int, static []config.Requires) erro
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	ran, err := os.ReadFile(filepath.Join(dir, "ran"))
-	if got := strings.TrimSpace(string(ran)); got != "one@v1" || err != nil {
-		return fmt.Errorf("host %d: the static workflow ran as %q, want once: %w", i, got, err)
+	if tasks.ran != "v1" {
+		return fmt.Errorf("host %d: the static workflow ran for %q, want once for v1", i, tasks.ran)
 	}
 	return nil
+}
+
+// quick is a Runner whose tasks take no time.
+type quick struct{ ran string }
+
+func (q *quick) Run(_ context.Context, j workflow.Job) (workflow.Result, error) {
+	q.ran += j.Version
+	return workflow.Result{ID: j.ID, State: workflow.Success}, nil
+}
+
+func (q *quick) Ready(context.Context, string) error { return nil }
+func (q *quick) Open() ([]workflow.Result, error)    { return nil, nil }
+func (q *quick) Forget(string) error                 { return nil }
+func (q *quick) Abandon(context.Context, string, string) (workflow.Result, error) {
+	return workflow.Result{}, workflow.ErrNoJob
 }

@@ -51,9 +51,15 @@ func (c *Converger) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.status
-	s.History = slices.Clone(s.History)
+	if s.Phase == "" {
+		s.Phase = PhaseStarting
+	}
+	s.Missing, s.Failing, s.Drifted, s.Trouble, s.History = whole(s.Missing), whole(s.Failing), whole(s.Drifted), whole(s.Trouble), whole(s.History)
 	return s
 }
+
+// whole is a copy that is never nil: lists in JSON are lists.
+func whole[T any](all []T) []T { return append([]T{}, all...) }
 
 // publish makes the status what was found and decided, and hands it on when it
 // is another one.
