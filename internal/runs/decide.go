@@ -26,6 +26,10 @@ type Observed struct {
 	Profile profile.Document
 	Control cluster.Control
 	Now     time.Time
+	// Refresh reads the members anew. It is asked when a run begins: somebody may
+	// have joined after the orchestrator looked, and before the run was asked for.
+	// nil: Members are newer than any run.
+	Refresh func(ctx context.Context) ([]cluster.Member, error)
 }
 
 // Decider is the orchestrator's part in runs. It keeps nothing that is not also
@@ -74,6 +78,12 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 	state, err := d.read(ctx, r, o, now)
 	if err != nil {
 		return nil, err
+	}
+	if o.Refresh != nil && state.begins() {
+		if o.Members, err = o.Refresh(ctx); err != nil {
+			return nil, err
+		}
+		d.watchAgents(o, now)
 	}
 	d.follow(ctx, r, state, o.Profile)
 	s := d.situation(o, state, now)

@@ -159,23 +159,28 @@ func (x *site) decide(ctx context.Context, store *kv.Store, client *consul.Clien
 func (x *site) observe(ctx context.Context, client *consul.Client, node string) (o Observed, err error) {
 	c := cluster.New(client, "jorc", "default")
 	o = Observed{Node: node, Now: time.Now()}
-	if o.Members, err = c.Members(ctx, cluster.MembersOptions{}); err != nil {
+	o.Refresh = func(ctx context.Context) ([]cluster.Member, error) { return x.members(ctx, c) }
+	if o.Members, err = o.Refresh(ctx); err != nil {
 		return o, err
 	}
-	x.mu.Lock()
-	for i := range o.Members {
-		if m := &o.Members[i]; !x.away[m.Node] {
-			m.Agent = cluster.AgentUp
-		} else {
-			m.Agent = cluster.AgentDown
-		}
-	}
-	x.mu.Unlock()
 	if o.Profile, err = c.Profile(ctx); err != nil {
 		return o, err
 	}
 	o.Control, err = c.Control(ctx)
 	return o, err
+}
+
+func (x *site) members(ctx context.Context, c *cluster.Cluster) ([]cluster.Member, error) {
+	all, err := c.Members(ctx, cluster.MembersOptions{})
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for i := range all {
+		all[i].Agent = cluster.AgentUp
+		if x.away[all[i].Node] {
+			all[i].Agent = cluster.AgentDown
+		}
+	}
+	return all, err
 }
 
 func (x *site) agent(node string, up bool) {

@@ -40,6 +40,16 @@ func (st *readState) runs() []Active {
 	return all
 }
 
+// begins tells whether there is a run whose members are to be decided.
+func (st *readState) begins() bool {
+	for _, l := range st.loaded {
+		if l.active.Run.State == Pending {
+			return true
+		}
+	}
+	return false
+}
+
 // read reads what is under way. Documents of runs are written by whoever holds
 // the orchestrator's lock, and by others only together with the run's mark: as
 // long as that is as it was, they are as this Decider left them.
