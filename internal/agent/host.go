@@ -130,7 +130,7 @@ func relevant(c *config.Config) config.Config {
 func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	p := &part{
 		conf: c, node: node, client: a.client, cluster: cluster.New(a.client, c.Prefix, c.Cluster),
-		log: a.o.Log.With("node", node),
+		log: a.o.Log,
 	}
 	p.holds = newHolds(p.cluster, node, c.StateDir, p.log)
 	p.checks = &checks{client: a.client, node: node, log: p.log}

@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Stop ends the server as systemd would, with SIGTERM, and waits for its end.
@@ -20,8 +22,18 @@ func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
 // Freeze stops the server's process without ending it: connections stay open
-// and nothing answers.
-func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
+// and nothing answers. When it returns all of the process has stopped.
+func (s *Server) Freeze() {
+	s.t.Helper()
+	s.signal(syscall.SIGSTOP)
+	for {
+		// It takes nothing from who waits for the process to end.
+		err := unix.Waitid(unix.P_PID, s.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
 
 // Thaw lets a frozen server go on.
 func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }

@@ -44,12 +44,21 @@ func ViewOf(o cluster.Observation, documents map[string]kv.Leaf[nodes.Document],
 			Holds: holds, HeldSince: since,
 		}
 		if h, held := o.Control.Held(m.Node, m.Roles); held {
-			member.Hold = strings.TrimSuffix("by "+h.By+": "+h.Reason, ": ")
+			member.Hold = holdText(h)
 		}
 		v.Members = append(v.Members, member)
 	}
 	v.Strangers = slices.Sorted(maps.Keys(holders))
 	return v, err
+}
+
+// holdText is what holds a member, in words.
+func holdText(h cluster.Hold) string {
+	by := "by " + h.By
+	if h.By == "" {
+		by = ""
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(by+": "+h.Reason, ": "), ": ")
 }
 
 // ownFilter is the cluster's own filter.

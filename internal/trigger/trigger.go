@@ -49,9 +49,9 @@ type Options struct {
 	// Source is where t looks. after is the last event that was handled; known is
 	// false when none ever was: then only those that come are wanted.
 	Source func(t config.Trigger, after uint64, known bool) Source
-	Runner   Runner
-	Free     func(ctx context.Context) error // returns when nothing holds the host any more
-	Log      hclog.Logger
+	Runner Runner
+	Free   func(ctx context.Context) error // returns when nothing holds the host any more
+	Log    hclog.Logger
 }
 
 // Run runs the workflows of o.Triggers on changes until ctx ends; then it
