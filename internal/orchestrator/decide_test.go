@@ -192,3 +192,45 @@ func TestAsk(t *testing.T) {
 		t.Errorf("status %+v", orch.Status())
 	}
 }
+
+// TestDamagedRequests: what somebody's hand made of the requests and of the
+// reports keeps nobody from asking for long.
+func TestDamagedRequests(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	o := quick(s.client)
+	o.Interval = time.Hour
+	s.start(o)
+	s.wantEvents(0, "cluster_created", "cluster_changed")
+	s.put("orchestrate/next", "garbage")
+	s.put("orchestrate/reports", "garbage")
+	s.eventually("a report", func() error {
+		r, err := orchestrator.Ask(t.Context(), s.store, "me")
+		if err == nil && r == nil {
+			err = errNotYet // discarded
+		}
+		return err
+	})
+}
+
+// TestSlowCluster: a cluster whose deciders take for ever delays no other.
+func TestSlowCluster(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	slow, asked := &recorder{}, make(chan struct{})
+	slow.decide = func(ctx context.Context, _ orchestrator.Input) ([]orchestrator.Decision, error) {
+		close(asked)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	other := cluster.New(s.client, "jorc", "other")
+	s.must(other.Init(t.Context(), cluster.InitOptions{}))
+	o := quick(s.client)
+	o.Cluster, o.Deciders = "other", []orchestrator.Decider{slow}
+	s.start(o)
+	<-asked
+	s.start(quick(s.client))
+	s.wantEvents(0, "cluster_created", "cluster_changed")
+	s.join("a")
+	s.wantEvents(2, "leaders_changed", "member_joined a")
+}
