@@ -111,15 +111,35 @@ func (l *needs) cluster(c *config.Config) {
 			l.key("write", below("slots")+"/", "slot "+quoted(slot))
 		}
 	}
+	writes := func(what, cluster string, names ...string) {
+		for _, name := range names {
+			key := path.Join(c.Prefix, cluster, name)
+			if strings.HasSuffix(name, "/") {
+				key += "/"
+			}
+			optional("key", "write", key, what)
+		}
+	}
 	if c.Static != nil {
-		optional("key", "write", below("nodes", l.node), "static configuration reports its version")
+		writes("static configuration reports its version", c.Cluster, "nodes/"+l.node, "running_version/", "status/")
+		writes("rollouts", c.Cluster, "slots/")
+		optional("node", "write", l.node, "maintenance while it is out of service")
 	}
 	if c.Member != nil {
-		optional("key", "write", below("members", l.node), "membership")
+		writes("membership", c.Cluster, "members/"+l.node)
+		writes("election of leaders", c.Cluster, "leaders", "elect/")
+		writes("runs", c.Cluster, "queue/"+l.node)
+		optional("session", "write", l.node, "election of leaders")
 	}
-	if c.Orchestrator != nil && c.Orchestrator.Enabled {
+	if o := c.Orchestrator; o != nil && o.Enabled {
 		optional("session", "write", l.node, "orchestrator")
-		optional("key", "write", below("orchestrate", "lock"), "orchestrator")
+		names := o.Clusters
+		if len(names) == 0 {
+			names = []string{c.Cluster}
+		}
+		for _, name := range names {
+			writes("orchestrator", name, "orchestrate/", "view/", "events/", "rollout", "current_version", "slots/", "runs/", "queue/")
+		}
 	}
 }
 
