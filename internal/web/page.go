@@ -66,7 +66,7 @@ func (s *Server) pageHandler() http.Handler {
 // class is the colour of a state.
 func class(state string) string {
 	switch state {
-	case CheckPassing, TemplateRendered:
+	case CheckPassing, TemplateRendered, "converged", "idle":
 		return "good"
 	case CheckCritical, TemplateFailed:
 		return "bad"

@@ -24,7 +24,8 @@ func TestPage(t *testing.T) {
 			status.Services[i].Checks[j].Since = ago
 		}
 	}
-	status.Templates[0].Changed = ago
+	status.Templates[0].Changed, status.Convergence.Since = ago, ago
+	status.Orchestrators[0].Since, status.Orchestrators[0].Last = ago, ago
 	s := start(t, &board{status: status})
 	got := s.get("/")
 	if got.status != http.StatusOK || got.header.Get("Content-Type") != "text/html; charset=utf-8" {

@@ -161,6 +161,15 @@ func example() Status {
 			{Name: "haproxy", Destination: "/etc/haproxy/haproxy.cfg", State: TemplateFailed, Error: "check: exit code 1", Checked: at(9, 7), Executions: 2},
 		},
 		Reload: Reload{At: at(9, 30), Error: "/etc/jorc/a.hcl:3: unknown key"},
+		Convergence: &Convergence{
+			Phase: "pending", Detail: "waiting for mysql: 0 of 1 functional", Since: at(9, 8), Desired: "v2", Version: "v1",
+			Job: "converge-v2-1", Fails: 1, Why: "task \"apply\": exit code 4", Next: at(9, 9),
+			Missing: []string{"mysql: 0 of 1 functional"}, Failing: []string{"web: answers is critical"},
+			Drifted: []string{"/etc/app.conf"}, Suspect: "drifted: /etc/app.conf changed after convergence",
+		},
+		Orchestrators: []Orchestrator{{
+			Cluster: "prod", Active: true, Since: at(9, 10), Cycles: 17, Last: at(9, 11), Took: 0.125, Outcome: "changed", Problems: 1, Event: 99,
+		}},
 	}
 }
 

@@ -39,6 +39,14 @@ func newStateCollector(status func() Status) *stateCollector {
 		{"jorc_templates", "Templates by state.", []string{"state"}},
 		{"jorc_template_unsettled", "1 for each template that is not in state rendered.", []string{"template", "state"}},
 		{"jorc_template_executions_total", "Executions of templates.", nil},
+		{"jorc_convergence", "1 for the phase that this host's convergence is in.", []string{"phase"}},
+		{"jorc_convergence_pending", "Whether another version is desired than this host runs.", nil},
+		{"jorc_convergence_failures", "Attempts in a row that came to nothing.", nil},
+		{"jorc_drifted_paths", "Paths of static configuration that somebody changed.", nil},
+		{"jorc_orchestrating", "Whether this agent holds the lock of a cluster that it may orchestrate.", []string{"cluster"}},
+		{"jorc_orchestrator_cycles_total", "Cycles of this agent since it started.", []string{"cluster"}},
+		{"jorc_orchestrator_cycle_seconds", "How long the last cycle took.", []string{"cluster"}},
+		{"jorc_orchestrator_problems", "Nodes, documents and deciders that failed in the last cycle.", []string{"cluster"}},
 	} {
 		c.descs[d.name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
 	}
@@ -70,6 +78,24 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	b.gauge("jorc_config_last_reload_timestamp_seconds", seconds(s.Reload.At))
 	b.services(s.Services)
 	b.templates(s.Templates)
+	b.convergence(s.Convergence)
+	for _, o := range s.Orchestrators {
+		b.gauge("jorc_orchestrating", truth(o.Active), o.Cluster)
+		b.send("jorc_orchestrator_cycles_total", prometheus.CounterValue, float64(o.Cycles), []string{o.Cluster})
+		b.gauge("jorc_orchestrator_cycle_seconds", o.Took, o.Cluster)
+		b.gauge("jorc_orchestrator_problems", float64(o.Problems), o.Cluster)
+	}
+}
+
+// convergence sends nothing for a host without static configuration.
+func (b *batch) convergence(c *Convergence) {
+	if c == nil {
+		return
+	}
+	b.gauge("jorc_convergence", 1, c.Phase)
+	b.gauge("jorc_convergence_pending", truth(c.Desired != "" && c.Desired != c.Version))
+	b.gauge("jorc_convergence_failures", float64(c.Fails))
+	b.gauge("jorc_drifted_paths", float64(len(c.Drifted)))
 }
 
 // batch sends the metrics of one collection, each at most once: one that came
