@@ -12,16 +12,19 @@ import (
 
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/pause"
+	"github.com/jorc/jorc/internal/rollout"
 )
 
 // settle is for how long changes are gathered before anybody looks at them.
 const settle = 50 * time.Millisecond
 
 // relevant are the keys of the cluster, or their prefixes, of which a change
-// calls for a cycle. What the orchestrator writes itself is not among them, nor
-// what follows from others, nor what changes all the time, such as slots.
+// calls for a cycle: what people and nodes write. What follows from others is
+// not among them, nor what changes all the time, such as the slots of reloads.
 func relevant() []string {
-	return []string{"profile", "leaders", "control", "current_version", "members/", "nodes/", "rollout", "runs/", "triggers/"}
+	return []string{
+		"profile", "leaders", "control", "current_version", "members/", "nodes/", "rollout", "slots/" + rollout.Slots, "runs/", "queue/",
+	}
 }
 
 // watchKeys wakes cycles when relevant keys change. One query tells that
