@@ -7,7 +7,6 @@ import (
 	"maps"
 	"time"
 
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -160,30 +159,4 @@ func (l *loaded) clone() *loaded {
 	c.active.Jobs = maps.Clone(l.active.Jobs)
 	c.jobs = maps.Clone(l.jobs)
 	return &c
-}
-
-// Wake calls wake when there may be something to decide about runs: somebody
-// asked for one, or a node reports. It is called once at the start, by one
-// goroutine, until ctx ends; then Wake returns ctx's error.
-func (r *Runs) Wake(ctx context.Context, client *consul.Client, wake func()) error {
-	done := make(chan error, 1)
-	inner, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() { done <- r.watchNames(inner, client, keyActive, wake) }()
-	err := r.watchNames(inner, client, keyQueue, wake)
-	cancel()
-	<-done
-	return err
-}
-
-// watchNames asks only for names: values would be sent as a whole each time.
-func (r *Runs) watchNames(ctx context.Context, client *consul.Client, prefix string, wake func()) error {
-	names := func(ctx context.Context, q consul.Query) ([]string, consul.Meta, error) {
-		return client.KVKeys(ctx, r.store.Path(prefix), "", q)
-	}
-	return consul.Watch(ctx, client, consul.Query{}, names, func(u consul.Update[[]string]) {
-		if u.Err == nil {
-			wake()
-		}
-	})
 }

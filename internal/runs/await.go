@@ -1,0 +1,197 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/pause"
+)
+
+// ErrPaused: the cluster is paused, so nothing is worth waiting for.
+var ErrPaused = errors.New("the cluster is paused")
+
+// gather is for how long changes are gathered before they are looked at.
+const gather = 50 * time.Millisecond
+
+// Waiter waits for a cluster.
+type Waiter struct {
+	Client  *consul.Client
+	Cluster *cluster.Cluster
+	Ledger  *nodes.Ledger
+	Filter  *cluster.Filter // which of the members count; nil: all
+	Missing func(string)    // told what is waited for, when that changes; optional
+}
+
+// Await returns when the goal is reached, or when some have failed, with their
+// names; it looks whenever something changed. It returns ErrPaused when the
+// cluster is, ErrNoRun, ctx's error, or a class of package consul when the
+// first look failed; later ones are repeated.
+func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	bell := make(chan struct{}, 1)
+	ring := func() {
+		select {
+		case bell <- struct{}{}:
+		default:
+		}
+	}
+	group, watching := errgroup.WithContext(watching)
+	group.Go(func() error { return watchPaths(watching, w.Client, w.Cluster.Store(), g.paths(), ring) })
+	if w.Filter != nil && w.Filter.String() != "" { // it may be about health
+		group.Go(func() error {
+			return consul.Watch(watching, w.Client, consul.Query{}, w.Client.CheckIndexes, func(consul.Update[[]consul.CheckIndex]) { ring() })
+		})
+	}
+	defer func() { stop(); _ = group.Wait() }()
+	seen, first, told := map[string]bool{}, true, ""
+	for {
+		v, err := w.look(ctx, g, seen)
+		switch {
+		case err != nil && (first || errors.Is(err, ErrPaused) || errors.Is(err, ErrNoRun) || ctx.Err() != nil):
+			return v, err
+		case err == nil && (v.Over || len(v.Failed) > 0):
+			return v, nil
+		case err == nil && v.Missing != told && w.Missing != nil:
+			told = v.Missing
+			w.Missing(told)
+		}
+		first = false
+		select {
+		case <-ctx.Done():
+			return v, ctx.Err()
+		case <-bell:
+		}
+		if err := pause.For(ctx, gather); err != nil {
+			return v, err
+		}
+	}
+}
+
+// paths are the keys of which a change may bring the goal nearer.
+func (g Goal) paths() []string {
+	switch {
+	case g.Run != "":
+		return []string{"control", keyRuns + g.Run + "/spec"}
+	case g.Members > 0:
+		return []string{"control", "members", "profile", "leaders"}
+	case g.Version != "":
+		return []string{"control", "members", "nodes"}
+	}
+	return []string{"control", "members", "nodes", "runs"}
+}
+
+func (w *Waiter) look(ctx context.Context, g Goal, seen map[string]bool) (Verdict, error) {
+	l, r := look{seen: seen}, New(w.Cluster.Store())
+	if g.Run != "" {
+		var err error
+		if l.run, err = r.Show(ctx, g.Run); err != nil {
+			return Verdict{}, err
+		}
+		if v := g.judge(l); v.Over {
+			return v, nil
+		}
+	}
+	control, err := w.Cluster.Control(ctx)
+	switch {
+	case err != nil:
+		return Verdict{}, err
+	case control.Paused != nil:
+		why := ""
+		if control.Paused.Reason != "" {
+			why = ": " + control.Paused.Reason
+		}
+		return Verdict{}, fmt.Errorf("%w%s; 'jorc cluster resume' lets it go on", ErrPaused, why)
+	case g.Run != "":
+		return g.judge(l), nil
+	}
+	if l.members, err = w.members(ctx); err != nil {
+		return Verdict{}, err
+	}
+	if g.Members == 0 {
+		if l.reports, err = w.reports(ctx); err != nil {
+			return Verdict{}, err
+		}
+	}
+	if g.Idle {
+		if l.runs, _, err = r.List(ctx); err != nil {
+			return Verdict{}, err
+		}
+		for _, run := range l.runs {
+			seen[run.ID] = seen[run.ID] || run.State == Pending || run.State == Running
+		}
+	}
+	return g.judge(l), nil
+}
+
+// members are those that count: of the cluster, by its own filter, without
+// managers.
+func (w *Waiter) members(ctx context.Context) ([]cluster.Member, error) {
+	own, err := w.Cluster.Filter(ctx)
+	if err != nil && !errors.Is(err, cluster.ErrNoCluster) {
+		return nil, err
+	}
+	all, err := Candidates(ctx, w.Cluster, own, w.Filter)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(m cluster.Member) bool { return slices.Contains(m.Roles, cluster.RoleManager) }), nil
+}
+
+// Candidates reads the members that both filters match, nil matches all;
+// managers are members whatever own says.
+func Candidates(ctx context.Context, c *cluster.Cluster, own, filter *cluster.Filter) ([]cluster.Member, error) {
+	all, err := c.Members(ctx, cluster.MembersOptions{Filter: filter})
+	if err != nil || own == nil || own.String() == "" {
+		return all, err
+	}
+	mine, err := c.Members(ctx, cluster.MembersOptions{Filter: own})
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	for i := range mine {
+		names[mine[i].Node] = true
+	}
+	return slices.DeleteFunc(all, func(m cluster.Member) bool {
+		return !names[m.Node] && !slices.Contains(m.Roles, cluster.RoleManager)
+	}), nil
+}
+
+// reports are what nodes say of themselves; those that cannot be read count as
+// silent.
+func (w *Waiter) reports(ctx context.Context) (map[string]nodes.Document, error) {
+	leaves, err := w.Ledger.Documents().List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]nodes.Document, len(leaves))
+	for node, leaf := range leaves {
+		if leaf.Err == nil {
+			all[node] = leaf.Value
+		}
+	}
+	return all, nil
+}
+
+func sorted[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
+
+// Orchestrated tells whether an orchestrator holds the cluster's lock: without
+// one no run begins.
+func (r *Runs) Orchestrated(ctx context.Context) (bool, error) {
+	_, held, err := r.store.Holder(ctx, "orchestrate/lock")
+	if errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer) {
+		return true, nil
+	}
+	return held, err
+}
