@@ -36,7 +36,7 @@ type part struct {
 	log     hclog.Logger
 
 	converge     *converge.Converger // nil: this host has no static configuration
-	managing     *workflow.Runner    // runs on managers
+	managing     *jobs               // runs on managers
 	orchestrated []*orchestrator.Orchestrator
 }
 
@@ -81,15 +81,18 @@ func (a *Agent) takePart(ctx context.Context) error {
 			return err
 		}
 		a.setPart(p)
-		running, stop := context.WithCancel(ctx)
+		running, stop := context.WithCancel(context.WithoutCancel(ctx))
 		done := make(chan error, 1)
 		go func() { done <- p.run(running, false) }()
-		if next := a.nextPart(ctx, c); next != nil {
+		if next := a.nextPart(ctx, c, done); next != nil {
 			c = next
-			p.jobs.stop(ctx, "the configuration was read again")
+			p.rest(ctx, "the configuration was read again")
+		}
+		if ctx.Err() != nil {
+			a.finish(p)
 		}
 		stop()
-		if err := <-done; err != nil && ctx.Err() == nil {
+		if err := <-done; err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -99,12 +102,29 @@ func (a *Agent) takePart(ctx context.Context) error {
 	return nil
 }
 
+// rest returns when no task runs any more, or ctx has ended. No other begins.
+func (p *part) rest(ctx context.Context, why string) {
+	p.jobs.stop(ctx, why)
+	p.managing.stop(ctx, why)
+}
+
+// finish gives tasks under way the time that a stop leaves.
+func (a *Agent) finish(p *part) {
+	ctx, cancel := context.WithTimeout(context.Background(), a.o.StopWithin)
+	defer cancel()
+	p.rest(ctx, "jorc is stopping")
+}
+
 // nextPart waits for a configuration that changes what the host does in its
-// cluster; it returns nil when ctx has ended.
-func (a *Agent) nextPart(ctx context.Context, c *config.Config) *config.Config {
+// cluster; it returns nil when ctx has ended, or the present part is done, with
+// an error that stays in done.
+func (a *Agent) nextPart(ctx context.Context, c *config.Config, done chan error) *config.Config {
 	for {
 		select {
 		case <-ctx.Done():
+			return nil
+		case err := <-done:
+			done <- err
 			return nil
 		case next := <-a.parts:
 			if !reflect.DeepEqual(relevant(c), relevant(next)) {
@@ -151,7 +171,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	}
 	p.jobs = newJobs(o)
 	o.StateDir = filepath.Join(c.StateDir, "manager")
-	p.managing = workflow.New(o)
+	p.managing = newJobs(o)
 	if c.Static != nil {
 		p.converge = p.converger(a.slots, a.maintenance)
 	}
