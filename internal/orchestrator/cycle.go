@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/view"
@@ -130,8 +131,13 @@ func (t *tenure) input(f *facts, before view.View, events []view.Event, now time
 	return Input{
 		Now: now, View: t.journal.View(), Previous: before, Events: events,
 		Observation: f.Observation, Documents: f.documents, Paused: f.Control.Paused,
-		Store: t.store, Epoch: t.held.Epoch(),
+		Store: t.store, Epoch: t.held.Epoch(), Refresh: t.refresh,
 	}
+}
+
+// refresh reads the members as they are now.
+func (t *tenure) refresh(ctx context.Context) ([]cluster.Member, error) {
+	return t.cluster.Members(ctx, cluster.MembersOptions{Need: cluster.NeedAll})
 }
 
 // open reads what is current, at the beginning and after every failure to save.

@@ -39,6 +39,9 @@ type Input struct {
 	// Store is fenced by the orchestrator's lock.
 	Store *kv.Store
 	Epoch uint64 // of the lock
+	// Refresh reads the members anew, for who must know of one that joined a
+	// moment ago.
+	Refresh func(ctx context.Context) ([]cluster.Member, error)
 }
 
 // Decision is one thing that was decided; it becomes an event.

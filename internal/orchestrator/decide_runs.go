@@ -21,7 +21,7 @@ func (runsDecider) Name() string { return "runs" }
 // Decide implements Decider.
 func (d runsDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
 	decided, err := d.runs.Decide(ctx, in.Store, runs.Observed{
-		Node: d.node, Members: in.Members, Profile: in.Profile, Control: in.Control, Now: in.Now,
+		Node: d.node, Members: in.Members, Profile: in.Profile, Control: in.Control, Now: in.Now, Refresh: in.Refresh,
 	})
 	decisions := make([]Decision, len(decided))
 	for i, p := range decided {
