@@ -16,7 +16,7 @@ func clusterCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "cluster",
 		Usage: "machines that share one profile: members, roles, params, leaders",
-		Subcommands: append(append(slotsCommands(env), orchestratorCommands(env)...), []*cli.Command{
+		Subcommands: append(append(append(slotsCommands(env), runsCommands(env)...), orchestratorCommands(env)...), []*cli.Command{
 			{
 				Name:      "init",
 				Usage:     "create a cluster",

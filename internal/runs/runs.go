@@ -20,7 +20,7 @@ var (
 	// ErrNoRun: there is no run of that ID.
 	ErrNoRun = errors.New("no such run")
 	// ErrTaken: there is another run of that ID. It is a kv.ErrConflict.
-	ErrTaken = errors.Join(errors.New("another run has this id"), kv.ErrConflict)
+	ErrTaken error = taken{}
 	// ErrState: the run is past the point where this could be done to it.
 	ErrState = errors.New("too late")
 )
@@ -74,3 +74,8 @@ func (r *Runs) jobs(id string) kv.Tree[Job] {
 func (r *Runs) tail(id, node string) kv.Doc[string] {
 	return kv.NewText(r.store, keyRuns+id+"/tails/"+node)
 }
+
+type taken struct{}
+
+func (taken) Error() string { return "another run has this id" }
+func (taken) Unwrap() error { return kv.ErrConflict }

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/runs"
+)
+
+func runLogsCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "logs", Usage: "print what a run's failed tasks said at last", ArgsUsage: "ID [NODE]",
+		Description: "The end of the output, and where the full log is when there is a log store; without NODE of all members that left something. " +
+			"On the node itself 'jorc workflow logs run-ID' has all of it, also of tasks that succeeded.",
+		Action: env.runLogs,
+	}
+}
+
+// runLog is what one member left.
+type runLog struct {
+	Node     string     `json:"node"`
+	State    runs.State `json:"state"`
+	Task     string     `json:"task"`
+	ExitCode int        `json:"exit_code"`
+	Why      string     `json:"why"`
+	Tail     string     `json:"tail"`
+	LogURL   string     `json:"log_url"`
+}
+
+func (e *environment) runLogs(c *cli.Context) error {
+	args := arguments(c)
+	if len(args) < 1 || len(args) > 2 {
+		return usagef(c, "which ID, and maybe NODE?")
+	}
+	format, err := e.format(c)
+	if err != nil {
+		return err
+	}
+	r, err := e.runs(c)
+	if err != nil {
+		return err
+	}
+	d, err := r.Show(c.Context, args[0])
+	if err != nil {
+		return wrongID(c, err)
+	}
+	logs, found := []runLog{}, false
+	for _, m := range d.Members {
+		if len(args) == 2 && m.Node != args[1] {
+			continue
+		}
+		found = true
+		tail, err := r.Tail(c.Context, d.ID, m.Node)
+		if err != nil {
+			return err
+		}
+		if len(args) == 2 || tail != "" || m.LogURL != "" || m.Why != "" {
+			logs = append(logs, runLog{m.Node, m.State, m.Task, m.ExitCode, m.Why, tail, m.LogURL})
+		}
+	}
+	if !found && len(args) == 2 {
+		return fmt.Errorf("run %q: node %q has no part in it: 'jorc cluster runs %s' lists who has", d.ID, args[1], d.ID)
+	}
+	if format == formatJSON {
+		return writeJSON(c.App.Writer, logs)
+	}
+	for _, l := range logs {
+		fmt.Fprintf(c.App.Writer, "%s: %s%s\n", l.Node, l.State, after(": ", printable(l.Why)))
+		if l.LogURL != "" {
+			fmt.Fprintf(c.App.Writer, "  full log: %s\n", printable(l.LogURL))
+		}
+		for line := range strings.Lines(l.Tail) {
+			fmt.Fprintf(c.App.Writer, "  %s\n", printable(strings.TrimRight(line, "\r\n")))
+		}
+	}
+	return nil
+}
+
+// after is text behind a mark, or nothing.
+func after(mark, text string) string {
+	if text == "" {
+		return ""
+	}
+	return mark + text
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
+)
+
+// runsCommands are those of "jorc cluster" that are about runs, and wait.
+func runsCommands(env *environment) []*cli.Command {
+	return []*cli.Command{
+		clusterRunCommand(env), clusterRunsCommand(env), approveCommand(env), cancelCommand(env), runLogsCommand(env), clusterWaitCommand(env),
+	}
+}
+
+func clusterRunCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "run", Usage: "run a workflow on members", ArgsUsage: "WORKFLOW",
+		Description: "The workflow is one that is defined on the members; those without it fail. Prints the run's id. Members are those that the cluster's " +
+			"own filter, --filter and --role match when the run begins, managers left out; exits 1 when there are none now. " +
+			"The same --id twice is one run; with anything else under it nothing is written, and the exit code is 4. " +
+			"With --wait exits as 'jorc cluster wait --for run=ID' does.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "filter", Usage: "only members that `EXPR` matches"},
+			&cli.StringFlag{Name: "role", Usage: "only members with `ROLE`"},
+			&cli.BoolFlag{Name: "on-manager", Usage: "once, on a manager or where the orchestrator is; its tasks may start runs", DisableDefaultText: true},
+			&cli.StringFlag{Name: "max-parallel", Usage: "on `N` members at one time, or N%", DefaultText: "all"},
+			&cli.StringSliceFlag{Name: "param", Usage: "a param as `NAME=VALUE`, VALUE is JSON or YAML; may be repeated"},
+			&cli.BoolFlag{Name: "string", Usage: "take the values of params as they are", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "needs-approval", Usage: "begin when somebody says 'jorc cluster approve'", DisableDefaultText: true},
+			&cli.StringFlag{Name: "id", Usage: "`ID` of the run", DefaultText: "a new one"},
+			&cli.BoolFlag{Name: "wait", Usage: "wait for its end", DisableDefaultText: true},
+			&cli.DurationFlag{Name: "timeout", Usage: "with --wait: give up after `D`", DefaultText: "none"},
+		},
+		Action: env.runOnMembers,
+	}
+}
+
+func (e *environment) runOnMembers(c *cli.Context) error {
+	args := arguments(c)
+	if len(args) != 1 {
+		return usagef(c, "which workflow?")
+	}
+	if c.IsSet("timeout") && (!c.Bool("wait") || c.Duration("timeout") < 0) {
+		return usagef(c, "--timeout goes with --wait, and must not be negative")
+	}
+	format, err := e.format(c)
+	if err != nil {
+		return err
+	}
+	q, err := requestOf(c, args[0])
+	if err != nil {
+		return err
+	}
+	id := c.String("id")
+	if id == "" && !c.IsSet("id") {
+		id = runs.NewID(time.Now())
+	}
+	if err := runs.CheckID(id); err != nil {
+		return usagef(c, "%v", err)
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	r := runs.New(cl.Store())
+	if err := anybody(c.Context, cl, r, id, q); err != nil {
+		return err
+	}
+	run, created, err := r.Ask(c.Context, id, q, e.getenv("USER"))
+	if err != nil {
+		return err
+	}
+	if !created {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: run %q was asked for already; it is %s\n", id, run.State)
+	}
+	if format == formatJSON && !c.Bool("wait") {
+		err = writeJSON(c.App.Writer, run)
+	} else if format != formatJSON {
+		_, err = fmt.Fprintln(c.App.Writer, id)
+	}
+	if err != nil {
+		return err
+	}
+	if !run.State.Ended() {
+		e.wantsOrchestrator(c, r)
+	}
+	if !c.Bool("wait") {
+		return nil
+	}
+	err = e.await(c, cl, runs.Goal{Run: id}, nil, c.Duration("timeout"))
+	if d, showErr := r.Show(c.Context, id); format == formatJSON && showErr == nil {
+		return errors.Join(writeJSON(c.App.Writer, d), err)
+	}
+	return err
+}
+
+func requestOf(c *cli.Context, workflow string) (runs.Request, error) {
+	params, err := paramsOf(c)
+	if err != nil {
+		return runs.Request{}, err
+	}
+	q := runs.Request{
+		Workflow: workflow, Params: params, Filter: c.String("filter"), Role: c.String("role"), OnManager: c.Bool("on-manager"), NeedsApproval: c.Bool("needs-approval"),
+	}
+	if c.IsSet("max-parallel") {
+		if q.MaxParallel, err = rollout.ParseAmount(c.String("max-parallel")); err != nil {
+			return q, usagef(c, "--max-parallel: %v", err)
+		}
+	}
+	if c.IsSet("role") && q.Role == "" {
+		return q, usagef(c, "--role: an empty name is none")
+	}
+	var bad *cluster.FilterError
+	switch err := q.Check(); {
+	case errors.As(err, &bad):
+		return q, usagef(c, "--%v", err)
+	case err != nil:
+		return q, usagef(c, "%v", err)
+	}
+	return q, nil
+}
+
+// anybody fails for a new run that is for nobody.
+func anybody(ctx context.Context, cl *cluster.Cluster, r *runs.Runs, id string, q runs.Request) error {
+	if exists, err := cl.Exists(ctx); err != nil || !exists {
+		if err == nil {
+			_, err = cl.Profile(ctx) // says what to do
+		}
+		return err
+	}
+	if q.OnManager {
+		return nil
+	}
+	filter, err := cluster.ParseFilter(q.Filter)
+	if err != nil {
+		return err
+	}
+	own, err := cl.Filter(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := runs.Candidates(ctx, cl, own, filter)
+	if err != nil {
+		return err
+	}
+	q.Filter = "" // Candidates looked at both
+	if len(runs.Matching(q, all, nil)) > 0 {
+		return nil
+	}
+	if _, err := r.Show(ctx, id); !errors.Is(err, runs.ErrNoRun) {
+		return err // who it is for is decided already
+	}
+	return fmt.Errorf("no member of cluster %q matches: nothing was written; 'jorc cluster members' lists them, managers take no part", cl.Name())
+}
+
+// wantsOrchestrator says so when nobody would carry out a run.
+func (e *environment) wantsOrchestrator(c *cli.Context, r *runs.Runs) {
+	if there, err := r.Orchestrated(c.Context); err == nil && !there {
+		fmt.Fprintln(c.App.ErrWriter, "jorc: no orchestrator is there: it begins when an agent whose configuration has an orchestrator block is up")
+	}
+}

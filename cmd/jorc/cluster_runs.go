@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/runs"
+)
+
+func clusterRunsCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "runs", Usage: "list the runs, or say how one stands on each member", ArgsUsage: "[ID]",
+		Description: "The newest come first. Runs that have ended are kept for 30 days, at most 100 of them.",
+		Action:      env.showRuns,
+	}
+}
+
+func (e *environment) showRuns(c *cli.Context) error {
+	id, err := optional(c)
+	if err != nil {
+		return err
+	}
+	r, err := e.runs(c)
+	if err != nil {
+		return err
+	}
+	if id != "" {
+		return e.showRun(c, r, id)
+	}
+	all, bad, err := r.List(c.Context)
+	if err != nil {
+		return err
+	}
+	for _, err := range bad {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: left out: %v\n", err)
+	}
+	l := listing{columns: []string{"id", "workflow", "for", "state", "done", "created", "by", "why"}, states: []string{"state"}}
+	for i := range all {
+		x := &all[i]
+		done := fmt.Sprintf("%d/%d", x.Counts.Done, x.Counts.Members)
+		l.rows = append(l.rows, []string{x.ID, x.Request.Workflow, audience(x), string(x.State), done, x.Created.Format(time.RFC3339), x.By, x.Why})
+	}
+	return e.print(c, l, all)
+}
+
+// audience says in words who a run is for.
+func audience(r *runs.Run) string {
+	q := r.Request
+	text := "all"
+	switch {
+	case q.OnManager:
+		return "a manager"
+	case q.Role != "" && q.Filter != "":
+		text = "role " + q.Role + ", " + q.Filter
+	case q.Role != "":
+		text = "role " + q.Role
+	case q.Filter != "":
+		text = q.Filter
+	}
+	if r.Rule != nil {
+		text += " (rule " + r.Rule.Name + ")"
+	}
+	return text
+}
+
+func (e *environment) showRun(c *cli.Context, r *runs.Runs, id string) error {
+	d, err := r.Show(c.Context, id)
+	if err != nil {
+		return wrongID(c, err)
+	}
+	l := listing{columns: []string{"node", "state", "since", "task", "exit code", "why", "log"}, states: []string{"state"}}
+	for _, m := range d.Members {
+		row := []string{m.Node, string(m.State), "", m.Task, "", m.Why, m.LogURL}
+		if len(m.History) > 0 {
+			row[2] = sinceText(m.History[len(m.History)-1].At)
+		}
+		if m.Task != "" {
+			row[4] = strconv.Itoa(m.ExitCode)
+		}
+		l.rows = append(l.rows, row)
+	}
+	return e.print(c, l, d)
+}
+
+// runs are the runs of the cluster that flags and environment name.
+func (e *environment) runs(c *cli.Context) (*runs.Runs, error) {
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return nil, err
+	}
+	return runs.New(cl.Store()), nil
+}

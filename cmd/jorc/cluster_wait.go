@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/runs"
+)
+
+func clusterWaitCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "wait", Usage: "wait for the members of the cluster",
+		Description: "GOAL is idle (no run and no member's work is in progress), version=V (all run it), members=N (so many have joined) or run=ID (it has ended). " +
+			"Members are those that the cluster's own filter and --filter match, managers left out. " +
+			"Exits 0 when all have it, 1 when some failed, with a line on stderr for each; 6 at once when the cluster is paused; 124 at the timeout.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "for", Usage: "`GOAL` to wait for", Value: "idle"},
+			&cli.StringFlag{Name: "filter", Usage: "only members that `EXPR` matches"},
+			&cli.DurationFlag{Name: "timeout", Usage: "give up after `D`", DefaultText: "none"},
+		},
+		Action: env.waitForCluster,
+	}
+}
+
+func (e *environment) waitForCluster(c *cli.Context) error {
+	if err := none(c); err != nil {
+		return err
+	}
+	goal, err := runs.ParseGoal(c.String("for"))
+	if err != nil {
+		return usagef(c, "--for: %v", err)
+	}
+	filter, err := cluster.ParseFilter(c.String("filter"))
+	if err != nil {
+		return usagef(c, "--%v", err)
+	}
+	if c.Duration("timeout") < 0 {
+		return usagef(c, "--timeout must not be negative")
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	return e.await(c, cl, goal, filter, c.Duration("timeout"))
+}
+
+// await waits for the goal and makes what became of it an exit code.
+func (e *environment) await(c *cli.Context, cl *cluster.Cluster, goal runs.Goal, filter *cluster.Filter, timeout time.Duration) error {
+	client, settings, err := e.consul(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := withTimeout(c.Context, timeout)
+	defer cancel()
+	missing := ""
+	w := &runs.Waiter{
+		Client: client, Cluster: cl, Ledger: nodes.New(client, settings.Prefix, settings.Cluster), Filter: filter,
+		Missing: func(text string) {
+			missing = text
+			if isTerminal(c.App.ErrWriter) {
+				fmt.Fprintf(c.App.ErrWriter, "jorc: waiting: %s\n", printable(text))
+			}
+		},
+	}
+	v, err := w.Await(ctx, goal)
+	switch {
+	case errors.Is(err, runs.ErrPaused):
+		return &exitError{code: exitStopped, err: err}
+	case err != nil && c.Context.Err() == nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return &exitError{code: exitTimeout, err: fmt.Errorf("timed out after %v%s", timeout, after(": ", missing))}
+	case err != nil:
+		return err
+	case len(v.Failed) == 0:
+		return nil
+	}
+	for _, f := range v.Failed {
+		if f.Node != "" {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: %s: %s\n", printable(f.Node), printable(f.Why))
+		} else {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: %s\n", printable(f.Why))
+		}
+	}
+	return &exitError{code: exitFailed}
+}
