@@ -14,13 +14,14 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/rollout"
 )
 
 func (h *host) ledger() *nodes.Ledger { return nodes.New(h.client, "jorc", "default") }
 
 func (h *host) trigger(version string) {
 	h.t.Helper()
-	if _, err := h.ledger().Trigger(h.t.Context(), version, false); err != nil {
+	if _, err := h.rollouts().Trigger(h.t.Context(), rollout.Request{Version: version}); err != nil {
 		h.t.Fatal(err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -150,7 +151,7 @@ func (h *host) run() *host {
 
 func (h *host) trigger(version string) {
 	h.t.Helper()
-	if _, err := h.ledger.Trigger(context.Background(), version, false); err != nil {
+	if _, err := rollout.New(h.client, "jorc", h.cluster).Trigger(context.Background(), rollout.Request{Version: version}); err != nil {
 		h.t.Fatal(err)
 	}
 }

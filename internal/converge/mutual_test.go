@@ -19,6 +19,7 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/pause"
+	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -81,7 +82,7 @@ func (m *mutual) service(i int) string { return fmt.Sprintf("%s-s%d", m.cluster,
 
 // run starts all hosts and waits until all are done.
 func (m *mutual) run() error {
-	if _, err := nodes.New(m.client, "jorc", m.cluster).Trigger(context.Background(), "v1", false); err != nil {
+	if _, err := rollout.New(m.client, "jorc", m.cluster).Trigger(context.Background(), rollout.Request{Version: "v1"}); err != nil {
 		return err
 	}
 	order, static := m.rand.Perm(m.n), m.rand.Perm(m.n)

@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/rollout"
 )
 
 // TestOutageAtEveryStep: from each step on Consul answers nothing, for a while.
@@ -28,7 +29,7 @@ func TestOutageAtEveryStep(t *testing.T) {
 		}
 		t.Cleanup(client.Close)
 		h := crashHost(t, scenarios()[0], client, fmt.Sprintf("outage%d", clusters.Add(1)), t.TempDir())
-		if _, err := nodes.New(direct, "jorc", h.cluster).Trigger(t.Context(), "v1", false); err != nil {
+		if _, err := rollout.New(direct, "jorc", h.cluster).Trigger(t.Context(), rollout.Request{Version: "v1"}); err != nil {
 			t.Fatal(err)
 		}
 		return p, h

@@ -43,26 +43,3 @@ func (l *Ledger) desiredOf(e kv.Entry[string]) (string, error) {
 	}
 	return version, nil
 }
-
-// Triggered is what a trigger changed.
-type Triggered struct {
-	Version  string `json:"version"`
-	Previous string `json:"previous"` // as it stood in the key
-	Changed  bool   `json:"changed"`
-}
-
-// Trigger makes version the desired one, by compare-and-swap; with dryRun it
-// only tells what it would change. It returns ErrBadName, or what
-// kv.Doc.Update returns.
-func (l *Ledger) Trigger(ctx context.Context, version string, dryRun bool) (Triggered, error) {
-	if err := CheckVersion(version); err != nil {
-		return Triggered{}, err
-	}
-	var t Triggered
-	_, err := l.desired.Update(ctx, func(old kv.Entry[string]) (string, bool, error) {
-		t = Triggered{Version: version, Previous: strings.TrimSpace(old.Value)}
-		t.Changed = t.Previous != version
-		return version, t.Changed && !dryRun, nil
-	})
-	return t, err
-}

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 func TestDesired(t *testing.T) {
@@ -15,43 +14,13 @@ func TestDesired(t *testing.T) {
 	if v, err := l.Desired(t.Context()); v != "" || err != nil {
 		t.Errorf("before any trigger: %q, %v", v, err)
 	}
-	for _, step := range []struct {
-		version string
-		dry     bool
-		want    nodes.Triggered
-		after   string
-	}{
-		{"v1", true, nodes.Triggered{Version: "v1", Changed: true}, ""},
-		{"v1", false, nodes.Triggered{Version: "v1", Changed: true}, "v1"},
-		{"v1", false, nodes.Triggered{Version: "v1", Previous: "v1"}, "v1"},
-		{"v2", true, nodes.Triggered{Version: "v2", Previous: "v1", Changed: true}, "v1"},
-		{"v2", false, nodes.Triggered{Version: "v2", Previous: "v1", Changed: true}, "v2"},
-	} {
-		got, err := l.Trigger(t.Context(), step.version, step.dry)
-		if err != nil || got != step.want {
-			t.Errorf("Trigger(%s, %v) = %+v, %v", step.version, step.dry, got, err)
-		}
-		if v, err := l.Desired(t.Context()); v != step.after || err != nil {
-			t.Errorf("after Trigger(%s, %v): %q, %v", step.version, step.dry, v, err)
-		}
-	}
-	unwritten(t, s, "triggering what is desired", func() {
-		if _, err := l.Trigger(t.Context(), "v2", false); err != nil {
-			t.Error(err)
-		}
-	})
-	_, err := l.Trigger(t.Context(), "a/b", false)
-	wantIs(t, "a bad name", err, nodes.ErrBadName)
 	put(t, s, "jorc/default/current_version", " v3\n")
 	if v, err := l.Desired(t.Context()); v != "v3" || err != nil {
 		t.Errorf("written by hand: %q, %v", v, err)
 	}
 	put(t, s, "jorc/default/current_version", "no version")
-	_, err = l.Desired(t.Context())
+	_, err := l.Desired(t.Context())
 	wantIs(t, "rubbish", err, kv.ErrDamaged)
-	if got, err := l.Trigger(t.Context(), "v4", false); err != nil || !got.Changed {
-		t.Errorf("over rubbish: %+v, %v", got, err)
-	}
 }
 
 func TestWatchDesired(t *testing.T) {

@@ -158,9 +158,7 @@ func TestAtTheRoot(t *testing.T) {
 	t.Parallel()
 	_, s := newLedger(t)
 	l := nodes.New(s.Client(), "", "")
-	if _, err := l.Trigger(t.Context(), "v2", false); err != nil {
-		t.Fatal(err)
-	}
+	put(t, s, "current_version", "v2")
 	mustReport(t, l, "n1", "v1")
 	mustState(t, l, "n1", "puppet", nodes.State{State: nodes.Failed})
 	all := keys(t, s.Client(), "")

@@ -29,7 +29,6 @@ func TestRights(t *testing.T) {
 		"Departed":     func(l *nodes.Ledger) error { return l.Departed(t.Context(), "n1") },
 		"Repair":       func(l *nodes.Ledger) error { _, err := l.Repair(t.Context()); return err },
 		"Report":       func(l *nodes.Ledger) error { _, err := l.Report(t.Context(), "n1", "v2"); return err },
-		"Trigger":      func(l *nodes.Ledger) error { _, err := l.Trigger(t.Context(), "v2", false); return err },
 		"Decommission": func(l *nodes.Ledger) error { _, _, err := l.Decommission(t.Context(), "n1"); return err },
 	}
 	ledger := func(token string) *nodes.Ledger {

@@ -16,6 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pause"
+	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/view"
 )
 
@@ -69,7 +70,7 @@ func (s *site) change(ctx context.Context) {
 				return rec, nil
 			})
 		case 4:
-			_, _ = s.ledger.Trigger(ctx, fmt.Sprint("v", i), false)
+			_, _ = s.rollouts.Trigger(ctx, rollout.Request{Version: fmt.Sprint("v", i)})
 		default:
 			_, _ = s.ledger.Report(ctx, node, fmt.Sprint("v", i))
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/view"
 )
 
@@ -36,7 +37,7 @@ func TestObserve(t *testing.T) {
 	step() // no member
 	s.join("b", "web")
 	step("member_joined b", "service_changed web")
-	s.must(s.ledger.Trigger(t.Context(), "v1", false))
+	s.must(s.rollouts.Trigger(t.Context(), rollout.Request{Version: "v1"}))
 	step("desired_version_changed")
 	s.must(s.ledger.Report(t.Context(), "b", "v1"))
 	step("version_changed b")

@@ -20,6 +20,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/view"
 )
 
@@ -59,12 +60,13 @@ func quick(c *consul.Client) orchestrator.Options {
 
 // site is a Consul with one cluster.
 type site struct {
-	t       testing.TB
-	server  *consultest.Server
-	client  *consul.Client
-	cluster *cluster.Cluster
-	store   *kv.Store
-	ledger  *nodes.Ledger
+	t        testing.TB
+	server   *consultest.Server
+	client   *consul.Client
+	cluster  *cluster.Cluster
+	store    *kv.Store
+	ledger   *nodes.Ledger
+	rollouts *rollout.Rollouts
 }
 
 func newSite(t testing.TB) *site {
@@ -72,6 +74,7 @@ func newSite(t testing.TB) *site {
 	s := &site{t: t, server: consultest.Start(t, consultest.WithConfig(map[string]any{"session_ttl_min": "500ms"}))}
 	s.client = s.server.Client()
 	s.cluster, s.store, s.ledger = cluster.New(s.client, "jorc", "prod"), kv.New(s.client, "jorc/prod"), nodes.New(s.client, "jorc", "prod")
+	s.rollouts = rollout.New(s.client, "jorc", "prod")
 	s.must(s.cluster.Init(t.Context(), cluster.InitOptions{}))
 	return s
 }
