@@ -98,7 +98,7 @@ func (r *Runs) Cancel(ctx context.Context, id, by string) (changed bool, err err
 			run.Cancel = "somebody"
 		}
 		if run.State != Running {
-			run.State, run.Ended = Cancelled, now
+			run.State, run.Why, run.Ended = Cancelled, "by "+run.Cancel, now
 		}
 		run.History = noted(run.History, Change{At: now, State: run.State, By: by, Text: "cancelled"})
 		return run, true, nil

@@ -24,7 +24,7 @@ func (p *planner) begin(a *Active) {
 		a.Roster = p.matching(r.Request)
 	}
 	r.State, r.Started = Running, p.s.Now
-	text := fmt.Sprintf("%d members", len(a.Roster))
+	text := fmt.Sprintf("members: %d", len(a.Roster))
 	if r.Request.OnManager {
 		text = "on a manager"
 	}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/workflow"
+)
+
+// fleet is a cluster "prod" whose members' parts in runs go on in this process.
+type fleet struct {
+	t      *testing.T
+	server *consultest.Server
+	dir    string
+	env    map[string]string
+	ctx    context.Context
+	all    sync.WaitGroup
+}
+
+func newFleet(t *testing.T, leaders int, nodes ...string) *fleet {
+	t.Helper()
+	s := consultest.Start(t, consultest.WithConfig(map[string]any{"limits": map[string]any{"http_max_conns_per_client": 1000}}))
+	ctx, cancel := context.WithCancel(context.Background())
+	f := &fleet{t: t, server: s, dir: t.TempDir(), env: onServer(t, s), ctx: ctx}
+	f.env["JORC_CLUSTER"], f.env["USER"] = "prod", "ann"
+	t.Cleanup(func() { cancel(); f.all.Wait() })
+	do := doer(t, f.env)
+	do(result{0, "", ""}, "init", "prod", "--leaders", fmt.Sprint(leaders))
+	for _, node := range nodes {
+		do(result{0, "", ""}, "join", "--node", node)
+		f.up(node)
+		f.work(node)
+	}
+	return f
+}
+
+// up registers a node as if Consul's and jorc's agents ran there.
+func (f *fleet) up(node string) {
+	f.t.Helper()
+	err := f.server.Client().CatalogRegister(f.t.Context(), &consul.CatalogRegistration{
+		Node: node, Address: "127.0.0.1", Service: &consul.AgentService{ID: "jorc-prod", Service: "jorc"},
+		Checks: consul.HealthChecks{
+			{Node: node, CheckID: "serfHealth", Name: "Serf Health Status", Status: consul.HealthPassing},
+			{Node: node, CheckID: "service:jorc-prod", ServiceID: "jorc-prod", ServiceName: "jorc", Status: consul.HealthPassing},
+		},
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fleet) work(node string) {
+	store := kv.New(f.server.Client(), "jorc/prod")
+	runner := workflow.New(workflow.Options{
+		StateDir: filepath.Join(f.dir, node), Node: node, Environ: []string{"DIR=" + f.dir},
+		Workflows: []config.Workflow{
+			{Name: "install", Tasks: []config.Task{{Name: "one", Command: []string{"sh", "-c", "echo $JORC_NODE >>$DIR/order"}}}},
+			{Name: "break", Tasks: []config.Task{{Name: "two", Command: []string{"sh", "-c", "echo no such disk; exit 3"}}}},
+		},
+	})
+	f.all.Go(func() {
+		_ = runs.NewWorker(runs.WorkerOptions{Store: store, Node: node, Runner: runner}).Run(f.ctx)
+	})
+}
+
+func (f *fleet) orchestrate() {
+	o := orchestrator.New(orchestrator.Options{
+		Client: f.server.Client(), Prefix: "jorc", Cluster: "prod", Node: f.server.Node, Interval: 200 * time.Millisecond,
+		Deciders: []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), f.server.Node)},
+	})
+	f.all.Go(func() { _ = o.Run(f.ctx) })
+}
+
+// TestMilestones is the script that installs leaders first and workers when
+// these are done.
+func TestMilestones(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "a", "b", "c")
+	f.orchestrate()
+	script := exec.Command("sh", "-euc", `
+jorc cluster wait --for members=3 --timeout 60s
+jorc cluster run install --role leader --wait --timeout 60s
+jorc cluster run install --role worker --max-parallel 1 --wait --timeout 60s --id workers
+jorc cluster run install --role worker --max-parallel 1 --wait --timeout 60s --id workers
+jorc cluster wait --timeout 60s
+! jorc cluster run break --role leader --wait --timeout 60s
+`)
+	script.Env = append(os.Environ(), "PATH="+filepath.Dir(builtOnce(t))+":"+os.Getenv("PATH"))
+	for k, v := range f.env {
+		script.Env = append(script.Env, k+"="+v)
+	}
+	out, err := script.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	data, err := os.ReadFile(filepath.Join(f.dir, "order"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader := strings.TrimSpace(jorc(t, f.env, "cluster", "leader").stdout)
+	if lines := strings.Fields(string(data)); len(lines) != 3 || lines[0] != leader {
+		t.Errorf("leader %s, order %v", leader, lines)
+	}
+	if want := "jorc: " + leader + ": failed: exit code 3: no such disk"; !strings.Contains(string(out), want) {
+		t.Errorf("got %s, want %q in it", out, want)
+	}
+}
+
+var changing = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z|node-\d+-\d+-\d+-\d+`)
+
+// TestRunCommands: what they print and their exit codes.
+func TestRunCommands(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "a")
+	do := doer(t, f.env)
+	absent := "jorc: no orchestrator is there: it begins when an agent whose configuration has an orchestrator block is up\n"
+	do(result{1, "", "jorc: no member of cluster \"prod\" matches: nothing was written; 'jorc cluster members' lists them, managers take no part\n"},
+		"run", "install", "--filter", `Node == "x"`)
+	do(result{0, "", ""}, "runs", "-o", "plain")
+	do(result{0, "r\n", absent}, "run", "install", "--id", "r", "--needs-approval", "--param", "n=1")
+	do(result{0, "r\n", "jorc: run \"r\" was asked for already; it is needs-approval\n" + absent}, "run", "install", "--id", "r", "--needs-approval", "--param", "n=1")
+	do(result{4, "", "jorc: run \"r\": another run has this id: nothing was written; see 'jorc cluster runs r'\n"}, "run", "install", "--id", "r")
+	do(result{124, "", "jorc: timed out after 100ms: run r is needs-approval: 0 of 0 members done, 0 running\n"}, "wait", "--for", "run=r", "--timeout", "100ms")
+	do(result{0, "", ""}, "pause", "--reason", "storm")
+	do(result{6, "", "jorc: the cluster is paused: storm; 'jorc cluster resume' lets it go on\n"}, "wait", "--for", "run=r")
+	do(result{6, "", "jorc: the cluster is paused: storm; 'jorc cluster resume' lets it go on\n"}, "wait")
+	do(result{0, "", ""}, "resume")
+	for _, test := range []struct{ want, args string }{
+		{"which workflow?; see 'jorc cluster run --help'", "run"},
+		{"--max-parallel: not a policy: \"0\" is nobody: give at least 1 or 1%; see 'jorc cluster run --help'", "run install --max-parallel 0"},
+		{"run id \"a/b\": invalid: letters, digits, '.', '_' and '-' make one, and a letter, a digit or '_' begins it; see 'jorc cluster runs --help'", "runs a/b"},
+		{"run: invalid: on a manager it is run once: no filter, role or limit applies; see 'jorc cluster run --help'", "run install --on-manager --role x"},
+		{"--for: \"nonsense\": invalid: idle, version=V, members=N or run=ID can be waited for; see 'jorc cluster wait --help'", "wait --for nonsense"},
+		{"--timeout goes with --wait, and must not be negative; see 'jorc cluster run --help'", "run install --timeout 1s"},
+	} {
+		do(result{2, "", "jorc: " + test.want + "\n"}, strings.Fields(test.args)...)
+	}
+	do(result{1, "", "jorc: run \"none\": no such run: 'jorc cluster runs' lists them\n"}, "approve", "none")
+	f.orchestrate()
+	do(result{0, "", ""}, "approve", "r")
+	do(result{0, "", "jorc: run \"r\": it needs no approval (any more); nothing was changed\n"}, "approve", "r")
+	do(result{0, "", ""}, "wait", "--for", "run=r", "--timeout", "60s")
+	do(result{1, "bad\n", "jorc: a: failed: exit code 3: no such disk\n"}, "run", "break", "--id", "bad", "--wait")
+	do(result{0, "", "jorc: run \"bad\": it has ended, or was cancelled already; nothing was changed\n"}, "cancel", "bad")
+	do(result{0, "a: failed: exit code 3: no such disk\n  no such disk\n", ""}, "logs", "bad")
+	do(result{1, "", "jorc: run \"bad\": node \"x\" has no part in it: 'jorc cluster runs bad' lists who has\n"}, "logs", "bad", "x")
+	do(result{0, "never\n", ""}, "run", "install", "--id", "never", "--needs-approval")
+	do(result{0, "", ""}, "cancel", "never")
+	do(result{4, "", "jorc: run \"never\": too late: it was cancelled; ask for another\n"}, "approve", "never")
+	do(result{1, "never\n", "jorc: run \"never\" was asked for already; it is cancelled\njorc: run never is cancelled: by ann\n"}, "run", "install", "--id", "never", "--needs-approval", "--wait")
+	do(result{0, "", ""}, "wait", "--for", "members=1")
+	for name, args := range map[string]string{
+		"runs.txt": "runs", "runs.json": "runs -o json", "run.txt": "runs bad", "run.json": "runs bad -o json", "logs.json": "logs bad -o json",
+	} {
+		got := jorc(t, f.env, append([]string{"cluster"}, strings.Fields(args)...)...)
+		if got.code != 0 || got.stderr != "" || strings.HasSuffix(name, ".json") && !json.Valid([]byte(got.stdout)) {
+			t.Errorf("%s: %+v", args, got)
+		}
+		golden(t, filepath.Join("testdata", "runs", name), changing.ReplaceAllString(got.stdout, "CHANGES"))
+	}
+}
+
+// golden holds text to a file; go test -update writes it.
+func golden(t *testing.T, file, text string) {
+	t.Helper()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v: run go test ./cmd/jorc -update", err)
+	}
+	if string(want) != text {
+		t.Errorf("%s: got\n%s\nwant\n%s", file, text, want)
+	}
+}
