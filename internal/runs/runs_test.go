@@ -135,8 +135,7 @@ func TestApproveAndCancel(t *testing.T) {
 	}
 }
 
-// TestSettled: while nothing changes nothing is written, and a run costs its
-// node two writes.
+// TestSettled: while nothing changes nothing is written.
 func TestSettled(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a")
