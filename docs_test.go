@@ -40,7 +40,7 @@ func blocks(t *testing.T, file string) []block {
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	bin := buildJorc(t)
-	for _, file := range []string{"README.md", "docs/templates.md", "docs/updates.md", "docs/orchestrator.md"} {
+	for _, file := range []string{"README.md", "docs/templates.md", "docs/updates.md", "docs/orchestrator.md", "docs/rollouts.md"} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			d := newDocument(t, bin)
@@ -157,4 +157,36 @@ func buildJorc(t *testing.T) (dir string) {
 		t.Fatalf("go build ./cmd/jorc: %v\n%s", err, out)
 	}
 	return dir
+}
+
+var mentioned = regexp.MustCompile("`jorc ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)?(?: [a-z][a-z-]*)?)")
+
+// TestCommandsInDocuments: each command that a document mentions is there.
+func TestCommandsInDocuments(t *testing.T) {
+	t.Parallel()
+	bin := buildJorc(t)
+	files, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := map[string]bool{}
+	for _, file := range append(files, "README.md") {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range mentioned.FindAllStringSubmatch(string(data), -1) {
+			if checked[m[1]] {
+				continue
+			}
+			checked[m[1]] = true
+			args := append(strings.Fields(m[1]), "--help")
+			if out, err := exec.CommandContext(t.Context(), filepath.Join(bin, "jorc"), args...).CombinedOutput(); err != nil {
+				t.Errorf("%s mentions 'jorc %s': %v\n%s", file, m[1], err, out)
+			}
+		}
+	}
+	if len(checked) < 50 {
+		t.Errorf("only %d commands were found", len(checked))
+	}
 }
