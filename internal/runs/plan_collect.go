@@ -44,6 +44,8 @@ func (p *planner) take(a *Active, node string, j Job, e Queued) {
 			j.State, j.Why = e.State, ""
 			p.put(a, node, j, p.s.Now, p.origin(), "the member is back")
 			p.tell(JobCameBack, a.Run.ID, node, node+" is back")
+		} else if p.s.Now.Sub(e.Started) > keepFor {
+			p.remove(node, e.Job) // nobody waits for it any more
 		}
 	case e.State == Running && j.State == Pending:
 		j.State = Running

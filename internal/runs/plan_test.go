@@ -320,6 +320,20 @@ func TestPlanLost(t *testing.T) {
 	}
 }
 
+// TestPlanLostForGood: what is not back after a month is waited for no more.
+func TestPlanLostForGood(t *testing.T) {
+	t.Parallel()
+	w := newWorld("a")
+	w.ask("r", Request{})
+	w.plan()
+	w.begin("a")
+	w.agent("a", false)
+	w.now = w.now.Add(time.Minute)
+	w.want(t, "r", "failed: a=lost | a")
+	w.now = w.now.Add(keepFor)
+	w.want(t, "r", "failed: a=lost")
+}
+
 // TestPlanOnManager: it runs once, on a manager or where the orchestrator is,
 // and goes on elsewhere at the first task that is not done.
 func TestPlanOnManager(t *testing.T) {

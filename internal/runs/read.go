@@ -99,14 +99,14 @@ func (d *Decider) read(ctx context.Context, r *Runs, o Observed, now time.Time) 
 }
 
 // stillAway are the runs whose jobs in queues are all of members that are still
-// away and have told nothing.
+// away and have told nothing, for not too long.
 func (d *Decider) stillAway(st *readState, o Observed) map[string]bool {
 	away, here := map[string]bool{}, map[string]bool{}
 	for node, q := range st.good {
 		_, down := d.down[node]
 		for _, e := range q.Jobs {
 			away[e.Run] = true
-			if !down && node != o.Node || e.State.Ended() {
+			if !down && node != o.Node || e.State.Ended() || o.Now.Sub(e.Started) > keepFor {
 				here[e.Run] = true
 			}
 		}
