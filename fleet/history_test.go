@@ -1,4 +1,4 @@
-//go:build fleet || soak
+//go:build fleet
 
 package fleet_test
 

@@ -84,7 +84,21 @@ frontend all
     default_backend web
 `
 	// reloadScript tells haproxy, and nobody else should its number be another's.
-	reloadScript = `p=$(cat $DIR/haproxy.pid) && [ /proc/$p/ns/net -ef /proc/self/ns/net ] && kill -USR2 $p`
+	// It ends when a new worker is there: haproxy can lose a signal that comes
+	// while it reloads.
+	reloadScript = `
+p=$(cat $DIR/haproxy.pid) && [ /proc/$p/ns/net -ef /proc/self/ns/net ] || exit 1
+old=" $(cat /proc/$p/task/$p/children) "
+kill -USR2 $p || exit 1
+for i in $(seq 400); do
+	for worker in $(cat /proc/$p/task/$p/children); do
+		case "$old" in *" $worker "*) ;; *) exit 0 ;; esac
+	done
+	sleep 0.05
+done
+echo "haproxy has no new worker" >&2
+exit 1
+`
 )
 
 const (

@@ -4,7 +4,6 @@ package fleet_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -52,25 +51,4 @@ func TestOrchestratorLost(t *testing.T) {
 		healthy(t, f)
 	}
 	journal(t, f)
-}
-
-// journal checks that the numbers of the events have no gap and none twice.
-func journal(t *testing.T, f *fleettest.Fleet) {
-	t.Helper()
-	var events []struct {
-		Seq  uint64 `json:"seq"`
-		Kind string `json:"kind"`
-	}
-	out := f.Jorc("cluster", "events", "--limit", "100000", "-o", "json").OK()
-	if err := json.Unmarshal([]byte(out), &events); err != nil {
-		t.Fatalf("cluster events printed %.300s: %v", out, err)
-	}
-	for i := range events {
-		if want := events[0].Seq + uint64(i); events[i].Seq != want {
-			t.Errorf("event %d of %d is number %d, want %d: %+v", i, len(events), events[i].Seq, want, events[i])
-		}
-	}
-	if len(events) == 0 {
-		t.Error("nothing was journalled")
-	}
 }

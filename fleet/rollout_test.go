@@ -69,7 +69,7 @@ workflow "converge" {
 	gateScript = `
 case $1 in
 *bad-$2|*bad-all) echo "version $1 does not work on $2" >&2; exit 1 ;;
-*gate) while [ ! -e $DIR/go ]; do sleep 0.05; done ;;
+*gate) echo "gate $1" >> $DIR/converged; while [ ! -e $DIR/go ]; do sleep 0.05; done ;;
 esac
 `
 	switchScript = `
@@ -117,13 +117,13 @@ func allAt(f *fleettest.Fleet, version string) {
 	})
 }
 
-// holder waits until a host has begun a version and waits in its gate, and
+// holder waits until a host is drained and waits in the gate of a version, and
 // returns it.
 func holder(f *fleettest.Fleet, version string) *fleettest.Host {
 	var found *fleettest.Host
 	f.Eventually("a host to be at work on "+version, func(context.Context) error {
 		for _, name := range f.Observer.Keys().Holders("rollout") {
-			if h := f.Host(name); strings.Contains(h.File("converged"), "begin "+version+" ") && versionOf(f.Observer.Keys(), name) != version {
+			if h := f.Host(name); strings.Contains(h.File("converged"), "gate "+version+"\n") && versionOf(f.Observer.Keys(), name) != version {
 				found = h
 				return nil
 			}

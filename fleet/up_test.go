@@ -4,45 +4,12 @@ package fleet_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/jorc/jorc/internal/fleettest"
 )
-
-// member is a line of `cluster members -o json`.
-type member struct {
-	Node   string   `json:"node"`
-	Roles  []string `json:"roles"`
-	Health string   `json:"health"`
-	Agent  string   `json:"agent"`
-}
-
-func members(t *testing.T, f *fleettest.Fleet, args ...string) []member {
-	t.Helper()
-	var all []member
-	out := f.Jorc(append([]string{"cluster", "members", "-o", "json"}, args...)...).OK()
-	if err := json.Unmarshal([]byte(out), &all); err != nil {
-		t.Fatalf("cluster members printed %s: %v", out, err)
-	}
-	return all
-}
-
-// healthy waits until all members are up and pass their checks.
-func healthy(t *testing.T, f *fleettest.Fleet) {
-	t.Helper()
-	f.Eventually("all members to be healthy", func(context.Context) error {
-		all := members(t, f)
-		bad := slices.DeleteFunc(slices.Clone(all), func(m member) bool { return m.Health == "passing" && m.Agent == "up" })
-		if len(all) != len(f.Hosts) || len(bad) > 0 {
-			return fmt.Errorf("%d members, not healthy: %+v", len(all), bad)
-		}
-		return nil
-	})
-}
 
 // TestFleetComesUp: hosts that know nothing but their own configuration become
 // a cluster with leaders, and each has its files.

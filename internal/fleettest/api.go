@@ -91,6 +91,12 @@ func (f *Fleet) API(ctx context.Context, method, path string, in, out any) error
 	return errors.Join(errs...)
 }
 
+// WaitWritable waits until Consul takes writes.
+func (f *Fleet) WaitWritable() {
+	f.t.Helper()
+	f.Eventually("Consul to take writes", f.mayWrite)
+}
+
 // Put writes a key of the cluster; not to be used while servers are in trouble:
 // a write that had no answer is tried again.
 func (f *Fleet) Put(key, value string) {
