@@ -93,7 +93,20 @@ func (r *Rollouts) Load(ctx context.Context) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	var s State
+	s, err := r.snapshot(read)
+	if err != nil {
+		return State{}, err
+	}
+	s.group, err = r.group.From(read)
+	if s.badGroup = errors.Is(err, kv.ErrDamaged); err != nil && !s.badGroup {
+		return State{}, err
+	}
+	s.Group = s.group.Value
+	return s, nil
+}
+
+// snapshot is the state but for the slot group.
+func (r *Rollouts) snapshot(read *kv.Result) (s State, err error) {
 	if s.desired, err = r.desired.From(read); err != nil {
 		return State{}, err
 	}
@@ -104,19 +117,18 @@ func (r *Rollouts) Load(ctx context.Context) (State, error) {
 		return State{}, err
 	}
 	s.Document, s.Exists = s.doc.Value, s.doc.Exists && s.Damaged == nil
-	s.group, err = r.group.From(read)
-	if s.badGroup = errors.Is(err, kv.ErrDamaged); err != nil && !s.badGroup {
-		return State{}, err
-	}
-	s.Group = s.group.Value
 	return s, nil
 }
 
-// Read reads what a node needs to know, at one moment. It returns
-// kv.ErrDamaged also for a document that is damaged, and otherwise what Load
-// returns.
+// Read reads what a node needs to know, at one moment; not the slot group, which
+// grows with the number of those who wait. It returns kv.ErrDamaged also for a
+// document that is damaged, and otherwise what Load returns.
 func (r *Rollouts) Read(ctx context.Context) (Snapshot, error) {
-	s, err := r.Load(ctx)
+	read, err := r.store.Consistent().Txn().Get(keyDesired).Get(keyRollout).Commit(ctx)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	s, err := r.snapshot(read)
 	if err == nil && s.Damaged != nil {
 		err = s.Damaged
 	}
