@@ -80,7 +80,8 @@ func (r *Rollouts) Trigger(ctx context.Context, q Request) (Triggered, error) {
 		if d := s.Document; !fresh && q.Policy == nil && !d.Over() && !d.Policy.Plain() {
 			t.Note = "the rollout of " + q.Version + " that is under way keeps its policy: flags such as --max-parallel change it"
 		}
-		t.Changed = s.Desired != q.Version || !s.Exists || !next.equal(s.Document)
+		bare := r.cluster.Name() == "" && q.Policy == nil && !s.doc.Exists
+		t.Changed = s.Desired != q.Version || !bare && (!s.Exists || !next.equal(s.Document))
 		if t.Changed || q.RequireConverged || q.DryRun {
 			if err := r.consider(ctx, s, q, &t); err != nil {
 				return Triggered{}, err
@@ -89,7 +90,11 @@ func (r *Rollouts) Trigger(ctx context.Context, q Request) (Triggered, error) {
 		if !t.Changed || q.DryRun {
 			return t, nil
 		}
-		err = r.write(ctx, s, t.Document)
+		if bare { // hosts without a cluster know no other key
+			_, err = r.desired.CompareAndSwap(ctx, s.desired, q.Version)
+		} else {
+			err = r.write(ctx, s, t.Document)
+		}
 		if !errors.Is(err, kv.ErrConflict) {
 			return t, err
 		}
