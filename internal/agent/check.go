@@ -30,6 +30,12 @@ func Review(c *config.Config) (absent []config.Problem, err error) {
 
 func review(c *config.Config) (found, absent []config.Problem) {
 	found = unusable(c)
+	if err := workflow.Check(c.Workflows); err != nil {
+		found = append(found, problem("", err))
+	}
+	if _, err := workflow.NewStore(c.LogStore); err != nil {
+		found = append(found, problem("", err))
+	}
 	for i := range c.Templates {
 		t := &c.Templates[i]
 		err := watch.Check(t)
@@ -39,12 +45,6 @@ func review(c *config.Config) (found, absent []config.Problem) {
 		case err != nil:
 			found = append(found, problem(t.Pos, err))
 		}
-	}
-	if err := workflow.Check(c.Workflows); err != nil {
-		found = append(found, problem("", err))
-	}
-	if _, err := workflow.NewStore(c.LogStore); err != nil {
-		found = append(found, problem("", err))
 	}
 	return found, absent
 }

@@ -91,7 +91,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	more := func(what string) {
 		before := h.len()
 		consultest.Eventually(t, what, func(context.Context) error {
-			if h.len() < before+60 {
+			if h.len() < before+20 {
 				return errors.New("too few operations yet")
 			}
 			return nil
