@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/consul"
 )
 
@@ -39,11 +40,13 @@ func (c *checks) run(ctx context.Context) error {
 }
 
 // failing are the critical checks, but what shows this host's own work: jorc's
-// maintenance, and its sign of life.
+// maintenance, and its sign of life, which also stays behind from an agent of
+// another cluster.
 func failing(all consul.HealthChecks) []string {
 	list := []string{}
+	presence := catalog.PresenceID("") // the service's name, whatever its cluster
 	for _, h := range all {
-		if h.Status != consul.HealthCritical || isMaintenance(h.CheckID) && strings.HasPrefix(h.Notes, jorcNote) {
+		if h.Status != consul.HealthCritical || h.ServiceName == presence || isMaintenance(h.CheckID) && strings.HasPrefix(h.Notes, jorcNote) {
 			continue
 		}
 		text := h.ServiceName

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
@@ -108,6 +109,24 @@ func TestConverge(t *testing.T) {
 	h.start()
 	h.wantPhase(converge.PhaseConverged, "")
 	h.wantLines("applied", "v1", "v2")
+}
+
+// TestConvergeBesideADeadAgent: what an agent of another cluster left on this
+// host does not tell whether the host works.
+func TestConvergeBesideADeadAgent(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, consultest.Start(t), strings.Replace(staticConf, `requires "mysql" {}`, "", 1))
+	h.put("k", "1")
+	err := h.client.RegisterService(t.Context(), &consul.ServiceRegistration{
+		ID: catalog.PresenceID("other"), Name: "jorc", Check: &consul.ServiceCheck{Name: "jorc agent", TTL: "1h", Status: consul.HealthCritical},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.trigger("v1")
+	h.start()
+	h.wantVersion("v1")
+	h.wantLines("applied", "v1")
 }
 
 func (h *host) register(name string) {
