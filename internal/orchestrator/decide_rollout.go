@@ -9,6 +9,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/slots"
+	"github.com/jorc/jorc/internal/view"
 )
 
 // ForRollout returns the decider that moves a cluster's rollout on.
@@ -19,8 +20,8 @@ type rolloutDecider struct{ rollouts *rollout.Rollouts }
 // Name implements Decider.
 func (rolloutDecider) Name() string { return "rollout" }
 
-// Decide implements Decider: it plans again when somebody else changed the
-// rollout, or took a slot, in between.
+// Decide implements Decider. What it decides is asked for again when somebody
+// else changed the rollout, or took a slot, in between.
 func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
 	r := d.rollouts.In(in.Store)
 	for ctx.Err() == nil {
@@ -37,33 +38,69 @@ func decideRollout(ctx context.Context, r *rollout.Rollouts, in Input) ([]Decisi
 	if err != nil {
 		return nil, err
 	}
+	if s.Stalled() { // whoever made room was killed before it could say so
+		if err := r.Wake(ctx, s.Group.Max); err != nil {
+			return nil, err
+		}
+		if s, err = r.Load(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if s.Damaged != nil {
 		return nil, s.Damaged // the nodes go by what they read last
 	}
 	if d, ok := rollout.Adopt(s.Snapshot, in.Now); ok {
-		if _, err := r.Apply(ctx, s, d, slots.Keep); err != nil {
-			return nil, err
-		}
-		return []Decision{{
+		return carriedOut(ctx, r, s, d, slots.Keep, []Decision{{
 			Kind: "rollout_adopted", Before: s.Document.Version, After: d.Version,
 			Text: fmt.Sprintf("version %s was written past the rollout: it is for everybody at once", d.Version),
-		}}, nil
+		}})
 	}
 	if !s.Exists {
 		return nil, nil
 	}
 	v, badFilter := rollout.ViewOf(in.Observation, in.Documents, s.Group)
 	v.Desired = s.Desired
+	downSince(v.Members, in.View)
 	if badFilter != nil {
 		return nil, badFilter // whom it is about cannot be told
 	}
 	next, limit, decided := rollout.Plan(s.Document, v, in.Now)
-	if _, err := r.Apply(ctx, s, next, limit); err != nil {
-		return nil, err
-	}
 	decisions := make([]Decision, len(decided))
 	for i, p := range decided {
 		decisions[i] = Decision{Kind: "rollout_" + strings.ReplaceAll(p.Kind, " ", "_"), Text: p.Text, Reason: p.Reason, After: next.Version}
 	}
+	return carriedOut(ctx, r, s, next, limit, decisions)
+}
+
+// carriedOut makes the plan part of its decisions, so that it happens with them
+// or not at all. What is no decision is carried out by itself.
+func carriedOut(ctx context.Context, r *rollout.Rollouts, s rollout.State, next rollout.Document, limit int, decisions []Decision) ([]Decision, error) {
+	if len(decisions) == 0 {
+		_, err := r.Apply(ctx, s, next, limit)
+		return nil, err
+	}
+	do, err := r.Prepare(ctx, s, next, limit)
+	if err != nil {
+		return nil, err
+	}
+	for i := range decisions {
+		decisions[i].Together, decisions[i].Again = i > 0, true
+	}
+	decisions[0].Do = do
 	return decisions, nil
+}
+
+// downSince fills in since when members are down, as far as that is known: of
+// one whose host is up, but whose agent is not, since it got its slot.
+func downSince(members []rollout.Member, v view.View) {
+	for i := range members {
+		m := &members[i]
+		if m.Up {
+			continue
+		}
+		m.DownSince = m.HeldSince
+		if n := v.Nodes[m.Node]; n.Life == view.Down {
+			m.DownSince = n.LifeSince
+		}
+	}
 }

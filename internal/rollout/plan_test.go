@@ -173,9 +173,14 @@ func TestPlan(t *testing.T) {
 			state: "paused in phase waiting", says: "validation failed", limit: 1,
 		},
 		{
-			name: "it died under way", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}},
-			view:  change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { m.Up, m.Holds = false, true }),
-			state: "paused in phase waiting", says: "n3: it is down while it holds a slot", limit: 1,
+			name: "it died under way", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}}, at: 6 * time.Minute,
+			view:  change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { m.Up, m.Holds, m.DownSince = false, true, noon }),
+			state: "paused in phase waiting", says: "n3: it holds a slot and is down since 2026", limit: 1,
+		},
+		{
+			name: "it reboots", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}}, at: 4 * time.Minute,
+			view:  change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { m.Up, m.Holds, m.DownSince = false, true, noon }),
+			state: "waiting", limit: 1,
 		},
 		{
 			name: "too slow", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, NodeDeadline: rollout.Duration(time.Minute)}, at: 2 * time.Minute,

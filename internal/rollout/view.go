@@ -31,6 +31,8 @@ type Member struct {
 	Validation nodes.State
 
 	Up bool // its host and its agent are there
+	// DownSince is since when it has not been Up; zero: that is not known.
+	DownSince time.Time
 	// Sick: a check is critical, or it is in maintenance that jorc did not set.
 	Sick bool
 
@@ -47,6 +49,10 @@ func (m Member) part(p Policy) bool {
 // out tells whether the member is out of service without a slot to be so.
 func (m Member) out() bool { return !m.Holds && (!m.Up || m.Sick) }
 
+// downGrace is how long a member that holds a slot may be down, as one that
+// reboots, before that is a failure.
+const downGrace = 5 * time.Minute
+
 // failure says why the member counts as failed in the rollout; empty: it does
 // not. A failure from before the rollout began is none of it.
 func (m Member) failure(d Document, now time.Time) string {
@@ -60,8 +66,8 @@ func (m Member) failure(d Document, now time.Time) string {
 	}
 	held := latest(m.HeldSince, d.Started)
 	switch {
-	case !m.Up:
-		return "it is down while it holds a slot"
+	case !m.Up && !m.DownSince.IsZero() && now.Sub(m.DownSince) > downGrace:
+		return "it holds a slot and is down since " + m.DownSince.UTC().Format(time.RFC3339)
 	case d.Policy.NodeDeadline > 0 && now.Sub(held) > time.Duration(d.Policy.NodeDeadline):
 		return fmt.Sprintf("it holds its slot since %s, longer than %v", held.UTC().Format(time.RFC3339), d.Policy.NodeDeadline)
 	}
