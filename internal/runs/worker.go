@@ -90,16 +90,16 @@ func (w *Worker) Run(ctx context.Context) error {
 // watch follows the queue. It creates the key, since a watch of one that does
 // not exist wakes for its neighbours.
 func (w *Worker) watch(ctx context.Context) error {
-	failing := ""
+	failing := false
 	return w.queue.Watch(ctx, func(u kv.Update[Queue]) {
 		if u.Err != nil {
-			if text := u.Err.Error(); text != failing {
-				failing = text
+			if !failing {
+				failing = true
 				w.o.Log.Warn("what this node is to run cannot be read; what was known counts", "key", w.queue.Key(), "error", u.Err)
 			}
 			return
 		}
-		failing = ""
+		failing = false
 		if _, known, _ := w.look(); !u.Entry.Exists && known {
 			w.o.Log.Warn("this node's queue of runs is gone from Consul; what was known counts", "key", w.queue.Key())
 			return
