@@ -8,8 +8,14 @@ import (
 	"github.com/jorc/jorc/internal/pause"
 )
 
-// longestPause bounds what one pause between two attempts can grow to.
+// longestPause bounds what one pause between two questions can grow to.
 const longestPause = 250 * time.Millisecond
+
+// widestWindow bounds the pause between two attempts to write one key. A
+// thousand hosts may want to at one moment, and a busy Consul takes a hundred
+// changes of one key a second: with a window below the time that all of them
+// take together most attempts fail, and the more fail the longer it takes.
+const widestWindow = 8 * time.Second
 
 // rivals is what the attempts to write one key have told of its other writers.
 // A failed compare-and-swap costs the servers as much as one that succeeds, so
@@ -26,7 +32,7 @@ func (r *rivals) none() bool { return r.window == 0 }
 // lost returns after the pause that a conflict asks for, or with the context's
 // error when it ends first. took is how long the attempt was.
 func (r *rivals) lost(ctx context.Context, took time.Duration) error {
-	r.window = min(max(2*r.window, took), longestPause)
+	r.window = min(max(2*r.window, took), widestWindow)
 	return pause.For(ctx, rand.N(r.window+1))
 }
 

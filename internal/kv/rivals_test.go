@@ -1,6 +1,8 @@
 package kv
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 )
@@ -29,8 +31,10 @@ func TestRivals(t *testing.T) {
 	if !r.none() {
 		t.Errorf("a window of %v after many successes", r.window)
 	}
-	r.window = longestPause
-	if err := r.lost(t.Context(), took); err != nil || r.window != longestPause {
-		t.Errorf("window %v, %v; want %v", r.window, err, longestPause)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	r.window = widestWindow - took
+	if err := r.lost(ended, took); !errors.Is(err, context.Canceled) || r.window != widestWindow {
+		t.Errorf("window %v, %v; want %v, and no pause when the context has ended", r.window, err, widestWindow)
 	}
 }
