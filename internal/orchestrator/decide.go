@@ -59,6 +59,11 @@ type Decision struct {
 	// decision is dropped, and reported; it is up to the next cycle then. nil:
 	// the decider has done it already, or there is nothing to do.
 	Do func(t *kv.Txn)
+	// Together: it stands and falls with the decision before it.
+	Together bool
+	// Again: when it is dropped the decider is asked again at once, on the same
+	// Input, a few times.
+	Again bool
 }
 
 func (d Decision) event() view.Event {
@@ -73,45 +78,65 @@ func (d Decision) event() view.Event {
 // none of the others from deciding; only what ends the cycle is returned.
 func (t *tenure) decide(ctx context.Context, in Input, r *Report) error {
 	for _, d := range t.o.Deciders {
-		decisions, err := d.Decide(ctx, in)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			r.problem("decider", d.Name(), err)
-		}
-		if err := t.carryOut(ctx, d.Name(), decisions, in.Now, r); err != nil {
-			return err
+		for left := mostTries - 1; ; left-- {
+			decisions, err := d.Decide(ctx, in)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err != nil {
+				r.problem("decider", d.Name(), err)
+			}
+			again, err := t.carryOut(ctx, d.Name(), decisions, in.Now, r, left > 0)
+			if err != nil {
+				return err
+			}
+			if !again {
+				break
+			}
 		}
 	}
 	return nil
 }
 
+// mostTries is how often a decider is asked in one cycle whose decisions others
+// overtake.
+const mostTries = 10
+
 // carryOut journals decisions: those that were carried out already together,
-// each of the others with what carries it out.
-func (t *tenure) carryOut(ctx context.Context, decider string, decisions []Decision, now time.Time, r *Report) error {
+// each of the others with what carries it out. again says that what was dropped
+// should be decided anew now, if it may be.
+func (t *tenure) carryOut(ctx context.Context, decider string, decisions []Decision, now time.Time, r *Report, may bool) (again bool, err error) {
 	var done []view.Event
-	for _, d := range decisions {
-		if d.Do == nil {
-			done = append(done, d.event())
-			r.decided(decider, d, nil)
-			continue
+	for len(decisions) > 0 && !again {
+		n := 1
+		for n < len(decisions) && decisions[n].Together {
+			n++
 		}
-		_, err := t.save(ctx, t.journal.View(), []view.Event{d.event()}, now, d.Do, r)
-		switch {
-		case err == nil:
-			r.decided(decider, d, nil)
-		case mendable(err):
-			r.decided(decider, d, err)
-		default:
-			return fmt.Errorf("carry out a decision of %s: %w", decider, err)
+		group := decisions[:n]
+		decisions = decisions[n:]
+		events := make([]view.Event, n)
+		for i, d := range group {
+			events[i] = d.event()
+		}
+		var dropped error
+		if group[0].Do == nil {
+			done = append(done, events...)
+		} else if _, dropped = t.save(ctx, t.journal.View(), events, now, group[0].Do, r); dropped != nil {
+			if !mendable(dropped) {
+				return false, fmt.Errorf("carry out a decision of %s: %w", decider, dropped)
+			}
+			again = may && group[0].Again
+		}
+		for _, d := range group {
+			if !again {
+				r.decided(decider, d, dropped)
+			}
 		}
 	}
-	if len(done) == 0 {
-		return nil
+	if len(done) > 0 {
+		_, err = t.save(ctx, t.journal.View(), done, now, nil, r)
 	}
-	_, err := t.save(ctx, t.journal.View(), done, now, nil, r)
-	return err
+	return again, err
 }
 
 // mendable tells whether err, of saving, is of the decision alone: nothing was

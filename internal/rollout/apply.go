@@ -7,53 +7,74 @@ import (
 	"github.com/jorc/jorc/internal/slots"
 )
 
-// Apply carries out a plan that was made of s: the document, the limit of the
-// slot group, and the desired version when the plan is a rollback, in one
-// transaction. It is carried out only if all that s says still is so, the
-// claims of the group included: a node that took a slot and then read the old
-// document, or one that takes it from now on and reads the new one, is never
-// admitted by both. Nothing is written when nothing changes; it tells whether
-// it did.
+// Apply carries out a plan that was made of s by itself, see Prepare; it tells
+// whether there was anything to do.
 //
 // It returns kv.ErrConflict (nothing was written: load, plan and apply again),
-// kv.ErrLockLost in the store of a lock that was lost, or what kv.Txn.Commit
-// and slots.Resize return.
+// kv.ErrLockLost in the store of a lock that was lost, or what Prepare,
+// kv.Txn.Commit and Wake return.
 func (r *Rollouts) Apply(ctx context.Context, s State, next Document, limit int) (changed bool, err error) {
+	do, err := r.Prepare(ctx, s, next, limit)
+	if do == nil || err != nil {
+		return false, err
+	}
 	t := r.store.Txn()
-	write := !s.Exists || !next.equal(s.Document)
-	resize := limit != slots.Keep && limit > 0 && limit != s.Group.Max
-	if write {
-		if s.Desired == next.Version {
-			t.CheckIndex(keyDesired, s.desired.Index)
-		} else {
-			r.desired.SwapIn(t, s.desired, next.Version)
-		}
-		r.doc.SwapIn(t, s.doc, next)
-	} else if resize {
-		t.CheckIndex(keyRollout, s.doc.Index)
-	}
-	if !write && !resize {
-		return false, nil
-	}
-	whole := s.group.Exists && !s.badGroup
-	if !whole && resize {
-		if whole, err = r.unclaimed(ctx); err != nil {
-			return false, err
-		}
-	}
-	if resize && whole {
-		r.group.SwapIn(t, s.group, s.Group.Resize(limit))
-	} else {
-		t.CheckIndex(keyGroup, s.group.Index)
-	}
+	do(t)
 	if _, err := t.Commit(ctx); err != nil {
 		return false, err
 	}
-	if resize && (limit > s.Group.Max || !whole) {
-		return true, r.wake(ctx, limit)
+	if limit != slots.Keep && (limit > s.Group.Max || !s.whole()) {
+		return true, r.Wake(ctx, limit)
 	}
 	return true, nil
 }
+
+// Prepare returns what carries out a plan that was made of s: it adds the
+// document, the limit of the slot group, and the desired version when the plan is
+// a rollback, to a transaction. That commits only if all that s says still is so,
+// the claims of the group included: a node that took a slot and then read the old
+// document, or one that takes it from now on and reads the new one, is never
+// admitted by both. do is nil when nothing changes. After it was committed those
+// who wait may have to be woken, see State.Stalled.
+//
+// It returns what kv.Tree.Names returns.
+func (r *Rollouts) Prepare(ctx context.Context, s State, next Document, limit int) (do func(*kv.Txn), err error) {
+	write := !s.Exists || !next.equal(s.Document)
+	resize := limit != slots.Keep && limit > 0 && limit != s.Group.Max
+	if !write && !resize {
+		return nil, nil //nolint:nilnil // nothing to do is none
+	}
+	whole := s.whole()
+	if !whole && resize {
+		if whole, err = r.unclaimed(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return func(t *kv.Txn) {
+		switch {
+		case !write:
+			t.CheckIndex(keyRollout, s.doc.Index)
+		case s.Desired == next.Version:
+			t.CheckIndex(keyDesired, s.desired.Index)
+			r.doc.SwapIn(t, s.doc, next)
+		default:
+			r.desired.SwapIn(t, s.desired, next.Version)
+			r.doc.SwapIn(t, s.doc, next)
+		}
+		if resize && whole {
+			r.group.SwapIn(t, s.group, s.Group.Resize(limit))
+		} else {
+			t.CheckIndex(keyGroup, s.group.Index)
+		}
+	}, nil
+}
+
+// whole tells whether the slot group is there and can be read.
+func (s State) whole() bool { return s.group.Exists && !s.badGroup }
+
+// Stalled tells whether somebody waits for a slot that is free: whoever made
+// room could not say so, or had no time to.
+func (s State) Stalled() bool { return s.whole() && len(s.Group.Next(1)) > 0 }
 
 // unclaimed tells whether nobody has a claim, so that a group which is not
 // there, or damaged, can be made anew. Otherwise package slots makes it of the
@@ -63,8 +84,9 @@ func (r *Rollouts) unclaimed(ctx context.Context) (bool, error) {
 	return len(names) == 0, err
 }
 
-// wake lets those go for whom there is room now, and repairs the group.
-func (r *Rollouts) wake(ctx context.Context, limit int) error {
+// Wake lets those go for whom there is room among limit slots, and repairs the
+// group. It returns what slots.Slots.Resize returns.
+func (r *Rollouts) Wake(ctx context.Context, limit int) error {
 	group := slots.New(r.store, slots.Options{})
 	defer group.Close(ctx)
 	return group.Resize(ctx, Slots, limit)
