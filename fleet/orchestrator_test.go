@@ -27,7 +27,7 @@ func TestOrchestratorLost(t *testing.T) {
 		{"v4-gate", (*fleettest.Host).Kill9All, (*fleettest.Host).Boot},
 	} {
 		shut(f.Hosts...)
-		f.Jorc("update", "trigger", way.version, "--max-parallel", "1", "--max-failures", "1").OK()
+		f.Jorc("update", "trigger", way.version, "--max-parallel", "1").OK()
 		at := holder(f, way.version)
 		old := orchestrator(t, f)
 		lost := time.Now()

@@ -138,7 +138,7 @@ func TestRebootWithSlot(t *testing.T) {
 	allow(f, 1)
 	load := loaded(f)
 	const version = "v2-gate"
-	f.Jorc("update", "trigger", version, "--max-parallel", "1", "--min-healthy", "1s", "--max-failures", "1", "--order", "web").OK()
+	f.Jorc("update", "trigger", version, "--max-parallel", "1", "--min-healthy", "1s", "--order", "web").OK()
 	h := holder(f, version)
 	h.Kill9All()
 	f.Eventually(h.Name+" to be seen dead", func(context.Context) error {

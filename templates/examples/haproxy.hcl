@@ -32,7 +32,8 @@ template "haproxy-backends" {
   # with haproxy -W -p /run/haproxy.pid.
   reload = ["systemctl", "try-reload-or-restart", "haproxy"]
 
-  wait        = "100ms:2s"
+  # haproxy may lose a SIGUSR2 that comes while it is still reloading: changes are kept apart.
+  wait        = "1s:5s"
   max_shrink  = "50%"
   empty_after = "30s"
 }
