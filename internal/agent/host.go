@@ -38,6 +38,7 @@ type part struct {
 	converge     *converge.Converger // nil: this host has no static configuration
 	managing     *jobs               // runs on managers
 	orchestrated []*orchestrator.Orchestrator
+	outposts     []*outpost
 }
 
 // belongs tells whether c gives the host any part in its cluster.
@@ -48,7 +49,8 @@ func belongs(c *config.Config) bool {
 // watches is how many queries of a host's part in its cluster may block at one
 // time: what holds it (3), its record, the election (3) and its own leading; the
 // desired version, the rollout, a slot and the checks of the node; runs;
-// triggers; and what an orchestrator looks at in each cluster.
+// triggers; and what an orchestrator looks at in each cluster, with what holds
+// it there and its queue.
 func watches(c *config.Config) int {
 	n := 0
 	if belongs(c) {
@@ -61,10 +63,7 @@ func watches(c *config.Config) int {
 		n += 4
 	}
 	n += len(c.Triggers)
-	if o := c.Orchestrator; o != nil && o.Enabled {
-		n += 7 * max(1, len(o.Clusters))
-	}
-	return n
+	return n + 11*len(orchestrates(c))
 }
 
 // takePart runs the host's part in its cluster until ctx ends, anew after each
@@ -106,6 +105,9 @@ func (a *Agent) takePart(ctx context.Context) error {
 func (p *part) rest(ctx context.Context, why string) {
 	p.jobs.stop(ctx, why)
 	p.managing.stop(ctx, why)
+	for _, o := range p.outposts {
+		o.managing.stop(ctx, why)
+	}
 }
 
 // finish gives tasks under way the time that a stop leaves.
@@ -176,6 +178,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 		p.converge = p.converger(a.slots, a.maintenance)
 	}
 	p.orchestrated = p.orchestrators()
+	p.outposts = p.newOutposts(o)
 	return p, nil
 }
 

@@ -5,22 +5,28 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 )
 
+// orchestrates names the clusters that an agent of c stands for.
+func orchestrates(c *config.Config) []string {
+	switch o := c.Orchestrator; {
+	case o == nil || !o.Enabled:
+		return nil
+	case len(o.Clusters) == 0:
+		return []string{c.Cluster}
+	default:
+		return o.Clusters
+	}
+}
+
 // orchestrators stand for the clusters that the configuration names, a lock and
 // a cycle each, so that a slow cluster delays no other.
 func (p *part) orchestrators() []*orchestrator.Orchestrator {
-	conf := p.conf.Orchestrator
-	if conf == nil || !conf.Enabled {
-		return nil
-	}
-	names := conf.Clusters
-	if len(names) == 0 {
-		names = []string{p.conf.Cluster}
-	}
+	conf, names := p.conf.Orchestrator, orchestrates(p.conf)
 	all := make([]*orchestrator.Orchestrator, len(names))
 	for i, name := range names {
 		log := p.log.Named("orchestrator").With("cluster", name)
@@ -41,6 +47,9 @@ func (p *part) orchestrate(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, o := range p.orchestrated {
 		g.Go(func() error { return o.Run(ctx) })
+	}
+	for _, o := range p.outposts {
+		g.Go(func() error { return o.run(ctx) })
 	}
 	return g.Wait()
 }

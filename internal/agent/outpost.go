@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/workflow"
+)
+
+// outpost is this host in a cluster that it may orchestrate without being a
+// member: workflows for managers run where the orchestrator is when the cluster
+// has no manager.
+type outpost struct {
+	cluster  *cluster.Cluster
+	node     string
+	holds    *holds
+	managing *jobs
+	version  func() string
+	log      hclog.Logger
+}
+
+// newOutposts are those of the clusters in which the host is no member by its
+// configuration; o is how it runs workflows otherwise.
+func (p *part) newOutposts(o workflow.Options) []*outpost {
+	var all []*outpost
+	for _, name := range orchestrates(p.conf) {
+		own := name == p.conf.Cluster
+		if own && p.conf.Member != nil {
+			continue
+		}
+		post := &outpost{
+			cluster: cluster.New(p.client, p.conf.Prefix, name), node: p.node, version: p.version,
+			log: p.log.With("cluster", name),
+		}
+		post.holds = newHolds(post.cluster, p.node, p.conf.StateDir, post.log)
+		if !own {
+			o.StateDir = filepath.Join(p.conf.StateDir, "clusters", name)
+			there := *p.conf
+			there.Cluster = name
+			o.Environ = workflow.Environ(&there)
+			o.Params, o.Tokens = workflow.ParamsOf(post.cluster, p.node), workflow.TokensOf(p.client, p.conf.Prefix, name)
+		}
+		o.Held = post.holds.Held
+		post.managing = newJobs(o)
+		all = append(all, post)
+	}
+	return all
+}
+
+// run does the host's part in the cluster's runs until ctx ends.
+func (o *outpost) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return o.holds.run(ctx) })
+	g.Go(func() error {
+		return runs.NewWorker(runs.WorkerOptions{
+			Store: o.cluster.Store(), Node: o.node, Runner: o.managing, Begin: o.holds.begin, Free: o.holds.free,
+			Version: o.version, Log: o.log.Named("runs"),
+		}).Run(ctx)
+	})
+	return g.Wait()
+}
