@@ -150,6 +150,7 @@ func TestOtherUser(t *testing.T) {
 	script := `#!/bin/sh
 id -un; echo $HOME $USER; pwd
 cat "$JORC_PARAMS"; echo; cat "$JORC_CHANGE"; echo; cat "$CONSUL_HTTP_TOKEN_FILE"
+[ "$(cat "$CONSUL_HTTP_TOKEN_FILE" | rev)" = terces ] && echo readable
 stat -c %U:%a "$0" "$CONSUL_HTTP_TOKEN_FILE" "$JORC_PARAMS"
 ls "$JORC_STATE/jobs" "$(dirname "$0")" 2>/dev/null
 exit 0`
@@ -160,7 +161,7 @@ exit 0`
 	if err != nil || res.State != Success || states(res) != "success" {
 		t.Fatalf("got %+v, %v", res, err)
 	}
-	want(t, "log", h.log("j", ""), "daemon\n/usr/sbin daemon\n/\n{\"a\":1}\nchanged\nsecret\ndaemon:500\ndaemon:500\ndaemon:500\n")
+	want(t, "log", h.log("j", ""), "daemon\n/usr/sbin daemon\n/\n{\"a\":1}\nchanged\n[redacted]\nreadable\ndaemon:500\ndaemon:500\ndaemon:500\n")
 	left, err := os.ReadDir(temp)
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
