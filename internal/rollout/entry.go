@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -204,27 +203,22 @@ func (e *entry) acquire(ctx context.Context) (*slots.Claim, error) {
 }
 
 // lineUp waits for a slot. Who holds one takes it up at once; the others come
-// one after the other, since all of them are admitted at the same moment and
-// would only stand in each other's way, and in that of those who are done.
+// one after the other, in the order in which they are admitted: all of them at
+// the same moment would only stand in each other's way, and in that of those who
+// are done.
 func (e *entry) lineUp(ctx context.Context) (*slots.Claim, error) {
 	if !e.holds {
 		e.mu.Lock()
-		members := e.snap.Document.Counts.Members
+		d, self := e.snap.Document, *e.self
 		e.mu.Unlock()
-		if err := pause.For(ctx, rand.N(lineUpWithin(members)+1)); err != nil {
+		key := d.Policy.KeyOf(d.Version, self.Node, self.Roles, self.Zone)
+		if err := pause.For(ctx, key.turn(d.Counts.Members)); err != nil {
 			return nil, err
 		}
 	}
 	return e.gate.o.Slots.Acquire(ctx, Slots, slots.Keep, slots.Holder{
 		Node: e.gate.o.Node, ID: ClaimID, Reason: "update to " + e.version, Durable: true,
 	})
-}
-
-// lineUpWithin is within what time as many members line up. Consul takes a
-// change of one document in about a millisecond; the larger part of that is
-// left to those who hand their slots on.
-func lineUpWithin(members int) time.Duration {
-	return min(time.Duration(members)*5*time.Millisecond, time.Minute)
 }
 
 var errNotAdmitted = errors.New("not admitted any more")

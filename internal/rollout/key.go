@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"strconv"
+	"time"
 )
 
 // Key is a member's place in the order in which a version reaches the members.
@@ -33,6 +35,24 @@ func (k Key) Compare(o Key) int {
 
 // sameGroup tells whether both have the same role's place and zone.
 func (k Key) sameGroup(o Key) bool { return k.Place == o.Place && k.Zone == o.Zone }
+
+// Members line up for slots so far apart: Consul takes a change of one document
+// in a few milliseconds, and those who hand their slots on change it, too.
+const (
+	lineUpEvery  = 10 * time.Millisecond
+	lineUpWithin = 10 * time.Minute // all of them
+)
+
+// turn is how long a member waits before it lines up for a slot, in the order of
+// hashes, which are spread evenly.
+func (k Key) turn(members int) time.Duration {
+	hash, err := strconv.ParseUint(k.Hash, 16, 64)
+	if err != nil { // it is not one that KeyOf made
+		return 0
+	}
+	within := min(time.Duration(members)*lineUpEvery, lineUpWithin)
+	return time.Duration(float64(hash) / (1 << 64) * float64(within))
+}
 
 // Rule says who is admitted: a stretch of the order of keys, both ends within.
 // The zero Rule admits nobody.

@@ -1,19 +1,37 @@
 package rollout
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
 
-// TestLineUpWithin: few line up at once, many so that Consul keeps up, and
-// nobody waits for ever.
-func TestLineUpWithin(t *testing.T) {
+// TestTurns: members line up in the order in which they are admitted, evenly
+// and within a time that grows with their number up to a bound.
+func TestTurns(t *testing.T) {
 	t.Parallel()
-	for members, want := range map[int]time.Duration{
-		0: 0, 10: 50 * time.Millisecond, 1000: 5 * time.Second, 1_000_000: time.Minute,
-	} {
-		if got := lineUpWithin(members); got != want {
-			t.Errorf("%d members line up within %v, want %v", members, got, want)
+	const members = 1000
+	keys := make([]Key, members)
+	for i := range keys {
+		keys[i] = Policy{}.KeyOf("v1", fmt.Sprint("node-", i), nil, "")
+	}
+	slices.SortFunc(keys, Key.Compare)
+	var last time.Duration
+	for i, k := range keys {
+		turn := k.turn(members)
+		if off := turn - time.Duration(i)*lineUpEvery; turn < last || off.Abs() > members*lineUpEvery/10 {
+			t.Errorf("member %d of %d lines up after %v, the one before it after %v", i, members, turn, last)
 		}
+		last = turn
+	}
+	if first := keys[0].turn(1_000_000); last > members*lineUpEvery || first > lineUpWithin/100 {
+		t.Errorf("the last of %d lines up after %v, the first of a million after %v", members, last, first)
+	}
+	if got := keys[members-1].turn(1_000_000); got > lineUpWithin {
+		t.Errorf("the last of a million lines up after %v", got)
+	}
+	if got := (Key{}).turn(members); got != 0 {
+		t.Errorf("a member without a hash lines up after %v", got)
 	}
 }
