@@ -18,7 +18,8 @@ const tempMark = ".jorc-tmp-"
 // WriteFile replaces path by a file that holds data and has exactly the mode
 // perm, whatever the umask. When it returns nil the data and the name are on
 // the disk; when it returns an error or the process dies, path is as it was.
-// The directory must exist. Errors wrap the *fs.PathError they come from.
+// The directory must exist. Errors are *fs.PathError about path: what failed
+// again fails with the same words.
 func WriteFile(path string, data []byte, perm fs.FileMode) error {
 	dir, base := filepath.Split(path)
 	if dir == "" {
@@ -26,16 +27,30 @@ func WriteFile(path string, data []byte, perm fs.FileMode) error {
 	}
 	temp, err := writeTemp(dir, base, data, perm)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return about(path, err)
 	}
 	if err := os.Rename(temp, path); err != nil {
 		_ = os.Remove(temp)
-		return fmt.Errorf("write %s: %w", path, err)
+		return about(path, err)
 	}
 	if err := SyncDir(dir); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return about(path, err)
 	}
 	return nil
+}
+
+// about says that path was not written, without the name of the unfinished
+// file, which is another one each time.
+func about(path string, err error) error {
+	var file *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &file):
+		err = file.Err
+	case errors.As(err, &link):
+		err = link.Err
+	}
+	return &fs.PathError{Op: "write", Path: path, Err: err}
 }
 
 // writeTemp leaves a synced file beside the final one, or nothing.

@@ -79,6 +79,9 @@ func TestWriteFileErrors(t *testing.T) {
 			if !errors.Is(err, tt.want) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
+			if again := WriteFile(tt.path, []byte("x"), 0o644); again.Error() != err.Error() {
+				t.Errorf("the second time: got %v, want %v", again, err)
+			}
 			wantNames(t, dir, "plain", "sub")
 		})
 	}
