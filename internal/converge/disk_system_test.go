@@ -3,19 +3,24 @@
 package converge
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/nodes"
 )
 
-// TestDiskFull: while the disk is full nothing begins, and why is told; once
-// there is room the host converges, with every task run once.
+// TestDiskFull: while the disk is full nothing begins, and why is told, here and
+// to all others, once; when there is room the host converges, with every task
+// run once.
 func TestDiskFull(t *testing.T) {
 	server := consultest.Start(t)
 	client := server.Client()
@@ -37,7 +42,11 @@ func TestDiskFull(t *testing.T) {
 			ballast := filepath.Join(disk, "ballast")
 			h.trigger("v1")
 			h.build()
+			var saves atomic.Int64
 			h.hook = func(step string) {
+				if step == "save" {
+					saves.Add(1)
+				}
 				if _, err := os.Stat(ballast); step == full && os.IsNotExist(err) {
 					fill(t, ballast)
 				}
@@ -50,6 +59,16 @@ func TestDiskFull(t *testing.T) {
 			if s.Phase == PhaseConverged {
 				t.Errorf("it says that it has converged: %+v", s)
 			}
+			consultest.Eventually(t, "a failed state that says why", func(context.Context) error {
+				c := h.document().States[nodes.Config]
+				if c.State != nodes.Failed || c.Version != "v1" || !strings.Contains(c.Detail, "no space left on device") {
+					return fmt.Errorf("got %+v", c)
+				}
+				return nil
+			})
+			told, tries := h.modified(), saves.Load()
+			h.until("more tries", func(Status) bool { return saves.Load() > tries+3 })
+			want(t, "writes while nothing changed", h.modified(), told)
 			if err := os.Truncate(ballast, 0); err != nil {
 				t.Fatal(err)
 			}

@@ -190,6 +190,9 @@ func (c *Converger) writeDown() {
 		c.log.Error("convergence waits and tries again", "error", text)
 		m.saveIs = text
 	}
+	if a := c.p.Attempt; a.open() || a.Stage == stageRecording {
+		_ = c.stuckWith(err) // reports it
+	}
 	m.saves++
 	m.saveAt = c.now().Add(doubled(c.timing.trouble, c.timing.maxTrouble, m.saves))
 }

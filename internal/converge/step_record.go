@@ -38,7 +38,7 @@ func (c *Converger) record(ctx context.Context) error {
 	c.p.Attempt, c.p.Report, c.p.Good, c.p.Waiting, c.p.Hold = a, r, r, "", Hold{}
 	if err := c.save(); err != nil {
 		c.p = old
-		return err
+		return c.stuckWith(err)
 	}
 	c.hook("recorded")
 	c.mem.retryAt = time.Time{}
@@ -62,10 +62,12 @@ func (c *Converger) reportPending(f *facts, d *decision) {
 	d.wake(c.reportSeldom(s, d.waiting))
 }
 
-// reportStuck reports that the open job does not go on now. That it does again
+// reportStuck reports that the attempt does not go on now. That it does again
 // is not worth a write: the next one is its end.
 func (c *Converger) reportStuck(s nodes.State, about string) {
-	s.Version = c.p.Attempt.Version
+	if s.Version == "" {
+		s.Version = c.p.Attempt.Version
+	}
 	c.reportSeldom(s, about)
 }
 

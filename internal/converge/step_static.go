@@ -39,7 +39,7 @@ func (c *Converger) begin(ctx context.Context, version string) error {
 	c.p.Report.Config = &nodes.State{State: nodes.Running, Version: version}
 	if err := c.save(); err != nil {
 		c.p = old
-		return err
+		return c.stuckAt(version, err)
 	}
 	c.hook("begun")
 	c.log.Info("converging", "version", version, "job", a.Job, "failed_before", a.Fails)
@@ -159,12 +159,16 @@ func (c *Converger) failed(v verdict) {
 	c.setConfig(nodes.State{State: nodes.Failed, Version: a.Version, Detail: v.detail(), LogURL: v.logURL})
 }
 
-// stuckWith reports what keeps a job from going on, unless that is another
-// job: it goes on with the same job later.
-func (c *Converger) stuckWith(err error) error {
+// stuckWith reports what keeps the attempt from going on: it goes on later,
+// from where it is.
+func (c *Converger) stuckWith(err error) error { return c.stuckAt(c.p.Attempt.Version, err) }
+
+// stuckAt is stuckWith for an attempt at version. That another job runs is no
+// news.
+func (c *Converger) stuckAt(version string, err error) error {
 	if !errors.Is(err, workflow.ErrBusy) {
 		text := strings.TrimSpace(err.Error())
-		c.reportStuck(nodes.State{State: nodes.Failed, Detail: "cannot go on, and tries again: " + text}, "stuck: "+text)
+		c.reportStuck(nodes.State{State: nodes.Failed, Version: version, Detail: "cannot go on, and tries again: " + text}, "stuck: "+text)
 	}
 	return err
 }

@@ -22,7 +22,7 @@ func (c *Converger) runValidation(ctx context.Context) error {
 		a.Validation = c.p.nextJob(validationJob, a.Version)
 		if err := c.save(); err != nil {
 			c.p = old
-			return err
+			return c.notValidated(err)
 		}
 		c.hook("validation begun")
 	}
@@ -40,7 +40,7 @@ func (c *Converger) runValidation(ctx context.Context) error {
 			c.invalid("validation: "+err.Error(), "", false)
 			return nil
 		}
-		return err
+		return c.notValidated(err)
 	}
 	v := judge(res)
 	if res.State == workflow.Interrupted && !res.Open {
@@ -71,6 +71,15 @@ func (c *Converger) runValidation(ctx context.Context) error {
 		return c.heldBack(v)
 	}
 	return nil
+}
+
+// notValidated is for what keeps a validation from being run. Of an attempt that
+// is reported; what was good before is not known to be worse.
+func (c *Converger) notValidated(err error) error {
+	if c.p.Attempt.open() {
+		return c.stuckWith(err)
+	}
+	return err
 }
 
 // validated notes that the validation workflow passed; the checks are still to
