@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jorc/jorc/internal/cluster"
@@ -74,58 +75,46 @@ func parseRule(text []byte) (Rule, error) {
 	return r, err
 }
 
-// reachable leaves out rules that come after what is not there, or after
-// themselves.
+// reachable leaves out rules that can never begin: what they come after is not
+// there, or comes after them.
 func reachable(rules []Rule, bad []BadRule) ([]Rule, []BadRule) {
-	for {
-		var good []Rule
-		for _, r := range rules {
-			switch why := stuck(r, rules); {
-			case why != "":
-				bad = append(bad, BadRule{Name: r.Name, Err: fmt.Errorf("param %s: rule %q: %w: %s", ParamRules, r.Name, ErrInvalid, why)})
-			default:
-				good = append(good, r)
+	possible := make([]bool, len(rules))
+	for more := true; more; {
+		more = false
+		for i, r := range rules {
+			if !possible[i] && (r.After == "" || slices.ContainsFunc(before(i, rules), func(o int) bool { return possible[o] })) {
+				possible[i], more = true, true
 			}
 		}
-		if len(good) == len(rules) {
-			return good, bad
-		}
-		rules = good
 	}
-}
-
-// stuck says why nothing can ever come before r.
-func stuck(r Rule, rules []Rule) string {
-	if r.After == "" {
-		return ""
-	}
-	reached, next := map[string]bool{}, []string{r.After}
-	found := false
-	for len(next) > 0 {
-		after := next[0]
-		next = next[1:]
-		if reached[after] {
+	var good []Rule
+	for i, r := range rules {
+		if possible[i] {
+			good = append(good, r)
 			continue
 		}
-		reached[after] = true
-		for _, o := range rules {
-			if o.Name != after && o.Workflow != after || o.Name == r.Name && after != r.Name {
-				continue
-			}
-			if o.Name == r.Name {
-				return fmt.Sprintf("it comes after itself, by %q", r.After)
-			}
-			found = true
-			if o.After != "" {
-				next = append(next, o.After)
-			}
+		why := fmt.Sprintf("there is no rule or workflow %q for it to come after", r.After)
+		if len(before(i, rules)) > 0 || r.answers(r.After) {
+			why = fmt.Sprintf("it can never begin: what it comes after, %q, comes after itself or never begins", r.After)
+		}
+		bad = append(bad, BadRule{Name: r.Name, Err: fmt.Errorf("param %s: rule %q: %w: %s", ParamRules, r.Name, ErrInvalid, why)})
+	}
+	return good, bad
+}
+
+// before are the rules of which one has to be done before rule i begins.
+func before(i int, rules []Rule) []int {
+	var all []int
+	for o, r := range rules {
+		if o != i && r.answers(rules[i].After) {
+			all = append(all, o)
 		}
 	}
-	if !found {
-		return fmt.Sprintf("there is no rule or workflow %q for it to come after", r.After)
-	}
-	return ""
+	return all
 }
+
+// answers tells whether an after of that text is about r.
+func (r Rule) answers(to string) bool { return r.Name == to || r.Workflow == to }
 
 // id is that of the run of this revision of the rule.
 func (r Rule) id() string {
