@@ -20,6 +20,9 @@ import (
 // ErrPaused: the cluster is paused, so nothing is worth waiting for.
 var ErrPaused = errors.New("the cluster is paused")
 
+// ErrNobody: nobody is there to be waited for.
+var ErrNobody = errors.New("no member matches")
+
 // gather is for how long changes are gathered before they are looked at.
 const gather = 50 * time.Millisecond
 
@@ -34,8 +37,9 @@ type Waiter struct {
 
 // Await returns when the goal is reached, or when some have failed, with their
 // names; it looks whenever something changed. It returns ErrPaused when the
-// cluster is, ErrNoRun, ctx's error, or a class of package consul when the
-// first look failed; later ones are repeated.
+// cluster is, ErrNoRun, ErrNobody when no member counts at the first look,
+// ctx's error, or a class of package consul when the first look failed; later
+// ones are repeated.
 func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -56,7 +60,10 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 	defer func() { stop(); _ = group.Wait() }()
 	seen, first, told := map[string]bool{}, true, ""
 	for {
-		v, err := w.look(ctx, g, seen)
+		v, members, err := w.look(ctx, g, seen)
+		if err == nil && first && members == 0 && w.wants(g) {
+			err = fmt.Errorf("cluster %q: %w: there is nothing to wait for; 'jorc cluster members' lists them", w.Cluster.Name(), ErrNobody)
+		}
 		switch {
 		case err != nil && (first || errors.Is(err, ErrPaused) || errors.Is(err, ErrNoRun) || ctx.Err() != nil):
 			return v, err
@@ -91,47 +98,53 @@ func (g Goal) paths() []string {
 	return []string{"control", "members", "nodes", "runs"}
 }
 
-func (w *Waiter) look(ctx context.Context, g Goal, seen map[string]bool) (Verdict, error) {
+// wants tells whether somebody has to match: that none of nobody is at a
+// version, or idle, is not what was asked for.
+func (w *Waiter) wants(g Goal) bool {
+	return g.Version != "" || g.Idle && w.Filter != nil && w.Filter.String() != ""
+}
+
+// look judges the cluster as it is now; members is how many of them count.
+func (w *Waiter) look(ctx context.Context, g Goal, seen map[string]bool) (v Verdict, members int, err error) {
 	l, r := look{seen: seen}, New(w.Cluster.Store())
 	if g.Run != "" {
-		var err error
 		if l.run, err = r.Show(ctx, g.Run); err != nil {
-			return Verdict{}, err
+			return Verdict{}, 0, err
 		}
 		if v := g.judge(l); v.Over {
-			return v, nil
+			return v, 0, nil
 		}
 	}
 	control, err := w.Cluster.Control(ctx)
 	switch {
 	case err != nil:
-		return Verdict{}, err
+		return Verdict{}, 0, err
 	case control.Paused != nil:
 		why := ""
 		if control.Paused.Reason != "" {
 			why = ": " + control.Paused.Reason
 		}
-		return Verdict{}, fmt.Errorf("%w%s; 'jorc cluster resume' lets it go on", ErrPaused, why)
+		return Verdict{}, 0, fmt.Errorf("%w%s; 'jorc cluster resume' lets it go on", ErrPaused, why)
 	case g.Run != "":
-		return g.judge(l), nil
+		return g.judge(l), 0, nil
 	}
 	if l.members, err = w.members(ctx); err != nil {
-		return Verdict{}, err
+		return Verdict{}, 0, err
 	}
 	if g.Members == 0 {
 		if l.reports, err = w.reports(ctx); err != nil {
-			return Verdict{}, err
+			return Verdict{}, 0, err
 		}
 	}
 	if g.Idle {
 		if l.runs, _, err = r.List(ctx); err != nil {
-			return Verdict{}, err
+			return Verdict{}, 0, err
 		}
 		for _, run := range l.runs {
 			seen[run.ID] = seen[run.ID] || run.State == Pending || run.State == Running
 		}
 	}
-	return g.judge(l), nil
+	return g.judge(l), len(l.members), nil
 }
 
 // members are those that count: of the cluster, by its own filter, without

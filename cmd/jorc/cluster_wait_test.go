@@ -1,0 +1,42 @@
+package main
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+// TestWaitForVersion: it waits until all members that count run the version,
+// names those that failed on the way to it, and says that nobody counts.
+func TestWaitForVersion(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "a", "b")
+	do := doer(t, f.env)
+	ledger := nodes.New(f.server.Client(), "jorc", "prod")
+	report := func(node, version string) {
+		t.Helper()
+		if _, err := ledger.Report(t.Context(), node, version); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report("a", "v1")
+	do(result{124, "", "jorc: timed out after 100ms: 1 of 2 members are not at version v1\n"}, "wait", "--for", "version=v1", "--timeout", "100ms")
+	do(result{0, "", ""}, "wait", "--for", "version=v1", "--filter", `Node == "a"`)
+	var waiting sync.WaitGroup
+	waiting.Go(func() { do(result{0, "", ""}, "wait", "--for", "version=v1", "--timeout", "60s") })
+	report("b", "v1")
+	waiting.Wait()
+
+	failed := nodes.State{State: nodes.Failed, Version: "v2", Detail: "task \"apply\":\nexit code 1"}
+	if _, err := ledger.SetState(t.Context(), "b", nodes.Config, failed); err != nil {
+		t.Fatal(err)
+	}
+	report("a", "v2")
+	do(result{1, "", "jorc: b: config failed: task \"apply\": exit code 1\n"}, "wait", "--for", "version=v2", "--timeout", "60s")
+	do(result{124, "", "jorc: timed out after 100ms: 2 of 2 members are not at version v3\n"}, "wait", "--for", "version=v3", "--timeout", "100ms")
+
+	nobody := result{1, "", "jorc: cluster \"prod\": no member matches: there is nothing to wait for; 'jorc cluster members' lists them\n"}
+	do(nobody, "wait", "--for", "version=v1", "--filter", `Node == "z"`)
+	do(nobody, "wait", "--filter", `Node == "z"`)
+}
