@@ -116,6 +116,10 @@ vuln: ## govulncheck, where it can reach its data
 bench: build consul bin/consul-template ## measure jorc beside consul-template and write docs/benchmarks.md
 	CONSUL_BIN='$(CONSUL)' $(GO) run ./bench
 
+.PHONY: bench-scale
+bench-scale: build consul ## measure fleets of 100 and 1,000 simulated agents and write docs/scale.md
+	CONSUL_BIN='$(CONSUL)' $(GO) run ./bench -scale
+
 .PHONY: demo
 demo: build consul ## show the main job on real input, in seconds (the first time builds Consul, which takes minutes)
 	@$(GO) build -o '$(BIN)/demo' ./demo

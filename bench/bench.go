@@ -54,6 +54,7 @@ type scenario struct {
 type bench struct {
 	programs programs
 	size     size
+	scale    scaleSize
 	dir      string // for all files; removed at the end
 	log      io.Writer
 	report   report

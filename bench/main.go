@@ -2,6 +2,8 @@
 // processes on the same work against real Consul servers, and their changes
 // alternate within one run, so that the machine's noise hits both. It prints a
 // table and writes it to docs/benchmarks.md. `make bench` builds all it needs.
+// With -scale it measures fleets of agents that are simulated in its own process
+// and writes docs/scale.md: `make bench-scale`.
 package main
 
 import (
@@ -40,6 +42,8 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	consul := f.String("consul", envOr("CONSUL_BIN", "bin/consul"), "the Consul `PROGRAM`")
 	only := f.String("only", "", "run the scenarios whose names match `REGEX`")
 	quick := f.Bool("quick", false, "a minute instead of ten: few samples, nothing to quote")
+	scale := f.Bool("scale", false, "measure simulated fleets in place of all that, and write docs/scale.md")
+	fleets := f.String("fleets", "", "with -scale: how many agents, `N,N…`, and nothing else")
 	list := f.Bool("list", false, "list the scenarios")
 	dir := f.String("dir", "", "put files below `DIR`, whose disk is measured (default: the system's temporary directory)")
 	out := f.String("o", "", "write the report to `FILE` (default: docs/benchmarks.md, but only after a full run)")
@@ -61,12 +65,21 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		}
 		return nil
 	}
-	if *out == "" && *only == "" && !*quick {
+	if *out == "" && *only == "" && *fleets == "" && !*quick {
 		*out = "docs/benchmarks.md"
+		if *scale {
+			*out = "docs/scale.md"
+		}
+	}
+	if *scale {
+		*peer = ""
 	}
 	b, err := newBench(programs{jorc: *jorc, peer: *peer, consul: *consul}, size, *dir, stderr)
 	if err != nil {
 		return err
+	}
+	if *scale {
+		return b.runScale(ctx, *quick, *fleets, stdout, *out)
 	}
 	ctx, cancel := context.WithTimeout(ctx, wholeRun)
 	defer cancel()

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Targets of simulated fleets.
+const (
+	maxChangeWrites  = 4    // successful ones, of a version change, per node
+	maxRolloutWrites = 6    // of a rollout
+	maxGrowth        = 1.25 // of what a node costs, from the smallest fleet to the largest
+	maxHandOver      = 50   // ms, in the smallest fleet
+	maxCycle         = 2000 // ms, of the orchestrator alone
+	maxValue         = 512  // KB
+)
+
+// scaleRow is one figure for each size of fleet.
+type scaleRow struct {
+	what   string
+	unit   string
+	of     func(f fleetResult) float64
+	limit  float64 // of each size; below zero: none
+	first  bool    // the limit is for the smallest fleet alone
+	steady bool    // what a node costs must not grow
+}
+
+func per(f fleetResult, v float64) float64 { return v / float64(f.size) }
+
+// millisPer is processor time per node.
+func millisPer(f fleetResult, d time.Duration) float64 {
+	return per(f, float64(d)/float64(time.Millisecond))
+}
+
+func (w window) perMinute(v float64) float64 { return v / w.took.Minutes() }
+
+// median of samples; NaN is not wanted in a table.
+func (s samples) median() float64 {
+	if len(s) == 0 {
+		return 0
+	}
+	return s.quantile(0.5)
+}
+
+func (s samples) most() float64 {
+	if len(s) == 0 {
+		return 0
+	}
+	return s.quantile(1)
+}
+
+func versionRows() []scaleRow {
+	return []scaleRow{
+		{what: "all agents started, and members", unit: "s", of: func(f fleetResult) float64 { return f.join.took.Seconds() }, limit: noTarget},
+		{what: "first version: until all have converged", unit: "s", of: func(f fleetResult) float64 { return f.first.took.Seconds() }, limit: noTarget},
+		{what: "version change: until all have converged", unit: "s", of: func(f fleetResult) float64 { return f.change.took.Seconds() }, limit: noTarget},
+		{
+			what: "— the same, per node", unit: "ms", limit: noTarget, steady: true,
+			of: func(f fleetResult) float64 { return millisPer(f, f.change.took) },
+		},
+		{
+			what: "successful writes per node", unit: "", limit: maxChangeWrites, steady: true,
+			of: func(f fleetResult) float64 { return per(f, f.change.ok()) },
+		},
+		{what: "conflicts, tried again, per node", unit: "", limit: noTarget, of: func(f fleetResult) float64 { return per(f, f.change.asked.conflicts) }},
+		{what: "reads per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.change.asked.reads) }},
+		{
+			what: "bytes read per node", unit: "KB", limit: noTarget, steady: true,
+			of: func(f fleetResult) float64 { return per(f, f.change.asked.received) / 1000 },
+		},
+		{what: "agent's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f, f.change.agents) }},
+		{what: "Consul's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f, f.change.consul) }},
+		{what: "RSS per agent", unit: "MB", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return f.memory }},
+		{what: "RSS of Consul", unit: "MB", limit: noTarget, of: func(f fleetResult) float64 { return f.consul }},
+	}
+}
+
+func idleRows() []scaleRow {
+	return []scaleRow{
+		{what: "Raft writes, all agents together", unit: "", limit: 0, of: func(f fleetResult) float64 { return f.idle.writes }},
+		{what: "Consul's own meanwhile", unit: "", limit: noTarget, of: func(f fleetResult) float64 { return f.idle.own }},
+		{
+			what: "requests per agent and minute", unit: "", limit: noTarget, steady: true,
+			of: func(f fleetResult) float64 { return per(f, f.idle.perMinute(f.idle.asked.requests())) },
+		},
+		{
+			what: "agents' processor time", unit: "% of a core", limit: noTarget,
+			of: func(f fleetResult) float64 { return 100 * float64(f.idle.agents) / float64(f.idle.took) },
+		},
+	}
+}
+
+func rolloutRows() []scaleRow {
+	return []scaleRow{
+		{what: "until the rollout is done", unit: "s", limit: noTarget, of: func(f fleetResult) float64 { return f.rollout.took.Seconds() }},
+		{
+			what: "— the same, per node", unit: "ms", limit: noTarget, steady: true,
+			of: func(f fleetResult) float64 { return millisPer(f, f.rollout.took) },
+		},
+		{
+			what: "jorc's successful writes per node", unit: "", limit: maxRolloutWrites, steady: true,
+			of: func(f fleetResult) float64 { return per(f, f.rollout.ok()-f.rollout.served) },
+		},
+		{what: "— of them the agent's own", unit: "", limit: noTarget, of: func(f fleetResult) float64 { return per(f, f.rollout.asked.writes) }},
+		{what: "— of them the orchestrator's", unit: "", limit: noTarget, of: func(f fleetResult) float64 {
+			return per(f, max(0, f.rollout.ok()-f.rollout.served-f.rollout.asked.writes))
+		}},
+		{what: "Consul agents' for maintenance mode, per node", unit: "", limit: noTarget, of: func(f fleetResult) float64 { return per(f, f.rollout.served) }},
+		{what: "conflicts, tried again, per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.rollout.asked.conflicts) }},
+		{what: "requests per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.rollout.asked.requests()) }},
+		{
+			what: "bytes read per node", unit: "KB", limit: noTarget, steady: true,
+			of: func(f fleetResult) float64 { return per(f, f.rollout.asked.received) / 1000 },
+		},
+		{what: "agent's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f, f.rollout.agents) }},
+		{what: "Consul's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f, f.rollout.consul) }},
+		{what: "slot handed over, p50", unit: "ms", limit: maxHandOver, first: true, of: func(f fleetResult) float64 { return f.rollout.handOver.median() }},
+		{what: "slot handed over, p95", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 {
+			if len(f.rollout.handOver) == 0 {
+				return 0
+			}
+			return f.rollout.handOver.quantile(0.95)
+		}},
+		{what: "orchestrator's cycle, p50", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return f.rollout.cycles.median() }},
+		{what: "orchestrator's cycle, longest", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return f.rollout.cycles.most() }},
+		{what: "orchestrator's RSS", unit: "MB", limit: noTarget, of: func(f fleetResult) float64 { return f.rollout.rss }},
+	}
+}
+
+// table lays rows out, a column for each fleet.
+func (r *scaleReport) table(rows []scaleRow) string {
+	head := []string{"what", "unit"}
+	for _, f := range r.Fleets {
+		head = append(head, fmt.Sprintf("%d agents", f.size))
+	}
+	table := [][]string{append(head, "ratio", "target", "met")}
+	for _, row := range rows {
+		cells := []string{row.what, row.unit}
+		for _, f := range r.Fleets {
+			cells = append(cells, number(row.of(f)))
+		}
+		table = append(table, append(cells, r.verdict(row)...))
+	}
+	return layout(table)
+}
+
+// verdict is how much a figure grows, its target, and whether that was met.
+func (r *scaleReport) verdict(row scaleRow) []string {
+	if len(r.Fleets) == 0 {
+		return []string{"–", "–", "–"}
+	}
+	first, last := row.of(r.Fleets[0]), row.of(r.Fleets[len(r.Fleets)-1])
+	ratio, met := "–", true
+	var targets []string
+	if row.limit >= 0 {
+		targets = append(targets, "≤ "+number(row.limit))
+		met = first <= row.limit && (row.first || last <= row.limit)
+	}
+	if row.steady && len(r.Fleets) > 1 && first > 0 {
+		ratio = number(last / first)
+		targets = append(targets, "ratio ≤ "+number(maxGrowth))
+		met = met && last/first <= maxGrowth
+	}
+	if len(targets) == 0 {
+		return []string{ratio, "–", "–"}
+	}
+	answer := "yes"
+	if !met {
+		answer = "**no**"
+	}
+	return []string{ratio, strings.Join(targets, ", "), answer}
+}
+
+func (s storedResult) table() string {
+	rows := [][]string{{"what", "unit", "p50", "longest", "target", "met", "n"}}
+	add := func(what string, all samples, limit float64) {
+		met, target := "–", "–"
+		if limit >= 0 && len(all) > 0 {
+			target, met = "≤ "+number(limit), "yes"
+			if all.median() > limit {
+				met = "**no**"
+			}
+		}
+		rows = append(rows, []string{what, "ms", number(all.median()), number(all.most()), target, met, fmt.Sprint(len(all))})
+	}
+	add("the first cycle, in which all nodes are new", s.first, noTarget)
+	add("a cycle in which nothing changed", s.unchanged, maxCycle)
+	add("a cycle in which a node changed", s.changed, maxCycle)
+	add("cycles at the beginning of a rollout", s.rollout, maxCycle)
+	met := "yes"
+	if s.largest > maxValue*1000 {
+		met = "**no**"
+	}
+	size := number(float64(s.largest) / 1000)
+	rows = append(rows,
+		[]string{"largest value (`" + s.key + "`)", "KB", size, size, "≤ " + number(maxValue), met, "1"},
+		[]string{"all values", "KB", number(float64(s.bytes) / 1000), "–", "–", "–", "1"},
+		[]string{"orchestrator's RSS", "MB", number(s.rss), number(s.rss), "–", "–", "1"})
+	return layout(rows)
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/converge"
+)
+
+// tinyScale proves that everything works, and measures nothing.
+func tinyScale() scaleSize {
+	return scaleSize{
+		fleets: []int{3, 8}, idle: 10 * time.Millisecond, rest: 100 * time.Millisecond, stored: 20, changes: 2, interval: 100 * time.Millisecond,
+	}
+}
+
+// TestScale measures fleets of a few agents, and an orchestrator alone.
+func TestScale(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "jorc")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../cmd/jorc")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build jorc: %v\n%s", err, out)
+	}
+	b, err := newBench(programs{jorc: program, consul: consultest.Binary(t)}, tinySize(), t.TempDir(), t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.scale = tinyScale()
+	r, err := b.measureScale(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range r.Fleets {
+		for what, w := range map[string]window{"first version": f.first, "version change": f.change, "rollout": f.rollout.window} {
+			// Each member says at least that it begins and that it has done.
+			if w.asked.writes < float64(2*f.size) || w.writes < w.asked.writes || w.asked.reads <= w.asked.blocking || w.took <= 0 {
+				t.Errorf("%d agents, %s: %+v", f.size, what, w)
+			}
+		}
+		o := f.rollout
+		if o.served != float64(2*f.size) || len(o.handOver) != f.size-o.limit || len(o.cycles) == 0 || o.rss <= 0 {
+			t.Errorf("%d agents, rollout: %+v", f.size, o)
+		}
+	}
+	if s := r.Stored; s.largest == 0 || len(s.unchanged) == 0 || len(s.changed) == 0 {
+		t.Errorf("the orchestrator alone: %+v", s)
+	}
+	text := r.markdown()
+	for _, want := range []string{"| successful writes per node", "| 8 agents |", "| slot handed over, p50", "| largest value (`", "50000 nodes, on paper"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report lacks %q:\n%s", want, text)
+		}
+	}
+}
+
+// TestTraffic: what goes over a connection is counted by its answer.
+func TestTraffic(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		request, answer string
+		want            tally
+	}{
+		{"GET /v1/kv/a HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found\r\n\r\n", tally{reads: 1}},
+		{"GET /v1/kv/a?index=7 HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n[]", tally{reads: 1, blocking: 1}},
+		{"PUT /v1/txn HTTP/1.1\r\n\r\n[{\"KV\":{\"Verb\":\"get\"}}]", "HTTP/1.1 200 OK\r\n\r\n{}", tally{reads: 1}},
+		{"PUT /v1/txn HTTP/1.1\r\n\r\n[{\"KV\":{\"Verb\":\"cas\"}}]", "HTTP/1.1 200 OK\r\n\r\n{}", tally{writes: 1}},
+		{"PUT /v1/txn HTTP/1.1\r\n\r\n[{\"KV\":{\"Verb\":\"delete-cas\"}}]", "HTTP/1.1 409 Conflict\r\n\r\n{}", tally{conflicts: 1}},
+		{"PUT /v1/kv/a?cas=1 HTTP/1.1\r\n\r\nx", "HTTP/1.1 200 OK\r\n\r\nfalse\n", tally{conflicts: 1}},
+		{"PUT /v1/kv/a?cas=1 HTTP/1.1\r\n\r\nx", "HTTP/1.1 200 OK\r\n\r\ntrue\n", tally{writes: 1}},
+		{"PUT /v1/session/renew/1 HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n[]", tally{other: 1}},
+		{"GET /v1/kv/a HTTP/1.1\r\n\r\n", "HTTP/1.1 500 Internal Server Error\r\n\r\n", tally{failures: 1}},
+	} {
+		tr := &traffic{}
+		near, far := net.Pipe()
+		w := &wire{Conn: near, traffic: tr}
+		go func() {
+			buf := make([]byte, 1000)
+			_, _ = far.Read(buf)
+			_, _ = far.Write([]byte(c.answer))
+			far.Close()
+		}()
+		if _, err := w.Write([]byte(c.request)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Read(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		got := tr.now()
+		got.sent, got.received = 0, 0
+		if got != c.want {
+			t.Errorf("%q, %q: counted %+v, want %+v", c.request, c.answer, got, c.want)
+		}
+	}
+}
+
+// TestVerdict: targets hold for each size or the smallest, and for how much a
+// figure grows.
+func TestVerdict(t *testing.T) {
+	t.Parallel()
+	r := scaleReport{Fleets: []fleetResult{{size: 10, memory: 1}, {size: 100, memory: 2}}}
+	memory := func(f fleetResult) float64 { return f.memory }
+	for _, c := range []struct {
+		row  scaleRow
+		want string
+	}{
+		{scaleRow{of: memory, limit: noTarget}, "– – –"},
+		{scaleRow{of: memory, limit: 2}, "– ≤ 2.00 yes"},
+		{scaleRow{of: memory, limit: 1}, "– ≤ 1.00 **no**"},
+		{scaleRow{of: memory, limit: 1, first: true}, "– ≤ 1.00 yes"},
+		{scaleRow{of: memory, limit: noTarget, steady: true}, "2.00 ratio ≤ 1.25 **no**"},
+	} {
+		if got := strings.Join(r.verdict(c.row), " "); got != c.want {
+			t.Errorf("verdict = %q, want %q", got, c.want)
+		}
+	}
+}
+
+// TestFleetSaysWhatIsMissing: who waits for a fleet is told what it waits for.
+func TestFleetSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	f := &fleet{traffic: &traffic{}, dir: t.TempDir(), consul: &consul{http: "127.0.0.1:1", dns: "127.0.0.1:1"}, turns: &turns{}}
+	host, err := f.host(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.hosts = append(f.hosts, host)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err = f.await(ctx, f.hosts, func(s converge.Status) bool { return s.Phase == converge.PhaseConverged })
+	if err == nil || !strings.Contains(err.Error(), "0 of 1 agents are there") {
+		t.Errorf("await = %v", err)
+	}
+}

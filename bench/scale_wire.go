@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"slices"
+	"sync/atomic"
+
+	jorcconsul "github.com/jorc/jorc/internal/consul"
+)
+
+// traffic counts what the agents of a fleet ask Consul.
+type traffic struct {
+	reads     atomic.Int64 // GETs and transactions that only read
+	blocking  atomic.Int64 // of them, those that carry an index
+	writes    atomic.Int64 // that were answered as done
+	conflicts atomic.Int64 // writes that somebody else was faster than
+	other     atomic.Int64 // sessions renewed and the like
+	failures  atomic.Int64 // answers of 5xx and 429
+	sent      atomic.Int64 // bytes
+	received  atomic.Int64 // bytes
+}
+
+// tally is what was counted up to a moment, or between two.
+type tally struct{ reads, blocking, writes, conflicts, other, failures, sent, received float64 }
+
+func (t *traffic) now() tally {
+	f := func(n *atomic.Int64) float64 { return float64(n.Load()) }
+	return tally{f(&t.reads), f(&t.blocking), f(&t.writes), f(&t.conflicts), f(&t.other), f(&t.failures), f(&t.sent), f(&t.received)}
+}
+
+func (t tally) since(o tally) tally {
+	return tally{
+		t.reads - o.reads, t.blocking - o.blocking, t.writes - o.writes, t.conflicts - o.conflicts,
+		t.other - o.other, t.failures - o.failures, t.sent - o.sent, t.received - o.received,
+	}
+}
+
+// requests is all that was asked.
+func (t tally) requests() float64 { return t.reads + t.writes + t.conflicts + t.other + t.failures }
+
+// from makes a client open its connections from an address of its own, and
+// counts what goes over them.
+func (t *traffic) from(ip net.IP) jorcconsul.Option {
+	d := &net.Dialer{LocalAddr: &net.TCPAddr{IP: ip}}
+	return jorcconsul.Dialing(func(jorcconsul.DialFunc) jorcconsul.DialFunc {
+		return func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := d.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return &wire{Conn: conn, traffic: t}, nil
+		}
+	})
+}
+
+// wire is a connection on which one request follows the answer to the one
+// before; each begins with a Write, its answer with a Read.
+type wire struct {
+	net.Conn
+	traffic *traffic
+	asked   atomic.Int32 // kind
+}
+
+// What a wire waits for the answer of.
+const (
+	nothing int32 = iota
+	aRead
+	aBlocking
+	aTransaction // that may only read
+	aWrite
+	another
+)
+
+var writingVerbs = [][]byte{
+	[]byte(`"Verb":"set"`), []byte(`"Verb":"cas"`), []byte(`"Verb":"delete`), []byte(`"Verb":"lock"`), []byte(`"Verb":"unlock"`),
+}
+
+func (w *wire) Write(p []byte) (int, error) {
+	w.traffic.sent.Add(int64(len(p)))
+	w.asked.CompareAndSwap(nothing, kindOf(p))
+	if w.asked.Load() == aTransaction && slices.ContainsFunc(writingVerbs, func(verb []byte) bool { return bytes.Contains(p, verb) }) {
+		w.asked.Store(aWrite)
+	}
+	return w.Conn.Write(p)
+}
+
+func kindOf(p []byte) int32 {
+	line, _, _ := bytes.Cut(p, []byte("\r\n"))
+	switch {
+	case bytes.HasPrefix(line, []byte("GET ")) && bytes.Contains(line, []byte("index=")):
+		return aBlocking
+	case bytes.HasPrefix(line, []byte("GET ")):
+		return aRead
+	case bytes.HasPrefix(line, []byte("PUT /v1/txn")):
+		return aTransaction
+	case bytes.Contains(line, []byte("/v1/kv/")), bytes.Contains(line, []byte("/session/create")), bytes.Contains(line, []byte("/session/destroy")):
+		return aWrite
+	}
+	return another
+}
+
+func (w *wire) Read(p []byte) (int, error) {
+	n, err := w.Conn.Read(p)
+	w.traffic.received.Add(int64(n))
+	if n > 0 {
+		w.traffic.count(w.asked.Swap(nothing), p[:n])
+	}
+	return n, err
+}
+
+// count counts a request by its answer.
+func (t *traffic) count(asked int32, answer []byte) {
+	status := string(answer[min(len("HTTP/1.1 "), len(answer)):min(len("HTTP/1.1 200"), len(answer))])
+	switch {
+	case asked == nothing: // more of an answer
+	case status == "429" || status >= "500":
+		t.failures.Add(1)
+	case asked == aBlocking:
+		t.blocking.Add(1)
+		t.reads.Add(1)
+	case asked == aRead || asked == aTransaction:
+		t.reads.Add(1)
+	case asked == aWrite && (status == "409" || bytes.HasSuffix(bytes.TrimSpace(answer), []byte("false"))):
+		t.conflicts.Add(1)
+	case asked == aWrite:
+		t.writes.Add(1)
+	default:
+		t.other.Add(1)
+	}
+}
