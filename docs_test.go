@@ -40,7 +40,7 @@ func blocks(t *testing.T, file string) []block {
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	bin := buildJorc(t)
-	for _, file := range []string{"README.md", "docs/templates.md", "docs/updates.md", "docs/orchestrator.md", "docs/rollouts.md"} {
+	for _, file := range []string{"README.md", "docs/templates.md", "docs/updates.md", "docs/orchestrator.md", "docs/rollouts.md", "docs/cluster.md", "docs/workflows.md"} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			d := newDocument(t, bin)
@@ -51,7 +51,7 @@ func TestDocuments(t *testing.T) {
 			}
 			for _, b := range blocks(t, file) {
 				switch b.kind {
-				case "config":
+				case "config", "trigger":
 					d.config(b.text)
 				case "shell":
 					d.shell(b.text)
@@ -111,7 +111,7 @@ func (d *document) config(text string) {
 	if out, err := d.command("jorc", "config", "validate", file).CombinedOutput(); err != nil {
 		d.t.Fatalf("the configuration does not validate: %v\n%s", err, out)
 	}
-	if !strings.Contains(text, "service ") {
+	if !strings.Contains(text, "service \"") {
 		return
 	}
 	agent := d.command("jorc", "agent", "--config", file)
