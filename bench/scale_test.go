@@ -40,7 +40,7 @@ func TestScale(t *testing.T) {
 	for _, f := range r.Fleets {
 		for what, w := range map[string]window{"first version": f.first, "version change": f.change, "rollout": f.rollout.window} {
 			// Each member says at least that it begins and that it has done.
-			if w.asked.writes < float64(2*f.size) || w.writes < w.asked.writes || w.asked.reads <= w.asked.blocking || w.took <= 0 {
+			if w.asked.writes < float64(2*f.size) || w.writes+w.own < w.asked.writes || w.asked.reads <= w.asked.blocking || w.took <= 0 {
 				t.Errorf("%d agents, %s: %+v", f.size, what, w)
 			}
 		}
