@@ -77,7 +77,11 @@ func rolloutRows(s rollout.Status) [][]string {
 		add("holds a slot", "%s since %s", h.Node, h.Since.UTC().Format(time.RFC3339))
 	}
 	for _, f := range s.Failed {
-		add("failed", "%s since %s: %s", f.Node, f.Since.UTC().Format(time.RFC3339), f.Reason)
+		keeps := ""
+		if f.Holds {
+			keeps = " (it keeps its slot and stays out of service until it succeeds)"
+		}
+		add("failed", "%s since %s: %s%s", f.Node, f.Since.UTC().Format(time.RFC3339), f.Reason, keeps)
 	}
 	if len(s.Down) > 0 {
 		add("down", "%s", more(s.Down, n.Down))

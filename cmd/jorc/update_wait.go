@@ -68,8 +68,8 @@ func (e *environment) waitRollout(c *cli.Context) error {
 	case errors.Is(err, rollout.ErrStopped):
 		return &exitError{code: exitStopped, err: err}
 	case errors.Is(err, context.DeadlineExceeded) && last.Version != "":
-		return fmt.Errorf("%s: %d of %d members run it after %v; it waits for %s: %w", last.Version, last.Now.Done, last.Now.Members,
-			c.Duration("timeout"), more(last.Waits, 0), err)
+		return &exitError{code: exitTimeout, err: fmt.Errorf("timed out after %v: %d of %d members run %s; it waits for %s", c.Duration("timeout"),
+			last.Now.Done, last.Now.Members, last.Version, more(last.Waits, 0))}
 	}
 	return err
 }

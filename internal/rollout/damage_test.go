@@ -54,6 +54,7 @@ func TestExplain(t *testing.T) {
 		out = "n2"
 	}
 	busy := change(v, []string{in}, func(m *rollout.Member) { m.Holds, m.HeldSince = true, noon })
+	broken := change(busy, []string{in}, fail)
 	for _, test := range []struct {
 		name string
 		doc  rollout.Document
@@ -64,6 +65,14 @@ func TestExplain(t *testing.T) {
 		{"free to begin", d, v, rollout.Self{Node: "n1", Member: true}, ""},
 		{"no slot is free", d, busy, rollout.Self{Node: out, Member: true}, "slot: waits for a slot: 1 may be held: by " + in + " since 2026-11-21T12:00:00Z"},
 		{"it has one", d, busy, rollout.Self{Node: in, Member: true, Holds: true}, "slot: it holds a slot since 2026-11-21T12:00:00Z: it is under way"},
+		{
+			"it failed and keeps its slot", d, broken, rollout.Self{Node: in, Member: true, Holds: true},
+			"slot: it holds a slot since 2026-11-21T12:00:00Z, stays out of service with it and tries again by itself until it succeeds: config failed: task puppet: exit 4",
+		},
+		{
+			"who failed has the slot", d, broken, rollout.Self{Node: out, Member: true},
+			"slot: waits for a slot: 1 may be held: by " + in + " since 2026-11-21T12:00:00Z, which failed and keeps it",
+		},
 		{
 			"behind the canary", canary, busy,
 			rollout.Self{Node: out, Member: true},
@@ -77,6 +86,26 @@ func TestExplain(t *testing.T) {
 		}
 		if strings.Join(got, "; ") != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+// TestBlocked: a rollout that somebody resumed waits for those who failed while
+// they have all slots, and says so.
+func TestBlocked(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		limit int
+		want  string
+	}{
+		{1, "n2, n3, n4 to begin; n1 to succeed: who failed keeps its slot"},
+		{2, "n2, n3, n4 to begin"},
+	} {
+		d := started(t, rollout.Policy{MaxParallel: rollout.Amount{N: test.limit}, MaxFailures: 1})
+		v := change(fleetOf(4, nil), []string{"n1"}, func(m *rollout.Member) { m.Holds, m.HeldSince = true, noon; fail(m) })
+		d, _, _ = rollout.Plan(d, v, noon)
+		if got := strings.Join(rollout.Describe(d, v, noon).Waits, "; "); got != test.want {
+			t.Errorf("with %d slots: %q, want %q", test.limit, got, test.want)
 		}
 	}
 }

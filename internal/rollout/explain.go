@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,7 +43,7 @@ func Explain(s Snapshot, self Self, v View, now time.Time) []nodes.Reason {
 	status := Describe(s.Document, v, now)
 	switch {
 	case a.OK() && self.Holds && a.Slot:
-		return []nodes.Reason{{Reason: nodes.WhySlot, Detail: heldText(self.Node, status.Holders)}}
+		return []nodes.Reason{{Reason: nodes.WhySlot, Detail: heldText(self.Node, status)}}
 	case a.OK() && a.Slot && len(status.Holders) >= status.Limit:
 		return []nodes.Reason{{Reason: nodes.WhySlot, Detail: slotText(status)}}
 	case a.OK(), a.Verdict == Nothing:
@@ -58,20 +59,31 @@ func Explain(s Snapshot, self Self, v View, now time.Time) []nodes.Reason {
 	return []nodes.Reason{{Reason: nodes.WhyRollout, Detail: detail}}
 }
 
-func heldText(node string, holders []Holder) string {
-	for _, h := range holders {
+// heldText says why a node that holds a slot does, and for how long it will.
+func heldText(node string, s Status) string {
+	text := "it holds a slot"
+	for _, h := range s.Holders {
 		if h.Node == node {
-			return "it holds a slot since " + h.Since.UTC().Format(time.RFC3339) + ": it is under way"
+			text += " since " + h.Since.UTC().Format(time.RFC3339)
 		}
 	}
-	return "it holds a slot: it is under way"
+	for _, f := range s.Failed {
+		if f.Node == node {
+			return text + ", stays out of service with it and tries again by itself until it succeeds: " + f.Reason
+		}
+	}
+	return text + ": it is under way"
 }
 
 // slotText says who has the slots that there are.
 func slotText(s Status) string {
 	var all []string
 	for _, h := range s.Holders[:min(len(s.Holders), mostNames)] {
-		all = append(all, h.Node+" since "+h.Since.UTC().Format(time.RFC3339))
+		text := h.Node + " since " + h.Since.UTC().Format(time.RFC3339)
+		if slices.ContainsFunc(s.Failed, func(f Failed) bool { return f.Node == h.Node }) {
+			text += ", which failed and keeps it"
+		}
+		all = append(all, text)
 	}
 	if more := len(s.Holders) - len(all); more > 0 {
 		all = append(all, fmt.Sprintf("%d more", more))

@@ -95,7 +95,11 @@ func (s survey) waits() []string {
 			waits = append(waits, m.Node+", which is held: "+shorten(m.Hold))
 		}
 	}
-	add(slices.DeleteFunc(ready, func(m ranked) bool { return m.Hold != "" }), "to begin")
+	free := slices.DeleteFunc(ready, func(m ranked) bool { return m.Hold != "" })
+	add(free, "to begin")
+	if len(free) > 0 {
+		add(s.blocking(), "to succeed: who failed keeps its slot")
+	}
 	if allowed, out := s.room(); d.UsesSlots() && len(out) >= allowed {
 		add(out, fmt.Sprintf("to be in service again: %d may be out of it", allowed))
 	}
@@ -109,6 +113,15 @@ func (s survey) waits() []string {
 		waits = append(waits, "the orchestrator")
 	}
 	return waits[:min(len(waits), mostNames)]
+}
+
+// blocking are the members that failed and hold a slot, when no other is free.
+func (s survey) blocking() []ranked {
+	held := len(s.with(func(m ranked) bool { return m.Holds })) + len(s.others)
+	if !s.doc.UsesSlots() || held < s.limit() {
+		return nil
+	}
+	return s.with(func(m ranked) bool { return m.Holds && m.standing == failed })
 }
 
 // listed names members for people.
