@@ -19,6 +19,7 @@ import (
 	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/slots"
+	"github.com/jorc/jorc/internal/watch"
 )
 
 // Exit codes: a promise to scripts.
@@ -57,6 +58,7 @@ var classes = []struct {
 	{profile.ErrConflicts, exitConflict},
 	{slots.ErrTaken, exitConflict},
 	{kv.ErrLockLost, exitStopped},
+	{watch.ErrHeld, exitStopped},
 	{consul.ErrUnreachable, exitUnreachable},
 	{converge.ErrPending, exitTimeout},
 	{blocker.ErrTimedOut, exitTimeout},

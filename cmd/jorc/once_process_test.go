@@ -37,6 +37,55 @@ func TestAgentOnce(t *testing.T) {
 	m.wantFile("t", "1")
 }
 
+// TestAgentOnceConverges: what became of convergence, as exit code and as one
+// line that says why.
+func TestAgentOnceConverges(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, consultest.Start(t), oneOfEach)
+	m.put("k", "1")
+	once := func(code int, said string) {
+		t.Helper()
+		got := m.run("agent", "--once", "--once-timeout", "3s", "--log-level", "error", "--config", m.path("jorc.hcl"))
+		last := got.stderr[strings.LastIndexByte(strings.TrimSuffix(got.stderr, "\n"), '\n')+1:]
+		if got.code != code || got.stdout != "" || last != said {
+			t.Errorf("got %+v, want code %d and as the last line %q", got, code, said)
+		}
+	}
+	task := func(script string) string {
+		return oneOfEach + `
+static { workflow = "converge" }
+workflow "converge" {
+  task "apply" { script = "` + script + `" }
+}
+`
+	}
+	m.configure(task("echo done"))
+	once(exitOK, "") // nothing is desired
+	if got := m.run("update", "trigger", "v1"); got.code != 0 {
+		t.Fatalf("trigger: got %+v", got)
+	}
+	m.write("state/hold", "the moon")
+	held := "held by the file " + m.path("state/hold") + ": the moon"
+	once(exitStopped, "jorc: convergence is stopped: "+held+"\n")
+	m.configure(strings.ReplaceAll(oneOfEach, "{{", "number {{"))
+	once(exitStopped, `jorc: template "t": `+held+"\n")
+	if err := os.Remove(m.path("state/hold")); err != nil {
+		t.Fatal(err)
+	}
+	m.configure(task("echo no more room; exit 3"))
+	once(exitFailed, `jorc: did not converge: task "apply": exit code 3: no more room`+"\n")
+	m.configure(task("exit 194"))
+	once(exitTimeout, `jorc: not converged yet: waits for a reboot of this host: task "apply": a reboot is needed`+"\n")
+	m.configure(`requires "mysql" {}` + task("echo done"))
+	once(exitTimeout, `jorc: not converged yet: waits for a reboot of this host: task "apply": a reboot is needed`+"\n")
+	if got := m.run("update", "trigger", "v2"); got.code != 0 {
+		t.Fatalf("trigger: got %+v", got)
+	}
+	once(exitTimeout, "jorc: not converged yet: waiting for mysql: 0 of 1 functional\n")
+	m.configure(task("echo done"))
+	once(exitOK, "")
+}
+
 // TestRenderCommand: outputs and exit codes, beside an agent and without one.
 func TestRenderCommand(t *testing.T) {
 	t.Parallel()

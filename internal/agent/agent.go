@@ -187,6 +187,9 @@ func (a *Agent) Once(ctx context.Context) error {
 		}()
 		rendering := a.gen.once(render)
 		<-done
+		if render.Err() != nil && running.Err() == nil {
+			rendering = nil // convergence says what holds both
+		}
 		return errors.Join(a.unregistered(), a.unreached(rendering), a.unreached(converging))
 	})
 	return g.Wait()

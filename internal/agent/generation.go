@@ -64,7 +64,7 @@ func (a *Agent) engineOptions(c *config.Config) (watch.Options, error) {
 	o := watch.Options{
 		Client: a.client, Consul: c.Consul, Vault: c.Vault, Templates: c.Templates,
 		Allow: c.TemplateOpts, LookupEnv: a.o.LookupEnv, StateDir: c.StateDir,
-		Patient: true, Held: func() string { return held(c.StateDir) },
+		Patient: true, Held: func() string { return strings.TrimPrefix(held(c.StateDir), "held ") },
 		Others: watches(c), Params: memberParams{a, c},
 		Slot: a.slot, Rendered: a.rendered, Log: a.o.Log.Named("templates"),
 	}
@@ -106,16 +106,17 @@ func destinations(c *config.Config) []string {
 // held says why this host is held: the file "hold" in its state directory,
 // whose content is the reason.
 func held(stateDir string) string {
-	reason, err := os.ReadFile(filepath.Join(stateDir, "hold"))
+	file := filepath.Join(stateDir, "hold")
+	reason, err := os.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return ""
 	case err != nil:
-		return fmt.Sprintf("the hold file cannot be read: %v", err)
+		return fmt.Sprintf("held: the hold file cannot be read: %v", err)
 	case strings.TrimSpace(string(reason)) == "":
-		return "the file hold in " + stateDir
+		return "held by the file " + file
 	}
-	return strings.TrimSpace(string(reason))
+	return "held by the file " + file + ": " + strings.TrimSpace(string(reason))
 }
 
 // run renders until ctx ends.

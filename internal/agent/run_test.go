@@ -182,8 +182,8 @@ template "t" {
 	h.put("k", "2")
 	h.wantTemplate("t", func(s web.Template) bool { return strings.Contains(s.Error, "audit until noon") })
 	h.wantFile("t", "1")
-	if got := h.agent.Status().Held; got != "audit until noon" {
-		t.Errorf("held: %q", got)
+	if got, want := h.agent.Status().Held, "held by the file "+h.path("state/hold")+": audit until noon"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 	if err := os.Remove(h.path("state/hold")); err != nil {
 		t.Fatal(err)

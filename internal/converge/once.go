@@ -20,8 +20,8 @@ const (
 // Errors of Once; compare with errors.Is.
 var (
 	ErrFailed  = errors.New("did not converge")
-	ErrHeld    = errors.New("held")
-	ErrPending = errors.New("still pending")
+	ErrHeld    = errors.New("convergence is stopped")
+	ErrPending = errors.New("not converged yet")
 )
 
 // Once makes one pass: this host converges, fails, or is held; what is missing

@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -115,7 +116,7 @@ func (e *Engine) held() error {
 		return nil
 	}
 	if why := e.o.Held(); why != "" {
-		return errors.Join(ErrHeld, errors.New(why))
+		return fmt.Errorf("%w %s", ErrHeld, why)
 	}
 	return nil
 }

@@ -302,11 +302,14 @@ func (e *Engine) finished() bool {
 	return true
 }
 
-// failure gathers what did not succeed.
+// failure gathers what did not succeed. It is ErrHeld for what is held.
 func (e *Engine) failure(cause error) error {
 	var errs []error
+	held := e.held()
 	for _, s := range e.Status() {
 		switch {
+		case held != nil && s.Error == oneLine(held):
+			errs = append(errs, fmt.Errorf("template %q: %w", s.Name, held))
 		case s.Error != "":
 			errs = append(errs, fmt.Errorf("template %q: %s", s.Name, s.Error))
 		case s.State == StateWaiting && cause != nil:
