@@ -66,11 +66,13 @@ func TestExplain(t *testing.T) {
 		{"no slot is free", d, busy, rollout.Self{Node: out, Member: true}, "slot: waits for a slot: 1 may be held: by " + in + " since 2026-11-21T12:00:00Z"},
 		{"it has one", d, busy, rollout.Self{Node: in, Member: true, Holds: true}, "slot: it holds a slot since 2026-11-21T12:00:00Z: it is under way"},
 		{
-			"it failed and keeps its slot", d, broken, rollout.Self{Node: in, Member: true, Holds: true},
+			"it failed and keeps its slot", d, broken,
+			rollout.Self{Node: in, Member: true, Holds: true},
 			"slot: it holds a slot since 2026-11-21T12:00:00Z, stays out of service with it and tries again by itself until it succeeds: config failed: task puppet: exit 4",
 		},
 		{
-			"who failed has the slot", d, broken, rollout.Self{Node: out, Member: true},
+			"who failed has the slot", d, broken,
+			rollout.Self{Node: out, Member: true},
 			"slot: waits for a slot: 1 may be held: by " + in + " since 2026-11-21T12:00:00Z, which failed and keeps it",
 		},
 		{
