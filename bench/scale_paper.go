@@ -14,7 +14,8 @@ func (r *scaleReport) markdown() string {
 	}
 	b.WriteString(r.Machine.markdown())
 	fmt.Fprintf(&b, "The run took %s. All agents, Consul and the orchestrator shared the machine: times are those of a processor that was busy\n"+
-		"all the while, and drift with it. Counts do not; the ratio is the largest fleet's figure by the smallest's.\n\n", r.Took.Round(time.Second))
+		"all the while, and drift with it; so do conflicts, of which a busier machine has more. Other counts hardly do. The ratio is the largest fleet's\n"+
+		"figure by the smallest's.\n\n", r.Took.Round(time.Second))
 	if len(r.Fleets) > 0 {
 		b.WriteString("## A version for everybody at once\n\n`jorc update trigger VERSION`, without a policy; each node runs a workflow and a validation of one task that does nothing.\n\n")
 		b.WriteString(r.table(versionRows()))
@@ -22,6 +23,7 @@ func (r *scaleReport) markdown() string {
 		b.WriteString(r.table(idleRows()))
 		fmt.Fprintf(&b, "\n## A rollout\n\n`jorc update trigger VERSION --max-parallel %s`, the same tasks, and a jorc of its own that orchestrates.\n\n", parallel)
 		b.WriteString(r.table(rolloutRows()))
+		b.WriteString(hardestCase)
 	}
 	if s := r.Stored; s != nil {
 		fmt.Fprintf(&b, "\n## The orchestrator alone\n\n%d nodes in KV, catalog and gossip, without agents.\n\n", s.nodes)
@@ -31,6 +33,11 @@ func (r *scaleReport) markdown() string {
 	b.WriteString(r.onPaper())
 	return b.String()
 }
+
+const hardestCase = `
+Tasks that take no time are the hardest case: all slots are handed on at the same moments, and all who do so change one document.
+Tasks of minutes keep them apart.
+`
 
 const scaleMeasured = `
 ## How it was measured
@@ -94,7 +101,8 @@ What breaks first, in this order:
 
 1. **Gossip and recovery**, at %d agents by Consul's own advice. It is the reason to stop there, whatever jorc could do.
 2. **The queue for slots.** All whom a rollout admits line up in one document, about 25 bytes each: Consul's limit of 512 KB is reached near 20,000
-   nodes that wait at one time. Every change of it rewrites it, so the bytes of a rollout grow with the square of the nodes that wait. Batches
+   nodes that wait at one time. Every change of it rewrites it, so the bytes of a rollout grow with the square of the nodes that wait,
+   and many who change it at one time cost each other conflicts: the rollout of the largest fleet above shows both. Batches
    (`+"`--batches 1,1%%,10%%,50%%,100%%`"+`) or zones bound how many wait.
 3. **Reports.** To repair what foreign scripts wrote, a report lists the names of versions and states; Consul walks over all index keys for that, some
    three for each node. It is a fraction of a millisecond with 1,000 nodes and tens of them with 50,000, for each report.
