@@ -36,6 +36,7 @@ func TestClusterGuide(t *testing.T) {
 			}
 		case "race":
 			race(t, nodes, b.text)
+		case "config": // TestDocuments
 		default:
 			t.Errorf("unknown kind of block %q", b.kind)
 		}
