@@ -105,7 +105,7 @@ What breaks first, in this order:
    and many who change it at one time cost each other conflicts: the rollout of the largest fleet above shows both. Batches
    (`+"`--batches 1,1%%,10%%,50%%,100%%`"+`) or zones bound how many wait.
 3. **Reports.** To repair what foreign scripts wrote, a report lists the names of versions and states; Consul walks over all index keys for that, some
-   three for each node. It is a fraction of a millisecond with 1,000 nodes and tens of them with 50,000, for each report.
+   three for each node. That is of the order of a millisecond for each report with 1,000 nodes, so of fifty with 50,000.
 4. **Everybody at once.** A version without a policy wakes all agents in the same moment: at the published rate of reads the last comes
    minutes after the first. A policy spreads them.
 5. **The cycle** grows in proportion: the interval of 10 s holds until the cycle takes about that long.
