@@ -60,6 +60,7 @@ template "t" {
 	}
 	h.start()
 	h.wantServices("jorc", "web")
+	h.wantRecord("the record", func(cluster.Record) bool { return true })
 	policy := func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: 1} }
 	if _, err := h.rollouts().Trigger(t.Context(), rollout.Request{Version: "v1", Policy: policy}); err != nil {
 		t.Fatal(err)
