@@ -66,6 +66,9 @@ func (e *environment) setStatus(c *cli.Context) error {
 	default:
 		return usagef(c, "which category, and which state or --exit-code?")
 	}
+	if c.IsSet("host") && c.String("host") == "" {
+		return usagef(c, "--host is empty: of which host?")
+	}
 	if c.IsSet("detail") {
 		s.Detail = c.String("detail")
 	}

@@ -45,7 +45,7 @@ func (e *environment) listStatus(c *cli.Context) error {
 	}
 	l := listing{columns: []string{"host", "category", "state", "since", "version", "detail", "log"}, states: []string{"state"}}
 	for _, s := range all {
-		l.rows = append(l.rows, []string{s.Host, s.Category, s.State, when(s.Since), s.Version, brief(s.Detail), s.LogURL})
+		l.rows = append(l.rows, []string{s.Host, s.Category, s.State, when(s.Since), s.Version, stateDetail(s), s.LogURL})
 	}
 	return e.print(c, l, all)
 }
@@ -87,7 +87,7 @@ func (e *environment) printFailures(c *cli.Context, all []nodes.Failure) error {
 	}
 	l := listing{columns: []string{"host", "kind", "name", "state", "service", "version", "since", "detail"}, states: []string{"state"}}
 	for _, f := range all {
-		detail := brief(f.Detail)
+		detail := nodes.Brief(f.Detail)
 		if f.Kind == nodes.KindCheck { // whose first line says what is wrong
 			detail, _, _ = strings.Cut(f.Detail, "\n")
 		}
@@ -136,9 +136,14 @@ func when(t time.Time) string {
 	return t.Format(time.RFC3339)
 }
 
-// brief is the last line of a text, where programs say what went wrong; all of
-// it is in JSON.
-func brief(s string) string {
-	lines := strings.Split(strings.TrimSpace(s), "\n")
-	return strings.TrimSpace(lines[len(lines)-1])
+// stateDetail is what a state is about, in one line, and why it is doubtful.
+func stateDetail(s nodes.HostState) string {
+	detail := nodes.Brief(s.Detail)
+	if s.Suspect == "" {
+		return detail
+	}
+	if detail != "" {
+		detail += "; "
+	}
+	return detail + "suspect: " + s.Suspect
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/nodes"
 )
 
 func TestStatusSession(t *testing.T) {
@@ -30,6 +31,8 @@ func TestStatusSession(t *testing.T) {
 		status set config fine
 		status set a/b success
 		status set config success --host a/b
+		status set config success --host=
+		update report --version v1 --host=
 		status list
 		status list n2
 		status list n2 -o json
@@ -47,6 +50,27 @@ func TestStatusSession(t *testing.T) {
 		status decommission NODE --yes -o json
 		status repair
 		status failures
+	`)
+	ledger := nodes.New(s.Client(), "jorc", "default")
+	for node, state := range map[string]nodes.State{
+		"n3": {State: nodes.Success, Suspect: "drifted: /etc/x changed after convergence"},
+		"n4": {State: nodes.Failed, Detail: "task \"a\": exit code 3: no room (attempt 2)\nbegun\nno room", LogURL: "file:///l"},
+		"n5": {State: nodes.Failed, Detail: "begun\nno room"},
+	} {
+		if _, err := ledger.SetState(t.Context(), node, nodes.Config, state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	session(t, s, env, "told", `
+		update trigger v1
+		update report --host n3 --version v1
+		status list
+		status failures --warnings
+		update why n3
+		update why n4
+		status decommission n3
+		status decommission n4
+		status decommission n5
 	`)
 	foreign := s.Client()
 	for _, key := range []string{"running_version/v1/ghost", "status/config/failed/ghost", "running_version/x"} {

@@ -40,7 +40,12 @@ func updateCommand(env *environment) *cli.Command {
 					&cli.StringFlag{Name: "host", Usage: "report for `HOST`", DefaultText: "this one"},
 					&cli.StringFlag{Name: "version", Usage: "it runs `VERSION`", DefaultText: "that of the version file"},
 				},
-				Action: func(c *cli.Context) error { return env.reportVersion(c, c.String("host"), "") },
+				Action: func(c *cli.Context) error {
+					if c.IsSet("host") && c.String("host") == "" {
+						return usagef(c, "--host is empty: of which host?")
+					}
+					return env.reportVersion(c, c.String("host"), "")
+				},
 			},
 			{Name: "running", Usage: "list the versions that run", Action: env.runningVersions},
 			{Name: "hosts", Usage: "list the hosts that run a version", ArgsUsage: "VERSION", Action: env.hostsAtVersion},

@@ -33,7 +33,11 @@ func (l *Ledger) may(ctx context.Context, rights []consul.Right) error {
 	var missing []string
 	for i, ok := range allowed {
 		if !ok {
-			missing = append(missing, fmt.Sprintf("%s:%s on everything that begins with %q", rights[i].Resource, rights[i].Access, rights[i].Segment))
+			right := fmt.Sprintf("%s:%s on everything", rights[i].Resource, rights[i].Access)
+			if rights[i].Segment != "" {
+				right += fmt.Sprintf(" that begins with %q", rights[i].Segment)
+			}
+			missing = append(missing, right)
 		}
 	}
 	if len(missing) == 0 {
@@ -45,7 +49,7 @@ func (l *Ledger) may(ctx context.Context, rights []consul.Right) error {
 // whole turns an answer that ACLs made smaller into a failure.
 func whole[T any](v T, meta consul.Meta, err error) (T, error) {
 	if err == nil && meta.Filtered {
-		err = fmt.Errorf("read the catalog: %w: %w", consul.ErrDenied, errHidden)
+		err = fmt.Errorf("read the catalog: %w: %w, it needs node:read and service:read", consul.ErrDenied, errHidden)
 	}
 	return v, err
 }

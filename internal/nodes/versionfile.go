@@ -32,7 +32,7 @@ func ReadVersionFile(path string) (string, error) {
 		return "", fmt.Errorf("version file %s: %w", path, ErrNoVersion)
 	}
 	if err := CheckVersion(version); err != nil {
-		return "", fmt.Errorf("version file %s: %w: %v", path, ErrVersionFile, err)
+		return "", fmt.Errorf("version file %s: %w: %v; 'jorc update local VERSION' replaces it", path, ErrVersionFile, err)
 	}
 	return version, nil
 }

@@ -52,7 +52,7 @@ const (
 	WhyHeld           = "held"
 	WhyRollout        = "rollout" // it is not admitted by the rollout
 	WhySlot           = "slot"    // of the rollout
-	WhyState          = "state"   // failed, pending, running
+	WhyState          = "state"   // failed, pending, running; of what arrived also suspect
 	WhyUnknown        = "unknown"
 )
 
@@ -100,8 +100,10 @@ func Explain(f Facts) Why {
 		w.add(WhyNothingDesired, "no version was triggered")
 	case !w.Pending && f.Document.Since.IsZero():
 		w.add(WhyArrived, "it runs %s", f.Desired)
+		w.doubts(f.Document)
 	case !w.Pending:
 		w.add(WhyArrived, "it runs %s since %s", f.Desired, f.Document.Since.Format(time.RFC3339))
+		w.doubts(f.Document)
 	default:
 		w.explain(f)
 	}
@@ -145,7 +147,19 @@ func (w *Why) explain(f Facts) {
 	}
 }
 
-// told is a state in words.
+// doubts lists what is not well with a node that runs the desired version.
+func (w *Why) doubts(d Document) {
+	for _, category := range slices.Sorted(maps.Keys(d.States)) {
+		switch s := d.States[category]; {
+		case s.State != Success:
+			w.add(WhyState, "%s", s.told(category))
+		case s.Suspect != "":
+			w.add(WhyState, "%s is suspect: %s", category, s.Suspect)
+		}
+	}
+}
+
+// told is a state in words, on one line.
 func (s State) told(category string) string {
 	text := fmt.Sprintf("%s is %s", category, s.State)
 	if !s.Since.IsZero() {
@@ -155,7 +169,7 @@ func (s State) told(category string) string {
 		text += " at " + s.Version
 	}
 	if s.Detail != "" {
-		text += ": " + s.Detail
+		text += ": " + Brief(s.Detail)
 	}
 	if s.LogURL != "" {
 		text += " (" + s.LogURL + ")"

@@ -34,7 +34,11 @@ func TestWhy(t *testing.T) {
 		{func() { put(t, s, "jorc/default/current_version", "v2") }, s.Node, "true agent held"},
 		{func() { check(t, s, s.Node, "service:jorc", "passing", "jorc", "") }, s.Node, "true held"},
 		{func() { mustState(t, l, s.Node, "config", nodes.State{State: nodes.Failed}) }, s.Node, "true held state"},
-		{func() { mustReport(t, l, s.Node, "v2") }, s.Node, "false arrived"},
+		{func() { mustReport(t, l, s.Node, "v2") }, s.Node, "false arrived state"},
+		{func() {
+			mustState(t, l, s.Node, "config", nodes.State{State: nodes.Success, Suspect: "drifted: /etc/x"})
+		}, s.Node, "false arrived state"},
+		{func() { mustState(t, l, s.Node, "config", nodes.State{State: nodes.Success}) }, s.Node, "false arrived"},
 		{func() { host(t, s, "dead", "critical") }, "dead", "true host held"},
 		{func() {}, "gone", "true host held"},
 	} {
