@@ -102,6 +102,9 @@ func (e *environment) listWorkflows(c *cli.Context) error {
 		}
 		all, l.rows = append(all, listed), append(l.rows, row)
 	}
+	if len(all) == 0 {
+		fmt.Fprintln(c.App.ErrWriter, "jorc: no workflow is defined here; --config names a configuration")
+	}
 	return e.print(c, l, all)
 }
 

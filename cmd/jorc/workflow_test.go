@@ -78,7 +78,7 @@ func TestWorkflowRun(t *testing.T) {
 		},
 		{"waits --timeout 1ns", exitTimeout, "db\tpending\t0\t\t", []string{"pending: task \"db\": waiting for mysql: 0 of 1 functional (", "go on with 'jorc workflow run waits --id "}},
 		{"stops", exitStopped, "enough\tsuccess\t1\t195\t", []string{`stopped: task "enough": it said to stop here; see`}},
-		{"reboots", exitStopped, "kernel\tsuccess\t1\t194\t", []string{`reboot: task "kernel": a reboot is needed; go on with`}},
+		{"reboots", exitStopped, "kernel\tsuccess\t1\t194\t", []string{`reboot: task "kernel": a reboot is needed; reboot, and then go on with`}},
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			t.Parallel()
