@@ -74,6 +74,9 @@ func (l *Ledger) Move(ctx context.Context, node string, change func(d Document, 
 		if err = l.commit(ctx, m); errors.Is(err, consul.ErrOutcomeUnknown) {
 			err = l.settle(ctx, m, err)
 		}
+		if err == nil {
+			l.wrote(m.next)
+		}
 		if !errors.Is(err, kv.ErrConflict) {
 			return err == nil && m.news, err
 		}

@@ -58,6 +58,7 @@ type Ledger struct {
 	desired  kv.Doc[string]
 	docs     kv.Tree[Document]
 	now      func() time.Time
+	places   *places // nil: they are asked for each time
 }
 
 // New returns the ledger of the cluster below prefix; both may be empty, the

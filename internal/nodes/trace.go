@@ -94,8 +94,8 @@ func (l *Ledger) read(ctx context.Context, keys []string) (map[string]*kv.Result
 	return results, nil
 }
 
-// slots reads which places of index keys there are, for any node.
-func (l *Ledger) slots(ctx context.Context) ([]slot, error) {
+// listSlots reads which places of index keys there are, for any node.
+func (l *Ledger) listSlots(ctx context.Context) ([]slot, error) {
 	var mu sync.Mutex
 	var slots []slot
 	add := func(category string, names []string) {
