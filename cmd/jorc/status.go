@@ -118,7 +118,12 @@ func (e *environment) decommission(c *cli.Context) error {
 			return err
 		}
 	}
-	left, err := cluster.New(client, settings.Prefix, settings.Cluster).Leave(c.Context, host, force)
+	members := cluster.New(client, settings.Prefix, settings.Cluster)
+	left, err := members.Leave(c.Context, host, force)
+	if err != nil {
+		return err
+	}
+	freed, err := members.ForgetHold(c.Context, host)
 	if err != nil {
 		return err
 	}
@@ -126,7 +131,7 @@ func (e *environment) decommission(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	answer := decommissioned{Host: host, Member: left, Keys: append([]string{}, keys...), Slots: append([]string{}, slots...)}
+	answer := decommissioned{Host: host, Member: left, Hold: freed, Keys: append([]string{}, keys...), Slots: append([]string{}, slots...)}
 	if answer.Catalog, err = strike(c.Context, client, ledger, host); err != nil {
 		fmt.Fprintf(e.stderr, "jorc: %s is still in Consul's catalog until Consul reaps it: %v\n", host, err)
 	}
@@ -152,6 +157,7 @@ func strike(ctx context.Context, client *consul.Client, ledger *nodes.Ledger, ho
 type decommissioned struct {
 	Host   string   `json:"host"`
 	Member bool     `json:"member"`
+	Hold   bool     `json:"hold"` // it was held; a host of its name is not
 	Keys   []string `json:"keys"`
 	Slots  []string `json:"slots"`
 	// Catalog: it was taken out of Consul's catalog.
@@ -162,6 +168,9 @@ func (d decommissioned) listing() listing {
 	l := listing{columns: []string{"removed", "what"}}
 	if d.Member {
 		l.rows = append(l.rows, []string{"member", d.Host})
+	}
+	if d.Hold {
+		l.rows = append(l.rows, []string{"hold", d.Host})
 	}
 	if d.Catalog {
 		l.rows = append(l.rows, []string{"node", d.Host})

@@ -68,7 +68,9 @@ func TestStatusSession(t *testing.T) {
 		status failures --warnings
 		update why n3
 		update why n4
+		cluster hold --node n3 --reason test
 		status decommission n3
+		update why n3
 		status decommission n4
 		status decommission n5
 	`)

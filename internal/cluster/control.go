@@ -106,6 +106,16 @@ func (c *Cluster) Unhold(ctx context.Context, s Scope, h Hold) (changed bool, er
 	return c.changeControl(ctx, func(v *Control) bool { return v.unhold(s, h) })
 }
 
+// ForgetHold drops what was said about holding node, a hold or an exception
+// from one: the node does not come back. changed is false when nothing was.
+func (c *Cluster) ForgetHold(ctx context.Context, node string) (changed bool, err error) {
+	return c.changeControl(ctx, func(v *Control) bool {
+		_, there := v.Nodes[node]
+		delete(v.Nodes, node)
+		return there
+	})
+}
+
 func (v *Control) hold(s Scope, h Hold) bool {
 	var scoped *map[string]Hold
 	name := s.Node
