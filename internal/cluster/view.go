@@ -19,8 +19,8 @@ import (
 // Need says what of a member has to be read beside its record and who leads.
 type Need uint
 
-// Each is one request, whatever the number of members; services bring health
-// and the catalog with them, but not the datacenter.
+// Each is one request, whatever the number of members; the datacenter comes
+// with the catalog.
 const (
 	NeedCatalog    Need = 1 << iota // Address, NodeMeta
 	NeedDatacenter                  // Datacenter
@@ -64,6 +64,9 @@ type Member struct {
 type MembersOptions struct {
 	Filter *Filter // nil: all
 	Need   Need    // beside what the filter needs
+	// Unreadable, if not nil, is told of records that cannot be read; they are
+	// left out then, and no error.
+	Unreadable func(node string, err error)
 }
 
 // sources are the answers that members are put together from.
@@ -72,12 +75,13 @@ type sources struct {
 	leaders   Leaders
 	nodes     []consul.NodeInfo // without services and checks
 	checks    []consul.CheckState
-	inventory []consul.NodeInfo // with them
+	services  []consul.ServiceHosts
+	inventory []consul.NodeInfo // with services and checks
 	reports   map[string]kv.Leaf[report]
 }
 
 // Members reads the members that o.Filter matches, in order of their names,
-// with at most five requests whatever their number. It returns kv.ErrDamaged or
+// with at most six requests whatever their number. It returns kv.ErrDamaged or
 // kv.ErrNewer for a record that cannot be read, or a class of package consul;
 // consul.ErrDenied also when the token does not see everything that was asked
 // for.
@@ -89,6 +93,12 @@ func (c *Cluster) Members(ctx context.Context, o MembersOptions) ([]Member, erro
 	s, err := c.read(ctx, need)
 	if err != nil {
 		return nil, err
+	}
+	for node, leaf := range s.records {
+		if leaf.Err != nil && o.Unreadable != nil {
+			o.Unreadable(node, leaf.Err)
+			delete(s.records, node)
+		}
 	}
 	all, err := s.members(catalog.PresenceID(c.name), need)
 	if err != nil {
@@ -109,13 +119,15 @@ func (c *Cluster) read(ctx context.Context, need Need) (sources, error) {
 	if need&NeedReports != 0 {
 		g.Go(func() (err error) { s.reports, err = c.reports.List(ctx); return err })
 	}
-	if need&NeedDatacenter != 0 || need&NeedCatalog != 0 && need&NeedServices == 0 {
+	if need&(NeedCatalog|NeedDatacenter) != 0 {
 		g.Go(func() (err error) { s.nodes, err = whole(c.client.CatalogHosts(ctx, consul.Query{})); return err })
 	}
-	switch {
-	case need&NeedServices != 0:
-		g.Go(func() (err error) { s.inventory, err = whole(c.client.Inventory(ctx, consul.Query{})); return err })
-	case need&NeedHealth != 0:
+	// One answer with nodes, services and checks is as long as all others
+	// together, and Consul writes it with one processor.
+	if need&NeedServices != 0 {
+		g.Go(func() (err error) { s.services, err = whole(c.client.ServiceHosts(ctx, consul.Query{})); return err })
+	}
+	if need&NeedHealth != 0 {
 		g.Go(func() (err error) { s.checks, err = whole(c.client.CheckStates(ctx, consul.Query{})); return err })
 	}
 	err := g.Wait()
@@ -162,9 +174,18 @@ func (s sources) members(presence string, need Need) ([]Member, error) {
 			for _, service := range n.Services {
 				m.Services = append(m.Services, service.Service)
 			}
-			slices.Sort(m.Services)
-			m.Services = slices.Compact(m.Services)
 		}
+	}
+	for _, service := range s.services {
+		for _, node := range service.Nodes {
+			if i, ok := at[node]; ok {
+				all[i].Services = append(all[i].Services, service.Service)
+			}
+		}
+	}
+	for i := range all {
+		slices.Sort(all[i].Services)
+		all[i].Services = slices.Compact(all[i].Services)
 	}
 	for node, leaf := range s.reports {
 		if i, ok := at[node]; ok && leaf.Err == nil {

@@ -78,6 +78,43 @@ func (s *scanner) texts() map[string]string {
 	return all
 }
 
+// ServiceHosts is where one service has instances.
+type ServiceHosts struct {
+	Service string
+	Nodes   []string // a node with two instances may stand there twice
+}
+
+// ServiceHosts reads on which nodes services have instances, in one request. It
+// asks what Consul's own pages ask: of all answers that tell this it is the
+// shortest. Services that were imported from peers are left out: their nodes
+// are not of this catalog.
+func (c *Client) ServiceHosts(ctx context.Context, q Query) ([]ServiceHosts, Meta, error) {
+	return read(ctx, c, "list services with their nodes", "", q, bulk(c, question{path: "/v1/internal/ui/services"}, pickServiceHosts))
+}
+
+func pickServiceHosts(s *scanner) (list []ServiceHosts) {
+	s.array(func() {
+		var one ServiceHosts
+		peer := ""
+		s.object(func(key []byte) {
+			switch string(key) {
+			case "Name":
+				one.Service = s.str()
+			case "PeerName":
+				peer = s.str()
+			case "Nodes":
+				s.array(func() { one.Nodes = append(one.Nodes, s.str()) })
+			default:
+				s.skip()
+			}
+		})
+		if peer == "" {
+			list = append(list, one)
+		}
+	})
+	return list
+}
+
 // CheckState is what of a check says how its node is.
 type CheckState struct {
 	Node      string

@@ -89,6 +89,35 @@ func TestScanFindsTheInventory(t *testing.T) {
 	}
 }
 
+// TestScanFindsServiceHosts: of services and the nodes that have them, without
+// those of peers.
+func TestScanFindsServiceHosts(t *testing.T) {
+	t.Parallel()
+	type summary struct {
+		Name, PeerName string
+		Nodes          []string
+		Tags           []string
+	}
+	all := []summary{{Name: "peered", PeerName: "other", Nodes: []string{"n1"}}}
+	var want []ServiceHosts
+	for _, name := range oddNames {
+		all = append(all, summary{Name: name, Nodes: []string{name, "n1"}, Tags: []string{"Nodes"}})
+		want = append(want, ServiceHosts{Service: name, Nodes: []string{name, "n1"}})
+	}
+	all, want = append(all, summary{Name: "bare"}), append(want, ServiceHosts{Service: "bare"})
+	text := whole(t, all)
+	s := scanner{text: text}
+	if got := pickServiceHosts(&s); s.end() != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("services = %+v, %v\nwant %+v", got, s.end(), want)
+	}
+	for i := range text {
+		s := scanner{text: text[:i]}
+		if pickServiceHosts(&s); s.end() == nil {
+			t.Errorf("no error for the first %d of %d bytes", i, len(text))
+		}
+	}
+}
+
 func TestScanOfNothing(t *testing.T) {
 	t.Parallel()
 	for text, known := range map[string]bool{"null": false, "null\n": false, `{"Node":null,"Services":null}`: true, `{"Node":{},"Services":{}}`: true} {
@@ -142,6 +171,7 @@ func FuzzScan(f *testing.F) {
 		pickNodes(&scanner{text: []byte(text)})
 		pickPairs(&scanner{text: []byte(text)})
 		pickInventory(&scanner{text: []byte(text)})
+		pickServiceHosts(&scanner{text: []byte(text)})
 		name = strings.ToValidUTF8(name, "")
 		all, wanted := checksNamed([]string{name, "x" + name})
 		s = scanner{text: whole(t, all)}
