@@ -4,6 +4,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/nodes"
 )
 
@@ -39,4 +40,19 @@ func TestWaitForVersion(t *testing.T) {
 	nobody := result{1, "", "jorc: cluster \"prod\": no member matches: there is nothing to wait for; 'jorc cluster members' lists them\n"}
 	do(nobody, "wait", "--for", "version=v1", "--filter", `Node == "z"`)
 	do(nobody, "wait", "--filter", `Node == "z"`)
+}
+
+// TestRunWithDamagedMember: a member whose record somebody damaged keeps nobody
+// else from running a workflow, or from waiting for that.
+func TestRunWithDamagedMember(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "a", "b")
+	f.orchestrate()
+	err := f.server.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/members/b", Value: []byte("garbage")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	do := doer(t, f.env)
+	do(result{0, "r\n", ""}, "run", "install", "--id", "r", "--wait", "--timeout", "60s")
+	do(result{0, "", ""}, "wait", "--filter", `Node == "a"`, "--timeout", "60s")
 }

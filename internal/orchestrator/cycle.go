@@ -135,9 +135,10 @@ func (t *tenure) input(f *facts, before view.View, events []view.Event, now time
 	}
 }
 
-// refresh reads the members as they are now.
+// refresh reads the members as they are now, but for those whose records cannot
+// be read: what is wrong with them is in the view.
 func (t *tenure) refresh(ctx context.Context) ([]cluster.Member, error) {
-	return t.cluster.Members(ctx, cluster.MembersOptions{Need: cluster.NeedAll})
+	return t.cluster.Members(ctx, cluster.MembersOptions{Need: cluster.NeedAll, Unreadable: func(string, error) {}})
 }
 
 // open reads what is current, at the beginning and after every failure to save.

@@ -162,13 +162,14 @@ func (w *Waiter) members(ctx context.Context) ([]cluster.Member, error) {
 }
 
 // Candidates reads the members that both filters match, nil matches all;
-// managers are members whatever own says.
+// managers are members whatever own says. Those whose records cannot be read are
+// left out, as they are from runs.
 func Candidates(ctx context.Context, c *cluster.Cluster, own, filter *cluster.Filter) ([]cluster.Member, error) {
-	all, err := c.Members(ctx, cluster.MembersOptions{Filter: filter})
+	all, err := c.Members(ctx, cluster.MembersOptions{Filter: filter, Unreadable: ignored})
 	if err != nil || own == nil || own.String() == "" {
 		return all, err
 	}
-	mine, err := c.Members(ctx, cluster.MembersOptions{Filter: own})
+	mine, err := c.Members(ctx, cluster.MembersOptions{Filter: own, Unreadable: ignored})
 	if err != nil {
 		return nil, err
 	}
@@ -180,6 +181,8 @@ func Candidates(ctx context.Context, c *cluster.Cluster, own, filter *cluster.Fi
 		return !names[m.Node] && !slices.Contains(m.Roles, cluster.RoleManager)
 	}), nil
 }
+
+func ignored(string, error) {}
 
 // reports are what nodes say of themselves; those that cannot be read count as
 // silent.
