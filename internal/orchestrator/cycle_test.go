@@ -181,6 +181,10 @@ func TestDamaged(t *testing.T) {
 	if idle := orch.Status().Last.Idle; idle != "control cannot be read: nothing is decided on what may be wrong" {
 		t.Errorf("idle: %q", idle)
 	}
+	s.put("rollout", "garbage")
+	s.wantEvents(n, "document_damaged")
+	s.put("rollout", `{"format":99}`)
+	s.wantEvents(n+1, "document_damaged")
 	if asked == 0 || len(s.view().Cluster.Leaders) != 1 {
 		t.Errorf("deciders were asked %d times; the view's cluster is %+v", asked, s.view().Cluster)
 	}

@@ -81,6 +81,12 @@ func TestOvertaken(t *testing.T) {
 	s.start(o)
 	s.wantEvents(0, "cluster_created", "cluster_changed", "leaders_changed", "desired_version_changed",
 		"member_joined a", "service_up web", "rollout_admitted")
+	s.eventually("the report", func() error {
+		if len(s.reports()) == 0 {
+			return errNotYet
+		}
+		return nil
+	})
 	first := s.reports()[0]
 	if first.Decided != 1 || first.Decisions[0].Dropped != "" {
 		t.Errorf("the first cycle's report is %+v, want that it decided after all", first)

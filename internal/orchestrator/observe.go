@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,7 +25,7 @@ type facts struct {
 	cluster.Observation
 	documents map[string]kv.Leaf[nodes.Document]
 	desired   string
-	badText   error // the desired version is none
+	wanted    map[string]error // why the desired version and the rollout cannot be read, by key
 }
 
 // fetch reads all of them, with as many requests for many members as for one.
@@ -35,13 +34,7 @@ func (t *tenure) fetch(ctx context.Context) (facts, error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { f.Observation, err = t.cluster.Observe(ctx); return err })
 	g.Go(func() (err error) { f.documents, err = t.ledger.Documents().List(ctx); return err })
-	g.Go(func() (err error) {
-		f.desired, err = t.ledger.Desired(ctx)
-		if errors.Is(err, kv.ErrDamaged) {
-			f.badText, err = err, nil
-		}
-		return err
-	})
+	g.Go(func() (err error) { f.desired, f.wanted, err = t.rollouts.Readable(ctx); return err })
 	return f, g.Wait()
 }
 
@@ -115,8 +108,11 @@ func (f *facts) clusterPart(before view.Cluster) view.Cluster {
 		c.Profile = digestJSON(f.Profile)
 	}
 	trouble := map[string]string{}
-	if f.badText != nil {
-		trouble["current_version"], c.Desired = f.badText.Error(), before.Desired
+	for key, err := range f.wanted {
+		trouble[key] = err.Error()
+	}
+	if trouble["current_version"] != "" {
+		c.Desired = before.Desired
 	}
 	for key, err := range f.Unreadable {
 		switch key {

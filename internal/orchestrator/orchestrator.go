@@ -19,6 +19,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/pause"
+	"github.com/jorc/jorc/internal/rollout"
 )
 
 // KeyLock is the lock that the orchestrator of a cluster holds, below the
@@ -42,10 +43,11 @@ type Options struct {
 
 // Orchestrator is one agent's candidacy for orchestrating one cluster.
 type Orchestrator struct {
-	o       Options
-	store   *kv.Store
-	cluster *cluster.Cluster
-	ledger  *nodes.Ledger
+	o        Options
+	store    *kv.Store
+	cluster  *cluster.Cluster
+	ledger   *nodes.Ledger
+	rollouts *rollout.Rollouts
 
 	mu     sync.Mutex
 	status Status
@@ -64,7 +66,7 @@ func New(o Options) *Orchestrator {
 	return &Orchestrator{
 		o: o, store: kv.New(o.Client, path.Join(o.Prefix, o.Cluster)),
 		cluster: cluster.New(o.Client, o.Prefix, o.Cluster), ledger: nodes.New(o.Client, o.Prefix, o.Cluster),
-		status: Status{Cluster: o.Cluster},
+		rollouts: rollout.New(o.Client, o.Prefix, o.Cluster), status: Status{Cluster: o.Cluster},
 	}
 }
 

@@ -138,6 +138,33 @@ func (r *Rollouts) Read(ctx context.Context) (Snapshot, error) {
 	return s.Snapshot, err
 }
 
+// Readable reads the desired version and tells what of it and of the rollout
+// cannot be read, by key, with kv.ErrDamaged or kv.ErrNewer; it takes one request.
+// It returns a class of package consul.
+func (r *Rollouts) Readable(ctx context.Context) (desired string, unreadable map[string]error, err error) {
+	read, err := r.store.Txn().Get(keyDesired).Get(keyRollout).Commit(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	unreadable = map[string]error{}
+	text, badText := r.desired.From(read)
+	desired = strings.TrimSpace(text.Value)
+	if badText == nil && desired != "" && nodes.CheckVersion(desired) != nil {
+		badText = fmt.Errorf("key %q: %w: not a version", r.store.Path(keyDesired), kv.ErrDamaged)
+	}
+	_, badRollout := r.doc.From(read)
+	for key, err := range map[string]error{keyDesired: badText, keyRollout: badRollout} {
+		switch {
+		case err == nil:
+		case errors.Is(err, kv.ErrDamaged), errors.Is(err, kv.ErrNewer):
+			unreadable[key] = err
+		default:
+			return "", nil, err
+		}
+	}
+	return desired, unreadable, nil
+}
+
 // Watch calls handle with the document, and whenever it changes, until ctx
 // ends; then it returns ctx's error. What a node goes by is Read.
 func (r *Rollouts) Watch(ctx context.Context, handle func(kv.Update[Document])) error {
