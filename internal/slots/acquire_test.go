@@ -112,12 +112,12 @@ func TestExclusion(t *testing.T) {
 func TestFirstComeFirstServed(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
-	s := host(t, srv.Client())
+	s := steady(t, srv.Client())
 	c := mustAcquire(t, s, "g", 1, holder("first"))
 	ids := []string{"a", "b", "c", "d", "e"}
 	var results []<-chan got
 	for _, id := range ids {
-		results = append(results, waiting(t, t.Context(), host(t, srv.Client()), "g", holder(id)))
+		results = append(results, waiting(t, t.Context(), steady(t, srv.Client()), "g", holder(id)))
 	}
 	for i := range ids {
 		mustRelease(t, c)
@@ -131,12 +131,12 @@ func TestFirstComeFirstServed(t *testing.T) {
 func TestAWaiterThatGoes(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
-	s := host(t, srv.Client())
+	s := steady(t, srv.Client())
 	c := mustAcquire(t, s, "g", 1, holder("a"))
 	for _, h := range []slots.Holder{holder("b"), durable("c")} {
 		ctx, cancel := context.WithCancel(t.Context())
 		result := waiting(t, ctx, s, "g", h)
-		behind := waiting(t, t.Context(), host(t, srv.Client()), "g", holder("behind-"+h.ID))
+		behind := waiting(t, t.Context(), steady(t, srv.Client()), "g", holder("behind-"+h.ID))
 		cancel()
 		wantIs(t, "Acquire", (<-result).err, context.Canceled)
 		if v := mustShow(t, s, "g"); has(v.Queue, "n1", h.ID) {

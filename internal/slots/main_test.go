@@ -38,6 +38,15 @@ func host(t testing.TB, client *consul.Client) *slots.Slots {
 	return s
 }
 
+// steady is a host whose sessions outlive a busy machine: for tests of an order
+// that who loses its place would change.
+func steady(t testing.TB, client *consul.Client) *slots.Slots {
+	t.Helper()
+	s := slots.New(kv.New(client, "jorc/default"), slots.Options{TTL: time.Minute})
+	t.Cleanup(func() { s.Close(context.Background()) })
+	return s
+}
+
 func mustAcquire(t testing.TB, s *slots.Slots, group string, limit int, h slots.Holder) *slots.Claim {
 	t.Helper()
 	c, err := s.Acquire(context.Background(), group, limit, h)
