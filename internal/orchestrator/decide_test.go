@@ -46,7 +46,7 @@ func TestDeciders(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.join("a", "db")
-	count := kv.NewText(s.store, "rollout")
+	count := kv.NewText(s.store, "counter")
 	bad := &recorder{name: "bad", decide: func(context.Context, orchestrator.Input) ([]orchestrator.Decision, error) {
 		return nil, errors.New("no idea")
 	}}
