@@ -178,11 +178,8 @@ func (c *Cluster) Record(ctx context.Context, node string) (Record, error) {
 
 func (r Record) validate() error {
 	for _, role := range r.Roles {
-		if err := profile.CheckName(role); err != nil {
-			return fmt.Errorf("role: %w", err)
-		}
-		if role == RoleLeader || role == RoleWorker {
-			return fmt.Errorf("role %q is derived: %w: 'jorc cluster leader' says who leads", role, ErrInvalid)
+		if err := checkRole(role); err != nil {
+			return err
 		}
 	}
 	return nil

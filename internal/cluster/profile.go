@@ -94,15 +94,28 @@ type View struct {
 	Leaders Leaders
 }
 
-// Roles returns the member's roles, derived ones last.
-func (v View) Roles() []string { return v.Leaders.rolesOf(v.Node, v.Record.Roles) }
-
-// Effective returns the effective params of the member; compose merges objects.
-func (v View) Effective(compose bool) profile.Effective {
-	if compose {
-		return v.Profile.Compose(v.Roles(), v.Record.Params)
+// Roles returns the member's roles, derived ones last; a node that is no member
+// has none.
+func (v View) Roles() []string {
+	if !v.Member {
+		return nil
 	}
-	return v.Profile.Effective(v.Roles(), v.Record.Params)
+	return v.Leaders.rolesOf(v.Node, v.Record.Roles)
+}
+
+// Effective returns the effective params of the member, among them one for each
+// of its roles, as Member.Params has them; compose merges objects.
+func (v View) Effective(compose bool) profile.Effective {
+	layers := v.Profile.Effective
+	if compose {
+		layers = v.Profile.Compose
+	}
+	roles := v.Roles()
+	effective := layers(roles, derive(v.Record.Params, roles))
+	for _, key := range underived(roles) {
+		delete(effective, key)
+	}
+	return effective
 }
 
 // View reads what node's params come from, with one request. That the node is

@@ -199,14 +199,11 @@ func (s sources) members(presence string, need Need) ([]Member, error) {
 }
 
 func newMember(node string, r Record, l Leaders) Member {
+	roles := l.rolesOf(node, r.Roles)
 	m := Member{
-		Node: node, Zone: r.Zone, Roles: l.rolesOf(node, r.Roles), Params: make(profile.Params, len(r.Params)+2),
+		Node: node, Zone: r.Zone, Roles: roles, Params: derive(r.Params, roles),
 		Meta: r.Meta, NodeMeta: map[string]string{}, Services: []string{}, Status: map[string]string{},
 		Provides: r.Provides, Requires: r.Requires,
-	}
-	maps.Copy(m.Params, r.Params)
-	for _, role := range m.Roles {
-		m.Params["cluster/"+role] = profile.Bool(true)
 	}
 	if m.Meta == nil {
 		m.Meta = profile.Params{}
