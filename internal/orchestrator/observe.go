@@ -93,9 +93,19 @@ func states(d nodes.Document) map[string]view.State {
 	}
 	all := make(map[string]view.State, len(d.States))
 	for category, s := range d.States {
-		all[category] = view.State{State: s.State, Version: s.Version}
+		all[category] = view.State{State: s.State, Version: s.Version, Suspect: shorten(s.Suspect)}
 	}
 	return all
+}
+
+// maxSuspect bounds in bytes what a view says of a suspect state.
+const maxSuspect = 200
+
+func shorten(text string) string {
+	if len(text) <= maxSuspect {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxSuspect], "") + "…"
 }
 
 // clusterPart is what f says of the whole.

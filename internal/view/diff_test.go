@@ -67,6 +67,9 @@ func TestDiff(t *testing.T) {
 		{"agent", onNode(func(n *view.Node) { n.Agent = "down" }), view.AgentDown, "b: its jorc agent is down"},
 		{"health", onNode(func(n *view.Node) { n.Health = "critical" }), view.HealthChanged, "b is critical"},
 		{"version", onNode(func(n *view.Node) { n.Version = "v2" }), view.VersionChanged, "b runs v2"},
+		{"suspect", onNode(func(n *view.Node) {
+			n.States = map[string]view.State{"config": {State: "success", Version: "v1", Suspect: "drifted: /etc/a"}}
+		}), view.StateChanged, "b: config is success at v1, suspect: drifted: /etc/a"},
 		{"state", onNode(func(n *view.Node) { n.States = map[string]view.State{"config": {State: "failed", Version: "v2"}} }), view.StateChanged, "b: config is failed at v2"},
 		{"service", onNode(func(n *view.Node) { n.Services = map[string]view.Tally{"web": {Critical: 1}} }), view.ServiceChanged, "web: 1 of 2 functional, 1 critical (on b)"},
 		{"new service", onNode(func(n *view.Node) { n.Services = map[string]view.Tally{"web": {Passing: 1}, "db": {Warning: 1}} }), view.ServiceUp, "db: 1 of 1 functional, 1 warning (on b)"},

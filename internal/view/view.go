@@ -67,9 +67,15 @@ type Node struct {
 type State struct {
 	State   string `json:"state"`
 	Version string `json:"version,omitempty"` // that it is about
+	Suspect string `json:"suspect,omitempty"` // why success is doubtful
 }
 
 func (s State) String() string {
+	if s.Suspect != "" {
+		sure := s
+		sure.Suspect = ""
+		return sure.String() + ", suspect: " + s.Suspect
+	}
 	if s.Version == "" {
 		return s.State
 	}
