@@ -240,7 +240,7 @@ func (e *environment) printMembers(c *cli.Context, columns []cluster.Column, all
 		objects[i] = map[string]any{}
 		for j, column := range columns {
 			row[j] = column.Text(&all[i])
-			objects[i][column.Name] = column.JSON(&all[i])
+			objects[i][column.Key] = column.JSON(&all[i])
 		}
 		l.rows = append(l.rows, row)
 	}

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Column is one field of members, or one entry below it, to be shown or sorted
 // by: "Zone", "params.disks", `Params["cluster/db"]`.
 type Column struct {
 	Name string // as it was given
+	Key  string // in JSON: the field in snake_case, and what of it, such as "params.disks"
 	need Need
 	get  func(*Member) operand
 }
@@ -32,14 +34,27 @@ func ParseColumn(name string) (Column, error) {
 			continue
 		}
 		if rest == "" {
-			return Column{Name: name, need: f.need, get: f.get}, nil
+			return Column{Name: name, Key: snake(known), need: f.need, get: f.get}, nil
 		}
 		if f.kind == textual || f.kind == names {
 			return Column{}, fmt.Errorf("field %q: %w: there is nothing below %s", name, ErrInvalid, known)
 		}
-		return Column{Name: name, need: f.need, get: func(m *Member) operand { return f.get(m).descend([]string{rest}) }}, nil
+		get := func(m *Member) operand { return f.get(m).descend([]string{rest}) }
+		return Column{Name: name, Key: snake(known) + "." + rest, need: f.need, get: get}, nil
 	}
 	return Column{}, fmt.Errorf("field %q: %w: there is none, %s are", name, ErrInvalid, strings.Join(FieldNames(), ", "))
+}
+
+// snake returns the name of a field as JSON has it: NodeMeta is node_meta.
+func snake(field string) string {
+	var b strings.Builder
+	for i, r := range field {
+		if unicode.IsUpper(r) && i > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
 }
 
 // Need says what has to be read for the column.
