@@ -112,7 +112,8 @@ type Summary struct {
 }
 
 // List reads which clusters there are below prefix, in order of their names,
-// with one request for the names of keys. It returns consul.ErrDenied also when
+// with one request for the names of keys, and one for the token's rights when
+// there are none. It returns consul.ErrDenied also when
 // the token may see only some of the keys.
 func List(ctx context.Context, client *consul.Client, prefix string) ([]Summary, error) {
 	names, err := kv.NewTextTree(kv.New(client, prefix), "").Names(ctx)
@@ -133,7 +134,22 @@ func List(ctx context.Context, client *consul.Client, prefix string) ([]Summary,
 	for i := range all {
 		all[i].Members = members[all[i].Name]
 	}
+	if len(names) == 0 {
+		return all, maySee(ctx, client, prefix)
+	}
 	return all, nil
+}
+
+// maySee returns consul.ErrDenied when the token may not read what is below
+// prefix. Consul shows nothing then, and does not say that it left out
+// something to who has no token at all.
+func maySee(ctx context.Context, client *consul.Client, prefix string) error {
+	below := kv.New(client, prefix).Path("")
+	allowed, err := client.MayI(ctx, consul.Right{Resource: "key", Access: "read", Segment: below})
+	if err == nil && !allowed[0] {
+		err = fmt.Errorf("list clusters: the token may not read keys below %q: %w", below, consul.ErrDenied)
+	}
+	return err
 }
 
 // Delete deletes all keys of the cluster, whatever they hold; that there are
