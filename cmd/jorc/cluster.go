@@ -86,11 +86,16 @@ func (e *environment) ownNode(c *cli.Context) (string, error) {
 	return self.Config.NodeName, nil
 }
 
-// optional is the one argument that may be given.
+// optional is the one argument that may be given; empty when it is not. One that
+// is empty itself comes from a variable that was not set: it must not stand for
+// all there is, or for another cluster.
 func optional(c *cli.Context) (string, error) {
 	args := arguments(c)
-	if len(args) > 1 {
+	switch {
+	case len(args) > 1:
 		return "", usagef(c, "too many arguments")
+	case len(args) == 1 && args[0] == "":
+		return "", usagef(c, "an empty argument is none: leave it out, or say what is meant")
 	}
 	return strings.Join(args, ""), nil
 }
