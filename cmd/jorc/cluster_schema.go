@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 )
@@ -104,11 +107,20 @@ func (e *environment) watchProfile(c *cli.Context) error {
 		return err
 	}
 	var last *profile.Value
-	err = cl.WatchProfile(c.Context, func(u kv.Update[profile.Document]) {
+	trouble := ""
+	ctx, cancel := context.WithCancelCause(c.Context)
+	defer cancel(nil)
+	err = cl.WatchProfile(ctx, func(u kv.Update[profile.Document]) {
 		if u.Err != nil {
-			fmt.Fprintf(c.App.ErrWriter, "jorc: %v\n", u.Err)
+			if errors.Is(u.Err, consul.ErrDenied) {
+				cancel(u.Err)
+			} else if text := u.Err.Error(); text != trouble { // it is told as long as it lasts
+				fmt.Fprintf(c.App.ErrWriter, "jorc: %s\n", text)
+				trouble = text
+			}
 			return
 		}
+		trouble = ""
 		v := profile.Null()
 		switch {
 		case !u.Entry.Exists:
@@ -124,8 +136,11 @@ func (e *environment) watchProfile(c *cli.Context) error {
 		}
 		last = &v
 	})
-	if c.Context.Err() != nil {
+	switch {
+	case c.Context.Err() != nil:
 		return nil // interrupted: how a watch ends
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
 	return err
 }
