@@ -195,7 +195,7 @@ func TestS3Trouble(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			store := test.server.store("", test.change)
-			file := textFile(t, strings.Repeat("x", 1<<20))
+			file := textFile(t, strings.Repeat("x", 1<<10))
 			where, err := store.Put(t.Context(), "a/x.log", file)
 			if where != "" || err == nil {
 				t.Fatalf("got %q, %v, want an error", where, err)
