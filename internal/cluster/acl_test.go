@@ -106,6 +106,13 @@ func (g *guarded) tries(t *testing.T) map[string]try {
 		{"set the version", put("current_version")},
 		{"write the rollout", put("rollout")},
 		{"write events", put("events/1")},
+		{"answer its queue", put("queue/" + g.server.Node)},
+		{"answer another's queue", put("queue/other")},
+		{"take a slot", put("slots/reload")},
+		{"ask for a run", put("runs/r/spec")},
+		{"ask for a cycle", put("orchestrate/next")},
+		{"write the view", put("view/1")},
+		{"invent a key", put("something")},
 		{"mint a token", func(c *cluster.Cluster) error { _, err := c.ProfileToken(ctx, time.Minute); return err }},
 	}
 	by := map[string]try{}
@@ -122,11 +129,12 @@ func TestPolicies(t *testing.T) {
 	g := newGuarded(t)
 	tries := g.tries(t)
 	may := map[string]string{
-		cluster.PolicyAgent: "read the profile, join itself, list members, elect, lock, report itself, report a state",
+		cluster.PolicyAgent: "read the profile, join itself, list members, elect, lock, report itself, report a state, answer its queue, take a slot",
 		cluster.PolicyOperator: "read the profile, set a param, join itself, join another, list members, elect, hold, lock, " +
-			"report itself, report another, report a state, set the version, write the rollout, write events",
+			"report itself, report another, report a state, set the version, write the rollout, write events, " +
+			"answer its queue, answer another's queue, take a slot, ask for a run, ask for a cycle, write the view, invent a key",
 		cluster.PolicyOrchestrator: "read the profile, join itself, list members, elect, hold, lock, report itself, report a state, " +
-			"set the version, write the rollout, write events",
+			"set the version, write the rollout, write events, answer its queue, answer another's queue, take a slot, ask for a run, ask for a cycle, write the view",
 	}
 	for kind, list := range may {
 		allowed := map[string]bool{}
@@ -143,6 +151,16 @@ func TestPolicies(t *testing.T) {
 			}
 			if err := one.do(g.as(kind, "prod2")); !errors.Is(err, consul.ErrDenied) {
 				t.Errorf("%s may %s in another cluster: %v", kind, name, err)
+			}
+		}
+	}
+	for kind, token := range g.tokens {
+		for node, allowed := range map[string]bool{g.server.Node: kind != cluster.PolicyOperator, "other": false} {
+			err := g.server.ClientWithToken(token).CatalogRegister(t.Context(), &consul.CatalogRegistration{
+				Node: node, Address: "127.0.0.1", SkipNodeUpdate: true, Service: &consul.AgentService{Service: "web-" + kind},
+			})
+			if allowed && err != nil || !allowed && !errors.Is(err, consul.ErrDenied) {
+				t.Errorf("%s registers a service of %s: %v", kind, node, err)
 			}
 		}
 	}
