@@ -1,12 +1,14 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
@@ -104,7 +106,8 @@ func (a Archive) document() (profile.Document, error) { return profile.Decode(a.
 // unless replace is set: then the profile and all that a names take the place
 // of what is there, and other members stay. The profile is written last, so
 // that a cluster which was imported in part is none, and importing again goes
-// on. Nobody who is no member leads.
+// on. Nobody who is no member leads, and who leads already goes on, so that there
+// are never more leaders than there are to be.
 func (c *Cluster) Import(ctx context.Context, a Archive, replace bool) error {
 	old, err := c.profile.Get(ctx)
 	if err != nil && !(replace && errors.Is(err, kv.ErrDamaged)) {
@@ -136,9 +139,7 @@ func (c *Cluster) Import(ctx context.Context, a Archive, replace bool) error {
 	if err != nil {
 		return err
 	}
-	leaders := a.Leaders.clone()
-	leaders.Leader = slices.DeleteFunc(leaders.Leader, func(n string) bool { _, ok := a.Members[n]; return !ok })
-	c.leaders.SwapIn(t, l, leaders)
+	c.leaders.SwapIn(t, l, l.Value.restored(a))
 	if a.Control != nil {
 		c.control.SwapIn(t, h, *a.Control)
 	}
@@ -147,6 +148,20 @@ func (c *Cluster) Import(ctx context.Context, a Archive, replace bool) error {
 	}
 	_, err = c.profile.CompareAndSwap(ctx, old, next)
 	return err
+}
+
+// restored returns l as a has it. Who leads now stays, as long as there are not
+// too many; those that led in a take the other places.
+func (l Leaders) restored(a Archive) Leaders {
+	next := l.clone()
+	next.Count, next.Manager = cmp.Or(a.Leaders.Count, l.Count, 1), slices.Clone(a.Leaders.Manager)
+	next.shrink(nil, time.Now())
+	for _, node := range a.Leaders.Leader {
+		if _, member := a.Members[node]; member && next.Vacancies() > 0 && !next.Leads(node) && !next.retired(node) {
+			next.Leader = append(next.Leader, node)
+		}
+	}
+	return next
 }
 
 // imported returns the archive's profile under this cluster's name.
