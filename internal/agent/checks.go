@@ -19,12 +19,30 @@ type checks struct {
 	node    string
 	log     hclog.Logger
 	failing latest[[]string]
+	own     latest[[]string] // those of them that the host itself can mend
 }
 
 // Watch calls handle with what fails, and whenever that changes, until ctx ends.
 func (c *checks) Watch(ctx context.Context, handle func(failing []string)) error {
 	return c.failing.watch(ctx, handle)
 }
+
+// ownChecks tells the checks by which a host judges whether its configuration
+// works. That gossip does not hear a host, or did not a moment ago, is nothing
+// that its static workflow could mend.
+type ownChecks struct{ *checks }
+
+// Watch implements converge.Checks.
+func (c ownChecks) Watch(ctx context.Context, handle func(failing []string)) error {
+	return c.own.watch(ctx, handle)
+}
+
+func mendable(all consul.HealthChecks) consul.HealthChecks {
+	return slices.DeleteFunc(slices.Clone(all), func(h *consul.HealthCheck) bool { return h.CheckID == gossipCheck })
+}
+
+// gossipCheck is the check by which Consul shows whether gossip hears a node.
+const gossipCheck = "serfHealth"
 
 // run follows the node's checks until ctx ends. While they cannot be read the
 // last word counts.
@@ -35,6 +53,7 @@ func (c *checks) run(ctx context.Context) error {
 	return consul.Watch(ctx, c.client, consul.Query{}, source, func(u consul.Update[consul.HealthChecks]) {
 		if u.Err == nil && !u.Meta.Filtered {
 			c.failing.set(failing(u.Value))
+			c.own.set(failing(mendable(u.Value)))
 		}
 	})
 }

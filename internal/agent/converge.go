@@ -26,7 +26,7 @@ func (p *part) converger(slots *slots.Slots, m rollout.Maintenance) *converge.Co
 		Node: p.node, StateDir: p.conf.StateDir, VersionFile: p.conf.VersionFile,
 		Static: *p.conf.Static, Requires: p.conf.Requires,
 		Ledger: nodes.New(p.client, p.conf.Prefix, p.conf.Cluster).Remembering(placesFor), Runner: p.jobs,
-		Requirements: converge.FromBlocker(p.blocker), Admission: gate, Holds: p.holds, Checks: p.checks,
+		Requirements: converge.FromBlocker(p.blocker), Admission: gate, Holds: p.holds, Checks: ownChecks{p.checks},
 		Cycle: p.cycle, Log: p.log.Named("converge"),
 	})
 }
