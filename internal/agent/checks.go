@@ -3,13 +3,17 @@ package agent
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/pause"
 )
 
 // checks knows which health checks of this node fail, with one blocking query
@@ -50,12 +54,55 @@ func (c *checks) run(ctx context.Context) error {
 	source := func(ctx context.Context, q consul.Query) (consul.HealthChecks, consul.Meta, error) {
 		return c.client.HealthNode(ctx, c.node, q)
 	}
-	return consul.Watch(ctx, c.client, consul.Query{}, source, func(u consul.Update[consul.HealthChecks]) {
-		if u.Err == nil && !u.Meta.Filtered {
-			c.failing.set(failing(u.Value))
-			c.own.set(failing(mendable(u.Value)))
-		}
+	var seen latest[consul.HealthChecks]
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return seen.watch(ctx, func(all consul.HealthChecks) { c.judge(ctx, &seen, all) }) })
+	g.Go(func() error {
+		return consul.Watch(ctx, c.client, consul.Query{}, source, func(u consul.Update[consul.HealthChecks]) {
+			if u.Err == nil && !u.Meta.Filtered {
+				c.failing.set(failing(u.Value))
+				seen.set(u.Value)
+			}
+		})
 	})
+	return g.Wait()
+}
+
+// disagreement is the pause between two looks while the catalog and the local
+// agent say different things.
+const disagreement = 2 * time.Second
+
+// judge sets what the host itself can mend. What fails in the catalog counts
+// only as long as it does so on the host's own agent, too: while the servers have
+// no leader the catalog stands still, and tells later what has long passed.
+func (c *checks) judge(ctx context.Context, seen *latest[consul.HealthChecks], all consul.HealthChecks) {
+	for {
+		real, agreed := c.confirmed(ctx, mendable(all))
+		c.own.set(failing(real))
+		if agreed || pause.For(ctx, disagreement) != nil {
+			return
+		}
+		if now, _ := seen.get(); !reflect.DeepEqual(now, all) {
+			return // judged next
+		}
+	}
+}
+
+// confirmed are all without those critical ones that pass on the local agent;
+// agreed: there were none.
+func (c *checks) confirmed(ctx context.Context, all consul.HealthChecks) (real consul.HealthChecks, agreed bool) {
+	if len(failing(all)) == 0 {
+		return all, true
+	}
+	local, err := c.client.AgentChecks(ctx, "")
+	if err != nil {
+		return all, false
+	}
+	real = slices.DeleteFunc(slices.Clone(all), func(h *consul.HealthCheck) bool {
+		l := local[h.CheckID]
+		return h.Status == consul.HealthCritical && l != nil && l.Status != consul.HealthCritical
+	})
+	return real, len(real) == len(all)
 }
 
 // failing are the critical checks, but what shows this host's own work: jorc's
