@@ -11,11 +11,18 @@ import (
 // longestPause bounds what one pause between two questions can grow to.
 const longestPause = 250 * time.Millisecond
 
-// widestWindow bounds the pause between two attempts to write one key. A
+// Bounds of the window of pauses between two attempts to write one key. A
 // thousand hosts may want to at one moment, and a busy Consul takes a hundred
 // changes of one key a second: with a window below the time that all of them
 // take together most attempts fail, and the more fail the longer it takes.
-const widestWindow = 8 * time.Second
+//
+// How busy it is shows in how long an attempt takes: beyond longestPause the
+// window is at most so many times as long. Without that those who lose a few
+// times in a row would sleep for seconds while a calm Consul has nothing to do.
+const (
+	widestWindow  = 8 * time.Second
+	attemptsInOne = 64
+)
 
 // rivals is what the attempts to write one key have told of its other writers.
 // A failed compare-and-swap costs the servers as much as one that succeeds, so
@@ -32,7 +39,8 @@ func (r *rivals) none() bool { return r.window == 0 }
 // lost returns after the pause that a conflict asks for, or with the context's
 // error when it ends first. took is how long the attempt was.
 func (r *rivals) lost(ctx context.Context, took time.Duration) error {
-	r.window = min(max(2*r.window, took), widestWindow)
+	widest := min(max(longestPause, attemptsInOne*took), widestWindow)
+	r.window = min(max(2*r.window, took), widest)
 	return pause.For(ctx, rand.N(r.window+1))
 }
 
