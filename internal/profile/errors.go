@@ -33,10 +33,14 @@ type MismatchError struct {
 	More        []string // other params of the same change that do not match either
 }
 
+// maxShown bounds what of the value that a param has now is shown, in bytes:
+// enough to decide anew by most of them.
+const maxShown = 4 << 10
+
 func (e *MismatchError) Error() string {
 	have, want := "is missing", "missing"
 	if e.HavePresent {
-		have = "is " + e.Have.short()
+		have = "is " + shortenTo(e.Have.String(), maxShown)
 	}
 	if e.Want != nil {
 		want = e.Want.short()

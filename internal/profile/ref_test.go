@@ -63,13 +63,13 @@ func TestReferences(t *testing.T) {
 func TestMismatchSaysWhatIsThere(t *testing.T) {
 	t.Parallel()
 	var e profile.Editor
-	d := shared(t, `{"n":"`+strings.Repeat("ü", 300)+`"}`)
+	d := shared(t, `{"n":"`+strings.Repeat("ü", 30_000)+`"}`)
 	_, err := e.Set(d, profile.Scope{}, "n", js(t, `1`), profile.Ref{Value: ref(t, `2`)})
 	var m *profile.MismatchError
 	if !errors.As(err, &m) || m.Key != "n" || !m.HavePresent || !m.Have.Equal(d.Params["n"]) || m.Want.String() != "2" {
 		t.Fatalf("got %#v", err)
 	}
-	if len(err.Error()) > 500 || !strings.Contains(err.Error(), "was to be 2") {
+	if len(err.Error()) > 5000 || !strings.Contains(err.Error(), "was to be 2") {
 		t.Errorf("got %q", err)
 	}
 	_, err = e.Set(d, profile.Scope{}, "x", js(t, `1`), profile.Ref{Value: ref(t, `2`)})
@@ -152,4 +152,26 @@ func TestReplaceParams(t *testing.T) {
 	}
 	_, err = e.ReplaceParams(shared(t, `{}`), profile.Scope{}, params(t, `{"cluster/profile":"prod"}`), params(t, `{}`))
 	wantIs(t, "the own name", err, profile.ErrInvalid)
+}
+
+// TestMismatchShowsTheValue: whoever is refused can decide anew by what the
+// error says.
+func TestMismatchShowsTheValue(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		digits int
+		whole  bool
+	}{{3000, true}, {30_000, false}} {
+		value, err := profile.Text(strings.Repeat("0123456789", tt.digits/10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = profile.Params{"k": value}.Set("k", profile.Null(), profile.Ref{Absent: true})
+		if !errors.Is(err, profile.ErrMismatch) {
+			t.Fatalf("%v; want %v", err, profile.ErrMismatch)
+		}
+		if whole := strings.Contains(err.Error(), value.String()); whole != tt.whole || len(err.Error()) > 5000 {
+			t.Errorf("of a value of %d digits the error has %d bytes, all of it: %v; want %v", tt.digits, len(err.Error()), whole, tt.whole)
+		}
+	}
 }

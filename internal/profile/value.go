@@ -146,8 +146,10 @@ func (v *Value) UnmarshalJSON(data []byte) error {
 func (v Value) short() string { return shorten(v.String()) }
 
 // shorten cuts text for an error of one line.
-func shorten(s string) string {
-	const most = 200
+func shorten(s string) string { return shortenTo(s, 200) }
+
+// shortenTo cuts text that has more than most bytes.
+func shortenTo(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
