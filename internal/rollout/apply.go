@@ -73,8 +73,11 @@ func (r *Rollouts) Prepare(ctx context.Context, s State, next Document, limit in
 func (s State) whole() bool { return s.group.Exists && !s.badGroup }
 
 // Stalled tells whether somebody waits for a slot that is free: whoever made
-// room could not say so, or had no time to.
-func (s State) Stalled() bool { return s.whole() && len(s.Group.Next(1)) > 0 }
+// room could not say so, or had no time to; or who is the first of the queue is
+// not there to see it.
+func (s State) Stalled() bool {
+	return s.whole() && len(s.Group.Leave(s.Gone...).Next(1)) > 0
+}
 
 // unclaimed tells whether nobody has a claim, so that a group which is not
 // there, or damaged, can be made anew. Otherwise package slots makes it of the

@@ -73,8 +73,12 @@ func (r *Rollouts) In(s *kv.Store) *Rollouts {
 // State is what is stored of a rollout, read at one moment.
 type State struct {
 	Snapshot
-	// Group is the slot group; Damaged why the document cannot be read.
-	Group   slots.Group
+	// Group is the slot group as its document says. Of its holders Gone have no
+	// key any more: they gave their slots back, and left it to those who wait to
+	// write so.
+	Group slots.Group
+	Gone  []string
+	// Damaged is why the document of the rollout cannot be read.
 	Damaged error
 
 	desired kv.Entry[string]
@@ -102,6 +106,15 @@ func (r *Rollouts) Load(ctx context.Context) (State, error) {
 		return State{}, err
 	}
 	s.Group = s.group.Value
+	if len(s.Group.Holders) > 0 {
+		// Read after the document: who has no key now has given its slot back, or
+		// came back since, which changed the document.
+		keys, err := kv.NewTextTree(r.store.Consistent(), keyGroup+"/held/").Names(ctx)
+		if err != nil {
+			return State{}, err
+		}
+		s.Gone = s.Group.Without(keys)
+	}
 	return s, nil
 }
 
@@ -188,7 +201,7 @@ func (r *Rollouts) Observe(ctx context.Context, s State) (View, error) {
 			return View{}, err
 		}
 	}
-	return ViewOf(o, documents, s.Group)
+	return ViewOf(o, documents, s.Group.Leave(s.Gone...))
 }
 
 // Orchestrated tells whether somebody holds the orchestrator's lock: without

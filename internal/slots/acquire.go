@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/jorc/jorc/internal/kv"
 )
@@ -67,6 +68,7 @@ type attempt struct {
 	session *kv.Session // nil: of a durable claim, or not opened yet
 	past    []string    // sessions that this attempt had before
 	lined   bool        // it may be in the group
+	ticket  atomic.Pointer[ticket]
 }
 
 // once lines up and waits. It returns the index of the held key, or errPlace.
@@ -85,11 +87,8 @@ func (a *attempt) once(ctx context.Context) (index uint64, err error) {
 			now, err = a.change(ctx, a.enter)
 		}
 	}
-	if err == nil && !now.Holds(a.name) {
-		err = a.await(ctx, now)
-	}
 	if err == nil {
-		index, err = a.check(ctx)
+		index, err = a.await(ctx, now)
 	}
 	if errors.Is(context.Cause(ctx), errPlace) {
 		err = errPlace
@@ -141,7 +140,11 @@ func (a *attempt) enter(ctx context.Context, now Group, c *changing) (Group, err
 	}
 	a.lined = true
 	c.tickets[a.name] = ticket{Holding: Holding{Since: stamp(), Reason: a.reason, Session: a.sessionID()}}
-	return next.Enter(a.name), nil
+	next = next.Enter(a.name)
+	if next.Place(a.name) == 0 && next.room() == 0 {
+		return bury(ctx, next, c) // nobody else is there to do it
+	}
+	return next, nil
 }
 
 func (a *attempt) sessionID() string {
@@ -172,16 +175,21 @@ func (a *attempt) found(ctx context.Context, now Group) (mine bool, err error) {
 	return false, fmt.Errorf("%s: %w", a.name, ErrTaken)
 }
 
-// check reads the held key: it must be this attempt's.
-func (a *attempt) check(ctx context.Context) (index uint64, err error) {
-	gone := false
+// granted reads the held key; index is 0 when it is not this attempt's.
+func (a *attempt) granted(ctx context.Context) (index uint64, err error) {
 	err = persist(ctx, func() error {
 		e, err := a.group.held.At(a.name).Get(ctx)
-		gone = !e.Exists || e.Value.Session != a.sessionID()
-		index = e.Index
+		if index = e.Index; !e.Exists || e.Value.Session != a.sessionID() {
+			index = 0
+		}
 		return err
 	})
-	if err != nil || !gone {
+	return index, err
+}
+
+// check is granted for a claim that the document says holds a slot.
+func (a *attempt) check(ctx context.Context) (index uint64, err error) {
+	if index, err = a.granted(ctx); index != 0 || err != nil {
 		return index, err
 	}
 	now, err := a.change(ctx, unaltered)

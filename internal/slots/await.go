@@ -6,73 +6,121 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// await returns when the claim holds a slot. now is the group as it was last
-// seen, with the claim in its queue. The error is errPlace, errTaken, why ctx
-// ended, or what kept Consul from being read.
-func (a *attempt) await(ctx context.Context, now Group) error {
+// await returns the index of the held key once the claim holds a slot. now is
+// the group as it was last seen, with the claim in it. The error is errPlace,
+// errTaken, why ctx ended, or what kept Consul from being read.
+func (a *attempt) await(ctx context.Context, now Group) (index uint64, err error) {
+	if now.Holds(a.name) {
+		return a.check(ctx)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
 	defer cancel()
-	own, front := newBell(), newBell()
-	helpers.Go(func() { a.group.watchKey(ctx, a.name, own) })
-	lookout := &lookout{group: a.group, bell: front, helpers: &helpers}
+	own := newBell()
+	helpers.Go(func() { a.watchPlace(ctx, own) })
+	lookout := &lookout{group: a.group, bell: newBell(), helpers: &helpers}
 	defer lookout.stop()
 	for {
-		if now.Holds(a.name) {
-			return nil
-		}
 		place := now.Place(a.name)
-		if place < 0 {
-			return errTaken
+		switch {
+		case now.Holds(a.name):
+			return a.check(ctx)
+		case place < 0:
+			return 0, errTaken
 		}
 		lookout.follow(ctx, now, place)
-		var err error
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return 0, context.Cause(ctx)
 		case <-own:
+			if index, err = a.granted(ctx); index != 0 || err != nil {
+				return index, err
+			}
 			now, err = a.change(ctx, unaltered)
 			if err == nil && now.Place(a.name) >= 0 {
-				return errPlace // the key is gone, and nobody wanted it so
+				return 0, errPlace // the key is gone, and nobody wanted it so
 			}
-		case <-front:
-			now, err = a.change(ctx, a.bury)
+		case <-lookout.bell:
+			now, err = a.change(ctx, a.bury(lookout))
 		}
 		if err != nil {
-			return err
+			return 0, err
 		}
 	}
 }
 
-// bury takes the dead out of the group: as the first of the queue holders,
-// else those who wait in front.
-func (a *attempt) bury(ctx context.Context, now Group, c *changing) (Group, error) {
-	place := now.Place(a.name)
-	if place < 0 {
-		return now, nil
+// watchPlace rings when the waiter's key is not there (any more), until ctx
+// ends, and notes what it holds.
+func (a *attempt) watchPlace(ctx context.Context, b bell) {
+	_ = a.group.wait.At(a.name).Watch(ctx, func(u kv.Update[Holding]) {
+		switch {
+		case errors.Is(u.Err, kv.ErrDamaged), u.Err == nil && !u.Entry.Exists:
+			b.ring()
+		case u.Err == nil:
+			a.ticket.Store(&ticket{Holding: u.Entry.Value, index: u.Entry.Index})
+		}
+	}) // ends with ctx
+}
+
+// bury takes the dead in front of the claim out of the group: the first of the
+// queue does it with holders, the others with who waits in front of them. The
+// first attempt goes by what the lookout saw, which saves two requests between
+// one holder and the next; if that was too old it fails, and the others read.
+func (a *attempt) bury(l *lookout) alteration {
+	tried := false
+	return func(ctx context.Context, now Group, c *changing) (Group, error) {
+		place := now.Place(a.name)
+		if place < 0 {
+			return now, nil
+		}
+		if place > 0 {
+			front := now.Queue[place-1]
+			e, err := a.group.wait.At(front).Get(ctx)
+			if err == nil && !e.Exists {
+				c.gone[front] = true
+				now = now.Leave(front)
+			} else if errors.Is(err, kv.ErrDamaged) {
+				err = nil // its owner sees that, too
+			}
+			return now, err
+		}
+		if tried {
+			return bury(ctx, now, c)
+		}
+		tried = true
+		keys := l.keys.Load()
+		if keys == nil { // it was not the first until now: follow reads them
+			return now, nil
+		}
+		if t := a.ticket.Load(); t != nil {
+			c.tickets[a.name] = *t
+		}
+		dead := now.Without(*keys)
+		dead = dead[:min(len(dead), buryAtOnce)]
+		for _, name := range dead {
+			c.absent[name] = true
+		}
+		return now.Leave(dead...), nil
 	}
-	keys, suspects := a.group.wait, now.Queue[:place]
-	if place == 0 {
-		keys, suspects = a.group.held, slices.Sorted(maps.Keys(now.Holders))
-	}
+}
+
+// bury takes those holders out of the group that have no key.
+func bury(ctx context.Context, now Group, c *changing) (Group, error) {
 	// Names are read after the document: whoever came since is not suspected,
 	// and whoever went since makes the write conflict.
-	names, err := keys.Names(ctx)
+	names, err := c.group.held.Names(ctx)
 	if err != nil {
 		return Group{}, err
 	}
-	alive := set(names)
-	var dead []string
-	for _, name := range suspects {
-		if !alive[name] {
-			dead = append(dead, name)
-			c.gone[name] = true
-		}
+	dead := now.Without(names)
+	for _, name := range dead {
+		c.gone[name] = true
 	}
 	if len(dead) == 0 {
 		return now, nil
@@ -103,16 +151,15 @@ func (g *group) watchKey(ctx context.Context, name string, b bell) {
 
 // watchHolders rings when one of holders has no key, until ctx ends. Behind
 // the first of the queue nobody becomes a holder, so they only get fewer.
-func (g *group) watchHolders(ctx context.Context, holders map[string]Holding, b bell) {
-	_ = g.held.Watch(ctx, func(u kv.TreeUpdate[Holding]) {
+func (l *lookout) watchHolders(ctx context.Context, holders map[string]Holding) {
+	_ = l.group.held.Watch(ctx, func(u kv.TreeUpdate[Holding]) {
 		if u.Err != nil {
 			return
 		}
-		for name := range holders {
-			if _, ok := u.Leaves[name]; !ok {
-				b.ring()
-				return
-			}
+		keys := slices.Sorted(maps.Keys(u.Leaves))
+		l.keys.Store(&keys)
+		if len((Group{Holders: holders}).Without(keys)) > 0 {
+			l.bell.ring()
 		}
 	}) // ends with ctx
 }
@@ -123,6 +170,7 @@ type lookout struct {
 	group   *group
 	bell    bell
 	helpers *sync.WaitGroup
+	keys    atomic.Pointer[[]string] // of holders, as last seen; nil: not yet
 
 	begun  bool
 	front  string // who waits in front; empty: nobody
@@ -143,7 +191,7 @@ func (l *lookout) follow(ctx context.Context, now Group, place int) {
 	l.begun, l.front = true, front
 	l.helpers.Go(func() {
 		if front == "" {
-			l.group.watchHolders(ctx, now.Holders, l.bell)
+			l.watchHolders(ctx, now.Holders)
 			return
 		}
 		l.group.watchKey(ctx, front, l.bell)

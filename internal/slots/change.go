@@ -10,9 +10,12 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// admitAtOnce is how many are admitted in one transaction: each takes four of
-// its operations.
-const admitAtOnce = 14
+// Bounds of one transaction: each admission takes four of its operations, each
+// claim whose absence it checks one.
+const (
+	admitAtOnce = 12
+	buryAtOnce  = 12
+)
 
 // leaveAtOnce is how many living claims may be taken out in one transaction.
 const leaveAtOnce = 6
@@ -29,8 +32,9 @@ type changing struct {
 	group *group
 	// tickets are of claims that come, or that wait: what their keys hold.
 	tickets map[string]ticket
-	// gone are the claims that are known to have no key.
-	gone map[string]bool
+	// gone are the claims that are known to have no key. Of those in absent it
+	// was so before the document was read: the transaction makes sure.
+	gone, absent map[string]bool
 }
 
 type ticket struct {
@@ -45,13 +49,13 @@ type ticket struct {
 func (g *group) change(ctx context.Context, alter alteration) (Group, error) {
 	for {
 		var result Group
-		more := false
+		more, last := false, false
 		_, err := g.doc.Change(ctx, func(old kv.Entry[Group], t *kv.Txn) (Group, bool, error) {
 			now, err := g.present(ctx, old)
 			if err != nil {
 				return Group{}, false, err
 			}
-			c := &changing{group: g, tickets: map[string]ticket{}, gone: map[string]bool{}}
+			c := &changing{group: g, tickets: map[string]ticket{}, gone: map[string]bool{}, absent: map[string]bool{}}
 			next, err := alter(ctx, now, c)
 			if err == nil {
 				next, err = c.admit(ctx, next)
@@ -61,6 +65,7 @@ func (g *group) change(ctx context.Context, alter alteration) (Group, error) {
 			}
 			c.write(t, now, next)
 			result, more = next, len(next.Next(1)) > 0
+			last = len(now.Queue) > 0 && len(next.Queue) == 0
 			return next, !next.equal(now), nil
 		})
 		switch {
@@ -68,10 +73,15 @@ func (g *group) change(ctx context.Context, alter alteration) (Group, error) {
 			if err := g.repair(ctx); err != nil {
 				return Group{}, err
 			}
-		case err != nil || !more:
+		case err != nil:
 			return result, err
-		default:
+		case more:
 			alter = unaltered
+		case last && len(result.Holders) > 0:
+			// Whoever gave a slot back while somebody waited has left it to those.
+			alter = bury
+		default:
+			return result, nil
 		}
 	}
 }
@@ -144,14 +154,20 @@ func (c *changing) write(t *kv.Txn, now, next Group) {
 			t.CheckIndex(wait.Key(), c.tickets[name].index).Delete(wait.Key())
 			c.put(t, held, next.Holders[name])
 		case dropped:
-			if !c.gone[name] {
-				t.Delete(wait.Key())
-			}
+			c.remove(t, wait, name)
 		case released:
-			if !c.gone[name] {
-				t.Delete(held.Key())
-			}
+			c.remove(t, held, name)
 		}
+	}
+}
+
+// remove deletes the key of a claim that leaves, if it has one.
+func (c *changing) remove(t *kv.Txn, doc kv.Doc[Holding], name string) {
+	switch {
+	case c.absent[name]:
+		t.CheckNotExists(doc.Key())
+	case !c.gone[name]:
+		t.Delete(doc.Key())
 	}
 }
 

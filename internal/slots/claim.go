@@ -130,7 +130,7 @@ func (c *Claim) Release(ctx context.Context) error {
 		defer cancel()
 	}
 	lost := c.Err()
-	_, err := a.change(ctx, c.leave)
+	err := persist(ctx, func() error { return a.group.release(ctx, a.name, c.leave, c.CheckIn) })
 	c.away = !a.durable || err == nil
 	if a.session != nil {
 		a.putAway(ctx, lost == nil && err == nil)

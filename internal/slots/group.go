@@ -80,6 +80,18 @@ func (g Group) Holds(name string) bool {
 	return ok
 }
 
+// Without returns the holders that are not among names, in order.
+func (g Group) Without(names []string) []string {
+	among, without := set(names), []string(nil)
+	for name := range g.Holders {
+		if !among[name] {
+			without = append(without, name)
+		}
+	}
+	slices.Sort(without)
+	return without
+}
+
 // Place is how many wait in front of name; -1: it does not wait.
 func (g Group) Place(name string) int { return slices.Index(g.Queue, name) }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -122,6 +123,11 @@ func has(entries []slots.Entry, node, id string) bool {
 		}
 	}
 	return false
+}
+
+// alive are the entries of those who are there.
+func alive(entries []slots.Entry) []slots.Entry {
+	return slices.DeleteFunc(slices.Clone(entries), func(e slots.Entry) bool { return e.Gone })
 }
 
 func holder(id string) slots.Holder { return slots.Holder{Node: "n1", ID: id, Reason: "test"} }

@@ -90,7 +90,12 @@ func (s *Slots) Resize(ctx context.Context, name string, limit int) error {
 	if err != nil {
 		return err
 	}
-	_, err = g.change(ctx, func(_ context.Context, now Group, _ *changing) (Group, error) { return now.Resize(limit), nil })
+	_, err = g.change(ctx, func(ctx context.Context, now Group, c *changing) (Group, error) {
+		if now = now.Resize(limit); len(now.Queue) > 0 && now.room() == 0 {
+			return bury(ctx, now, c)
+		}
+		return now, nil
+	})
 	return g.wrap(err)
 }
 
@@ -103,32 +108,41 @@ func (s *Slots) Unlock(ctx context.Context, name, node, id string) (out []string
 	if err != nil {
 		return nil, err
 	}
+	var now Group
 	for {
-		var now []string
-		_, err := g.change(ctx, func(_ context.Context, group Group, _ *changing) (Group, error) {
-			if now = group.of(node, id); len(now) > leaveAtOnce {
-				now = now[:leaveAtOnce]
-			}
-			return group.Leave(now...), nil
+		var waiters []string
+		now, err = g.change(ctx, func(_ context.Context, group Group, _ *changing) (Group, error) {
+			waiters, _ = group.of(node, id)
+			waiters = waiters[:min(len(waiters), leaveAtOnce)]
+			return group.Leave(waiters...), nil
 		})
-		if err != nil || len(now) == 0 {
+		if err != nil {
 			return out, g.wrap(err)
 		}
-		out = append(out, now...)
+		if len(waiters) == 0 {
+			break
+		}
+		out = append(out, waiters...)
 	}
+	_, holders := now.of(node, id)
+	for _, name := range holders {
+		if err := g.release(ctx, name, leave(name), func(*kv.Txn) {}); err != nil {
+			return out, g.wrap(err)
+		}
+		out = append(out, name)
+	}
+	return out, nil
 }
 
-// of returns the names of a node's claims: waiters before holders, so that
-// none of them takes the place of another.
-func (g Group) of(node, id string) []string {
+// of returns the names of a node's claims, of which an id was asked for or all.
+func (g Group) of(node, id string) (waiters, holders []string) {
 	matches := func(name string) bool {
 		n, i, _ := strings.Cut(name, "/")
 		return n == node && (id == "" || i == id)
 	}
-	var names, holders []string
 	for _, name := range g.Queue {
 		if matches(name) {
-			names = append(names, name)
+			waiters = append(waiters, name)
 		}
 	}
 	for name := range g.Holders {
@@ -137,5 +151,5 @@ func (g Group) of(node, id string) []string {
 		}
 	}
 	slices.Sort(holders)
-	return append(names, holders...)
+	return waiters, holders
 }
