@@ -30,7 +30,7 @@ type Selves interface {
 type Claims interface {
 	Acquire(ctx context.Context, group string, limit int, h slots.Holder) (*slots.Claim, error)
 	Held(ctx context.Context, group, node, id string) (slots.Holding, bool, error)
-	Unlock(ctx context.Context, group, node, id string) ([]string, error)
+	Release(ctx context.Context, group, node, id string) error
 }
 
 // Maintenance takes this host out of service in Consul and back. Only what jorc
@@ -138,7 +138,7 @@ func (g *Gate) leave(ctx context.Context, version string) error {
 	if err := g.awaitHealth(ctx, healthy); err != nil {
 		return err
 	}
-	if _, err := g.o.Slots.Unlock(ctx, Slots, g.o.Node, ClaimID); err != nil {
+	if err := g.o.Slots.Release(ctx, Slots, g.o.Node, ClaimID); err != nil {
 		return err
 	}
 	g.o.Log.Info("the slot of the rollout is handed on", "version", version)

@@ -14,10 +14,12 @@ type Claim struct {
 	id      string
 	index   uint64 // of the held key
 
-	ctx  context.Context
-	end  context.CancelCauseFunc
-	stop context.CancelFunc
-	done chan struct{} // closed when nobody watches over the claim any more
+	ctx     context.Context
+	end     context.CancelCauseFunc
+	watch   context.Context
+	stop    context.CancelFunc
+	watched sync.Once // somebody wants to know whether the claim is lost
+	done    sync.WaitGroup
 
 	mu   sync.Mutex
 	lost error // why it is held no more; a kv.ErrLockLost
@@ -27,17 +29,28 @@ type Claim struct {
 	result    error
 }
 
-// newClaim watches over a slot that was granted, until Release.
+// newClaim is the claim to a slot that was granted.
 func newClaim(ctx context.Context, a *attempt, h Holder, index uint64) *Claim {
-	c := &Claim{attempt: a, node: h.Node, id: h.ID, index: index, done: make(chan struct{})}
+	c := &Claim{attempt: a, node: h.Node, id: h.ID, index: index}
 	c.ctx, c.end = context.WithCancelCause(ctx)
-	watch, stop := context.WithCancel(context.WithoutCancel(ctx))
-	c.stop = stop
-	go func() {
-		defer close(c.done)
-		c.monitor(watch)
-	}()
+	c.watch, c.stop = context.WithCancel(context.WithoutCancel(ctx))
+	if a.session != nil { // which can end at any time, and nobody has to do it
+		c.watchOver()
+	}
 	return c
+}
+
+// watchOver watches over the claim, from the first call on until it is given back.
+func (c *Claim) watchOver() {
+	c.watched.Do(func() { c.done.Go(func() { c.monitor(c.watch) }) })
+}
+
+// watchNoMore ends Context and the watch over the claim.
+func (c *Claim) watchNoMore() {
+	c.end(context.Canceled)
+	c.stop()
+	c.watched.Do(func() {}) // not from now on either
+	c.done.Wait()
 }
 
 // Node and ID are what the claim is called in its group.
@@ -51,13 +64,17 @@ func (c *Claim) ID() string { return c.id }
 // before Consul could let the next go for want of renewals, whether or not
 // Consul can be reached; a durable one when it was unlocked by hand. It also
 // ends with the context that was given to Acquire, and with Release.
-func (c *Claim) Context() context.Context { return c.ctx }
+func (c *Claim) Context() context.Context {
+	c.watchOver()
+	return c.ctx
+}
 
 // Err returns kv.ErrLockLost, with the reason, when the claim was lost; else nil.
 func (c *Claim) Err() error {
 	if s := c.attempt.session; s != nil && s.Err() != nil {
 		return c.attempt.group.wrap(s.Err())
 	}
+	c.watchOver()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lost
@@ -120,9 +137,7 @@ func (c *Claim) Release(ctx context.Context) error {
 	if c.away {
 		return c.result
 	}
-	c.end(context.Canceled)
-	c.stop()
-	<-c.done
+	c.watchNoMore()
 	a := c.attempt
 	if !a.durable || ctx.Err() != nil {
 		var cancel context.CancelFunc

@@ -3,6 +3,8 @@ package slots
 import (
 	"context"
 	"fmt"
+
+	"github.com/jorc/jorc/internal/kv"
 )
 
 // Detach ends Context and the watch over a durable claim, and leaves the claim
@@ -14,10 +16,23 @@ func (c *Claim) Detach(ctx context.Context) error {
 	}
 	c.releasing.Lock()
 	defer c.releasing.Unlock()
-	c.end(context.Canceled)
-	c.stop()
-	<-c.done
+	c.watchNoMore()
 	return nil
+}
+
+// Release gives the slot of a durable claim back by its name. That there is none
+// is no error. The errors are those of Unlock.
+func (s *Slots) Release(ctx context.Context, name, node, id string) error {
+	g, err := s.group(name, Keep)
+	if err != nil {
+		return err
+	}
+	h := Holder{Node: node, ID: id}
+	claim, err := h.name()
+	if err != nil || id == "" {
+		return g.wrap(fmt.Errorf("claim %q of node %q: %w", id, node, ErrName))
+	}
+	return g.wrap(g.release(ctx, claim, leave(claim), func(*kv.Txn) {}))
 }
 
 // Held reads whether a claim of node and id holds a slot of the group, and since
