@@ -3,6 +3,7 @@
 package fleet_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/jorc/jorc/internal/fleettest"
@@ -14,6 +15,7 @@ const (
 	webConfig = `
 member {
   roles        = ["web"]
+  zone         = "$ZONE"
   on_lead      = "lead"
   on_step_down = "step-down"
 }
@@ -30,6 +32,7 @@ service "web" {
 	edgeConfig = `
 member {
   roles        = ["edge"]
+  zone         = "$ZONE"
   on_lead      = "lead"
   on_step_down = "step-down"
 }
@@ -43,6 +46,7 @@ template "backends" {
 	dbConfig = `
 member {
   roles        = ["db"]
+  zone         = "$ZONE"
   on_lead      = "lead"
   on_step_down = "step-down"
 }
@@ -113,11 +117,11 @@ func usual(t *testing.T, web, others string, files ...string) *fleettest.Fleet {
 	t.Helper()
 	return fleettest.New(t, fleettest.Options{
 		Hosts: []fleettest.HostSpec{
-			{Name: "web-1", Config: webConfig + web},
-			{Name: "web-2", Config: webConfig + web, Orchestrator: true},
-			{Name: "web-3", Config: webConfig + web},
-			{Name: "edge-1", Config: edgeConfig + others, Orchestrator: true},
-			{Name: "db-1", Config: dbConfig + others, Orchestrator: true},
+			{Name: "web-1", Config: in("a", webConfig+web)},
+			{Name: "web-2", Config: in("b", webConfig+web), Orchestrator: true},
+			{Name: "web-3", Config: in("a", webConfig+web)},
+			{Name: "edge-1", Config: in("b", edgeConfig+others), Orchestrator: true},
+			{Name: "db-1", Config: in("a", dbConfig+others), Orchestrator: true},
 		},
 		Before: func(f *fleettest.Fleet) {
 			f.Put("test/value", "first")
@@ -137,6 +141,9 @@ func usual(t *testing.T, web, others string, files ...string) *fleettest.Fleet {
 		},
 	})
 }
+
+// in is the configuration of a host in a zone.
+func in(zone, config string) string { return strings.ReplaceAll(config, "$ZONE", zone) }
 
 func webs(f *fleettest.Fleet) []*fleettest.Host {
 	return []*fleettest.Host{f.Host("web-1"), f.Host("web-2"), f.Host("web-3")}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jorc/jorc/internal/fleettest"
 	"github.com/jorc/jorc/internal/rollout"
@@ -117,21 +118,28 @@ func allAt(f *fleettest.Fleet, version string) {
 	})
 }
 
-// holder waits until a host is drained and waits in the gate of a version, and
-// returns it.
-func holder(f *fleettest.Fleet, version string) *fleettest.Host {
-	var found *fleettest.Host
-	f.Eventually("a host to be at work on "+version, func(context.Context) error {
-		for _, name := range f.Observer.Keys().Holders("rollout") {
-			if h := f.Host(name); strings.Contains(h.File("converged"), "gate "+version+"\n") && versionOf(f.Observer.Keys(), name) != version {
-				found = h
-				return nil
+// atGate waits until so many hosts hold a slot, are drained and wait in the gate
+// of a version, and returns them.
+func atGate(f *fleettest.Fleet, version string, n int) []*fleettest.Host {
+	var found []*fleettest.Host
+	f.Eventually(fmt.Sprintf("%d hosts to be at work on %s", n, version), func(context.Context) error {
+		found = nil
+		k := f.Observer.Keys()
+		for _, name := range k.Holders("rollout") {
+			if h := f.Host(name); strings.Contains(h.File("converged"), "gate "+version+"\n") && versionOf(k, name) != version {
+				found = append(found, h)
 			}
 		}
-		return fmt.Errorf("slots are held by %v", f.Observer.Keys().Holders("rollout"))
+		if len(found) < n {
+			return fmt.Errorf("slots are held by %v", k.Holders("rollout"))
+		}
+		return nil
 	})
 	return found
 }
+
+// holder is one that is.
+func holder(f *fleettest.Fleet, version string) *fleettest.Host { return atGate(f, version, 1)[0] }
 
 // open opens the gate of hosts.
 func open(hosts ...*fleettest.Host) {
@@ -156,13 +164,21 @@ type status struct {
 		Members, Done, Failed, Working, Down, Pending int
 	} `json:"now"`
 	Holders []struct {
-		Node string `json:"node"`
+		Node  string    `json:"node"`
+		Since time.Time `json:"since"`
 	} `json:"holders"`
 	Failed []struct {
-		Node   string `json:"node"`
-		Reason string `json:"reason"`
-		Holds  bool   `json:"holds"`
+		Node   string    `json:"node"`
+		Reason string    `json:"reason"`
+		Since  time.Time `json:"since"`
+		Holds  bool      `json:"holds"`
 	} `json:"failed"`
+	Stopped *struct {
+		Reason string `json:"reason"`
+	} `json:"stopped"`
+	RollbackOf *struct {
+		Version string `json:"version"`
+	} `json:"rollback_of"`
 	Waits []string `json:"waits"`
 }
 

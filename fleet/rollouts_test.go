@@ -12,10 +12,12 @@ import (
 	"github.com/jorc/jorc/internal/fleettest"
 )
 
-// allow holds the fleet to so many hosts out of service, from now on.
+// allow holds the fleet to so many hosts out of service, from now on, and the
+// rollout to what is desired.
 func allow(f *fleettest.Fleet, most int) {
 	f.Observer.Always("few hold slots", fleettest.AtMost("rollout", most))
 	f.Observer.AlwaysChecks("few are in maintenance", fleettest.FewInMaintenance(most))
+	f.Observer.Always("one rollout, that of the desired version", oneRollout)
 }
 
 // loaded begins a load that all web hosts serve.
