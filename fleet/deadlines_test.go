@@ -85,7 +85,7 @@ func goOn(t *testing.T, f *fleettest.Fleet, version string, slow *fleettest.Host
 func unlock(t *testing.T, f *fleettest.Fleet) {
 	bad := f.Host("web-2")
 	version := turn(f, bad.Name, 0, "-bad-web-2")
-	f.Jorc("update", "trigger", version, "--max-parallel", "1", "--max-failures", "1", "--min-healthy", "1s").OK()
+	f.Jorc("update", "trigger", version, "--batches", "1,100%", "--max-parallel", "1", "--max-failures", "1", "--min-healthy", "1s").OK()
 	f.Eventually(bad.Name+" to fail", func(context.Context) error {
 		if s := show(t, f); len(s.Failed) != 1 || s.State == "paused" {
 			return fmt.Errorf("the rollout is %+v", s)

@@ -1,0 +1,167 @@
+//go:build fleet
+
+package fleet_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/fleettest"
+)
+
+// TestOperated: people change a rollout while it is under way.
+func TestOperated(t *testing.T) {
+	t.Parallel()
+	f := rolling(t)
+	allow(f, 1)
+	t.Run("promote and supersede", func(t *testing.T) { promoteAndSupersede(t, f) })
+	t.Run("abort", func(t *testing.T) { abort(t, f) })
+}
+
+// promoteAndSupersede: nobody follows a canary before somebody says so; another
+// version takes the place of a rollout, and who is under way never runs the old.
+func promoteAndSupersede(t *testing.T, f *fleettest.Fleet) {
+	const version, next = "v2-gate", "v3-gate"
+	f.Jorc("update", "trigger", version, "--canary", "1", "--max-parallel", "1").OK()
+	canary := holder(f, version)
+	open(canary)
+	runs(f, canary, version)
+	f.Eventually("the rollout to wait for consent", func(context.Context) error {
+		if s := show(t, f); s.Phase != "canary" || !slices.Equal(s.Waits, []string{"'jorc update promote'"}) {
+			return fmt.Errorf("it is %+v", s)
+		}
+		return nil
+	})
+	onlyOne(t, f, version, canary)
+	f.Jorc("update", "promote").OK()
+	second := holder(f, version)
+
+	before := len(f.Observer.History("rollout"))
+	if r := f.Jorc("update", "trigger", next, "--max-parallel", "1", "--require-converged"); r.Code != 1 || !strings.Contains(r.Stderr, "4 are not at "+version) || !strings.Contains(r.Stderr, second.Name) {
+		t.Errorf("trigger --require-converged exited %d, want 1 and those behind: %s", r.Code, r.Stderr)
+	}
+	if all := f.Observer.History("rollout"); len(all) != before || f.Observer.Keys()["current_version"].Value != version {
+		t.Errorf("the refused trigger wrote: %+v", all[before:])
+	}
+	r := f.Jorc("update", "trigger", next, "--max-parallel", "1")
+	r.OK()
+	for _, h := range f.Others(canary) {
+		if !strings.Contains(r.Stderr, h.Name) {
+			t.Errorf("trigger says %q, want %s to be named: it is behind", r.Stderr, h.Name)
+		}
+	}
+	if strings.Contains(r.Stderr, canary.Name) || !strings.Contains(r.Stderr, "the rollout of "+version+" was unfinished (batch) and is superseded: 4 are not at") {
+		t.Errorf("trigger says %q", r.Stderr)
+	}
+	open(f.Hosts...)
+	waitExit(t, f, 0)
+	allAt(f, next)
+	for _, h := range f.Others(canary) {
+		for _, change := range f.Observer.History("nodes/" + h.Name) {
+			if v := versionOf(fleettest.Keys{"nodes/" + h.Name: change.Key}, h.Name); v == version {
+				t.Errorf("%s ran %s, which was superseded while it was under way", h.Name, version)
+			}
+		}
+	}
+	if got, want := begun(f, version), names([]*fleettest.Host{canary, second}); !slices.Equal(sorted(got), want) {
+		t.Errorf("%v have begun with %s, want %v", got, version, want)
+	}
+	shut(f.Hosts...)
+}
+
+// abort: who is under way comes to its end, nobody begins any more, and nothing
+// but another trigger changes that.
+func abort(t *testing.T, f *fleettest.Fleet) {
+	const version = "v4-gate"
+	f.Jorc("update", "trigger", version, "--max-parallel", "1").OK()
+	first := holder(f, version)
+	f.Jorc("update", "abort", "--reason", "a mistake").OK()
+	waitExit(t, f, 6)
+	open(f.Hosts...)
+	f.Eventually(first.Name+" to come to an end", func(context.Context) error {
+		k := f.Observer.Keys()
+		if v, holders := versionOf(k, first.Name), k.Holders("rollout"); v != version || len(holders) > 0 {
+			return fmt.Errorf("it runs %s; slots are held by %v", v, holders)
+		}
+		return nil
+	})
+	onlyOne(t, f, version, first)
+	f.Jorc("update", "abort").OK()
+	for _, verb := range []string{"pause", "resume", "promote"} {
+		if r := f.Jorc("update", verb); r.Code != 1 || !strings.Contains(r.Stderr, "aborted") {
+			t.Errorf("update %s of an aborted rollout exited %d: %s", verb, r.Code, r.Stderr)
+		}
+	}
+	if s := show(t, f); s.State != "aborted" || s.Version != version || s.Stopped == nil || s.Stopped.Reason != "a mistake" {
+		t.Errorf("the rollout is %+v", s)
+	}
+	if got := f.Jorc("update", "current").OK(); got != version+"\n" {
+		t.Errorf("%q is desired, want %s: abort leaves it", got, version)
+	}
+	other := f.Others(first)[0]
+	wantWhy(t, f, other.Name, "the rollout was aborted")
+	f.Jorc("update", "trigger", version, "--max-parallel", "1").OK()
+	waitExit(t, f, 0)
+	allAt(f, version)
+}
+
+// TestRollback: more fail than may, so the version is taken back: to the last
+// one that all ran without a failure, and not to the one before, at which some
+// failed. Not a request fails.
+func TestRollback(t *testing.T) {
+	t.Parallel()
+	f := rolling(t)
+	allow(f, 2)
+	load := loaded(f)
+	const good, bad = "v2", "v9-bad-all"
+	f.Jorc("update", "trigger", good, "--max-parallel", "2", "--min-healthy", "1s").OK()
+	waitExit(t, f, 0)
+
+	some := turn(f, "web-2", 2, "-bad-web-2")
+	f.Jorc("update", "trigger", some, "--batches", "2,100%", "--max-parallel", "1", "--min-healthy", "1s").OK()
+	waitExit(t, f, 6)
+	if s := show(t, f); len(s.Failed) != 1 || s.Failed[0].Node != "web-2" || s.Now.Done < 2 {
+		t.Fatalf("after web-2 failed the rollout is %+v", s)
+	}
+	f.Jorc("update", "trigger", bad, "--max-parallel", "2", "--max-failures", "1", "--on-failure", "rollback", "--min-healthy", "1s").OK()
+	if r := f.Jorc("update", "wait", "--timeout", "2m"); r.Code != 1 || !strings.Contains(r.Stderr, bad+" is rolled back to "+good) && !strings.Contains(r.Stderr, bad+" was rolled back to "+good) {
+		t.Errorf("update wait exited %d, want 1 and that %s is rolled back to %s: %s", r.Code, bad, good, r.Stderr)
+	}
+	allAt(f, good)
+	f.Eventually("the rollback to be done", func(context.Context) error {
+		if s := show(t, f); s.State != "done" || s.Version != good || s.Now.Done != len(f.Hosts) || s.RollbackOf == nil || s.RollbackOf.Version != bad {
+			return fmt.Errorf("the rollout is %+v", s)
+		}
+		return nil
+	})
+	if got := begun(f, bad); len(got) != 2 || !slices.Contains(got, "web-2") {
+		t.Errorf("%v began with %s, want web-2, which held a slot, and one more: one may fail", got, bad)
+	}
+	var desired []string
+	for _, change := range f.Observer.History("current_version") {
+		desired = append(desired, change.Value)
+	}
+	if want := []string{"v1", good, some, bad, good}; !slices.Equal(desired, want) {
+		t.Errorf("%v were desired in turn, want %v", desired, want)
+	}
+	for _, h := range webs(f) {
+		load.WaitServed(h.Name + " " + good)
+		if got := h.Jorc("update", "local").OK(); got != good+"\n" {
+			t.Errorf("%s runs %q", h.Name, got)
+		}
+	}
+	if got := f.Jorc("cluster", "events", "--kind", "rollout_rolled_back").OK(); strings.Count(got, "rolled back to") != 1 {
+		t.Errorf("the journal tells of rollbacks: %q", got)
+	}
+	load.Stop(200)
+	healthy(t, f)
+}
+
+func sorted(all []string) []string {
+	all = slices.Clone(all)
+	slices.Sort(all)
+	return all
+}
