@@ -19,7 +19,7 @@ func (m *Machine) rules(rules string, chains ...string) error {
 		fmt.Fprintf(&b, ":%s - [0:0]\n", c)
 	}
 	return m.space.within(func() error {
-		return runWith(b.String()+rules+"COMMIT\n", "iptables-restore", "--noflush")
+		return runWith(b.String()+rules+"COMMIT\n", "iptables-restore", "--noflush", "--wait")
 	})
 }
 

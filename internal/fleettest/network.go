@@ -11,13 +11,16 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // namespaces is where ip keeps the names of network namespaces.
 const namespaces = "/run/netns"
 
 // common is what the names of all namespaces of this package begin with; the
-// process that made them and a number follow.
+// namespace of processes and the process that made them and a number follow:
+// runs that know nothing of one another may share the names.
 const common = "jorc-fleet-"
 
 var networks atomic.Int64
@@ -35,7 +38,11 @@ func newNetwork(machines []*Machine) (*network, error) {
 	if err := removeStale(); err != nil {
 		return nil, err
 	}
-	n := &network{prefix: fmt.Sprintf("%s%d-%d-", common, os.Getpid(), networks.Add(1))}
+	begin, err := ours()
+	if err != nil {
+		return nil, err
+	}
+	n := &network{prefix: fmt.Sprintf("%s%d-%d-", begin, os.Getpid(), networks.Add(1))}
 	var names, ports strings.Builder
 	ports.WriteString("link add br0 type bridge\nlink set br0 up\n")
 	for i, m := range machines {
@@ -47,7 +54,7 @@ func newNetwork(machines []*Machine) (*network, error) {
 	}
 	n.spaces = append(n.spaces, n.prefix+"switch")
 	fmt.Fprintf(&names, "netns add %s\n", n.prefix+"switch")
-	err := errors.Join(batch(names.String()), batch(ports.String(), "-n", n.prefix+"switch"))
+	err = errors.Join(batch(names.String()), batch(ports.String(), "-n", n.prefix+"switch"))
 	for _, m := range machines {
 		m.at = space(n.prefix + "switch")
 		up := fmt.Sprintf("link set lo up\naddr add %s/24 dev eth0\nlink set eth0 up\n", m.IP)
@@ -81,17 +88,31 @@ func removeSpace(name string) error {
 	return err
 }
 
+// ours is what the names begin with of all networks whose processes can be seen
+// from here.
+func ours() (string, error) {
+	var pids unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/pid", &pids); err != nil {
+		return "", fmt.Errorf("namespace of processes: %w", err)
+	}
+	return fmt.Sprintf("%s%d-", common, pids.Ino), nil
+}
+
 // removeStale removes the networks of processes that have ended, and what
 // still runs in them.
 func removeStale() error {
-	all, err := filepath.Glob(filepath.Join(namespaces, common+"*"))
+	begin, err := ours()
+	if err != nil {
+		return err
+	}
+	all, err := filepath.Glob(filepath.Join(namespaces, begin+"*"))
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, path := range all {
 		name := filepath.Base(path)
-		number, _, _ := strings.Cut(strings.TrimPrefix(name, common), "-")
+		number, _, _ := strings.Cut(strings.TrimPrefix(name, begin), "-")
 		pid, err := strconv.Atoi(number)
 		if err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			errs = append(errs, removeSpace(name))
