@@ -19,6 +19,7 @@ func TestOperated(t *testing.T) {
 	allow(f, 1)
 	t.Run("promote and supersede", func(t *testing.T) { promoteAndSupersede(t, f) })
 	t.Run("abort", func(t *testing.T) { abort(t, f) })
+	t.Run("another policy half way", func(t *testing.T) { lowered(t, f) })
 }
 
 // promoteAndSupersede: nobody follows a canary before somebody says so; another
@@ -104,6 +105,38 @@ func abort(t *testing.T, f *fleettest.Fleet) {
 	other := f.Others(first)[0]
 	wantWhy(t, f, other.Name, "the rollout was aborted")
 	f.Jorc("update", "trigger", version, "--max-parallel", "1").OK()
+	waitExit(t, f, 0)
+	allAt(f, version)
+}
+
+// lowered: when fewer may be out of service than are, those go on, and nobody
+// begins beside them.
+func lowered(t *testing.T, f *fleettest.Fleet) {
+	const version = "v5-gate"
+	shut(f.Hosts...)
+	allow(f, 3)
+	f.Jorc("update", "trigger", version, "--max-parallel", "3").OK()
+	three := atGate(f, version, 3)
+	f.Jorc("update", "trigger", version, "--max-parallel", "1").OK()
+	last := names(three)
+	f.Observer.Always("who begins is alone", func(k fleettest.Keys) error {
+		holders := k.Holders("rollout")
+		more := slices.DeleteFunc(slices.Clone(holders), func(node string) bool { return slices.Contains(last, node) })
+		last = holders
+		if len(more) > 0 && len(holders) > 1 {
+			return fmt.Errorf("%v began while %v hold slots", more, holders)
+		}
+		return nil
+	})
+	for _, h := range three[:2] {
+		open(h)
+		runs(f, h, version)
+		orchestrated(f)
+		if got := begun(f, version); !slices.Equal(sorted(got), names(three)) {
+			t.Errorf("%v have begun, want %v: not one of them may be out of service beside another", got, names(three))
+		}
+	}
+	open(f.Hosts...)
 	waitExit(t, f, 0)
 	allAt(f, version)
 }
