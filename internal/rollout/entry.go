@@ -149,7 +149,7 @@ func (e *entry) begin(ctx context.Context, a Admission) (in bool, err error) {
 	}()
 	// Waiting took time: the window may have closed, the rollout may be paused.
 	// What is read from here on counts this node's slot, see Apply.
-	s, err := e.gate.o.Snapshots.Read(ctx)
+	s, _, err := e.gate.o.Snapshots.ReadFor(ctx, e.gate.o.Node)
 	if err != nil {
 		e.say(fmt.Sprintf("the rollout cannot be read: %v", err))
 		return false, pause.For(ctx, retry)
@@ -217,7 +217,7 @@ func (e *entry) lineUp(ctx context.Context) (*slots.Claim, error) {
 		}
 	}
 	return e.gate.o.Slots.Acquire(ctx, Slots, slots.Keep, slots.Holder{
-		Node: e.gate.o.Node, ID: ClaimID, Reason: "update to " + e.version, Durable: true,
+		Node: e.gate.o.Node, ID: ClaimID, Reason: "update to " + e.version, Durable: true, Patient: true,
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/slots"
 )
@@ -17,8 +18,9 @@ type Snapshots interface {
 	// WatchSnapshot calls handle with the snapshot, or why it cannot be read, now
 	// and whenever it changes, until ctx ends; then it returns ctx's error.
 	WatchSnapshot(ctx context.Context, handle func(Snapshot, error)) error
-	// Read reads the snapshot as nobody can have replaced it by now.
-	Read(ctx context.Context) (Snapshot, error)
+	// ReadFor reads the snapshot as nobody can have replaced it by now, and whether
+	// node holds a slot, which it tells also with kv.ErrDamaged and kv.ErrNewer.
+	ReadFor(ctx context.Context, node string) (s Snapshot, holds bool, err error)
 }
 
 // Selves tells what a node knows of itself, but whether it holds a slot.
@@ -123,11 +125,11 @@ func (g *Gate) leave(ctx context.Context, version string) error {
 	if err := g.o.Maintenance.Lift(ctx); err != nil {
 		return err
 	}
-	held, err := g.holds(ctx)
-	if err != nil || !held {
-		return err
+	s, holds, err := g.o.Snapshots.ReadFor(ctx, g.o.Node)
+	told := err == nil || errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer)
+	if told && !holds {
+		return nil
 	}
-	s, err := g.o.Snapshots.Read(ctx)
 	if err != nil {
 		return err
 	}

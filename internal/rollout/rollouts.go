@@ -137,7 +137,29 @@ func (r *Rollouts) snapshot(read *kv.Result) (s State, err error) {
 // grows with the number of those who wait. It returns kv.ErrDamaged also for a
 // document that is damaged, and otherwise what Load returns.
 func (r *Rollouts) Read(ctx context.Context) (Snapshot, error) {
-	read, err := r.store.Consistent().Txn().Get(keyDesired).Get(keyRollout).Commit(ctx)
+	return r.read(ctx, func(t *kv.Txn) {}, func(*kv.Result) error { return nil })
+}
+
+// ReadFor is Read that also tells whether node holds a slot, at the same moment;
+// it does so also with kv.ErrDamaged and kv.ErrNewer.
+func (r *Rollouts) ReadFor(ctx context.Context, node string) (s Snapshot, holds bool, err error) {
+	key := kv.NewText(r.store, slots.HeldKey(Slots, node, ClaimID))
+	s, err = r.read(ctx, func(t *kv.Txn) { t.Get(key.Key()) }, func(read *kv.Result) error {
+		e, err := key.From(read)
+		holds = e.Exists
+		return err
+	})
+	return s, holds, err
+}
+
+// read reads a snapshot together with what more adds and seen looks at.
+func (r *Rollouts) read(ctx context.Context, more func(*kv.Txn), seen func(*kv.Result) error) (Snapshot, error) {
+	t := r.store.Consistent().Txn().Get(keyDesired).Get(keyRollout)
+	more(t)
+	read, err := t.Commit(ctx)
+	if err == nil {
+		err = seen(read)
+	}
 	if err != nil {
 		return Snapshot{}, err
 	}

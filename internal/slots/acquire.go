@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 
@@ -28,7 +29,7 @@ func (s *Slots) Acquire(ctx context.Context, name string, limit int, h Holder) (
 	if err != nil {
 		return nil, err
 	}
-	a := &attempt{slots: s, group: g, limit: limit, durable: h.Durable, reason: h.Reason}
+	a := &attempt{slots: s, group: g, limit: limit, durable: h.Durable, patient: h.Patient, reason: h.Reason}
 	if a.name, err = h.name(); err != nil {
 		return nil, g.wrap(err)
 	}
@@ -53,6 +54,15 @@ var errPlace = errors.New("the place in the queue was lost")
 // errLeftover: the group has a claim of this name that is dead.
 var errLeftover = errors.New("a dead claim has the same name")
 
+// leastCrowd is how many wait at least before patient claims stay outside.
+const leastCrowd = 16
+
+// crowdError: so many wait that a patient claim does not line up before behind,
+// one of them, has gone. Which it is chance says: so each who goes calls a few in.
+type crowdError struct{ behind string }
+
+func (e *crowdError) Error() string { return "many wait already, " + e.behind + " is one of them" }
+
 // errTaken: somebody wanted it so.
 var errTaken = fmt.Errorf("%w: taken away: unlocked by hand, or its session was destroyed", kv.ErrLockLost)
 
@@ -64,6 +74,7 @@ type attempt struct {
 	name    string // in the group
 	reason  string
 	durable bool
+	patient bool
 
 	session *kv.Session // nil: of a durable claim, or not opened yet
 	past    []string    // sessions that this attempt had before
@@ -81,12 +92,7 @@ func (a *attempt) once(ctx context.Context) (index uint64, err error) {
 	}
 	ctx, cancel := a.whileInSession(ctx)
 	defer cancel()
-	now, err := a.change(ctx, a.enter)
-	for errors.Is(err, errLeftover) {
-		if _, err = a.change(ctx, leave(a.name)); err == nil {
-			now, err = a.change(ctx, a.enter)
-		}
-	}
+	now, err := a.lineUp(ctx)
 	if err == nil {
 		index, err = a.await(ctx, now)
 	}
@@ -94,6 +100,25 @@ func (a *attempt) once(ctx context.Context) (index uint64, err error) {
 		err = errPlace
 	}
 	return index, err
+}
+
+// lineUp returns the group with the claim in it.
+func (a *attempt) lineUp(ctx context.Context) (now Group, err error) {
+	for {
+		now, err = a.change(ctx, a.enter)
+		var crowd *crowdError
+		switch {
+		case errors.Is(err, errLeftover):
+			_, err = a.change(ctx, leave(a.name))
+		case errors.As(err, &crowd):
+			err = a.group.awaitGone(ctx, crowd.behind)
+		default:
+			return now, err
+		}
+		if err != nil {
+			return Group{}, err
+		}
+	}
 }
 
 // whileInSession returns a context that ends with the session; its cause is
@@ -137,6 +162,9 @@ func (a *attempt) enter(ctx context.Context, now Group, c *changing) (Group, err
 			return next, err
 		}
 		return Group{}, errLeftover
+	}
+	if most := max(2*now.Max, leastCrowd); a.patient && now.Max > 0 && len(now.Queue) >= most {
+		return Group{}, &crowdError{behind: now.Queue[rand.N(len(now.Queue))]}
 	}
 	a.lined = true
 	c.tickets[a.name] = ticket{Holding: Holding{Since: stamp(), Reason: a.reason, Session: a.sessionID()}}

@@ -149,6 +149,18 @@ func (g *group) watchKey(ctx context.Context, name string, b bell) {
 	}) // ends with ctx
 }
 
+// awaitGone returns nil once a waiter's key is not there any more, or why ctx ended.
+func (g *group) awaitGone(ctx context.Context, name string) error {
+	watch, cancel := context.WithCancel(ctx)
+	defer cancel()
+	_ = g.wait.At(name).Watch(watch, func(u kv.Update[Holding]) {
+		if u.Err == nil && !u.Entry.Exists {
+			cancel()
+		}
+	}) // ends with watch
+	return context.Cause(ctx)
+}
+
 // watchHolders rings when one of holders has no key, until ctx ends. Behind
 // the first of the queue nobody becomes a holder, so they only get fewer.
 func (l *lookout) watchHolders(ctx context.Context, holders map[string]Holding) {

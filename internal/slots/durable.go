@@ -20,8 +20,9 @@ func (c *Claim) Detach(ctx context.Context) error {
 	return nil
 }
 
-// Release gives the slot of a durable claim back by its name. That there is none
-// is no error. The errors are those of Unlock.
+// Release gives the slot of a durable claim back by its name: with one request
+// while somebody waits for it. That there is none is no error. The errors are
+// those of Unlock.
 func (s *Slots) Release(ctx context.Context, name, node, id string) error {
 	g, err := s.group(name, Keep)
 	if err != nil {
@@ -32,8 +33,16 @@ func (s *Slots) Release(ctx context.Context, name, node, id string) error {
 	if err != nil || id == "" {
 		return g.wrap(fmt.Errorf("claim %q of node %q: %w", id, node, ErrName))
 	}
-	return g.wrap(g.release(ctx, claim, leave(claim), func(*kv.Txn) {}))
+	left, err := g.drop(ctx, claim, func(*kv.Txn) {})
+	if !left && err == nil {
+		err = g.release(ctx, claim, leave(claim), func(*kv.Txn) {})
+	}
+	return g.wrap(err)
 }
+
+// HeldKey is the key, below the cluster's prefix, that is there while a claim of
+// node and id holds a slot of the group: for who reads it together with others.
+func HeldKey(name, node, id string) string { return "slots/" + name + "/held/" + node + "/" + id }
 
 // Held reads whether a claim of node and id holds a slot of the group, and since
 // when and why, with one request whatever the size of the group. It returns

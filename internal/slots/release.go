@@ -7,29 +7,27 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// errBusy: others change the group at the same time, and somebody waits.
-var errBusy = errors.New("others are faster, and somebody waits")
+// errWaitedFor: somebody waits for a slot of the group.
+var errWaitedFor = errors.New("somebody waits")
 
 // release gives the slot of the claim called name back. leave takes it out of
 // the document; check adds to a transaction what must hold for the key to be its.
 //
-// One write takes it out and lets the next in. When somebody else was faster,
-// and somebody waits, only the claim's key is deleted, which nobody else writes:
-// the first of the queue sees it, and takes all out of the document who went
-// meanwhile. A hundred holders that are done at one moment would else write one
-// document a hundred times, and fail ten times as often. Who empties the queue
-// looks once more for those who left it to the queue, see group.change.
+// While somebody waits only the claim's key is deleted, which nobody else
+// writes: the first of the queue sees it, and takes all out of the document who
+// went meanwhile. If each did so himself, a hundred holders that are done at one
+// moment would write one document a hundred times, and fail ten times as often.
+// Who empties the queue looks once more for those who left it to the queue, see
+// group.change.
 func (g *group) release(ctx context.Context, name string, leave alteration, check func(*kv.Txn)) error {
 	for {
-		tried := false
 		_, err := g.change(ctx, func(ctx context.Context, now Group, c *changing) (Group, error) {
-			if tried && len(now.Queue) > 0 && now.Holds(name) {
-				return Group{}, errBusy
+			if len(now.Queue) > 0 && now.Holds(name) {
+				return Group{}, errWaitedFor
 			}
-			tried = true
 			return leave(ctx, now, c)
 		})
-		if !errors.Is(err, errBusy) {
+		if !errors.Is(err, errWaitedFor) {
 			return err
 		}
 		if left, err := g.drop(ctx, name, check); left || err != nil {

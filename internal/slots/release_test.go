@@ -102,3 +102,45 @@ func TestTheLastWaiterLeaves(t *testing.T) {
 		}
 	}
 }
+
+// TestPatientClaims: where many wait already those who are patient stay outside
+// the queue, and all of them get their turn.
+func TestPatientClaims(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	s := steady(t, srv.Client())
+	const claims, most = 60, 16
+	first := mustAcquire(t, s, "g", 2, durable("first"))
+	second := mustAcquire(t, s, "g", 2, durable("second"))
+	var all sync.WaitGroup
+	for i := range claims {
+		mine := steady(t, srv.Client())
+		all.Go(func() {
+			h := slots.Holder{Node: "patient", ID: fmt.Sprint(i), Durable: true, Patient: true}
+			c, err := mine.Acquire(t.Context(), "g", slots.Keep, h)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			v, _, err := s.Show(t.Context(), "g")
+			if err != nil || len(alive(v.Holders)) > 2 || len(v.Queue) > most {
+				t.Errorf("Show = %+v, %v; want two holders and a short queue", v, err)
+			}
+			if err := mine.Release(t.Context(), "g", h.Node, h.ID); err != nil {
+				t.Error(err)
+			}
+			if err := c.Detach(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	until(t, s, "g", "a queue as long as may be", func(v slots.View) bool { return len(v.Queue) == most })
+	impatient := waiting(t, t.Context(), s, "g", durable("impatient"))
+	mustRelease(t, first)
+	mustRelease(t, second)
+	all.Wait()
+	mustRelease(t, mustGet(t, impatient))
+	if v := mustShow(t, s, "g"); len(v.Holders)+len(v.Queue) != 0 {
+		t.Errorf("Show = %+v; want nobody", v)
+	}
+}

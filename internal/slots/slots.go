@@ -16,7 +16,9 @@
 // deletes them when it ends. That is how the dead are found: a claim of the
 // document without its key is gone. The first of the queue watches the keys
 // below held/, each other waiter watches that of the one in front, and whoever
-// sees one vanish takes the dead out of the document. So a slot whose holder
+// sees one vanish takes the dead out of the document. In the same way a slot is
+// given back while somebody waits: its holder deletes the key, and the first of
+// the queue takes out all who did so, and lets as many in. So a slot whose holder
 // was killed is handed on as soon as Consul ends its session, which is one to
 // two times the session's TTL after the holder's last renewal. When nobody
 // waits, the dead stay in the document until somebody does.
@@ -94,6 +96,10 @@ type Holder struct {
 	// Durable claims end by Release and Unlock only, whatever happens to the
 	// process and the host. Others end with their process.
 	Durable bool
+	// Patient claims do not insist on their turn: where twice as many wait as
+	// there are slots they line up only once one of those has gone. Then the queue
+	// stays short, however many want a slot.
+	Patient bool
 }
 
 // name is how the holder is called in the group.
