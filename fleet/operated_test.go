@@ -119,12 +119,12 @@ func lowered(t *testing.T, f *fleettest.Fleet) {
 	three := atGate(f, version, 3)
 	f.Jorc("update", "trigger", version, "--max-parallel", "1").OK()
 	last := names(three)
-	f.Observer.Always("who begins is alone", func(k fleettest.Keys) error {
-		holders := k.Holders("rollout")
-		more := slices.DeleteFunc(slices.Clone(holders), func(node string) bool { return slices.Contains(last, node) })
-		last = holders
-		if len(more) > 0 && len(holders) > 1 {
-			return fmt.Errorf("%v began while %v hold slots", more, holders)
+	f.Observer.AlwaysChecks("who begins is alone", func(checks []fleettest.Check) error {
+		out := fleettest.InMaintenance(checks)
+		more := slices.DeleteFunc(slices.Clone(out), func(node string) bool { return slices.Contains(last, node) })
+		last = out
+		if len(more) > 0 && len(out) > 1 {
+			return fmt.Errorf("%v began while %v are out of service", more, out)
 		}
 		return nil
 	})
