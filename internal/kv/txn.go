@@ -3,6 +3,7 @@ package kv
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/jorc/jorc/internal/consul"
@@ -112,6 +113,16 @@ func (t *Txn) add(verb consul.KVOp, key string, op consul.KVTxnOp) *Txn {
 	t.ops = append(t.ops, &consul.TxnOp{KV: &op})
 	t.names = append(t.names, key)
 	t.size += size
+	return t
+}
+
+// Append adds what o adds, which must be of the same store.
+func (t *Txn) Append(o *Txn) *Txn {
+	if o.store.prefix != t.store.prefix || o.store.held != t.store.held {
+		_ = t.failed(fmt.Errorf("a transaction of another store is appended: %w", consul.ErrRefused))
+		return t
+	}
+	t.merge(o)
 	return t
 }
 
