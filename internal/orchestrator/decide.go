@@ -42,6 +42,11 @@ type Input struct {
 	// Refresh reads the members anew, for who must know of one that joined a
 	// moment ago.
 	Refresh func(ctx context.Context) ([]cluster.Member, error)
+	// Record carries decisions out at once, for who needs many transactions: their
+	// events are journalled with what also, if not nil, adds, or nothing happens.
+	// Their Do is not asked. An error of which journal.Own tells that it is of
+	// also's operations changes nothing; after any other the decider must return.
+	Record func(ctx context.Context, decisions []Decision, also func(*kv.Txn)) error
 }
 
 // Decision is one thing that was decided; it becomes an event.
@@ -78,6 +83,9 @@ func (d Decision) event() view.Event {
 // none of the others from deciding; only what ends the cycle is returned.
 func (t *tenure) decide(ctx context.Context, in Input, r *Report) error {
 	for _, d := range t.o.Deciders {
+		in.Record = func(ctx context.Context, decisions []Decision, also func(*kv.Txn)) error {
+			return t.record(ctx, d.Name(), decisions, also, r)
+		}
 		for left := mostTries - 1; ; left-- {
 			decisions, err := d.Decide(ctx, in)
 			if ctx.Err() != nil {
@@ -85,6 +93,9 @@ func (t *tenure) decide(ctx context.Context, in Input, r *Report) error {
 			}
 			if err != nil {
 				r.problem("decider", d.Name(), err)
+			}
+			if t.journal == nil {
+				return fmt.Errorf("carry out a decision of %s: %w", d.Name(), errors.Join(err, errNotCurrent))
 			}
 			again, err := t.carryOut(ctx, d.Name(), decisions, in.Now, r, left > 0)
 			if err != nil {
@@ -137,6 +148,26 @@ func (t *tenure) carryOut(ctx context.Context, decider string, decisions []Decis
 		_, err = t.save(ctx, t.journal.View(), done, now, nil, r)
 	}
 	return again, err
+}
+
+var errNotCurrent = errors.New("what is current has to be read again")
+
+// record journals decisions with what carries them out.
+func (t *tenure) record(ctx context.Context, decider string, decisions []Decision, also func(*kv.Txn), r *Report) error {
+	if t.journal == nil {
+		return errNotCurrent
+	}
+	events := make([]view.Event, len(decisions))
+	for i, d := range decisions {
+		events[i] = d.event()
+	}
+	if _, err := t.save(ctx, t.journal.View(), events, time.Now(), also, r); err != nil {
+		return err
+	}
+	for _, d := range decisions {
+		r.decided(decider, d, nil)
+	}
+	return nil
 }
 
 // mendable tells whether err, of saving, is of the decision alone: nothing was

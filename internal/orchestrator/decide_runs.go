@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/runs"
 )
 
@@ -18,14 +19,18 @@ type runsDecider struct {
 // Name implements Decider.
 func (runsDecider) Name() string { return "runs" }
 
-// Decide implements Decider.
+// Decide implements Decider. What it decides is recorded on the way, each
+// transaction with its events.
 func (d runsDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
-	decided, err := d.runs.Decide(ctx, in.Store, runs.Observed{
+	_, err := d.runs.Decide(ctx, in.Store, runs.Observed{
 		Node: d.node, Members: in.Members, Profile: in.Profile, Control: in.Control, Now: in.Now, Refresh: in.Refresh,
+		Record: func(ctx context.Context, decided []runs.Decision, also func(*kv.Txn)) error {
+			decisions := make([]Decision, len(decided))
+			for i, p := range decided {
+				decisions[i] = Decision{Kind: p.Kind, Node: p.Node, Text: p.Text, After: p.Run}
+			}
+			return in.Record(ctx, decisions, also)
+		},
 	})
-	decisions := make([]Decision, len(decided))
-	for i, p := range decided {
-		decisions[i] = Decision{Kind: p.Kind, Node: p.Node, Text: p.Text, After: p.Run}
-	}
-	return decisions, err
+	return nil, err
 }

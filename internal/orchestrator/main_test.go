@@ -44,6 +44,9 @@ func TestMain(m *testing.M) {
 		if hook := os.Getenv(sinkTo); hook != "" {
 			o.Sinks = []orchestrator.Sink{orchestrator.NewWebhookSink(hook, os.Getenv(secretIn))}
 		}
+		if at := os.Getenv(dieAt); at != "" {
+			o.Deciders = []orchestrator.Decider{newDying(o.Node, at)}
+		}
 		_ = orchestrator.New(o).Run(context.Background()) // it is killed
 		return
 	}

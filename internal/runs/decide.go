@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -30,6 +29,9 @@ type Observed struct {
 	// have joined after the orchestrator looked, and before the run was asked for.
 	// nil: Members are newer than any run.
 	Refresh func(ctx context.Context) ([]cluster.Member, error)
+	// Record tells what was decided. nil: nobody is told, but by what Decide
+	// returns.
+	Record Record
 }
 
 // Decider is the orchestrator's part in runs. It keeps nothing that is not also
@@ -44,7 +46,8 @@ type Decider struct {
 	pruned time.Time
 	store  *kv.Store
 	cache  map[string]*loaded // runs as they are, read from store
-	hook   func(step string)  // tests die here
+	record Record
+	hook   func(step string) // tests die here
 }
 
 // NewDecider returns a Decider; a grace of 0 is the default.
@@ -64,15 +67,17 @@ func NewDecider(grace time.Duration, log hclog.Logger) *Decider {
 // be that of the orchestrator's lock, and writes what is to happen next: two
 // requests when nothing is under way, two more and two for each run that changed
 // since, and one transaction for each thirty members or so that have news. It
-// writes nothing when nothing changes. The decisions are those that were
-// written; what was overtaken by somebody else's write is decided anew the next
-// time. Errors are those of package kv; what was written before stays, and
-// nothing depends on the rest being written too.
+// writes nothing when nothing changes. Each decision is recorded in the
+// transaction that carries it out, and returned; what was overtaken by somebody
+// else's write is decided anew the next time. Errors are those of package kv;
+// what was written before stays, and nothing depends on the rest being written
+// too.
 func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]Decision, error) {
 	r := New(store)
 	if d.store != store { // another lock: somebody else may have written in between
 		d.store, d.cache = store, map[string]*loaded{}
 	}
+	d.record = o.Record
 	now := o.Now.UTC().Truncate(time.Millisecond)
 	d.watchAgents(o, now)
 	state, err := d.read(ctx, r, o, now)
@@ -86,15 +91,19 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 		d.watchAgents(o, now)
 	}
 	d.follow(ctx, r, state, o.Profile)
-	s := d.situation(o, state, now)
-	changes := Plan(s, state.runs(), state.good)
+	changes := Plan(d.situation(o, state, now), state.runs(), state.good)
+	notes, err := d.tellNotes(ctx, state)
+	if err != nil {
+		return nil, err
+	}
 	decisions, err := d.write(ctx, r, state, changes)
+	decisions = append(notes, decisions...)
 	if err != nil {
 		d.cache = map[string]*loaded{} // it is not known what of it was written
 		return decisions, err
 	}
 	more, err := d.prune(ctx, r, now)
-	return append(append(state.decisions, decisions...), more...), err
+	return append(decisions, more...), err
 }
 
 // watchAgents keeps since when agents have been down.
@@ -197,19 +206,3 @@ func (d *Decider) stand(ctx context.Context, r *Runs, st *readState, rule Rule) 
 	st.decisions = append(st.decisions, Decision{Kind: RuleAdded, Run: id, Text: fmt.Sprintf("rule %q: workflow %q", rule.Name, rule.Workflow)})
 	return nil
 }
-
-// say tells what is wrong, once for each text.
-func (st *readState) say(d *Decider, kind, what, run, text string) {
-	if d.told[what] == text {
-		return
-	}
-	d.told[what] = text
-	d.log.Warn(text)
-	st.decisions = append(st.decisions, Decision{Kind: kind, Run: run, Text: text})
-}
-
-// fine forgets what was told.
-func (d *Decider) fine(what string) { delete(d.told, what) }
-
-// ids are the runs that were read, in order.
-func (st *readState) ids() []string { return slices.Sorted(maps.Keys(st.loaded)) }

@@ -160,6 +160,10 @@ func (q Queue) find(job string) int {
 	return slices.IndexFunc(q.Jobs, func(e Queued) bool { return e.Job == job })
 }
 
+func (q Queue) has(run string) bool {
+	return slices.ContainsFunc(q.Jobs, func(e Queued) bool { return e.Run == run })
+}
+
 func (q Queue) clone() Queue {
 	jobs := make([]Queued, len(q.Jobs))
 	copy(jobs, q.Jobs)

@@ -37,6 +37,8 @@ type Decision struct {
 	Run  string `json:"run,omitempty"`
 	Node string `json:"node,omitempty"`
 	Text string `json:"text"`
+
+	nodes []string // members that are given something to do
 }
 
 // Kinds of decisions.

@@ -106,8 +106,13 @@ func (p *planner) schedule(a *Active) {
 		}
 	}
 	if len(chosen) > 0 {
-		p.tell(RunScheduled, r.ID, "", fmt.Sprintf("workflow %q on %s", r.Request.Workflow, several(chosen)))
+		p.out.Decisions = append(p.out.Decisions, scheduled(r, chosen))
 	}
+}
+
+// scheduled is the decision that a run goes to nodes.
+func scheduled(r *Run, nodes []string) Decision {
+	return Decision{Kind: RunScheduled, Run: r.ID, Text: fmt.Sprintf("workflow %q on %s", r.Request.Workflow, several(nodes)), nodes: nodes}
 }
 
 // pass hands a cancellation on to a node, or takes the job back when it has not

@@ -29,11 +29,6 @@ func (d *Decider) prune(ctx context.Context, r *Runs, now time.Time) ([]Decision
 		return nil, err
 	}
 	all := old(ended, now)
-	for _, id := range all[:min(len(all), pruneMost)] {
-		if err := d.forget(ctx, r, id); err != nil {
-			return nil, err
-		}
-	}
 	if len(all) <= pruneMost {
 		d.pruned = now
 	}
@@ -41,7 +36,24 @@ func (d *Decider) prune(ctx context.Context, r *Runs, now time.Time) ([]Decision
 		return nil, nil
 	}
 	all = all[:min(len(all), pruneMost)]
-	return []Decision{{Kind: RunPruned, Text: fmt.Sprintf("%d runs that ended long ago are forgotten: %s", len(all), several(all))}}, nil
+	marks := r.store.Txn()
+	for _, id := range all {
+		if err := d.forget(ctx, r, id); err != nil {
+			return nil, d.unpruned(err)
+		}
+		marks.Delete(r.ended.At(id).Key())
+	}
+	decisions := []Decision{{Kind: RunPruned, Text: fmt.Sprintf("%d runs that ended long ago are forgotten: %s", len(all), several(all))}}
+	if err := d.carryOut(ctx, r, marks, decisions); err != nil {
+		return nil, d.unpruned(err)
+	}
+	return decisions, nil
+}
+
+// unpruned makes the next cycle look again.
+func (d *Decider) unpruned(err error) error {
+	d.pruned = time.Time{}
+	return err
 }
 
 // old are the ended runs that are not to be kept, the oldest first.
@@ -65,7 +77,7 @@ func old(ended map[string]kv.Leaf[string], now time.Time) []string {
 	return ids
 }
 
-// forget deletes all of a run, its mark last: what is left goes the next time.
+// forget deletes all of a run but its mark: what is left goes the next time.
 func (d *Decider) forget(ctx context.Context, r *Runs, id string) error {
 	tree := kv.NewTextTree(r.store, keyRuns+id+"/")
 	names, err := tree.Names(ctx)
@@ -76,7 +88,6 @@ func (d *Decider) forget(ctx context.Context, r *Runs, id string) error {
 	for _, name := range names {
 		batch.Add(r.store.Txn().Delete(tree.At(name).Key()))
 	}
-	batch.Add(r.store.Txn().Delete(r.ended.At(id).Key()))
 	d.hook("prune")
 	return batch.Commit(ctx)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/jorc/jorc/internal/kv"
@@ -28,8 +29,11 @@ type readState struct {
 	loaded    map[string]*loaded // runs, by id
 	unread    map[string]bool
 	changed   map[string]bool // runs that differ from what was read before there is a plan
-	decisions []Decision
+	decisions []Decision      // about runs that differ so
+	notes     []note
 }
+
+func (st *readState) ids() []string { return slices.Sorted(maps.Keys(st.loaded)) }
 
 func (st *readState) runs() []Active {
 	all := make([]Active, 0, len(st.loaded))

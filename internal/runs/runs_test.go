@@ -3,6 +3,7 @@ package runs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -303,4 +304,20 @@ func TestPrune(t *testing.T) {
 func touch(t *testing.T, x *site, node, name string) {
 	t.Helper()
 	write(t, x.dir+"/"+node+"/traces/"+name)
+}
+
+// TestManyLost: a member that is lost to more runs at once than a transaction
+// holds is told in several.
+func TestManyLost(t *testing.T) {
+	t.Parallel()
+	x := newSite(t, "a")
+	x.agent("a", false)
+	const many = 70
+	for i := range many {
+		x.ask(fmt.Sprintf("r%d", i), Request{})
+	}
+	x.orchestrate("o", quickDecider())
+	for i := range many {
+		x.becomes(fmt.Sprintf("r%d", i), "failed: a=lost")
+	}
 }

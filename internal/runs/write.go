@@ -2,7 +2,6 @@ package runs
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -10,52 +9,33 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// group is what one transaction writes as a whole: all of one node, or one
-// run's own documents.
-type group struct {
-	node string // of the first kind
-	txn  *kv.Txn
-	keys []string
-	runs []string // that it is about
-}
-
-// written is what became of the groups.
-type written struct {
-	overtaken map[string]bool // runs of which something was not written
-	nodes     map[string]bool // "run node" of which nothing was
-	changed   map[string]bool // runs of which something was to be written
-	ended     bool            // a run came to its end
-}
-
-// write writes changes and returns the decisions that came true: what somebody
-// overtook is left out, and so is all that depends on it.
+// write writes changes, each with the decisions that it carries out, and
+// returns those that came true: what somebody overtook is left out, and so is
+// all that depends on it.
 func (d *Decider) write(ctx context.Context, r *Runs, st *readState, c Changes) ([]Decision, error) {
-	w := &written{overtaken: map[string]bool{}, nodes: map[string]bool{}, changed: map[string]bool{}}
+	w := &written{
+		overtaken: map[string]bool{}, changed: map[string]bool{}, open: append(st.decisions, c.Decisions...),
+	}
 	for _, id := range st.ids() {
 		_, run := c.Runs[id]
 		_, roster := c.Rosters[id]
 		_, jobs := c.Jobs[id]
 		w.changed[id] = run || roster || jobs || st.changed[id]
 	}
-	if err := d.commit(ctx, r, d.beginnings(r, st, c), w); err != nil {
-		return nil, err
+	if err := d.commit(ctx, r, st, d.beginnings(r, st, c), w); err != nil {
+		return w.told, err
 	}
-	if err := d.commit(ctx, r, nodeGroups(r, st, c, w), w); err != nil {
-		return nil, err
+	if err := d.commit(ctx, r, st, nodeGroups(r, st, c, w), w); err != nil {
+		return w.told, err
 	}
-	if err := d.commit(ctx, r, d.ends(r, st, c, w), w); err != nil {
-		return nil, err
+	if err := d.commit(ctx, r, st, d.ends(r, st, c, w), w); err != nil {
+		return w.told, err
 	}
 	if w.ended {
 		d.pruned = time.Time{} // look now
 	}
 	d.remember(st, w)
-	return slices.DeleteFunc(c.Decisions, func(x Decision) bool {
-		if x.Node != "" {
-			return w.nodes[x.Run+" "+x.Node]
-		}
-		return x.Kind != RunScheduled && w.overtaken[x.Run]
-	}), nil
+	return w.told, nil
 }
 
 // remember keeps the runs that are as they were read.
@@ -77,7 +57,7 @@ func (d *Decider) beginnings(r *Runs, st *readState, c Changes) []group {
 		if !decided && st.loaded[id].spec.Exists {
 			continue
 		}
-		g := group{txn: r.store.Txn(), runs: []string{id}}
+		g := group{txn: r.store.Txn(), runs: []string{id}, whole: true}
 		l := st.loaded[id]
 		if decided {
 			doc := r.members(id)
@@ -112,18 +92,23 @@ func (st *readState) run(c Changes, id string) Run {
 	return st.loaded[id].active.Run
 }
 
-// nodeGroups are the queues and jobs of nodes, all of one node together.
+// nodeGroups are the queues and jobs of nodes: a queue and the jobs that are, or
+// were, in it together; any other job by itself.
 func nodeGroups(r *Runs, st *readState, c Changes, w *written) []group {
 	by := map[string]*group{}
-	of := func(node string) *group {
-		if by[node] == nil {
-			by[node] = &group{node: node, txn: r.store.Txn()}
+	of := func(node, run string) *group {
+		if by[node+" "+run] == nil {
+			by[node+" "+run] = &group{node: node, txn: r.store.Txn()}
 		}
-		return by[node]
+		return by[node+" "+run]
 	}
 	for id, jobs := range c.Jobs {
 		for node, j := range jobs {
-			g, doc := of(node), r.jobs(id).At(node)
+			alone := id
+			if _, queue := c.Queues[node]; queue && (st.good[node].has(id) || c.Queues[node].has(id)) {
+				alone = ""
+			}
+			g, doc := of(node, alone), r.jobs(id).At(node)
 			doc.SwapIn(g.txn, st.loaded[id].jobs[node], j)
 			g.keys = append(g.keys, doc.Key())
 			g.runs = append(g.runs, id)
@@ -133,26 +118,19 @@ func nodeGroups(r *Runs, st *readState, c Changes, w *written) []group {
 		}
 	}
 	for node, q := range c.Queues {
-		g, doc := of(node), r.queues.At(node)
+		g, doc := of(node, ""), r.queues.At(node)
 		doc.SwapIn(g.txn, st.queues[node].Entry, q)
 		g.keys = append(g.keys, doc.Key())
 	}
 	var all []group
-	for _, node := range slices.Sorted(maps.Keys(by)) {
-		if g := by[node]; slices.ContainsFunc(g.runs, func(id string) bool { return w.overtaken[id] }) {
+	for _, key := range slices.Sorted(maps.Keys(by)) {
+		if g := by[key]; slices.ContainsFunc(g.runs, func(id string) bool { return w.overtaken[id] }) {
 			w.overtake(*g)
 		} else {
 			all = append(all, *g)
 		}
 	}
 	return all
-}
-
-func (w *written) overtake(g group) {
-	for _, id := range g.runs {
-		w.overtaken[id] = true
-		w.nodes[id+" "+g.node] = true
-	}
 }
 
 // ends are the runs whose own documents changed, after all that they are the
@@ -167,7 +145,7 @@ func (d *Decider) ends(r *Runs, st *readState, c Changes, w *written) []group {
 		if w.overtaken[id] || !changed && !moves {
 			continue
 		}
-		g := group{txn: r.store.Txn(), runs: []string{id}}
+		g := group{txn: r.store.Txn(), runs: []string{id}, whole: true}
 		if changed {
 			d.swapSpec(r, st, c, id, &g)
 		} else {
@@ -209,7 +187,7 @@ func (st *readState) mark(run Run, c Changes) string {
 		if next, ok := c.Queues[node]; ok {
 			q = next
 		}
-		if slices.ContainsFunc(q.Jobs, func(e Queued) bool { return e.Run == run.ID }) {
+		if q.has(run.ID) {
 			return markLate
 		}
 	}
@@ -226,35 +204,4 @@ func (r *Runs) move(t *kv.Txn, id, mark string, now time.Time) {
 		t.Delete(r.active.At(id).Key())
 		r.ended.At(id).SetIn(t, now.Format(time.RFC3339))
 	}
-}
-
-// commit writes groups, in their order, and leaves out those that somebody
-// overtook: the others do not depend on them.
-func (d *Decider) commit(ctx context.Context, r *Runs, groups []group, w *written) error {
-	for len(groups) > 0 {
-		d.hook("commit")
-		batch := r.store.NonAtomicBatch()
-		for _, g := range groups {
-			batch.Add(g.txn)
-		}
-		err := batch.Commit(ctx)
-		var failed *kv.BatchError
-		var conflict *kv.ConflictError
-		if err == nil || !errors.As(err, &failed) || !errors.As(err, &conflict) || errors.Is(err, kv.ErrLockLost) {
-			return err
-		}
-		groups = groups[failed.Written:]
-		before := len(groups)
-		groups = slices.DeleteFunc(groups, func(g group) bool {
-			hit := slices.ContainsFunc(conflict.Failures, func(f kv.Failure) bool { return slices.Contains(g.keys, f.Key) })
-			if hit {
-				w.overtake(g)
-			}
-			return hit
-		})
-		if len(groups) == before {
-			return err
-		}
-	}
-	return nil
 }

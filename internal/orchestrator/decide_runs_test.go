@@ -1,0 +1,160 @@
+package orchestrator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/workflow"
+)
+
+// dieAt makes an orchestrator's process decide about runs, and kill itself
+// before or after the transaction with the first event of a kind:
+// "before run_started".
+const dieAt = "ORCHESTRATOR_TEST_DIE"
+
+// dying kills its process.
+type dying struct {
+	orchestrator.Decider
+	when, kind string
+}
+
+func newDying(node, at string) dying {
+	when, kind, _ := strings.Cut(at, " ")
+	return dying{orchestrator.ForRuns(runs.NewDecider(0, nil), node), when, kind}
+}
+
+func (d dying) Decide(ctx context.Context, in orchestrator.Input) ([]orchestrator.Decision, error) {
+	record := in.Record
+	in.Record = func(ctx context.Context, decisions []orchestrator.Decision, also func(*kv.Txn)) error {
+		hit := slices.ContainsFunc(decisions, func(x orchestrator.Decision) bool { return x.Kind == d.kind })
+		if hit && d.when == "before" {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+		err := record(ctx, decisions, also)
+		if hit && err == nil {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+		return err
+	}
+	return d.Decider.Decide(ctx, in)
+}
+
+// worker does node's part in runs; workflow "good" succeeds, "bad" fails.
+func (s *site) worker(node string) {
+	s.t.Helper()
+	w := runs.NewWorker(runs.WorkerOptions{Store: s.store, Node: node, Runner: workflow.New(workflow.Options{
+		StateDir: s.t.TempDir(), Node: node, Workflows: []config.Workflow{
+			{Name: "good", Tasks: []config.Task{{Name: "t", Command: []string{"true"}}}},
+			{Name: "bad", Tasks: []config.Task{{Name: "t", Command: []string{"false"}}}},
+		},
+	})})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+	s.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Errorf("worker: %v", err)
+		}
+	})
+}
+
+// TestRunsDecided kills orchestrators before and after each kind of transaction
+// about runs: each decision is carried out once, and is in the journal once.
+func TestRunsDecided(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.host("a", "10.0.0.1", "passing", "passing")
+	s.join("a", "web")
+	s.worker("a")
+	all := runs.New(s.store)
+	kinds := []string{runs.RunStarted, runs.RunScheduled, runs.JobFailed, runs.RunEnded}
+	for _, kind := range kinds {
+		for _, when := range []string{"before", "after"} {
+			t.Run(when+" "+kind, func(t *testing.T) {
+				id := when + "-" + kind
+				_, _, err := all.Ask(t.Context(), id, runs.Request{Workflow: "bad"}, "ann")
+				s.must(nil, err)
+				p := s.process(dieAt + "=" + when + " " + kind)
+				_ = p.cmd.Wait()
+				if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+					t.Fatalf("the orchestrator ended otherwise: %v", p.cmd.ProcessState)
+				}
+				told := func() (got []string) {
+					for _, e := range s.events() {
+						if e.After == id {
+							got = append(got, e.Kind)
+						}
+					}
+					return got
+				}
+				if got, want := slices.Contains(told(), kind), when == "after"; got != want {
+					t.Errorf("%s is journalled: %v, want %v", kind, got, want)
+				}
+				next := s.process(dieAt + "=never")
+				s.eventually("the run to have ended", func() error {
+					d, err := all.Show(t.Context(), id)
+					if err == nil && d.State != runs.Failed {
+						err = errors.New(string(d.State))
+					}
+					return err
+				})
+				if got := told(); !slices.Equal(got, kinds) {
+					t.Errorf("got %v, want %v", got, kinds)
+				}
+				next.kill()
+			})
+		}
+	}
+}
+
+// TestRulesDecided: that a rule is there, and is not there any more, is told once,
+// by whichever orchestrator makes it so.
+func TestRulesDecided(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.host("a", "10.0.0.1", "passing", "passing")
+	s.join("a", "web")
+	s.worker("a")
+	count := func(kind string) (n int) {
+		for _, e := range s.events() {
+			if e.Kind == kind {
+				n++
+			}
+		}
+		return n
+	}
+	for i, step := range []struct{ rules, kind string }{
+		{`[{"workflow": "good"}]`, runs.RuleAdded},
+		{`[{"workflow": "good", "after": 1}]`, runs.RuleInvalid},
+		{`[]`, runs.RuleGone},
+	} {
+		v, err := profile.ParseValue(step.rules)
+		s.must(nil, err)
+		s.must(s.cluster.Set(t.Context(), profile.Scope{}, runs.ParamRules, v, profile.Ref{}))
+		p := s.process(dieAt + "=before " + step.kind)
+		_ = p.cmd.Wait()
+		next := s.process(dieAt + "=never")
+		s.eventually(fmt.Sprintf("step %d: %s", i, step.kind), func() error {
+			if count(step.kind) == 0 {
+				return errNotYet
+			}
+			return nil
+		})
+		next.kill()
+		if n := count(step.kind); n != 1 {
+			t.Errorf("%s is told %d times", step.kind, n)
+		}
+	}
+}
