@@ -2,10 +2,12 @@ package slots_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
 
+	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/slots"
 )
 
@@ -103,43 +105,71 @@ func TestTheLastWaiterLeaves(t *testing.T) {
 	}
 }
 
-// TestPatientClaims: where many wait already those who are patient stay outside
-// the queue, and all of them get their turn.
+// TestPatientClaims: where many wait already one that is patient stays outside
+// the queue, and gets its turn all the same.
 func TestPatientClaims(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
 	s := steady(t, srv.Client())
-	const claims, most = 60, 16
+	const most = 16
 	first := mustAcquire(t, s, "g", 2, durable("first"))
 	second := mustAcquire(t, s, "g", 2, durable("second"))
-	var all sync.WaitGroup
-	for i := range claims {
-		mine := steady(t, srv.Client())
-		all.Go(func() {
-			h := slots.Holder{Node: "patient", ID: fmt.Sprint(i), Durable: true, Patient: true}
-			c, err := mine.Acquire(t.Context(), "g", slots.Keep, h)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			v, _, err := s.Show(t.Context(), "g")
-			if err != nil || len(alive(v.Holders)) > 2 || len(v.Queue) > most {
-				t.Errorf("Show = %+v, %v; want two holders and a short queue", v, err)
-			}
-			if err := mine.Release(t.Context(), "g", h.Node, h.ID); err != nil {
-				t.Error(err)
-			}
-			if err := c.Detach(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
+	var waits []<-chan got
+	for i := range most {
+		waits = append(waits, waiting(t, t.Context(), s, "g", durable(fmt.Sprint(i))))
 	}
-	until(t, s, "g", "a queue as long as may be", func(v slots.View) bool { return len(v.Queue) == most })
-	impatient := waiting(t, t.Context(), s, "g", durable("impatient"))
+	outside, proxy := behind(t, srv)
+	patient := make(chan got, 1)
+	go func() {
+		h := durable("patient")
+		h.Patient = true
+		c, err := outside.Acquire(t.Context(), "g", slots.Keep, h)
+		patient <- got{c, err}
+	}()
+	consultest.Eventually(t, "it to watch one who waits", func(context.Context) error {
+		if proxy.Asked("/v1/kv/jorc/default/slots/g/wait/") == 0 {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	if v := mustShow(t, s, "g"); len(v.Queue) != most || has(v.Queue, "n1", "patient") {
+		t.Errorf("Show = %+v; want it outside", v)
+	}
 	mustRelease(t, first)
 	mustRelease(t, second)
-	all.Wait()
-	mustRelease(t, mustGet(t, impatient))
+	for _, w := range waits {
+		mustRelease(t, mustGet(t, w))
+	}
+	mustRelease(t, mustGet(t, patient))
+	if v := mustShow(t, s, "g"); len(v.Holders)+len(v.Queue) != 0 {
+		t.Errorf("Show = %+v; want nobody", v)
+	}
+}
+
+// TestAllComeAtOnce: many line up at one moment, with slots and without.
+func TestAllComeAtOnce(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	s := steady(t, srv.Client())
+	const claims, limit = 40, 15
+	results := make(chan got, claims)
+	for i := range claims {
+		mine := steady(t, srv.Client())
+		go func() {
+			c, err := mine.Acquire(t.Context(), "g", limit, slots.Holder{Node: "n1", ID: fmt.Sprint(i), Durable: i%2 == 0, Patient: i%3 == 0})
+			results <- got{c, err}
+		}()
+	}
+	for range claims {
+		r := <-results
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		if v := mustShow(t, s, "g"); len(v.Holders) > limit {
+			t.Errorf("%d hold one of %d slots", len(v.Holders), limit)
+		}
+		mustRelease(t, r.claim)
+	}
 	if v := mustShow(t, s, "g"); len(v.Holders)+len(v.Queue) != 0 {
 		t.Errorf("Show = %+v; want nobody", v)
 	}
