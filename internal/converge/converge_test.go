@@ -31,6 +31,8 @@ var sharing = map[string]func(*testing.T){
 	"unwritable":        testUnwritable,
 	"busy":              testBusy,
 	"drift":             testDrift,
+	"adopted drifts":    testAdoptedDrifts,
+	"adopted and told":  testAdoptedAndTold,
 	"once":              testOnce,
 	"back to the first": testBackToFirst,
 }
@@ -147,6 +149,43 @@ func testChecksFail(t *testing.T) {
 	h.untilPhase(PhaseConverged, "v1")
 	want(t, "static runs", strings.Count(h.ran(), "one"), 1)
 	want(t, "validation", h.document().States[nodes.Validation].State, nodes.Success)
+}
+
+// TestChecksAfterStaticRun: that checks failed during the static workflow may be
+// heard of when it has ended; it counts no more than when it is heard before.
+func TestChecksAfterStaticRun(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	clock := noon
+	h.build().now = func() time.Time { return clock }
+	bad := []string{"web: critical: connection refused"}
+	for _, step := range []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"nothing is known", func() { h.heardChecks(bad) }, false},
+		{"they pass", func() { h.heardChecks(nil) }, false},
+		{"they fail", func() { h.heardChecks(bad) }, true},
+		{"they pass again", func() { h.heardChecks(nil) }, false},
+		{"static run, news of before its end", func() { h.freshChecks(); h.heardChecks(bad) }, false},
+		{"29 s later", func() { clock = clock.Add(29 * time.Second) }, false},
+		{"30 s later", func() { clock = clock.Add(time.Second) }, true},
+		{"they passed since, and fail", func() {
+			h.heardChecks(nil)
+			h.freshChecks()
+			h.heardChecks(bad)
+			h.heardChecks(nil)
+			h.heardChecks(bad)
+		}, true},
+		{"static run, no news", func() { h.heardChecks(nil); h.freshChecks(); clock = clock.Add(31 * time.Second) }, false},
+		{"they fail long after it", func() { h.heardChecks(bad) }, true},
+	} {
+		step.do()
+		if got, _ := h.facts().checksFail(clock); got != step.want {
+			t.Errorf("%s: they count: %v, want %v", step.name, got, step.want)
+		}
+	}
 }
 
 func testRequirements(t *testing.T) {

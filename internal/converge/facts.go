@@ -20,7 +20,8 @@ type inputs struct {
 	failing       []string // checks
 	failingSince  time.Time
 	checksKnown   bool
-	checksAllGood bool // since the last static run they were, once
+	checksAllGood bool      // since the last static run they were, once
+	freshUntil    time.Time // until then what they say may be of before the last static run
 
 	admitted string // version for which Enter returned nil
 	waiting  string // why it did not yet

@@ -76,16 +76,18 @@ func (c *Converger) heardChecks(failing []string) {
 			in.checksAllGood = true
 		case len(in.failing) == 0:
 			in.failingSince = now
+			in.checksAllGood = in.checksAllGood || in.checksKnown && now.After(in.freshUntil)
 		}
 		in.failing, in.checksKnown = failing, true
 	})
 }
 
-// freshChecks forgets how checks were before the static workflow ran.
+// freshChecks forgets how checks were before the static workflow ran. That they
+// pass, as far as is known, may be of before: a check that failed while the
+// workflow restarted a service is heard of when that serves again.
 func (c *Converger) freshChecks() {
 	now := c.now()
 	c.input(func(in *inputs) {
-		in.failingSince = now
-		in.checksAllGood = in.checksKnown && len(in.failing) == 0
+		in.failingSince, in.checksAllGood, in.freshUntil = now, false, now.Add(c.timing.settle)
 	})
 }
