@@ -19,6 +19,7 @@ type host struct {
 	build          build
 	environ        func() []string
 	exec           func(path string, args, environ []string) error // replaces the process; returns only when it cannot
+	guard          []string                                        // a command line that guards the command which follows it; see guard
 }
 
 // commands is the command tree: one noun per line.

@@ -21,7 +21,7 @@ func lockCommand(env *environment) *cli.Command {
 		ArgsUsage: "GROUP -- COMMAND ARG…",
 		Description: "Waits for a slot, first come first served, holds it while COMMAND runs and hands it on. Exits with COMMAND's code, or 128 plus the " +
 			"number of the signal that ended it; 124 when no slot was to be had by the timeout (3 when Consul never answered); 6 when the slot was lost: COMMAND is " +
-			"then stopped with its children before others can have the slot, unless it was unlocked by hand; 126 or 127 when COMMAND cannot be run or is not found.",
+			"then stopped with its children before others can have the slot, unless it was unlocked by hand. It is stopped so, too, when jorc itself is killed. 126 or 127 when COMMAND cannot be run or is not found.",
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "max", DefaultText: "as it is; 1 for a new group", Usage: "the group has `N` slots from now on; 0: any number", Value: slots.Keep},
 			&cli.DurationFlag{Name: "timeout", DefaultText: "none", Usage: "give up when no slot was to be had after `D`"},
@@ -107,7 +107,7 @@ func (e *environment) runHolding(c *cli.Context, claim *slots.Claim, program []s
 		environ = withoutTokens(environ)
 	}
 	result, err := command.Run(claim.Context(), command.Command{
-		Args: program, Env: withoutSockets(environ), Stdout: c.App.Writer, Stderr: c.App.ErrWriter,
+		Args: program, Env: withoutSockets(environ), Stdout: c.App.Writer, Stderr: c.App.ErrWriter, Guard: e.guard,
 	})
 	switch {
 	case claim.Err() != nil:

@@ -18,6 +18,9 @@ var (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == guardArg {
+		os.Exit(guard(os.Args[2:]))
+	}
 	ctx, cancel := untilSignal(context.Background())
 	code := run(ctx, os.Args[1:], host{
 		getenv:  os.Getenv,
@@ -27,6 +30,7 @@ func main() {
 		stderr:  os.Stderr,
 		hangup:  hangups,
 		exec:    syscall.Exec,
+		guard:   guardSelf(),
 		build:   stamped(version, commit, date),
 	})
 	cancel(nil)

@@ -28,6 +28,7 @@ func testHost(environ map[string]string, stdout, stderr *bytes.Buffer) host {
 		stdout: stdout,
 		stderr: stderr,
 		hangup: func(context.Context) <-chan struct{} { return nil },
+		guard:  guardSelf(),
 		build:  build{"v1.2.3", "abcdef", "2026-01-02T03:04:05Z", "go1.26", "linux/amd64"},
 	}
 }

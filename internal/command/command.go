@@ -41,6 +41,11 @@ type Command struct {
 	MaxOutput int           // bytes of output kept, the last ones; default 4096
 	Redact    []string      // secrets that are kept out of all output: "[redacted]" stands in their places
 
+	// Guard, if set, is a program with arguments that calls Guarded with those that
+	// follow. The command and its process group then end when jorc ends, also by
+	// SIGKILL: they get SIGTERM and, 2 s later, SIGKILL.
+	Guard []string
+
 	// Stdout and Stderr also get everything as it comes. They must not block,
 	// and are not used after Run has returned.
 	Stdout, Stderr io.Writer
@@ -75,7 +80,7 @@ func Run(ctx context.Context, c Command) (Result, error) {
 		return Result{ExitCode: ExitCannotRun}, fmt.Errorf("%s: not started: %w", c.Args[0], err)
 	}
 	tail := newTail(c.MaxOutput)
-	cmd, out, err := start(ctx, c, tail)
+	cmd, out, held, err := start(ctx, c, tail)
 	if err != nil {
 		code := ExitCannotRun
 		if errors.Is(err, ErrNotFound) {
@@ -84,6 +89,9 @@ func Run(ctx context.Context, c Command) (Result, error) {
 		return Result{ExitCode: code, Took: time.Since(begin)}, err
 	}
 	timedOut, err := supervise(ctx, c, cmd, out)
+	if held != nil {
+		_ = held.Close()
+	}
 
 	res := Result{ExitCode: exitCode(cmd.ProcessState), TimedOut: timedOut, Took: time.Since(begin)}
 	if timedOut {
@@ -107,14 +115,17 @@ func supervise(ctx context.Context, c Command, cmd *exec.Cmd, out *output) (time
 		timeout = t.C
 	}
 	select {
-	case <-exited:
+	case <-exited.done:
 	case <-timeout:
 		timedOut = true
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	if timedOut || err != nil {
-		endGroup(cmd.Process.Pid, c.Grace, exited, out.done)
+	switch {
+	case timedOut || err != nil:
+		endGroup(cmd.Process.Pid, c.Grace, exited.done, out.done)
+	case len(c.Guard) > 0 && exited.killed:
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what the guard was for
 	}
 	// The group is not signalled after this: once reaped, its number may belong to others.
 	_ = cmd.Wait() // the state says it all

@@ -26,10 +26,11 @@ const (
 	busyPause = 5 * time.Millisecond
 )
 
-// start starts c in a process group of its own.
-func start(ctx context.Context, c Command, tail *tail) (*exec.Cmd, *output, error) {
+// start starts c in a process group of its own. The file, if there is one, is to
+// be kept open until the command has ended.
+func start(ctx context.Context, c Command, tail *tail) (*exec.Cmd, *output, *os.File, error) {
 	if err := checkDir(c.Dir); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	env := c.Env
 	if env == nil {
@@ -37,7 +38,7 @@ func start(ctx context.Context, c Command, tail *tail) (*exec.Cmd, *output, erro
 	}
 	cred, home, err := credential(c.User)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", c.Args[0], err)
+		return nil, nil, nil, fmt.Errorf("%s: %w", c.Args[0], err)
 	}
 	if c.Env == nil {
 		env = append(env, home...)
@@ -45,7 +46,7 @@ func start(ctx context.Context, c Command, tail *tail) (*exec.Cmd, *output, erro
 	for try := 1; ; try++ {
 		out, err := newOutput(c, tail)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", c.Args[0], err)
+			return nil, nil, nil, fmt.Errorf("%s: %w", c.Args[0], err)
 		}
 		// Not CommandContext: ctx must end the group, not only the process.
 		cmd := exec.Command(c.Args[0], c.Args[1:]...)
@@ -53,14 +54,26 @@ func start(ctx context.Context, c Command, tail *tail) (*exec.Cmd, *output, erro
 		cmd.Env = env
 		cmd.Stdout, cmd.Stderr = out.stdout, out.stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: cred}
-		err = cmd.Start()
+		var held *os.File
+		if len(c.Guard) > 0 {
+			held, err = leash(cmd, c.Guard)
+		}
+		if err == nil {
+			err = cmd.Start()
+		}
+		for _, f := range cmd.ExtraFiles {
+			_ = f.Close()
+		}
 		out.started()
 		if err == nil {
-			return cmd, out, nil
+			return cmd, out, held, nil
+		}
+		if held != nil {
+			_ = held.Close()
 		}
 		out.drain(0)
 		if !errors.Is(err, unix.ETXTBSY) || try == busyTries || !pause(ctx, busyPause*time.Duration(try)) {
-			return nil, nil, startError(c.Args[0], err)
+			return nil, nil, nil, startError(c.Args[0], err)
 		}
 	}
 }
@@ -104,20 +117,29 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// exit is closed when the process has ended. The process is not reaped: its
-// number, and its group's, stay its own until somebody does.
-func exit(pid int) <-chan struct{} {
-	done := make(chan struct{})
+// ending says how a process ended.
+type ending struct {
+	done   chan struct{} // closed then
+	killed bool          // by a signal
+}
+
+// exit tells when the process has ended. The process is not reaped: its number,
+// and its group's, stay its own until somebody does.
+func exit(pid int) *ending {
+	e := &ending{done: make(chan struct{})}
 	go func() {
-		defer close(done)
+		defer close(e.done)
+		const exited = 1 // CLD_EXITED
+		var info unix.Siginfo
 		for {
-			err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+			err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil)
 			if !errors.Is(err, unix.EINTR) {
+				e.killed = err == nil && info.Code != exited
 				return
 			}
 		}
 	}()
-	return done
+	return e
 }
 
 func exitCode(s *os.ProcessState) int {
