@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/jorc/jorc/internal/kv"
 )
@@ -108,13 +109,14 @@ func (a *attempt) once(ctx context.Context) (index uint64, err error) {
 func (a *attempt) lineUp(ctx context.Context) (now Group, index uint64, err error) {
 	for {
 		a.tried = false
+		begin := time.Now()
 		now, err = a.change(ctx, a.enter)
 		var crowd *crowdError
 		switch {
 		case errors.Is(err, errLeftover):
 			_, err = a.change(ctx, leave(a.name))
 		case errors.Is(err, errBusy):
-			return a.call(ctx)
+			return a.call(ctx, time.Since(begin))
 		case errors.As(err, &crowd):
 			err = a.group.awaitGone(ctx, crowd.behind)
 		default:

@@ -13,17 +13,21 @@ import (
 // errBusy: others were faster to change the group.
 var errBusy = errors.New("others change the group")
 
-// callFor is the longest that a claim that called waits for others to line it
-// up before it tries to do that for all.
-const callFor = 30 * time.Millisecond
+// A claim that called waits for others to line it up, for a random time up to
+// callFor, and up to so many times what a try of its own has taken, before it
+// tries to do that for all: of those who call at one time few should.
+const (
+	callFor   = 30 * time.Millisecond
+	callTries = 4
+)
 
 // call lines up while many want to: the claim makes its key, which nobody else
 // writes, and whoever changes the group next lines up all who did so. They are
 // all rivals in that, and the first who succeeds has done it for the others, so
 // that a hundred come in with few changes of the document (flat combining; D.
-// Hendler, I. Incze, N. Shavit, M. Tzafrir, SPAA 2010). It returns what lineUp
-// returns.
-func (a *attempt) call(ctx context.Context) (now Group, index uint64, err error) {
+// Hendler, I. Incze, N. Shavit, M. Tzafrir, SPAA 2010). took is how long a try
+// of its own took. It returns what lineUp returns.
+func (a *attempt) call(ctx context.Context, took time.Duration) (now Group, index uint64, err error) {
 	a.called = true
 	err = persist(ctx, func() error { return a.shout(ctx) })
 	if err != nil {
@@ -42,7 +46,7 @@ func (a *attempt) call(ctx context.Context) (now Group, index uint64, err error)
 		case <-calling.Done():
 		}
 	})
-	timer := time.NewTimer(rand.N(callFor))
+	timer := time.NewTimer(rand.N(max(callFor, callTries*took)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -119,10 +119,10 @@ func (s *Slots) Unlock(ctx context.Context, name, node, id string) (out []string
 	if err != nil {
 		return nil, err
 	}
-	now, err := g.change(ctx, gather)
-	if err != nil {
+	if _, err := g.change(ctx, gather); err != nil {
 		return nil, g.wrap(err)
 	}
+	var now Group
 	for {
 		var waiters []string
 		now, err = g.change(ctx, func(_ context.Context, group Group, _ *changing) (Group, error) {
