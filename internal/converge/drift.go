@@ -172,17 +172,21 @@ func (d *drift) look(ctx context.Context) {
 		d.log.Info("static files are again as they were after convergence")
 		d.text = ""
 	case d.text == "":
-		d.text = driftText(drifted, files)
+		d.text = driftText(drifted, base.Files, files)
 		d.log.Warn("static files", "text", d.text)
 	}
 	d.drifted, d.capped = drifted, capped
 	d.changed()
 }
 
-func driftText(drifted []string, files map[string]print) string {
+func driftText(drifted []string, was, files map[string]print) string {
 	what := "changed"
-	if _, ok := files[drifted[0]]; !ok {
+	old, had := was[drifted[0]]
+	switch now, ok := files[drifted[0]]; {
+	case !ok:
 		what = "vanished"
+	case had && old.Sum == now.Sum:
+		what = fmt.Sprintf("was made %s instead of %s", now.Access, old.Access)
 	}
 	text := fmt.Sprintf("drifted: %s %s after convergence", drifted[0], what)
 	if n := len(drifted) - 1; n > 0 {
@@ -191,11 +195,11 @@ func driftText(drifted []string, files map[string]print) string {
 	return text
 }
 
-// differences are the paths of which the content differs, sorted.
+// differences are the paths of files that are others, sorted.
 func differences(was, is map[string]print) []string {
 	var all []string
 	for path, p := range was {
-		if q, ok := is[path]; !ok || p.Sum != q.Sum {
+		if q, ok := is[path]; !ok || !p.is(q) {
 			all = append(all, path)
 		}
 	}

@@ -25,10 +25,32 @@ const (
 // print is what a file is like. While size, time and inode stay its content
 // is not read again.
 type print struct {
-	Size  int64  `json:"size"`
-	Time  int64  `json:"time"` // of the last change of content or inode, whichever is later, in ns
-	Inode uint64 `json:"inode"`
-	Sum   string `json:"sum"` // SHA-256 of the content; or what else it is
+	Size   int64  `json:"size"`
+	Time   int64  `json:"time"` // of the last change of content or inode, whichever is later, in ns
+	Inode  uint64 `json:"inode"`
+	Sum    string `json:"sum"`              // SHA-256 of the content; or what else it is
+	Access string `json:"access,omitempty"` // mode, owner and group: "0640 0:33"; empty: not known
+}
+
+// unread tells whether the content need not be read again to know that it is
+// that of old.
+func (p print) unread(old print) bool {
+	return p.Size == old.Size && p.Time == old.Time && p.Inode == old.Inode
+}
+
+// is tells whether a file that was as p is as q now.
+func (p print) is(q print) bool { return p.Sum == q.Sum && p.allows(q) }
+
+// allows tells whether the same ones may do the same with both.
+func (p print) allows(q print) bool { return p.Access == q.Access || p.Access == "" || q.Access == "" }
+
+// access is who owns a file and what they may do with it.
+func access(info fs.FileInfo) string {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%04o %d:%d", st.Mode&0o7777, st.Uid, st.Gid)
 }
 
 // pattern is one static path: what is below base and matches rest.
@@ -161,15 +183,15 @@ func (s *scanner) look(file string) (p print, ok bool) {
 		return p, false
 	}
 	if !info.Mode().IsRegular() {
-		return print{Sum: "no regular file: " + info.Mode().Type().String()}, true
+		return print{Sum: "no regular file: " + info.Mode().Type().String(), Access: access(info)}, true
 	}
-	p = print{Size: info.Size(), Time: info.ModTime().UnixNano()}
+	p = print{Size: info.Size(), Time: info.ModTime().UnixNano(), Access: access(info)}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		p.Inode = st.Ino
 		p.Time = max(p.Time, st.Ctim.Nano())
 	}
 	old, ok := s.known[file]
-	if p.Sum = old.Sum; ok && p == old && strings.HasPrefix(p.Sum, link) {
+	if p.Sum = old.Sum; ok && p.unread(old) && strings.HasPrefix(p.Sum, link) {
 		return p, true
 	}
 	sum, err := hash(s.ctx, file)

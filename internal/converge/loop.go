@@ -81,20 +81,34 @@ func (c *Converger) settleReport(in inputs) {
 	r := c.p.Report
 	back := in.desiredKnown && in.desired == c.p.Attempt.Version && c.p.Attempt.Stage == stageDone
 	if back && r.Config != nil && c.p.Waiting != "" {
-		r.Config = c.p.Good.Config
+		r.Config, r.Instead = c.p.Good.Config, nil
 		if r.Config == nil {
-			r.Config = &nodes.State{State: nodes.Success, Version: in.desired, Suspect: "jorc did not apply it: the version file says that it is there"}
+			r.Config = brought(in.desired)
 		}
 		c.p.Waiting = ""
 	}
-	if r.Config != nil && r.Config.State == nodes.Success {
-		s := *r.Config
-		s.Suspect = suspectWith(c.p.Attempt.Suspect, c.drift.told())
-		if r.Config.Suspect != s.Suspect && c.p.Attempt.Job != "" {
-			r.Config = &s
-		}
+	if c.p.Attempt.Job == "" { // config is told by who brought the version
+		r.Validation = suspected(r.Validation, c.drift.told())
+	} else {
+		r.Config = suspected(r.Config, suspectWith(c.p.Attempt.Suspect, c.drift.told()))
 	}
 	c.setReport(r)
+}
+
+// brought is the state of configuration that somebody else applied and said
+// nothing of.
+func brought(version string) *nodes.State {
+	return &nodes.State{State: nodes.Success, Version: version, Suspect: "jorc did not apply it: the version file says that it is there"}
+}
+
+// suspected is s, which is doubtful for that reason if it is a success.
+func suspected(s *nodes.State, why string) *nodes.State {
+	if s == nil || s.State != nodes.Success || s.Suspect == why {
+		return s
+	}
+	other := *s
+	other.Suspect = why
+	return &other
 }
 
 func suspectWith(a, b string) string {

@@ -15,6 +15,9 @@ type report struct {
 	Version    string       `json:"version,omitempty"`
 	Config     *nodes.State `json:"config,omitempty"`
 	Validation *nodes.State `json:"validation,omitempty"`
+	// Instead is the one state of config that Config may take the place of; nil:
+	// whatever is there. Who brought a version may have told how that went.
+	Instead *nodes.State `json:"instead,omitempty"`
 }
 
 // apply is the document that says r.
@@ -22,13 +25,18 @@ func (r report) apply(d nodes.Document, now time.Time) nodes.Document {
 	if r.Version != "" {
 		d = d.At(r.Version, now)
 	}
-	if r.Config != nil {
+	if r.Config != nil && r.replaces(d.States[nodes.Config]) {
 		d = d.With(nodes.Config, *r.Config, now)
 	}
 	if r.Validation != nil {
 		d = d.With(nodes.Validation, *r.Validation, now)
 	}
 	return d
+}
+
+// replaces tells whether r.Config may take the place of s.
+func (r report) replaces(s nodes.State) bool {
+	return r.Instead == nil || s.State == r.Instead.State && s.Version == r.Instead.Version
 }
 
 func same(a, b *nodes.State) bool {
@@ -39,7 +47,7 @@ func same(a, b *nodes.State) bool {
 }
 
 func (r report) equal(o report) bool {
-	return r.Version == o.Version && same(r.Config, o.Config) && same(r.Validation, o.Validation)
+	return r.Version == o.Version && same(r.Config, o.Config) && same(r.Validation, o.Validation) && same(r.Instead, o.Instead)
 }
 
 // setReport makes r what the ledger is to have.
@@ -51,7 +59,7 @@ func (c *Converger) setReport(r report) {
 
 func (c *Converger) setConfig(s nodes.State) {
 	r := c.p.Report
-	r.Config = &s
+	r.Config, r.Instead = &s, nil
 	c.setReport(r)
 }
 

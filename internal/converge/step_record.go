@@ -31,7 +31,9 @@ func (c *Converger) record(ctx context.Context) error {
 	r := c.p.Report
 	r.Version = a.Version
 	if a.Job != "" {
-		r.Config = &nodes.State{State: nodes.Success, Version: a.Version, Suspect: a.Suspect}
+		r.Config, r.Instead = &nodes.State{State: nodes.Success, Version: a.Version, Suspect: a.Suspect}, nil
+	} else {
+		r = c.adopted(r, a.Version)
 	}
 	r.Validation = &nodes.State{State: nodes.Success, Version: a.Version}
 	old := c.p
@@ -44,6 +46,20 @@ func (c *Converger) record(ctx context.Context) error {
 	c.mem.retryAt = time.Time{}
 	c.log.Info("converged", "version", a.Version, "suspect", a.Suspect)
 	return nil
+}
+
+// adopted is r for a version that somebody else brought: what was reported
+// before is made good, unless whoever brought the version did that.
+func (c *Converger) adopted(r report, version string) report {
+	r.Instead = r.Config
+	switch good := c.p.Good.Config; {
+	case r.Config == nil:
+	case r.Config.State != nodes.Success: // what was waited for is there
+		r.Config = brought(version)
+	case good != nil && good.Version == r.Config.Version: // what drifted did so from that one
+		r.Config = good
+	}
+	return r
 }
 
 // letIn is what a host waits for once nothing that it requires is missing.

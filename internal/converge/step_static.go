@@ -36,7 +36,7 @@ func (c *Converger) begin(ctx context.Context, version string) error {
 	}
 	a.Job = c.p.nextJob(staticJob, version)
 	c.p.Attempt, c.p.Waiting = a, ""
-	c.p.Report.Config = &nodes.State{State: nodes.Running, Version: version}
+	c.p.Report.Config, c.p.Report.Instead = &nodes.State{State: nodes.Running, Version: version}, nil
 	if err := c.save(); err != nil {
 		c.p = old
 		return c.stuckAt(version, err)

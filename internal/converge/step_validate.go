@@ -140,7 +140,7 @@ func (c *Converger) invalid(why, logURL string, checks bool) {
 	r := c.p.Report
 	r.Validation = &nodes.State{State: nodes.Failed, Version: a.Version, Detail: why, LogURL: logURL}
 	if from == stageValidating && a.Job != "" {
-		r.Config = &nodes.State{State: nodes.Success, Version: a.Version, Suspect: a.Suspect}
+		r.Config, r.Instead = &nodes.State{State: nodes.Success, Version: a.Version, Suspect: a.Suspect}, nil
 	}
 	c.setReport(r)
 }
