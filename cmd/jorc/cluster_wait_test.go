@@ -29,12 +29,12 @@ func TestWaitForVersion(t *testing.T) {
 	report("b", "v1")
 	waiting.Wait()
 
-	failed := nodes.State{State: nodes.Failed, Version: "v2", Detail: "task \"apply\":\nexit code 1"}
+	failed := nodes.State{State: nodes.Failed, Version: "v2", Detail: "task \"apply\": exit code 1: no\nno"}
 	if _, err := ledger.SetState(t.Context(), "b", nodes.Config, failed); err != nil {
 		t.Fatal(err)
 	}
 	report("a", "v2")
-	do(result{1, "", "jorc: b: config failed: task \"apply\": exit code 1\n"}, "wait", "--for", "version=v2", "--timeout", "60s")
+	do(result{1, "", "jorc: b: config failed: task \"apply\": exit code 1: no\n"}, "wait", "--for", "version=v2", "--timeout", "60s")
 	do(result{124, "", "jorc: timed out after 100ms: 2 of 2 members are not at version v3\n"}, "wait", "--for", "version=v3", "--timeout", "100ms")
 
 	nobody := result{1, "", "jorc: cluster \"prod\": no member matches: there is nothing to wait for; 'jorc cluster members' lists them\n"}

@@ -28,7 +28,7 @@ func fleetOf(n int, change func(i int, m *rollout.Member)) rollout.View {
 func arrive(m *rollout.Member) { m.Version, m.Arrived = "v2", noon }
 
 func fail(m *rollout.Member) {
-	m.Config = nodes.State{State: nodes.Failed, Version: "v2", Since: noon, Detail: "task puppet: exit 4"}
+	m.Config = nodes.State{State: nodes.Failed, Version: "v2", Since: noon, Detail: "task puppet: exit 4: broken\nit is\nbroken\n"}
 }
 
 // started is a rollout of v2 that began at noon.
@@ -155,7 +155,7 @@ func TestPlan(t *testing.T) {
 		{
 			name: "one failed", policy: rollout.Policy{}, doc: func(d *rollout.Document) { d.Policy.MaxParallel = rollout.Amount{N: 1} },
 			view: change(fleetOf(8, nil), []string{"n3"}, fail), state: "paused in phase waiting",
-			says: "1 failed, and the policy allows 0: n3: config failed: task puppet: exit 4", limit: 1,
+			says: "1 failed, and the policy allows 0: n3: config failed: task puppet: exit 4: broken", limit: 1,
 		},
 		{
 			name: "it failed before", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}},

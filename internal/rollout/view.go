@@ -58,7 +58,7 @@ const downGrace = 5 * time.Minute
 func (m Member) failure(d Document, now time.Time) string {
 	for _, s := range m.states() {
 		if s.failedIn(d) {
-			return strings.TrimSuffix(s.category+" failed: "+s.Detail, ": ")
+			return strings.TrimSuffix(s.category+" failed: "+nodes.Brief(s.Detail), ": ")
 		}
 	}
 	if !m.Holds || !d.UsesSlots() {

@@ -119,7 +119,7 @@ func judgeVersion(version string, l look) Verdict {
 func failure(d nodes.Document, version string) string {
 	for _, category := range sorted(d.States) {
 		if s := d.States[category]; s.State == "failed" && (version == "" || s.Version == version) {
-			return strings.TrimSuffix(fmt.Sprintf("%s failed: %s", category, strings.Join(strings.Fields(s.Detail), " ")), ": ")
+			return strings.TrimSuffix(fmt.Sprintf("%s failed: %s", category, nodes.Brief(s.Detail)), ": ")
 		}
 	}
 	return ""
