@@ -180,6 +180,7 @@ func BenchmarkMembers(b *testing.B) {
 		"record": `Zone == "rack-7" and Params["disks"] == 3`,
 		"health": `Zone == "rack-7" and Health == passing and Agent == up`,
 		"all":    `NodeMeta["os"] == "linux" and Health == passing and "jorc" in Services and Version == "" and Params["cluster/leader"] != true`,
+		"every":  `Address != "" and Datacenter == dc1 and NodeMeta["os"] == "linux" and Health == passing and Agent == up and "jorc" in Services and Version == "" and Params["disks"] == 3`,
 	} {
 		f, err := cluster.ParseFilter(expr)
 		if err != nil {

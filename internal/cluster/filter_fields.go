@@ -42,7 +42,7 @@ var fields = map[string]field{
 	"Version":    {textual, NeedReports, single(func(m *Member) string { return m.Version })},
 	"Status":     {labels, NeedReports, texts(func(m *Member) map[string]string { return m.Status })},
 	"Health":     {textual, NeedHealth, single(func(m *Member) string { return m.Health })},
-	"Agent":      {textual, NeedHealth, single(func(m *Member) string { return m.Agent })},
+	"Agent":      {textual, NeedAgent, single(func(m *Member) string { return m.Agent })},
 }
 
 // FieldNames returns the names of the fields that filters know, sorted.

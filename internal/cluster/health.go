@@ -1,8 +1,8 @@
 package cluster
 
 import (
-	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jorc/jorc/internal/consul"
@@ -11,17 +11,37 @@ import (
 // jorcNote begins the notes of maintenance that jorc itself set.
 const jorcNote = "jorc:"
 
-// condition is what the checks of one node say.
-type condition struct {
-	worst         string // of all checks but maintenance
-	maintenance   bool
-	foreign       bool // maintenance that somebody else set
-	host, present bool // serfHealth, and jorc's own check, pass
+// needChecks are the needs that checks decide about.
+const needChecks = NeedHealth | NeedAgent
+
+// checksFor is the filter, in Consul's own language, for the checks that can
+// make a difference: those that do not pass, and to know of an agent the one of
+// jorc itself. Of large clusters that is far less than all.
+func checksFor(need Need, presence string) string {
+	filter := "Status != " + strconv.Quote(consul.HealthPassing)
+	if need&NeedAgent != 0 {
+		filter += " or ServiceID == " + strconv.Quote(presence)
+	}
+	return filter
 }
 
-// judge fills in Health and Agent.
-func (s sources) judge(all []Member, at map[string]int, presence string) {
+// condition is what the checks of one node say.
+type condition struct {
+	worst       string // of all checks but maintenance; empty where there is no host
+	maintenance bool
+	foreign     bool // maintenance that somebody else set
+	dead        bool // serfHealth does not pass
+	present     bool // jorc's own check passes
+}
+
+// judge fills in Health and Agent as far as need says.
+func (s sources) judge(all []Member, at map[string]int, presence string, need Need) {
 	conditions := make([]condition, len(all))
+	for _, n := range s.nodes {
+		if i, ok := at[n.Node]; ok {
+			conditions[i].worst = consul.HealthPassing
+		}
+	}
 	count := func(checks []consul.CheckState) {
 		for _, h := range checks {
 			if i, ok := at[h.Node]; ok {
@@ -34,15 +54,25 @@ func (s sources) judge(all []Member, at map[string]int, presence string) {
 		count(n.Checks)
 	}
 	for i, c := range conditions {
-		m := &all[i]
-		m.Agent, m.Health = AgentDown, c.worst
-		if c.host && c.present {
+		all[i].take(c, need)
+	}
+}
+
+// take takes over what checks say.
+func (m *Member) take(c condition, need Need) {
+	if need&NeedAgent != 0 {
+		m.Agent = AgentDown
+		if c.present && !c.dead {
 			m.Agent = AgentUp
 		}
-		if c.maintenance && c.worst != consul.HealthCritical {
-			m.Health = HealthMaintenance
-			m.maintainedByJorc = !c.foreign
-		}
+	}
+	if need&NeedHealth == 0 {
+		return
+	}
+	m.Health = c.worst
+	if c.maintenance && c.worst != consul.HealthCritical {
+		m.Health = HealthMaintenance
+		m.maintainedByJorc = !c.foreign
 	}
 }
 
@@ -54,11 +84,11 @@ func (c *condition) add(h consul.CheckState, presence string) {
 		c.foreign = c.foreign || !strings.HasPrefix(h.Notes, jorcNote)
 		return
 	case h.CheckID == "serfHealth":
-		c.host = passing
+		c.dead = !passing
 	case h.ServiceID == presence:
 		c.present = passing
 	}
-	c.worst = cmp.Or(worse(c.worst, h.Status), consul.HealthPassing)
+	c.worst = worse(c.worst, h.Status)
 }
 
 func worse(a, b string) string {

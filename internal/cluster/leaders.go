@@ -188,7 +188,7 @@ func (c *Cluster) candidates(ctx context.Context) ([]Candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := c.Members(ctx, MembersOptions{Need: NeedHealth | f.need})
+	list, err := c.Members(ctx, MembersOptions{Need: needChecks | f.need})
 	if errors.Is(err, consul.ErrDenied) && f.need == 0 {
 		list, err = c.Members(ctx, MembersOptions{}) // then nobody counts as healthy
 	}

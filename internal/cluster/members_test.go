@@ -40,7 +40,10 @@ func TestMembers(t *testing.T) {
 	addNode(t, s, "dead", "critical", "passing")
 	addNode(t, s, "bare", "passing", "")
 	addNode(t, s, "stranger", "passing", "passing")
-	for _, node := range []string{"up", "old", "dead", "bare", "logical"} {
+	if err := s.Client().CatalogRegister(t.Context(), &consul.CatalogRegistration{Node: "silent", Address: "10.0.0.9"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range []string{"up", "old", "dead", "bare", "logical", "silent"} {
 		join(t, c, node, "db")
 	}
 	check := func(node, id, status, notes string) {
@@ -66,13 +69,14 @@ func TestMembers(t *testing.T) {
 		{"dead", "critical", "down", ""},
 		{"bare", "maintenance", "down", ""},
 		{"logical", "", "down", ""},
+		{"silent", "passing", "down", ""}, // a host without checks, as Consul sees it
 	} {
 		if m := all[test.node]; m.Health != test.health || m.Agent != test.agent || m.Version != test.version {
 			t.Errorf("%s: health %q, agent %q, version %q; want %+v", test.node, m.Health, m.Agent, m.Version, test)
 		}
 	}
-	if len(all) != 5 {
-		t.Errorf("%d members, want 5", len(all))
+	if len(all) != 6 {
+		t.Errorf("%d members, want 6", len(all))
 	}
 	up := all["up"]
 	if up.Address != "10.0.0.1" || up.Datacenter != "dc1" || up.NodeMeta["os"] != "linux" || !slices.Equal(up.Services, []string{"jorc"}) {
@@ -85,17 +89,28 @@ func TestMembers(t *testing.T) {
 		expr string
 		want int
 	}{
-		{`"db" in Roles`, 5},
+		{`"db" in Roles`, 6},
 		{`Agent == up`, 1},
 		{`Health == "critical"`, 2},
 		{`Status["config"] == "failed"`, 1},
 		{`"jorc" in Services and NodeMeta["os"] == "linux"`, 3},
 		{`Params["cluster/leader"] == true`, 1},
-		{`Params["cluster/leader"] != true`, 4},
-		{`"worker" in Roles`, 4},
+		{`Params["cluster/leader"] != true`, 5},
+		{`"worker" in Roles`, 5},
+		{`Health == maintenance`, 1},
+		{`Health == warning and Agent == up`, 1},
+		{`Agent == down and Health is empty`, 1},
 	} {
-		if got := members(t, c, test.expr); len(got) != test.want {
-			t.Errorf("%s: %d members, want %d", test.expr, len(got), test.want)
+		f, err := cluster.ParseFilter(test.expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// What else is read of the members makes no difference.
+		for _, need := range []cluster.Need{0, cluster.NeedAll} {
+			got, err := c.Members(t.Context(), cluster.MembersOptions{Filter: f, Need: need})
+			if err != nil || len(got) != test.want {
+				t.Errorf("%s: %d members, %v, want %d", test.expr, len(got), err, test.want)
+			}
 		}
 	}
 }

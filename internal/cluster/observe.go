@@ -65,7 +65,7 @@ func (c *Cluster) Observe(ctx context.Context) (Observation, error) {
 		o.Records[node] = leaf.Value
 	}
 	var err error
-	o.Members, err = s.members(catalog.PresenceID(c.name), NeedCatalog|NeedHealth|NeedServices)
+	o.Members, err = s.members(catalog.PresenceID(c.name), NeedCatalog|needChecks|NeedServices)
 	return o, err
 }
 

@@ -29,7 +29,7 @@ func (c *Cluster) MemberOf(ctx context.Context, node string, need Need) (Member,
 			return err
 		})
 	}
-	if need&(NeedCatalog|NeedDatacenter|NeedServices) != 0 {
+	if need&(NeedCatalog|NeedDatacenter|NeedServices|needChecks) != 0 {
 		g.Go(func() error {
 			n, err := whole(c.client.CatalogNode(ctx, node, consul.Query{}))
 			if err != nil || n == nil {
@@ -44,7 +44,7 @@ func (c *Cluster) MemberOf(ctx context.Context, node string, need Need) (Member,
 		})
 	}
 	var checks []consul.CheckState
-	if need&(NeedHealth|NeedServices) != 0 {
+	if need&needChecks != 0 {
 		g.Go(func() error {
 			all, err := whole(c.client.HealthNode(ctx, node, consul.Query{}))
 			for _, h := range all {

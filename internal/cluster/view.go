@@ -20,15 +20,16 @@ import (
 type Need uint
 
 // Each is one request, whatever the number of members; the datacenter comes
-// with the catalog.
+// with the catalog, Health needs the catalog, too, and Agent comes with Health.
 const (
 	NeedCatalog    Need = 1 << iota // Address, NodeMeta
 	NeedDatacenter                  // Datacenter
-	NeedHealth                      // Health, Agent
+	NeedHealth                      // Health
+	NeedAgent                       // Agent
 	NeedServices                    // Services
 	NeedReports                     // Version, Status
 
-	NeedAll = NeedCatalog | NeedDatacenter | NeedHealth | NeedServices | NeedReports
+	NeedAll = NeedCatalog | NeedDatacenter | NeedHealth | NeedAgent | NeedServices | NeedReports
 )
 
 // States of Member.Agent, and of Member.Health beside Consul's own.
@@ -73,8 +74,8 @@ type MembersOptions struct {
 type sources struct {
 	records   map[string]kv.Leaf[Record]
 	leaders   Leaders
-	nodes     []consul.NodeInfo // without services and checks
-	checks    []consul.CheckState
+	nodes     []consul.NodeInfo   // without services and checks
+	checks    []consul.CheckState // those that checksFor asks for
 	services  []consul.ServiceHosts
 	inventory []consul.NodeInfo // with services and checks
 	reports   map[string]kv.Leaf[report]
@@ -119,7 +120,7 @@ func (c *Cluster) read(ctx context.Context, need Need) (sources, error) {
 	if need&NeedReports != 0 {
 		g.Go(func() (err error) { s.reports, err = c.reports.List(ctx); return err })
 	}
-	if need&(NeedCatalog|NeedDatacenter) != 0 {
+	if need&(NeedCatalog|NeedDatacenter|needChecks) != 0 {
 		g.Go(func() (err error) { s.nodes, err = whole(c.client.CatalogHosts(ctx, consul.Query{})); return err })
 	}
 	// One answer with nodes, services and checks is as long as all others
@@ -127,8 +128,9 @@ func (c *Cluster) read(ctx context.Context, need Need) (sources, error) {
 	if need&NeedServices != 0 {
 		g.Go(func() (err error) { s.services, err = whole(c.client.ServiceHosts(ctx, consul.Query{})); return err })
 	}
-	if need&NeedHealth != 0 {
-		g.Go(func() (err error) { s.checks, err = whole(c.client.CheckStates(ctx, consul.Query{})); return err })
+	if need&needChecks != 0 {
+		q := consul.Query{Filter: checksFor(need, catalog.PresenceID(c.name))}
+		g.Go(func() (err error) { s.checks, err = whole(c.client.CheckStates(ctx, q)); return err })
 	}
 	err := g.Wait()
 	return s, err
@@ -192,8 +194,8 @@ func (s sources) members(presence string, need Need) ([]Member, error) {
 			all[i].Version, all[i].Status = leaf.Value.Version, leaf.Value.states()
 		}
 	}
-	if need&NeedHealth != 0 {
-		s.judge(all, at, presence)
+	if need&needChecks != 0 {
+		s.judge(all, at, presence, need)
 	}
 	return all, nil
 }
