@@ -37,21 +37,21 @@ func leash(cmd *exec.Cmd, guard []string) (*os.File, error) {
 
 // Guarded is the guard: it runs args, a path and the command's own arguments,
 // the program's name included, and returns the exit code that the command had:
-// 128+n when signal n ended it. It must be called in the process's main
+// 128+n when signal n ended it. The command writes to stdout and stderr. It must be called in the process's main
 // goroutine, with signals to end caught: they are for the command.
-func Guarded(args []string) (code int) {
+func Guarded(args []string, stdout, stderr *os.File) (code int) {
 	var leashed unix.Stat_t
 	if err := unix.Fstat(leashFD, &leashed); err != nil || leashed.Mode&unix.S_IFMT != unix.S_IFIFO || len(args) < 2 {
-		fmt.Fprintln(os.Stderr, "jorc: a guard is only of use to jorc itself")
+		fmt.Fprintln(stderr, "jorc: a guard is only of use to jorc itself")
 		return ExitCannotRun
 	}
 	unix.CloseOnExec(leashFD)
 	leash := os.NewFile(leashFD, "leash")
 	// The kernel ends the command with the thread that started it.
 	runtime.LockOSThread()
-	cmd, err := startGuarded(args)
+	cmd, err := startGuarded(args, stdout, stderr)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "jorc:", err)
+		fmt.Fprintln(stderr, "jorc:", err)
 		if errors.Is(err, ErrNotFound) {
 			return ExitNotFound
 		}
@@ -74,9 +74,9 @@ func Guarded(args []string) (code int) {
 	return exitCode(cmd.ProcessState)
 }
 
-func startGuarded(args []string) (*exec.Cmd, error) {
+func startGuarded(args []string, stdout, stderr *os.File) (*exec.Cmd, error) {
 	for try := 1; ; try++ {
-		cmd := &exec.Cmd{Path: args[0], Args: args[1:], Stdout: os.Stdout, Stderr: os.Stderr}
+		cmd := &exec.Cmd{Path: args[0], Args: args[1:], Stdout: stdout, Stderr: stderr}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		err := cmd.Start()
 		if err == nil {

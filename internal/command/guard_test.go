@@ -23,7 +23,7 @@ const (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == guardArg {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM)
-		os.Exit(Guarded(os.Args[2:]))
+		os.Exit(Guarded(os.Args[2:], os.Stdout, os.Stderr))
 	}
 	if len(os.Args) > 2 && os.Args[1] == runnerArg {
 		r, err := Run(context.Background(), guarded(os.Args[2:]...))
