@@ -106,8 +106,11 @@ func TestConsulLeaderLost(t *testing.T) {
 	t.Parallel()
 	f := usual(t, "", "")
 	healthy(t, f)
-	seen := watchFiles(f.Hosts, "file")
 	everybody := "\nweb web-1 web-2 web-3\n"
+	for _, h := range f.Hosts {
+		waitFile(f, h, "value first"+everybody)
+	}
+	seen := watchFiles(f.Hosts, "file")
 	allowed := []string{"value first" + everybody}
 	n := 0
 	change := func() {
