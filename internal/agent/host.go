@@ -48,9 +48,9 @@ func belongs(c *config.Config) bool {
 
 // watches is how many queries of a host's part in its cluster may block at one
 // time: what holds it (3), its record, the election (3) and its own leading; the
-// desired version, the rollout, a slot and the checks of the node; runs;
-// triggers; and what an orchestrator looks at in each cluster, with what holds
-// it there and its queue.
+// desired version, the rollout, a slot and the checks of the node; runs, also of
+// one that was joined by hand, with what holds that (3); triggers; and what an
+// orchestrator looks at in each cluster, with what holds it there and its queue.
 func watches(c *config.Config) int {
 	n := 0
 	if belongs(c) {
@@ -58,6 +58,8 @@ func watches(c *config.Config) int {
 	}
 	if c.Member != nil {
 		n += 7
+	} else {
+		n += 4
 	}
 	if c.Static != nil {
 		n += 4
@@ -192,8 +194,12 @@ func (p *part) run(ctx context.Context, once bool) error {
 		g.Go(func() error { return p.holds.run(ctx) })
 		g.Go(func() error { return p.checks.run(ctx) })
 	}
-	if p.conf.Member != nil && !once {
+	switch {
+	case once:
+	case p.conf.Member != nil:
 		g.Go(func() error { return p.work(ctx) })
+	case p.adoptable():
+		g.Go(func() error { return p.adopted(ctx) })
 	}
 	if !once {
 		g.Go(func() error { return p.orchestrate(ctx) })
@@ -217,11 +223,12 @@ func (p *part) run(ctx context.Context, once bool) error {
 func storePrefix(c *config.Config) string { return path.Join(c.Prefix, c.Cluster) }
 
 // convergeOnce makes one pass of the host's part in its cluster, with the errors
-// of converge.Converger.Once. A host without static configuration only joins.
+// of converge.Converger.Once. A host without static configuration only joins; the
+// hold file holds it, too.
 func (a *Agent) convergeOnce(ctx context.Context) error {
 	c := a.generation().conf
 	if !belongs(c) {
-		return nil
+		return stopped(c.StateDir)
 	}
 	node, err := a.awaitNode(ctx)
 	if err != nil {
@@ -238,7 +245,7 @@ func (a *Agent) convergeOnce(ctx context.Context) error {
 	g.Go(func() error {
 		defer stop()
 		if p.converge == nil {
-			return p.joined(running)
+			return p.joinOnce(running)
 		}
 		_, err := p.converge.Once(running)
 		return err
