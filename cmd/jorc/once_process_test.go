@@ -72,7 +72,7 @@ workflow "converge" {
 	held := "held by the file " + m.path("state/hold") + ": the moon"
 	once(exitStopped, "jorc: convergence is stopped: "+held+"\n")
 	m.configure(strings.ReplaceAll(oneOfEach, "{{", "number {{"))
-	once(exitStopped, `jorc: template "t": `+held+"\n")
+	once(exitStopped, "jorc: convergence is stopped: "+held+"\n")
 	if err := os.Remove(m.path("state/hold")); err != nil {
 		t.Fatal(err)
 	}
@@ -88,6 +88,37 @@ workflow "converge" {
 	once(exitTimeout, "jorc: not converged yet: waiting for mysql: 0 of 1 functional\n")
 	m.configure(task("echo done"))
 	once(exitOK, "")
+}
+
+// TestAgentOnceHeld: a held host ends at once, whatever it has to converge.
+func TestAgentOnceHeld(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, consultest.Start(t), oneOfEach)
+	m.put("k", "1")
+	if got := m.run("update", "trigger", "v1"); got.code != 0 {
+		t.Fatalf("trigger: got %+v", got)
+	}
+	if err := os.MkdirAll(m.path("state"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	for _, more := range []string{
+		"", `member { zone = "a" }`, "trigger \"t\" {\n  key = \"k\"\n  workflow = \"w\"\n}\nworkflow \"w\" {\n  task \"a\" { script = \"true\" }\n}",
+	} {
+		m.configure(oneOfEach + more)
+		m.write("state/hold", "the moon")
+		want := "jorc: convergence is stopped: held by the file " + m.path("state/hold") + ": the moon\n"
+		// Without a limit: what does not end by itself is ended by the test's deadline.
+		got := m.run("agent", "--once", "--once-timeout", "0", "--log-level", "error", "--config", m.path("jorc.hcl"))
+		if got.code != exitStopped || got.stdout != "" || !strings.HasSuffix(got.stderr, want) {
+			t.Errorf("%q: got %+v, want %q", more, got, want)
+		}
+		if err := os.Remove(m.path("state/hold")); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.run("agent", "--once", "--once-timeout", "0", "--log-level", "error", "--config", m.path("jorc.hcl")); got.code != exitOK {
+			t.Errorf("%q, not held: got %+v", more, got)
+		}
+	}
 }
 
 // TestRenderCommand: outputs and exit codes, beside an agent and without one.

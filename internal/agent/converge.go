@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
@@ -29,6 +30,25 @@ func (p *part) converger(slots *slots.Slots, m rollout.Maintenance) *converge.Co
 		Requirements: converge.FromBlocker(p.blocker), Admission: gate, Holds: p.holds, Checks: ownChecks{p.checks},
 		Cycle: p.cycle, Log: p.log.Named("converge"),
 	})
+}
+
+// joinOnce is the pass of a host without static configuration: when ctx ends
+// before it has joined its cluster that failed.
+func (p *part) joinOnce(ctx context.Context) error {
+	if p.conf.Member != nil {
+		if err := p.joined(ctx); err != nil {
+			return err
+		}
+	}
+	return stopped(p.conf.StateDir)
+}
+
+// stopped is converge.ErrHeld while there is a hold file.
+func stopped(stateDir string) error {
+	if reason := held(stateDir); reason != "" {
+		return fmt.Errorf("%w: %s", converge.ErrHeld, reason)
+	}
+	return nil
 }
 
 // cycle is the cycle of static requirements that this host is part of: each

@@ -9,6 +9,10 @@ func decideClosed(f *facts, now time.Time) decision {
 	switch {
 	case !f.needed() && f.local != "" && a.Version != f.local && !a.unfinished():
 		return decision{do: doAdopt, phase: PhaseRecording, detail: "version " + f.local + " is there already"}
+	case f.needed() && !f.static && f.held() != "":
+		return decision{phase: PhaseHeld, detail: f.held(), outcome: Held}
+	case f.needed() && !f.static && !f.holdKnown:
+		return decision{phase: PhaseStarting, detail: "asking Consul whether this host is held"}
 	case f.needed() && !f.static:
 		return decision{phase: PhaseIdle, detail: "no static workflow is configured: somebody else brings version " + f.desired, outcome: Pending}
 	case f.needed() && (!broken || a.Version != f.desired):

@@ -56,6 +56,8 @@ func TestDecide(t *testing.T) {
 		{"validation due, paused", both(func(f *facts) { f.mem.validateAt = noon }, paused), doValidate, PhaseConverged, time.Time{}},
 		{"another version", new, doBegin, PhaseStatic, time.Time{}},
 		{"another version, no static workflow", both(new, func(f *facts) { f.static = false }), doNothing, PhaseIdle, time.Time{}},
+		{"another version, no static workflow, held", both(new, held, func(f *facts) { f.static = false }), doNothing, PhaseHeld, time.Time{}},
+		{"another version, no static workflow, holds not known", both(new, func(f *facts) { f.static, f.holdKnown = false, false }), doNothing, PhaseStarting, time.Time{}},
 		{"another version, holds not known", both(new, func(f *facts) { f.holdKnown = false }), doNothing, PhaseStarting, time.Time{}},
 		{"another version, held", both(new, held), doNothing, PhaseHeld, time.Time{}},
 		{"another version, paused", both(new, paused), doNothing, PhasePaused, time.Time{}},
