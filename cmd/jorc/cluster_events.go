@@ -15,6 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/view"
 )
 
@@ -55,11 +56,31 @@ func lastEvents(c *cli.Context, cl *cluster.Cluster, kinds []string, limit int) 
 	if err != nil {
 		return nil, 0, err
 	}
+	if err := checkKinds(kinds, events); err != nil {
+		return nil, 0, err
+	}
 	events = ofKinds(events, kinds)
 	if limit > 0 {
 		events = events[max(0, len(events)-limit):]
 	}
 	return append([]view.Event{}, events...), commit.Seq, nil
+}
+
+// checkKinds refuses kinds of which there are no events, and of which this jorc
+// does not know either: a newer one may write others.
+func checkKinds(kinds []string, events []view.Event) error {
+	known := orchestrator.Kinds()
+	for _, kind := range kinds {
+		if slices.Contains(known, kind) || slices.ContainsFunc(events, func(e view.Event) bool { return e.Kind == kind }) {
+			continue
+		}
+		hint := ""
+		if near := closest(kind, known); near != "" {
+			hint = fmt.Sprintf("; did you mean %q?", near)
+		}
+		return fmt.Errorf("events of kind %q: there are none, and no such kind is known%s; known are %s", kind, hint, strings.Join(known, ", "))
+	}
+	return nil
 }
 
 func ofKinds(events []view.Event, kinds []string) []view.Event {

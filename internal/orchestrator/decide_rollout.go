@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/rollout"
@@ -51,7 +50,7 @@ func decideRollout(ctx context.Context, r *rollout.Rollouts, in Input) ([]Decisi
 	}
 	if d, ok := rollout.Adopt(s.Snapshot, in.Now); ok {
 		return carriedOut(ctx, r, s, d, slots.Keep, []Decision{{
-			Kind: "rollout_adopted", Before: s.Document.Version, After: d.Version,
+			Kind: RolloutAdopted, Before: s.Document.Version, After: d.Version,
 			Text: fmt.Sprintf("version %s was written past the rollout: it is for everybody at once", d.Version),
 		}})
 	}
@@ -67,7 +66,7 @@ func decideRollout(ctx context.Context, r *rollout.Rollouts, in Input) ([]Decisi
 	next, limit, decided := rollout.Plan(s.Document, v, in.Now)
 	decisions := make([]Decision, len(decided))
 	for i, p := range decided {
-		decisions[i] = Decision{Kind: "rollout_" + strings.ReplaceAll(p.Kind, " ", "_"), Text: p.Text, Reason: p.Reason, After: next.Version}
+		decisions[i] = Decision{Kind: rolloutKind(p.Kind), Text: p.Text, Reason: p.Reason, After: next.Version}
 	}
 	return carriedOut(ctx, r, s, next, limit, decisions)
 }

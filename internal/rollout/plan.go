@@ -19,6 +19,11 @@ const (
 	DecideForgive  = "failures accepted"
 )
 
+// DecisionKinds returns all kinds of decisions.
+func DecisionKinds() []string {
+	return []string{DecideAdmit, DecideHold, DecideGoOn, DecidePause, DecideRollback, DecideDone, DecideForgive}
+}
+
 // Decision is one thing that Plan decided, for people.
 type Decision struct {
 	Kind   string   `json:"kind"`

@@ -57,6 +57,13 @@ const (
 	RunUnreadable = "run_unreadable"
 )
 
+// DecisionKinds returns all kinds of decisions.
+func DecisionKinds() []string {
+	return []string{
+		RunStarted, RunScheduled, RunEnded, RunMoved, RunPruned, JobFailed, JobLost, JobCameBack, RuleInvalid, RuleAdded, RuleGone, RunUnreadable,
+	}
+}
+
 // Changes is what a plan comes to: only what differs from what there is.
 type Changes struct {
 	Runs      map[string]Run

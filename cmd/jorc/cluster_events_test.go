@@ -1,0 +1,41 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/journal"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/view"
+)
+
+// TestEventKinds: a kind that nobody knows is refused with those that are known;
+// what a newer jorc journalled is shown.
+func TestEventKinds(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	env := onServer(t, s)
+	do := doer(t, env)
+	do(result{0, "", ""}, "init", "default")
+	do(result{0, "[]\n", ""}, "events", "--kind", "node_down", "--kind", "rollout_rolled_back", "--kind", "run_job_lost", "-o", "json")
+	for _, args := range [][]string{{"--kind", "nodedown"}, {"--kind", "node_down", "--kind", "nodedown"}, {"-f", "--kind", "nodedown"}} {
+		got := jorc(t, env, append([]string{"cluster", "events"}, args...)...)
+		want := `jorc: events of kind "nodedown": there are none, and no such kind is known; did you mean "node_down"?; known are agent_down, agent_up, `
+		if got.code != exitFailed || got.stdout != "" || !strings.HasPrefix(got.stderr, want) || !strings.HasSuffix(got.stderr, ", version_changed\n") {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+	j, _, err := journal.Open(t.Context(), kv.New(s.Client(), "jorc/default"), journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	if _, err := j.Save(t.Context(), j.View(), []view.Event{{Kind: "comet_seen", Text: "far away"}}, at, nil); err != nil {
+		t.Fatal(err)
+	}
+	want := result{0, "1\t2026-01-02T03:04:05Z\tcomet_seen\tfar away\n", ""}
+	do(want, "events", "-o", "plain")
+	do(want, "events", "--kind", "comet_seen", "-o", "plain")
+}

@@ -1,0 +1,29 @@
+package orchestrator
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/view"
+)
+
+// RolloutAdopted is the kind of event for a version that was written past the
+// rollout.
+const RolloutAdopted = "rollout_adopted"
+
+// rolloutKind is the kind of event for a rollout's decision of a kind.
+func rolloutKind(kind string) string { return "rollout_" + strings.ReplaceAll(kind, " ", "_") }
+
+// Kinds returns all kinds of events that this version journals: what view.Diff
+// finds and what is decided, sorted. A newer one may know more.
+func Kinds() []string {
+	all := append(view.Kinds(), RolloutAdopted)
+	for _, kind := range rollout.DecisionKinds() {
+		all = append(all, rolloutKind(kind))
+	}
+	all = append(all, runs.DecisionKinds()...)
+	slices.Sort(all)
+	return all
+}
