@@ -17,6 +17,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
 )
 
 // crashEnv makes the test binary a worker that kills itself: its value is
@@ -296,4 +297,83 @@ func TestFrozen(t *testing.T) {
 	if got := x.traces("a", "ran"); got != "one\ntwo\n" {
 		t.Errorf("it ran %q", got)
 	}
+}
+
+// TestDamagedQueue: a queue that somebody damaged is made again, whatever its
+// node was at; what it has begun goes on, and nothing is run twice.
+func TestDamagedQueue(t *testing.T) {
+	t.Parallel()
+	x := newSite(t, "a", "b", "m/manager")
+	x.orchestrate("o", quickDecider())
+	wait := "until [ -e $DIR/go ]; do sleep 0.02; done"
+	for _, node := range []string{"a", "b", "m"} {
+		x.work(node, sh("one", wait), sh("two", ""))
+	}
+	damage := func(text string, nodes ...string) {
+		t.Helper()
+		for _, node := range nodes {
+			if _, err := x.cluster.Store().Txn().Set("queue/"+node, []byte(text)).Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	x.ask("r", Request{})
+	x.ask("boss", Request{OnManager: true})
+	x.becomes("r", "running: a=running b=running")
+	x.becomes("boss", "running: m=running")
+	damage("nonsense", "a", "m")
+	x.wasTold(RunUnreadable, "")
+	for _, node := range []string{"a", "m"} {
+		consultest.Eventually(t, "the queue of "+node, func(ctx context.Context) error {
+			_, err := x.runs.queues.At(node).Get(ctx)
+			return err
+		})
+	}
+	damage(`{"jobs": 7}`, "a") // and while the result is to be told
+	for _, node := range []string{"a", "b", "m"} {
+		touch(t, x, node, "go")
+	}
+	x.becomes("r", "done: a=done b=done")
+	x.becomes("boss", "done: m=done")
+	x.ask("next", Request{})
+	x.becomes("next", "done: a=done b=done")
+	if got := x.traces("a", "ran") + x.traces("m", "ran"); got != "one\ntwo\none\ntwo\none\ntwo\n" {
+		t.Errorf("a and m ran %q", got)
+	}
+}
+
+// TestNewerQueue: the queue of a newer jorc is left alone: what is in it is not
+// lost, and others go on.
+func TestNewerQueue(t *testing.T) {
+	t.Parallel()
+	x := newSite(t, "a", "b")
+	x.orchestrate("o", quickDecider())
+	x.work("a", sh("one", "until [ -e $DIR/go ]; do sleep 0.02; done"))
+	x.work("b", sh("one", ""))
+	x.ask("r", Request{})
+	x.becomes("r", "running: a=running b=done")
+	doc := kv.NewText(x.cluster.Store(), "queue/a")
+	was, err := doc.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := `{"format": 99}`
+	swap := func(text string) {
+		t.Helper()
+		if _, err := x.cluster.Store().Txn().Set("queue/a", []byte(text)).Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swap(newer)
+	x.wasTold(RunUnreadable, "")
+	x.ask("next", Request{})
+	x.becomes("next", "running: a=pending b=done")
+	if now, err := doc.Get(t.Context()); err != nil || now.Value != newer {
+		t.Errorf("the queue is %q, %v", now.Value, err)
+	}
+	x.becomes("r", "running: a=running b=done")
+	swap(was.Value)
+	touch(t, x, "a", "go")
+	x.becomes("r", "done: a=done b=done")
+	x.becomes("next", "done: a=done b=done")
 }

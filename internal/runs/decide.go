@@ -92,6 +92,11 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 	}
 	d.follow(ctx, r, state, o.Profile)
 	changes := Plan(d.situation(o, state, now), state.runs(), state.good)
+	for _, node := range state.damaged {
+		if _, changed := changes.Queues[node]; !changed {
+			changes.Queues[node] = state.good[node]
+		}
+	}
 	notes, err := d.tellNotes(ctx, state)
 	if err != nil {
 		return nil, err
@@ -129,7 +134,7 @@ func (d *Decider) watchAgents(o Observed, now time.Time) {
 
 func (d *Decider) situation(o Observed, st *readState, now time.Time) Situation {
 	s := Situation{
-		Now: now, Members: o.Members, Holder: o.Node, Down: maps.Clone(d.down), Grace: d.grace, Unread: st.unread,
+		Now: now, Members: o.Members, Holder: o.Node, Down: maps.Clone(d.down), Grace: d.grace, Unread: st.unread, Closed: st.closed,
 	}
 	text := ""
 	if v, ok := o.Profile.Params[cluster.ParamFilter]; ok {

@@ -20,6 +20,8 @@ type Situation struct {
 	Down map[string]time.Time
 	// Unread are runs that there are, but that this plan is not about.
 	Unread map[string]bool
+	// Closed are nodes whose queues can neither be read nor written.
+	Closed map[string]bool
 	// Grace is how long an agent may be down before what it was to do is lost.
 	Grace time.Duration
 }

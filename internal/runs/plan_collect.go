@@ -6,7 +6,7 @@ import "fmt"
 func (p *planner) collect(a *Active) {
 	for _, node := range a.Roster {
 		j, scheduled := a.Jobs[node]
-		if !scheduled {
+		if !scheduled || p.s.Closed[node] {
 			continue
 		}
 		i := p.queues[node].find(jobID(a.Run.ID, j.Attempt))

@@ -148,10 +148,10 @@ func (p *planner) enqueue(a *Active, node string, attempt int, done []string) {
 	p.put(a, node, j, p.s.Now, p.origin(), "")
 }
 
-// busy tells whether a node has something in its queue; runs on managers have a
+// busy tells whether a node has something in its queue, or nobody knows; runs on managers have a
 // lane of their own, since their tasks wait for other runs.
 func (p *planner) busy(node string, manager bool) bool {
-	return slices.ContainsFunc(p.queues[node].Jobs, func(e Queued) bool { return e.Manager == manager })
+	return p.s.Closed[node] || slices.ContainsFunc(p.queues[node].Jobs, func(e Queued) bool { return e.Manager == manager })
 }
 
 // after tells whether the rule that a rule comes after is done on a member.

@@ -28,6 +28,8 @@ type readState struct {
 	good      map[string]Queue   // those that can be read
 	loaded    map[string]*loaded // runs, by id
 	unread    map[string]bool
+	damaged   []string        // nodes whose queues are made again
+	closed    map[string]bool // nodes whose queues are of a newer jorc
 	changed   map[string]bool // runs that differ from what was read before there is a plan
 	decisions []Decision      // about runs that differ so
 	notes     []note
@@ -57,7 +59,7 @@ func (st *readState) begins() bool {
 // the orchestrator's lock, and by others only together with the run's mark: as
 // long as that is as it was, they are as this Decider left them.
 func (d *Decider) read(ctx context.Context, r *Runs, o Observed, now time.Time) (*readState, error) {
-	st := &readState{now: now, good: map[string]Queue{}, loaded: map[string]*loaded{}, unread: map[string]bool{}, changed: map[string]bool{}}
+	st := &readState{now: now, good: map[string]Queue{}, loaded: map[string]*loaded{}, unread: map[string]bool{}, changed: map[string]bool{}, closed: map[string]bool{}}
 	var err error
 	if st.index, err = r.active.List(ctx); err != nil {
 		return nil, err
@@ -70,11 +72,17 @@ func (d *Decider) read(ctx context.Context, r *Runs, o Observed, now time.Time) 
 		return nil, err
 	}
 	for node, leaf := range st.queues {
-		if leaf.Err != nil {
+		switch {
+		case errors.Is(leaf.Err, kv.ErrDamaged): // made again, once the runs are read
+			st.say(d, RunUnreadable, "queue "+node, "", fmt.Sprintf("what node %s is to run is made again from what is known: %v", node, leaf.Err))
+			st.damaged = append(st.damaged, node)
+		case leaf.Err != nil:
 			st.say(d, RunUnreadable, "queue "+node, "", fmt.Sprintf("node %s gets nothing to run: %v", node, leaf.Err))
-			continue
+			st.closed[node] = true
+		default:
+			d.fine("queue " + node)
+			st.good[node] = leaf.Value
 		}
-		st.good[node] = leaf.Value
 	}
 	late := d.stillAway(st, o)
 	for id, mark := range st.index {
@@ -99,7 +107,32 @@ func (d *Decider) read(ctx context.Context, r *Runs, o Observed, now time.Time) 
 			return nil, err
 		}
 	}
+	for _, node := range st.damaged {
+		st.good[node] = st.rebuilt(node)
+	}
 	return st, nil
+}
+
+// rebuilt is the queue of a node as it follows from what is known of the runs:
+// what the node has told since is told again by it, since its own files say what
+// it has done.
+func (st *readState) rebuilt(node string) Queue {
+	q := Queue{Jobs: []Queued{}}
+	for _, id := range st.ids() {
+		run := &st.loaded[id].active.Run
+		j, scheduled := st.loaded[id].active.Jobs[node]
+		i := slices.IndexFunc(j.History, func(c Change) bool { return c.State == Running })
+		late := j.State == Lost && i >= 0 && !run.Request.OnManager
+		if !scheduled || j.State.Ended() && !late {
+			continue
+		}
+		e := Queued{Run: id, Job: jobID(id, j.Attempt), Manager: run.Request.OnManager, Done: j.Done, State: Pending}
+		if i >= 0 {
+			e.State, e.Started = Running, j.History[i].At
+		}
+		q.Jobs = append(q.Jobs, e)
+	}
+	return q
 }
 
 // stillAway are the runs whose jobs in queues are all of members that are still
