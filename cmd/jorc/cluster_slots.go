@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/slots"
 )
 
@@ -136,6 +137,9 @@ func (e *environment) unlockSlot(c *cli.Context) error {
 	out, err := s.Unlock(c.Context, args[0], node, id)
 	for _, name := range out {
 		fmt.Fprintln(c.App.Writer, printable(name))
+	}
+	if len(out) > 0 && args[0] == rollout.Slots {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: the next may begin; if %s is in maintenance, it is until it has converged\n", printable(node))
 	}
 	if err == nil && len(out) == 0 {
 		fmt.Fprintf(c.App.ErrWriter, "jorc: %s has no claim in slot group %q; nothing was changed\n", printable(args[1]), args[0])

@@ -86,6 +86,9 @@ func rolloutRows(s rollout.Status) [][]string {
 	if len(s.Down) > 0 {
 		add("down", "%s", more(s.Down, n.Down))
 	}
+	for _, o := range s.Out {
+		add("out without a slot", "%s: %s", more(o.Nodes, o.Count), o.Reason)
+	}
 	for _, node := range s.Strangers {
 		add("no member", "%s holds a slot: 'jorc cluster unlock %s %s' frees it", node, rollout.Slots, node)
 	}

@@ -68,7 +68,7 @@ func TestExplain(t *testing.T) {
 		{
 			"it failed and keeps its slot", d, broken,
 			rollout.Self{Node: in, Member: true, Holds: true},
-			"slot: it holds a slot since 2026-11-21T12:00:00Z, stays out of service with it and tries again by itself until it succeeds: config failed: task puppet: exit 4",
+			"slot: it holds a slot since 2026-11-21T12:00:00Z, stays out of service with it and tries again by itself until it succeeds: config failed: task puppet: exit 4: broken",
 		},
 		{
 			"who failed has the slot", d, broken,

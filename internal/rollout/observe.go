@@ -21,7 +21,7 @@ import (
 // members are those whom everybody would be.
 func ViewOf(o cluster.Observation, documents map[string]kv.Leaf[nodes.Document], group slots.Group) (View, error) {
 	filter, err := ownFilter(o)
-	foreign := foreignMaintenance(o.Inventory)
+	foreign, own := maintained(o.Inventory)
 	holders := map[string]time.Time{}
 	for name, h := range group.Holders {
 		if node, id, _ := strings.Cut(name, "/"); id == ClaimID {
@@ -41,7 +41,8 @@ func ViewOf(o cluster.Observation, documents map[string]kv.Leaf[nodes.Document],
 			Node: m.Node, Roles: m.Roles, Zone: m.Zone, Outside: !filter.Match(&m),
 			Version: d.Version, Arrived: d.Since, Config: d.States[nodes.Config], Validation: d.States[nodes.Validation],
 			Up: m.Agent == cluster.AgentUp, Sick: m.Health == consul.HealthCritical || foreign[m.Node],
-			Holds: holds, HeldSince: since,
+			Drained: own[m.Node],
+			Holds:   holds, HeldSince: since,
 		}
 		if h, held := o.Control.Held(m.Node, m.Roles); held {
 			member.Hold = holdText(h)
@@ -78,16 +79,21 @@ func ownFilter(o cluster.Observation) (*cluster.Filter, error) {
 // jorcNote begins the notes of maintenance that jorc itself set.
 const jorcNote = "jorc:"
 
-// foreignMaintenance are the nodes that somebody else took out of service.
-func foreignMaintenance(inventory []consul.NodeInfo) map[string]bool {
-	all := map[string]bool{}
+// maintained are the nodes that somebody else put into maintenance, some service
+// of theirs at least, and those that jorc itself did.
+func maintained(inventory []consul.NodeInfo) (foreign, own map[string]bool) {
+	foreign, own = map[string]bool{}, map[string]bool{}
 	for _, n := range inventory {
 		for _, c := range n.Checks {
-			maintenance := c.CheckID == "_node_maintenance" || strings.HasPrefix(c.CheckID, "_service_maintenance:")
-			if maintenance && !strings.HasPrefix(c.Notes, jorcNote) {
-				all[n.Node] = true
+			node := c.CheckID == "_node_maintenance"
+			switch {
+			case !node && !strings.HasPrefix(c.CheckID, "_service_maintenance:"):
+			case !strings.HasPrefix(c.Notes, jorcNote):
+				foreign[n.Node] = true
+			case node:
+				own[n.Node] = true
 			}
 		}
 	}
-	return all
+	return foreign, own
 }

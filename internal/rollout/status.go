@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ type Status struct {
 	Failed   []Failed `json:"failed"`
 	Down     []string `json:"down"`   // and not at the version; the first of them
 	Behind   []string `json:"behind"` // not at the version; the first of them
+	Out      []Out    `json:"out"`    // of service without a slot; the first of each reason
 	// Strangers hold a slot and are no members.
 	Strangers []string `json:"strangers"`
 	Waits     []string `json:"waits"` // what it waits for, in words
@@ -27,6 +29,14 @@ type Status struct {
 type Holder struct {
 	Node  string    `json:"node"`
 	Since time.Time `json:"since,omitzero"`
+}
+
+// Out are members that are out of service without a slot to be so, for one
+// reason.
+type Out struct {
+	Reason string   `json:"reason"`
+	Nodes  []string `json:"nodes"` // the first of them
+	Count  int      `json:"count"` // all of them
 }
 
 // Failed is a member that failed.
@@ -45,6 +55,7 @@ func Describe(d Document, v View, now time.Time) Status {
 		Holders: []Holder{}, Failed: []Failed{}, Strangers: append([]string{}, v.Strangers...),
 		Down:     names(s.standing(down)),
 		Behind:   names(s.with(func(m ranked) bool { return m.Version != d.Version })),
+		Out:      s.out(),
 		Admitted: len(s.with(func(m ranked) bool { return d.Rule.Admits(m.key) })),
 	}
 	for _, m := range v.Members {
@@ -57,6 +68,20 @@ func Describe(d Document, v View, now time.Time) Status {
 		status.Failed = append(status.Failed, Failed{m.Node, shorten(m.failure(d, now)), m.failedSince(d), m.Holds})
 	}
 	return status
+}
+
+func (s survey) out() []Out {
+	by := map[string][]ranked{}
+	for _, m := range append(slices.Clone(s.members), s.others...) {
+		if why := m.outWhy(); why != "" {
+			by[why] = append(by[why], m)
+		}
+	}
+	all := []Out{}
+	for _, why := range slices.Sorted(maps.Keys(by)) {
+		all = append(all, Out{why, names(by[why]), len(by[why])})
+	}
+	return all
 }
 
 // failedSince is since when the member counts as failed, as far as it is known.

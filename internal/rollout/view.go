@@ -35,6 +35,8 @@ type Member struct {
 	DownSince time.Time
 	// Sick: a check is critical, or it is in maintenance that jorc did not set.
 	Sick bool
+	// Drained: jorc itself put it into maintenance.
+	Drained bool
 
 	Holds     bool // a slot of the rollout
 	HeldSince time.Time
@@ -48,6 +50,22 @@ func (m Member) part(p Policy) bool {
 
 // out tells whether the member is out of service without a slot to be so.
 func (m Member) out() bool { return !m.Holds && (!m.Up || m.Sick) }
+
+// outWhy says why the member is out of service without a slot to be so; empty:
+// it is not.
+func (m Member) outWhy() string {
+	switch {
+	case m.Holds:
+		return ""
+	case !m.Up:
+		return "its host or its agent is down"
+	case m.Sick:
+		return "a check is critical, or somebody put it into maintenance"
+	case m.Drained:
+		return "its slot was taken away; it is in maintenance until it has converged, and does not count"
+	}
+	return ""
+}
 
 // downGrace is how long a member that holds a slot may be down, as one that
 // reboots, before that is a failure.
