@@ -17,6 +17,7 @@ var sharing = map[string]func(*testing.T){
 	"static fails":      testStaticFails,
 	"validation fails":  testValidationFails,
 	"validation later":  testValidationLater,
+	"flapping":          testFlapping,
 	"checks fail":       testChecksFail,
 	"requirements":      testRequirements,
 	"cycle":             testCycle,
@@ -126,6 +127,29 @@ func testValidationLater(t *testing.T) {
 	})
 	wantText(t, "suspect", s.Suspect, "validation")
 	want(t, "version", h.document().Version, "v1")
+}
+
+// testFlapping: what recovers by itself again and again is told once.
+func testFlapping(t *testing.T) {
+	h := newHost(t)
+	h.options.Static.ValidationInterval = 20 * time.Millisecond
+	h.quick = func(q *timing) { q.firstRetry, q.maxRetry = time.Hour, time.Hour }
+	h.trigger("v1")
+	h.start()
+	h.untilPhase(PhaseConverged, "v1")
+	var s Status
+	for range 3 {
+		h.write("broken", "")
+		s = h.untilPhase(PhaseFailed, "v1")
+		want(t, "validation", h.document().States[nodes.Validation].State, nodes.Failed)
+		if err := os.Remove(h.path("broken")); err != nil {
+			t.Fatal(err)
+		}
+		s = h.untilPhase(PhaseConverged, "v1")
+	}
+	want(t, "suspect", s.Suspect, `passed after 3 failed attempts, the last one: validation: task "check": exit code 1`)
+	want(t, "reported suspect", h.document().States[nodes.Config].Suspect, s.Suspect)
+	want(t, "static runs", strings.Count(h.ran(), "one"), 1)
 }
 
 func testChecksFail(t *testing.T) {

@@ -17,6 +17,7 @@ type drift struct {
 	patterns []pattern
 	file     string        // keeps what they were
 	interval time.Duration // between looks at all of them, whatever was heard
+	deafened time.Duration // between looks while nothing can be heard
 	changed  func()
 	log      hclog.Logger
 	wake     chan struct{}
@@ -28,6 +29,8 @@ type drift struct {
 	quiet   bool      // a job runs that may change files
 	drifted []string
 	text    string // about drifted, as it was when it began
+	first   string // the one that text names
+	what    string // became of it
 	capped  string // what is not watched, and why
 	deaf    string // why changes are only found by looking
 }
@@ -41,7 +44,7 @@ type snapshot struct {
 }
 
 func newDrift(paths []string, file string, interval time.Duration, changed func(), log hclog.Logger) *drift {
-	d := &drift{file: file, interval: interval, changed: changed, log: log, wake: make(chan struct{}, 1)}
+	d := &drift{file: file, interval: interval, deafened: interval, changed: changed, log: log, wake: make(chan struct{}, 1)}
 	for _, p := range paths {
 		d.patterns = append(d.patterns, newPattern(p))
 	}
@@ -164,33 +167,40 @@ func (d *drift) look(ctx context.Context) {
 	if d.base != base || d.quiet {
 		return // a job began meanwhile
 	}
-	if slices.Equal(drifted, d.drifted) && capped == d.capped {
+	stale := len(drifted) > 0 && d.what != became(d.first, base.Files, files)
+	if slices.Equal(drifted, d.drifted) && capped == d.capped && !stale {
 		return
 	}
 	switch {
 	case len(drifted) == 0:
 		d.log.Info("static files are again as they were after convergence")
 		d.text = ""
-	case d.text == "":
-		d.text = driftText(drifted, base.Files, files)
+	case d.text == "" || !slices.Contains(drifted, d.first) || stale:
+		d.first = drifted[0]
+		d.what = became(d.first, base.Files, files)
+		d.text = driftText(d.first, d.what, len(drifted)-1)
 		d.log.Warn("static files", "text", d.text)
 	}
 	d.drifted, d.capped = drifted, capped
 	d.changed()
 }
 
-func driftText(drifted []string, was, files map[string]print) string {
-	what := "changed"
-	old, had := was[drifted[0]]
-	switch now, ok := files[drifted[0]]; {
+// became says what became of a file.
+func became(path string, was, is map[string]print) string {
+	old, had := was[path]
+	switch now, ok := is[path]; {
 	case !ok:
-		what = "vanished"
+		return "vanished"
 	case had && old.Sum == now.Sum:
-		what = fmt.Sprintf("was made %s instead of %s", now.Access, old.Access)
+		return fmt.Sprintf("was made %s instead of %s", now.Access, old.Access)
 	}
-	text := fmt.Sprintf("drifted: %s %s after convergence", drifted[0], what)
-	if n := len(drifted) - 1; n > 0 {
-		text += fmt.Sprintf(", and %d more", n)
+	return "changed"
+}
+
+func driftText(path, what string, others int) string {
+	text := fmt.Sprintf("drifted: %s %s after convergence", path, what)
+	if others > 0 {
+		text += fmt.Sprintf(", and %d more", others)
 	}
 	return text
 }

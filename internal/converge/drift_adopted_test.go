@@ -96,7 +96,7 @@ func TestScanAccess(t *testing.T) {
 	chmod(t, file, 0o640)
 	is := look(was)
 	want(t, "drifted", strings.Join(differences(was, is), " "), file+" "+link)
-	wantText(t, "text", driftText([]string{file}, was, is), file+" was made 0640 ", " instead of 0600 ")
+	wantText(t, "what became of it", became(file, was, is), "was made 0640 ", " instead of 0600 ")
 	for path, p := range was {
 		p.Access = ""
 		was[path] = p

@@ -51,6 +51,13 @@ func testDrift(t *testing.T) {
 	drifted("a file of another mode", etc+"/app.conf", etc+"/conf.d/deep/new.conf")
 	chmod(t, etc+"/app.conf", was.Mode())
 	want(t, "static runs", strings.Count(h.ran(), "one"), 1)
+	h.write("etc/app.conf", "by hand")
+	drifted("both", etc+"/app.conf", etc+"/conf.d/deep/new.conf")
+	if err := os.Remove(etc + "/conf.d/deep/new.conf"); err != nil {
+		t.Fatal(err)
+	}
+	s = h.until("another text", func(s Status) bool { return s.Reported && strings.Contains(s.Suspect, "app.conf") })
+	wantText(t, "reported suspect", h.document().States[nodes.Config].Suspect, "app.conf changed")
 	if err := os.RemoveAll(etc + "/conf.d"); err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,8 @@ func (d *drift) run(ctx context.Context) error {
 	}()
 	tick := time.NewTicker(d.interval)
 	defer tick.Stop()
+	instead := time.NewTicker(d.deafened)
+	defer instead.Stop()
 	due := time.NewTimer(0) // a look at the start
 	defer due.Stop()
 	first := time.Now()
@@ -56,10 +58,12 @@ func (d *drift) run(ctx context.Context) error {
 		case err := <-failures:
 			d.log.Warn("changes of static files", "error", err) // an overflow: look at all
 			due.Reset(driftQuiet)
-		case <-tick.C:
+		case <-instead.C:
 			if w == nil {
 				w = d.listener()
+				due.Reset(0)
 			}
+		case <-tick.C:
 			due.Reset(0)
 		case <-due.C:
 			first = time.Time{}
@@ -115,7 +119,7 @@ func (d *drift) aim(ctx context.Context, w *fsnotify.Watcher) *fsnotify.Watcher 
 func (d *drift) deafen(err error) {
 	text := ""
 	if err != nil {
-		text = fmt.Sprintf("changes of static files are not heard of, so they are looked at every %v: %v (fs.inotify.max_user_watches, max_user_instances)", d.interval, err)
+		text = fmt.Sprintf("changes of static files are not heard of, so they are looked at every %v: %v (fs.inotify.max_user_watches, max_user_instances)", d.deafened, err)
 	}
 	d.mu.Lock()
 	news := text != d.deaf

@@ -87,10 +87,11 @@ func (c *Converger) settleReport(in inputs) {
 		}
 		c.p.Waiting = ""
 	}
+	why := suspectWith(c.p.Attempt.doubt(), c.drift.told())
 	if c.p.Attempt.Job == "" { // config is told by who brought the version
-		r.Validation = suspected(r.Validation, c.drift.told())
+		r.Validation = suspected(r.Validation, why)
 	} else {
-		r.Config = suspected(r.Config, suspectWith(c.p.Attempt.Suspect, c.drift.told()))
+		r.Config = suspected(r.Config, why)
 	}
 	c.setReport(r)
 }

@@ -112,6 +112,7 @@ func (h *host) build() *host {
 		o.Runner = h.runner
 	}
 	h.Converger = New(o)
+	h.drift.deafened = 100 * time.Millisecond // all on this machine share what can be listened to
 	h.timing.trouble, h.timing.maxTrouble = 20*time.Millisecond, 200*time.Millisecond
 	if h.quick != nil {
 		h.quick(&h.timing)
@@ -200,10 +201,19 @@ func (h *host) until(what string, ok func(Status) bool) Status {
 	return s
 }
 
+// untilPhase waits for a phase and for what there is to say of it.
 func (h *host) untilPhase(p Phase, version string) Status {
 	h.t.Helper()
 	return h.until(fmt.Sprintf("phase %s at %s", p, version), func(s Status) bool {
-		return s.Phase == p && s.Reported && s.Desired == version && (p != PhaseConverged || s.Version == version && s.Outcome == Converged)
+		switch {
+		case s.Phase != p || !s.Reported || s.Desired != version:
+			return false
+		case p == PhaseConverged:
+			return s.Version == version && s.Outcome == Converged
+		case p == PhasePending:
+			return len(s.Missing) > 0 // before that it asks whether anything is
+		}
+		return true
 	})
 }
 

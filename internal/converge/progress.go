@@ -1,6 +1,7 @@
 package converge
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -48,6 +49,7 @@ type attempt struct {
 	Checks     bool      `json:"checks,omitempty"`     // it is invalid because of checks
 	Invalid    bool      `json:"invalid,omitempty"`    // it is known that it does not work
 	Suspect    string    `json:"suspect,omitempty"`    // tasks that needed more than one go
+	Doubt      string    `json:"doubt,omitempty"`      // why its success is doubtful, as of when it was recorded
 	Validated  time.Time `json:"validated,omitzero"`
 	Arrived    time.Time `json:"arrived,omitzero"` // when it was recorded
 }
@@ -68,6 +70,9 @@ const (
 
 // open tells whether something of the attempt is under way.
 func (a attempt) open() bool { return a.Stage == stageStatic || a.Stage == stageValidating }
+
+// doubt is why a success of the attempt is doubtful.
+func (a attempt) doubt() string { return cmp.Or(a.Doubt, a.Suspect) }
 
 // unfinished tells whether static configuration may be half of this version
 // and half of another.

@@ -69,7 +69,7 @@ func (c *Converger) publish(f *facts, d decision) {
 	s := Status{
 		Phase: d.phase, Detail: d.detail, Since: now, Desired: f.desired, Version: f.local, Attempt: a.Version, Job: a.Job,
 		Fails: a.Fails, Why: a.Why, Next: d.until.Round(0), Missing: f.missing, Failing: f.failing,
-		Drifted: f.drifted, DriftNote: c.drift.noted(), Hold: f.hold, Suspect: suspectWith(a.Suspect, c.drift.told()),
+		Drifted: f.drifted, DriftNote: c.drift.noted(), Hold: f.hold, Suspect: suspectWith(a.doubt(), c.drift.told()),
 		Config: c.p.Report.Config, Validation: c.p.Report.Validation, Reported: f.told && !c.unsaved, Outcome: d.outcome,
 	}
 	if d.outcome != "" && d.do != doNothing {

@@ -25,17 +25,20 @@ func (c *Converger) record(ctx context.Context) error {
 		return c.stuckWith(fmt.Errorf("version %s runs and works, but cannot be recorded: %w", a.Version, err))
 	}
 	c.hook("version file")
-	a.Suspect = a.suspicion()
+	a.Doubt = a.suspicion()
 	a.Invalid, a.Checks = false, false
 	a.Stage, a.Arrived = stageDone, now.UTC().Truncate(time.Second)
 	r := c.p.Report
 	r.Version = a.Version
 	if a.Job != "" {
-		r.Config, r.Instead = &nodes.State{State: nodes.Success, Version: a.Version, Suspect: a.Suspect}, nil
+		r.Config, r.Instead = &nodes.State{State: nodes.Success, Version: a.Version, Suspect: a.Doubt}, nil
 	} else {
 		r = c.adopted(r, a.Version)
 	}
 	r.Validation = &nodes.State{State: nodes.Success, Version: a.Version}
+	if a.Job == "" {
+		r.Validation.Suspect = a.Doubt
+	}
 	old := c.p
 	c.p.Attempt, c.p.Report, c.p.Good, c.p.Waiting, c.p.Hold = a, r, r, "", Hold{}
 	if err := c.save(); err != nil {
@@ -44,7 +47,7 @@ func (c *Converger) record(ctx context.Context) error {
 	}
 	c.hook("recorded")
 	c.mem.retryAt = time.Time{}
-	c.log.Info("converged", "version", a.Version, "suspect", a.Suspect)
+	c.log.Info("converged", "version", a.Version, "suspect", a.Doubt)
 	return nil
 }
 
