@@ -3,7 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"strconv"
 
 	"github.com/urfave/cli/v2"
 
@@ -19,7 +19,7 @@ func triggerCommand(env *environment) *cli.Command {
 			"Triggering the same version again changes nothing; with other flags it changes these in the policy of the rollout under way. " +
 			"Exits 1 when a role is unknown or no member is left.",
 		Flags: append([]cli.Flag{
-			&cli.BoolFlag{Name: "dry-run", Usage: "say what would change, and write nothing", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "dry-run", Usage: "print who would be admitted, step by step, and write nothing", DisableDefaultText: true},
 			&cli.BoolFlag{
 				Name: "require-converged", DisableDefaultText: true,
 				Usage: "exit 1 while members are behind the version desired so far, or failed",
@@ -62,8 +62,12 @@ func (e *environment) trigger(c *cli.Context, quiet bool) error {
 			return err
 		}
 	}
-	for _, note := range triggerNotes(t, c.Bool("dry-run") && format != formatJSON, orchestrated) {
+	dry := c.Bool("dry-run")
+	for _, note := range triggerNotes(t, dry && format != formatJSON, orchestrated) {
 		fmt.Fprintf(c.App.ErrWriter, "jorc: %s\n", printable(note))
+	}
+	if dry {
+		return e.print(c, planListing(t.Plan), t)
 	}
 	changed := "no"
 	if t.Changed {
@@ -73,6 +77,15 @@ func (e *environment) trigger(c *cli.Context, quiet bool) error {
 }
 
 const noOrchestrator = "no orchestrator runs, so nobody is admitted: start an agent with orchestrator { enabled = true }"
+
+// planListing is what a dry run answers: who would be admitted when nobody fails.
+func planListing(steps []rollout.Decision) listing {
+	l := listing{columns: []string{"step", "what", "hosts", "of"}}
+	for i, d := range steps {
+		l.rows = append(l.rows, []string{strconv.Itoa(i + 1), d.Text, more(d.Nodes, d.Count), d.Reason})
+	}
+	return l
+}
 
 // triggerNotes are hints beside the answer.
 func triggerNotes(t rollout.Triggered, dry, orchestrated bool) []string {
@@ -84,14 +97,11 @@ func triggerNotes(t rollout.Triggered, dry, orchestrated bool) []string {
 		notes = append(notes, t.Note)
 	}
 	if dry {
-		for _, d := range t.Plan {
-			text := d.Text
-			if len(d.Nodes) > 0 {
-				text += ": " + strings.Join(d.Nodes, ", ")
-			}
-			notes = append(notes, "dry run: it would begin with "+text)
+		what := "dry run: nothing would change"
+		if t.Changed {
+			what = fmt.Sprintf("dry run: %s would be desired (%s)", t.Version, policyText(t.Document.Policy))
 		}
-		notes = append(notes, "dry run: nothing was written")
+		notes = append(notes, what+"; nothing was written")
 	}
 	if !orchestrated {
 		notes = append(notes, noOrchestrator)

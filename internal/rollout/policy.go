@@ -161,7 +161,7 @@ func ParseBatches(text string) ([]Amount, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		a, err := ParseAmount(part)
 		if err != nil {
-			return nil, fmt.Errorf("batches: %w", err)
+			return nil, err
 		}
 		all = append(all, a)
 	}

@@ -167,7 +167,7 @@ func testTrigger(t *testing.T, f *system) {
 	if s, err := f.Read(t.Context()); err != nil || s.Exists || s.Desired != "" {
 		t.Errorf("a dry run wrote %+v, %v", s, err)
 	}
-	if !dry.Changed || len(dry.Plan) != 1 || dry.Plan[0].Count != 1 {
+	if !dry.Changed || len(dry.Plan) != 2 || dry.Plan[0].Count != 1 || dry.Plan[1].Count != 2 {
 		t.Errorf("a dry run plans %+v", dry)
 	}
 	got := f.trigger(rollout.Request{Version: "v1", By: "ann"})

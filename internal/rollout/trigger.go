@@ -32,7 +32,7 @@ type Triggered struct {
 	Document Document `json:"rollout"`
 	// Superseded is the unfinished rollout that this one took the place of.
 	Superseded *Superseded `json:"superseded,omitempty"`
-	// Plan says what is to happen, for a dry run.
+	// Plan says who is to be admitted step by step, for a dry run.
 	Plan []Decision `json:"plan,omitempty"`
 	// Note says what was left as it is, when that may surprise.
 	Note string `json:"note,omitempty"`
@@ -141,7 +141,7 @@ func (r *Rollouts) consider(ctx context.Context, s State, q Request, t *Triggere
 		}
 	}
 	if q.DryRun {
-		_, _, t.Plan = Plan(t.Document, v, now)
+		t.Plan = Foresee(t.Document, v, now)
 	}
 	return nil
 }

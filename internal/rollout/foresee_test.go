@@ -1,0 +1,79 @@
+package rollout_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+// TestForesee: a plan names every step, and stays as it is when nothing of it is
+// carried out.
+func TestForesee(t *testing.T) {
+	t.Parallel()
+	percent := func(n int) rollout.Amount { return rollout.Amount{N: n, Percent: true} }
+	zones := func(i int, m *rollout.Member) { m.Zone = string(rune('a' + i%2)) }
+	roles := func(i int, m *rollout.Member) { m.Roles = []string{[]string{"db", "web"}[i%2]} }
+	for _, test := range []struct {
+		name   string
+		policy rollout.Policy
+		change func(int, *rollout.Member)
+		want   []string
+	}{
+		{"plain", rollout.Policy{}, nil, []string{"everybody at once: 10 members are admitted"}},
+		{"sliding", rollout.Policy{MaxParallel: rollout.Amount{N: 1}}, nil, []string{"batch 1 of 1: 10 members are admitted"}},
+		{
+			"canary and batches",
+			rollout.Policy{Canary: 1, Batches: []rollout.Amount{percent(20), percent(50), percent(100)}},
+			nil,
+			[]string{"canary: 1 members are admitted", "batch 1 of 3: 1 members are admitted", "batch 2 of 3: 3 members are admitted", "batch 3 of 3: 5 members are admitted"},
+		},
+		{
+			"zones",
+			rollout.Policy{ZoneByZone: true, MaxParallel: percent(10)},
+			zones,
+			[]string{`batch 1 of 1: 5 members are admitted`, `batch 1 of 1: 5 members are admitted`},
+		},
+		{
+			"a role that is kept",
+			rollout.Policy{Order: []rollout.Role{{Name: "web"}, {Name: "db", Kept: true}}},
+			roles,
+			[]string{"batch 1 of 1: 5 members are admitted"},
+		},
+		{
+			"some are there already",
+			rollout.Policy{Canary: 2},
+			func(i int, m *rollout.Member) {
+				if i > 1 {
+					arrive(m)
+				}
+			},
+			[]string{"batch 1 of 1: 2 members are admitted"},
+		},
+		{
+			"somebody is down",
+			rollout.Policy{Canary: 1},
+			func(i int, m *rollout.Member) { m.Up = i > 0 },
+			[]string{"canary: 1 members are admitted", "batch 1 of 1: 8 members are admitted"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			v := fleetOf(10, test.change)
+			d := rollout.Begin("v2", test.policy, noon)
+			first := rollout.Foresee(d, v, noon)
+			var got []string
+			for _, step := range first {
+				if step.Kind == rollout.DecideAdmit {
+					got = append(got, step.Text)
+				}
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("got  %q\nwant %q", got, test.want)
+			}
+			if again := rollout.Foresee(d, v, noon); len(again) != len(first) {
+				t.Errorf("again: %+v", again)
+			}
+		})
+	}
+}
