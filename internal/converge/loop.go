@@ -52,73 +52,6 @@ func (c *Converger) await(ctx context.Context, until time.Time) {
 	}
 }
 
-// observe brings what changed around an attempt into what is remembered of it.
-func (c *Converger) observe() {
-	c.mu.Lock()
-	in := c.in
-	c.mu.Unlock()
-	a := c.p.Attempt
-	if in.holdKnown && a.open() && c.p.Hold != in.hold {
-		c.p.Hold, c.unsaved = in.hold, true
-	}
-	if in.admitted != "" && c.p.Entered != in.admitted {
-		c.p.Entered, c.unsaved = in.admitted, true
-	}
-	if !in.missingKnown || len(in.missing) == 0 {
-		c.mem.pendingAt = time.Time{}
-	} else if c.mem.pendingAt.IsZero() {
-		c.mem.pendingAt = c.now()
-	}
-	if a.Stage != stageDone && a.Stage != stageInvalid {
-		return
-	}
-	c.settleReport(in)
-}
-
-// settleReport says again that all is well once nothing is in its way any more,
-// and whether static files drifted.
-func (c *Converger) settleReport(in inputs) {
-	r := c.p.Report
-	back := in.desiredKnown && in.desired == c.p.Attempt.Version && c.p.Attempt.Stage == stageDone
-	if back && r.Config != nil && c.p.Waiting != "" {
-		r.Config, r.Instead = c.p.Good.Config, nil
-		if r.Config == nil {
-			r.Config = brought(in.desired)
-		}
-		c.p.Waiting = ""
-	}
-	why := suspectWith(c.p.Attempt.doubt(), c.drift.told())
-	if c.p.Attempt.Job == "" { // config is told by who brought the version
-		r.Validation = suspected(r.Validation, why)
-	} else {
-		r.Config = suspected(r.Config, why)
-	}
-	c.setReport(r)
-}
-
-// brought is the state of configuration that somebody else applied and said
-// nothing of.
-func brought(version string) *nodes.State {
-	return &nodes.State{State: nodes.Success, Version: version, Suspect: "jorc did not apply it: the version file says that it is there"}
-}
-
-// suspected is s, which is doubtful for that reason if it is a success.
-func suspected(s *nodes.State, why string) *nodes.State {
-	if s == nil || s.State != nodes.Success || s.Suspect == why {
-		return s
-	}
-	other := *s
-	other.Suspect = why
-	return &other
-}
-
-func suspectWith(a, b string) string {
-	if a != "" && b != "" {
-		return a + "; " + b
-	}
-	return a + b
-}
-
 // facts gathers what is known.
 func (c *Converger) facts() *facts {
 	local := c.readVersion()
@@ -207,9 +140,22 @@ func (c *Converger) writeDown() {
 	}
 	if a := c.p.Attempt; a.open() || a.Stage == stageRecording {
 		_ = c.stuckWith(err) // reports it
+	} else if version := c.due(); version != "" {
+		_ = c.stuckAt(version, err)
 	}
 	m.saves++
 	m.saveAt = c.now().Add(doubled(c.timing.trouble, c.timing.maxTrouble, m.saves))
+}
+
+// due is the version that nothing but the disk keeps from being begun; empty:
+// there is none.
+func (c *Converger) due() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.in.desiredKnown || c.in.desired == c.p.Attempt.Version || len(c.in.missing) > 0 || c.o.Admission != nil && c.p.Entered != c.in.desired {
+		return ""
+	}
+	return c.in.desired
 }
 
 // took notes how an action went.
