@@ -162,7 +162,7 @@ func (a *attempt) enter(ctx context.Context, now Group, c *changing) (Group, err
 	if a.limit >= 0 {
 		next = next.Resize(a.limit)
 	}
-	if now.Holds(a.name) || now.Place(a.name) >= 0 {
+	if now.has(a.name) {
 		mine, err := a.found(ctx, now)
 		if mine || err != nil {
 			a.lined = a.lined || mine

@@ -8,17 +8,23 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pause"
 )
 
 // errBusy: others were faster to change the group.
 var errBusy = errors.New("others change the group")
 
-// A claim that called waits for others to line it up, for a random time up to
-// callFor, and up to so many times what a try of its own has taken, before it
-// tries to do that for all: of those who call at one time few should.
+// errHeard: the key of a claim that called is gone.
+var errHeard = errors.New("it was heard")
+
+// A claim that called waits for others to line it up before it tries to do that
+// for all: a random time up to callFor, up to so many times what a try of its own
+// has taken, and up to twice as long after each try in which others were faster.
+// Of those who call at one time few should.
 const (
-	callFor   = 30 * time.Millisecond
-	callTries = 4
+	callFor     = 30 * time.Millisecond
+	callTries   = 4
+	longestCall = 4 * time.Second
 )
 
 // call lines up while many want to: the claim makes its key, which nobody else
@@ -29,57 +35,72 @@ const (
 // of its own took. It returns what lineUp returns.
 func (a *attempt) call(ctx context.Context, took time.Duration) (now Group, index uint64, err error) {
 	a.called = true
-	err = persist(ctx, func() error { return a.shout(ctx) })
-	if err != nil {
+	if err = persist(ctx, func() error { return a.shout(ctx) }); err != nil {
 		return Group{}, 0, err
 	}
-	own := newBell()
+	calling, heard := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	calling, heard := context.WithCancelCause(ctx)
 	defer heard(nil)
+	own := newBell()
 	watching.Go(func() { a.watchPlace(calling, own) })
 	watching.Go(func() {
 		select {
 		case <-own:
-			heard(errBusy)
+			heard(errHeard)
 		case <-calling.Done():
 		}
 	})
-	timer := time.NewTimer(rand.N(max(callFor, callTries*took)))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		now, err = a.change(calling, a.gather)
-		if err == nil && !now.Holds(a.name) && now.Place(a.name) < 0 {
-			<-calling.Done() // somebody else was faster, and the key is gone
-		}
-	case <-calling.Done():
-	}
-	if errors.Is(context.Cause(calling), errBusy) {
-		// The key is gone: the claim was let in, or taken out.
+	now, err = a.gatherInTurn(calling, max(callFor, callTries*took))
+	if errors.Is(context.Cause(calling), errHeard) { // it was let in, or taken out
 		if index, err = a.granted(ctx); index != 0 || err != nil {
 			return Group{}, index, err
 		}
-		now, err = a.change(ctx, unaltered)
+		if now, err = a.change(ctx, unaltered); err == nil && !now.has(a.name) {
+			err = errTaken
+		}
 	}
-	switch {
-	case ctx.Err() != nil:
-		return Group{}, 0, context.Cause(ctx)
-	case err != nil:
-		return Group{}, 0, err
-	case !now.Holds(a.name) && now.Place(a.name) < 0:
-		return Group{}, 0, errTaken
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
-	return now, 0, nil
+	return now, 0, err
 }
 
-// gather lines the claim up, with all others who called, unless somebody did.
-func (a *attempt) gather(ctx context.Context, now Group, c *changing) (Group, error) {
-	if now.Holds(a.name) || now.Place(a.name) >= 0 {
-		return now, nil
+// gatherInTurn lines the claim up with all others who called, unless somebody
+// else does. It returns the group with the claim in it, or an error; also when
+// the claim's key is gone, which ends ctx.
+func (a *attempt) gatherInTurn(ctx context.Context, within time.Duration) (now Group, err error) {
+	for {
+		if err := pause.For(ctx, rand.N(within)); err != nil {
+			return Group{}, err
+		}
+		now, err = a.change(ctx, a.gatherOnce())
+		switch {
+		case errors.Is(err, errBusy):
+			within = min(2*within, longestCall)
+		case err != nil || now.has(a.name):
+			return now, err
+		default: // its key is gone: somebody was faster
+			<-ctx.Done()
+			return Group{}, context.Cause(ctx)
+		}
 	}
-	return c.gather(ctx, now, a.name)
+}
+
+// gatherOnce gathers, unless the claim is in the group; it
+// returns errBusy when others are faster.
+func (a *attempt) gatherOnce() alteration {
+	tried := false
+	return func(ctx context.Context, now Group, c *changing) (Group, error) {
+		switch {
+		case now.has(a.name):
+			return now, nil
+		case tried:
+			return Group{}, errBusy
+		}
+		tried = true
+		return c.gather(ctx, now, a.name)
+	}
 }
 
 // shout makes the key of a claim that is not in the group. It may be repeated.

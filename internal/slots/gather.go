@@ -26,7 +26,7 @@ func (c *changing) gather(ctx context.Context, now Group, first string) (Group, 
 	for _, name := range names {
 		if holder, ok := strings.CutPrefix(name, "held/"); ok {
 			held = append(held, holder)
-		} else if waiter, ok := strings.CutPrefix(name, "wait/"); ok && !now.Holds(waiter) && now.Place(waiter) < 0 {
+		} else if waiter, ok := strings.CutPrefix(name, "wait/"); ok && !now.has(waiter) {
 			called = append(called, waiter)
 		}
 	}

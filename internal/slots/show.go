@@ -74,7 +74,7 @@ func (s *Slots) Show(ctx context.Context, name string) (v View, exists bool, err
 	}
 	var called []Entry
 	for waiter, leaf := range wait {
-		if now.Place(waiter) < 0 && !now.Holds(waiter) {
+		if !now.has(waiter) {
 			called = append(called, entry(waiter, leaf.Value, leaf.Value.Session == "", false))
 		}
 	}
