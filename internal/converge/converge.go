@@ -140,13 +140,14 @@ type timing struct {
 	sayWithin            time.Duration // that a static run waits for "running" to be reported
 	cycle                time.Duration // until a cycle is looked for; doubles
 	trouble, maxTrouble  time.Duration // after what could not be done at all
+	mend                 time.Duration // between looks at what others wrote of this host
 }
 
 func defaultTiming() timing {
 	return timing{
 		firstRetry: time.Minute, maxRetry: 30 * time.Minute, settle: 30 * time.Second, patience: 10 * time.Second,
 		recount: 30 * time.Second, sayWithin: 5 * time.Second, cycle: 5 * time.Second,
-		trouble: time.Second, maxTrouble: time.Minute,
+		trouble: time.Second, maxTrouble: time.Minute, mend: time.Hour,
 	}
 }
 

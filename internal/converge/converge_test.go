@@ -24,6 +24,7 @@ var sharing = map[string]func(*testing.T){
 	"holds":             testHolds,
 	"replaced":          testReplaced,
 	"nothing desired":   testNothingDesired,
+	"foreign keys":      testForeignKeys,
 	"adopted":           testAdopted,
 	"results":           testResults,
 	"admission":         testAdmission,
@@ -127,29 +128,6 @@ func testValidationLater(t *testing.T) {
 	})
 	wantText(t, "suspect", s.Suspect, "validation")
 	want(t, "version", h.document().Version, "v1")
-}
-
-// testFlapping: what recovers by itself again and again is told once.
-func testFlapping(t *testing.T) {
-	h := newHost(t)
-	h.options.Static.ValidationInterval = 20 * time.Millisecond
-	h.quick = func(q *timing) { q.firstRetry, q.maxRetry = time.Hour, time.Hour }
-	h.trigger("v1")
-	h.start()
-	h.untilPhase(PhaseConverged, "v1")
-	var s Status
-	for range 3 {
-		h.write("broken", "")
-		s = h.untilPhase(PhaseFailed, "v1")
-		want(t, "validation", h.document().States[nodes.Validation].State, nodes.Failed)
-		if err := os.Remove(h.path("broken")); err != nil {
-			t.Fatal(err)
-		}
-		s = h.untilPhase(PhaseConverged, "v1")
-	}
-	want(t, "suspect", s.Suspect, `passed after 3 failed attempts, the last one: validation: task "check": exit code 1`)
-	want(t, "reported suspect", h.document().States[nodes.Config].Suspect, s.Suspect)
-	want(t, "static runs", strings.Count(h.ran(), "one"), 1)
 }
 
 func testChecksFail(t *testing.T) {
@@ -297,68 +275,4 @@ func testHolds(t *testing.T) {
 	h.hold.set(Hold{})
 	h.untilPhase(PhaseConverged, "v1")
 	want(t, "ran", h.ran(), "one@v1 two@v1 check@v1")
-}
-
-func testReplaced(t *testing.T) {
-	h := newHost(t)
-	h.flows[0].Tasks[0] = sh("one", "while [ ! -e $DIR/go ]; do sleep 0.01; done")
-	h.trigger("v1")
-	h.start()
-	h.until("the first task", func(Status) bool { return h.ran() == "one@v1" })
-	h.trigger("v2")
-	h.until("the news", func(Status) bool {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return h.in.desired == "v2"
-	})
-	h.write("go", "")
-	h.untilPhase(PhaseConverged, "v2")
-	want(t, "ran", h.ran(), "one@v1 one@v2 two@v2 check@v2")
-	want(t, "previous", h.document().Previous, "")
-}
-
-// testBackToFirst: a host of which a part was brought to v2 is brought back to
-// v1 in whole.
-func testBackToFirst(t *testing.T) {
-	h := newHost(t)
-	h.flows[0].Tasks[1] = sh("two", "[ $JORC_VERSION != v2 ]")
-	h.trigger("v1")
-	h.start()
-	h.untilPhase(PhaseConverged, "v1")
-	h.trigger("v2")
-	h.untilPhase(PhaseFailed, "v2")
-	h.trigger("v1")
-	h.until("v1 again", func(s Status) bool {
-		return s.Phase == PhaseConverged && s.Reported && strings.HasSuffix(h.ran(), "one@v2 two@v2 one@v1 two@v1 check@v1")
-	})
-	want(t, "config", h.document().States[nodes.Config].State, nodes.Success)
-}
-
-func testNothingDesired(t *testing.T) {
-	h := newHost(t)
-	h.start()
-	h.until("idle", func(s Status) bool { return s.Phase == PhaseIdle })
-	want(t, "index", h.modified(), uint64(0))
-	h.trigger("v1")
-	h.untilPhase(PhaseConverged, "v1")
-	if err := h.client.KVPut(t.Context(), pair("jorc/"+h.cluster+"/current_version", "")); err != nil {
-		t.Fatal(err)
-	}
-	h.until("idle again", func(s Status) bool { return s.Phase == PhaseIdle && s.Desired == "" })
-	want(t, "ran", h.ran(), "one@v1 two@v1 check@v1")
-	want(t, "version", h.document().Version, "v1")
-}
-
-func testAdopted(t *testing.T) {
-	h := newHost(t)
-	h.write("version", "v1\n")
-	h.trigger("v1")
-	h.start()
-	h.untilPhase(PhaseConverged, "v1")
-	want(t, "ran", h.ran(), "check@v1")
-	want(t, "version", h.document().Version, "v1")
-	want(t, "validation", h.document().States[nodes.Validation].State, nodes.Success)
-	if c, ok := h.document().States[nodes.Config]; ok {
-		t.Errorf("config is %+v, and nothing was applied", c)
-	}
 }

@@ -82,10 +82,36 @@ func (c *Converger) reportAll(ctx context.Context) error {
 		if err := c.reportOne(ctx); err != nil {
 			return err
 		}
+		if err := c.mendUntilTold(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// mendUntilTold returns when the report changes, or with ctx's error. Meanwhile
+// it looks seldom whether somebody else wrote keys about this host past its
+// document, and has them put right; the document itself stays as it is.
+func (c *Converger) mendUntilTold(ctx context.Context) error {
+	for {
+		due := time.NewTimer(time.Duration(float64(c.timing.mend) * (0.8 + 0.4*c.jitter())))
 		select {
 		case <-ctx.Done():
+			due.Stop()
 			return ctx.Err()
 		case <-c.tell:
+			due.Stop()
+			return nil
+		case <-due.C:
+		}
+		c.mu.Lock()
+		never := c.report.equal(report{})
+		c.mu.Unlock()
+		if never {
+			continue
+		}
+		_, err := c.o.Ledger.Move(ctx, c.o.Node, func(d nodes.Document, _ string) (nodes.Document, error) { return d, nil })
+		if err != nil && ctx.Err() == nil {
+			c.log.Debug("what others wrote of this host cannot be looked at", "error", err)
 		}
 	}
 }
