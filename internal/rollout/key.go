@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"math"
 	"strconv"
 	"time"
 )
@@ -37,9 +38,13 @@ func (k Key) Compare(o Key) int {
 func (k Key) sameGroup(o Key) bool { return k.Place == o.Place && k.Zone == o.Zone }
 
 // Members line up for slots so far apart: Consul takes a change of one document
-// in a few milliseconds, and those who hand their slots on change it, too.
+// in a few milliseconds, and those who hand their slots on change it, too. The
+// more members there are the more of them are under way at one time, and the
+// farther apart they line up: in a fleet of lineUpFleet by lineUpEvery, in one of
+// n times as many by that times the root of n.
 const (
 	lineUpEvery  = 10 * time.Millisecond
+	lineUpFleet  = 100
 	lineUpWithin = 10 * time.Minute // all of them
 )
 
@@ -50,8 +55,13 @@ func (k Key) turn(members int) time.Duration {
 	if err != nil { // it is not one that KeyOf made
 		return 0
 	}
-	within := min(time.Duration(members)*lineUpEvery, lineUpWithin)
-	return time.Duration(float64(hash) / (1 << 64) * float64(within))
+	return time.Duration(float64(hash) / (1 << 64) * float64(lineUp(members)))
+}
+
+// lineUp is the time within which so many members line up.
+func lineUp(members int) time.Duration {
+	apart := float64(lineUpEvery) * math.Sqrt(max(1, float64(members)/lineUpFleet))
+	return time.Duration(min(float64(members)*apart, float64(lineUpWithin)))
 }
 
 // Rule says who is admitted: a stretch of the order of keys, both ends within.

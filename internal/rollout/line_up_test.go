@@ -20,16 +20,21 @@ func TestTurns(t *testing.T) {
 	var last time.Duration
 	for i, k := range keys {
 		turn := k.turn(members)
-		if off := turn - time.Duration(i)*lineUpEvery; turn < last || off.Abs() > members*lineUpEvery/10 {
+		if off := turn - time.Duration(i)*lineUp(members)/members; turn < last || off.Abs() > lineUp(members)/10 {
 			t.Errorf("member %d of %d lines up after %v, the one before it after %v", i, members, turn, last)
 		}
 		last = turn
 	}
-	if first := keys[0].turn(1_000_000); last > members*lineUpEvery || first > lineUpWithin/100 {
+	if first := keys[0].turn(1_000_000); last > lineUp(members) || first > lineUpWithin/100 {
 		t.Errorf("the last of %d lines up after %v, the first of a million after %v", members, last, first)
 	}
 	if got := keys[members-1].turn(1_000_000); got > lineUpWithin {
 		t.Errorf("the last of a million lines up after %v", got)
+	}
+	for n, want := range map[int]time.Duration{1: lineUpEvery, 100: 100 * lineUpEvery, 10_000: 100_000 * lineUpEvery, 1_000_000: lineUpWithin} {
+		if want = min(want, lineUpWithin); lineUp(n) != want {
+			t.Errorf("%d members line up within %v; want %v", n, lineUp(n), want)
+		}
 	}
 	if got := (Key{}).turn(members); got != 0 {
 		t.Errorf("a member without a hash lines up after %v", got)

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/jorc/jorc/internal/kv"
 )
@@ -80,8 +79,6 @@ type attempt struct {
 	session *kv.Session // nil: of a durable claim, or not opened yet
 	past    []string    // sessions that this attempt had before
 	lined   bool        // it may be in the group
-	called  bool        // it may have a key without being in the group
-	tried   bool        // to line up, and others were faster
 	ticket  atomic.Pointer[ticket]
 }
 
@@ -95,8 +92,8 @@ func (a *attempt) once(ctx context.Context) (index uint64, err error) {
 	}
 	ctx, cancel := a.whileInSession(ctx)
 	defer cancel()
-	now, index, err := a.lineUp(ctx)
-	if index == 0 && err == nil {
+	now, err := a.lineUp(ctx)
+	if err == nil {
 		index, err = a.await(ctx, now)
 	}
 	if errors.Is(context.Cause(ctx), errPlace) {
@@ -105,25 +102,21 @@ func (a *attempt) once(ctx context.Context) (index uint64, err error) {
 	return index, err
 }
 
-// lineUp returns the group with the claim in it; or the index of its held key.
-func (a *attempt) lineUp(ctx context.Context) (now Group, index uint64, err error) {
+// lineUp returns the group with the claim in it.
+func (a *attempt) lineUp(ctx context.Context) (now Group, err error) {
 	for {
-		a.tried = false
-		begin := time.Now()
 		now, err = a.change(ctx, a.enter)
 		var crowd *crowdError
 		switch {
 		case errors.Is(err, errLeftover):
 			_, err = a.change(ctx, leave(a.name))
-		case errors.Is(err, errBusy):
-			return a.call(ctx, time.Since(begin))
 		case errors.As(err, &crowd):
 			err = a.group.awaitGone(ctx, crowd.behind)
 		default:
-			return now, 0, err
+			return now, err
 		}
 		if err != nil {
-			return Group{}, 0, err
+			return Group{}, err
 		}
 	}
 }
@@ -162,7 +155,7 @@ func (a *attempt) enter(ctx context.Context, now Group, c *changing) (Group, err
 	if a.limit >= 0 {
 		next = next.Resize(a.limit)
 	}
-	if now.has(a.name) {
+	if now.Holds(a.name) || now.Place(a.name) >= 0 {
 		mine, err := a.found(ctx, now)
 		if mine || err != nil {
 			a.lined = a.lined || mine
@@ -173,21 +166,13 @@ func (a *attempt) enter(ctx context.Context, now Group, c *changing) (Group, err
 	if most := max(2*now.Max, leastCrowd); a.patient && now.Max > 0 && len(now.Queue) >= most {
 		return Group{}, &crowdError{behind: now.Queue[rand.N(len(now.Queue))]}
 	}
-	if a.lined = true; a.tried && next.Max == now.Max {
-		return Group{}, errBusy
-	}
-	a.tried = true
-	c.tickets[a.name] = ticket{Holding: a.holding()}
+	a.lined = true
+	c.tickets[a.name] = ticket{Holding: Holding{Since: stamp(), Reason: a.reason, Session: a.sessionID()}}
 	next = next.Enter(a.name)
 	if next.Place(a.name) == 0 && next.room() == 0 {
-		return gather(ctx, next, c) // nobody else is there to do it
+		return bury(ctx, next, c) // nobody else is there to do it
 	}
 	return next, nil
-}
-
-// holding is what is known of the claim while it waits.
-func (a *attempt) holding() Holding {
-	return Holding{Since: stamp(), Reason: a.reason, Session: a.sessionID()}
 }
 
 func (a *attempt) sessionID() string {
@@ -262,12 +247,7 @@ func (a *attempt) giveUp(ctx context.Context, why error) {
 	defer cancel()
 	var err error
 	if a.lined && !errors.Is(why, ErrTaken) {
-		if a.called {
-			err = a.recall(ctx)
-		}
-		if err == nil {
-			_, err = a.change(ctx, leave(a.name))
-		}
+		_, err = a.change(ctx, leave(a.name))
 	}
 	if a.session != nil {
 		a.putAway(ctx, err == nil)

@@ -91,7 +91,7 @@ func (a *attempt) bury(l *lookout) alteration {
 			return now, err
 		}
 		if tried {
-			return gather(ctx, now, c)
+			return bury(ctx, now, c)
 		}
 		tried = true
 		keys := l.keys.Load()
@@ -108,6 +108,24 @@ func (a *attempt) bury(l *lookout) alteration {
 		}
 		return now.Leave(dead...), nil
 	}
+}
+
+// bury takes those holders out of the group that have no key.
+func bury(ctx context.Context, now Group, c *changing) (Group, error) {
+	// Names are read after the document: whoever came since is not suspected,
+	// and whoever went since makes the write conflict.
+	names, err := c.group.held.Names(ctx)
+	if err != nil {
+		return Group{}, err
+	}
+	dead := now.Without(names)
+	for _, name := range dead {
+		c.gone[name] = true
+	}
+	if len(dead) == 0 {
+		return now, nil
+	}
+	return now.Leave(dead...), nil
 }
 
 // bell is rung when there may be news; several rings before it is heard are one.

@@ -30,7 +30,7 @@ func unaltered(_ context.Context, now Group, _ *changing) (Group, error) { retur
 // changing is one attempt to change a group.
 type changing struct {
 	group *group
-	// tickets are of claims that come, or that wait: what their keys hold, or are to.
+	// tickets are of claims that come, or that wait: what their keys hold.
 	tickets map[string]ticket
 	// gone are the claims that are known to have no key. Of those in absent it
 	// was so before the document was read: the transaction makes sure.
@@ -79,7 +79,7 @@ func (g *group) change(ctx context.Context, alter alteration) (Group, error) {
 			alter = unaltered
 		case last && len(result.Holders) > 0:
 			// Whoever gave a slot back while somebody waited has left it to those.
-			alter = gather
+			alter = bury
 		default:
 			return result, nil
 		}
@@ -147,16 +147,12 @@ func (c *changing) write(t *kv.Txn, now, next Group) {
 		wait, held := c.group.wait.At(name), c.group.held.At(name)
 		switch all[name] {
 		case queued:
-			if index := c.tickets[name].index; index > 0 {
-				t.CheckIndex(wait.Key(), index)
-			} else {
-				put(t, wait, c.tickets[name].Holding)
-			}
-		case entered, admitted:
-			if index := c.tickets[name].index; index > 0 {
-				t.CheckIndex(wait.Key(), index).Delete(wait.Key())
-			}
-			put(t, held, next.Holders[name])
+			c.put(t, wait, c.tickets[name].Holding)
+		case entered:
+			c.put(t, held, next.Holders[name])
+		case admitted:
+			t.CheckIndex(wait.Key(), c.tickets[name].index).Delete(wait.Key())
+			c.put(t, held, next.Holders[name])
 		case dropped:
 			c.remove(t, wait, name)
 		case released:
@@ -176,12 +172,8 @@ func (c *changing) remove(t *kv.Txn, doc kv.Doc[Holding], name string) {
 }
 
 // put makes a key, whatever was there, and ties it to the holding's session.
-func put(t *kv.Txn, doc kv.Doc[Holding], h Holding) {
-	create(t.Delete(doc.Key()), doc, h)
-}
-
-// create makes a key that is not there, and ties it to the holding's session.
-func create(t *kv.Txn, doc kv.Doc[Holding], h Holding) {
+func (c *changing) put(t *kv.Txn, doc kv.Doc[Holding], h Holding) {
+	t.Delete(doc.Key())
 	if h.Session == "" {
 		doc.SetIn(t, h)
 		return

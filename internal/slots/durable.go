@@ -35,7 +35,7 @@ func (s *Slots) Release(ctx context.Context, name, node, id string) error {
 	}
 	left, err := g.drop(ctx, claim, func(*kv.Txn) {})
 	if !left && err == nil {
-		err = g.tidy(ctx, claim)
+		err = g.release(ctx, claim, leave(claim), func(*kv.Txn) {})
 	}
 	return g.wrap(err)
 }

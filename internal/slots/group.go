@@ -80,9 +80,6 @@ func (g Group) Holds(name string) bool {
 	return ok
 }
 
-// has tells whether name holds a slot or waits.
-func (g Group) has(name string) bool { return g.Holds(name) || g.Place(name) >= 0 }
-
 // Without returns the holders that are not among names, in order.
 func (g Group) Without(names []string) []string {
 	among, without := set(names), []string(nil)

@@ -7,48 +7,33 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// errLeaveIt: the claim's key is to be deleted, and the document to be left to
-// others.
-var errLeaveIt = errors.New("others change the group")
+// errWaitedFor: somebody waits for a slot of the group.
+var errWaitedFor = errors.New("somebody waits")
 
 // release gives the slot of the claim called name back. leave takes it out of
 // the document; check adds to a transaction what must hold for the key to be its.
 //
-// While somebody waits, or others change the group at the same time, only the
-// claim's key is deleted, which nobody else writes: the first of the queue sees
-// it, and takes all out of the document who went meanwhile. If each did so
-// himself, a hundred holders that are done at one moment would write one document
-// a hundred times, and fail ten times as often. Who empties the queue looks once
-// more for those who left it to the queue, see group.change.
+// While somebody waits only the claim's key is deleted, which nobody else
+// writes: the first of the queue sees it, and takes all out of the document who
+// went meanwhile. If each did so himself, a hundred holders that are done at one
+// moment would write one document a hundred times, and fail ten times as often.
+// Who empties the queue looks once more for those who left it to the queue, see
+// group.change.
 func (g *group) release(ctx context.Context, name string, leave alteration, check func(*kv.Txn)) error {
-	tried := false
-	_, err := g.change(ctx, func(ctx context.Context, now Group, c *changing) (Group, error) {
-		if now.Holds(name) && (tried || len(now.Queue) > 0) {
-			return Group{}, errLeaveIt
+	for {
+		_, err := g.change(ctx, func(ctx context.Context, now Group, c *changing) (Group, error) {
+			if len(now.Queue) > 0 && now.Holds(name) {
+				return Group{}, errWaitedFor
+			}
+			return leave(ctx, now, c)
+		})
+		if !errors.Is(err, errWaitedFor) {
+			return err
 		}
-		tried = true
-		return leave(ctx, now, c)
-	})
-	if !errors.Is(err, errLeaveIt) {
-		return err
-	}
-	left, err := g.drop(ctx, name, check)
-	if !left && err == nil {
-		err = g.tidy(ctx, name)
-	}
-	return err
-}
-
-// tidy takes a holder without a key out of the document, and whoever else there
-// is, unless somebody else does.
-func (g *group) tidy(ctx context.Context, name string) error {
-	_, err := g.change(ctx, func(ctx context.Context, now Group, c *changing) (Group, error) {
-		if !now.Holds(name) {
-			return now, nil
+		if left, err := g.drop(ctx, name, check); left || err != nil {
+			return err
 		}
-		return gather(ctx, now, c)
-	})
-	return err
+	}
 }
 
 // drop deletes the key of a holder. left is false when nobody waits by then who

@@ -67,25 +67,14 @@ func (s *Slots) Show(ctx context.Context, name string) (v View, exists bool, err
 		_, alive := held[holder]
 		v.Holders = append(v.Holders, entry(holder, h, h.Session == "", !alive))
 	}
-	slices.SortFunc(v.Holders, Entry.compare)
+	slices.SortFunc(v.Holders, func(a, b Entry) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID))
+	})
 	for _, waiter := range now.Queue {
 		leaf, alive := wait[waiter]
 		v.Queue = append(v.Queue, entry(waiter, leaf.Value, alive && leaf.Value.Session == "", !alive))
 	}
-	var called []Entry
-	for waiter, leaf := range wait {
-		if !now.has(waiter) {
-			called = append(called, entry(waiter, leaf.Value, leaf.Value.Session == "", false))
-		}
-	}
-	slices.SortFunc(called, Entry.compare)
-	v.Queue = append(v.Queue, called...)
 	return v, e.Exists, nil
-}
-
-// compare orders entries by how long they are there.
-func (e Entry) compare(o Entry) int {
-	return cmp.Or(e.Since.Compare(o.Since), cmp.Compare(e.Node, o.Node), cmp.Compare(e.ID, o.ID))
 }
 
 func entry(name string, h Holding, durable, gone bool) Entry {
@@ -103,7 +92,7 @@ func (s *Slots) Resize(ctx context.Context, name string, limit int) error {
 	}
 	_, err = g.change(ctx, func(ctx context.Context, now Group, c *changing) (Group, error) {
 		if now = now.Resize(limit); len(now.Queue) > 0 && now.room() == 0 {
-			return gather(ctx, now, c)
+			return bury(ctx, now, c)
 		}
 		return now, nil
 	})
@@ -118,9 +107,6 @@ func (s *Slots) Unlock(ctx context.Context, name, node, id string) (out []string
 	g, err := s.group(name, Keep)
 	if err != nil {
 		return nil, err
-	}
-	if _, err := g.change(ctx, gather); err != nil {
-		return nil, g.wrap(err)
 	}
 	var now Group
 	for {

@@ -130,7 +130,6 @@ type group struct {
 	doc   kv.Doc[Group]
 	held  kv.Tree[Holding]
 	wait  kv.Tree[Holding]
-	keys  kv.Tree[string] // both
 	// limit is that of a document which has to be made again; Keep: not known.
 	limit int
 }
@@ -145,7 +144,6 @@ func (s *Slots) group(name string, limit int) (*group, error) {
 		doc:  kv.NewDoc[Group](s.store, key, format),
 		held: kv.NewTree[Holding](s.store, key+"/held/", format),
 		wait: kv.NewTree[Holding](s.store, key+"/wait/", format),
-		keys: kv.NewTextTree(s.store, key+"/"),
 	}, nil
 }
 
