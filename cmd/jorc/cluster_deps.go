@@ -46,7 +46,7 @@ func (e *environment) showDeps(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	members, err := cl.Members(c.Context, cluster.MembersOptions{})
+	members, err := cl.Members(c.Context, cluster.MembersOptions{Unreadable: unreadable(c)})
 	if err != nil {
 		return err
 	}
@@ -70,4 +70,11 @@ func (e *environment) showDeps(c *cli.Context) error {
 		return &exitError{code: exitFailed}
 	}
 	return err
+}
+
+// unreadable names on stderr what an answer lacks because it cannot be read.
+func unreadable(c *cli.Context) func(key string, err error) {
+	return func(key string, err error) {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: %s was left out: %v\n", key, err)
+	}
 }

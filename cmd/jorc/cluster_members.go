@@ -170,7 +170,7 @@ func (e *environment) listMembers(c *cli.Context) error {
 		return err
 	}
 	whole := format == formatJSON && !c.IsSet("fields")
-	o := cluster.MembersOptions{Filter: filter, Need: order.Need()}
+	o := cluster.MembersOptions{Filter: filter, Need: order.Need(), Unreadable: unreadable(c)}
 	if !c.Bool("count") {
 		for _, column := range columns {
 			o.Need |= column.Need()

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 )
 
@@ -60,6 +61,13 @@ func TestClusterCommands(t *testing.T) {
 	do(result{0, "", ""}, "unhold", "--node", s.Node)
 	do(result{0, "", ""}, "observe-only", "on")
 	do(result{2, "", "jorc: --role and --node exclude one another; see 'jorc cluster hold --help'\n"}, "hold", "--role", "x", "--node", "y")
+	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/members/hurt", Value: []byte("{")}); err != nil {
+		t.Fatal(err)
+	}
+	hurt := "jorc: members/hurt was left out: read key \"jorc/prod/members/hurt\": damaged document: unexpected end of JSON input\n"
+	do(result{0, "3\n", hurt}, "members", "--count")
+	do(result{1, s.Node + " -[http]-> web-1 -[mysql]-> " + s.Node + "\n", hurt}, "deps", "--check")
+	do(result{0, "", ""}, "leave", "--node", "hurt")
 	do(result{0, "", ""}, "leave", "--node", "web-1")
 	do(result{0, "", "jorc: node \"web-1\" is no member of cluster \"prod\"\n"}, "leave", "--node", "web-1")
 	do(result{1, "", "jorc: make a token for the profile of cluster \"prod\": Consul's ACLs are switched off: none is needed\n"}, "profile", "token")

@@ -31,7 +31,13 @@ type Candidate struct {
 	Node     string
 	Eligible bool
 	Failing  bool // its host or its agent is down, or a check of it critical; maintenance set by jorc is no failure
+	// Unreadable is why the member's record cannot be read: whether it may lead
+	// is not known, so it keeps its place and gets none.
+	Unreadable error
 }
+
+// electable tells whether the member can be given a place.
+func (m Candidate) electable() bool { return m.Eligible && m.Unreadable == nil }
 
 // Situation is when a decision is made, and what its maker saw until then.
 type Situation struct {
@@ -58,7 +64,7 @@ func Decide(l Leaders, members []Candidate, s Situation, pick func(int) int) Lea
 	healthy := 0
 	for _, m := range members {
 		by[m.Node] = m
-		if m.Eligible && !m.Failing && !next.Leads(m.Node) && !next.retired(m.Node) {
+		if m.electable() && !m.Failing && !next.Leads(m.Node) && !next.retired(m.Node) {
 			healthy++
 		}
 	}
@@ -95,7 +101,7 @@ func (l *Leaders) fill(members []Candidate, pick func(int) int) {
 	for _, failing := range []bool{false, true} {
 		var free []string
 		for _, m := range members {
-			if m.Eligible && m.Failing == failing && !l.Leads(m.Node) && !l.retired(m.Node) {
+			if m.electable() && m.Failing == failing && !l.Leads(m.Node) && !l.retired(m.Node) {
 				free = append(free, m.Node)
 			}
 		}

@@ -30,6 +30,7 @@ type ElectionOptions struct {
 type Election struct {
 	cluster *Cluster
 	o       ElectionOptions
+	told    map[string]string // of whose record was said that it cannot be read, and why; for decide alone
 }
 
 // NewElection returns an election of the cluster's leaders.
@@ -143,6 +144,7 @@ func (e *Election) once(ctx context.Context, c *Cluster, m *memory) time.Duratio
 	const retry, longest = 5 * time.Second, 10 * time.Minute
 	candidates, err := c.candidates(ctx)
 	if err == nil {
+		e.complain(candidates)
 		var before Leaders
 		if before, err = c.Leaders(ctx); err == nil && before.Count > 0 {
 			var after Leaders
@@ -161,4 +163,19 @@ func (e *Election) once(ctx context.Context, c *Cluster, m *memory) time.Duratio
 		return max(d, time.Millisecond)
 	}
 	return longest
+}
+
+// complain names the members whose records cannot be read, once each.
+func (e *Election) complain(all []Candidate) {
+	told := map[string]string{}
+	for _, m := range all {
+		if m.Unreadable == nil {
+			continue
+		}
+		told[m.Node] = m.Unreadable.Error()
+		if e.told[m.Node] != told[m.Node] {
+			e.o.Log.Warn("a member cannot be chosen to lead: its record cannot be read", "node", m.Node, "error", m.Unreadable)
+		}
+	}
+	e.told = told
 }

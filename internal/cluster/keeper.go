@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -66,7 +67,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if pause.For(ctx, spell) != nil {
 			break
 		}
-		changed, err := k.cluster.Join(ctx, k.o.Node, func(have Record) (Record, error) { return have.declare(k.o.Files), nil })
+		changed, err := k.correct(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			k.o.Log.Warn("the member's record cannot be written", "node", k.o.Node, "error", err)
@@ -79,6 +80,24 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.leave(ctx)
 	}
 	return nil
+}
+
+// correct makes the record what the files say, also where a hand has damaged it.
+func (k *Keeper) correct(ctx context.Context) (changed bool, err error) {
+	join := func() (bool, error) {
+		return k.cluster.Join(ctx, k.o.Node, func(have Record) (Record, error) { return have.declare(k.o.Files), nil })
+	}
+	changed, err = join()
+	if !errors.Is(err, kv.ErrDamaged) {
+		return changed, err
+	}
+	replaced, failed := k.cluster.replaceDamaged(ctx, k.o.Node, Record{}.declare(k.o.Files))
+	if failed != nil || !replaced {
+		return changed, cmp.Or(failed, err)
+	}
+	k.o.Log.Warn("the member's record was damaged, and is what the files say again; what else had been set is lost", "node", k.o.Node, "error", err)
+	_, err = join()
+	return true, err
 }
 
 // differs returns when the record in Consul is not what the files say.

@@ -182,23 +182,28 @@ func (c *Cluster) Filter(ctx context.Context) (*Filter, error) {
 }
 
 // candidates reads the members as an election sees them: those that the
-// cluster's own filter leaves out are not eligible.
+// cluster's own filter leaves out are not eligible. A record that cannot be read
+// keeps nobody else from being chosen.
 func (c *Cluster) candidates(ctx context.Context) ([]Candidate, error) {
 	f, err := c.Filter(ctx)
 	if err != nil {
 		return nil, err
 	}
-	list, err := c.Members(ctx, MembersOptions{Need: needChecks | f.need})
+	s, err := c.read(ctx, needChecks|f.need)
 	if errors.Is(err, consul.ErrDenied) && f.need == 0 {
-		list, err = c.Members(ctx, MembersOptions{}) // then nobody counts as healthy
+		s, err = c.read(ctx, 0) // then nobody counts as healthy
+	}
+	if err == nil {
+		err = s.noLeaders
 	}
 	if err != nil {
 		return nil, err
 	}
+	list := s.members(catalog.PresenceID(c.name), needChecks|f.need)
 	all := make([]Candidate, len(list))
 	for i, m := range list {
 		all[i] = m.candidate()
-		all[i].Eligible = all[i].Eligible && f.Match(&m)
+		all[i].Eligible = all[i].Eligible && (m.unreadable != nil || f.Match(&m))
 	}
 	return all, nil
 }
@@ -209,7 +214,7 @@ func (m Member) candidate() Candidate {
 		eligible = v.String() == "true"
 	}
 	failing := m.Agent != AgentUp || m.Health == consul.HealthCritical || m.Health == HealthMaintenance && !m.maintainedByJorc
-	return Candidate{Node: m.Node, Eligible: eligible, Failing: failing}
+	return Candidate{Node: m.Node, Eligible: eligible, Failing: failing, Unreadable: m.unreadable}
 }
 
 // MayBelieve tells whether a jorc agent of this cluster may run on node, so

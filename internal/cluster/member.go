@@ -79,6 +79,21 @@ func (c *Cluster) changeRecord(ctx context.Context, node string, create bool, ch
 	return e.Value, changed && err == nil, err
 }
 
+// replaceDamaged writes r in place of a record that is damaged; it tells whether
+// there was one.
+func (c *Cluster) replaceDamaged(ctx context.Context, node string, r Record) (bool, error) {
+	doc := c.members.At(node)
+	old, err := doc.Get(ctx)
+	if !errors.Is(err, kv.ErrDamaged) {
+		return false, err
+	}
+	if err := r.validate(); err != nil {
+		return false, err
+	}
+	_, err = doc.CompareAndSwap(ctx, old, r)
+	return err == nil, err
+}
+
 // Leave ends node's membership: its record goes, and it leads and manages no
 // more. believes says that the node itself may not know that yet, so that its
 // place among the leaders stays empty for a while. It tells whether the node

@@ -64,9 +64,8 @@ func (c *Cluster) Observe(ctx context.Context) (Observation, error) {
 		}
 		o.Records[node] = leaf.Value
 	}
-	var err error
-	o.Members, err = s.members(catalog.PresenceID(c.name), NeedCatalog|needChecks|NeedServices)
-	return o, err
+	o.Members = s.members(catalog.PresenceID(c.name), NeedCatalog|needChecks|NeedServices)
+	return o, nil
 }
 
 func (o *Observation) unreadable(key string, err error) bool {

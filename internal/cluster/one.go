@@ -58,11 +58,7 @@ func (c *Cluster) MemberOf(ctx context.Context, node string, need Need) (Member,
 	}
 	info.Checks = checks
 	s.inventory = []consul.NodeInfo{info}
-	all, err := s.members(catalog.PresenceID(c.name), need)
-	if err != nil {
-		return Member{}, err
-	}
-	return all[0], nil
+	return s.members(catalog.PresenceID(c.name), need)[0], nil
 }
 
 // Belongs tells whether the cluster's own filter matches a member. It returns

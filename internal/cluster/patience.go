@@ -53,7 +53,7 @@ func (c *Cluster) ElectPatiently(ctx context.Context, t Timing, waiting func(fai
 // somebody better is there, and who retired while there is a vacancy.
 func (l Leaders) unsettled(candidates []Candidate) (failing, retired []string) {
 	better := slices.ContainsFunc(candidates, func(m Candidate) bool {
-		return m.Eligible && !m.Failing && !l.Leads(m.Node) && !l.retired(m.Node)
+		return m.electable() && !m.Failing && !l.Leads(m.Node) && !l.retired(m.Node)
 	})
 	for _, m := range candidates {
 		if better && m.Failing && l.Leads(m.Node) {
@@ -61,7 +61,7 @@ func (l Leaders) unsettled(candidates []Candidate) (failing, retired []string) {
 		}
 	}
 	for _, r := range l.Retired {
-		if len(l.Leader) < l.Count && slices.ContainsFunc(candidates, func(m Candidate) bool { return m.Eligible && !l.Leads(m.Node) }) {
+		if len(l.Leader) < l.Count && slices.ContainsFunc(candidates, func(m Candidate) bool { return m.electable() && !l.Leads(m.Node) }) {
 			retired = append(retired, r.Node)
 		}
 	}

@@ -4,15 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -59,103 +55,55 @@ type Member struct {
 	Requires []Requirement `json:"-"`
 
 	maintainedByJorc bool
+	unreadable       error // why the record cannot be read; it counts as empty
 }
 
 // MembersOptions say which members to read and what of them.
 type MembersOptions struct {
 	Filter *Filter // nil: all
 	Need   Need    // beside what the filter needs
-	// Unreadable, if not nil, is told of records that cannot be read; they are
-	// left out then, and no error.
-	Unreadable func(node string, err error)
-}
-
-// sources are the answers that members are put together from.
-type sources struct {
-	records   map[string]kv.Leaf[Record]
-	leaders   Leaders
-	nodes     []consul.NodeInfo   // without services and checks
-	checks    []consul.CheckState // those that checksFor asks for
-	services  []consul.ServiceHosts
-	inventory []consul.NodeInfo // with services and checks
-	reports   map[string]kv.Leaf[report]
+	// Unreadable, if not nil, is told of documents that cannot be read, by key
+	// below the cluster's: members whose records cannot be are left out then, who
+	// leads counts as nobody, and what nodes report as nothing; that is no error.
+	Unreadable func(key string, err error)
 }
 
 // Members reads the members that o.Filter matches, in order of their names,
 // with at most six requests whatever their number. It returns kv.ErrDamaged or
-// kv.ErrNewer for a record that cannot be read, or a class of package consul;
-// consul.ErrDenied also when the token does not see everything that was asked
-// for.
+// kv.ErrNewer for a document that cannot be read, if o.Unreadable is nil, or a
+// class of package consul; consul.ErrDenied also when the token does not see
+// everything that was asked for.
 func (c *Cluster) Members(ctx context.Context, o MembersOptions) ([]Member, error) {
 	need := o.Need
 	if o.Filter != nil {
 		need |= o.Filter.need
 	}
 	s, err := c.read(ctx, need)
+	if err == nil {
+		err = s.tell(o.Unreadable)
+	}
 	if err != nil {
 		return nil, err
 	}
-	for node, leaf := range s.records {
-		if leaf.Err != nil && o.Unreadable != nil {
-			o.Unreadable(node, leaf.Err)
-			delete(s.records, node)
-		}
-	}
-	all, err := s.members(catalog.PresenceID(c.name), need)
-	if err != nil {
-		return nil, err
-	}
-	if o.Filter == nil {
-		return all, nil
-	}
-	return slices.DeleteFunc(all, func(m Member) bool { return !o.Filter.Match(&m) }), nil
-}
-
-// read asks for everything that is needed at one time.
-func (c *Cluster) read(ctx context.Context, need Need) (sources, error) {
-	var s sources
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { s.records, err = c.members.List(ctx); return err })
-	g.Go(func() (err error) { s.leaders, err = c.Leaders(ctx); return err })
-	if need&NeedReports != 0 {
-		g.Go(func() (err error) { s.reports, err = c.reports.List(ctx); return err })
-	}
-	if need&(NeedCatalog|NeedDatacenter|needChecks) != 0 {
-		g.Go(func() (err error) { s.nodes, err = whole(c.client.CatalogHosts(ctx, consul.Query{})); return err })
-	}
-	// One answer with nodes, services and checks is as long as all others
-	// together, and Consul writes it with one processor.
-	if need&NeedServices != 0 {
-		g.Go(func() (err error) { s.services, err = whole(c.client.ServiceHosts(ctx, consul.Query{})); return err })
-	}
-	if need&needChecks != 0 {
-		q := consul.Query{Filter: checksFor(need, catalog.PresenceID(c.name))}
-		g.Go(func() (err error) { s.checks, err = whole(c.client.CheckStates(ctx, q)); return err })
-	}
-	err := g.Wait()
-	return s, err
-}
-
-// whole turns an answer that ACLs made smaller into a failure: what is missing
-// must not look as if it were not there.
-func whole[T any](v T, meta consul.Meta, err error) (T, error) {
-	if err == nil && meta.Filtered {
-		err = fmt.Errorf("read the catalog: the token does not see all of it (it needs node:read and service:read): %w", consul.ErrDenied)
-	}
-	return v, err
+	all := s.members(catalog.PresenceID(c.name), need)
+	return slices.DeleteFunc(all, func(m Member) bool {
+		return m.unreadable != nil || o.Filter != nil && !o.Filter.Match(&m)
+	}), nil
 }
 
 // members puts the answers together.
-func (s sources) members(presence string, need Need) ([]Member, error) {
+func (s sources) members(presence string, need Need) []Member {
 	all := make([]Member, 0, len(s.records))
 	at := make(map[string]int, len(s.records))
 	for _, node := range slices.Sorted(maps.Keys(s.records)) {
 		leaf := s.records[node]
 		if leaf.Err != nil {
-			return nil, leaf.Err
+			leaf.Value = Record{}
 		}
+		m := newMember(node, leaf.Value, s.leaders)
+		m.unreadable = leaf.Err
 		at[node] = len(all)
-		all = append(all, newMember(node, leaf.Value, s.leaders))
+		all = append(all, m)
 	}
 	for _, n := range s.nodes {
 		if i, ok := at[n.Node]; ok {
@@ -197,7 +145,7 @@ func (s sources) members(presence string, need Need) ([]Member, error) {
 	if need&needChecks != 0 {
 		s.judge(all, at, presence, need)
 	}
-	return all, nil
+	return all
 }
 
 func newMember(node string, r Record, l Leaders) Member {
