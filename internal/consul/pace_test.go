@@ -139,3 +139,29 @@ func TestWaitsGrowWithTheLoop(t *testing.T) {
 		}
 	}
 }
+
+// TestCalm: who is told at once what it knows already asks less and less often,
+// until something is new or Consul lets it wait.
+func TestCalm(t *testing.T) {
+	t.Parallel()
+	w := watch[int]{index: 1, content: 7, took: 10 * time.Millisecond}
+	for _, want := range []time.Duration{80, 160, 320, 640, 1280, 2560, 4000, 4000} {
+		w.calm = w.nextCalm(Meta{Content: 7}, false)
+		if want *= time.Millisecond; w.calm != want {
+			t.Errorf("pause = %s, want %s", w.calm, want)
+		}
+	}
+	first, waited := w, w
+	first.index, waited.waited = 0, true
+	for what, got := range map[string]time.Duration{
+		"other content":     w.nextCalm(Meta{Content: 8}, false),
+		"unknown content":   w.nextCalm(Meta{}, false),
+		"a lower index":     w.nextCalm(Meta{Content: 7}, true),
+		"a first question":  first.nextCalm(Meta{Content: 7}, false),
+		"a wait that ended": waited.nextCalm(Meta{Content: 7}, false),
+	} {
+		if got != 0 {
+			t.Errorf("%s: pause = %s, want none", what, got)
+		}
+	}
+}

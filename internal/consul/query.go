@@ -38,6 +38,9 @@ type Meta struct {
 	// Partial is set by a Source whose answer lacks something for want of
 	// rights, so that it is asked again soon even though nothing changed.
 	Partial bool
+	// Content stands for what the answer holds, where that is known: a higher
+	// index with the same Content is no news. Zero: not known.
+	Content uint64
 }
 
 // options translates q; the context ends a request that Consul should have

@@ -2,6 +2,8 @@ package consul
 
 import (
 	"context"
+	"fmt"
+	"hash/fnv"
 	"strings"
 
 	"github.com/hashicorp/consul/api"
@@ -9,9 +11,14 @@ import (
 
 // KVGet reads one key. The pair is nil when there is none.
 func (c *Client) KVGet(ctx context.Context, key string, q Query) (*KVPair, Meta, error) {
-	return read(ctx, c, "read key", key, q, func(o *api.QueryOptions) (*KVPair, *api.QueryMeta, error) {
+	pair, meta, err := read(ctx, c, "read key", key, q, func(o *api.QueryOptions) (*KVPair, *api.QueryMeta, error) {
 		return c.api.KV().Get(key, o)
 	})
+	meta.Content = 1
+	if pair != nil {
+		meta.Content += pair.ModifyIndex
+	}
+	return pair, meta, err
 }
 
 // KVList reads all pairs whose keys begin with prefix, in order of keys.
@@ -51,9 +58,15 @@ func (c *Client) HealthState(ctx context.Context, state string, q Query) (Health
 
 // HealthNode reads all checks of a node.
 func (c *Client) HealthNode(ctx context.Context, node string, q Query) (HealthChecks, Meta, error) {
-	return read(ctx, c, "read checks of node", node, q, func(o *api.QueryOptions) (HealthChecks, *api.QueryMeta, error) {
+	checks, meta, err := read(ctx, c, "read checks of node", node, q, func(o *api.QueryOptions) (HealthChecks, *api.QueryMeta, error) {
 		return c.api.Health().Node(node, o)
 	})
+	h := fnv.New64a()
+	for _, check := range checks {
+		fmt.Fprintf(h, "%s %d\n", check.CheckID, check.ModifyIndex)
+	}
+	meta.Content = h.Sum64()
+	return checks, meta, err
 }
 
 // CatalogServices reads the names of all services with their tags.

@@ -58,6 +58,11 @@ type watch[T any] struct {
 	dull  bool          // the last turn brought no news
 	part  bool          // the last answer was partial
 	shut  uint64        // how often the gate had been shut at the last turn
+
+	content uint64        // of the last answer
+	took    time.Duration // for the last answer
+	waited  bool          // the last query blocked until its wait ended
+	calm    time.Duration // the pause after an answer at once that brought nothing new
 }
 
 // partialWait is how long a query blocks while rights are missing: Consul does
@@ -82,7 +87,7 @@ func (w *watch[T]) turn(ctx context.Context) (u Update[T], ok bool) {
 	case errors.Is(err, context.Canceled): // its place was wanted back
 		return u, false
 	case err != nil:
-		w.index, w.hash = 0, ""
+		w.index, w.hash, w.content = 0, "", 0
 		w.pause = nextPause(w.pause, err)
 		return Update[T]{Err: err}, true
 	}
@@ -96,10 +101,12 @@ func (w *watch[T]) turn(ctx context.Context) (u Update[T], ok bool) {
 	part := w.part
 	w.part = meta.Partial
 	if w.index != 0 && meta.Index == w.last && !part && !w.part {
-		w.dull = true
+		w.dull, w.calm = true, 0
 		return u, false
 	}
 	reset := meta.Index < w.last
+	w.calm = w.nextCalm(meta, reset)
+	w.content = meta.Content
 	w.last = meta.Index
 	w.index = max(meta.Index, 1) // Consul's rule: an index to wait with is above zero
 	return Update[T]{Value: value, Meta: meta, Reset: reset}, true
@@ -109,6 +116,8 @@ func (w *watch[T]) turn(ctx context.Context) (u Update[T], ok bool) {
 func (w *watch[T]) ask(ctx context.Context) (value T, meta Meta, err error) {
 	q := w.query
 	q.Index, q.Hash = w.index, w.hash
+	begin := time.Now()
+	defer func() { w.took, w.waited = time.Since(begin), q.blocking() && time.Since(begin) > q.Wait/2 }()
 	if !q.blocking() {
 		return w.source(ctx, q)
 	}
@@ -121,7 +130,7 @@ func (w *watch[T]) ask(ctx context.Context) (value T, meta Meta, err error) {
 		return value, meta, err
 	}
 	defer release()
-	q.Wait = wait
+	q.Wait, begin = wait, time.Now()
 	return w.source(ctx, q)
 }
 
@@ -134,7 +143,29 @@ func (w *watch[T]) rest(ctx context.Context) error {
 	if w.dull {
 		return w.idle.Wait(ctx)
 	}
+	if w.calm > 0 {
+		return sleep(ctx, jitter(w.calm))
+	}
 	return ctx.Err()
+}
+
+// Pauses after answers that come at once and bring nothing new: at first so many
+// times as long as Consul took, then twice as long each time.
+const (
+	calmShare   = 8
+	longestCalm = 4 * time.Second
+)
+
+// nextCalm is the pause after an answer. The index of a missing key is that of
+// all keys, that of a node's checks that of all checks: while others change, a
+// query is answered at once with what is known already. A thousand hosts that
+// ask again at once keep Consul busy with nothing else, and the busier it is the
+// surer something changed meanwhile.
+func (w *watch[T]) nextCalm(meta Meta, reset bool) time.Duration {
+	if w.index == 0 || reset || w.waited || meta.Content == 0 || meta.Content != w.content {
+		return 0
+	}
+	return min(max(2*w.calm, calmShare*w.took, time.Millisecond), longestCalm)
 }
 
 // nextPause grows from 100 ms to a bound that depends on the kind of failure.

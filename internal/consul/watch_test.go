@@ -86,6 +86,41 @@ func TestWatchFollowsChanges(t *testing.T) {
 	}
 }
 
+// TestWatchWhileOthersWrite: the index of a key that is missing moves with each
+// write of another, so that a query is answered at once with nothing; the key is
+// seen all the same.
+func TestWatchWhileOthersWrite(t *testing.T) {
+	t.Parallel()
+	c := consultest.Start(t).Client()
+	asked := make(chan struct{}, 1)
+	source := func(ctx context.Context, q consul.Query) (*consul.KVPair, consul.Meta, error) {
+		if err := c.KVPut(ctx, &consul.KVPair{Key: "other", Value: []byte(fmt.Sprint(q.Index))}); err != nil {
+			return nil, consul.Meta{}, err
+		}
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		return c.KVGet(ctx, "key", q)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	seen := make(chan struct{})
+	go func() {
+		defer close(seen)
+		_ = consul.Watch(ctx, c, consul.Query{}, source, func(u consul.Update[*consul.KVPair]) {
+			if has("here")(u) {
+				stop()
+			}
+		}) // ends with ctx
+	}()
+	for range 4 {
+		<-asked
+	}
+	put(t, c, "key", "here")
+	<-seen
+}
+
 func TestWatchSurvivesAnEmptyRestart(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)
