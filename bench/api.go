@@ -49,6 +49,24 @@ func (a *api) get(ctx context.Context, path string, out any) error {
 	return err
 }
 
+// raw returns an answer as it is.
+func (a *api) raw(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.base+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := a.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: %s: %s", path, resp.Status, bytes.TrimSpace(body))
+	}
+	return body, err
+}
+
 func (a *api) putJSON(ctx context.Context, path string, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {

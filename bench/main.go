@@ -44,6 +44,10 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	quick := f.Bool("quick", false, "a minute instead of ten: few samples, nothing to quote")
 	scale := f.Bool("scale", false, "measure simulated fleets in place of all that, and write docs/scale.md")
 	fleets := f.String("fleets", "", "with -scale: how many agents, `N,N…`, and nothing else")
+	var look scaleLook
+	f.StringVar(&look.parts, "parts", "", "with -scale: `PARTS` of it, of change, idle, rollout and stored, with commas between them, and nothing else")
+	f.BoolVar(&look.requests, "requests", false, "with -scale: print each part's requests by kind")
+	f.StringVar(&look.profiles, "profiles", "", "with -scale: write the profiles of each part to `DIR`, Consul's too")
 	list := f.Bool("list", false, "list the scenarios")
 	dir := f.String("dir", "", "put files below `DIR`, whose disk is measured (default: the system's temporary directory)")
 	out := f.String("o", "", "write the report to `FILE` (default: docs/benchmarks.md, but only after a full run)")
@@ -65,7 +69,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		}
 		return nil
 	}
-	if *out == "" && *only == "" && *fleets == "" && !*quick {
+	if *out == "" && *only == "" && *fleets == "" && look.parts == "" && !*quick {
 		*out = "docs/benchmarks.md"
 		if *scale {
 			*out = "docs/scale.md"
@@ -79,7 +83,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		return err
 	}
 	if *scale {
-		return b.runScale(ctx, *quick, *fleets, stdout, *out)
+		return b.runScale(ctx, *quick, *fleets, look, stdout, *out)
 	}
 	ctx, cancel := context.WithTimeout(ctx, wholeRun)
 	defer cancel()

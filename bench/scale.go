@@ -27,7 +27,7 @@ type scaleReport struct {
 
 // runScale measures simulated fleets and writes the report to stdout and, if
 // all went well, to the file out.
-func (b *bench) runScale(ctx context.Context, quick bool, fleets string, stdout io.Writer, out string) error {
+func (b *bench) runScale(ctx context.Context, quick bool, fleets string, look scaleLook, stdout io.Writer, out string) error {
 	defer os.RemoveAll(b.dir)
 	ctx, cancel := context.WithTimeoutCause(ctx, scaleRun, fmt.Errorf("not done within %s", scaleRun))
 	defer cancel()
@@ -44,6 +44,16 @@ func (b *bench) runScale(ctx context.Context, quick bool, fleets string, stdout 
 			}
 			b.scale.fleets = append(b.scale.fleets, n)
 		}
+	}
+	if err := look.check(); err != nil {
+		return err
+	}
+	b.scale.look = look
+	if !look.has("stored") {
+		b.scale.stored = 0
+	}
+	if look.parts == "stored" {
+		b.scale.fleets = nil
 	}
 	if err := b.enoughFiles(); err != nil {
 		return err

@@ -52,6 +52,9 @@ func hostIP(i int) net.IP { return net.IPv4(127, 0, byte(1+i/250), byte(1+i%250)
 // There are no agents yet.
 func (b *bench) newFleet(ctx context.Context, size int) (*fleet, error) {
 	f := &fleet{size: size, traffic: &traffic{}}
+	if b.scale.look.requests {
+		f.traffic.kinds = &kinds{}
+	}
 	var err error
 	if f.dir, err = b.place("fleet"); err != nil {
 		return nil, err
@@ -202,6 +205,15 @@ func (f *fleet) converged(ctx context.Context, version string) error {
 	return f.await(ctx, f.hosts, func(s converge.Status) bool {
 		return s.Phase == converge.PhaseConverged && s.Version == version && s.Reported
 	})
+}
+
+// kinds are the requests of the agents since it was last called, where they are
+// counted by kind.
+func (f *fleet) kinds() map[string]kindTally {
+	if f.traffic.kinds == nil {
+		return nil
+	}
+	return f.traffic.kinds.take()
 }
 
 func (f *fleet) close() {

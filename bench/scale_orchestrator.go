@@ -27,8 +27,9 @@ type orchestrating struct {
 	running sync.WaitGroup
 }
 
-// orchestrate starts one, and returns when it has made its first cycle.
-func (b *bench) orchestrate(ctx context.Context, c *consul, interval time.Duration) (*orchestrating, error) {
+// orchestrate starts one that reaches Consul at an address, and returns when it
+// has made its first cycle.
+func (b *bench) orchestrate(ctx context.Context, c *consul, address string, interval time.Duration) (*orchestrating, error) {
 	dir, err := b.place("orchestrator")
 	if err != nil {
 		return nil, err
@@ -40,7 +41,7 @@ func (b *bench) orchestrate(ctx context.Context, c *consul, interval time.Durati
 	o := &orchestrating{addr: ip + ":8520", cycles: map[string]samples{}}
 	file := filepath.Join(dir, "jorc.hcl")
 	text := fmt.Sprintf("state_dir = %q\nlog_level = \"warn\"\nhttp { addr = %q }\nconsul { address = %q }\ndns { addr = %q }\norchestrator { interval = %q }\n",
-		filepath.Join(dir, "state"), o.addr, c.http, c.dns, interval)
+		filepath.Join(dir, "state"), o.addr, address, c.dns, interval)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ type scaleSize struct {
 	stored   int           // nodes of the orchestrator alone
 	changes  int           // of them, one after the other
 	interval time.Duration // of the orchestrator alone
+	look     scaleLook
 }
 
 func fullScale() scaleSize {
@@ -68,13 +69,20 @@ func (b *bench) measureFleet(ctx context.Context, size int) (r fleetResult, err 
 	defer f.close()
 	step := func(what string, w *window, do func(context.Context) error) error {
 		begin := time.Now()
-		got, err := f.during(ctx, b.scale.rest, do)
+		f.kinds()
+		name := fmt.Sprintf("%d %s", size, what)
+		got, err := f.during(ctx, b.scale.rest, func(ctx context.Context) error { return b.scale.look.profiled(ctx, f.consul, name, do) })
 		if err != nil {
 			return fmt.Errorf("%d agents: %s: %w", size, what, err)
 		}
 		*w = got
 		fmt.Fprintf(b.log, "         %s: %s, with the rest after it %s; %.2f writes, %.2f conflicts, %.1f reads per node\n", what,
 			got.took.Round(time.Millisecond), time.Since(begin).Round(time.Second), got.ok()/float64(size), got.asked.conflicts/float64(size), got.asked.reads/float64(size))
+		fmt.Fprintf(b.log, "         per node: %.2f ms, of the agent's processor %.2f ms, of Consul's %.2f ms\n", float64(got.took.Milliseconds())/float64(size),
+			float64(got.agents.Microseconds())/1000/float64(size), float64(got.consul.Microseconds())/1000/float64(size))
+		if b.scale.look.requests {
+			printKinds(b.log, what, size, f.kinds())
+		}
 		return nil
 	}
 	if err := step("start", &r.join, f.start); err != nil {
@@ -83,18 +91,22 @@ func (b *bench) measureFleet(ctx context.Context, size int) (r fleetResult, err 
 	if err := step("first version", &r.first, f.trigger("v1", nil)); err != nil {
 		return r, err
 	}
-	if err := step("version change", &r.change, f.trigger("v2", nil)); err != nil {
-		return r, err
+	if b.scale.look.has("change") {
+		if err := step("version change", &r.change, f.trigger("v2", nil)); err != nil {
+			return r, err
+		}
 	}
-	index, err := f.consul.raftIndex(ctx)
-	if err != nil {
-		return r, err
-	}
-	if err := step("idle", &r.idle, func(ctx context.Context) error { sleep(ctx, b.scale.idle); return ctx.Err() }); err != nil {
-		return r, err
-	}
-	if r.idle.writes > 0 {
-		fmt.Fprintf(b.log, "         written while idle: %s\n", strings.Join(f.changed(ctx, index), " "))
+	if b.scale.look.has("idle") {
+		index, err := f.consul.raftIndex(ctx)
+		if err != nil {
+			return r, err
+		}
+		if err := step("idle", &r.idle, func(ctx context.Context) error { sleep(ctx, b.scale.idle); return ctx.Err() }); err != nil {
+			return r, err
+		}
+		if r.idle.writes > 0 {
+			fmt.Fprintf(b.log, "         written while idle: %s\n", strings.Join(f.changed(ctx, index), " "))
+		}
 	}
 	after, err := ownMemory()
 	if err != nil {
@@ -104,7 +116,10 @@ func (b *bench) measureFleet(ctx context.Context, size int) (r fleetResult, err 
 	if r.consul, _, err = f.consul.proc.memory(); err != nil {
 		return r, err
 	}
-	return r, b.rollOut(ctx, f, &r.rollout, step)
+	if b.scale.look.has("rollout") {
+		return r, b.rollOut(ctx, f, &r.rollout, step)
+	}
+	return r, nil
 }
 
 // trigger makes a version the desired one and waits until all run it.
@@ -136,7 +151,16 @@ func (f *fleet) changed(ctx context.Context, index uint64) (keys []string) {
 
 // rollOut measures a rollout with an orchestrator.
 func (b *bench) rollOut(ctx context.Context, f *fleet, r *rolloutResult, step func(string, *window, func(context.Context) error) error) error {
-	o, err := b.orchestrate(ctx, f.consul, 10*time.Second)
+	to, asked := f.consul.http, &kinds{}
+	if b.scale.look.requests {
+		counting, stop := context.WithCancel(ctx)
+		defer stop()
+		var err error
+		if to, err = f.consul.counted(counting, asked); err != nil {
+			return err
+		}
+	}
+	o, err := b.orchestrate(ctx, f.consul, to, 10*time.Second)
 	if err != nil {
 		return err
 	}
@@ -146,6 +170,7 @@ func (b *bench) rollOut(ctx context.Context, f *fleet, r *rolloutResult, step fu
 	}
 	o.reset()
 	f.turns.reset()
+	asked.take()
 	err = step("rollout", &r.window, func(ctx context.Context) error {
 		if err := f.trigger("v3", func(p *rollout.Policy) { p.MaxParallel = parallel })(ctx); err != nil {
 			return err
@@ -154,6 +179,9 @@ func (b *bench) rollOut(ctx context.Context, f *fleet, r *rolloutResult, step fu
 	})
 	if err != nil {
 		return err
+	}
+	if b.scale.look.requests {
+		printKinds(b.log, "the orchestrator's", f.size, asked.take())
 	}
 	r.limit = parallel.Of(f.size)
 	r.handOver, r.served = f.turns.handOvers(r.limit), f.turns.writes

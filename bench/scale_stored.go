@@ -39,7 +39,7 @@ func (b *bench) measureStored(ctx context.Context) (r storedResult, err error) {
 	if err := f.store(ctx); err != nil {
 		return r, err
 	}
-	o, err := b.orchestrate(ctx, f.consul, b.scale.interval)
+	o, err := b.orchestrate(ctx, f.consul, f.consul.http, b.scale.interval)
 	if err != nil {
 		return r, err
 	}

@@ -20,6 +20,8 @@ type traffic struct {
 	failures  atomic.Int64 // answers of 5xx and 429
 	sent      atomic.Int64 // bytes
 	received  atomic.Int64 // bytes
+
+	kinds *kinds // nil: not wanted
 }
 
 // tally is what was counted up to a moment, or between two.
@@ -60,7 +62,8 @@ func (t *traffic) from(ip net.IP) jorcconsul.Option {
 type wire struct {
 	net.Conn
 	traffic *traffic
-	asked   atomic.Int32 // kind
+	asked   atomic.Int32 // what for
+	kind    atomic.Value // string: the last request's, where kinds are counted
 }
 
 // What a wire waits for the answer of.
@@ -79,7 +82,9 @@ var writingVerbs = [][]byte{
 
 func (w *wire) Write(p []byte) (int, error) {
 	w.traffic.sent.Add(int64(len(p)))
-	w.asked.CompareAndSwap(nothing, kindOf(p))
+	if w.asked.CompareAndSwap(nothing, kindOf(p)) && w.traffic.kinds != nil {
+		w.kind.Store(kindOfRequest(p))
+	}
 	if w.asked.Load() == aTransaction && slices.ContainsFunc(writingVerbs, func(verb []byte) bool { return bytes.Contains(p, verb) }) {
 		w.asked.Store(aWrite)
 	}
@@ -105,18 +110,25 @@ func (w *wire) Read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
 	w.traffic.received.Add(int64(n))
 	if n > 0 {
-		w.traffic.count(w.asked.Swap(nothing), p[:n])
+		asked := w.asked.Swap(nothing)
+		what := w.traffic.count(asked, p[:n])
+		if kind, ok := w.kind.Load().(string); ok {
+			what.received = n
+			w.traffic.kinds.add(kind, what)
+		}
 	}
 	return n, err
 }
 
-// count counts a request by its answer.
-func (t *traffic) count(asked int32, answer []byte) {
+// count counts a request by its answer, and says as what.
+func (t *traffic) count(asked int32, answer []byte) kindTally {
 	status := string(answer[min(len("HTTP/1.1 "), len(answer)):min(len("HTTP/1.1 200"), len(answer))])
 	switch {
 	case asked == nothing: // more of an answer
+		return kindTally{}
 	case status == "429" || status >= "500":
 		t.failures.Add(1)
+		return kindTally{requests: 1, failures: 1}
 	case asked == aBlocking:
 		t.blocking.Add(1)
 		t.reads.Add(1)
@@ -124,9 +136,11 @@ func (t *traffic) count(asked int32, answer []byte) {
 		t.reads.Add(1)
 	case asked == aWrite && (status == "409" || bytes.HasSuffix(bytes.TrimSpace(answer), []byte("false"))):
 		t.conflicts.Add(1)
+		return kindTally{requests: 1, conflicts: 1}
 	case asked == aWrite:
 		t.writes.Add(1)
 	default:
 		t.other.Add(1)
 	}
+	return kindTally{requests: 1}
 }

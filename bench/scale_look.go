@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// scaleLook says what to look at more closely while fleets are measured.
+type scaleLook struct {
+	parts    string // what to measure; empty: all
+	requests bool   // print requests by kind
+	profiles string // directory for profiles; empty: none
+}
+
+// scaleParts are what -parts takes. That all agents start and take on their
+// first version belongs to each.
+var scaleParts = []string{"change", "idle", "rollout", "stored"}
+
+func (l scaleLook) check() error {
+	if l.parts == "" {
+		return nil
+	}
+	for part := range strings.SplitSeq(l.parts, ",") {
+		if !slices.Contains(scaleParts, part) {
+			return fmt.Errorf("-parts: %q is none of %s", part, strings.Join(scaleParts, ", "))
+		}
+	}
+	return nil
+}
+
+// has says whether a part is to be measured.
+func (l scaleLook) has(part string) bool {
+	return l.parts == "" || slices.Contains(strings.Split(l.parts, ","), part)
+}
+
+// consulProfiled is for how long the processor's profile of Consul is taken.
+const consulProfiled = 10 * time.Second
+
+// profiled carries out do and writes to files, whose names begin with name, what
+// this process and Consul did meanwhile.
+func (l scaleLook) profiled(ctx context.Context, c *consul, name string, do func(context.Context) error) (err error) {
+	if l.profiles == "" {
+		return do(ctx)
+	}
+	if err := os.MkdirAll(l.profiles, 0o755); err != nil {
+		return err
+	}
+	path := func(of string) string { return filepath.Join(l.profiles, strings.ReplaceAll(name, " ", "-")+"-"+of) }
+	own, err := os.Create(path("agents-cpu"))
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	if err := pprof.StartCPUProfile(own); err != nil {
+		return err
+	}
+	runtime.SetBlockProfileRate(int(10 * time.Microsecond))
+	runtime.SetMutexProfileFraction(10)
+	g, meanwhile := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		return c.save(meanwhile, fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(consulProfiled.Seconds())), path("consul-cpu"))
+	})
+	err = do(ctx)
+	pprof.StopCPUProfile()
+	runtime.SetBlockProfileRate(0)
+	runtime.SetMutexProfileFraction(0)
+	for _, kind := range []string{"block", "mutex", "goroutine"} {
+		err = errors.Join(err, writeProfile(kind, path("agents-"+kind)))
+	}
+	return errors.Join(err, g.Wait(), c.save(ctx, "/v1/agent/metrics", path("consul-metrics.json")))
+}
+
+func writeProfile(kind, path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(pprof.Lookup(kind).WriteTo(f, 0), f.Close())
+}
+
+// save writes what Consul answers to a file.
+func (c *consul) save(ctx context.Context, request, path string) error {
+	body, err := c.raw(ctx, request)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, body, 0o644)
+}
+
+// counted is an address at which Consul answers and requests are counted by
+// kind, until ctx ends. close waits for that.
+func (c *consul) counted(ctx context.Context, k *kinds) (address string, err error) {
+	ip, err := freeIP()
+	if err != nil {
+		return "", err
+	}
+	listener, err := net.Listen("tcp", ip+":8500")
+	if err != nil {
+		return "", err
+	}
+	context.AfterFunc(ctx, func() { listener.Close() })
+	t := &traffic{kinds: k}
+	go func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return // closed
+			}
+			go relay(ctx, near, c.http, t)
+		}
+	}()
+	return listener.Addr().String(), nil
+}
+
+// relay carries bytes both ways until one side ends or ctx does.
+func relay(ctx context.Context, near net.Conn, to string, t *traffic) {
+	defer near.Close()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
+	if err != nil {
+		return
+	}
+	far := &wire{Conn: conn, traffic: t}
+	defer far.Close()
+	defer context.AfterFunc(ctx, func() { near.Close(); far.Close() })()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(struct{ io.Writer }{far}, struct{ io.Reader }{near}) // ends with either
+		far.Close()
+	}()
+	_, _ = io.Copy(struct{ io.Writer }{near}, struct{ io.Reader }{far})
+	near.Close()
+	<-done
+}
