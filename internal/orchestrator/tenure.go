@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
 )
@@ -43,7 +44,8 @@ func newTenure(o *Orchestrator, held *kv.Held) *tenure {
 func (t *tenure) run(ctx context.Context) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return t.watchKeys(ctx) })
-	g.Go(func() error { return t.watchChecks(ctx) })
+	g.Go(func() error { return t.watchChecks(ctx, consul.HealthCritical) })
+	g.Go(func() error { return t.watchChecks(ctx, consul.HealthWarning) })
 	g.Go(func() error { return t.watchServices(ctx) })
 	g.Go(func() error { return t.requests.watch(ctx, t) })
 	g.Go(func() error { return t.sinks.run(ctx) })

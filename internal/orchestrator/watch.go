@@ -16,7 +16,14 @@ import (
 )
 
 // settle is for how long changes are gathered before anybody looks at them.
-const settle = 50 * time.Millisecond
+// Consul goes through all keys of a prefix to tell when it changed: for the
+// larger fleet, and while it is busy, that takes it longer, and changes are
+// gathered for so many times as long, up to a bound.
+const (
+	settle      = 50 * time.Millisecond
+	settleShare = 5
+	settleMost  = time.Second
+)
 
 // relevant are the keys of the cluster, or their prefixes, of which a change
 // calls for a cycle: what people and nodes write. What follows from others is
@@ -36,11 +43,14 @@ func (t *tenure) watchKeys(ctx context.Context) error {
 		return t.o.Client.KVKeys(ctx, prefix, "/", q)
 	}
 	var last map[string]uint64
+	gather := settle
 	return consul.Watch(ctx, t.o.Client, consul.Query{}, source, func(u consul.Update[[]string]) {
-		if u.Err != nil || pause.For(ctx, settle) != nil {
+		if u.Err != nil || pause.For(ctx, gather) != nil {
 			return
 		}
+		begin := time.Now()
 		marks, err := t.marks(ctx)
+		gather = min(max(settle, settleShare*time.Since(begin)), settleMost)
 		if err != nil {
 			tell(t.news) // rather once too often
 			return
@@ -76,15 +86,16 @@ func (t *tenure) marks(ctx context.Context) (map[string]uint64, error) {
 	return marks, g.Wait()
 }
 
-// watchChecks wakes cycles when checks begin or cease to pass. Consul sends
-// only those that do not; that a check's output changed is no news.
-func (t *tenure) watchChecks(ctx context.Context) error {
+// watchChecks wakes cycles when checks in a state, critical or warning, become
+// more, fewer or others; that a check's output changed is no news. Consul has an
+// index of the states: those that pass cost it nothing.
+func (t *tenure) watchChecks(ctx context.Context, state string) error {
 	source := func(ctx context.Context, q consul.Query) (uint64, consul.Meta, error) {
-		checks, meta, err := t.o.Client.HealthState(ctx, "any", q)
+		checks, meta, err := t.o.Client.HealthState(ctx, state, q)
 		return digestOf(checks), meta, err
 	}
 	var last uint64
-	return consul.Watch(ctx, t.o.Client, consul.Query{Filter: `Status != "passing"`}, source, func(u consul.Update[uint64]) {
+	return consul.Watch(ctx, t.o.Client, consul.Query{}, source, func(u consul.Update[uint64]) {
 		if u.Err == nil && u.Value != last {
 			last = u.Value
 			tell(t.news)
