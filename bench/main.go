@@ -49,7 +49,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	f.BoolVar(&look.requests, "requests", false, "with -scale: print each part's requests by kind")
 	f.StringVar(&look.profiles, "profiles", "", "with -scale: write the profiles of each part to `DIR`, Consul's too")
 	list := f.Bool("list", false, "list the scenarios")
-	dir := f.String("dir", "", "put files below `DIR`, whose disk is measured (default: the system's temporary directory)")
+	dir := f.String("dir", "", "put files below `DIR`, whose disk is measured (default: the system's temporary directory; with -scale: memory)")
 	out := f.String("o", "", "write the report to `FILE` (default: docs/benchmarks.md, but only after a full run)")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -77,6 +77,9 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	}
 	if *scale {
 		*peer = ""
+		if *dir == "" {
+			*dir = memoryDir()
+		}
 	}
 	b, err := newBench(programs{jorc: *jorc, peer: *peer, consul: *consul}, size, *dir, stderr)
 	if err != nil {
@@ -104,6 +107,19 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 
 // wholeRun bounds a run, whatever hangs.
 const wholeRun = 14 * time.Minute
+
+// memoryDir is where files are in memory; empty: nowhere.
+func memoryDir() string {
+	const dir = "/dev/shm"
+	var fs syscall.Statfs_t
+	if syscall.Statfs(dir, &fs) != nil || fs.Type != tmpfs {
+		return ""
+	}
+	return dir
+}
+
+// tmpfs is the type of a file system in memory; see statfs(2).
+const tmpfs = 0x01021994
 
 func envOr(name, standard string) string {
 	if v := os.Getenv(name); v != "" {
