@@ -71,6 +71,9 @@ func (e *environment) showRun(c *cli.Context, r *runs.Runs, id string) error {
 	if err != nil {
 		return wrongID(c, err)
 	}
+	if len(d.Members) == 0 {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: run %s: %s%s\n", d.ID, d.State, withoutMembers(d.Run))
+	}
 	l := listing{columns: []string{"node", "state", "since", "task", "exit code", "why", "log"}, states: []string{"state"}}
 	for _, m := range d.Members {
 		row := []string{m.Node, string(m.State), "", m.Task, "", m.Why, m.LogURL}
@@ -83,6 +86,19 @@ func (e *environment) showRun(c *cli.Context, r *runs.Runs, id string) error {
 		l.rows = append(l.rows, row)
 	}
 	return e.print(c, l, d)
+}
+
+// withoutMembers says why no member has a part in a run yet, or had one.
+func withoutMembers(r runs.Run) string {
+	switch {
+	case r.Why != "":
+		return ": " + r.Why
+	case r.State == runs.NeedsApproval:
+		return fmt.Sprintf(": 'jorc cluster approve %s' lets it begin", r.ID)
+	case r.State == runs.Pending:
+		return ": its members are chosen when it begins"
+	}
+	return ""
 }
 
 // runs are the runs of the cluster that flags and environment name.
