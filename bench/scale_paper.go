@@ -55,7 +55,8 @@ const scaleMeasured = `
   faster than; they pass through Raft, too, are counted on the wire, and are not among the successful ones.
 - A slot is handed over from the moment at which a node has converged, validated and reported to the moment at which the next may go out of
   service: with n slots the i-th node that is done lets the (i+n)-th go.
-- Reproduce with ` + "`make bench-scale`" + `; ` + "`go run ./bench -scale -quick`" + ` takes a minute or two, ` + "`-fleets N,N`" + ` picks sizes.
+- Reproduce with ` + "`make bench-scale`" + `; ` + "`go run ./bench -scale -quick`" + ` takes a minute or two, ` + "`-fleets N,N`" + ` picks sizes,
+  ` + "`-parts PARTS`" + ` parts, ` + "`-requests`" + ` lists what is asked by kind.
 `
 
 // published are figures of Consul's makers.
