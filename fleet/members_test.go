@@ -22,8 +22,12 @@ type member struct {
 
 func members(t *testing.T, f *fleettest.Fleet, args ...string) []member {
 	t.Helper()
+	return membersOf(t, f.Jorc(append([]string{"cluster", "members", "-o", "json"}, args...)...).OK())
+}
+
+func membersOf(t *testing.T, out string) []member {
+	t.Helper()
 	var all []member
-	out := f.Jorc(append([]string{"cluster", "members", "-o", "json"}, args...)...).OK()
 	if err := json.Unmarshal([]byte(out), &all); err != nil {
 		t.Fatalf("cluster members printed %s: %v", out, err)
 	}
@@ -34,7 +38,11 @@ func members(t *testing.T, f *fleettest.Fleet, args ...string) []member {
 func healthy(t *testing.T, f *fleettest.Fleet) {
 	t.Helper()
 	f.Eventually("all members to be healthy", func(context.Context) error {
-		all := members(t, f)
+		r := f.Jorc("cluster", "members", "-o", "json")
+		if r.Code != 0 { // Consul may have no leader for a moment
+			return fmt.Errorf("cluster members: exit %d, %s", r.Code, r.Stderr)
+		}
+		all := membersOf(t, r.Stdout)
 		bad := slices.DeleteFunc(slices.Clone(all), func(m member) bool { return m.Health == "passing" && m.Agent == "up" })
 		if len(all) != len(f.Hosts) || len(bad) > 0 {
 			return fmt.Errorf("%d members, not healthy: %+v", len(all), bad)
