@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -20,7 +19,7 @@ func leaderCommand(env *environment) *cli.Command {
 			"The agents of the members do the same by themselves.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "elect", Usage: "fill vacancies now", DisableDefaultText: true},
-			&cli.DurationFlag{Name: "grace", Usage: "with --elect: wait for `D` that a leader which fails recovers; 0 does not wait and replaces none", Value: 30 * time.Second},
+			&cli.DurationFlag{Name: "grace", Usage: "with --elect: wait for `D` that a leader which fails recovers; 0 does not wait and replaces none", DefaultText: "param cluster/leader-grace, or 30s"},
 			&cli.IntFlag{Name: "count", Usage: "from now on `N` members are to lead", DefaultText: "as it is"},
 		},
 		Action: env.showLeaders,
@@ -93,8 +92,14 @@ func (e *environment) elect(c *cli.Context, cl *cluster.Cluster) (cluster.Leader
 		}
 	}
 	grace := c.Duration("grace")
-	if !c.Bool("elect") || grace == 0 {
+	if !c.Bool("elect") || c.IsSet("grace") && grace == 0 {
 		return cl.Elect(c.Context)
+	}
+	if !c.IsSet("grace") {
+		var err error
+		if grace, err = cl.LeaderGrace(c.Context); err != nil {
+			return cluster.Leaders{}, err
+		}
 	}
 	// The place of a retired leader stays empty for as long as always.
 	timing := cluster.Timing{Replace: grace}

@@ -30,6 +30,7 @@ type ElectionOptions struct {
 type Election struct {
 	cluster *Cluster
 	o       ElectionOptions
+	wrong   string            // what was said of the grace; for decide alone
 	told    map[string]string // of whose record was said that it cannot be read, and why; for decide alone
 }
 
@@ -142,7 +143,7 @@ func (e *Election) decide(ctx context.Context, c *Cluster, news <-chan struct{})
 // once decides, and returns after what time to do so again without news.
 func (e *Election) once(ctx context.Context, c *Cluster, m *memory) time.Duration {
 	const retry, longest = 5 * time.Second, 10 * time.Minute
-	candidates, err := c.candidates(ctx)
+	candidates, err := e.prepare(ctx, c, m)
 	if err == nil {
 		e.complain(candidates)
 		var before Leaders
@@ -163,6 +164,27 @@ func (e *Election) once(ctx context.Context, c *Cluster, m *memory) time.Duratio
 		return max(d, time.Millisecond)
 	}
 	return longest
+}
+
+// prepare reads what the profile says of elections, and who can be chosen.
+func (e *Election) prepare(ctx context.Context, c *Cluster, m *memory) ([]Candidate, error) {
+	p, err := c.profile.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	grace, wrong := graceOf(p.Value, e.o.Timing)
+	if wrong != nil && e.wrong != wrong.Error() {
+		e.o.Log.Warn("the grace for failing leaders is the default", "error", wrong)
+	}
+	m.timing.Replace, e.wrong = grace, ""
+	if wrong != nil {
+		e.wrong = wrong.Error()
+	}
+	f, err := filterOf(p.Value)
+	if err != nil {
+		return nil, err
+	}
+	return c.candidatesBy(ctx, f)
 }
 
 // complain names the members whose records cannot be read, once each.

@@ -11,6 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/profile"
 )
 
 // ParamEligible is the param by which a member stands for leadership or not;
@@ -170,7 +171,11 @@ func (c *Cluster) Filter(ctx context.Context) (*Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, ok := e.Value.Params[ParamFilter]
+	return filterOf(e.Value)
+}
+
+func filterOf(d profile.Document) (*Filter, error) {
+	v, ok := d.Params[ParamFilter]
 	if !ok || v.IsNull() {
 		return ParseFilter("")
 	}
@@ -189,6 +194,11 @@ func (c *Cluster) candidates(ctx context.Context) ([]Candidate, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.candidatesBy(ctx, f)
+}
+
+// candidatesBy is candidates with the cluster's own filter read already.
+func (c *Cluster) candidatesBy(ctx context.Context, f *Filter) ([]Candidate, error) {
 	s, err := c.read(ctx, needChecks|f.need)
 	if errors.Is(err, consul.ErrDenied) && f.need == 0 {
 		s, err = c.read(ctx, 0) // then nobody counts as healthy
