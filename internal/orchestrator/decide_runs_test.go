@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/profile"
@@ -50,6 +51,26 @@ func (d dying) Decide(ctx context.Context, in orchestrator.Input) ([]orchestrato
 	return d.Decider.Decide(ctx, in)
 }
 
+// dies runs an orchestrator that kills itself there.
+func (s *site) dies(t *testing.T, at string) {
+	t.Helper()
+	p := s.process(dieAt + "=" + at)
+	t.Cleanup(p.kill)
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = p.cmd.Wait() }() // the state says it all
+	consultest.Eventually(t, "an orchestrator to die "+at, func(context.Context) error {
+		select {
+		case <-ended:
+			return nil
+		default:
+			return errNotYet
+		}
+	})
+	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+		t.Fatalf("the orchestrator ended otherwise: %v", p.cmd.ProcessState)
+	}
+}
+
 // worker does node's part in runs; workflow "good" succeeds, "bad" fails.
 func (s *site) worker(node string) {
 	s.t.Helper()
@@ -86,11 +107,7 @@ func TestRunsDecided(t *testing.T) {
 				id := when + "-" + kind
 				_, _, err := all.Ask(t.Context(), id, runs.Request{Workflow: "bad"}, "ann")
 				s.must(nil, err)
-				p := s.process(dieAt + "=" + when + " " + kind)
-				_ = p.cmd.Wait()
-				if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
-					t.Fatalf("the orchestrator ended otherwise: %v", p.cmd.ProcessState)
-				}
+				s.dies(t, when+" "+kind)
 				told := func() (got []string) {
 					for _, e := range s.events() {
 						if e.After == id {
@@ -103,6 +120,7 @@ func TestRunsDecided(t *testing.T) {
 					t.Errorf("%s is journalled: %v, want %v", kind, got, want)
 				}
 				next := s.process(dieAt + "=never")
+				t.Cleanup(next.kill)
 				s.eventually("the run to have ended", func() error {
 					d, err := all.Show(t.Context(), id)
 					if err == nil && d.State != runs.Failed {
@@ -113,7 +131,6 @@ func TestRunsDecided(t *testing.T) {
 				if got := told(); !slices.Equal(got, kinds) {
 					t.Errorf("got %v, want %v", got, kinds)
 				}
-				next.kill()
 			})
 		}
 	}
@@ -143,8 +160,7 @@ func TestRulesDecided(t *testing.T) {
 		v, err := profile.ParseValue(step.rules)
 		s.must(nil, err)
 		s.must(s.cluster.Set(t.Context(), profile.Scope{}, runs.ParamRules, v, profile.Ref{}))
-		p := s.process(dieAt + "=before " + step.kind)
-		_ = p.cmd.Wait()
+		s.dies(t, "before "+step.kind)
 		next := s.process(dieAt + "=never")
 		s.eventually(fmt.Sprintf("step %d: %s", i, step.kind), func() error {
 			if count(step.kind) == 0 {
