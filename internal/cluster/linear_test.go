@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -77,8 +78,28 @@ func (h *history) len() int {
 	return len(h.ops)
 }
 
+// losing makes a proxy lose every third write: of these the first before Consul
+// has it, the second when Consul has carried it out, and so on.
+func losing() func(*http.Request) consultest.Fault {
+	writes := 0
+	return func(r *http.Request) consultest.Fault {
+		if r.Method != http.MethodPut {
+			return consultest.Fault{}
+		}
+		writes++
+		switch writes % 6 {
+		case 2:
+			return consultest.Fault{Status: http.StatusInternalServerError}
+		case 5:
+			return consultest.Fault{Cut: 1}
+		}
+		return consultest.Fault{}
+	}
+}
+
 // TestProfileIsLinearizable lets clients of three servers get, set and patch
-// one profile while the servers are killed and frozen in turn.
+// one profile while the servers are killed and frozen in turn. Every other
+// client loses writes and their answers.
 func TestProfileIsLinearizable(t *testing.T) {
 	t.Parallel()
 	servers := consultest.StartCluster(t, 3, consultest.WithConfig(map[string]any{"autopilot": map[string]any{"cleanup_dead_servers": false}}))
@@ -96,7 +117,13 @@ func TestProfileIsLinearizable(t *testing.T) {
 	defer cancel()
 	var clients sync.WaitGroup
 	for i := range 6 {
-		c := cluster.New(servers[i%3].Client(), "jorc", "prod").Consistent()
+		c := cluster.New(servers[i%3].Client(), "jorc", "prod")
+		if i%2 == 1 {
+			way := servers[i%3].Proxy()
+			way.Do(losing())
+			c = through(t, way)
+		}
+		c = c.Consistent()
 		clients.Go(func() {
 			// A client whose write is unknown goes on as another one: porcupine's clients do one thing at a time.
 			for n, id := 0, i; ctx.Err() == nil; n++ {
@@ -133,6 +160,22 @@ func TestProfileIsLinearizable(t *testing.T) {
 	clients.Wait()
 	if result, _ := porcupine.CheckOperationsVerbose(sequential, h.ops, time.Minute); result != porcupine.Ok {
 		t.Errorf("a history of %d operations is %s", len(h.ops), result)
+	}
+	count := map[string]int{}
+	for _, op := range h.ops {
+		switch out := op.Output.(outcome); {
+		case op.Input.(operation).kind == "get":
+			count["read"]++
+		case out.unknown:
+			count["unknown"]++
+		case out.done:
+			count["done"]++
+		default:
+			count["refused"]++
+		}
+	}
+	if len(count) != 4 {
+		t.Errorf("of %d operations %v: some do not come up", len(h.ops), count)
 	}
 }
 

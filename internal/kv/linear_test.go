@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,8 +70,28 @@ func (h *history) len() int {
 	return len(h.ops)
 }
 
-// TestHistoriesAreLinearizable lets clients of three servers read and swap one
-// document while the servers are killed and frozen in turn.
+// losing makes a proxy lose every third write: of these the first before Consul
+// has it, the second when Consul has carried it out, and so on.
+func losing() func(*http.Request) consultest.Fault {
+	writes := 0
+	return func(r *http.Request) consultest.Fault {
+		if r.Method != http.MethodPut {
+			return consultest.Fault{}
+		}
+		writes++
+		switch writes % 6 {
+		case 2:
+			return consultest.Fault{Status: http.StatusInternalServerError}
+		case 5:
+			return consultest.Fault{Cut: 1}
+		}
+		return consultest.Fault{}
+	}
+}
+
+// TestHistoriesAreLinearizable lets clients of three servers read, swap and
+// update one document while the servers are killed and frozen in turn. Every
+// other client loses writes and their answers.
 func TestHistoriesAreLinearizable(t *testing.T) {
 	t.Parallel()
 	servers := consultest.StartCluster(t, 3)
@@ -78,11 +100,17 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	defer cancel()
 	var clients sync.WaitGroup
 	for i := range 6 {
-		doc := kv.NewText(kv.New(servers[i%3].Client(), "p").Consistent(), "doc")
+		client := servers[i%3].Client()
+		if i%2 == 1 {
+			way := servers[i%3].Proxy()
+			way.Do(losing())
+			client = clientOf(t, way)
+		}
+		doc := kv.NewText(kv.New(client, "p").Consistent(), "doc")
 		clients.Go(func() {
 			// A client whose swap is unknown goes on as another one: porcupine's clients do one thing at a time.
 			for n, id := 0, i; ctx.Err() == nil; n++ {
-				if readAndSwap(ctx, t, h, doc, id, fmt.Sprintf("%d-%d", i, n)) {
+				if readAndWrite(ctx, t, h, doc, id, n) {
 					id += 6
 				}
 			}
@@ -120,22 +148,42 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 			unknown++
 		}
 	}
-	t.Logf("%d operations, of which %d of unknown outcome", len(h.ops), unknown)
+	if unknown == 0 {
+		t.Errorf("none of %d operations is of unknown outcome, though answers were lost", len(h.ops))
+	}
 }
 
-// readAndSwap does both once; unknown tells that the swap's outcome is.
-func readAndSwap(ctx context.Context, t *testing.T, h *history, doc kv.Doc[string], client int, to string) (unknown bool) {
+func clientOf(t *testing.T, way *consultest.Proxy) *consul.Client {
+	t.Helper()
+	client, err := consul.New(way.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+// readAndWrite reads and then swaps or updates; unknown tells that the write's
+// outcome is.
+func readAndWrite(ctx context.Context, t *testing.T, h *history, doc kv.Doc[string], client, n int) (unknown bool) {
 	call := time.Now()
 	e, err := get(ctx, doc)
 	if err != nil {
 		return false // a read that failed says nothing
 	}
 	h.add(client, swapInput{}, call, swapOutput{value: e.Value})
-	in := swapInput{from: e.Value, to: to}
+	in := swapInput{from: e.Value, to: fmt.Sprintf("%d-%d", client, n)}
 	call = time.Now()
 	short, done := context.WithTimeout(ctx, 2*time.Second)
 	defer done()
-	_, err = doc.CompareAndSwap(short, e, to)
+	if n%2 == 0 {
+		_, err = doc.CompareAndSwap(short, e, in.to)
+	} else {
+		_, err = doc.Update(short, func(old kv.Entry[string]) (string, bool, error) {
+			in.from = old.Value
+			return in.to, true, nil
+		})
+	}
 	switch {
 	case err == nil:
 		h.add(client, in, call, swapOutput{swapped: true})
@@ -144,8 +192,8 @@ func readAndSwap(ctx context.Context, t *testing.T, h *history, doc kv.Doc[strin
 	case errors.Is(err, consul.ErrOutcomeUnknown):
 		h.add(client, in, call, swapOutput{unknown: true})
 		return true
-	case !errors.Is(err, consul.ErrUnreachable) && ctx.Err() == nil:
-		t.Errorf("CompareAndSwap = %v", err)
+	case !errors.Is(err, consul.ErrUnreachable) && short.Err() == nil:
+		t.Errorf("write = %v", err)
 	}
 	return false
 }
@@ -154,4 +202,40 @@ func get(ctx context.Context, doc kv.Doc[string]) (kv.Entry[string], error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return doc.Get(ctx)
+}
+
+// TestConsistentReads: all reads of a consistent store ask for it, so that no
+// deposed leader can answer. It takes a partition between servers to notice
+// otherwise.
+func TestConsistentReads(t *testing.T) {
+	t.Parallel()
+	s, srv := newStore(t)
+	mustSwap(t, kv.NewText(s, "a/doc"), kv.Entry[string]{}, "x")
+	way := srv.Proxy()
+	var all, consistent atomic.Int64
+	way.Do(func(r *http.Request) consultest.Fault {
+		all.Add(1)
+		if r.URL.Query().Has("consistent") {
+			consistent.Add(1)
+		}
+		return consultest.Fault{}
+	})
+	plain := kv.New(clientOf(t, way), "jorc/default")
+	for _, test := range []struct {
+		store *kv.Store
+		want  int64
+	}{{plain, 0}, {plain.Consistent(), 3}} {
+		all.Store(0)
+		consistent.Store(0)
+		mustGet(t, kv.NewText(test.store, "a/doc"))
+		if _, err := kv.NewTextTree(test.store, "a/").List(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := kv.NewTextTree(test.store, "a/").Names(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if all.Load() != 3 || consistent.Load() != test.want {
+			t.Errorf("%d of %d reads are consistent; want %d of 3", consistent.Load(), all.Load(), test.want)
+		}
+	}
 }
