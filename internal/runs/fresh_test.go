@@ -1,6 +1,10 @@
 package runs
 
-import "testing"
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
 
 // TestFresh: who joined after the orchestrator looked, and before the run was
 // asked for, has a part in it.
@@ -18,4 +22,44 @@ func TestFresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.becomes("r", "running: a=pending b=pending")
+}
+
+// TestStaleQueue: who read a queue before a job was put into it, and the job
+// after that, does not say of the job that it is lost.
+func TestStaleQueue(t *testing.T) {
+	t.Parallel()
+	x := newSite(t, "a")
+	stop := x.orchestrate("o", quickDecider())
+	x.work("a", sh("one", "until [ -e $DIR/go ]; do sleep 0.02; done"))
+	x.ask("before", Request{})
+	touch(t, x, "a", "go")
+	x.becomes("before", "done: a=done")
+	ctx, client, slow := t.Context(), x.server.Client(), quickDecider()
+	early, err := x.runs.queues.List(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(x.dir, "a", "traces", "go")); err != nil {
+		t.Fatal(err)
+	}
+	x.ask("r", Request{})
+	x.becomes("r", "running: a=running")
+	stop()
+	o, err := x.observe(ctx, client, "o2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := slow.read(ctx, x.runs, o, o.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.queues, st.good = early, map[string]Queue{"a": early["a"].Value}
+	changes := Plan(slow.situation(o, st, o.Now), st.runs(), st.good)
+	if len(changes.Jobs["r"]) == 0 {
+		t.Fatalf("nothing was to be written: %+v", changes)
+	}
+	if told, err := slow.write(ctx, x.runs, st, changes); err != nil || len(told) > 0 {
+		t.Errorf("it told %+v, %v", told, err)
+	}
+	x.becomes("r", "running: a=running")
 }

@@ -122,6 +122,13 @@ func nodeGroups(r *Runs, st *readState, c Changes, w *written) []group {
 		doc.SwapIn(g.txn, st.queues[node].Entry, q)
 		g.keys = append(g.keys, doc.Key())
 	}
+	for _, g := range by { // what is said of a job follows from its queue
+		if _, changed := c.Queues[g.node]; !changed {
+			key := r.queues.At(g.node).Key()
+			g.txn.CheckIndex(key, st.queues[g.node].Index)
+			g.keys = append(g.keys, key)
+		}
+	}
 	var all []group
 	for _, key := range slices.Sorted(maps.Keys(by)) {
 		if g := by[key]; slices.ContainsFunc(g.runs, func(id string) bool { return w.overtaken[id] }) {
