@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -101,25 +102,46 @@ func (e *Election) preside(held *kv.Held) {
 		}
 	}
 	c := e.cluster.in(held.Store())
+	var r relevance
 	g.Go(func() error {
 		return c.members.Watch(ctx, func(kv.TreeUpdate[Record]) { tell() })
 	})
 	g.Go(func() error {
-		return c.leaders.Watch(ctx, func(kv.Update[Leaders]) { tell() })
+		return c.leaders.Watch(ctx, func(u kv.Update[Leaders]) {
+			if u.Err == nil {
+				r.lead(u.Entry.Value)
+			}
+			tell()
+		})
 	})
 	g.Go(func() error {
 		// The answer itself is small; its index moves with every check.
 		source := func(ctx context.Context, q consul.Query) (consul.HealthChecks, consul.Meta, error) {
 			return c.client.HealthState(ctx, consul.HealthCritical, q)
 		}
-		return consul.Watch(ctx, c.client, consul.Query{}, source, func(consul.Update[consul.HealthChecks]) { tell() })
+		var pending atomic.Bool
+		later := time.AfterFunc(lookAnyway, func() { pending.Store(false); tell() })
+		defer later.Stop()
+		return consul.Watch(ctx, c.client, consul.Query{}, source, func(u consul.Update[consul.HealthChecks]) {
+			switch {
+			case u.Err != nil: // there will be an answer
+			case r.fail(u.Value):
+				tell()
+			case !pending.Swap(true): // checks that are gone are not among those that fail
+				later.Reset(lookAnyway)
+			}
+		})
 	})
 	g.Go(func() error { return e.decide(ctx, c, news) })
 	_ = g.Wait() // ends with the lock
 }
 
-// pauseBetween bounds how often the members are read anew.
-const pauseBetween = 250 * time.Millisecond
+// Bounds of how often the members are read anew: for news that matter, and for
+// others.
+const (
+	pauseBetween = 250 * time.Millisecond
+	lookAnyway   = 5 * time.Second
+)
 
 func (e *Election) decide(ctx context.Context, c *Cluster, news <-chan struct{}) error {
 	m := newMemory(e.o.Timing)

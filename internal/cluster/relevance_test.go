@@ -1,0 +1,42 @@
+package cluster
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// TestRelevance: while leaders are well and all places are filled only checks of
+// leaders are news; otherwise those of everybody.
+func TestRelevance(t *testing.T) {
+	t.Parallel()
+	full, vacant := Leaders{Leader: []string{"a", "b"}, Count: 2}, Leaders{Leader: []string{"a"}, Count: 2}
+	retired := Leaders{Leader: []string{"a"}, Count: 2, Retired: []Retired{{Node: "b"}}}
+	for _, c := range []struct {
+		leaders Leaders
+		checks  []string // one after the other: node/check/notes, and whether that is news
+	}{
+		{full, []string{"x/web no", "x/web y/web no", "x/web a/web yes", "y/web a/web yes", "y/web a/web no", "y/web a/web/jorc:out yes", "y/web yes", "no"}},
+		{vacant, []string{"x/web yes", "x/web no", "x/web/jorc:out yes", "yes", "no"}},
+		{retired, []string{"x/web yes", "yes", "no"}},
+	} {
+		var r relevance
+		r.lead(c.leaders)
+		for _, step := range c.checks {
+			f := strings.Fields(step)
+			var checks consul.HealthChecks
+			for _, text := range f[:len(f)-1] {
+				part := strings.SplitN(text, "/", 3)
+				check := &consul.HealthCheck{Node: part[0], CheckID: part[1]}
+				if len(part) == 3 {
+					check.Notes = part[2]
+				}
+				checks = append(checks, check)
+			}
+			if news := r.fail(checks); news != (f[len(f)-1] == "yes") {
+				t.Errorf("leaders %v: %q: news %v", c.leaders, step, news)
+			}
+		}
+	}
+}
