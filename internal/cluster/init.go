@@ -51,7 +51,7 @@ func (c *Cluster) Init(ctx context.Context, o InitOptions) (created bool, err er
 
 func (c *Cluster) create(ctx context.Context, d profile.Document, o InitOptions) (bool, error) {
 	manager := c.members.At(o.Manager)
-	read := c.store.Txn().Get(keyProfile).Get(keyLeaders)
+	read := c.store.Txn().Get(keyProfile).Get(keyLeaders).Get(keyControl)
 	if o.Manager != "" {
 		read.Get(manager.Key())
 	}
@@ -82,6 +82,14 @@ func (c *Cluster) create(ctx context.Context, d profile.Document, o InitOptions)
 		}
 	}
 	c.leaders.SwapIn(t, leaders, next)
+	// All agents watch it, and a watch of a key that does not exist wakes for
+	// every other.
+	if control, err := c.control.From(r); !control.Exists && !unreadable(err) {
+		if err != nil {
+			return false, err
+		}
+		c.control.SwapIn(t, control, Control{})
+	}
 	_, err = t.Commit(ctx)
 	return err == nil, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -44,6 +45,9 @@ func TestInit(t *testing.T) {
 	}
 	if now := index(t, s, "jorc/"); now != before {
 		t.Errorf("Init again wrote: index %d, then %d", before, now)
+	}
+	if e, err := kv.NewText(kv.New(s.Client(), "jorc/prod"), "control").Get(t.Context()); err != nil || !e.Exists {
+		t.Errorf("the key that all agents watch: %+v, %v", e, err)
 	}
 	l, err := c.Leaders(t.Context())
 	if err != nil || l.Count != first+1 || !slices.Equal(l.Manager, []string{"boss"}) {
