@@ -23,11 +23,12 @@ func (p *part) WatchSelf(ctx context.Context, handle func(rollout.Self)) error {
 		default:
 		}
 	}
+	var profiles latest[kv.Update[profile.Document]]
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.holds.self.watch(ctx, func(rollout.Self) { tell() }) })
 	g.Go(func() error { return p.checks.Watch(ctx, func([]string) { tell() }) })
 	g.Go(func() error {
-		return p.cluster.WatchProfile(ctx, func(kv.Update[profile.Document]) { tell() })
+		return p.cluster.WatchProfile(ctx, func(u kv.Update[profile.Document]) { profiles.set(u); tell() })
 	})
 	g.Go(func() error {
 		for {
@@ -38,11 +39,15 @@ func (p *part) WatchSelf(ctx context.Context, handle func(rollout.Self)) error {
 			}
 			self, known := p.holds.self.get()
 			failing, seen := p.checks.failing.get()
-			if !known || !seen {
+			u, read := profiles.get()
+			if !known || !seen || !read {
 				continue
 			}
-			belongs, err := p.cluster.Belongs(ctx, p.node)
-			if err != nil && ctx.Err() == nil && !errors.Is(err, cluster.ErrNoMember) && !errors.Is(err, cluster.ErrNoCluster) {
+			belongs, err := true, u.Err
+			if err == nil {
+				belongs, err = p.cluster.Belongs(ctx, u.Entry.Value, p.node)
+			}
+			if err != nil && ctx.Err() == nil && !errors.Is(err, cluster.ErrNoMember) {
 				p.log.Warn("cannot tell whether the cluster's filter leaves this host out", "error", err)
 				continue
 			}

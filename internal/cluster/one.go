@@ -8,6 +8,7 @@ import (
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/profile"
 )
 
 // MemberOf reads one member as Members shows it; what is read does not grow
@@ -61,10 +62,11 @@ func (c *Cluster) MemberOf(ctx context.Context, node string, need Need) (Member,
 	return s.members(catalog.PresenceID(c.name), need)[0], nil
 }
 
-// Belongs tells whether the cluster's own filter matches a member. It returns
-// what MemberOf and Filter return.
-func (c *Cluster) Belongs(ctx context.Context, node string) (bool, error) {
-	f, err := c.Filter(ctx)
+// Belongs tells whether the cluster's own filter, which d has, matches a member.
+// It asks Consul only where there is a filter, and returns what MemberOf returns,
+// or a *FilterError.
+func (c *Cluster) Belongs(ctx context.Context, d profile.Document, node string) (bool, error) {
+	f, err := filterOf(d)
 	if err != nil || f.String() == "" {
 		return err == nil, err
 	}

@@ -35,12 +35,16 @@ func TestMemberOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d, err := c.Profile(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for node, want := range members(t, c, "") {
 		got, err := c.MemberOf(t.Context(), node, cluster.NeedAll)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, %v, want %+v", node, got, err, want)
 		}
-		belongs, err := c.Belongs(t.Context(), node)
+		belongs, err := c.Belongs(t.Context(), d, node)
 		if err != nil || belongs != f.Match(&want) {
 			t.Errorf("%s belongs: got %t, %v, want %t", node, belongs, err, f.Match(&want))
 		}
