@@ -29,7 +29,7 @@ type outpost struct {
 func (p *part) newOutposts(o workflow.Options) []*outpost {
 	var all []*outpost
 	for _, name := range orchestrates(p.conf) {
-		own := name == p.conf.Cluster
+		o, own := o, name == p.conf.Cluster // each changes options of its own
 		if own && p.conf.Member != nil {
 			continue
 		}

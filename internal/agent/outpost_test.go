@@ -17,7 +17,7 @@ func TestOutpost(t *testing.T) {
 	h := newHost(t, consultest.Start(t), `
 orchestrator {
   interval = "1s"
-  clusters = ["default", "other"]
+  clusters = ["other", "default"]
 }
 workflow "administer" {
   task "note" { script = "echo \"$JORC_CLUSTER\" >>DIR/ran-$JORC_CLUSTER" }
