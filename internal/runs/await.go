@@ -23,8 +23,13 @@ var ErrPaused = errors.New("the cluster is paused")
 // ErrNobody: nobody is there to be waited for.
 var ErrNobody = errors.New("no member matches")
 
-// gather is for how long changes are gathered before they are looked at.
-const gather = 50 * time.Millisecond
+const (
+	// gather is for how long changes are gathered before they are looked at.
+	gather = 50 * time.Millisecond
+	// lookAgain is the pause after a look that failed: what it would have seen
+	// may be the last change for a long time.
+	lookAgain = time.Second
+)
 
 // Waiter waits for a cluster.
 type Waiter struct {
@@ -74,10 +79,15 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 			w.Missing(told)
 		}
 		first = false
+		var again <-chan time.Time
+		if err != nil {
+			again = time.After(lookAgain)
+		}
 		select {
 		case <-ctx.Done():
 			return v, ctx.Err()
 		case <-bell:
+		case <-again:
 		}
 		if err := pause.For(ctx, gather); err != nil {
 			return v, err

@@ -1,0 +1,62 @@
+package runs
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+// TestAwaitLooksAgain: a look that Consul answers with a failure of its own is
+// repeated also when nothing changes any more.
+func TestAwaitLooksAgain(t *testing.T) {
+	t.Parallel()
+	x := newSite(t, "a")
+	proxy := x.server.Proxy()
+	client, err := consul.New(proxy.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	waits := make(chan string, 100)
+	w := &Waiter{
+		Client: client, Cluster: cluster.New(client, "jorc", "default"), Ledger: nodes.New(client, "jorc", "default"),
+		Missing: func(what string) { waits <- what },
+	}
+	done := make(chan error, 1)
+	x.background(func(ctx context.Context) {
+		v, err := w.Await(ctx, Goal{Members: 2})
+		if err == nil && !v.Over {
+			err = fmt.Errorf("got %+v", v)
+		}
+		done <- err
+	})
+	if got := <-waits; got != "1 of 2 members" {
+		t.Errorf("it waits for %q", got)
+	}
+	var failed atomic.Int64
+	proxy.Do(func(r *http.Request) (f consultest.Fault) {
+		if q := r.URL.Query(); r.URL.Path == "/v1/kv/jorc/default/control" && !q.Has("index") && !q.Has("keys") {
+			failed.Add(1)
+			f.Status = http.StatusInternalServerError
+		}
+		return f
+	})
+	x.join("b")
+	consultest.Eventually(t, "looks that fail", func(context.Context) error {
+		if n := failed.Load(); n < 3 {
+			return fmt.Errorf("%d have", n)
+		}
+		return nil
+	})
+	proxy.Do(nil)
+	if err := <-done; err != nil {
+		t.Errorf("Await: %v", err)
+	}
+}
