@@ -11,6 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pause"
 )
 
 // How a rollout can end for who waits for it.
@@ -19,6 +20,13 @@ var (
 	ErrFailed = errors.New("the rollout failed")
 	// ErrStopped: it, or the cluster, is paused, or it was aborted.
 	ErrStopped = errors.New("the rollout is stopped")
+)
+
+const (
+	// gather is for how long changes are gathered before all members are looked at.
+	gather = 50 * time.Millisecond
+	// lookAgain is the pause after a look that failed.
+	lookAgain = time.Second
 )
 
 // Wait waits for the rollout that is under way, and calls progress whenever
@@ -45,15 +53,22 @@ func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
 		default: // it is to look already
 		}
 	})
+	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-changed:
+		case <-again:
+		}
+		if pause.For(ctx, gather) != nil {
+			return context.Cause(ctx)
 		}
 		over, err := r.look(ctx, first.Document, progress)
-		switch {
-		case errors.Is(err, consul.ErrUnreachable) && ctx.Err() == nil: // the watches tell when it is back
+		passing := errors.Is(err, consul.ErrUnreachable) || errors.Is(err, consul.ErrRateLimited)
+		switch again = nil; {
+		case passing && ctx.Err() == nil: // what it would have seen may be the last change for a long time
+			again = time.After(lookAgain)
 		case err != nil || over:
 			return err
 		}

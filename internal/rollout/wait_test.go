@@ -1,0 +1,52 @@
+package rollout_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+// TestWaitLooksAgain: a look that Consul answers with a failure of its own is
+// repeated also when nothing changes any more.
+func TestWaitLooksAgain(t *testing.T) {
+	t.Parallel()
+	server := consultest.Start(t)
+	proxy := server.Proxy()
+	client, err := consul.New(proxy.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	f := newSystem(t, &shared{server, server.Client()})
+	f.join("w1")
+	f.trigger(rollout.Request{Version: "v1"})
+	looked, done := make(chan struct{}, 100), make(chan error, 1)
+	go func() {
+		done <- rollout.New(client, "jorc", f.name).Wait(t.Context(), func(rollout.Status) { looked <- struct{}{} })
+	}()
+	<-looked
+	var failed atomic.Int64
+	proxy.Do(func(r *http.Request) (fault consultest.Fault) {
+		if q := r.URL.Query(); r.URL.Path == "/v1/kv/jorc/"+f.name+"/control" && !q.Has("index") {
+			fault.Status = []int{http.StatusInternalServerError, http.StatusTooManyRequests}[failed.Add(1)%2]
+		}
+		return fault
+	})
+	f.report("v1", "w1")
+	consultest.Eventually(t, "looks that fail", func(context.Context) error {
+		if n := failed.Load(); n < 3 {
+			return fmt.Errorf("%d have", n)
+		}
+		return nil
+	})
+	proxy.Do(nil)
+	if err := <-done; err != nil {
+		t.Errorf("Wait: %v", err)
+	}
+}
