@@ -107,6 +107,41 @@ func TestTwoAgents(t *testing.T) {
 	}
 }
 
+// TestTwoAgentsOfOneName: two agents with one node name, as when one was started
+// with another's Consul, say so both, in their logs, status and doctor.
+func TestTwoAgentsOfOneName(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, consultest.Start(t), "http { addr = \"127.0.0.1:0\" }\nmember {}")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.write("other.hcl", fmt.Sprintf("http { addr = %q }\nmember {}", l.Addr()))
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	first := m.agent()
+	first.wantNotified("READY=1")
+	m.eventually("the host to be a member", func() error {
+		if got := m.run("cluster", "members", "--count"); got.stdout != "1\n" {
+			return fmt.Errorf("%+v", got)
+		}
+		return nil
+	})
+	other := m.path("other")
+	second := m.start("agent", "--config", m.path("other.hcl"), "--state-dir", other)
+	for _, d := range []*process{first, second} {
+		d.wantSaid("another agent was given the same node name")
+	}
+	m.eventually("the status to name the other", func() error {
+		return lacks(first.status().Rival, ":"+other+", was given the node name")
+	})
+	got := m.run("doctor", "--config", m.path("other.hcl"), "--state-dir", other, "-o", "plain")
+	if want := ", but says: another agent, "; !strings.Contains(got.stdout, want) || strings.Contains(got.stdout, ":"+other+", was") {
+		t.Errorf("doctor: %+v, want %q of the first", got, want)
+	}
+}
+
 // TestOnStop: what a clean stop does with services.
 func TestOnStop(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"path"
 	"path/filepath"
 	"reflect"
+	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
@@ -35,8 +36,9 @@ type part struct {
 	jobs    *jobs
 	log     hclog.Logger
 
-	converge     *converge.Converger // nil: this host has no static configuration
-	managing     *jobs               // runs on managers
+	keeper       atomic.Pointer[cluster.Keeper] // nil: it has not begun, or this host is no member by itself
+	converge     *converge.Converger            // nil: this host has no static configuration
+	managing     *jobs                          // runs on managers
 	orchestrated []*orchestrator.Orchestrator
 	outposts     []*outpost
 }

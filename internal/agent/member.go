@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -85,7 +87,9 @@ func (p *part) belong(ctx context.Context) error {
 	log := p.log.Named("cluster")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		return p.cluster.NewKeeper(cluster.KeeperOptions{Node: p.node, Files: files, Log: log}).Run(ctx)
+		keeper := p.cluster.NewKeeper(cluster.KeeperOptions{Node: p.node, Name: agentName(p.conf.StateDir), Files: files, Log: log})
+		p.keeper.Store(keeper)
+		return keeper.Run(ctx)
 	})
 	g.Go(func() error {
 		return p.cluster.NewElection(cluster.ElectionOptions{Node: p.node, Log: log}).Run(ctx)
@@ -94,6 +98,34 @@ func (p *part) belong(ctx context.Context) error {
 		g.Go(func() error { return p.cluster.Lead(ctx, p.node, cluster.Timing{}, p.lead) })
 	}
 	return g.Wait()
+}
+
+// agentName tells this agent from all others: its state directory is locked, so
+// no other on this host works with it.
+func agentName(stateDir string) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "?"
+	}
+	if dir, err := filepath.Abs(stateDir); err == nil {
+		stateDir = dir
+	}
+	return host + ":" + stateDir
+}
+
+// rival says that another agent was given this host's name, and which; empty:
+// none was noticed.
+func (p *part) rival() string {
+	keeper := p.keeper.Load()
+	if keeper == nil {
+		return ""
+	}
+	other, seen := keeper.Rival()
+	if other == "" {
+		return ""
+	}
+	return fmt.Sprintf("another agent, %s, was given the node name %s, too (noticed %s): stop one of the two, or give it a name of its own",
+		other, p.node, seen.UTC().Format(time.RFC3339))
 }
 
 // joined returns when the host's record is in the cluster, or ctx has ended.

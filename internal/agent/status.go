@@ -34,7 +34,7 @@ func (a *Agent) Status() web.Status {
 		s.Templates = append(s.Templates, templateView(v))
 	}
 	if part != nil {
-		s.Held = part.holds.Held()
+		s.Held, s.Rival = part.holds.Held(), part.rival()
 		if part.converge != nil {
 			s.Convergence = convergenceView(part.converge.Status())
 		}

@@ -62,7 +62,9 @@ func (c *Cluster) Export(ctx context.Context) (Archive, error) {
 		if leaf.Err != nil {
 			return Archive{}, leaf.Err
 		}
-		a.Members[node] = leaf.Value
+		r := leaf.Value
+		r.Keeper = "" // nobody decided that
+		a.Members[node] = r
 	}
 	return a, nil
 }
@@ -125,7 +127,10 @@ func (c *Cluster) Import(ctx context.Context, a Archive, replace bool) error {
 	}
 	for _, node := range slices.Sorted(maps.Keys(a.Members)) {
 		files := a.Members[node]
-		_, _, err := c.changeRecord(ctx, node, true, func(Record) (Record, error) { return files, nil })
+		_, _, err := c.changeRecord(ctx, node, true, func(have Record) (Record, error) {
+			files.Keeper = have.Keeper
+			return files, nil
+		})
 		if err != nil {
 			return fmt.Errorf("import member %q: %w", node, err)
 		}

@@ -19,6 +19,9 @@ import (
 // KeeperOptions are what a Keeper needs.
 type KeeperOptions struct {
 	Node string
+	// Name tells this agent from all others, and stays the same when it is started
+	// again; empty: another agent that keeps the same record is not noticed.
+	Name string
 	// Files is the record as the member's own files have it.
 	Files Record
 	// LeaveOnStop ends the membership when Run ends.
@@ -30,6 +33,7 @@ type KeeperOptions struct {
 type Keeper struct {
 	cluster *Cluster
 	o       KeeperOptions
+	rivals  rivals
 }
 
 // NewKeeper returns a keeper of o.Node's record.
@@ -37,7 +41,7 @@ func (c *Cluster) NewKeeper(o KeeperOptions) *Keeper {
 	if o.Log == nil {
 		o.Log = hclog.NewNullLogger()
 	}
-	return &Keeper{cluster: c, o: o}
+	return &Keeper{cluster: c, o: o, rivals: rivals{self: o.Name}}
 }
 
 // Pauses between two corrections of one record: a host that fights with
@@ -82,19 +86,40 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
+// Rival names another agent that keeps the same record, because it was given the
+// same node name, and when it was noticed last; empty: there is none. It may be
+// called at any time.
+func (k *Keeper) Rival() (name string, seen time.Time) { return k.rivals.now(time.Now()) }
+
+// wanted is the record as this agent wants it.
+func (k *Keeper) wanted(have Record, now time.Time) Record {
+	next := have.declare(k.o.Files)
+	if in, claims := k.rivals.due(have.Keeper, now); claims && in == 0 {
+		next.Keeper = k.o.Name
+	}
+	return next
+}
+
 // correct makes the record what the files say, also where a hand has damaged it.
 func (k *Keeper) correct(ctx context.Context) (changed bool, err error) {
+	now := time.Now()
 	join := func() (bool, error) {
-		return k.cluster.Join(ctx, k.o.Node, func(have Record) (Record, error) { return have.declare(k.o.Files), nil })
+		var next Record
+		changed, err := k.cluster.Join(ctx, k.o.Node, func(have Record) (Record, error) { next = k.wanted(have, now); return next, nil })
+		if changed && next.Keeper == k.o.Name {
+			k.rivals.wrote(now)
+		}
+		return changed, err
 	}
 	changed, err = join()
 	if !errors.Is(err, kv.ErrDamaged) {
 		return changed, err
 	}
-	replaced, failed := k.cluster.replaceDamaged(ctx, k.o.Node, Record{}.declare(k.o.Files))
+	replaced, failed := k.cluster.replaceDamaged(ctx, k.o.Node, k.wanted(Record{}, now))
 	if failed != nil || !replaced {
 		return changed, cmp.Or(failed, err)
 	}
+	k.rivals.wrote(now)
 	k.o.Log.Warn("the member's record was damaged, and is what the files say again; what else had been set is lost", "node", k.o.Node, "error", err)
 	_, err = join()
 	return true, err
@@ -104,6 +129,9 @@ func (k *Keeper) correct(ctx context.Context) (changed bool, err error) {
 func (k *Keeper) differs(ctx context.Context) error {
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
+	again := time.AfterFunc(laterClaims, cancel) // another's name is looked at again
+	again.Stop()
+	defer again.Stop()
 	denied := false
 	_ = k.cluster.members.At(k.o.Node).Watch(watch, func(u kv.Update[Record]) {
 		switch {
@@ -117,8 +145,19 @@ func (k *Keeper) differs(ctx context.Context) error {
 			return // retried by the watch
 		}
 		denied = false
-		if u.Err != nil || !u.Entry.Exists || !u.Entry.Value.declare(k.o.Files).equal(u.Entry.Value) {
+		if u.Err != nil || !u.Entry.Exists {
 			cancel()
+			return
+		}
+		have, now := u.Entry.Value, time.Now()
+		if k.rivals.saw(have.Keeper, now) {
+			k.o.Log.Warn("another agent was given the same node name and keeps the same member record: stop one of the two, or give it a name of its own",
+				"node", k.o.Node, "other", have.Keeper, "this", k.o.Name)
+		}
+		if !k.wanted(have, now).equal(have) {
+			cancel()
+		} else if in, claims := k.rivals.due(have.Keeper, now); claims {
+			again.Reset(in)
 		}
 	}) // ends with watch
 	return ctx.Err()

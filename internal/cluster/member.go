@@ -28,6 +28,8 @@ type Record struct {
 	// Declared are the params and meta that came from the member's own files;
 	// the others were set from elsewhere and are left alone by the files.
 	Declared *Declared `json:"declared,omitempty"`
+	// Keeper is the agent that keeps the record; empty: none does.
+	Keeper string `json:"keeper,omitempty"`
 }
 
 // Requirement is what a member's static configuration waits for.
@@ -203,7 +205,8 @@ func (r Record) validate() error {
 // equal tells whether both are stored alike.
 func (r Record) equal(o Record) bool {
 	return slices.Equal(r.Roles, o.Roles) && r.Zone == o.Zone && identical(r.Params, o.Params) && identical(r.Meta, o.Meta) &&
-		slices.Equal(r.Provides, o.Provides) && slices.Equal(r.Requires, o.Requires) && r.declared().equal(o.declared())
+		slices.Equal(r.Provides, o.Provides) && slices.Equal(r.Requires, o.Requires) && r.declared().equal(o.declared()) &&
+		r.Keeper == o.Keeper
 }
 
 func identical(a, b profile.Params) bool { return a.Value().String() == b.Value().String() }

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -138,33 +139,55 @@ func (e *examination) agent(ctx context.Context) []Finding {
 	if said != "" {
 		return one(name, Warn, fmt.Sprintf("runs (%s), but says: %s", holder, said), "see its log and /v1/status")
 	}
+	if rival := askRival(ctx, e.Config.HTTP); rival != "" {
+		return one(name, Warn, fmt.Sprintf("runs (%s), but says: %s", holder, rival), "the node's name is that of the Consul agent, or the setting node: see both configurations, and CONSUL_HTTP_ADDR")
+	}
 	return one(name, OK, "runs ("+holder+") and is well", "")
 }
 
 // askHealthz asks a running agent how it is: empty when it is well.
 func askHealthz(ctx context.Context, c config.HTTP) (string, error) {
+	status, text, err := askAgent(ctx, c, "/healthz", 1<<10)
+	if err != nil || status == http.StatusOK {
+		return "", err
+	}
+	return fmt.Sprintf("%d %s: %s", status, http.StatusText(status), firstLine(string(text))), nil
+}
+
+// askRival asks a running agent whether another has the same node name; empty
+// when none has, or it cannot tell.
+func askRival(ctx context.Context, c config.HTTP) string {
+	var s struct {
+		Rival string `json:"rival"`
+	}
+	_, text, err := askAgent(ctx, c, "/v1/status", 16<<20)
+	if err != nil || json.Unmarshal(text, &s) != nil {
+		return ""
+	}
+	return s.Rival
+}
+
+// askAgent asks a running agent's status API, and reads so many bytes at most.
+func askAgent(ctx context.Context, c config.HTTP, path string, most int64) (status int, text []byte, err error) {
 	host, port, err := net.SplitHostPort(c.Addr)
 	if err != nil {
-		return "", err
+		return 0, nil, err
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "localhost"
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/healthz", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+path, http.NoBody)
 	if err != nil {
-		return "", err
+		return 0, nil, err
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	if err != nil {
-		return "", errors.Unwrap(err) // without the URL
+		return 0, nil, errors.Unwrap(err) // without the URL
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusOK {
-		return "", nil
-	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-	return resp.Status + ": " + firstLine(string(text)), err
+	text, err = io.ReadAll(io.LimitReader(resp.Body, most))
+	return resp.StatusCode, text, err
 }
 
 // configuration checks what was given with --config.

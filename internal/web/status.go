@@ -25,7 +25,9 @@ type Status struct {
 	// none. It decides /healthz.
 	Unhealthy string `json:"unhealthy"`
 	// Held says why nothing is converged and reloaded on this host now; empty: it is.
-	Held      string     `json:"held"`
+	Held string `json:"held"`
+	// Rival says that another agent was given this node's name; empty: none was noticed.
+	Rival     string     `json:"rival"`
 	Consul    Consul     `json:"consul"`
 	Services  []Service  `json:"services"`
 	Templates []Template `json:"templates"`

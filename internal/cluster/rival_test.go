@@ -1,0 +1,127 @@
+package cluster_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+)
+
+// kept is a keeper that runs, and what it logs.
+type kept struct {
+	*cluster.Keeper
+	stop func()
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+func (k *kept) Write(p []byte) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.log.Write(p)
+}
+
+// warnings are the lines of k's log that warn.
+func (k *kept) warnings() (all []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for line := range strings.Lines(k.log.String()) {
+		if strings.Contains(line, "[WARN]") {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+func keeping(t *testing.T, c *cluster.Cluster, name string, files cluster.Record) *kept {
+	t.Helper()
+	k := &kept{}
+	k.Keeper = c.NewKeeper(cluster.KeeperOptions{Node: "n", Name: name, Files: files, Log: hclog.New(&hclog.LoggerOptions{Output: k})})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = k.Run(ctx) }) // nil
+	k.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	t.Cleanup(k.stop)
+	return k
+}
+
+func wantKeeper(t *testing.T, c *cluster.Cluster, want string) {
+	t.Helper()
+	consultest.Eventually(t, want+" to keep the record", func(ctx context.Context) error {
+		r, err := c.Record(ctx, "n")
+		if err == nil && r.Keeper != want {
+			err = errors.New(r.Keeper)
+		}
+		return err
+	})
+}
+
+// TestRivals: of two agents with one node name each says so, and names the
+// other, though their files are the same; then they write nothing more.
+func TestRivals(t *testing.T) {
+	t.Parallel()
+	c, _ := initialized(t)
+	first := keeping(t, c, "a:/x", cluster.Record{Zone: "r1"})
+	wantKeeper(t, c, "a:/x")
+	second := keeping(t, c, "b:/x", cluster.Record{Zone: "r1"})
+	for _, k := range []struct {
+		*kept
+		other string
+	}{{first, "b:/x"}, {second, "a:/x"}} {
+		consultest.Eventually(t, "the other to be named", func(context.Context) error {
+			if other, seen := k.Rival(); other != k.other || seen.IsZero() {
+				return errors.New(other)
+			}
+			return nil
+		})
+		if w := k.warnings(); len(w) != 1 || !strings.Contains(w[0], "other="+k.other) {
+			t.Errorf("warnings %q, want one of %s", w, k.other)
+		}
+	}
+	wantKeeper(t, c, "b:/x") // the last to take it
+	second.stop()
+	join(t, c, "n", "wrong")
+	wantRecord(t, c, "n", `{"zone":"r1","keeper":"b:/x"}`) // corrected by the first, which takes it back later only
+}
+
+// TestReplacedAgent: an agent that takes the place of another, an import and a
+// restored record are no rivals.
+func TestReplacedAgent(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	old := keeping(t, c, "a:/x", cluster.Record{Zone: "r1"})
+	wantKeeper(t, c, "a:/x")
+	archive, err := c.Export(t.Context())
+	if err != nil || archive.Members["n"].Keeper != "" {
+		t.Fatalf("export %+v, %v", archive.Members, err)
+	}
+	backup, _, err := s.Client().KVGet(t.Context(), "jorc/prod/members/n", consul.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old.stop()
+	k := keeping(t, c, "b:/x", cluster.Record{Zone: "r1"})
+	wantKeeper(t, c, "b:/x")
+	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: backup.Key, Value: backup.Value}); err != nil {
+		t.Fatal(err)
+	}
+	wantKeeper(t, c, "b:/x")
+	if err := c.Import(t.Context(), archive, true); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := c.Record(t.Context(), "n"); err != nil || r.Keeper != "b:/x" {
+		t.Errorf("after the import the record is %+v, %v", r, err)
+	}
+	if other, _ := k.Rival(); other != "" || len(k.warnings()) > 0 {
+		t.Errorf("%q is taken for a rival: %q", other, k.warnings())
+	}
+}
