@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -10,6 +11,13 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/rollout"
+)
+
+// Pauses after questions that Consul did not answer, the first and the longest:
+// there may be no news for a long time.
+const (
+	firstAsk = time.Second
+	lastAsk  = 30 * time.Second
 )
 
 // WatchSelf calls handle with what this host knows of itself, and whenever that
@@ -31,12 +39,16 @@ func (p *part) WatchSelf(ctx context.Context, handle func(rollout.Self)) error {
 		return p.cluster.WatchProfile(ctx, func(u kv.Update[profile.Document]) { profiles.set(u); tell() })
 	})
 	g.Go(func() error {
+		var again <-chan time.Time
+		wait := firstAsk
 		for {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-news:
+			case <-again:
 			}
+			again = nil
 			self, known := p.holds.self.get()
 			failing, seen := p.checks.failing.get()
 			u, read := profiles.get()
@@ -49,8 +61,13 @@ func (p *part) WatchSelf(ctx context.Context, handle func(rollout.Self)) error {
 			}
 			if err != nil && ctx.Err() == nil && !errors.Is(err, cluster.ErrNoMember) {
 				p.log.Warn("cannot tell whether the cluster's filter leaves this host out", "error", err)
+				var none *cluster.FilterError
+				if u.Err == nil && !errors.As(err, &none) {
+					again, wait = time.After(wait), min(2*wait, lastAsk)
+				}
 				continue
 			}
+			wait = firstAsk
 			self.Outside, self.Sick = err == nil && !belongs, len(failing) > 0
 			handle(self)
 		}
