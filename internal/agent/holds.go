@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/fsnotify/fsnotify"
@@ -140,8 +142,8 @@ func (h *holds) judge() {
 	if why, is := h.control.Held(h.node, h.leaders.RolesOf(h.node, h.record)); is && next.Held == "" {
 		next.Held = describe("held", why)
 	}
-	for _, err := range h.sources {
-		if err != nil && next.Held == "" {
+	for _, source := range slices.Sorted(maps.Keys(h.sources)) { // of several the same each time
+		if err := h.sources[source]; err != nil && next.Held == "" {
 			next.Held = fmt.Sprintf("what holds this host cannot be read: %v", err)
 		}
 	}
