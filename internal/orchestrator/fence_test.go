@@ -1,0 +1,62 @@
+package orchestrator_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/orchestrator"
+)
+
+// TestFenced: who loses the lock while it decides writes nothing more, neither by
+// itself nor with what it decided, also before it has noticed.
+func TestFenced(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	wrote := make(chan error, 1)
+	lost := false
+	d := &recorder{name: "late", decide: func(ctx context.Context, in orchestrator.Input) ([]orchestrator.Decision, error) {
+		if lost {
+			return nil, nil
+		}
+		lost = true
+		ctx = context.WithoutCancel(ctx) // it may end as soon as the lock is lost
+		lock, _, err := s.client.KVGet(ctx, s.store.Path(orchestrator.KeyLock), consul.Query{})
+		if err == nil {
+			err = s.client.SessionDestroy(ctx, lock.Session)
+		}
+		if err != nil {
+			return nil, err
+		}
+		_, err = in.Store.Txn().Set("stray/own", []byte("x")).Commit(ctx)
+		wrote <- err
+		return []orchestrator.Decision{{Kind: "stray", Text: "too late", Do: func(t *kv.Txn) { t.Set("stray/decided", []byte("x")) }}}, nil
+	}}
+	o := quick(s.client)
+	o.Deciders = []orchestrator.Decider{d}
+	orch, _ := s.start(o)
+	if err := <-wrote; !errors.Is(err, kv.ErrLockLost) {
+		t.Errorf("a write without the lock: %v, want that the lock is lost", err)
+	}
+	d.mu.Lock()
+	first := d.inputs[0].Epoch
+	d.mu.Unlock()
+	s.eventually("the lock to be held again", func() error {
+		if st := orch.Status(); !st.Active || st.Epoch <= first || st.Last == nil || st.Last.Epoch != st.Epoch {
+			return errNotYet
+		}
+		return nil
+	})
+	stray, err := kv.NewTextTree(s.store, "stray/").Names(t.Context())
+	s.must(nil, err)
+	if len(stray) > 0 {
+		t.Errorf("written without the lock: %v", stray)
+	}
+	for _, e := range s.events() {
+		if e.Kind == "stray" {
+			t.Errorf("journalled without the lock: %+v", e)
+		}
+	}
+}
