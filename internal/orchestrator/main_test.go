@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
+	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,7 +35,30 @@ const (
 	secretIn      = "ORCHESTRATOR_TEST_SECRET"
 )
 
+// sendTo, set to a path, makes the test's program send one event to a file there
+// which may have sendLimit bytes at most, and print what came of it.
+const (
+	sendTo    = "ORCHESTRATOR_TEST_FILE"
+	sendLimit = "ORCHESTRATOR_TEST_FILE_LIMIT"
+)
+
+func sendLimited(path string) {
+	limit, err := strconv.ParseUint(os.Getenv(sendLimit), 10, 64)
+	if err == nil {
+		signal.Ignore(syscall.SIGXFSZ)
+		err = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: limit, Max: limit})
+	}
+	if err == nil {
+		err = orchestrator.FileSink{Path: path}.Send(context.Background(), "prod", events(2))
+	}
+	fmt.Println(err)
+}
+
 func TestMain(m *testing.M) {
+	if path := os.Getenv(sendTo); path != "" {
+		sendLimited(path)
+		return
+	}
 	if address := os.Getenv(orchestrateOn); address != "" {
 		client, err := consul.New(config.Consul{Address: address})
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"syscall"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -62,43 +63,46 @@ func (s FileSink) Send(_ context.Context, cluster string, events []view.Event) e
 			return fmt.Errorf("encode event %d: %w", e.Seq, err)
 		}
 	}
-	size, torn, err := s.state()
-	if err != nil {
-		return err
-	}
 	limit := s.MaxSize
 	if limit <= 0 {
 		limit = 64 << 20
 	}
-	if size > 0 && size+int64(b.Len()) > limit {
-		if err := s.rotate(); err != nil {
+	for {
+		f, size, err := s.open()
+		if err != nil {
 			return err
 		}
-		torn = false
+		if size == 0 || size+int64(b.Len()) <= limit {
+			return appendTo(f, size, b.Bytes())
+		}
+		if err := errors.Join(s.rotate(), f.Close()); err != nil {
+			return err
+		}
 	}
-	return s.append(b.Bytes(), torn)
 }
 
-// state tells the file's size, and whether its last line has no end: a crash
-// tore it.
-func (s FileSink) state() (size int64, torn bool, err error) {
-	f, err := os.Open(s.Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, false, nil
+// open opens the file and locks it until it is closed: several clusters, also
+// of several agents, may share it. It tells the file's size.
+func (s FileSink) open() (*os.File, int64, error) {
+	for {
+		f, err := os.OpenFile(s.Path, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o640)
+		if err != nil {
+			return nil, 0, err
+		}
+		for errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_EX), syscall.EINTR) {
+			continue // what cannot be locked at all is nobody else's, it is hoped
+		}
+		is, err := f.Stat()
+		if err != nil {
+			return nil, 0, errors.Join(err, f.Close())
+		}
+		if now, err := os.Stat(s.Path); err == nil && os.SameFile(is, now) {
+			return f, is.Size(), nil
+		}
+		if err := f.Close(); err != nil { // it was renamed before it was locked
+			return nil, 0, err
+		}
 	}
-	if err != nil {
-		return 0, false, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || info.Size() == 0 {
-		return 0, false, err
-	}
-	last := make([]byte, 1)
-	if _, err := f.ReadAt(last, info.Size()-1); err != nil {
-		return 0, false, err
-	}
-	return info.Size(), last[0] != '\n', nil
 }
 
 func (s FileSink) rotate() error {
@@ -120,17 +124,22 @@ func (s FileSink) rotate() error {
 	return nil
 }
 
-func (s FileSink) append(data []byte, torn bool) (err error) {
-	f, err := os.OpenFile(s.Path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
-	if err != nil {
-		return err
-	}
+// appendTo appends data to f, of so many bytes, and closes it. A last line that
+// has no end, because a crash tore it, is ended; of what cannot be written whole
+// nothing stays.
+func appendTo(f *os.File, size int64, data []byte) (err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if torn {
-		data = append([]byte("\n"), data...)
+	if size > 0 {
+		last := make([]byte, 1)
+		if _, err := f.ReadAt(last, size-1); err != nil {
+			return err
+		}
+		if last[0] != '\n' {
+			data = append([]byte("\n"), data...)
+		}
 	}
 	if _, err := f.Write(data); err != nil {
-		return err
+		return errors.Join(err, f.Truncate(size))
 	}
 	return f.Sync()
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -224,6 +225,76 @@ func TestFileSink(t *testing.T) {
 	}
 	if err := (orchestrator.FileSink{Path: filepath.Join(path, "x")}).Send(context.Background(), "prod", events(1)); err == nil {
 		t.Error("a file below a file was written")
+	}
+}
+
+// TestFileSinkFull: of events that did not fit nothing stays, and they are
+// written whole once there is room.
+func TestFileSinkFull(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "events")
+	f := orchestrator.FileSink{Path: path}
+	if err := f.Send(context.Background(), "prod", events(1)); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A process whose files may not grow beyond a little more than that.
+	send := exec.Command(os.Args[0])
+	send.Env = append(os.Environ(), sendTo+"="+path, fmt.Sprintf("%s=%d", sendLimit, len(before)+20))
+	if out, err := send.CombinedOutput(); err != nil || !strings.Contains(string(out), "file too large") {
+		t.Fatalf("%v, %s", err, out)
+	}
+	if now, err := os.ReadFile(path); err != nil || string(now) != string(before) {
+		t.Errorf("what did not fit left %q, %v", now, err)
+	}
+	if err := f.Send(context.Background(), "prod", events(2)); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := os.ReadFile(path); err != nil || strings.Count(string(now), "\n") != 2 {
+		t.Errorf("%q, %v", now, err)
+	}
+}
+
+// TestFileSinkShared: clusters that share a file and its rotation lose nothing
+// but what is older than what is kept.
+func TestFileSinkShared(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "events")
+	const clusters, each, keep = 8, 40, 100
+	var sending sync.WaitGroup
+	for i := range clusters {
+		f := orchestrator.FileSink{Path: path, MaxSize: 400, Keep: keep}
+		sending.Go(func() {
+			for n := range uint64(each) {
+				if err := f.Send(context.Background(), fmt.Sprint("c", i), events(n+1)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	sending.Wait()
+	all, err := filepath.Glob(path + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	for _, name := range all {
+		data, err := os.ReadFile(name)
+		if err != nil || len(data) == 0 || len(data) > 400 || name != path && len(data) < 300 {
+			t.Errorf("%s has %d bytes, %v", name, len(data), err)
+		}
+		for line := range strings.Lines(string(data)) {
+			if !json.Valid([]byte(line)) {
+				t.Errorf("%s: %q", name, line)
+			}
+			lines++
+		}
+	}
+	if lines != clusters*each || len(all) >= keep {
+		t.Errorf("%d events in %d files, want %d", lines, len(all), clusters*each)
 	}
 }
 
