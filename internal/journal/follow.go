@@ -4,13 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/view"
 )
 
 // ErrGone: events that were asked for are not kept any more.
 var ErrGone = errors.New("not kept any more")
+
+// Pauses between two attempts to read events that were committed.
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 10 * time.Second
+)
 
 // Follow calls handle with the events after number after, and again whenever
 // there are more, until ctx ends or handle returns an error; it returns that.
@@ -35,15 +43,17 @@ func Follow(ctx context.Context, s *kv.Store, after uint64, handle func([]view.E
 		if u.Entry.Value.Seq == after {
 			return
 		}
-		events, c, err := Events(ctx, s, after, 0)
-		report(err)
-		if len(events) == 0 {
-			return
+		events, c, err := eventsAtLast(ctx, s, after, report)
+		if err != nil {
+			return // ctx ended
 		}
-		if events[0].Seq > after+1 {
+		if len(events) > 0 && events[0].Seq > after+1 {
 			report(fmt.Errorf("events %d to %d: %w", after+1, events[0].Seq-1, ErrGone))
 		}
 		after = c.Seq
+		if len(events) == 0 {
+			return
+		}
 		if err := handle(events); err != nil {
 			cancel(err)
 		}
@@ -52,4 +62,19 @@ func Follow(ctx context.Context, s *kv.Store, after uint64, handle func([]view.E
 		return cause
 	}
 	return err
+}
+
+// eventsAtLast reads the events after number after, again and again until it
+// can; what is damaged is left out. It returns ctx's error only.
+func eventsAtLast(ctx context.Context, s *kv.Store, after uint64, report func(error)) ([]view.Event, Commit, error) {
+	for retry := firstRetry; ; retry = min(2*retry, lastRetry) {
+		events, c, err := Events(ctx, s, after, 0)
+		report(err)
+		if err == nil || errors.Is(err, kv.ErrDamaged) && c.Seq > 0 {
+			return events, c, nil
+		}
+		if err := pause.For(ctx, retry); err != nil {
+			return nil, Commit{}, err
+		}
+	}
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -381,5 +383,42 @@ func TestFollow(t *testing.T) {
 	}
 	if err := <-got; !errors.Is(err, enough) {
 		t.Error(err)
+	}
+}
+
+// TestFollowTrouble: events that cannot be read when they are committed are read
+// later, though nothing else is committed.
+func TestFollowTrouble(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	f := &fixture{t, s.Client(), kv.New(s.Client(), "jorc/prod")}
+	j, _ := f.open(f.store, journal.Options{})
+	proxy := s.Proxy()
+	var refused atomic.Int32
+	proxy.Do(func(r *http.Request) consultest.Fault {
+		if r.URL.Path == "/v1/txn" && refused.Add(1) <= 2 {
+			return consultest.Fault{Status: http.StatusInternalServerError}
+		}
+		return consultest.Fault{}
+	})
+	conf := s.Config()
+	conf.Address = proxy.Addr
+	client, err := consul.New(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	f.save(j, viewOf(1, "v1"))
+	enough, told := errors.New("enough"), 0
+	err = journal.Follow(ctx, kv.New(client, "jorc/prod"), 0, func(events []view.Event) error {
+		if len(events) != int(j.Commit().Seq) {
+			return fmt.Errorf("%d events, want %d", len(events), j.Commit().Seq)
+		}
+		return enough
+	}, func(error) { told++ })
+	if !errors.Is(err, enough) || told != 2 {
+		t.Errorf("%v, told of %d failures, want 2", err, told)
 	}
 }
