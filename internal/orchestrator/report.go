@@ -2,7 +2,8 @@ package orchestrator
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/kv"
@@ -64,10 +65,12 @@ type Problem struct {
 	Why  string `json:"why"`
 }
 
-// Bounds of a report, so that twenty of them fit into one document.
+// Bounds of a report, and of all that are kept, as JSON: they are written in one
+// transaction with what those who asked are answered.
 const (
 	mostListed  = 20
 	longestText = 300 // bytes
+	mostBytes   = 128 << 10
 )
 
 func (r *Report) problem(what, name string, err error) {
@@ -103,7 +106,8 @@ func short(s string) string {
 	if len(s) <= longestText {
 		return s
 	}
-	return fmt.Sprintf("%.*s…", longestText-3, s)
+	const more = "…"
+	return strings.ToValidUTF8(s[:longestText-len(more)], "") + more
 }
 
 // Reports are the last cycles that did something, the newest last.
@@ -173,12 +177,20 @@ func sameProblems(a, b []Problem) bool {
 	return true
 }
 
-// with returns the list with r as its newest, and r with its number.
+// with returns the list with r as its newest, and r with its number. The oldest
+// make room.
 func (k *reports) with(r Report) ([]Report, Report) {
 	r.Number = 1
 	if n := len(k.last); n > 0 {
 		r.Number = k.last[n-1].Number + 1
 	}
 	all := append(k.last[max(0, len(k.last)-keptReports+1):len(k.last):len(k.last)], r)
+	size := 0
+	for i := len(all) - 1; i >= 0; i-- {
+		data, _ := json.Marshal(all[i]) // cannot fail: texts, numbers, a time
+		if size += len(data); size > mostBytes && i < len(all)-1 {
+			return all[i+1:], r
+		}
+	}
 	return all, r
 }
