@@ -32,7 +32,7 @@ func (p *part) orchestrators() []*orchestrator.Orchestrator {
 		log := p.log.Named("orchestrator").With("cluster", name)
 		all[i] = orchestrator.New(orchestrator.Options{
 			Client: p.client, Prefix: p.conf.Prefix, Cluster: name, Node: p.node, Interval: conf.Interval, Log: log,
-			Sinks: orchestrator.Sinks(conf.Sinks, log),
+			Sinks: orchestrator.Sinks(conf.Sinks, p.log.Named("orchestrator")), // events name their cluster
 			Deciders: []orchestrator.Decider{
 				orchestrator.ForRollout(rollout.New(p.client, p.conf.Prefix, name)),
 				orchestrator.ForRuns(runs.NewDecider(0, log), p.node),

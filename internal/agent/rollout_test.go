@@ -77,7 +77,7 @@ func TestRollout(t *testing.T) {
 	}
 	h.eventually("the status", func() error {
 		for _, o := range h.agent.Status().Orchestrators {
-			if o.Active && o.Cluster == "default" {
+			if o.Active && o.Cluster == "default" && o.Synced == 1 && o.Failed == 0 {
 				return nil
 			}
 		}

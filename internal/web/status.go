@@ -47,8 +47,22 @@ type Orchestrator struct {
 	Last     time.Time `json:"last,omitzero"` // when the last cycle began
 	Took     float64   `json:"took_seconds"`
 	Outcome  string    `json:"outcome"` // of the last cycle
+	Idle     string    `json:"idle"`    // why it decided nothing; empty: it was asked to decide
+	Error    string    `json:"error"`   // why it failed
+	Synced   int       `json:"synced"`  // nodes of which everything could be read
+	Failed   int       `json:"failed"`  // nodes of which something could not
 	Problems int       `json:"problems"`
 	Event    uint64    `json:"event"` // number of the last event
+	// Decisions of the last cycle, the first of them.
+	Decisions []Decision `json:"decisions"`
+}
+
+// Decision is what an orchestrator decided, and why.
+type Decision struct {
+	Kind   string `json:"kind"` // that of its event
+	Node   string `json:"node,omitempty"`
+	Text   string `json:"text"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // Convergence is how this host comes to the desired version.
@@ -171,7 +185,9 @@ func (s Status) completed() Status {
 	}
 	s.Orchestrators = append([]Orchestrator{}, s.Orchestrators...)
 	for i := range s.Orchestrators {
-		utc(&s.Orchestrators[i].Since, &s.Orchestrators[i].Last)
+		o := &s.Orchestrators[i]
+		utc(&o.Since, &o.Last)
+		o.Decisions = append([]Decision{}, o.Decisions...)
 	}
 	if s.Convergence != nil {
 		c := *s.Convergence
