@@ -46,9 +46,10 @@ type courier struct {
 	opened chan struct{}
 	news   map[string]chan struct{} // by sink
 
-	mu  sync.Mutex
-	at  map[string]uint64
-	seq uint64 // of the last event
+	mu      sync.Mutex
+	at      map[string]uint64
+	seq     uint64            // of the last event
+	written map[string]uint64 // at, as it was last read or written
 }
 
 func newCourier(o *Orchestrator, s *kv.Store) *courier {
@@ -92,6 +93,7 @@ func (c *courier) open(ctx context.Context, seq uint64) error {
 	for _, s := range c.o.Sinks {
 		c.at[s.Name()] = e.Value.Sinks[s.Name()]
 	}
+	c.written = maps.Clone(c.at)
 	c.mu.Unlock()
 	select {
 	case <-c.opened:
@@ -156,8 +158,11 @@ func (c *courier) run(ctx context.Context) error {
 // write writes down how far the sinks are, if that is news.
 func (c *courier) write(ctx context.Context) {
 	c.mu.Lock()
-	at := maps.Clone(c.at)
+	at, news := maps.Clone(c.at), !maps.Equal(c.at, c.written)
 	c.mu.Unlock()
+	if !news {
+		return
+	}
 	_, err := c.doc.Update(ctx, func(old kv.Entry[positions]) (positions, bool, error) {
 		p := positions{Sinks: maps.Clone(old.Value.Sinks)}
 		if p.Sinks == nil {
@@ -171,8 +176,19 @@ func (c *courier) write(ctx context.Context) {
 		}
 		return p, changed, nil
 	})
+	if errors.Is(err, kv.ErrDamaged) { // what it said is lost
+		var e kv.Entry[positions]
+		if e, err = c.doc.Get(ctx); errors.Is(err, kv.ErrDamaged) {
+			_, err = c.doc.CompareAndSwap(ctx, e, positions{Sinks: at})
+		}
+	}
 	if err != nil && ctx.Err() == nil {
 		c.o.Log.Debug("how far the sinks of events are cannot be written down; some events may be given to them twice", "error", err)
+	}
+	if err == nil {
+		c.mu.Lock()
+		c.written = at
+		c.mu.Unlock()
 	}
 }
 
