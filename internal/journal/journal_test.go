@@ -347,9 +347,17 @@ func TestDamaged(t *testing.T) {
 		t.Errorf("events %d to %d", got[0].Seq, got[len(got)-1].Seq)
 	}
 
+	first := j.Commit().Batches[0]
+	batch := fmt.Sprintf("events/batch/%015d/%d", first.First, first.Generation)
 	f.put("view/commit", `{"format":9}`)
 	if _, _, err := journal.Open(t.Context(), h.Store(), journal.Options{}); !errors.Is(err, kv.ErrNewer) {
 		t.Errorf("Open of a newer format: %v", err)
+	}
+
+	f.put("view/commit", "nonsense")
+	f.put(batch, `{"format":9}`)
+	if _, _, err := journal.Open(t.Context(), h.Store(), journal.Options{}); !errors.Is(err, kv.ErrNewer) {
+		t.Errorf("Open of a damaged pointer with events of a newer format: %v", err)
 	}
 }
 

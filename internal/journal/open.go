@@ -79,8 +79,11 @@ func (j *Journal) recovered(ctx context.Context) (Commit, error) {
 		}
 		c.Generation = max(c.Generation, b.Generation)
 		e, err := kv.NewDoc[batchPart](j.store, keyBatches+name, format).Get(ctx)
-		if err != nil || len(e.Value.Events) == 0 {
-			continue // damaged, too
+		switch {
+		case errors.Is(err, kv.ErrDamaged), err == nil && len(e.Value.Events) == 0:
+			continue // it, too
+		case err != nil:
+			return Commit{}, err
 		}
 		last := e.Value.Events[len(e.Value.Events)-1]
 		b.Last, b.Time = last.Seq, last.Time
