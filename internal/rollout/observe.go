@@ -49,8 +49,25 @@ func ViewOf(o cluster.Observation, documents map[string]kv.Leaf[nodes.Document],
 		}
 		v.Members = append(v.Members, member)
 	}
-	v.Strangers = slices.Sorted(maps.Keys(holders))
+	v.Strangers, v.Halted = slices.Sorted(maps.Keys(holders)), halted(o.Control)
 	return v, err
+}
+
+// halted says what halts the whole cluster, and what ends that.
+func halted(c cluster.Control) string {
+	say := func(command, what string, h cluster.Hold) string {
+		if why := holdText(h); why != "" {
+			what += ": " + shorten(why)
+		}
+		return command + ": " + what
+	}
+	switch {
+	case c.Paused != nil:
+		return say("'jorc cluster resume'", "the cluster is paused", *c.Paused)
+	case c.ObserveOnly != nil:
+		return say("'jorc cluster observe-only off'", "the orchestrator admits nobody meanwhile", *c.ObserveOnly)
+	}
+	return ""
 }
 
 // holdText is what holds a member, in words.

@@ -33,6 +33,7 @@ func TestRollouts(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *system){
 		"Trigger": testTrigger, "Supersede": testSupersede, "Nobody": testNobody, "Operate": testOperate, "Policy": testPolicyHalfWay,
 		"Apply": testApply, "ApplyRollback": testApplyRollback, "Damaged": testDamaged, "Wait": testWait, "Race": testRace,
+		"Halted": testHalted,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -302,6 +303,29 @@ func testOperate(t *testing.T, f *system) {
 	if got := f.trigger(rollout.Request{Version: "v1", Policy: canary(1)}); !got.Changed || got.Document.Phase != rollout.Waiting {
 		t.Errorf("triggered anew: %+v", got)
 	}
+}
+
+// testHalted: a rollout of a cluster that is paused, or only observed, says what
+// goes on with it.
+func testHalted(t *testing.T, f *system) {
+	f.join("h1", "h2")
+	f.trigger(rollout.Request{Version: "v1", Policy: canary(1)})
+	want := func(want string) {
+		t.Helper()
+		s, err := f.Show(t.Context())
+		if got := strings.Join(s.Waits, "; "); err != nil || got != want {
+			t.Errorf("it waits for %q, %v; want %q", got, err, want)
+		}
+	}
+	want("the orchestrator")
+	if _, err := f.cluster.SetObserveOnly(t.Context(), true, cluster.Hold{Since: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	want("'jorc cluster observe-only off': the orchestrator admits nobody meanwhile")
+	if _, err := f.cluster.Pause(t.Context(), cluster.Hold{Since: time.Now(), Reason: "storage is moved", By: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	want("'jorc cluster resume': the cluster is paused: by ann: storage is moved")
 }
 
 func testPolicyHalfWay(t *testing.T, f *system) {

@@ -134,6 +134,9 @@ func (s survey) waits() []string {
 	if d.Phase != RollingBack && !windowsOpen(d.Policy.Windows, s.now) {
 		waits = append(waits, "its window, "+closed(windowsChange(d.Policy.Windows, s.now)).Reason)
 	}
+	if s.halted != "" {
+		waits = slices.Insert(waits, 0, s.halted)
+	}
 	if len(waits) == 0 {
 		waits = append(waits, "the orchestrator")
 	}

@@ -27,10 +27,11 @@ type survey struct {
 	// others are no part of it any more, but under way.
 	others []ranked
 	counts Counts
+	halted string
 }
 
 func newSurvey(d Document, v View, now time.Time) survey {
-	s := survey{doc: d, now: now}
+	s := survey{doc: d, now: now, halted: v.Halted}
 	for _, m := range v.Members {
 		r := ranked{m, d.Policy.KeyOf(d.Version, m.Node, m.Roles, m.Zone), m.standing(d, now)}
 		if !m.part(d.Policy) {

@@ -16,6 +16,8 @@ type View struct {
 	Members []Member
 	// Strangers hold a slot of the rollout and are no members.
 	Strangers []string
+	// Halted says why nobody begins, or is admitted, in the whole cluster; empty: it is not so.
+	Halted string
 }
 
 // Member is one member as a rollout sees it.
