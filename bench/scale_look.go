@@ -12,6 +12,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -100,28 +101,30 @@ func (c *consul) save(ctx context.Context, request, path string) error {
 }
 
 // counted is an address at which Consul answers and requests are counted by
-// kind, until ctx ends. close waits for that.
-func (c *consul) counted(ctx context.Context, k *kinds) (address string, err error) {
+// kind, until closeAll is called, which breaks all connections.
+func (c *consul) counted(ctx context.Context, k *kinds) (address string, closeAll func(), err error) {
 	ip, err := freeIP()
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	listener, err := net.Listen("tcp", ip+":8500")
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
+	ctx, stop := context.WithCancel(ctx)
 	context.AfterFunc(ctx, func() { listener.Close() })
 	t := &traffic{kinds: k}
-	go func() {
+	var running sync.WaitGroup
+	running.Go(func() {
 		for {
 			near, err := listener.Accept()
 			if err != nil {
 				return // closed
 			}
-			go relay(ctx, near, c.http, t)
+			running.Go(func() { relay(ctx, near, c.http, t) })
 		}
-	}()
-	return listener.Addr().String(), nil
+	})
+	return listener.Addr().String(), func() { stop(); running.Wait() }, nil
 }
 
 // relay carries bytes both ways until one side ends or ctx does.

@@ -153,12 +153,12 @@ func (f *fleet) changed(ctx context.Context, index uint64) (keys []string) {
 func (b *bench) rollOut(ctx context.Context, f *fleet, r *rolloutResult, step func(string, *window, func(context.Context) error) error) error {
 	to, asked := f.consul.http, &kinds{}
 	if b.scale.look.requests {
-		counting, stop := context.WithCancel(ctx)
-		defer stop()
-		var err error
-		if to, err = f.consul.counted(counting, asked); err != nil {
+		address, closeAll, err := f.consul.counted(ctx, asked)
+		if err != nil {
 			return err
 		}
+		defer closeAll()
+		to = address
 	}
 	o, err := b.orchestrate(ctx, f.consul, to, 10*time.Second)
 	if err != nil {

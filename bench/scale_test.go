@@ -17,6 +17,7 @@ import (
 func tinyScale() scaleSize {
 	return scaleSize{
 		fleets: []int{3, 8}, idle: 10 * time.Millisecond, rest: 100 * time.Millisecond, stored: 20, changes: 2, interval: 100 * time.Millisecond,
+		look: scaleLook{requests: true},
 	}
 }
 
