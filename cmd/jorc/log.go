@@ -34,15 +34,15 @@ func (e *environment) logging(c *cli.Context) (level string, json *bool, err err
 	return level, nil, nil
 }
 
-// commandLogger logs to stderr at the level asked for, else warnings and
-// errors: what a command that answers a question has beside its answer.
-func (e *environment) commandLogger(c *cli.Context) (hclog.Logger, error) {
+// commandLogger logs to stderr at the level asked for, else at standard: what a
+// command has to say beside its answer.
+func (e *environment) commandLogger(c *cli.Context, standard string) (hclog.Logger, error) {
 	level, json, err := e.logging(c)
 	if err != nil {
 		return nil, err
 	}
 	if level == "" {
-		level = "warn"
+		level = standard
 	}
 	return e.logger(level, json != nil && *json), nil
 }

@@ -93,7 +93,7 @@ func hostNamed(c *cli.Context, client *consul.Client, settings *config.Config, n
 	return self.Config.NodeName, nil
 }
 
-// line prints an answer of one word or one per line; with -o as it asks for.
+// lines prints an answer of one word or one per line; with -o as it asks for.
 func (e *environment) lines(c *cli.Context, column string, words []string, v any) error {
 	l := listing{columns: []string{column}}
 	for _, w := range words {

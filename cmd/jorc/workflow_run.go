@@ -108,14 +108,10 @@ func paramsOf(c *cli.Context) (profile.Params, error) {
 // Consul only for tasks that require something, and for templates that need what
 // the cluster knows.
 func (e *environment) runner(c *cli.Context, settings *config.Config) (*workflow.Runner, func(), error) {
-	level, json, err := e.logging(c)
+	log, err := e.commandLogger(c, "error") // transitions are shown anyway
 	if err != nil {
 		return nil, nil, err
 	}
-	if level == "" {
-		level = "error" // transitions are shown anyway
-	}
-	log := e.logger(level, json != nil && *json)
 	dns, err := catalog.NewResolver(settings.DNS.Addr)
 	if err != nil {
 		return nil, nil, err
