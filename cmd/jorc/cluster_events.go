@@ -37,6 +37,7 @@ func (e *environment) showEvents(c *cli.Context) error {
 		return err
 	}
 	if c.Bool("follow") {
+		tellNobody(c, cl, "no events come")
 		return e.followEvents(c, cl, kinds, events, seq)
 	}
 	return e.print(c, eventListing(events), events)

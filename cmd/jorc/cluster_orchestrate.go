@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/orchestrator"
 )
 
@@ -83,6 +84,15 @@ func (e *environment) orchestrate(c *cli.Context) error {
 		return fmt.Errorf("cluster %q: the cycle failed: %s", cl.Name(), r.Error)
 	}
 	return nil
+}
+
+// tellNobody says on stderr that nobody orchestrates the cluster, so that what is
+// shown is old; what cannot be known is not told.
+func tellNobody(c *cli.Context, cl *cluster.Cluster, what string) {
+	if _, held, err := orchestrator.Holder(c.Context, cl.Store()); err == nil && !held {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q: %v, so %s: start an agent whose configuration has an orchestrator block\n",
+			cl.Name(), orchestrator.ErrNobody, what)
+	}
 }
 
 // printDiscarded says in the format asked for that a cycle was running already.

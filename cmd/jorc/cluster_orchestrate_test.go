@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,16 +18,46 @@ import (
 	"github.com/jorc/jorc/internal/orchestrator"
 )
 
-// orchestrating runs an orchestrator of the cluster "prod" until the test ends.
-func orchestrating(t *testing.T, s *consultest.Server) {
+// orchestrating runs an orchestrator of the cluster "prod" until the test ends,
+// or the returned function is called.
+func orchestrating(t *testing.T, s *consultest.Server, deciders ...orchestrator.Decider) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		o := orchestrator.Options{Client: s.Client(), Prefix: "jorc", Cluster: "prod", Node: "boss", Interval: time.Hour}
+		o := orchestrator.Options{Client: s.Client(), Prefix: "jorc", Cluster: "prod", Node: "boss", Interval: time.Hour, Deciders: deciders}
 		_ = orchestrator.New(o).Run(ctx) // nil
 	})
-	t.Cleanup(func() { cancel(); running.Wait() })
+	stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	t.Cleanup(stop)
+	return stop
+}
+
+// endless is a decider of which a cycle never ends.
+type endless struct{ asked chan struct{} }
+
+func (endless) Name() string { return "endless" }
+
+func (e endless) Decide(ctx context.Context, _ orchestrator.Input) ([]orchestrator.Decision, error) {
+	close(e.asked)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestOrchestrateDiscarded: who asks for a cycle while one runs is told that this
+// is discarded, and that is no failure.
+func TestOrchestrateDiscarded(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	env := onServer(t, s)
+	env["JORC_CLUSTER"] = "prod"
+	do := doer(t, env)
+	do(result{0, "", ""}, "init", "prod")
+	e := endless{make(chan struct{})}
+	orchestrating(t, s, e)
+	<-e.asked
+	do(result{0, "discarded\n", ""}, "orchestrate")
+	do(result{0, "{\n  \"outcome\": \"discarded\"\n}\n", ""}, "orchestrate", "-o", "json")
 }
 
 // events waits until the journal has n events.
@@ -51,7 +82,8 @@ func TestOrchestratorCommands(t *testing.T) {
 		"start an agent whose configuration has an orchestrator block\n"}, "orchestrate")
 	do(result{1, "", "jorc: cluster \"prod\": there is no view: no orchestrator has seen it yet\n"}, "view")
 	do(result{0, "[]\n", ""}, "events", "-o", "json")
-	do(result{0, "[]\n", ""}, "report", "-o", "json")
+	nobody := "jorc: cluster \"prod\": nobody orchestrates the cluster, so %s: start an agent whose configuration has an orchestrator block\n"
+	do(result{0, "[]\n", fmt.Sprintf(nobody, "there are no more cycles")}, "report", "-o", "json")
 	do(result{1, "", "jorc: cluster \"prod\": there is no report 7: 'jorc cluster report' lists those that are kept\n"}, "report", "7")
 	do(result{2, "", "jorc: \"x\" is not the number of a report; see 'jorc cluster report --help'\n"}, "report", "x")
 	do(result{2, "", "jorc: --limit is -1, but must be 0 or more; see 'jorc cluster events --help'\n"}, "events", "--limit", "-1")
@@ -59,7 +91,7 @@ func TestOrchestratorCommands(t *testing.T) {
 
 	do(result{0, "", ""}, "init", "prod")
 	do(result{0, "", ""}, "join", "--node", "a", "--role", "db", "--zone", "r1")
-	orchestrating(t, s)
+	stop := orchestrating(t, s)
 	wantJournal(t, s, 4)
 	do(result{0, "", ""}, "join", "--node", "b", "--role", "web")
 	wantJournal(t, s, 5)
@@ -99,8 +131,20 @@ func TestOrchestratorCommands(t *testing.T) {
 	if lines := strings.Split(strings.TrimSpace(got.stdout), "\n"); len(lines) != 3 || !strings.Contains(lines[0], "boss\tstart\tchanged\t1\t0\t4 (1 to 4)") {
 		t.Errorf("report: %+v", got)
 	}
+	if got := jorc(t, env, "cluster", "show", "-o", "plain"); !strings.Contains(got.stdout, "\norchestrator\tboss since 20") || got.stderr != "" {
+		t.Errorf("show: %+v", got)
+	}
 	if got := jorc(t, env, "cluster", "report", "0"); got.code != 0 || !strings.Contains(got.stdout, "trigger") {
 		t.Errorf("report 0: %+v", got)
+	}
+
+	stop()
+	said := fmt.Sprintf(nobody, "this is what was seen last, "+v.Time.UTC().Format(time.RFC3339))
+	if got := jorc(t, env, "cluster", "view"); got.code != 0 || got.stderr != said {
+		t.Errorf("view: %+v, want %q", got, said)
+	}
+	if got := jorc(t, env, "cluster", "show", "-o", "json"); !strings.Contains(got.stdout, "\"orchestrator\": null\n") {
+		t.Errorf("show: %+v", got)
 	}
 }
 

@@ -35,6 +35,7 @@ func (e *environment) showReport(c *cli.Context) error {
 		}
 		return fmt.Errorf("cluster %q: there is no report %d: 'jorc cluster report' lists those that are kept", cl.Name(), number)
 	}
+	tellNobody(c, cl, "there are no more cycles")
 	l := listing{columns: []string{"number", "start", "duration", "orchestrator", "trigger", "outcome", "synced", "failed", "events", "decisions"}, states: []string{"outcome"}}
 	for _, r := range all {
 		l.rows = append(l.rows, []string{

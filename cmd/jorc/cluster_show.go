@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/orchestrator"
 )
 
 // shown is the answer of `cluster show -o json`.
@@ -28,6 +30,13 @@ type shown struct {
 	// By role and by node; "off" is an exception from what is held more widely.
 	HeldRoles map[string]cluster.Hold `json:"held_roles"`
 	HeldNodes map[string]cluster.Hold `json:"held_nodes"`
+	// Orchestrator is who orchestrates the cluster; nil: nobody.
+	Orchestrator *orchestrates `json:"orchestrator"`
+}
+
+type orchestrates struct {
+	Node  string    `json:"node"`
+	Since time.Time `json:"since"`
 }
 
 func (e *environment) showCluster(c *cli.Context) error {
@@ -61,6 +70,15 @@ func (e *environment) showCluster(c *cli.Context) error {
 		{"params", strconv.Itoa(s.Params)},
 		{"profile", size.String()},
 	}}
+	text := "nobody"
+	switch h, held, err := orchestrator.Holder(c.Context, cl.Store()); {
+	case err != nil:
+		text = "unknown: " + err.Error()
+	case held:
+		s.Orchestrator = &orchestrates{h.Node, h.Since}
+		text = fmt.Sprintf("%s since %s", h.Node, h.Since.UTC().Format(time.RFC3339))
+	}
+	l.rows = append(l.rows, []string{"orchestrator", text})
 	if a.Control != nil {
 		s.hold(*a.Control)
 		l.rows = append(l.rows, holdRows(*a.Control)...)

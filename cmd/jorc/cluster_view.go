@@ -61,6 +61,7 @@ func (e *environment) showView(c *cli.Context) error {
 	for _, p := range saved.Problems {
 		fmt.Fprintf(c.App.ErrWriter, "jorc: a part of the view is damaged, and made anew when something changes: %v\n", p)
 	}
+	tellNobody(c, cl, "this is what was seen last, "+saved.Commit.Time.UTC().Format(time.RFC3339))
 	v := saved.View
 	if c.Bool("aggregate") {
 		a := v.Aggregate()
