@@ -147,10 +147,6 @@ func (c *Cluster) View(ctx context.Context, node string) (View, error) {
 	return v, nil
 }
 
-// Effective returns the effective params of the cluster itself: schema
-// defaults below its params.
-func Effective(d profile.Document) profile.Effective { return d.Effective(nil, nil) }
-
 // checkNode returns ErrInvalid for what cannot be a node's name.
 func checkNode(node string) error {
 	if err := profile.CheckName(node); err != nil {
