@@ -39,11 +39,7 @@ func TestOrchestratorLost(t *testing.T) {
 			}
 			return nil
 		})
-		took := time.Since(lost)
-		t.Logf("%s orchestrates after %v", orchestrator(t, f).Name, took.Round(time.Millisecond))
-		if took > time.Minute {
-			t.Errorf("that took %v", took)
-		}
+		t.Logf("%s orchestrates after %v", orchestrator(t, f).Name, time.Since(lost).Round(time.Millisecond))
 		open(f.Hosts...)
 		way.back(old)
 		waitExit(t, f, 0)

@@ -132,8 +132,7 @@ func TestPauseAndResume(t *testing.T) {
 }
 
 // TestRebootWithSlot: a host that is killed while it holds a slot keeps it, and
-// goes on when it is back. While it is down it counts as failed: the policy
-// allows one.
+// goes on when it is back. Nobody begins meanwhile.
 func TestRebootWithSlot(t *testing.T) {
 	t.Parallel()
 	f := rolling(t)

@@ -122,7 +122,7 @@ func waitCodes(t *testing.T, f *fleettest.Fleet) {
 
 	f.Jorc("cluster", "run", "long", "--id", "paused", "--role", "web").OK()
 	f.Eventually("all webs to be at work", func(context.Context) error { return working(webs(f)) })
-	waiting := make(chan fleettest.Result)
+	waiting := make(chan fleettest.Result, 1)
 	go func() { waiting <- wait("paused") }()
 	f.Jorc("cluster", "pause", "--reason", "lunch").OK()
 	want(<-waiting, 6)

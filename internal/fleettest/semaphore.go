@@ -19,9 +19,13 @@ type Hold struct {
 }
 
 // CheckSemaphore fails the test when the holdings are not those of a counting
-// semaphore of so many slots, as porcupine judges.
+// semaphore of so many slots, as porcupine judges, or there are none.
 func CheckSemaphore(t testing.TB, slots int, holds []Hold) {
 	t.Helper()
+	if len(holds) == 0 {
+		t.Errorf("nobody held any of %d slots", slots)
+		return
+	}
 	model := porcupine.Model{
 		Init: func() any { return 0 },
 		Step: func(state, input, _ any) (bool, any) {
@@ -50,6 +54,7 @@ func CheckSemaphore(t testing.TB, slots int, holds []Hold) {
 	if result, _ := porcupine.CheckOperationsVerbose(model, ops, time.Minute); result != porcupine.Ok {
 		slices.SortFunc(holds, func(a, b Hold) int { return a.Granted.Compare(b.Granted) })
 		t.Errorf("%d holdings of %d slots are %s as a semaphore's: %+v", len(holds), slots, result, holds)
+		return
 	}
 	t.Logf("%d holdings of %d slots are those of a semaphore", len(holds), slots)
 }
