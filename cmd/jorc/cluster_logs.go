@@ -46,15 +46,23 @@ func (e *environment) runLogs(c *cli.Context) error {
 	if err != nil {
 		return wrongID(c, err)
 	}
+	var tails map[string]string
+	if len(args) == 1 {
+		if tails, err = r.Tails(c.Context, d.ID); err != nil {
+			return err
+		}
+	}
 	logs, found := []runLog{}, false
 	for _, m := range d.Members {
 		if len(args) == 2 && m.Node != args[1] {
 			continue
 		}
 		found = true
-		tail, err := r.Tail(c.Context, d.ID, m.Node)
-		if err != nil {
-			return err
+		tail := tails[m.Node]
+		if len(args) == 2 {
+			if tail, err = r.Tail(c.Context, d.ID, m.Node); err != nil {
+				return err
+			}
 		}
 		if len(args) == 2 || tail != "" || m.LogURL != "" || m.Why != "" {
 			logs = append(logs, runLog{m.Node, m.State, m.Task, m.ExitCode, m.Why, tail, m.LogURL})

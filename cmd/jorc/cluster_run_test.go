@@ -160,6 +160,7 @@ func TestRunCommands(t *testing.T) {
 	do(result{0, "", "jorc: run \"bad\": it has ended, or was cancelled already; nothing was changed\n"}, "cancel", "bad")
 	do(result{0, "a: failed: exit code 3: no such disk\n  no such disk\n", ""}, "logs", "bad")
 	do(result{1, "", "jorc: run \"bad\": node \"x\" has no part in it: 'jorc cluster runs bad' lists who has\n"}, "logs", "bad", "x")
+	do(result{0, "a: failed: exit code 3: no such disk\n  no such disk\n", ""}, "logs", "bad", "a")
 	do(result{0, "never\n", ""}, "run", "install", "--id", "never", "--needs-approval")
 	do(result{0, "", ""}, "cancel", "never")
 	do(result{0, "NODE  STATE  SINCE  TASK  EXIT CODE  WHY  LOG\n", "jorc: run never: cancelled: by ann\n"}, "runs", "never")

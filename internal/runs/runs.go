@@ -35,6 +35,7 @@ const (
 	keyQueue  = "queue/"
 	keyActive = "runs/.active/" // <id>: under way, or results are still to come
 	keyEnded  = "runs/.ended/"  // <id>: all is told
+	keyTails  = "/tails/"       // of a run, <node>
 )
 
 // awaitsLate is what the index holds of a run that has come to its end while
@@ -72,7 +73,7 @@ func (r *Runs) jobs(id string) kv.Tree[Job] {
 }
 
 func (r *Runs) tail(id, node string) kv.Doc[string] {
-	return kv.NewText(r.store, keyRuns+id+"/tails/"+node)
+	return kv.NewText(r.store, keyRuns+id+keyTails+node)
 }
 
 type taken struct{}

@@ -32,6 +32,9 @@ func TestRun(t *testing.T) {
 	if tail, err := x.runs.Tail(t.Context(), "r", "b"); err != nil || tail != "broken\n" {
 		t.Errorf("Tail = %q, %v", tail, err)
 	}
+	if tails, err := x.runs.Tails(t.Context(), "r"); err != nil || tails["b"] != "broken\n" {
+		t.Errorf("Tails = %q, %v", tails, err)
+	}
 	if got := x.traces("a", "ran"); got != "one\ntwo\n" {
 		t.Errorf("a ran %q", got)
 	}

@@ -116,10 +116,24 @@ func (r *Runs) Show(ctx context.Context, id string) (Detail, error) {
 }
 
 // Tail reads the end of what the last task of a run printed on a node; empty
-// when nothing was.
+// when nothing was. It returns what kv.Doc.Get does.
 func (r *Runs) Tail(ctx context.Context, id, node string) (string, error) {
 	e, err := r.tail(id, node).Get(ctx)
 	return e.Value, err
+}
+
+// Tails is Tail for all members that printed something, by node, with one
+// request. It returns a class of package consul.
+func (r *Runs) Tails(ctx context.Context, id string) (map[string]string, error) {
+	leaves, err := kv.NewTextTree(r.store, keyRuns+id+keyTails).List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]string, len(leaves))
+	for node, leaf := range leaves {
+		all[node] = leaf.Value
+	}
+	return all, nil
 }
 
 // Watch calls handle with a run's document, and whenever that changes, until
