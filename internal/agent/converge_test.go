@@ -16,6 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/web"
 )
 
 func (h *host) ledger() *nodes.Ledger { return nodes.New(h.client, "jorc", "default") }
@@ -143,31 +144,35 @@ func TestOnceConverges(t *testing.T) {
 	h := newHost(t, consultest.Start(t), staticConf)
 	h.put("k", "1")
 	h.trigger("v1")
-	once := func(within time.Duration) error {
+	once := func() error {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), within)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		return h.make().Once(ctx)
 	}
-	if err := once(3 * time.Second); !errors.Is(err, converge.ErrPending) || !strings.Contains(err.Error(), "mysql") {
+	a := h.make()
+	err := endWhen(t, a, func(s web.Status) bool {
+		return s.Convergence != nil && s.Convergence.Phase == string(converge.PhasePending) && strings.Contains(s.Convergence.Detail, "mysql")
+	}, a.Once)
+	if !errors.Is(err, converge.ErrPending) || !strings.Contains(err.Error(), "mysql") {
 		t.Errorf("got %v, want what is missing", err)
 	}
 	h.register("mysql")
 	h.write("state/hold", "by hand")
-	if err := once(time.Minute); !errors.Is(err, converge.ErrHeld) || !strings.Contains(err.Error(), "by hand") {
+	if err := once(); !errors.Is(err, converge.ErrHeld) || !strings.Contains(err.Error(), "by hand") {
 		t.Errorf("got %v, want ErrHeld", err)
 	}
 	if err := os.Remove(h.path("state/hold")); err != nil {
 		t.Fatal(err)
 	}
-	if err := once(time.Minute); err != nil {
+	if err := once(); err != nil {
 		t.Errorf("got %v", err)
 	}
 	h.wantVersion("v1")
 	h.wantLines("applied", "v1")
 	h.configure(strings.Replace(staticConf, `"echo {{`, `"exit 3 # {{`, 1))
 	h.trigger("v2")
-	if err := once(time.Minute); !errors.Is(err, converge.ErrFailed) || !strings.Contains(err.Error(), "apply") {
+	if err := once(); !errors.Is(err, converge.ErrFailed) || !strings.Contains(err.Error(), "apply") {
 		t.Errorf("got %v, want ErrFailed of task apply", err)
 	}
 	h.wantVersion("v1")
