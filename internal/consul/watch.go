@@ -29,7 +29,9 @@ type Update[T any] struct {
 // The rules are those of Consul's documentation of blocking queries and of
 // consul-template's watch/view.go: the same index is no change, a lower index
 // starts over, and after any failure the next query carries no index, since an
-// index above the store's would block until its wait ends.
+// index above the store's would block until its wait ends. So does the query
+// after one that ended early without a change: with those Consul answers from
+// the store that a restored snapshot has just replaced.
 func Watch[T any](ctx context.Context, c *Client, q Query, source Source[T], handle func(Update[T])) error {
 	leave := c.budget.join()
 	defer leave()
@@ -62,6 +64,8 @@ type watch[T any] struct {
 	content uint64        // of the last answer
 	took    time.Duration // for the last answer
 	waited  bool          // the last query blocked until its wait ended
+	early   bool          // the last query blocked, and ended before its wait did
+	doubt   bool          // the last answer was the known one, though early
 	calm    time.Duration // the pause after an answer at once that brought nothing new
 }
 
@@ -100,10 +104,16 @@ func (w *watch[T]) turn(ctx context.Context) (u Update[T], ok bool) {
 	}
 	part := w.part
 	w.part = meta.Partial
-	if w.index != 0 && meta.Index == w.last && !part && !w.part {
-		w.dull, w.calm = true, 0
+	known := w.doubt && meta.Content != 0 && meta.Content == w.content
+	if (w.index != 0 || known) && meta.Index == w.last && !part && !w.part {
+		w.dull, w.calm, w.doubt = true, 0, w.early
+		w.index = max(w.last, 1)
+		if w.doubt {
+			w.index = 0
+		}
 		return u, false
 	}
+	w.doubt = false
 	reset := meta.Index < w.last
 	w.calm = w.nextCalm(meta, reset)
 	w.content = meta.Content
@@ -117,7 +127,11 @@ func (w *watch[T]) ask(ctx context.Context) (value T, meta Meta, err error) {
 	q := w.query
 	q.Index, q.Hash = w.index, w.hash
 	begin := time.Now()
-	defer func() { w.took, w.waited = time.Since(begin), q.blocking() && time.Since(begin) > q.Wait/2 }()
+	defer func() {
+		w.took = time.Since(begin)
+		w.waited = q.blocking() && w.took > q.Wait/2
+		w.early = q.blocking() && w.took < q.Wait
+	}()
 	if !q.blocking() {
 		return w.source(ctx, q)
 	}

@@ -225,6 +225,54 @@ func TestWatchStartsOverAfterARestore(t *testing.T) {
 	until(t, updates, has("new"))
 }
 
+// TestWatchAsksAnewAfterARestore: a query that was blocking when a snapshot was
+// restored ends early with what was so before; the next carries no index, since
+// with one it would block for up to a minute.
+func TestWatchAsksAnewAfterARestore(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, consultest.Persistent())
+	direct := s.Client()
+	put(t, direct, "k", "old")
+	file := t.TempDir() + "/snapshot"
+	s.Run("snapshot", "save", file)
+	put(t, direct, "k", "new")
+	var blocking, anew atomic.Int64
+	proxy := s.Proxy()
+	proxy.Do(func(r *http.Request) consultest.Fault {
+		if r.URL.Path == "/v1/kv/k" {
+			if r.URL.Query().Has("index") {
+				blocking.Add(1)
+			} else {
+				anew.Add(1)
+			}
+		}
+		return consultest.Fault{}
+	})
+	conf := s.Config()
+	conf.Address = proxy.Addr
+	c, err := consul.New(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	updates := watchKey(t, c, "k")
+	until(t, updates, has("new"))
+	consultest.Eventually(t, "a query to block", func(context.Context) error {
+		if blocking.Load() == 0 {
+			return errors.New("none does")
+		}
+		return nil
+	})
+	before := anew.Load()
+	s.Run("snapshot", "restore", file)
+	until(t, updates, has("old"))
+	if anew.Load() == before {
+		t.Error("after the restore all queries carried an index")
+	}
+	put(t, direct, "k", "newer")
+	until(t, updates, has("newer"))
+}
+
 func TestNothingIsLeftRunning(t *testing.T) {
 	s := consultest.Start(t)
 	c := s.Client()
