@@ -127,8 +127,7 @@ func TestRequests(t *testing.T) {
 }
 
 // TestBackoff: a cycle that fails is tried again after longer and longer; when
-// the next is due is written down, is gone when all is well again, and what
-// changes meanwhile does not make it run.
+// the next is due is written down, and is gone when all is well again.
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -165,4 +164,47 @@ func TestBackoff(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestBackoffLasts: during a backoff no change makes a cycle run, but somebody who
+// asks for one does.
+func TestBackoffLasts(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	g := &gateway{}
+	g.refuse.Store(true)
+	o := quick(g.client(s))
+	o.Interval = time.Hour // and so is the backoff
+	orch, _ := s.start(o)
+	s.eventually("the first cycle", func() error {
+		if orch.Status().Cycles != 1 {
+			return errNotYet
+		}
+		return nil
+	})
+	const rounds = 5
+	for i := range rounds {
+		s.join(fmt.Sprint("n", i))
+		s.eventually("a cycle that was asked for", func() error {
+			r, err := orchestrator.Ask(t.Context(), s.store, "me")
+			switch {
+			case err != nil:
+				return err
+			case r == nil: // the one before was not over
+				return errNotYet
+			case r.Outcome != orchestrator.OutcomeFailed || r.Trigger != "request":
+				t.Errorf("Ask = %+v", r)
+			}
+			return nil
+		})
+	}
+	s.eventually("the last cycle to be counted", func() error { // its answer comes first
+		if orch.Status().Cycles < 1+rounds {
+			return errNotYet
+		}
+		return nil
+	})
+	if n := orch.Status().Cycles; n != 1+rounds {
+		t.Errorf("%d cycles, want the first and one for each of %d requests", n, rounds)
+	}
 }
