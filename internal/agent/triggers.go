@@ -46,7 +46,13 @@ func (e events) Watch(ctx context.Context, observe func(trigger.Observation)) er
 		e.after = saved.Commit.Seq
 		observe(trigger.Observation{Happened: true, UpTo: e.after})
 	}
+	last := e.after
 	return journal.Follow(ctx, e.store, e.after, func(all []view.Event) error {
+		anew := all[0].Seq <= last
+		if last = all[len(all)-1].Seq; anew { // the cluster was deleted, or an older state restored
+			observe(trigger.Observation{Happened: true, UpTo: last, Anew: true})
+			return nil
+		}
 		items := map[string]trigger.Item{}
 		for _, v := range all {
 			if v.Kind != e.kind {

@@ -41,6 +41,9 @@ func (s state) after(o Observation) state {
 		next.Since = time.Now().Unix()
 	}
 	if o.Happened {
+		if o.Anew {
+			next.Event = 0
+		}
 		next.Event = max(next.Event, o.UpTo)
 		for name := range o.Items {
 			next.Event = max(next.Event, number(name))

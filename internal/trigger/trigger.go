@@ -40,6 +40,9 @@ type Observation struct {
 	// UpTo, of events: those up to this number were told, or came before anybody
 	// wanted to know.
 	UpTo uint64
+	// Anew, of events: their numbers began anew, so that those which were handled
+	// say nothing any more. UpTo is where that was noticed.
+	Anew bool
 }
 
 // Options are what Run needs.

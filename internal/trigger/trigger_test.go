@@ -269,6 +269,20 @@ func TestEvents(t *testing.T) {
 	if b.last != 11 || !b.known {
 		t.Errorf("events were asked for after %d (known: %t), want 11", b.last, b.known)
 	}
+
+	// Numbers begin anew: those that are there then are of no interest.
+	stop = b.run(conf)
+	b.events <- trigger.Observation{Happened: true, UpTo: 3, Anew: true}
+	b.events <- happened("3", "4")
+	b.wantChanges("happened 9, happened 10", "happened 11", "happened 12", "happened 4")
+	stop()
+	stop = b.run(conf)
+	b.events <- happened("4", "5")
+	b.wantChanges("happened 9, happened 10", "happened 11", "happened 12", "happened 4", "happened 5")
+	stop()
+	if b.last != 4 {
+		t.Errorf("events were asked for after %d, want 4", b.last)
+	}
 }
 
 // TestInterrupted: a change that was written down is run after a restart, once,

@@ -29,14 +29,14 @@ type watcher struct {
 }
 
 // observe takes in what is there now; of several observations without a turn in
-// between the last counts, events add up.
+// between the last counts, events add up unless their numbers began anew.
 func (w *watcher) observe(o Observation) {
 	w.mu.Lock()
-	if o.Happened && w.latest != nil {
+	if o.Happened && !o.Anew && w.latest != nil {
 		all := map[string]Item{}
 		maps.Copy(all, w.latest.Items)
 		maps.Copy(all, o.Items)
-		o.Items = all
+		o.Items, o.Anew, o.UpTo = all, w.latest.Anew, max(o.UpTo, w.latest.UpTo)
 	}
 	w.latest = &o
 	w.mu.Unlock()
@@ -72,7 +72,7 @@ func (w *watcher) follow(ctx context.Context) error {
 func (w *watcher) handle(ctx context.Context, o Observation) error {
 	next := w.seen.after(o)
 	changes := w.seen.changes(o)
-	if w.seen.Known && len(changes) == 0 {
+	if w.seen.Known && len(changes) == 0 && !o.Anew {
 		return nil
 	}
 	if len(changes) > 0 && (w.seen.Known || o.Happened) {
@@ -119,10 +119,14 @@ type Item = json.RawMessage
 // changes are what is different in o, in the order of items.
 func (s state) changes(o Observation) []ItemChange {
 	var list []ItemChange
+	handled := s.Event
+	if o.Anew {
+		handled = o.UpTo
+	}
 	for name, value := range o.Items {
 		before, there := s.Items[name]
 		switch {
-		case o.Happened && number(name) <= s.Event:
+		case o.Happened && number(name) <= handled:
 		case o.Happened:
 			list = append(list, ItemChange{Item: name, Change: "happened", Value: value})
 		case !there:
