@@ -22,15 +22,23 @@ log_store {
     bucket   = "logs"
   }
 }
+trigger "e" {
+  event    = "node_dwon"
+  workflow = "w"
+}
+workflow "w" {
+  task "t" { command = ["true"] }
+}
 `)
 	got := jorc(t, nil, "config", "validate", bad)
 	lines := strings.Split(strings.TrimSuffix(got.stderr, "\n"), "\n")
-	if got.code != exitUsage || got.stdout != "" || len(lines) != 4 {
-		t.Fatalf("got %+v, want exit 2 and four lines", got)
+	if got.code != exitUsage || got.stdout != "" || len(lines) != 5 {
+		t.Fatalf("got %+v, want exit 2 and five lines", got)
 	}
 	for i, want := range []string{
 		"jorc: " + bad + `:1: requires: target "a..b=x"`,
 		bad + `:2: template "t": check: argument "{{.Stagd}}": unknown {{.Stagd}}`,
+		bad + `:13: trigger "e": there is no kind of event "node_dwon": it would never run; known are agent_down, `,
 		`log_store: s3: invalid: endpoint "http://s3.example" is not encrypted`,
 		bad + `:2: template "t": parse: `,
 	} {
@@ -39,7 +47,7 @@ log_store {
 		}
 	}
 	got = jorc(t, nil, "config", "validate", "-o", "json", bad)
-	if got.code != exitUsage || strings.Count(got.stdout, `"file": "`+bad+`"`) != 3 || !strings.Contains(got.stdout, `"line": 2`) {
+	if got.code != exitUsage || strings.Count(got.stdout, `"file": "`+bad+`"`) != 4 || !strings.Contains(got.stdout, `"line": 2`) {
 		t.Errorf("JSON: got %+v", got)
 	}
 }

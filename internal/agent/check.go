@@ -2,12 +2,15 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/jorc/jorc/internal/blocker"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/replace"
 	"github.com/jorc/jorc/internal/watch"
 	"github.com/jorc/jorc/internal/workflow"
@@ -76,6 +79,13 @@ func unusable(c *config.Config) (found []config.Problem) {
 	for i := range c.Workflows {
 		for j := range c.Workflows[i].Tasks {
 			needs(c.Workflows[i].Tasks[j].Requires)
+		}
+	}
+	known := orchestrator.Kinds()
+	for _, t := range c.Triggers {
+		if t.Event != "" && !slices.Contains(known, t.Event) {
+			text := fmt.Sprintf("trigger %q: there is no kind of event %q: it would never run; known are %s", t.Name, t.Event, strings.Join(known, ", "))
+			found = append(found, problem(t.Pos, errors.New(text)))
 		}
 	}
 	return found

@@ -226,8 +226,9 @@ type Trigger struct {
 	Service  string
 	Key      string
 	Prefix   string
-	Event    string
+	Event    string // a kind of event; which there are is known where they are made
 	Workflow string
+	Pos      string // file:line, for messages
 }
 
 // Member is this host's own record in its cluster.

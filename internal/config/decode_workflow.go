@@ -62,7 +62,7 @@ func exitCodes(p *[]int) field {
 }
 
 func (d *decoder) trigger(b *hcl.Block) Trigger {
-	t := Trigger{Name: b.Labels[0]}
+	t := Trigger{Name: b.Labels[0], Pos: position(b.TypeRange)}
 	d.claim("trigger", "", t.Name, b.LabelRanges[0], segment)
 	label := "Trigger " + strconv.Quote(t.Name)
 	have := d.body(b.Body, fields{

@@ -22,6 +22,7 @@ var noPlaces = cmp.Options{
 	cmpopts.IgnoreFields(config.Config{}, "Warnings"),
 	cmpopts.IgnoreFields(config.Template{}, "Pos"),
 	cmpopts.IgnoreFields(config.Requires{}, "Pos"),
+	cmpopts.IgnoreFields(config.Trigger{}, "Pos"),
 	cmpopts.EquateEmpty(),
 }
 
