@@ -151,7 +151,12 @@ func (w *Waiter) look(ctx context.Context, g Goal, seen map[string]bool) (v Verd
 			return Verdict{}, 0, err
 		}
 		for _, run := range l.runs {
-			seen[run.ID] = seen[run.ID] || run.State == Pending || run.State == Running
+			seen[run.ID] = seen[run.ID] || inProgress(run)
+		}
+		if judgeIdle(l).Over {
+			if l.results, err = w.results(ctx, l); err != nil {
+				return Verdict{}, 0, err
+			}
 		}
 	}
 	return g.judge(l), len(l.members), nil

@@ -43,6 +43,7 @@ type look struct {
 	reports map[string]nodes.Document
 	runs    []Run           // for idle
 	seen    map[string]bool // runs that were in progress since the waiting began
+	results []Detail        // for idle: the runs by which members are judged; nil: not read yet
 	run     Detail          // for run
 }
 
@@ -78,6 +79,9 @@ func (g Goal) judge(l look) Verdict {
 func judgeRun(d Detail) Verdict {
 	if !d.State.Ended() {
 		c := d.Counts
+		if d.State == NeedsApproval {
+			return Verdict{Missing: fmt.Sprintf("run %s needs approval: 'jorc cluster approve %s' lets it begin", d.ID, d.ID)}
+		}
 		return Verdict{Missing: fmt.Sprintf("run %s is %s: %d of %d members done, %d running", d.ID, d.State, c.Done, c.Members, c.Running)}
 	}
 	v := Verdict{Over: true}
@@ -86,7 +90,7 @@ func judgeRun(d Detail) Verdict {
 	}
 	for _, m := range d.Members {
 		if m.State == Failed || m.State == Lost || m.State == Cancelled && d.State == Cancelled {
-			v.Failed = append(v.Failed, Trouble{Node: m.Node, Why: fmt.Sprintf("%s: %s", m.State, m.Why)})
+			v.Failed = append(v.Failed, Trouble{Node: m.Node, Why: string(m.State) + behind(": ", m.Why)})
 		}
 	}
 	if len(v.Failed) == 0 {
@@ -123,34 +127,4 @@ func failure(d nodes.Document, version string) string {
 		}
 	}
 	return ""
-}
-
-func judgeIdle(l look) Verdict {
-	v := Verdict{Over: true}
-	var busy []string
-	for _, r := range l.runs {
-		switch {
-		case r.State == Pending || r.State == Running:
-			busy = append(busy, "run "+r.ID)
-		case l.seen[r.ID] && r.State == Failed:
-			v.Failed = append(v.Failed, Trouble{Why: fmt.Sprintf("run %s failed: %s", r.ID, r.Why)})
-		}
-	}
-	for i := range l.members {
-		node := l.members[i].Node
-		d := l.reports[node]
-		for _, category := range sorted(d.States) {
-			if s := d.States[category].State; s == "running" || s == "pending" {
-				busy = append(busy, node+" ("+category+")")
-				break
-			}
-		}
-		if why := failure(d, ""); why != "" {
-			v.Failed = append(v.Failed, Trouble{node, why})
-		}
-	}
-	if len(busy) > 0 {
-		return Verdict{Missing: "in progress: " + several(busy)}
-	}
-	return v
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -27,12 +28,13 @@ type performance struct {
 	log hclog.Logger
 
 	begun bool // Consul knows
+	waits bool // Consul is told what the job waits for
 }
 
 // perform brings a job to its end and tells it. It returns an error only when
 // ctx has ended first.
 func (p *performance) perform(ctx context.Context, e Queued) error {
-	p.begun = e.State == Running
+	p.begun, p.waits = e.State == Running, e.Why != ""
 	_, err := p.r.Job(e.Job)
 	here := err == nil
 	if errors.Is(err, workflow.ErrNoJob) && p.begun {
@@ -53,7 +55,7 @@ func (p *performance) perform(ctx context.Context, e Queued) error {
 		p.log.Info("the run is not asked for any more", "job", e.Job)
 		return ctx.Err()
 	case errors.Is(err, errCancelled):
-		return p.tell(ctx, Queued{State: Cancelled, Why: err.Error(), Done: done(res)})
+		return p.tell(ctx, Queued{State: Cancelled, Why: strings.TrimPrefix(err.Error(), errCancelled.Error()+" "), Done: done(res)})
 	case err != nil:
 		return p.tell(ctx, Queued{State: Failed, Why: err.Error()})
 	}
@@ -128,9 +130,9 @@ func (p *performance) abandon(ctx context.Context, e Queued, why error) (workflo
 func (p *performance) rest(ctx context.Context, res workflow.Result, wait time.Duration) error {
 	switch {
 	case res.State == workflow.Pending:
-		return p.r.Ready(ctx, res.ID)
+		return p.await(ctx, res, func(ctx context.Context) error { return p.r.Ready(ctx, res.ID) })
 	case res.State == workflow.Held && p.w.o.Free != nil:
-		return p.w.o.Free(ctx)
+		return p.await(ctx, res, p.w.o.Free)
 	case res.State == workflow.Reboot:
 		<-ctx.Done() // another process goes on
 		return ctx.Err()

@@ -48,9 +48,10 @@ func (p *planner) take(a *Active, node string, j Job, e Queued) {
 			p.remove(node, e.Job) // nobody waits for it any more
 		}
 	case e.State == Running && j.State == Pending:
-		j.State = Running
+		j.State, j.Why, j.Task = Running, e.Why, e.Task
 		p.put(a, node, j, e.Started, node, "")
-	case len(e.Done) != len(a.Jobs[node].Done):
+	case len(e.Done) != len(a.Jobs[node].Done), e.Why != j.Why, e.Task != j.Task:
+		j.Why, j.Task = e.Why, e.Task // what it waits for
 		p.put(a, node, j, p.s.Now, node, "")
 	}
 	if j, e := a.Jobs[node], e; !j.State.Ended() && p.gone(node) {

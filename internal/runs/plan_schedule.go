@@ -144,7 +144,7 @@ func (p *planner) enqueue(a *Active, node string, attempt int, done []string) {
 	})
 	p.putQueue(node, q)
 	j := a.Jobs[node]
-	j.State, j.Why, j.Attempt, j.Done = Pending, "", attempt, done
+	j.State, j.Why, j.Task, j.Attempt, j.Done = Pending, "", "", attempt, done
 	p.put(a, node, j, p.s.Now, p.origin(), "")
 }
 

@@ -20,6 +20,9 @@ func (p *planner) settle(a *Active) {
 		r.State, r.Why = p.managerVerdict(a)
 	case inProgress:
 		r.State, r.Why = Running, ""
+		if r.Cancel != "" {
+			r.Why = "cancelled by " + r.Cancel + ": members end after the task that they are at"
+		}
 	default:
 		r.State, r.Why = verdict(r)
 	}

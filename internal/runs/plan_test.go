@@ -278,6 +278,9 @@ func TestPlanCancel(t *testing.T) {
 	w.begin("a")
 	w.change("r", func(r *Run) { r.Cancel = "ann" })
 	w.want(t, "r", "running: a=running b=cancelled c=waiting | a")
+	if got := w.runs["r"].Run.Why; !strings.HasPrefix(got, "cancelled by ann") {
+		t.Errorf("that it was cancelled is not told while a member goes on: %q", got)
+	}
 	if e := w.queues["a"].Jobs[0]; e.Cancel != "ann" {
 		t.Errorf("the node is not told: %+v", e)
 	}

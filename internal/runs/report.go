@@ -75,20 +75,9 @@ func (p *performance) tell(ctx context.Context, end Queued) error {
 // returns errGone when there is none, or ctx's error.
 func (p *performance) update(ctx context.Context, change func(*Queued)) error {
 	for wait := p.w.retry; ; wait = min(2*wait, time.Minute) {
-		e, err := p.w.queue.Update(ctx, func(old kv.Entry[Queue]) (Queue, bool, error) {
-			q := old.Value.clone()
-			i := q.find(p.job)
-			if i < 0 {
-				return q, false, errGone
-			}
-			change(&q.Jobs[i])
-			return q, true, nil
-		})
+		err := p.updateOnce(ctx, change)
 		switch {
-		case err == nil:
-			p.w.learn(e.Value)
-			return nil
-		case errors.Is(err, errGone):
+		case err == nil, errors.Is(err, errGone):
 			return err
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -98,6 +87,23 @@ func (p *performance) update(ctx context.Context, change func(*Queued)) error {
 			return err
 		}
 	}
+}
+
+// updateOnce is update that gives up when Consul does not take it.
+func (p *performance) updateOnce(ctx context.Context, change func(*Queued)) error {
+	e, err := p.w.queue.Update(ctx, func(old kv.Entry[Queue]) (Queue, bool, error) {
+		q := old.Value.clone()
+		i := q.find(p.job)
+		if i < 0 {
+			return q, false, errGone
+		}
+		change(&q.Jobs[i])
+		return q, true, nil
+	})
+	if err == nil {
+		p.w.learn(e.Value)
+	}
+	return err
 }
 
 // report is what a job came to.

@@ -126,7 +126,7 @@ func TestApproveAndCancel(t *testing.T) {
 	})
 	touch(t, x, "a", "go")
 	d := x.becomes("r", "cancelled: a=cancelled b=cancelled")
-	if got := x.traces("a", "ran"); got != "one\n" || d.Members[0].Why != "cancelled by bob" {
+	if got := x.traces("a", "ran"); got != "one\n" || d.Members[0].Why != "by bob" {
 		t.Errorf("a ran %q: %+v", got, d.Members[0])
 	}
 	x.ask("never", Request{NeedsApproval: true})
