@@ -71,6 +71,11 @@ func (e *environment) runLogs(c *cli.Context) error {
 	if !found && len(args) == 2 {
 		return fmt.Errorf("run %q: node %q has no part in it: 'jorc cluster runs %s' lists who has", d.ID, args[1], d.ID)
 	}
+	for _, l := range logs {
+		if len(args) == 2 && l.Tail == "" && l.LogURL == "" {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: only of what failed is the output here: 'jorc workflow logs run-%s' on %s prints the rest\n", d.ID, printable(l.Node))
+		}
+	}
 	if format == formatJSON {
 		return writeJSON(c.App.Writer, logs)
 	}

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -95,7 +99,7 @@ func (e *environment) runOnMembers(c *cli.Context) error {
 	if !c.Bool("wait") {
 		return nil
 	}
-	err = e.await(c, cl, runs.Goal{Run: id}, nil, c.Duration("timeout"))
+	_, err = e.await(c, cl, runs.Goal{Run: id}, nil, c.Duration("timeout"))
 	if d, showErr := r.Show(c.Context, id); format == formatJSON && showErr == nil {
 		return errors.Join(writeJSON(c.App.Writer, d), err)
 	}
@@ -158,7 +162,30 @@ func anybody(ctx context.Context, cl *cluster.Cluster, r *runs.Runs, id string, 
 	if _, err := r.Show(ctx, id); !errors.Is(err, runs.ErrNoRun) {
 		return err // who it is for is decided already
 	}
+	if q.Role != "" {
+		return withoutRole(ctx, cl, q.Role)
+	}
 	return fmt.Errorf("no member of cluster %q matches: nothing was written; 'jorc cluster members' lists them, managers take no part", cl.Name())
+}
+
+// withoutRole says that nobody with a role matches, or that nobody has it and
+// which roles there are.
+func withoutRole(ctx context.Context, cl *cluster.Cluster, role string) error {
+	all, err := runs.Candidates(ctx, cl, nil, nil)
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for i := range all {
+		for _, r := range all[i].Roles {
+			known[r] = true
+		}
+	}
+	if known[role] {
+		return fmt.Errorf("no member of cluster %q with role %q matches: nothing was written; 'jorc cluster members' lists them", cl.Name(), role)
+	}
+	have := strings.Join(slices.Sorted(maps.Keys(known)), ", ")
+	return fmt.Errorf("no member of cluster %q has role %q: nothing was written; they have %s", cl.Name(), role, cmp.Or(have, "none"))
 }
 
 // wantsOrchestrator says so when nobody would carry out a run.

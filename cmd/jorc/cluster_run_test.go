@@ -131,15 +131,22 @@ func TestRunCommands(t *testing.T) {
 	absent := "jorc: no orchestrator is there: it begins when an agent whose configuration has an orchestrator block is up\n"
 	do(result{1, "", "jorc: no member of cluster \"prod\" matches: nothing was written; 'jorc cluster members' lists them, managers take no part\n"},
 		"run", "install", "--filter", `Node == "x"`)
+	do(result{1, "", "jorc: no member of cluster \"prod\" has role \"databse\": nothing was written; they have leader\n"}, "run", "install", "--role", "databse")
+	do(result{1, "", "jorc: no member of cluster \"prod\" with role \"leader\" matches: nothing was written; 'jorc cluster members' lists them\n"},
+		"run", "install", "--role", "leader", "--filter", `Node == "x"`)
 	do(result{0, "", ""}, "runs", "-o", "plain")
 	do(result{0, "r\n", absent}, "run", "install", "--id", "r", "--needs-approval", "--param", "n=1")
 	do(result{0, "r\n", "jorc: run \"r\" was asked for already; it is needs-approval\n" + absent}, "run", "install", "--id", "r", "--needs-approval", "--param", "n=1")
 	do(result{4, "", "jorc: run \"r\": another run has this id: nothing was written; see 'jorc cluster runs r'\n"}, "run", "install", "--id", "r")
 	do(result{0, "NODE  STATE  SINCE  TASK  EXIT CODE  WHY  LOG\n", "jorc: run r: needs-approval: 'jorc cluster approve r' lets it begin\n"}, "runs", "r")
-	do(result{124, "", "jorc: timed out after 100ms: run r is needs-approval: 0 of 0 members done, 0 running\n"}, "wait", "--for", "run=r", "--timeout", "100ms")
+	do(result{124, "", "jorc: timed out after 100ms: run r needs approval: 'jorc cluster approve r' lets it begin\n"}, "wait", "--for", "run=r", "--timeout", "100ms")
 	do(result{0, "", ""}, "pause", "--reason", "storm")
 	do(result{6, "", "jorc: the cluster is paused: storm; 'jorc cluster resume' lets it go on\n"}, "wait", "--for", "run=r")
 	do(result{6, "", "jorc: the cluster is paused: storm; 'jorc cluster resume' lets it go on\n"}, "wait")
+	do(result{
+		6, "{\n  \"over\": false,\n  \"failed\": [],\n  \"missing\": \"the cluster is paused: storm; 'jorc cluster resume' lets it go on\"\n}\n",
+		"jorc: the cluster is paused: storm; 'jorc cluster resume' lets it go on\n",
+	}, "wait", "-o", "json")
 	do(result{0, "", ""}, "resume")
 	for _, test := range []struct{ want, args string }{
 		{"which workflow?; see 'jorc cluster run --help'", "run"},
@@ -157,8 +164,13 @@ func TestRunCommands(t *testing.T) {
 	do(result{0, "", "jorc: run \"r\": it needs no approval (any more); nothing was changed\n"}, "approve", "r")
 	do(result{0, "", ""}, "wait", "--for", "run=r", "--timeout", "60s")
 	do(result{1, "bad\n", "jorc: a: failed: exit code 3: no such disk\n"}, "run", "break", "--id", "bad", "--wait")
+	last := "jorc: a: run bad failed: exit code 3: no such disk\n" // whether it ended before the waiting began or not
+	do(result{1, "", last}, "wait")
+	do(result{1, "{\n  \"over\": true,\n  \"failed\": [\n    {\n      \"node\": \"a\",\n      \"why\": \"run bad failed: exit code 3: no such disk\"\n    }\n  ]\n}\n", last}, "wait", "-o", "json")
+	do(result{0, "", ""}, "wait", "--filter", `Node == "a" or Node == "b"`, "--for", "members=1")
 	do(result{0, "", "jorc: run \"bad\": it has ended, or was cancelled already; nothing was changed\n"}, "cancel", "bad")
 	do(result{0, "a: failed: exit code 3: no such disk\n  no such disk\n", ""}, "logs", "bad")
+	do(result{0, "a: done\n", "jorc: only of what failed is the output here: 'jorc workflow logs run-r' on a prints the rest\n"}, "logs", "r", "a")
 	do(result{1, "", "jorc: run \"bad\": node \"x\" has no part in it: 'jorc cluster runs bad' lists who has\n"}, "logs", "bad", "x")
 	do(result{0, "a: failed: exit code 3: no such disk\n  no such disk\n", ""}, "logs", "bad", "a")
 	do(result{0, "never\n", ""}, "run", "install", "--id", "never", "--needs-approval")

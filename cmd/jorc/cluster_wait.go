@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,14 +48,24 @@ func (e *environment) waitForCluster(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return e.await(c, cl, goal, filter, c.Duration("timeout"))
-}
-
-// await waits for the goal and makes what became of it an exit code.
-func (e *environment) await(c *cli.Context, cl *cluster.Cluster, goal runs.Goal, filter *cluster.Filter, timeout time.Duration) error {
-	client, settings, err := e.consul(c)
+	format, err := e.format(c)
 	if err != nil {
 		return err
+	}
+	v, err := e.await(c, cl, goal, filter, c.Duration("timeout"))
+	var answer *exitError // an answer, if not the one that was hoped for
+	if format == formatJSON && (err == nil || errors.As(err, &answer)) {
+		return errors.Join(writeJSON(c.App.Writer, v), err)
+	}
+	return err
+}
+
+// await waits for the goal and makes what became of it an exit code; the verdict
+// is how far the cluster was at last.
+func (e *environment) await(c *cli.Context, cl *cluster.Cluster, goal runs.Goal, filter *cluster.Filter, timeout time.Duration) (runs.Verdict, error) {
+	client, settings, err := e.consul(c)
+	if err != nil {
+		return runs.Verdict{}, err
 	}
 	ctx, cancel := withTimeout(c.Context, timeout)
 	defer cancel()
@@ -69,15 +80,21 @@ func (e *environment) await(c *cli.Context, cl *cluster.Cluster, goal runs.Goal,
 		},
 	}
 	v, err := w.Await(ctx, goal)
+	v.Missing = cmp.Or(v.Missing, missing)
+	if v.Failed == nil {
+		v.Failed = []runs.Trouble{} // a list, in JSON, too
+	}
 	switch {
 	case errors.Is(err, runs.ErrPaused):
-		return &exitError{code: exitStopped, err: err}
+		v.Missing = err.Error()
+		return v, &exitError{code: exitStopped, err: err}
 	case err != nil && c.Context.Err() == nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return &exitError{code: exitTimeout, err: fmt.Errorf("timed out after %v%s", timeout, after(": ", missing))}
+		return v, &exitError{code: exitTimeout, err: fmt.Errorf("timed out after %v%s", timeout, after(": ", missing))}
 	case err != nil:
-		return err
+		return v, err
 	case len(v.Failed) == 0:
-		return nil
+		v.Missing = ""
+		return v, nil
 	}
 	for _, f := range v.Failed {
 		if f.Node != "" {
@@ -86,5 +103,5 @@ func (e *environment) await(c *cli.Context, cl *cluster.Cluster, goal runs.Goal,
 			fmt.Fprintf(c.App.ErrWriter, "jorc: %s\n", printable(f.Why))
 		}
 	}
-	return &exitError{code: exitFailed}
+	return v, &exitError{code: exitFailed}
 }
