@@ -21,6 +21,8 @@ type Entry[T any] struct {
 	// Index is what a compare-and-swap compares: 0 when there is no such key.
 	Index  uint64
 	Exists bool
+	// Session holds the key as a lock; empty: none does.
+	Session string
 
 	raw []byte
 }
@@ -86,7 +88,7 @@ func (d Doc[T]) entry(p *consul.KVPair) (Entry[T], error) {
 	if p == nil {
 		return Entry[T]{}, nil
 	}
-	e := Entry[T]{Index: p.ModifyIndex, Exists: true, raw: p.Value}
+	e := Entry[T]{Index: p.ModifyIndex, Exists: true, Session: p.Session, raw: p.Value}
 	var err error
 	if e.Value, err = d.codec.decode(p.Value); err != nil {
 		return e, fmt.Errorf("read key %q: %w", d.store.Path(d.key), err)

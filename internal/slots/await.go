@@ -82,15 +82,18 @@ func (a *attempt) bury(l *lookout) alteration {
 		if place > 0 {
 			front := now.Queue[place-1]
 			e, err := a.group.wait.At(front).Get(ctx)
-			if err == nil && !e.Exists {
-				c.gone[front] = true
+			if err == nil && (!e.Exists || orphan(kv.Leaf[Holding]{Entry: e})) {
+				c.gone[front], c.orphans[front] = true, e.Exists
 				now = now.Leave(front)
 			} else if errors.Is(err, kv.ErrDamaged) {
 				err = nil // its owner sees that, too
 			}
 			return now, err
 		}
-		if tried {
+		switch {
+		case l.orphaned.Load():
+			return buryOrphans(ctx, now, c)
+		case tried:
 			return bury(ctx, now, c)
 		}
 		tried = true
@@ -128,6 +131,35 @@ func bury(ctx context.Context, now Group, c *changing) (Group, error) {
 	return now.Leave(dead...), nil
 }
 
+// buryOrphans is bury, and takes those holders out, too, whose keys are there but
+// not their sessions', as after keys were restored from a backup.
+func buryOrphans(ctx context.Context, now Group, c *changing) (Group, error) {
+	leaves, err := c.group.held.List(ctx)
+	if err != nil {
+		return Group{}, err
+	}
+	dead := now.Without(slices.Collect(maps.Keys(leaves)))
+	for _, name := range dead {
+		c.gone[name] = true
+	}
+	for name, leaf := range leaves {
+		if orphan(leaf) && now.Holds(name) {
+			dead = append(dead, name)
+		}
+	}
+	if len(dead) == 0 {
+		return now, nil
+	}
+	slices.Sort(dead)
+	return now.Leave(dead[:min(len(dead), buryAtOnce)]...), nil
+}
+
+// orphan tells whether a claim's key is not locked by the session that the claim
+// is to end with: nobody would ever delete it.
+func orphan(leaf kv.Leaf[Holding]) bool {
+	return leaf.Err == nil && leaf.Value.Session != "" && leaf.Session != leaf.Value.Session
+}
+
 // bell is rung when there may be news; several rings before it is heard are one.
 type bell chan struct{}
 
@@ -143,7 +175,7 @@ func (b bell) ring() {
 // watchKey rings when a waiter's key is not there (any more), until ctx ends.
 func (g *group) watchKey(ctx context.Context, name string, b bell) {
 	_ = g.wait.At(name).Watch(ctx, func(u kv.Update[Holding]) {
-		if u.Err == nil && !u.Entry.Exists || errors.Is(u.Err, kv.ErrDamaged) {
+		if u.Err == nil && (!u.Entry.Exists || orphan(kv.Leaf[Holding]{Entry: u.Entry})) || errors.Is(u.Err, kv.ErrDamaged) {
 			b.ring()
 		}
 	}) // ends with ctx
@@ -154,7 +186,7 @@ func (g *group) awaitGone(ctx context.Context, name string) error {
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
 	_ = g.wait.At(name).Watch(watch, func(u kv.Update[Holding]) {
-		if u.Err == nil && !u.Entry.Exists {
+		if u.Err == nil && (!u.Entry.Exists || orphan(kv.Leaf[Holding]{Entry: u.Entry})) {
 			cancel()
 		}
 	}) // ends with watch
@@ -170,7 +202,9 @@ func (l *lookout) watchHolders(ctx context.Context, holders map[string]Holding) 
 		}
 		keys := slices.Sorted(maps.Keys(u.Leaves))
 		l.keys.Store(&keys)
-		if len((Group{Holders: holders}).Without(keys)) > 0 {
+		orphaned := slices.ContainsFunc(slices.Collect(maps.Values(u.Leaves)), orphan)
+		l.orphaned.Store(orphaned)
+		if orphaned || len((Group{Holders: holders}).Without(keys)) > 0 {
 			l.bell.ring()
 		}
 	}) // ends with ctx
@@ -183,6 +217,8 @@ type lookout struct {
 	bell    bell
 	helpers *sync.WaitGroup
 	keys    atomic.Pointer[[]string] // of holders, as last seen; nil: not yet
+	// orphaned: one of those keys is not locked by its holder's session.
+	orphaned atomic.Bool
 
 	begun  bool
 	front  string // who waits in front; empty: nobody

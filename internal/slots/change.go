@@ -35,6 +35,8 @@ type changing struct {
 	// gone are the claims that are known to have no key. Of those in absent it
 	// was so before the document was read: the transaction makes sure.
 	gone, absent map[string]bool
+	// orphans are gone, too, but have left their keys.
+	orphans map[string]bool
 }
 
 type ticket struct {
@@ -55,7 +57,7 @@ func (g *group) change(ctx context.Context, alter alteration) (Group, error) {
 			if err != nil {
 				return Group{}, false, err
 			}
-			c := &changing{group: g, tickets: map[string]ticket{}, gone: map[string]bool{}, absent: map[string]bool{}}
+			c := &changing{group: g, tickets: map[string]ticket{}, gone: map[string]bool{}, absent: map[string]bool{}, orphans: map[string]bool{}}
 			next, err := alter(ctx, now, c)
 			if err == nil {
 				next, err = c.admit(ctx, next)
@@ -133,6 +135,8 @@ func (c *changing) look(ctx context.Context, names []string) error {
 			c.gone[whose[i]] = true
 		case err != nil:
 			return err
+		case orphan(kv.Leaf[Holding]{Entry: e}):
+			c.gone[whose[i]], c.orphans[whose[i]] = true, true
 		default:
 			c.tickets[whose[i]] = ticket{Holding: e.Value, index: e.Index}
 		}
@@ -166,7 +170,7 @@ func (c *changing) remove(t *kv.Txn, doc kv.Doc[Holding], name string) {
 	switch {
 	case c.absent[name]:
 		t.CheckNotExists(doc.Key())
-	case !c.gone[name]:
+	case !c.gone[name], c.orphans[name]:
 		t.Delete(doc.Key())
 	}
 }

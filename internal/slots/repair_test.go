@@ -1,6 +1,7 @@
 package slots_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/jorc/jorc/internal/consul"
@@ -83,6 +84,42 @@ func TestDamagedKeys(t *testing.T) {
 	mustRelease(t, c)
 	mustRelease(t, mustGet(t, next))
 	mustRelease(t, mustGet(t, spoiled))
+}
+
+// TestRestoredKeys: a claim that keys restored from a backup tell of, and that no
+// session holds any more, does not keep others out; a durable one does.
+func TestRestoredKeys(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	s := host(t, srv.Client())
+	dead := mustAcquire(t, s, "g", 2, holder("dead"))
+	lasting := mustAcquire(t, s, "g", 2, durable("lasting"))
+	ctx, cancel := context.WithCancel(t.Context())
+	first, second := waiting(t, ctx, s, "g", holder("w1")), waiting(t, ctx, s, "g", holder("w2"))
+	backup, _, err := srv.Client().KVList(t.Context(), "jorc/default/slots/", consul.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	for _, waiter := range []<-chan got{first, second} {
+		wantIs(t, "Acquire", (<-waiter).err, context.Canceled)
+	}
+	mustRelease(t, dead)
+	for _, p := range backup { // as "consul kv import" does
+		if err := srv.Client().KVPut(t.Context(), &consul.KVPair{Key: p.Key, Flags: p.Flags, Value: p.Value}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v := mustShow(t, s, "g")
+	if len(v.Holders) != 2 || v.Holders[0].ID != "dead" || !v.Holders[0].Gone || v.Holders[1].Gone {
+		t.Errorf("Show = %+v; want that the first is gone", v)
+	}
+	c := mustAcquire(t, s, "g", slots.Keep, holder("b"))
+	if v := mustShow(t, s, "g"); len(v.Holders) != 2 || v.Holders[0].ID != "lasting" || v.Holders[1].ID != "b" {
+		t.Errorf("Show = %+v", v)
+	}
+	mustRelease(t, c)
+	mustRelease(t, lasting)
 }
 
 func TestTheSameNameTwice(t *testing.T) {
