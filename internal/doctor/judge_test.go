@@ -105,6 +105,19 @@ func TestJudgeNode(t *testing.T) {
 	}
 }
 
+// TestJudgeMaintenance: jorc's own maintenance is not to be ended by hand.
+func TestJudgeMaintenance(t *testing.T) {
+	t.Parallel()
+	for notes, want := range map[string]string{
+		"disk":               "'consul maint -disable' ends it",
+		"jorc: update to v2": "jorc ends it when the host has converged: 'jorc update why' says what is missing",
+	} {
+		if _, _, remedy := judgeNode("n", consul.HealthChecks{{CheckID: "_node_maintenance", Notes: notes}}, false); remedy != want {
+			t.Errorf("%s: %q, want %q", notes, remedy, want)
+		}
+	}
+}
+
 func TestJudgeDNS(t *testing.T) {
 	t.Parallel()
 	refused := &catalog.DNSError{Name: servers, Type: "A", Class: catalog.ErrDNSRefused}
