@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ type fleet struct {
 	turns   *turns
 
 	hosts   []*agent.Simulated
+	clients []*jorcconsul.Client // theirs
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -133,12 +135,12 @@ const startsAtOnce = 16
 func (f *fleet) start(ctx context.Context) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	f.stop = stop
-	f.hosts = make([]*agent.Simulated, f.size)
+	f.hosts, f.clients = make([]*agent.Simulated, f.size), make([]*jorcconsul.Client, f.size)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(startsAtOnce)
 	for i := range f.size {
 		g.Go(func() (err error) {
-			if f.hosts[i], err = f.host(i); err != nil {
+			if f.hosts[i], f.clients[i], err = f.host(i); err != nil {
 				return err
 			}
 			f.running.Go(func() { f.over(f.hosts[i].Run(running), running) })
@@ -159,25 +161,37 @@ func (f *fleet) over(err error, running context.Context) {
 	f.ended = errors.Join(f.ended, fmt.Errorf("an agent ended: %w", err))
 }
 
-func (f *fleet) host(i int) (*agent.Simulated, error) {
+func (f *fleet) host(i int) (*agent.Simulated, *jorcconsul.Client, error) {
 	dir := filepath.Join(f.dir, nodeName(i))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	conf := config.Consul{Address: f.consul.http}
 	client, err := jorcconsul.New(conf, f.traffic.from(hostIP(i)))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	nothing := func(name string) config.Workflow {
 		return config.Workflow{Name: name, Tasks: []config.Task{{Name: "nothing", Command: []string{"/bin/true"}}}}
 	}
-	return agent.Simulate(agent.SimulatedOptions{Client: client, Maintenance: turn{f.turns, nodeName(i)}, Config: &config.Config{
+	host, err := agent.Simulate(agent.SimulatedOptions{Client: client, Maintenance: turn{f.turns, nodeName(i)}, Config: &config.Config{
 		Node: nodeName(i), Prefix: fleetPrefix, Cluster: fleetCluster, StateDir: dir, VersionFile: filepath.Join(dir, "version"),
 		Consul: conf, DNS: config.DNS{Addr: f.consul.dns}, Member: &config.Member{Zone: fmt.Sprintf("rack-%d", i/40)},
 		Static:    &config.Static{Workflow: "converge", Validation: "validate"},
 		Workflows: []config.Workflow{nothing("converge"), nothing("validate")},
 	}})
+	return host, client, err
+}
+
+// watches is how many queries of an agent block now, in the middle: those who lead
+// have more.
+func (f *fleet) watches() int {
+	var all []int
+	for _, c := range f.clients {
+		all = append(all, c.Stats().Watches)
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
 }
 
 // await returns when all hosts are as wanted.

@@ -116,10 +116,6 @@ What to do: several clusters, each in a Consul datacenter of its own of at most 
 triggered in one after the other; batches or zones in each; windows long enough: at 10%% in parallel and ten minutes a node, any fleet takes 100 minutes,
 and jorc's own work is not what it waits for.
 `, onPaper, publishedWrites, publishedReads, publishedAgents, onPaper,
-		seconds(writes, publishedWrites), seconds(reads, publishedReads), seconds(rolled, publishedWrites), cycle, onPaper*watchesPerAgent,
+		seconds(writes, publishedWrites), seconds(reads, publishedReads), seconds(rolled, publishedWrites), cycle, onPaper*f.watches,
 		publishedAgents, publishedAgents, onPaper, onPaper/publishedAgents)
 }
-
-// watchesPerAgent are the queries of a member with static configuration that
-// block while nothing happens; see package agent.
-const watchesPerAgent = 11

@@ -39,6 +39,7 @@ type fleetResult struct {
 	first   window  // the first version
 	change  window  // another version
 	idle    window
+	watches int // queries of an agent that block at rest
 	rollout rolloutResult
 }
 
@@ -108,6 +109,7 @@ func (b *bench) measureFleet(ctx context.Context, size int) (r fleetResult, err 
 			fmt.Fprintf(b.log, "         written while idle: %s\n", strings.Join(f.changed(ctx, index), " "))
 		}
 	}
+	r.watches = f.watches()
 	after, err := ownMemory()
 	if err != nil {
 		return r, err

@@ -45,6 +45,9 @@ func TestScale(t *testing.T) {
 				t.Errorf("%d agents, %s: %+v", f.size, what, w)
 			}
 		}
+		if f.watches < 3 || f.watches > 20 { // its record, its queue, what is desired, and a few more
+			t.Errorf("%d agents: %d queries of one block", f.size, f.watches)
+		}
 		o := f.rollout
 		if o.served != float64(2*f.size) || len(o.handOver) != f.size-o.limit || len(o.cycles) == 0 || o.rss <= 0 {
 			t.Errorf("%d agents, rollout: %+v", f.size, o)
@@ -127,7 +130,7 @@ func TestVerdict(t *testing.T) {
 func TestFleetSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	f := &fleet{traffic: &traffic{}, dir: t.TempDir(), consul: &consul{http: "127.0.0.1:1", dns: "127.0.0.1:1"}, turns: &turns{}}
-	host, err := f.host(0)
+	host, _, err := f.host(0)
 	if err != nil {
 		t.Fatal(err)
 	}
