@@ -159,10 +159,38 @@ func (p *planner) after(a *Active, node string) bool {
 	if a.Run.Rule == nil || a.Run.Rule.After == "" {
 		return true
 	}
-	return slices.ContainsFunc(p.runs, func(o *Active) bool {
-		named := o.Run.Rule != nil && !o.Run.Rule.Gone && (o.Run.Rule.Name == a.Run.Rule.After || o.Run.Request.Workflow == a.Run.Rule.After)
-		return named && o != a && o.Jobs[node].State == Done
-	})
+	return slices.ContainsFunc(p.before(a), func(o *Active) bool { return o.Jobs[node].State == Done })
+}
+
+// comes tells whether a member's turn in a rule is sure to be decided: what it
+// comes after is done there, or on its way. One after a rule that failed there,
+// or whose member is down, waits for people.
+func (p *planner) comes(a *Active, node string) bool {
+	seen := map[*Active]bool{}
+	var on func(*Active) bool
+	on = func(a *Active) bool {
+		if p.after(a, node) {
+			return true
+		}
+		seen[a] = true
+		return slices.ContainsFunc(p.before(a), func(o *Active) bool {
+			j, scheduled := o.Jobs[node]
+			return scheduled && !j.State.Ended() || !scheduled && !seen[o] && slices.Contains(o.Roster, node) && on(o)
+		})
+	}
+	return p.up(node) && on(a)
+}
+
+// before are the rules of which one has to be done on a member first.
+func (p *planner) before(a *Active) []*Active {
+	var all []*Active
+	for _, o := range p.runs {
+		r := o.Run.Rule
+		if o != a && r != nil && !r.Gone && (r.Name == a.Run.Rule.After || o.Run.Request.Workflow == a.Run.Rule.After) {
+			all = append(all, o)
+		}
+	}
+	return all
 }
 
 // several names the first few.

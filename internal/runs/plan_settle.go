@@ -44,8 +44,8 @@ func (p *planner) settle(a *Active) {
 }
 
 // count counts members by state. Those that wait for a rule to come to them
-// (because they are down, or because of what it comes after) are no work in
-// progress.
+// (because they are down, or because what it comes after is not on its way) are
+// no work in progress.
 func (p *planner) count(a *Active) (c Counts, inProgress bool) {
 	over := a.Run.Cancel != "" || a.Run.Rule != nil && a.Run.Rule.Gone
 	for _, node := range a.Roster {
@@ -58,7 +58,7 @@ func (p *planner) count(a *Active) (c Counts, inProgress bool) {
 			c.add(Cancelled)
 		default:
 			c.add(Pending)
-			inProgress = inProgress || a.Run.Rule == nil || p.up(node) && p.after(a, node)
+			inProgress = inProgress || a.Run.Rule == nil || p.comes(a, node)
 		}
 	}
 	return c, inProgress

@@ -291,6 +291,36 @@ func TestPlanCancel(t *testing.T) {
 	}
 }
 
+// TestPlanRuleAfter: a rule is not done before what it comes after is; where
+// that failed nobody waits for it.
+func TestPlanRuleAfter(t *testing.T) {
+	t.Parallel()
+	w := newWorld("a", "b")
+	w.ask("base", Request{Workflow: "w"})
+	w.ask("mid", Request{Workflow: "x"})
+	w.ask("last", Request{Workflow: "y"})
+	w.change("base", func(r *Run) { r.Rule = &Standing{Name: "base"} })
+	w.change("mid", func(r *Run) { r.Rule = &Standing{Name: "mid", After: "base"} })
+	w.change("last", func(r *Run) { r.Rule = &Standing{Name: "last", After: "x"} })
+	w.want(t, "last", "running: a=waiting b=waiting")
+	w.want(t, "mid", "running: a=waiting b=waiting")
+	w.begin("a", "b")
+	w.end(Done, "a")
+	w.end(Failed, "b")
+	w.want(t, "base", "failed: a=done b=failed")
+	w.want(t, "mid", "running: a=pending b=waiting | a")
+	w.want(t, "last", "running: a=waiting b=waiting")
+	w.begin("a")
+	w.end(Done, "a")
+	w.want(t, "mid", "done: a=done b=waiting")
+	w.begin("a")
+	w.end(Done, "a")
+	w.want(t, "last", "done: a=done b=waiting")
+	if got := w.runs["last"].Run.History; len(got) != 2 {
+		t.Errorf("it began and ended once: %+v", got)
+	}
+}
+
 // TestPlanLost: what had begun is taken when the member is back, the rest is
 // not begun any more.
 func TestPlanLost(t *testing.T) {
