@@ -80,7 +80,7 @@ func (e *environment) showRun(c *cli.Context, r *runs.Runs, id string) error {
 		if len(m.History) > 0 {
 			row[2] = sinceText(m.History[len(m.History)-1].At)
 		}
-		if m.Task != "" {
+		if m.Task != "" && m.State.Ended() {
 			row[4] = strconv.Itoa(m.ExitCode)
 		}
 		l.rows = append(l.rows, row)
