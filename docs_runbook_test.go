@@ -1,0 +1,75 @@
+package jorc_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/consultest"
+)
+
+const backedUp = `
+service "web" { port = 8080 }
+member { roles = ["web"] }
+orchestrator {}
+static { workflow = "converge" }
+workflow "converge" {
+  task "apply" { command = ["true"] }
+}
+`
+
+// TestRunbook makes the runbook's backup of a cluster with an agent, loses and
+// changes keys, and restores them as the runbook says.
+func TestRunbook(t *testing.T) {
+	t.Parallel()
+	d := newDocument(t, buildJorc(t))
+	tools := filepath.Join(d.dir, "tools")
+	if err := os.Mkdir(tools, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(consultest.Binary(t), filepath.Join(tools, "consul")); err != nil {
+		t.Fatal(err)
+	}
+	d.env[0] += ":" + tools
+	d.env = append(d.env, "JORC_VERSION_FILE="+filepath.Join(d.dir, "version"))
+	steps := map[string]string{}
+	for _, b := range blocks(t, "docs/runbook.md") {
+		steps[b.kind] = b.text
+	}
+	d.shell("jorc cluster init default\n")
+	d.config(backedUp)
+	d.shell("jorc cluster wait --for members=1 --timeout 60s\njorc cluster profile set k good\n" +
+		"jorc update trigger v1 --max-parallel 1\njorc update wait --timeout 60s\n")
+	d.shell(steps["backup"])
+
+	// Somebody goes on, and loses keys then.
+	d.shell("jorc update trigger v2 --max-parallel 1\njorc update wait --timeout 60s\njorc cluster profile set k bad\n" +
+		"consul kv delete jorc/default/nodes/" + d.server.Node + "\n")
+	d.shell(steps["restore"])
+	d.says("v1", "jorc", "update", "running", "-o", "plain")
+	d.says("v1", "jorc", "update", "local")
+	d.says("good", "jorc", "cluster", "profile", "get", "k", "--raw")
+
+	// All is lost; the agent joins an empty cluster again meanwhile.
+	d.shell("consul kv delete -recurse jorc/\n")
+	d.shell(steps["import"])
+	d.says("good", "jorc", "cluster", "profile", "get", "k", "--raw")
+	d.says("1", "jorc", "cluster", "members", "--count")
+	d.shell("jorc update trigger v3 --max-parallel 1\njorc update wait --timeout 60s\n")
+	d.says("v3", "jorc", "update", "running", "-o", "plain")
+}
+
+// says waits until a command succeeds and prints want.
+func (d *document) says(want, name string, args ...string) {
+	d.t.Helper()
+	consultest.Eventually(d.t, strings.Join(args, " "), func(context.Context) error {
+		out, err := d.command(name, args...).Output()
+		if err != nil || strings.TrimSpace(string(out)) != want {
+			return fmt.Errorf("%q, %v; want %q", out, err, want)
+		}
+		return nil
+	})
+}
