@@ -101,7 +101,7 @@ func decode[T any](key, text string, of func(T) int) (T, error) {
 		return zero, fmt.Errorf("read key %q: %w: %w", key, kv.ErrDamaged, err)
 	}
 	if n := of(v); n > format {
-		return zero, fmt.Errorf("read key %q: %w: %d; this jorc reads up to %d", key, kv.ErrNewer, n, format)
+		return zero, fmt.Errorf("read key %q: %w: %d; this jorc reads up to %d: upgrade jorc on this host", key, kv.ErrNewer, n, format)
 	}
 	return v, nil
 }

@@ -69,7 +69,7 @@ func (c document[T]) decode(data []byte) (T, error) {
 		return zero, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if h.Format > c.format {
-		return zero, fmt.Errorf("%w: %d; this jorc reads up to %d", ErrNewer, h.Format, c.format)
+		return zero, fmt.Errorf("%w: %d; this jorc reads up to %d: upgrade jorc on this host", ErrNewer, h.Format, c.format)
 	}
 	if err := json.Unmarshal(data, &v); err != nil {
 		return zero, fmt.Errorf("%w: %w", ErrDamaged, err)
