@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -102,6 +103,9 @@ func triggerNotes(t rollout.Triggered, dry, orchestrated bool) []string {
 			what = fmt.Sprintf("dry run: %s would be desired (%s)", t.Version, policyText(t.Document.Policy))
 		}
 		notes = append(notes, what+"; nothing was written")
+		if len(t.Waits) > 0 {
+			notes = append(notes, "nobody is admitted now: it waits for "+strings.Join(t.Waits, "; "))
+		}
 	}
 	if !orchestrated {
 		notes = append(notes, noOrchestrator)

@@ -63,7 +63,7 @@ func (r *Rollouts) operate(ctx context.Context, verb string, change func(Documen
 // are as they were read.
 func (r *Rollouts) write(ctx context.Context, s State, next Document) error {
 	t := r.store.Txn()
-	if s.Desired == next.Version {
+	if s.Desired == next.Version && !s.badDesired {
 		t.CheckIndex(keyDesired, s.desired.Index)
 	} else {
 		r.desired.SwapIn(t, s.desired, next.Version)

@@ -78,7 +78,8 @@ type State struct {
 	// write so.
 	Group slots.Group
 	Gone  []string
-	// Damaged is why the document of the rollout cannot be read.
+	// Damaged is why the document of the rollout, or the desired version, cannot be
+	// read. Where it is the latter, Desired is what the document says.
 	Damaged error
 
 	desired kv.Entry[string]
@@ -86,12 +87,13 @@ type State struct {
 	group   kv.Entry[slots.Group]
 	// badGroup: the group is damaged, for package slots to repair.
 	badGroup bool
+	// badDesired: what is stored as the desired version is none.
+	badDesired bool
 }
 
-// Load reads what is stored, at one moment. A document that is damaged is no
-// error: State says so, and Exists is false. It returns kv.ErrDamaged when the
-// desired version is none, kv.ErrNewer, consul.ErrDenied or
-// consul.ErrUnreachable.
+// Load reads what is stored, at one moment. What is damaged is no error: State
+// says so, and of a document that is, Exists is false. It returns kv.ErrNewer,
+// consul.ErrDenied or consul.ErrUnreachable.
 func (r *Rollouts) Load(ctx context.Context) (State, error) {
 	read, err := r.store.Consistent().Txn().Get(keyDesired).Get(keyRollout).Get(keyGroup).Commit(ctx)
 	if err != nil {
@@ -130,7 +132,21 @@ func (r *Rollouts) snapshot(read *kv.Result) (s State, err error) {
 		return State{}, err
 	}
 	s.Document, s.Exists = s.doc.Value, s.doc.Exists && s.Damaged == nil
+	if err := r.checkDesired(s.Desired); err != nil {
+		s.Desired, s.badDesired = s.Document.Version, true
+		if s.Damaged == nil {
+			s.Damaged = err
+		}
+	}
 	return s, nil
+}
+
+// checkDesired returns kv.ErrDamaged for a desired version that is none.
+func (r *Rollouts) checkDesired(version string) error {
+	if version == "" || nodes.CheckVersion(version) == nil {
+		return nil
+	}
+	return fmt.Errorf("key %q: %w: not a version", r.store.Path(keyDesired), kv.ErrDamaged)
 }
 
 // Read reads what a node needs to know, at one moment; not the slot group, which
@@ -167,9 +183,6 @@ func (r *Rollouts) read(ctx context.Context, more func(*kv.Txn), seen func(*kv.R
 	if err == nil && s.Damaged != nil {
 		err = s.Damaged
 	}
-	if err == nil && s.Desired != "" && nodes.CheckVersion(s.Desired) != nil {
-		err = fmt.Errorf("key %q: %w: not a version", r.store.Path(keyDesired), kv.ErrDamaged)
-	}
 	return s.Snapshot, err
 }
 
@@ -184,8 +197,8 @@ func (r *Rollouts) Readable(ctx context.Context) (desired string, unreadable map
 	unreadable = map[string]error{}
 	text, badText := r.desired.From(read)
 	desired = strings.TrimSpace(text.Value)
-	if badText == nil && desired != "" && nodes.CheckVersion(desired) != nil {
-		badText = fmt.Errorf("key %q: %w: not a version", r.store.Path(keyDesired), kv.ErrDamaged)
+	if badText == nil {
+		badText = r.checkDesired(desired)
 	}
 	_, badRollout := r.doc.From(read)
 	for key, err := range map[string]error{keyDesired: badText, keyRollout: badRollout} {
@@ -253,6 +266,8 @@ func (r *Rollouts) Show(ctx context.Context) (Status, error) {
 // usable returns why there is no rollout to show or to change.
 func (s State) usable(r *Rollouts) error {
 	switch {
+	case s.Damaged != nil && s.Exists:
+		return fmt.Errorf("%w: 'jorc update trigger %s' goes on with the last one, and another version begins a new rollout", s.Damaged, s.Document.Version)
 	case s.Damaged != nil:
 		return fmt.Errorf("%w: 'jorc update trigger VERSION' writes a new one", s.Damaged)
 	case !s.Exists:

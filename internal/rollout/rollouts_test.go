@@ -33,7 +33,7 @@ func TestRollouts(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *system){
 		"Trigger": testTrigger, "Supersede": testSupersede, "Nobody": testNobody, "Operate": testOperate, "Policy": testPolicyHalfWay,
 		"Apply": testApply, "ApplyRollback": testApplyRollback, "Damaged": testDamaged, "Wait": testWait, "Race": testRace,
-		"Halted": testHalted,
+		"Halted": testHalted, "NoVersion": testNoVersion, "Flags": testFlags,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -453,13 +453,60 @@ func testDamaged(t *testing.T, f *system) {
 	}
 	f.put("rollout", `{"format":2}`)
 	_, err := f.Trigger(t.Context(), rollout.Request{Version: "v2"})
-	f.wantIs("a newer format", err, kv.ErrNewer, "")
+	f.wantIs("a newer format", err, kv.ErrNewer, "upgrade jorc on this host")
 	f.put("rollout", `{"format":1,"version":"v1","phase":"done","later":{"x":1}}`)
 	f.put("current_version", "v1")
 	f.trigger(rollout.Request{Version: "v2"})
 	p, _, err := f.client.KVGet(t.Context(), "jorc/"+f.name+"/rollout", consul.Query{})
 	if err != nil || !strings.Contains(string(p.Value), `"later":{"x":1}`) {
 		t.Errorf("what a newer jorc wrote is gone: %s, %v", p.Value, err)
+	}
+}
+
+// testNoVersion: what somebody wrote as the desired version is none. The rollout
+// stays as it is, and goes on once it is triggered again.
+func testNoVersion(t *testing.T, f *system) {
+	f.join("v1", "v2", "v3")
+	f.trigger(rollout.Request{Version: "1.0", Policy: canary(1)})
+	want := f.cycle()
+	f.put("current_version", "{\"x")
+	s, err := f.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next, ok := rollout.Adopt(s.Snapshot, time.Now()); ok {
+		t.Errorf("adopted: %+v", next)
+	}
+	f.wantIs("Load", s.Damaged, kv.ErrDamaged, "current_version")
+	_, err = f.Show(t.Context())
+	f.wantIs("Show", err, kv.ErrDamaged, "'jorc update trigger 1.0' goes on")
+	if got := f.trigger(rollout.Request{Version: "2.0", DryRun: true}); got.Superseded == nil || got.Superseded.Version != "1.0" {
+		t.Errorf("another version: %+v", got)
+	}
+	if got := f.trigger(rollout.Request{Version: "1.0"}); !got.Changed {
+		t.Errorf("triggered again: %+v", got)
+	}
+	s, err = f.Load(t.Context())
+	if err != nil || s.Desired != "1.0" || s.Document.StateText() != want.StateText() || s.Document.Policy.Canary != 1 || !s.Document.Started.Equal(want.Started) {
+		t.Errorf("after it: %+v, %v, want %+v", s.Snapshot, err, want)
+	}
+}
+
+// testFlags: a flag whose value is the default makes a policy, too; and a dry run
+// that admits nobody says what for.
+func testFlags(t *testing.T, f *system) {
+	f.join("f1", "f2")
+	got := f.trigger(rollout.Request{Version: "v1", Policy: func(p *rollout.Policy) { p.MaxFailures = 0 }})
+	if p := got.Document.Policy; p.Plain() || p.MaxParallel.String() != "25%" || p.OnFailure != rollout.OnFailurePause {
+		t.Errorf("with at most 0 failures: %+v", p)
+	}
+	f.cycle()
+	if _, _, err := f.Pause(t.Context(), rollout.Stop{}); err != nil {
+		t.Fatal(err)
+	}
+	got = f.trigger(rollout.Request{Version: "v1", Policy: canary(1), DryRun: true})
+	if len(got.Plan) != 0 || len(got.Waits) != 1 || !strings.Contains(got.Waits[0], "resume") {
+		t.Errorf("a dry run of what is paused: %+v", got)
 	}
 }
 

@@ -32,8 +32,10 @@ type Triggered struct {
 	Document Document `json:"rollout"`
 	// Superseded is the unfinished rollout that this one took the place of.
 	Superseded *Superseded `json:"superseded,omitempty"`
-	// Plan says who is to be admitted step by step, for a dry run.
-	Plan []Decision `json:"plan,omitempty"`
+	// Plan says who is to be admitted step by step, for a dry run; Waits what it
+	// waits for when that is nobody.
+	Plan  []Decision `json:"plan,omitempty"`
+	Waits []string   `json:"waits,omitempty"`
 	// Note says what was left as it is, when that may surprise.
 	Note string `json:"note,omitempty"`
 
@@ -81,7 +83,7 @@ func (r *Rollouts) Trigger(ctx context.Context, q Request) (Triggered, error) {
 			t.Note = "the rollout of " + q.Version + " that is under way keeps its policy: flags such as --max-parallel change it"
 		}
 		bare := r.cluster.Name() == "" && q.Policy == nil && !s.doc.Exists
-		t.Changed = s.Desired != q.Version || !bare && (!s.Exists || !next.equal(s.Document))
+		t.Changed = s.Desired != q.Version || s.badDesired || !bare && (!s.Exists || !next.equal(s.Document))
 		if t.Changed || q.RequireConverged || q.DryRun {
 			if err := r.consider(ctx, s, q, &t); err != nil {
 				return Triggered{}, err
@@ -111,7 +113,9 @@ func (q Request) next(s State, now time.Time) (next Document, fresh bool, err er
 		p.Batches, p.Order, p.Windows = slices.Clone(p.Batches), slices.Clone(p.Order), slices.Clone(p.Windows)
 	}
 	if q.Policy != nil {
-		q.Policy(&p)
+		if q.Policy(&p); p.Plain() { // no more than 0 may fail: that is a policy, too
+			p.MaxParallel = defaultParallel
+		}
 	}
 	if fresh {
 		return begin(q.Version, p, q.By, "", now), true, p.Validate()
@@ -141,7 +145,10 @@ func (r *Rollouts) consider(ctx context.Context, s State, q Request, t *Triggere
 		}
 	}
 	if q.DryRun {
-		t.Plan = Foresee(t.Document, v, now)
+		if t.Plan = Foresee(t.Document, v, now); len(t.Plan) == 0 {
+			next, _, _ := Plan(t.Document, v, now)
+			t.Waits = Describe(next, v, now).Waits
+		}
 	}
 	return nil
 }
