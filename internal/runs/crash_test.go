@@ -368,6 +368,10 @@ func TestNewerQueue(t *testing.T) {
 	x.wasTold(RunUnreadable, "")
 	x.ask("next", Request{})
 	x.becomes("next", "running: a=pending b=done")
+	d, err := New(x.cluster.Store()).Show(t.Context(), "next")
+	if err != nil || !strings.Contains(d.Members[0].Why, "upgrade jorc") || d.Members[1].Why != "" {
+		t.Errorf("Show = %+v, %v", d.Members, err)
+	}
 	if now, err := doc.Get(t.Context()); err != nil || now.Value != newer {
 		t.Errorf("the queue is %q, %v", now.Value, err)
 	}

@@ -69,8 +69,9 @@ type Detail struct {
 	Members []Member `json:"members"` // in order of their names
 }
 
-// Show reads one run with its members, with two requests. It returns ErrNoRun,
-// ErrInvalid, kv.ErrDamaged, kv.ErrNewer or a class of package consul.
+// Show reads one run with its members, with two requests, or three while members
+// are in progress. It returns ErrNoRun, ErrInvalid, kv.ErrDamaged, kv.ErrNewer or a
+// class of package consul.
 func (r *Runs) Show(ctx context.Context, id string) (Detail, error) {
 	if err := CheckID(id); err != nil {
 		return Detail{}, err
@@ -112,7 +113,26 @@ func (r *Runs) Show(ctx context.Context, id string) (Detail, error) {
 		}
 		d.Members = append(d.Members, one)
 	}
-	return d, nil
+	return d, r.explain(ctx, d.Members)
+}
+
+// explain adds why those who are in progress do not go on: their queue cannot be
+// read. It returns a class of package consul.
+func (r *Runs) explain(ctx context.Context, members []Member) error {
+	silent := func(m Member) bool { return m.Why == "" && (m.State == Pending || m.State == Running) }
+	if !slices.ContainsFunc(members, silent) {
+		return nil
+	}
+	queues, err := r.queues.List(ctx)
+	if errors.Is(err, consul.ErrDenied) {
+		return nil
+	}
+	for i, m := range members {
+		if leaf := queues[m.Node]; leaf.Err != nil && silent(m) {
+			members[i].Why = "nothing new begins there: " + leaf.Err.Error()
+		}
+	}
+	return err
 }
 
 // Tail reads the end of what the last task of a run printed on a node; empty
