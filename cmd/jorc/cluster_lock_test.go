@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/slots"
@@ -158,4 +159,22 @@ func TestSlotsOfNobody(t *testing.T) {
 	do(result{1, "", "jorc: slot group \"g\": there is none: nobody has asked for a slot of it\n"}, "slots", "g")
 	do(result{2, "", "jorc: which GROUP and NODE[/ID]?; see 'jorc cluster unlock --help'\n"}, "unlock", "g")
 	do(result{2, "", "jorc: \"n/\" is not NODE or NODE/ID; see 'jorc cluster unlock --help'\n"}, "unlock", "g", "n/")
+}
+
+// TestUnlockAnswers: what was taken away is an answer for scripts, too, and one
+// group of a newer format hides no other.
+func TestUnlockAnswers(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	do := doer(t, onServer(t, s))
+	if _, err := groupsOn(t, s).Acquire(t.Context(), "g", 1, slots.Holder{Node: "n1", ID: "x", Durable: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/default/slots/a", Value: []byte(`{"format":9}`)}); err != nil {
+		t.Fatal(err)
+	}
+	newer := "jorc: slot group \"a\": read key \"jorc/default/slots/a\": document of a newer format: 9; this jorc reads up to 1: upgrade jorc on this host\n"
+	do(result{1, "g\t1\t1\t0\n", newer}, "slots", "-o", "plain")
+	do(result{0, "[\n  \"n1/x\"\n]\n", ""}, "unlock", "g", "n1", "-o", "json")
+	do(result{0, "[]\n", "jorc: n1 has no claim in slot group \"g\"; nothing was changed\n"}, "unlock", "g", "n1", "-o", "json")
 }

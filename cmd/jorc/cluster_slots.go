@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"strconv"
@@ -64,15 +65,22 @@ func (e *environment) showSlots(c *cli.Context) error {
 		return err
 	}
 	l, all := listing{columns: []string{"group", "max", "held", "waiting"}}, []slots.View{}
+	var unreadable []error
 	for _, name := range names {
 		v, _, err := s.Show(c.Context, name)
-		if err != nil {
+		if errors.Is(err, kv.ErrNewer) {
+			unreadable = append(unreadable, err)
+			continue
+		} else if err != nil {
 			return err
 		}
 		all = append(all, v)
 		l.rows = append(l.rows, []string{name, limitText(v.Max), strconv.Itoa(len(v.Holders)), strconv.Itoa(len(v.Queue))})
 	}
-	return e.print(c, l, all)
+	if err := e.print(c, l, all); err != nil {
+		return err
+	}
+	return errors.Join(unreadable...)
 }
 
 func (e *environment) showGroup(c *cli.Context, s *slots.Slots, group string) error {
@@ -130,13 +138,21 @@ func (e *environment) unlockSlot(c *cli.Context) error {
 	if node == "" || given && id == "" {
 		return usagef(c, "%q is not NODE or NODE/ID", args[1])
 	}
+	format, err := e.format(c)
+	if err != nil {
+		return err
+	}
 	s, _, err := e.slots(c)
 	if err != nil {
 		return err
 	}
 	out, err := s.Unlock(c.Context, args[0], node, id)
-	for _, name := range out {
-		fmt.Fprintln(c.App.Writer, printable(name))
+	if format == formatJSON && err == nil {
+		err = writeJSON(c.App.Writer, append([]string{}, out...))
+	} else if format != formatJSON {
+		for _, name := range out {
+			fmt.Fprintln(c.App.Writer, printable(name))
+		}
 	}
 	if len(out) > 0 && args[0] == rollout.Slots {
 		fmt.Fprintf(c.App.ErrWriter, "jorc: the next may begin; if %s is in maintenance, it is until it has converged\n", printable(node))

@@ -102,6 +102,7 @@ func TestUpdateSession(t *testing.T) {
 		< n2
 		update verify v1 NODE -
 		update verify v1
+		update verify v1 -o json
 		update single v1
 		update single v1 -o json
 		update single v7
@@ -148,6 +149,8 @@ func TestRubbish(t *testing.T) {
 		update current
 		update pending
 		update why
+		update show
+		update wait
 		update trigger v2
 		update current
 	`)

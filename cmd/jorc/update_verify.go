@@ -45,9 +45,6 @@ func (e *environment) verifyHosts(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if hosts == 0 {
-		return errNoHosts
-	}
 	l := listing{columns: []string{"host", "version"}}
 	for _, m := range missing {
 		l.rows = append(l.rows, []string{m.Host, orDash(m.Version)})
@@ -58,7 +55,10 @@ func (e *environment) verifyHosts(c *cli.Context) error {
 			return err
 		}
 	}
-	if len(missing) > 0 {
+	switch {
+	case hosts == 0:
+		return errNoHosts
+	case len(missing) > 0:
 		return &exitError{code: exitFailed}
 	}
 	return nil
