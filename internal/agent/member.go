@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/blocker"
+	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/profile"
@@ -100,17 +100,14 @@ func (p *part) belong(ctx context.Context) error {
 	return g.Wait()
 }
 
-// agentName tells this agent from all others: its state directory is locked, so
-// no other on this host works with it.
+// agentName tells this agent from all others: the host's name for people, and
+// what services are marked with.
 func agentName(stateDir string) string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "?"
 	}
-	if dir, err := filepath.Abs(stateDir); err == nil {
-		stateDir = dir
-	}
-	return host + ":" + stateDir
+	return host + " " + catalog.Owner(stateDir)
 }
 
 // rival says that another agent was given this host's name, and which; empty:
