@@ -72,7 +72,7 @@ func (e *environment) runLogs(c *cli.Context) error {
 		return fmt.Errorf("run %q: node %q has no part in it: 'jorc cluster runs %s' lists who has", d.ID, args[1], d.ID)
 	}
 	for _, l := range logs {
-		if len(args) == 2 && l.Tail == "" && l.LogURL == "" {
+		if len(args) == 2 && l.Tail == "" && l.LogURL == "" && l.State != runs.Pending {
 			fmt.Fprintf(c.App.ErrWriter, "jorc: only of what failed is the output here: 'jorc workflow logs run-%s' on %s prints the rest\n", d.ID, printable(l.Node))
 		}
 	}

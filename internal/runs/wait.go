@@ -3,6 +3,7 @@ package runs
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/workflow"
@@ -17,7 +18,7 @@ const tellWait = 10 * time.Second
 // Consul takes them or not.
 func (p *performance) await(ctx context.Context, res workflow.Result, wait func(context.Context) error) error {
 	if !p.waits {
-		p.waits = p.mention(ctx, clip(res.Why, maxWhy), res.Task)
+		p.waits = p.mention(ctx, clip(strings.TrimPrefix(res.Why, "held: "), maxWhy), res.Task) // by whom, says the rest
 	}
 	if err := wait(ctx); err != nil {
 		return err
