@@ -28,6 +28,7 @@ func (t *tenure) cycle(ctx context.Context, trigger string) (again bool) {
 	t.judge(ctx, &r, err)
 	if err := t.finish(ctx, &r, asked); err != nil && ctx.Err() == nil {
 		t.o.Log.Warn("the report of a cycle cannot be kept", "error", err)
+		t.requests.again(asked)
 	}
 	t.requests.end()
 	t.setStatus(func(s *Status) { s.Cycles++; s.Last = &r })

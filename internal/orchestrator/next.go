@@ -93,9 +93,22 @@ func (q *requests) watch(ctx context.Context, t *tenure) error {
 			return n, changed, nil
 		})
 		if err != nil && ctx.Err() == nil {
-			t.o.Log.Warn("a request for a cycle was discarded, but whoever asked cannot be told", "error", err)
+			t.o.Log.Warn("whoever asked for a cycle cannot be told that one was running; the next one tells", "error", err)
+			ids := make([]string, len(discarded))
+			for i, a := range discarded {
+				ids[i] = a.ID
+			}
+			q.again(ids)
 		}
 	})
+}
+
+// again lets those wait for the next cycle, whenever that is, who could not be
+// answered.
+func (q *requests) again(ids []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = append(q.waiting, ids...)
 }
 
 // take notes new requests; it returns answers to those that are discarded.

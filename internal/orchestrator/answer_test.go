@@ -1,0 +1,86 @@
+package orchestrator_test
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/orchestrator"
+)
+
+// TestAnsweredLater: who asked for a cycle is answered by the next one when Consul
+// refused the answer, be it a report or that a cycle was running.
+func TestAnsweredLater(t *testing.T) {
+	t.Parallel()
+	for _, running := range []bool{false, true} {
+		s := newSite(t)
+		proxy := s.server.Proxy()
+		client, err := consul.New(proxy.Config())
+		s.must(nil, err)
+		t.Cleanup(client.Close)
+		var failed atomic.Int64
+		refuse := func() {
+			proxy.Do(func(r *http.Request) (f consultest.Fault) {
+				if r.URL.Path == "/v1/kv/"+s.store.Path("orchestrate/next") && !r.URL.Query().Has("index") && failed.Add(1) == 1 {
+					f.Status = http.StatusInternalServerError
+				}
+				return f
+			})
+		}
+		begun, asked := make(chan struct{}), make(chan struct{})
+		first := true
+		d := &recorder{decide: func(ctx context.Context, _ orchestrator.Input) ([]orchestrator.Decision, error) {
+			if !first {
+				return nil, nil
+			}
+			first = false
+			close(begun)
+			select {
+			case <-asked:
+			case <-ctx.Done():
+			}
+			return nil, nil
+		}}
+		o := quick(client)
+		o.Interval, o.Deciders = time.Hour, []orchestrator.Decider{d}
+		orch, stop := s.start(o)
+		<-begun
+		if running {
+			refuse()
+		} else {
+			close(asked)
+			s.eventually("the first cycle to be over", func() error {
+				if orch.Status().Cycles == 0 {
+					return errNotYet
+				}
+				return nil
+			})
+			refuse()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		answered := make(chan error, 1)
+		go func() {
+			_, err := orchestrator.Ask(ctx, s.store, "me")
+			answered <- err
+		}()
+		s.eventually("an answer that is refused", func() error {
+			if failed.Load() == 0 {
+				return errNotYet
+			}
+			return nil
+		})
+		if running {
+			close(asked)
+		}
+		s.join("a") // makes another cycle run
+		if err := <-answered; err != nil {
+			t.Errorf("a cycle was running: %v; Ask: %v", running, err)
+		}
+		stop()
+	}
+}
