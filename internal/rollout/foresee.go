@@ -6,8 +6,8 @@ import "time"
 const mostForeseen = 1000
 
 // Foresee returns who is to be admitted, one decision after the other, when all
-// who are admitted arrive, canaries are promoted and nothing else happens. It is a
-// pure function.
+// who are admitted or under way arrive, canaries are promoted and nothing else
+// happens. It is a pure function.
 func Foresee(d Document, v View, now time.Time) []Decision {
 	v.Members = append([]Member{}, v.Members...)
 	if d.Over() || d.Stopped != nil {
@@ -28,16 +28,27 @@ func Foresee(d Document, v View, now time.Time) []Decision {
 				steps = append(steps, one)
 			}
 		}
-		if len(decided) == 0 || next.Over() || next.Stopped != nil {
-			break
-		}
 		d = next
-		for i := range v.Members {
-			m := &v.Members[i]
-			if m.part(d.Policy) && m.Up && d.Rule.Admits(d.Policy.KeyOf(d.Version, m.Node, m.Roles, m.Zone)) {
-				m.Version, m.Arrived, m.Holds, m.Sick = d.Version, now, false, false
-			}
+		if d.Over() || d.Stopped != nil || !arrive(d, v.Members, now) && len(decided) == 0 {
+			break
 		}
 	}
 	return steps
+}
+
+// arrive lets those arrive who are admitted, and those finish who are under way
+// from before; it tells whether there were any.
+func arrive(d Document, members []Member, now time.Time) (any bool) {
+	for i := range members {
+		m := &members[i]
+		if !m.Up {
+			continue
+		}
+		in := m.part(d.Policy) && d.Rule.Admits(d.Policy.KeyOf(d.Version, m.Node, m.Roles, m.Zone))
+		if any = any || m.Holds || in && (m.Version != d.Version || m.Sick); in {
+			m.Version, m.Arrived, m.Sick = d.Version, now, false
+		}
+		m.Holds = false
+	}
+	return any
 }

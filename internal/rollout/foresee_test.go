@@ -56,6 +56,12 @@ func TestForesee(t *testing.T) {
 			func(i int, m *rollout.Member) { m.Up = i > 0 },
 			[]string{"canary: 1 members are admitted", "batch 1 of 1: 8 members are admitted"},
 		},
+		{
+			"somebody is under way from before",
+			rollout.Policy{Canary: 1},
+			func(i int, m *rollout.Member) { m.Holds = i == 0 },
+			[]string{"canary: 1 members are admitted", "batch 1 of 1: 9 members are admitted"},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -75,5 +81,17 @@ func TestForesee(t *testing.T) {
 				t.Errorf("again: %+v", again)
 			}
 		})
+	}
+}
+
+// TestForeseeHalfWay: while the canary is under way, too, it is told who comes next.
+func TestForeseeHalfWay(t *testing.T) {
+	t.Parallel()
+	v := fleetOf(4, nil)
+	d, _, _ := rollout.Plan(started(t, rollout.Policy{Canary: 1}), v, noon)
+	v = change(v, admitted(d, v), func(m *rollout.Member) { m.Holds, m.HeldSince = true, noon })
+	steps := rollout.Foresee(d, v, noon)
+	if len(steps) != 1 || steps[0].Count != 3 {
+		t.Errorf("got %+v, want that the other 3 are admitted", steps)
 	}
 }
