@@ -44,6 +44,7 @@ func TestExitCodes(t *testing.T) {
 		{"update promote", 3, 5, "update promote x", 2},
 		{"update abort", 3, 5, "update abort x", 2},
 		{"update wait", 3, 5, "update wait x", 2},
+		{"update wait --timeout 1m", 3, 5, "update wait --timeout -1s", 2},
 		{"update current", 3, 5, "update current x", 2},
 		{"update pending", 2, 2, "update pending x", 64},
 		{"update pending -o json", 2, 2, "update pending --nosuch", 64},

@@ -40,6 +40,10 @@ func (e *environment) waitRollout(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
+	timeout := c.Duration("timeout")
+	if timeout < 0 {
+		return usagef(c, "--timeout is %v, but must be 0 or more", timeout)
+	}
 	format, err := e.format(c)
 	if err != nil {
 		return err
@@ -49,10 +53,7 @@ func (e *environment) waitRollout(c *cli.Context) error {
 		return err
 	}
 	defer closeClient()
-	ctx, cancel := c.Context, context.CancelFunc(func() {})
-	if d := c.Duration("timeout"); d > 0 {
-		ctx, cancel = context.WithTimeout(ctx, d)
-	}
+	ctx, cancel := withTimeout(c.Context, timeout)
 	defer cancel()
 	var last rollout.Status
 	bar := e.rolloutBar()
@@ -68,7 +69,7 @@ func (e *environment) waitRollout(c *cli.Context) error {
 	case errors.Is(err, rollout.ErrStopped):
 		return &exitError{code: exitStopped, err: err}
 	case errors.Is(err, context.DeadlineExceeded) && last.Version != "":
-		return &exitError{code: exitTimeout, err: fmt.Errorf("timed out after %v: %d of %d members run %s; it waits for %s", c.Duration("timeout"),
+		return &exitError{code: exitTimeout, err: fmt.Errorf("timed out after %v: %d of %d members run %s; it waits for %s", timeout,
 			last.Now.Done, last.Now.Members, last.Version, more(last.Waits, 0))}
 	}
 	return err
