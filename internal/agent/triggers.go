@@ -20,7 +20,7 @@ func (p *part) triggers(ctx context.Context) error {
 		StateDir: p.conf.StateDir, Triggers: p.conf.Triggers, Runner: p.jobs, Free: p.holds.free, Log: p.log.Named("triggers"),
 		Source: func(t config.Trigger, after uint64, known bool) trigger.Source {
 			if t.Event == "" {
-				return trigger.FromConsul(p.client, t)
+				return trigger.FromConsul(p.client, t, p.log.Named("triggers"))
 			}
 			return events{store: p.cluster.Store(), kind: t.Event, after: after, known: known, log: p.log}
 		},

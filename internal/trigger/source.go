@@ -6,21 +6,24 @@ import (
 	"encoding/json"
 	"unicode/utf8"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 )
 
 // FromConsul is the source of a trigger on a service, a key or a prefix. Of a
 // service it tells the instances that answer in Consul's DNS: those without a
-// critical check.
-func FromConsul(client *consul.Client, t config.Trigger) Source {
+// critical check. log is told when the token may not see all of it.
+func FromConsul(client *consul.Client, t config.Trigger, log hclog.Logger) Source {
+	log = log.With("trigger", t.Name)
 	switch kind(t) {
 	case "service":
-		return watchOf[[]*consul.ServiceEntry]{client, func(ctx context.Context, q consul.Query) ([]*consul.ServiceEntry, consul.Meta, error) {
+		return watchOf[[]*consul.ServiceEntry]{log, client, func(ctx context.Context, q consul.Query) ([]*consul.ServiceEntry, consul.Meta, error) {
 			return client.HealthService(ctx, t.Service, "", false, q)
 		}, instances}
 	case "key":
-		return watchOf[*consul.KVPair]{client, func(ctx context.Context, q consul.Query) (*consul.KVPair, consul.Meta, error) {
+		return watchOf[*consul.KVPair]{log, client, func(ctx context.Context, q consul.Query) (*consul.KVPair, consul.Meta, error) {
 			return client.KVGet(ctx, t.Key, q)
 		}, func(p *consul.KVPair) map[string]Item {
 			if p == nil {
@@ -29,13 +32,14 @@ func FromConsul(client *consul.Client, t config.Trigger) Source {
 			return pairs(consul.KVPairs{p})
 		}}
 	}
-	return watchOf[consul.KVPairs]{client, func(ctx context.Context, q consul.Query) (consul.KVPairs, consul.Meta, error) {
+	return watchOf[consul.KVPairs]{log, client, func(ctx context.Context, q consul.Query) (consul.KVPairs, consul.Meta, error) {
 		return client.KVList(ctx, t.Prefix, q)
 	}, pairs}
 }
 
 // watchOf makes items of what a blocking query answers.
 type watchOf[T any] struct {
+	log    hclog.Logger
 	client *consul.Client
 	ask    consul.Source[T]
 	items  func(T) map[string]Item
@@ -43,8 +47,17 @@ type watchOf[T any] struct {
 
 // Watch implements Source.
 func (w watchOf[T]) Watch(ctx context.Context, observe func(Observation)) error {
+	told := false
 	return consul.Watch(ctx, w.client, consul.Query{}, w.ask, func(u consul.Update[T]) {
-		if u.Err == nil {
+		switch {
+		case u.Err != nil:
+		case u.Meta.Filtered: // what one may not see (any more) is not gone
+			if !told {
+				w.log.Warn("the token may not see all that the trigger watches: no change is seen until it may")
+			}
+			told = true
+		default:
+			told = false
 			observe(Observation{Items: w.items(u.Value)})
 		}
 	})

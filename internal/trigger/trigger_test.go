@@ -67,7 +67,7 @@ func (b *bed) run(triggers ...config.Trigger) (stop func()) {
 		Log: hclog.New(&hclog.LoggerOptions{Output: &b.log, Mutex: &b.mu}),
 		Source: func(t config.Trigger, after uint64, known bool) trigger.Source {
 			if t.Event == "" {
-				return trigger.FromConsul(b.client, t)
+				return trigger.FromConsul(b.client, t, hclog.NewNullLogger())
 			}
 			b.mu.Lock()
 			defer b.mu.Unlock()
