@@ -131,22 +131,26 @@ func (c *Cluster) Import(ctx context.Context, a Archive, replace bool) error {
 			files.Keeper = have.Keeper
 			return files, nil
 		})
+		if replace && errors.Is(err, kv.ErrDamaged) {
+			_, err = c.replaceDamaged(ctx, node, files)
+		}
 		if err != nil {
 			return fmt.Errorf("import member %q: %w", node, err)
 		}
 	}
 	t := c.store.Txn()
 	l, err := c.leaders.Get(ctx)
-	if err != nil {
+	if err != nil && !(replace && errors.Is(err, kv.ErrDamaged)) {
 		return err
 	}
 	h, err := c.control.Get(ctx)
-	if err != nil {
+	damaged := replace && errors.Is(err, kv.ErrDamaged)
+	if err != nil && !damaged {
 		return err
 	}
 	c.leaders.SwapIn(t, l, l.Value.restored(a))
-	if a.Control != nil {
-		c.control.SwapIn(t, h, *a.Control)
+	if control := a.Control; control != nil || damaged {
+		c.control.SwapIn(t, h, *cmp.Or(control, &Control{})) // none: nothing was halted
 	}
 	if _, err := t.Commit(ctx); err != nil {
 		return err

@@ -1,10 +1,13 @@
 package cluster_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
 )
 
 // TestImportKeepsTheLeaders: a file brings no leader beside one that leads now;
@@ -47,5 +50,34 @@ func TestImportKeepsTheLeaders(t *testing.T) {
 	file.Leaders.Count = 1
 	if got, want := leading(old, true), "[a] [b] 1"; got != want {
 		t.Errorf("with a place less: %s, want %s", got, want)
+	}
+}
+
+// TestImportOverDamage: a backup takes the place of whatever is damaged.
+func TestImportOverDamage(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	join(t, c, "a")
+	file, err := c.Export(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"profile", "leaders", "control", "members/a"} {
+		if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: c.Store().Path(key), Value: []byte(`{"x`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Import(t.Context(), file, false); !errors.Is(err, kv.ErrDamaged) {
+		t.Errorf("without replace: %v", err)
+	}
+	if err := c.Import(t.Context(), file, true); err != nil {
+		t.Error(err)
+	}
+	o, err := c.Observe(t.Context())
+	if err != nil || len(o.Unreadable) > 0 || len(o.Members) != 1 {
+		t.Errorf("after it: %+v, %v", o, err)
+	}
+	if control, err := c.Control(t.Context()); err != nil || control.Paused != nil {
+		t.Errorf("Control = %+v, %v", control, err)
 	}
 }
