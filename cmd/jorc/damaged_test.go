@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+)
+
+// TestRemedies: of each document that is damaged a command says what to type, and
+// that works.
+func TestRemedies(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	env := onServer(t, s)
+	must := func(line string) {
+		t.Helper()
+		if got := jorc(t, env, strings.Fields(line)...); got.code != 0 {
+			t.Fatalf("jorc %s: %+v", line, got)
+		}
+	}
+	file := t.TempDir() + "/backup.json"
+	must("cluster init default")
+	members(t, s, "n1")
+	must("update trigger v1 --max-parallel 1")
+	if err := os.WriteFile(file, []byte(jorc(t, env, "cluster", "export").stdout), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for key, says := range map[string][3]string{
+		"control":         {"cluster pause", "import --replace", "cluster import --replace " + file},
+		"current_version": {"update why n1", "update trigger", "update trigger v1"},
+		"leaders":         {"cluster show", "lets the orchestrator choose", "cluster import --replace " + file},
+		"nodes/n1":        {"update why n1", "status repair", "status repair"},
+		"profile":         {"update show", "import --replace", "cluster import --replace " + file},
+		"rollout":         {"update show", "update trigger", "update trigger v1 --max-parallel 1"},
+	} {
+		if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/default/" + key, Value: []byte(`{"x`)}); err != nil {
+			t.Fatal(err)
+		}
+		if got := jorc(t, env, strings.Fields(says[0])...); got.code != exitFailed || !strings.Contains(got.stderr, says[1]) || strings.Count(got.stderr, "\n") != 1 {
+			t.Errorf("%s is damaged: jorc %s: %+v", key, says[0], got)
+		}
+		must(says[2])
+		must(says[0])
+		if key == "control" {
+			must("cluster resume")
+		}
+	}
+}
