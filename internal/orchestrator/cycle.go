@@ -24,6 +24,10 @@ func (t *tenure) cycle(ctx context.Context, trigger string) (again bool) {
 	start := time.Now()
 	r := Report{Node: t.o.Node, Epoch: t.held.Epoch(), Trigger: trigger, Start: start.UTC().Truncate(time.Millisecond), Outcome: OutcomeUnchanged}
 	again, err := t.steps(ctx, &r)
+	if t.overwritten(err) && r.Events+r.Decided == 0 {
+		r.Synced, r.Failed, r.Problems = 0, 0, nil
+		again, err = t.steps(ctx, &r)
+	}
 	r.Duration = time.Since(start).Milliseconds()
 	t.judge(ctx, &r, err)
 	if err := t.finish(ctx, &r, asked); err != nil && ctx.Err() == nil {
@@ -33,6 +37,12 @@ func (t *tenure) cycle(ctx context.Context, trigger string) (again bool) {
 	t.requests.end()
 	t.setStatus(func(s *Status) { s.Cycles++; s.Last = &r })
 	return again
+}
+
+// overwritten tells whether err says that somebody wrote past the lock what is
+// current, as when keys are restored from a backup: it is to be read again.
+func (t *tenure) overwritten(err error) bool {
+	return t.journal == nil && t.held.Err() == nil && errors.Is(err, kv.ErrConflict) && !errors.Is(err, kv.ErrLockLost)
 }
 
 // judge says how the cycle went, and for how long to rest if it failed.

@@ -190,6 +190,42 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
+// TestRestored: when an older state of the journal's keys is restored under the
+// orchestrator, the cycle that notices begins again with what is there now, and
+// does not fail.
+func TestRestored(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	o := quick(s.client)
+	o.Interval = time.Hour
+	s.start(o)
+	s.wantEvents(0, "cluster_created", "cluster_changed")
+	backup, _, err := s.client.KVList(t.Context(), s.store.Path(""), consul.Query{})
+	s.must(nil, err)
+	s.join("a")
+	s.wantEvents(2, "leaders_changed", "member_joined a")
+	for _, p := range backup {
+		s.must(nil, s.client.KVPut(t.Context(), &consul.KVPair{Key: p.Key, Value: p.Value, Flags: p.Flags}))
+	}
+	s.join("b")
+	s.eventually("both to be members again", func() error {
+		if v := s.view(); len(v.Nodes) != 2 {
+			return fmt.Errorf("%+v", v)
+		}
+		return nil
+	})
+	for i, e := range s.events() {
+		if e.Seq != uint64(i+1) {
+			t.Errorf("event %d has number %d", i+1, e.Seq)
+		}
+	}
+	for _, r := range s.reports() {
+		if r.Outcome == orchestrator.OutcomeFailed {
+			t.Errorf("a cycle failed: %+v", r)
+		}
+	}
+}
+
 func indexOf(s *site, key string) uint64 {
 	p, _, err := s.client.KVGet(s.t.Context(), s.store.Path(key), consul.Query{})
 	s.must(nil, err)
