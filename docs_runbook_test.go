@@ -62,6 +62,35 @@ func TestRunbook(t *testing.T) {
 	d.says("v3", "jorc", "update", "running", "-o", "plain")
 }
 
+// TestRunbookDamage: documents that the runbook tells to delete can be deleted,
+// and what depends on them goes on.
+func TestRunbookDamage(t *testing.T) {
+	t.Parallel()
+	d := newDocument(t, buildJorc(t))
+	d.env = append(d.env, "JORC_VERSION_FILE="+filepath.Join(d.dir, "version"))
+	d.shell("jorc cluster init default\n")
+	d.config(backedUp)
+	d.shell("jorc cluster wait --for members=1 --timeout 60s\njorc update trigger v1 --max-parallel 1\njorc update wait --timeout 60s\n")
+	data, err := os.ReadFile("docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := d.server.Node
+	for _, key := range []string{"control", "leaders", "rollout", "members/" + node, "nodes/" + node, "slots/rollout"} {
+		d.server.Run("kv", "put", "jorc/default/"+key, "{")
+		if command := "consul kv delete jorc/default/" + key; strings.Contains(string(data), command) {
+			d.server.Run(strings.Fields(command)[1:]...)
+		}
+		if key == "leaders" {
+			d.shell("jorc cluster leader --count 1\n")
+		}
+		t.Logf("%s was damaged", key)
+		d.says("1", "jorc", "cluster", "members", "--count")
+		d.shell("jorc update trigger to-" + strings.ReplaceAll(key, "/", "-") + " --max-parallel 1\njorc update wait --timeout 60s\n")
+		d.says(node, "jorc", "cluster", "leader")
+	}
+}
+
 // says waits until a command succeeds and prints want.
 func (d *document) says(want, name string, args ...string) {
 	d.t.Helper()
