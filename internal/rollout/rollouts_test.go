@@ -32,7 +32,7 @@ func TestRollouts(t *testing.T) {
 	s := &shared{server, server.Client()}
 	for name, test := range map[string]func(*testing.T, *system){
 		"Trigger": testTrigger, "Supersede": testSupersede, "Nobody": testNobody, "Operate": testOperate, "Policy": testPolicyHalfWay,
-		"Apply": testApply, "ApplyRollback": testApplyRollback, "Damaged": testDamaged, "Wait": testWait, "Race": testRace,
+		"Apply": testApply, "ApplyRollback": testApplyRollback, "Damaged": testDamaged, "Wait": testWait, "Race": testRace, "FailedOnly": testFailedOnly,
 		"Halted": testHalted, "NoVersion": testNoVersion, "Flags": testFlags,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,74 @@
+package rollout_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+// TestForgiven: failures that were accepted and are mended do not let as many
+// others fail.
+func TestForgiven(t *testing.T) {
+	t.Parallel()
+	d := started(t, rollout.Policy{MaxParallel: rollout.Amount{N: 3}})
+	d.Forgive = true
+	d, _, _ = rollout.Plan(d, change(fleetOf(5, nil), []string{"n1", "n2"}, fail), noon)
+	if d.Forgive || d.Forgiven != 2 || d.Stopped != nil {
+		t.Fatalf("two failures are accepted: %+v", d)
+	}
+	d, _, _ = rollout.Plan(d, change(change(fleetOf(5, nil), []string{"n1"}, fail), []string{"n2"}, arrive), noon)
+	if d.Forgiven != 1 || d.Stopped != nil {
+		t.Fatalf("one of them is mended: %+v", d)
+	}
+	d, _, _ = rollout.Plan(d, change(fleetOf(5, nil), []string{"n1", "n3"}, fail), noon)
+	if d.Stopped == nil {
+		t.Errorf("another one failed: %+v", d)
+	}
+}
+
+// TestProgressWithinWindow: the time in which nobody could begin is none without
+// progress; and who is kept out by a window is told when to ask again.
+func TestProgressWithinWindow(t *testing.T) {
+	t.Parallel()
+	windows, err := rollout.ParseWindows("22:00-06:00")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := started(t, rollout.Policy{
+		MaxParallel: rollout.Amount{N: 1}, ProgressDeadline: rollout.Duration(time.Hour), Windows: windows,
+	})
+	d.Phase, d.Batch, d.Rule = rollout.Batch, 1, rollout.Rule{All: true}
+	opens := noon.Add(10 * time.Hour)
+	self := rollout.Self{Node: "n1", Roles: []string{"worker"}, Member: true}
+	if a := rollout.Admit(rollout.Snapshot{Desired: "v2", Document: d, Exists: true}, self, noon); a.Verdict != rollout.Closed || !a.Until.Equal(opens) {
+		t.Errorf("outside the window: %+v, want that it opens at %v", a, opens)
+	}
+	for _, test := range []struct {
+		after time.Duration
+		late  bool
+	}{{-time.Hour, false}, {30 * time.Minute, false}, {2 * time.Hour, true}} {
+		next, _, _ := rollout.Plan(d, fleetOf(3, nil), opens.Add(test.after))
+		if late := next.Stopped != nil; late != test.late {
+			t.Errorf("%v after it opened: %+v", test.after, next)
+		}
+	}
+}
+
+// testFailedOnly: members that run the version and whose validation failed have
+// not converged, though nobody is behind.
+func testFailedOnly(t *testing.T, f *system) {
+	f.join("m1", "m2")
+	f.trigger(rollout.Request{Version: "v1"})
+	f.report("v1", "m1", "m2")
+	if _, err := f.ledger.SetState(t.Context(), "m2", nodes.Validation, nodes.State{State: nodes.Failed, Version: "v1"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := f.Trigger(t.Context(), rollout.Request{Version: "v2", RequireConverged: true})
+	f.wantIs("require converged", err, rollout.ErrNotConverged, "failed: m2")
+	got := f.trigger(rollout.Request{Version: "v2"}).Superseded
+	if got == nil || got.Count != 0 || len(got.Failed) != 1 || got.Failed[0] != "m2" {
+		t.Errorf("superseded: %+v", got)
+	}
+}
