@@ -184,6 +184,57 @@ func TestSinksOfTheKilled(t *testing.T) {
 	s.eventually("all events", func() error { return h.complete(uint64(len(s.events()))) })
 }
 
+// TestLateSink: a sink that refuses events for longer than the journal keeps them
+// gets those that are kept, in order, and what it missed is told.
+func TestLateSink(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	s.must(nil, os.WriteFile(secret, []byte("x"), 0o600))
+	h := newHook(t, "x")
+	h.fail = 1 << 30
+	var log bytes.Buffer
+	o := quick(s.client)
+	o.Journal.MaxEvents = 10
+	o.Log = hclog.New(&hclog.LoggerOptions{Output: &log, Mutex: new(sync.Mutex)})
+	o.Sinks = []orchestrator.Sink{orchestrator.NewWebhookSink(h.server.URL, secret)}
+	_, stop := s.start(o)
+	first := func() uint64 {
+		events := s.events()
+		if len(events) == 0 {
+			return 1
+		}
+		return events[0].Seq
+	}
+	for i := 0; first() == 1; i++ {
+		s.join(fmt.Sprint("n", i))
+	}
+	h.mu.Lock()
+	h.fail = 0
+	h.mu.Unlock()
+	last := func() uint64 { all := s.events(); return all[len(all)-1].Seq }
+	s.eventually("the sink to have the last event", func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if n := len(h.seqs); n == 0 || h.seqs[n-1] < last() {
+			return errNotYet
+		}
+		return nil
+	})
+	stop()
+	if h.seqs[0] == 1 || h.seqs[0] > first() {
+		t.Errorf("the sink got events from %d on; kept are those from %d on", h.seqs[0], first())
+	}
+	for i, seq := range h.seqs {
+		if seq != h.seqs[0]+uint64(i) {
+			t.Fatalf("the sink got %v", h.seqs)
+		}
+	}
+	if text := log.String(); !strings.Contains(text, "events were gone before a sink took them") {
+		t.Errorf("nothing is said of what it missed: %s", text)
+	}
+}
+
 func events(seqs ...uint64) (all []view.Event) {
 	for _, seq := range seqs {
 		all = append(all, view.Event{Seq: seq, Kind: "k", Text: "<t>"})
