@@ -11,7 +11,7 @@ import (
 var remedies = []struct{ key, remedy string }{
 	{`/control":`, "'jorc cluster import --replace FILE' restores it; without a backup 'consul kv delete' of that key ends all its pauses and holds"},
 	{`/current_version":`, "'jorc update trigger VERSION' writes it again"},
-	{`/leaders":`, "'consul kv delete' of that key lets the orchestrator choose leaders again"},
+	{`/leaders":`, "'consul kv delete' of that key, and then 'jorc cluster leader --count N', chooses leaders again"},
 	{`/nodes/`, "'jorc status repair' makes it again"},
 	{`/profile":`, "'jorc cluster import --replace FILE' restores it from a backup"},
 }

@@ -31,7 +31,7 @@ func TestRemedies(t *testing.T) {
 	for key, says := range map[string][3]string{
 		"control":         {"cluster pause", "import --replace", "cluster import --replace " + file},
 		"current_version": {"update why n1", "update trigger", "update trigger v1"},
-		"leaders":         {"cluster show", "lets the orchestrator choose", "cluster import --replace " + file},
+		"leaders":         {"cluster leader", "cluster leader --count", "cluster leader --count 1"},
 		"nodes/n1":        {"update why n1", "status repair", "status repair"},
 		"profile":         {"update show", "import --replace", "cluster import --replace " + file},
 		"rollout":         {"update show", "update trigger", "update trigger v1 --max-parallel 1"},
@@ -41,6 +41,11 @@ func TestRemedies(t *testing.T) {
 		}
 		if got := jorc(t, env, strings.Fields(says[0])...); got.code != exitFailed || !strings.Contains(got.stderr, says[1]) || strings.Count(got.stderr, "\n") != 1 {
 			t.Errorf("%s is damaged: jorc %s: %+v", key, says[0], got)
+		}
+		if key == "leaders" {
+			if err := s.Client().KVDeleteTree(t.Context(), "jorc/default/"+key); err != nil {
+				t.Fatal(err)
+			}
 		}
 		must(says[2])
 		must(says[0])
