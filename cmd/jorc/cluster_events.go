@@ -55,7 +55,7 @@ func lastEvents(c *cli.Context, cl *cluster.Cluster, kinds []string, limit int) 
 		err = nil
 	}
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, madeAnew(err)
 	}
 	if err := checkKinds(kinds, events); err != nil {
 		return nil, 0, err

@@ -39,3 +39,16 @@ func TestEventKinds(t *testing.T) {
 	do(want, "events", "-o", "plain")
 	do(want, "events", "--kind", "comet_seen", "-o", "plain")
 }
+
+// TestDamagedJournal: what is kept of view and events is damaged, and who asks is
+// told that nothing has to be done.
+func TestDamagedJournal(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	do := doer(t, onServer(t, s))
+	do(result{0, "", ""}, "init", "default")
+	s.Run("kv", "put", "jorc/default/view/commit", "xx")
+	want := "jorc: read key \"jorc/default/view/commit\": damaged document: not a JSON object; the orchestrator makes it anew when something changes\n"
+	do(result{1, "", want}, "view")
+	do(result{1, "", want}, "events")
+}

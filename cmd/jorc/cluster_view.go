@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/journal"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/view"
 )
 
@@ -53,7 +55,7 @@ func (e *environment) showView(c *cli.Context) error {
 	}
 	saved, err := journal.Read(c.Context, cl.Store())
 	if err != nil {
-		return err
+		return madeAnew(err)
 	}
 	if saved.Commit.Generation == 0 {
 		return fmt.Errorf("cluster %q: there is no view: no orchestrator has seen it yet", cl.Name())
@@ -104,4 +106,12 @@ func aggregateListing(a view.Aggregate) listing {
 		}
 	}
 	return l
+}
+
+// madeAnew says what becomes of what the orchestrator keeps when it is damaged.
+func madeAnew(err error) error {
+	if errors.Is(err, kv.ErrDamaged) {
+		return fmt.Errorf("%w; the orchestrator makes it anew when something changes", err)
+	}
+	return err
 }
