@@ -76,7 +76,8 @@ func (s State) whole() bool { return s.group.Exists && !s.badGroup }
 // room could not say so, or had no time to; or who is the first of the queue is
 // not there to see it.
 func (s State) Stalled() bool {
-	return s.whole() && len(s.Group.Leave(s.Gone...).Next(1)) > 0
+	left := s.Group.Leave(s.Gone...)
+	return s.whole() && (len(left.Next(1)) > 0 || len(s.Outside) > 0 && len(left.Enter(s.Outside[0]).Next(1)) > 0)
 }
 
 // unclaimed tells whether nobody has a claim, so that a group which is not

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"math"
 	"strconv"
 	"time"
 )
@@ -37,14 +36,10 @@ func (k Key) Compare(o Key) int {
 // sameGroup tells whether both have the same role's place and zone.
 func (k Key) sameGroup(o Key) bool { return k.Place == o.Place && k.Zone == o.Zone }
 
-// Members line up for slots so far apart: Consul takes a change of one document
-// in a few milliseconds, and those who hand their slots on change it, too. The
-// more members there are the more of them are under way at one time, and the
-// farther apart they line up: in a fleet of lineUpFleet by lineUpEvery, in one of
-// n times as many by that times the root of n.
+// Members line up for slots so far apart, so that those who want one have it
+// before hundreds of others ask.
 const (
-	lineUpEvery  = 10 * time.Millisecond
-	lineUpFleet  = 100
+	lineUpEvery  = 4 * time.Millisecond
 	lineUpWithin = 10 * time.Minute // all of them
 )
 
@@ -60,8 +55,7 @@ func (k Key) turn(members int) time.Duration {
 
 // lineUp is the time within which so many members line up.
 func lineUp(members int) time.Duration {
-	apart := float64(lineUpEvery) * math.Sqrt(max(1, float64(members)/lineUpFleet))
-	return time.Duration(min(float64(members)*apart, float64(lineUpWithin)))
+	return min(time.Duration(members)*lineUpEvery, lineUpWithin)
 }
 
 // Rule says who is admitted: a stretch of the order of keys, both ends within.

@@ -78,6 +78,8 @@ type State struct {
 	// write so.
 	Group slots.Group
 	Gone  []string
+	// Outside wait for a slot, and nobody is in the queue who would take them in.
+	Outside []string
 	// Damaged is why the document of the rollout, or the desired version, cannot be
 	// read. Where it is the latter, Desired is what the document says.
 	Damaged error
@@ -116,6 +118,11 @@ func (r *Rollouts) Load(ctx context.Context) (State, error) {
 			return State{}, err
 		}
 		s.Gone = s.Group.Without(keys)
+	}
+	if s.group.Exists && len(s.Group.Queue) == 0 {
+		if s.Outside, err = kv.NewTextTree(r.store.Consistent(), keyGroup+"/wait/").Names(ctx); err != nil {
+			return State{}, err
+		}
 	}
 	return s, nil
 }

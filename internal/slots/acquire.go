@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 
@@ -29,7 +28,7 @@ func (s *Slots) Acquire(ctx context.Context, name string, limit int, h Holder) (
 	if err != nil {
 		return nil, err
 	}
-	a := &attempt{slots: s, group: g, limit: limit, durable: h.Durable, patient: h.Patient, reason: h.Reason}
+	a := &attempt{slots: s, group: g, limit: limit, durable: h.Durable, reason: h.Reason}
 	if a.name, err = h.name(); err != nil {
 		return nil, g.wrap(err)
 	}
@@ -51,18 +50,6 @@ func (s *Slots) Acquire(ctx context.Context, name string, limit int, h Holder) (
 // somebody wanted it so.
 var errPlace = errors.New("the place in the queue was lost")
 
-// errLeftover: the group has a claim of this name that is dead.
-var errLeftover = errors.New("a dead claim has the same name")
-
-// leastCrowd is how many wait at least before patient claims stay outside.
-const leastCrowd = 16
-
-// crowdError: so many wait that a patient claim does not line up before behind,
-// one of them, has gone. Which it is chance says: so each who goes calls a few in.
-type crowdError struct{ behind string }
-
-func (e *crowdError) Error() string { return "many wait already, " + e.behind + " is one of them" }
-
 // errTaken: somebody wanted it so.
 var errTaken = fmt.Errorf("%w: taken away: unlocked by hand, or its session was destroyed", kv.ErrLockLost)
 
@@ -74,11 +61,11 @@ type attempt struct {
 	name    string // in the group
 	reason  string
 	durable bool
-	patient bool
 
 	session *kv.Session // nil: of a durable claim, or not opened yet
 	past    []string    // sessions that this attempt had before
 	lined   bool        // it may be in the group
+	outside bool        // it waits outside of the queue, or did
 	ticket  atomic.Pointer[ticket]
 }
 
@@ -106,12 +93,14 @@ func (a *attempt) once(ctx context.Context) (index uint64, err error) {
 func (a *attempt) lineUp(ctx context.Context) (now Group, err error) {
 	for {
 		now, err = a.change(ctx, a.enter)
-		var crowd *crowdError
 		switch {
-		case errors.Is(err, errLeftover):
-			_, err = a.change(ctx, leave(a.name))
-		case errors.As(err, &crowd):
-			err = a.group.awaitGone(ctx, crowd.behind)
+		case err == nil && !now.Holds(a.name) && now.Place(a.name) < 0 && !a.outside:
+			continue // a dead claim of the same name was taken out
+		case errors.Is(err, errOutside):
+			in := false
+			if now, in, err = a.stayOutside(ctx); in && err == nil {
+				return now, nil
+			}
 		default:
 			return now, err
 		}
@@ -161,13 +150,23 @@ func (a *attempt) enter(ctx context.Context, now Group, c *changing) (Group, err
 			a.lined = a.lined || mine
 			return next, err
 		}
-		return Group{}, errLeftover
+		return next.Leave(a.name), nil // in this very change: it may be admitted meanwhile
 	}
-	if most := max(2*now.Max, leastCrowd); a.patient && now.Max > 0 && len(now.Queue) >= most {
-		return Group{}, &crowdError{behind: now.Queue[rand.N(len(now.Queue))]}
+	if a.durable && a.limit < 0 {
+		return a.comeIn(ctx, next, c)
+	}
+	if a.durable { // a process before this one may have left its key outside
+		if err := c.look(ctx, []string{a.name}); err != nil {
+			return Group{}, err
+		}
 	}
 	a.lined = true
-	c.tickets[a.name] = ticket{Holding: Holding{Since: stamp(), Reason: a.reason, Session: a.sessionID()}}
+	if c.tickets[a.name].index != 0 {
+		c.outside[a.name] = true
+	} else {
+		c.tickets[a.name] = ticket{Holding: Holding{Since: stamp(), Reason: a.reason, Session: a.sessionID()}}
+		delete(c.gone, a.name)
+	}
 	next = next.Enter(a.name)
 	if next.Place(a.name) == 0 && next.room() == 0 {
 		return bury(ctx, next, c) // nobody else is there to do it
@@ -247,7 +246,12 @@ func (a *attempt) giveUp(ctx context.Context, why error) {
 	defer cancel()
 	var err error
 	if a.lined && !errors.Is(why, ErrTaken) {
-		_, err = a.change(ctx, leave(a.name))
+		if a.outside {
+			err = persist(ctx, func() error { return a.group.leaveOutside(ctx, a.name) })
+		}
+		if err == nil {
+			_, err = a.change(ctx, leave(a.name))
+		}
 	}
 	if a.session != nil {
 		a.putAway(ctx, err == nil)

@@ -31,14 +31,20 @@ func (a *attempt) await(ctx context.Context, now Group) (index uint64, err error
 		switch {
 		case now.Holds(a.name):
 			return a.check(ctx)
-		case place < 0:
+		case place >= 0:
+			lookout.follow(ctx, now, place)
+		case !a.outside:
 			return 0, errTaken
 		}
-		lookout.follow(ctx, now, place)
 		select {
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		case <-own:
+			if t := a.ticket.Load(); t != nil { // it is called
+				now, err = a.change(ctx, unaltered)
+				break
+			}
+			a.outside = false
 			if index, err = a.granted(ctx); index != 0 || err != nil {
 				return index, err
 			}
@@ -61,9 +67,13 @@ func (a *attempt) watchPlace(ctx context.Context, b bell) {
 	_ = a.group.wait.At(a.name).Watch(ctx, func(u kv.Update[Holding]) {
 		switch {
 		case errors.Is(u.Err, kv.ErrDamaged), u.Err == nil && !u.Entry.Exists:
+			a.ticket.Store(nil)
 			b.ring()
 		case u.Err == nil:
 			a.ticket.Store(&ticket{Holding: u.Entry.Value, index: u.Entry.Index})
+			if u.Entry.Value.Called {
+				b.ring()
+			}
 		}
 	}) // ends with ctx
 }
@@ -179,18 +189,6 @@ func (g *group) watchKey(ctx context.Context, name string, b bell) {
 			b.ring()
 		}
 	}) // ends with ctx
-}
-
-// awaitGone returns nil once a waiter's key is not there any more, or why ctx ended.
-func (g *group) awaitGone(ctx context.Context, name string) error {
-	watch, cancel := context.WithCancel(ctx)
-	defer cancel()
-	_ = g.wait.At(name).Watch(watch, func(u kv.Update[Holding]) {
-		if u.Err == nil && (!u.Entry.Exists || orphan(kv.Leaf[Holding]{Entry: u.Entry})) {
-			cancel()
-		}
-	}) // ends with watch
-	return context.Cause(ctx)
 }
 
 // watchHolders rings when one of holders has no key, until ctx ends. Behind

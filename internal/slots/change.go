@@ -11,10 +11,10 @@ import (
 )
 
 // Bounds of one transaction: each admission takes four of its operations, each
-// claim whose absence it checks one.
+// claim whose absence it checks one, the document one and who is called two.
 const (
-	admitAtOnce = 12
-	buryAtOnce  = 12
+	admitAtOnce = 11
+	buryAtOnce  = 11
 )
 
 // leaveAtOnce is how many living claims may be taken out in one transaction.
@@ -29,14 +29,18 @@ func unaltered(_ context.Context, now Group, _ *changing) (Group, error) { retur
 
 // changing is one attempt to change a group.
 type changing struct {
-	group *group
+	group  *group
+	inside map[string]bool // who was in the queue before it
 	// tickets are of claims that come, or that wait: what their keys hold.
 	tickets map[string]ticket
 	// gone are the claims that are known to have no key. Of those in absent it
 	// was so before the document was read: the transaction makes sure.
 	gone, absent map[string]bool
-	// orphans are gone, too, but have left their keys.
-	orphans map[string]bool
+	// orphans are gone, too, but have left their keys, or such that cannot be read.
+	orphans  map[string]bool
+	outside  map[string]bool // claims that had waited outside of the queue
+	called   []string        // those of them who are to look who is in front of them
+	admitted int             // how many claims were let go
 }
 
 type ticket struct {
@@ -57,17 +61,17 @@ func (g *group) change(ctx context.Context, alter alteration) (Group, error) {
 			if err != nil {
 				return Group{}, false, err
 			}
-			c := &changing{group: g, tickets: map[string]ticket{}, gone: map[string]bool{}, absent: map[string]bool{}, orphans: map[string]bool{}}
+			c := newChanging(g, now)
 			next, err := alter(ctx, now, c)
 			if err == nil {
-				next, err = c.admit(ctx, next)
+				next, err = c.settle(ctx, now, next)
 			}
 			if err != nil {
 				return Group{}, false, err
 			}
 			c.write(t, now, next)
 			result, more = next, len(next.Next(1)) > 0
-			last = len(now.Queue) > 0 && len(next.Queue) == 0
+			last = len(next.Queue) == 0 && (len(now.Queue) > 0 || len(c.outside) > 0)
 			return next, !next.equal(now), nil
 		})
 		switch {
@@ -79,19 +83,50 @@ func (g *group) change(ctx context.Context, alter alteration) (Group, error) {
 			return result, err
 		case more:
 			alter = unaltered
-		case last && len(result.Holders) > 0:
-			// Whoever gave a slot back while somebody waited has left it to those.
-			alter = bury
+		case last:
+			// Whoever gave a slot back while somebody waited has left it to those,
+			// and whoever came meanwhile relied on them.
+			alter = lookOnce
 		default:
 			return result, nil
 		}
 	}
 }
 
+func newChanging(g *group, now Group) *changing {
+	return &changing{
+		group: g, inside: set(now.Queue), tickets: map[string]ticket{}, gone: map[string]bool{}, absent: map[string]bool{},
+		orphans: map[string]bool{}, outside: map[string]bool{},
+	}
+}
+
+// settle adds to an alteration what follows from it.
+func (c *changing) settle(ctx context.Context, now, next Group) (Group, error) {
+	next, err := c.admit(ctx, next)
+	if err == nil && len(now.Queue) > 0 && len(next.Queue) < len(now.Queue) {
+		if next, err = fill(ctx, next, c); err == nil {
+			next, err = c.admit(ctx, next)
+		}
+	}
+	if err == nil {
+		next, err = c.call(ctx, now, next)
+	}
+	return next, err
+}
+
+// lookOnce takes the dead out of the group and those outside in.
+func lookOnce(ctx context.Context, now Group, c *changing) (Group, error) {
+	next, err := bury(ctx, now, c)
+	if err == nil {
+		next, err = fill(ctx, next, c)
+	}
+	return next, err
+}
+
 // admit lets those go for whom there is room. Waiters without a key are gone.
 func (c *changing) admit(ctx context.Context, next Group) (Group, error) {
 	for {
-		names := next.Next(admitAtOnce)
+		names := next.Next(admitAtOnce - c.admitted)
 		if err := c.look(ctx, names); err != nil {
 			return Group{}, err
 		}
@@ -102,10 +137,11 @@ func (c *changing) admit(ctx context.Context, next Group) (Group, error) {
 				continue
 			}
 			h := c.tickets[name].Holding
-			h.Since = stamp()
+			h.Since, h.Called = stamp(), false
 			admissions = append(admissions, h)
 		}
 		if len(admissions) == len(names) {
+			c.admitted += len(names)
 			return next.Admit(admissions...), nil
 		}
 	}
@@ -124,6 +160,9 @@ func (c *changing) look(ctx context.Context, names []string) error {
 		t.Get(doc.Key())
 		unknown, whose = append(unknown, doc), append(whose, name)
 	}
+	if len(unknown) == 0 {
+		return nil
+	}
 	r, err := t.Commit(ctx)
 	if err != nil {
 		return err
@@ -131,7 +170,9 @@ func (c *changing) look(ctx context.Context, names []string) error {
 	for i, doc := range unknown {
 		e, err := doc.From(r)
 		switch {
-		case errors.Is(err, kv.ErrDamaged), err == nil && !e.Exists:
+		case errors.Is(err, kv.ErrDamaged):
+			c.gone[whose[i]], c.orphans[whose[i]] = true, true
+		case err == nil && !e.Exists:
 			c.gone[whose[i]] = true
 		case err != nil:
 			return err
@@ -149,9 +190,15 @@ func (c *changing) write(t *kv.Txn, now, next Group) {
 	all := moves(now, next)
 	for _, name := range inOrder(all) {
 		wait, held := c.group.wait.At(name), c.group.held.At(name)
-		switch all[name] {
+		what := all[name]
+		if what == entered && c.outside[name] {
+			what = admitted
+		}
+		switch what {
 		case queued:
-			c.put(t, wait, c.tickets[name].Holding)
+			if !c.outside[name] {
+				c.put(t, wait, c.tickets[name].Holding)
+			}
 		case entered:
 			c.put(t, held, next.Holders[name])
 		case admitted:
@@ -162,6 +209,17 @@ func (c *changing) write(t *kv.Txn, now, next Group) {
 		case released:
 			c.remove(t, held, name)
 		}
+	}
+	for name := range c.orphans {
+		if _, moved := all[name]; !moved { // it came from outside
+			t.Delete(c.group.wait.At(name).Key())
+		}
+	}
+	for _, name := range c.called {
+		doc, ticket := c.group.wait.At(name), c.tickets[name]
+		ticket.Called = true
+		t.CheckIndex(doc.Key(), ticket.index)
+		doc.SetIn(t, ticket.Holding)
 	}
 }
 
@@ -199,8 +257,7 @@ const (
 func persist(ctx context.Context, do func() error) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := do()
-		passing := errors.Is(err, consul.ErrUnreachable) || errors.Is(err, consul.ErrOutcomeUnknown) || errors.Is(err, consul.ErrRateLimited)
-		if !passing {
+		if !passing(err) {
 			return err
 		}
 		t := time.NewTimer(pause/2 + rand.N(pause/2))
@@ -211,4 +268,9 @@ func persist(ctx context.Context, do func() error) error {
 		case <-t.C:
 		}
 	}
+}
+
+// passing tells whether err is one that goes away by itself.
+func passing(err error) bool {
+	return errors.Is(err, consul.ErrUnreachable) || errors.Is(err, consul.ErrOutcomeUnknown) || errors.Is(err, consul.ErrRateLimited)
 }

@@ -21,6 +21,8 @@ type Holding struct {
 	Since   time.Time `json:"since"` // when it was granted; of one that waits, when it came
 	Reason  string    `json:"reason,omitempty"`
 	Session string    `json:"session,omitempty"` // what the claim ends with; empty: it ends by hand only
+	// Called, of a claim that waited outside: it is to look who is in front of it.
+	Called bool `json:"called,omitempty"`
 }
 
 // Enter puts name at the end of the queue, unless it is in the group.

@@ -62,6 +62,7 @@ func (h *history) len() int {
 func TestHistoriesAreThoseOfASemaphore(t *testing.T) {
 	t.Parallel()
 	servers := consultest.StartCluster(t, 3, manyHosts())
+	mustRelease(t, mustAcquire(t, host(t, servers[0].Client()), "g", slotsOfSemaphore, holder("limit")))
 	h := &history{begin: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -107,7 +108,11 @@ func TestHistoriesAreThoseOfASemaphore(t *testing.T) {
 // pass takes a slot, sees something of the world, and gives it back.
 func (h *history) pass(ctx context.Context, t *testing.T, s *slots.Slots, client int) {
 	call := time.Now()
-	c, err := s.Acquire(ctx, "g", slotsOfSemaphore, slots.Holder{Node: "n", ID: fmt.Sprint(client)})
+	who, limit := slots.Holder{Node: "n", ID: fmt.Sprint(client)}, slotsOfSemaphore
+	if client%3 == 2 { // it comes from outside the queue; its server is neither frozen nor killed
+		who.Durable, limit = true, slots.Keep
+	}
+	c, err := s.Acquire(ctx, "g", limit, who)
 	if err != nil {
 		if ctx.Err() == nil {
 			t.Errorf("Acquire = %v", err)

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/slots"
 )
 
@@ -105,42 +105,93 @@ func TestTheLastWaiterLeaves(t *testing.T) {
 	}
 }
 
-// TestPatientClaims: where many wait already one that is patient stays outside
-// the queue, and gets its turn all the same.
-func TestPatientClaims(t *testing.T) {
+// TestOutside: where many wait already durable claims stay outside the queue,
+// and get their turn all the same; who gives up leaves nothing behind.
+func TestOutside(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
 	s := steady(t, srv.Client())
-	const most = 16
-	first := mustAcquire(t, s, "g", 2, durable("first"))
-	second := mustAcquire(t, s, "g", 2, durable("second"))
+	const all = 60
+	holders := []*slots.Claim{mustAcquire(t, s, "g", 2, durable("first")), mustAcquire(t, s, "g", 2, durable("second"))}
 	var waits []<-chan got
-	for i := range most {
-		waits = append(waits, waiting(t, t.Context(), s, "g", durable(fmt.Sprint(i))))
+	var leave []context.CancelFunc
+	for i := range all {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		waits, leave = append(waits, waiting(t, ctx, steady(t, srv.Client()), "g", durable(fmt.Sprint(i)))), append(leave, cancel)
 	}
-	outside, proxy := behind(t, srv)
-	patient := make(chan got, 1)
-	go func() {
-		h := durable("patient")
-		h.Patient = true
-		c, err := outside.Acquire(t.Context(), "g", slots.Keep, h)
-		patient <- got{c, err}
-	}()
-	consultest.Eventually(t, "it to watch one who waits", func(context.Context) error {
-		if proxy.Asked("/v1/kv/jorc/default/slots/g/wait/") == 0 {
-			return errors.New("it does not")
+	doc := kv.NewDoc[slots.Group](kv.New(srv.Client(), "jorc/default"), "slots/g", 1)
+	if e, err := doc.Get(t.Context()); err != nil || len(e.Value.Queue) == 0 || len(e.Value.Queue) > all/4 {
+		t.Errorf("the document is %+v, %v; want a short queue", e.Value, err)
+	}
+	gone := map[int]bool{all - 1: true}
+	for i := 2; i < all-1; i += 4 { // of those outside
+		gone[i] = true
+		leave[i]()
+		if r := <-waits[i]; !errors.Is(r.err, context.Canceled) {
+			t.Errorf("%d: %+v", i, r)
 		}
-		return nil
-	})
-	if v := mustShow(t, s, "g"); len(v.Queue) != most || has(v.Queue, "n1", "patient") {
-		t.Errorf("Show = %+v; want it outside", v)
 	}
-	mustRelease(t, first)
-	mustRelease(t, second)
-	for _, w := range waits {
-		mustRelease(t, mustGet(t, w))
+	out, err := s.Unlock(t.Context(), "g", "n1", fmt.Sprint(all-1))
+	if err != nil || len(out) != 1 {
+		t.Errorf("Unlock = %v, %v", out, err)
 	}
-	mustRelease(t, mustGet(t, patient))
+	if r := <-waits[all-1]; !errors.Is(r.err, kv.ErrLockLost) {
+		t.Errorf("who was unlocked: %+v", r)
+	}
+	var going sync.WaitGroup
+	for _, c := range holders {
+		going.Go(func() { mustRelease(t, c) })
+	}
+	for i, w := range waits {
+		if !gone[i] {
+			going.Go(func() {
+				if r := <-w; r.err != nil {
+					t.Errorf("%d: %v", i, r.err)
+				} else {
+					mustRelease(t, r.claim)
+				}
+			})
+		}
+	}
+	going.Wait()
+	if v := mustShow(t, s, "g"); len(v.Holders)+len(v.Queue) != 0 {
+		t.Errorf("Show = %+v; want nobody", v)
+	}
+}
+
+// TestStranded: a claim that relied on a queue whose last member was killed
+// before it looked once more is let in by whoever looks at the group.
+func TestStranded(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	s := steady(t, srv.Client())
+	put(t, srv, "slots/g", `{"format":1,"max":2,"queue":[],"holders":{}}`)
+	put(t, srv, "slots/g/wait/n1/a", `{"format":1,"since":"2026-01-01T00:00:00Z","reason":"stranded"}`)
+	put(t, srv, "slots/g/wait/n1/bad", `nonsense`)
+	put(t, srv, "slots/g/wait/stray", `{"format":1}`)
+	if v := mustShow(t, s, "g"); !has(v.Queue, "n1", "a") {
+		t.Errorf("Show = %+v; want it to wait", v)
+	}
+	if err := s.Resize(t.Context(), "g", 2); err != nil {
+		t.Fatal(err)
+	}
+	if v := mustShow(t, s, "g"); len(v.Holders) != 1 || v.Holders[0].Reason != "stranded" || has(v.Queue, "n1", "bad") {
+		t.Errorf("Show = %+v; want it to hold a slot", v)
+	}
+	mustRelease(t, mustAcquire(t, s, "g", slots.Keep, durable("a")))
+}
+
+// TestComesBackFromOutside: a process that was killed while its claim waited
+// outside leaves nothing behind once the next one of that name has had its slot.
+func TestComesBackFromOutside(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	s := steady(t, srv.Client())
+	put(t, srv, "slots/g", `{"format":1,"max":1,"queue":[],"holders":{}}`)
+	put(t, srv, "slots/g/wait/n1/a", `{"format":1,"since":"2026-01-01T00:00:00Z"}`)
+	mustRelease(t, mustAcquire(t, s, "g", 1, durable("a")))
+	mustRelease(t, mustAcquire(t, s, "g", 1, holder("b")))
 	if v := mustShow(t, s, "g"); len(v.Holders)+len(v.Queue) != 0 {
 		t.Errorf("Show = %+v; want nobody", v)
 	}
@@ -156,7 +207,7 @@ func TestAllComeAtOnce(t *testing.T) {
 	for i := range claims {
 		mine := steady(t, srv.Client())
 		go func() {
-			c, err := mine.Acquire(t.Context(), "g", limit, slots.Holder{Node: "n1", ID: fmt.Sprint(i), Durable: i%2 == 0, Patient: i%3 == 0})
+			c, err := mine.Acquire(t.Context(), "g", limit, slots.Holder{Node: "n1", ID: fmt.Sprint(i), Durable: i%2 == 0})
 			results <- got{c, err}
 		}()
 	}

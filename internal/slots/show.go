@@ -16,7 +16,7 @@ type View struct {
 	Group   string  `json:"group"`
 	Max     int     `json:"max"`     // 0: any number
 	Holders []Entry `json:"holders"` // the longest first
-	Queue   []Entry `json:"queue"`   // the next first
+	Queue   []Entry `json:"queue"`   // the next first; behind them those whose turn is not known yet
 }
 
 // Entry is one claim of a View.
@@ -70,7 +70,7 @@ func (s *Slots) Show(ctx context.Context, name string) (v View, exists bool, err
 	slices.SortFunc(v.Holders, func(a, b Entry) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID))
 	})
-	for _, waiter := range now.Queue {
+	for _, waiter := range append(slices.Clone(now.Queue), now.outside(wait)...) {
 		leaf, alive := wait[waiter]
 		v.Queue = append(v.Queue, entry(waiter, leaf.Value, alive && leaf.Value.Session == "", !alive))
 	}
@@ -94,7 +94,7 @@ func (s *Slots) Resize(ctx context.Context, name string, limit int) error {
 		if now = now.Resize(limit); len(now.Queue) > 0 && now.room() == 0 {
 			return bury(ctx, now, c)
 		}
-		return now, nil
+		return fill(ctx, now, c)
 	})
 	return g.wrap(err)
 }
@@ -124,6 +124,17 @@ func (s *Slots) Unlock(ctx context.Context, name, node, id string) (out []string
 		}
 		out = append(out, waiters...)
 	}
+	wait, err := g.wait.List(ctx)
+	if err != nil {
+		return out, g.wrap(err)
+	}
+	outside, _ := Group{Queue: now.outside(wait)}.of(node, id)
+	for _, name := range outside {
+		if err := g.leaveOutside(ctx, name); err != nil {
+			return out, g.wrap(err)
+		}
+		out = append(out, name)
+	}
 	_, holders := now.of(node, id)
 	for _, name := range holders {
 		if err := g.release(ctx, name, leave(name), func(*kv.Txn) {}); err != nil {
@@ -132,6 +143,22 @@ func (s *Slots) Unlock(ctx context.Context, name, node, id string) (out []string
 		out = append(out, name)
 	}
 	return out, nil
+}
+
+// outside are the names of those keys whose claims wait outside of the queue, who
+// came first first.
+func (g Group) outside(wait map[string]kv.Leaf[Holding]) []string {
+	inside := set(g.Queue)
+	var names []string
+	for name := range wait {
+		if !inside[name] && !g.Holds(name) {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(wait[a].Value.Since.Compare(wait[b].Value.Since), cmp.Compare(a, b))
+	})
+	return names
 }
 
 // of returns the names of a node's claims, of which an id was asked for or all.

@@ -96,10 +96,6 @@ type Holder struct {
 	// Durable claims end by Release and Unlock only, whatever happens to the
 	// process and the host. Others end with their process.
 	Durable bool
-	// Patient claims do not insist on their turn: where twice as many wait as
-	// there are slots they line up only once one of those has gone. Then the queue
-	// stays short, however many want a slot.
-	Patient bool
 }
 
 // name is how the holder is called in the group.

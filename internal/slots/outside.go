@@ -1,0 +1,132 @@
+package slots
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// Durable claims come from outside: each makes its wait key, which nobody else
+// writes, and changes the document only when nobody waits who would take it in.
+// Whoever takes somebody out of a queue that has become short takes those outside
+// in, as many as there are. Of a thousand hosts that come at one moment nearly
+// all get by without a conflict, and the document stays small.
+const (
+	shortest = 4  // a queue of fewer takes those outside in
+	takeIn   = 32 // at most, or as many as there are slots
+)
+
+// errOutside: the claim has no wait key yet.
+var errOutside = errors.New("the claim comes from outside")
+
+// comeIn takes the claim in, and the others that wait outside with it, unless
+// there is a queue by now that will do so.
+func (a *attempt) comeIn(ctx context.Context, now Group, c *changing) (Group, error) {
+	switch {
+	case !a.outside:
+		return Group{}, errOutside
+	case len(now.Queue) > 0:
+		return now, nil
+	}
+	if err := c.look(ctx, []string{a.name}); err != nil {
+		return Group{}, err
+	}
+	if c.tickets[a.name].index == 0 {
+		return now, nil // somebody took it in, or away: who waits for it sees that
+	}
+	c.outside[a.name] = true
+	next, err := fill(ctx, now.Enter(a.name), c)
+	if err == nil && next.room() == 0 {
+		next, err = bury(ctx, next, c) // nobody else is there to do it
+	}
+	return next, err
+}
+
+// stayOutside makes the claim's wait key. in is false when the claim has to look
+// at the group all the same: nobody waits who would take it in, or it had a key.
+func (a *attempt) stayOutside(ctx context.Context) (now Group, in bool, err error) {
+	g, t := a.group, a.group.store.Txn()
+	held, wait := g.held.At(a.name), g.wait.At(a.name)
+	t.CheckNotExists(held.Key()).CheckNotExists(wait.Key())
+	wait.SetIn(t, Holding{Since: stamp(), Reason: a.reason})
+	a.lined, a.outside = true, true
+	r, err := t.Get(g.doc.Key()).Commit(ctx)
+	if errors.Is(err, kv.ErrConflict) || passing(err) {
+		return Group{}, false, nil // change goes on trying
+	}
+	if err != nil {
+		return Group{}, false, err
+	}
+	e, err := g.doc.From(r)
+	if errors.Is(err, kv.ErrDamaged) {
+		return Group{}, false, nil
+	}
+	return e.Value.sound(), len(e.Value.Queue) > 0, err
+}
+
+// fill takes those who wait outside into a queue that is short, in any order:
+// none of them was promised a place.
+func fill(ctx context.Context, now Group, c *changing) (Group, error) {
+	if len(now.Queue) >= shortest {
+		return now, nil
+	}
+	// Names are read after the document: who is in it and has a key since then
+	// makes the write conflict.
+	names, err := c.group.wait.Names(ctx)
+	if err != nil {
+		return Group{}, err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return c.inside[name] || now.Holds(name) || now.Place(name) >= 0 || c.gone[name] || strings.Count(name, "/") != 1
+	})
+	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	for _, name := range names[:min(len(names), max(takeIn, now.Max))] {
+		now = now.Enter(name)
+		c.outside[name] = true
+	}
+	return now, nil
+}
+
+// call tells who waited outside, and knows nothing of the queue, that it is the
+// first of it now, or that it stands behind those who were in it before. Who is
+// not there any more is taken out.
+func (c *changing) call(ctx context.Context, now, next Group) (Group, error) {
+	for {
+		names := c.strangers(now, next)
+		if err := c.look(ctx, names); err != nil {
+			return Group{}, err
+		}
+		dead := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !c.gone[name] })
+		if len(dead) > 0 {
+			next = next.Leave(dead...)
+			continue
+		}
+		for _, name := range names {
+			if t := c.tickets[name]; t.index != 0 && t.Session == "" && !t.Called {
+				c.called = append(c.called, name)
+			}
+		}
+		return next, nil
+	}
+}
+
+// strangers are those of next's queue who may have to be called.
+func (c *changing) strangers(now, next Group) (names []string) {
+	if len(next.Queue) > 0 && (len(now.Queue) == 0 || now.Queue[0] != next.Queue[0]) {
+		names = append(names, next.Queue[0])
+	}
+	if i := slices.IndexFunc(next.Queue, func(name string) bool { return c.outside[name] }); i > 0 {
+		names = append(names, next.Queue[i])
+	}
+	return names
+}
+
+// leaveOutside deletes the wait key of a claim that is not in the document.
+func (g *group) leaveOutside(ctx context.Context, name string) error {
+	_, err := g.store.Txn().Delete(g.wait.At(name).Key()).Commit(ctx)
+	return err
+}
