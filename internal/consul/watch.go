@@ -164,9 +164,10 @@ func (w *watch[T]) rest(ctx context.Context) error {
 }
 
 // Pauses after answers that come at once and bring nothing new: at first so many
-// times as long as Consul took, then twice as long each time.
+// times as long as Consul took, then longer each time.
 const (
 	calmShare   = 8
+	calmGrowth  = 4
 	longestCalm = 4 * time.Second
 )
 
@@ -179,7 +180,7 @@ func (w *watch[T]) nextCalm(meta Meta, reset bool) time.Duration {
 	if w.index == 0 || reset || w.waited || meta.Content == 0 || meta.Content != w.content {
 		return 0
 	}
-	return min(max(2*w.calm, calmShare*w.took, time.Millisecond), longestCalm)
+	return min(max(calmGrowth*w.calm, calmShare*w.took, time.Millisecond), longestCalm)
 }
 
 // nextPause grows from 100 ms to a bound that depends on the kind of failure.

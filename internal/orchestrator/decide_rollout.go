@@ -12,19 +12,22 @@ import (
 )
 
 // ForRollout returns the decider that moves a cluster's rollout on.
-func ForRollout(r *rollout.Rollouts) Decider { return rolloutDecider{r} }
+func ForRollout(r *rollout.Rollouts) Decider { return &rolloutDecider{rollouts: r} }
 
-type rolloutDecider struct{ rollouts *rollout.Rollouts }
+type rolloutDecider struct {
+	rollouts *rollout.Rollouts
+	stalled  uint64 // the index of the slot group in which free slots were waited for; 0: none
+}
 
 // Name implements Decider.
-func (rolloutDecider) Name() string { return "rollout" }
+func (*rolloutDecider) Name() string { return "rollout" }
 
 // Decide implements Decider. What it decides is asked for again when somebody
 // else changed the rollout, or took a slot, in between.
-func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
+func (d *rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
 	r := d.rollouts.In(in.Store)
 	for ctx.Err() == nil {
-		decisions, err := decideRollout(ctx, r, in)
+		decisions, err := d.decide(ctx, r, in)
 		if !errors.Is(err, kv.ErrConflict) {
 			return decisions, err
 		}
@@ -32,18 +35,32 @@ func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error
 	return nil, ctx.Err()
 }
 
-func decideRollout(ctx context.Context, r *rollout.Rollouts, in Input) ([]Decision, error) {
+// load reads the rollout, and wakes those who wait for a slot that is free and that
+// nobody has handed on since the look before: in between they do so themselves.
+func (d *rolloutDecider) load(ctx context.Context, r *rollout.Rollouts) (rollout.State, error) {
 	s, err := r.Load(ctx)
 	if err != nil {
-		return nil, err
+		return s, err
 	}
-	if s.Stalled() { // whoever made room was killed before it could say so
-		if err := r.Wake(ctx, s.Group.Max); err != nil {
-			return nil, err
-		}
-		if s, err = r.Load(ctx); err != nil {
-			return nil, err
-		}
+	stalled, index := s.Stalled()
+	if !stalled {
+		index = 0
+	}
+	before := d.stalled
+	d.stalled = index
+	if index == 0 || index != before {
+		return s, nil
+	}
+	if err := r.Wake(ctx, s.Group.Max); err != nil {
+		return s, err
+	}
+	return r.Load(ctx)
+}
+
+func (d *rolloutDecider) decide(ctx context.Context, r *rollout.Rollouts, in Input) ([]Decision, error) {
+	s, err := d.load(ctx, r)
+	if err != nil {
+		return nil, err
 	}
 	if s.Damaged != nil {
 		return nil, s.Damaged // the nodes go by what they read last

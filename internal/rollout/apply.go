@@ -72,12 +72,14 @@ func (r *Rollouts) Prepare(ctx context.Context, s State, next Document, limit in
 // whole tells whether the slot group is there and can be read.
 func (s State) whole() bool { return s.group.Exists && !s.badGroup }
 
-// Stalled tells whether somebody waits for a slot that is free: whoever made
-// room could not say so, or had no time to; or who is the first of the queue is
-// not there to see it.
-func (s State) Stalled() bool {
+// Stalled tells whether somebody waits for a slot that is free, and by what index
+// the group is known: when it is the same at the next look, whoever made room
+// could not say so, or had no time to; or who is the first of the queue is not
+// there to see it.
+func (s State) Stalled() (stalled bool, index uint64) {
 	left := s.Group.Leave(s.Gone...)
-	return s.whole() && (len(left.Next(1)) > 0 || len(s.Outside) > 0 && len(left.Enter(s.Outside[0]).Next(1)) > 0)
+	stalled = s.whole() && (len(left.Next(1)) > 0 || len(s.Outside) > 0 && len(left.Enter(s.Outside[0]).Next(1)) > 0)
+	return stalled, s.group.Index
 }
 
 // unclaimed tells whether nobody has a claim, so that a group which is not

@@ -217,7 +217,7 @@ func (e *entry) lineUp(ctx context.Context) (*slots.Claim, error) {
 		}
 	}
 	return e.gate.o.Slots.Acquire(ctx, Slots, slots.Keep, slots.Holder{
-		Node: e.gate.o.Node, ID: ClaimID, Reason: "update to " + e.version, Durable: true,
+		Node: e.gate.o.Node, ID: ClaimID, Reason: "update to " + e.version, Durable: true, Patient: true,
 	})
 }
 

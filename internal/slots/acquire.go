@@ -28,7 +28,7 @@ func (s *Slots) Acquire(ctx context.Context, name string, limit int, h Holder) (
 	if err != nil {
 		return nil, err
 	}
-	a := &attempt{slots: s, group: g, limit: limit, durable: h.Durable, reason: h.Reason}
+	a := &attempt{slots: s, group: g, limit: limit, durable: h.Durable, patient: h.Patient && h.Durable && limit < 0, reason: h.Reason}
 	if a.name, err = h.name(); err != nil {
 		return nil, g.wrap(err)
 	}
@@ -61,6 +61,7 @@ type attempt struct {
 	name    string // in the group
 	reason  string
 	durable bool
+	patient bool
 
 	session *kv.Session // nil: of a durable claim, or not opened yet
 	past    []string    // sessions that this attempt had before
@@ -89,24 +90,23 @@ func (a *attempt) once(ctx context.Context) (index uint64, err error) {
 	return index, err
 }
 
-// lineUp returns the group with the claim in it.
+// lineUp returns the group with the claim in it, or as it was when the claim
+// made its key outside.
 func (a *attempt) lineUp(ctx context.Context) (now Group, err error) {
 	for {
+		if a.patient && !a.outside {
+			in := false
+			if now, in, err = a.stayOutside(ctx); in || err != nil {
+				return now, err
+			}
+		}
 		now, err = a.change(ctx, a.enter)
 		switch {
-		case err == nil && !now.Holds(a.name) && now.Place(a.name) < 0 && !a.outside:
-			continue // a dead claim of the same name was taken out
-		case errors.Is(err, errOutside):
-			in := false
-			if now, in, err = a.stayOutside(ctx); in && err == nil {
-				return now, nil
-			}
-		default:
+		case errors.Is(err, errTakenIn):
+			return Group{}, nil
+		case err != nil, now.Holds(a.name), now.Place(a.name) >= 0, a.outside:
 			return now, err
-		}
-		if err != nil {
-			return Group{}, err
-		}
+		} // a dead claim of the same name was taken out
 	}
 }
 
@@ -152,7 +152,7 @@ func (a *attempt) enter(ctx context.Context, now Group, c *changing) (Group, err
 		}
 		return next.Leave(a.name), nil // in this very change: it may be admitted meanwhile
 	}
-	if a.durable && a.limit < 0 {
+	if a.patient {
 		return a.comeIn(ctx, next, c)
 	}
 	if a.durable { // a process before this one may have left its key outside

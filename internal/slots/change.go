@@ -257,7 +257,8 @@ const (
 func persist(ctx context.Context, do func() error) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := do()
-		if !passing(err) {
+		passing := errors.Is(err, consul.ErrUnreachable) || errors.Is(err, consul.ErrOutcomeUnknown) || errors.Is(err, consul.ErrRateLimited)
+		if !passing {
 			return err
 		}
 		t := time.NewTimer(pause/2 + rand.N(pause/2))
@@ -268,9 +269,4 @@ func persist(ctx context.Context, do func() error) error {
 		case <-t.C:
 		}
 	}
-}
-
-// passing tells whether err is one that goes away by itself.
-func passing(err error) bool {
-	return errors.Is(err, consul.ErrUnreachable) || errors.Is(err, consul.ErrOutcomeUnknown) || errors.Is(err, consul.ErrRateLimited)
 }

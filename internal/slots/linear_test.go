@@ -61,6 +61,18 @@ func (h *history) len() int {
 // lost counts as held until its holder was told.
 func TestHistoriesAreThoseOfASemaphore(t *testing.T) {
 	t.Parallel()
+	testHistories(t, func(i int) int { return i % 3 }, slots.Holder{})
+}
+
+// TestHistoriesOfPatientClaims is the same with claims from outside. They last,
+// so their clients are those of the server that is always there.
+func TestHistoriesOfPatientClaims(t *testing.T) {
+	t.Parallel()
+	testHistories(t, func(int) int { return 2 }, slots.Holder{Durable: true, Patient: true})
+}
+
+func testHistories(t *testing.T, server func(client int) int, kind slots.Holder) {
+	t.Helper()
 	servers := consultest.StartCluster(t, 3, manyHosts())
 	mustRelease(t, mustAcquire(t, host(t, servers[0].Client()), "g", slotsOfSemaphore, holder("limit")))
 	h := &history{begin: time.Now()}
@@ -68,11 +80,11 @@ func TestHistoriesAreThoseOfASemaphore(t *testing.T) {
 	defer cancel()
 	var clients sync.WaitGroup
 	for i := range 6 {
-		s := host(t, servers[i%3].Client())
+		s := host(t, servers[server(i)].Client())
 		clients.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				// A release without an end leaves its client busy for good, so each pass is a client.
-				h.pass(ctx, t, s, i+6*n)
+				h.pass(ctx, t, s, i+6*n, kind)
 			}
 		})
 	}
@@ -106,11 +118,12 @@ func TestHistoriesAreThoseOfASemaphore(t *testing.T) {
 }
 
 // pass takes a slot, sees something of the world, and gives it back.
-func (h *history) pass(ctx context.Context, t *testing.T, s *slots.Slots, client int) {
+func (h *history) pass(ctx context.Context, t *testing.T, s *slots.Slots, client int, kind slots.Holder) {
 	call := time.Now()
-	who, limit := slots.Holder{Node: "n", ID: fmt.Sprint(client)}, slotsOfSemaphore
-	if client%3 == 2 { // it comes from outside the queue; its server is neither frozen nor killed
-		who.Durable, limit = true, slots.Keep
+	who, limit := kind, slotsOfSemaphore
+	who.Node, who.ID = "n", fmt.Sprint(client)
+	if who.Patient {
+		limit = slots.Keep
 	}
 	c, err := s.Acquire(ctx, "g", limit, who)
 	if err != nil {

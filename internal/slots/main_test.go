@@ -142,3 +142,9 @@ func wantIs(t *testing.T, what string, err, want error) {
 		t.Errorf("%s = %v; want %v", what, err, want)
 	}
 }
+
+func patient(id string) slots.Holder {
+	h := durable(id)
+	h.Patient = true
+	return h
+}

@@ -10,27 +10,23 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// Durable claims come from outside: each makes its wait key, which nobody else
+// Patient claims come from outside: each makes its wait key, which nobody else
 // writes, and changes the document only when nobody waits who would take it in.
 // Whoever takes somebody out of a queue that has become short takes those outside
 // in, as many as there are. Of a thousand hosts that come at one moment nearly
 // all get by without a conflict, and the document stays small.
 const (
 	shortest = 4  // a queue of fewer takes those outside in
-	takeIn   = 32 // at most, or as many as there are slots
+	takeIn   = 32 // at one time, or as many as there are slots
 )
 
-// errOutside: the claim has no wait key yet.
-var errOutside = errors.New("the claim comes from outside")
+// errTakenIn: there is a queue, and those in it take the claim in.
+var errTakenIn = errors.New("left to those who wait")
 
-// comeIn takes the claim in, and the others that wait outside with it, unless
-// there is a queue by now that will do so.
+// comeIn takes the claim in, and the others that wait outside with it.
 func (a *attempt) comeIn(ctx context.Context, now Group, c *changing) (Group, error) {
-	switch {
-	case !a.outside:
-		return Group{}, errOutside
-	case len(now.Queue) > 0:
-		return now, nil
+	if len(now.Queue) > 0 {
+		return Group{}, errTakenIn
 	}
 	if err := c.look(ctx, []string{a.name}); err != nil {
 		return Group{}, err
@@ -46,22 +42,26 @@ func (a *attempt) comeIn(ctx context.Context, now Group, c *changing) (Group, er
 	return next, err
 }
 
-// stayOutside makes the claim's wait key. in is false when the claim has to look
-// at the group all the same: nobody waits who would take it in, or it had a key.
+// stayOutside makes the claim's wait key, unless it has one, or a slot, by now. in
+// is false when the claim has to look at the group all the same: nobody waits who
+// would take it in.
 func (a *attempt) stayOutside(ctx context.Context) (now Group, in bool, err error) {
-	g, t := a.group, a.group.store.Txn()
-	held, wait := g.held.At(a.name), g.wait.At(a.name)
-	t.CheckNotExists(held.Key()).CheckNotExists(wait.Key())
-	wait.SetIn(t, Holding{Since: stamp(), Reason: a.reason})
+	held, wait := a.group.held.At(a.name), a.group.wait.At(a.name)
 	a.lined, a.outside = true, true
-	r, err := t.Get(g.doc.Key()).Commit(ctx)
-	if errors.Is(err, kv.ErrConflict) || passing(err) {
-		return Group{}, false, nil // change goes on trying
+	var r *kv.Result
+	err = persist(ctx, func() (err error) {
+		t := a.group.store.Txn().CheckNotExists(held.Key()).CheckNotExists(wait.Key())
+		wait.SetIn(t, Holding{Since: stamp(), Reason: a.reason})
+		r, err = t.Get(a.group.doc.Key()).Commit(ctx)
+		return err
+	})
+	if errors.Is(err, kv.ErrConflict) {
+		return Group{}, false, nil
 	}
 	if err != nil {
 		return Group{}, false, err
 	}
-	e, err := g.doc.From(r)
+	e, err := a.group.doc.From(r)
 	if errors.Is(err, kv.ErrDamaged) {
 		return Group{}, false, nil
 	}

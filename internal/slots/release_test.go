@@ -105,7 +105,7 @@ func TestTheLastWaiterLeaves(t *testing.T) {
 	}
 }
 
-// TestOutside: where many wait already durable claims stay outside the queue,
+// TestOutside: where many wait already patient claims stay outside the queue,
 // and get their turn all the same; who gives up leaves nothing behind.
 func TestOutside(t *testing.T) {
 	t.Parallel()
@@ -118,7 +118,7 @@ func TestOutside(t *testing.T) {
 	for i := range all {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		waits, leave = append(waits, waiting(t, ctx, steady(t, srv.Client()), "g", durable(fmt.Sprint(i)))), append(leave, cancel)
+		waits, leave = append(waits, waiting(t, ctx, steady(t, srv.Client()), "g", patient(fmt.Sprint(i)))), append(leave, cancel)
 	}
 	doc := kv.NewDoc[slots.Group](kv.New(srv.Client(), "jorc/default"), "slots/g", 1)
 	if e, err := doc.Get(t.Context()); err != nil || len(e.Value.Queue) == 0 || len(e.Value.Queue) > all/4 {
@@ -179,7 +179,7 @@ func TestStranded(t *testing.T) {
 	if v := mustShow(t, s, "g"); len(v.Holders) != 1 || v.Holders[0].Reason != "stranded" || has(v.Queue, "n1", "bad") {
 		t.Errorf("Show = %+v; want it to hold a slot", v)
 	}
-	mustRelease(t, mustAcquire(t, s, "g", slots.Keep, durable("a")))
+	mustRelease(t, mustAcquire(t, s, "g", slots.Keep, patient("a")))
 }
 
 // TestComesBackFromOutside: a process that was killed while its claim waited
@@ -192,6 +192,8 @@ func TestComesBackFromOutside(t *testing.T) {
 	put(t, srv, "slots/g/wait/n1/a", `{"format":1,"since":"2026-01-01T00:00:00Z"}`)
 	mustRelease(t, mustAcquire(t, s, "g", 1, durable("a")))
 	mustRelease(t, mustAcquire(t, s, "g", 1, holder("b")))
+	put(t, srv, "slots/g/wait/n1/c", `{"format":1,"since":"2026-01-01T00:00:00Z"}`)
+	mustRelease(t, mustAcquire(t, s, "g", slots.Keep, patient("c")))
 	if v := mustShow(t, s, "g"); len(v.Holders)+len(v.Queue) != 0 {
 		t.Errorf("Show = %+v; want nobody", v)
 	}

@@ -12,6 +12,13 @@
 // the latter's wait key and makes its held key. Only who watched that wait key
 // wakes: the one that may go, and the one behind it in the queue.
 //
+// Patient claims make their wait key first, outside of the queue, and whoever
+// takes somebody out of a queue that has become short takes them in, many at one
+// time. They watch nothing but their own key: it is changed to call the one that
+// has become the first of the queue. So only a few of a thousand who come at one
+// moment change the document. Who empties the queue looks once more for those
+// who came meanwhile and relied on it.
+//
 // Keys of claims that are tied to a session are locked by it, and Consul
 // deletes them when it ends. That is how the dead are found: a claim of the
 // document without its key is gone. The first of the queue watches the keys
@@ -96,6 +103,12 @@ type Holder struct {
 	// Durable claims end by Release and Unlock only, whatever happens to the
 	// process and the host. Others end with their process.
 	Durable bool
+	// Patient, of a durable claim whose limit is Keep: it leaves it to those in
+	// the queue to let it in, in any order. That is far cheaper where hundreds come
+	// at one moment. All claims of the group should be patient then: one that is
+	// tied to a session, and dies as the last of the queue, has nobody behind it
+	// who sees that, so that somebody has to look at the group, as Resize does.
+	Patient bool
 }
 
 // name is how the holder is called in the group.
