@@ -129,10 +129,17 @@ func (a *attempt) whileInSession(ctx context.Context) (context.Context, context.
 	return ctx, func() { end(nil); <-done }
 }
 
-// change alters the group, however long it takes Consul to answer.
+// change alters the group, however long it takes Consul to answer. An answer that
+// was lost may have been that this one emptied the queue: then it looks once more
+// for those who relied on it.
 func (a *attempt) change(ctx context.Context, alter alteration) (now Group, err error) {
+	tries := 0
 	err = persist(ctx, func() error {
+		tries++
 		now, err = a.group.change(ctx, alter)
+		if err == nil && tries > 1 && len(now.Queue) == 0 {
+			now, err = a.group.change(ctx, lookOnce)
+		}
 		return err
 	})
 	return now, err
@@ -238,36 +245,4 @@ func (a *attempt) parted(ctx context.Context) {
 	a.past = append(a.past, a.session.ID())
 	end(ctx, a.session)
 	a.session = nil
-}
-
-// giveUp leaves the group, if Consul answers within closeWithin.
-func (a *attempt) giveUp(ctx context.Context, why error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
-	defer cancel()
-	var err error
-	if a.lined && !errors.Is(why, ErrTaken) {
-		if a.outside {
-			err = persist(ctx, func() error { return a.group.leaveOutside(ctx, a.name) })
-		}
-		if err == nil {
-			_, err = a.change(ctx, leave(a.name))
-		}
-	}
-	if a.session != nil {
-		a.putAway(ctx, err == nil)
-	}
-}
-
-// putAway gives the session back, or ends it when it may hold something.
-func (a *attempt) putAway(ctx context.Context, empty bool) {
-	if empty {
-		a.slots.sessions.give(ctx, a.session)
-		return
-	}
-	end(ctx, a.session)
-}
-
-// leave takes names out of the group.
-func leave(names ...string) alteration {
-	return func(_ context.Context, now Group, _ *changing) (Group, error) { return now.Leave(names...), nil }
 }

@@ -3,10 +3,8 @@ package slots
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -71,8 +69,8 @@ func (g *group) change(ctx context.Context, alter alteration) (Group, error) {
 			}
 			c.write(t, now, next)
 			result, more = next, len(next.Next(1)) > 0
-			last = len(next.Queue) == 0 && (len(now.Queue) > 0 || len(c.outside) > 0)
-			return next, !next.equal(now), nil
+			last = len(next.Queue) == 0 && (len(now.Queue) > 0 || c.tookIn(next))
+			return next, !next.equal(now) || len(c.orphans) > 0, nil
 		})
 		switch {
 		case errors.Is(err, kv.ErrDamaged):
@@ -245,28 +243,3 @@ func (c *changing) put(t *kv.Txn, doc kv.Doc[Holding], h Holding) {
 
 // stamp is the time as documents have it.
 func stamp() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
-
-// Pauses between attempts while Consul does not answer.
-const (
-	firstPause = 50 * time.Millisecond
-	lastPause  = time.Second
-)
-
-// persist does something again and again until Consul has answered. What is
-// done must be so that doing it twice is harmless.
-func persist(ctx context.Context, do func() error) error {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		err := do()
-		passing := errors.Is(err, consul.ErrUnreachable) || errors.Is(err, consul.ErrOutcomeUnknown) || errors.Is(err, consul.ErrRateLimited)
-		if !passing {
-			return err
-		}
-		t := time.NewTimer(pause/2 + rand.N(pause/2))
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return errors.Join(context.Cause(ctx), err)
-		case <-t.C:
-		}
-	}
-}

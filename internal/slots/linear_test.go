@@ -58,40 +58,34 @@ func (h *history) len() int {
 
 // TestHistoriesAreThoseOfASemaphore lets clients of three servers take and give
 // back slots while the servers are killed and frozen in turn. A claim that is
-// lost counts as held until its holder was told.
+// lost counts as held until its holder was told. Patient claims last, so their
+// clients are those of the server that is always there.
 func TestHistoriesAreThoseOfASemaphore(t *testing.T) {
 	t.Parallel()
-	testHistories(t, func(i int) int { return i % 3 }, slots.Holder{})
-}
-
-// TestHistoriesOfPatientClaims is the same with claims from outside. They last,
-// so their clients are those of the server that is always there.
-func TestHistoriesOfPatientClaims(t *testing.T) {
-	t.Parallel()
-	testHistories(t, func(int) int { return 2 }, slots.Holder{Durable: true, Patient: true})
-}
-
-func testHistories(t *testing.T, server func(client int) int, kind slots.Holder) {
-	t.Helper()
 	servers := consultest.StartCluster(t, 3, manyHosts())
-	mustRelease(t, mustAcquire(t, host(t, servers[0].Client()), "g", slotsOfSemaphore, holder("limit")))
-	h := &history{begin: time.Now()}
+	mustRelease(t, mustAcquire(t, host(t, servers[0].Client()), "patient", slotsOfSemaphore, holder("limit")))
+	tied, patient := &history{begin: time.Now()}, &history{begin: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var clients sync.WaitGroup
 	for i := range 6 {
-		s := host(t, servers[server(i)].Client())
+		s, last := host(t, servers[i%3].Client()), host(t, servers[2].Client())
 		clients.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				// A release without an end leaves its client busy for good, so each pass is a client.
-				h.pass(ctx, t, s, i+6*n, kind)
+				tied.pass(ctx, t, s, i+6*n, slotsOfSemaphore, slots.Holder{})
+			}
+		})
+		clients.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				patient.pass(ctx, t, last, i+6*n, slots.Keep, slots.Holder{Durable: true, Patient: true})
 			}
 		})
 	}
 	more := func(what string) {
-		before := h.len()
+		before := []int{tied.len(), patient.len()}
 		consultest.Eventually(t, what, func(context.Context) error {
-			if h.len() < before+20 {
+			if tied.len() < before[0]+20 || patient.len() < before[1]+20 {
 				return errors.New("too few operations yet")
 			}
 			return nil
@@ -110,22 +104,24 @@ func testHistories(t *testing.T, server func(client int) int, kind slots.Holder)
 	more("progress after their return")
 	cancel()
 	clients.Wait()
-	result, _ := porcupine.CheckOperationsVerbose(semaphore, h.ops, 30*time.Second)
-	if result != porcupine.Ok {
-		t.Errorf("a history of %d operations is %s", len(h.ops), result)
+	for what, h := range map[string]*history{"tied": tied, "patient": patient} {
+		result, _ := porcupine.CheckOperationsVerbose(semaphore, h.ops, 30*time.Second)
+		if result != porcupine.Ok {
+			t.Errorf("%s claims: a history of %d operations is %s", what, len(h.ops), result)
+		}
+		t.Logf("%s claims: %d operations, of which %d without an end", what, len(h.ops), h.lost)
 	}
-	t.Logf("%d operations, of which %d without an end", len(h.ops), h.lost)
 }
 
 // pass takes a slot, sees something of the world, and gives it back.
-func (h *history) pass(ctx context.Context, t *testing.T, s *slots.Slots, client int, kind slots.Holder) {
+func (h *history) pass(ctx context.Context, t *testing.T, s *slots.Slots, client, limit int, who slots.Holder) {
 	call := time.Now()
-	who, limit := kind, slotsOfSemaphore
 	who.Node, who.ID = "n", fmt.Sprint(client)
+	group := "g"
 	if who.Patient {
-		limit = slots.Keep
+		group = "patient"
 	}
-	c, err := s.Acquire(ctx, "g", limit, who)
+	c, err := s.Acquire(ctx, group, limit, who)
 	if err != nil {
 		if ctx.Err() == nil {
 			t.Errorf("Acquire = %v", err)

@@ -91,6 +91,16 @@ func fill(ctx context.Context, now Group, c *changing) (Group, error) {
 	return now, nil
 }
 
+// tookIn tells whether next has somebody as a holder who waited outside.
+func (c *changing) tookIn(next Group) bool {
+	for name := range c.outside {
+		if next.Holds(name) {
+			return true
+		}
+	}
+	return false
+}
+
 // call tells who waited outside, and knows nothing of the queue, that it is the
 // first of it now, or that it stands behind those who were in it before. Who is
 // not there any more is taken out.

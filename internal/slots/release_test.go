@@ -192,6 +192,13 @@ func TestComesBackFromOutside(t *testing.T) {
 	put(t, srv, "slots/g/wait/n1/a", `{"format":1,"since":"2026-01-01T00:00:00Z"}`)
 	mustRelease(t, mustAcquire(t, s, "g", 1, durable("a")))
 	mustRelease(t, mustAcquire(t, s, "g", 1, holder("b")))
+	put(t, srv, "slots/g/wait/n1/bad", "nonsense")
+	if err := s.Resize(t.Context(), "g", 1); err != nil {
+		t.Fatal(err)
+	}
+	if v := mustShow(t, s, "g"); len(v.Queue) != 0 {
+		t.Errorf("Show = %+v; want that nobody waits", v)
+	}
 	put(t, srv, "slots/g/wait/n1/c", `{"format":1,"since":"2026-01-01T00:00:00Z"}`)
 	mustRelease(t, mustAcquire(t, s, "g", slots.Keep, patient("c")))
 	if v := mustShow(t, s, "g"); len(v.Holders)+len(v.Queue) != 0 {
