@@ -52,6 +52,9 @@ func (o *settings) config(s *Server, join []string) map[string]any {
 			"server": 8300, "serf_lan": 8301, "serf_wan": -1,
 		},
 		"performance": map[string]any{"raft_multiplier": 1},
+		// A server that is killed keeps its vote: after its return it would have none
+		// for ten seconds, in which no other may fail.
+		"autopilot": map[string]any{"cleanup_dead_servers": false},
 	}
 	if o.persistent {
 		conf["data_dir"] = filepath.Join(s.dir, "data")
