@@ -103,9 +103,9 @@ With the counts of the largest fleet above, where they stay per node:
 What breaks first, in this order:
 
 1. **Gossip and recovery**, at %d agents by Consul's own advice. It is the reason to stop there, whatever jorc could do.
-2. **The document of the slots.** It names the holders and those who wait next, three times as many as may be out of service, about 60 bytes each: Consul's limit of
-   512 KB is reached where some 3,000 may be out at one time, so far beyond 10%% of a datacenter. Every change rewrites it, so the bytes of a rollout grow with how many are out at one time, and so do conflicts,
-   a little: the rollout of the largest fleet above shows both. Batches (`+"`--batches 1,1%%,10%%,50%%,100%%`"+`) or zones bound that.
+2. **The document of the slots.** It names the holders, some 85 bytes each, and those who wait next, at most as many again, some 20 bytes each: Consul's limit of
+   512 KB is reached where some 4,500 may be out at one time. Every change rewrites it, and who comes or goes reads it, so the bytes of a rollout grow with how many are out at one time:
+   the rollout of the largest fleet above shows it. Batches (`+"`--batches 1,1%%,10%%,50%%,100%%`"+`) or zones bound that.
 3. **Reports.** To repair what foreign scripts wrote, an agent lists the names of versions and states every ten minutes; Consul walks over all index keys for that, some
    three for each node. That is of the order of a millisecond with 1,000 nodes, so of fifty with 50,000, 80 times a second.
 4. **Everybody at once.** A version without a policy wakes all agents in the same moment: at the published rate of reads the last comes
