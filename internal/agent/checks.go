@@ -112,7 +112,7 @@ func failing(all consul.HealthChecks) []string {
 	list := []string{}
 	presence := catalog.PresenceID("") // the service's name, whatever its cluster
 	for _, h := range all {
-		if h.Status != consul.HealthCritical || h.ServiceName == presence || isMaintenance(h.CheckID) && strings.HasPrefix(h.Notes, jorcNote) {
+		if h.Status != consul.HealthCritical || h.ServiceName == presence || consul.IsMaintenance(h.CheckID) && consul.IsJorcs(h.Notes) {
 			continue
 		}
 		text := h.ServiceName
@@ -128,16 +128,6 @@ func failing(all consul.HealthChecks) []string {
 	slices.Sort(list)
 	return list
 }
-
-// nodeMaintenance is the check by which Consul shows a node's maintenance mode.
-const nodeMaintenance = "_node_maintenance"
-
-func isMaintenance(id string) bool {
-	return id == nodeMaintenance || strings.HasPrefix(id, "_service_maintenance:")
-}
-
-// jorcNote begins the notes of maintenance that jorc itself set.
-const jorcNote = "jorc:"
 
 // maintenance is that of this node in Consul.
 type maintenance struct {
@@ -157,15 +147,15 @@ func (m maintenance) Begin(ctx context.Context, reason string) error {
 // Lift ends maintenance that jorc began.
 func (m maintenance) Lift(ctx context.Context) error {
 	notes, there, err := m.notes(ctx)
-	if err != nil || !there || !strings.HasPrefix(notes, jorcNote) {
+	if err != nil || !there || !consul.IsJorcs(notes) {
 		return err
 	}
 	return m.client.SetNodeMaintenance(ctx, false, "")
 }
 
 func (m maintenance) notes(ctx context.Context) (notes string, there bool, err error) {
-	have, err := m.client.AgentChecks(ctx, fmt.Sprintf("CheckID == %q", nodeMaintenance))
-	if c := have[nodeMaintenance]; c != nil && err == nil {
+	have, err := m.client.AgentChecks(ctx, fmt.Sprintf("CheckID == %q", consul.NodeMaintenance))
+	if c := have[consul.NodeMaintenance]; c != nil && err == nil {
 		return c.Notes, true, nil
 	}
 	return "", false, err

@@ -16,7 +16,7 @@ func TestFailing(t *testing.T) {
 		{CheckID: "disk", Name: "disk", Status: consul.HealthCritical, Output: "full\nof logs"},
 		{CheckID: "web:1", Name: "web", ServiceName: "web", Status: consul.HealthPassing},
 		{CheckID: "web:2", Name: "slow", ServiceName: "web", Status: consul.HealthWarning},
-		{CheckID: nodeMaintenance, Name: "Node Maintenance Mode", Status: consul.HealthCritical, Notes: "jorc: update to v1"},
+		{CheckID: consul.NodeMaintenance, Name: "Node Maintenance Mode", Status: consul.HealthCritical, Notes: "jorc: update to v1"},
 		{CheckID: "service:jorc", Name: "jorc agent", ServiceName: "jorc", Status: consul.HealthCritical},
 	}
 	disk := "host: disk is critical: full"

@@ -3,13 +3,9 @@ package cluster
 import (
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/jorc/jorc/internal/consul"
 )
-
-// jorcNote begins the notes of maintenance that jorc itself set.
-const jorcNote = "jorc:"
 
 // needChecks are the needs that checks decide about.
 const needChecks = NeedHealth | NeedAgent
@@ -79,9 +75,9 @@ func (m *Member) take(c condition, need Need) {
 func (c *condition) add(h consul.CheckState, presence string) {
 	passing := h.Status == consul.HealthPassing
 	switch {
-	case h.CheckID == "_node_maintenance", strings.HasPrefix(h.CheckID, "_service_maintenance:"):
+	case consul.IsMaintenance(h.CheckID):
 		c.maintenance = true
-		c.foreign = c.foreign || !strings.HasPrefix(h.Notes, jorcNote)
+		c.foreign = c.foreign || !consul.IsJorcs(h.Notes)
 		return
 	case h.CheckID == "serfHealth":
 		c.dead = !passing

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/consul"
@@ -141,9 +140,9 @@ func (e *examination) node(ctx context.Context) []Finding {
 func judgeNode(node string, checks consul.HealthChecks, hidden bool) (s Status, detail, remedy string) {
 	for _, c := range checks {
 		switch {
-		case c.CheckID == "_node_maintenance" && strings.HasPrefix(c.Notes, "jorc:"):
+		case c.CheckID == consul.NodeMaintenance && consul.IsJorcs(c.Notes):
 			return Warn, fmt.Sprintf("%s is in maintenance: %s", node, c.Notes), "jorc ends it when the host has converged: 'jorc update why' says what is missing"
-		case c.CheckID == "_node_maintenance":
+		case c.CheckID == consul.NodeMaintenance:
 			return Warn, fmt.Sprintf("%s is in maintenance: %s", node, c.Notes), "'consul maint -disable' ends it"
 		case c.CheckID != "serfHealth":
 		case c.Status != consul.HealthPassing:

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/consul"
@@ -81,7 +80,7 @@ func judge(node string, checks consul.HealthChecks, warnings bool) NodeHealth {
 			Service: c.ServiceName, ServiceID: c.ServiceID, CheckID: c.CheckID,
 			Check: c.Name, State: c.Status, Output: c.Output,
 		}
-		if maintenance(c) {
+		if consul.IsMaintenance(c.CheckID) {
 			s.State, s.Output = consul.HealthMaint, c.Notes
 		}
 		bad := s.State != consul.HealthPassing && s.State != consul.HealthWarning
@@ -97,11 +96,6 @@ func judge(node string, checks consul.HealthChecks, warnings bool) NodeHealth {
 			cmp.Compare(a.ServiceID, b.ServiceID), cmp.Compare(a.CheckID, b.CheckID))
 	})
 	return h
-}
-
-// maintenance tells the checks by which Consul carries out its maintenance mode.
-func maintenance(c *consul.HealthCheck) bool {
-	return c.CheckID == "_node_maintenance" || strings.HasPrefix(c.CheckID, "_service_maintenance:")
 }
 
 func severity(state string) int {

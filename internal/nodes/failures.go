@@ -145,15 +145,12 @@ func (l *Ledger) failingChecks(ctx context.Context, warnings bool) ([]Failure, e
 	return all, nil
 }
 
-// jorcNote begins the notes of maintenance that jorc itself began.
-const jorcNote = "jorc:"
-
 // failureOf reads a check; ok is false for maintenance that jorc itself began.
 func failureOf(c *consul.HealthCheck) (f Failure, ok bool) {
 	f = Failure{Host: c.Node, Kind: KindCheck, Name: c.Name, State: c.Status, Service: c.ServiceID, Detail: strings.TrimSpace(c.Output)}
-	if c.CheckID == "_node_maintenance" || strings.HasPrefix(c.CheckID, "_service_maintenance:") {
+	if consul.IsMaintenance(c.CheckID) {
 		f.State, f.Detail = consul.HealthMaint, c.Notes
-		return f, !strings.HasPrefix(c.Notes, jorcNote)
+		return f, !consul.IsJorcs(c.Notes)
 	}
 	return f, true
 }

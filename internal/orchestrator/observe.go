@@ -163,7 +163,7 @@ func inventory(v view.View, all []consul.NodeInfo, before view.View, presence st
 					n.Life = view.Down
 					sick = append(sick, patient{info.Node, n.Address, before.Nodes[info.Node].Life})
 				}
-			case c.CheckID == "_node_maintenance", strings.HasPrefix(c.CheckID, "_service_maintenance:"):
+			case consul.IsMaintenance(c.CheckID):
 				status = consul.HealthMaint
 			}
 			if c.ServiceID == "" {

@@ -3,11 +3,11 @@ package rollout
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/slots"
@@ -187,4 +187,4 @@ func (g *Gate) awaitHealth(ctx context.Context, long time.Duration) error {
 }
 
 // reasonOf is what maintenance mode says.
-func reasonOf(version string) string { return fmt.Sprintf("jorc: update to %s", version) }
+func reasonOf(version string) string { return consul.JorcNote + " update to " + version }

@@ -93,21 +93,17 @@ func ownFilter(o cluster.Observation) (*cluster.Filter, error) {
 	return everybody, fmt.Errorf("param %s: %w", cluster.ParamFilter, err)
 }
 
-// jorcNote begins the notes of maintenance that jorc itself set.
-const jorcNote = "jorc:"
-
 // maintained are the nodes that somebody else put into maintenance, some service
 // of theirs at least, and those that jorc itself did.
 func maintained(inventory []consul.NodeInfo) (foreign, own map[string]bool) {
 	foreign, own = map[string]bool{}, map[string]bool{}
 	for _, n := range inventory {
 		for _, c := range n.Checks {
-			node := c.CheckID == "_node_maintenance"
 			switch {
-			case !node && !strings.HasPrefix(c.CheckID, "_service_maintenance:"):
-			case !strings.HasPrefix(c.Notes, jorcNote):
+			case !consul.IsMaintenance(c.CheckID):
+			case !consul.IsJorcs(c.Notes):
 				foreign[n.Node] = true
-			case node:
+			case c.CheckID == consul.NodeMaintenance:
 				own[n.Node] = true
 			}
 		}
