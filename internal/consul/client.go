@@ -125,27 +125,3 @@ func tlsConfig(c config.Consul, scheme string) (*tls.Config, error) {
 	}
 	return t, nil
 }
-
-// counted keeps Client.open true to the number of connections.
-func (c *Client) counted(dial DialFunc) DialFunc {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		c.open.Add(1)
-		c.local.Store(sameHost(conn))
-		return &countedConn{Conn: conn, closed: func() { c.open.Add(-1) }}, nil
-	}
-}
-
-type countedConn struct {
-	net.Conn
-	once   sync.Once
-	closed func()
-}
-
-func (c *countedConn) Close() error {
-	c.once.Do(c.closed)
-	return c.Conn.Close()
-}

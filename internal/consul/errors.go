@@ -62,6 +62,9 @@ func classify(ctx context.Context, op, name string, write bool, err error) error
 		return err
 	}
 	class := classOf(err, write)
+	if errors.Is(err, errCrowded) {
+		err = errCrowded
+	}
 	if ctx.Err() != nil && !write {
 		return fmt.Errorf("%s %q: %w", op, name, context.Cause(ctx))
 	}
@@ -72,6 +75,9 @@ func classOf(err error, write bool) error {
 	var status api.StatusError
 	if errors.As(err, &status) {
 		return classOfStatus(status, write)
+	}
+	if errors.Is(err, errCrowded) {
+		return ErrRateLimited
 	}
 	var op *net.OpError
 	notSent := errors.As(err, &op) && op.Op == "dial"
