@@ -18,15 +18,16 @@ import (
 
 // guarded is a cluster in a Consul with default deny, and who may do what.
 type guarded struct {
-	server *consultest.Server
-	root   *cluster.Cluster
-	tokens map[string]string // kind of policy → token
+	server  *consultest.Server
+	root    *cluster.Cluster
+	tokens  map[string]string         // kind of policy → token
+	clients map[string]*consul.Client // kind of policy → one for all that is tried
 }
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
 	s := consultest.Start(t, consultest.WithACL())
-	g := &guarded{server: s, root: cluster.New(s.Client(), "jorc", "prod"), tokens: map[string]string{}}
+	g := &guarded{server: s, root: cluster.New(s.Client(), "jorc", "prod"), tokens: map[string]string{}, clients: map[string]*consul.Client{}}
 	if _, err := g.root.Init(t.Context(), cluster.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,10 @@ func newGuarded(t *testing.T) *guarded {
 }
 
 func (g *guarded) as(kind, name string) *cluster.Cluster {
-	return cluster.New(g.server.ClientWithToken(g.tokens[kind]), "jorc", name)
+	if g.clients[kind] == nil {
+		g.clients[kind] = g.server.ClientWithToken(g.tokens[kind])
+	}
+	return cluster.New(g.clients[kind], "jorc", name)
 }
 
 // try is one thing that a caller does.
