@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/orchestrator"
 )
@@ -19,9 +18,6 @@ func TestAnsweredLater(t *testing.T) {
 	for _, running := range []bool{false, true} {
 		s := newSite(t)
 		proxy := s.server.Proxy()
-		client, err := consul.New(proxy.Config())
-		s.must(nil, err)
-		t.Cleanup(client.Close)
 		var failed atomic.Int64
 		refuse := func() {
 			proxy.Do(func(r *http.Request) (f consultest.Fault) {
@@ -45,7 +41,7 @@ func TestAnsweredLater(t *testing.T) {
 			}
 			return nil, nil
 		}}
-		o := quick(client)
+		o := quick(proxy.Client())
 		o.Interval, o.Deciders = time.Hour, []orchestrator.Decider{d}
 		orch, stop := s.start(o)
 		<-begun

@@ -42,13 +42,9 @@ func (d *rolloutDecider) load(ctx context.Context, r *rollout.Rollouts) (rollout
 	if err != nil {
 		return s, err
 	}
-	stalled, index := s.Stalled()
-	if !stalled {
-		index = 0
-	}
 	before := d.stalled
-	d.stalled = index
-	if index == 0 || index != before {
+	d.stalled = s.Stalled()
+	if d.stalled == 0 || d.stalled != before {
 		return s, nil
 	}
 	if err := r.Wake(ctx, s.Group.Max); err != nil {

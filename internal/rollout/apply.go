@@ -2,6 +2,8 @@ package rollout
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/slots"
@@ -72,14 +74,19 @@ func (r *Rollouts) Prepare(ctx context.Context, s State, next Document, limit in
 // whole tells whether the slot group is there and can be read.
 func (s State) whole() bool { return s.group.Exists && !s.badGroup }
 
-// Stalled tells whether somebody waits for a slot that is free, and by what index
-// the group is known: when it is the same at the next look, whoever made room
-// could not say so, or had no time to; or who is the first of the queue is not
-// there to see it.
-func (s State) Stalled() (stalled bool, index uint64) {
+// Stalled returns the index of the group when somebody waits for a slot that is
+// free, else 0: when it is the same at the next look, whoever made room could not
+// say so, or had no time to; or who is the first of the queue is not there to see
+// it.
+func (s State) Stalled() (index uint64) {
 	left := s.Group.Leave(s.Gone...)
-	stalled = s.whole() && (len(left.Next(1)) > 0 || len(s.Outside) > 0 && len(left.Enter(s.Outside[0]).Next(1)) > 0)
-	return stalled, s.group.Index
+	if len(s.Outside) > 0 {
+		left = left.Enter(s.Outside[0])
+	}
+	if !s.whole() || len(left.Next(1)) == 0 {
+		return 0
+	}
+	return s.group.Index
 }
 
 // unclaimed tells whether nobody has a claim, so that a group which is not
@@ -87,7 +94,8 @@ func (s State) Stalled() (stalled bool, index uint64) {
 // claims.
 func (r *Rollouts) unclaimed(ctx context.Context) (bool, error) {
 	names, err := kv.NewTextTree(r.store, keyGroup+"/").Names(ctx)
-	return len(names) == 0, err
+	claim := func(name string) bool { return strings.Contains(name, "/") } // the group's other keys are not below
+	return !slices.ContainsFunc(names, claim), err
 }
 
 // Wake lets those go for whom there is room among limit slots, and repairs the

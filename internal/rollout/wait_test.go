@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -18,11 +17,7 @@ func TestWaitLooksAgain(t *testing.T) {
 	t.Parallel()
 	server := consultest.Start(t)
 	proxy := server.Proxy()
-	client, err := consul.New(proxy.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
+	client := proxy.Client()
 	f := newSystem(t, &shared{server, server.Client()})
 	f.join("w1")
 	f.trigger(rollout.Request{Version: "v1"})

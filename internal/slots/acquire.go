@@ -90,21 +90,20 @@ func (a *attempt) once(ctx context.Context) (index uint64, err error) {
 	return index, err
 }
 
-// lineUp returns the group with the claim in it, or as it was when the claim
-// made its key outside.
+// lineUp returns the group with the claim in it; an empty one when it waits
+// outside.
 func (a *attempt) lineUp(ctx context.Context) (now Group, err error) {
 	for {
 		if a.patient && !a.outside {
-			in := false
-			if now, in, err = a.stayOutside(ctx); in || err != nil {
-				return now, err
+			if left, err := a.stayOutside(ctx); left || err != nil {
+				return Group{}, err
 			}
 		}
 		now, err = a.change(ctx, a.enter)
 		switch {
 		case errors.Is(err, errTakenIn):
 			return Group{}, nil
-		case err != nil, now.Holds(a.name), now.Place(a.name) >= 0, a.outside:
+		case err != nil, now.has(a.name), a.outside:
 			return now, err
 		} // a dead claim of the same name was taken out
 	}
@@ -151,7 +150,7 @@ func (a *attempt) enter(ctx context.Context, now Group, c *changing) (Group, err
 	if a.limit >= 0 {
 		next = next.Resize(a.limit)
 	}
-	if now.Holds(a.name) || now.Place(a.name) >= 0 {
+	if now.has(a.name) {
 		mine, err := a.found(ctx, now)
 		if mine || err != nil {
 			a.lined = a.lined || mine

@@ -92,7 +92,7 @@ func (a *attempt) bury(l *lookout) alteration {
 		if place > 0 {
 			front := now.Queue[place-1]
 			e, err := a.group.wait.At(front).Get(ctx)
-			if err == nil && (!e.Exists || orphan(kv.Leaf[Holding]{Entry: e})) {
+			if err == nil && (!e.Exists || orphan(e)) {
 				c.gone[front], c.orphans[front] = true, e.Exists
 				now = now.Leave(front)
 			} else if errors.Is(err, kv.ErrDamaged) {
@@ -153,7 +153,7 @@ func buryOrphans(ctx context.Context, now Group, c *changing) (Group, error) {
 		c.gone[name] = true
 	}
 	for name, leaf := range leaves {
-		if orphan(leaf) && now.Holds(name) {
+		if orphan(leaf.Entry) && now.Holds(name) {
 			dead = append(dead, name)
 		}
 	}
@@ -166,8 +166,8 @@ func buryOrphans(ctx context.Context, now Group, c *changing) (Group, error) {
 
 // orphan tells whether a claim's key is not locked by the session that the claim
 // is to end with: nobody would ever delete it.
-func orphan(leaf kv.Leaf[Holding]) bool {
-	return leaf.Err == nil && leaf.Value.Session != "" && leaf.Session != leaf.Value.Session
+func orphan(e kv.Entry[Holding]) bool {
+	return e.Value.Session != "" && e.Session != e.Value.Session
 }
 
 // bell is rung when there may be news; several rings before it is heard are one.
@@ -185,7 +185,7 @@ func (b bell) ring() {
 // watchKey rings when a waiter's key is not there (any more), until ctx ends.
 func (g *group) watchKey(ctx context.Context, name string, b bell) {
 	_ = g.wait.At(name).Watch(ctx, func(u kv.Update[Holding]) {
-		if u.Err == nil && (!u.Entry.Exists || orphan(kv.Leaf[Holding]{Entry: u.Entry})) || errors.Is(u.Err, kv.ErrDamaged) {
+		if u.Err == nil && (!u.Entry.Exists || orphan(u.Entry)) || errors.Is(u.Err, kv.ErrDamaged) {
 			b.ring()
 		}
 	}) // ends with ctx
@@ -198,9 +198,11 @@ func (l *lookout) watchHolders(ctx context.Context, holders map[string]Holding) 
 		if u.Err != nil {
 			return
 		}
-		keys := slices.Sorted(maps.Keys(u.Leaves))
+		keys, orphaned := make([]string, 0, len(u.Leaves)), false
+		for name, leaf := range u.Leaves {
+			keys, orphaned = append(keys, name), orphaned || orphan(leaf.Entry)
+		}
 		l.keys.Store(&keys)
-		orphaned := slices.ContainsFunc(slices.Collect(maps.Values(u.Leaves)), orphan)
 		l.orphaned.Store(orphaned)
 		if orphaned || len((Group{Holders: holders}).Without(keys)) > 0 {
 			l.bell.ring()

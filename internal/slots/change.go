@@ -28,6 +28,7 @@ func unaltered(_ context.Context, now Group, _ *changing) (Group, error) { retur
 // changing is one attempt to change a group.
 type changing struct {
 	group  *group
+	made   bool            // there was no document before it
 	inside map[string]bool // who was in the queue before it
 	// tickets are of claims that come, or that wait: what their keys hold.
 	tickets map[string]ticket
@@ -60,6 +61,7 @@ func (g *group) change(ctx context.Context, alter alteration) (Group, error) {
 				return Group{}, false, err
 			}
 			c := newChanging(g, now)
+			c.made = !old.Exists
 			next, err := alter(ctx, now, c)
 			if err == nil {
 				next, err = c.settle(ctx, now, next)
@@ -168,14 +170,12 @@ func (c *changing) look(ctx context.Context, names []string) error {
 	for i, doc := range unknown {
 		e, err := doc.From(r)
 		switch {
-		case errors.Is(err, kv.ErrDamaged):
+		case errors.Is(err, kv.ErrDamaged), err == nil && orphan(e):
 			c.gone[whose[i]], c.orphans[whose[i]] = true, true
 		case err == nil && !e.Exists:
 			c.gone[whose[i]] = true
 		case err != nil:
 			return err
-		case orphan(kv.Leaf[Holding]{Entry: e}):
-			c.gone[whose[i]], c.orphans[whose[i]] = true, true
 		default:
 			c.tickets[whose[i]] = ticket{Holding: e.Value, index: e.Index}
 		}
@@ -183,8 +183,12 @@ func (c *changing) look(ctx context.Context, names []string) error {
 	return nil
 }
 
-// write adds to t what happens to the keys of claims.
+// write adds to t what happens to the other keys of the group.
 func (c *changing) write(t *kv.Txn, now, next Group) {
+	was, is := len(now.Queue) > 0, len(next.Queue) > 0
+	if was != is || c.made || !was && len(c.outside) > 0 { // who wait outside may have been misled
+		c.group.mark(t, next)
+	}
 	all := moves(now, next)
 	for _, name := range inOrder(all) {
 		wait, held := c.group.wait.At(name), c.group.held.At(name)

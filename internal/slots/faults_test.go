@@ -17,12 +17,7 @@ import (
 func behind(t *testing.T, srv *consultest.Server) (*slots.Slots, *consultest.Proxy) {
 	t.Helper()
 	p := srv.Proxy()
-	client, err := consul.New(p.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return host(t, client), p
+	return host(t, p.Client()), p
 }
 
 // cutOff makes a proxy's host one that nobody hears of.

@@ -27,7 +27,7 @@ type Holding struct {
 
 // Enter puts name at the end of the queue, unless it is in the group.
 func (g Group) Enter(name string) Group {
-	if g.Holds(name) || g.Place(name) >= 0 {
+	if g.has(name) {
 		return g
 	}
 	g.Queue = append(slices.Clone(g.Queue), name)
@@ -81,6 +81,9 @@ func (g Group) Holds(name string) bool {
 	_, ok := g.Holders[name]
 	return ok
 }
+
+// has tells whether name holds a slot or waits for one.
+func (g Group) has(name string) bool { return g.Holds(name) || g.Place(name) >= 0 }
 
 // Without returns the holders that are not among names, in order.
 func (g Group) Without(names []string) []string {

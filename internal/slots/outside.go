@@ -42,30 +42,26 @@ func (a *attempt) comeIn(ctx context.Context, now Group, c *changing) (Group, er
 	return next, err
 }
 
-// stayOutside makes the claim's wait key, unless it has one, or a slot, by now. in
-// is false when the claim has to look at the group all the same: nobody waits who
-// would take it in.
-func (a *attempt) stayOutside(ctx context.Context) (now Group, in bool, err error) {
+// stayOutside makes the claim's wait key, unless it has one, or a slot, by now.
+// left is false when the claim has to look at the group all the same: nobody waits
+// who would take it in.
+func (a *attempt) stayOutside(ctx context.Context) (left bool, err error) {
 	held, wait := a.group.held.At(a.name), a.group.wait.At(a.name)
 	a.lined, a.outside = true, true
 	var r *kv.Result
 	err = persist(ctx, func() (err error) {
 		t := a.group.store.Txn().CheckNotExists(held.Key()).CheckNotExists(wait.Key())
 		wait.SetIn(t, Holding{Since: stamp(), Reason: a.reason})
-		r, err = t.Get(a.group.doc.Key()).Commit(ctx)
+		r, err = t.Get(a.group.queued()).Commit(ctx)
 		return err
 	})
 	if errors.Is(err, kv.ErrConflict) {
-		return Group{}, false, nil
+		return false, nil
 	}
 	if err != nil {
-		return Group{}, false, err
+		return false, err
 	}
-	e, err := a.group.doc.From(r)
-	if errors.Is(err, kv.ErrDamaged) {
-		return Group{}, false, nil
-	}
-	return e.Value.sound(), len(e.Value.Queue) > 0, err
+	return r.Index(a.group.queued()) != 0, nil
 }
 
 // fill takes those who wait outside into a queue that is short, in any order:
@@ -81,7 +77,7 @@ func fill(ctx context.Context, now Group, c *changing) (Group, error) {
 		return Group{}, err
 	}
 	names = slices.DeleteFunc(names, func(name string) bool {
-		return c.inside[name] || now.Holds(name) || now.Place(name) >= 0 || c.gone[name] || strings.Count(name, "/") != 1
+		return c.inside[name] || now.has(name) || c.gone[name] || strings.Count(name, "/") != 1
 	})
 	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	for _, name := range names[:min(len(names), max(takeIn, now.Max))] {

@@ -53,7 +53,10 @@ func (g *group) repair(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = g.doc.CompareAndSwap(ctx, e, next)
+	t := g.store.Txn()
+	g.doc.SwapIn(t, e, next)
+	g.mark(t, next)
+	_, err = t.Commit(ctx)
 	if errors.Is(err, kv.ErrConflict) {
 		return nil // somebody else was faster
 	}

@@ -20,20 +20,20 @@ var errWaitedFor = errors.New("somebody waits")
 // Who empties the queue looks once more for those who left it to the queue, see
 // group.change.
 func (g *group) release(ctx context.Context, name string, leave alteration, check func(*kv.Txn)) error {
-	for {
-		_, err := g.change(ctx, func(ctx context.Context, now Group, c *changing) (Group, error) {
-			if len(now.Queue) > 0 && now.Holds(name) {
-				return Group{}, errWaitedFor
-			}
-			return leave(ctx, now, c)
-		})
-		if !errors.Is(err, errWaitedFor) {
-			return err
+	_, err := g.change(ctx, func(ctx context.Context, now Group, c *changing) (Group, error) {
+		if len(now.Queue) > 0 && now.Holds(name) {
+			return Group{}, errWaitedFor
 		}
-		if left, err := g.drop(ctx, name, check); left || err != nil {
-			return err
-		}
+		return leave(ctx, now, c)
+	})
+	if !errors.Is(err, errWaitedFor) {
+		return err
 	}
+	left, err := g.drop(ctx, name, check)
+	if !left && err == nil {
+		_, err = g.change(ctx, leave)
+	}
+	return err
 }
 
 // drop deletes the key of a holder. left is false when nobody waits by then who
@@ -41,16 +41,12 @@ func (g *group) release(ctx context.Context, name string, leave alteration, chec
 func (g *group) drop(ctx context.Context, name string, check func(*kv.Txn)) (left bool, err error) {
 	t := g.store.Txn()
 	check(t)
-	r, err := t.Delete(g.held.At(name).Key()).Get(g.doc.Key()).Commit(ctx)
+	r, err := t.Delete(g.held.At(name).Key()).Get(g.queued()).Commit(ctx)
 	if errors.Is(err, kv.ErrConflict) {
 		return true, nil // it is not the claim's any more
 	}
 	if err != nil {
 		return false, err
 	}
-	e, err := g.doc.From(r)
-	if errors.Is(err, kv.ErrDamaged) {
-		return false, nil
-	}
-	return e.Exists && len(e.Value.Queue) > 0, err
+	return r.Index(g.queued()) != 0, nil
 }

@@ -24,7 +24,7 @@ func TestTheDocumentIsMadeAgain(t *testing.T) {
 	srv := newServer(t)
 	for name, spoil := range map[string]func(){
 		"deleted": func() {
-			if _, err := srv.Client().KVDeleteCAS(t.Context(), "jorc/default/slots/g", index(t, srv)); err != nil {
+			if _, err := srv.Client().KVDeleteCAS(t.Context(), "jorc/default/slots/g", keyIndex(t, srv, "slots/g")); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -50,11 +50,12 @@ func TestTheDocumentIsMadeAgain(t *testing.T) {
 	}
 }
 
-func index(t *testing.T, srv *consultest.Server) uint64 {
+// keyIndex is the index of a key that is there.
+func keyIndex(t *testing.T, srv *consultest.Server, key string) uint64 {
 	t.Helper()
-	p, _, err := srv.Client().KVGet(t.Context(), "jorc/default/slots/g", consul.Query{})
+	p, _, err := srv.Client().KVGet(t.Context(), "jorc/default/"+key, consul.Query{})
 	if err != nil || p == nil {
-		t.Fatalf("the document: %v, %v", p, err)
+		t.Fatalf("%s: %v, %v", key, p, err)
 	}
 	return p.ModifyIndex
 }

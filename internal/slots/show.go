@@ -65,7 +65,7 @@ func (s *Slots) Show(ctx context.Context, name string) (v View, exists bool, err
 	v = View{Group: name, Max: now.Max, Holders: []Entry{}, Queue: []Entry{}}
 	for holder, h := range now.Holders {
 		leaf, alive := held[holder]
-		v.Holders = append(v.Holders, entry(holder, h, h.Session == "", !alive || orphan(leaf)))
+		v.Holders = append(v.Holders, entry(holder, h, h.Session == "", !alive || orphan(leaf.Entry)))
 	}
 	slices.SortFunc(v.Holders, func(a, b Entry) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID))

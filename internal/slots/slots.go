@@ -1,9 +1,10 @@
 // Package slots hands out permissions to be disruptive: a group of slots is a
 // counting semaphore in Consul's KV with a queue, first come first served.
 //
-// A group is a document at slots/<group> (see Group) and two keys for the
-// claims in it, each of which holds a Holding:
+// A group is a document at slots/<group> (see Group), a key that is there while
+// its queue is not empty, and one for each of the claims in it, which holds a Holding:
 //
+//	slots/<group>/queued             for who needs to know no more than that
 //	slots/<group>/held/<node>/<id>   while the claim holds a slot
 //	slots/<group>/wait/<node>/<id>   while it waits: what it watches to be granted one
 //
@@ -141,6 +142,19 @@ type group struct {
 	wait  kv.Tree[Holding]
 	// limit is that of a document which has to be made again; Keep: not known.
 	limit int
+}
+
+// queued is the key that is there while the document's queue is not empty: who
+// comes or goes does not read the names of all others to learn that.
+func (g *group) queued() string { return g.doc.Key() + "/queued" }
+
+// mark makes or deletes that key, together with the document.
+func (g *group) mark(t *kv.Txn, now Group) {
+	if len(now.Queue) > 0 {
+		t.Set(g.queued(), nil)
+		return
+	}
+	t.Delete(g.queued())
 }
 
 func (s *Slots) group(name string, limit int) (*group, error) {

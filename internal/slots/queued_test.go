@@ -1,0 +1,116 @@
+package slots_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+)
+
+// queued tells whether the key is there by which who comes or goes learns that
+// somebody waits.
+func queued(t *testing.T, srv *consultest.Server) bool {
+	t.Helper()
+	p, _, err := srv.Client().KVGet(t.Context(), "jorc/default/slots/g/queued", consul.Query{Consistent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p != nil
+}
+
+// TestQueued: the key is there while somebody waits, however the queue comes
+// and goes.
+func TestQueued(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	s := steady(t, srv.Client())
+	want := func(when string, want bool) {
+		t.Helper() // a patient claim that is shown to wait may not have come in yet
+		consultest.Eventually(t, fmt.Sprintf("the key to be there: %v; %s", want, when), func(context.Context) error {
+			if queued(t, srv) != want {
+				return errors.New("not so")
+			}
+			return nil
+		})
+	}
+	a := mustAcquire(t, s, "g", 1, durable("a"))
+	want("one holds a slot", false)
+	ctx, cancel := context.WithCancel(t.Context())
+	b := waiting(t, ctx, s, "g", patient("b"))
+	want("one waits", true)
+	cancel()
+	wantIs(t, "Acquire", (<-b).err, context.Canceled)
+	want("it gave up", false)
+	b = waiting(t, t.Context(), s, "g", holder("b"))
+	c := waiting(t, t.Context(), s, "g", patient("c"))
+	want("two wait", true)
+	mustRelease(t, a)
+	claim := mustGet(t, b)
+	want("one was let in", true)
+	mustRelease(t, claim)
+	claim = mustGet(t, c)
+	want("so was the other", false)
+	d := waiting(t, t.Context(), s, "g", durable("d"))
+	put(t, srv, "slots/g", "nonsense")
+	if ok, err := srv.Client().KVDeleteCAS(t.Context(), "jorc/default/slots/g/queued", keyIndex(t, srv, "slots/g/queued")); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if err := s.Resize(t.Context(), "g", 1); err != nil {
+		t.Fatal(err)
+	}
+	want("the document was made again", true)
+	if _, err := s.Unlock(t.Context(), "g", "n1", "d"); err != nil {
+		t.Fatal(err)
+	}
+	<-d
+	want("who waited was taken out", false)
+	mustRelease(t, claim)
+}
+
+// TestQueuedIsMissing: without the key, deleted by hand, who comes looks at the
+// document, and who goes hands his slot on.
+func TestQueuedIsMissing(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	s := steady(t, srv.Client())
+	a := mustAcquire(t, s, "g", 1, durable("a"))
+	b := waiting(t, t.Context(), s, "g", durable("b"))
+	if ok, err := srv.Client().KVDeleteCAS(t.Context(), "jorc/default/slots/g/queued", keyIndex(t, srv, "slots/g/queued")); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	c := waiting(t, t.Context(), steady(t, srv.Client()), "g", patient("c"))
+	mustRelease(t, a)
+	claim := mustGet(t, b)
+	if err := s.Release(t.Context(), "g", "n1", claim.ID()); err != nil {
+		t.Errorf("Release by name = %v", err)
+	}
+	mustRelease(t, mustGet(t, c))
+	if v := mustShow(t, s, "g"); len(v.Holders)+len(v.Queue) != 0 || queued(t, srv) {
+		t.Errorf("Show = %+v, the key is there: %v; want nobody and no key", v, queued(t, srv))
+	}
+}
+
+// TestQueuedIsStale: a key that somebody made by hand misleads who comes and who
+// goes, until somebody looks at the group.
+func TestQueuedIsStale(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	s := steady(t, srv.Client())
+	mustAcquire(t, s, "g", 1, durable("a"))
+	put(t, srv, "slots/g/queued", "")
+	if err := s.Release(t.Context(), "g", "n1", "a"); err != nil {
+		t.Fatal(err)
+	}
+	b := waiting(t, t.Context(), s, "g", patient("b"))
+	if err := s.Resize(t.Context(), "g", 1); err != nil {
+		t.Fatal(err)
+	}
+	mustRelease(t, mustGet(t, b))
+	mustRelease(t, mustAcquire(t, s, "g", 1, patient("c")))
+	if v := mustShow(t, s, "g"); len(v.Holders)+len(v.Queue) != 0 || queued(t, srv) {
+		t.Errorf("Show = %+v, the key is there: %v; want nobody and no key", v, queued(t, srv))
+	}
+}
