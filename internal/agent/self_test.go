@@ -11,7 +11,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/rollout"
@@ -23,11 +22,7 @@ func TestWatchSelfAsksAgain(t *testing.T) {
 	t.Parallel()
 	server := consultest.Start(t)
 	proxy := server.Proxy()
-	client, err := consul.New(proxy.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
+	client := proxy.Client()
 	c := cluster.New(client, "jorc", "default")
 	if _, err := c.Init(t.Context(), cluster.InitOptions{}); err != nil {
 		t.Fatal(err)

@@ -19,12 +19,7 @@ import (
 // through returns the cluster as one sees it who reaches Consul by a proxy.
 func through(t testing.TB, p *consultest.Proxy) *cluster.Cluster {
 	t.Helper()
-	client, err := consul.New(p.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return cluster.New(client, "jorc", "prod")
+	return cluster.New(p.Client(), "jorc", "prod")
 }
 
 // TestLeadersUnderPartition cuts the leaders off, one after the other, while

@@ -56,7 +56,7 @@ func TestWatchSurvivesBadAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := s.Proxy()
-			c := client(t, p.Config())
+			c := p.Client()
 			key := strings.ReplaceAll(name, " ", "-")
 			put(t, direct, key, "1")
 			updates := watchKey(t, c, key)
@@ -81,7 +81,7 @@ func TestOneBadEndpointDoesNotStopTheOthers(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)
 	p := s.Proxy()
-	c := client(t, p.Config())
+	c := p.Client()
 	p.Do(on(consultest.Fault{Status: http.StatusInternalServerError}, "bad"))
 	bad, good := watchKey(t, c, "bad"), watchKey(t, c, "good")
 	for i := range 5 {
@@ -248,13 +248,7 @@ func TestWatchAsksAnewAfterARestore(t *testing.T) {
 		}
 		return consultest.Fault{}
 	})
-	conf := s.Config()
-	conf.Address = proxy.Addr
-	c, err := consul.New(conf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	c := proxy.Client()
 	updates := watchKey(t, c, "k")
 	until(t, updates, has("new"))
 	consultest.Eventually(t, "a query to block", func(context.Context) error {

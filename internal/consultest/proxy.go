@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
 )
 
 // Fault is what a Proxy does to one request; the zero value is nothing.
@@ -70,6 +71,12 @@ func (p *Proxy) Asked(prefix string) int {
 		}
 	}
 	return n
+}
+
+// Client returns a client that asks the proxy, with the root token.
+func (p *Proxy) Client() *consul.Client {
+	p.server.t.Helper()
+	return p.server.clientOf(p.Config())
 }
 
 // Config is that of a client which goes through the proxy.

@@ -130,6 +130,12 @@ func (s *Server) ClientWithToken(token string) *consul.Client {
 	s.t.Helper()
 	conf := s.Config()
 	conf.Token = config.Secret(token)
+	return s.clientOf(conf)
+}
+
+// clientOf returns a client that is closed when the server's test ends.
+func (s *Server) clientOf(conf config.Consul) *consul.Client {
+	s.t.Helper()
 	c, err := consul.New(conf)
 	if err != nil {
 		s.t.Fatalf("consultest: %v", err)

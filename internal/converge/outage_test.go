@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
@@ -23,12 +22,7 @@ func TestOutageAtEveryStep(t *testing.T) {
 	direct := server.Client()
 	through := func(t *testing.T) (*consultest.Proxy, *host) {
 		p := server.Proxy()
-		client, err := consul.New(p.Config())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(client.Close)
-		h := crashHost(t, scenarios()[0], client, fmt.Sprintf("outage%d", clusters.Add(1)), t.TempDir())
+		h := crashHost(t, scenarios()[0], p.Client(), fmt.Sprintf("outage%d", clusters.Add(1)), t.TempDir())
 		if _, err := rollout.New(direct, "jorc", h.cluster).Trigger(t.Context(), rollout.Request{Version: "v1"}); err != nil {
 			t.Fatal(err)
 		}

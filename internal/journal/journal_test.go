@@ -409,18 +409,11 @@ func TestFollowTrouble(t *testing.T) {
 		}
 		return consultest.Fault{}
 	})
-	conf := s.Config()
-	conf.Address = proxy.Addr
-	client, err := consul.New(conf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	f.save(j, viewOf(1, "v1"))
 	enough, told := errors.New("enough"), 0
-	err = journal.Follow(ctx, kv.New(client, "jorc/prod"), 0, func(events []view.Event) error {
+	err := journal.Follow(ctx, kv.New(proxy.Client(), "jorc/prod"), 0, func(events []view.Event) error {
 		if len(events) != int(j.Commit().Seq) {
 			return fmt.Errorf("%d events, want %d", len(events), j.Commit().Seq)
 		}

@@ -104,7 +104,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 		if i%2 == 1 {
 			way := servers[i%3].Proxy()
 			way.Do(losing())
-			client = clientOf(t, way)
+			client = way.Client()
 		}
 		doc := kv.NewText(kv.New(client, "p").Consistent(), "doc")
 		clients.Go(func() {
@@ -151,16 +151,6 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	if unknown == 0 {
 		t.Errorf("none of %d operations is of unknown outcome, though answers were lost", len(h.ops))
 	}
-}
-
-func clientOf(t *testing.T, way *consultest.Proxy) *consul.Client {
-	t.Helper()
-	client, err := consul.New(way.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return client
 }
 
 // readAndWrite reads and then swaps or updates; unknown tells that the write's
@@ -220,7 +210,7 @@ func TestConsistentReads(t *testing.T) {
 		}
 		return consultest.Fault{}
 	})
-	plain := kv.New(clientOf(t, way), "jorc/default")
+	plain := kv.New(way.Client(), "jorc/default")
 	for _, test := range []struct {
 		store *kv.Store
 		want  int64

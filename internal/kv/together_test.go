@@ -18,12 +18,7 @@ func proxied(t *testing.T) (*kv.Store, *consultest.Proxy, *consultest.Server) {
 	t.Helper()
 	_, srv := newStore(t)
 	p := srv.Proxy()
-	client, err := consul.New(p.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return kv.New(client, "jorc/default"), p, srv
+	return kv.New(p.Client(), "jorc/default"), p, srv
 }
 
 // waiting returns when n more wait for the document than the one in its turn.

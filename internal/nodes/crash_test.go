@@ -74,12 +74,7 @@ func TestEveryInterruption(t *testing.T) {
 	mustReport(t, l, "n1", "v0")
 	mustState(t, l, "n1", "config", nodes.State{State: nodes.Running})
 	proxy := s.Proxy()
-	client, err := consul.New(proxy.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	through := nodes.New(client, "jorc", "default")
+	through := nodes.New(proxy.Client(), "jorc", "default")
 	for i, fault := range []consultest.Fault{{Status: 500}, {Status: 429}, {Cut: 1}, {Status: 403}} {
 		for nth := 1; ; nth++ {
 			f := &nthRequest{n: nth, fault: fault}

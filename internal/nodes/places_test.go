@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/nodes"
 )
 
@@ -15,12 +14,7 @@ func TestRemembering(t *testing.T) {
 	other, s := newLedger(t)
 	mustReport(t, other, "n0", "v0")
 	p := s.Proxy()
-	client, err := consul.New(p.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	l := nodes.New(client, "jorc", "default").Remembering(time.Hour)
+	l := nodes.New(p.Client(), "jorc", "default").Remembering(time.Hour)
 	mustReport(t, l, "n1", "v0")
 	asked := p.Asked("/v1/kv/jorc/default/running_version") + p.Asked("/v1/kv/jorc/default/status")
 	if asked == 0 {

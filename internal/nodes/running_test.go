@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/nodes"
 )
 
@@ -15,12 +14,7 @@ func TestRunning(t *testing.T) {
 	t.Parallel()
 	l, s := newLedger(t)
 	proxy := s.Proxy()
-	client, err := consul.New(proxy.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	counted := nodes.New(client, "jorc", "default")
+	counted := nodes.New(proxy.Client(), "jorc", "default")
 	asked := func() (requests int, documents int) {
 		return proxy.Asked("/"), proxy.Asked("/v1/kv/jorc/default/nodes/")
 	}
@@ -55,7 +49,7 @@ func TestRunning(t *testing.T) {
 	if got, err := l.Hosts(t.Context(), "v"); len(got) > 0 || err != nil {
 		t.Errorf("Hosts(v) = %v, %v", got, err)
 	}
-	_, err = l.Hosts(t.Context(), "v1/n00")
+	_, err := l.Hosts(t.Context(), "v1/n00")
 	wantIs(t, "a bad version", err, nodes.ErrBadName)
 	put(t, s, "jorc/default/running_version/v1/deep/er", "x")
 	if got, err := l.Hosts(t.Context(), "v1"); len(got) != 10 || err != nil {

@@ -78,12 +78,7 @@ func TestSingleCost(t *testing.T) {
 		asked = append(asked, r.URL.Path)
 		return consultest.Fault{}
 	})
-	client, err := consul.New(proxy.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	if got, err := nodes.New(client, "jorc", "default").Single(t.Context(), "v1"); err != nil || !got.Single {
+	if got, err := nodes.New(proxy.Client(), "jorc", "default").Single(t.Context(), "v1"); err != nil || !got.Single {
 		t.Errorf("Single = %+v, %v", got, err)
 	}
 	if len(asked) != 2 {

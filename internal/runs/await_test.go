@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/nodes"
 )
@@ -19,11 +18,7 @@ func TestAwaitLooksAgain(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a")
 	proxy := x.server.Proxy()
-	client, err := consul.New(proxy.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
+	client := proxy.Client()
 	waits := make(chan string, 100)
 	w := &Waiter{
 		Client: client, Cluster: cluster.New(client, "jorc", "default"), Ledger: nodes.New(client, "jorc", "default"),

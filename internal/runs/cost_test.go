@@ -3,8 +3,6 @@ package runs
 import (
 	"context"
 	"testing"
-
-	"github.com/jorc/jorc/internal/consul"
 )
 
 // TestCost: a node creates its queue once, and a run costs it two writes,
@@ -14,11 +12,7 @@ func TestCost(t *testing.T) {
 	x := newSite(t, "a")
 	x.orchestrate("o", quickDecider())
 	proxy := x.server.Proxy()
-	client, err := consul.New(proxy.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := x.worker(client, "a", sh("one", ""), sh("two", ""), sh("three", ""))
+	w := x.worker(proxy.Client(), "a", sh("one", ""), sh("two", ""), sh("three", ""))
 	x.background(func(ctx context.Context) { _ = w.Run(ctx) })
 	for i, id := range []string{"r1", "r2"} {
 		x.ask(id, Request{})

@@ -235,11 +235,7 @@ func TestAway(t *testing.T) {
 		t.Run(step, func(t *testing.T) {
 			x.join(step + "/" + step)
 			proxy := x.server.Proxy()
-			client, err := consul.New(proxy.Config())
-			if err != nil {
-				t.Fatal(err)
-			}
-			w := x.worker(client, step, crashTasks()...)
+			w := x.worker(proxy.Client(), step, crashTasks()...)
 			failed := make(chan struct{}, 1000)
 			var once sync.Once
 			w.hook = func(s string) {
