@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -78,25 +77,6 @@ func (h *history) len() int {
 	return len(h.ops)
 }
 
-// losing makes a proxy lose every third write: of these the first before Consul
-// has it, the second when Consul has carried it out, and so on.
-func losing() func(*http.Request) consultest.Fault {
-	writes := 0
-	return func(r *http.Request) consultest.Fault {
-		if r.Method != http.MethodPut {
-			return consultest.Fault{}
-		}
-		writes++
-		switch writes % 6 {
-		case 2:
-			return consultest.Fault{Status: http.StatusInternalServerError}
-		case 5:
-			return consultest.Fault{Cut: 1}
-		}
-		return consultest.Fault{}
-	}
-}
-
 // TestProfileIsLinearizable lets clients of three servers get, set and patch
 // one profile while the servers are killed and frozen in turn. Every other
 // client loses writes and their answers.
@@ -120,7 +100,7 @@ func TestProfileIsLinearizable(t *testing.T) {
 		c := cluster.New(servers[i%3].Client(), "jorc", "prod")
 		if i%2 == 1 {
 			way := servers[i%3].Proxy()
-			way.Do(losing())
+			way.Do(consultest.LoseWrites())
 			c = through(t, way)
 		}
 		c = c.Consistent()

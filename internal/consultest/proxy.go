@@ -60,6 +60,25 @@ func (p *Proxy) Do(faults func(*http.Request) Fault) {
 	p.faults = faults
 }
 
+// LoseWrites returns faults that lose every third write: of these the first before
+// Consul has it, the second when Consul has carried it out, and so on.
+func LoseWrites() func(*http.Request) Fault {
+	writes := 0
+	return func(r *http.Request) Fault {
+		if r.Method != http.MethodPut {
+			return Fault{}
+		}
+		writes++
+		switch writes % 6 {
+		case 2:
+			return Fault{Status: http.StatusInternalServerError}
+		case 5:
+			return Fault{Cut: 1}
+		}
+		return Fault{}
+	}
+}
+
 // Asked is how many requests have come whose path begins with prefix.
 func (p *Proxy) Asked(prefix string) int {
 	p.mu.Lock()

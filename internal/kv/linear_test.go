@@ -70,25 +70,6 @@ func (h *history) len() int {
 	return len(h.ops)
 }
 
-// losing makes a proxy lose every third write: of these the first before Consul
-// has it, the second when Consul has carried it out, and so on.
-func losing() func(*http.Request) consultest.Fault {
-	writes := 0
-	return func(r *http.Request) consultest.Fault {
-		if r.Method != http.MethodPut {
-			return consultest.Fault{}
-		}
-		writes++
-		switch writes % 6 {
-		case 2:
-			return consultest.Fault{Status: http.StatusInternalServerError}
-		case 5:
-			return consultest.Fault{Cut: 1}
-		}
-		return consultest.Fault{}
-	}
-}
-
 // TestHistoriesAreLinearizable lets clients of three servers read, swap and
 // update one document while the servers are killed and frozen in turn. Every
 // other client loses writes and their answers.
@@ -103,7 +84,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 		client := servers[i%3].Client()
 		if i%2 == 1 {
 			way := servers[i%3].Proxy()
-			way.Do(losing())
+			way.Do(consultest.LoseWrites())
 			client = way.Client()
 		}
 		doc := kv.NewText(kv.New(client, "p").Consistent(), "doc")
