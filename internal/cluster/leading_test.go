@@ -146,7 +146,6 @@ func TestLeaderCutOff(t *testing.T) {
 	t.Parallel()
 	servers := consultest.StartCluster(t, 3, consultest.WithConfig(map[string]any{
 		"session_ttl_min": "500ms",
-		"autopilot":       map[string]any{"cleanup_dead_servers": false}, // or the frozen one comes back to no vote
 		"gossip_lan":      map[string]any{"probe_interval": "200ms", "probe_timeout": "100ms", "suspicion_mult": 2},
 	}))
 	s := &stage{on: map[string]bool{}}

@@ -82,7 +82,7 @@ func (h *history) len() int {
 // client loses writes and their answers.
 func TestProfileIsLinearizable(t *testing.T) {
 	t.Parallel()
-	servers := consultest.StartCluster(t, 3, consultest.WithConfig(map[string]any{"autopilot": map[string]any{"cleanup_dead_servers": false}}))
+	servers := consultest.StartCluster(t, 3)
 	first := cluster.New(servers[0].Client(), "jorc", "prod")
 	if _, err := first.Init(t.Context(), cluster.InitOptions{}); err != nil {
 		t.Fatal(err)
