@@ -89,7 +89,7 @@ func (e *environment) orchestrate(c *cli.Context) error {
 // tellNobody says on stderr that nobody orchestrates the cluster, so that what is
 // shown is old; what cannot be known is not told.
 func tellNobody(c *cli.Context, cl *cluster.Cluster, what string) {
-	if _, held, err := orchestrator.Holder(c.Context, cl.Store()); err == nil && !held {
+	if _, held, err := cluster.Orchestrator(c.Context, cl.Store()); err == nil && !held {
 		fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q: %v, so %s: start an agent whose configuration has an orchestrator block\n",
 			cl.Name(), orchestrator.ErrNobody, what)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/orchestrator"
 )
 
 // shown is the answer of `cluster show -o json`.
@@ -71,7 +70,7 @@ func (e *environment) showCluster(c *cli.Context) error {
 		{"profile", size.String()},
 	}}
 	text := "nobody"
-	switch h, held, err := orchestrator.Holder(c.Context, cl.Store()); {
+	switch h, held, err := cluster.Orchestrator(c.Context, cl.Store()); {
 	case err != nil:
 		text = "unknown: " + err.Error()
 	case held:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -50,20 +51,10 @@ func Ask(ctx context.Context, s *kv.Store, by string) (*Report, error) {
 	return nil, fmt.Errorf("the cycle is over, but its report %d is not kept any more", a.Report)
 }
 
-// Holder tells who orchestrates the cluster whose store is s; held is false when
-// nobody does. It returns kv.ErrNewer or a class of package consul.
-func Holder(ctx context.Context, s *kv.Store) (h kv.Holder, held bool, err error) {
-	h, held, err = s.Holder(ctx, KeyLock)
-	if errors.Is(err, kv.ErrDamaged) { // something else has locked it
-		return kv.Holder{}, false, nil
-	}
-	return h, held, err
-}
-
 func somebody(ctx context.Context, s *kv.Store) error {
-	_, held, err := Holder(ctx, s)
+	_, held, err := cluster.Orchestrator(ctx, s)
 	if err == nil && !held {
-		return fmt.Errorf("lock %q: %w: start an agent whose configuration has an orchestrator block", s.Path(KeyLock), ErrNobody)
+		return fmt.Errorf("lock %q: %w: start an agent whose configuration has an orchestrator block", s.Path(cluster.OrchestratorLock), ErrNobody)
 	}
 	return err
 }

@@ -48,7 +48,7 @@ func (p *process) name() string { return fmt.Sprintf("process-%d", p.cmd.Process
 
 func (s *site) holder() string {
 	s.t.Helper()
-	h, held, err := s.store.Holder(s.t.Context(), "orchestrate/lock")
+	h, held, err := cluster.Orchestrator(s.t.Context(), s.store)
 	s.must(nil, err)
 	if !held {
 		return ""

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
@@ -23,7 +24,7 @@ func TestFenced(t *testing.T) {
 		}
 		lost = true
 		ctx = context.WithoutCancel(ctx) // it may end as soon as the lock is lost
-		lock, _, err := s.client.KVGet(ctx, s.store.Path(orchestrator.KeyLock), consul.Query{})
+		lock, _, err := s.client.KVGet(ctx, s.store.Path(cluster.OrchestratorLock), consul.Query{})
 		if err == nil {
 			err = s.client.SessionDestroy(ctx, lock.Session)
 		}

@@ -22,10 +22,6 @@ import (
 	"github.com/jorc/jorc/internal/rollout"
 )
 
-// KeyLock is the lock that the orchestrator of a cluster holds, below the
-// cluster's prefix.
-const KeyLock = "orchestrate/lock"
-
 // Options are what an Orchestrator needs. Client, Cluster and Node must be set.
 type Options struct {
 	Client   *consul.Client
@@ -76,7 +72,7 @@ func New(o Options) *Orchestrator {
 func (o *Orchestrator) Run(ctx context.Context) error {
 	const spread, denied = time.Second, 10 * time.Second
 	for ctx.Err() == nil {
-		held, err := o.store.Lock(ctx, KeyLock, o.o.Lock)
+		held, err := o.store.Lock(ctx, cluster.OrchestratorLock, o.o.Lock)
 		if err != nil {
 			if ctx.Err() == nil {
 				o.o.Log.Warn("cannot stand for the orchestration of the cluster", "error", err)

@@ -32,7 +32,6 @@ const (
 	keyRollout = "rollout"
 	keyDesired = "current_version"
 	keyGroup   = "slots/" + Slots
-	keyLock    = "orchestrate/lock"
 )
 
 const (
@@ -247,10 +246,9 @@ func (r *Rollouts) Observe(ctx context.Context, s State) (View, error) {
 }
 
 // Orchestrated tells whether somebody holds the orchestrator's lock: without
-// one no policy goes on. It returns what kv.Store.Holder returns.
+// one no policy goes on. It returns what cluster.Orchestrated returns.
 func (r *Rollouts) Orchestrated(ctx context.Context) (bool, error) {
-	_, held, err := r.store.Holder(ctx, keyLock)
-	return held, err
+	return cluster.Orchestrated(ctx, r.store)
 }
 
 // Show describes the rollout as it is. It returns ErrNone when there never was

@@ -12,7 +12,6 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/pause"
 )
@@ -218,11 +217,7 @@ func (w *Waiter) reports(ctx context.Context) (map[string]nodes.Document, error)
 func sorted[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
 
 // Orchestrated tells whether an orchestrator holds the cluster's lock: without
-// one no run begins.
+// one no run begins. It returns what cluster.Orchestrated returns.
 func (r *Runs) Orchestrated(ctx context.Context) (bool, error) {
-	_, held, err := r.store.Holder(ctx, "orchestrate/lock")
-	if errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer) {
-		return true, nil
-	}
-	return held, err
+	return cluster.Orchestrated(ctx, r.store)
 }
