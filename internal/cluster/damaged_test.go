@@ -1,12 +1,9 @@
 package cluster_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,11 +25,7 @@ func damage(t *testing.T, s *consultest.Server, key string) {
 // shown and chosen, is named, and costs its member no leadership.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
-	for _, node := range []string{"a", "b"} {
-		addNode(t, s, node, "passing", "passing")
-		join(t, c, node)
-	}
+	c, s := twoMembers(t)
 	damage(t, s, "jorc/prod/members/a")
 	damage(t, s, "jorc/prod/nodes/b")
 	_, err := c.Members(t.Context(), cluster.MembersOptions{})
@@ -93,26 +86,9 @@ func TestDamagedRecord(t *testing.T) {
 // read keeps no other from taking its place.
 func TestDamagedLeaderIsReplaced(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
-	for _, node := range []string{"a", "b"} {
-		addNode(t, s, node, "passing", "passing")
-		join(t, c, node)
-	}
+	c, s := twoMembers(t)
 	damage(t, s, "jorc/prod/members/a")
-	addNode(t, s, "a", "critical", "critical")
-	timing := cluster.Timing{StepDown: 100 * time.Millisecond, Replace: 200 * time.Millisecond}
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	t.Cleanup(func() { cancel(); running.Wait() })
-	e := c.NewElection(cluster.ElectionOptions{Node: "judge", Timing: timing, Lock: kv.LockOptions{TTL: 2 * time.Second}})
-	running.Go(func() { _ = e.Run(ctx) })
-	consultest.Eventually(t, "b to lead", func(ctx context.Context) error {
-		l, err := c.Leaders(ctx)
-		if err == nil && !slices.Equal(l.Leader, []string{"b"}) {
-			err = fmt.Errorf("%q lead", l.Leader)
-		}
-		return err
-	})
+	wantFailover(t, c, s, cluster.Timing{StepDown: 100 * time.Millisecond, Replace: 200 * time.Millisecond})
 }
 
 // TestKeeperRepairs: a record that was damaged by hand is what the member's own

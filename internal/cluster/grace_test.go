@@ -1,16 +1,10 @@
 package cluster_test
 
 import (
-	"context"
-	"fmt"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -47,26 +41,9 @@ func TestLeaderGrace(t *testing.T) {
 // own default would never come to an end.
 func TestLeaderGraceOfAnElection(t *testing.T) {
 	t.Parallel()
-	c, s := initialized(t)
-	for _, node := range []string{"a", "b"} {
-		addNode(t, s, node, "passing", "passing")
-		join(t, c, node)
-	}
+	c, s := twoMembers(t)
 	if err := set(t, c, cluster.ParamGrace, "200ms", profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}
-	addNode(t, s, "a", "critical", "critical")
-	timing := cluster.Timing{StepDown: 100 * time.Millisecond, Replace: 24 * time.Hour}
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	t.Cleanup(func() { cancel(); running.Wait() })
-	e := c.NewElection(cluster.ElectionOptions{Node: "judge", Timing: timing, Lock: kv.LockOptions{TTL: 2 * time.Second}})
-	running.Go(func() { _ = e.Run(ctx) })
-	consultest.Eventually(t, "b to lead", func(ctx context.Context) error {
-		l, err := c.Leaders(ctx)
-		if err == nil && !slices.Equal(l.Leader, []string{"b"}) {
-			err = fmt.Errorf("%q lead", l.Leader)
-		}
-		return err
-	})
+	wantFailover(t, c, s, cluster.Timing{StepDown: 100 * time.Millisecond, Replace: 24 * time.Hour})
 }

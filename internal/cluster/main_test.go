@@ -1,13 +1,19 @@
 package cluster_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -30,6 +36,35 @@ func initialized(t testing.TB) (*cluster.Cluster, *consultest.Server) {
 		t.Fatal(err)
 	}
 	return c, s
+}
+
+// twoMembers returns a cluster of a and b, both well, of which a leads.
+func twoMembers(t testing.TB) (*cluster.Cluster, *consultest.Server) {
+	t.Helper()
+	c, s := initialized(t)
+	for _, node := range []string{"a", "b"} {
+		addNode(t, s, node, "passing", "passing")
+		join(t, c, node)
+	}
+	return c, s
+}
+
+// wantFailover lets a fail and checks that an election makes b lead instead.
+func wantFailover(t testing.TB, c *cluster.Cluster, s *consultest.Server, timing cluster.Timing) {
+	t.Helper()
+	addNode(t, s, "a", "critical", "critical")
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	e := c.NewElection(cluster.ElectionOptions{Node: "judge", Timing: timing, Lock: kv.LockOptions{TTL: 2 * time.Second}})
+	running.Go(func() { _ = e.Run(ctx) })
+	consultest.Eventually(t, "b to lead", func(ctx context.Context) error {
+		l, err := c.Leaders(ctx)
+		if err == nil && !slices.Equal(l.Leader, []string{"b"}) {
+			err = fmt.Errorf("%q lead", l.Leader)
+		}
+		return err
+	})
 }
 
 func value(t testing.TB, text string) profile.Value {
