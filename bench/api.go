@@ -20,28 +20,34 @@ func newAPI(base string) *api {
 	return &api{base: base, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4, MaxConnsPerHost: 16}}}
 }
 
-// do makes a request and decodes the answer into out, unless it is nil.
-func (a *api) do(ctx context.Context, method, path string, body []byte, out any) (http.Header, error) {
+// request makes a request and returns the head and the body of the answer.
+func (a *api) request(ctx context.Context, method, path string, body []byte) (http.Header, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, a.base+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	resp, err := a.client.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, bytes.TrimSpace(answer))
+		return nil, nil, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, bytes.TrimSpace(answer))
 	}
-	if out != nil {
+	return resp.Header, answer, nil
+}
+
+// do makes a request and decodes the answer into out, unless it is nil.
+func (a *api) do(ctx context.Context, method, path string, body []byte, out any) (http.Header, error) {
+	head, answer, err := a.request(ctx, method, path, body)
+	if err == nil && out != nil {
 		err = json.Unmarshal(answer, out)
 	}
-	return resp.Header, err
+	return head, err
 }
 
 func (a *api) get(ctx context.Context, path string, out any) error {
@@ -51,20 +57,8 @@ func (a *api) get(ctx context.Context, path string, out any) error {
 
 // raw returns an answer as it is.
 func (a *api) raw(ctx context.Context, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.base+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := a.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("GET %s: %s: %s", path, resp.Status, bytes.TrimSpace(body))
-	}
-	return body, err
+	_, answer, err := a.request(ctx, http.MethodGet, path, nil)
+	return answer, err
 }
 
 func (a *api) putJSON(ctx context.Context, path string, v any) error {
