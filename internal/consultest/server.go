@@ -173,14 +173,18 @@ func Eventually(t testing.TB, what string, check func(context.Context) error) {
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
+	var last error // before the minute was over, which is an error itself
 	for {
 		err := check(ctx)
 		if err == nil {
 			return
 		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("waited a minute for %s: %v", what, err)
+			t.Fatalf("waited a minute for %s: %v", what, last)
 		case <-tick.C:
 		}
 	}
