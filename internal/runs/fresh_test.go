@@ -25,9 +25,16 @@ func TestFresh(t *testing.T) {
 }
 
 // TestStaleQueue: who read a queue before a job was put into it, and the job
-// after that, does not say of the job that it is lost.
+// after that, does not say of the job that it is lost; not either when the queue
+// as it read it has room for the next run.
 func TestStaleQueue(t *testing.T) {
 	t.Parallel()
+	for name, runs := range map[string][]string{"alone": {"r"}, "and the next run": {"r", "s"}} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); staleQueue(t, runs) })
+	}
+}
+
+func staleQueue(t *testing.T, ids []string) {
 	x := newSite(t, "a")
 	stop := x.orchestrate("o", quickDecider())
 	x.work("a", sh("one", "until [ -e $DIR/go ]; do sleep 0.02; done"))
@@ -42,8 +49,13 @@ func TestStaleQueue(t *testing.T) {
 	if err := os.Remove(filepath.Join(x.dir, "a", "traces", "go")); err != nil {
 		t.Fatal(err)
 	}
-	x.ask("r", Request{})
+	for _, id := range ids {
+		x.ask(id, Request{})
+	}
 	x.becomes("r", "running: a=running")
+	if len(ids) > 1 {
+		x.becomes("s", "running: a=pending")
+	}
 	stop()
 	o, err := x.observe(ctx, client, "o2")
 	if err != nil {
@@ -57,6 +69,9 @@ func TestStaleQueue(t *testing.T) {
 	changes := Plan(slow.situation(o, st, o.Now), st.runs(), st.good)
 	if len(changes.Jobs["r"]) == 0 {
 		t.Fatalf("nothing was to be written: %+v", changes)
+	}
+	if _, changed := changes.Queues["a"]; changed != (len(ids) > 1) {
+		t.Errorf("the queue was to be written: %v", changed)
 	}
 	if told, err := slow.write(ctx, x.runs, st, changes); err != nil || len(told) > 0 {
 		t.Errorf("it told %+v, %v", told, err)

@@ -93,7 +93,7 @@ func (st *readState) run(c Changes, id string) Run {
 }
 
 // nodeGroups are the queues and jobs of nodes: a queue and the jobs that are, or
-// were, in it together; any other job by itself.
+// should be, in it together; one that never was by itself.
 func nodeGroups(r *Runs, st *readState, c Changes, w *written) []group {
 	by := map[string]*group{}
 	of := func(node, run string) *group {
@@ -104,12 +104,12 @@ func nodeGroups(r *Runs, st *readState, c Changes, w *written) []group {
 	}
 	for id, jobs := range c.Jobs {
 		for node, j := range jobs {
-			alone := id
-			if _, queue := c.Queues[node]; queue && (st.good[node].has(id) || c.Queues[node].has(id)) {
+			alone, was := id, st.loaded[id].jobs[node]
+			if _, queue := c.Queues[node]; queue && (was.Exists || st.good[node].has(id) || c.Queues[node].has(id)) {
 				alone = ""
 			}
 			g, doc := of(node, alone), r.jobs(id).At(node)
-			doc.SwapIn(g.txn, st.loaded[id].jobs[node], j)
+			doc.SwapIn(g.txn, was, j)
 			g.keys = append(g.keys, doc.Key())
 			g.runs = append(g.runs, id)
 			if tail, ok := c.Tails[id][node]; ok {
