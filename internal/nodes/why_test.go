@@ -25,20 +25,21 @@ func TestWhy(t *testing.T) {
 		}
 		return fmt.Sprint(w.Pending, " ", strings.Join(reasons, " "))
 	}
+	host(t, s, "n1", "passing") // no agent of Consul's, which would remove what it does not know
 	for _, step := range []struct {
 		do   func()
 		node string
 		want string
 	}{
-		{func() {}, s.Node, "false nothing desired"},
-		{func() { put(t, s, "jorc/default/current_version", "v2") }, s.Node, "true agent held"},
-		{func() { check(t, s, s.Node, "service:jorc", "passing", "jorc", "") }, s.Node, "true held"},
-		{func() { mustState(t, l, s.Node, "config", nodes.State{State: nodes.Failed}) }, s.Node, "true held state"},
-		{func() { mustReport(t, l, s.Node, "v2") }, s.Node, "false arrived state"},
+		{func() {}, "n1", "false nothing desired"},
+		{func() { put(t, s, "jorc/default/current_version", "v2") }, "n1", "true agent held"},
+		{func() { check(t, s, "n1", "service:jorc", "passing", "jorc", "") }, "n1", "true held"},
+		{func() { mustState(t, l, "n1", "config", nodes.State{State: nodes.Failed}) }, "n1", "true held state"},
+		{func() { mustReport(t, l, "n1", "v2") }, "n1", "false arrived state"},
 		{func() {
-			mustState(t, l, s.Node, "config", nodes.State{State: nodes.Success, Suspect: "drifted: /etc/x"})
-		}, s.Node, "false arrived state"},
-		{func() { mustState(t, l, s.Node, "config", nodes.State{State: nodes.Success}) }, s.Node, "false arrived"},
+			mustState(t, l, "n1", "config", nodes.State{State: nodes.Success, Suspect: "drifted: /etc/x"})
+		}, "n1", "false arrived state"},
+		{func() { mustState(t, l, "n1", "config", nodes.State{State: nodes.Success}) }, "n1", "false arrived"},
 		{func() { host(t, s, "dead", "critical") }, "dead", "true host held"},
 		{func() {}, "gone", "true host held"},
 	} {
