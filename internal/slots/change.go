@@ -38,6 +38,7 @@ type changing struct {
 	// orphans are gone, too, but have left their keys, or such that cannot be read.
 	orphans  map[string]bool
 	outside  map[string]bool // claims that had waited outside of the queue
+	first    bool            // one of them becomes the queue; what follows from that is left to the next change
 	called   []string        // those of them who are to look who is in front of them
 	admitted int             // how many claims were let go
 }
@@ -54,7 +55,7 @@ type ticket struct {
 func (g *group) change(ctx context.Context, alter alteration) (Group, error) {
 	for {
 		var result Group
-		more, last := false, false
+		first, more, last := false, false, false
 		_, err := g.doc.Change(ctx, func(old kv.Entry[Group], t *kv.Txn) (Group, bool, error) {
 			now, err := g.present(ctx, old)
 			if err != nil {
@@ -70,7 +71,7 @@ func (g *group) change(ctx context.Context, alter alteration) (Group, error) {
 				return Group{}, false, err
 			}
 			c.write(t, now, next)
-			result, more = next, len(next.Next(1)) > 0
+			result, first, more = next, c.first, len(next.Next(1)) > 0
 			last = len(next.Queue) == 0 && (len(now.Queue) > 0 || c.tookIn(next))
 			return next, !next.equal(now) || len(c.orphans) > 0, nil
 		})
@@ -81,6 +82,8 @@ func (g *group) change(ctx context.Context, alter alteration) (Group, error) {
 			}
 		case err != nil:
 			return result, err
+		case first:
+			alter = lookOnce
 		case more:
 			alter = unaltered
 		case last:
@@ -102,6 +105,9 @@ func newChanging(g *group, now Group) *changing {
 
 // settle adds to an alteration what follows from it.
 func (c *changing) settle(ctx context.Context, now, next Group) (Group, error) {
+	if c.first {
+		return next, nil
+	}
 	next, err := c.admit(ctx, next)
 	if err == nil && len(now.Queue) > 0 && len(next.Queue) < len(now.Queue) {
 		if next, err = fill(ctx, next, c); err == nil {
@@ -200,6 +206,8 @@ func (c *changing) write(t *kv.Txn, now, next Group) {
 		case queued:
 			if !c.outside[name] {
 				c.put(t, wait, c.tickets[name].Holding)
+			} else if c.first {
+				t.CheckIndex(wait.Key(), c.tickets[name].index)
 			}
 		case entered:
 			c.put(t, held, next.Holders[name])

@@ -23,7 +23,10 @@ const (
 // errTakenIn: there is a queue, and those in it take the claim in.
 var errTakenIn = errors.New("left to those who wait")
 
-// comeIn takes the claim in, and the others that wait outside with it.
+// comeIn makes the claim the queue, and does no more than that, even if there is
+// room: the change is short, so that it is not overtaken again and again by those
+// who go, and leaves all who come and go from then on to the queue. Only then it
+// takes the others in that wait outside.
 func (a *attempt) comeIn(ctx context.Context, now Group, c *changing) (Group, error) {
 	if len(now.Queue) > 0 {
 		return Group{}, errTakenIn
@@ -34,12 +37,8 @@ func (a *attempt) comeIn(ctx context.Context, now Group, c *changing) (Group, er
 	if c.tickets[a.name].index == 0 {
 		return now, nil // somebody took it in, or away: who waits for it sees that
 	}
-	c.outside[a.name] = true
-	next, err := fill(ctx, now.Enter(a.name), c)
-	if err == nil && next.room() == 0 {
-		next, err = bury(ctx, next, c) // nobody else is there to do it
-	}
-	return next, err
+	c.outside[a.name], c.first = true, true
+	return now.Enter(a.name), nil
 }
 
 // stayOutside makes the claim's wait key, unless it has one, or a slot, by now.
