@@ -18,26 +18,40 @@ func approveCommand(env *environment) *cli.Command {
 	}
 }
 
+// changedRun is the answer of what changes a run.
+type changedRun struct {
+	ID      string     `json:"id"`
+	State   runs.State `json:"state"`
+	Changed bool       `json:"changed"`
+}
+
 // changeRun is an action on one run; already is said when there was nothing to
 // change.
-func (e *environment) changeRun(already string, change func(*runs.Runs, context.Context, string, string) (bool, error)) cli.ActionFunc {
+func (e *environment) changeRun(already string, change func(*runs.Runs, context.Context, string, string) (runs.Run, bool, error)) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		args := arguments(c)
 		if len(args) != 1 {
 			return usagef(c, "which ID?")
 		}
+		if _, err := e.format(c); err != nil {
+			return err
+		}
 		r, err := e.runs(c)
 		if err != nil {
 			return err
 		}
-		changed, err := change(r, c.Context, args[0], e.getenv("USER"))
+		run, changed, err := change(r, c.Context, args[0], e.getenv("USER"))
 		if errors.Is(err, runs.ErrState) {
 			return &exitError{code: exitConflict, err: err}
 		}
-		if err == nil && !changed {
+		if err != nil {
+			return wrongID(c, err)
+		}
+		if !changed {
 			fmt.Fprintf(c.App.ErrWriter, "jorc: run %q: %s; nothing was changed\n", args[0], already)
 		}
-		return wrongID(c, err)
+		l := listing{columns: []string{"id", "state"}, rows: [][]string{{args[0], string(run.State)}}}
+		return e.print(c, l, changedRun{args[0], run.State, changed})
 	}
 }
 

@@ -65,9 +65,9 @@ func (r *Runs) touch(t *kv.Txn, id string, now time.Time) {
 }
 
 // Approve lets a run begin that needs it; that it was approved already is no
-// error, and changed is false then. It returns ErrNoRun, or ErrState for a run
-// that was cancelled.
-func (r *Runs) Approve(ctx context.Context, id, by string) (changed bool, err error) {
+// error, and changed is false then. It returns the run as it is now; ErrNoRun, or
+// ErrState for a run that was cancelled.
+func (r *Runs) Approve(ctx context.Context, id, by string) (run Run, changed bool, err error) {
 	return r.change(ctx, id, func(run Run, now time.Time) (Run, bool, error) {
 		switch {
 		case run.State == Cancelled:
@@ -83,9 +83,9 @@ func (r *Runs) Approve(ctx context.Context, id, by string) (changed bool, err er
 
 // Cancel ends a run: members that have not begun do not, those that have end
 // after the task that is running. That it has ended, or was cancelled already,
-// is no error, and changed is false then. It returns ErrNoRun, and ErrState for
-// a run of a rule, which would come back.
-func (r *Runs) Cancel(ctx context.Context, id, by string) (changed bool, err error) {
+// is no error, and changed is false then. It returns the run as it is now;
+// ErrNoRun, and ErrState for a run of a rule, which would come back.
+func (r *Runs) Cancel(ctx context.Context, id, by string) (run Run, changed bool, err error) {
 	return r.change(ctx, id, func(run Run, now time.Time) (Run, bool, error) {
 		switch {
 		case run.Rule != nil && !run.Rule.Gone:
@@ -106,11 +106,11 @@ func (r *Runs) Cancel(ctx context.Context, id, by string) (changed bool, err err
 }
 
 // change changes a run's document and tells the orchestrator.
-func (r *Runs) change(ctx context.Context, id string, change func(Run, time.Time) (Run, bool, error)) (changed bool, err error) {
+func (r *Runs) change(ctx context.Context, id string, change func(Run, time.Time) (Run, bool, error)) (run Run, changed bool, err error) {
 	if err := CheckID(id); err != nil {
-		return false, err
+		return Run{}, false, err
 	}
-	_, err = r.spec(id).Change(ctx, func(old kv.Entry[Run], t *kv.Txn) (Run, bool, error) {
+	e, err := r.spec(id).Change(ctx, func(old kv.Entry[Run], t *kv.Txn) (Run, bool, error) {
 		if !old.Exists {
 			return Run{}, false, noRun(id)
 		}
@@ -121,7 +121,7 @@ func (r *Runs) change(ctx context.Context, id string, change func(Run, time.Time
 		}
 		return next, write, err
 	})
-	return changed && err == nil, err
+	return e.Value, changed && err == nil, err
 }
 
 func noRun(id string) error {

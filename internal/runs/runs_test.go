@@ -101,18 +101,18 @@ func TestApproveAndCancel(t *testing.T) {
 	x.orchestrate("o", quickDecider())
 	x.work("a", sh("one", "until [ -e $DIR/go ]; do sleep 0.02; done"), sh("two", ""))
 	ctx := t.Context()
-	if _, err := x.runs.Approve(ctx, "r", "bob"); !errors.Is(err, ErrNoRun) {
+	if _, _, err := x.runs.Approve(ctx, "r", "bob"); !errors.Is(err, ErrNoRun) {
 		t.Errorf("Approve before: %v", err)
 	}
 	x.ask("r", Request{NeedsApproval: true})
 	for _, want := range []bool{true, false} {
-		if changed, err := x.runs.Approve(ctx, "r", "bob"); err != nil || changed != want {
+		if _, changed, err := x.runs.Approve(ctx, "r", "bob"); err != nil || changed != want {
 			t.Errorf("Approve = %v, %v, want %v", changed, err, want)
 		}
 	}
 	x.becomes("r", "running: a=running b=pending")
 	for _, want := range []bool{true, false} {
-		if changed, err := x.runs.Cancel(ctx, "r", "bob"); err != nil || changed != want {
+		if _, changed, err := x.runs.Cancel(ctx, "r", "bob"); err != nil || changed != want {
 			t.Errorf("Cancel = %v, %v, want %v", changed, err, want)
 		}
 	}
@@ -130,11 +130,11 @@ func TestApproveAndCancel(t *testing.T) {
 		t.Errorf("a ran %q: %+v", got, d.Members[0])
 	}
 	x.ask("never", Request{NeedsApproval: true})
-	if changed, err := x.runs.Cancel(ctx, "never", "bob"); err != nil || !changed {
+	if _, changed, err := x.runs.Cancel(ctx, "never", "bob"); err != nil || !changed {
 		t.Errorf("Cancel = %v, %v", changed, err)
 	}
 	x.becomes("never", "cancelled:")
-	if _, err := x.runs.Approve(ctx, "never", "bob"); !errors.Is(err, ErrState) {
+	if _, _, err := x.runs.Approve(ctx, "never", "bob"); !errors.Is(err, ErrState) {
 		t.Errorf("Approve after Cancel: %v", err)
 	}
 }
@@ -195,7 +195,7 @@ func TestRules(t *testing.T) {
 	x.join("c")
 	x.becomes(base, "done: a=done b=done c=done")
 	x.becomes(second, "done: a=done c=done")
-	if _, err := x.runs.Cancel(t.Context(), base, "ann"); !errors.Is(err, ErrState) {
+	if _, _, err := x.runs.Cancel(t.Context(), base, "ann"); !errors.Is(err, ErrState) {
 		t.Errorf("Cancel: %v", err)
 	}
 	if got := x.traces("a", "ran"); got != "one\none\n" {
