@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
@@ -21,6 +22,13 @@ var ErrNobody = errors.New("nobody orchestrates the cluster")
 // also when it is lost for good meanwhile, ctx's error, or what kv.Doc.Update
 // returns.
 func Ask(ctx context.Context, s *kv.Store, by string) (*Report, error) {
+	return ask(ctx, s, by, takeOver)
+}
+
+// takeOver is how long nobody may hold the lock: another takes over within 40 s.
+const takeOver = 45 * time.Second
+
+func ask(ctx context.Context, s *kv.Store, by string, patience time.Duration) (*Report, error) {
 	if err := somebody(ctx, s); err != nil {
 		return nil, err
 	}
@@ -35,7 +43,7 @@ func Ask(ctx context.Context, s *kv.Store, by string) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, err := await(ctx, s, doc, r.ID)
+	a, err := await(ctx, s, doc, r.ID, patience)
 	if err != nil || a.Discarded {
 		return nil, err
 	}
@@ -54,49 +62,61 @@ func Ask(ctx context.Context, s *kv.Store, by string) (*Report, error) {
 func somebody(ctx context.Context, s *kv.Store) error {
 	_, held, err := cluster.Orchestrator(ctx, s)
 	if err == nil && !held {
-		return fmt.Errorf("lock %q: %w: start an agent whose configuration has an orchestrator block", s.Path(cluster.OrchestratorLock), ErrNobody)
+		return nobody(s)
 	}
 	return err
 }
 
-// await waits for the answer to a request. A holder that is gone is waited for
-// as long as another takes over at the latest.
-func await(ctx context.Context, s *kv.Store, doc kv.Doc[next], id string) (a Answer, err error) {
-	const takeOver, look = 45 * time.Second, 5 * time.Second
+func nobody(s *kv.Store) error {
+	return fmt.Errorf("lock %q: %w: start an agent whose configuration has an orchestrator block", s.Path(cluster.OrchestratorLock), ErrNobody)
+}
+
+// await waits for the answer to a request, while nobody holds the lock for no
+// longer than patience.
+func await(ctx context.Context, s *kv.Store, doc kv.Doc[next], id string, patience time.Duration) (Answer, error) {
 	watch, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
 	defer cancel()
-	answered := make(chan Answer, 1)
-	watching := make(chan struct{})
-	go func() {
-		defer close(watching)
+	answered, held := make(chan Answer, 1), make(chan bool)
+	watching.Go(func() {
 		_ = doc.Watch(watch, func(u kv.Update[next]) {
-			for _, a := range u.Entry.Value.Answers {
-				if a.ID == id {
-					select {
-					case answered <- a:
-					default:
-					}
-				}
+			i := slices.IndexFunc(u.Entry.Value.Answers, func(a Answer) bool { return a.ID == id })
+			if i < 0 {
+				return
+			}
+			select {
+			case answered <- u.Entry.Value.Answers[i]:
+			default: // it was told already
 			}
 		}) // ends with watch
-	}()
-	defer func() { cancel(); <-watching }()
-	tick := time.NewTicker(look)
-	defer tick.Stop()
-	last := time.Now()
+	})
+	watching.Go(func() {
+		_ = kv.NewText(s, cluster.OrchestratorLock).Watch(watch, func(u kv.Update[string]) {
+			if u.Err != nil {
+				return // nothing is known of the holder then
+			}
+			select {
+			case held <- u.Entry.Session != "":
+			case <-watch.Done():
+			}
+		}) // ends with watch
+	})
+	var gone <-chan time.Time
 	for {
 		select {
 		case a := <-answered:
 			return a, nil
 		case <-ctx.Done():
-			return a, ctx.Err()
-		case <-tick.C:
-			err := somebody(ctx, s)
-			if err == nil {
-				last = time.Now()
-			} else if errors.Is(err, ErrNobody) && time.Since(last) > takeOver {
-				return a, err
+			return Answer{}, ctx.Err()
+		case h := <-held:
+			if h {
+				gone = nil
+			} else if gone == nil {
+				gone = time.After(patience)
 			}
+		case <-gone:
+			return Answer{}, nobody(s)
 		}
 	}
 }
