@@ -11,13 +11,14 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 )
 
 func clusterWaitCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "wait", Usage: "wait for the members of the cluster",
-		Description: "GOAL is idle (no run and no member's work is in progress; whose last run failed counts as failed), version=V (all run it), members=N (so many have joined) or run=ID (it has ended). " +
+		Description: "GOAL is idle (no run, no rollout by a policy and no member's work is in progress; whose last run failed counts as failed), version=V (all run it), members=N (so many have joined) or run=ID (it has ended). " +
 			"Members are those that the cluster's own filter and --filter match, managers left out. " +
 			"Exits 0 when all have it, 1 when some failed, with a line on stderr for each; 6 at once when the cluster is paused; 124 at the timeout.",
 		Flags: []cli.Flag{
@@ -72,6 +73,7 @@ func (e *environment) await(c *cli.Context, cl *cluster.Cluster, goal runs.Goal,
 	missing := ""
 	w := &runs.Waiter{
 		Client: client, Cluster: cl, Ledger: nodes.New(client, settings.Prefix, settings.Cluster), Filter: filter,
+		Rollouts: rollout.New(client, settings.Prefix, settings.Cluster),
 		Missing: func(text string) {
 			missing = text
 			if isTerminal(c.App.ErrWriter) {

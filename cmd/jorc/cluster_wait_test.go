@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"sync"
 	"testing"
 
@@ -55,4 +56,40 @@ func TestRunWithDamagedMember(t *testing.T) {
 	do := doer(t, f.env)
 	do(result{0, "r\n", ""}, "run", "install", "--id", "r", "--wait", "--timeout", "60s")
 	do(result{0, "", ""}, "wait", "--filter", `Node == "a"`, "--timeout", "60s")
+}
+
+// TestWaitForRollout: a rollout by a policy that goes on, or waits to, is in
+// progress for those who are not there yet; one that is paused is not, and of one
+// that cannot be read nobody knows.
+func TestWaitForRollout(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "a", "b")
+	do := doer(t, f.env)
+	if _, err := nodes.New(f.server.Client(), "jorc", "prod").Report(t.Context(), "a", "v2"); err != nil {
+		t.Fatal(err)
+	}
+	update := func(args ...string) {
+		t.Helper()
+		if got := jorc(t, f.env, append([]string{"update"}, args...)...); got.code != 0 {
+			t.Fatalf("jorc update %v: %+v", args, got)
+		}
+	}
+	do(result{0, "", ""}, "wait")
+	update("trigger", "v2", "--canary", "1")
+	busy := result{124, "", "jorc: timed out after 100ms: in progress: rollout of v2 (waiting)\n"}
+	do(busy, "wait", "--timeout", "100ms")
+	do(result{0, "", ""}, "wait", "--filter", `Node == "a"`)
+	do(busy, "wait", "--filter", `Node == "b"`, "--timeout", "100ms")
+	update("pause")
+	do(result{0, "", ""}, "wait")
+	update("resume")
+	do(busy, "wait", "--timeout", "100ms")
+	if err := f.server.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/rollout", Value: []byte("garbage")}); err != nil {
+		t.Fatal(err)
+	}
+	if got := jorc(t, f.env, "cluster", "wait"); got.code != 1 || !strings.Contains(got.stderr, "whether a rollout is under way is not known") {
+		t.Errorf("with a damaged rollout: %+v", got)
+	}
+	update("trigger", "v3")
+	do(result{0, "", ""}, "wait")
 }

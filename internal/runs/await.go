@@ -12,8 +12,10 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/pause"
+	"github.com/jorc/jorc/internal/rollout"
 )
 
 // ErrPaused: the cluster is paused, so nothing is worth waiting for.
@@ -32,11 +34,12 @@ const (
 
 // Waiter waits for a cluster.
 type Waiter struct {
-	Client  *consul.Client
-	Cluster *cluster.Cluster
-	Ledger  *nodes.Ledger
-	Filter  *cluster.Filter // which of the members count; nil: all
-	Missing func(string)    // told what is waited for, when that changes; optional
+	Client   *consul.Client
+	Cluster  *cluster.Cluster
+	Ledger   *nodes.Ledger
+	Rollouts *rollout.Rollouts
+	Filter   *cluster.Filter // which of the members count; nil: all
+	Missing  func(string)    // told what is waited for, when that changes; optional
 }
 
 // Await returns when the goal is reached, or when some have failed, with their
@@ -56,7 +59,7 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 	}
 	group, watching := errgroup.WithContext(watching)
 	group.Go(func() error { return watchPaths(watching, w.Client, w.Cluster.Store(), g.paths(), ring) })
-	if w.Filter != nil && w.Filter.String() != "" { // it may be about health
+	if w.filters() { // it may be about health
 		group.Go(func() error {
 			return consul.Watch(watching, w.Client, consul.Query{}, w.Client.CheckIndexes, func(consul.Update[[]consul.CheckIndex]) { ring() })
 		})
@@ -104,14 +107,15 @@ func (g Goal) paths() []string {
 	case g.Version != "":
 		return []string{"control", "members", "nodes"}
 	}
-	return []string{"control", "members", "nodes", "runs"}
+	return []string{"control", "members", "nodes", "rollout", "runs"}
 }
 
 // wants tells whether somebody has to match: that none of nobody is at a
 // version, or idle, is not what was asked for.
-func (w *Waiter) wants(g Goal) bool {
-	return g.Version != "" || g.Idle && w.Filter != nil && w.Filter.String() != ""
-}
+func (w *Waiter) wants(g Goal) bool { return g.Version != "" || g.Idle && w.filters() }
+
+// filters tells whether only some of the members count.
+func (w *Waiter) filters() bool { return w.Filter != nil && w.Filter.String() != "" }
 
 // look judges the cluster as it is now; members is how many of them count.
 func (w *Waiter) look(ctx context.Context, g Goal, seen map[string]bool) (v Verdict, members int, err error) {
@@ -146,6 +150,10 @@ func (w *Waiter) look(ctx context.Context, g Goal, seen map[string]bool) (v Verd
 		}
 	}
 	if g.Idle {
+		l.some = w.filters()
+		if l.rollout, err = w.rollout(ctx); err != nil {
+			return Verdict{}, 0, err
+		}
 		if l.runs, _, err = r.List(ctx); err != nil {
 			return Verdict{}, 0, err
 		}
@@ -159,6 +167,18 @@ func (w *Waiter) look(ctx context.Context, g Goal, seen map[string]bool) (v Verd
 		}
 	}
 	return g.judge(l), len(l.members), nil
+}
+
+// rollout reads the rollout; the zero value is none.
+func (w *Waiter) rollout(ctx context.Context) (rollout.Document, error) {
+	s, err := w.Rollouts.Read(ctx)
+	if errors.Is(err, kv.ErrDamaged) {
+		err = fmt.Errorf("whether a rollout is under way is not known: %w: 'jorc update trigger VERSION' writes a new one", err)
+	}
+	if err != nil || s.Document.Version != s.Desired {
+		return rollout.Document{}, err
+	}
+	return s.Document, nil
 }
 
 // members are those that count: of the cluster, by its own filter, without

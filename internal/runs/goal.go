@@ -7,6 +7,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/rollout"
 )
 
 // Goal is what a cluster is waited for to reach; one field is set.
@@ -41,10 +42,12 @@ func ParseGoal(text string) (Goal, error) {
 type look struct {
 	members []cluster.Member // that are waited for
 	reports map[string]nodes.Document
-	runs    []Run           // for idle
-	seen    map[string]bool // runs that were in progress since the waiting began
-	results []Detail        // for idle: the runs by which members are judged; nil: not read yet
-	run     Detail          // for run
+	some    bool             // not all members are waited for
+	rollout rollout.Document // for idle
+	runs    []Run            // for idle
+	seen    map[string]bool  // runs that were in progress since the waiting began
+	results []Detail         // for idle: the runs by which members are judged; nil: not read yet
+	run     Detail           // for run
 }
 
 // Trouble is a member that failed, and why.

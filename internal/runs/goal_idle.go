@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/rollout"
 )
 
 // judgeIdle waits until nothing is in progress; then those count as failed that
@@ -19,6 +21,9 @@ func judgeIdle(l look) Verdict {
 		if inProgress(r) {
 			busy = append(busy, "run "+r.ID)
 		}
+	}
+	if l.rollsOut() {
+		busy = append(busy, fmt.Sprintf("rollout of %s (%s)", l.rollout.Version, l.rollout.StateText()))
 	}
 	for i := range l.members {
 		node := l.members[i].Node
@@ -41,6 +46,17 @@ func judgeIdle(l look) Verdict {
 }
 
 func inProgress(r Run) bool { return r.State == Pending || r.State == Running }
+
+// rollsOut tells whether a rollout with a policy goes on, or waits to, for some of
+// the members that count. Without a policy each member is on its own, and one that
+// has no workflow may never bring itself to the version.
+func (l look) rollsOut() bool {
+	d := l.rollout
+	if !d.UsesSlots() || d.Over() || d.State() == rollout.Paused {
+		return false
+	}
+	return !l.some || slices.ContainsFunc(l.members, func(m cluster.Member) bool { return l.reports[m.Node].Version != d.Version })
+}
 
 // failedRuns are the members whose last run failed, also when that was before
 // the waiting began: whether it was must not depend on who was faster. Of runs
