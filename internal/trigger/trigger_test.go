@@ -116,7 +116,7 @@ func (b *bed) changes() []trigger.Change {
 	var list []trigger.Change
 	for line := range strings.Lines(string(data)) {
 		var c trigger.Change
-		if strings.TrimSpace(line) == "" {
+		if strings.TrimSpace(line) == "" || !strings.HasSuffix(line, "\n") { // it is being written
 			continue
 		}
 		if err := json.Unmarshal([]byte(line), &c); err != nil {

@@ -59,10 +59,9 @@ func TestSlot(t *testing.T) {
 		h.tmpl("plain", "at once"), h.tmpl("c", "other", inSlot("two", 3)),
 	)
 	h.want("plain", "at once")
-	got := wantStatus(t, e, "a", "waits for its slot", inState(watch.StateWaiting))
-	if !mentions(got.Waiting, `a slot of "one"`) {
-		t.Errorf("it waits for %q", got.Waiting)
-	}
+	wantStatus(t, e, "a", "waits for its slot", func(s watch.Status) bool {
+		return s.State == watch.StateWaiting && mentions(s.Waiting, `a slot of "one"`)
+	})
 	wantStatus(t, e, "c", "waits for its slot", func(s watch.Status) bool { return mentions(s.Waiting, `a slot of "two"`) })
 	if _, err := os.Stat(h.path("a")); err == nil {
 		t.Error("the file was replaced without a slot")
