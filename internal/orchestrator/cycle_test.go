@@ -3,6 +3,7 @@ package orchestrator_test
 import (
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -152,6 +153,11 @@ func TestDamaged(t *testing.T) {
 	s.wantEvents(9, "document_damaged c")
 	s.must(s.ledger.Report(t.Context(), "c", "v2"))
 	s.wantEvents(10, "version_changed c")
+	for i, remedy := range map[int]string{7: "jorc status repair", 8: "upgrade jorc", 9: "jorc cluster join"} {
+		if text := s.events()[i].Text; !strings.Contains(text, remedy) {
+			t.Errorf("event %d does not say %q: %s", i, remedy, text)
+		}
+	}
 	s.cyclesPass(orch, 2)
 	if last := orch.Status().Last; last.Failed != 3 || last.Outcome != orchestrator.OutcomePartial || len(last.Problems) != 3 || last.Synced != 0 {
 		t.Errorf("report %+v", last)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/view"
@@ -61,7 +60,7 @@ func viewOf(f *facts, before view.View, name string) (view.View, []patient) {
 	for key, err := range f.Unreadable {
 		if node, ok := strings.CutPrefix(key, "members/"); ok {
 			n := before.Nodes[node]
-			n.Trouble = err.Error()
+			n.Trouble = trouble(err)
 			v.Nodes[node] = n
 		}
 	}
@@ -70,7 +69,7 @@ func viewOf(f *facts, before view.View, name string) (view.View, []patient) {
 		if leaf.Err != nil {
 			was := before.Nodes[node]
 			n.Version, n.States = was.Version, was.States
-			n.Trouble = strings.TrimPrefix(n.Trouble+"; "+leaf.Err.Error(), "; ")
+			n.Trouble = strings.TrimPrefix(n.Trouble+"; "+trouble(leaf.Err), "; ")
 		} else {
 			n.Version, n.States = leaf.Value.Version, states(leaf.Value)
 		}
@@ -117,11 +116,11 @@ func (f *facts) clusterPart(before view.Cluster) view.Cluster {
 	if f.Exists {
 		c.Profile = digestJSON(f.Profile)
 	}
-	trouble := map[string]string{}
+	bad := map[string]string{}
 	for key, err := range f.wanted {
-		trouble[key] = err.Error()
+		bad[key] = trouble(err)
 	}
-	if trouble["current_version"] != "" {
+	if bad["current_version"] != "" {
 		c.Desired = before.Desired
 	}
 	for key, err := range f.Unreadable {
@@ -135,79 +134,20 @@ func (f *facts) clusterPart(before view.Cluster) view.Cluster {
 		default:
 			continue
 		}
-		trouble[key] = err.Error()
+		bad[key] = trouble(err)
 	}
-	if len(trouble) > 0 {
-		c.Trouble = trouble
+	if len(bad) > 0 {
+		c.Trouble = bad
 	}
 	return c
 }
 
-// inventory fills in services and lives of nodes, and returns those that gossip
-// does not hear.
-func inventory(v view.View, all []consul.NodeInfo, before view.View, presence string) (sick []patient) {
-	for i := range all {
-		info := &all[i]
-		n, ok := v.Nodes[info.Node]
-		if !ok {
-			continue
-		}
-		whole := consul.HealthPassing
-		at := map[string]string{} // service id → its worst check
-		for _, c := range info.Checks {
-			status := c.Status
-			switch {
-			case c.CheckID == "serfHealth":
-				n.Life = view.Up
-				if status == consul.HealthCritical {
-					n.Life = view.Down
-					sick = append(sick, patient{info.Node, n.Address, before.Nodes[info.Node].Life})
-				}
-			case consul.IsMaintenance(c.CheckID):
-				status = consul.HealthMaint
-			}
-			if c.ServiceID == "" {
-				whole = worst(whole, status)
-			} else {
-				at[c.ServiceID] = worst(at[c.ServiceID], status)
-			}
-		}
-		for _, s := range info.Services {
-			if s.ID == presence {
-				continue
-			}
-			if n.Services == nil {
-				n.Services = map[string]view.Tally{}
-			}
-			n.Services[s.Service] = counted(n.Services[s.Service], worst(whole, at[s.ID]))
-		}
-		v.Nodes[info.Node] = n
+// trouble is what is said of a document that cannot be read.
+func trouble(err error) string {
+	if remedy := cluster.Remedy(err); remedy != "" {
+		return err.Error() + ": " + remedy
 	}
-	return sick
-}
-
-// worst is the one of two states of checks that counts: maintenance says more
-// than that checks fail meanwhile.
-func worst(a, b string) string {
-	order := []string{"", consul.HealthPassing, consul.HealthWarning, consul.HealthCritical, consul.HealthMaint}
-	if slices.Index(order, b) > slices.Index(order, a) {
-		return b
-	}
-	return a
-}
-
-func counted(t view.Tally, status string) view.Tally {
-	switch status {
-	case consul.HealthMaint:
-		t.Maintenance++
-	case consul.HealthCritical:
-		t.Critical++
-	case consul.HealthWarning:
-		t.Warning++
-	default:
-		t.Passing++
-	}
-	return t
+	return err.Error()
 }
 
 func sorted(names []string) []string {
