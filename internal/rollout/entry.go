@@ -82,7 +82,11 @@ func (e *entry) admission(now time.Time) (a Admission, ok bool) {
 	}
 	self := *e.self
 	self.Holds = e.holds
-	return Admit(*e.snap, self, now), true
+	a = Admit(*e.snap, self, now)
+	if errors.Is(e.err, kv.ErrDamaged) || errors.Is(e.err, kv.ErrNewer) {
+		a.Reason = fmt.Sprintf("%s; since then the rollout cannot be read: %v", a.Reason, e.err)
+	}
+	return a, true
 }
 
 // wait returns nil once the node is admitted and, where one is needed, holds a

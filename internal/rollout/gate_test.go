@@ -316,3 +316,21 @@ func TestGatePlain(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestGateUnreadable: who waits says so when the rollout cannot be read any more,
+// and goes by what it read last.
+func TestGateUnreadable(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, consultest.Start(t), "unreadable", "n1")
+	f.trigger("v1", 1, rollout.Policy{MaxParallel: rollout.Amount{N: 1}}, func(d *rollout.Document) { d.Rule = rollout.Rule{} })
+	e := f.host("n1").enter("v1")
+	const shut = "not admitted yet: phase batch 1 of 1"
+	e.wantWait(t, shut)
+	key := f.prefix + "/c/rollout"
+	if err := f.client.KVPut(t.Context(), &consul.KVPair{Key: key, Value: []byte("garbage")}); err != nil {
+		t.Fatal(err)
+	}
+	e.wantWait(t, fmt.Sprintf("%s; since then the rollout cannot be read: read key %q: damaged document: not a JSON object", shut, key))
+	f.trigger("v1", 1, rollout.Policy{MaxParallel: rollout.Amount{N: 1}}, nil)
+	e.wantIn(t)
+}
