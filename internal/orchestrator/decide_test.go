@@ -71,21 +71,26 @@ func TestDeciders(t *testing.T) {
 	if e := events[4]; e.Text != "1: not yet three" {
 		t.Errorf("%+v", e)
 	}
+	good.mu.Lock()
 	first := good.inputs[0]
+	good.mu.Unlock()
 	if len(first.Previous.Nodes) != 0 || len(first.View.Nodes) != 1 || len(first.Members) != 1 || len(first.Events) != 4 || first.Paused != nil || first.Epoch == 0 {
 		t.Errorf("the first question was %+v", first)
 	}
-	dropped := 0
-	for _, r := range s.reports() {
-		for _, d := range r.Decisions {
-			if d.Dropped != "" {
-				dropped++
+	s.eventually("three reports of decisions that were dropped", func() error { // a report comes after its events
+		dropped := 0
+		for _, r := range s.reports() {
+			for _, d := range r.Decisions {
+				if d.Dropped != "" {
+					dropped++
+				}
 			}
 		}
-	}
-	if dropped != 3 {
-		t.Errorf("%d decisions were dropped, want 3: %+v", dropped, s.reports())
-	}
+		if dropped != 3 {
+			return fmt.Errorf("%d: %+v", dropped, s.reports())
+		}
+		return nil
+	})
 	s.cyclesPass(orch, 1)
 	if last := orch.Status().Last; last.Outcome != orchestrator.OutcomePartial || len(last.Problems) != 1 || last.Problems[0].Why != "no idea" {
 		t.Errorf("last report %+v", last)
