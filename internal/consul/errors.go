@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/consul/api"
 )
@@ -124,6 +125,18 @@ func noLeader(body string) bool {
 func outage(err error) bool {
 	var status api.StatusError
 	return !errors.As(err, &status) || noLeader(status.Body)
+}
+
+// Electing is how long Consul's servers may take to agree on a leader: whoever
+// waits for something else does not give up before.
+const Electing = 15 * time.Second
+
+// Passing tells whether err is likely to be gone in a moment: the agent that was
+// asked answered, but no server did, as while they elect a leader; or it asked to
+// come back later.
+func Passing(err error) bool {
+	var status api.StatusError
+	return errors.Is(err, ErrRateLimited) || errors.Is(err, ErrUnreachable) && errors.As(err, &status)
 }
 
 // silent tells whether a request waited in vain, rather than being turned away.

@@ -32,9 +32,13 @@ const (
 // Wait waits for the rollout that is under way, and calls progress whenever
 // something of it changed. It returns nil when all members are there; ErrFailed;
 // ErrStopped at once; ErrNobody for a rollout without members; ctx's error; or
-// what Show returns.
+// what Show returns, for consul.Electing when Consul's servers do not answer.
 func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
+	begin := time.Now()
 	first, err := r.Show(ctx)
+	for consul.Passing(err) && time.Since(begin) < consul.Electing && pause.For(ctx, lookAgain) == nil {
+		first, err = r.Show(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -65,9 +69,9 @@ func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
 			return context.Cause(ctx)
 		}
 		over, err := r.look(ctx, first.Document, progress)
-		passing := errors.Is(err, consul.ErrUnreachable) || errors.Is(err, consul.ErrRateLimited)
+		away := errors.Is(err, consul.ErrUnreachable) || errors.Is(err, consul.ErrRateLimited)
 		switch again = nil; {
-		case passing && ctx.Err() == nil: // what it would have seen may be the last change for a long time
+		case away && ctx.Err() == nil: // what it would have seen may be the last change for a long time
 			again = time.After(lookAgain)
 		case err != nil || over:
 			return err

@@ -12,7 +12,7 @@ import (
 )
 
 // TestWaitLooksAgain: a look that Consul answers with a failure of its own is
-// repeated also when nothing changes any more.
+// repeated, be it the first, and also when nothing changes any more.
 func TestWaitLooksAgain(t *testing.T) {
 	t.Parallel()
 	server := consultest.Start(t)
@@ -21,11 +21,21 @@ func TestWaitLooksAgain(t *testing.T) {
 	f := newSystem(t, &shared{server, server.Client()})
 	f.join("w1")
 	f.trigger(rollout.Request{Version: "v1"})
+	var electing atomic.Int64
+	proxy.Do(func(r *http.Request) (fault consultest.Fault) {
+		if r.URL.Path == "/v1/txn" && electing.Add(1) < 3 { // when the wait begins
+			fault.Status = http.StatusInternalServerError
+		}
+		return fault
+	})
 	looked, done := make(chan struct{}, 100), make(chan error, 1)
 	go func() {
 		done <- rollout.New(client, "jorc", f.name).Wait(t.Context(), func(rollout.Status) { looked <- struct{}{} })
 	}()
 	<-looked
+	if n := electing.Load(); n < 3 {
+		t.Errorf("it asked %d times before it had an answer", n)
+	}
 	var failed atomic.Int64
 	proxy.Do(func(r *http.Request) (fault consultest.Fault) {
 		if q := r.URL.Query(); r.URL.Path == "/v1/kv/jorc/"+f.name+"/control" && !q.Has("index") {

@@ -45,8 +45,8 @@ type Waiter struct {
 // Await returns when the goal is reached, or when some have failed, with their
 // names; it looks whenever something changed. It returns ErrPaused when the
 // cluster is, ErrNoRun, ErrNobody when no member counts at the first look,
-// ctx's error, or a class of package consul when the first look failed; later
-// ones are repeated.
+// ctx's error, or a class of package consul when the first look failed, for
+// consul.Electing when servers do not answer; later ones are repeated.
 func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -65,14 +65,15 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 		})
 	}
 	defer func() { stop(); _ = group.Wait() }()
-	seen, first, told := map[string]bool{}, true, ""
+	seen, first, told, begin := map[string]bool{}, true, "", time.Now()
 	for {
 		v, members, err := w.look(ctx, g, seen)
 		if err == nil && first && members == 0 && w.wants(g) {
 			err = fmt.Errorf("cluster %q: %w: there is nothing to wait for; 'jorc cluster members' lists them", w.Cluster.Name(), ErrNobody)
 		}
+		electing := first && consul.Passing(err) && time.Since(begin) < consul.Electing
 		switch {
-		case err != nil && (first || errors.Is(err, ErrPaused) || errors.Is(err, ErrNoRun) || ctx.Err() != nil):
+		case err != nil && (first && !electing || errors.Is(err, ErrPaused) || errors.Is(err, ErrNoRun) || ctx.Err() != nil):
 			return v, err
 		case err == nil && (v.Over || len(v.Failed) > 0):
 			return v, nil
@@ -80,7 +81,7 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 			told = v.Missing
 			w.Missing(told)
 		}
-		first = false
+		first = electing
 		var again <-chan time.Time
 		if err != nil {
 			again = time.After(lookAgain)

@@ -14,12 +14,19 @@ import (
 )
 
 // TestAwaitLooksAgain: a look that Consul answers with a failure of its own is
-// repeated also when nothing changes any more.
+// repeated, be it the first, and also when nothing changes any more.
 func TestAwaitLooksAgain(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a")
 	proxy := x.server.Proxy()
 	client := proxy.Client()
+	var electing atomic.Int64
+	proxy.Do(func(r *http.Request) (f consultest.Fault) {
+		if r.URL.Path == "/v1/kv/jorc/default/control" && electing.Add(1) < 3 { // when the wait begins
+			f.Status = http.StatusInternalServerError
+		}
+		return f
+	})
 	waits := make(chan string, 100)
 	w := &Waiter{
 		Client: client, Cluster: cluster.New(client, "jorc", "default"), Ledger: nodes.New(client, "jorc", "default"), Rollouts: rollout.New(client, "jorc", "default"),
