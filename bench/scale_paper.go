@@ -36,7 +36,8 @@ func (r *scaleReport) markdown() string {
 
 const hardestCase = `
 Tasks that take no time are the hardest case: all slots are handed on at the same moments, and all who do so change one document.
-Tasks of minutes keep them apart.
+Tasks of minutes keep them apart. A node of a larger fleet waits longer for its turn here, and each second of that costs requests: its queries that block are asked anew after
+2, 4, 8 seconds and so on (docs/adr/0003-growing-waits.md). They are most of what its requests and bytes are more.
 `
 
 const scaleMeasured = `
@@ -104,7 +105,7 @@ What breaks first, in this order:
 
 1. **Gossip and recovery**, at %d agents by Consul's own advice. It is the reason to stop there, whatever jorc could do.
 2. **The document of the slots.** It names the holders, some 85 bytes each, and those who wait next, at most as many again, some 20 bytes each: Consul's limit of
-   512 KB is reached where some 4,500 may be out at one time. Every change rewrites it, and who comes or goes reads it, so the bytes of a rollout grow with how many are out at one time:
+   512 KB is reached where some 4,500 may be out at one time. A change reads and rewrites it, one for some ten nodes that come or go, so the bytes of a rollout grow with how many are out at one time:
    the rollout of the largest fleet above shows it. Batches (`+"`--batches 1,1%%,10%%,50%%,100%%`"+`) or zones bound that.
 3. **Reports.** To repair what foreign scripts wrote, an agent lists the names of versions and states every ten minutes; Consul walks over all index keys for that, some
    three for each node. That is of the order of a millisecond with 1,000 nodes, so of fifty with 50,000, 80 times a second.
