@@ -2,6 +2,7 @@ package orchestrator_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -125,6 +126,28 @@ func TestStalled(t *testing.T) {
 		now, err := doc.Get(t.Context())
 		if err == nil && !now.Value.Holds("b/"+rollout.ClaimID) {
 			err = errNotYet
+		}
+		return err
+	})
+}
+
+// TestDeadHolder: a holder that the document still has, although it gave its slot
+// back, does not keep a rollout from its end.
+func TestDeadHolder(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.host("a", "10.0.0.1", "passing", "passing")
+	s.join("a", "web")
+	s.must(s.rollouts.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: 1} }}))
+	s.put("slots/"+rollout.Slots, `{"format":1,"max":1,"queue":[],"holders":{"a/`+rollout.ClaimID+`":{"since":"2026-01-01T00:00:00Z"}}}`)
+	s.must(s.ledger.Report(t.Context(), "a", "v1"))
+	o := quick(s.client)
+	o.Interval, o.Deciders = 50*time.Millisecond, []orchestrator.Decider{orchestrator.ForRollout(s.rollouts)}
+	s.start(o)
+	s.eventually("the rollout to end", func() error {
+		now, err := s.rollouts.Load(t.Context())
+		if err == nil && now.Document.Phase != rollout.Done {
+			err = fmt.Errorf("%+v", now.Document)
 		}
 		return err
 	})
