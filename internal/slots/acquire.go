@@ -156,7 +156,10 @@ func (a *attempt) enter(ctx context.Context, now Group, c *changing) (Group, err
 			a.lined = a.lined || mine
 			return next, err
 		}
-		return next.Leave(a.name), nil // in this very change: it may be admitted meanwhile
+		next = next.Leave(a.name)
+		if !a.patient {
+			return next, nil // in this very change: it may be admitted meanwhile
+		}
 	}
 	if a.patient {
 		return a.comeIn(ctx, next, c)

@@ -54,6 +54,16 @@ func (a *attempt) bury(l *lookout) alteration {
 	}
 }
 
+// buried tells whether a holder was taken out because it has no key.
+func (c *changing) buried(now, next Group) bool {
+	for name := range now.Holders {
+		if !next.Holds(name) && (c.gone[name] || c.absent[name]) {
+			return true
+		}
+	}
+	return false
+}
+
 // bury takes those holders out of the group that have no key.
 func bury(ctx context.Context, now Group, c *changing) (Group, error) {
 	// Names are read after the document: whoever came since is not suspected,

@@ -8,7 +8,8 @@ import (
 )
 
 // Bounds of one transaction: each admission takes four of its operations, each
-// claim whose absence it checks one, the document one and who is called two.
+// claim whose absence it checks one, the document one, the key that tells of the
+// queue one, and each of the two at most who are called two.
 const (
 	admitAtOnce = 11
 	buryAtOnce  = 11
@@ -28,7 +29,7 @@ func unaltered(_ context.Context, now Group, _ *changing) (Group, error) { retur
 type changing struct {
 	group  *group
 	made   bool            // there was no document before it
-	inside map[string]bool // who was in the queue before it
+	inside map[string]bool // who was in the group before it
 	// tickets are of claims that come, or that wait: what their keys hold.
 	tickets map[string]ticket
 	// gone are the claims that are known to have no key. Of those in absent it
@@ -71,7 +72,7 @@ func (g *group) change(ctx context.Context, alter alteration) (Group, error) {
 			}
 			c.write(t, now, next)
 			result, first, more = next, c.first, len(next.Next(1)) > 0
-			last = len(next.Queue) == 0 && (len(now.Queue) > 0 || c.tookIn(next))
+			last = len(next.Queue) == 0 && (len(now.Queue) > 0 || c.tookIn(next) || c.buried(now, next))
 			return next, !next.equal(now) || len(c.orphans) > 0, nil
 		})
 		switch {
@@ -87,7 +88,8 @@ func (g *group) change(ctx context.Context, alter alteration) (Group, error) {
 			alter = unaltered
 		case last:
 			// Whoever gave a slot back while somebody waited has left it to those,
-			// and whoever came meanwhile relied on them.
+			// and whoever came meanwhile relied on them; or waits outside, under the
+			// name of one that was found dead.
 			alter = lookOnce
 		default:
 			return result, nil
@@ -96,8 +98,12 @@ func (g *group) change(ctx context.Context, alter alteration) (Group, error) {
 }
 
 func newChanging(g *group, now Group) *changing {
+	inside := set(now.Queue)
+	for name := range now.Holders {
+		inside[name] = true
+	}
 	return &changing{
-		group: g, inside: set(now.Queue), tickets: map[string]ticket{}, gone: map[string]bool{}, absent: map[string]bool{},
+		group: g, inside: inside, tickets: map[string]ticket{}, gone: map[string]bool{}, absent: map[string]bool{},
 		orphans: map[string]bool{}, outside: map[string]bool{},
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/slots"
 )
 
 // queued tells whether the key is there by which who comes or goes learns that
@@ -104,13 +106,72 @@ func TestQueuedIsStale(t *testing.T) {
 	if err := s.Release(t.Context(), "g", "n1", "a"); err != nil {
 		t.Fatal(err)
 	}
-	b := waiting(t, t.Context(), s, "g", patient("b"))
-	if err := s.Resize(t.Context(), "g", 1); err != nil {
-		t.Fatal(err)
+	for _, id := range []string{"a", "b"} { // the one that the document has as its holder, and another
+		put(t, srv, "slots/g/queued", "")
+		w := waiting(t, t.Context(), s, "g", patient(id))
+		if err := s.Resize(t.Context(), "g", 1); err != nil {
+			t.Fatal(err)
+		}
+		mustRelease(t, mustGet(t, w))
 	}
-	mustRelease(t, mustGet(t, b))
 	mustRelease(t, mustAcquire(t, s, "g", 1, patient("c")))
 	if v := mustShow(t, s, "g"); len(v.Holders)+len(v.Queue) != 0 || queued(t, srv) {
 		t.Errorf("Show = %+v, the key is there: %v; want nobody and no key", v, queued(t, srv))
+	}
+}
+
+// TestDeadOfTheSameName: a patient claim whose name the document still has as a
+// holder that is dead gets its slot, with nobody else there to look at the group.
+func TestDeadOfTheSameName(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	s := steady(t, srv.Client())
+	put(t, srv, "slots/g", `{"format":1,"max":1,"queue":[],"holders":{"n1/a":{"since":"2026-01-01T00:00:00Z"}}}`)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c, err := s.Acquire(ctx, "g", slots.Keep, patient("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustRelease(t, c)
+	if v := mustShow(t, s, "g"); len(v.Holders)+len(v.Queue) != 0 || queued(t, srv) {
+		t.Errorf("Show = %+v, the key is there: %v; want nobody and no key", v, queued(t, srv))
+	}
+}
+
+// TestComesBackAtOnce: a holder that gives its slot back while somebody waits, and
+// comes again before that one has looked, is not forgotten.
+func TestComesBackAtOnce(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	s := steady(t, srv.Client())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for i := range 30 {
+		h := patient("h")
+		c, err := s.Acquire(ctx, "g", 1, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := waiting(t, ctx, s, "g", patient(fmt.Sprint("x", i)))
+		back := make(chan got, 1)
+		go func() {
+			if err := s.Release(ctx, "g", "n1", "h"); err != nil {
+				t.Errorf("Release = %v", err)
+			}
+			c, err := s.Acquire(ctx, "g", slots.Keep, h)
+			back <- got{c, err}
+		}()
+		first := <-x
+		if first.err != nil {
+			t.Fatal(first.err)
+		}
+		mustRelease(t, first.claim)
+		again := <-back
+		if again.err != nil {
+			t.Fatal(again.err)
+		}
+		mustRelease(t, again.claim)
+		_ = c.Detach(ctx) // the process that had it is gone
 	}
 }

@@ -63,14 +63,18 @@ func (s *Slots) Show(ctx context.Context, name string) (v View, exists bool, err
 	}
 	now := e.Value.sound()
 	v = View{Group: name, Max: now.Max, Holders: []Entry{}, Queue: []Entry{}}
+	var dead []string
 	for holder, h := range now.Holders {
 		leaf, alive := held[holder]
+		if !alive {
+			dead = append(dead, holder)
+		}
 		v.Holders = append(v.Holders, entry(holder, h, h.Session == "", !alive || orphan(leaf.Entry)))
 	}
 	slices.SortFunc(v.Holders, func(a, b Entry) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID))
 	})
-	for _, waiter := range append(slices.Clone(now.Queue), now.outside(wait)...) {
+	for _, waiter := range append(slices.Clone(now.Queue), now.Leave(dead...).outside(wait)...) {
 		leaf, alive := wait[waiter]
 		v.Queue = append(v.Queue, entry(waiter, leaf.Value, alive && leaf.Value.Session == "", !alive))
 	}
@@ -91,10 +95,7 @@ func (s *Slots) Resize(ctx context.Context, name string, limit int) error {
 		return err
 	}
 	_, err = g.change(ctx, func(ctx context.Context, now Group, c *changing) (Group, error) {
-		if now = now.Resize(limit); len(now.Queue) > 0 && now.room() == 0 {
-			return bury(ctx, now, c)
-		}
-		return fill(ctx, now, c)
+		return lookOnce(ctx, now.Resize(limit), c)
 	})
 	return g.wrap(err)
 }
