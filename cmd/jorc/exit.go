@@ -60,6 +60,7 @@ var classes = []struct {
 	{kv.ErrLockLost, exitStopped},
 	{watch.ErrHeld, exitStopped},
 	{consul.ErrUnreachable, exitUnreachable},
+	{consul.ErrRateLimited, exitUnreachable}, // so much of it that it does not answer
 	{converge.ErrPending, exitTimeout},
 	{blocker.ErrTimedOut, exitTimeout},
 	{context.DeadlineExceeded, exitTimeout},

@@ -27,6 +27,7 @@ func TestClassify(t *testing.T) {
 		{&usageError{"jorc", "x"}, 2},
 		{fmt.Errorf("load: %w", &config.Error{}), 2},
 		{&consul.Error{Class: consul.ErrUnreachable, Err: context.DeadlineExceeded}, 3},
+		{&consul.Error{Class: consul.ErrRateLimited, Err: errors.New("x")}, 3},
 		{fmt.Errorf("x: %w", &consul.Error{Class: consul.ErrDenied, Err: errors.New("x")}), 5},
 		{fmt.Errorf("set: %w", kv.ErrConflict), 4},
 		{fmt.Errorf("lock: %w", kv.ErrLockLost), 6},

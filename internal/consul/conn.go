@@ -12,7 +12,7 @@ import (
 // errCrowded: Consul ended a new connection unasked, because there are as many
 // from this address as it takes.
 var errCrowded = errors.New("it takes no more connections from this address (limits.http_max_conns_per_client): " +
-	"'jorc doctor' compares that limit with what jorc needs")
+	"close those of other programs, lower consul.max_connections, or raise that limit")
 
 // counted keeps Client.open true to the number of connections.
 func (c *Client) counted(dial DialFunc) DialFunc {
@@ -35,7 +35,8 @@ type countedConn struct {
 }
 
 // Read tells by errCrowded of an answer that came before any request, which
-// net/http would only call unsolicited.
+// net/http would only call unsolicited. With TLS Consul's words are not seen
+// here, and such a connection counts as one that broke.
 func (c *countedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if !c.asked.Load() && bytes.HasPrefix(b[:n], []byte("HTTP/1.1 429 ")) {

@@ -55,6 +55,7 @@ func why(err error) string {
 
 // remedies are hints for what transports and Consul say.
 var remedies = []struct{ said, remedy string }{
+	{"http_max_conns_per_client", "'ss -tnp' on this host says which programs have them"},
 	{"HTTP request to an HTTPS server", "put https:// before the address (--http-addr, CONSUL_HTTP_ADDR)"},
 	{"HTTP response to HTTPS client", "put http:// before the address, or unset CONSUL_HTTP_SSL"},
 	{"certificate signed by unknown authority", "name Consul's CA with --ca-file (CONSUL_CACERT)"},

@@ -84,7 +84,7 @@ func (s *Store) settle(ctx context.Context, key string, value []byte, index, mar
 		case err == nil:
 			return n, nil
 		case errors.Is(err, ErrConflict): // the first one may have arrived meanwhile: look again
-		case errors.Is(err, consul.ErrOutcomeUnknown), errors.Is(err, consul.ErrUnreachable):
+		case errors.Is(err, consul.ErrOutcomeUnknown), errors.Is(err, consul.ErrUnreachable), errors.Is(err, consul.ErrRateLimited):
 			if b.wait(ctx, settlePause) != nil {
 				return 0, unknown
 			}
