@@ -62,13 +62,9 @@ func ask(ctx context.Context, s *kv.Store, by string, patience time.Duration) (*
 func somebody(ctx context.Context, s *kv.Store) error {
 	_, held, err := cluster.Orchestrator(ctx, s)
 	if err == nil && !held {
-		return nobody(s)
+		return fmt.Errorf("lock %q: %w: start an agent whose configuration has an orchestrator block", s.Path(cluster.OrchestratorLock), ErrNobody)
 	}
 	return err
-}
-
-func nobody(s *kv.Store) error {
-	return fmt.Errorf("lock %q: %w: start an agent whose configuration has an orchestrator block", s.Path(cluster.OrchestratorLock), ErrNobody)
 }
 
 // await waits for the answer to a request, while nobody holds the lock for no
@@ -116,7 +112,13 @@ func await(ctx context.Context, s *kv.Store, doc kv.Doc[next], id string, patien
 				gone = time.After(patience)
 			}
 		case <-gone:
-			return Answer{}, nobody(s)
+			err := somebody(ctx, s)
+			if errors.Is(err, ErrNobody) {
+				return Answer{}, err
+			}
+			if gone = nil; err != nil { // Consul is away: nobody knows
+				gone = time.After(patience)
+			}
 		}
 	}
 }

@@ -32,12 +32,15 @@ const (
 // Wait waits for the rollout that is under way, and calls progress whenever
 // something of it changed. It returns nil when all members are there; ErrFailed;
 // ErrStopped at once; ErrNobody for a rollout without members; ctx's error; or
-// what Show returns, for consul.Electing when Consul's servers do not answer.
+// what Show returns, for consul.Electing when it is consul.Passing.
 func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
 	begin := time.Now()
 	first, err := r.Show(ctx)
 	for consul.Passing(err) && time.Since(begin) < consul.Electing && pause.For(ctx, lookAgain) == nil {
 		first, err = r.Show(ctx)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	if err != nil {
 		return err

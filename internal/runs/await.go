@@ -46,7 +46,7 @@ type Waiter struct {
 // names; it looks whenever something changed. It returns ErrPaused when the
 // cluster is, ErrNoRun, ErrNobody when no member counts at the first look,
 // ctx's error, or a class of package consul when the first look failed, for
-// consul.Electing when servers do not answer; later ones are repeated.
+// consul.Electing when it is consul.Passing; later ones are repeated.
 func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()

@@ -55,7 +55,9 @@ func (l look) rollsOut() bool {
 	if !d.UsesSlots() || d.Over() || d.State() == rollout.Paused {
 		return false
 	}
-	return !l.some || slices.ContainsFunc(l.members, func(m cluster.Member) bool { return l.reports[m.Node].Version != d.Version })
+	return !l.some || slices.ContainsFunc(l.members, func(m cluster.Member) bool {
+		return l.reports[m.Node].Version != d.Version && d.Policy.KeepsBack(m.Roles) == ""
+	})
 }
 
 // failedRuns are the members whose last run failed, also when that was before
