@@ -70,7 +70,7 @@ func (d *rolloutDecider) decide(ctx context.Context, r *rollout.Rollouts, in Inp
 	if !s.Exists {
 		return nil, nil
 	}
-	v, badFilter := rollout.ViewOf(in.Observation, in.Documents, s.Group.Leave(s.Gone...))
+	v, badFilter := rollout.ViewOf(in.Observation, in.Documents, s.Held())
 	v.Desired = s.Desired
 	downSince(v.Members, in.View)
 	if badFilter != nil {

@@ -79,7 +79,7 @@ func (s State) whole() bool { return s.group.Exists && !s.badGroup }
 // say so, or had no time to; or who is the first of the queue is not there to see
 // it.
 func (s State) Stalled() (index uint64) {
-	left := s.Group.Leave(s.Gone...)
+	left := s.Held()
 	if len(s.Outside) > 0 {
 		left = left.Enter(s.Outside[0])
 	}

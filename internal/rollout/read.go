@@ -34,6 +34,9 @@ type State struct {
 	badDesired bool
 }
 
+// Held is the slot group without those who gave their slots back.
+func (s State) Held() slots.Group { return s.Group.Leave(s.Gone...) }
+
 // Load reads what is stored, at one moment. What is damaged is no error: State
 // says so, and of a document that is, Exists is false. It returns kv.ErrNewer,
 // consul.ErrDenied or consul.ErrUnreachable.

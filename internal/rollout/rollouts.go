@@ -91,7 +91,7 @@ func (r *Rollouts) Observe(ctx context.Context, s State) (View, error) {
 			return View{}, err
 		}
 	}
-	return ViewOf(o, documents, s.Group.Leave(s.Gone...))
+	return ViewOf(o, documents, s.Held())
 }
 
 // Orchestrated tells whether somebody holds the orchestrator's lock: without
