@@ -63,9 +63,6 @@ func classify(ctx context.Context, op, name string, write bool, err error) error
 		return err
 	}
 	class := classOf(err, write)
-	if errors.Is(err, errCrowded) {
-		err = errCrowded
-	}
 	if ctx.Err() != nil && !write {
 		return fmt.Errorf("%s %q: %w", op, name, context.Cause(ctx))
 	}
@@ -147,6 +144,9 @@ func silent(err error) bool {
 
 // brief drops the URL that net/http puts in front of what happened.
 func brief(err error) error {
+	if errors.Is(err, errCrowded) {
+		return errCrowded
+	}
 	for {
 		next := errors.Unwrap(err)
 		if next == nil {
