@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -63,17 +64,14 @@ func (s *Slots) Show(ctx context.Context, name string) (v View, exists bool, err
 	}
 	now := e.Value.sound()
 	v = View{Group: name, Max: now.Max, Holders: []Entry{}, Queue: []Entry{}}
-	var dead []string
 	for holder, h := range now.Holders {
 		leaf, alive := held[holder]
-		if !alive {
-			dead = append(dead, holder)
-		}
 		v.Holders = append(v.Holders, entry(holder, h, h.Session == "", !alive || orphan(leaf.Entry)))
 	}
 	slices.SortFunc(v.Holders, func(a, b Entry) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID))
 	})
+	dead := now.Without(slices.Collect(maps.Keys(held)))
 	for _, waiter := range append(slices.Clone(now.Queue), now.Leave(dead...).outside(wait)...) {
 		leaf, alive := wait[waiter]
 		v.Queue = append(v.Queue, entry(waiter, leaf.Value, alive && leaf.Value.Session == "", !alive))
