@@ -23,6 +23,14 @@ func queued(t *testing.T, srv *consultest.Server) bool {
 	return p != nil
 }
 
+// wantNobody wants that nobody holds a slot or waits, by the document and by the key.
+func wantNobody(t *testing.T, srv *consultest.Server, s *slots.Slots) {
+	t.Helper()
+	if v := mustShow(t, s, "g"); len(v.Holders)+len(v.Queue) != 0 || queued(t, srv) {
+		t.Errorf("Show = %+v, the key is there: %v; want nobody and no key", v, queued(t, srv))
+	}
+}
+
 // TestQueued: the key is there while somebody waits, however the queue comes
 // and goes.
 func TestQueued(t *testing.T) {
@@ -57,9 +65,7 @@ func TestQueued(t *testing.T) {
 	want("so was the other", false)
 	d := waiting(t, t.Context(), s, "g", durable("d"))
 	put(t, srv, "slots/g", "nonsense")
-	if ok, err := srv.Client().KVDeleteCAS(t.Context(), "jorc/default/slots/g/queued", keyIndex(t, srv, "slots/g/queued")); !ok || err != nil {
-		t.Fatal(ok, err)
-	}
+	remove(t, srv, "slots/g/queued")
 	if err := s.Resize(t.Context(), "g", 1); err != nil {
 		t.Fatal(err)
 	}
@@ -80,9 +86,7 @@ func TestQueuedIsMissing(t *testing.T) {
 	s := steady(t, srv.Client())
 	a := mustAcquire(t, s, "g", 1, durable("a"))
 	b := waiting(t, t.Context(), s, "g", durable("b"))
-	if ok, err := srv.Client().KVDeleteCAS(t.Context(), "jorc/default/slots/g/queued", keyIndex(t, srv, "slots/g/queued")); !ok || err != nil {
-		t.Fatal(ok, err)
-	}
+	remove(t, srv, "slots/g/queued")
 	c := waiting(t, t.Context(), steady(t, srv.Client()), "g", patient("c"))
 	mustRelease(t, a)
 	claim := mustGet(t, b)
@@ -90,9 +94,7 @@ func TestQueuedIsMissing(t *testing.T) {
 		t.Errorf("Release by name = %v", err)
 	}
 	mustRelease(t, mustGet(t, c))
-	if v := mustShow(t, s, "g"); len(v.Holders)+len(v.Queue) != 0 || queued(t, srv) {
-		t.Errorf("Show = %+v, the key is there: %v; want nobody and no key", v, queued(t, srv))
-	}
+	wantNobody(t, srv, s)
 }
 
 // TestQueuedIsStale: a key that somebody made by hand misleads who comes and who
@@ -115,9 +117,7 @@ func TestQueuedIsStale(t *testing.T) {
 		mustRelease(t, mustGet(t, w))
 	}
 	mustRelease(t, mustAcquire(t, s, "g", 1, patient("c")))
-	if v := mustShow(t, s, "g"); len(v.Holders)+len(v.Queue) != 0 || queued(t, srv) {
-		t.Errorf("Show = %+v, the key is there: %v; want nobody and no key", v, queued(t, srv))
-	}
+	wantNobody(t, srv, s)
 }
 
 // TestDeadOfTheSameName: a patient claim whose name the document still has as a
@@ -134,9 +134,7 @@ func TestDeadOfTheSameName(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustRelease(t, c)
-	if v := mustShow(t, s, "g"); len(v.Holders)+len(v.Queue) != 0 || queued(t, srv) {
-		t.Errorf("Show = %+v, the key is there: %v; want nobody and no key", v, queued(t, srv))
-	}
+	wantNobody(t, srv, s)
 }
 
 // TestComesBackAtOnce: a holder that gives its slot back while somebody waits, and

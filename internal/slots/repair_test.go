@@ -23,11 +23,7 @@ func TestTheDocumentIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
 	for name, spoil := range map[string]func(){
-		"deleted": func() {
-			if _, err := srv.Client().KVDeleteCAS(t.Context(), "jorc/default/slots/g", keyIndex(t, srv, "slots/g")); err != nil {
-				t.Fatal(err)
-			}
-		},
+		"deleted":  func() { remove(t, srv, "slots/g") },
 		"damaged":  func() { put(t, srv, "slots/g", `{"max":`) },
 		"emptied":  func() { put(t, srv, "slots/g", ``) },
 		"unsound":  func() { put(t, srv, "slots/g", `{"max":1,"queue":["n1/b","n1/b","x","n1/a"],"holders":{"n1/a":{}}}`) },
@@ -50,14 +46,17 @@ func TestTheDocumentIsMadeAgain(t *testing.T) {
 	}
 }
 
-// keyIndex is the index of a key that is there.
-func keyIndex(t *testing.T, srv *consultest.Server, key string) uint64 {
+// remove deletes a key that is there.
+func remove(t *testing.T, srv *consultest.Server, key string) {
 	t.Helper()
-	p, _, err := srv.Client().KVGet(t.Context(), "jorc/default/"+key, consul.Query{})
+	c, key := srv.Client(), "jorc/default/"+key
+	p, _, err := c.KVGet(t.Context(), key, consul.Query{})
 	if err != nil || p == nil {
 		t.Fatalf("%s: %v, %v", key, p, err)
 	}
-	return p.ModifyIndex
+	if ok, err := c.KVDeleteCAS(t.Context(), key, p.ModifyIndex); !ok || err != nil {
+		t.Fatalf("%s is deleted: %v, %v", key, ok, err)
+	}
 }
 
 func TestANewerDocument(t *testing.T) {
