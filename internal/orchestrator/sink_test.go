@@ -99,13 +99,26 @@ func TestSinks(t *testing.T) {
 		orchestrator.FileSink{Path: filepath.Join(dir, "events.jsonl")},
 		orchestrator.LogSink{Log: hclog.New(&hclog.LoggerOptions{Output: &log, JSONFormat: true})},
 	}
-	_, stop := s.start(o)
+	orch, stop := s.start(o)
+	told := func(seq uint64) { // the answer of a sink that has the events may still be on its way
+		s.eventually(fmt.Sprintf("all sinks to be at %d", seq), func() error {
+			at := orch.Status().Sinks
+			for _, sink := range o.Sinks {
+				if at[sink.Name()] != seq {
+					return fmt.Errorf("they are at %v", at)
+				}
+			}
+			return nil
+		})
+	}
 	s.join("a")
 	s.eventually("the webhook to have the first events", func() error { return h.complete(4) })
+	told(4)
 	stop()
-	_, stop = s.start(o)
+	orch, stop = s.start(o)
 	s.join("b")
 	s.eventually("the webhook to have all events", func() error { return h.complete(5) })
+	told(5)
 	s.eventually("the file to have all events", func() error {
 		data, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
 		if n := bytes.Count(data, []byte("\n")); err != nil || n != 5 {
