@@ -21,12 +21,11 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"golang.org/x/net/netutil"
 )
 
 // Bounds of what a client can cost.
 const (
-	maxConnections    = 256
+	maxConnections    = 1024
 	maxHeaderBytes    = 16 << 10
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second
@@ -143,7 +142,8 @@ func (s *Server) Run(ctx context.Context) error {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	server := &http.Server{
-		Handler:           s.handler(loopback(l.Addr())),
+		Handler:           serving(s.handler(loopback(l.Addr()))),
+		ConnContext:       withConnection,
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -153,7 +153,7 @@ func (s *Server) Run(ctx context.Context) error {
 		BaseContext:       func(net.Listener) context.Context { return requests },
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(netutil.LimitListener(l, maxConnections)) }()
+	go func() { served <- server.Serve(newConnections(l, maxConnections)) }()
 	s.o.Log.Info("the status API listens", "address", l.Addr().String())
 	select {
 	case err := <-served:
