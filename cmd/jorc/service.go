@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -52,9 +53,13 @@ func (e *environment) listServices(c *cli.Context) error {
 	if c.IsSet("node") { // not JORC_NODE: that says who this host is
 		return e.listNode(c, client, c.String("node"))
 	}
-	all, err := catalog.List(c.Context, client, consul.Query{})
+	all, leftOut, err := catalog.List(c.Context, client, consul.Query{})
 	if err != nil {
 		return err
+	}
+	if len(leftOut) > 0 {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: left out %s with a name that Consul's HTTP API cannot read: %s; deregister it at its node\n",
+			counted(count{len(leftOut), "service"}), quotedFew(leftOut))
 	}
 	l := listing{columns: []string{"service", "instances", "passing", "warning", "critical", "maintenance", "tags"}}
 	for _, s := range all {
@@ -64,6 +69,22 @@ func (e *environment) listServices(c *cli.Context) error {
 		})
 	}
 	return e.print(c, l, all)
+}
+
+// quotedFew names the first of names, each cut to a bearable length.
+func quotedFew(names []string) string {
+	const most, longest = 5, 60
+	var parts []string
+	for _, name := range names[:min(len(names), most)] {
+		if r := []rune(name); len(r) > longest {
+			name = string(r[:longest]) + "…"
+		}
+		parts = append(parts, strconv.Quote(name))
+	}
+	if more := len(names) - len(parts); more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func (e *environment) listNode(c *cli.Context, client *consul.Client, node string) error {

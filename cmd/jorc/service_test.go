@@ -74,6 +74,46 @@ func TestServiceCommands(t *testing.T) {
 	}
 }
 
+// TestListHostileNames: services whose names Consul's API cannot read are left out
+// of the list with one warning; the others are listed.
+func TestListHostileNames(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	env := onServer(t, s)
+	register := func(name string) {
+		t.Helper()
+		err := s.Client().CatalogRegister(t.Context(), &consul.CatalogRegistration{
+			Node: "n1", Address: "10.0.0.1", Service: &consul.AgentService{ID: "id of " + name, Service: name, Port: 80},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"web", "a/b", "a b"} {
+		register(name)
+	}
+	want := result{0, "a b\t1\t1\t0\t0\t0\t\na/b\t1\t1\t0\t0\t0\t\nconsul\t1\t1\t0\t0\t0\t\nweb\t1\t1\t0\t0\t0\t\n", ""}
+	if got := jorc(t, env, "service", "list", "-o", "plain"); got != want {
+		t.Errorf("service list: %+v, want %+v", got, want)
+	}
+	hostile := []string{"..", "../state/any", "//", "\x1b[31mred\n", "x\x00y", ".", strings.Repeat("\x01", 300)}
+	for _, name := range hostile {
+		register(name)
+	}
+	for _, format := range []string{"plain", "json", "table"} {
+		got := jorc(t, env, "service", "list", "-o", format)
+		if got.code != 0 || strings.Count(got.stderr, "\n") != 1 || !strings.HasPrefix(got.stderr, "jorc: left out 7 services with a name that ") || len(got.stderr) > 1000 {
+			t.Errorf("service list -o %s: exit %d, %q, want one warning", format, got.code, got.stderr)
+		}
+		if format == "plain" && got.stdout != want.stdout {
+			t.Errorf("service list: %q, want %q", got.stdout, want.stdout)
+		}
+		if both := got.stdout + got.stderr; strings.ContainsAny(both, "\x1b\x00\x01") {
+			t.Errorf("service list -o %s prints control characters: %q", format, both)
+		}
+	}
+}
+
 func TestServiceUsageAndFailures(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

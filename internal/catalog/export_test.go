@@ -172,7 +172,7 @@ func TestFetchListAndResolve(t *testing.T) {
 		t.Fatal(err)
 	}
 	consultest.Eventually(t, "the catalog", func(ctx context.Context) error {
-		got, err := List(ctx, c, consul.Query{})
+		got, _, err := List(ctx, c, consul.Query{})
 		want := []ServiceSummary{
 			{Service: "a/b c", Instances: 1, Passing: 1, Tags: []string{}},
 			{Service: "consul", Instances: 1, Passing: 1, Tags: []string{}},

@@ -3,9 +3,13 @@ package catalog
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/jorc/jorc/internal/consul"
 )
@@ -22,23 +26,49 @@ type ServiceSummary struct {
 }
 
 // List reads all services that the token may see, in order of their names.
+// Services of which Consul's HTTP API cannot be asked, because their names
+// cannot be part of a path, are left out; their names are returned, too.
 // Errors are those of the client.
-func List(ctx context.Context, client *consul.Client, q consul.Query) ([]ServiceSummary, error) {
+func List(ctx context.Context, client *consul.Client, q consul.Query) (all []ServiceSummary, leftOut []string, err error) {
 	names, _, err := client.CatalogServices(ctx, q)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	sorted := slices.Sorted(maps.Keys(names))
-	out := make([]ServiceSummary, len(sorted))
+	answers := make([]*ServiceSummary, len(sorted)) // nil: left out
 	err = forEach(ctx, len(sorted), func(ctx context.Context, i int) error {
+		if !addressable(sorted[i]) {
+			return nil
+		}
 		entries, _, err := client.HealthService(ctx, sorted[i], "", false, q)
-		if err != nil {
+		switch {
+		case errors.Is(err, consul.ErrRefused), errors.Is(err, consul.ErrNotFound):
+			return nil
+		case err != nil:
 			return err
 		}
-		out[i] = summarize(sorted[i], names[sorted[i]], entries)
+		s := summarize(sorted[i], names[sorted[i]], entries)
+		answers[i] = &s
 		return nil
 	})
-	return out, err
+	if err != nil {
+		return nil, nil, err
+	}
+	all = make([]ServiceSummary, 0, len(sorted))
+	for i, s := range answers {
+		if s == nil {
+			leftOut = append(leftOut, sorted[i])
+			continue
+		}
+		all = append(all, *s)
+	}
+	return all, leftOut, nil
+}
+
+// addressable reports whether a service's name, as part of a path, stands for
+// that service: "../x" would be another endpoint.
+func addressable(name string) bool {
+	return path.Clean("/"+name) == "/"+name && !strings.ContainsFunc(name, unicode.IsControl)
 }
 
 func summarize(name string, tags []string, entries []*consul.ServiceEntry) ServiceSummary {
