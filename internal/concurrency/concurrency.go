@@ -1,0 +1,50 @@
+// Package concurrency holds what every package needs to wait, to wake and to
+// retry: a pause that ends with its context, a wake-up signal, a latest value
+// that others watch, and exponential back-off.
+package concurrency
+
+import (
+	"context"
+	"time"
+)
+
+// Sleep returns nil after d, or ctx's error when ctx ends first.
+func Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// Signal wakes one waiter. Several calls of Notify before the waiter receives
+// are one wake-up. Make one with NewSignal; copies share the wake-up.
+type Signal struct{ c chan struct{} }
+
+// NewSignal returns a signal that is not set.
+func NewSignal() Signal { return Signal{make(chan struct{}, 1)} }
+
+// Notify sets the signal. It never blocks.
+func (s Signal) Notify() {
+	select {
+	case s.c <- struct{}{}:
+	default:
+	}
+}
+
+// C returns the channel that receives when the signal is set; receiving clears it.
+func (s Signal) C() <-chan struct{} { return s.c }
+
+// Wait returns nil when the signal is set, and clears it, or ctx's error when
+// ctx ends first.
+func (s Signal) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.c:
+		return nil
+	}
+}
