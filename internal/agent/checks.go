@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/pause"
 )
 
 // checks knows which health checks of this node fail, with one blocking query
@@ -22,13 +22,13 @@ type checks struct {
 	client  *consul.Client
 	node    string
 	log     hclog.Logger
-	failing latest[[]string]
-	own     latest[[]string] // those of them that the host itself can mend
+	failing concurrency.Latest[[]string]
+	own     concurrency.Latest[[]string] // those of them that the host itself can mend
 }
 
 // Watch calls handle with what fails, and whenever that changes, until ctx ends.
 func (c *checks) Watch(ctx context.Context, handle func(failing []string)) error {
-	return c.failing.watch(ctx, handle)
+	return c.failing.Watch(ctx, handle)
 }
 
 // ownChecks tells the checks by which a host judges whether its configuration
@@ -38,7 +38,7 @@ type ownChecks struct{ *checks }
 
 // Watch implements converge.Checks.
 func (c ownChecks) Watch(ctx context.Context, handle func(failing []string)) error {
-	return c.own.watch(ctx, handle)
+	return c.own.Watch(ctx, handle)
 }
 
 func mendable(all consul.HealthChecks) consul.HealthChecks {
@@ -54,14 +54,14 @@ func (c *checks) run(ctx context.Context) error {
 	source := func(ctx context.Context, q consul.Query) (consul.HealthChecks, consul.Meta, error) {
 		return c.client.HealthNode(ctx, c.node, q)
 	}
-	var seen latest[consul.HealthChecks]
+	var seen concurrency.Latest[consul.HealthChecks]
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return seen.watch(ctx, func(all consul.HealthChecks) { c.judge(ctx, &seen, all) }) })
+	g.Go(func() error { return seen.Watch(ctx, func(all consul.HealthChecks) { c.judge(ctx, &seen, all) }) })
 	g.Go(func() error {
 		return consul.Watch(ctx, c.client, consul.Query{}, source, func(u consul.Update[consul.HealthChecks]) {
 			if u.Err == nil && !u.Meta.Filtered {
-				c.failing.set(failing(u.Value))
-				seen.set(u.Value)
+				c.failing.Set(failing(u.Value))
+				seen.Set(u.Value)
 			}
 		})
 	})
@@ -75,14 +75,14 @@ const disagreement = 2 * time.Second
 // judge sets what the host itself can mend. What fails in the catalog counts
 // only as long as it does so on the host's own agent, too: while the servers have
 // no leader the catalog stands still, and tells later what has long passed.
-func (c *checks) judge(ctx context.Context, seen *latest[consul.HealthChecks], all consul.HealthChecks) {
+func (c *checks) judge(ctx context.Context, seen *concurrency.Latest[consul.HealthChecks], all consul.HealthChecks) {
 	for {
 		real, agreed := c.confirmed(ctx, mendable(all))
-		c.own.set(failing(real))
-		if agreed || pause.For(ctx, disagreement) != nil {
+		c.own.Set(failing(real))
+		if agreed || concurrency.Sleep(ctx, disagreement) != nil {
 			return
 		}
-		if now, _ := seen.get(); !reflect.DeepEqual(now, all) {
+		if now, _ := seen.Get(); !reflect.DeepEqual(now, all) {
 			return // judged next
 		}
 	}

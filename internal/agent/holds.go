@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/kv"
@@ -36,8 +37,8 @@ type holds struct {
 	leaders cluster.Leaders
 	sources map[string]error // what was asked, and why there was no answer
 
-	now  latest[converge.Hold] // what follows from all that
-	self latest[rollout.Self]  // what the node knows of itself, from the same documents
+	now  concurrency.Latest[converge.Hold] // what follows from all that
+	self concurrency.Latest[rollout.Self]  // what the node knows of itself, from the same documents
 }
 
 // asked is how many documents say what holds a host. Nothing begins before each
@@ -53,14 +54,14 @@ func (h *holds) Held() string {
 	if reason := held(h.stateDir); reason != "" {
 		return reason
 	}
-	now, _ := h.now.get()
+	now, _ := h.now.Get()
 	return now.Held
 }
 
 // Watch calls handle with what holds the host, once the cluster's word is known,
 // and whenever that changes, until ctx ends.
 func (h *holds) Watch(ctx context.Context, handle func(converge.Hold)) error {
-	return h.now.watch(ctx, handle)
+	return h.now.Watch(ctx, handle)
 }
 
 // free returns when nothing holds the host any more, or with ctx's error.
@@ -74,20 +75,9 @@ func (h *holds) begin(ctx context.Context) error {
 }
 
 func (h *holds) await(ctx context.Context, good func(converge.Hold) bool) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	err := h.now.watch(ctx, func(now converge.Hold) {
-		if good(now) {
-			cancel(errFree)
-		}
-	})
-	if context.Cause(ctx) == errFree {
-		return nil
-	}
+	_, err := h.now.Wait(ctx, good)
 	return err
 }
-
-var errFree = errors.New("not held")
 
 // run follows all that can hold the host until ctx ends.
 func (h *holds) run(ctx context.Context) error {
@@ -150,11 +140,11 @@ func (h *holds) judge() {
 	if len(h.sources) < asked {
 		return
 	}
-	if before, _ := h.now.get(); next.Held != before.Held {
+	if before, _ := h.now.Get(); next.Held != before.Held {
 		h.log.Info("hold", "reason", cmp.Or(next.Held, "none any more"))
 	}
-	h.now.set(next)
-	h.self.set(rollout.Self{
+	h.now.Set(next)
+	h.self.Set(rollout.Self{
 		Node: h.node, Zone: h.record.Zone, Member: h.member, Roles: h.leaders.RolesOf(h.node, h.record),
 	})
 }

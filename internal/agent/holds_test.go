@@ -2,10 +2,9 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"testing"
+	"testing/synctest"
 
-	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/converge"
 )
 
@@ -28,33 +27,27 @@ func TestHolds(t *testing.T) {
 		}{
 			"free": {(*holds).free, test.free}, "begin": {(*holds).begin, test.begin},
 		} {
-			h := &holds{}
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- wait.on(h, ctx) }()
-			watched := func() bool {
-				h.now.mu.Lock()
-				defer h.now.mu.Unlock()
-				return h.now.changed != nil
-			}
-			waits := func(context.Context) error {
-				if !watched() {
-					return errors.New("nobody waits")
+			synctest.Test(t, func(t *testing.T) {
+				h := &holds{}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				ended := make(chan error, 1)
+				go func() { ended <- wait.on(h, ctx) }()
+				synctest.Wait()
+				h.now.Set(test.now)
+				synctest.Wait()
+				if !wait.want {
+					h.now.Set(converge.Hold{Held: "another reason"})
+					synctest.Wait()
+					if len(ended) > 0 {
+						t.Errorf("%s: %s returned while the host is held", test.name, what)
+					}
+					cancel()
 				}
-				return nil
-			}
-			consultest.Eventually(t, what+" to wait", waits)
-			h.now.set(test.now)
-			if !wait.want {
-				consultest.Eventually(t, what+" to wait again", waits)
-				h.now.set(converge.Hold{Held: "another reason"})
-				consultest.Eventually(t, what+" to wait for ever", waits)
-				cancel()
-			}
-			if err := <-ended; (err == nil) != wait.want {
-				t.Errorf("%s: %s returned %v", test.name, what, err)
-			}
-			cancel()
+				if err := <-ended; (err == nil) != wait.want {
+					t.Errorf("%s: %s returned %v", test.name, what, err)
+				}
+			})
 		}
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/jorc/jorc/internal/pause"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -48,7 +48,7 @@ func (p *part) runLeading(ctx context.Context, job workflow.Job) {
 		res, err := p.jobs.Run(p.running, job)
 		switch {
 		case errors.Is(err, workflow.ErrBusy):
-			if pause.For(ctx, time.Second) != nil {
+			if concurrency.Sleep(ctx, time.Second) != nil {
 				return
 			}
 			continue

@@ -129,7 +129,7 @@ func (p *part) rival() string {
 func (p *part) joined(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err := p.holds.self.watch(ctx, func(s rollout.Self) {
+	err := p.holds.self.Watch(ctx, func(s rollout.Self) {
 		if s.Member {
 			cancel(errJoined)
 		}

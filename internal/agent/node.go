@@ -4,13 +4,13 @@ import (
 	"context"
 	"time"
 
-	"github.com/jorc/jorc/internal/pause"
+	"github.com/jorc/jorc/internal/concurrency"
 )
 
 // learnNode asks Consul for the node's name, if the configuration has none.
 func (a *Agent) learnNode(ctx context.Context) error {
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
-		if _, err := a.nodeName(ctx); err == nil || pause.For(ctx, wait) != nil {
+		if _, err := a.nodeName(ctx); err == nil || concurrency.Sleep(ctx, wait) != nil {
 			return nil
 		}
 	}

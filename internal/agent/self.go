@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/rollout"
@@ -31,12 +32,12 @@ func (p *part) WatchSelf(ctx context.Context, handle func(rollout.Self)) error {
 		default:
 		}
 	}
-	var profiles latest[kv.Update[profile.Document]]
+	var profiles concurrency.Latest[kv.Update[profile.Document]]
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return p.holds.self.watch(ctx, func(rollout.Self) { tell() }) })
+	g.Go(func() error { return p.holds.self.Watch(ctx, func(rollout.Self) { tell() }) })
 	g.Go(func() error { return p.checks.Watch(ctx, func([]string) { tell() }) })
 	g.Go(func() error {
-		return p.cluster.WatchProfile(ctx, func(u kv.Update[profile.Document]) { profiles.set(u); tell() })
+		return p.cluster.WatchProfile(ctx, func(u kv.Update[profile.Document]) { profiles.Set(u); tell() })
 	})
 	g.Go(func() error {
 		var again <-chan time.Time
@@ -49,9 +50,9 @@ func (p *part) WatchSelf(ctx context.Context, handle func(rollout.Self)) error {
 			case <-again:
 			}
 			again = nil
-			self, known := p.holds.self.get()
-			failing, seen := p.checks.failing.get()
-			u, read := profiles.get()
+			self, known := p.holds.self.Get()
+			failing, seen := p.checks.failing.Get()
+			u, read := profiles.Get()
 			if !known || !seen || !read {
 				continue
 			}

@@ -56,8 +56,8 @@ func TestWatchSelfAsksAgain(t *testing.T) {
 	run(p.holds.run)
 	run(p.checks.run)
 	consultest.Eventually(t, "what the host knows of itself", func(context.Context) error {
-		_, known := p.holds.self.get()
-		_, seen := p.checks.failing.get()
+		_, known := p.holds.self.Get()
+		_, seen := p.checks.failing.Get()
 		if !known || !seen {
 			return fmt.Errorf("holds: %t, checks: %t", known, seen)
 		}

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/jorc/jorc/internal/command"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/pause"
 )
 
 const (
@@ -52,7 +52,7 @@ func (r *Registrar) runCheck(ctx context.Context, c *checkState, spec checkSpec,
 			due = due.Add(spec.interval)
 		}
 		due = nextDue(due, time.Now(), spec.interval)
-		if pause.For(ctx, time.Until(due)) != nil {
+		if concurrency.Sleep(ctx, time.Until(due)) != nil {
 			return
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/pause"
 )
 
 // ElectionOptions are what an Election needs.
@@ -59,7 +59,7 @@ func (e *Election) Run(ctx context.Context) error {
 			if !errors.Is(err, kv.ErrLocked) && ctx.Err() == nil {
 				e.o.Log.Warn("cannot take part in the election of leaders", "error", err)
 			}
-			_ = pause.For(ctx, e.o.Spread/2+rand.N(e.o.Spread))
+			_ = concurrency.Sleep(ctx, e.o.Spread/2+rand.N(e.o.Spread))
 			continue
 		}
 		e.preside(held)
@@ -86,7 +86,7 @@ func (e *Election) free(ctx context.Context) error {
 		waited = true
 	}) // ends with watch
 	if waited && ctx.Err() == nil {
-		return pause.For(ctx, rand.N(e.o.Spread))
+		return concurrency.Sleep(ctx, rand.N(e.o.Spread))
 	}
 	return ctx.Err()
 }
@@ -155,7 +155,7 @@ func (e *Election) decide(ctx context.Context, c *Cluster, news <-chan struct{})
 		case <-timer.C:
 		}
 		again := e.once(ctx, c, m)
-		if err := pause.For(ctx, pauseBetween); err != nil {
+		if err := concurrency.Sleep(ctx, pauseBetween); err != nil {
 			return err
 		}
 		timer.Reset(again)

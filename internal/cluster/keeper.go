@@ -10,9 +10,9 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -68,7 +68,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if time.Since(last) > calm {
 			spell = 0
 		}
-		if pause.For(ctx, spell) != nil {
+		if concurrency.Sleep(ctx, spell) != nil {
 			break
 		}
 		changed, err := k.correct(ctx)

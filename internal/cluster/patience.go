@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jorc/jorc/internal/pause"
+	"github.com/jorc/jorc/internal/concurrency"
 )
 
 // lookAgain is how often ElectPatiently reads the members.
@@ -43,7 +43,7 @@ func (c *Cluster) ElectPatiently(ctx context.Context, t Timing, waiting func(fai
 		if !ok || d > lookAgain {
 			d = lookAgain
 		}
-		if err := pause.For(ctx, d); err != nil {
+		if err := concurrency.Sleep(ctx, d); err != nil {
 			return l, err
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/jorc/jorc/internal/pause"
+	"github.com/jorc/jorc/internal/concurrency"
 )
 
 // errand is something that goes on beside the loop for as long as decisions
@@ -90,7 +90,7 @@ func (c *Converger) run1(ctx context.Context, kind string, do func(context.Conte
 		}
 		c.log.Warn("it is tried again", "what", kind, "error", err)
 		c.input(func(in *inputs) { in.errandErr = kind + ": " + err.Error() })
-		if pause.For(ctx, wait) != nil {
+		if concurrency.Sleep(ctx, wait) != nil {
 			return
 		}
 	}
@@ -145,7 +145,7 @@ func (c *Converger) watchCycle(ctx context.Context) error {
 		if len(cycle) > 0 {
 			wait = 2 * c.timing.cycle // it is told when it goes away
 		}
-		if err := pause.For(ctx, wait); err != nil {
+		if err := concurrency.Sleep(ctx, wait); err != nil {
 			return err
 		}
 	}

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/jorc/jorc/internal/pause"
+	"github.com/jorc/jorc/internal/concurrency"
 )
 
 // listen follows what drives the converger. A source that ends is asked again.
@@ -38,7 +38,7 @@ func (c *Converger) follow(ctx context.Context, what string, watch func(context.
 			return ctx.Err()
 		}
 		c.log.Warn("a watch ended; it is begun again", "of", what, "error", err)
-		if err := pause.For(ctx, c.timing.trouble); err != nil {
+		if err := concurrency.Sleep(ctx, c.timing.trouble); err != nil {
 			return err
 		}
 	}

@@ -14,11 +14,11 @@ import (
 
 	"github.com/jorc/jorc/internal/blocker"
 	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/nodes"
-	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/workflow"
 )
@@ -106,7 +106,7 @@ func (m *mutual) run() error {
 		}
 		late := time.Duration(at) * time.Duration(m.rand.IntN(5)) * time.Millisecond
 		g.Go(func() error {
-			if err := pause.For(ctx, late); err != nil {
+			if err := concurrency.Sleep(ctx, late); err != nil {
 				return err
 			}
 			return m.host(ctx, i, needs)

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/durable"
-	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -144,7 +144,7 @@ func (c *Converger) load(ctx context.Context) error {
 			c.drift.load(p.Attempt)
 			return nil
 		}
-		if err := pause.For(ctx, wait); err != nil {
+		if err := concurrency.Sleep(ctx, wait); err != nil {
 			return err
 		}
 	}

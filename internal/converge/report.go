@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/nodes"
-	"github.com/jorc/jorc/internal/pause"
 )
 
 // report is what the ledger is to have of this host. What is nil or empty is
@@ -155,7 +155,7 @@ func (c *Converger) restUntilTold(ctx context.Context, d time.Duration) error {
 	select {
 	case <-short.Done():
 	case <-c.tell:
-		_ = pause.For(short, min(d, c.timing.trouble)) // Consul may still be away
+		_ = concurrency.Sleep(short, min(d, c.timing.trouble)) // Consul may still be away
 	}
 	return ctx.Err()
 }

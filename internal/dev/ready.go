@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jorc/jorc/internal/pause"
+	"github.com/jorc/jorc/internal/concurrency"
 )
 
 // pollEvery is how often something that cannot wake us up is looked at.
@@ -27,7 +27,7 @@ func ready(ctx context.Context, status string) error {
 		if ctx.Err() == nil {
 			err = next
 		}
-		if pause.For(ctx, pollEvery) != nil {
+		if concurrency.Sleep(ctx, pollEvery) != nil {
 			return err
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/pause"
 )
 
 const (
@@ -158,7 +158,7 @@ func (s *server) await(ctx context.Context) error {
 			return s.ended()
 		default:
 		}
-		if pause.For(ctx, pollEvery) != nil {
+		if concurrency.Sleep(ctx, pollEvery) != nil {
 			return fmt.Errorf("Consul has no leader: %w; %s", ctx.Err(), s.tail())
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/view"
 )
 
@@ -73,7 +73,7 @@ func eventsAtLast(ctx context.Context, s *kv.Store, after uint64, report func(er
 		if err == nil || errors.Is(err, kv.ErrDamaged) && c.Seq > 0 {
 			return events, c, nil
 		}
-		if err := pause.For(ctx, retry); err != nil {
+		if err := concurrency.Sleep(ctx, retry); err != nil {
 			return nil, Commit{}, err
 		}
 	}

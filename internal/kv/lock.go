@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/pause"
 )
 
 // LockOptions says how to hold a lock. The zero value is good.
@@ -136,7 +136,7 @@ func (a *acquisition) run(ctx context.Context) (err error) {
 		}
 		if waited {
 			next = firstTry
-			if err := pause.For(ctx, rand.N(spread)); err != nil {
+			if err := concurrency.Sleep(ctx, rand.N(spread)); err != nil {
 				return err
 			}
 		}
@@ -147,7 +147,7 @@ func (a *acquisition) run(ctx context.Context) (err error) {
 		if !a.wait {
 			return fmt.Errorf("lock %q: %w", a.store.Path(a.key), ErrLocked)
 		}
-		if err := pause.For(ctx, next/2+rand.N(next/2)); err != nil {
+		if err := concurrency.Sleep(ctx, next/2+rand.N(next/2)); err != nil {
 			return err
 		}
 		next = min(2*next, lastTry)

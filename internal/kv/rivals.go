@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/jorc/jorc/internal/pause"
+	"github.com/jorc/jorc/internal/concurrency"
 )
 
 // longestPause bounds what one pause between two questions can grow to.
@@ -41,7 +41,7 @@ func (r *rivals) none() bool { return r.window == 0 }
 func (r *rivals) lost(ctx context.Context, took time.Duration) error {
 	widest := min(max(longestPause, attemptsInOne*took), widestWindow)
 	r.window = min(max(2*r.window, took), widest)
-	return pause.For(ctx, rand.N(r.window+1))
+	return concurrency.Sleep(ctx, rand.N(r.window+1))
 }
 
 // won tells of a success.

@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/pause"
 )
 
 // Update reads the document, asks change for its successor and writes that,
@@ -111,5 +111,5 @@ type backoff struct{ window time.Duration }
 // unit is the first window.
 func (b *backoff) wait(ctx context.Context, unit time.Duration) error {
 	b.window = min(max(2*b.window, unit), longestPause)
-	return pause.For(ctx, rand.N(b.window+1))
+	return concurrency.Sleep(ctx, rand.N(b.window+1))
 }

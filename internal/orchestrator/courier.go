@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/view"
 )
 
@@ -143,7 +143,7 @@ func (c *courier) run(ctx context.Context) error {
 		g.Go(func() error { return c.serve(gctx, s) })
 	}
 	g.Go(func() error {
-		for pause.For(gctx, remember) == nil {
+		for concurrency.Sleep(gctx, remember) == nil {
 			c.write(gctx)
 		}
 		return gctx.Err()
@@ -214,7 +214,7 @@ func (c *courier) serve(ctx context.Context, s Sink) error {
 				return ctx.Err()
 			}
 			c.o.Log.Warn("a sink of events does not take them; they are kept and given to it again", "sink", s.Name(), "retry_in", retry, "error", err)
-			if err := pause.For(ctx, retry/2+rand.N(retry/2)); err != nil {
+			if err := concurrency.Sleep(ctx, retry/2+rand.N(retry/2)); err != nil {
 				return err
 			}
 			retry = min(2*retry, lastRetry)

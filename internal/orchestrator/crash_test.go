@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/view"
 )
@@ -59,7 +59,7 @@ func (s *site) holder() string {
 // change changes something about members again and again, until ctx ends.
 func (s *site) change(ctx context.Context) {
 	r := rand.New(rand.NewPCG(5, 6))
-	for i := 0; pause.For(ctx, time.Duration(r.IntN(30))*time.Millisecond) == nil; i++ {
+	for i := 0; concurrency.Sleep(ctx, time.Duration(r.IntN(30))*time.Millisecond) == nil; i++ {
 		node := fmt.Sprintf("n%d", r.IntN(8))
 		switch r.IntN(10) {
 		case 0, 1:
@@ -206,7 +206,7 @@ func (s *site) sabotage(d time.Duration) (kills, freezes int) {
 	r := rand.New(rand.NewPCG(7, 8))
 	all := []*process{s.process(), s.process(), s.process()}
 	for until := time.Now().Add(d); time.Now().Before(until); {
-		s.must(nil, pause.For(s.t.Context(), time.Duration(r.IntN(700))*time.Millisecond))
+		s.must(nil, concurrency.Sleep(s.t.Context(), time.Duration(r.IntN(700))*time.Millisecond))
 		i := r.IntN(len(all))
 		for k, p := range all { // mostly whoever is at work
 			if p.name() == s.holder() && r.IntN(4) > 0 {
@@ -221,7 +221,7 @@ func (s *site) sabotage(d time.Duration) (kills, freezes int) {
 		}
 		freezes++
 		s.signal(all[i], syscall.SIGSTOP)
-		s.must(nil, pause.For(s.t.Context(), time.Duration(500+r.IntN(3000))*time.Millisecond)) // often past the TTL of 1 s
+		s.must(nil, concurrency.Sleep(s.t.Context(), time.Duration(500+r.IntN(3000))*time.Millisecond)) // often past the TTL of 1 s
 		s.signal(all[i], syscall.SIGCONT)
 	}
 	return kills, freezes

@@ -14,11 +14,11 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/nodes"
-	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -77,14 +77,14 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 			if ctx.Err() == nil {
 				o.o.Log.Warn("cannot stand for the orchestration of the cluster", "error", err)
 			}
-			_ = pause.For(ctx, denied/2+rand.N(denied)) // ends with ctx
+			_ = concurrency.Sleep(ctx, denied/2+rand.N(denied)) // ends with ctx
 			continue
 		}
 		o.work(held)
 		if err := held.Unlock(ctx); err != nil && (ctx.Err() == nil || !errors.Is(err, kv.ErrLockLost)) {
 			o.o.Log.Warn("the orchestration of the cluster goes on elsewhere", "error", err)
 		}
-		_ = pause.For(ctx, rand.N(spread)) // ends with ctx
+		_ = concurrency.Sleep(ctx, rand.N(spread)) // ends with ctx
 	}
 	return nil
 }

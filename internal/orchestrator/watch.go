@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -45,7 +45,7 @@ func (t *tenure) watchKeys(ctx context.Context) error {
 	var last map[string]uint64
 	gather := settle
 	return consul.Watch(ctx, t.o.Client, consul.Query{}, source, func(u consul.Update[[]string]) {
-		if u.Err != nil || pause.For(ctx, gather) != nil {
+		if u.Err != nil || concurrency.Sleep(ctx, gather) != nil {
 			return
 		}
 		begin := time.Now()
@@ -100,7 +100,7 @@ func (t *tenure) watchChecks(ctx context.Context, state string) error {
 			last = u.Value
 			tell(t.news)
 		}
-		_ = pause.For(ctx, settle) // ends with ctx
+		_ = concurrency.Sleep(ctx, settle) // ends with ctx
 	})
 }
 
@@ -127,6 +127,6 @@ func (t *tenure) watchServices(ctx context.Context) error {
 		if u.Err == nil {
 			tell(t.news)
 		}
-		_ = pause.For(ctx, settle) // ends with ctx
+		_ = concurrency.Sleep(ctx, settle) // ends with ctx
 	})
 }

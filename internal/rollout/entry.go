@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/slots"
 )
 
@@ -156,7 +156,7 @@ func (e *entry) begin(ctx context.Context, a Admission) (in bool, err error) {
 	s, _, err := e.gate.o.Snapshots.ReadFor(ctx, e.gate.o.Node)
 	if err != nil {
 		e.say(fmt.Sprintf("the rollout cannot be read: %v", err))
-		return false, pause.For(ctx, retry)
+		return false, concurrency.Sleep(ctx, retry)
 	}
 	e.note(func() { e.snap, e.err = &s, nil })
 	if a, _ := e.admission(time.Now()); !a.OK() {
@@ -165,7 +165,7 @@ func (e *entry) begin(ctx context.Context, a Admission) (in bool, err error) {
 	}
 	if err := e.gate.o.Maintenance.Begin(ctx, reasonOf(e.version)); err != nil {
 		e.say(fmt.Sprintf("maintenance mode cannot be set: %v", err))
-		return false, pause.For(ctx, retry)
+		return false, concurrency.Sleep(ctx, retry)
 	}
 	return true, nil
 }
@@ -203,7 +203,7 @@ func (e *entry) acquire(ctx context.Context) (*slots.Claim, error) {
 		return nil, nil
 	}
 	e.say(fmt.Sprintf("no slot: %v", err))
-	return nil, pause.For(ctx, retry)
+	return nil, concurrency.Sleep(ctx, retry)
 }
 
 // lineUp waits for a slot. Who holds one takes it up at once; the others come
@@ -216,7 +216,7 @@ func (e *entry) lineUp(ctx context.Context) (*slots.Claim, error) {
 		d, self := e.snap.Document, *e.self
 		e.mu.Unlock()
 		key := d.Policy.KeyOf(d.Version, self.Node, self.Roles, self.Zone)
-		if err := pause.For(ctx, key.turn(d.Counts.Members)); err != nil {
+		if err := concurrency.Sleep(ctx, key.turn(d.Counts.Members)); err != nil {
 			return nil, err
 		}
 	}

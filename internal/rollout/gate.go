@@ -7,9 +7,9 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/slots"
 )
 
@@ -94,7 +94,7 @@ func (g *Gate) holds(ctx context.Context) (bool, error) {
 			return held, nil
 		}
 		g.o.Log.Warn("cannot tell whether this node holds a slot of the rollout", "error", err)
-		if err := pause.For(ctx, retry); err != nil {
+		if err := concurrency.Sleep(ctx, retry); err != nil {
 			return false, err
 		}
 	}
@@ -115,7 +115,7 @@ func (g *Gate) Leave(ctx context.Context, version string) error {
 			return err
 		}
 		g.o.Log.Warn("the slot of the rollout is not handed on yet", "version", version, "error", err)
-		if err := pause.For(ctx, retry); err != nil {
+		if err := concurrency.Sleep(ctx, retry); err != nil {
 			return err
 		}
 	}

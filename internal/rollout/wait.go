@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/pause"
 )
 
 // How a rollout can end for who waits for it.
@@ -36,7 +36,7 @@ const (
 func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
 	begin := time.Now()
 	first, err := r.Show(ctx)
-	for consul.Passing(err) && time.Since(begin) < consul.Electing && pause.For(ctx, lookAgain) == nil {
+	for consul.Passing(err) && time.Since(begin) < consul.Electing && concurrency.Sleep(ctx, lookAgain) == nil {
 		first, err = r.Show(ctx)
 	}
 	if ctx.Err() != nil {
@@ -68,7 +68,7 @@ func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
 		case <-changed:
 		case <-again:
 		}
-		if pause.For(ctx, gather) != nil {
+		if concurrency.Sleep(ctx, gather) != nil {
 			return context.Cause(ctx)
 		}
 		over, err := r.look(ctx, first.Document, progress)

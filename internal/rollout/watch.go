@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/pause"
 )
 
 // WatchSnapshot calls handle with what Read returns, now and whenever the
@@ -37,7 +37,7 @@ func (r *Rollouts) WatchSnapshot(ctx context.Context, handle func(Snapshot, erro
 			if !errors.Is(err, consul.ErrUnreachable) && !errors.Is(err, consul.ErrRateLimited) {
 				return
 			}
-			if pause.For(ctx, wait) != nil {
+			if concurrency.Sleep(ctx, wait) != nil {
 				return
 			}
 		}

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/nodes"
-	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -92,7 +92,7 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 		case <-bell:
 		case <-again:
 		}
-		if err := pause.For(ctx, gather); err != nil {
+		if err := concurrency.Sleep(ctx, gather); err != nil {
 			return v, err
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -96,7 +96,7 @@ func (p *performance) toEnd(ctx context.Context, e Queued, here bool) (workflow.
 			return res, err
 		case err != nil: // the host is busy, or its disk is full
 			p.log.Warn("the run has to wait", "error", err)
-			err = p.whileAsked(ctx, func(ctx context.Context) error { return pause.For(ctx, wait) })
+			err = p.whileAsked(ctx, func(ctx context.Context) error { return concurrency.Sleep(ctx, wait) })
 		case !res.Open:
 			if stop := p.asked(); stop != nil && res.State == workflow.Stopped && res.Task == "" {
 				return res, stop
@@ -137,7 +137,7 @@ func (p *performance) rest(ctx context.Context, res workflow.Result, wait time.D
 		<-ctx.Done() // another process goes on
 		return ctx.Err()
 	}
-	return pause.For(ctx, wait)
+	return concurrency.Sleep(ctx, wait)
 }
 
 // spec reads what is asked for, however long that takes.
@@ -156,7 +156,7 @@ func (p *performance) spec(ctx context.Context, e Queued) (Run, error) {
 			return Run{}, err
 		}
 		p.log.Warn("what is to be run cannot be read yet", "error", err)
-		if err := p.whileAsked(ctx, func(ctx context.Context) error { return pause.For(ctx, wait) }); err != nil {
+		if err := p.whileAsked(ctx, func(ctx context.Context) error { return concurrency.Sleep(ctx, wait) }); err != nil {
 			return Run{}, err
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -83,7 +83,7 @@ func (p *performance) update(ctx context.Context, change func(*Queued)) error {
 			return ctx.Err()
 		}
 		p.log.Warn("Consul cannot be told yet how far the run is", "job", p.job, "error", err)
-		if err := pause.For(ctx, wait); err != nil {
+		if err := concurrency.Sleep(ctx, wait); err != nil {
 			return err
 		}
 	}

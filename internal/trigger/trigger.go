@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -81,7 +81,7 @@ func (w *watcher) run(ctx context.Context) error {
 			return nil
 		}
 		w.log.Error("the trigger does nothing for now", "error", err, "again_in", again)
-		if pause.For(ctx, again) != nil {
+		if concurrency.Sleep(ctx, again) != nil {
 			return nil
 		}
 	}
@@ -134,7 +134,7 @@ func (w *watcher) untilEnd(ctx context.Context, job workflow.Job) (workflow.Resu
 		res, err := w.o.Runner.Run(ctx, job)
 		switch {
 		case errors.Is(err, workflow.ErrBusy):
-			err = pause.For(ctx, time.Second)
+			err = concurrency.Sleep(ctx, time.Second)
 		case err != nil || !res.Open:
 			return res, err
 		case res.State == workflow.Held:

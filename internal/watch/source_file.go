@@ -9,7 +9,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/jorc/jorc/internal/pause"
+	"github.com/jorc/jorc/internal/concurrency"
 )
 
 // maxFile bounds what the function file reads into memory.
@@ -66,7 +66,7 @@ func (w *fileWatcher) close() {
 // ctx ended.
 func (w *fileWatcher) wait(ctx context.Context) bool {
 	if w.notify == nil {
-		return pause.For(ctx, filePoll) == nil
+		return concurrency.Sleep(ctx, filePoll) == nil
 	}
 	for {
 		select {

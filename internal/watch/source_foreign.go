@@ -11,8 +11,8 @@ import (
 
 	dep "github.com/hashicorp/consul-template/dependency"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/pause"
 )
 
 // foreignSource fetches what only consul-template's own code can: Vault's
@@ -118,7 +118,7 @@ func (s *sources) watchForeign(ctx context.Context, d *dependency) {
 		}
 		opts.WaitIndex = 0
 		s.foreign.reset()
-		if pause.For(ctx, wait) != nil {
+		if concurrency.Sleep(ctx, wait) != nil {
 			return
 		}
 		wait = min(2*wait, time.Minute)

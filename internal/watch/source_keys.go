@@ -8,8 +8,8 @@ import (
 
 	dep "github.com/hashicorp/consul-template/dependency"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/pause"
 )
 
 // A group whose prefix holds far more than is wanted of it is wide: its values
@@ -104,7 +104,7 @@ func (w *groupWatcher) wide(found int) bool {
 // readWanted blocks on the names below a wide prefix, cut at the next slash,
 // and then reads the wanted keys alone.
 func (w *groupWatcher) readWanted(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
-	if err := pause.For(ctx, min(4*w.took, time.Second)); err != nil {
+	if err := concurrency.Sleep(ctx, min(4*w.took, time.Second)); err != nil {
 		return nil, consul.Meta{}, err
 	}
 	_, meta, err := w.client.KVKeys(ctx, w.group.prefix, "/", w.in(q))

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/command"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/pause"
 )
 
 // onlyIfTime bounds an only_if of a task that has no timeout.
@@ -207,7 +207,7 @@ func (r *Runner) leftBehind(ctx context.Context, j *job, i int, among func(int) 
 		if found, err = marked(j.mark(i), among); err != nil || len(found) == 0 {
 			return nil
 		}
-		if n < tries-1 && pause.For(ctx, moment) != nil {
+		if n < tries-1 && concurrency.Sleep(ctx, moment) != nil {
 			break
 		}
 	}

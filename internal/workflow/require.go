@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/blocker"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/pause"
 )
 
 // FromBlocker are the Requirements that b tells of.
@@ -40,7 +40,7 @@ func (s services) Wait(ctx context.Context, r []config.Requires) error {
 		if denied := new(blocker.DeniedError); !errors.As(err, &denied) {
 			return err
 		}
-		if err := pause.For(ctx, deniedPause); err != nil {
+		if err := concurrency.Sleep(ctx, deniedPause); err != nil {
 			return err
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/pause"
 )
 
 const (
@@ -159,7 +159,7 @@ func (s *S3Store) put(ctx context.Context, key, file string) error {
 	defer s.transport.CloseIdleConnections() // uploads are rare
 	for try := range s3Tries {
 		if try > 0 {
-			if late := pause.For(ctx, s3Pause<<try); late != nil {
+			if late := concurrency.Sleep(ctx, s3Pause<<try); late != nil {
 				return fmt.Errorf("%w, after: %w", late, s.trouble(err))
 			}
 		}

@@ -16,8 +16,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/pause"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -102,7 +102,7 @@ func New(o Options) *Runner {
 	o.Keep = o.Keep.withDefaults()
 	return &Runner{
 		o: o, log: o.Log, jobs: filepath.Join(o.StateDir, "jobs"), turn: make(chan struct{}, 1),
-		now: time.Now, sleep: pause.For, boot: currentBoot, hook: func(string) {},
+		now: time.Now, sleep: concurrency.Sleep, boot: currentBoot, hook: func(string) {},
 	}
 }
 
