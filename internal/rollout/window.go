@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -119,7 +120,7 @@ func parseClock(text string) (minutes int, ok bool) {
 	return minutes, errH == nil && errM == nil && m < 60 && minutes <= minutesOfDay
 }
 
-// Open tells whether t is within the window. The zero Window is never open.
+// Open reports whether t is within the window. The zero Window is never open.
 func (w Window) Open(t time.Time) bool {
 	if w.zone == nil {
 		return false
@@ -143,8 +144,8 @@ func (w *Window) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// windowsOpen tells whether one of windows is open; that there are none is one
-// that always is.
+// windowsOpen reports whether one of windows is open. Without windows it always
+// is.
 func windowsOpen(all []Window, t time.Time) bool {
 	for _, w := range all {
 		if w.Open(t) {
@@ -154,32 +155,64 @@ func windowsOpen(all []Window, t time.Time) bool {
 	return len(all) == 0
 }
 
-// furthest is how far changes of windows are looked for: two weeks, as a change
-// of the clocks may take a window away, and a day.
-const furthest = 15 * 24 * time.Hour
+// searchDays is how far changes of windows are looked for: two weeks, as a
+// change of the clocks may leave a window out once, and a day.
+const searchDays = 15
 
 // windowsChange returns when windows open next, or close when they are open;
 // zero: they never do.
 func windowsChange(all []Window, t time.Time) time.Time {
-	now := windowsOpen(all, t)
-	for at := t.Truncate(time.Minute).Add(time.Minute); at.Sub(t) < furthest; at = at.Add(time.Minute) {
-		if windowsOpen(all, at) != now {
+	open := windowsOpen(all, t)
+	for _, at := range edges(all, t, 0, searchDays) {
+		if at.After(t) && windowsOpen(all, at) != open {
 			return at
 		}
 	}
 	return time.Time{}
 }
 
-// windowsOpenSince returns since when windows are open; zero: for two weeks,
-// or they are not.
+// windowsOpenSince returns since when windows are open; zero: for two weeks, or
+// they are closed.
 func windowsOpenSince(all []Window, t time.Time) time.Time {
 	if len(all) == 0 || !windowsOpen(all, t) {
 		return time.Time{}
 	}
-	for at := t.Truncate(time.Minute); t.Sub(at) < furthest; at = at.Add(-time.Minute) {
-		if !windowsOpen(all, at.Add(-time.Minute)) {
+	for _, at := range slices.Backward(edges(all, t, -searchDays, 0)) {
+		if !at.After(t) && !windowsOpen(all, at.Add(-time.Nanosecond)) {
 			return at
 		}
 	}
 	return time.Time{}
+}
+
+// edges returns the times, in order, at which one of windows may open or close
+// on the days from the first to the last after that of t: the begin and the end
+// of each window by the clock on the wall, and the changes of that clock. A time
+// that the wall shows twice in one day is there twice.
+func edges(all []Window, t time.Time, first, last int) []time.Time {
+	var found []time.Time
+	for _, w := range all {
+		if w.zone == nil {
+			continue
+		}
+		year, month, day := t.In(w.zone).Date()
+		for d := first - 1; d <= last+1; d++ {
+			midnight := time.Date(year, month, day+d, 0, 0, 0, 0, w.zone)
+			next := time.Date(year, month, day+d+1, 0, 0, 0, 0, w.zone)
+			_, before := midnight.Zone()
+			_, after := next.Zone()
+			for _, minute := range []int{w.begin, w.end} {
+				wall := time.Date(year, month, day+d, 0, minute, 0, 0, time.UTC)
+				found = append(found, wall.Add(-time.Duration(before)*time.Second))
+				if after != before {
+					found = append(found, wall.Add(-time.Duration(after)*time.Second))
+				}
+			}
+			if _, change := midnight.ZoneBounds(); !change.IsZero() && change.Before(next) {
+				found = append(found, change)
+			}
+		}
+	}
+	slices.SortFunc(found, time.Time.Compare)
+	return found
 }

@@ -1,6 +1,7 @@
 package rollout_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -69,5 +70,46 @@ func TestWindow(t *testing.T) {
 	}
 	if (rollout.Window{}).Open(time.Now()) {
 		t.Error("no window is open")
+	}
+}
+
+// TestWindowsByTheMinute: the computed changes are those that a search minute by
+// minute finds, in zones whose clocks change, at any time of the year.
+func TestWindowsByTheMinute(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"Mon-Fri 22:00-06:00 Europe/Berlin", "02:15-02:45 Europe/Berlin", "Sun 01:30-02:30 America/New_York;Sat 23:00-24:00 America/New_York",
+		"Wed 09:00-10:00;10:00-11:00 Australia/Lord_Howe", "00:00-24:00", "00:00-01:00 America/Havana",
+	} {
+		windows, err := rollout.ParseWindows(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open := func(at time.Time) bool {
+			return slices.ContainsFunc(windows, func(w rollout.Window) bool { return w.Open(at) })
+		}
+		for _, day := range []string{"2026-03-07", "2026-03-28", "2026-04-04", "2026-07-01", "2026-10-03", "2026-10-24", "2026-10-31", "2026-11-20"} {
+			at, err := time.Parse(time.DateOnly, day)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for hour := range 36 {
+				at := at.Add(time.Duration(hour)*time.Hour + 20*time.Minute)
+				var want time.Time
+				for next := at.Truncate(time.Minute).Add(time.Minute); next.Sub(at) < 9*24*time.Hour; next = next.Add(time.Minute) {
+					if open(next) != open(at) {
+						want = next
+						break
+					}
+				}
+				if got := rollout.WindowsChange(windows, at); !got.Equal(want) {
+					t.Fatalf("%q at %v changes at %v, want %v", text, at, got, want)
+				}
+				since := rollout.WindowsOpenSince(windows, at)
+				if text != "00:00-24:00" && since.IsZero() == open(at) || !since.IsZero() && (since.After(at) || !open(since) || open(since.Add(-time.Second))) {
+					t.Fatalf("%q at %v is open since %v", text, at, since)
+				}
+			}
+		}
 	}
 }
