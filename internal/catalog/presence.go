@@ -10,8 +10,8 @@ import (
 // presenceEvery is how often jorc says that it is there.
 const presenceEvery = 10 * time.Second
 
-// presenceName is the name of jorc's own service.
-const presenceName = "jorc"
+// PresenceName is the name of jorc's own service.
+const PresenceName = "jorc"
 
 // presenceOutput is the output of its check: always the same.
 const presenceOutput = "jorc agent is running"
@@ -21,14 +21,14 @@ const presenceOutput = "jorc agent is running"
 // depends on it.
 func PresenceID(cluster string) string {
 	if cluster == "" || cluster == "default" {
-		return presenceName
+		return PresenceName
 	}
-	return presenceName + "-" + cluster
+	return PresenceName + "-" + cluster
 }
 
 func (r *Registrar) presence() *registration {
 	w := newRegistration(config.Service{
-		Name: presenceName, ID: PresenceID(r.o.Cluster), OnStop: r.presenceOnStop(),
+		Name: PresenceName, ID: PresenceID(r.o.Cluster), OnStop: r.presenceOnStop(),
 		Checks: []config.Check{{Name: "jorc agent", TTL: max(r.leastTTL, 3*r.presenceEvery)}},
 	}, r.o.Owner, r.leastTTL)
 	w.presence = true

@@ -109,7 +109,7 @@ func Withdraw(ctx context.Context, client *consul.Client, stateDir, id string) e
 func daemon(have atAgent, owner string) bool {
 	for _, c := range have.checks {
 		s, ok := have.services[c.ServiceID]
-		if ok && s.Service == presenceName && s.Meta[MetaOwner] == owner && c.Status == consul.HealthPassing {
+		if ok && s.Service == PresenceName && s.Meta[MetaOwner] == owner && c.Status == consul.HealthPassing {
 			return true
 		}
 	}

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"slices"
 	"strconv"
 
 	"github.com/jorc/jorc/internal/consul"
@@ -21,27 +20,22 @@ func checksFor(need Need, presence string) string {
 	return filter
 }
 
-// condition is what the checks of one node say.
-type condition struct {
-	worst       string // of all checks but maintenance; empty where there is no host
-	maintenance bool
-	foreign     bool // maintenance that somebody else set
-	dead        bool // serfHealth does not pass
-	present     bool // jorc's own check passes
-}
-
-// judge fills in Health and Agent as far as need says.
-func (s sources) judge(all []Member, at map[string]int, presence string, need Need) {
-	conditions := make([]condition, len(all))
+// assess fills in the condition of the members in all, as far as need asks for
+// it; at has their places by name.
+func (s sources) assess(all []Member, at map[string]int, presence string, need Need) {
+	signals := make([]Signals, len(all))
 	for _, n := range s.nodes {
 		if i, ok := at[n.Node]; ok {
-			conditions[i].worst = consul.HealthPassing
+			signals[i] = observed()
+			if s.partial {
+				signals[i].Gossip = SignalPassing // a failing check would be in the answer
+			}
 		}
 	}
 	count := func(checks []consul.CheckState) {
-		for _, h := range checks {
-			if i, ok := at[h.Node]; ok {
-				conditions[i].add(h, presence)
+		for _, check := range checks {
+			if i, ok := at[check.Node]; ok {
+				signals[i].add(check, presence)
 			}
 		}
 	}
@@ -49,48 +43,14 @@ func (s sources) judge(all []Member, at map[string]int, presence string, need Ne
 	for _, n := range s.inventory {
 		count(n.Checks)
 	}
-	for i, c := range conditions {
-		all[i].take(c, need)
-	}
-}
-
-// take takes over what checks say.
-func (m *Member) take(c condition, need Need) {
-	if need&NeedAgent != 0 {
-		m.Agent = AgentDown
-		if c.present && !c.dead {
-			m.Agent = AgentUp
+	for i, one := range signals {
+		m := &all[i]
+		m.Condition = Assess(one)
+		if need&NeedHealth != 0 {
+			m.Health = m.Condition.Health
+		}
+		if need&NeedAgent != 0 {
+			m.Agent = m.Condition.Agent
 		}
 	}
-	if need&NeedHealth == 0 {
-		return
-	}
-	m.Health = c.worst
-	if c.maintenance && c.worst != consul.HealthCritical {
-		m.Health = HealthMaintenance
-		m.maintainedByJorc = !c.foreign
-	}
-}
-
-func (c *condition) add(h consul.CheckState, presence string) {
-	passing := h.Status == consul.HealthPassing
-	switch {
-	case consul.IsMaintenance(h.CheckID):
-		c.maintenance = true
-		c.foreign = c.foreign || !consul.IsJorcs(h.Notes)
-		return
-	case h.CheckID == "serfHealth":
-		c.dead = !passing
-	case h.ServiceID == presence:
-		c.present = passing
-	}
-	c.worst = worse(c.worst, h.Status)
-}
-
-func worse(a, b string) string {
-	order := []string{"", consul.HealthPassing, consul.HealthWarning, consul.HealthCritical}
-	if slices.Index(order, b) > slices.Index(order, a) {
-		return b
-	}
-	return a
 }

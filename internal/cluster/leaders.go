@@ -223,8 +223,7 @@ func (m Member) candidate() Candidate {
 	if v, ok := m.Params[ParamEligible]; ok {
 		eligible = v.String() == "true"
 	}
-	failing := m.Agent != AgentUp || m.Health == consul.HealthCritical || m.Health == HealthMaintenance && !m.maintainedByJorc
-	return Candidate{Node: m.Node, Eligible: eligible, Failing: failing, Unreadable: m.unreadable}
+	return Candidate{Node: m.Node, Eligible: eligible, Failing: m.Condition.Fails(), Unreadable: m.unreadable}
 }
 
 // MayBelieve tells whether a jorc agent of this cluster may run on node, so

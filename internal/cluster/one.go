@@ -49,7 +49,7 @@ func (c *Cluster) MemberOf(ctx context.Context, node string, need Need) (Member,
 		g.Go(func() error {
 			all, err := whole(c.client.HealthNode(ctx, node, consul.Query{}))
 			for _, h := range all {
-				checks = append(checks, consul.CheckState{Node: node, CheckID: h.CheckID, Status: h.Status, Notes: h.Notes, ServiceID: h.ServiceID})
+				checks = append(checks, consul.CheckState{Node: node, CheckID: h.CheckID, Status: h.Status, Notes: h.Notes, ServiceID: h.ServiceID, ServiceName: h.ServiceName})
 			}
 			return err
 		})

@@ -22,6 +22,7 @@ type sources struct {
 	noLeaders error               // why who leads cannot be read
 	nodes     []consul.NodeInfo   // without services and checks
 	checks    []consul.CheckState // those that checksFor asks for
+	partial   bool                // checks that pass were not asked for
 	services  []consul.ServiceHosts
 	inventory []consul.NodeInfo // with services and checks
 	reports   map[string]kv.Leaf[report]
@@ -74,6 +75,7 @@ func (c *Cluster) read(ctx context.Context, need Need) (sources, error) {
 		g.Go(func() (err error) { s.services, err = whole(c.client.ServiceHosts(ctx, consul.Query{})); return err })
 	}
 	if need&needChecks != 0 {
+		s.partial = true
 		q := consul.Query{Filter: checksFor(need, catalog.PresenceID(c.name))}
 		g.Go(func() (err error) { s.checks, err = whole(c.client.CheckStates(ctx, q)); return err })
 	}

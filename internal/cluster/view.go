@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/jorc/jorc/internal/catalog"
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -26,13 +25,6 @@ const (
 	NeedReports                     // Version, Status
 
 	NeedAll = NeedCatalog | NeedDatacenter | NeedHealth | NeedAgent | NeedServices | NeedReports
-)
-
-// States of Member.Agent, and of Member.Health beside Consul's own.
-const (
-	AgentUp           = "up"
-	AgentDown         = "down"
-	HealthMaintenance = consul.HealthMaint
 )
 
 // Member is one member as commands and filters show it.
@@ -54,8 +46,8 @@ type Member struct {
 	Provides []string      `json:"-"`
 	Requires []Requirement `json:"-"`
 
-	maintainedByJorc bool
-	unreadable       error // why the record cannot be read; it counts as empty
+	Condition  Condition `json:"-"` // with NeedHealth and NeedAgent
+	unreadable error     // why the record cannot be read; it counts as empty
 }
 
 // MembersOptions say which members to read and what of them.
@@ -143,7 +135,7 @@ func (s sources) members(presence string, need Need) []Member {
 		}
 	}
 	if need&needChecks != 0 {
-		s.judge(all, at, presence, need)
+		s.assess(all, at, presence, need)
 	}
 	return all
 }

@@ -117,11 +117,12 @@ func pickServiceHosts(s *scanner) (list []ServiceHosts) {
 
 // CheckState is what of a check says how its node is.
 type CheckState struct {
-	Node      string
-	CheckID   string
-	Status    string
-	Notes     string
-	ServiceID string
+	Node        string
+	CheckID     string
+	Status      string
+	Notes       string
+	ServiceID   string
+	ServiceName string
 }
 
 // CheckStates reads the states of all checks.
@@ -144,6 +145,8 @@ func pickStates(s *scanner) (list []CheckState) {
 				k.Notes = s.str()
 			case "ServiceID":
 				k.ServiceID = s.str()
+			case "ServiceName":
+				k.ServiceName = s.str()
 			default:
 				s.skip()
 			}

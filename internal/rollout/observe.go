@@ -21,7 +21,6 @@ import (
 // members are those whom everybody would be.
 func ViewOf(o cluster.Observation, documents map[string]kv.Leaf[nodes.Document], group slots.Group) (View, error) {
 	filter, err := ownFilter(o)
-	foreign, own := maintained(o.Inventory)
 	holders := map[string]time.Time{}
 	for name, h := range group.Holders {
 		if node, id, _ := strings.Cut(name, "/"); id == ClaimID {
@@ -40,8 +39,8 @@ func ViewOf(o cluster.Observation, documents map[string]kv.Leaf[nodes.Document],
 		member := Member{
 			Node: m.Node, Roles: m.Roles, Zone: m.Zone, Outside: !filter.Match(&m),
 			Version: d.Version, Arrived: d.Since, Config: d.States[nodes.Config], Validation: d.States[nodes.Validation],
-			Up: m.Agent == cluster.AgentUp, Sick: m.Health == consul.HealthCritical || foreign[m.Node],
-			Drained: own[m.Node],
+			Up: m.Condition.Agent == cluster.AgentUp, Sick: m.Condition.Health == consul.HealthCritical || m.Condition.Maintenance == cluster.MaintenanceForeign,
+			Drained: m.Condition.Maintenance == cluster.MaintenanceOwn,
 			Holds:   holds, HeldSince: since,
 		}
 		if h, held := o.Control.Held(m.Node, m.Roles); held {
@@ -91,22 +90,4 @@ func ownFilter(o cluster.Observation) (*cluster.Filter, error) {
 	}
 	everybody, _ := cluster.ParseFilter("") // it matches every member
 	return everybody, fmt.Errorf("param %s: %w", cluster.ParamFilter, err)
-}
-
-// maintained are the nodes that somebody else put into maintenance, some service
-// of theirs at least, and those that jorc itself did.
-func maintained(inventory []consul.NodeInfo) (foreign, own map[string]bool) {
-	foreign, own = map[string]bool{}, map[string]bool{}
-	for _, n := range inventory {
-		for _, c := range n.Checks {
-			switch {
-			case !consul.IsMaintenance(c.CheckID):
-			case !consul.IsJorcs(c.Notes):
-				foreign[n.Node] = true
-			case c.CheckID == consul.NodeMaintenance:
-				own[n.Node] = true
-			}
-		}
-	}
-	return foreign, own
 }

@@ -1,0 +1,207 @@
+package cluster
+
+import (
+	"slices"
+
+	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// Liveness says whether a host is there. docs/liveness.md has the table.
+type Liveness string
+
+// Values of Liveness.
+const (
+	LivenessUp          Liveness = "up"          // gossip reaches the host
+	LivenessSuspect     Liveness = "suspect"     // gossip does not, but the orchestrator's probe does
+	LivenessDown        Liveness = "down"        // neither does, or nothing has probed it
+	LivenessAbsent      Liveness = "absent"      // the host is not in the catalog
+	LivenessUnmonitored Liveness = "unmonitored" // in the catalog, but not part of gossip
+)
+
+// Values of Condition.Agent, and of Condition.Health beside Consul's own.
+const (
+	AgentUp           = "up"
+	AgentDown         = "down"
+	HealthMaintenance = consul.HealthMaint
+)
+
+// Signal is what one observer says about a host.
+type Signal string
+
+// Values of Signal.
+const (
+	SignalNone    Signal = "none" // there is no such observer
+	SignalPassing Signal = "passing"
+	SignalFailing Signal = "failing"
+)
+
+// Probe is the result of the orchestrator's probe of a host that gossip does not
+// reach.
+type Probe string
+
+// Values of Probe.
+const (
+	ProbeNone     Probe = "none"     // nothing has probed the host
+	ProbePending  Probe = "pending"  // the orchestrator is about to
+	ProbeAnswered Probe = "answered" // a connection was accepted
+	ProbeFailed   Probe = "failed"
+)
+
+// Maintenance says who set maintenance mode on a host or on one of its services.
+type Maintenance string
+
+// Values of Maintenance. A host with both counts as foreign: jorc does not end it.
+const (
+	MaintenanceNone    Maintenance = "none"
+	MaintenanceOwn     Maintenance = "own"     // jorc
+	MaintenanceForeign Maintenance = "foreign" // an operator or another program
+)
+
+// Signals are the facts that a host's condition follows from.
+type Signals struct {
+	Cataloged   bool
+	Gossip      Signal
+	Agent       Signal // jorc's own check for this cluster
+	Probe       Probe
+	Before      Liveness // counts while Probe is pending; empty: not known
+	Maintenance Maintenance
+	// Checks is the worst state of the other checks, gossip's included, in
+	// Consul's terms: passing, warning, critical.
+	Checks string
+}
+
+// Condition is what the rest of jorc asks about a host. Only Assess makes one.
+type Condition struct {
+	Liveness    Liveness
+	Agent       string // up, down
+	Health      string // passing, warning, critical, maintenance; empty: the host is absent
+	Maintenance Maintenance
+}
+
+// Assess returns the condition that follows from s.
+func Assess(s Signals) Condition {
+	c := Condition{Liveness: s.liveness(), Agent: AgentDown, Health: s.Checks, Maintenance: s.Maintenance}
+	if s.Agent == SignalPassing && !c.Detached() {
+		c.Agent = AgentUp
+	}
+	switch {
+	case c.Liveness == LivenessAbsent:
+		c.Health, c.Maintenance = "", MaintenanceNone
+	case s.Maintenance != MaintenanceNone && s.Checks != consul.HealthCritical:
+		c.Health = HealthMaintenance
+	}
+	return c
+}
+
+func (s Signals) liveness() Liveness {
+	switch {
+	case !s.Cataloged:
+		return LivenessAbsent
+	case s.Gossip == SignalNone:
+		return LivenessUnmonitored
+	case s.Gossip == SignalPassing:
+		return LivenessUp
+	case s.Probe == ProbeAnswered:
+		return LivenessSuspect
+	case s.Probe == ProbePending && s.Before != "":
+		return s.Before
+	}
+	return LivenessDown
+}
+
+// Detached reports whether nothing reaches the host: it is down or absent.
+func (c Condition) Detached() bool {
+	return c.Liveness == LivenessDown || c.Liveness == LivenessAbsent
+}
+
+// OutReason says why a host is out of service.
+type OutReason string
+
+// Values of OutReason, in the order in which they count.
+const (
+	InService      OutReason = ""
+	OutGrant       OutReason = "grant"       // it has an open grant of a rollout
+	OutDown        OutReason = "down"        // its host or its jorc agent is
+	OutCritical    OutReason = "critical"    // one of its checks is
+	OutMaintenance OutReason = "maintenance" // whoever set it
+)
+
+// OutOfService returns why the host is out of service; granted says that it has
+// an open grant of a rollout. It is the only definition of the term.
+func (c Condition) OutOfService(granted bool) OutReason {
+	switch {
+	case granted:
+		return OutGrant
+	case c.Agent != AgentUp:
+		return OutDown
+	case c.Health == consul.HealthCritical:
+		return OutCritical
+	case c.Maintenance != MaintenanceNone:
+		return OutMaintenance
+	}
+	return InService
+}
+
+// Fails reports whether the host should not lead: it is out of service for
+// another reason than maintenance that jorc set and ends by itself.
+func (c Condition) Fails() bool {
+	switch c.OutOfService(false) {
+	case InService:
+		return false
+	case OutMaintenance:
+		return c.Maintenance == MaintenanceForeign
+	default:
+		return true
+	}
+}
+
+// gossipCheck is the check by which Consul shows whether gossip reaches a node.
+const gossipCheck = "serfHealth"
+
+// observed returns the signals of a host in the catalog of which no check has
+// been counted yet.
+func observed() Signals {
+	return Signals{
+		Cataloged: true, Gossip: SignalNone, Agent: SignalNone, Probe: ProbeNone, Maintenance: MaintenanceNone, Checks: consul.HealthPassing,
+	}
+}
+
+// add counts one check; presence is the id of jorc's own service in the cluster.
+// The jorc service of another cluster says nothing about this one.
+func (s *Signals) add(check consul.CheckState, presence string) {
+	switch {
+	case consul.IsMaintenance(check.CheckID) && !consul.IsJorcs(check.Notes):
+		s.Maintenance = MaintenanceForeign
+		return
+	case consul.IsMaintenance(check.CheckID):
+		if s.Maintenance == MaintenanceNone {
+			s.Maintenance = MaintenanceOwn
+		}
+		return
+	case check.ServiceName == catalog.PresenceName:
+		if check.ServiceID == presence {
+			s.Agent = signalOf(check.Status == consul.HealthPassing)
+		}
+		return
+	case check.CheckID == gossipCheck && check.ServiceID == "":
+		s.Gossip = signalOf(check.Status != consul.HealthCritical)
+	}
+	s.Checks = worse(s.Checks, check.Status)
+}
+
+func signalOf(passing bool) Signal {
+	if passing {
+		return SignalPassing
+	}
+	return SignalFailing
+}
+
+// worse returns the worse of two states of checks.
+func worse(a, b string) string {
+	order := []string{"", consul.HealthPassing, consul.HealthWarning, consul.HealthCritical}
+	if slices.Index(order, b) > slices.Index(order, a) {
+		return b
+	}
+	return a
+}
