@@ -53,10 +53,11 @@ type arranger struct {
 	legacy    map[string]string // Consul's address as existing scripts write it, see legacyFlag
 }
 
-// isFlag tells a flag from an argument: "-" is standard input, and a negative
-// number is an argument.
+// isFlag reports whether arg is a flag. "-" is standard input; a negative
+// number, and a text that begins with three dashes as a PEM file does, are
+// arguments.
 func (a *arranger) isFlag(arg string) bool {
-	return len(arg) > 1 && arg[0] == '-' && (arg[1] < '0' || arg[1] > '9')
+	return len(arg) > 1 && arg[0] == '-' && (arg[1] < '0' || arg[1] > '9') && !strings.HasPrefix(arg, "---")
 }
 
 // flag puts away one flag and returns how many of the arguments that follow

@@ -53,6 +53,7 @@ func TestArrange(t *testing.T) {
 		{"empty value", "wait --role= web", "wait --role= -- web"},
 		{"given twice", "wait --role a --role b web", "wait --role=a --role=b -- web"},
 		{"standard input and numbers are arguments", "wait - -1", "wait -- - -1"},
+		{"a PEM file is an argument", "wait -----BEGIN --any", "wait --any -- -----BEGIN"},
 		{"an argument named like a command", "wait list help", "wait -- list help"},
 		{"command with both", "view aggregate", "view aggregate"},
 		{"command with both, argument", "view node1", "view -- node1"},

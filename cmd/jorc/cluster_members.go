@@ -17,15 +17,14 @@ func joinCommand(env *environment) *cli.Command {
 		Name:  "join",
 		Usage: "make this host (or --node, which needs no host) a member, or change how it is one",
 		Description: "What is not named stays as it is; with --role the roles are those named. Repeating it changes nothing. " +
-			"V is JSON or YAML, @FILE, or - for stdin; with --string a text as it stands.",
-		Flags: []cli.Flag{
+			valueHelp,
+		Flags: append([]cli.Flag{
 			&cli.StringSliceFlag{Name: "role", Usage: "a `ROLE`; may be given more than once"},
 			&cli.StringFlag{Name: "zone", Usage: "the failure `ZONE` that it is in"},
-			&cli.StringSliceFlag{Name: "param", Usage: "a param of its own, `K=V`; may be given more than once"},
+			&cli.StringSliceFlag{Name: "param", KeepSpace: true, Usage: "a param of its own, `K=V`; may be given more than once"},
 			&cli.StringSliceFlag{Name: "provides", Usage: "a `SERVICE` that it provides; may be given more than once"},
 			&cli.StringSliceFlag{Name: "requires", Usage: "a `TARGET` that its static configuration waits for, [TAG.]SERVICE[=N]; may be given more than once"},
-			stringFlag(),
-		},
+		}, valueFlags()...),
 		Action: env.joinCluster,
 	}
 }

@@ -20,8 +20,8 @@ func metaCommand(env *environment) *cli.Command {
 				Action: env.getMeta,
 			},
 			{
-				Name: "set", Usage: "set an entry", ArgsUsage: "KEY VALUE", Description: whose + " VALUE is JSON or YAML, @FILE, or - for stdin.",
-				Flags: []cli.Flag{stringFlag()}, Action: env.setMeta,
+				Name: "set", Usage: "set an entry", ArgsUsage: "KEY VALUE", Description: whose + " " + valueHelp,
+				Flags: valueFlags(), Action: env.setMeta,
 			},
 			{Name: "remove", Usage: "remove an entry", ArgsUsage: "KEY", Description: whose, Action: env.removeMeta},
 		},

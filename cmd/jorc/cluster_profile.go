@@ -12,7 +12,6 @@ import (
 func profileCommand(env *environment) *cli.Command {
 	role := &cli.StringFlag{Name: "role", Usage: "of `ROLE` and not of the cluster"}
 	ref := &cli.StringFlag{Name: "ref", Usage: "only if the param is `V` now; else exit 4"}
-	const values = "VALUE, V and D are JSON or YAML, @FILE, or - for stdin; with --string they are texts as they stand. "
 	return &cli.Command{
 		Name:  "profile",
 		Usage: "the document that all members share",
@@ -23,45 +22,45 @@ func profileCommand(env *environment) *cli.Command {
 				Name:      "get",
 				Usage:     "print a param",
 				ArgsUsage: "KEY",
-				Description: values + "Exits 1 when there is no such param and no --default. With --node or --role it is that of the member or role alone. " +
+				Description: valueHelp + " Exits 1 when there is no such param and no --default. With --node or --role it is that of the member or role alone. " +
 					"With --effective it is what a member (--node, default this one) has when schema defaults, cluster, roles and its own params are laid over one another.",
-				Flags: []cli.Flag{
+				Flags: append([]cli.Flag{
 					&cli.BoolFlag{Name: "raw", Usage: "print a text without quotes", DisableDefaultText: true},
 					&cli.StringFlag{Name: "default", Usage: "print `D` when there is no such param"},
 					&cli.BoolFlag{Name: "effective", Usage: "with all layers", DisableDefaultText: true},
 					&cli.BoolFlag{Name: "compose", Usage: "with all layers, objects merged", DisableDefaultText: true},
-					role, stringFlag(),
-				},
+					role,
+				}, valueFlags()...),
 				Action: env.getParam,
 			},
 			{
 				Name:      "set",
 				Usage:     "set a param",
 				ArgsUsage: "KEY VALUE",
-				Description: values + "Other params may change at the same time. A reference that does not match exits 4, prints the param as it is on stderr, and writes nothing. " +
+				Description: valueHelp + " Other params may change at the same time. A reference that does not match exits 4, prints the param as it is on stderr, and writes nothing. " +
 					"With --node it is that member's own param.",
-				Flags: []cli.Flag{
+				Flags: append([]cli.Flag{
 					ref,
 					&cli.StringFlag{Name: "default", Usage: "with --ref: a param that is missing counts as `D`"},
 					&cli.BoolFlag{Name: "absent", Usage: "only if there is no such param", DisableDefaultText: true},
-					role, stringFlag(),
-				},
+					role,
+				}, valueFlags()...),
 				Action: func(c *cli.Context) error { return env.setParam(c, false) },
 			},
 			{
 				Name:        "add",
 				Usage:       "set a param that is not there yet",
 				ArgsUsage:   "KEY VALUE",
-				Description: values + "Exits 4 when it is.",
-				Flags:       []cli.Flag{role, stringFlag()},
+				Description: valueHelp + " Exits 4 when it is.",
+				Flags:       append([]cli.Flag{role}, valueFlags()...),
 				Action:      func(c *cli.Context) error { return env.setParam(c, true) },
 			},
 			{
 				Name:        "remove",
 				Usage:       "remove a param",
 				ArgsUsage:   "KEY",
-				Description: values + "That there is none is no error.",
-				Flags:       []cli.Flag{ref, role, stringFlag()},
+				Description: valueHelp + " That there is none is no error.",
+				Flags:       append([]cli.Flag{ref, role}, valueFlags()...),
 				Action:      env.removeParam,
 			},
 			{

@@ -44,7 +44,7 @@ func (e *environment) setSchema(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	schema, err := profile.ParseValue(string(data))
+	schema, err := profile.ParseYAML(string(data))
 	if err != nil {
 		return r.wrong(file, err)
 	}

@@ -94,6 +94,7 @@ func TestClusterUtilities(t *testing.T) {
 		{"rendered and now", `echo {{ .Param "size" }} {{ .Param "colour" }} {{ .ParamExists "gone" }}; get_param size`, 0, "2 blue false\n3\n"},
 		{"default", `get_param gone none`, 0, "none\n"},
 		{"set", `set_param size 4 3 && get_param size && set_param size 3`, 0, "4\n"},
+		{"text", `set_param pem "$(printf '007 #b\nx\n')" && get_param pem && set_param --string n 1.0 && set_param --string n @x 1.0 && get_param n && remove_param n && remove_param pem`, 0, "007 #b\nx\n@x\n"},
 		{"no match", `set_param size 5 9 2>/dev/null`, 4, ""},
 		{"first", `add_param who -1 && get_param who && ! add_param who 2 2>/dev/null && remove_param who -1`, 0, "-1\n"},
 		{"default of a reference", `set_param other x none none && get_param other && remove_param other`, 0, "x\n"},

@@ -11,8 +11,8 @@ import (
 	"github.com/jorc/jorc/internal/profile"
 )
 
-// valueReader reads the values on one command line: text, @FILE or - for stdin,
-// which can be read once.
+// valueReader reads the values on one command line. A value is given as an
+// argument, in a file (@FILE) or on stdin (-), which can be read once.
 type valueReader struct {
 	env   *environment
 	c     *cli.Context
@@ -21,22 +21,42 @@ type valueReader struct {
 
 func (e *environment) values(c *cli.Context) *valueReader { return &valueReader{env: e, c: c} }
 
-// stringFlag makes VALUE, and those of --ref and --default, texts as they are.
-func stringFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "string", Usage: "take values as texts, exactly as they stand", DisableDefaultText: true}
+// valueHelp describes how values are read.
+const valueHelp = "A value is JSON if it is valid JSON, otherwise the text as given, byte for byte; @FILE and - read a file and stdin by the same rule. " +
+	"--string treats all of them as plain strings; --yaml reads them as YAML."
+
+// valueFlags select how values are read.
+func valueFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "string", Usage: "treat values as plain strings", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "yaml", Usage: "read values as YAML", DisableDefaultText: true},
+	}
 }
 
-// parse reads a value as JSON or YAML, or with --string as it is.
-func (r *valueReader) parse(what, text string) (profile.Value, error) {
-	if r.c.Bool("string") {
-		v, err := profile.Text(text)
-		return v, r.wrong(what, err)
+// valueParser returns the function that reads a value's text, by --string and --yaml.
+func valueParser(c *cli.Context) (func(text string) (profile.Value, error), error) {
+	switch {
+	case c.Bool("string") && c.Bool("yaml"):
+		return nil, usagef(c, "--string and --yaml exclude each other")
+	case c.Bool("string"):
+		return profile.Text, nil
+	case c.Bool("yaml"):
+		return profile.ParseYAML, nil
 	}
-	source, err := r.text(text)
+	return profile.ParseValue, nil
+}
+
+// parse reads one value. An error names what and not the value.
+func (r *valueReader) parse(what, arg string) (profile.Value, error) {
+	read, err := valueParser(r.c)
 	if err != nil {
 		return profile.Value{}, err
 	}
-	v, err := profile.ParseValue(source)
+	text, err := r.text(arg)
+	if err != nil {
+		return profile.Value{}, err
+	}
+	v, err := read(text)
 	return v, r.wrong(what, err)
 }
 
@@ -56,7 +76,7 @@ func (r *valueReader) wrong(what string, err error) error {
 	return nil
 }
 
-// text is what an argument stands for: a file's content, stdin's, or itself.
+// text returns what an argument stands for: the content of a file or of stdin, or the argument itself.
 func (r *valueReader) text(arg string) (string, error) {
 	file, isFile := strings.CutPrefix(arg, "@")
 	if arg != "-" && !isFile {
@@ -106,7 +126,7 @@ func (r *valueReader) params(name string) (profile.Params, error) {
 func (r *valueReader) pair(arg string) (key string, v profile.Value, err error) {
 	key, text, ok := strings.Cut(arg, "=")
 	if !ok || key == "" {
-		return "", v, usagef(r.c, "%q is not K=V", arg)
+		return "", v, usagef(r.c, "--param: write K=V")
 	}
 	v, err = r.parse(key, text)
 	return key, v, err

@@ -35,8 +35,9 @@ func runWorkflowCommand(env *environment) *cli.Command {
 			"A 'hold' file does not stop what is run by hand.",
 		Flags: []cli.Flag{
 			hostConfigFlag(),
-			&cli.StringSliceFlag{Name: "param", Usage: "a param as `NAME=VALUE`, VALUE is JSON or YAML; may be repeated"},
-			&cli.BoolFlag{Name: "string", Usage: "take the values of params as they are", DisableDefaultText: true},
+			&cli.StringSliceFlag{Name: "param", KeepSpace: true, Usage: "a param as `NAME=VALUE`, VALUE is JSON if it is valid JSON, otherwise text; may be repeated"},
+			&cli.BoolFlag{Name: "string", Usage: "treat values of params as plain strings", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "yaml", Usage: "read values of params as YAML", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "alone", Usage: "do not ask the cluster: there are no params but those given here", DisableDefaultText: true},
 			&cli.StringFlag{Name: "id", DefaultText: "a new one", Usage: "`ID` of the job: one that exists goes on, one that is finished stays as it is"},
 			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "how long to wait for what tasks require; 0 is for ever"},
@@ -83,13 +84,13 @@ func (e *environment) runWorkflow(c *cli.Context) error {
 }
 
 func paramsOf(c *cli.Context) (profile.Params, error) {
+	read, err := valueParser(c)
+	if err != nil {
+		return nil, err
+	}
 	params := profile.Params{}
-	for _, text := range c.StringSlice("param") {
-		parse := workflow.ParseParam
-		if c.Bool("string") {
-			parse = workflow.ParseTextParam
-		}
-		name, v, err := parse(text)
+	for _, arg := range c.StringSlice("param") {
+		name, v, err := workflow.ParseParam(arg, read)
 		if err != nil {
 			return nil, usagef(c, "%v", err)
 		}

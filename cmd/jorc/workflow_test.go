@@ -114,7 +114,7 @@ func TestWorkflowUsage(t *testing.T) {
 		{"run nope", `workflow "nope": no such workflow on this node: known: breaks, greet,`},
 		{"run greet --alone", `there is no param "who"`},
 		{"run greet --param who", "write NAME=VALUE"},
-		{"run greet --param who={", `param "who": `},
+		{"run greet --param who={\"a\":1,\"a\":2}", `param "who": `},
 		{"run greet --param a=1 --param a=2", `param "a" is given twice`},
 		{"run greet --param who=x --id a/b", "no slashes"},
 		{"run greet --param who=x -o xml", "--output is"},

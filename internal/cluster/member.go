@@ -149,11 +149,8 @@ func (c *Cluster) SetMemberParam(ctx context.Context, node, key string, v profil
 	if err != nil {
 		return err
 	}
-	if err := c.editor.Check(d.Value, key, v); err != nil {
-		return err
-	}
 	_, _, err = c.changeRecord(ctx, node, false, func(r Record) (_ Record, err error) {
-		r.Params, err = r.Params.Set(key, v, ref)
+		r.Params, err = c.editor.SetOwn(d.Value, r.Params, key, v, ref)
 		return r, err
 	})
 	return err
@@ -161,8 +158,16 @@ func (c *Cluster) SetMemberParam(ctx context.Context, node, key string, v profil
 
 // RemoveMemberParam removes a param of a member's own if ref holds.
 func (c *Cluster) RemoveMemberParam(ctx context.Context, node, key string, ref profile.Ref) error {
+	var d profile.Document // for the schema, which a reference alone needs
+	if ref.Value != nil {
+		e, err := c.profile.Get(ctx)
+		if err != nil {
+			return err
+		}
+		d = e.Value
+	}
 	_, _, err := c.changeRecord(ctx, node, false, func(r Record) (_ Record, err error) {
-		r.Params, err = r.Params.Remove(key, ref)
+		r.Params, err = c.editor.RemoveOwn(d, r.Params, key, ref)
 		return r, err
 	})
 	return err

@@ -71,7 +71,7 @@ func (d Document) tree() map[string]any {
 }
 
 // Value returns the whole document as one JSON object.
-func (d Document) Value() Value { return Value{d.tree()} }
+func (d Document) Value() Value { return Value{tree: d.tree()} }
 
 // Decode reads a document. It returns ErrNewer for a format beyond Format and
 // ErrDamaged (with a *SyntaxError where a place can be named) for what is no
@@ -98,7 +98,7 @@ func (d *Document) UnmarshalJSON(data []byte) error {
 func documentOf(tree any) (Document, error) {
 	object, ok := tree.(map[string]any)
 	if !ok {
-		return Document{}, damaged("the document is %s and not an object", article((Value{tree}).Kind()))
+		return Document{}, damaged("the document is %s and not an object", article((Value{tree: tree}).Kind()))
 	}
 	if err := checkFormat(object); err != nil {
 		return Document{}, err
@@ -129,7 +129,7 @@ func documentOf(tree any) (Document, error) {
 	d.unknown = Params{}
 	for name, v := range object {
 		if !slices.Contains(known, name) {
-			d.unknown[name] = Value{v}
+			d.unknown[name] = Value{tree: v}
 		}
 	}
 	return d, nil
@@ -142,7 +142,7 @@ func section(name string, tree any) (Params, error) {
 	case map[string]any:
 		return paramsOf(t), nil
 	}
-	return nil, damaged("%q is %s and not an object", shorten(name), article((Value{tree}).Kind()))
+	return nil, damaged("%q is %s and not an object", shorten(name), article((Value{tree: tree}).Kind()))
 }
 
 // checkFormat reads the format number; a document without one was written by

@@ -47,7 +47,7 @@ func New(name string) (Document, error) {
 	}
 	return Document{
 		Name:    name,
-		Params:  Params{SelfKey: Value{name}},
+		Params:  Params{SelfKey: Value{tree: name}},
 		Meta:    Params{},
 		Schemas: Params{},
 		Roles:   map[string]Params{},
@@ -79,7 +79,7 @@ func (d Document) Validate() error {
 	if err := CheckName(d.Name); err != nil {
 		return err
 	}
-	if self, ok := d.Params[SelfKey]; !ok || !self.Equal(Value{d.Name}) {
+	if self, ok := d.Params[SelfKey]; !ok || !self.Equal(Value{tree: d.Name}) {
 		have := "is missing"
 		if ok {
 			have = "is " + self.short()

@@ -48,7 +48,7 @@ func (d Document) in(s Scope, p Params) Document {
 
 // Set sets param key if ref holds.
 func (e *Editor) Set(d Document, s Scope, key string, v Value, ref Ref) (Document, error) {
-	p, err := d.In(s).Set(key, v, ref)
+	p, err := d.In(s).Set(key, d.Conform(key, v), d.conform(key, ref))
 	if err != nil {
 		return Document{}, err
 	}
@@ -57,7 +57,7 @@ func (e *Editor) Set(d Document, s Scope, key string, v Value, ref Ref) (Documen
 
 // Remove removes param key if ref holds; that it is gone already is no error.
 func (e *Editor) Remove(d Document, s Scope, key string, ref Ref) (Document, error) {
-	p, err := d.In(s).Remove(key, ref)
+	p, err := d.In(s).Remove(key, d.conform(key, ref))
 	if err != nil {
 		return Document{}, err
 	}
@@ -80,7 +80,7 @@ func (e *Editor) SetParams(d Document, s Scope, p Params) (Document, error) {
 	}
 	p = p.clone()
 	if _, ok := p[SelfKey]; !ok && s.Role == "" {
-		p[SelfKey] = Value{d.Name}
+		p[SelfKey] = Value{tree: d.Name}
 	}
 	return e.seal(d, d.in(s, p))
 }
@@ -113,7 +113,7 @@ func (e *Editor) Import(d Document, text []byte) (Document, error) {
 		return Document{}, invalid("%v", err)
 	}
 	if _, ok := next.Params[SelfKey]; !ok {
-		next.Params[SelfKey] = Value{next.Name}
+		next.Params[SelfKey] = Value{tree: next.Name}
 	}
 	return e.seal(d, next)
 }
@@ -143,6 +143,20 @@ func (e *Editor) RemoveSchema(d Document, key string) (Document, error) {
 	next := d.clone()
 	delete(next.Schemas, key)
 	return e.seal(d, next)
+}
+
+// SetOwn sets param key of a member's own params if ref holds.
+func (e *Editor) SetOwn(d Document, own Params, key string, v Value, ref Ref) (Params, error) {
+	v = d.Conform(key, v)
+	if err := e.Check(d, key, v); err != nil {
+		return nil, err
+	}
+	return own.Set(key, v, d.conform(key, ref))
+}
+
+// RemoveOwn removes param key from a member's own params if ref holds.
+func (e *Editor) RemoveOwn(d Document, own Params, key string, ref Ref) (Params, error) {
+	return own.Remove(key, d.conform(key, ref))
 }
 
 // Check consults the schema that d has for param key, if any: what a member's

@@ -24,7 +24,7 @@ func ParseJSON(data []byte) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	return Value{tree}, nil
+	return Value{tree: tree}, nil
 }
 
 func parseTree(data []byte, depth int) (tree any, err error) {

@@ -70,7 +70,7 @@ func (d Document) layer(roles []string, member Params, merge func(lower, upper a
 			var sources []Source
 			if below, ok := e[key]; ok {
 				tree, kept := merge(below.Value.tree, v.tree)
-				if v = (Value{tree}); kept {
+				if v = (Value{tree: tree}); kept {
 					sources = below.Sources
 				}
 			}
@@ -125,7 +125,7 @@ func (d Document) Default(key string) (Value, bool) {
 		return Value{}, false
 	}
 	tree, ok := schema["default"]
-	return Value{tree}, ok
+	return Value{tree: tree}, ok
 }
 
 // Defaults returns the defaults of all schemas.

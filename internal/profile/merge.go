@@ -59,7 +59,7 @@ func (e *Editor) Merge(base, mine, theirs Document) (Document, error) {
 	if len(m.conflicts) > 0 {
 		return Document{}, &ConflictsError{Conflicts: m.conflicts}
 	}
-	return e.replace(theirs, Value{merged})
+	return e.replace(theirs, Value{tree: merged})
 }
 
 // maybe is a tree that may not be there.
@@ -76,7 +76,7 @@ func (m maybe) value() *Value {
 	if !m.ok {
 		return nil
 	}
-	return &Value{m.tree}
+	return &Value{tree: m.tree}
 }
 
 // members returns the members of an object; of what is not there, none.

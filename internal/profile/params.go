@@ -16,9 +16,9 @@ type Params map[string]Value
 // maxKey bounds the names of params, in bytes.
 const maxKey = 512
 
-// ParseParams reads the text of a JSON or YAML object as ParseValue does.
+// ParseParams reads an object of params as ParseYAML does.
 func ParseParams(text string) (Params, error) {
-	v, err := ParseValue(text)
+	v, err := ParseYAML(text)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func article(kind string) string {
 func paramsOf(object map[string]any) Params {
 	p := make(Params, len(object))
 	for key, tree := range object {
-		p[key] = Value{tree}
+		p[key] = Value{tree: tree}
 	}
 	return p
 }
@@ -55,7 +55,7 @@ func (p Params) Value() Value {
 	for key, v := range p {
 		object[key] = v.tree
 	}
-	return Value{object}
+	return Value{tree: object}
 }
 
 // Keys returns the names, sorted.

@@ -9,10 +9,95 @@ import (
 	"github.com/jorc/jorc/internal/profile"
 )
 
+// TestParseValue: JSON is JSON, and any other text stays as it is.
 func TestParseValue(t *testing.T) {
 	t.Parallel()
+	pem := "-----BEGIN CERTIFICATE-----\nMIIB+zCC/aA==\n-----END CERTIFICATE-----\n"
+	for _, text := range []string{
+		"", " ", " \n", "none", "007", "0x1F", "0o17", "1_000", "+5", ".5", "5.", "1e", "-", "NaN", "True", "~", "a #b", "#ff0000", "yes",
+		"a: b", "- a\n- b", "{a: 1}", "{", "[1,]", `{"a":1,}`, "'x'", `"x`, "!!int 7", "*foo", "10.0.0.1", "2024-01-31", "\tx", "x\x00y", "\r\n",
+		"\ufeff1", "1 2", "nul", "`x`", pem, "abc.0123456789abcdef", strings.Repeat("[", 5000),
+	} {
+		v, err := profile.ParseValue(text)
+		if err != nil || v.Kind() != "string" || v.Raw() != text {
+			t.Errorf("ParseValue(%.60q) = %.60q, %v, want the text", text, v.Raw(), err)
+		}
+	}
+	for _, tt := range []struct{ in, want string }{
+		{`null`, `null`},
+		{` true `, `true`},
+		{`7`, `7`},
+		{"7\n", `7`},
+		{`1.0`, `1.0`},
+		{`1e999`, `1e999`},
+		{`123456789012345678901234567890`, `123456789012345678901234567890`},
+		{`"quoted"`, `"quoted"`},
+		{`{"a": [1, "x"]}`, `{"a":[1,"x"]}`},
+	} {
+		if v, err := profile.ParseValue(tt.in); err != nil || v.String() != tt.want {
+			t.Errorf("ParseValue(%q) = %s, %v, want %s", tt.in, v, err, tt.want)
+		}
+	}
+	for _, tt := range []struct {
+		in, want string
+		class    error
+	}{
+		{`{"a":1,"a":2}`, `"a" twice`, profile.ErrInvalid},
+		{`"\ud800"`, "surrogate", profile.ErrInvalid},
+		{strings.Repeat("[", 101) + strings.Repeat("]", 101), "nested too deep", profile.ErrInvalid},
+		{"a\xff", "UTF-8", profile.ErrInvalid},
+		{strings.Repeat("x", profile.MaxSize+1), "512 KiB", profile.ErrTooLarge},
+	} {
+		v, err := profile.ParseValue(tt.in)
+		if !errors.Is(err, tt.class) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("ParseValue(%.60q) = %.80s, %v, want %q", tt.in, v, err, tt.want)
+		}
+	}
+}
+
+// TestSchemaKeepsText: a param whose schema accepts strings only is never a number.
+func TestSchemaKeepsText(t *testing.T) {
+	t.Parallel()
+	var e profile.Editor
+	for _, tt := range []struct{ schema, in, want string }{
+		{`{"type":"string"}`, `1.10`, `"1.10"`},
+		{`{"type":["string"]}`, ` true`, `" true"`},
+		{`{"type":"string"}`, `{"a": 1}`, `"{\"a\": 1}"`},
+		{`{"type":"string"}`, `"quoted"`, `"quoted"`},
+		{`{"type":"string"}`, `007`, `"007"`},
+		{`{"type":["string","number"]}`, `1.10`, `1.10`},
+		{`{}`, `1.10`, `1.10`},
+		{`true`, `1.10`, `1.10`},
+	} {
+		d := withSchema(t, &e, tt.schema)
+		v, err := profile.ParseValue(tt.in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := e.Set(d, profile.Scope{}, "p", v, profile.Ref{})
+		if err != nil || next.Params["p"].String() != tt.want {
+			t.Errorf("%s: %s is %s, %v, want %s", tt.schema, tt.in, next.Params["p"], err, tt.want)
+			continue
+		}
+		if _, err := e.Set(next, profile.Scope{}, "p", v, profile.Ref{Value: &v}); err != nil {
+			t.Errorf("%s: %s as a reference: %v", tt.schema, tt.in, err)
+		}
+		if next, err = e.Set(d, profile.Scope{}, "p", v, profile.Ref{Value: &v, Default: &v}); err != nil || next.Params["p"].String() != tt.want {
+			t.Errorf("%s: %s as a default: %v", tt.schema, tt.in, err)
+		}
+		own, err := e.SetOwn(d, nil, "p", v, profile.Ref{Absent: true})
+		if err != nil || own["p"].String() != tt.want {
+			t.Errorf("%s: %s of a member: %s, %v", tt.schema, tt.in, own["p"], err)
+		}
+		if own, err = e.RemoveOwn(d, own, "p", profile.Ref{Value: &v}); err != nil || len(own) != 0 {
+			t.Errorf("%s: %s removed from a member: %v, %v", tt.schema, tt.in, own, err)
+		}
+	}
+}
+
+func TestParseYAML(t *testing.T) {
+	t.Parallel()
 	tests := []struct{ in, want string }{
-		{``, `""`},
 		{`none`, `"none"`},
 		{`null`, `null`},
 		{`~`, `null`},
@@ -62,14 +147,14 @@ func TestParseValue(t *testing.T) {
 		{`ü`, `"ü"`},
 	}
 	for _, tt := range tests {
-		got, err := profile.ParseValue(tt.in)
+		got, err := profile.ParseYAML(tt.in)
 		if err != nil || got.String() != tt.want {
-			t.Errorf("ParseValue(%q) = %s, %v, want %s", tt.in, got, err, tt.want)
+			t.Errorf("ParseYAML(%q) = %s, %v, want %s", tt.in, got, err, tt.want)
 		}
 	}
 }
 
-func TestParseValueRefuses(t *testing.T) {
+func TestParseYAMLRefuses(t *testing.T) {
 	t.Parallel()
 	bomb := "a0: &a0 [x]\n"
 	for i := range 30 {
@@ -79,6 +164,7 @@ func TestParseValueRefuses(t *testing.T) {
 		in, want string
 		class    error
 	}{
+		{"", "blanks", profile.ErrInvalid},
 		{" \n", "blanks", profile.ErrInvalid},
 		{"#ff0000", "comments", profile.ErrInvalid},
 		{`{"a":1,"a":2}`, `"a" twice`, profile.ErrInvalid},
@@ -96,9 +182,9 @@ func TestParseValueRefuses(t *testing.T) {
 		{"? [a]\n: 1", "name of a member", profile.ErrInvalid},
 		{"~: 1", "null cannot be", profile.ErrInvalid},
 		{"a: &a [*a]", "nested too deep", profile.ErrInvalid},
-		{"{", "neither JSON (line 1", profile.ErrInvalid},
-		{"a: [", "not YAML", profile.ErrInvalid},
-		{"`x`", "--string", profile.ErrInvalid},
+		{"{", "line 1", profile.ErrInvalid},
+		{"a: [", "line 1", profile.ErrInvalid},
+		{"`x`", "", profile.ErrInvalid},
 		{"a: b: c", "mapping values", profile.ErrInvalid},
 		{"\tx: y\n", "", profile.ErrInvalid},
 		{`"\ud800"`, "surrogate", profile.ErrInvalid},
@@ -109,9 +195,9 @@ func TestParseValueRefuses(t *testing.T) {
 		{strings.Repeat("- ", 5000), "", profile.ErrInvalid},
 	}
 	for _, tt := range tests {
-		v, err := profile.ParseValue(tt.in)
+		v, err := profile.ParseYAML(tt.in)
 		if !errors.Is(err, tt.class) || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("ParseValue(%.60q) = %.80s, %.300v, want %q", tt.in, v, err, tt.want)
+			t.Errorf("ParseYAML(%.60q) = %.80s, %.300v, want %q", tt.in, v, err, tt.want)
 		} else {
 			wantLine(t, tt.in, err)
 		}

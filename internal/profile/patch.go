@@ -53,7 +53,7 @@ func ParsePatch(data []byte) (Patch, error) {
 	}
 	list, ok := tree.([]any)
 	if !ok {
-		return nil, invalid("a patch is an array of operations and not %s", article((Value{tree}).Kind()))
+		return nil, invalid("a patch is an array of operations and not %s", article((Value{tree: tree}).Kind()))
 	}
 	if len(list) > maxOperations {
 		return nil, tooLarge("the patch has %d operations, more than the limit of %d: apply it in parts", len(list), maxOperations)
@@ -135,5 +135,5 @@ func (p Patch) Apply(v Value) (Value, error) {
 			return Value{}, &PatchError{Index: i, Op: o.op, Path: o.path.String(), Reason: err.Error(), class: class}
 		}
 	}
-	return Value{w.root}, nil
+	return Value{tree: w.root}, nil
 }

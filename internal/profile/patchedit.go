@@ -27,7 +27,7 @@ func (w *work) add(p Pointer, value any) error {
 			}
 			return slices.Insert(h, i, value), w.spend(1 + len(h)/16)
 		}
-		return nil, fmt.Errorf("nothing can be added to %s", article(Value{holder}.Kind()))
+		return nil, fmt.Errorf("nothing can be added to %s", article(Value{tree: holder}.Kind()))
 	}, func() { w.root = value })
 }
 

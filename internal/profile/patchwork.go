@@ -122,7 +122,7 @@ func (w *work) test(p Pointer, want any) error {
 		return &classed{ErrMismatch, err.Error()}
 	}
 	if !equalTrees(have, want) {
-		return &classed{ErrMismatch, fmt.Sprintf("it is %s and not %s", Value{have}.short(), Value{want}.short())}
+		return &classed{ErrMismatch, fmt.Sprintf("it is %s and not %s", Value{tree: have}.short(), Value{tree: want}.short())}
 	}
 	return nil
 }

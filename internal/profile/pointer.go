@@ -107,7 +107,7 @@ func (v Value) Lookup(p Pointer) (Value, error) {
 			return Value{}, invalid("%q: %v", shorten(p[:i+1].String()), err)
 		}
 	}
-	return Value{tree}, nil
+	return Value{tree: tree}, nil
 }
 
 // child returns the member or element of tree that token names.
@@ -125,5 +125,5 @@ func child(tree any, token string) (any, error) {
 		}
 		return t[i], nil
 	}
-	return nil, fmt.Errorf("there is nothing below %s", article((Value{tree}).Kind()))
+	return nil, fmt.Errorf("there is nothing below %s", article((Value{tree: tree}).Kind()))
 }

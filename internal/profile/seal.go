@@ -17,7 +17,7 @@ func (e *Editor) seal(old, next Document) (Document, error) {
 			return Document{}, invalid("param %q is the profile's own name and stays", SelfKey)
 		}
 		// Written by hand without it: made good by the first change.
-		next.Params = next.Params.with(SelfKey, Value{next.Name})
+		next.Params = next.Params.with(SelfKey, Value{tree: next.Name})
 	}
 	if err := next.Validate(); err != nil {
 		return Document{}, err

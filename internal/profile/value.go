@@ -15,13 +15,15 @@ type Value struct {
 	// tree is nil, bool, json.Number, string, []any or map[string]any, and so
 	// are its parts. Nobody changes it once it is here.
 	tree any
+	// text is what ParseValue read a value other than a string from; "" for all others.
+	text string
 }
 
 // Null is the JSON value null.
 func Null() Value { return Value{} }
 
 // Bool returns b as a JSON value.
-func Bool(b bool) Value { return Value{b} }
+func Bool(b bool) Value { return Value{tree: b} }
 
 // Text returns s as a JSON string: what --string stands for. It returns
 // ErrInvalid when s is not UTF-8 and ErrTooLarge when no profile can hold it.
@@ -32,7 +34,7 @@ func Text(s string) (Value, error) {
 	if len(s) > MaxSize {
 		return Value{}, &SizeError{What: "the text", Bytes: len(s), Limit: MaxSize}
 	}
-	return Value{s}, nil
+	return Value{tree: s}, nil
 }
 
 // Of returns the JSON value that encoding/json makes of v. It returns

@@ -44,7 +44,7 @@ func parseYAML(text string) (v Value, err error) {
 	}
 	y := yamlReader{left: maxYAML}
 	tree, err := y.tree(doc.Content[0], maxValueDepth)
-	return Value{tree}, err
+	return Value{tree: tree}, err
 }
 
 func yamlReason(err error) string {

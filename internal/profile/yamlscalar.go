@@ -38,7 +38,7 @@ func scalar(n *yaml.Node) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		kind := (Value{tree}).Kind()
+		kind := (Value{tree: tree}).Kind()
 		if kind == "string" || (kind == "number") != (tag == "!!int" || tag == "!!float") || (kind == "null") != (tag == "!!null") {
 			return nil, nodeError(n, "%q is no %s", shorten(n.Value), tag)
 		}

@@ -18,15 +18,17 @@ func TestParseParam(t *testing.T) {
 		{`a={"k": [1, "x"]}`, "a", `{"k":[1,"x"]}`},
 		{"a=1.10", "a", "1.10"},
 		{"a=plain words", "a", `"plain words"`},
+		{"a={", "a", `"{"`},
+		{"a=007", "a", `"007"`},
 		{`a="1"`, "a", `"1"`},
 	} {
-		name, v, err := ParseParam(test.in)
+		name, v, err := ParseParam(test.in, profile.ParseValue)
 		if err != nil || name != test.name || v.String() != test.want {
 			t.Errorf("%s: got %s, %v, %v, want %s, %s", test.in, name, v, err, test.name, test.want)
 		}
 	}
-	for _, bad := range []string{"", "a", "=1", "a\n=1", "\xff=1", "a={", `a={"x":1,"x":2}`, strings.Repeat("x", 513) + "=1"} {
-		if _, _, err := ParseParam(bad); !errors.Is(err, ErrInvalid) {
+	for _, bad := range []string{"", "a", "=1", "a\n=1", "\xff=1", `a={"x":1,"x":2}`, strings.Repeat("x", 513) + "=1"} {
+		if _, _, err := ParseParam(bad, profile.ParseValue); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%q: got %v, want ErrInvalid", bad, err)
 		}
 	}
@@ -37,7 +39,7 @@ func FuzzParseParam(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		name, v, err := ParseParam(s)
+		name, v, err := ParseParam(s, profile.ParseValue)
 		if err != nil {
 			if !errors.Is(err, ErrInvalid) {
 				t.Fatalf("%q: got %v, want ErrInvalid", s, err)
