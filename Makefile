@@ -8,6 +8,9 @@ GO   ?= go
 BIN  ?= bin
 LINT  = $(GO) tool -modfile=tools/lint/go.mod
 
+# Files and folders whose docs and comments vale checks (.vale.ini, docs/glossary.md).
+PROSE = docs/glossary.md internal/concurrency
+
 # The version comes from git alone, the date is the commit's: the same commit
 # gives the same binary.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -90,12 +93,13 @@ soak: build consul ## run what takes hours; CI does not
 check: lint vuln test ## lint, look for known vulnerabilities, and run all tests
 
 .PHONY: lint
-lint: ## gofumpt, go vet and staticcheck
+lint: ## gofumpt, go vet, staticcheck, and vale over the texts
 	@unformatted=$$($(LINT) gofumpt -l $$(git ls-files --cached --others --exclude-standard '*.go' | while read -r f; do [ -e "$$f" ] && echo "$$f"; done)); \
 	[ -z "$$unformatted" ] || { printf 'not formatted (make fmt):\n%s\n' "$$unformatted" >&2; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags system,fleet,soak ./...
 	$(LINT) staticcheck -tags system,fleet,soak ./...
+	$(LINT) vale --output=line $(PROSE)
 
 .PHONY: fmt
 fmt: ## format all Go files

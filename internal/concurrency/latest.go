@@ -12,7 +12,7 @@ type Latest[T any] struct {
 	mu      sync.Mutex
 	value   T
 	known   bool
-	changed chan struct{} // closed at the next change; nil while nobody watches
+	changed chan struct{} // closed at the next change; nil while no watcher waits
 }
 
 // Get returns the value; known is false before the first Set.
