@@ -33,7 +33,7 @@ var layers = map[string]float64{
 	"internal/workflow":     6,
 	"internal/web":          6,
 	"internal/cluster":      5,
-	"internal/nodes":        5,
+	"internal/nodes":        5.5,
 	"internal/watch":        5,
 	"internal/blocker":      5,
 	"internal/doctor":       5,

@@ -91,7 +91,7 @@ func (l *Ledger) dequeue(ctx context.Context, node string) ([]string, error) {
 // as long as no new document appears.
 func (l *Ledger) remove(ctx context.Context, node string, t traces) ([]string, error) {
 	doc := l.docs.At(node).Key()
-	own := t.doc.Value.wanted()
+	own := wanted(t.doc.Value)
 	places := slices.SortedFunc(maps.Keys(own), slot.compare)
 	for _, s := range slices.SortedFunc(maps.Keys(t.index), slot.compare) {
 		if _, ok := own[s]; !ok {

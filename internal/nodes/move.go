@@ -107,10 +107,10 @@ func (l *Ledger) prepare(ctx context.Context, node string, change func(Document,
 	if err != nil {
 		return move{}, err
 	}
-	if err := next.check(); err != nil {
+	if err := next.Check(); err != nil {
 		return move{}, err
 	}
-	m := move{node: node, old: t, next: next, news: t.damaged || !next.equal(t.doc.Value)}
+	m := move{node: node, old: t, next: next, news: t.damaged || !next.Equal(t.doc.Value)}
 	var moved int
 	m.ops, moved = t.plan(node, next)
 	if moved >= kv.MaxOps {
@@ -173,7 +173,7 @@ func (l *Ledger) settle(ctx context.Context, m move, unknown error) error {
 			}
 		case e.Exists && e.Index == m.old.doc.Index:
 			return fmt.Errorf("%w: %w", kv.ErrConflict, unknown)
-		case err == nil && e.Exists && e.Value.equal(m.next):
+		case err == nil && e.Exists && e.Value.Equal(m.next):
 			return nil
 		default:
 			return unknown

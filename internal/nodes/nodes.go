@@ -20,10 +20,6 @@ import (
 
 // Sentinels of this package.
 var (
-	// ErrBadName: a version, category or node cannot have that name.
-	ErrBadName = errors.New("not a usable name")
-	// ErrBadState: there is no such state.
-	ErrBadState = errors.New("not a state")
 	// ErrProvisioned: a node that is provisioned stays so until it is decommissioned.
 	ErrProvisioned = errors.New("provisioned already")
 	// ErrAlive: what was asked for is for hosts that are gone.

@@ -54,7 +54,7 @@ func (l *Ledger) wrote(d Document) {
 	}
 	l.places.mu.Lock()
 	defer l.places.mu.Unlock()
-	for s := range d.wanted() {
+	for s := range wanted(d) {
 		if l.places.all != nil {
 			l.places.all[s] = true
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -27,13 +28,13 @@ func (o op) add(t *kv.Txn) {
 }
 
 // wanted are the index keys that follow from a document.
-func (d Document) wanted() map[slot][]byte {
+func wanted(d Document) map[slot][]byte {
 	want := make(map[slot][]byte, 1+len(d.States))
 	if d.Version != "" {
 		want[slot{"", d.Version}] = []byte(d.Since.Format(time.RFC3339))
 	}
 	for category, s := range d.States {
-		want[slot{category, s.State}] = s.index()
+		want[slot{category, s.State}] = indexValue(s)
 	}
 	return want
 }
@@ -42,7 +43,7 @@ func (d Document) wanted() map[slot][]byte {
 // operations belong to the change of the document and must share its
 // transaction; the others make good what somebody else wrote.
 func (t traces) plan(node string, d Document) (ops []op, moved int) {
-	want, was := d.wanted(), t.doc.Value.wanted()
+	want, was := wanted(d), wanted(t.doc.Value)
 	all := map[slot]bool{}
 	maps.Copy(all, set(maps.Keys(want)))
 	maps.Copy(all, set(maps.Keys(t.index)))
@@ -77,7 +78,7 @@ func (t traces) known() Document {
 	d.States = maps.Clone(d.States)
 	newest := map[string]uint64{}
 	for s, e := range t.index {
-		if e.Index < newest[s.category] || !s.usable() || t.doc.Value.has(s.category) {
+		if e.Index < newest[s.category] || !s.usable() || has(t.doc.Value, s.category) {
 			continue
 		}
 		newest[s.category] = e.Index
@@ -95,7 +96,7 @@ func (t traces) known() Document {
 
 // has tells whether the document says something of a category; the empty one
 // is the version.
-func (d Document) has(category string) bool {
+func has(d Document, category string) bool {
 	if category == "" {
 		return d.Version != ""
 	}
@@ -123,7 +124,7 @@ func stateOf(state, value string) State {
 	if s.Since.IsZero() {
 		s.Since = parseTime(value)
 	}
-	return State{State: state, Since: s.Since, Detail: bounded(s.Detail), Version: s.Version, LogURL: s.LogURL}
+	return State{State: state, Since: s.Since, Detail: cluster.ClipDetail(s.Detail), Version: s.Version, LogURL: s.LogURL}
 }
 
 // parseTime reads RFC 3339; the zero time stands for anything else.

@@ -43,7 +43,7 @@ func (l *Ledger) Repair(ctx context.Context) (Repaired, error) {
 		}
 		t := traces{doc: leaf.Entry, index: index[node]}
 		ops, _ := t.plan(node, t.known())
-		if leaf.Err == nil && len(ops) == 0 && t.known().equal(t.doc.Value) {
+		if leaf.Err == nil && len(ops) == 0 && t.known().Equal(t.doc.Value) {
 			continue
 		}
 		if _, err := l.Move(ctx, node, func(d Document, _ string) (Document, error) { return d, nil }); err != nil {

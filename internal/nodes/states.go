@@ -47,18 +47,6 @@ func (l *Ledger) States(ctx context.Context, node string) (all []HostState, unre
 	return all, unreadable, nil
 }
 
-// Brief is the one line of a state's detail that says most. Programs say on the
-// last one what went wrong; jorc quotes that on the first, with the task that it
-// comes from.
-func Brief(detail string) string {
-	lines := strings.Split(strings.TrimSpace(detail), "\n")
-	first, last := strings.TrimSpace(lines[0]), strings.TrimSpace(lines[len(lines)-1])
-	if strings.Contains(first, last) {
-		return first
-	}
-	return last
-}
-
 func statesOf(host string, d Document) []HostState {
 	all := []HostState{}
 	for category, s := range d.States {

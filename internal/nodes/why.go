@@ -135,7 +135,7 @@ func (w *Why) explain(f Facts) {
 	w.Reasons = append(w.Reasons, f.Rollout...)
 	for _, category := range slices.Sorted(maps.Keys(f.Document.States)) {
 		if s := f.Document.States[category]; s.State != Success {
-			w.add(WhyState, "%s", s.told(category))
+			w.add(WhyState, "%s", told(category, s))
 		}
 	}
 	switch {
@@ -152,7 +152,7 @@ func (w *Why) doubts(d Document) {
 	for _, category := range slices.Sorted(maps.Keys(d.States)) {
 		switch s := d.States[category]; {
 		case s.State != Success:
-			w.add(WhyState, "%s", s.told(category))
+			w.add(WhyState, "%s", told(category, s))
 		case s.Suspect != "":
 			w.add(WhyState, "%s is suspect: %s", category, s.Suspect)
 		}
@@ -160,7 +160,7 @@ func (w *Why) doubts(d Document) {
 }
 
 // told is a state in words, on one line.
-func (s State) told(category string) string {
+func told(category string, s State) string {
 	text := fmt.Sprintf("%s is %s", category, s.State)
 	if !s.Since.IsZero() {
 		text += " since " + s.Since.Format(time.RFC3339)

@@ -1,11 +1,20 @@
-package nodes
+package cluster
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+)
+
+// Sentinels of names and states.
+var (
+	// ErrBadName: a version, category or node cannot have that name.
+	ErrBadName = errors.New("not a usable name")
+	// ErrBadState: there is no such state.
+	ErrBadState = errors.New("not a state")
 )
 
 // maxName is the length of the longest name in bytes.

@@ -1,0 +1,187 @@
+package cluster
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// States of a node in one category. The set is part of the layout of the index
+// keys.
+const (
+	StateSuccess = "success"
+	StateFailed  = "failed"
+	StateRunning = "running"
+	StatePending = "pending"
+)
+
+// States returns all states.
+func States() []string { return []string{StateSuccess, StateFailed, StateRunning, StatePending} }
+
+// Categories with a meaning; there may be others.
+const (
+	CategoryProvisioned = "provisioned" // set once, by what sets up the host
+	CategoryConfig      = "config"      // the static workflow
+	CategoryValidation  = "validation"  // whether what was configured works
+)
+
+// maxDetail bounds CategoryState.Detail, in bytes: the tail of a task's output
+// fits.
+const maxDetail = 8 << 10
+
+// Report is what one node reports about itself, at nodes/<node>.
+type Report struct {
+	Version  string                   `json:"version,omitempty"`  // that it runs; empty: none yet
+	Since    time.Time                `json:"since,omitzero"`     // of its arrival at Version
+	Previous string                   `json:"previous,omitempty"` // the version before
+	States   map[string]CategoryState `json:"states,omitempty"`   // by category
+}
+
+// CategoryState is the state of a node in one category.
+type CategoryState struct {
+	State   string    `json:"state"`
+	Since   time.Time `json:"since,omitzero"`
+	Detail  string    `json:"detail,omitempty"`  // for people: what failed, what it waits for
+	Version string    `json:"version,omitempty"` // the version that the state is about
+	LogURL  string    `json:"log_url,omitempty"` // the full log
+	Suspect string    `json:"suspect,omitempty"` // why success is doubtful: it took more than one attempt
+
+	more map[string]json.RawMessage // members that a newer jorc wrote
+}
+
+// At returns the report of the same node running version since now.
+func (r Report) At(version string, now time.Time) Report {
+	if version == r.Version {
+		return r
+	}
+	r.Previous, r.Version, r.Since = r.Version, version, now
+	return r
+}
+
+// With returns the report of the same node in state s in a category. While
+// state and version stay, Since stays.
+func (r Report) With(category string, s CategoryState, now time.Time) Report {
+	old, known := r.States[category]
+	s.Detail = ClipDetail(s.Detail)
+	s.Since, s.more = now, old.more
+	if known && old.State == s.State && old.Version == s.Version {
+		s.Since = old.Since
+	}
+	r.States = maps.Clone(r.States)
+	if r.States == nil {
+		r.States = map[string]CategoryState{}
+	}
+	r.States[category] = s
+	return r
+}
+
+// Equal reports whether both are stored alike.
+func (r Report) Equal(o Report) bool {
+	a, errA := json.Marshal(r)
+	b, errB := json.Marshal(o)
+	return errA == nil && errB == nil && bytes.Equal(a, b)
+}
+
+// CheckState returns ErrBadName or ErrBadState unless a node can be in that
+// state in that category.
+func CheckState(category, state string) error {
+	return Report{States: map[string]CategoryState{category: {State: state}}}.Check()
+}
+
+// Check returns ErrBadName or ErrBadState for what cannot be stored.
+func (r Report) Check() error {
+	if r.Version != "" {
+		if err := CheckVersion(r.Version); err != nil {
+			return err
+		}
+	}
+	for category, s := range r.States {
+		if err := CheckCategory(category); err != nil {
+			return err
+		}
+		if !slices.Contains(States(), s.State) {
+			return fmt.Errorf("state %q of category %q: %w: it can be %s", s.State, category, ErrBadState, strings.Join(States(), ", "))
+		}
+	}
+	return nil
+}
+
+// plain is CategoryState without its methods.
+type plain CategoryState
+
+// MarshalJSON writes what a newer jorc wrote beside what this one knows.
+func (s CategoryState) MarshalJSON() ([]byte, error) {
+	known, err := encode(plain(s))
+	if err != nil || len(s.more) == 0 {
+		return known, err
+	}
+	more, err := encode(s.more)
+	if err != nil {
+		return nil, err
+	}
+	known[len(known)-1] = ','
+	return append(known, more[1:]...), nil
+}
+
+// UnmarshalJSON also takes the state alone, as somebody may write it by hand.
+func (s *CategoryState) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '"' {
+		*s = CategoryState{}
+		return json.Unmarshal(data, &s.State)
+	}
+	var p plain
+	if err := json.Unmarshal(data, &p); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, &p.more); err != nil {
+		return err
+	}
+	maps.DeleteFunc(p.more, func(name string, _ json.RawMessage) bool {
+		return slices.ContainsFunc(stateMembers, func(known string) bool { return strings.EqualFold(name, known) }) // as encoding/json does
+	})
+	*s = CategoryState(p)
+	return nil
+}
+
+// stateMembers are the JSON names of CategoryState's fields.
+var stateMembers = []string{"state", "since", "detail", "version", "log_url", "suspect"}
+
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// ClipDetail keeps the end of a text, where errors are, and its encoding valid.
+func ClipDetail(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= maxDetail {
+		return s
+	}
+	i := len(s) - maxDetail
+	for !utf8.RuneStart(s[i]) {
+		i++
+	}
+	return s[i:]
+}
+
+// Brief is the one line of a state's detail that says most. Programs say on the
+// last one what went wrong; jorc quotes that on the first, with the task that it
+// comes from.
+func Brief(detail string) string {
+	lines := strings.Split(strings.TrimSpace(detail), "\n")
+	first, last := strings.TrimSpace(lines[0]), strings.TrimSpace(lines[len(lines)-1])
+	if strings.Contains(first, last) {
+		return first
+	}
+	return last
+}
