@@ -1,20 +1,27 @@
-// Package config holds jorc's configuration: HCL and JSON files decoded
-// strictly into plain structs. What targets, policies and filters mean is
+// Package config loads jorc's configuration. It starts from the defaults,
+// decodes HCL and JSON files strictly, applies the environment and the command
+// line's flags, and validates the result. Targets, filters and templates are
 // parsed by the packages that own them.
 package config
 
-import "time"
+import (
+	"fmt"
+	"io"
+	"time"
+)
 
-// Config is the whole configuration of one agent.
+// Config is the whole configuration of one agent. The tags name the arguments
+// that gohcl decodes; fields without a tag have a decoder of their own, such as
+// durations, or are set by blocks, the environment or Load.
 type Config struct {
-	Cluster     string // default "default"; empty: keys have no such segment
-	Node        string // default: the local agent's node name, asked for at start
-	Prefix      string // default "jorc"; empty: keys begin with the cluster
-	StateDir    string // default /var/lib/jorc
-	VersionFile string // default <StateDir>/version
-	OnStop      string // "keep" (default), "deregister", "maintenance"
-	LogLevel    string // default "info"
-	LogJSON     bool
+	Cluster     string `hcl:"cluster,optional"`      // default "default"; empty: keys have no such segment
+	Node        string `hcl:"node,optional"`         // default: the local agent's node name, asked for at start
+	Prefix      string `hcl:"prefix,optional"`       // default "jorc"; empty: keys begin with the cluster
+	StateDir    string `hcl:"state_dir,optional"`    // default /var/lib/jorc
+	VersionFile string `hcl:"version_file,optional"` // default <StateDir>/version
+	OnStop      string `hcl:"on_stop,optional"`      // "keep" (default), "deregister", "maintenance"
+	LogLevel    string `hcl:"log_level,optional"`    // default "info"
+	LogJSON     bool   `hcl:"log_json,optional"`
 
 	HTTP         HTTP
 	Consul       Consul
@@ -32,109 +39,110 @@ type Config struct {
 	Orchestrator *Orchestrator
 	LogStore     *LogStore
 
-	Warnings []Problem // what Load found odd but possible
+	Warnings []Problem // problems that do not make the configuration invalid
 }
 
-// HTTP is the status API's address; empty Addr switches it off.
+// HTTP is the status API's address; an empty Addr disables the API.
 type HTTP struct {
-	Addr string // default 127.0.0.1:8520
+	Addr string `hcl:"addr,optional"` // default 127.0.0.1:8520
 }
 
-// Consul says how to reach the local Consul agent. Tokens come from a file or
+// Consul is how the local Consul agent is reached. Tokens come from a file or
 // the environment, never from the configuration itself.
 type Consul struct {
-	Address        string // default 127.0.0.1:8500; http://, https:// and unix:// are understood
-	TokenFile      string
+	Address        string `hcl:"address,optional"` // default 127.0.0.1:8500; http://, https:// and unix:// are understood
+	TokenFile      string `hcl:"token_file,optional"`
 	Token          Secret // from CONSUL_HTTP_TOKEN only
-	CAFile         string
-	CAPath         string
-	ClientCert     string
-	ClientKey      string
-	TLSServerName  string
-	TLSSkipVerify  bool // from CONSUL_HTTP_SSL_VERIFY=false only
-	Namespace      string
-	Partition      string
-	Datacenter     string
-	MaxConnections int // default 64, at least 8
+	CAFile         string `hcl:"ca_file,optional"`
+	CAPath         string `hcl:"ca_path,optional"`
+	ClientCert     string `hcl:"client_cert,optional"`
+	ClientKey      string `hcl:"client_key,optional"`
+	TLSServerName  string `hcl:"tls_server_name,optional"`
+	TLSSkipVerify  bool   // from CONSUL_HTTP_SSL_VERIFY=false only
+	Namespace      string `hcl:"namespace,optional"`
+	Partition      string `hcl:"partition,optional"`
+	Datacenter     string `hcl:"datacenter,optional"`
+	MaxConnections int    `hcl:"max_connections,optional"` // default 64, at least 8
 }
 
-// DNS is where Consul's DNS answers.
+// DNS is the address of Consul's DNS.
 type DNS struct {
-	Addr string // default 127.0.0.1:8600; "system" means the resolvers of /etc/resolv.conf
+	Addr string `hcl:"addr,optional"` // default 127.0.0.1:8600; "system" means the resolvers of /etc/resolv.conf
 }
 
-// Vault is where the template functions secret, secrets and pkiCert ask;
-// an empty Address switches them off.
+// Vault is the server of the template functions secret, secrets and pkiCert; an
+// empty Address disables them.
 type Vault struct {
-	Address   string
-	TokenFile string
+	Address   string `hcl:"address,optional"`
+	TokenFile string `hcl:"token_file,optional"`
 	Token     Secret // from VAULT_TOKEN only; then TokenFile is empty
-	Namespace string
-	CAFile    string
+	Namespace string `hcl:"namespace,optional"`
+	CAFile    string `hcl:"ca_file,optional"`
 }
 
-// TemplateOptions say what all templates may do.
+// TemplateOptions are the limits and rights of all templates.
 type TemplateOptions struct {
-	AllowFunctions []string      // of "plugin", "writeToFile"
-	AllowEnv       []string      // names, or globs, that the functions env, mustEnv and envOrDefault see
-	RenderTimeout  time.Duration // default 10s: longer executions are ended and reported
-	MaxOutput      int           // bytes, default 64 MiB
+	AllowFunctions []string      `hcl:"allow_functions,optional"` // of "plugin", "writeToFile"
+	AllowEnv       []string      `hcl:"allow_env,optional"`       // names or globs visible to env, mustEnv and envOrDefault
+	RenderTimeout  time.Duration // default 10s: a longer execution fails
+	MaxOutput      int           `hcl:"max_output,optional"` // bytes, default 64 MiB
 }
 
 // Service is one instance that this host publishes.
 type Service struct {
-	Name              string // the block's label
-	ID                string // default: Name
-	Address           string // default: the node's
-	Port              int
-	Tags              []string
-	Meta              map[string]string
+	Name              string             // the block's label
+	ID                string             `hcl:"id,optional"`      // default: Name
+	Address           string             `hcl:"address,optional"` // default: the node's
+	Port              int                `hcl:"port,optional"`
+	Tags              []string           `hcl:"tags,optional"`
+	Meta              map[string]string  `hcl:"meta,optional"`
 	TaggedAddresses   map[string]Address // a string "host" or "host:port" in HCL, port default Port
-	EnableTagOverride bool
+	EnableTagOverride bool               `hcl:"enable_tag_override,optional"`
 	Weights           *Weights
-	OnStop            string // overrides Config.OnStop when not empty
+	OnStop            string `hcl:"on_stop,optional"` // overrides Config.OnStop when not empty
 	Checks            []Check
 }
 
 // Address is a host and a port.
 type Address struct {
-	Host string
-	Port int
+	Host string `hcl:"address,optional"`
+	Port int    `hcl:"port,optional"`
 }
 
 // Weights are Consul's DNS SRV weights.
 type Weights struct {
-	Passing, Warning int
+	Passing int `hcl:"passing,optional"`
+	Warning int `hcl:"warning,optional"`
 }
 
 // Check is one health check; exactly one of Script, HTTP, TCP, UDP, GRPC,
 // H2Ping, TTL and AliasService is set.
 type Check struct {
-	ID       string // default: "service:<service id>" or "service:<service id>:<n>" with more than one check
-	Name     string
-	Notes    string
+	ID       string   `hcl:"id,optional"` // default: "service:<service id>" or "service:<service id>:<n>" with more than one check
+	Name     string   `hcl:"name,optional"`
+	Notes    string   `hcl:"notes,optional"`
 	Script   []string // run by jorc: 0 passing, 1 warning, all others critical
 	Shell    string   // only from Consul service files: a string run by /bin/sh -c
-	HTTP     string
-	Method   string
+	HTTP     string   `hcl:"http,optional"`
+	Method   string   `hcl:"method,optional"`
 	Header   map[string][]string
-	Body     string
-	TCP      string
-	UDP      string
-	GRPC     string
-	GRPCTLS  bool
-	H2Ping   string
+	Body     string `hcl:"body,optional"`
+	TCP      string `hcl:"tcp,optional"`
+	UDP      string `hcl:"udp,optional"`
+	GRPC     string `hcl:"grpc,optional"`
+	GRPCTLS  bool   `hcl:"grpc_use_tls,optional"`
+	H2Ping   string `hcl:"h2ping,optional"`
 	TTL      time.Duration
-	Alias    string // service id
+	Alias    string `hcl:"alias_service,optional"` // service id
 	Interval time.Duration
-	Timeout  time.Duration // default: 30s for Script and Shell, 10s for what Consul asks itself
+	Timeout  time.Duration // default: 30s for Script and Shell, 10s for checks that Consul runs
 
-	TLSServerName                  string
-	TLSSkipVerify                  bool
-	Status                         string // initial state
-	SuccessBeforePassing           int
-	FailuresBeforeWarning          int
-	FailuresBeforeCritical         int
+	TLSServerName                  string `hcl:"tls_server_name,optional"`
+	TLSSkipVerify                  bool   `hcl:"tls_skip_verify,optional"`
+	Status                         string `hcl:"status,optional"` // initial state
+	SuccessBeforePassing           int    `hcl:"success_before_passing,optional"`
+	FailuresBeforeWarning          int    `hcl:"failures_before_warning,optional"`
+	FailuresBeforeCritical         int    `hcl:"failures_before_critical,optional"`
 	DeregisterCriticalServiceAfter time.Duration
 }
 
@@ -142,97 +150,163 @@ type Check struct {
 // package blocker.
 type Requires struct {
 	Target string
-	Count  int    // default 1
-	For    string // "functional" (default), "addressable", "reachable"
+	Count  int    `hcl:"count,optional"` // default 1
+	For    string `hcl:"for,optional"`   // "functional" (default), "addressable", "reachable"
 	Pos    string // file:line, for messages
 }
 
 // Static is the consistent configuration, applied once per version.
 type Static struct {
-	Workflow           string
-	Validation         string
+	Workflow           string        `hcl:"workflow,optional"`
+	Validation         string        `hcl:"validation,optional"`
 	ValidationInterval time.Duration // default 5m
-	Paths              []string      // absolute; doublestar globs
+	Paths              []string      `hcl:"paths,optional"` // absolute; doublestar globs
 }
 
 // Template is one rendered file.
 type Template struct {
 	Name        string // the block's label
-	Source      string // or Contents
-	Contents    string
-	Destination string
-	Perms       string // octal; default: the existing file's, else 0644
-	User        string // default: the existing file's, else the agent's
-	Group       string
-	CreateDirs  bool // make the destination's missing parents (0755)
-	LeftDelim   string
-	RightDelim  string
+	Source      string `hcl:"source,optional"` // or Contents
+	Contents    string `hcl:"contents,optional"`
+	Destination string `hcl:"destination,optional"`
+	Perms       string `hcl:"perms,optional"` // octal; default: the existing file's, else 0644
+	User        string `hcl:"user,optional"`  // default: the existing file's, else the agent's
+	Group       string `hcl:"group,optional"`
+	CreateDirs  bool   `hcl:"create_dirs,optional"` // create missing parent directories (0755)
+	LeftDelim   string `hcl:"left_delim,optional"`
+	RightDelim  string `hcl:"right_delim,optional"`
 
-	ErrorOnMissingKey bool
-	FunctionDenylist  []string
-	SandboxPath       string
+	ErrorOnMissingKey bool     `hcl:"error_on_missing_key,optional"`
+	FunctionDenylist  []string `hcl:"function_denylist,optional"`
+	SandboxPath       string   `hcl:"sandbox_path,optional"`
 
 	Check         []string // {{.Staged}} and {{.Destination}} are replaced
 	CheckTimeout  time.Duration
 	Reload        []string
 	ReloadTimeout time.Duration // default 30s, as CheckTimeout
 
-	MinInstances map[string]int // service → least number of instances
-	MaxShrink    string         // "50%" or a count: the most that one service may lose at once
-	ShrinkAfter  time.Duration  // default 5m: a greater loss that lasted this long is believed
+	MinInstances map[string]int `hcl:"min_instances,optional"` // service → minimum number of instances
+	MaxShrink    string         // "50%" or a count: maximum loss of one service at once
+	ShrinkAfter  time.Duration  // default 5m: a greater loss is accepted after this time
 	EmptyAfter   time.Duration  // default 30s
-	AllowEmpty   bool
+	AllowEmpty   bool           `hcl:"allow_empty,optional"`
 	Wait         Wait
-	Together     string
-	Slot         string
-	MaxParallel  int // holders of Slot in the cluster; 0: any number, -1: as many as there are
+	Together     string `hcl:"together,optional"`
+	Slot         string `hcl:"slot,optional"`
+	MaxParallel  int    `hcl:"max_parallel,optional"` // holders of Slot in the cluster; 0: no limit, -1: the slot's present limit
 	Requires     []Requires
 	Pos          string
 }
 
-// Wait is a quiescence window: a change is acted upon when nothing else
-// changed for Min, at the latest after Max. Zero means at once.
+// Wait is a quiescence window: a change is applied when nothing else changed
+// for Min, after Max at the latest. Zero means immediately.
 type Wait struct {
 	Min, Max time.Duration
 }
 
 // Member is this host's own record in its cluster.
 type Member struct {
-	Roles       []string
-	Zone        string
+	Roles       []string       `hcl:"roles,optional"`
+	Zone        string         `hcl:"zone,optional"`
 	Params      map[string]any // string, bool, int64, float64, []any, map[string]any
 	Meta        map[string]any
-	LeaveOnStop bool
-	Provides    []string
-	OnLead      string // workflow to run when this member begins to lead
-	OnStepDown  string // workflow to run when it ceases to
+	LeaveOnStop bool     `hcl:"leave_on_stop,optional"`
+	Provides    []string `hcl:"provides,optional"`
+	OnLead      string   `hcl:"on_lead,optional"`      // workflow to run when this member becomes a leader
+	OnStepDown  string   `hcl:"on_step_down,optional"` // workflow to run when this member stops leading
 }
 
-// Orchestrator says whether this agent stands for election.
+// Orchestrator makes this agent a candidate for the orchestrator's election.
 type Orchestrator struct {
-	Enabled  bool          // default true where there is an orchestrator block
+	Enabled  bool          `hcl:"enabled,optional"` // default true where there is an orchestrator block
 	Interval time.Duration // default 10s
-	Clusters []string      // default: its own
-	Sinks    []EventSink   // where events go besides the journal
+	Clusters []string      `hcl:"clusters,optional"` // default: its own
+	Sinks    []EventSink   // receivers of events besides the journal
 }
 
-// EventSink is where an orchestrator brings the events of its clusters.
+// Kinds of event sinks.
+const (
+	SinkLog     = "log"
+	SinkFile    = "file"
+	SinkWebhook = "webhook"
+)
+
+// EventSink receives the events of an orchestrator's clusters.
 type EventSink struct {
 	Kind       string // "log", "file", "webhook"
 	Path       string // of the file
 	URL        string // of the webhook; it may hold a secret
-	SecretFile string // what signs the webhook's requests
+	SecretFile string // key that signs the webhook's requests
 }
 
-// LogStore is where full logs go; one of Dir and S3 is set.
+// LogStore stores complete task logs; one of Dir and S3 is set.
 type LogStore struct {
-	Dir string
+	Dir string `hcl:"dir,optional"`
 	S3  *S3
 }
 
 // S3 is an S3-compatible store.
 type S3 struct {
-	Endpoint, Bucket, Region, Prefix string
-	CredentialsFile                  string
-	Insecure                         bool
+	Endpoint        string `hcl:"endpoint,optional"`
+	Bucket          string `hcl:"bucket,optional"`
+	Region          string `hcl:"region,optional"`
+	Prefix          string `hcl:"prefix,optional"`
+	CredentialsFile string `hcl:"credentials_file,optional"`
+	Insecure        bool   `hcl:"insecure,optional"`
 }
+
+// Workflow is a named list of tasks.
+type Workflow struct {
+	Name  string
+	Tasks []Task
+}
+
+// Task is one step of a workflow.
+type Task struct {
+	Name        string
+	Command     []string          // or Script
+	Script      string            `hcl:"script,optional"` // a template, rendered when the job is created
+	User        string            `hcl:"user,optional"`
+	Dir         string            `hcl:"dir,optional"`
+	Env         map[string]string `hcl:"env,optional"`
+	TokenFile   string            `hcl:"token_file,optional"`
+	Timeout     time.Duration
+	Retries     int `hcl:"retries,optional"`
+	RetryDelay  time.Duration
+	OkExitCodes []int    `hcl:"ok_exit_codes,optional"` // default 0
+	Idempotent  bool     `hcl:"idempotent,optional"`
+	OnlyIf      []string // a string in HCL is the path of a program
+	Requires    []Requires
+}
+
+// Trigger runs a workflow once per change.
+type Trigger struct {
+	Name     string
+	Service  string `hcl:"service,optional"`
+	Key      string `hcl:"key,optional"`
+	Prefix   string `hcl:"prefix,optional"`
+	Event    string `hcl:"event,optional"` // a kind of event; package orchestrator knows the kinds
+	Workflow string `hcl:"workflow,optional"`
+	Pos      string // file:line, for messages
+}
+
+// Secret is a value that no log, error, listing or document may show: every
+// way of formatting or marshalling it gives a placeholder. string(s) is the
+// value itself.
+type Secret string
+
+const redacted = "<redacted>"
+
+// String returns a placeholder, or nothing when the secret is empty.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return redacted
+}
+
+// Format writes the placeholder for every verb.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
+
+// MarshalText returns the placeholder, also for JSON and YAML.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

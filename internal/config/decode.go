@@ -3,28 +3,37 @@ package config
 import (
 	"fmt"
 	"maps"
+	"math"
+	"math/big"
+	"path/filepath"
+	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/gohcl"
+	"github.com/zclconf/go-cty/cty"
 )
 
-// decoder turns parsed files into structs and collects what is wrong with
-// them. It remembers where things stand for the checks that come later.
+// decoder turns parsed files into structs and collects their problems. It keeps
+// the positions that later checks report.
 type decoder struct {
 	files map[string]*hcl.File
 	order map[string]int // the files in the order they were read
 	diags hcl.Diagnostics
 	errs  []error // of files that could not be read
 
-	settings     map[string]source // where the value of a setting like "consul.address" comes from
+	consulFile bool // a service file of Consul, where script may be a shell command
+
+	settings     map[string]source // the origin of a setting such as "consul.address"
 	names        map[string]hcl.Range
 	workflowRefs []place
 	destinations []place
-	sources      map[string]string // template name → its source
+	inputs       []place // files that jorc reads or writes for itself
 	staticPaths  []place
 }
 
-// place is a value and where it stands.
+// place is a value and its position.
 type place struct {
 	value string
 	rng   hcl.Range
@@ -34,73 +43,275 @@ type place struct {
 func newDecoder() *decoder {
 	return &decoder{
 		files: map[string]*hcl.File{}, order: map[string]int{}, settings: map[string]source{},
-		names: map[string]hcl.Range{}, sources: map[string]string{},
+		names: map[string]hcl.Range{},
 	}
 }
 
-// field reads one attribute's value into its place.
-type field func(d *decoder, a *hcl.Attribute)
+// custom are the arguments of a block that gohcl cannot decode.
+type custom map[string]func(*hcl.Attribute)
 
-// fields are the attributes a block may have.
-type fields map[string]field
-
-// present are a block's attributes that have a value, with the value's place.
-type present map[string]hcl.Range
-
-// muddled marks in present that something unknown stands in the block: it may
-// be what is missing, so that is not reported as well.
-const muddled = ""
-
-// nested are the blocks a block may have.
+// nested are the blocks that a block may contain.
 type nested map[string]blockType
 
 type blockType struct {
-	label string // what the label says; empty: the block has none
+	label string // meaning of the label; empty: the block has none
 	once  bool
 	read  func(*hcl.Block)
 }
 
-// body reads one block strictly: what is not in f or n is an error.
-func (d *decoder) body(b hcl.Body, f fields, n nested) present {
-	schema := &hcl.BodySchema{}
-	for _, name := range slices.Sorted(maps.Keys(f)) {
+// arguments are the arguments of one block that are set.
+type arguments struct {
+	d      *decoder
+	def    hcl.Range // the position of problems with the block as a whole
+	attrs  map[string]*hcl.Attribute
+	wrong  map[string]bool // those whose type is wrong, which is reported
+	broken bool            // the block contains something unknown, perhaps a misspelt argument
+}
+
+// decode reads the body of one block strictly. gohcl decodes the arguments that
+// the tags of into name; any argument or block besides those, custom and blocks
+// is an error.
+func (d *decoder) decode(body hcl.Body, def hcl.Range, into any, special custom, blocks nested) *arguments {
+	schema, _ := gohcl.ImpliedBodySchema(into)
+	for name := range special {
 		schema.Attributes = append(schema.Attributes, hcl.AttributeSchema{Name: name})
 	}
-	for _, typ := range slices.Sorted(maps.Keys(n)) {
+	slices.SortFunc(schema.Attributes, func(a, b hcl.AttributeSchema) int { return strings.Compare(a.Name, b.Name) })
+	for _, typ := range slices.Sorted(maps.Keys(blocks)) {
 		h := hcl.BlockHeaderSchema{Type: typ}
-		if n[typ].label != "" {
-			h.LabelNames = []string{n[typ].label}
+		if blocks[typ].label != "" {
+			h.LabelNames = []string{blocks[typ].label}
 		}
 		schema.Blocks = append(schema.Blocks, h)
 	}
-	content, diags := b.Content(schema)
+	content, diags := body.Content(schema)
 	d.diags = append(d.diags, diags...)
 
-	have := present{}
-	if diags.HasErrors() {
-		have[muddled] = b.MissingItemRange()
-	}
+	args := &arguments{d: d, def: def, attrs: map[string]*hcl.Attribute{}, wrong: map[string]bool{}, broken: diags.HasErrors()}
+	other := &hcl.BodySchema{Blocks: schema.Blocks} // what gohcl must not see
+	types := fieldTypes(into)
 	for name, a := range content.Attributes {
 		if kindOf(a.Expr) == kindNull {
+			other.Attributes = append(other.Attributes, hcl.AttributeSchema{Name: name})
 			continue
 		}
-		have[name] = a.Expr.Range()
-		f[name](d, a)
-	}
-	first := map[string]*hcl.Block{}
-	for _, blk := range content.Blocks {
-		if before := first[blk.Type]; before != nil && n[blk.Type].once {
-			d.errorf(blk.TypeRange, "Duplicate block", "There can be one %s block; the first is at %s.", blk.Type, position(before.TypeRange))
-			continue
+		args.attrs[name] = a
+		if read := special[name]; read != nil {
+			other.Attributes = append(other.Attributes, hcl.AttributeSchema{Name: name})
+			read(a)
+		} else if !d.hasType(a.Expr, name, types[name]) {
+			other.Attributes = append(other.Attributes, hcl.AttributeSchema{Name: name})
+			args.wrong[name] = true
 		}
-		first[blk.Type] = blk
-		n[blk.Type].read(blk)
 	}
-	return have
+	_, rest, _ := body.PartialContent(other)
+	if diags := gohcl.DecodeBody(rest, nil, into); !args.broken { // else it repeats what Content found
+		d.diags = append(d.diags, diags...)
+	}
+	d.blocks(content.Blocks, blocks)
+	return args
 }
 
-// claim makes sure that a name of one kind is used once in a scope and is well
-// formed.
+func (d *decoder) blocks(found hcl.Blocks, types nested) {
+	first := map[string]*hcl.Block{}
+	for _, b := range found {
+		if before := first[b.Type]; before != nil && types[b.Type].once {
+			d.errorf(b.TypeRange, "Duplicate block", "Only one %s block is possible; the first is at %s.", b.Type, position(before.TypeRange))
+			continue
+		}
+		first[b.Type] = b
+		types[b.Type].read(b)
+	}
+}
+
+// fieldTypes are the types of the arguments that a struct's tags name.
+func fieldTypes(into any) map[string]reflect.Type {
+	types := map[string]reflect.Type{}
+	for _, field := range reflect.VisibleFields(reflect.TypeOf(into).Elem()) {
+		if name, _, _ := strings.Cut(field.Tag.Get("hcl"), ","); name != "" {
+			types[name] = field.Type
+		}
+	}
+	return types
+}
+
+// hasType reports whether a value can be decoded into t, and says why not. HCL
+// itself would convert: the number 1.10 to the string "1.1".
+func (d *decoder) hasType(expr hcl.Expression, name string, t reflect.Type) bool {
+	before := len(d.diags)
+	switch t.Kind() {
+	case reflect.Bool:
+		d.expect(expr, name, kindBool)
+	case reflect.Int:
+		d.whole(expr, name)
+	case reflect.Slice:
+		items, _ := d.elements(expr, name)
+		for i, item := range items {
+			d.hasType(item, nth(name, i), t.Elem())
+		}
+	case reflect.Map:
+		d.members(expr, name, func(key string, v hcl.Expression) { d.hasType(v, key, t.Elem()) })
+	default:
+		d.expect(expr, name, kindString)
+	}
+	return len(d.diags) == before
+}
+
+func (a *arguments) has(name string) bool { return a.attrs[name] != nil }
+
+// ok reports whether an argument is set and well typed.
+func (a *arguments) ok(name string) bool { return a.has(name) && !a.wrong[name] }
+
+// at is the position of an argument's value, or of the block.
+func (a *arguments) at(name string) hcl.Range {
+	if attr := a.attrs[name]; attr != nil {
+		return attr.Expr.Range()
+	}
+	return a.def
+}
+
+// valid reports err as a problem of an argument that is set.
+func (a *arguments) valid(name string, err error) bool {
+	if err == nil || !a.ok(name) {
+		return true
+	}
+	a.d.errorf(a.at(name), "Invalid value", "%q: %v.", name, err)
+	return false
+}
+
+// notEmpty checks that arguments that are set are not "".
+func (a *arguments) notEmpty(names ...string) {
+	for _, name := range names {
+		if a.ok(name) && a.text(name) == "" {
+			a.d.errorf(a.at(name), "Empty value", "%q must not be empty.", name)
+		}
+	}
+}
+
+// text is the value of an argument that is a string.
+func (a *arguments) text(name string) string {
+	if attr := a.attrs[name]; attr != nil {
+		if v, ok := constant(attr.Expr); ok && v.Type() == cty.String && !v.IsNull() {
+			return v.AsString()
+		}
+	}
+	return ""
+}
+
+// oneOf checks that an argument is one of a few words.
+func (a *arguments) oneOf(name string, words ...string) {
+	if got := a.text(name); a.ok(name) && !slices.Contains(words, got) {
+		a.d.errorf(a.at(name), "Invalid value", "%q must be %s, not %q.%s", name, list(words, "or"), got, suggest(got, words))
+	}
+}
+
+// between checks the limits of numbers: of an argument, or of the elements of
+// a list or an object.
+func (a *arguments) between(least, most int64, names ...string) {
+	for _, name := range names {
+		if !a.has(name) {
+			continue
+		}
+		expr := a.attrs[name].Expr
+		switch kindOf(expr) {
+		case kindList:
+			items, _ := a.d.elements(expr, name)
+			for i, item := range items {
+				a.d.limits(item, nth(name, i), least, most)
+			}
+		case kindObject:
+			a.d.members(expr, name, func(key string, v hcl.Expression) { a.d.limits(v, key, least, most) })
+		default:
+			a.d.limits(expr, name, least, most)
+		}
+	}
+}
+
+// names checks a list of names: each is valid and occurs once.
+func (a *arguments) names(name string, values []string, valid func(string) error) {
+	if !a.ok(name) {
+		return
+	}
+	for i, value := range values {
+		if err := valid(value); err != nil {
+			a.valid(name, err)
+		} else if slices.Contains(values[:i], value) {
+			a.d.errorf(a.at(name), "Invalid value", "%q has %q twice.", name, value)
+		}
+	}
+}
+
+// path resolves a path of a file that jorc itself uses. A relative path is
+// relative to the directory of the configuration file that contains it.
+func (a *arguments) path(name string, p *string) {
+	if !a.ok(name) {
+		return
+	}
+	rng := a.at(name)
+	if !a.d.validPath(rng, name, *p) {
+		*p = ""
+		return
+	}
+	if filepath.IsAbs(*p) {
+		return
+	}
+	dir, err := filepath.Abs(filepath.Dir(rng.Filename))
+	if err != nil {
+		a.d.errorf(rng, "Invalid path", "%q: %v.", name, err)
+		return
+	}
+	*p = dir + "/" + *p // not joined: ".." may follow a symlink
+}
+
+// ownPath is path for a file that no template may write.
+func (a *arguments) ownPath(name string, p *string, what string) {
+	a.path(name, p)
+	if a.ok(name) && *p != "" {
+		a.d.inputs = append(a.d.inputs, place{value: *p, rng: a.at(name), owner: what})
+	}
+}
+
+// required reports arguments that are missing.
+func (a *arguments) required(what string, names ...string) {
+	for _, name := range names {
+		if !a.has(name) && !a.broken {
+			a.d.errorf(a.def, "Missing argument", "%s needs the argument %q.", what, name)
+		}
+	}
+}
+
+// exactlyOne checks that one of several alternatives is set.
+func (a *arguments) exactlyOne(what string, names ...string) {
+	var found []string
+	for _, name := range names {
+		if a.has(name) {
+			found = append(found, name)
+		}
+	}
+	switch {
+	case len(found) == 0 && !a.broken:
+		a.d.errorf(a.def, "Missing argument", "%s needs one of %s.", what, list(names, "or"))
+	case len(found) > 1:
+		a.d.errorf(a.at(found[1]), "Conflicting arguments", "%s has %s: only one of them is possible.", what, list(found, "and"))
+	}
+}
+
+// validPath reports paths that no file can have.
+func (d *decoder) validPath(rng hcl.Range, name, s string) bool {
+	switch {
+	case s == "":
+		d.errorf(rng, "Invalid path", "%q must not be empty.", name)
+	case len(s) > maxPath:
+		d.errorf(rng, "Invalid path", "%q has %d bytes, at most %d are possible.", name, len(s), maxPath)
+	case strings.ContainsRune(s, 0):
+		d.errorf(rng, "Invalid path", "%q contains a zero byte.", name)
+	default:
+		return true
+	}
+	return false
+}
+
+// claim checks a name and that it is used once within its kind and scope.
 func (d *decoder) claim(kind, scope, name string, rng hcl.Range, valid func(string) error) {
 	if err := valid(name); err != nil {
 		d.errorf(rng, "Invalid "+kind, "%v.", err)
@@ -114,35 +325,38 @@ func (d *decoder) claim(kind, scope, name string, rng hcl.Range, valid func(stri
 	d.names[key] = rng
 }
 
-// exactlyOne makes sure that one of the alternatives is there.
-func (d *decoder) exactlyOne(have present, def hcl.Range, what string, names ...string) {
-	var found []string
-	for _, name := range names {
-		if _, ok := have[name]; ok {
-			found = append(found, name)
-		}
+// limits checks the limits of a number; other types have been reported.
+func (d *decoder) limits(expr hcl.Expression, name string, least, most int64) {
+	v, ok := constant(expr)
+	if !ok || v.IsNull() || v.Type() != cty.Number {
+		return
 	}
-	switch {
-	case len(found) == 0:
-		if _, unclear := have[muddled]; unclear {
-			return
-		}
-		d.errorf(def, "Missing argument", "%s needs one of %s.", what, list(names, "or"))
-	case len(found) > 1:
-		d.errorf(have[found[1]], "Conflicting arguments", "%s has %s: only one of them is possible.", what, list(found, "and"))
+	switch n := v.AsBigFloat(); {
+	case n.Cmp(big.NewFloat(0)) < 0 && least >= 0:
+		d.errorf(expr.Range(), "Invalid number", "%q must not be negative.", name)
+	case n.Cmp(new(big.Float).SetInt64(least)) < 0:
+		d.errorf(expr.Range(), "Invalid number", "%q must be at least %d.", name, least)
+	case n.Cmp(new(big.Float).SetInt64(most)) > 0:
+		d.errorf(expr.Range(), "Invalid number", "%q must be at most %d.", name, most)
 	}
 }
 
-// required makes sure that an argument is there.
-func (d *decoder) required(have present, def hcl.Range, what string, names ...string) {
-	if _, unclear := have[muddled]; unclear {
-		return
+// whole checks for a whole number that an int holds.
+func (d *decoder) whole(expr hcl.Expression, name string) (int, bool) {
+	v, ok := d.expect(expr, name, kindNumber)
+	if !ok {
+		return 0, false
 	}
-	for _, name := range names {
-		if _, ok := have[name]; !ok {
-			d.errorf(def, "Missing argument", "%s needs the argument %q.", what, name)
-		}
+	n, exact := v.AsBigFloat().Int64()
+	switch {
+	case !v.AsBigFloat().IsInt():
+		d.errorf(expr.Range(), "Invalid number", "%q must be a whole number.", name)
+		return 0, false
+	case exact != big.Exact || n > math.MaxInt || n < math.MinInt:
+		d.errorf(expr.Range(), "Invalid number", "%q is too large.", name)
+		return 0, false
 	}
+	return int(n), true
 }
 
 func (d *decoder) errorf(rng hcl.Range, summary, format string, args ...any) {
@@ -153,7 +367,7 @@ func (d *decoder) warnf(rng hcl.Range, summary, format string, args ...any) {
 	d.report(hcl.DiagWarning, rng, summary, fmt.Sprintf(format, args...))
 }
 
-// report notes a problem; without a file name rng is no place.
+// report records a problem; a range without a file name has no position.
 func (d *decoder) report(severity hcl.DiagnosticSeverity, rng hcl.Range, summary, detail string) {
 	diag := &hcl.Diagnostic{Severity: severity, Summary: summary, Detail: detail}
 	if rng.Filename != "" {
@@ -162,21 +376,17 @@ func (d *decoder) report(severity hcl.DiagnosticSeverity, rng hcl.Range, summary
 	d.diags = append(d.diags, diag)
 }
 
+func (d *decoder) failed() bool { return len(d.errs) > 0 || d.diags.HasErrors() }
+
 // position is "file:line".
 func position(r hcl.Range) string { return fmt.Sprintf("%s:%d", r.Filename, r.Start.Line) }
 
-// list joins names as a sentence does.
-func list(names []string, word string) string {
-	text := ""
-	for i, name := range names {
-		switch {
-		case i == 0:
-		case i == len(names)-1:
-			text += " " + word + " "
-		default:
-			text += ", "
+// first returns the first of several arguments that is set, or "".
+func (a *arguments) first(names []string) string {
+	for _, name := range names {
+		if a.has(name) {
+			return name
 		}
-		text += name
 	}
-	return text
+	return ""
 }

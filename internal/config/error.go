@@ -1,19 +1,22 @@
 package config
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hcled"
 )
 
-// maxProblems is how many problems one error lists.
+// maxProblems is the number of problems that one error lists.
 const maxProblems = 50
 
-// Error is everything that is wrong with a configuration.
+// Error lists the problems of a configuration.
 type Error struct {
 	Problems []Problem
 	More     int // problems beyond the listed ones
@@ -21,17 +24,17 @@ type Error struct {
 	causes []error
 }
 
-// Problem is one thing that is wrong and where.
+// Problem is one problem and its position.
 type Problem struct {
-	File         string // empty when the value came from a flag or the environment
+	File         string // empty when the value is from a flag or the environment
 	Line, Column int    // from 1; column 0: the line as a whole
 	Block        string // such as `service "web"`; empty at the top of a file
 	Message      string
-	Excerpt      string // the line, with secrets starred out, and a mark below
+	Excerpt      string // the line with secrets masked, and a mark below
 }
 
-// Error gives each problem as "file:line,column: message" with the source
-// below it, one after the other, without a newline at the end.
+// Error returns each problem as "file:line,column: message" with the source line
+// below it, without a newline at the end.
 func (e *Error) Error() string {
 	var b strings.Builder
 	for i, p := range e.Problems {
@@ -46,7 +49,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the errors of files that could not be read.
+// Unwrap returns the errors of files that could not be read.
 func (e *Error) Unwrap() []error { return e.causes }
 
 // String is the problem's part of the error text.
@@ -67,7 +70,7 @@ func (p Problem) String() string {
 	return text
 }
 
-// err makes one error of all that was found.
+// err combines all problems.
 func (d *decoder) err() error {
 	e := &Error{causes: d.errs}
 	for _, cause := range d.errs {
@@ -78,8 +81,8 @@ func (d *decoder) err() error {
 	return e
 }
 
-// problems are the diagnostics of one severity in the order of the files, and
-// how many there are beyond the limit.
+// problems returns the diagnostics of one severity in the order of the files, and
+// the number beyond the limit.
 func (d *decoder) problems(severity hcl.DiagnosticSeverity) (found []Problem, more int) {
 	slices.SortStableFunc(d.diags, func(a, b *hcl.Diagnostic) int {
 		return cmp.Or(cmp.Compare(d.rank(a), d.rank(b)), cmp.Compare(startByte(a), startByte(b)), cmp.Compare(a.Detail, b.Detail))
@@ -100,7 +103,7 @@ func (d *decoder) problems(severity hcl.DiagnosticSeverity) (found []Problem, mo
 	return found, more
 }
 
-// rank puts what stands in no file behind the files.
+// rank sorts diagnostics without a file last.
 func (d *decoder) rank(diag *hcl.Diagnostic) int {
 	if diag.Subject == nil {
 		return len(d.order)
@@ -133,4 +136,78 @@ func (d *decoder) problem(diag *hcl.Diagnostic, excerpts map[string]excerpt) Pro
 	}
 	p.Excerpt = text.at(*s)
 	return p
+}
+
+// maxExcerpt is the number of characters of a line that an error shows.
+const maxExcerpt = 120
+
+// excerpt is a source file with its secrets masked.
+type excerpt []byte
+
+// secretValue matches quoted values of names that suggest a secret, userInfo
+// passwords in URLs.
+var (
+	secretValue = regexp.MustCompile(`(?i)([\w.-]*(?:token|secret|passw|api_?key|credential|authorization)[\w.-]*)"?\s*[=:]\s*[\[{]?\s*"((?:[^"\\\n]|\\.)*)`)
+	userInfo    = regexp.MustCompile(`://([^/\s"@]*)@`)
+)
+
+func newExcerpt(src []byte) excerpt {
+	out := bytes.Clone(src)
+	for _, m := range secretValue.FindAllSubmatchIndex(src, -1) {
+		if name := bytes.ToLower(src[m[2]:m[3]]); !bytes.HasSuffix(name, []byte("_file")) {
+			mask(out[m[4]:m[5]])
+		}
+	}
+	for _, m := range userInfo.FindAllSubmatchIndex(src, -1) {
+		mask(out[m[2]:m[3]])
+	}
+	return out
+}
+
+func mask(b []byte) {
+	for i := range b {
+		b[i] = '*'
+	}
+}
+
+// at returns the line of rng with its number, and a mark below rng.
+func (e excerpt) at(rng hcl.Range) string {
+	at := min(max(rng.Start.Byte, 0), len(e))
+	begin := bytes.LastIndexByte(e[:at], '\n') + 1
+	end := len(e)
+	if i := bytes.IndexByte(e[at:], '\n'); i >= 0 {
+		end = at + i
+	}
+	to := min(max(rng.End.Byte, at), end)
+	before := []rune(printable(string(e[begin:at])))
+	marked := []rune(printable(string(e[at:to])))
+	after := []rune(printable(string(e[to:end])))
+	if cut := len(before) - maxExcerpt/2; cut > 0 {
+		before = append([]rune("…"), before[cut:]...)
+	}
+	marked = shorten(marked, maxExcerpt-len(before))
+	after = shorten(after, maxExcerpt-len(before)-len(marked))
+	lead := fmt.Sprintf("%5d: ", rng.Start.Line)
+	return lead + strings.TrimRight(string(before)+string(marked)+string(after), " ") + "\n" +
+		strings.Repeat(" ", len(lead)+len(before)) + strings.Repeat("^", max(1, len(marked)))
+}
+
+func shorten(r []rune, most int) []rune {
+	if len(r) <= most {
+		return r
+	}
+	return append(r[:max(0, most):max(0, most)], '…')
+}
+
+// printable replaces characters that control a terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t':
+			return ' '
+		case r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0):
+			return utf8.RuneError
+		}
+		return r
+	}, strings.ToValidUTF8(strings.TrimSuffix(s, "\r"), "\uFFFD"))
 }

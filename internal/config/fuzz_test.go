@@ -1,17 +1,19 @@
-package config
+package config_test
 
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/jorc/jorc/internal/config"
 )
 
-// seed adds every file below testdata and some shapes that parsers dislike.
+// seed adds every file below testdata, and input that is hard for parsers.
 func seed(f *testing.F) {
 	f.Helper()
-	err := filepath.WalkDir("../../testdata/config", func(path string, e os.DirEntry, err error) error {
+	err := filepath.WalkDir(testdata, func(path string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() || filepath.Ext(path) == ".golden" {
 			return err
 		}
@@ -28,10 +30,11 @@ func seed(f *testing.F) {
 	}
 }
 
-// hostile are inputs whose cost could grow faster than their size.
+// hostile returns inputs whose cost could grow faster than their size.
 func hostile(n int) []string {
 	all := []string{
 		"member {\n params = { a = " + strings.Repeat("[for x in [1,2,3,4,5,6,7,8,9]: ", 20) + "x" + strings.Repeat("]", 20) + " }\n}",
+		"service \"w\" {\n tags = " + strings.Repeat("[for x in [1,2,3,4,5,6,7,8,9]: ", 20) + "x" + strings.Repeat("]", 20) + "\n}",
 		"member {\n params = { a = 1e999999999 }\n}",
 		"service \"w\" {\n port = 1e999999999\n}",
 		`{"member": {"params": {"a": 1e999999999}}}`,
@@ -44,48 +47,25 @@ func hostile(n int) []string {
 	return all
 }
 
-func loadBytes(src []byte, isJSON bool) (*Config, error) {
-	d := newDecoder()
+// file writes a configuration file in the syntax of its name.
+func file(t *testing.T, src []byte, isJSON bool) string {
+	t.Helper()
 	name := "fuzz.hcl"
 	if isJSON {
 		name = "fuzz.json"
 	}
-	c := base()
-	if f := d.parse(name, src); f != nil {
-		d.root(f.Body, &c)
-		c.derive()
-		d.validate(&c)
-	}
-	if d.failed() {
-		return nil, d.err()
-	}
-	return &c, nil
+	return write(t, name, string(src))
 }
 
-// deadline is far above what any input takes; it only tells growth without
-// bound from work.
-const deadline = 20 * time.Second
-
-func bounded(t *testing.T, what string, run func()) {
-	t.Helper()
-	done := make(chan struct{})
-	go func() { defer close(done); run() }()
-	select {
-	case <-done:
-	case <-time.After(deadline):
-		t.Fatalf("%s did not end", what)
-	}
-}
-
+// TestHostileInput ends: a load whose time grows without bound would not.
 func TestHostileInput(t *testing.T) {
 	t.Parallel()
 	for _, s := range hostile(3_000) {
 		for _, isJSON := range []bool{false, true} {
-			bounded(t, s[:min(len(s), 40)], func() {
-				if _, err := loadBytes([]byte(s), isJSON); err != nil && len(err.Error()) > 1<<20 {
-					t.Errorf("%.40q: the error has %d bytes", s, len(err.Error()))
-				}
-			})
+			_, err := config.Load([]string{file(t, []byte(s), isJSON)}, config.Options{})
+			if err != nil && len(err.Error()) > 1<<20 {
+				t.Errorf("%.40q: the error has %d bytes", s, len(err.Error()))
+			}
 		}
 	}
 }
@@ -93,75 +73,51 @@ func TestHostileInput(t *testing.T) {
 func FuzzLoad(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, src []byte, isJSON bool) {
-		bounded(t, "Load", func() {
-			c, err := loadBytes(src, isJSON)
-			if (c == nil) == (err == nil) {
-				t.Errorf("got %v and %v", c, err)
-			}
-			if err != nil && err.Error() == "" {
-				t.Error("an error without text")
-			}
-		})
+		c, err := config.Load([]string{file(t, src, isJSON)}, config.Options{})
+		if (c == nil) == (err == nil) {
+			t.Errorf("got %v and %v", c, err)
+		}
+		if err != nil && err.Error() == "" {
+			t.Error("an error without text")
+		}
 	})
 }
 
 func FuzzServiceFile(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, src []byte, isJSON bool) {
-		d := newDecoder()
-		name := "fuzz.hcl"
-		if isJSON {
-			name = "fuzz.json"
-		}
-		if root := d.expression(name, src); root != nil {
-			d.serviceFile(root)
-		}
-		if d.failed() && d.err().Error() == "" {
-			t.Error("an error without text")
+		services, err := config.ParseServiceFile(file(t, src, isJSON))
+		if err != nil && (services != nil || err.Error() == "") {
+			t.Errorf("got %v and %q", services, err)
 		}
 	})
 }
 
-func FuzzParseDuration(f *testing.F) {
-	for _, s := range []string{"30s", "1", "-1s", "", "1h1m1s", "9223372036854775807ns"} {
+// FuzzValues: whatever an accepted value is written as, it is within its limits.
+func FuzzValues(f *testing.F) {
+	for _, s := range []string{
+		"30s", "1", "-1s", "", "1h1m1s", "9223372036854775807ns", "50ms:2s", "0s:1s", ":", "2562047h",
+		"host", "host:80", "[::1]:80", "::1", "[", "]", "[]", "50%", "3", "%", "101%",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if v, err := parseDuration(s); v < 0 || (err != nil && v != 0) {
-			t.Errorf("%q gives %v, %v", s, v, err)
+		s = strings.ReplaceAll(strings.ReplaceAll(strconv.Quote(s), "${", "$${"), "%{", "%%{")
+		if got, err := loadTemplate(t, "empty_after = "+s); err == nil && got.EmptyAfter < 0 {
+			t.Errorf("%s gives %v", s, got.EmptyAfter)
 		}
-	})
-}
-
-func FuzzParseWait(f *testing.F) {
-	for _, s := range []string{"50ms:2s", "5s", "0s:1s", ":", "2562047h", ""} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if w, err := parseWait(s); err == nil && (w.Min < 0 || w.Max < w.Min) {
-			t.Errorf("%q gives %v", s, w)
+		if got, err := loadTemplate(t, "wait = "+s); err == nil && (got.Wait.Min < 0 || got.Wait.Max < got.Wait.Min) {
+			t.Errorf("%s gives %v", s, got.Wait)
 		}
-	})
-}
-
-func FuzzParseAddress(f *testing.F) {
-	for _, s := range []string{"host", "host:80", "[::1]:80", "::1", "[", "]", "[]", ""} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if a, err := parseAddress(s); err == nil && (a.Host == "" || a.Port < 0 || a.Port > 65535 || strings.ContainsAny(a.Host, "/ ")) {
-			t.Errorf("%q gives %+v", s, a)
+		if got, err := loadTemplate(t, "max_shrink = "+s); err == nil && (got.MaxShrink == "" || got.MaxShrink[0] < '0' || got.MaxShrink[0] > '9') {
+			t.Errorf("%s gives %q", s, got.MaxShrink)
 		}
-	})
-}
-
-func FuzzParseShrink(f *testing.F) {
-	for _, s := range []string{"50%", "3", "%", "101%", ""} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if parseShrink(s) == nil && (s == "" || s[0] < '0' || s[0] > '9') {
-			t.Errorf("%q was accepted", s)
+		c, err := config.Load([]string{write(t, "a.hcl", "service \"w\" {\n tagged_addresses = { a = "+s+" }\n}")}, config.Options{})
+		if err != nil {
+			return
+		}
+		if a := c.Services[0].TaggedAddresses["a"]; a.Host == "" || a.Port < 0 || a.Port > 65535 || strings.ContainsAny(a.Host, "/ ") {
+			t.Errorf("%s gives %+v", s, a)
 		}
 	})
 }

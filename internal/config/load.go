@@ -1,30 +1,31 @@
 package config
 
 import (
-	"slices"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/json"
 )
 
-// Options are what Load reads besides the files.
+// Options are the inputs of Load besides the files.
 type Options struct {
-	Getenv    func(string) string // os.Getenv in the program; nil reads no environment
+	Getenv    func(string) string // os.Getenv in the program; nil: no environment
 	Overrides Overrides
 }
 
-// source tells where the value of a setting comes from: a place in a file, or
-// the name of a flag or environment variable.
-type source struct {
-	rng  hcl.Range
-	name string
-}
-
-// Load reads files and directories (their *.hcl and *.json, sorted, not what
-// lies deeper) and merges them, then the environment, then the flags, and
-// checks the result. Without paths it gives the defaults with environment and
-// flags. Every error is an *Error that lists all that is wrong.
+// Load starts from the defaults, applies files and directories (their *.hcl and
+// *.json in order, without subdirectories), the environment and the flags, and
+// validates the result. Every error is an *Error that lists all problems.
 //
-// A relative path in a file is meant from that file's directory.
+// A relative path in a file is relative to that file's directory.
 func Load(paths []string, o Options) (*Config, error) {
 	d := newDecoder()
 	body := d.read(paths)
@@ -33,10 +34,7 @@ func Load(paths []string, o Options) (*Config, error) {
 	}
 	c := base()
 	d.root(body, &c)
-	if o.Getenv != nil {
-		d.environment(o.Getenv, &c)
-	}
-	d.overrides(o.Overrides, &c)
+	d.apply(&c, o)
 	c.derive()
 	d.validate(&c)
 	if d.failed() {
@@ -46,25 +44,226 @@ func Load(paths []string, o Options) (*Config, error) {
 	return &c, nil
 }
 
-func (d *decoder) failed() bool { return len(d.errs) > 0 || d.diags.HasErrors() }
-
-// validate holds the parts of the configuration against each other.
+// validate checks the parts of the configuration against each other.
 func (d *decoder) validate(c *Config) {
 	d.checkSettings(c)
 	d.checkWorkflows(c)
-	d.checkPaths()
+	d.checkPaths(c)
 }
 
-// checkWorkflows warns about names that no workflow has: they fail when they
-// are to run, all else on this host works.
-func (d *decoder) checkWorkflows(c *Config) {
-	known := make([]string, 0, len(c.Workflows))
-	for _, w := range c.Workflows {
-		known = append(known, w.Name)
+const (
+	defaultStateDir     = "/var/lib/jorc"
+	defaultPrefix       = "jorc"
+	defaultCluster      = "default"
+	defaultHTTPAddr     = "127.0.0.1:8520"
+	defaultConsulAddr   = "127.0.0.1:8500"
+	defaultDNSAddr      = "127.0.0.1:8600"
+	defaultDNSPort      = 8600
+	defaultConnections  = 64
+	minConnections      = 8
+	defaultRequiresFor  = "functional"
+	defaultEmptyAfter   = 30 * time.Second
+	defaultShrinkAfter  = 5 * time.Minute
+	defaultCommandTime  = 30 * time.Second
+	defaultRenderTime   = 10 * time.Second
+	defaultMaxOutput    = 64 << 20
+	defaultNetworkCheck = 10 * time.Second
+	defaultScriptCheck  = 30 * time.Second
+	defaultCycle        = 10 * time.Second
+	defaultValidation   = 5 * time.Minute
+)
+
+// Default is the configuration without files, environment and flags.
+func Default() Config {
+	c := base()
+	c.derive()
+	return c
+}
+
+// base is Default without the values that depend on other settings.
+func base() Config {
+	return Config{
+		Cluster:      defaultCluster,
+		Prefix:       defaultPrefix,
+		StateDir:     defaultStateDir,
+		OnStop:       "keep",
+		LogLevel:     "info",
+		HTTP:         HTTP{Addr: defaultHTTPAddr},
+		Consul:       Consul{Address: defaultConsulAddr, MaxConnections: defaultConnections},
+		DNS:          DNS{Addr: defaultDNSAddr},
+		TemplateOpts: TemplateOptions{RenderTimeout: defaultRenderTime, MaxOutput: defaultMaxOutput},
 	}
-	for _, ref := range d.workflowRefs {
-		if !slices.Contains(known, ref.value) {
-			d.warnf(ref.rng, "Unknown workflow", "%s names the workflow %q, which is not defined.%s", ref.owner, ref.value, suggest(ref.value, known))
+}
+
+// derive sets the values that depend on other settings.
+func (c *Config) derive() {
+	if c.VersionFile == "" {
+		c.VersionFile = filepath.Join(c.StateDir, "version")
+	}
+}
+
+const (
+	maxFile  = 16 << 20 // bytes of one configuration file
+	maxDepth = 100      // brackets within brackets
+)
+
+// read parses all files below paths and merges them. A file that is named twice
+// is read once.
+func (d *decoder) read(paths []string) hcl.Body {
+	var bodies []hcl.Body
+	done := map[string]bool{}
+	for _, path := range paths {
+		found, err := expand(path)
+		if err != nil {
+			d.errs = append(d.errs, err)
+			continue
+		}
+		for _, name := range found {
+			abs, err := filepath.Abs(name)
+			if err != nil {
+				d.errs = append(d.errs, err)
+				continue
+			}
+			if done[abs] {
+				continue
+			}
+			done[abs] = true
+			src, err := readFile(name)
+			if err != nil {
+				d.errs = append(d.errs, err)
+				continue
+			}
+			if f := d.parse(name, src); f != nil {
+				bodies = append(bodies, f.Body)
+			}
 		}
 	}
+	return hcl.MergeBodies(bodies)
+}
+
+// expand returns the configuration files of a path.
+func expand(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	entries, err := os.ReadDir(path) // sorted
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	var files []string
+	for _, e := range entries {
+		name := e.Name()
+		ext := filepath.Ext(name)
+		if strings.HasPrefix(name, ".") || (ext != ".hcl" && ext != ".json") {
+			continue
+		}
+		full := filepath.Join(path, name)
+		if info, err := os.Stat(full); err == nil && info.IsDir() {
+			continue
+		}
+		files = append(files, full)
+	}
+	return files, nil
+}
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	defer f.Close()
+	src, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	if len(src) > maxFile {
+		return nil, fmt.Errorf("configuration: %s: larger than %d MiB", name, maxFile>>20)
+	}
+	return bytes.TrimPrefix(src, []byte("\xef\xbb\xbf")), nil
+}
+
+// parse parses the syntax of one file; nil when that has errors.
+func (d *decoder) parse(name string, src []byte) *hcl.File {
+	d.order[name] = len(d.order)
+	d.files[name] = &hcl.File{Bytes: src}
+	isJSON := filepath.Ext(name) == ".json"
+	if rng, err := nesting(name, src, isJSON); err != nil {
+		d.errorf(rng, "Invalid syntax", "%v.", err)
+		return nil
+	}
+	var f *hcl.File
+	var diags hcl.Diagnostics
+	if isJSON {
+		f, diags = json.Parse(src, name)
+	} else {
+		f, diags = hclsyntax.ParseConfig(src, name, hcl.InitialPos)
+	}
+	d.diags = append(d.diags, diags...)
+	if diags.HasErrors() || f == nil {
+		return nil
+	}
+	d.files[name] = f
+	return f
+}
+
+var errTooDeep = errors.New("nested too deep")
+
+// nesting refuses input whose nesting would exhaust the stack of the recursive
+// parsers.
+func nesting(name string, src []byte, isJSON bool) (hcl.Range, error) {
+	if isJSON {
+		return nestingJSON(name, src)
+	}
+	tokens, _ := hclsyntax.LexConfig(src, name, hcl.InitialPos)
+	depth, signs, ternaries := 0, 0, 0
+	for _, t := range tokens {
+		switch t.Type {
+		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen,
+			hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl, hclsyntax.TokenOQuote, hclsyntax.TokenOHeredoc:
+			depth++
+		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen,
+			hclsyntax.TokenTemplateSeqEnd, hclsyntax.TokenCQuote, hclsyntax.TokenCHeredoc:
+			depth = max(0, depth-1)
+		case hclsyntax.TokenQuestion:
+			ternaries++
+		}
+		if t.Type == hclsyntax.TokenMinus || t.Type == hclsyntax.TokenBang {
+			signs++
+		} else {
+			signs = 0
+		}
+		if max(depth, signs, ternaries) > maxDepth {
+			return t.Range, errTooDeep
+		}
+	}
+	return hcl.Range{}, nil
+}
+
+func nestingJSON(name string, src []byte) (hcl.Range, error) {
+	depth, quoted := 0, false
+	line, start := 1, 0
+	for i := 0; i < len(src); i++ {
+		switch b := src[i]; {
+		case b == '\n':
+			line, start, quoted = line+1, i+1, false
+		case quoted && b == '\\':
+			i++
+		case b == '"':
+			quoted = !quoted
+		case quoted:
+		case b == '{' || b == '[':
+			depth++
+		case b == '}' || b == ']':
+			depth = max(0, depth-1)
+		}
+		if depth > maxDepth {
+			at := hcl.Pos{Line: line, Column: i - start + 1, Byte: i}
+			return hcl.Range{Filename: name, Start: at, End: at}, errTooDeep
+		}
+	}
+	return hcl.Range{}, nil
 }

@@ -7,13 +7,22 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
+
+	"github.com/agext/levenshtein"
 )
 
-// parseDuration reads "30s" or "1h30m"; a number needs its unit and less than
-// nothing is refused.
+const (
+	maxName = 128  // bytes of a name that becomes one segment of a key
+	maxPath = 4096 // bytes, PATH_MAX
+)
+
+// parseDuration parses "30s" or "1h30m". A number without a unit and a negative
+// duration are errors.
 func parseDuration(s string) (time.Duration, error) {
 	if s != "0" {
 		if _, err := strconv.ParseFloat(s, 64); err == nil {
@@ -23,15 +32,15 @@ func parseDuration(s string) (time.Duration, error) {
 	v, err := time.ParseDuration(s)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf(`%q is no duration: write a number with its unit (ms, s, m, h), such as "30s"`, s)
+		return 0, fmt.Errorf(`%q is not a duration: write a number with its unit (ms, s, m, h), such as "30s"`, s)
 	case v < 0:
 		return 0, fmt.Errorf("%q is negative", s)
 	}
 	return v, nil
 }
 
-// parseWait reads "min:max", or "min" with a maximum of four times that as
-// consul-template has it.
+// parseWait parses "min:max", or "min" with a maximum of four times that, as in
+// consul-template.
 func parseWait(s string) (Wait, error) {
 	least, most, both := strings.Cut(s, ":")
 	var w Wait
@@ -58,8 +67,8 @@ func parseWait(s string) (Wait, error) {
 	return w, nil
 }
 
-// parseAddress reads "host", "host:port", "[v6]:port" and a bare IPv6
-// address. Port is 0 when there is none.
+// parseAddress parses "host", "host:port", "[v6]:port" and a bare IPv6 address.
+// Without a port, Port is 0.
 func parseAddress(s string) (Address, error) {
 	bare := s
 	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
@@ -72,7 +81,7 @@ func parseAddress(s string) (Address, error) {
 	if strings.Contains(s, ":") {
 		var err error
 		if host, port, err = net.SplitHostPort(s); err != nil {
-			return Address{}, fmt.Errorf(`%q is no address: write "host", "host:port" or "[::1]:port"`, s)
+			return Address{}, fmt.Errorf(`%q is not an address: write "host", "host:port" or "[::1]:port"`, s)
 		}
 	}
 	if host == "" || strings.ContainsAny(host, "/@[]\\\"") || hasControl(host) || strings.Contains(host, " ") {
@@ -88,28 +97,185 @@ func parseAddress(s string) (Address, error) {
 	return Address{Host: host, Port: int(n)}, nil
 }
 
-// parseShrink checks "50%" or a count.
-func parseShrink(s string) error {
+// checkHostPort checks an address with a port.
+func checkHostPort(s string) error {
+	a, err := parseAddress(s)
+	if err == nil && a.Port == 0 {
+		err = fmt.Errorf("%q has no port", s)
+	}
+	return err
+}
+
+// checkListenAddr checks "host:port", where the host may be empty and the port 0.
+func checkListenAddr(s string) error {
+	_, port, err := net.SplitHostPort(s)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf(`%q is not an address to listen on: write "127.0.0.1:8520"`, s)
+	}
+	return nil
+}
+
+// checkConsulAddr checks "host:port" or a URL with http, https or unix. The
+// error does not repeat a possible password.
+func checkConsulAddr(s string) error {
+	scheme, rest, isURL := strings.Cut(s, "://")
+	switch {
+	case strings.Contains(s, "@"):
+		return errors.New("an address must not contain a user or password")
+	case !isURL:
+		_, err := parseAddress(s)
+		return err
+	case scheme == "unix" && strings.HasPrefix(rest, "/"):
+		return nil
+	case scheme == "http" || scheme == "https":
+		u, err := url.Parse(s)
+		if err != nil || u.RawQuery != "" || u.Fragment != "" {
+			return fmt.Errorf("%q is not an address", s)
+		}
+		_, err = parseAddress(u.Host)
+		return err
+	}
+	return fmt.Errorf(`%q is not an address: write "127.0.0.1:8500", "https://host:8501" or "unix:///path"`, s)
+}
+
+func checkVaultAddr(s string) error {
+	if strings.Contains(s, "@") {
+		return errors.New("an address must not contain a user or password")
+	}
+	return checkURL(s)
+}
+
+// checkURL checks the URL of a check.
+func checkURL(s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return errors.New(`write a URL such as "http://127.0.0.1:8080/health"`)
+	}
+	return nil
+}
+
+// checkWebhook checks a URL that may hold a secret, which the error does not
+// repeat.
+func checkWebhook(s string) error {
+	u, err := url.Parse(s)
+	switch {
+	case err != nil:
+		return errors.New("it is not a URL")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return errors.New("it must begin with http:// or https://")
+	case u.Host == "":
+		return errors.New("it names no host")
+	}
+	return nil
+}
+
+// checkShrink checks "50%" or a count.
+func checkShrink(s string) error {
 	number, percent := strings.CutSuffix(s, "%")
 	n, err := strconv.ParseUint(number, 10, 31)
 	switch {
 	case err != nil:
 		return fmt.Errorf(`%q is neither a share such as "50%%" nor a count`, s)
 	case percent && n > 100:
-		return fmt.Errorf("%q is more than everything", s)
+		return fmt.Errorf("%q is more than 100%%", s)
 	}
 	return nil
 }
 
-// parsePerms checks octal permissions such as "0644".
-func parsePerms(s string) (fs.FileMode, error) {
+// checkPerms checks octal permissions such as "0644".
+func checkPerms(s string) error {
 	n, err := strconv.ParseUint(s, 8, 32)
-	if err != nil || n > 0o7777 || len(s) < 3 {
-		return 0, fmt.Errorf(`%q are no octal permissions such as "0644"`, s)
+	if err != nil || fs.FileMode(n) > 0o7777 || len(s) < 3 {
+		return fmt.Errorf(`%q are not octal permissions such as "0644"`, s)
 	}
-	return fs.FileMode(n), nil
+	return nil
+}
+
+// checkSegment checks that a name can be one segment of a key or a path.
+func checkSegment(s string) error {
+	switch {
+	case s == "":
+		return errors.New("the name is empty")
+	case len(s) > maxName:
+		return fmt.Errorf("the name has %d bytes, at most %d are possible", len(s), maxName)
+	case s == "." || s == "..":
+		return fmt.Errorf("%q cannot be a name", s)
+	case strings.Contains(s, "/"):
+		return fmt.Errorf("%q must not contain a slash", s)
+	}
+	return checkVisible(s)
+}
+
+// checkServiceName checks a name or id in the catalog, where other characters
+// are allowed than in a segment of a key.
+func checkServiceName(s string) error {
+	switch {
+	case s == "":
+		return errors.New("the name is empty")
+	case len(s) > maxName:
+		return fmt.Errorf("the name has %d bytes, at most %d are possible", len(s), maxName)
+	}
+	return checkVisible(s)
+}
+
+// checkVisible checks that a name has no invisible characters.
+func checkVisible(s string) error {
+	switch {
+	case !utf8.ValidString(s) || hasControl(s):
+		return fmt.Errorf("%q contains control characters", s)
+	case strings.TrimSpace(s) != s:
+		return fmt.Errorf("%q begins or ends with a space", s)
+	}
+	return nil
+}
+
+// checkPrefix checks segments joined by slashes; an empty prefix is the root of
+// the KV.
+func checkPrefix(s string) error {
+	if s == "" {
+		return nil
+	}
+	if strings.HasPrefix(s, "/") || strings.HasSuffix(s, "/") {
+		return fmt.Errorf("%q must neither begin nor end with a slash", s)
+	}
+	for part := range strings.SplitSeq(s, "/") {
+		if err := checkSegment(part); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func hasControl(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+}
+
+// suggest returns the end of a message: the known name that is close to got.
+func suggest(got string, known []string) string {
+	if best := closest(got, known); best != "" {
+		return fmt.Sprintf(" Did you mean %q?", best)
+	}
+	return ""
+}
+
+func closest(got string, known []string) string {
+	best, least := "", 3
+	for _, k := range known {
+		if n := levenshtein.Distance(strings.ToLower(got), k, nil); n < least {
+			best, least = k, n
+		}
+	}
+	return best
+}
+
+// list joins names as a sentence does.
+func list(names []string, word string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " " + word + " " + names[last]
 }

@@ -97,7 +97,7 @@ func TestStaticPaths(t *testing.T) {
 		},
 		{"loops end", []string{"etc/loop -> ROOT/etc", "etc/self -> self"}, "ROOT/etc/**/x", "ROOT/etc/loop/loop/self/y", ""},
 		{"link in a directory that the pattern does not reach", []string{"etc/a/b/link -> ROOT/srv", "srv/"}, "ROOT/etc/*/x", "ROOT/srv/x", ""},
-		{"too many braces", nil, "ROOT/{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}", "ROOT/x", "stand for more than 1000 paths"},
+		{"too many braces", nil, "ROOT/{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}", "ROOT/x", "expand to more than 1000 paths"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -159,5 +159,68 @@ func TestTemplatesThatGoTogether(t *testing.T) {
 	`))
 	if len(c.Templates) != 2 {
 		t.Errorf("got %d templates, want 2", len(c.Templates))
+	}
+}
+
+// TestOwnFiles: no template overwrites a file that jorc itself uses.
+func TestOwnFiles(t *testing.T) {
+	t.Parallel()
+	root := tree(t, "state/", "link -> state/journal")
+	for _, tt := range []struct{ name, destination, want string }{
+		{"state directory", "ROOT/state/rollout.json", "jorc's state directory, ROOT/state"},
+		{"through a symlink", "ROOT/link", "jorc's state directory"},
+		{"version file", "ROOT/version", "the version file, ROOT/version"},
+		{"token", "ROOT/token", "the file of Consul's token"},
+		{"client key", "ROOT/client.key", "the client certificate's key"},
+		{"token of a task", "ROOT/task-token", `the token file of task "t"`},
+		{"log store", "ROOT/logs/x", "the directory of the log store"},
+		{"secret of a webhook", "ROOT/hook", "the secret file of a webhook"},
+		{"configuration", "ROOT/jorc.hcl", "a file of this configuration"},
+		{"source of another template", "ROOT/other.ctmpl", ""},
+		{"beside them", "ROOT/state-of-the-art", ""},
+	} {
+		text := strings.ReplaceAll(`
+			state_dir    = "ROOT/state"
+			version_file = "ROOT/version"
+			consul {
+				token_file  = "ROOT/token"
+				client_cert = "ROOT/client.pem"
+				client_key  = "ROOT/client.key"
+			}
+			log_store {
+				dir = "ROOT/logs"
+			}
+			orchestrator {
+				sink "webhook" {
+					url         = "http://127.0.0.1:1/"
+					secret_file = "ROOT/hook"
+				}
+			}
+			workflow "w" {
+				task "t" {
+					command    = ["true"]
+					token_file = "ROOT/task-token"
+				}
+			}
+			template "other" {
+				source      = "ROOT/other.ctmpl"
+				destination = "ROOT/other"
+			}
+			template "x" {
+				contents    = "x"
+				destination = "`+tt.destination+`"
+			}`, "ROOT", root)
+		path := filepath.Join(root, "jorc.hcl")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := config.Load([]string{path}, config.Options{})
+		want := strings.ReplaceAll(tt.want, "ROOT", root)
+		switch {
+		case tt.want == "" && err != nil:
+			t.Errorf("%s: got %v, want no error", tt.name, err)
+		case tt.want != "" && (err == nil || !strings.Contains(err.Error(), "Destination belongs to jorc") || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: got %v, want %q", tt.name, err, want)
+		}
 	}
 }

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -10,33 +12,42 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/hashicorp/hcl/v2/json"
+	"github.com/zclconf/go-cty/cty"
 )
 
-// What Consul's service definitions may hold and jorc does not do.
-var (
-	unsupportedService = []string{
+// Keys of Consul's service definitions that jorc does not support.
+var unsupportedKeys = map[string][]string{
+	"a service": {
 		"connect", "proxy", "token", "kind", "namespace", "partition", "socket_path", "locality", "ports",
 		"agent_id", "replace_existing_checks", "datacenter",
-	}
-	unsupportedCheck = []string{
+	},
+	"a check": {
 		"alias_node", "docker_container_id", "shell", "os_service", "output_max_size", "disable_redirects",
 		"tcp_use_tls", "h2ping_use_tls", "service_id", "service_name", "node", "proxy_http", "proxy_grpc",
-	}
-)
+	},
+}
 
-// ParseServiceFile reads a service definition file of Consul: JSON, or HCL
-// when its name ends in .hcl, with "service", "services", or one definition
-// by itself; keys in snake_case or CamelCase. A check whose script is a string
+// Other names of arguments and blocks in Consul's files.
+var consulNames = map[string]map[string]string{
+	"a service file": {"services": "service"},
+	"a service":      {"checks": "check"},
+	"a check":        {"args": "script", "scriptargs": "script", "checkid": "id"},
+}
+
+// ParseServiceFile reads a service definition file of Consul: JSON, or HCL when
+// its name ends in .hcl, with "service", "services", or one definition by
+// itself; keys in snake_case or CamelCase. A check whose script is a string
 // becomes Check.Shell. Errors are of type *Error.
 func ParseServiceFile(path string) ([]Service, error) {
 	d := newDecoder()
+	d.consulFile = true
 	src, err := readFile(path)
 	if err != nil {
 		d.errs = append(d.errs, err)
 		return nil, d.err()
 	}
 	var services []Service
-	if root := d.expression(path, src); root != nil {
+	if root := d.object(path, src); root != nil {
 		services = d.serviceFile(root)
 	}
 	if d.failed() {
@@ -45,8 +56,8 @@ func ParseServiceFile(path string) ([]Service, error) {
 	return services, nil
 }
 
-// expression parses a whole file into one object, whichever syntax it has.
-func (d *decoder) expression(name string, src []byte) hcl.Expression {
+// object parses a file of either syntax into one object.
+func (d *decoder) object(name string, src []byte) hcl.Expression {
 	if filepath.Ext(name) == ".hcl" {
 		if f := d.parse(name, src); f != nil {
 			return bodyObject(f.Body.(*hclsyntax.Body))
@@ -68,146 +79,252 @@ func (d *decoder) expression(name string, src []byte) hcl.Expression {
 
 func (d *decoder) serviceFile(root hcl.Expression) []Service {
 	var services []Service
-	read := func(d *decoder, a *hcl.Attribute) {
-		for _, item := range d.items(a.Expr) {
-			services = append(services, d.consulService(item))
+	read := func(b *hcl.Block) { services = append(services, d.service(b)) }
+	file := d.objectBody(root, "a service file")
+	schema := &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "service", LabelNames: []string{"name"}}}}
+	content, _, _ := file.PartialContent(schema)
+	if file.get("name") != nil || file.get("id") != nil {
+		if len(content.Blocks) == 0 { // one definition by itself
+			file.what = "a service"
+			d.blocks(file.block("service", root, schema.Blocks[0].LabelNames), nested{"service": {read: read}})
+			return services
 		}
 	}
-	if d.isBareService(root) {
-		return []Service{d.consulService(root)}
-	}
-	have := d.object(root, "a service file", fields{"service": read, "services": read}, nil)
-	if !d.failed() && len(have) == 0 {
+	d.decode(file, root.Range(), &struct{}{}, nil, nested{"service": {label: "name", read: read}})
+	if !d.failed() && len(services) == 0 {
 		d.errorf(root.Range(), "No service", `A service file holds "service": {…} or "services": […].`)
 	}
 	return services
 }
 
-// isBareService tells the body of a registration from a file of them.
-func (d *decoder) isBareService(root hcl.Expression) bool {
-	pairs, _ := hcl.ExprMap(root)
-	named := false
-	for _, p := range pairs {
-		key, _ := constant(p.Key)
-		if key.IsNull() || kindOf(p.Key) != kindString {
-			continue
-		}
-		switch normal(key.AsString()) {
-		case "service", "services":
-			return false
-		case "name", "id":
-			named = true
-		}
-	}
-	return named
+// objectBody is an object of a service file as a body: its keys may be in
+// CamelCase, its blocks are objects or lists of them, and the name of a service
+// is the block's label.
+type objectBody struct {
+	d      *decoder
+	what   string // "a service"
+	rng    hcl.Range
+	pairs  []pair
+	label  string   // the key that is the block's label
+	hidden []string // keys that another decoder reads
+	diags  hcl.Diagnostics
 }
 
-func (d *decoder) consulService(expr hcl.Expression) Service {
-	s := Service{}
-	var checks []checkAt
-	read := func(d *decoder, a *hcl.Attribute) {
-		for _, item := range d.items(a.Expr) {
-			checks = append(checks, d.consulCheck(item))
-		}
-	}
-	f := serviceFields(&s)
-	f["name"] = parsed(&s.Name, serviceName)
-	f["check"], f["checks"] = read, read
-	f["weights"] = func(d *decoder, a *hcl.Attribute) {
-		s.Weights = &Weights{Passing: 1, Warning: 1}
-		d.object(a.Expr, "weights", weightFields(s.Weights), nil)
-	}
-	have := d.object(expr, "a service", f, unsupportedService)
-	def := expr.StartRange()
-	if at, ok := have["name"]; ok {
-		def = at
-	}
-	d.required(have, def, "A service", "name")
-	d.finishService(&s, checks, have, def)
-	return s
+type pair struct {
+	name  string // in snake_case without underscores, as jorc's configuration calls it
+	key   string // as written
+	rng   hcl.Range
+	value hcl.Expression
 }
 
-func (d *decoder) consulCheck(expr hcl.Expression) checkAt {
-	c := checkAt{rng: expr.StartRange()}
-	f := checkFields(&c.check)
-	f["args"], f["script_args"] = command(&c.check.Script), command(&c.check.Script)
-	f["check_id"] = f["id"]
-	f["script"] = func(d *decoder, a *hcl.Attribute) {
-		if kindOf(a.Expr) == kindString {
-			nonEmpty(&c.check.Shell)(d, a)
-			return
-		}
-		command(&c.check.Script)(d, a)
-	}
-	have := d.object(expr, "a check", f, unsupportedCheck)
-	for alias, name := range map[string]string{"args": "script", "script_args": "script", "check_id": "id"} {
-		at, ok := have[alias]
-		if _, twice := have[name]; ok && twice {
-			d.errorf(at, "Conflicting arguments", "%q and %q mean the same.", alias, name)
-		} else if ok {
-			have[name] = at
-		}
-	}
-	d.finishCheck(&c, have)
-	return c
-}
-
-// items are the elements of a list, or the one object that stands instead.
-func (d *decoder) items(expr hcl.Expression) []hcl.Expression {
-	if items, diags := hcl.ExprList(expr); !diags.HasErrors() {
-		return items
-	}
-	return []hcl.Expression{expr}
-}
-
-// object reads an object whose keys may be written in Consul's two ways.
-func (d *decoder) object(expr hcl.Expression, what string, f fields, unsupported []string) present {
-	byName := map[string]string{}
-	known := slices.Sorted(maps.Keys(f))
-	for _, name := range known {
-		byName[normal(name)] = name
-	}
-	have, seen := present{}, map[string]hcl.Range{}
+func (d *decoder) objectBody(expr hcl.Expression, what string) *objectBody {
+	b := &objectBody{d: d, what: what, rng: expr.Range()}
 	pairs, diags := hcl.ExprMap(expr)
 	if diags.HasErrors() {
-		d.errorf(expr.Range(), "Wrong type", "%s must be an object, not %s.", what, kindOf(expr))
-		have[muddled] = expr.Range()
-		return have
+		b.errorf(expr.Range(), "Wrong type", "%s must be an object, not %s.", what, kindOf(expr))
+		return b
 	}
+	seen := map[string]hcl.Range{}
 	for _, p := range pairs {
-		key, ok := d.str(p.Key, what)
-		if !ok || key == "//" {
+		if kindOf(p.Key) != kindString {
+			b.errorf(p.Key.Range(), "Not a constant", "A key in %s must be a string written out.", what)
 			continue
 		}
-		name, ok := byName[normal(key)]
-		if !ok {
-			have[muddled] = p.Key.Range()
-			d.unknownKey(p.Key.Range(), key, what, known, unsupported)
+		v, _ := constant(p.Key)
+		key := v.AsString()
+		if key == "//" {
 			continue
 		}
+		name := normal(key)
 		if before, twice := seen[name]; twice {
-			d.errorf(p.Key.Range(), "Duplicate key", "%q is already at %s.", key, position(before))
+			b.errorf(p.Key.Range(), "Duplicate key", "%q is already at %s.", key, position(before))
 			continue
 		}
 		seen[name] = p.Key.Range()
-		if kindOf(p.Value) == kindNull {
+		b.pairs = append(b.pairs, pair{name: cmp.Or(consulNames[what][name], name), key: key, rng: p.Key.Range(), value: p.Value})
+	}
+	return b
+}
+
+func (b *objectBody) errorf(rng hcl.Range, summary, format string, args ...any) {
+	b.diags = append(b.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Subject: &rng, Summary: summary, Detail: fmt.Sprintf(format, args...)})
+}
+
+// get returns the first pair of a name.
+func (b *objectBody) get(name string) *pair {
+	if i := slices.IndexFunc(b.pairs, func(p pair) bool { return p.name == name }); i >= 0 {
+		return &b.pairs[i]
+	}
+	return nil
+}
+
+// Content implements hcl.Body. Keys that are not in the schema are errors.
+func (b *objectBody) Content(schema *hcl.BodySchema) (*hcl.BodyContent, hcl.Diagnostics) {
+	content, _, diags := b.PartialContent(schema)
+	diags = append(diags, b.diags...)
+	var known []string
+	names := map[string]bool{}
+	if b.label != "" {
+		names[b.label] = true
+	}
+	for _, a := range schema.Attributes {
+		if !b.d.consulFile || a.Name != "on_stop" {
+			known = append(known, a.Name)
+			names[normal(a.Name)] = true
+		}
+	}
+	for _, t := range schema.Blocks {
+		known = append(known, t.Type)
+		names[normal(t.Type)] = true
+	}
+	slices.Sort(known)
+	for _, p := range b.pairs {
+		if names[p.name] || slices.Contains(b.hidden, p.name) {
 			continue
 		}
-		have[name] = p.Value.Range()
-		f[name](d, &hcl.Attribute{Name: key, Expr: p.Value, Range: p.Value.Range(), NameRange: p.Key.Range()})
+		diag := &hcl.Diagnostic{Severity: hcl.DiagError, Subject: &p.rng, Summary: "Unknown key"}
+		diag.Detail = strconv.Quote(p.key) + " is not known in " + b.what + "." + suggest(p.key, known)
+		for _, name := range unsupportedKeys[b.what] {
+			if normal(name) == p.name {
+				diag.Summary, diag.Detail = "Unsupported key", "Consul accepts "+strconv.Quote(p.key)+" in "+b.what+", jorc does not support it."
+			}
+		}
+		diags = append(diags, diag)
 	}
-	return have
+	return content, diags
 }
 
-func (d *decoder) unknownKey(rng hcl.Range, key, what string, known, unsupported []string) {
-	for _, name := range unsupported {
-		if normal(name) == normal(key) {
-			d.errorf(rng, "Unsupported key", "Consul knows %s in %s, jorc does not support it.", strconv.Quote(key), what)
-			return
+// PartialContent implements hcl.Body.
+func (b *objectBody) PartialContent(schema *hcl.BodySchema) (*hcl.BodyContent, hcl.Body, hcl.Diagnostics) {
+	content := &hcl.BodyContent{Attributes: hcl.Attributes{}, MissingItemRange: b.MissingItemRange()}
+	rest := *b
+	var diags hcl.Diagnostics
+	for _, a := range schema.Attributes {
+		first := true
+		for _, p := range b.pairs {
+			if p.name != normal(a.Name) || slices.Contains(b.hidden, p.name) {
+				continue
+			}
+			if !first {
+				diags = append(diags, &hcl.Diagnostic{
+					Severity: hcl.DiagError, Subject: &p.rng, Summary: "Conflicting arguments",
+					Detail: strconv.Quote(p.key) + " and " + strconv.Quote(b.get(p.name).key) + " mean the same.",
+				})
+				continue
+			}
+			first = false
+			content.Attributes[a.Name] = &hcl.Attribute{Name: p.key, Expr: p.value, Range: p.value.Range(), NameRange: p.rng}
+		}
+		rest.hidden = append(slices.Clip(rest.hidden), normal(a.Name))
+	}
+	for _, t := range schema.Blocks {
+		for _, p := range b.pairs {
+			if p.name != t.Type || slices.Contains(b.hidden, p.name) || kindOf(p.value) == kindNull {
+				continue
+			}
+			items, listDiags := hcl.ExprList(p.value)
+			if listDiags.HasErrors() {
+				items = []hcl.Expression{p.value}
+			}
+			for _, item := range items {
+				content.Blocks = append(content.Blocks, b.block(t.Type, item, t.LabelNames)...)
+			}
+		}
+		rest.hidden = append(slices.Clip(rest.hidden), t.Type)
+	}
+	return content, &rest, diags
+}
+
+// block makes a block of an object. A label that is missing or wrong becomes "",
+// without a range.
+func (b *objectBody) block(typ string, expr hcl.Expression, labels []string) hcl.Blocks {
+	what := "a " + typ
+	if typ == "weights" {
+		what = typ
+	}
+	body := b.d.objectBody(expr, what)
+	block := &hcl.Block{Type: typ, Body: body, TypeRange: expr.StartRange(), DefRange: expr.StartRange()}
+	for _, label := range labels {
+		body.label = label
+		value, rng := "", hcl.Range{}
+		p := body.get(label)
+		switch {
+		case p != nil && kindOf(p.value) == kindString:
+			v, _ := constant(p.value)
+			value, rng = v.AsString(), p.value.Range()
+		case p != nil:
+			before := len(b.d.diags)
+			b.d.mismatch(p.value, p.key, kindOf(p.value), string(kindString))
+			body.diags = append(body.diags, b.d.diags[before:]...)
+			b.d.diags = b.d.diags[:before]
+		case len(body.diags) == 0:
+			body.errorf(expr.StartRange(), "Missing argument", "A %s needs the argument %q.", typ, label)
+		}
+		block.Labels = append(block.Labels, value)
+		block.LabelRanges = append(block.LabelRanges, rng)
+	}
+	return hcl.Blocks{block}
+}
+
+// JustAttributes implements hcl.Body; no decoder of this package uses it.
+func (b *objectBody) JustAttributes() (hcl.Attributes, hcl.Diagnostics) {
+	return hcl.Attributes{}, nil
+}
+
+// MissingItemRange implements hcl.Body.
+func (b *objectBody) MissingItemRange() hcl.Range { return b.rng }
+
+// normal makes CamelCase and snake_case equal.
+func normal(key string) string { return strings.ToLower(strings.ReplaceAll(key, "_", "")) }
+
+// bodyObject converts a body into the object that is the same configuration in
+// JSON: blocks of one type become an object, or a list when there are several.
+func bodyObject(b *hclsyntax.Body) *hclsyntax.ObjectConsExpr {
+	obj := &hclsyntax.ObjectConsExpr{SrcRange: b.Range(), OpenRange: b.Range()}
+	for name, a := range b.Attributes {
+		obj.Items = append(obj.Items, hclsyntax.ObjectConsItem{KeyExpr: literal(name, a.NameRange), ValueExpr: a.Expr})
+	}
+	types := map[string][]*hclsyntax.Block{}
+	for _, blk := range b.Blocks {
+		types[blk.Type] = append(types[blk.Type], blk)
+	}
+	for _, typ := range slices.Sorted(maps.Keys(types)) {
+		blocks := types[typ]
+		value := hclsyntax.Expression(blockObject(blocks[0]))
+		if len(blocks) > 1 {
+			list := &hclsyntax.TupleConsExpr{SrcRange: blocks[0].DefRange(), OpenRange: blocks[0].OpenBraceRange}
+			for _, blk := range blocks {
+				list.Exprs = append(list.Exprs, blockObject(blk))
+			}
+			value = list
+		}
+		obj.Items = append(obj.Items, hclsyntax.ObjectConsItem{KeyExpr: literal(typ, blocks[0].TypeRange), ValueExpr: value})
+	}
+	slices.SortFunc(obj.Items, func(x, y hclsyntax.ObjectConsItem) int {
+		return cmp.Compare(x.KeyExpr.Range().Start.Byte, y.KeyExpr.Range().Start.Byte)
+	})
+	return obj
+}
+
+// blockObject converts one block. The label of a service is its name, as in
+// jorc's own configuration; other labels are keys.
+func blockObject(b *hclsyntax.Block) *hclsyntax.ObjectConsExpr {
+	obj := bodyObject(b.Body)
+	if b.Type == "service" && len(b.Labels) == 1 {
+		obj.Items = append(obj.Items, hclsyntax.ObjectConsItem{
+			KeyExpr: literal("name", b.LabelRanges[0]), ValueExpr: literal(b.Labels[0], b.LabelRanges[0]),
+		})
+		return obj
+	}
+	for i := len(b.Labels) - 1; i >= 0; i-- {
+		obj = &hclsyntax.ObjectConsExpr{
+			SrcRange: b.Body.Range(), OpenRange: b.OpenBraceRange,
+			Items: []hclsyntax.ObjectConsItem{{KeyExpr: literal(b.Labels[i], b.LabelRanges[i]), ValueExpr: obj}},
 		}
 	}
-	d.errorf(rng, "Unknown key", "%s is not known in %s.%s", strconv.Quote(key), what, suggest(key, known))
+	return obj
 }
 
-// normal makes CamelCase and snake_case the same.
-func normal(key string) string { return strings.ToLower(strings.ReplaceAll(key, "_", "")) }
+func literal(s string, rng hcl.Range) *hclsyntax.LiteralValueExpr {
+	return &hclsyntax.LiteralValueExpr{Val: cty.StringVal(s), SrcRange: rng}
+}

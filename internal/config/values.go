@@ -1,14 +1,19 @@
 package config
 
 import (
+	"fmt"
+	"math"
 	"math/big"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 )
 
-// kind is what a value in a file is.
+// kind is the type of a value in a file.
 type kind string
 
 const (
@@ -21,7 +26,7 @@ const (
 	kindUnknown kind = "an expression" // not a constant
 )
 
-// kindOf tells what an expression is without evaluating more than a constant.
+// kindOf returns the kind of an expression. It evaluates constants only.
 func kindOf(expr hcl.Expression) kind {
 	if _, diags := hcl.ExprList(expr); !diags.HasErrors() {
 		return kindList
@@ -45,9 +50,9 @@ func kindOf(expr hcl.Expression) kind {
 	return kindUnknown
 }
 
-// constant evaluates a string, number, bool or null. Everything else that
-// HCL can compute is refused before it is evaluated, so that a small file
-// cannot ask for endless work.
+// constant evaluates a string, number, bool or null. It refuses every other
+// expression without evaluating it: nested loops in a small file would take
+// unbounded time.
 func constant(expr hcl.Expression) (cty.Value, bool) {
 	switch e := expr.(type) {
 	case *hclsyntax.LiteralValueExpr:
@@ -74,7 +79,7 @@ func constant(expr hcl.Expression) (cty.Value, bool) {
 	return v, !diags.HasErrors() && v.IsKnown()
 }
 
-// expect reads a constant of one kind, or reports what is there instead.
+// expect returns a constant of one kind, or reports the kind that it has.
 func (d *decoder) expect(expr hcl.Expression, name string, want kind) (cty.Value, bool) {
 	got := kindOf(expr)
 	if got == want {
@@ -106,31 +111,7 @@ func (d *decoder) str(expr hcl.Expression, name string) (string, bool) {
 	return v.AsString(), true
 }
 
-// whole reads a whole number between least and most.
-func (d *decoder) whole(expr hcl.Expression, name string, least, most int64) (int, bool) {
-	v, ok := d.expect(expr, name, kindNumber)
-	if !ok {
-		return 0, false
-	}
-	n, exact := v.AsBigFloat().Int64()
-	switch {
-	case exact != big.Exact:
-		d.errorf(expr.Range(), "Invalid number", "%q must be a whole number.", name)
-		return 0, false
-	case n < 0 && least >= 0:
-		d.errorf(expr.Range(), "Invalid number", "%q must not be negative.", name)
-		return 0, false
-	case n < least:
-		d.errorf(expr.Range(), "Invalid number", "%q must be at least %d.", name, least)
-		return 0, false
-	case n > most:
-		d.errorf(expr.Range(), "Invalid number", "%q must be at most %d.", name, most)
-		return 0, false
-	}
-	return int(n), true
-}
-
-// elements are the parts of a list.
+// elements returns the elements of a list.
 func (d *decoder) elements(expr hcl.Expression, name string) ([]hcl.Expression, bool) {
 	items, diags := hcl.ExprList(expr)
 	if diags.HasErrors() {
@@ -140,8 +121,10 @@ func (d *decoder) elements(expr hcl.Expression, name string) ([]hcl.Expression, 
 	return items, true
 }
 
-// members calls set for each key of an object; a key that comes twice is an
-// error.
+// nth is the name of an element of a list in messages.
+func nth(name string, i int) string { return name + "[" + strconv.Itoa(i) + "]" }
+
+// members calls set for each key of an object. A duplicate key is an error.
 func (d *decoder) members(expr hcl.Expression, name string, set func(key string, value hcl.Expression)) {
 	pairs, diags := hcl.ExprMap(expr)
 	if diags.HasErrors() {
@@ -163,8 +146,17 @@ func (d *decoder) members(expr hcl.Expression, name string, set func(key string,
 	}
 }
 
-// anything reads a value of any kind as encoding/json would, whole numbers as
-// int64.
+// anyMap decodes an object with values of any type.
+func (d *decoder) anyMap(p *map[string]any) func(*hcl.Attribute) {
+	return func(a *hcl.Attribute) {
+		all := map[string]any{}
+		d.members(a.Expr, a.Name, func(key string, v hcl.Expression) { all[key] = d.anything(v, key) })
+		*p = all
+	}
+}
+
+// anything decodes a value of any type as encoding/json does, but whole numbers
+// as int64.
 func (d *decoder) anything(expr hcl.Expression, name string) any {
 	switch kindOf(expr) {
 	case kindList:
@@ -196,4 +188,129 @@ func (d *decoder) anything(expr hcl.Expression, name string) any {
 	}
 	f, _ := v.AsBigFloat().Float64()
 	return f
+}
+
+// duration decodes a duration such as "30s"; zero is possible.
+func (d *decoder) duration(p *time.Duration) func(*hcl.Attribute) {
+	return func(a *hcl.Attribute) { d.readDuration(a, p, false) }
+}
+
+// interval decodes a duration above zero.
+func (d *decoder) interval(p *time.Duration) func(*hcl.Attribute) {
+	return func(a *hcl.Attribute) { d.readDuration(a, p, true) }
+}
+
+func (d *decoder) readDuration(a *hcl.Attribute, p *time.Duration, positive bool) {
+	if kindOf(a.Expr) == kindNumber {
+		example := "30"
+		v, _ := constant(a.Expr)
+		if n, _ := v.AsBigFloat().Int64(); n > 0 && n < math.MaxInt32 {
+			example = strconv.FormatInt(n, 10)
+		}
+		d.errorf(a.Expr.Range(), "Invalid duration", "%q needs a unit: write it as a string such as %q.", a.Name, example+"s")
+		return
+	}
+	s, ok := d.str(a.Expr, a.Name)
+	if !ok {
+		return
+	}
+	v, err := parseDuration(s)
+	switch {
+	case err != nil:
+		d.errorf(a.Expr.Range(), "Invalid duration", "%q: %v.", a.Name, err)
+	case v == 0 && positive:
+		d.errorf(a.Expr.Range(), "Invalid duration", "%q must be more than zero.", a.Name)
+	default:
+		*p = v
+	}
+}
+
+// wait decodes a quiescence window.
+func (d *decoder) wait(p *Wait) func(*hcl.Attribute) {
+	return func(a *hcl.Attribute) {
+		s, ok := d.str(a.Expr, a.Name)
+		if !ok {
+			return
+		}
+		w, err := parseWait(s)
+		if err != nil {
+			d.errorf(a.Expr.Range(), "Invalid wait", `%v. Write "min" or "min:max", such as "50ms:2s".`, err)
+			return
+		}
+		*p = w
+	}
+}
+
+// command decodes a program with its arguments. A string is an error, which
+// shows the list to write instead: no shell would split the string.
+func (d *decoder) command(p *[]string) func(*hcl.Attribute) {
+	return func(a *hcl.Attribute) {
+		if kindOf(a.Expr) == kindString {
+			v, _ := constant(a.Expr)
+			d.errorf(a.Expr.Range(), "Command is not a list", "A command is a list of arguments, and no shell splits it: write %s = %s", a.Name, asList(v.AsString()))
+			return
+		}
+		d.argv(a, p)
+	}
+}
+
+// program decodes a command, or the path of a program as a string.
+func (d *decoder) program(p *[]string) func(*hcl.Attribute) {
+	return func(a *hcl.Attribute) {
+		switch got := kindOf(a.Expr); got {
+		case kindList:
+			d.argv(a, p)
+		case kindString:
+			path, _ := d.str(a.Expr, a.Name)
+			if path == "" {
+				d.errorf(a.Expr.Range(), "Empty value", "%q must not be empty.", a.Name)
+				return
+			}
+			*p = []string{path}
+		default:
+			d.mismatch(a.Expr, a.Name, got, "the path of a program or a list with its arguments")
+		}
+	}
+}
+
+func (d *decoder) argv(a *hcl.Attribute, p *[]string) {
+	items, ok := d.elements(a.Expr, a.Name)
+	if !ok {
+		return
+	}
+	if len(items) == 0 {
+		d.errorf(a.Expr.Range(), "Empty command", "%q names no program: leave it out, or write %s = [\"program\", \"argument\"]", a.Name, a.Name)
+		return
+	}
+	args := make([]string, 0, len(items))
+	for i, item := range items {
+		s, ok := d.str(item, nth(a.Name, i))
+		switch {
+		case !ok:
+			return
+		case i == 0 && strings.TrimSpace(s) == "":
+			d.errorf(item.Range(), "Empty command", "The first element of %q is the program and must not be empty.", a.Name)
+			return
+		case strings.ContainsRune(s, 0):
+			d.errorf(item.Range(), "Invalid command", "An argument cannot contain a zero byte.")
+			return
+		}
+		args = append(args, s)
+	}
+	*p = args
+}
+
+// asList writes a command line as a list.
+func asList(line string) string {
+	parts := strings.Fields(line)
+	if len(parts) == 0 {
+		parts = []string{"nginx", "-t"}
+	}
+	if strings.ContainsAny(line, "|&;<>()$`\\\"'*?~") && !strings.Contains(line, "{{") {
+		parts = []string{"/bin/sh", "-c", line}
+	}
+	for i, part := range parts {
+		parts[i] = strings.ReplaceAll(strconv.Quote(part), "${", "$${")
+	}
+	return fmt.Sprintf("[%s]", strings.Join(parts, ", "))
 }

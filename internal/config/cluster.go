@@ -1,0 +1,218 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"github.com/hashicorp/hcl/v2"
+)
+
+func (d *decoder) workflow(b *hcl.Block) Workflow {
+	w := Workflow{Name: b.Labels[0]}
+	d.claim("workflow", "", w.Name, b.LabelRanges[0], checkSegment)
+	tasks, scope := 0, b.LabelRanges[0].String() // unique even when two workflows have one name
+	d.decode(b.Body, b.LabelRanges[0], &struct{}{}, nil, nested{"task": {label: "name", read: func(b *hcl.Block) {
+		tasks++
+		w.Tasks = append(w.Tasks, d.task(b, scope))
+	}}})
+	if tasks == 0 {
+		d.errorf(b.LabelRanges[0], "Empty workflow", "Workflow %q has no task.", w.Name)
+	}
+	return w
+}
+
+func (d *decoder) task(b *hcl.Block, scope string) Task {
+	t := Task{Name: b.Labels[0], OkExitCodes: []int{0}}
+	d.claim("task", scope, t.Name, b.LabelRanges[0], checkSegment)
+	args := d.decode(b.Body, b.LabelRanges[0], &t, custom{
+		"command":     d.command(&t.Command),
+		"timeout":     d.interval(&t.Timeout),
+		"retry_delay": d.duration(&t.RetryDelay),
+		"only_if":     d.program(&t.OnlyIf),
+	}, nested{"requires": d.requires(&t.Requires)})
+	args.notEmpty("script", "user")
+	args.path("dir", &t.Dir)
+	args.ownPath("token_file", &t.TokenFile, fmt.Sprintf("the token file of task %q", t.Name))
+	args.between(0, math.MaxInt32, "retries")
+	args.between(0, math.MaxUint8, "ok_exit_codes")
+	if args.ok("ok_exit_codes") && len(t.OkExitCodes) == 0 {
+		d.errorf(args.at("ok_exit_codes"), "Empty list", "%q must name at least one exit code.", "ok_exit_codes")
+	}
+	args.exactlyOne("Task "+strconv.Quote(t.Name), "command", "script")
+	return t
+}
+
+func (d *decoder) trigger(b *hcl.Block) Trigger {
+	t := Trigger{Name: b.Labels[0], Pos: position(b.TypeRange)}
+	d.claim("trigger", "", t.Name, b.LabelRanges[0], checkSegment)
+	args := d.decode(b.Body, b.LabelRanges[0], &t, nil, nil)
+	args.valid("service", checkServiceName(t.Service))
+	args.notEmpty("key", "prefix", "event")
+	label := "Trigger " + strconv.Quote(t.Name)
+	args.exactlyOne(label, "service", "key", "prefix", "event")
+	args.required(label, "workflow")
+	args.workflow("workflow", label)
+	return t
+}
+
+// workflow keeps the name of a workflow, which may be defined later.
+func (a *arguments) workflow(name, owner string) {
+	a.notEmpty(name)
+	if value := a.text(name); value != "" {
+		a.d.workflowRefs = append(a.d.workflowRefs, place{value: value, rng: a.at(name), owner: owner})
+	}
+}
+
+// checkWorkflows warns about workflows that are not defined: they fail when they
+// run, everything else on this host works.
+func (d *decoder) checkWorkflows(c *Config) {
+	known := make([]string, 0, len(c.Workflows))
+	for _, w := range c.Workflows {
+		known = append(known, w.Name)
+	}
+	for _, ref := range d.workflowRefs {
+		if !slices.Contains(known, ref.value) {
+			d.warnf(ref.rng, "Unknown workflow", "%s names the workflow %q, which is not defined.%s", ref.owner, ref.value, suggest(ref.value, known))
+		}
+	}
+}
+
+func (d *decoder) static(b *hcl.Block) *Static {
+	s := &Static{ValidationInterval: defaultValidation}
+	args := d.decode(b.Body, b.TypeRange, s, custom{"validation_interval": d.interval(&s.ValidationInterval)}, nil)
+	args.required("A static block", "workflow")
+	args.workflow("workflow", "The static block")
+	args.workflow("validation", "The static block")
+	if !args.ok("paths") {
+		return s
+	}
+	items, _ := d.elements(args.attrs["paths"].Expr, "paths")
+	for i, item := range items {
+		if !d.validPath(item.Range(), nth("paths", i), s.Paths[i]) {
+			continue
+		}
+		if err := checkGlob(s.Paths[i]); err != nil {
+			d.errorf(item.Range(), "Invalid path", "%v.", err)
+			continue
+		}
+		d.staticPaths = append(d.staticPaths, place{value: s.Paths[i], rng: item.Range()})
+	}
+	return s
+}
+
+// maxAlternatives limits the number of paths that the braces of a pattern
+// expand to.
+const maxAlternatives = 1000
+
+func checkGlob(s string) error {
+	switch {
+	case !filepath.IsAbs(s):
+		return fmt.Errorf("a static path must be absolute, %q is not", s)
+	case !doublestar.ValidatePattern(s):
+		return fmt.Errorf("%q is not a valid pattern", s)
+	}
+	_, rest := doublestar.SplitPattern(s)
+	if isGlob(s) && strings.Contains("/"+rest+"/", "/../") {
+		return fmt.Errorf(`".." cannot follow a wildcard in %q`, s)
+	}
+	n := 1
+	for group := range strings.SplitSeq(s, "{") {
+		if n *= strings.Count(group, ",") + 1; n > maxAlternatives {
+			return fmt.Errorf("the braces of %q expand to more than %d paths", s, maxAlternatives)
+		}
+	}
+	return nil
+}
+
+func (d *decoder) member(b *hcl.Block) *Member {
+	m := &Member{}
+	args := d.decode(b.Body, b.TypeRange, m, custom{"params": d.anyMap(&m.Params), "meta": d.anyMap(&m.Meta)}, nil)
+	args.names("roles", m.Roles, checkSegment)
+	args.names("provides", m.Provides, checkServiceName)
+	args.valid("zone", checkSegment(m.Zone))
+	args.workflow("on_lead", "The member block")
+	args.workflow("on_step_down", "The member block")
+	return m
+}
+
+func (d *decoder) orchestrator(b *hcl.Block) *Orchestrator {
+	o := &Orchestrator{Enabled: true, Interval: defaultCycle}
+	args := d.decode(b.Body, b.TypeRange, o, custom{"interval": d.interval(&o.Interval)}, nested{
+		"sink": {label: "kind", read: func(b *hcl.Block) { o.Sinks = append(o.Sinks, d.sink(b)) }},
+	})
+	args.names("clusters", o.Clusters, checkSegment)
+	return o
+}
+
+// sink decodes a receiver of events. Each kind has its own arguments.
+func (d *decoder) sink(b *hcl.Block) EventSink {
+	kind, def := b.Labels[0], b.LabelRanges[0]
+	label := "Sink " + strconv.Quote(kind)
+	switch kind {
+	case SinkLog:
+		d.decode(b.Body, def, &struct{}{}, nil, nil)
+		d.claim("sink", "", kind, def, checkVisible)
+	case SinkFile:
+		var s struct {
+			Path string `hcl:"path,optional"`
+		}
+		args := d.decode(b.Body, def, &s, nil, nil)
+		args.required(label, "path")
+		args.ownPath("path", &s.Path, "the file of an event sink")
+		if s.Path != "" {
+			d.claim("sink", kind, s.Path, args.at("path"), checkVisible)
+		}
+		return EventSink{Kind: kind, Path: s.Path}
+	case SinkWebhook:
+		var s struct {
+			URL        string `hcl:"url,optional"`
+			SecretFile string `hcl:"secret_file,optional"`
+		}
+		args := d.decode(b.Body, def, &s, custom{"secret": d.forbidden("secret_file")}, nil)
+		args.required(label, "url")
+		args.ownPath("secret_file", &s.SecretFile, "the secret file of a webhook")
+		if args.ok("url") && args.valid("url", checkWebhook(s.URL)) {
+			d.claimURL(s.URL, args.at("url"))
+		}
+		return EventSink{Kind: kind, URL: s.URL, SecretFile: s.SecretFile}
+	default:
+		kinds := []string{SinkLog, SinkFile, SinkWebhook}
+		d.errorf(def, "Unknown sink", "A sink can be %s, not %q.%s", list(kinds, "or"), kind, suggest(kind, kinds))
+	}
+	return EventSink{Kind: kind}
+}
+
+// claimURL checks that a URL, which may hold a secret, is used once.
+func (d *decoder) claimURL(url string, rng hcl.Range) {
+	key := "url\x00" + url
+	if before, taken := d.names[key]; taken {
+		d.errorf(rng, "Duplicate sink", "The URL is already at %s.", position(before))
+		return
+	}
+	d.names[key] = rng
+}
+
+func (d *decoder) logStore(b *hcl.Block) *LogStore {
+	l := &LogStore{}
+	args := d.decode(b.Body, b.TypeRange, l, nil, nested{"s3": {once: true, read: func(b *hcl.Block) {
+		l.S3 = &S3{}
+		args := d.decode(b.Body, b.TypeRange, l.S3, nil, nil)
+		args.notEmpty("endpoint", "region")
+		args.valid("bucket", checkSegment(l.S3.Bucket))
+		args.ownPath("credentials_file", &l.S3.CredentialsFile, "the credentials file of the log store")
+		args.required("An s3 block", "endpoint", "bucket")
+	}}})
+	args.ownPath("dir", &l.Dir, "the directory of the log store")
+	switch {
+	case l.S3 == nil:
+		args.exactlyOne("A log_store block", "dir", "s3")
+	case args.has("dir"):
+		d.errorf(args.at("dir"), "Conflicting arguments", "A log_store block has dir and s3: only one of them is possible.")
+	}
+	return l
+}
