@@ -11,7 +11,7 @@ import (
 // Profile reads the profile with one request. It returns ErrNoCluster when
 // there is none, or what kv.Doc.Get returns.
 func (c *Cluster) Profile(ctx context.Context) (profile.Document, error) {
-	e, err := c.profile.GetToChange(ctx)
+	e, err := c.profile.Get(ctx)
 	if err == nil && !e.Exists {
 		err = c.missing()
 	}
@@ -34,7 +34,7 @@ type Change func(e *profile.Editor, d profile.Document) (profile.Document, error
 // (nothing was written then), ErrNoCluster, consul.ErrOutcomeUnknown,
 // consul.ErrTooLarge or another class of package consul.
 func (c *Cluster) ChangeProfile(ctx context.Context, change Change) (profile.Document, error) {
-	e, err := c.profile.UpdateTogether(ctx, func(old kv.Entry[profile.Document]) (profile.Document, bool, error) {
+	e, err := c.profile.Update(ctx, func(old kv.Entry[profile.Document]) (profile.Document, bool, error) {
 		if !old.Exists {
 			return profile.Document{}, false, c.missing()
 		}

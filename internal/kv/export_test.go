@@ -1,5 +1,7 @@
 package kv
 
+import "time"
+
 // RoundTrip decodes a document and encodes it again over itself.
 func RoundTrip[T any](data []byte, format int) ([]byte, error) {
 	c := document[T]{format: format}
@@ -35,19 +37,21 @@ func (t *Txn) Body() any { return t.ops }
 // SessionID returns the session of a held lock.
 func (h *Held) SessionID() string { return h.session.id }
 
-// Waiting returns how many wait for a shared update of key.
-func (s *Store) Waiting(key string) int {
-	s.turns.mu.Lock()
-	defer s.turns.mu.Unlock()
-	if q := s.turns.queues[s.Path(key)]; q != nil {
-		return len(q.waiting)
-	}
-	return 0
+// BusyKeys returns how many keys have a lock or a back-off in this process.
+func (s *Store) BusyKeys() int {
+	s.writers.mu.Lock()
+	defer s.writers.mu.Unlock()
+	return len(s.writers.keys)
 }
 
-// Learned returns how many keys the store remembers something of.
-func (s *Store) Learned() int {
-	s.turns.mu.Lock()
-	defer s.turns.mu.Unlock()
-	return len(s.turns.queues)
-}
+// CASBackoff is the back-off between two compare-and-swaps.
+type CASBackoff struct{ b casBackoff }
+
+// Failed is casBackoff.failed.
+func (c *CASBackoff) Failed(took time.Duration) time.Duration { return c.b.failed(took) }
+
+// Succeeded is casBackoff.succeeded.
+func (c *CASBackoff) Succeeded(took time.Duration) { c.b.succeeded(took) }
+
+// Window returns the present window.
+func (c *CASBackoff) Window() time.Duration { return c.b.window }

@@ -24,9 +24,9 @@ const MaxValue = 512 << 10
 type Store struct {
 	client     *consul.Client
 	prefix     string // "" or ends with a slash
-	turns      *turns
+	writers    *keyLocks
 	consistent bool
-	held       *Held // its lock fences every write
+	held       *Held // its lock is checked in every write
 }
 
 // New returns the store of the keys below prefix, such as "jorc/default". An
@@ -35,7 +35,7 @@ func New(client *consul.Client, prefix string) *Store {
 	if prefix = strings.Trim(prefix, "/"); prefix != "" {
 		prefix += "/"
 	}
-	return &Store{client: client, prefix: prefix, turns: newTurns()}
+	return &Store{client: client, prefix: prefix, writers: newKeyLocks()}
 }
 
 // Consistent returns the same store with reads that no deposed leader can

@@ -3,6 +3,7 @@ package kv_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,17 +61,6 @@ func TestUpdateWritesOnlyChanges(t *testing.T) {
 // TestLostAnswers cuts the connection around one write of an update.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
-	for name, update := range map[string]updateFunc{"alone": kv.Doc[counter].Update, "together": kv.Doc[counter].UpdateTogether} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			testLostAnswers(t, update)
-		})
-	}
-}
-
-type updateFunc func(kv.Doc[counter], context.Context, func(kv.Entry[counter]) (counter, bool, error)) (kv.Entry[counter], error)
-
-func testLostAnswers(t *testing.T, update updateFunc) {
 	_, srv := newStore(t)
 	other := kv.NewDoc[counter](kv.New(srv.Client(), "jorc/default"), "n", 1)
 	overwrite := func(ctx context.Context) {
@@ -109,7 +99,7 @@ func testLostAnswers(t *testing.T, update updateFunc) {
 			}
 			cut.before.Store(c.before)
 			cut.after.Store(c.after)
-			_, err := update(kv.NewDoc[counter](cut.store, "n", 1), t.Context(), increment)
+			_, err := kv.NewDoc[counter](cut.store, "n", 1).Update(t.Context(), increment)
 			wantIs(t, "the update", err, c.want)
 			if errors.Is(err, kv.ErrConflict) {
 				t.Errorf("the update = %v; an unknown outcome is no conflict", err)
@@ -192,4 +182,55 @@ func TestOutcomesWhenConsulIsKilled(t *testing.T) {
 		t.Errorf("the counter is %d; the writers were told of %d to %d increments", n, low, high)
 	}
 	t.Logf("%d increments, %d told as done, %d as unknown", n, low, unknown.Load())
+}
+
+// TestBackoffIsForgotten: a store that met no other writer keeps nothing of the
+// keys that it changed.
+func TestBackoffIsForgotten(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	for i := range 10 {
+		if _, err := kv.NewDoc[counter](s, fmt.Sprint("n", i), 1).Update(t.Context(), increment); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := s.BusyKeys(); n != 0 {
+		t.Errorf("%d keys are kept; want none", n)
+	}
+}
+
+// TestCASBackoff: the window follows the share of attempts that conflict.
+func TestCASBackoff(t *testing.T) {
+	t.Parallel()
+	const took = time.Millisecond
+	var b kv.CASBackoff
+	b.Succeeded(took)
+	if got := b.Window(); got != 0 {
+		t.Errorf("a window of %v without a conflict", got)
+	}
+	for want := took; want <= 8*took; want *= 2 {
+		if pause := b.Failed(took); b.Window() != want || pause > want {
+			t.Errorf("window %v and pause %v; want %v", b.Window(), pause, want)
+		}
+	}
+	if b.Succeeded(took); b.Window() != 6*took {
+		t.Errorf("window %v after a success; want %v", b.Window(), 6*took)
+	}
+	for range 10 {
+		b.Succeeded(took)
+	}
+	if b.Window() != 0 {
+		t.Errorf("a window of %v after many successes", b.Window())
+	}
+	for took, widest := range map[time.Duration]time.Duration{
+		time.Millisecond: 250 * time.Millisecond, 10 * time.Millisecond: 640 * time.Millisecond, time.Second: 8 * time.Second,
+	} {
+		var b kv.CASBackoff
+		for range 20 {
+			b.Failed(took)
+		}
+		if b.Window() != widest {
+			t.Errorf("attempts of %v: window %v after twenty conflicts; want %v", took, b.Window(), widest)
+		}
+	}
 }
