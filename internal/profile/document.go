@@ -95,7 +95,7 @@ func (d Document) Validate() error {
 	if depth(tree, maxDepth+1) > maxDepth {
 		return tooLarge("profile %q would nest deeper than %d levels: flatten it", d.Name, maxDepth)
 	}
-	return d.checkSize(jsonSize(tree))
+	return d.checkSize(len(appendJSON(nil, tree)))
 }
 
 // checkSize returns a *SizeError for a document of more bytes than Consul takes.
@@ -113,7 +113,7 @@ type Size struct {
 }
 
 // Size returns the size of the document as it is stored.
-func (d Document) Size() Size { return Size{Bytes: jsonSize(d.tree()), Limit: MaxSize} }
+func (d Document) Size() Size { return Size{Bytes: len(d.encode()), Limit: MaxSize} }
 
 // Percent returns the share of the limit, rounded up.
 func (s Size) Percent() int { return (100*s.Bytes + s.Limit - 1) / s.Limit }
@@ -139,25 +139,4 @@ func (d Document) clone() Document {
 	maps.Copy(roles, d.Roles)
 	d.Roles = roles
 	return d
-}
-
-// depth returns how deep arrays and objects nest in tree, at most limit.
-func depth(tree any, limit int) int {
-	if limit == 0 {
-		return 0
-	}
-	deepest := -1
-	switch t := tree.(type) {
-	case []any:
-		deepest = 0
-		for _, e := range t {
-			deepest = max(deepest, depth(e, limit-1))
-		}
-	case map[string]any:
-		deepest = 0
-		for _, e := range t {
-			deepest = max(deepest, depth(e, limit-1))
-		}
-	}
-	return deepest + 1
 }

@@ -9,7 +9,7 @@ import "fmt"
 //
 // An Editor remembers compiled schemas and is safe for concurrent use; the zero
 // Editor is ready.
-type Editor struct{ schemas schemas }
+type Editor struct{ schemas schemaCache }
 
 // Scope says whose params are meant.
 type Scope struct {

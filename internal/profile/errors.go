@@ -75,9 +75,6 @@ func (e *SizeError) Unwrap() error { return ErrTooLarge }
 type SyntaxError struct {
 	Line, Column int // from 1; the column counts characters
 	Reason       string
-
-	// malformed: it is no JSON at all, and so may be YAML.
-	malformed bool
 }
 
 func (e *SyntaxError) Error() string {

@@ -1,9 +1,19 @@
 package profile
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 const (
@@ -21,199 +31,242 @@ const (
 // ErrTooLarge.
 func ParseJSON(data []byte) (Value, error) {
 	tree, err := parseTree(data, maxValueDepth)
-	if err != nil {
-		return Value{}, err
-	}
-	return Value{tree: tree}, nil
+	return Value{tree: tree}, err
 }
 
-func parseTree(data []byte, depth int) (tree any, err error) {
+// parseTree reads the one value of data, which nests up to depth.
+func parseTree(data []byte, depth int) (any, error) {
 	if len(data) > MaxInput {
 		return nil, &SizeError{What: "the text", Bytes: len(data), Limit: MaxInput}
 	}
-	p := parser{data: data, depth: depth}
-	if bad := firstNotUTF8(data); bad >= 0 {
-		return nil, p.refuse(bad, "not UTF-8")
+	r := treeReader{jsontext.NewDecoder(bytes.NewBuffer(data))}
+	tree, err := r.read(depth)
+	if err == nil {
+		rest := bytes.TrimLeft(data[r.InputOffset():], " \t\r\n")
+		if len(rest) == 0 {
+			return tree, nil
+		}
+		err = &placedError{int64(len(data) - len(rest)), "unexpected text after the value"}
 	}
-	p.space()
-	if tree, err = p.value(); err != nil {
+	return nil, syntaxError(data, err)
+}
+
+// treeReader reads trees from a decoder.
+type treeReader struct{ *jsontext.Decoder }
+
+func (r treeReader) read(depth int) (any, error) {
+	token, err := r.ReadToken()
+	if err != nil {
 		return nil, err
 	}
-	if p.space(); p.at < len(data) {
-		return nil, p.malformed("unexpected text after the value")
+	switch token.Kind() {
+	case '"':
+		return token.String(), nil
+	case '0':
+		return json.Number(token.String()), nil // as spelled
+	case 't', 'f':
+		return token.Bool(), nil
+	case 'n':
+		return nil, nil
 	}
-	return tree, nil
-}
-
-func firstNotUTF8(data []byte) int {
-	if utf8.Valid(data) {
-		return -1
+	if depth == 0 {
+		return nil, &placedError{r.InputOffset() - 1, "nested too deep"}
 	}
-	for i := 0; i < len(data); {
-		r, n := utf8.DecodeRune(data[i:])
-		if r == utf8.RuneError && n == 1 {
-			return i
+	if token.Kind() == '[' {
+		list := []any{}
+		for r.PeekKind() != ']' {
+			e, err := r.read(depth - 1)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, e)
 		}
-		i += n
+		_, err = r.ReadToken()
+		return list, err
 	}
-	return -1
-}
-
-// parser reads JSON from data[at:]; depth is how many levels are left.
-type parser struct {
-	data  []byte
-	at    int
-	depth int
-}
-
-// refuse is an error in JSON that is well formed.
-func (p *parser) refuse(at int, format string, args ...any) *SyntaxError {
-	line, column := 1, 1
-	for _, r := range string(p.data[:at]) {
-		column++
-		if r == '\n' {
-			line, column = line+1, 1
-		}
-	}
-	return &SyntaxError{Line: line, Column: column, Reason: fmt.Sprintf(format, args...)}
-}
-
-func (p *parser) malformed(format string, args ...any) error {
-	if p.at >= len(p.data) {
-		format, args = "the text ends too early", nil
-	}
-	err := p.refuse(p.at, format, args...)
-	err.malformed = true
-	return err
-}
-
-func (p *parser) space() {
-	for p.at < len(p.data) {
-		switch p.data[p.at] {
-		case ' ', '\t', '\n', '\r':
-			p.at++
-		default:
-			return
-		}
-	}
-}
-
-// peek returns the next byte, 0 at the end.
-func (p *parser) peek() byte {
-	if p.at < len(p.data) {
-		return p.data[p.at]
-	}
-	return 0
-}
-
-func (p *parser) value() (any, error) {
-	switch c := p.peek(); {
-	case c == '{':
-		return p.nested(p.object)
-	case c == '[':
-		return p.nested(p.array)
-	case c == '"':
-		return p.text()
-	case c == '-' || '0' <= c && c <= '9':
-		return p.number()
-	}
-	for _, w := range words {
-		if end := p.at + len(w.text); end <= len(p.data) && string(p.data[p.at:end]) == w.text {
-			p.at = end
-			return w.tree, nil
-		}
-	}
-	return nil, p.malformed("no JSON value begins here")
-}
-
-var words = []struct {
-	text string
-	tree any
-}{{"null", nil}, {"true", true}, {"false", false}}
-
-func (p *parser) nested(read func() (any, error)) (any, error) {
-	if p.depth == 0 {
-		return nil, p.refuse(p.at, "nested too deep")
-	}
-	p.depth--
-	p.at++
-	p.space()
-	tree, err := read()
-	p.depth++
-	return tree, err
-}
-
-func (p *parser) array() (any, error) {
-	list := []any{}
-	if p.peek() == ']' {
-		p.at++
-		return list, nil
-	}
-	for {
-		v, err := p.value()
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, v)
-		if done, err := p.next(']'); done || err != nil {
-			return list, err
-		}
-	}
-}
-
-func (p *parser) object() (any, error) {
 	object := map[string]any{}
-	if p.peek() == '}' {
-		p.at++
-		return object, nil
-	}
-	for {
-		begin := p.at
-		if p.peek() != '"' {
-			return nil, p.malformed("the name of a member, in quotes, belongs here")
-		}
-		name, err := p.text()
+	for r.PeekKind() != '}' {
+		name, err := r.ReadToken()
 		if err != nil {
 			return nil, err
 		}
-		if _, twice := object[name]; twice {
-			return nil, p.refuse(begin, "the object has %q twice", shorten(name))
-		}
-		if p.space(); p.peek() != ':' {
-			return nil, p.malformed("a colon belongs here")
-		}
-		p.at++
-		p.space()
-		if object[name], err = p.value(); err != nil {
+		key := name.String()
+		if object[key], err = r.read(depth - 1); err != nil {
 			return nil, err
 		}
-		if done, err := p.next('}'); done || err != nil {
-			return object, err
+	}
+	_, err = r.ReadToken()
+	return object, err
+}
+
+// placedError is what jorc refuses in JSON that is well formed.
+type placedError struct {
+	offset int64
+	reason string
+}
+
+func (e *placedError) Error() string { return e.reason }
+
+// syntaxError returns err as a *SyntaxError, which does not quote the text.
+func syntaxError(data []byte, err error) error {
+	offset, reason := int64(len(data)), err.Error()
+	var place *placedError
+	var syntax *jsontext.SyntacticError
+	switch {
+	case errors.As(err, &place):
+		offset = place.offset
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		reason = "the text ends too early"
+	case errors.As(err, &syntax) && errors.Is(err, jsontext.ErrDuplicateName):
+		offset, reason = syntax.ByteOffset, fmt.Sprintf("the object has %q twice", shorten(syntax.JSONPointer.LastToken()))
+	case errors.As(err, &syntax):
+		offset, reason = syntax.ByteOffset, unquoted(syntax.Err.Error())
+	}
+	before := data[:min(offset, int64(len(data)))]
+	line := 1 + bytes.Count(before, []byte("\n"))
+	column := 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])
+	return &SyntaxError{Line: line, Column: column, Reason: reason}
+}
+
+// unquoted returns the decoder's reason without the part of the text that it
+// quotes: "invalid character 'x' at start of value".
+func unquoted(reason string) string {
+	for _, quote := range []string{"'", "`", `"`} {
+		before, rest, found := strings.Cut(reason, " "+quote)
+		if !found || strings.Contains(before, "(") {
+			continue
+		}
+		if i := strings.Index(rest, quote+" "); i >= 0 {
+			return before + rest[i+len(quote):]
+		}
+		return before
+	}
+	return reason
+}
+
+// isNumber reports whether text is a JSON number and nothing else.
+func isNumber(text string) bool {
+	v := jsontext.Value(text)
+	return v.Kind() == '0' && v.IsValid() && strings.TrimSpace(text) == text
+}
+
+// appendJSON appends tree as JSON: members sorted, no white space, and no
+// escape sequence that is not needed. Every Value has one encoding.
+func appendJSON(out []byte, tree any) []byte {
+	switch t := tree.(type) {
+	case bool:
+		return strconv.AppendBool(out, t)
+	case json.Number:
+		return append(out, t...)
+	case string:
+		return appendText(out, t)
+	case []any:
+		out = append(out, '[')
+		for i, e := range t {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = appendJSON(out, e)
+		}
+		return append(out, ']')
+	case map[string]any:
+		out = append(out, '{')
+		for i, name := range slices.Sorted(maps.Keys(t)) {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = append(appendText(out, name), ':')
+			out = appendJSON(out, t[name])
+		}
+		return append(out, '}')
+	}
+	return append(out, "null"...)
+}
+
+func appendText(out []byte, s string) []byte {
+	out, _ = jsontext.AppendQuote(out, s) // it is UTF-8
+	return out
+}
+
+// equalTrees reports whether both are the same JSON value.
+func equalTrees(a, b any) bool {
+	switch a := a.(type) {
+	case json.Number:
+		other, ok := b.(json.Number)
+		return ok && equalNumbers(a, other)
+	case []any:
+		other, ok := b.([]any)
+		return ok && slices.EqualFunc(a, other, equalTrees)
+	case map[string]any:
+		other, ok := b.(map[string]any)
+		return ok && maps.EqualFunc(a, other, equalTrees)
+	}
+	switch b.(type) {
+	case []any, map[string]any:
+		return false
+	}
+	return a == b
+}
+
+// equalNumbers compares exactly and without computing the numbers, so that
+// 1e999999999 costs no more than its spelling.
+func equalNumbers(a, b json.Number) bool {
+	if a == b {
+		return true
+	}
+	x, y := decimalOf(string(a)), decimalOf(string(b))
+	if x.digits != y.digits || x.negative != y.negative {
+		return false
+	}
+	return x.digits == "" || x.exponent.Cmp(y.exponent) == 0
+}
+
+// decimal is 0.digits × 10^exponent; digits neither begins nor ends with a
+// zero and is empty for zero, which has no sign.
+type decimal struct {
+	negative bool
+	digits   string
+	exponent *big.Int
+}
+
+func decimalOf(number string) decimal {
+	var d decimal
+	number, d.negative = strings.CutPrefix(number, "-")
+	mantissa, exponent := number, ""
+	if i := strings.IndexAny(number, "eE"); i >= 0 {
+		mantissa, exponent = number[:i], strings.TrimPrefix(number[i+1:], "+")
+	}
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	digits := strings.TrimLeft(whole+fraction, "0")
+	point := len(whole) - (len(whole) + len(fraction) - len(digits))
+	if d.digits = strings.TrimRight(digits, "0"); d.digits == "" {
+		return decimal{}
+	}
+	d.exponent = new(big.Int)
+	if exponent != "" {
+		d.exponent.SetString(exponent, 10)
+	}
+	d.exponent.Add(d.exponent, big.NewInt(int64(point)))
+	return d
+}
+
+// depth returns how deep arrays and objects nest in tree, at most limit.
+func depth(tree any, limit int) int {
+	if limit == 0 {
+		return 0
+	}
+	deepest := -1
+	switch t := tree.(type) {
+	case []any:
+		deepest = 0
+		for _, e := range t {
+			deepest = max(deepest, depth(e, limit-1))
+		}
+	case map[string]any:
+		deepest = 0
+		for _, e := range t {
+			deepest = max(deepest, depth(e, limit-1))
 		}
 	}
-}
-
-// next steps over what follows an element; done tells that it was end.
-func (p *parser) next(end byte) (done bool, err error) {
-	p.space()
-	switch p.peek() {
-	case end:
-		p.at++
-		return true, nil
-	case ',':
-		p.at++
-		p.space()
-		return false, nil
-	}
-	return false, p.malformed("a comma or %q belongs here", end)
-}
-
-func (p *parser) number() (any, error) {
-	n := numberLength(p.data[p.at:])
-	if n == 0 {
-		return nil, p.malformed("not a JSON number")
-	}
-	number := json.Number(p.data[p.at : p.at+n])
-	p.at += n
-	return number, nil
+	return deepest + 1
 }

@@ -18,7 +18,7 @@ func TestJSONIsKept(t *testing.T) {
 		{`[1,1.0,1e0,1E+00,-0,-0.0]`, `[1,1.0,1e0,1E+00,-0,-0.0]`},
 		{`1e999999999`, `1e999999999`},
 		{`"\u00fc\ud83d\ude00<&>\u2028"`, "\"ü😀<&>\u2028\""},
-		{`"\"\\\/\b\f\n\r\t\u0000\u001f"`, `"\"\\/\u0008\u000c\n\r\t\u0000\u001f"`},
+		{`"\"\\\/\b\f\n\r\t\u0000\u001f"`, `"\"\\/\b\f\n\r\t\u0000\u001f"`},
 		{`{"b":1,"a":{"d":[],"c":{}}}`, `{"a":{"c":{},"d":[]},"b":1}`},
 		{"\t[ 1 ,\r\n 2 ]\n", `[1,2]`},
 		{`{"":0}`, `{"":0}`},
@@ -47,27 +47,27 @@ func TestJSONIsRefused(t *testing.T) {
 		{`{"a":1,"\u0061":1}`, `twice`},
 		{"{\n \"b\": {\"x\": 1, \"x\": 2}}", `line 2 column 16: the object has "x" twice`},
 		{`01`, "column 2: unexpected text after the value"},
-		{`1.`, "not a JSON number"},
-		{`.5`, "no JSON value begins here"},
-		{`+1`, "no JSON value"},
-		{`1e`, "not a JSON number"},
-		{`-`, "not a JSON number"},
-		{`NaN`, "no JSON value"},
-		{`nul`, "no JSON value"},
-		{`[1,]`, "no JSON value"},
-		{`[1 2]`, "a comma or"},
-		{`{"a":1,}`, "the name of a member"},
-		{`{"a" 1}`, "a colon"},
-		{`{a:1}`, "the name of a member"},
+		{`1.`, "ends too early"},
+		{`.5`, "line 1 column 1: invalid character at start of value"},
+		{`+1`, "at start of value"},
+		{`1e`, "ends too early"},
+		{`-`, "ends too early"},
+		{`NaN`, "at start of value"},
+		{`nul`, "ends too early"},
+		{`[1,]`, "at start of value"},
+		{`[1 2]`, "(expecting ',' or ']')"},
+		{`{"a":1,}`, "column 7: invalid character"},
+		{`{"a" 1}`, "(expecting ':')"},
+		{`{a:1}`, "column 2: invalid character"},
 		{`"a`, "ends too early"},
-		{`"\x"`, "no escape sequence"},
-		{`"\u12g4"`, "hexadecimal"},
-		{`"\u12`, "hexadecimal"},
-		{`"\ud800"`, "half of a surrogate pair"},
-		{`"\udc00\ud800"`, "half of a surrogate pair"},
-		{`"\ud800\ud800"`, "half of a surrogate pair"},
-		{`"\ud800\n"`, "half of a surrogate pair"},
-		{"\"\xff\"", "not UTF-8"},
+		{`"\x"`, "invalid escape sequence in string"},
+		{`"\u12g4"`, "invalid escape sequence in string"},
+		{`"\u12`, "ends too early"},
+		{`"\ud800"`, "surrogate pair"},
+		{`"\udc00\ud800"`, "surrogate pair"},
+		{`"\ud800\ud800"`, "surrogate pair"},
+		{`"\ud800\n"`, "surrogate pair"},
+		{"\"\xff\"", "invalid UTF-8"},
 		{"\"a\nb\"", "control character"},
 		{`1 2`, "unexpected text"},
 		{strings.Repeat("[", 101) + strings.Repeat("]", 101), "nested too deep"},
@@ -77,6 +77,11 @@ func TestJSONIsRefused(t *testing.T) {
 		var syntax *profile.SyntaxError
 		if !errors.As(err, &syntax) || !errors.Is(err, profile.ErrInvalid) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("ParseJSON(%.60q) = %v, want %q", tt.in, err, tt.want)
+		}
+	}
+	for _, in := range []string{`{"k":hunter2}`, `{"k":"hunter2`, `{"k":"hunter2\h"}`, `{"k":"hunter2"}hunter2`, "{\"k\":\"hunter2\x00\"}", `["\u1hunter2"]`} {
+		if _, err := profile.ParseJSON([]byte(in)); err == nil || strings.Contains(err.Error(), "hunter") || strings.Contains(err.Error(), "'h") {
+			t.Errorf("ParseJSON(%q) = %v, want an error that does not quote the value", in, err)
 		}
 	}
 	_, err := profile.ParseJSON(make([]byte, profile.MaxInput+1))

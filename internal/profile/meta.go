@@ -1,6 +1,6 @@
 package profile
 
-import "regexp"
+import "strings"
 
 // Meta says how a cluster or a member is shown. Two keys have a meaning, all
 // others are free.
@@ -12,8 +12,13 @@ const (
 // maxIcon bounds an icon, in bytes.
 const maxIcon = 256
 
-// colour is what may stand in a style sheet without quotes.
-var colour = regexp.MustCompile(`^(#([0-9a-fA-F]{3,4}|[0-9a-fA-F]{6}|[0-9a-fA-F]{8})|[a-zA-Z]{1,32})$`)
+// isColour reports whether text can stand in a style sheet without quotes.
+func isColour(text string) bool {
+	if digits, ok := strings.CutPrefix(text, "#"); ok {
+		return strings.Trim(digits, "0123456789abcdefABCDEF") == "" && (len(digits) == 3 || len(digits) == 4 || len(digits) == 6 || len(digits) == 8)
+	}
+	return text != "" && len(text) <= 32 && !strings.ContainsFunc(text, func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') })
+}
 
 // CheckMeta returns ErrInvalid for what cannot stand under key.
 func CheckMeta(key string, v Value) error {
@@ -24,11 +29,11 @@ func CheckMeta(key string, v Value) error {
 	switch key {
 	case MetaIcon:
 		if !isText || text == "" || len(text) > maxIcon {
-			return invalid("meta %q is %s: a text of at most %d bytes belongs there", key, v.short(), maxIcon)
+			return invalid("meta %q must be a text of at most %d bytes", key, maxIcon)
 		}
 	case MetaColour:
-		if !isText || !colour.MatchString(text) {
-			return invalid(`meta %q is %s: a colour's name or "#rrggbb" belongs there`, key, v.short())
+		if !isText || !isColour(text) {
+			return invalid(`meta %q must be the name of a colour or "#rrggbb"`, key)
 		}
 	}
 	return nil

@@ -25,44 +25,43 @@ func TestSchemas(t *testing.T) {
 	for _, tt := range []struct {
 		schema, value string
 		pointer, rule string // of the error; no rule: the value passes
-		at            string
 	}{
-		{`{"type":"integer","minimum":1}`, `1`, "", "", ""},
-		{`{"type":"integer","minimum":1}`, `1.0`, "", "", ""},
-		{`{"type":"integer","minimum":1}`, `0`, "", "minimum", `0`},
-		{`{"type":"integer"}`, `"1"`, "", "type", `"1"`},
-		{`{"type":"integer"}`, `123456789012345678901234567890`, "", "", ""},
-		{`{"maximum":123456789012345678901234567890}`, `123456789012345678901234567891`, "", "maximum", `123456789012345678901234567891`},
-		{`{"multipleOf":0.1}`, `0.3`, "", "", ""},
-		{`{"const":1}`, `1.0`, "", "", ""},
-		{`{"enum":["a","b"]}`, `"c"`, "", "enum", `"c"`},
-		{`{"properties":{"a/b":{"items":{"type":"string"}}}}`, `{"a/b":["x",2,3]}`, "/a~1b/1", "type", `2`},
-		{`{"required":["z","a"]}`, `{}`, "", "required", `{}`},
-		{`{"additionalProperties":false}`, `{"y":1,"x":2}`, "", "additionalProperties", `{"x":2,"y":1}`},
-		{`{"properties":{"b":{"type":"string"},"a":{"type":"string"}}}`, `{"b":1,"a":2}`, "/a", "type", `2`},
-		{`{"anyOf":[{"type":"string"},{"type":"null"}]}`, `1`, "", "anyOf", `1`},
-		{`{"oneOf":[{"type":"number"},{"minimum":0}]}`, `1`, "", "oneOf", `1`},
-		{`{"allOf":[{"type":"object"},{"properties":{"n":{"maximum":3}}}]}`, `{"n":4}`, "/n", "maximum", `4`},
-		{`{"not":{"type":"null"}}`, `null`, "", "not", `null`},
-		{`{"if":{"type":"string"},"then":{"minLength":2},"else":false}`, `"x"`, "", "minLength", `"x"`},
-		{`{"pattern":"^a+$"}`, `"b"`, "", "pattern", `"b"`},
-		{`{"patternProperties":{"^n":{"type":"number"}}}`, `{"n1":"x"}`, "/n1", "type", `"x"`},
-		{`{"propertyNames":{"maxLength":1}}`, `{"ab":1}`, "", "propertyNames", `{"ab":1}`},
-		{`{"format":"ipv4"}`, `"10.0.0.256"`, "", "format", `"10.0.0.256"`},
-		{`{"format":"ipv4"}`, `"10.0.0.25"`, "", "", ""},
-		{`{"format":"regex"}`, `"["`, "", "format", `"["`},
-		{`{"uniqueItems":true}`, `[1,1.0]`, "", "uniqueItems", `[1,1.0]`},
-		{`{"$ref":"#/$defs/n","$defs":{"n":{"type":"number"}}}`, `"x"`, "", "type", `"x"`},
-		{`{"items":{"$ref":"#/$defs/n"},"$defs":{"n":{"type":"number"}}}`, `[1,"x"]`, "/1", "type", `"x"`},
-		{`{"$ref":"#/$defs/tree","$defs":{"tree":{"type":"array","items":{"$ref":"#/$defs/tree"}}}}`, `[[],[[1]]]`, "/1/0/0", "type", `1`},
-		{`{"unevaluatedProperties":false,"properties":{"a":true}}`, `{"b":1}`, "/b", "false", `1`},
-		{`{"$schema":"http://json-schema.org/draft-07/schema#","items":[{"type":"string"}]}`, `[1]`, "/0", "type", `1`},
-		{`{"$schema":"http://json-schema.org/draft-04/schema#","minimum":1,"exclusiveMinimum":true}`, `1`, "", "exclusiveMinimum", `1`},
-		{`true`, `{"anything":1}`, "", "", ""},
-		{`false`, `1`, "", "false", `1`},
-		{`{"type":"number"}`, `1e999999999`, "", "number", `1e999999999`},
-		{`{"type":"number"}`, `0e999999999`, "", "number", `0e999999999`},
-		{`{"type":"object"}`, `{"n":1e-999}`, "", "number", `{"n":1e-999}`},
+		{`{"type":"integer","minimum":1}`, `1`, "", ""},
+		{`{"type":"integer","minimum":1}`, `1.0`, "", ""},
+		{`{"type":"integer","minimum":1}`, `0`, "", "minimum"},
+		{`{"type":"integer"}`, `"1"`, "", "type"},
+		{`{"type":"integer"}`, `123456789012345678901234567890`, "", ""},
+		{`{"maximum":123456789012345678901234567890}`, `123456789012345678901234567891`, "", "maximum"},
+		{`{"multipleOf":0.1}`, `0.3`, "", ""},
+		{`{"const":1}`, `1.0`, "", ""},
+		{`{"enum":["a","b"]}`, `"c"`, "", "enum"},
+		{`{"properties":{"a/b":{"items":{"type":"string"}}}}`, `{"a/b":["x",2,3]}`, "/a~1b/1", "type"},
+		{`{"required":["z","a"]}`, `{}`, "", "required"},
+		{`{"additionalProperties":false}`, `{"y":1,"x":2}`, "", "additionalProperties"},
+		{`{"properties":{"b":{"type":"string"},"a":{"type":"string"}}}`, `{"b":1,"a":2}`, "/a", "type"},
+		{`{"anyOf":[{"type":"string"},{"type":"null"}]}`, `1`, "", "anyOf"},
+		{`{"oneOf":[{"type":"number"},{"minimum":0}]}`, `1`, "", "oneOf"},
+		{`{"allOf":[{"type":"object"},{"properties":{"n":{"maximum":3}}}]}`, `{"n":4}`, "/n", "maximum"},
+		{`{"not":{"type":"null"}}`, `null`, "", "not"},
+		{`{"if":{"type":"string"},"then":{"minLength":2},"else":false}`, `"x"`, "", "minLength"},
+		{`{"pattern":"^a+$"}`, `"b"`, "", "pattern"},
+		{`{"patternProperties":{"^n":{"type":"number"}}}`, `{"n1":"x"}`, "/n1", "type"},
+		{`{"propertyNames":{"maxLength":1}}`, `{"ab":1}`, "", "propertyNames"},
+		{`{"format":"ipv4"}`, `"10.0.0.256"`, "", "format"},
+		{`{"format":"ipv4"}`, `"10.0.0.25"`, "", ""},
+		{`{"format":"regex"}`, `"["`, "", "format"},
+		{`{"uniqueItems":true}`, `[1,1.0]`, "", "uniqueItems"},
+		{`{"$ref":"#/$defs/n","$defs":{"n":{"type":"number"}}}`, `"x"`, "", "type"},
+		{`{"items":{"$ref":"#/$defs/n"},"$defs":{"n":{"type":"number"}}}`, `[1,"x"]`, "/1", "type"},
+		{`{"$ref":"#/$defs/tree","$defs":{"tree":{"type":"array","items":{"$ref":"#/$defs/tree"}}}}`, `[[],[[1]]]`, "/1/0/0", "type"},
+		{`{"unevaluatedProperties":false,"properties":{"a":true}}`, `{"b":1}`, "/b", "false"},
+		{`{"$schema":"http://json-schema.org/draft-07/schema#","items":[{"type":"string"}]}`, `[1]`, "/0", "type"},
+		{`{"$schema":"http://json-schema.org/draft-04/schema#","minimum":1,"exclusiveMinimum":true}`, `1`, "", "exclusiveMinimum"},
+		{`true`, `{"anything":1}`, "", ""},
+		{`false`, `1`, "", "false"},
+		{`{"type":"number"}`, `1e999999999`, "", "number"},
+		{`{"type":"number"}`, `0e999999999`, "", "number"},
+		{`{"type":"object"}`, `{"n":1e-999}`, "", "number"},
 	} {
 		var e profile.Editor
 		d := withSchema(t, &e, tt.schema)
@@ -78,8 +77,8 @@ func TestSchemas(t *testing.T) {
 		if !errors.As(err, &s) {
 			continue
 		}
-		if s.Key != "p" || s.Pointer != tt.pointer || s.Rule != tt.rule || s.Value.String() != tt.at || s.Reason == "" {
-			t.Errorf("%s for %s: got %q %q %s (%s), want %q %q %s", tt.schema, tt.value, s.Pointer, s.Rule, s.Value, s.Reason, tt.pointer, tt.rule, tt.at)
+		if s.Key != "p" || s.Pointer != tt.pointer || s.Rule != tt.rule || s.Reason == "" {
+			t.Errorf("%s for %s: got %q %q (%s), want %q %q", tt.schema, tt.value, s.Pointer, s.Rule, s.Reason, tt.pointer, tt.rule)
 		}
 		if strings.Contains(err.Error(), "jorc:") || strings.Contains(err.Error(), "jsonschema") {
 			t.Errorf("%s for %s: %v", tt.schema, tt.value, err)
@@ -92,7 +91,7 @@ func TestSchemaErrorText(t *testing.T) {
 	var e profile.Editor
 	d := withSchema(t, &e, `{"properties":{"port":{"maximum":65535}}}`)
 	_, err := e.Set(d, profile.Scope{Role: "db"}, "p", js(t, `{"port":70000}`), profile.Ref{})
-	want := `param "p" of role "db" at "/port" is refused by its schema: maximum: got 70,000, want 65,535; the value is 70000; nothing was written`
+	want := `param "p" of role "db" at "/port" is refused by its schema: maximum: more than 65535; nothing was written`
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -13,7 +14,7 @@ import (
 // sorted by name.
 type Value struct {
 	// tree is nil, bool, json.Number, string, []any or map[string]any, and so
-	// are its parts. Nobody changes it once it is here.
+	// are its parts. It is never changed.
 	tree any
 	// text is what ParseValue read a value other than a string from; "" for all others.
 	text string
@@ -49,6 +50,33 @@ func Of(v any) (Value, error) {
 	}
 	return ParseJSON(data)
 }
+
+// ParseValue reads a value as a user gives it: JSON when the text is valid JSON,
+// otherwise the text itself, byte for byte. JSON keeps the spelling of its
+// numbers. JSON that is valid but not accepted, such as an object that has a
+// member twice, is an error.
+//
+// A value that was read from JSON remembers its text, which Document.Conform
+// takes for a param whose schema accepts strings only.
+//
+// It returns ErrInvalid (a *SyntaxError where a place can be named) or
+// ErrTooLarge.
+func ParseValue(text string) (Value, error) {
+	v, err := ParseJSON([]byte(text))
+	switch {
+	case err == nil && v.Kind() != "string":
+		v.text = text
+		return v, nil
+	case err == nil || json.Valid([]byte(text)):
+		return v, err
+	}
+	return Text(text)
+}
+
+// Equal reports whether both are the same JSON value: numbers by what they are
+// worth (1 = 1.0 = 10e-1, exactly, whatever their size), objects without
+// order, arrays with, strings by their characters.
+func (v Value) Equal(w Value) bool { return equalTrees(v.tree, w.tree) }
 
 // JSON returns the value as JSON on one line.
 func (v Value) JSON() []byte { return appendJSON(nil, v.tree) }
@@ -93,12 +121,12 @@ func (v Value) Kind() string {
 	return "null"
 }
 
-// IsNull tells whether the value is null.
+// IsNull reports whether the value is null.
 func (v Value) IsNull() bool { return v.tree == nil }
 
 // Plain returns the value for templates and filters: nil, bool, string, []any,
 // map[string]any of the caller's own; a number is an int64 or a float64 when
-// that says the same, else a json.Number.
+// that has the same value, else a json.Number.
 func (v Value) Plain() any { return plain(v.tree) }
 
 func plain(tree any) any {
@@ -129,6 +157,54 @@ func plainNumber(n json.Number) any {
 		return f
 	}
 	return n
+}
+
+// List and Object are arrays and objects as templates see them: they can be
+// ranged over and indexed, and print as JSON.
+type (
+	List   []any
+	Object map[string]any
+)
+
+func (l List) String() string   { return jsonOf([]any(l)) }
+func (o Object) String() string { return jsonOf(map[string]any(o)) }
+
+func jsonOf(v any) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // cannot fail: it came from JSON
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// ForTemplate returns the value for templates: nil, bool, string, List, Object
+// of the caller's own; a number is an int64 or a float64 when that prints as
+// the number is spelled (1.10 does not become 1.1), else a json.Number.
+func (v Value) ForTemplate() any { return forTemplate(v.tree) }
+
+func forTemplate(tree any) any {
+	switch t := tree.(type) {
+	case json.Number:
+		if i, err := t.Int64(); err == nil && fmt.Sprint(i) == t.String() {
+			return i
+		}
+		if f, err := t.Float64(); err == nil && fmt.Sprint(f) == t.String() {
+			return f
+		}
+	case []any:
+		l := make(List, len(t))
+		for i, e := range t {
+			l[i] = forTemplate(e)
+		}
+		return l
+	case map[string]any:
+		o := make(Object, len(t))
+		for k, e := range t {
+			o[k] = forTemplate(e)
+		}
+		return o
+	}
+	return tree
 }
 
 // MarshalJSON returns what JSON does.

@@ -1,4 +1,0 @@
-package profile
-
-// SizeOf is jsonSize for tests.
-func SizeOf(v Value) int { return jsonSize(v.tree) }
