@@ -36,8 +36,8 @@ var layers = map[string]float64{
 	"internal/nodes":        5.5,
 	"internal/watch":        5,
 	"internal/blocker":      5,
-	"internal/doctor":       5,
-	"internal/journal":      5,
+	"internal/doctor":       5.5, // from the table of keys
+	"internal/journal":      5.5,
 	"internal/profile":      4,
 	"internal/view":         4,
 	"internal/slots":        4,

@@ -76,12 +76,12 @@ func TestRunbookDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := d.server.Node
-	for _, key := range []string{"control", "leaders", "rollout", "members/" + node, "nodes/" + node, "slots/rollout"} {
+	for _, key := range []string{"current/control", "current/leaders", "current/rollout", "host/" + node + "/member", "nodes/" + node, "slots/rollout"} {
 		d.server.Run("kv", "put", "jorc/default/"+key, "{")
 		if command := "consul kv delete jorc/default/" + key; strings.Contains(string(data), command) {
 			d.server.Run(strings.Fields(command)[1:]...)
 		}
-		if key == "leaders" {
+		if key == "current/leaders" {
 			d.shell("jorc cluster leader --count 1\n")
 		}
 		t.Logf("%s was damaged", key)

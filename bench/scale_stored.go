@@ -89,7 +89,7 @@ func (f *fleet) store(ctx context.Context) error {
 	d := nodes.Document{Version: "v1", Since: now, States: map[string]nodes.State{
 		nodes.Provisioned: fine, nodes.Config: fine, nodes.Validation: fine,
 	}}
-	members := kv.NewTree[cluster.Record](s, "members/", 1)
+	members := kv.NewTree[cluster.Record](s, cluster.PrefixHosts, 1).Ending(cluster.EndMember)
 	for i := range f.size {
 		t := s.Txn()
 		members.At(nodeName(i)).SetIn(t, cluster.Record{Zone: fmt.Sprintf("rack-%d", i/40), Roles: []string{"web"}})

@@ -173,7 +173,7 @@ func TestUnholdBeatsWiderHolds(t *testing.T) {
 	cl := cluster.New(s.Client(), "jorc", "default")
 	held := func(node, role string) bool {
 		t.Helper()
-		v, err := cl.Control(t.Context())
+		v, err := cl.ControlOf(t.Context(), node)
 		if err != nil {
 			t.Fatal(err)
 		}

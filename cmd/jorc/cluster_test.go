@@ -61,10 +61,10 @@ func TestClusterCommands(t *testing.T) {
 	do(result{0, "", ""}, "unhold", "--node", s.Node)
 	do(result{0, "", ""}, "observe-only", "on")
 	do(result{2, "", "jorc: --role and --node exclude one another; see 'jorc cluster hold --help'\n"}, "hold", "--role", "x", "--node", "y")
-	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/members/hurt", Value: []byte("{")}); err != nil {
+	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/host/hurt/member", Value: []byte("{")}); err != nil {
 		t.Fatal(err)
 	}
-	hurt := "jorc: members/hurt was left out: read key \"jorc/prod/members/hurt\": damaged document: unexpected end of JSON input\n"
+	hurt := "jorc: host/hurt/member was left out: read key \"jorc/prod/host/hurt/member\": damaged document: unexpected end of JSON input\n"
 	do(result{0, "3\n", hurt}, "members", "--count")
 	do(result{1, s.Node + " -[http]-> web-1 -[mysql]-> " + s.Node + "\n", hurt}, "deps", "--check")
 	do(result{0, "", ""}, "leave", "--node", "hurt")

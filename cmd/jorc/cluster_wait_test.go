@@ -63,7 +63,7 @@ func TestRunWithDamagedMember(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "a", "b")
 	f.orchestrate()
-	err := f.server.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/members/b", Value: []byte("garbage")})
+	err := f.server.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/host/b/member", Value: []byte("garbage")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestWaitForRollout(t *testing.T) {
 	do(result{0, "", ""}, "wait")
 	update("resume")
 	inVain(t, f.env, busy)
-	if err := f.server.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/rollout", Value: []byte("garbage")}); err != nil {
+	if err := f.server.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/current/rollout", Value: []byte("garbage")}); err != nil {
 		t.Fatal(err)
 	}
 	if got := jorc(t, f.env, "cluster", "wait"); got.code != 1 || !strings.Contains(got.stderr, "whether a rollout is under way is not known") {

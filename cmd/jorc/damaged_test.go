@@ -29,12 +29,12 @@ func TestRemedies(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, says := range map[string][3]string{
-		"control":         {"cluster pause", "import --replace", "cluster import --replace " + file},
+		"current/control": {"cluster pause", "import --replace", "cluster import --replace " + file},
 		"current_version": {"update why n1", "update trigger", "update trigger v1"},
-		"leaders":         {"cluster leader", "cluster leader --count", "cluster leader --count 1"},
+		"current/leaders": {"cluster leader", "cluster leader --count", "cluster leader --count 1"},
 		"nodes/n1":        {"update why n1", "status repair", "status repair"},
 		"profile":         {"update show", "import --replace", "cluster import --replace " + file},
-		"rollout":         {"update show", "update trigger", "update trigger v1 --max-parallel 1"},
+		"current/rollout": {"update show", "update trigger", "update trigger v1 --max-parallel 1"},
 	} {
 		if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/default/" + key, Value: []byte(`{"x`)}); err != nil {
 			t.Fatal(err)
@@ -42,14 +42,14 @@ func TestRemedies(t *testing.T) {
 		if got := jorc(t, env, strings.Fields(says[0])...); got.code != exitFailed || !strings.Contains(got.stderr, says[1]) || strings.Count(got.stderr, "\n") != 1 {
 			t.Errorf("%s is damaged: jorc %s: %+v", key, says[0], got)
 		}
-		if key == "leaders" {
+		if key == "current/leaders" {
 			if err := s.Client().KVDeleteTree(t.Context(), "jorc/default/"+key); err != nil {
 				t.Fatal(err)
 			}
 		}
 		must(says[2])
 		must(says[0])
-		if key == "control" {
+		if key == "current/control" {
 			must("cluster resume")
 		}
 	}

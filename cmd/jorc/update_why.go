@@ -80,7 +80,7 @@ func holdFile(settings *config.Config) string {
 // holds says in words what holds host, its roles or its cluster.
 func holds(c *cli.Context, client *consul.Client, settings *config.Config, host string) ([]string, error) {
 	cl := cluster.New(client, settings.Prefix, settings.Cluster)
-	control, err := cl.Control(c.Context)
+	control, err := cl.ControlOf(c.Context, host)
 	if err != nil {
 		return nil, err
 	}

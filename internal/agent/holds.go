@@ -32,6 +32,7 @@ type holds struct {
 
 	mu      sync.Mutex
 	control cluster.Control
+	hold    *cluster.Hold // of this node; nil: none
 	record  cluster.Record
 	member  bool // there is a record
 	leaders cluster.Leaders
@@ -43,7 +44,7 @@ type holds struct {
 
 // asked is how many documents say what holds a host. Nothing begins before each
 // has been read once.
-const asked = 3
+const asked = 4
 
 func newHolds(c *cluster.Cluster, node, stateDir string, log hclog.Logger) *holds {
 	return &holds{cluster: c, node: node, stateDir: stateDir, log: log, sources: map[string]error{}}
@@ -88,6 +89,16 @@ func (h *holds) run(ctx context.Context) error {
 		})
 	})
 	g.Go(func() error {
+		return h.cluster.WatchHold(ctx, h.node, func(u kv.Update[cluster.Hold]) {
+			h.change("hold", u.Err, func() {
+				h.hold = nil
+				if u.Entry.Exists {
+					h.hold = &u.Entry.Value
+				}
+			})
+		})
+	})
+	g.Go(func() error {
 		return h.cluster.WatchRecord(ctx, h.node, func(u kv.Update[cluster.Record]) {
 			h.change("record", u.Err, func() { h.record, h.member = u.Entry.Value, u.Entry.Exists })
 		})
@@ -129,7 +140,11 @@ func (h *holds) judge() {
 	if p := h.control.Paused; p != nil {
 		next.Paused = describe("the cluster is paused", *p)
 	}
-	if why, is := h.control.Held(h.node, h.leaders.RolesOf(h.node, h.record)); is && next.Held == "" {
+	control := h.control
+	if h.hold != nil {
+		control.Nodes = map[string]cluster.Hold{h.node: *h.hold}
+	}
+	if why, is := control.Held(h.node, h.leaders.RolesOf(h.node, h.record)); is && next.Held == "" {
 		next.Held = describe("held", why)
 	}
 	for _, source := range slices.Sorted(maps.Keys(h.sources)) { // of several the same each time

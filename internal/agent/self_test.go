@@ -65,7 +65,7 @@ func TestWatchSelfAsksAgain(t *testing.T) {
 	})
 	var asked atomic.Int64
 	proxy.Do(func(r *http.Request) (f consultest.Fault) {
-		if r.URL.Path == "/v1/kv/jorc/default/members/"+server.Node && !r.URL.Query().Has("index") && asked.Add(1) <= 2 {
+		if r.URL.Path == "/v1/kv/jorc/default/host/"+server.Node+"/member" && !r.URL.Query().Has("index") && asked.Add(1) <= 2 {
 			f.Status = http.StatusInternalServerError
 		}
 		return f

@@ -108,10 +108,10 @@ func (g *guarded) tries(t *testing.T) map[string]try {
 		{"report another", put("nodes/other")},
 		{"report a state", put("status/config/success/" + g.server.Node)},
 		{"set the version", put("current_version")},
-		{"write the rollout", put("rollout")},
+		{"write the rollout", put("current/rollout")},
 		{"write events", put("events/1")},
-		{"answer its queue", put("queue/" + g.server.Node)},
-		{"answer another's queue", put("queue/other")},
+		{"answer its queue", put("host/" + g.server.Node + "/queue")},
+		{"answer another's queue", put("host/other/queue")},
 		{"take a slot", put("slots/reload")},
 		{"ask for a run", put("runs/r/spec")},
 		{"ask for a cycle", put("orchestrate/next")},
@@ -137,7 +137,7 @@ func TestPolicies(t *testing.T) {
 		cluster.PolicyOperator: "read the profile, set a param, join itself, join another, list members, elect, hold, lock, " +
 			"report itself, report another, report a state, set the version, write the rollout, write events, " +
 			"answer its queue, answer another's queue, take a slot, ask for a run, ask for a cycle, write the view, invent a key",
-		cluster.PolicyOrchestrator: "read the profile, join itself, list members, elect, hold, lock, report itself, report a state, " +
+		cluster.PolicyOrchestrator: "read the profile, join itself, join another, list members, elect, hold, lock, report itself, report a state, " +
 			"set the version, write the rollout, write events, answer its queue, answer another's queue, take a slot, ask for a run, ask for a cycle, write the view",
 	}
 	for kind, list := range may {

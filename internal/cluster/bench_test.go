@@ -144,7 +144,7 @@ func BenchmarkMembers(b *testing.B) {
 	c, s := initialized(b)
 	client := s.Client()
 	batch := c.Store().NonAtomicBatch()
-	tree := kv.NewTree[cluster.Record](c.Store(), "members/", 1)
+	tree := kv.NewTree[cluster.Record](c.Store(), cluster.PrefixHosts, 1).Ending(cluster.EndMember)
 	var adding sync.WaitGroup
 	next := atomic.Int64{}
 	for range 16 {

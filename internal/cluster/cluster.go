@@ -30,21 +30,12 @@ var (
 	ErrNoACLs = errors.New("Consul's ACLs are switched off")
 )
 
-// Keys of a cluster, below its prefix.
-const (
-	keyProfile = "profile"
-	keyLeaders = "leaders"
-	keyControl = "control"
-	keyMembers = "members/"
-	keyNodes   = "nodes/"
-	keyElect   = "elect/lock"
-)
-
 // Format numbers of this package's documents.
 const (
 	leadersFormat = 1
 	controlFormat = 1
 	recordFormat  = 1
+	holdFormat    = 1
 	reportFormat  = 1
 )
 
@@ -60,6 +51,7 @@ type Cluster struct {
 	leaders kv.Doc[Leaders]
 	control kv.Doc[Control]
 	members kv.Tree[Record]
+	holds   kv.Tree[Hold] // of nodes
 	reports kv.Tree[report]
 }
 
@@ -73,11 +65,12 @@ func New(client *consul.Client, prefix, name string) *Cluster {
 func (c *Cluster) in(s *kv.Store) *Cluster {
 	d := *c
 	d.store = s
-	d.profile = kv.NewDoc[profile.Document](s, keyProfile, profile.Format)
-	d.leaders = kv.NewDoc[Leaders](s, keyLeaders, leadersFormat)
-	d.control = kv.NewDoc[Control](s, keyControl, controlFormat)
-	d.members = kv.NewTree[Record](s, keyMembers, recordFormat)
-	d.reports = kv.NewTree[report](s, keyNodes, reportFormat)
+	d.profile = kv.NewDoc[profile.Document](s, KeyProfile, profile.Format)
+	d.leaders = kv.NewDoc[Leaders](s, KeyLeaders, leadersFormat)
+	d.control = kv.NewDoc[Control](s, KeyControl, controlFormat)
+	d.members = kv.NewTree[Record](s, PrefixHosts, recordFormat).Ending(EndMember)
+	d.holds = kv.NewTree[Hold](s, PrefixHosts, holdFormat).Ending(EndHold)
+	d.reports = kv.NewTree[report](s, PrefixReports, reportFormat)
 	return &d
 }
 
@@ -125,9 +118,9 @@ func List(ctx context.Context, client *consul.Client, prefix string) ([]Summary,
 	for _, name := range names {
 		cluster, rest, _ := strings.Cut(name, "/")
 		switch {
-		case rest == keyProfile:
+		case rest == KeyProfile:
 			all = append(all, Summary{Name: cluster})
-		case strings.HasPrefix(rest, keyMembers):
+		case strings.HasPrefix(rest, PrefixHosts) && strings.HasSuffix(rest, EndMember):
 			members[cluster]++
 		}
 	}

@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/jorc/jorc/internal/kv"
@@ -15,7 +17,9 @@ type Control struct {
 	ObserveOnly *Hold           `json:"observe_only,omitempty"`
 	Hold        *Hold           `json:"hold,omitempty"`  // of the whole cluster
 	Roles       map[string]Hold `json:"roles,omitempty"` // by role
-	Nodes       map[string]Hold `json:"nodes,omitempty"` // by node
+	// Nodes are the holds of nodes. They are documents of their own, at
+	// host/<node>/hold.
+	Nodes map[string]Hold `json:"nodes,omitempty"`
 }
 
 // Hold says since when, why and by whom. Off lifts, for one role or node, what
@@ -62,16 +66,51 @@ func (c Control) Held(node string, roles []string) (Hold, bool) {
 	return Hold{}, false
 }
 
-// Control reads what holds the cluster.
+// Control reads what holds the cluster and its roles, without holds of nodes.
 func (c *Cluster) Control(ctx context.Context) (Control, error) {
 	e, err := c.control.Get(ctx)
+	e.Value.Nodes = nil
 	return e.Value, err
 }
 
-// WatchControl calls handle with what holds the cluster, and whenever that
-// changes, until ctx ends.
+// ControlOf is Control with the hold of one node, with one request.
+func (c *Cluster) ControlOf(ctx context.Context, node string) (Control, error) {
+	hold := c.holds.At(node)
+	r, err := c.store.Txn().Get(KeyControl).Get(hold.Key()).Commit(ctx)
+	if err != nil {
+		return Control{}, err
+	}
+	return c.controlFrom(r, hold)
+}
+
+func (c *Cluster) controlFrom(r *kv.Result, hold kv.Doc[Hold]) (Control, error) {
+	e, err := c.control.From(r)
+	if err != nil {
+		return Control{}, err
+	}
+	h, err := hold.From(r)
+	if err != nil {
+		return Control{}, err
+	}
+	return e.Value.with(hold.Key(), h), nil
+}
+
+// with returns v with the hold of one node, stored at key, and of no other.
+func (v Control) with(key string, h kv.Entry[Hold]) Control {
+	v.Nodes = nil
+	if node, ok := NodeOf(key); ok && h.Exists {
+		v.Nodes = map[string]Hold{node: h.Value}
+	}
+	return v
+}
+
+// WatchControl calls handle with what holds the cluster and its roles, and
+// whenever that changes, until ctx ends.
 func (c *Cluster) WatchControl(ctx context.Context, handle func(kv.Update[Control])) error {
-	return c.control.Watch(ctx, handle)
+	return c.control.Watch(ctx, func(u kv.Update[Control]) {
+		u.Entry.Value.Nodes = nil
+		handle(u)
+	})
 }
 
 // Pause pauses the cluster: nothing new starts. It changes nothing, not even
@@ -97,74 +136,160 @@ func (c *Cluster) SetObserveOnly(ctx context.Context, on bool, h Hold) (changed 
 
 // Hold stops convergence in a scope.
 func (c *Cluster) Hold(ctx context.Context, s Scope, h Hold) (changed bool, err error) {
-	return c.changeControl(ctx, func(v *Control) bool { return v.hold(s, h) })
+	if s.Node != "" {
+		return c.setHold(ctx, s.Node, h)
+	}
+	return c.changeControl(ctx, func(v *Control) bool { return v.hold(s.Role, h) })
 }
 
 // Unhold lets convergence go on in a scope. Where the scope is held because
-// something more general is, it becomes an exception from that.
+// something more general is, it becomes an exception from that. Exceptions end
+// with the last hold of the cluster and of roles.
 func (c *Cluster) Unhold(ctx context.Context, s Scope, h Hold) (changed bool, err error) {
-	return c.changeControl(ctx, func(v *Control) bool { return v.unhold(s, h) })
+	if s.Node != "" {
+		return c.unholdNode(ctx, s.Node, h)
+	}
+	changed, err = c.changeControl(ctx, func(v *Control) bool { return v.unhold(s.Role, h) })
+	if err != nil {
+		return changed, err
+	}
+	pruned, err := c.pruneHolds(ctx)
+	return changed || pruned, err
 }
 
-// ForgetHold drops what was said about holding node, a hold or an exception
-// from one: the node does not come back. changed is false when nothing was.
+// ForgetHold deletes the hold of node, or its exception from one: the node does
+// not come back. changed is false when there was none.
 func (c *Cluster) ForgetHold(ctx context.Context, node string) (changed bool, err error) {
-	return c.changeControl(ctx, func(v *Control) bool {
-		_, there := v.Nodes[node]
-		delete(v.Nodes, node)
-		return there
-	})
+	return c.endHold(ctx, node, func(Control) bool { return false }, Hold{})
 }
 
-func (v *Control) hold(s Scope, h Hold) bool {
-	var scoped *map[string]Hold
-	name := s.Node
-	switch {
-	case s.Node != "":
-		scoped = &v.Nodes
-	case s.Role != "":
-		scoped, name = &v.Roles, s.Role
-	default:
+// setHold writes the hold of a node, or its exception; changed is false when it
+// has one of that kind already.
+func (c *Cluster) setHold(ctx context.Context, node string, h Hold) (changed bool, err error) {
+	if err := checkNode(node); err != nil {
+		return false, err
+	}
+	doc := c.holds.At(node)
+	for {
+		old, err := doc.Get(ctx)
+		if err != nil && !errors.Is(err, kv.ErrDamaged) {
+			return false, err
+		}
+		if err == nil && old.Exists && old.Value.Off == h.Off {
+			return false, nil
+		}
+		if _, err = doc.CompareAndSwap(ctx, old, h); !errors.Is(err, kv.ErrConflict) {
+			return err == nil, err
+		}
+	}
+}
+
+// unholdNode ends the hold of a node; while the cluster or a role is held the
+// node becomes an exception.
+func (c *Cluster) unholdNode(ctx context.Context, node string, h Hold) (bool, error) {
+	h.Off = true
+	return c.endHold(ctx, node, func(v Control) bool { return v.Hold != nil || len(v.Roles) > 0 }, h)
+}
+
+// endHold deletes the hold of a node, or writes exception in its place where
+// except asks for that, as long as what holds the cluster stays as it was read.
+func (c *Cluster) endHold(ctx context.Context, node string, except func(Control) bool, exception Hold) (bool, error) {
+	if err := checkNode(node); err != nil {
+		return false, err
+	}
+	doc := c.holds.At(node)
+	for {
+		r, err := c.store.Txn().Get(KeyControl).Get(doc.Key()).Commit(ctx)
+		if err != nil {
+			return false, err
+		}
+		control, err := c.control.From(r)
+		if err != nil {
+			return false, err
+		}
+		old, err := doc.From(r)
+		if err != nil && !errors.Is(err, kv.ErrDamaged) {
+			return false, err
+		}
+		t := c.store.Txn().CheckIndex(KeyControl, control.Index)
+		switch wanted := except(control.Value); {
+		case wanted && err == nil && old.Exists && old.Value.Off, !wanted && !old.Exists:
+			return false, nil
+		case wanted:
+			doc.SwapIn(t, old, exception)
+		default:
+			t.CheckIndex(doc.Key(), old.Index).Delete(doc.Key())
+		}
+		if _, err = t.Commit(ctx); !errors.Is(err, kv.ErrConflict) {
+			return err == nil, err
+		}
+	}
+}
+
+// prunedAtOnce is how many exceptions one transaction deletes: two operations
+// each, beside the check of what holds the cluster.
+const prunedAtOnce = (kv.MaxOps - 2) / 2
+
+// pruneHolds deletes the exceptions of nodes when neither the cluster nor a role
+// is held.
+func (c *Cluster) pruneHolds(ctx context.Context) (changed bool, err error) {
+	for {
+		control, err := c.control.Get(ctx)
+		if err != nil || control.Value.Hold != nil || len(control.Value.Roles) > 0 {
+			return changed, err
+		}
+		all, err := c.holds.List(ctx)
+		if err != nil {
+			return changed, err
+		}
+		t, n := c.store.Txn().CheckIndex(KeyControl, control.Index), 0
+		for _, node := range slices.Sorted(maps.Keys(all)) {
+			if h := all[node]; h.Err == nil && h.Value.Off && n < prunedAtOnce {
+				t.CheckIndex(HoldKey(node), h.Index).Delete(HoldKey(node))
+				n++
+			}
+		}
+		if n == 0 {
+			return changed, nil
+		}
+		switch _, err := t.Commit(ctx); {
+		case err == nil:
+			changed = true
+		case !errors.Is(err, kv.ErrConflict):
+			return changed, err
+		}
+	}
+}
+
+func (v *Control) hold(role string, h Hold) bool {
+	if role == "" {
 		return begin(&v.Hold, h)
 	}
-	if old, ok := (*scoped)[name]; ok && old.Off == h.Off {
+	if old, ok := v.Roles[role]; ok && old.Off == h.Off {
 		return false
 	}
-	if *scoped == nil {
-		*scoped = map[string]Hold{}
+	if v.Roles == nil {
+		v.Roles = map[string]Hold{}
 	}
-	(*scoped)[name] = h
+	v.Roles[role] = h
 	return true
 }
 
-func (v *Control) unhold(s Scope, h Hold) bool {
-	general := v.Hold != nil || s.Node != "" && len(v.Roles) > 0
+func (v *Control) unhold(role string, h Hold) bool {
 	switch {
-	case s == (Scope{}):
+	case role == "":
 		ended := end(&v.Hold)
-		return v.prune() || ended
-	case general:
+		before := len(v.Roles)
+		maps.DeleteFunc(v.Roles, func(_ string, h Hold) bool { return h.Off })
+		return ended || len(v.Roles) < before
+	case v.Hold != nil:
 		h.Off = true
-		return v.hold(s, h)
-	case s.Node != "":
-		_, ok := v.Nodes[s.Node]
-		delete(v.Nodes, s.Node)
-		return ok
+		return v.hold(role, h)
 	}
-	_, ok := v.Roles[s.Role]
-	delete(v.Roles, s.Role)
-	return v.prune() || ok
-}
-
-// prune drops the exceptions from holds that are no more.
-func (v *Control) prune() bool {
-	off := func(_ string, h Hold) bool { return h.Off }
-	before := len(v.Roles) + len(v.Nodes)
-	maps.DeleteFunc(v.Roles, off)
-	if len(v.Roles) == 0 {
-		maps.DeleteFunc(v.Nodes, off)
-	}
-	return len(v.Roles)+len(v.Nodes) < before
+	_, ok := v.Roles[role]
+	delete(v.Roles, role)
+	maps.DeleteFunc(v.Roles, func(_ string, h Hold) bool { return h.Off })
+	return ok
 }
 
 func begin(p **Hold, h Hold) bool {
@@ -192,16 +317,11 @@ func (c *Cluster) changeControl(ctx context.Context, change func(*Control) bool)
 	return changed && err == nil, err
 }
 
-// clone returns a Control whose maps can be changed: an Entry's value may be
-// seen by others.
+// clone returns a Control to be changed and stored: an Entry's value may be seen
+// by others, and holds of nodes are stored elsewhere.
 func (v Control) clone() Control {
-	copied := func(m map[string]Hold) map[string]Hold {
-		out := make(map[string]Hold, len(m))
-		for k, h := range m {
-			out[k] = h
-		}
-		return out
-	}
-	v.Roles, v.Nodes = copied(v.Roles), copied(v.Nodes)
+	roles := make(map[string]Hold, len(v.Roles))
+	maps.Copy(roles, v.Roles)
+	v.Roles, v.Nodes = roles, nil
 	return v
 }

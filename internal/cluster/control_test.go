@@ -66,7 +66,7 @@ func TestControl(t *testing.T) {
 		if err != nil || changed != s.changed {
 			t.Errorf("%s: changed %v, %v; want %v", s.name, changed, err, s.changed)
 		}
-		v, err := c.Control(ctx)
+		v, err := c.ControlOf(ctx, "n")
 		if _, held := v.Held("n", []string{"db"}); err != nil || held != s.held {
 			t.Errorf("%s: held %v, %v; want %v (%s)", s.name, held, err, s.held, asJSON(t, v))
 		}
@@ -76,7 +76,7 @@ func TestControl(t *testing.T) {
 			t.Errorf("Pause = %v, %v; want %v", changed, err, want)
 		}
 	}
-	if v, err := c.Control(ctx); err != nil || v.Paused == nil || *v.Paused != h {
+	if v, err := c.ControlOf(ctx, "n"); err != nil || v.Paused == nil || *v.Paused != h {
 		t.Errorf("paused is %v, %v", v.Paused, err)
 	}
 	for _, want := range []bool{true, false} {

@@ -26,7 +26,7 @@ func damage(t *testing.T, s *consultest.Server, key string) {
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	c, s := twoMembers(t)
-	damage(t, s, "jorc/prod/members/a")
+	damage(t, s, "jorc/prod/host/a/member")
 	damage(t, s, "jorc/prod/nodes/b")
 	_, err := c.Members(t.Context(), cluster.MembersOptions{})
 	wantIs(t, "Members that nobody is to be left out of", err, kv.ErrDamaged)
@@ -48,7 +48,7 @@ func TestDamagedRecord(t *testing.T) {
 		}
 		return nodes, slices.Sorted(maps.Keys(named))
 	}
-	if nodes, bad := list(); !slices.Equal(nodes, []string{"b"}) || !slices.Equal(bad, []string{"members/a", "nodes/b"}) {
+	if nodes, bad := list(); !slices.Equal(nodes, []string{"b"}) || !slices.Equal(bad, []string{"host/a/member", "nodes/b"}) {
 		t.Errorf("members %q, unreadable %q", nodes, bad)
 	}
 	wantLeaders := func(want ...string) {
@@ -64,7 +64,7 @@ func TestDamagedRecord(t *testing.T) {
 	wantLeaders("a", "b")
 	addNode(t, s, "0", "passing", "passing")
 	join(t, c, "0")
-	damage(t, s, "jorc/prod/members/0")
+	damage(t, s, "jorc/prod/host/0/member")
 	if left, err := c.Leave(t.Context(), "a", false); !left || err != nil {
 		t.Errorf("Leave of a damaged member: %t, %v", left, err)
 	}
@@ -72,10 +72,10 @@ func TestDamagedRecord(t *testing.T) {
 	if left, err := c.Leave(t.Context(), "0", false); !left || err != nil {
 		t.Errorf("Leave of a damaged member: %t, %v", left, err)
 	}
-	damage(t, s, "jorc/prod/members/d") // would be the next
+	damage(t, s, "jorc/prod/host/d/member") // would be the next
 	wantLeaders("b")
-	damage(t, s, "jorc/prod/leaders")
-	if nodes, bad := list(); !slices.Equal(nodes, []string{"b"}) || !slices.Equal(bad, []string{"leaders", "members/d", "nodes/b"}) {
+	damage(t, s, "jorc/prod/current/leaders")
+	if nodes, bad := list(); !slices.Equal(nodes, []string{"b"}) || !slices.Equal(bad, []string{"current/leaders", "host/d/member", "nodes/b"}) {
 		t.Errorf("members %q, unreadable %q", nodes, bad)
 	}
 	_, err = c.Elect(t.Context())
@@ -87,7 +87,7 @@ func TestDamagedRecord(t *testing.T) {
 func TestDamagedLeaderIsReplaced(t *testing.T) {
 	t.Parallel()
 	c, s := twoMembers(t)
-	damage(t, s, "jorc/prod/members/a")
+	damage(t, s, "jorc/prod/host/a/member")
 	wantFailover(t, c, s, cluster.Timing{StepDown: 100 * time.Millisecond, Replace: 200 * time.Millisecond})
 }
 
@@ -100,14 +100,14 @@ func TestKeeperRepairs(t *testing.T) {
 	keep(t, c, cluster.KeeperOptions{Node: "n", Files: files})
 	const want = `{"roles":["db"],"zone":"r1","params":{"disks":4},"declared":{"params":["disks"]}}`
 	wantRecord(t, c, "n", want)
-	damage(t, s, "jorc/prod/members/n")
+	damage(t, s, "jorc/prod/host/n/member")
 	wantRecord(t, c, "n", want)
 
 	const newer = `{"format": 99, "roles": "of a newer kind"}`
-	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/members/m", Value: []byte(newer)}); err != nil {
+	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/host/m/member", Value: []byte(newer)}); err != nil {
 		t.Fatal(err)
 	}
-	damage(t, s, "jorc/prod/members/o")
+	damage(t, s, "jorc/prod/host/o/member")
 	keep(t, c, cluster.KeeperOptions{Node: "m", Files: files})
 	keep(t, c, cluster.KeeperOptions{Node: "o", Files: files})
 	wantRecord(t, c, "o", want) // also one that was damaged before its keeper came

@@ -54,7 +54,7 @@ func (e *Election) Run(ctx context.Context) error {
 		if err := e.free(ctx); err != nil {
 			return nil // ctx ended
 		}
-		held, err := e.cluster.store.TryLock(ctx, keyElect, e.o.Lock)
+		held, err := e.cluster.store.TryLock(ctx, KeyElection, e.o.Lock)
 		if err != nil {
 			if !errors.Is(err, kv.ErrLocked) && ctx.Err() == nil {
 				e.o.Log.Warn("cannot take part in the election of leaders", "error", err)
@@ -75,7 +75,7 @@ func (e *Election) free(ctx context.Context) error {
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
 	source := func(ctx context.Context, q consul.Query) (*consul.KVPair, consul.Meta, error) {
-		return e.cluster.client.KVGet(ctx, e.cluster.store.Path(keyElect), q)
+		return e.cluster.client.KVGet(ctx, e.cluster.store.Path(KeyElection), q)
 	}
 	waited := false
 	_ = consul.Watch(watch, e.cluster.client, consul.Query{}, source, func(u consul.Update[*consul.KVPair]) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jorc/jorc/internal/kv"
@@ -31,7 +32,10 @@ type Archive struct {
 
 // Export reads the cluster. It returns ErrNoCluster, or what reading returns.
 func (c *Cluster) Export(ctx context.Context) (Archive, error) {
-	r, err := c.store.Txn().Get(keyProfile).Get(keyLeaders).Get(keyControl).Commit(ctx)
+	r, err := c.store.Txn().Get(KeyProfile).Get(KeyLeaders).Get(KeyControl).Get(KeyLayout).Commit(ctx)
+	if err == nil {
+		err = c.layoutOf(r)
+	}
 	if err != nil {
 		return Archive{}, err
 	}
@@ -50,13 +54,24 @@ func (c *Cluster) Export(ctx context.Context) (Archive, error) {
 	if err != nil {
 		return Archive{}, err
 	}
-	members, err := c.members.List(ctx)
+	pairs, err := c.store.List(ctx, PrefixHosts)
 	if err != nil {
 		return Archive{}, err
 	}
+	members, holds := c.members.Decode(pairs), c.holds.Decode(pairs)
 	a := Archive{Format: exportFormat, Name: c.name, Profile: p.Value.Value(), Leaders: l.Value, Members: map[string]Record{}}
-	if h.Exists {
-		a.Control = &h.Value
+	control := h.Value.clone()
+	for node, leaf := range holds {
+		if leaf.Err != nil {
+			return Archive{}, leaf.Err
+		}
+		if control.Nodes == nil {
+			control.Nodes = map[string]Hold{}
+		}
+		control.Nodes[node] = leaf.Value
+	}
+	if h.Exists || len(holds) > 0 {
+		a.Control = &control
 	}
 	for node, leaf := range members {
 		if leaf.Err != nil {
@@ -96,6 +111,13 @@ func ParseArchive(data []byte) (Archive, error) {
 		}
 		if err == nil {
 			err = a.Members[node].validate()
+		}
+	}
+	if a.Control != nil {
+		for _, node := range slices.Sorted(maps.Keys(a.Control.Nodes)) {
+			if err == nil {
+				err = checkNode(node)
+			}
 		}
 	}
 	return a, err
@@ -138,6 +160,11 @@ func (c *Cluster) Import(ctx context.Context, a Archive, replace bool) error {
 			return fmt.Errorf("import member %q: %w", node, err)
 		}
 	}
+	if a.Control != nil {
+		if err := c.importHolds(ctx, a.Control.Nodes); err != nil {
+			return fmt.Errorf("import holds of nodes: %w", err)
+		}
+	}
 	t := c.store.Txn()
 	l, err := c.leaders.Get(ctx)
 	if err != nil && !(replace && errors.Is(err, kv.ErrDamaged)) {
@@ -150,13 +177,39 @@ func (c *Cluster) Import(ctx context.Context, a Archive, replace bool) error {
 	}
 	c.leaders.SwapIn(t, l, l.Value.restored(a))
 	if control := a.Control; control != nil || damaged {
-		c.control.SwapIn(t, h, *cmp.Or(control, &Control{})) // none: nothing was halted
+		c.control.SwapIn(t, h, cmp.Or(control, &Control{}).clone()) // none: nothing was halted
 	}
+	t.Set(KeyLayout, []byte(strconv.Itoa(Layout)))
 	if _, err := t.Commit(ctx); err != nil {
 		return err
 	}
 	_, err = c.profile.CompareAndSwap(ctx, old, next)
 	return err
+}
+
+// importHolds makes the holds of nodes those of an archive.
+func (c *Cluster) importHolds(ctx context.Context, wanted map[string]Hold) error {
+	have, err := c.holds.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, node := range slices.Sorted(maps.Keys(have)) {
+		if _, stays := wanted[node]; !stays {
+			if err := c.holds.At(node).Delete(ctx, have[node].Index); err != nil {
+				return err
+			}
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(wanted)) {
+		old := have[node]
+		if old.Exists && old.Err == nil && old.Value == wanted[node] {
+			continue
+		}
+		if _, err := c.holds.At(node).CompareAndSwap(ctx, old.Entry, wanted[node]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // restored returns l as a has it. Who leads now stays, as long as there are not

@@ -62,7 +62,7 @@ func TestImportOverDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"profile", "leaders", "control", "members/a"} {
+	for _, key := range []string{"profile", "current/leaders", "current/control", "host/a/member"} {
 		if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: c.Store().Path(key), Value: []byte(`{"x`)}); err != nil {
 			t.Fatal(err)
 		}

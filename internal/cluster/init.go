@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
@@ -51,12 +52,15 @@ func (c *Cluster) Init(ctx context.Context, o InitOptions) (created bool, err er
 
 func (c *Cluster) create(ctx context.Context, d profile.Document, o InitOptions) (bool, error) {
 	manager := c.members.At(o.Manager)
-	read := c.store.Txn().Get(keyProfile).Get(keyLeaders).Get(keyControl)
+	read := c.store.Txn().Get(KeyProfile).Get(KeyLeaders).Get(KeyControl).Get(KeyLayout)
 	if o.Manager != "" {
 		read.Get(manager.Key())
 	}
 	r, err := read.Commit(ctx)
 	if err != nil {
+		return false, err
+	}
+	if err := c.layoutOf(r); err != nil {
 		return false, err
 	}
 	old, err := c.profile.From(r)
@@ -71,6 +75,7 @@ func (c *Cluster) create(ctx context.Context, d profile.Document, o InitOptions)
 	next.Count = o.Leaders
 	t := c.store.Txn()
 	c.profile.SwapIn(t, old, d)
+	t.Set(KeyLayout, []byte(strconv.Itoa(Layout)))
 	if o.Manager != "" {
 		next.setManager(o.Manager)
 		record, err := manager.From(r)

@@ -46,7 +46,7 @@ func TestInit(t *testing.T) {
 	if now := index(t, s, "jorc/"); now != before {
 		t.Errorf("Init again wrote: index %d, then %d", before, now)
 	}
-	if e, err := kv.NewText(kv.New(s.Client(), "jorc/prod"), "control").Get(t.Context()); err != nil || !e.Exists {
+	if e, err := kv.NewText(kv.New(s.Client(), "jorc/prod"), "current/control").Get(t.Context()); err != nil || !e.Exists {
 		t.Errorf("the key that all agents watch: %+v, %v", e, err)
 	}
 	l, err := c.Leaders(t.Context())

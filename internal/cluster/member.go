@@ -17,7 +17,7 @@ const (
 	RoleWorker  = "worker" // neither leader nor manager
 )
 
-// Record is what a member says of itself; it is kept at members/<node>.
+// Record is what a member says of itself; it is kept at host/<node>/member.
 type Record struct {
 	Roles    []string       `json:"roles,omitempty"`
 	Zone     string         `json:"zone,omitempty"`
@@ -115,7 +115,7 @@ func (c *Cluster) Leave(ctx context.Context, node string, believes bool) (left b
 
 func (c *Cluster) leave(ctx context.Context, node string, believes bool) (bool, error) {
 	member := c.members.At(node)
-	r, err := c.store.Txn().Get(keyLeaders).Get(member.Key()).Commit(ctx)
+	r, err := c.store.Txn().Get(KeyLeaders).Get(member.Key()).Commit(ctx)
 	if err != nil {
 		return false, err
 	}

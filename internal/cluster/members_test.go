@@ -200,7 +200,7 @@ func TestKeeper(t *testing.T) {
 	files := cluster.Record{Roles: []string{"db"}, Zone: "r1", Params: params(t, `{"disks": 4, "old": 1}`)}
 	stop := keep(t, c, cluster.KeeperOptions{Node: "n", Files: files})
 	wantRecord(t, c, "n", `{"roles":["db"],"zone":"r1","params":{"disks":4,"job":1,"old":1},"declared":{"params":["disks","old"]}}`)
-	before := index(t, s, "jorc/prod/members/")
+	before := index(t, s, "jorc/prod/host/")
 
 	// Somebody else's hand is corrected, what the files do not name is left.
 	if err := c.SetMemberParam(t.Context(), "n", "disks", value(t, "9"), profile.Ref{}); err != nil {
@@ -210,7 +210,7 @@ func TestKeeper(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantRecord(t, c, "n", `{"roles":["db"],"zone":"r1","params":{"disks":4,"job":2,"old":1},"declared":{"params":["disks","old"]}}`)
-	if now := index(t, s, "jorc/prod/members/"); now <= before {
+	if now := index(t, s, "jorc/prod/host/"); now <= before {
 		t.Errorf("index %d, then %d", before, now)
 	}
 	if _, err := c.Leave(t.Context(), "n", false); err != nil {
@@ -223,14 +223,14 @@ func TestKeeper(t *testing.T) {
 	}
 
 	// The same host with another image: what its files no longer name goes.
-	before = index(t, s, "jorc/prod/members/")
+	before = index(t, s, "jorc/prod/host/")
 	files.Params = params(t, `{"disks": 8}`)
 	stop = keep(t, c, cluster.KeeperOptions{Node: "n", Files: files, LeaveOnStop: true})
 	wantRecord(t, c, "n", `{"roles":["db"],"zone":"r1","params":{"disks":8},"declared":{"params":["disks"]}}`)
-	again := index(t, s, "jorc/prod/members/")
+	again := index(t, s, "jorc/prod/host/")
 	stop2 := keep(t, c, cluster.KeeperOptions{Node: "n", Files: files})
 	stop2()
-	if now := index(t, s, "jorc/prod/members/"); now != again || again == before {
+	if now := index(t, s, "jorc/prod/host/"); now != again || again == before {
 		t.Errorf("a keeper with nothing to correct wrote: index %d, then %d", again, now)
 	}
 	stop()

@@ -35,30 +35,48 @@ func (c *Cluster) Observe(ctx context.Context) (Observation, error) {
 	var s sources
 	var own *kv.Result
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { s.records, err = c.members.List(ctx); return err })
+	var holds map[string]kv.Leaf[Hold]
+	g.Go(func() error {
+		pairs, err := c.store.List(ctx, PrefixHosts)
+		s.records, holds = c.members.Decode(pairs), c.holds.Decode(pairs)
+		return err
+	})
 	g.Go(func() (err error) { s.nodes, err = whole(c.client.CatalogHosts(ctx, consul.Query{})); return err })
 	g.Go(func() (err error) { s.inventory, err = whole(c.client.Inventory(ctx, consul.Query{})); return err })
 	g.Go(func() (err error) {
-		own, err = c.store.Txn().Get(keyProfile).Get(keyLeaders).Get(keyControl).Commit(ctx)
+		own, err = c.store.Txn().Get(KeyProfile).Get(KeyLeaders).Get(KeyControl).Get(KeyLayout).Commit(ctx)
 		return err
 	})
 	if err := g.Wait(); err != nil {
 		return o, err
 	}
+	if err := c.layoutOf(own); err != nil {
+		return o, err
+	}
 	p, badProfile := c.profile.From(own)
 	l, badLeaders := c.leaders.From(own)
 	k, badControl := c.control.From(own)
-	for key, err := range map[string]error{keyProfile: badProfile, keyLeaders: badLeaders, keyControl: badControl} {
+	for key, err := range map[string]error{KeyProfile: badProfile, KeyLeaders: badLeaders, KeyControl: badControl} {
 		if errors.Is(err, consul.ErrDenied) {
 			return o, err
 		}
 		o.unreadable(key, err)
 	}
 	o.Profile, o.Exists, o.Leaders, o.Control = p.Value, p.Exists, l.Value, k.Value
+	o.Control.Nodes = nil
+	for node, leaf := range holds {
+		if o.unreadable(HoldKey(node), leaf.Err) {
+			leaf.Value = Hold{Reason: "its hold cannot be read"}
+		}
+		if o.Control.Nodes == nil {
+			o.Control.Nodes = map[string]Hold{}
+		}
+		o.Control.Nodes[node] = leaf.Value
+	}
 	s.leaders, o.Inventory = o.Leaders, s.inventory
 	for _, node := range slices.Sorted(maps.Keys(s.records)) {
 		leaf := s.records[node]
-		if o.unreadable(keyMembers+node, leaf.Err) {
+		if o.unreadable(MemberKey(node), leaf.Err) {
 			delete(s.records, node)
 			continue
 		}

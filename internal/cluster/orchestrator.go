@@ -7,10 +7,6 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// OrchestratorLock is the lock that the orchestrator of a cluster holds, below
-// the cluster's prefix.
-const OrchestratorLock = "orchestrate/lock"
-
 // Orchestrator tells who orchestrates the cluster whose store is s; held is false
 // when nobody does, also when something that is no orchestrator holds the lock.
 // It returns kv.ErrNewer, and that it is held, when a newer jorc does; or

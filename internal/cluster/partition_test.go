@@ -110,7 +110,7 @@ func TestNewsOfLeadershipIsOneAnswer(t *testing.T) {
 			}
 		}
 	}
-	asked := func() int { return proxy.Asked("/v1/kv/jorc/prod/leaders") }
+	asked := func() int { return proxy.Asked("/v1/kv/jorc/prod/current/leaders") }
 	until(false)
 	before := asked()
 	const changes = 4

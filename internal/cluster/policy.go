@@ -59,14 +59,14 @@ func (c *Cluster) readRules() []rule {
 // and status end with the node's name, which Consul's prefixes cannot say.
 func (c *Cluster) agentRules(node string) []rule {
 	return []rule{
-		{"key", c.store.Path(keyMembers + node), "write"},
-		{"key", c.store.Path(keyNodes + node), "write"},
-		{"key", c.store.Path(keyLeaders), "write"},
+		{"key", c.store.Path(MemberKey(node)), "write"},
+		{"key", c.store.Path(PrefixReports + node), "write"},
+		{"key", c.store.Path(KeyLeaders), "write"},
 		{"key_prefix", c.store.Path("elect/"), "write"},
 		{"key_prefix", c.store.Path("running_version/"), "write"},
 		{"key_prefix", c.store.Path("status/"), "write"},
 		{"key_prefix", c.store.Path("slots/"), "write"},
-		{"key", c.store.Path("queue/" + node), "write"},
+		{"key", c.store.Path(QueueKey(node)), "write"},
 		{"session", node, "write"},
 		{"node", node, "write"},
 		{"service_prefix", "", "write"},
@@ -82,12 +82,12 @@ func (c *Cluster) operatorRules() []rule {
 
 func (c *Cluster) orchestratorRules() []rule {
 	return []rule{
-		{"key", c.store.Path(keyControl), "write"},
-		{"key", c.store.Path("rollout"), "write"},
+		{"key", c.store.Path(KeyControl), "write"},
+		{"key", c.store.Path(KeyRollout), "write"},
 		{"key", c.store.Path("current_version"), "write"},
 		{"key_prefix", c.store.Path("orchestrate/"), "write"},
 		{"key_prefix", c.store.Path("runs/"), "write"},
-		{"key_prefix", c.store.Path("queue/"), "write"},
+		{"key_prefix", c.store.Path(PrefixHosts), "write"},
 		{"key_prefix", c.store.Path("view/"), "write"},
 		{"key_prefix", c.store.Path("events/"), "write"},
 	}

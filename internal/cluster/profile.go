@@ -124,7 +124,7 @@ func (v View) Effective(compose bool) profile.Effective {
 func (c *Cluster) View(ctx context.Context, node string) (View, error) {
 	v := View{Node: node}
 	member := c.members.At(node)
-	r, err := c.store.Txn().Get(keyProfile).Get(keyLeaders).Get(member.Key()).Commit(ctx)
+	r, err := c.store.Txn().Get(KeyProfile).Get(KeyLeaders).Get(member.Key()).Commit(ctx)
 	if err != nil {
 		return v, err
 	}

@@ -15,12 +15,13 @@ func Remedy(err error) string {
 		return ""
 	}
 	for _, r := range []struct{ key, remedy string }{ // by the end of the key, or what is in it
-		{`/control":`, "'jorc cluster import --replace FILE' restores it; without a backup 'consul kv delete' of that key ends all its pauses and holds"},
+		{`/current/control":`, "'jorc cluster import --replace FILE' restores it; without a backup 'consul kv delete' of that key ends all its pauses and holds"},
 		{`/current_version":`, "'jorc update trigger VERSION' writes it again"},
-		{`/leaders":`, "'consul kv delete' of that key, and then 'jorc cluster leader --count N', chooses leaders again"},
-		{`/members/`, "its agent writes it again; without one 'jorc cluster join --node HOST' does"},
+		{`/current/leaders":`, "'consul kv delete' of that key, and then 'jorc cluster leader --count N', chooses leaders again"},
+		{`/member":`, "its agent writes it again; without one 'jorc cluster join --node HOST' does"},
 		{`/nodes/`, "'jorc status repair' makes it again"},
 		{`/profile":`, "'jorc cluster import --replace FILE' restores it from a backup"},
+		{`/hold":`, "'jorc cluster hold --node HOST' or 'unhold' writes it again"},
 		{`/rollout":`, "'jorc update trigger VERSION' writes a new one"},
 	} {
 		if strings.Contains(text, r.key) {

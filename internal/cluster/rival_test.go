@@ -104,7 +104,7 @@ func TestReplacedAgent(t *testing.T) {
 	if err != nil || archive.Members["n"].Keeper != "" {
 		t.Fatalf("export %+v, %v", archive.Members, err)
 	}
-	backup, _, err := s.Client().KVGet(t.Context(), "jorc/prod/members/n", consul.Query{})
+	backup, _, err := s.Client().KVGet(t.Context(), "jorc/prod/host/n/member", consul.Query{})
 	if err != nil {
 		t.Fatal(err)
 	}

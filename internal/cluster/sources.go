@@ -37,16 +37,16 @@ func (s sources) tell(unreadable func(key string, err error)) error {
 		case err == nil:
 		case unreadable != nil:
 			unreadable(key, err)
-		case first == nil && !strings.HasPrefix(key, keyNodes):
+		case first == nil && !strings.HasPrefix(key, PrefixReports):
 			first = err
 		}
 	}
-	tell(keyLeaders, s.noLeaders)
+	tell(KeyLeaders, s.noLeaders)
 	for _, node := range slices.Sorted(maps.Keys(s.records)) {
-		tell(keyMembers+node, s.records[node].Err)
+		tell(MemberKey(node), s.records[node].Err)
 	}
 	for _, node := range slices.Sorted(maps.Keys(s.reports)) {
-		tell(keyNodes+node, s.reports[node].Err)
+		tell(PrefixReports+node, s.reports[node].Err)
 	}
 	return first
 }

@@ -51,7 +51,7 @@ func (c *Cluster) mint(ctx context.Context, ttl time.Duration) (Token, error) {
 	p := Policy{
 		Name:        policyName("profile", c.prefix, c.name),
 		Description: fmt.Sprintf("jorc: the profile of cluster %q", c.name),
-		Rules:       policyText([]rule{{"key", c.store.Path(keyProfile), "write"}}),
+		Rules:       policyText([]rule{{"key", c.store.Path(KeyProfile), "write"}}),
 	}
 	if _, err := PutPolicy(ctx, c.client, p); err != nil {
 		return Token{}, err

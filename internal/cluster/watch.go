@@ -13,6 +13,12 @@ func (c *Cluster) WatchRecord(ctx context.Context, node string, handle func(kv.U
 	return c.members.At(node).Watch(ctx, handle)
 }
 
+// WatchHold calls handle with the hold of node, and whenever that changes, until
+// ctx ends.
+func (c *Cluster) WatchHold(ctx context.Context, node string, handle func(kv.Update[Hold])) error {
+	return c.holds.At(node).Watch(ctx, handle)
+}
+
 // RolesOf returns the roles of a node that says r of itself, with those that
 // are derived behind them.
 func (l Leaders) RolesOf(node string, r Record) []string { return l.rolesOf(node, r.Roles) }

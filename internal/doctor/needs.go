@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 )
@@ -121,14 +122,14 @@ func (l *needs) cluster(c *config.Config) {
 		}
 	}
 	if c.Static != nil {
-		writes("static configuration reports its version", c.Cluster, "nodes/"+l.node, "running_version/", "status/")
-		writes("rollouts", c.Cluster, "slots/")
+		writes("static configuration reports its version", c.Cluster, cluster.ReportKey(l.node), cluster.PrefixRunning, cluster.PrefixStatus)
+		writes("rollouts", c.Cluster, cluster.PrefixSlots)
 		optional("node", "write", l.node, "maintenance while it is out of service")
 	}
 	if c.Member != nil {
-		writes("membership", c.Cluster, "members/"+l.node)
-		writes("election of leaders", c.Cluster, "leaders", "elect/")
-		writes("runs", c.Cluster, "queue/"+l.node)
+		writes("membership", c.Cluster, cluster.MemberKey(l.node))
+		writes("election of leaders", c.Cluster, cluster.KeyLeaders, "elect/")
+		writes("runs", c.Cluster, cluster.QueueKey(l.node))
 		optional("session", "write", l.node, "election of leaders")
 	}
 	if o := c.Orchestrator; o != nil && o.Enabled {
@@ -138,7 +139,7 @@ func (l *needs) cluster(c *config.Config) {
 			names = []string{c.Cluster}
 		}
 		for _, name := range names {
-			writes("orchestrator", name, "orchestrate/", "view/", "events/", "rollout", "current_version", "slots/", "runs/", "queue/")
+			writes("orchestrator", name, "orchestrate/", cluster.PrefixView, cluster.PrefixEvents, cluster.KeyRollout, cluster.KeyDesired, cluster.PrefixSlots, cluster.PrefixRuns, cluster.PrefixHosts)
 		}
 	}
 }

@@ -76,17 +76,17 @@ orchestrator {}
 		`key_prefix "jorc/prod/running_version/" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/status/" { policy = "write" } optional`,
 		`node "host" { policy = "write" } optional`,
-		`key "jorc/prod/members/host" { policy = "write" } optional`,
-		`key "jorc/prod/leaders" { policy = "write" } optional`,
+		`key "jorc/prod/host/host/member" { policy = "write" } optional`,
+		`key "jorc/prod/current/leaders" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/elect/" { policy = "write" } optional`,
-		`key "jorc/prod/queue/host" { policy = "write" } optional`,
+		`key "jorc/prod/host/host/queue" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/orchestrate/" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/view/" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/events/" { policy = "write" } optional`,
-		`key "jorc/prod/rollout" { policy = "write" } optional`,
+		`key "jorc/prod/current/rollout" { policy = "write" } optional`,
 		`key "jorc/prod/current_version" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/runs/" { policy = "write" } optional`,
-		`key_prefix "jorc/prod/queue/" { policy = "write" } optional`,
+		`key_prefix "jorc/prod/host/" { policy = "write" } optional`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rights (-want +got):\n%s", diff)

@@ -12,15 +12,16 @@ import (
 	"hash/fnv"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/view"
 )
 
 // Keys below the cluster's prefix.
 const (
-	keyView    = "view/"
+	keyView    = cluster.PrefixView
 	keyCommit  = keyView + "commit"
-	keyBatches = "events/batch/"
+	keyBatches = cluster.PrefixEvents + "batch/"
 )
 
 const format = 1

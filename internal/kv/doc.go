@@ -59,6 +59,17 @@ func (d Doc[T]) Get(ctx context.Context) (Entry[T], error) {
 	return d.entry(p)
 }
 
+// Find returns the document as pairs, which Store.List read, hold it.
+func (d Doc[T]) Find(pairs consul.KVPairs) (Entry[T], error) {
+	path := d.store.Path(d.key)
+	for _, p := range pairs {
+		if p.Key == path {
+			return d.entry(p)
+		}
+	}
+	return Entry[T]{}, nil
+}
+
 // CompareAndSwap writes v if the document still is as old was read; the zero
 // Entry means that there is none. It returns the new entry, or ErrConflict
 // (nothing was written), ErrLockLost in the store of a held lock,

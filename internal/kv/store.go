@@ -66,3 +66,10 @@ func (s *Store) get(ctx context.Context, key string, q consul.Query) (*consul.KV
 	}
 	return s.client.KVGet(ctx, s.Path(key), q)
 }
+
+// List reads all keys that begin with prefix, for Tree.Decode and Doc.Find. It
+// returns consul.ErrDenied also when the token may read only a part.
+func (s *Store) List(ctx context.Context, prefix string) (consul.KVPairs, error) {
+	pairs, _, err := NewTextTree(s, prefix).fetch(ctx, s.query())
+	return pairs, err
+}

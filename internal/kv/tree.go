@@ -9,10 +9,12 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// Tree is all keys with one prefix, whose values are of one type.
+// Tree is the keys with one prefix, and one suffix if it has one, whose values
+// are of one type.
 type Tree[T any] struct {
 	store  *Store
 	prefix string
+	suffix string // with one, a name is a single segment
 	codec  codec[T]
 }
 
@@ -29,6 +31,14 @@ func NewTree[T any](s *Store, prefix string, format int) Tree[T] {
 	return Tree[T]{store: s, prefix: prefix, codec: document[T]{format: format}}
 }
 
+// Ending returns the tree of those of its keys that end with suffix, such as
+// "/member" of "host/<name>/member". Names then are the segment between prefix
+// and suffix, and other keys with the prefix do not belong to the tree.
+func (t Tree[T]) Ending(suffix string) Tree[T] {
+	t.suffix = suffix
+	return t
+}
+
 // NewTextTree returns the bare texts at the keys that begin with prefix.
 func NewTextTree(s *Store, prefix string) Tree[string] {
 	return Tree[string]{store: s, prefix: prefix, codec: text{}}
@@ -42,7 +52,7 @@ func (t Tree[T]) In(s *Store) Tree[T] {
 
 // At returns the document called name in the tree.
 func (t Tree[T]) At(name string) Doc[T] {
-	return Doc[T]{store: t.store, key: t.prefix + name, codec: t.codec}
+	return Doc[T]{store: t.store, key: t.prefix + name + t.suffix, codec: t.codec}
 }
 
 // List reads the whole tree: names without the prefix, and what is there. It
@@ -67,10 +77,31 @@ func (t Tree[T]) Names(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, key := range keys {
-		keys[i] = strings.TrimPrefix(key, t.path())
+	names := keys[:0]
+	for _, key := range keys {
+		if name, ok := t.name(key); ok {
+			names = append(names, name)
+		}
 	}
-	return keys, nil
+	return names, nil
+}
+
+// Decode reads the tree from pairs, the answer to a recursive read of a prefix
+// of the store that is not longer than the tree's: several trees of one prefix
+// cost one request.
+func (t Tree[T]) Decode(pairs consul.KVPairs) map[string]Leaf[T] {
+	leaves, _ := t.leaves(pairs, nil)
+	return leaves
+}
+
+// name returns the name of a key in the tree; ok is false for keys of others.
+func (t Tree[T]) name(key string) (name string, ok bool) {
+	name, ok = strings.CutPrefix(key, t.path())
+	if !ok || t.suffix == "" {
+		return name, ok
+	}
+	name, ok = strings.CutSuffix(name, t.suffix)
+	return name, ok && name != "" && !strings.Contains(name, "/")
 }
 
 // TreeUpdate is one turn of a watch of a tree.
@@ -135,7 +166,10 @@ func (t Tree[T]) filtered() error {
 func (t Tree[T]) leaves(pairs consul.KVPairs, known map[string]Leaf[T]) (leaves map[string]Leaf[T], changed []string) {
 	leaves = make(map[string]Leaf[T], len(pairs))
 	for _, p := range pairs {
-		name := strings.TrimPrefix(p.Key, t.path())
+		name, ok := t.name(p.Key)
+		if !ok {
+			continue
+		}
 		if old, ok := known[name]; ok && old.Index == p.ModifyIndex {
 			leaves[name] = old
 			continue

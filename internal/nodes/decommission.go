@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/slots"
 )
@@ -79,7 +80,7 @@ func (l *Ledger) free(ctx context.Context, node string) (freed []string, err err
 
 // dequeue deletes what node was to run.
 func (l *Ledger) dequeue(ctx context.Context, node string) ([]string, error) {
-	queue := kv.NewText(l.store, keyQueue+node)
+	queue := kv.NewText(l.store, cluster.QueueKey(node))
 	e, err := queue.Get(ctx)
 	if err != nil || !e.Exists {
 		return nil, err

@@ -28,7 +28,7 @@ func TestDecommission(t *testing.T) {
 	}
 	put(t, s, "jorc/default/running_version/v7/dead", "x")
 	put(t, s, "jorc/default/status/config/failed/dead", "x")
-	put(t, s, "jorc/default/queue/dead", `{"format":1}`)
+	put(t, s, "jorc/default/host/dead/queue", `{"format":1}`)
 	groups := slots.New(nodesStore(s), slots.Options{})
 	for _, g := range []string{"edge", "update"} {
 		if _, err := groups.Acquire(t.Context(), g, 1, slots.Holder{Node: "dead", ID: "1", Durable: true}); err != nil {

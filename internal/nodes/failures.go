@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 )
@@ -188,7 +189,7 @@ func (l *Ledger) knownTo(ctx context.Context, hosts, clusters []string) (map[str
 	host := map[string]string{}
 	for _, c := range clusters {
 		for _, h := range hosts {
-			for _, key := range []string{c + keyMembers + h, c + keyNodes + h} {
+			for _, key := range []string{c + cluster.MemberKey(h), c + cluster.ReportKey(h)} {
 				keys, host[key] = append(keys, key), h
 			}
 		}

@@ -64,7 +64,7 @@ func TestFailures(t *testing.T) {
 
 	// What belongs to another cluster is that one's.
 	host(t, s, "theirs", "critical")
-	put(t, s, "jorc/other/members/theirs", "{}")
+	put(t, s, "jorc/other/host/theirs/member", "{}")
 	host(t, s, "nobodys", "critical")
 	want(false, append(slices.Clone(failed), "nobodys check Serf Health Status critical: said by gossip")...)
 	put(t, s, "jorc/default/nodes/theirs", `{"format":1,"version":"v1"}`)
@@ -101,7 +101,7 @@ func TestUnaccounted(t *testing.T) {
 	check(t, s, "stale", "service:jorc", "critical", "jorc", "")
 	check(t, s, "good", "service:jorc-other", "critical", "jorc-other", "")
 	want("dead: "+nodes.DeadHost, "gone: "+nodes.NotCatalog, "silent: "+nodes.NoVersion, "stale: "+nodes.NoJorc)
-	put(t, s, "jorc/default/members/good", "{}") // there is a cluster now
+	put(t, s, "jorc/default/host/good/member", "{}") // there is a cluster now
 	all, err := l.Unaccounted(t.Context())
 	if err != nil || len(all) != 4 || !slices.Contains(all[2].Reasons, nodes.NotMember) {
 		t.Errorf("in a cluster: %+v, %v", all, err)

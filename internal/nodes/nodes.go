@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 )
@@ -32,13 +33,10 @@ var (
 
 // Keys below the cluster's prefix.
 const (
-	keyDesired = "current_version"
-	keyNodes   = "nodes/"
-	keyRunning = "running_version/"
-	keyStatus  = "status/"
-	keyMembers = "members/"
-	keyQueue   = "queue/" // of package runs
-	keyProfile = "profile"
+	keyDesired = cluster.KeyDesired
+	keyNodes   = cluster.PrefixReports
+	keyRunning = cluster.PrefixRunning
+	keyStatus  = cluster.PrefixStatus
 )
 
 // format is the number of the node documents' format.

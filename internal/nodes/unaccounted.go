@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 )
@@ -54,19 +55,19 @@ func (l *Ledger) Unaccounted(ctx context.Context) ([]Unaccounted, error) {
 func (l *Ledger) presences(ctx context.Context) (presences, error) {
 	var p presences
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return l.mayRead(ctx, keyStatus+Provisioned+"/", keyMembers, keyRunning, keyProfile) })
+	g.Go(func() error { return l.mayRead(ctx, keyStatus+Provisioned+"/", cluster.PrefixHosts, keyRunning, cluster.KeyProfile) })
 	g.Go(func() error { return l.maySeeCatalog(ctx) })
 	g.Go(func() (err error) {
 		p.provisioned, err = l.leaves(ctx, keyStatus+Provisioned+"/"+Success+"/")
 		return err
 	})
 	g.Go(func() error {
-		names, err := l.leaves(ctx, keyMembers)
+		names, err := kv.NewTextTree(l.store, cluster.PrefixHosts).Ending(cluster.EndMember).Names(ctx)
 		if err != nil {
 			return err
 		}
 		p.members = set(slices.Values(names))
-		profile, err := kv.NewText(l.store, keyProfile).Get(ctx)
+		profile, err := kv.NewText(l.store, cluster.KeyProfile).Get(ctx)
 		p.clustered = profile.Exists || len(names) > 0
 		return err
 	})

@@ -50,7 +50,7 @@ func (s *site) prefill(n int) {
 	for i := range n {
 		t := s.store.Txn()
 		node := fmt.Sprintf("node-%04d", i+1)
-		kv.NewTree[cluster.Record](s.store, "members/", 1).At(node).SetIn(t, cluster.Record{Roles: []string{"db"}, Zone: fmt.Sprintf("rack-%d", i%50)})
+		kv.NewTree[cluster.Record](s.store, cluster.PrefixHosts, 1).Ending(cluster.EndMember).At(node).SetIn(t, cluster.Record{Roles: []string{"db"}, Zone: fmt.Sprintf("rack-%d", i%50)})
 		s.ledger.Documents().At(node).In(s.store).SetIn(t, document("v1"))
 		batch.Add(t)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
@@ -24,7 +25,7 @@ type Sink interface {
 }
 
 const (
-	keySinks    = "events/sinks"
+	keySinks    = cluster.PrefixEvents + "sinks"
 	sinksFormat = 1
 	perSend     = 100 // events
 	sendTimeout = 15 * time.Second

@@ -124,7 +124,7 @@ func (r *Report) count(v view.View) {
 
 // idle says why the deciders are not asked.
 func (f *facts) idle() string {
-	for _, key := range []string{"control", "leaders", "profile"} {
+	for _, key := range []string{cluster.KeyControl, cluster.KeyLeaders, cluster.KeyProfile} {
 		if err := f.Unreadable[key]; err != nil {
 			return fmt.Sprintf("%s cannot be read: nothing is decided on what may be wrong", key)
 		}

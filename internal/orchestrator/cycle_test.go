@@ -149,7 +149,7 @@ func TestDamaged(t *testing.T) {
 	s.wantEvents(7, "document_damaged a")
 	s.put("nodes/b", `{"format":99}`)
 	s.wantEvents(8, "document_damaged b")
-	s.put("members/c", "{")
+	s.put("host/c/member", "{")
 	s.wantEvents(9, "document_damaged c")
 	s.must(s.ledger.Report(t.Context(), "c", "v2"))
 	s.wantEvents(10, "version_changed c")
@@ -178,7 +178,7 @@ func TestDamaged(t *testing.T) {
 	})
 	asked := d.asked()
 	n := len(s.events())
-	for _, key := range []string{"control", "leaders"} {
+	for _, key := range []string{"current/control", "current/leaders"} {
 		s.put(key, "garbage")
 		s.wantEvents(n, "document_damaged")
 		n++
@@ -187,9 +187,9 @@ func TestDamaged(t *testing.T) {
 	if idle := orch.Status().Last.Idle; idle != "control cannot be read: nothing is decided on what may be wrong" {
 		t.Errorf("idle: %q", idle)
 	}
-	s.put("rollout", "garbage")
+	s.put("current/rollout", "garbage")
 	s.wantEvents(n, "document_damaged")
-	s.put("rollout", `{"format":99}`)
+	s.put("current/rollout", `{"format":99}`)
 	s.wantEvents(n+1, "document_damaged")
 	if asked == 0 || len(s.view().Cluster.Leaders) != 1 {
 		t.Errorf("deciders were asked %d times; the view's cluster is %+v", asked, s.view().Cluster)

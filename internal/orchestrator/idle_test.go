@@ -31,7 +31,7 @@ func TestIdle(t *testing.T) {
 		})
 	}
 	idle("")
-	for _, key := range []string{"control", "leaders", "profile"} {
+	for _, key := range []string{"current/control", "current/leaders", "profile"} {
 		good, _, err := s.client.KVGet(t.Context(), s.store.Path(key), consul.Query{})
 		s.must(nil, err)
 		s.put(key, "garbage")

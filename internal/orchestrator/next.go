@@ -7,11 +7,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 )
 
 const (
-	keyNext    = "orchestrate/next"
+	keyNext    = cluster.KeyNextCycle
 	nextFormat = 1
 	keptAsked  = 32 // requests that wait, and answers that are kept
 )

@@ -49,7 +49,7 @@ func viewOf(f *facts, before view.View, name string) (view.View, []patient) {
 			Params: digest(r.Params.Value().String()), Meta: digest(r.Meta.Value().String()), Needs: digestJSON(r.Provides, r.Requires),
 		}
 		was, known := before.Nodes[m.Node]
-		if known && f.Unreadable["leaders"] != nil {
+		if known && f.Unreadable[cluster.KeyLeaders] != nil {
 			n.Roles = was.Roles
 		}
 		if n.Address == "" { // it is not in the catalog any more
@@ -57,12 +57,21 @@ func viewOf(f *facts, before view.View, name string) (view.View, []patient) {
 		}
 		v.Nodes[m.Node] = n
 	}
-	for key, err := range f.Unreadable {
-		if node, ok := strings.CutPrefix(key, "members/"); ok {
-			n := before.Nodes[node]
-			n.Trouble = trouble(err)
-			v.Nodes[node] = n
+	for _, key := range slices.Sorted(maps.Keys(f.Unreadable)) { // of several the same each time
+		err := f.Unreadable[key]
+		node, ok := cluster.NodeOf(key)
+		if !ok {
+			continue
 		}
+		n, readable := v.Nodes[node]
+		switch {
+		case key == cluster.MemberKey(node):
+			n = before.Nodes[node]
+		case !readable:
+			continue // it is no member
+		}
+		n.Trouble = trouble(err)
+		v.Nodes[node] = n
 	}
 	for node, n := range v.Nodes {
 		leaf := f.documents[node]
@@ -120,16 +129,16 @@ func (f *facts) clusterPart(before view.Cluster) view.Cluster {
 	for key, err := range f.wanted {
 		bad[key] = trouble(err)
 	}
-	if bad["current_version"] != "" {
+	if bad[cluster.KeyDesired] != "" {
 		c.Desired = before.Desired
 	}
 	for key, err := range f.Unreadable {
 		switch key {
-		case "profile":
+		case cluster.KeyProfile:
 			c.Exists, c.Profile = before.Exists, before.Profile
-		case "leaders":
+		case cluster.KeyLeaders:
 			c.Leaders, c.Managers, c.LeaderCount = before.Leaders, before.Managers, before.LeaderCount
-		case "control":
+		case cluster.KeyControl:
 			c.Paused, c.ObserveOnly, c.Holds = before.Paused, before.ObserveOnly, before.Holds
 		default:
 			continue

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -116,7 +117,7 @@ type Reports struct {
 }
 
 const (
-	keyReports    = "orchestrate/reports"
+	keyReports    = cluster.KeyCycleReports
 	reportsFormat = 1
 	keptReports   = 20
 )

@@ -59,7 +59,7 @@ func (g *gateway) client(s *site) *consul.Client {
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	tree := kv.NewTree[cluster.Record](s.store, "members/", 1)
+	tree := kv.NewTree[cluster.Record](s.store, cluster.PrefixHosts, 1).Ending(cluster.EndMember)
 	fill := func(from, to int) {
 		t.Helper()
 		batch := s.store.NonAtomicBatch()

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/rollout"
@@ -30,7 +31,7 @@ const (
 // not among them, nor what changes all the time, such as the slots of reloads.
 func relevant() []string {
 	return []string{
-		"profile", "leaders", "control", "current_version", "members/", "nodes/", "rollout", "slots/" + rollout.Slots, "runs/", "queue/",
+		cluster.KeyProfile, cluster.PrefixCurrent, cluster.PrefixHosts, cluster.PrefixReports, cluster.PrefixSlots + rollout.Slots, cluster.PrefixRuns,
 	}
 }
 

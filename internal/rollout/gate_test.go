@@ -326,7 +326,7 @@ func TestGateUnreadable(t *testing.T) {
 	e := f.host("n1").enter("v1")
 	const shut = "not admitted yet: phase batch 1 of 1"
 	e.wantWait(t, shut)
-	key := f.prefix + "/c/rollout"
+	key := f.prefix + "/c/current/rollout"
 	if err := f.client.KVPut(t.Context(), &consul.KVPair{Key: key, Value: []byte("garbage")}); err != nil {
 		t.Fatal(err)
 	}

@@ -28,9 +28,9 @@ var (
 
 // Keys below the cluster's prefix.
 const (
-	keyRollout = "rollout"
-	keyDesired = "current_version"
-	keyGroup   = "slots/" + Slots
+	keyRollout = cluster.KeyRollout
+	keyDesired = cluster.KeyDesired
+	keyGroup   = cluster.PrefixSlots + Slots
 )
 
 const (
@@ -86,7 +86,7 @@ func (r *Rollouts) Observe(ctx context.Context, s State) (View, error) {
 	if err := g.Wait(); err != nil {
 		return View{}, err
 	}
-	for _, key := range []string{"profile", "leaders"} { // without a member's record the others are as they are
+	for _, key := range []string{cluster.KeyProfile, cluster.KeyLeaders} { // without a member's record the others are as they are
 		if err := o.Unreadable[key]; err != nil {
 			return View{}, err
 		}

@@ -437,7 +437,7 @@ func testDamaged(t *testing.T, f *system) {
 	f.join("j1")
 	f.trigger(rollout.Request{Version: "v1", Policy: canary(1)})
 	for _, rubbish := range []string{"rubbish", `{"policy":{"max_parallel":"0%"}}`, `[]`} {
-		f.put("rollout", rubbish)
+		f.put("current/rollout", rubbish)
 		_, err := f.Read(t.Context())
 		f.wantIs("Read of "+rubbish, err, kv.ErrDamaged, "")
 		_, _, err = f.Resume(t.Context())
@@ -451,13 +451,13 @@ func testDamaged(t *testing.T, f *system) {
 	if s, err := f.Load(t.Context()); err != nil || s.Group.Max != 1 && s.Group.Max != 2 {
 		t.Errorf("slots after rubbish: %+v, %v", s.Group, err)
 	}
-	f.put("rollout", `{"format":2}`)
+	f.put("current/rollout", `{"format":2}`)
 	_, err := f.Trigger(t.Context(), rollout.Request{Version: "v2"})
 	f.wantIs("a newer format", err, kv.ErrNewer, "upgrade jorc on this host")
-	f.put("rollout", `{"format":1,"version":"v1","phase":"done","later":{"x":1}}`)
+	f.put("current/rollout", `{"format":1,"version":"v1","phase":"done","later":{"x":1}}`)
 	f.put("current_version", "v1")
 	f.trigger(rollout.Request{Version: "v2"})
-	p, _, err := f.client.KVGet(t.Context(), "jorc/"+f.name+"/rollout", consul.Query{})
+	p, _, err := f.client.KVGet(t.Context(), "jorc/"+f.name+"/current/rollout", consul.Query{})
 	if err != nil || !strings.Contains(string(p.Value), `"later":{"x":1}`) {
 		t.Errorf("what a newer jorc wrote is gone: %s, %v", p.Value, err)
 	}

@@ -89,7 +89,7 @@ func (r *Rollouts) watch(ctx context.Context, watching *sync.WaitGroup, version 
 	watching.Go(func() {
 		_ = r.cluster.WatchControl(ctx, func(u kv.Update[cluster.Control]) { changed(u.Err) })
 	})
-	for _, prefix := range []string{"running_version/" + version + "/", "status/config/failed/", "status/validation/failed/"} {
+	for _, prefix := range []string{cluster.PrefixRunning + version + "/", cluster.PrefixStatus + "config/failed/", cluster.PrefixStatus + "validation/failed/"} {
 		watching.Go(func() {
 			_ = kv.NewTextTree(r.store, prefix).Watch(ctx, func(u kv.TreeUpdate[string]) { changed(u.Err) })
 		})

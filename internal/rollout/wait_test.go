@@ -38,7 +38,7 @@ func TestWaitLooksAgain(t *testing.T) {
 	}
 	var failed atomic.Int64
 	proxy.Do(func(r *http.Request) (fault consultest.Fault) {
-		if q := r.URL.Query(); r.URL.Path == "/v1/kv/jorc/"+f.name+"/control" && !q.Has("index") {
+		if q := r.URL.Query(); r.URL.Path == "/v1/kv/jorc/"+f.name+"/current/control" && !q.Has("index") {
 			fault.Status = []int{http.StatusInternalServerError, http.StatusTooManyRequests}[failed.Add(1)%2]
 		}
 		return fault

@@ -46,7 +46,7 @@ func TestRights(t *testing.T) {
 		return err
 	})
 	node := kv.New(client[cluster.PolicyAgent], "jorc/default")
-	for _, key := range []string{"queue/b", "queue/aa", "runs/r/spec", "runs/r/nodes/a", "runs/new/spec", keyActive + "new", keyEnded + "r"} {
+	for _, key := range []string{"host/b/queue", "host/aa/queue", "runs/r/spec", "runs/r/nodes/a", "runs/new/spec", keyActive + "new", keyEnded + "r"} {
 		if _, err := node.Txn().Set(key, []byte("x")).Commit(t.Context()); !errors.Is(err, consul.ErrDenied) {
 			t.Errorf("a node may write %s: %v", key, err)
 		}

@@ -102,13 +102,13 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 func (g Goal) paths() []string {
 	switch {
 	case g.Run != "":
-		return []string{"control", keyRuns + g.Run + "/spec"}
+		return []string{cluster.KeyControl, keyRuns + g.Run + "/spec"}
 	case g.Members > 0:
-		return []string{"control", "members", "profile", "leaders"}
+		return []string{cluster.KeyControl, "host", cluster.KeyProfile, cluster.KeyLeaders}
 	case g.Version != "":
-		return []string{"control", "members", "nodes"}
+		return []string{cluster.KeyControl, "host", "nodes"}
 	}
-	return []string{"control", "members", "nodes", "rollout", "runs"}
+	return []string{cluster.KeyControl, "host", "nodes", cluster.KeyRollout, "runs"}
 }
 
 // wants tells whether somebody has to match: that none of nobody is at a

@@ -22,7 +22,7 @@ func TestAwaitLooksAgain(t *testing.T) {
 	client := proxy.Client()
 	var electing atomic.Int64
 	proxy.Do(func(r *http.Request) (f consultest.Fault) {
-		if r.URL.Path == "/v1/kv/jorc/default/control" && electing.Add(1) < 3 { // when the wait begins
+		if r.URL.Path == "/v1/kv/jorc/default/current/control" && electing.Add(1) < 3 { // when the wait begins
 			f.Status = http.StatusInternalServerError
 		}
 		return f
@@ -45,7 +45,7 @@ func TestAwaitLooksAgain(t *testing.T) {
 	}
 	var failed atomic.Int64
 	proxy.Do(func(r *http.Request) (f consultest.Fault) {
-		if q := r.URL.Query(); r.URL.Path == "/v1/kv/jorc/default/control" && !q.Has("index") && !q.Has("keys") {
+		if q := r.URL.Query(); r.URL.Path == "/v1/kv/jorc/default/current/control" && !q.Has("index") && !q.Has("keys") {
 			failed.Add(1)
 			f.Status = http.StatusInternalServerError
 		}

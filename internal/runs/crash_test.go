@@ -308,7 +308,7 @@ func TestDamagedQueue(t *testing.T) {
 	damage := func(text string, nodes ...string) {
 		t.Helper()
 		for _, node := range nodes {
-			if _, err := x.cluster.Store().Txn().Set("queue/"+node, []byte(text)).Commit(t.Context()); err != nil {
+			if _, err := x.cluster.Store().Txn().Set("host/"+node+"/queue", []byte(text)).Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -348,7 +348,7 @@ func TestNewerQueue(t *testing.T) {
 	x.work("b", sh("one", ""))
 	x.ask("r", Request{})
 	x.becomes("r", "running: a=running b=done")
-	doc := kv.NewText(x.cluster.Store(), "queue/a")
+	doc := kv.NewText(x.cluster.Store(), "host/a/queue")
 	was, err := doc.Get(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -356,7 +356,7 @@ func TestNewerQueue(t *testing.T) {
 	newer := `{"format": 99}`
 	swap := func(text string) {
 		t.Helper()
-		if _, err := x.cluster.Store().Txn().Set("queue/a", []byte(text)).Commit(t.Context()); err != nil {
+		if _, err := x.cluster.Store().Txn().Set("host/a/queue", []byte(text)).Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

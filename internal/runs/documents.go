@@ -131,7 +131,7 @@ type Job struct {
 	History  []Change `json:"history"`
 }
 
-// Queue is what one node is to run; it is kept at queue/<node>. It stays when
+// Queue is what one node is to run; it is kept at host/<node>/queue. It stays when
 // it is empty: a watch of a key that does not exist wakes for its neighbours.
 type Queue struct {
 	Jobs []Queued `json:"jobs"`

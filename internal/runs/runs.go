@@ -2,7 +2,7 @@
 // how the orchestrator spreads it over members, and how a node does its part.
 //
 // A run and all that is known of it is written by the orchestrator, below
-// runs/<id>/. A node watches and writes one small key, queue/<node>: what it is
+// runs/<id>/. A node watches and writes one small key, host/<node>/queue: what it is
 // to run, and what came of it. So what others do costs a node nothing, and a
 // node's token reaches no further than its own key.
 package runs
@@ -10,6 +10,7 @@ package runs
 import (
 	"errors"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -31,10 +32,9 @@ const format = 1
 // Keys, below the cluster's prefix. Who must know of runs that are under way
 // reads an index; IDs do not begin with a dot.
 const (
-	keyRuns   = "runs/"
-	keyQueue  = "queue/"
-	keyActive = "runs/.active/" // <id>: under way, or results are still to come
-	keyEnded  = "runs/.ended/"  // <id>: all is told
+	keyRuns   = cluster.PrefixRuns
+	keyActive = keyRuns + ".active/" // <id>: under way, or results are still to come
+	keyEnded  = keyRuns + ".ended/"  // <id>: all is told
 	keyTails  = "/tails/"       // of a run, <node>
 )
 
@@ -56,7 +56,7 @@ func New(store *kv.Store) *Runs {
 		store:  store,
 		active: kv.NewTextTree(store, keyActive),
 		ended:  kv.NewTextTree(store, keyEnded),
-		queues: kv.NewTree[Queue](store, keyQueue, format),
+		queues: kv.NewTree[Queue](store, cluster.PrefixHosts, format).Ending(cluster.EndQueue),
 	}
 }
 

@@ -166,11 +166,11 @@ func TestSettled(t *testing.T) {
 	}
 	cycle()
 	before := index(t, x.server, "jorc/default/runs/")
-	queue := index(t, x.server, "jorc/default/queue/")
+	queue := index(t, x.server, "jorc/default/host/")
 	for range 3 {
 		cycle()
 	}
-	if index(t, x.server, "jorc/default/runs/") != before || index(t, x.server, "jorc/default/queue/") != queue {
+	if index(t, x.server, "jorc/default/runs/") != before || index(t, x.server, "jorc/default/host/") != queue {
 		t.Error("cycles without news write")
 	}
 }
@@ -252,7 +252,7 @@ func TestDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	put("queue/b", "nonsense")
+	put("host/b/queue", "nonsense")
 	put(keyActive+"bad", "")
 	put("runs/bad/spec", "{")
 	put(keyActive+"newer", "")

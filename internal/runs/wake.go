@@ -2,9 +2,11 @@ package runs
 
 import (
 	"context"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 )
@@ -13,7 +15,7 @@ import (
 // asked for one, or a node reports. It is called at the start, too, and by more
 // than one goroutine, until ctx ends; then Wake returns ctx's error.
 func (r *Runs) Wake(ctx context.Context, client *consul.Client, wake func()) error {
-	return watchPaths(ctx, client, r.store, []string{"runs/.active", "queue"}, wake)
+	return watchPaths(ctx, client, r.store, []string{strings.TrimSuffix(keyActive, "/"), strings.TrimSuffix(cluster.PrefixHosts, "/")}, wake)
 }
 
 // watchPaths calls wake when something at one of the keys, or below it, may

@@ -1,0 +1,176 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// Layout is the number of the layout of a cluster's keys. It grows when keys
+// move. The key KeyLayout holds it; a cluster of another layout is refused.
+const Layout = 2
+
+// Keys of a cluster, below its prefix. Consul's prefixes are byte prefixes: one
+// query on PrefixCurrent covers current_version and current/….
+const (
+	KeyProfile    = "profile"
+	PrefixCurrent = "current"
+	KeyDesired    = "current_version"
+	KeyLayout     = "current/layout"
+	KeyControl    = "current/control"
+	KeyRollout    = "current/rollout"
+	KeyLeaders    = "current/leaders"
+	PrefixHosts   = "host/"
+	PrefixReports = "nodes/"
+	PrefixRunning = "running_version/"
+	PrefixStatus  = "status/"
+	PrefixSlots   = "slots/"
+	PrefixRuns    = "runs/"
+	KeyElection   = "elect/lock"
+	// OrchestratorLock is the lock that the orchestrator of a cluster holds.
+	OrchestratorLock = "orchestrate/lock"
+	KeyGrantLedger   = "orchestrate/grants"
+	KeyNextCycle     = "orchestrate/next"
+	KeyCycleReports  = "orchestrate/reports"
+	PrefixView       = "view/"
+	PrefixEvents     = "events/"
+	PrefixHistory    = "history/"
+	PrefixAudit      = "audit/"
+)
+
+// Ends of the keys below host/<node>, one document each.
+const (
+	EndMember = "/member"
+	EndHold   = "/hold"
+	EndGrant  = "/grant"
+	EndQueue  = "/queue"
+)
+
+// HostPrefix returns the prefix of the keys that the agent on node watches.
+func HostPrefix(node string) string { return PrefixHosts + node + "/" }
+
+// MemberKey returns the key of node's record.
+func MemberKey(node string) string { return PrefixHosts + node + EndMember }
+
+// HoldKey returns the key of the hold of node.
+func HoldKey(node string) string { return PrefixHosts + node + EndHold }
+
+// GrantKey returns the key of node's grant.
+func GrantKey(node string) string { return PrefixHosts + node + EndGrant }
+
+// QueueKey returns the key of node's queue of runs.
+func QueueKey(node string) string { return PrefixHosts + node + EndQueue }
+
+// ReportKey returns the key of what node reports.
+func ReportKey(node string) string { return PrefixReports + node }
+
+// NodeOf returns the node whose record, hold, grant, queue or report is at key,
+// below the cluster's prefix; ok is false for other keys.
+func NodeOf(key string) (node string, ok bool) {
+	if rest, below := strings.CutPrefix(key, PrefixHosts); below {
+		node, _, ok = strings.Cut(rest, "/")
+		return node, ok
+	}
+	return strings.CutPrefix(key, PrefixReports)
+}
+
+// Kind is a kind of token, by what its holder does.
+type Kind string
+
+// Kinds of tokens. An agent's token is for one node.
+const (
+	KindAgent        Kind = "agent"
+	KindElector      Kind = "elector" // an agent whose member may lead
+	KindOrchestrator Kind = "orchestrator"
+	KindOperator     Kind = "operator"
+	KindProfile      Kind = "profile" // of a job
+	KindAnonymous    Kind = "anonymous"
+)
+
+// Key is one key of a cluster, or all keys of one pattern.
+type Key struct {
+	// Pattern is the key below the cluster's prefix. <name> stands for one
+	// segment and … for any number of them.
+	Pattern string
+	Holds   string
+	Format  string // "JSON" with a format number, "text", "lock"
+	// Writers may write it beside the operator, who may write every key. An agent
+	// may write those that end with, or are below, its own <node> only.
+	Writers []Kind
+	Readers string // who watches or reads it
+}
+
+// Keys are all keys of a cluster. Policies, the needs that 'jorc doctor' checks
+// and docs/security.md are made from them.
+var Keys = []Key{
+	{KeyProfile, "params, meta and schemas that all members share", "JSON", []Kind{KindProfile}, "agents with templates or jobs; commands"},
+	{KeyDesired, "the desired version", "text", []Kind{KindOrchestrator}, "every agent"},
+	{KeyLayout, "the number of the layout of these keys", "text", nil, "every agent; commands"},
+	{KeyControl, "pause, observe-only, holds of the cluster and of roles", "JSON", nil, "every agent; the orchestrator; commands"},
+	{KeyRollout, "the rollout: version and policy", "JSON", []Kind{KindOrchestrator}, "every agent; the orchestrator; commands"},
+	{KeyLeaders, "who leads and who manages", "JSON", []Kind{KindElector}, "every agent; electors; the orchestrator; commands"},
+	{PrefixHosts + "<node>" + EndMember, "the member: roles, zone, its own params and meta", "JSON", []Kind{KindAgent}, "that agent; electors; the orchestrator; commands"},
+	{PrefixHosts + "<node>" + EndHold, "the hold of that node, or its exception from a wider one", "JSON", nil, "that agent; the orchestrator; commands"},
+	{PrefixHosts + "<node>" + EndGrant, "the permission to begin with one version", "JSON", []Kind{KindOrchestrator}, "that agent; the orchestrator; commands"},
+	{PrefixHosts + "<node>" + EndQueue, "the jobs of runs for that node, and their results", "JSON", []Kind{KindOrchestrator, KindAgent}, "that agent; the orchestrator; commands"},
+	{PrefixReports + "<node>", "what that node reports: version, states, previous version", "JSON", []Kind{KindAgent}, "the orchestrator; commands"},
+	{PrefixRunning + "<version>/<node>", "a projection of nodes/ for foreign readers", "text", []Kind{KindOrchestrator, KindAgent}, "foreign scripts"},
+	{PrefixStatus + "<category>/<state>/<node>", "a projection of nodes/ for foreign readers", "JSON", []Kind{KindOrchestrator, KindAgent}, "foreign scripts"},
+	{PrefixSlots + "<group>/…", "slots for templates and 'jorc cluster lock': holders and queue", "JSON", []Kind{KindAgent}, "agents that wait for a slot; commands"},
+	{PrefixRuns + "…", "runs, their members and each member's job", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands"},
+	{KeyElection, "the lock of the election of leaders", "lock", []Kind{KindElector}, "electors"},
+	{OrchestratorLock, "the lock of the orchestrator", "lock", []Kind{KindOrchestrator}, "orchestrators; commands"},
+	{"orchestrate/…", "the ledger of grants, requests for a cycle, reports of cycles", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands"},
+	{PrefixView + "…", "the last view of the cluster", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands"},
+	{PrefixEvents + "…", "the journal of events, and how far each sink is", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands"},
+	{PrefixHistory + "…", "finished rollouts", "JSON", []Kind{KindOrchestrator}, "commands"},
+	{PrefixAudit + "…", "who changed what", "JSON", []Kind{KindOrchestrator}, "commands"},
+}
+
+// ErrLayout: the cluster's keys have the layout of another version of jorc.
+var ErrLayout = errors.New("another layout of keys")
+
+// checkLayout returns ErrLayout unless text, the value of KeyLayout, is this
+// jorc's layout. A cluster without that key has none yet, or is of a jorc from
+// before the layout had a number: old says that it has other keys.
+func (c *Cluster) checkLayout(text string, exists, old bool) error {
+	text = strings.TrimSpace(text)
+	n, err := strconv.Atoi(text)
+	switch {
+	case !exists && !old, exists && err == nil && n == Layout:
+		return nil
+	case !exists:
+		return fmt.Errorf("cluster %q: %w: its keys were written by an older jorc, and this one does not read them: "+
+			"export it with that jorc, delete it, and import it with this one", c.name, ErrLayout)
+	case err != nil:
+		return fmt.Errorf("key %q: %w: it holds no number", c.store.Path(KeyLayout), kv.ErrDamaged)
+	case n > Layout:
+		return fmt.Errorf("cluster %q: %w: %d; this jorc reads %d: upgrade jorc on this host", c.name, ErrLayout, n, Layout)
+	}
+	return fmt.Errorf("cluster %q: %w: %d; this jorc reads %d: upgrade jorc on the hosts that still write the older one, and import the cluster again",
+		c.name, ErrLayout, n, Layout)
+}
+
+// CheckLayout returns ErrLayout for a cluster whose keys this jorc does not
+// read, kv.ErrDamaged for a layout that is no number, or a class of package
+// consul. It takes one request.
+func (c *Cluster) CheckLayout(ctx context.Context) error {
+	r, err := c.store.Txn().Get(KeyLayout).Get(KeyProfile).Commit(ctx)
+	if err != nil {
+		return err
+	}
+	return c.layoutOf(r)
+}
+
+// layoutOf is CheckLayout for a transaction that reads KeyLayout and KeyProfile.
+func (c *Cluster) layoutOf(r *kv.Result) error {
+	e, err := kv.NewText(c.store, KeyLayout).From(r)
+	if err != nil {
+		return err
+	}
+	return c.checkLayout(e.Value, e.Exists, r.Index(KeyProfile) != 0)
+}
