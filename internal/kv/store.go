@@ -27,6 +27,7 @@ type Store struct {
 	writers    *keyLocks
 	consistent bool
 	held       *Held // its lock is checked in every write
+	shared     []*Shared
 }
 
 // New returns the store of the keys below prefix, such as "jorc/default". An

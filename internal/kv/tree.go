@@ -123,7 +123,13 @@ type TreeUpdate[T any] struct {
 func (t Tree[T]) Watch(ctx context.Context, handle func(TreeUpdate[T])) error {
 	var last map[string]Leaf[T]
 	quiet := false
-	return consul.Watch(ctx, t.store.client, t.store.query(), t.fetch, func(u consul.Update[consul.KVPairs]) {
+	watch := func(handle func(consul.Update[consul.KVPairs])) error {
+		if shared := t.store.sharedFor(t.prefix); shared != nil {
+			return shared.watchPrefix(ctx, t.path(), handle)
+		}
+		return consul.Watch(ctx, t.store.client, t.store.query(), t.fetch, handle)
+	}
+	return watch(func(u consul.Update[consul.KVPairs]) {
 		if u.Err != nil {
 			quiet = false
 			handle(TreeUpdate[T]{Err: u.Err})

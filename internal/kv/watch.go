@@ -30,7 +30,13 @@ func (d Doc[T]) Watch(ctx context.Context, handle func(Update[T])) error {
 	}
 	var last Entry[T]
 	quiet := false // last was handed on, and nothing since
-	return consul.Watch(ctx, d.store.client, d.store.query(), source, func(u consul.Update[*consul.KVPair]) {
+	watch := func(handle func(consul.Update[*consul.KVPair])) error {
+		if shared := d.store.sharedFor(d.key); shared != nil {
+			return shared.watchKey(ctx, d.store.Path(d.key), handle)
+		}
+		return consul.Watch(ctx, d.store.client, d.store.query(), source, handle)
+	}
+	return watch(func(u consul.Update[*consul.KVPair]) {
 		if u.Err != nil {
 			quiet = false
 			handle(Update[T]{Err: u.Err})

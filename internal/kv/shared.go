@@ -1,0 +1,96 @@
+package kv
+
+import (
+	"context"
+	"strings"
+
+	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// Shared keeps the keys that begin with one prefix current with one blocking
+// query, for any number of watches: those of stores that Store.Sharing returned.
+// All of them see the same moment. The prefix should always hold a key, since a
+// query on an empty one wakes with every write to Consul's KV.
+type Shared struct {
+	store  *Store
+	prefix string
+	latest concurrency.Latest[shared]
+}
+
+// shared is what a Shared saw last.
+type shared struct {
+	pairs  consul.KVPairs
+	resets uint64 // how often Consul's index went backwards
+	err    error  // why the keys cannot be read; pairs are then empty
+}
+
+// NewShared returns the keys of s that begin with prefix, once Run runs.
+func NewShared(s *Store, prefix string) *Shared { return &Shared{store: s, prefix: prefix} }
+
+// Run asks Consul until ctx ends; then it returns ctx's error.
+func (h *Shared) Run(ctx context.Context) error {
+	tree := NewTextTree(h.store, h.prefix)
+	var resets uint64
+	return consul.Watch(ctx, h.store.client, h.store.query(), tree.fetch, func(u consul.Update[consul.KVPairs]) {
+		if u.Reset {
+			resets++
+		}
+		h.latest.Set(shared{u.Value, resets, u.Err})
+	})
+}
+
+// Pairs calls handle with all of the keys, or why they cannot be read, and again
+// whenever that changes, until ctx ends; then it returns ctx's error.
+func (h *Shared) Pairs(ctx context.Context, handle func(consul.KVPairs, error)) error {
+	return h.latest.Watch(ctx, func(s shared) { handle(s.pairs, s.err) })
+}
+
+// Sharing returns the same store whose watches of keys that all begin with the
+// prefix of one of parts, which are of this store, too, ask Consul nothing
+// themselves. They wait for as long as that part's Run does not run.
+func (s *Store) Sharing(parts ...*Shared) *Store {
+	c := *s
+	c.shared = parts
+	return &c
+}
+
+// sharedFor returns the part that covers all keys with a prefix; nil: none does.
+func (s *Store) sharedFor(prefix string) *Shared {
+	for _, h := range s.shared {
+		if strings.HasPrefix(prefix, h.prefix) {
+			return h
+		}
+	}
+	return nil
+}
+
+// watchKey hands on updates of one key as a watch of that key alone does.
+func (h *Shared) watchKey(ctx context.Context, path string, handle func(consul.Update[*consul.KVPair])) error {
+	var resets uint64
+	return h.latest.Watch(ctx, func(s shared) {
+		u := consul.Update[*consul.KVPair]{Reset: s.resets != resets, Err: s.err}
+		resets = s.resets
+		for _, p := range s.pairs {
+			if p.Key == path {
+				u.Value = p
+			}
+		}
+		handle(u)
+	})
+}
+
+// watchPrefix hands on updates of all keys with a prefix as a watch of it does.
+func (h *Shared) watchPrefix(ctx context.Context, path string, handle func(consul.Update[consul.KVPairs])) error {
+	var resets uint64
+	return h.latest.Watch(ctx, func(s shared) {
+		u := consul.Update[consul.KVPairs]{Reset: s.resets != resets, Err: s.err}
+		resets = s.resets
+		for _, p := range s.pairs {
+			if strings.HasPrefix(p.Key, path) {
+				u.Value = append(u.Value, p)
+			}
+		}
+		handle(u)
+	})
+}
