@@ -184,7 +184,7 @@ func TestDamaged(t *testing.T) {
 		n++
 	}
 	s.cyclesPass(orch, 2)
-	if idle := orch.Status().Last.Idle; idle != "control cannot be read: nothing is decided on what may be wrong" {
+	if idle := orch.Status().Last.Idle; idle != "current/control cannot be read: nothing is decided on what may be wrong" {
 		t.Errorf("idle: %q", idle)
 	}
 	s.put("current/rollout", "garbage")
