@@ -55,7 +55,9 @@ func (l *Ledger) Unaccounted(ctx context.Context) ([]Unaccounted, error) {
 func (l *Ledger) presences(ctx context.Context) (presences, error) {
 	var p presences
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return l.mayRead(ctx, keyStatus+Provisioned+"/", cluster.PrefixHosts, keyRunning, cluster.KeyProfile) })
+	g.Go(func() error {
+		return l.mayRead(ctx, keyStatus+Provisioned+"/", cluster.PrefixHosts, keyRunning, cluster.KeyProfile)
+	})
 	g.Go(func() error { return l.maySeeCatalog(ctx) })
 	g.Go(func() (err error) {
 		p.provisioned, err = l.leaves(ctx, keyStatus+Provisioned+"/"+Success+"/")

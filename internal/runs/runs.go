@@ -35,7 +35,7 @@ const (
 	keyRuns   = cluster.PrefixRuns
 	keyActive = keyRuns + ".active/" // <id>: under way, or results are still to come
 	keyEnded  = keyRuns + ".ended/"  // <id>: all is told
-	keyTails  = "/tails/"       // of a run, <node>
+	keyTails  = "/tails/"            // of a run, <node>
 )
 
 // awaitsLate is what the index holds of a run that has come to its end while
