@@ -71,7 +71,7 @@ func TestWriteFileErrors(t *testing.T) {
 	}{
 		{name: "directory missing", path: filepath.Join(dir, "none", "file"), want: fs.ErrNotExist},
 		{name: "parent is a file", path: filepath.Join(dir, "plain", "file"), want: unix.ENOTDIR},
-		{name: "path is a directory", path: filepath.Join(dir, "sub"), want: fs.ErrExist},
+		{name: "path is a directory", path: filepath.Join(dir, "sub"), want: unix.EISDIR},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -87,25 +87,37 @@ func TestWriteFileErrors(t *testing.T) {
 	}
 }
 
+// TestRemoveTemp leaves alone what is being written.
 func TestRemoveTemp(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	temp, err := writeTemp(dir, "state.json", []byte("x"), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := openDir(t, dir)
 	if err := os.WriteFile(filepath.Join(dir, "state.json"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := RemoveTemp(dir); err != nil {
+	f, temp, err := d.createTemp("state.json")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Lstat(temp); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s: got %v, want it gone", temp, err)
+	if err := errors.Join(RemoveTemp(dir), RemoveTempOf(filepath.Join(dir, "state.json"))); err != nil {
+		t.Fatal(err)
+	}
+	wantNames(t, dir, temp, "state.json")
+	if err := f.Close(); err != nil { // as the end of its process does
+		t.Fatal(err)
+	}
+	if err := RemoveTempOf(filepath.Join(dir, "other.json")); err != nil {
+		t.Fatal(err)
+	}
+	wantNames(t, dir, temp, "state.json")
+	if err := RemoveTempOf(filepath.Join(dir, "state.json")); err != nil {
+		t.Fatal(err)
 	}
 	wantNames(t, dir, "state.json")
-	if err := RemoveTemp(filepath.Join(dir, "none")); err != nil {
-		t.Errorf("missing directory: got %v, want nil", err)
+	for _, missing := range []error{RemoveTemp(filepath.Join(dir, "none")), RemoveTempOf(filepath.Join(dir, "none", "x"))} {
+		if missing != nil {
+			t.Errorf("missing directory: got %v, want nil", missing)
+		}
 	}
 }
 

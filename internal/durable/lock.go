@@ -24,7 +24,7 @@ type Lock struct {
 // when it is missing. The file holds the holder's process id. The error wraps
 // ErrLocked when somebody else has it.
 func TryLock(path string) (*Lock, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}

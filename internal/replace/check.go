@@ -86,7 +86,7 @@ func (r *Replacer) run(ctx context.Context, j job) (command.Result, error) {
 func (r *Replacer) check(ctx context.Context, items []*item) error {
 	var checks jobs
 	for _, it := range items {
-		args, err := substitute(it.Check, stagedPath(it.path), it.Destination)
+		args, err := substitute(it.Check, it.stagedPath(), it.Destination)
 		if err != nil {
 			return fmt.Errorf("check of %s: %w", it.Name, err)
 		}

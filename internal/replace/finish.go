@@ -5,19 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 )
 
 // renameAll puts every staged file in its place. Files that are there already
 // are left alone.
 func (r *Replacer) renameAll(j *journal) error {
-	for _, f := range j.Files {
+	for i := range j.Files {
+		f := &j.Files[i]
 		r.step("rename")
-		err := os.Rename(stagedPath(f.Target), f.Target)
+		err := f.rename(stagedName(f.name()), f.name())
 		if errors.Is(err, fs.ErrNotExist) {
-			if done, nerr := f.isNew(f.Target); nerr == nil && done {
+			if done, nerr := f.isNew(f.name()); nerr == nil && done {
 				continue
 			}
 		}
@@ -33,13 +32,13 @@ func (r *Replacer) renameAll(j *journal) error {
 // last. A directory that is gone has nothing to keep.
 func (r *Replacer) syncTargets(j *journal) error {
 	synced := make(map[string]bool, len(j.Files))
-	for _, f := range j.Files {
-		dir := filepath.Dir(f.Target)
-		if synced[dir] {
+	for i := range j.Files {
+		f := &j.Files[i]
+		if f.dir == nil || synced[f.dir.Path()] {
 			continue
 		}
-		synced[dir] = true
-		if err := r.dirs.SyncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		synced[f.dir.Path()] = true
+		if err := r.dirs.Sync(f.dir); err != nil {
 			return ioError("sync directory of", f.Destination, err)
 		}
 	}
@@ -69,8 +68,8 @@ func (r *Replacer) finish(ctx context.Context, j *journal, out *Outcome) error {
 		out.RolledBack = rerr.RolledBack
 		return rerr
 	}
-	for _, f := range j.Files {
-		out.Changed = append(out.Changed, f.Destination)
+	for i := range j.Files {
+		out.Changed = append(out.Changed, j.Files[i].Destination)
 	}
 	return r.close(j)
 }
@@ -104,7 +103,8 @@ func (r *Replacer) rollBack(ctx context.Context, j *journal, reloads jobs) (done
 // that hold anything else are left alone. It may be repeated after err; lost
 // is what repeating would not change.
 func (r *Replacer) undo(j *journal) (lost, err error) {
-	for _, f := range j.Files {
+	for i := range j.Files {
+		f := &j.Files[i]
 		ferr := r.undoFile(f)
 		switch {
 		case ferr == nil:
@@ -119,20 +119,20 @@ func (r *Replacer) undo(j *journal) (lost, err error) {
 	return lost, err
 }
 
-func (r *Replacer) undoFile(f fileEntry) error {
-	replaced, err := f.isNew(f.Target)
+func (r *Replacer) undoFile(f *fileEntry) error {
+	replaced, err := f.isNew(f.name())
 	if err != nil {
 		return err
 	}
 	// A staged file must go first: with it and old targets, a crash would look like one before the renames.
-	if err := unlink(stagedPath(f.Target)); err != nil || !replaced {
+	if err := f.remove(stagedName(f.name())); err != nil || !replaced {
 		return err
 	}
 	r.step("roll back: file")
 	if !f.Existed {
-		return unlink(f.Target)
+		return f.remove(f.name())
 	}
-	err = os.Rename(backupPath(f.Target), f.Target)
+	err = f.rename(backupName(f.name()), f.name())
 	if errors.Is(err, fs.ErrNotExist) {
 		return errLost
 	}

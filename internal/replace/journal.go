@@ -39,7 +39,11 @@ type fileEntry struct {
 	Existed     bool   `json:"existed"` // there was a file before
 	Size        int64  `json:"size"`    // of the new content
 	SHA256      string `json:"sha256"`
+
+	dir *durable.Dir // Target's; nil when it does not exist
 }
+
+func (f *fileEntry) name() string { return filepath.Base(f.Target) }
 
 func newJournal(u Unit, items []*item) *journal {
 	j := &journal{Format: journalFormat, Unit: u.Name, Written: time.Now().UTC(), Gated: u.Gate != nil}
@@ -48,9 +52,10 @@ func newJournal(u Unit, items []*item) *journal {
 		j.Files = append(j.Files, fileEntry{
 			Destination: it.Destination,
 			Target:      it.path,
-			Existed:     it.stat != nil,
+			Existed:     it.old != nil,
 			Size:        int64(len(it.Data)),
 			SHA256:      hex.EncodeToString(sum[:]),
+			dir:         it.at.Dir,
 		})
 		j.Reloads.add(it.Name, it.Reload, it.ReloadTimeout)
 	}
@@ -64,11 +69,11 @@ func (r *Replacer) journalPath(unit string) string {
 
 // open makes the way back, then the journal, both durable.
 func (r *Replacer) open(j *journal, items []*item) error {
-	if err := os.MkdirAll(r.journals, 0o700); err != nil {
+	if err := durable.MkdirAll(r.journals, 0o700); err != nil {
 		return fmt.Errorf("journal of %s: nothing was changed: %w", j.Unit, err)
 	}
 	for _, it := range items {
-		if it.stat == nil {
+		if it.old == nil {
 			continue
 		}
 		r.step("backup")
@@ -91,50 +96,12 @@ func (r *Replacer) open(j *journal, items []*item) error {
 	return nil
 }
 
-// backup keeps the previous file under a second name. A hard link costs no
-// space, so that the way back cannot fail for want of it; where there are
-// none, it is a copy.
-func (r *Replacer) backup(it *item) error {
-	path := backupPath(it.path)
-	if err := unlink(path); err != nil {
-		return err
-	}
-	err := r.link(it.path, path)
-	if err == nil || !noLinks(err) {
-		return err
-	}
-	old, err := os.OpenFile(it.path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = old.Close() }() // only read
-	attr := attributes{mode: uint32(it.stat.Mode) & permBits, uid: int(it.stat.Uid), gid: int(it.stat.Gid)}
-	return r.write(path, attr, func(w io.Writer) error {
-		_, err := io.Copy(w, old)
-		return err
-	})
-}
-
-// noLinks tells a file system (or fs.protected_hardlinks) that refuses links
-// from other troubles.
-func noLinks(err error) bool {
-	for _, e := range []error{unix.EPERM, unix.EACCES, unix.EMLINK, unix.ENOSYS, unix.EOPNOTSUPP, unix.EXDEV} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
 // close ends a transaction whose files are all new or all old: first the
 // journal, then what it speaks of.
 func (r *Replacer) close(j *journal) error {
 	r.step("journal: remove")
-	if err := unlink(r.journalPath(j.Unit)); err != nil {
-		return fmt.Errorf("journal of %s: %w", j.Unit, err)
-	}
-	if err := r.dirs.SyncDir(r.journals); err != nil {
-		return fmt.Errorf("journal of %s: %w", j.Unit, err)
+	if err := r.removeJournal(j.Unit); err != nil {
+		return err
 	}
 	r.step("journal: removed")
 	if err := removeBeside(j); err != nil {
@@ -145,19 +112,80 @@ func (r *Replacer) close(j *journal) error {
 
 // discard takes back an open that failed.
 func (r *Replacer) discard(j *journal) {
-	err := errors.Join(unlink(r.journalPath(j.Unit)), removeBeside(j))
+	err := errors.Join(r.removeJournal(j.Unit), removeBeside(j))
 	if err != nil {
 		r.log.Warn("a file of a refused replacement stays behind", "unit", j.Unit, "error", err)
 	}
 }
 
+func (r *Replacer) removeJournal(unit string) error {
+	d, err := durable.OpenDir(r.journals)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("journal of %s: %w", unit, err)
+	}
+	defer d.Close()
+	err = unlink(d, filepath.Base(r.journalPath(unit)))
+	if err == nil {
+		err = r.dirs.Sync(d)
+	}
+	if err != nil {
+		return fmt.Errorf("journal of %s: %w", unit, err)
+	}
+	return nil
+}
+
 // removeBeside removes backups and staged files.
 func removeBeside(j *journal) error {
 	var errs []error
-	for _, f := range j.Files {
-		errs = append(errs, unlink(backupPath(f.Target)), unlink(stagedPath(f.Target)))
+	for i := range j.Files {
+		f := &j.Files[i]
+		errs = append(errs, f.remove(backupName(f.name())), f.remove(stagedName(f.name())))
 	}
 	return errors.Join(errs...)
+}
+
+// remove removes a name beside the target that need not be there.
+func (f *fileEntry) remove(name string) error {
+	if f.dir == nil {
+		return nil
+	}
+	return unlink(f.dir, name)
+}
+
+// rename gives a file beside the target, or the target itself, another name.
+func (f *fileEntry) rename(from, to string) error {
+	if f.dir == nil {
+		return &fs.PathError{Op: "rename", Path: f.Target, Err: fs.ErrNotExist}
+	}
+	return f.dir.Rename(from, to)
+}
+
+// openDirs opens the directories of a journal that was read. One that is gone
+// stays nil.
+func (j *journal) openDirs() error {
+	for i := range j.Files {
+		f := &j.Files[i]
+		d, err := durable.OpenDir(filepath.Dir(f.Target))
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
+			continue
+		case err != nil:
+			return ioError("look at", f.Destination, err)
+		}
+		f.dir = d
+	}
+	return nil
+}
+
+func (j *journal) closeDirs() {
+	for i := range j.Files {
+		if j.Files[i].dir != nil {
+			_ = j.Files[i].dir.Close()
+		}
+	}
 }
 
 // load reads a unit's journal; fs.ErrNotExist when there is none.
@@ -173,26 +201,30 @@ func load(path string) (*journal, error) {
 	if len(j.Files) == 0 {
 		return nil, fmt.Errorf("journal %s names no files", path)
 	}
-	for _, f := range j.Files {
-		if !filepath.IsAbs(f.Target) {
-			return nil, fmt.Errorf("journal %s: target %q is not an absolute path", path, f.Target)
+	for i := range j.Files {
+		if target := j.Files[i].Target; !filepath.IsAbs(target) {
+			return nil, fmt.Errorf("journal %s: target %q is not an absolute path", path, target)
 		}
 	}
 	return j, nil
 }
 
-// isNew says whether the file at path has the new content, in full.
-func (f fileEntry) isNew(path string) (bool, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
+// isNew reports whether the file of a name beside the target has the new
+// content, in full.
+func (f *fileEntry) isNew(name string) (bool, error) {
+	if f.dir == nil {
+		return false, nil
+	}
+	file, err := f.dir.OpenRegular(name, os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ELOOP) || errors.Is(err, durable.ErrNotRegular) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = file.Close() }() // only read
+	defer file.Close() // only read
 	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() != f.Size {
+	if err != nil || info.Size() != f.Size {
 		return false, err
 	}
 	h := sha256.New()

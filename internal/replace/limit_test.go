@@ -12,6 +12,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
+
+	"github.com/jorc/jorc/internal/durable"
 )
 
 // limitEnv makes the test binary a process whose files may hold 1000 bytes,
@@ -98,7 +100,7 @@ func TestStateDirUnusable(t *testing.T) {
 func TestCopyAsBackup(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.r.link = func(string, string) error { return &os.LinkError{Op: "link", Err: unix.EPERM} }
+	p.r.link = func(*durable.Dir, string, string) error { return &os.LinkError{Op: "link", Err: unix.EPERM} }
 	p.write(t, "a", "old")
 	if err := os.Chmod(p.path("a"), 0o604); err != nil {
 		t.Fatal(err)

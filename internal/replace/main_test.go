@@ -89,7 +89,7 @@ func (p place) strays(t testing.TB) []string {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
-			if err == nil && !d.IsDir() && (root == p.state || strings.Contains(d.Name(), ".jorc-")) {
+			if err == nil && !d.IsDir() && (root == p.state && path != p.r.targetsFile() || strings.Contains(d.Name(), ".jorc-")) {
 				found = append(found, path)
 			}
 			return err

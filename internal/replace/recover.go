@@ -102,12 +102,16 @@ func (r *Replacer) recoverPath(ctx context.Context, path string, gate gateFunc) 
 // recoverUnit goes forward where it can, else back.
 func (r *Replacer) recoverUnit(ctx context.Context, j *journal, gate gateFunc) Recovery {
 	rec := Recovery{Unit: j.Unit, Action: Owed}
-	for _, f := range j.Files {
-		rec.Destinations = append(rec.Destinations, f.Destination)
+	for i := range j.Files {
+		rec.Destinations = append(rec.Destinations, j.Files[i].Destination)
 	}
 	fail := func(err error) Recovery {
 		rec.Err = fmt.Errorf("recover %s: %w", j.Unit, err)
 		return rec
+	}
+	defer j.closeDirs()
+	if err := j.openDirs(); err != nil {
+		return fail(err)
 	}
 	if j.Gated && gate != nil {
 		release, err := gate(ctx, j.Unit)
@@ -152,15 +156,16 @@ func (r *Replacer) recoverUnit(ctx context.Context, j *journal, gate gateFunc) R
 
 // complete says whether every file is new or has its staged file intact.
 func (j *journal) complete() (bool, error) {
-	for _, f := range j.Files {
-		placed, err := f.isNew(f.Target)
+	for i := range j.Files {
+		f := &j.Files[i]
+		placed, err := f.isNew(f.name())
 		if err != nil {
 			return false, err
 		}
 		if placed {
 			continue
 		}
-		staged, err := f.isNew(stagedPath(f.Target))
+		staged, err := f.isNew(stagedName(f.name()))
 		if err != nil || !staged {
 			return false, err
 		}

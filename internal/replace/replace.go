@@ -8,8 +8,8 @@ package replace
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -25,8 +25,10 @@ const DefaultTimeout = 30 * time.Second
 
 // File is one file to bring to Data.
 type File struct {
-	Name        string // for messages
-	Destination string // absolute; when it is a symlink, what it points to is replaced
+	Name string // for messages
+	// Destination is absolute. When it is a symbolic link that root or jorc's own
+	// user made, what it points to is replaced; other links are refused.
+	Destination string
 	Data        []byte
 	Perms       fs.FileMode // Unix bits up to 07777; 0 keeps the existing file's, else 0644
 	User, Group string      // names or numbers; "" keeps the existing file's, else jorc's own
@@ -52,6 +54,7 @@ type Unit struct {
 type Outcome struct {
 	Changed    []string   // destinations whose content was replaced; none after a roll back
 	Fixed      []string   // destinations whose content was right, but not their mode or owner
+	Lost       []string   // what a new file could not keep of the old one's ACL and extended attributes
 	Reloaded   [][]string // reload commands that succeeded with the new content
 	RolledBack bool       // the previous content was put back
 
@@ -71,8 +74,8 @@ type Replacer struct {
 	mu    sync.Mutex
 	units map[string]chan struct{} // unit name → one token
 
-	link func(old, new string) error // os.Link
-	hook func(step string)           // tests die here
+	link func(d *durable.Dir, from, to string) error // Dir.Link
+	hook func(step string)                           // tests die here
 }
 
 // New returns a Replacer that keeps its journal below stateDir. Commands get
@@ -86,7 +89,7 @@ func New(stateDir string, env []string, log hclog.Logger) *Replacer {
 		env:      env,
 		log:      log,
 		units:    make(map[string]chan struct{}),
-		link:     os.Link,
+		link:     (*durable.Dir).Link,
 	}
 	r.life, r.abandon = context.WithCancel(context.Background())
 	return r
@@ -103,11 +106,17 @@ func (r *Replacer) Abandon() { r.abandon() }
 // Compare reads what f's destination holds now (nil when there is no such
 // file) and whether that is f.Data already. It changes nothing.
 func (r *Replacer) Compare(f File) (current []byte, same bool, err error) {
-	t, err := locate(f)
-	if err != nil || t.stat == nil {
+	it, err := locate(f)
+	if err != nil {
 		return nil, false, err
 	}
-	current, err = os.ReadFile(t.path)
+	defer it.at.Dir.Close()
+	file, err := it.open()
+	if err != nil || file == nil {
+		return nil, false, err
+	}
+	defer file.Close() // only read
+	current, err = io.ReadAll(file)
 	if err != nil {
 		return nil, false, ioError("read", f.Destination, err)
 	}
@@ -128,6 +137,13 @@ func (r *Replacer) hold(ctx context.Context, unit string) (release func(), err e
 		return func() { <-token }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	}
+}
+
+// reportLost warns of attributes that a new file could not keep.
+func (r *Replacer) reportLost(name string, lost []string) {
+	for _, what := range lost {
+		r.log.Warn("an attribute of the replaced file is lost", "file", name, "attribute", what)
 	}
 }
 

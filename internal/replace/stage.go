@@ -2,30 +2,31 @@ package replace
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jorc/jorc/internal/durable"
 )
 
-// item is one File of a unit that has to change.
-type item struct {
-	File
-	target
-	attr attributes
-	made []string // parents that were created, outermost first
-}
-
-// stage writes the new content beside the target, complete with owner and
-// mode and on the disk. Nobody else can read it before they are right.
-func (r *Replacer) stage(it *item) error {
-	if err := r.makeParents(it); err != nil {
+// stage writes the new content beside the target, complete with its attributes
+// and on the disk. No other user can read it before these are right.
+func (r *Replacer) stage(it *item) (err error) {
+	made, err := it.at.MakeParents(0o755)
+	if it.made = made; err != nil {
 		return ioError("create directory for", it.Destination, err)
 	}
-	err := r.write(stagedPath(it.path), it.attr, func(w io.Writer) error {
-		_, err := w.Write(it.Data)
+	it.staged, err = r.write(it.at.Dir, stagedName(it.at.Name), func(f *os.File) error {
+		if _, err := f.Write(it.Data); err != nil {
+			return err
+		}
+		r.step("write: filled")
+		lost, err := it.attr.Apply(f)
+		it.lost = append(it.lost, lost...)
 		return err
 	})
 	if err != nil {
@@ -34,64 +35,87 @@ func (r *Replacer) stage(it *item) error {
 	return nil
 }
 
-// write makes a new file at path, where a dead jorc may have left one, or
-// leaves none.
-func (r *Replacer) write(path string, a attributes, content func(io.Writer) error) (err error) {
-	if err := unlink(path); err != nil {
-		return err
+// write makes a new file, where a dead jorc may have left one, or leaves none.
+func (r *Replacer) write(d *durable.Dir, name string, fill func(*os.File) error) (st *unix.Stat_t, err error) {
+	if err := unlink(d, name); err != nil {
+		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	f, err := d.Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
 			_ = f.Close()
-			_ = unlink(path)
+			_ = unlink(d, name)
 		}
 	}()
 	r.step("write: created")
-	if err := content(f); err != nil {
-		return err
-	}
-	r.step("write: filled")
-	if err := a.apply(f); err != nil {
-		return err
+	if err := fill(f); err != nil {
+		return nil, err
 	}
 	if err := f.Sync(); err != nil {
-		return err
+		return nil, err
 	}
-	return f.Close()
+	st = &unix.Stat_t{}
+	if err := unix.Fstat(int(f.Fd()), st); err != nil {
+		return nil, err
+	}
+	return st, f.Close()
 }
 
-// makeParents creates what is missing above the target.
-func (r *Replacer) makeParents(it *item) error {
-	if !it.CreateDirs || it.stat != nil {
-		return nil
+// backup keeps the previous file under a second name. A hard link costs no
+// space, so that the way back cannot fail for want of it; where there are
+// none, it is a copy.
+func (r *Replacer) backup(it *item) error {
+	name := backupName(it.at.Name)
+	if err := unlink(it.at.Dir, name); err != nil {
+		return err
 	}
-	var missing []string
-	dir := filepath.Dir(it.path)
-	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(dir); err == nil {
-			break
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		missing = append(missing, dir)
+	err := r.link(it.at.Dir, it.at.Name, name)
+	if err == nil || !noLinks(err) {
+		return err
 	}
-	for i := len(missing) - 1; i >= 0; i-- {
-		if err := os.Mkdir(missing[i], 0o755); errors.Is(err, fs.ErrExist) {
-			continue // another unit was faster
-		} else if err != nil {
+	old, err := it.at.Dir.OpenRegular(it.at.Name, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer old.Close() // only read
+	// Of the file that is copied, which need not be the one that was compared.
+	attr, lost, err := durable.ReadAttributes(old, it.at.Dir.Shared())
+	if err != nil {
+		return err
+	}
+	_, err = r.write(it.at.Dir, name, func(f *os.File) error {
+		if _, err := io.Copy(f, old); err != nil {
 			return err
 		}
-		it.made = append(it.made, missing[i])
-		if err := os.Chmod(missing[i], 0o755); err != nil { // whatever the umask
-			return err
+		more, err := attr.Apply(f)
+		r.reportLost(it.at.Name, append(lost, more...))
+		return err
+	})
+	return err
+}
+
+// noLinks tells a file system (or fs.protected_hardlinks) that refuses links
+// from other troubles.
+func noLinks(err error) bool {
+	for _, e := range []error{unix.EPERM, unix.EACCES, unix.EMLINK, unix.ENOSYS, unix.EOPNOTSUPP, unix.EXDEV} {
+		if errors.Is(err, e) {
+			return true
 		}
-		if err := r.dirs.SyncDir(filepath.Dir(missing[i])); err != nil {
-			return err
-		}
+	}
+	return false
+}
+
+// verify returns an error when another process has replaced the staged file.
+func (it *item) verify() error {
+	st, err := it.at.Dir.Stat(stagedName(it.at.Name))
+	if err == nil && (st.Dev != it.staged.Dev || st.Ino != it.staged.Ino) {
+		err = fmt.Errorf("another process has replaced %s", it.stagedPath())
+	}
+	if err != nil {
+		return ioError("replace", it.Destination, err)
 	}
 	return nil
 }
@@ -100,21 +124,30 @@ func (r *Replacer) makeParents(it *item) error {
 func unstage(items []*item) error {
 	var errs []error
 	for _, it := range items {
-		errs = append(errs, unlink(stagedPath(it.path)))
+		errs = append(errs, unlink(it.at.Dir, stagedName(it.at.Name)))
 	}
 	for _, it := range items {
 		for i := len(it.made) - 1; i >= 0; i-- {
-			_ = os.Remove(it.made[i]) // somebody else may use it by now
+			removeDir(it.made[i]) // another process may use it by now
 		}
 	}
 	return errors.Join(errs...)
 }
 
+func removeDir(path string) {
+	parent, err := durable.OpenDir(filepath.Dir(path))
+	if err != nil {
+		return
+	}
+	defer parent.Close()
+	_ = parent.RemoveDir(filepath.Base(path))
+}
+
 // unlink removes a file that need not be there.
-func unlink(path string) error {
-	err := unix.Unlink(path)
-	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+func unlink(d *durable.Dir, name string) error {
+	err := d.Remove(name)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return &fs.PathError{Op: "remove", Path: path, Err: err}
+	return err
 }

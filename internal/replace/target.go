@@ -1,9 +1,9 @@
 package replace
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/user"
@@ -12,178 +12,176 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jorc/jorc/internal/durable"
 )
 
 const (
 	permBits   = 0o7777
-	maxLinks   = 40 // as the kernel
 	stagedMark = ".jorc-new"
 	backupMark = ".jorc-old"
 )
 
-// target is where a File really goes.
-type target struct {
-	path string
-	stat *unix.Stat_t // nil when there is no file yet
+// item is one File of a unit with the place where it really goes. It keeps the
+// directory open: a directory that is renamed meanwhile leads nowhere else.
+type item struct {
+	File
+	at   durable.Place
+	path string       // of the place, without symbolic links
+	old  *unix.Stat_t // nil when there is no file yet
+	same bool         // the file has the content
+	attr durable.Attributes
+	lost []string // of the old file's attributes, what cannot be kept
+
+	made   []string     // parents that were created, outermost first
+	staged *unix.Stat_t // the staged file
 }
 
-// stagedPath and backupPath are dot-files beside the target: no include glob
+// stagedName and backupName are dot-files beside the target: no include glob
 // matches them, and renaming them stays on one file system.
-func stagedPath(target string) string { return beside(target, stagedMark) }
-func backupPath(target string) string { return beside(target, backupMark) }
+func stagedName(name string) string { return "." + name + stagedMark }
+func backupName(name string) string { return "." + name + backupMark }
 
-func beside(target, mark string) string {
-	dir, base := filepath.Split(target)
-	return dir + "." + base + mark
-}
+// stagedPath is what check commands get.
+func (it *item) stagedPath() string { return it.at.Dir.Join(stagedName(it.at.Name)) }
 
-// locate finds f's target and refuses what cannot be one.
-func locate(f File) (target, error) {
+// locate finds f's place and refuses what cannot be one. The caller closes the
+// item's directory.
+func locate(f File) (it *item, err error) {
 	if !filepath.IsAbs(f.Destination) {
-		return target{}, fmt.Errorf("destination %q is not an absolute path", f.Destination)
+		return nil, fmt.Errorf("destination %q is not an absolute path", f.Destination)
 	}
+	isDir := fmt.Errorf("destination %s is a directory: name a file in it", f.Destination)
 	if strings.HasSuffix(f.Destination, "/") {
-		return target{}, fmt.Errorf("destination %s is a directory: name a file in it", f.Destination)
+		return nil, isDir
 	}
-	path, err := follow(f.Destination)
+	place, err := durable.Locate(f.Destination)
+	if errors.Is(err, unix.ENOTDIR) {
+		return nil, fmt.Errorf("destination %s: a parent of it is not a directory: %w", f.Destination, err)
+	}
 	if err != nil {
-		return target{}, ioError("look at", f.Destination, err)
+		return nil, ioError("look at", f.Destination, err)
 	}
-	var st unix.Stat_t
-	err = unix.Lstat(path, &st)
+	it = &item{File: f, at: place, path: place.Path()}
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return target{path: path}, checkParent(f, filepath.Dir(path))
-	case errors.Is(err, unix.ENOTDIR):
-		return target{}, fmt.Errorf("destination %s: a parent of it is not a directory: %w", f.Destination, err)
-	case err != nil:
-		return target{}, ioError("look at", f.Destination, err)
+	case len(it.at.Missing) > 0 && !f.CreateDirs:
+		err = fmt.Errorf("destination directory %s does not exist: create it or set create_dirs = true: %w", filepath.Dir(it.path), fs.ErrNotExist)
+	case it.at.Name == "":
+		err = isDir
 	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		return target{path: path, stat: &st}, nil
-	case unix.S_IFDIR:
-		return target{}, fmt.Errorf("destination %s is a directory: name a file in it", f.Destination)
-	default:
-		return target{}, fmt.Errorf("destination %s is not a regular file", f.Destination)
+	if err != nil {
+		_ = it.at.Dir.Close()
+		return nil, err
 	}
+	return it, nil
 }
 
-// follow resolves symlinks at the end of path. What they point to need not
-// exist.
-func follow(path string) (string, error) {
-	if clean := filepath.Clean(path); clean != path {
-		// A ".." behind a symlink is not what it looks like.
-		dir, base := filepath.Split(path)
-		resolved, err := filepath.EvalSymlinks(dir)
-		if err != nil || base == ".." || base == "." {
-			resolved, base = filepath.Split(clean)
-		}
-		path = filepath.Join(resolved, base)
+// open opens the file that is there now; nil when there is none. One that may
+// not be read is opened with O_PATH.
+func (it *item) open() (*os.File, error) {
+	if len(it.at.Missing) > 0 {
+		return nil, nil
 	}
-	for range maxLinks {
-		link, err := os.Readlink(path)
+	st, err := it.at.Dir.Stat(it.at.Name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, ioError("look at", it.Destination, err)
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		return nil, fmt.Errorf("destination %s is a directory: name a file in it", it.Destination)
+	}
+	f, err := it.at.Dir.OpenRegular(it.at.Name, unix.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		f, err = it.at.Dir.OpenRegular(it.at.Name, unix.O_PATH, 0)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case errors.Is(err, durable.ErrNotRegular):
+		return nil, fmt.Errorf("destination %s is not a regular file", it.Destination)
+	case err != nil:
+		return nil, ioError("look at", it.Destination, err)
+	}
+	return f, nil
+}
+
+// compare finds out what there is to do: whether the content is the same, and
+// which attributes the file is to have. It gives a file that only lacks the
+// configured mode or owner these, and reports so.
+func (it *item) compare() (fixed bool, err error) {
+	it.attr = durable.Attributes{Mode: 0o644, UID: -1, GID: -1}
+	f, err := it.open()
+	if err != nil {
+		return false, err
+	}
+	if f == nil {
+		return false, it.configure()
+	}
+	defer f.Close() // only read
+	it.old = &unix.Stat_t{}
+	if err := unix.Fstat(int(f.Fd()), it.old); err != nil {
+		return false, ioError("look at", it.Destination, err)
+	}
+	if it.old.Size == int64(len(it.Data)) {
+		content, err := io.ReadAll(f)
 		if err != nil {
-			// Not a link, or not there: the caller will see.
-			return path, nil
+			return false, ioError("read", it.Destination, err)
 		}
-		if !filepath.IsAbs(link) {
-			link = filepath.Dir(path) + "/" + link
-		}
-		dir, base := filepath.Split(link)
-		if dir, err = filepath.EvalSymlinks(dir); err != nil {
-			return "", fmt.Errorf("symlink %s: %w", path, err)
-		}
-		path = filepath.Join(dir, base)
+		it.same = string(content) == string(it.Data)
 	}
-	return "", unix.ELOOP
+	if it.same {
+		it.attr = durable.Attributes{Mode: it.old.Mode & permBits, UID: int(it.old.Uid), GID: int(it.old.Gid)}
+		if err := it.configure(); err != nil || it.hasAttributes() {
+			return false, err
+		}
+		if it.old.Nlink == 1 || !it.at.Dir.Shared() {
+			if err := it.fix(f); err != nil {
+				return false, ioError("set mode and owner of", it.Destination, err)
+			}
+			return true, nil
+		}
+		it.same = false // its other names may be those of any file of the host: they keep theirs
+	}
+	if it.attr, it.lost, err = durable.ReadAttributes(f, it.at.Dir.Shared()); err != nil {
+		return false, ioError("read the attributes of", it.Destination, err)
+	}
+	return false, it.configure()
 }
 
-func checkParent(f File, dir string) error {
-	info, err := os.Stat(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		if f.CreateDirs {
-			return nil
+// configure puts what is configured in place of what the file has.
+func (it *item) configure() (err error) {
+	if it.Perms != 0 {
+		it.attr.Mode = uint32(it.Perms) & permBits
+	}
+	if it.User != "" {
+		if it.attr.UID, err = lookup(it.User, "user", userID); err != nil {
+			return fmt.Errorf("destination %s: %w", it.Destination, err)
 		}
-		return fmt.Errorf("destination directory %s does not exist: create it or set create_dirs = true: %w", dir, fs.ErrNotExist)
-	case err != nil:
-		return ioError("look at", f.Destination, err)
-	case !info.IsDir():
-		return fmt.Errorf("destination %s: %s is not a directory: %w", f.Destination, dir, unix.ENOTDIR)
+	}
+	if it.Group != "" {
+		if it.attr.GID, err = lookup(it.Group, "group", groupID); err != nil {
+			return fmt.Errorf("destination %s: %w", it.Destination, err)
+		}
 	}
 	return nil
 }
 
-// holds says whether the target has exactly this content.
-func (t target) holds(data []byte) (bool, error) {
-	if t.stat == nil || t.stat.Size != int64(len(data)) {
-		return false, nil
-	}
-	current, err := os.ReadFile(t.path)
-	return bytes.Equal(current, data), err
-}
+// hasAttributes reports whether the old file has the mode and the owner.
+func (it *item) hasAttributes() bool { return it.old.Mode&permBits == it.attr.Mode && it.hasOwner() }
 
-// attributes are a file's mode and owner; an owner of -1 is left alone.
-type attributes struct {
-	mode     uint32
-	uid, gid int
-}
-
-// want is what the file must have: configured, else as it is, else the default.
-func (t target) want(f File) (attributes, error) {
-	a := attributes{mode: 0o644, uid: -1, gid: -1}
-	if t.stat != nil {
-		a = attributes{mode: uint32(t.stat.Mode) & permBits, uid: int(t.stat.Uid), gid: int(t.stat.Gid)}
-	}
-	if f.Perms != 0 {
-		a.mode = uint32(f.Perms) & permBits
-	}
-	var err error
-	if f.User != "" {
-		if a.uid, err = lookup(f.User, "user", userID); err != nil {
-			return a, err
-		}
-	}
-	if f.Group != "" {
-		if a.gid, err = lookup(f.Group, "group", groupID); err != nil {
-			return a, err
-		}
-	}
-	return a, nil
-}
-
-// of says whether a file has these attributes already.
-func (a attributes) of(st *unix.Stat_t) bool {
-	return uint32(st.Mode)&permBits == a.mode && a.ownerOf(st)
-}
-
-func (a attributes) ownerOf(st *unix.Stat_t) bool {
-	return (a.uid < 0 || a.uid == int(st.Uid)) && (a.gid < 0 || a.gid == int(st.Gid))
-}
-
-// apply sets owner, then mode: a change of owner clears set-id bits.
-func (a attributes) apply(f *os.File) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return err
-	}
-	if !a.ownerOf(&st) {
-		if err := f.Chown(a.uid, a.gid); err != nil {
-			return err
-		}
-	}
-	return unix.Fchmod(int(f.Fd()), a.mode)
+func (it *item) hasOwner() bool {
+	return it.attr.UID == int(it.old.Uid) && it.attr.GID == int(it.old.Gid)
 }
 
 // fix gives a file with the right content the right attributes.
-func (t target) fix(a attributes) error {
-	f, err := os.OpenFile(t.path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return err
+func (it *item) fix(f *os.File) error {
+	if !it.hasOwner() {
+		if err := f.Chown(it.attr.UID, it.attr.GID); err != nil {
+			return err
+		}
 	}
-	defer func() { _ = f.Close() }() // nothing was written through it
-	if err := a.apply(f); err != nil {
+	if err := unix.Fchmod(int(f.Fd()), it.attr.Mode); err != nil { // last: a change of owner clears set-id bits
 		return err
 	}
 	return f.Sync()

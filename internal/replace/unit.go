@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 )
 
@@ -30,6 +28,11 @@ func (r *Replacer) Replace(ctx context.Context, u Unit) (out Outcome, err error)
 	}
 
 	items, err := r.compare(u, &out)
+	defer func() {
+		for _, it := range items {
+			_ = it.at.Dir.Close()
+		}
+	}()
 	if err != nil || len(items) == 0 {
 		return out, err
 	}
@@ -66,35 +69,31 @@ func (r *Replacer) Replace(ctx context.Context, u Unit) (out Outcome, err error)
 	return out, r.replaceAll(context.WithoutCancel(ctx), u, items, &out)
 }
 
-// compare finds out what has to change. Files that only lack the configured
-// mode or owner get it here.
-func (r *Replacer) compare(u Unit, out *Outcome) ([]*item, error) {
-	var items []*item
+// compare returns the files that have to change, whose directories the caller
+// closes, also beside an error. Files that only lack the configured mode or owner
+// get it here.
+func (r *Replacer) compare(u Unit, out *Outcome) (items []*item, err error) {
 	seen := make(map[string]string, len(u.Files))
 	for _, f := range u.Files {
-		t, err := locate(f)
+		it, err := locate(f)
 		if err != nil {
-			return nil, err
+			return items, err
 		}
-		if first, dup := seen[t.path]; dup {
-			return nil, fmt.Errorf("destinations %s and %s of %s are one file", first, f.Destination, u.Name)
+		if first, dup := seen[it.path]; dup {
+			_ = it.at.Dir.Close()
+			return items, fmt.Errorf("destinations %s and %s of %s are one file", first, f.Destination, u.Name)
 		}
-		seen[t.path] = f.Destination
-		same, err := t.holds(f.Data)
+		seen[it.path] = f.Destination
+		fixed, err := it.compare()
+		if err == nil && !it.same {
+			items = append(items, it)
+			continue
+		}
+		_ = it.at.Dir.Close()
 		if err != nil {
-			return nil, ioError("read", f.Destination, err)
+			return items, err
 		}
-		attr, err := t.want(f)
-		if err != nil {
-			return nil, fmt.Errorf("destination %s: %w", f.Destination, err)
-		}
-		switch {
-		case !same:
-			items = append(items, &item{File: f, target: t, attr: attr})
-		case !attr.of(t.stat):
-			if err := t.fix(attr); err != nil {
-				return nil, ioError("set mode and owner of", f.Destination, err)
-			}
+		if fixed {
 			out.Fixed = append(out.Fixed, f.Destination)
 		}
 	}
@@ -112,6 +111,12 @@ func (r *Replacer) prepare(ctx context.Context, items []*item, out *Outcome) err
 			return err
 		}
 	}
+	for _, it := range items {
+		r.reportLost(it.Destination, it.lost)
+		for _, what := range it.lost {
+			out.Lost = append(out.Lost, it.Destination+": "+what)
+		}
+	}
 	r.step("staged")
 	out.Writing = time.Since(begin)
 	begin = time.Now()
@@ -126,13 +131,19 @@ func (r *Replacer) replaceOne(it *item, out *Outcome) error {
 	begin := time.Now()
 	defer func() { out.Writing += time.Since(begin) }()
 	r.step("rename")
-	if err := os.Rename(stagedPath(it.path), it.path); err != nil {
+	err := it.verify()
+	if err == nil {
+		if err = it.at.Dir.Rename(stagedName(it.at.Name), it.at.Name); err != nil {
+			err = ioError("replace", it.Destination, err)
+		}
+	}
+	if err != nil {
 		_ = unstage([]*item{it})
-		return ioError("replace", it.Destination, err)
+		return err
 	}
 	out.Changed = []string{it.Destination}
 	r.step("renamed")
-	if err := r.dirs.SyncDir(filepath.Dir(it.path)); err != nil {
+	if err := r.dirs.Sync(it.at.Dir); err != nil {
 		return ioError("replaced, but maybe not for good:", it.Destination, err)
 	}
 	r.step("done")
@@ -143,6 +154,12 @@ func (r *Replacer) replaceOne(it *item, out *Outcome) error {
 func (r *Replacer) replaceAll(ctx context.Context, u Unit, items []*item, out *Outcome) error {
 	begin := time.Now()
 	j := newJournal(u, items)
+	for _, it := range items {
+		if err := it.verify(); err != nil {
+			_ = unstage(items)
+			return err
+		}
+	}
 	if err := r.open(j, items); err != nil {
 		r.discard(j)
 		_ = unstage(items)

@@ -28,9 +28,10 @@ func TestSyncDir(t *testing.T) {
 func TestDirSyncerShares(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		d := openDir(t, t.TempDir())
 		calls := 0 // fsyncs of one directory never overlap
 		release := make(chan struct{})
-		s := &DirSyncer{sync: func(string) error {
+		s := &DirSyncer{sync: func(*Dir) error {
 			if calls++; calls == 1 {
 				<-release
 			}
@@ -39,7 +40,7 @@ func TestDirSyncerShares(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
-				if err := s.SyncDir("d"); err != nil {
+				if err := s.Sync(d); err != nil {
 					t.Error(err)
 				}
 			})
@@ -60,8 +61,9 @@ func TestDirSyncerShares(t *testing.T) {
 // call was made has ended when it returns.
 func TestDirSyncerCovers(t *testing.T) {
 	t.Parallel()
+	d := openDir(t, t.TempDir())
 	var begun, ended atomic.Int64 // fsyncs of one directory never overlap
-	s := &DirSyncer{sync: func(string) error {
+	s := &DirSyncer{sync: func(*Dir) error {
 		begun.Add(1)
 		ended.Add(1)
 		return nil
@@ -71,7 +73,7 @@ func TestDirSyncerCovers(t *testing.T) {
 		wg.Go(func() {
 			for range 200 {
 				before := begun.Load()
-				if err := s.SyncDir("d"); err != nil {
+				if err := s.Sync(d); err != nil {
 					t.Error(err)
 				}
 				if got := ended.Load(); got <= before {
@@ -85,14 +87,16 @@ func TestDirSyncerCovers(t *testing.T) {
 
 func TestDirSyncerError(t *testing.T) {
 	t.Parallel()
-	var s DirSyncer
-	if err := s.SyncDir(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("got %v, want fs.ErrNotExist", err)
+	broken := errors.New("broken")
+	s := DirSyncer{sync: func(*Dir) error { return broken }}
+	if err := s.Sync(openDir(t, t.TempDir())); !errors.Is(err, broken) {
+		t.Errorf("got %v, want %v", err, broken)
 	}
 }
 
 func BenchmarkDirSyncer(b *testing.B) {
 	dir := b.TempDir()
+	d := openDir(b, dir)
 	var s DirSyncer
 	var n atomic.Int64
 	b.RunParallel(func(pb *testing.PB) {
@@ -101,9 +105,19 @@ func BenchmarkDirSyncer(b *testing.B) {
 			if err := os.WriteFile(name, nil, 0o600); err != nil {
 				b.Fatal(err)
 			}
-			if err := s.SyncDir(dir); err != nil {
+			if err := s.Sync(d); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
+}
+
+func openDir(t testing.TB, path string) *Dir {
+	t.Helper()
+	d, err := OpenDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
 }
