@@ -134,7 +134,10 @@ func (e *environment) exportServices(c *cli.Context) error {
 		return err
 	}
 	if file := c.String("file"); file != "" {
-		_, err := catalog.WriteExport(file, data)
+		_, lost, err := catalog.WriteExport(file, data)
+		for _, what := range lost {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: warning: %s: an attribute of the replaced file is lost: %s\n", file, what)
+		}
 		return err
 	}
 	_, err = c.App.Writer.Write(data)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -67,6 +66,8 @@ type Agent struct {
 	parts chan *config.Config // for the host's part in its cluster, the next one
 	named chan struct{}       // closed when node is known
 
+	claimed chan struct{} // closed when the state directory is known to be the node's
+
 	mu     sync.Mutex
 	conf   *config.Config
 	gen    *generation // what runs now
@@ -97,7 +98,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{o: o, client: client, slots: newSlots(client, c), maintenance: maintenance{client}, conf: c, started: time.Now()}
-	a.parts, a.named = make(chan *config.Config, 1), make(chan struct{})
+	a.parts, a.named, a.claimed = make(chan *config.Config, 1), make(chan struct{}), make(chan struct{})
 	if c.Node != "" {
 		a.setNode(c.Node)
 	}
@@ -126,6 +127,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	defer a.unlock(lock)
 	defer a.close(ctx)
+	if err := a.claimEarly(ctx); err != nil {
+		return err
+	}
 	if err := a.web.Listen(ctx); err != nil {
 		return err
 	}
@@ -133,7 +137,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.registrar.Run(ctx) })
 	g.Go(func() error { return a.web.Run(ctx) })
 	g.Go(func() error { return a.follow(ctx) })
-	g.Go(func() error { return a.learnNode(ctx) })
+	g.Go(func() error { return a.claim(ctx) })
 	g.Go(func() error { return a.takePart(ctx) })
 	g.Go(func() error { return a.feelPulse(ctx) })
 	a.o.Log.Info("started", "version", a.o.Version, "consul", a.conf.Consul.Address, "status", a.web.Addr(), "state_dir", a.conf.StateDir)
@@ -163,11 +167,14 @@ func (a *Agent) Once(ctx context.Context) error {
 	}
 	defer a.unlock(lock)
 	defer a.close(ctx)
+	if err := a.claimEarly(ctx); err != nil {
+		return err
+	}
 	a.registrar.SetOnStop(catalog.OnStopKeep)
 	running, stop := context.WithCancel(ctx)
 	g, running := errgroup.WithContext(running)
 	g.Go(func() error { return a.registrar.Run(running) })
-	g.Go(func() error { return a.learnNode(running) })
+	g.Go(func() error { return a.claim(running) })
 	g.Go(func() error {
 		defer stop()
 		select {
@@ -218,8 +225,11 @@ func (a *Agent) unregistered() error {
 func (a *Agent) lock() (*durable.Lock, error) { return lockState(a.conf.StateDir) }
 
 func lockState(dir string) (*durable.Lock, error) {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := durable.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("state directory: %w (set state_dir, or run as root)", err)
+	}
+	if err := durable.CheckOwner(dir); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	lock, err := durable.TryLock(filepath.Join(dir, "agent.lock"))
 	if errors.Is(err, durable.ErrLocked) {

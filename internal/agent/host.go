@@ -72,7 +72,7 @@ func watches(c *config.Config) int {
 // takePart runs the host's part in its cluster until ctx ends, anew after each
 // reload.
 func (a *Agent) takePart(ctx context.Context) error {
-	node, err := a.awaitNode(ctx)
+	node, err := a.awaitClaim(ctx)
 	if err != nil {
 		return nil // ctx ended
 	}

@@ -15,7 +15,7 @@ func (a *Agent) convergeOnce(ctx context.Context) error {
 	if !belongs(c) {
 		return stopped(c.StateDir)
 	}
-	node, err := a.awaitNode(ctx)
+	node, err := a.awaitClaim(ctx)
 	if err != nil {
 		return fmt.Errorf("this node's name could not be learned: %w", err)
 	}

@@ -3,12 +3,9 @@ package catalog
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,24 +45,13 @@ func Export(s *Snapshot, format string) ([]byte, error) {
 }
 
 // WriteExport makes path hold data. A file that does already is not touched; a
-// replaced one keeps its mode, a new one gets 0644.
-func WriteExport(path string, data []byte) (changed bool, err error) {
-	perm := fs.FileMode(0o644)
-	old, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return false, fmt.Errorf("export: %w", err)
-	case bytes.Equal(old, data):
-		return false, nil
-	default:
-		info, err := os.Stat(path)
-		if err != nil {
-			return false, fmt.Errorf("export: %w", err)
-		}
-		perm = info.Mode().Perm()
+// replaced one keeps owner, mode, ACL and extended attributes, and lost names
+// those that could not be kept; a new one gets 0644.
+func WriteExport(path string, data []byte) (changed bool, lost []string, err error) {
+	if err := durable.RemoveTempOf(path); err != nil {
+		return false, nil, fmt.Errorf("export: %w", err)
 	}
-	return true, durable.WriteFile(path, data, perm)
+	return durable.Update(path, data, 0o644)
 }
 
 // hiera is a mapping services::<service>::<interface> → addresses.

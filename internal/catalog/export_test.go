@@ -135,7 +135,7 @@ func TestWriteExportLeavesTheSameAlone(t *testing.T) {
 		data    string
 		changed bool
 	}{{"a", true}, {"a", false}, {"b", true}} {
-		changed, err := WriteExport(path, []byte(step.data))
+		changed, _, err := WriteExport(path, []byte(step.data))
 		if err != nil || changed != step.changed {
 			t.Errorf("%s: changed %v, %v; want %v", step.data, changed, err, step.changed)
 		}
@@ -148,7 +148,7 @@ func TestWriteExportLeavesTheSameAlone(t *testing.T) {
 	if mode := stat().Mode().Perm(); mode != 0o640 {
 		t.Errorf("mode %o, want 640", mode)
 	}
-	if _, err := WriteExport(filepath.Join(path, "below"), nil); err == nil {
+	if _, _, err := WriteExport(filepath.Join(path, "below"), nil); err == nil {
 		t.Error("no error for a directory that is none")
 	}
 }

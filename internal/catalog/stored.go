@@ -37,7 +37,7 @@ func storedPath(stateDir, id string) string {
 // store keeps s for the daemon. Headers of HTTP checks may hold secrets: the
 // file is for its owner alone.
 func store(stateDir string, s config.Service) error {
-	if err := os.MkdirAll(storedDir(stateDir), 0o700); err != nil {
+	if err := durable.MkdirAll(storedDir(stateDir), 0o700); err != nil {
 		return fmt.Errorf("store service %q: %w", s.ID, err)
 	}
 	data, err := json.MarshalIndent(storedService{Format: storedFormat, Service: s}, "", "  ")
@@ -136,7 +136,7 @@ func (r *Registrar) watchStored(ctx context.Context) error {
 	if r.o.StateDir == "" {
 		return nil
 	}
-	if err := os.MkdirAll(storedDir(r.o.StateDir), 0o700); err != nil {
+	if err := durable.MkdirAll(storedDir(r.o.StateDir), 0o700); err != nil {
 		r.log.Warn("services that `jorc service register` stores are not taken up", "error", err)
 		return nil
 	}

@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/jorc/jorc/internal/durable"
 )
 
 const (
@@ -138,7 +140,7 @@ func (s *scanner) dir(p pattern, dir, name string, depth int) error {
 			}
 			continue
 		}
-		if p.owns(rel) && !strings.Contains(e.Name(), tempMark) {
+		if p.owns(rel) && !strings.Contains(e.Name(), durable.TempMark) {
 			s.add(full)
 		}
 		if s.ctx.Err() != nil {
@@ -147,9 +149,6 @@ func (s *scanner) dir(p pattern, dir, name string, depth int) error {
 	}
 	return nil
 }
-
-// tempMark stands in the names of files that jorc has not finished writing.
-const tempMark = ".jorc-tmp-"
 
 func (s *scanner) add(file string) {
 	if _, ok := s.files[file]; ok {

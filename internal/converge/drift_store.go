@@ -20,7 +20,7 @@ func (d *drift) save(s *snapshot) error {
 	if err != nil {
 		return fmt.Errorf("snapshot of static files: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(d.file), 0o750); err != nil {
+	if err := durable.MkdirAll(filepath.Dir(d.file), 0o750); err != nil {
 		return fmt.Errorf("snapshot of static files: %w", err)
 	}
 	return durable.WriteFile(d.file, data, 0o600)

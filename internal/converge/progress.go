@@ -154,12 +154,7 @@ func (c *Converger) load(ctx context.Context) error {
 func (c *Converger) removeTemp() error {
 	var errs []error
 	for _, path := range []string{c.progressFile(), c.drift.file, c.o.VersionFile} {
-		entries, _ := os.ReadDir(filepath.Dir(path)) // it may not be there yet
-		for _, e := range entries {
-			if strings.HasPrefix(e.Name(), "."+filepath.Base(path)+tempMark) {
-				errs = append(errs, os.Remove(filepath.Join(filepath.Dir(path), e.Name())))
-			}
-		}
+		errs = append(errs, durable.RemoveTempOf(path))
 	}
 	return errors.Join(errs...)
 }
@@ -197,7 +192,7 @@ func (c *Converger) save() error {
 	if err != nil {
 		return fmt.Errorf("progress: %w", err)
 	}
-	if err := os.MkdirAll(c.o.StateDir, 0o750); err != nil {
+	if err := durable.MkdirAll(c.o.StateDir, 0o750); err != nil {
 		return fmt.Errorf("progress: %w", err)
 	}
 	if err := durable.WriteFile(c.progressFile(), append(data, '\n'), 0o600); err != nil {

@@ -48,7 +48,7 @@ func WriteVersionFile(path, version string) error {
 	if old, err := os.ReadFile(path); err == nil && string(old) == data {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := durable.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("version file: %w", err)
 	}
 	return durable.WriteFile(path, []byte(data), 0o644)

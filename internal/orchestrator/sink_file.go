@@ -12,7 +12,9 @@ import (
 	"syscall"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
 
+	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/view"
 )
 
@@ -67,37 +69,45 @@ func (s FileSink) Send(_ context.Context, cluster string, events []view.Event) e
 	if limit <= 0 {
 		limit = 64 << 20
 	}
+	p, err := durable.Locate(s.Path)
+	if err != nil {
+		return err
+	}
+	defer p.Dir.Close()
+	if len(p.Missing) > 0 {
+		return &fs.PathError{Op: "open", Path: s.Path, Err: fs.ErrNotExist}
+	}
 	for {
-		f, size, err := s.open()
+		f, size, err := s.open(p)
 		if err != nil {
 			return err
 		}
 		if size == 0 || size+int64(b.Len()) <= limit {
 			return appendTo(f, size, b.Bytes())
 		}
-		if err := errors.Join(s.rotate(), f.Close()); err != nil {
+		if err := errors.Join(s.rotate(p), f.Close()); err != nil {
 			return err
 		}
 	}
 }
 
 // open opens the file and locks it until it is closed: several clusters, also
-// of several agents, may share it. It tells the file's size.
-func (s FileSink) open() (*os.File, int64, error) {
+// of several agents, may share it. It returns the file's size.
+func (s FileSink) open(p durable.Place) (*os.File, int64, error) {
 	for {
-		f, err := os.OpenFile(s.Path, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o640)
+		f, err := p.Dir.OpenRegular(p.Name, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o640)
 		if err != nil {
 			return nil, 0, err
 		}
 		for errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_EX), syscall.EINTR) {
-			continue // what cannot be locked at all is nobody else's, it is hoped
+			continue // a file system without locks is not shared
 		}
-		is, err := f.Stat()
-		if err != nil {
+		var is unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &is); err != nil {
 			return nil, 0, errors.Join(err, f.Close())
 		}
-		if now, err := os.Stat(s.Path); err == nil && os.SameFile(is, now) {
-			return f, is.Size(), nil
+		if now, err := p.Dir.Stat(p.Name); err == nil && now.Dev == is.Dev && now.Ino == is.Ino {
+			return f, is.Size, nil
 		}
 		if err := f.Close(); err != nil { // it was renamed before it was locked
 			return nil, 0, err
@@ -105,19 +115,19 @@ func (s FileSink) open() (*os.File, int64, error) {
 	}
 }
 
-func (s FileSink) rotate() error {
+func (s FileSink) rotate(p durable.Place) error {
 	keep := s.Keep
 	if keep <= 0 {
 		keep = 4
 	}
 	name := func(i int) string {
 		if i == 0 {
-			return s.Path
+			return p.Name
 		}
-		return s.Path + "." + strconv.Itoa(i)
+		return p.Name + "." + strconv.Itoa(i)
 	}
 	for i := keep - 1; i >= 0; i-- {
-		if err := os.Rename(name(i), name(i+1)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := p.Dir.Rename(name(i), name(i+1)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

@@ -52,11 +52,11 @@ type Unit struct {
 
 // Outcome is what Replace did.
 type Outcome struct {
-	Changed    []string   // destinations whose content was replaced; none after a roll back
-	Fixed      []string   // destinations whose content was right, but not their mode or owner
-	Lost       []string   // what a new file could not keep of the old one's ACL and extended attributes
-	Reloaded   [][]string // reload commands that succeeded with the new content
-	RolledBack bool       // the previous content was put back
+	Changed    []string            // destinations whose content was replaced; none after a roll back
+	Fixed      []string            // destinations whose content was right, but not their mode or owner
+	Lost       map[string][]string // destination → what its new file could not keep of the ACL and the extended attributes
+	Reloaded   [][]string          // reload commands that succeeded with the new content
+	RolledBack bool                // the previous content was put back
 
 	Checking, Waiting, Writing, Reloading time.Duration // Waiting is for the gate
 }

@@ -62,7 +62,9 @@ func (r *Replacer) sweep(destinations, journals []string) error {
 }
 
 // targetsFile holds the paths of the files that were configured last.
-func (r *Replacer) targetsFile() string { return filepath.Join(r.journals, "targets") }
+func (r *Replacer) targetsFile() string {
+	return filepath.Join(filepath.Dir(r.journals), "targets.json")
+}
 
 func (r *Replacer) readTargets() ([]string, error) {
 	doc, err := os.ReadFile(r.targetsFile())
@@ -89,7 +91,7 @@ func (r *Replacer) writeTargets(before, now []string) error {
 	if err != nil {
 		return err
 	}
-	if err := durable.MkdirAll(r.journals, 0o700); err != nil {
+	if err := durable.MkdirAll(filepath.Dir(r.journals), 0o750); err != nil {
 		return fmt.Errorf("destinations of this start: %w", err)
 	}
 	if err := durable.WriteFile(r.targetsFile(), doc, 0o600); err != nil {

@@ -113,8 +113,11 @@ func (r *Replacer) prepare(ctx context.Context, items []*item, out *Outcome) err
 	}
 	for _, it := range items {
 		r.reportLost(it.Destination, it.lost)
-		for _, what := range it.lost {
-			out.Lost = append(out.Lost, it.Destination+": "+what)
+		if len(it.lost) > 0 {
+			if out.Lost == nil {
+				out.Lost = map[string][]string{}
+			}
+			out.Lost[it.Destination] = it.lost
 		}
 	}
 	r.step("staged")

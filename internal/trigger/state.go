@@ -87,7 +87,7 @@ func (w *watcher) save(next state) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(w.file), 0o700); err != nil {
+	if err := durable.MkdirAll(filepath.Dir(w.file), 0o700); err != nil {
 		return fmt.Errorf("what the trigger has seen cannot be kept: %w", err)
 	}
 	if err := durable.WriteFile(w.file, data, 0o600); err != nil {

@@ -128,5 +128,6 @@ func (e *Engine) report(t *tmpl, j *job, i int, now time.Time) {
 	if slices.Contains(j.outcome.Changed, t.conf.Destination) {
 		s.Changed = now
 		s.Writes++
+		s.Lost = j.outcome.Lost[t.conf.Destination]
 	}
 }

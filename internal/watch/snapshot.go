@@ -68,7 +68,7 @@ func (s *snapshot) save(dir string) error {
 	if err := gob.NewEncoder(&b).Encode(w); err != nil {
 		return fmt.Errorf("snapshot of the last data: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := durable.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("snapshot of the last data: %w", err)
 	}
 	if err := durable.WriteFile(snapshotPath(dir), b.Bytes(), 0o600); err != nil {

@@ -28,6 +28,7 @@ type Status struct {
 	Waiting     []string  // what it waits for, why, and since when
 	Held        []string  // what its guards hold back
 	Stale       []string  // of its data, what cannot be read or is doubted, and since when
+	Lost        []string  // of the ACL and extended attributes, what the file could not keep when it was last replaced
 	Error       string    // of the last job; empty when it succeeded
 	Changed     time.Time // when its file was last replaced by this process
 	Checked     time.Time // when its last job ended

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/jorc/jorc/internal/durable"
 )
 
 // tempMark begins the names of directories made for tasks of other users.
@@ -73,7 +75,7 @@ func (j *job) handOver(s *step, dir string, u *user.User) (place, error) {
 
 // giveTo writes a file that only its owner can read and run.
 func giveTo(path string, data []byte, uid int) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o500)
+	f, err := durable.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o500)
 	if err != nil {
 		return err
 	}
@@ -83,6 +85,9 @@ func giveTo(path string, data []byte, uid int) error {
 
 // makeTemp makes a directory that everybody can enter and only jorc can list.
 func makeTemp() (string, error) {
+	if err := durable.CheckOwner(os.TempDir()); err != nil {
+		return "", fmt.Errorf("directory for a task of another user: %w", err)
+	}
 	dir, err := os.MkdirTemp("", tempMark)
 	if err != nil {
 		return "", err

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+
+	"github.com/jorc/jorc/internal/durable"
 )
 
 const (
@@ -36,7 +38,7 @@ func openLog(path string, limit int64, echo io.Writer) *taskLog {
 }
 
 func (l *taskLog) open() {
-	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := durable.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		l.fail(err)
 		return

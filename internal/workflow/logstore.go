@@ -46,39 +46,26 @@ func (d DirStore) Put(ctx context.Context, name, file string) (string, error) {
 		return "", fmt.Errorf("log %q: %w: not a name below the log store", name, ErrInvalid)
 	}
 	target := filepath.Join(d.Dir, filepath.FromSlash(name))
-	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+	if err := durable.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 		return "", fmt.Errorf("log store: %w", err)
 	}
-	if err := copyFile(ctx, target, file); err != nil {
+	if err := errors.Join(durable.RemoveTemp(filepath.Dir(target)), copyFile(ctx, target, file)); err != nil {
 		return "", fmt.Errorf("log store: %w", err)
 	}
 	return (&url.URL{Scheme: "file", Path: target}).String(), nil
 }
 
 // copyFile replaces target by a copy of file, whole or not at all.
-func copyFile(ctx context.Context, target, file string) (err error) {
+func copyFile(ctx context.Context, target, file string) error {
 	in, err := os.Open(file)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = in.Close() }() // only read
-	out, err := os.CreateTemp(filepath.Dir(target), "."+filepath.Base(target)+"-*")
-	if err != nil {
+	defer in.Close() // only read
+	return durable.Create(target, 0o644, func(w io.Writer) error {
+		_, err := io.Copy(w, reader{ctx, in})
 		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(out.Name())
-		}
-	}()
-	_, err = io.Copy(out, reader{ctx, in})
-	if err = errors.Join(err, out.Chmod(0o644), out.Sync(), out.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(out.Name(), target); err != nil {
-		return err
-	}
-	return durable.SyncDir(filepath.Dir(target))
+	})
 }
 
 // reader ends with its context.

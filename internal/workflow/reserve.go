@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jorc/jorc/internal/durable"
 )
 
 // Names in the directory of jobs that are no jobs.
@@ -37,7 +39,7 @@ func (r *Runner) ensureReserve() error {
 }
 
 func allocate(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := durable.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/jorc/jorc/internal/durable"
@@ -76,7 +75,7 @@ func (r *Runner) hold(ctx context.Context) (release func(), err error) {
 			<-r.turn
 		}
 	}()
-	if err := os.MkdirAll(r.jobs, 0o700); err != nil {
+	if err := durable.MkdirAll(r.jobs, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w (set state_dir, or run as root)", err)
 	}
 	lock, err := durable.TryLock(filepath.Join(r.jobs, lockName))
