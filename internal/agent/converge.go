@@ -20,13 +20,13 @@ const placesFor = 10 * time.Minute
 // when the cluster's rollout lets it.
 func (p *part) converger(slots *slots.Slots, m rollout.Maintenance) *converge.Converger {
 	gate := rollout.NewGate(rollout.GateOptions{
-		Node: p.node, Snapshots: rollout.New(p.client, p.conf.Prefix, p.conf.Cluster), Self: p, Slots: slots,
+		Node: p.node, Snapshots: rollout.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()), Self: p, Slots: slots,
 		Maintenance: m, Checks: p.checks, Log: p.log.Named("rollout"),
 	})
 	return converge.New(converge.Options{
 		Node: p.node, StateDir: p.conf.StateDir, VersionFile: p.conf.VersionFile,
 		Static: *p.conf.Static, Requires: p.conf.Requires,
-		Ledger: nodes.New(p.client, p.conf.Prefix, p.conf.Cluster).Remembering(placesFor), Runner: p.jobs,
+		Ledger: nodes.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()).Remembering(placesFor), Runner: p.jobs,
 		Requirements: converge.FromBlocker(p.blocker), Admission: gate, Holds: p.holds, Checks: ownChecks{p.checks},
 		Cycle: p.cycle, Log: p.log.Named("converge"),
 	})

@@ -28,7 +28,7 @@ type part struct {
 	node    string
 	running context.Context // ends with this part
 	client  *consul.Client
-	cluster *cluster.Cluster
+	cluster *cluster.Watched
 	blocker *blocker.Blocker
 	holds   *holds
 	checks  *checks
@@ -48,22 +48,20 @@ func belongs(c *config.Config) bool {
 }
 
 // watches is how many queries of a host's part in its cluster may block at one
-// time: what holds it (3), its record, the election (3) and its own leading; the
-// desired version, the rollout, a slot and the checks of the node; runs, also of
-// one that was joined by hand, with what holds that (3); triggers; and what an
-// orchestrator looks at in each cluster, with what holds it there and its queue.
+// time: what all nodes watch, and what this node does; its health; the lock of
+// the election, and what its holder looks at (3); while it waits for a rollout
+// the profile and its slot (2); triggers; and what an orchestrator looks at in
+// each cluster.
 func watches(c *config.Config) int {
-	n := 0
+	n := 2
 	if belongs(c) {
-		n += 3
+		n++
 	}
 	if c.Member != nil {
-		n += 7
-	} else {
 		n += 4
 	}
 	if c.Static != nil {
-		n += 4
+		n += 3
 	}
 	n += len(c.Triggers)
 	return n + 11*len(orchestrates(c))
@@ -154,10 +152,10 @@ func relevant(c *config.Config) config.Config {
 // newPart builds what p.run runs; it does no I/O.
 func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	p := &part{
-		conf: c, node: node, client: a.client, cluster: cluster.New(a.client, c.Prefix, c.Cluster),
+		conf: c, node: node, client: a.client, cluster: cluster.New(a.client, c.Prefix, c.Cluster).WatchedBy(node),
 		log: a.o.Log,
 	}
-	p.holds = newHolds(p.cluster, node, c.StateDir, p.log)
+	p.holds = newHolds(p.cluster.Cluster, node, c.StateDir, p.log)
 	p.checks = &checks{client: a.client, node: node, log: p.log}
 	store, err := workflow.NewStore(c.LogStore)
 	if err != nil {
@@ -170,7 +168,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	p.blocker = blocker.New(dns, blocker.FromClient(a.client))
 	o := workflow.Options{
 		StateDir: c.StateDir, Workflows: c.Workflows, Node: node, Environ: workflow.Environ(c),
-		Params: workflow.ParamsOf(p.cluster, node), Tokens: workflow.TokensOf(a.client, c.Prefix, c.Cluster),
+		Params: workflow.ParamsOf(p.cluster.Cluster, node), Tokens: workflow.TokensOf(a.client, c.Prefix, c.Cluster),
 		Requirements: workflow.FromBlocker(p.blocker),
 		Store:        store, Held: p.holds.Held, Log: p.log.Named("workflows"),
 	}
@@ -185,10 +183,29 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	return p, nil
 }
 
-// run returns nil when ctx has ended. With once it leaves converging to who
-// called it.
+// run does the host's part, once the cluster's keys have the layout that this
+// jorc reads, and returns nil when ctx has ended. With once it leaves converging
+// to its caller.
 func (p *part) run(ctx context.Context, once bool) error {
 	p.running = ctx
+	g, watching := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.cluster.Run(watching) })
+	g.Go(func() error {
+		err := p.cluster.AwaitLayout(watching, func(err error) {
+			p.log.Error("this host takes no part in its cluster", "cluster", p.cluster.Name(), "error", err)
+		})
+		if err != nil {
+			return err
+		}
+		return p.takePart(watching, once)
+	})
+	if err := g.Wait(); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+func (p *part) takePart(ctx context.Context, once bool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { <-ctx.Done(); return nil })
 	if belongs(p.conf) {
@@ -214,10 +231,7 @@ func (p *part) run(ctx context.Context, once bool) error {
 	if p.conf.Member != nil {
 		g.Go(func() error { return p.belong(ctx) })
 	}
-	if err := g.Wait(); ctx.Err() == nil {
-		return err
-	}
-	return nil
+	return g.Wait()
 }
 
 // storePrefix is where the keys of c's cluster begin.

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,8 @@ type host struct {
 	client *consul.Client
 	dir    string
 	log    *buffer
+
+	address string // of Consul, when it is not the server's own
 
 	watchdog, stopWithin time.Duration
 
@@ -71,9 +74,9 @@ func (h *host) write(name, text string) {
 }
 
 func (h *host) load() (*config.Config, error) {
-	state := h.path("state")
+	state, address := h.path("state"), cmp.Or(h.address, h.server.HTTPAddr)
 	c, err := config.Load([]string{h.path("jorc.hcl")}, config.Options{Overrides: config.Overrides{
-		HTTPAddr: &h.server.HTTPAddr, DNSAddr: &h.server.DNSAddr, StateDir: &state,
+		HTTPAddr: &address, DNSAddr: &h.server.DNSAddr, StateDir: &state,
 	}})
 	if err == nil && c.HTTP == config.Default().HTTP {
 		c.HTTP.Addr = "127.0.0.1:0"

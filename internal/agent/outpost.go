@@ -16,7 +16,7 @@ import (
 // member: workflows for managers run where the orchestrator is when the cluster
 // has no manager.
 type outpost struct {
-	cluster  *cluster.Cluster
+	cluster  *cluster.Watched
 	node     string
 	holds    *holds
 	managing *jobs
@@ -34,16 +34,16 @@ func (p *part) newOutposts(o workflow.Options) []*outpost {
 			continue
 		}
 		post := &outpost{
-			cluster: cluster.New(p.client, p.conf.Prefix, name), node: p.node, version: p.version,
+			cluster: cluster.New(p.client, p.conf.Prefix, name).WatchedBy(p.node), node: p.node, version: p.version,
 			log: p.log.With("cluster", name),
 		}
-		post.holds = newHolds(post.cluster, p.node, p.conf.StateDir, post.log)
+		post.holds = newHolds(post.cluster.Cluster, p.node, p.conf.StateDir, post.log)
 		if !own {
 			o.StateDir = filepath.Join(p.conf.StateDir, "clusters", name)
 			there := *p.conf
 			there.Cluster = name
 			o.Environ = workflow.Environ(&there)
-			o.Params, o.Tokens = workflow.ParamsOf(post.cluster, p.node), workflow.TokensOf(p.client, p.conf.Prefix, name)
+			o.Params, o.Tokens = workflow.ParamsOf(post.cluster.Cluster, p.node), workflow.TokensOf(p.client, p.conf.Prefix, name)
 		}
 		o.Held = post.holds.Held
 		post.managing = newJobs(o)
@@ -55,6 +55,7 @@ func (p *part) newOutposts(o workflow.Options) []*outpost {
 // run does the host's part in the cluster's runs until ctx ends.
 func (o *outpost) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return o.cluster.Run(ctx) })
 	g.Go(func() error { return o.holds.run(ctx) })
 	g.Go(func() error {
 		return runs.NewWorker(runs.WorkerOptions{

@@ -37,9 +37,9 @@ func TestWatchSelfAsksAgain(t *testing.T) {
 	if _, err := c.Join(t.Context(), server.Node, func(r cluster.Record) (cluster.Record, error) { return r, nil }); err != nil {
 		t.Fatal(err)
 	}
-	log := hclog.NewNullLogger()
+	log, watched := hclog.NewNullLogger(), c.WatchedBy(server.Node)
 	p := &part{
-		node: server.Node, cluster: c, log: log, holds: newHolds(c, server.Node, t.TempDir(), log),
+		node: server.Node, cluster: watched, log: log, holds: newHolds(watched.Cluster, server.Node, t.TempDir(), log),
 		checks: &checks{client: client, node: server.Node, log: log},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -53,6 +53,7 @@ func TestWatchSelfAsksAgain(t *testing.T) {
 			}
 		})
 	}
+	run(watched.Run)
 	run(p.holds.run)
 	run(p.checks.run)
 	consultest.Eventually(t, "what the host knows of itself", func(context.Context) error {

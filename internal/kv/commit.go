@@ -51,7 +51,24 @@ func (t *Txn) Commit(ctx context.Context) (*Result, error) {
 	if len(resp.Errors) > 0 {
 		return nil, t.failure(resp.Errors)
 	}
-	return t.result(resp), nil
+	r := t.result(resp)
+	t.tellShared(r)
+	return r, nil
+}
+
+// tellShared notes the writes to keys that are kept current.
+func (t *Txn) tellShared(r *Result) {
+	if len(t.store.shared) == 0 {
+		return
+	}
+	for i, op := range t.ops {
+		switch op.KV.Verb {
+		case consul.KVSet, consul.KVCAS, consul.KVLock, consul.KVUnlock:
+			if h := t.store.sharedFor(t.names[i]); h != nil {
+				h.wrote(r.index[t.names[i]])
+			}
+		}
+	}
 }
 
 // valid checks what can be checked before anything is sent.

@@ -68,6 +68,15 @@ func New(client *consul.Client, prefix, cluster string) *Ledger {
 	}
 }
 
+// In returns the same ledger in another store of the same cluster.
+func (l *Ledger) In(s *kv.Store) *Ledger {
+	other := *l
+	other.store = s
+	other.desired = kv.NewText(s, keyDesired)
+	other.docs = kv.NewTree[Document](s, keyNodes, format)
+	return &other
+}
+
 // Documents returns the node documents by name, to list or watch. They are
 // changed with Move only.
 func (l *Ledger) Documents() kv.Tree[Document] { return l.docs }
