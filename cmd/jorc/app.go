@@ -47,9 +47,13 @@ func commands(env *environment) []*cli.Command {
 // run executes one command line (without the program's name) and returns the
 // exit code. It reads and writes nothing but what h holds.
 func run(ctx context.Context, args []string, h host) int {
+	stdout, stderr := safe(h.stdout), safe(h.stderr)
+	defer stdout.flush()
+	defer stderr.flush()
+	h.stdout, h.stderr = stdout, stderr
 	app := newApp(h)
 	if len(args) > 0 && args[0] == completeCommand {
-		complete(h.stdout, app, args[1:])
+		complete(underlying(h.stdout), app, args[1:])
 		return exitOK
 	}
 	normal, err := arrange(app, args)

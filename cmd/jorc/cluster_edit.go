@@ -88,7 +88,7 @@ func (e *environment) runEditor(c *cli.Context, file string) error {
 		}
 	}
 	cmd := exec.CommandContext(c.Context, "/bin/sh", "-c", editor+` "$1"`, "sh", file)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.stdin, c.App.Writer, c.App.ErrWriter
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.stdin, underlying(c.App.Writer), underlying(c.App.ErrWriter)
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("the editor %q: %w: nothing was written", editor, err)
 	}

@@ -107,7 +107,7 @@ func (e *environment) runHolding(c *cli.Context, claim *slots.Claim, program []s
 		environ = withoutTokens(environ)
 	}
 	result, err := command.Run(claim.Context(), command.Command{
-		Args: program, Env: withoutSockets(environ), Stdout: c.App.Writer, Stderr: c.App.ErrWriter, Guard: e.guard,
+		Args: program, Env: withoutSockets(environ), Stdout: underlying(c.App.Writer), Stderr: underlying(c.App.ErrWriter), Guard: e.guard,
 	})
 	switch {
 	case claim.Err() != nil:

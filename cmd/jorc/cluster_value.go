@@ -154,14 +154,14 @@ func (r *valueReader) ref() (profile.Ref, error) {
 
 // printValue prints one value: as JSON on one line, or a text as it is.
 func (e *environment) printValue(c *cli.Context, v profile.Value, raw bool) error {
-	text := v.String()
+	text, w := v.String(), c.App.Writer
 	if raw {
-		text = v.Raw()
+		text, w = v.Raw(), rawData(w)
 	} else if format, err := e.format(c); err != nil {
 		return err
 	} else if format == formatJSON {
 		text = string(v.Indented())
 	}
-	_, err := fmt.Fprintln(c.App.Writer, text)
+	_, err := fmt.Fprintln(w, text)
 	return err
 }

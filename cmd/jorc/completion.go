@@ -58,7 +58,7 @@ func completionCommand(*environment) *cli.Command {
 				if len(arguments(c)) > 0 {
 					return usagef(c, "no arguments expected")
 				}
-				_, err := io.WriteString(c.App.Writer, text)
+				_, err := io.WriteString(underlying(c.App.Writer), text)
 				return err
 			},
 		}

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
+	"io"
 	"log"
+	"regexp"
 	"strconv"
 
 	"github.com/hashicorp/go-hclog"
@@ -58,10 +62,30 @@ func (e *environment) logger(level string, json bool) hclog.Logger {
 	})
 }
 
-// bridgeStandardLog sends what libraries write to package log, such as
-// consul-template's "[WARN] …", to logger. It changes the process: for commands
-// that run template code, once.
+// bridgeStandardLog sends warnings and errors that libraries write to package
+// log to logger. It changes the process: for commands that run template code, once.
 func bridgeStandardLog(logger hclog.Logger) {
 	log.SetFlags(0)
-	log.SetOutput(logger.StandardWriter(&hclog.StandardLoggerOptions{InferLevels: true}))
+	log.SetOutput(libraryLog{logger.StandardWriter(&hclog.StandardLoggerOptions{InferLevels: true})})
+}
+
+// libraryLog drops what consul-template logs about single requests: it quotes
+// names, addresses and answers, which may hold values.
+type libraryLog struct{ to io.Writer }
+
+// aboutRequest is the beginning of a line about one request: "[WARN] vault.read(secret/app): …".
+var aboutRequest = regexp.MustCompile(`^\[\w+\] ([\w.]+)\(`)
+
+func (l libraryLog) Write(line []byte) (int, error) {
+	if bytes.HasPrefix(line, []byte("[TRACE]")) || bytes.HasPrefix(line, []byte("[DEBUG]")) {
+		return len(line), nil
+	}
+	text := line
+	if m := aboutRequest.FindSubmatch(line); m != nil {
+		text = fmt.Appendf(nil, "[WARN] %s: a request had a problem; the message is withheld because it may quote a value", m[1])
+	}
+	if _, err := l.to.Write(text); err != nil {
+		return 0, err
+	}
+	return len(line), nil
 }

@@ -19,7 +19,7 @@ func manCommand(*environment) *cli.Command {
 			if err != nil {
 				return err
 			}
-			_, err = io.WriteString(c.App.Writer, page)
+			_, err = io.WriteString(underlying(c.App.Writer), page)
 			return err
 		},
 	}

@@ -4,14 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
-	"github.com/mattn/go-isatty"
 	"github.com/urfave/cli/v2"
 )
 
@@ -74,7 +72,7 @@ func (l listing) writePlain(w io.Writer) error {
 		}
 		b.WriteByte('\n')
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(underlying(w), b.String())
 	return err
 }
 
@@ -93,7 +91,7 @@ func (l listing) writeTable(w io.Writer, colour bool) error {
 	for line := range strings.Lines(t.Render() + "\n") {
 		b.WriteString(strings.TrimRight(line, " \n") + "\n")
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(underlying(w), b.String())
 	return err
 }
 
@@ -146,13 +144,7 @@ func printable(s string) string {
 
 func unprintable(r rune) bool { return !unicode.IsPrint(r) }
 
-// colour tells whether w may be coloured: a terminal, and not forbidden.
+// colour reports whether w may be coloured: a terminal, and not forbidden.
 func (e *environment) colour(w io.Writer) bool {
 	return e.getenv("NO_COLOR") == "" && e.getenv("TERM") != "dumb" && isTerminal(w)
-}
-
-// isTerminal tells whether a person looks at w; progress bars go nowhere else.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && isatty.IsTerminal(f.Fd())
 }

@@ -48,7 +48,7 @@ func (e *environment) render(c *cli.Context) error {
 	}
 	ctx, cancel := withTimeout(c.Context, c.Duration("timeout"))
 	defer cancel()
-	changes, err := a.Render(ctx, mode, c.App.Writer)
+	changes, err := a.Render(ctx, mode, rawData(c.App.Writer))
 	if err == nil && changes && mode == agent.Diff {
 		return &exitError{code: exitFailed}
 	}

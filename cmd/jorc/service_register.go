@@ -140,7 +140,7 @@ func (e *environment) exportServices(c *cli.Context) error {
 		}
 		return err
 	}
-	_, err = c.App.Writer.Write(data)
+	_, err = rawData(c.App.Writer).Write(data)
 	return err
 }
 

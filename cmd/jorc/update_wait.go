@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -83,8 +82,8 @@ type rolloutBar struct {
 }
 
 func (e *environment) rolloutBar() *rolloutBar {
-	f, ok := e.stderr.(*os.File)
-	if !ok || !isTerminal(f) || e.getenv("TERM") == "dumb" {
+	f, ok := terminalOf(e.stderr)
+	if !ok || e.getenv("TERM") == "dumb" {
 		return &rolloutBar{}
 	}
 	return &rolloutBar{progress: mpb.New(mpb.WithOutput(f), mpb.WithRefreshRate(100*time.Millisecond))}

@@ -20,8 +20,8 @@ type screen struct {
 }
 
 func (e *environment) screen() *screen {
-	f, ok := e.stderr.(*os.File)
-	if !ok || !isTerminal(f) || e.getenv("TERM") == "dumb" {
+	f, ok := terminalOf(e.stderr)
+	if !ok || e.getenv("TERM") == "dumb" {
 		return &screen{}
 	}
 	return &screen{w: f, width: func() int { return widthOf(f) }}

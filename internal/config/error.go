@@ -145,10 +145,11 @@ const maxExcerpt = 120
 type excerpt []byte
 
 // secretValue matches quoted values of names that suggest a secret, userInfo
-// passwords in URLs.
+// passwords in URLs, and urlRest all that follows the host.
 var (
 	secretValue = regexp.MustCompile(`(?i)([\w.-]*(?:token|secret|passw|api_?key|credential|authorization)[\w.-]*)"?\s*[=:]\s*[\[{]?\s*"((?:[^"\\\n]|\\.)*)`)
 	userInfo    = regexp.MustCompile(`://([^/\s"@]*)@`)
+	urlRest     = regexp.MustCompile(`(?i)https?://[^/?#\s"]*[/?#]([^\s"]+)`)
 )
 
 func newExcerpt(src []byte) excerpt {
@@ -158,8 +159,10 @@ func newExcerpt(src []byte) excerpt {
 			mask(out[m[4]:m[5]])
 		}
 	}
-	for _, m := range userInfo.FindAllSubmatchIndex(src, -1) {
-		mask(out[m[2]:m[3]])
+	for _, re := range []*regexp.Regexp{userInfo, urlRest} {
+		for _, m := range re.FindAllSubmatchIndex(src, -1) {
+			mask(out[m[2]:m[3]])
+		}
 	}
 	return out
 }

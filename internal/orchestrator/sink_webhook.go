@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strings"
 
 	"github.com/jorc/jorc/internal/view"
 )
@@ -39,16 +38,17 @@ func NewWebhookSink(address, secretFile string) WebhookSink {
 	}}
 }
 
-// Name implements Sink. Neither a password nor a query in the address are part of it.
+// Name implements Sink. All of the address but its host may be a secret, so the
+// name is the host and a digest of the address.
 func (s WebhookSink) Name() string { return "webhook:" + s.shown() }
 
 func (s WebhookSink) shown() string {
-	u, err := url.Parse(s.URL)
-	if err != nil {
-		return "?"
+	host := "?"
+	if u, err := url.Parse(s.URL); err == nil {
+		host = u.Host
 	}
-	u.User, u.RawQuery, u.Fragment = nil, "", ""
-	return u.String()
+	digest := sha256.Sum256([]byte(s.URL))
+	return host + "#" + hex.EncodeToString(digest[:6])
 }
 
 // Send implements Sink.
@@ -59,7 +59,7 @@ func (s WebhookSink) Send(ctx context.Context, cluster string, events []view.Eve
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("post events to %s: the address is none", s.shown())
+		return fmt.Errorf("post events to %s: the address is not a URL", s.shown())
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set(HeaderCluster, cluster)
@@ -77,14 +77,14 @@ func (s WebhookSink) Send(ctx context.Context, cluster string, events []view.Eve
 	if err != nil {
 		var hidden *url.Error
 		if errors.As(err, &hidden) {
-			err = hidden.Err // the address may hold a secret
+			err = hidden.Err // without the address
 		}
 		return fmt.Errorf("post events to %s: %w", s.shown(), err)
 	}
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return fmt.Errorf("post events to %s: %s", s.shown(), strings.TrimSpace(resp.Status))
+		return fmt.Errorf("post events to %s: %d %s", s.shown(), resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
 	return nil
 }

@@ -99,8 +99,10 @@ func (r *Replacer) check(ctx context.Context, items []*item) error {
 			return ctx.Err()
 		}
 		if err != nil || !res.OK() {
-			return &CheckError{File: j.File, Command: j.Args, Result: res, Err: err}
+			shown, kept := r.withhold("check", j.File, paths(items), res)
+			return &CheckError{File: j.File, Command: j.Args, Result: shown, Kept: kept, Err: err}
 		}
+		r.passed("check", j.File)
 	}
 	return nil
 }

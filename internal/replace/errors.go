@@ -18,11 +18,12 @@ type CheckError struct {
 	File    string   // the File's name
 	Command []string // as it was run
 	Result  command.Result
-	Err     error // why it could not be started, or nil
+	Kept    string // where its output is, if not every user may see it; see withhold
+	Err     error  // why it could not be started, or nil
 }
 
 func (e *CheckError) Error() string {
-	return fmt.Sprintf("check of %s: %s", e.File, failure(e.Command, e.Result, e.Err))
+	return fmt.Sprintf("check of %s: %s", e.File, failure(e.Command, e.Result, e.Kept, e.Err))
 }
 
 func (e *CheckError) Unwrap() error { return e.Err }
@@ -32,14 +33,15 @@ type ReloadError struct {
 	File       string // the name of the first File that asked for this command
 	Command    []string
 	Result     command.Result
-	Err        error // why it could not be started, or nil
-	RolledBack bool  // all files hold their previous content again
-	Rollback   error // what failed while putting back and reloading the previous content, or nil
+	Kept       string // where its output is, if not every user may see it; see withhold
+	Err        error  // why it could not be started, or nil
+	RolledBack bool   // all files hold their previous content again
+	Rollback   error  // what failed while putting back and reloading the previous content, or nil
 }
 
 func (e *ReloadError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "reload for %s: %s", e.File, failure(e.Command, e.Result, e.Err))
+	fmt.Fprintf(&b, "reload for %s: %s", e.File, failure(e.Command, e.Result, e.Kept, e.Err))
 	if e.RolledBack {
 		b.WriteString("; the previous content is back")
 	}
@@ -60,7 +62,7 @@ func (e *ReloadError) Unwrap() []error {
 }
 
 // failure is one line about a command that failed.
-func failure(args []string, res command.Result, err error) string {
+func failure(args []string, res command.Result, kept string, err error) string {
 	name := strings.Join(args, " ")
 	if err != nil {
 		return fmt.Sprintf("%s: %v", name, err)
@@ -70,6 +72,9 @@ func failure(args []string, res command.Result, err error) string {
 		how = "timed out after " + res.Took.Round(1e6).String()
 	}
 	out := strings.Join(strings.FieldsFunc(res.Output, func(c rune) bool { return c == '\n' || c == '\r' }), " | ")
+	if kept != "" {
+		out = kept
+	}
 	if out == "" {
 		return fmt.Sprintf("%s: %s", name, how)
 	}

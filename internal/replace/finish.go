@@ -57,12 +57,14 @@ func (r *Replacer) finish(ctx context.Context, j *journal, out *Outcome) error {
 		r.step("reloaded")
 		if err == nil && res.OK() {
 			out.Reloaded = append(out.Reloaded, job.Args)
+			r.passed("reload", job.File)
 			continue
 		}
 		if r.life.Err() != nil {
 			return fmt.Errorf("reload of %s: %w", job.File, ErrAbandoned)
 		}
-		rerr := &ReloadError{File: job.File, Command: job.Args, Result: res, Err: err}
+		shown, kept := r.withhold("reload", job.File, j.targets(), res)
+		rerr := &ReloadError{File: job.File, Command: job.Args, Result: shown, Kept: kept, Err: err}
 		out.Reloaded = nil
 		rerr.RolledBack, rerr.Rollback = r.rollBack(ctx, j, j.Reloads[:i+1])
 		out.RolledBack = rerr.RolledBack
@@ -93,7 +95,8 @@ func (r *Replacer) rollBack(ctx context.Context, j *journal, reloads jobs) (done
 			return false, errors.Join(lost, fmt.Errorf("reload of the previous content of %s: %w", job.File, ErrAbandoned))
 		}
 		if err != nil || !res.OK() {
-			errs = append(errs, fmt.Errorf("reload of the previous content: %s", failure(job.Args, res, err)))
+			shown, kept := r.withhold("rollback", job.File, j.targets(), res)
+			errs = append(errs, fmt.Errorf("reload of the previous content: %s", failure(job.Args, shown, kept, err)))
 		}
 	}
 	return lost == nil, errors.Join(append(errs, r.close(j))...)

@@ -64,6 +64,7 @@ type Outcome struct {
 // Replacer replaces files. Its methods may be called at the same time.
 type Replacer struct {
 	journals string // directory
+	outputs  string // directory of what commands said that failed; see withhold
 	env      []string
 	log      hclog.Logger
 	dirs     durable.DirSyncer
@@ -86,6 +87,7 @@ func New(stateDir string, env []string, log hclog.Logger) *Replacer {
 	}
 	r := &Replacer{
 		journals: filepath.Join(stateDir, "journal"),
+		outputs:  filepath.Join(stateDir, "output"),
 		env:      env,
 		log:      log,
 		units:    make(map[string]chan struct{}),

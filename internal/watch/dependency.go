@@ -36,12 +36,14 @@ type dependency struct {
 	id      string
 	kind    kind
 	name    string // key, prefix, service, node or path; may be empty
+	asked   string // what the template asked for, with tags and scope
 	tag     string
 	filters []string // of service states
 	scope   scope
 	near    string
 	foreign dep.Dependency // of kindForeign
 	vault   bool           // its data is a secret: never written to disk
+	hidden  bool           // its name may be a value: no log or status shows it
 }
 
 // scope is where in the federation a dependency lives.
@@ -56,8 +58,27 @@ func (s scope) query() consul.Query {
 	}
 }
 
-// String names the dependency to people.
+// String names the dependency for logs and statuses.
 func (d *dependency) String() string {
+	switch {
+	case d.hidden && d.vault:
+		return "secret " + computed
+	case d.hidden:
+		return strings.TrimSpace(string(d.kind) + " " + computed)
+	}
+	return d.label()
+}
+
+// shownName is the name alone.
+func (d *dependency) shownName() string {
+	if d.hidden {
+		return computed
+	}
+	return d.name
+}
+
+// label names the dependency, whatever its name is made of.
+func (d *dependency) label() string {
 	if d.kind == kindForeign {
 		return d.id
 	}
@@ -85,7 +106,7 @@ func newDependency(k kind, q dep.Dependency, re *regexp.Regexp, text string) *de
 	m := named(re, text)
 	params, _ := url.ParseQuery(m["query"]) // the constructor has refused what does not parse
 	d := &dependency{
-		id: q.String(), kind: k, tag: m["tag"], near: m["near"],
+		id: q.String(), kind: k, asked: text, tag: m["tag"], near: m["near"],
 		name: m["name"] + m["key"] + m["prefix"],
 		scope: scope{
 			datacenter: m["dc"], namespace: params.Get(dep.QueryNamespace), partition: params.Get(dep.QueryPartition),

@@ -194,7 +194,7 @@ func Check(c *config.Template) error {
 		return err
 	}
 	r := s.execute(context.Background(), nothing{}, nil)
-	if r.err != nil && strings.HasPrefix(r.err.Error(), "parse: ") {
+	if r.err != nil && strings.HasPrefix(r.err.Error(), parsing) {
 		return fmt.Errorf("template %q: %w", c.Name, r.err)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"text/template"
 	"time"
 
@@ -37,6 +38,10 @@ func (o *options) allows(function string) bool {
 // source is a template's text, read and instrumented once.
 type source struct {
 	text        string // instrumented
+	written     string // as it was written
+	inserted    []insertion
+	words       map[string]bool // of the template; see isName
+	shown       sync.Map        // dependency id → true: its name may be shown
 	left, right string
 	missingKey  bool
 	destination string
@@ -53,14 +58,17 @@ func load(c *config.Template, o options) (*source, error) {
 		}
 		text = string(data)
 	}
-	marked, err := instrument(text, c.LeftDelim, c.RightDelim)
+	marked, inserted, err := instrument(text, c.LeftDelim, c.RightDelim)
 	if err != nil {
 		return nil, fmt.Errorf("template %q: %w", c.Name, err)
 	}
 	o.SandboxPath, o.Denylist = c.SandboxPath, c.FunctionDenylist
 	s := &source{
-		text: marked, left: c.LeftDelim, right: c.RightDelim,
+		text: marked, written: text, inserted: inserted, words: map[string]bool{}, left: c.LeftDelim, right: c.RightDelim,
 		missingKey: c.ErrorOnMissingKey, destination: c.Destination, opts: o,
+	}
+	for word := range words(text) {
+		s.words[word] = true
 	}
 	return s, nil
 }
@@ -73,6 +81,7 @@ type view interface {
 
 // execution is one run of a template over one state of its data.
 type execution struct {
+	source      *source
 	opts        *options
 	view        view
 	destination string
@@ -85,6 +94,9 @@ type execution struct {
 	stop           <-chan struct{} // jorc is about to stop
 	ticks, written int
 	unbounded      bool // it was ended
+
+	reason         string          // why one of our own functions failed; see fail
+	known, scanned map[string]bool // words of names, and the data that they were taken from
 }
 
 // rendering is what came out of an execution.
@@ -115,7 +127,9 @@ func (s *source) execute(ctx context.Context, v view, p *pool) rendering {
 	}
 	if !ok && !x.unbounded {
 		x = s.execution(ctx, v)
-		out, err = x.run(s)
+		if out, err = x.run(s); err != nil {
+			err = x.redact(err)
+		}
 	}
 	if x.unbounded && errors.Is(ctx.Err(), context.Canceled) {
 		err = ctx.Err()
@@ -133,13 +147,12 @@ func (s *source) execute(ctx context.Context, v view, p *pool) rendering {
 			r.output, r.err = nil, fmt.Errorf("the output has %d bytes; template_options { max_output } is %d", len(out), limit)
 		}
 	}
-	r.err = redact(r.err, x.used, x.values)
 	return r
 }
 
 func (s *source) execution(ctx context.Context, v view) *execution {
 	x := &execution{
-		opts: &s.opts, view: v, destination: s.destination, stop: ctx.Done(),
+		source: s, opts: &s.opts, view: v, destination: s.destination, stop: ctx.Done(),
 		deadline: time.Now().Add(s.opts.RenderTimeout),
 		used:     map[string]*dependency{}, values: map[string]any{}, missing: map[string]string{},
 	}
@@ -153,7 +166,7 @@ func (s *source) execution(ctx context.Context, v view) *execution {
 func (x *execution) run(s *source) (out []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the template panicked: %v", p)
+			err = errPanicked
 		}
 	}()
 	t, err := ct.NewTemplate(&ct.NewTemplateInput{
@@ -175,7 +188,10 @@ func (x *execution) run(s *source) (out []byte, err error) {
 
 // recall notes that the template uses d and returns its data.
 func (x *execution) recall(d *dependency) (any, bool) {
-	x.used[d.id] = d
+	if _, again := x.used[d.id]; !again {
+		x.mark(d)
+		x.used[d.id] = d
+	}
 	if value, ok := x.values[d.id]; ok {
 		return value, true
 	}
@@ -217,6 +233,6 @@ func (x *execution) late() bool {
 }
 
 // foreign wraps a dependency that consul-template itself fetches.
-func foreign(q dep.Dependency) *dependency {
-	return &dependency{id: q.String(), kind: kindForeign, foreign: q, vault: q.Type() == dep.TypeVault}
+func foreign(q dep.Dependency, asked string) *dependency {
+	return &dependency{id: q.String(), kind: kindForeign, asked: asked, foreign: q, vault: q.Type() == dep.TypeVault}
 }

@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"fmt"
 	"maps"
 	"strings"
 	"text/template"
@@ -23,19 +22,22 @@ func (x *execution) functions() template.FuncMap {
 		"caRoots": x.caRoots, "caLeaf": x.caLeaf,
 		"file": x.file, "param": x.param, "paramExists": x.paramExists, "paramOr": x.paramOr,
 		"env": x.env, "mustEnv": x.mustEnv, "envOrDefault": x.envOrDefault,
-		"loop": x.loop,
-		tick:   x.tick, enter: x.enter,
+		"loop": x.loop, "sprig_fail": x.failOnPurpose,
+		tick: x.tick, enter: x.enter,
 	}
 	maps.Copy(m, x.foreignFunctions())
 	maps.Copy(m, x.boundedFunctions())
 	maps.Copy(m, x.opts.Functions)
 	for _, name := range guardedFunctions {
 		if !x.opts.allows(name) {
-			m[name] = refused(name, "list it in template_options { allow_functions }")
+			m[name] = x.refused(name, "list it in template_options { allow_functions }")
 		}
 	}
+	for _, name := range printingFunctions {
+		m[name] = x.refused(name, "it would print values to jorc's own output; use spew_sdump or spew_sprintf")
+	}
 	for _, name := range nomadFunctions {
-		m[name] = refused(name, "jorc does not talk to Nomad")
+		m[name] = x.refused(name, "jorc does not talk to Nomad")
 	}
 	return m
 }
@@ -43,13 +45,16 @@ func (x *execution) functions() template.FuncMap {
 // guardedFunctions reach outside of the template.
 var guardedFunctions = []string{"plugin", "writeToFile"}
 
+// printingFunctions write to stdout.
+var printingFunctions = []string{"spew_dump", "spew_printf"}
+
 var nomadFunctions = []string{
 	"nomadServices", "nomadService", "nomadVarList", "nomadVarListSafe", "nomadVar", "nomadVarExists",
 }
 
-func refused(name, remedy string) func(...any) (string, error) {
+func (x *execution) refused(name, remedy string) func(...any) (string, error) {
 	return func(...any) (string, error) {
-		return "", fmt.Errorf("function %s is switched off: %s", name, remedy)
+		return "", x.fail("function %s is switched off: %s", name, remedy)
 	}
 }
 
@@ -69,7 +74,7 @@ func recall[T any](x *execution, d *dependency, none T) (T, bool) {
 func (x *execution) kv(text string) (*dependency, error) {
 	q, err := dep.NewKVGetQuery(text)
 	if err != nil {
-		return nil, err
+		return nil, x.invalid(text, err)
 	}
 	return newDependency(kindKey, q, dep.KVGetQueryRe, text), nil
 }
@@ -126,7 +131,7 @@ func (x *execution) list(keep func(*dep.KeyPair) bool, emptyIsSafe bool) func(st
 		}
 		q, err := dep.NewKVListQuery(text)
 		if err != nil {
-			return pairs, err
+			return pairs, x.invalid(text, err)
 		}
 		d := newDependency(kindPrefix, q, dep.KVListQueryRe, text)
 		all, ok := recall(x, d, pairs)
@@ -162,7 +167,7 @@ func (x *execution) health(k kind, parser func(string) (*dep.HealthServiceQuery,
 	text := strings.Join(args, "|")
 	q, err := parser(text)
 	if err != nil {
-		return nil, err
+		return nil, x.invalid(text, err)
 	}
 	list, _ := recall(x, newDependency(k, q, dep.HealthServiceQueryRe, text), none)
 	return list, nil
@@ -172,7 +177,7 @@ func (x *execution) services(args ...string) ([]*dep.CatalogSnippet, error) {
 	text := strings.Join(args, "")
 	q, err := dep.NewCatalogServicesQuery(text)
 	if err != nil {
-		return nil, err
+		return nil, x.invalid(text, err)
 	}
 	list, _ := recall(x, newDependency(kindServices, q, dep.CatalogServicesQueryRe, text), []*dep.CatalogSnippet{})
 	return list, nil
@@ -182,7 +187,7 @@ func (x *execution) nodes(args ...string) ([]*dep.Node, error) {
 	text := strings.Join(args, "")
 	q, err := dep.NewCatalogNodesQuery(text)
 	if err != nil {
-		return nil, err
+		return nil, x.invalid(text, err)
 	}
 	list, _ := recall(x, newDependency(kindNodes, q, dep.CatalogNodesQueryRe, text), []*dep.Node{})
 	return list, nil
@@ -193,7 +198,7 @@ func (x *execution) node(args ...string) (any, error) {
 	text := strings.Join(args, "")
 	q, err := dep.NewCatalogNodeQuery(text)
 	if err != nil {
-		return nil, err
+		return nil, x.invalid(text, err)
 	}
 	n, ok := recall[*dep.CatalogNode](x, newDependency(kindNode, q, dep.CatalogNodeQueryRe, text), nil)
 	if !ok || n == nil {
@@ -204,7 +209,7 @@ func (x *execution) node(args ...string) (any, error) {
 
 func (x *execution) datacenters(ignore ...bool) ([]string, error) {
 	if len(ignore) > 1 {
-		return nil, fmt.Errorf("datacenters: wrong number of arguments, expected 0 or 1, but got %d", len(ignore))
+		return nil, x.fail("wrong number of arguments, expected 0 or 1, but got %d", len(ignore))
 	}
 	list, _ := recall(x, &dependency{id: "catalog.datacenters", kind: kindDatacenter}, []string{})
 	return list, nil
@@ -219,7 +224,7 @@ func (x *execution) caLeaf(args ...string) (any, error) {
 	if len(args) == 0 || args[0] == "" {
 		return nil, nil
 	}
-	d := &dependency{id: "connect.caleaf(" + args[0] + ")", kind: kindCALeaf, name: args[0], vault: true}
+	d := &dependency{id: "connect.caleaf(" + args[0] + ")", kind: kindCALeaf, name: args[0], asked: args[0], vault: true}
 	value, _ := x.recall(d)
 	return value, nil
 }

@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"text/template"
@@ -27,9 +26,9 @@ func (x *execution) boundedFunctions() template.FuncMap {
 }
 
 // afford refuses to make more than max_output bytes, or as many numbers.
-func (x *execution) afford(function string, n, each int) error {
+func (x *execution) afford(n, each int) error {
 	if limit := x.opts.MaxOutput; limit > 0 && each > 0 && (n < 0 || n > limit/each) {
-		return fmt.Errorf("%s: %d times %d is beyond template_options { max_output = %d }", function, n, each, limit)
+		return x.fail("more than template_options { max_output = %d } allows", limit)
 	}
 	return nil
 }
@@ -47,9 +46,9 @@ func (x *execution) untilStep(start, stop, step int) ([]int, error) {
 		return list, nil
 	}
 	if step == 0 {
-		return nil, errors.New("untilStep: a step of 0 does not end")
+		return nil, x.fail("a step of 0 does not end")
 	}
-	if err := x.afford("untilStep", (stop-start)/step+1, 8); err != nil {
+	if err := x.afford((stop-start)/step+1, 8); err != nil {
 		return nil, err
 	}
 	for i := start; start < stop && i < stop || start > stop && i > stop; i += step {
@@ -89,9 +88,9 @@ func (x *execution) seq(params ...int) (string, error) {
 
 func (x *execution) repeat(n int, s string) (string, error) {
 	if n < 0 {
-		return "", errors.New("repeat: a negative number of times")
+		return "", x.fail("a negative number of times")
 	}
-	if err := x.afford("repeat", n, len(s)); err != nil {
+	if err := x.afford(n, len(s)); err != nil {
 		return "", err
 	}
 	return strings.Repeat(s, n), nil
@@ -100,9 +99,9 @@ func (x *execution) repeat(n int, s string) (string, error) {
 // indent is consul-template's: lines that are empty stay so.
 func (x *execution) indent(spaces int, s string) (string, error) {
 	if spaces < 0 {
-		return "", errors.New("indent value must be a positive integer")
+		return "", x.fail("indent value must be a positive integer")
 	}
-	if err := x.afford("indent", strings.Count(s, "\n")+1, spaces+1); err != nil {
+	if err := x.afford(strings.Count(s, "\n")+1, spaces+1); err != nil {
 		return "", err
 	}
 	pad := strings.Repeat(" ", spaces)
@@ -118,9 +117,9 @@ func (x *execution) indent(spaces int, s string) (string, error) {
 // sprigIndent is sprig's: every line is indented.
 func (x *execution) sprigIndent(spaces int, s string) (string, error) {
 	if spaces < 0 {
-		return "", errors.New("indent: a negative number of spaces")
+		return "", x.fail("a negative number of spaces")
 	}
-	if err := x.afford("indent", strings.Count(s, "\n")+1, spaces+1); err != nil {
+	if err := x.afford(strings.Count(s, "\n")+1, spaces+1); err != nil {
 		return "", err
 	}
 	pad := strings.Repeat(" ", spaces)

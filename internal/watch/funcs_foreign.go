@@ -1,8 +1,6 @@
 package watch
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 	"text/template"
 
@@ -22,7 +20,7 @@ func (x *execution) secret(args ...string) (any, error) {
 	if len(args) == 0 {
 		return nil, nil
 	}
-	data, err := pairs(args[1:])
+	data, err := x.pairs(args[1:])
 	if err != nil {
 		return nil, err
 	}
@@ -33,9 +31,9 @@ func (x *execution) secret(args ...string) (any, error) {
 		q, err = dep.NewVaultWriteQuery(args[0], data)
 	}
 	if err != nil {
-		return nil, err
+		return nil, x.invalid(args[0], err)
 	}
-	s, ok := recall[*dep.Secret](x, foreign(q), nil)
+	s, ok := recall[*dep.Secret](x, foreign(q, args[0]), nil)
 	if !ok || s == nil {
 		return nil, nil
 	}
@@ -48,17 +46,17 @@ func (x *execution) secrets(path string) ([]string, error) {
 	}
 	q, err := dep.NewVaultListQuery(path)
 	if err != nil {
-		return nil, err
+		return nil, x.invalid(path, err)
 	}
-	list, _ := recall[[]string](x, foreign(q), nil)
+	list, _ := recall[[]string](x, foreign(q, path), nil)
 	return list, nil
 }
 
 func (x *execution) pkiCert(args ...string) (any, error) {
 	if len(args) == 0 {
-		return nil, errors.New("pkiCert: the path is missing")
+		return nil, x.fail("the path is missing")
 	}
-	data, err := pairs(args[1:])
+	data, err := x.pairs(args[1:])
 	if err != nil {
 		return nil, err
 	}
@@ -66,12 +64,12 @@ func (x *execution) pkiCert(args ...string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	value, _ := x.recall(foreign(q))
+	value, _ := x.recall(foreign(q, args[0]))
 	return value, nil
 }
 
 // pairs reads arguments of the form k=v; empty ones are passed over.
-func pairs(args []string) (map[string]any, error) {
+func (x *execution) pairs(args []string) (map[string]any, error) {
 	data := map[string]any{}
 	for _, a := range args {
 		if a == "" {
@@ -79,7 +77,7 @@ func pairs(args []string) (map[string]any, error) {
 		}
 		k, v, ok := strings.Cut(a, "=")
 		if !ok {
-			return nil, fmt.Errorf("not a k=v pair: %q", a)
+			return nil, x.fail("an argument is not of the form k=v")
 		}
 		data[strings.TrimSpace(k)] = strings.TrimSpace(v)
 	}
@@ -91,7 +89,7 @@ func (x *execution) partitions() ([]*dep.Partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, _ := recall(x, foreign(q), []*dep.Partition{})
+	list, _ := recall(x, foreign(q, ""), []*dep.Partition{})
 	return list, nil
 }
 
@@ -100,7 +98,7 @@ func (x *execution) peerings(args ...string) ([]*dep.Peering, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, _ := recall(x, foreign(q), []*dep.Peering{})
+	list, _ := recall(x, foreign(q, strings.Join(args, "")), []*dep.Peering{})
 	return list, nil
 }
 
@@ -109,6 +107,6 @@ func (x *execution) exportedServices(args ...string) ([]dep.ExportedService, err
 	if err != nil {
 		return nil, err
 	}
-	list, _ := recall(x, foreign(q), []dep.ExportedService{})
+	list, _ := recall(x, foreign(q, strings.Join(args, "")), []dep.ExportedService{})
 	return list, nil
 }

@@ -15,27 +15,32 @@ func (x *execution) file(path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	if err := inSandbox(x.opts.SandboxPath, path); err != nil {
-		return "", err
+	if !inSandbox(x.opts.SandboxPath, path) {
+		return "", x.fail("%s does not exist or is outside of sandbox_path %s", x.show(path), x.opts.SandboxPath)
 	}
-	s, _ := recall(x, &dependency{id: "file(" + path + ")", kind: kindFile, name: path}, "")
+	s, _ := recall(x, &dependency{id: "file(" + path + ")", kind: kindFile, name: path, asked: path}, "")
 	return s, nil
 }
 
-// inSandbox refuses a path outside of sandbox once symlinks are resolved.
-func inSandbox(sandbox, path string) error {
+// inSandbox reports whether path is in sandbox once symlinks are resolved.
+func inSandbox(sandbox, path string) bool {
 	if sandbox == "" {
-		return nil
+		return true
 	}
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return err
+		return false
 	}
 	rel, err := filepath.Rel(sandbox, resolved)
-	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
-		return fmt.Errorf("%s is outside of sandbox_path %s", path, sandbox)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
+
+// failOnPurpose is sprig's fail. Its message is shown unless it may hold a value.
+func (x *execution) failOnPurpose(message string) (string, error) {
+	if !x.isName(message) {
+		return "", x.fail("%s", withheld)
 	}
-	return nil
+	return "", x.fail("%s", message)
 }
 
 // env sees only the variables that template_options { allow_env } names; all
@@ -48,7 +53,7 @@ func (x *execution) env(name string) (string, error) {
 func (x *execution) mustEnv(name string) (string, error) {
 	value, _ := x.lookupEnv(name)
 	if value == "" {
-		return "", fmt.Errorf("environment variable %s is not set, or template_options { allow_env } does not name it", name)
+		return "", x.fail("environment variable %s is not set, or template_options { allow_env } does not name it", x.show(name))
 	}
 	return value, nil
 }
@@ -74,7 +79,7 @@ func (x *execution) lookupEnv(name string) (string, bool) {
 // early, it counts without one.
 func (x *execution) loop(args ...any) (func(yield func(int64) bool), error) {
 	if len(args) == 0 || len(args) > 2 {
-		return nil, fmt.Errorf("loop: wrong number of arguments, expected 1 or 2, but got %d", len(args))
+		return nil, x.fail("wrong number of arguments, expected 1 or 2, but got %d", len(args))
 	}
 	bounds := make([]int64, 0, 2)
 	for _, a := range args {

@@ -1,20 +1,15 @@
 package watch
 
-import (
-	"errors"
-	"fmt"
+import "github.com/jorc/jorc/internal/profile"
 
-	"github.com/jorc/jorc/internal/profile"
-)
-
-// errNoParams is the answer where nothing gives params.
-var errNoParams = errors.New("there are no params here: this jorc has no cluster")
+// noParams is the answer where nothing gives params.
+const noParams = "no params here: this jorc has no cluster"
 
 // params are the effective params of this host's member; ok is false while they
 // are not known.
 func (x *execution) params() (p profile.Params, ok bool, err error) {
 	if !x.opts.Params {
-		return nil, false, errNoParams
+		return nil, false, x.fail(noParams)
 	}
 	p, ok = recall[profile.Params](x, &dependency{id: "params", kind: kindParams}, nil)
 	return p, ok, nil
@@ -29,12 +24,13 @@ func (x *execution) param(name string) (any, error) {
 	}
 	v, ok := p[name]
 	if !ok {
-		return nil, fmt.Errorf("there is no param %q: set it, guard it with {{ if paramExists %q }}, or use {{ paramOr %q DEFAULT }}", name, name, name)
+		shown := x.show(name)
+		return nil, x.fail("param %s does not exist: set it, guard it with {{ if paramExists %s }}, or use {{ paramOr %s DEFAULT }}", shown, shown, shown)
 	}
 	return v.ForTemplate(), nil
 }
 
-// paramExists tells whether there is a param of that name, null included.
+// paramExists reports whether there is a param of that name, null included.
 func (x *execution) paramExists(name string) (bool, error) {
 	p, _, err := x.params()
 	_, ok := p[name]

@@ -52,7 +52,7 @@ type verdict struct {
 // began, or now.
 func (g guard) judge(d *dependency, had, next []*dep.HealthService, known bool, since time.Time) verdict {
 	if least := g.least[d.name]; len(next) < least {
-		return verdict{hold: true, why: fmt.Sprintf("%s has %d instances, min_instances is %d", d.name, len(next), least)}
+		return verdict{hold: true, why: fmt.Sprintf("%s has %d instances, min_instances is %d", d.shownName(), len(next), least)}
 	}
 	if g.allowEmpty && len(next) == 0 {
 		return verdict{}
@@ -60,12 +60,12 @@ func (g guard) judge(d *dependency, had, next []*dep.HealthService, known bool, 
 	if len(next) == 0 && (len(had) > 0 || !known) {
 		return verdict{
 			hold: true, until: since.Add(g.emptyAfter),
-			why: fmt.Sprintf("%s has no instance left, empty_after is %s", d.name, g.emptyAfter),
+			why: fmt.Sprintf("%s has no instance left, empty_after is %s", d.shownName(), g.emptyAfter),
 		}
 	}
 	gone := countGone(had, next)
 	if g.shrink > 0 && gone > g.mostGone(len(had)) {
-		v := verdict{hold: true, why: fmt.Sprintf("%s would lose %d of %d instances, max_shrink is %s", d.name, gone, len(had), g.limit())}
+		v := verdict{hold: true, why: fmt.Sprintf("%s would lose %d of %d instances, max_shrink is %s", d.shownName(), gone, len(had), g.limit())}
 		if g.shrinkAfter > 0 {
 			v.until = since.Add(g.shrinkAfter)
 		}

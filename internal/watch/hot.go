@@ -56,7 +56,7 @@ var errCold = errors.New("the template is no longer hot")
 // turn that fails.
 func heat(s *source, wg *sync.WaitGroup) *hot {
 	h := &hot{
-		source: s, x: &execution{opts: &s.opts}, outer: true,
+		source: s, x: &execution{source: s, opts: &s.opts}, outer: true,
 		turns: make(chan struct{}), outputs: make(chan string), dead: make(chan struct{}),
 	}
 	functions := h.x.functions()

@@ -18,9 +18,14 @@ const (
 	enter = "jorcEnter"
 )
 
+// insertion is what instrument put into a template.
+type insertion struct {
+	at, length int // in the template as it was written; bytes
+}
+
 // instrument inserts calls of tick into the source of a template. The output
 // stays as it was: the insertion takes over the trim marker of its neighbour.
-func instrument(text, left, right string) (string, error) {
+func instrument(text, left, right string) (string, []insertion, error) {
 	if left == "" {
 		left = "{{"
 	}
@@ -31,7 +36,7 @@ func instrument(text, left, right string) (string, error) {
 	root := parse.New("")
 	root.Mode = parse.SkipFuncCheck
 	if _, err := root.Parse(text, left, right, trees); err != nil {
-		return "", fmt.Errorf("parse: %w", err)
+		return "", nil, fmt.Errorf(parsing+"%w", err)
 	}
 	var w walker
 	for _, tree := range trees {
@@ -40,23 +45,26 @@ func instrument(text, left, right string) (string, error) {
 	}
 	slices.SortFunc(w.places, func(a, b place) int { return a.at - b.at })
 	var b strings.Builder
+	inserted := make([]insertion, 0, len(w.places))
 	last := 0
 	for _, p := range w.places {
 		at := p.at
 		b.WriteString(text[last:at])
+		before := b.Len()
 		b.WriteString(left)
 		if trims(text[at:], left) {
 			b.WriteString("-")
 		}
 		fmt.Fprintf(&b, " %s %d ", p.function, p.weight)
 		b.WriteString(right)
+		inserted = append(inserted, insertion{at: at, length: b.Len() - before})
 		last = at
 	}
 	b.WriteString(text[last:])
-	return b.String(), nil
+	return b.String(), inserted, nil
 }
 
-// trims tells whether text begins with an action that trims the space before it.
+// trims reports whether text begins with an action that trims the space before it.
 func trims(text, left string) bool {
 	rest, ok := strings.CutPrefix(text, left+"-")
 	return ok && rest != "" && strings.ContainsRune(" \t\r\n", rune(rest[0]))

@@ -94,7 +94,7 @@ func (e *Engine) take(changes []change) {
 		if e.wanted[c.id] == nil {
 			continue // nobody uses it any more
 		}
-		news.note(c, c.err != nil && e.store.get(c.id).err == nil)
+		news.note(e.wanted[c.id], c, c.err != nil && e.store.get(c.id).err == nil)
 		changed, settle := e.store.put(c)
 		if !settle.IsZero() {
 			e.settle[c.id] = settle

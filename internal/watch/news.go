@@ -12,17 +12,18 @@ import (
 // for each kind of trouble that begins, not one for each dependency.
 type news struct {
 	answers int
-	failed  change // the first that begins to fail
-	others  int    // that do too
+	failed  change      // the first that begins to fail
+	data    *dependency // failed's
+	others  int         // that do too
 }
 
 // note takes in a change; begins tells whether a failure is the first in a row.
-func (n *news) note(c change, begins bool) {
+func (n *news) note(d *dependency, c change, begins bool) {
 	switch {
 	case c.err == nil:
 		n.answers++
 	case begins && n.failed.err == nil:
-		n.failed = c
+		n.failed, n.data = c, d
 	case begins:
 		n.others++
 	}
@@ -39,7 +40,7 @@ func (n *news) tell(log hclog.Logger, was bool) (absent bool) {
 	case err == nil:
 		return was
 	case !errors.Is(err, consul.ErrUnreachable):
-		log.Warn("data cannot be read; what is made of it stays as it is", "data", n.failed.id, "others", n.others, "error", err)
+		log.Warn("data cannot be read; what is made of it stays as it is", "data", n.data, "others", n.others, "error", n.data.reading(err))
 		return was
 	case !was:
 		log.Warn("Consul does not answer; files stay as they are until it does", "error", err)

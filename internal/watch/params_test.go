@@ -68,7 +68,7 @@ func TestParams(t *testing.T) {
 	h.want("one", `3 []`)
 	m.tell(t, `{"list": [], "o": {"k": false}, "extra": null}`)
 	wantStatus(t, e, "one", "failed", func(s watch.Status) bool {
-		return mentions([]string{s.Error}, `there is no param "size": set it`)
+		return mentions([]string{s.Error}, `param "size" does not exist: set it`)
 	})
 	h.want("one", `3 []`)
 	m.tell(t, `{"size": 4, "list": [], "o": {"k": true}, "extra": null}`)

@@ -63,7 +63,7 @@ func (f *foreignSource) get(vault bool) (*dep.ClientSet, error) {
 			SSLEnabled: strings.HasPrefix(f.vault.Address, "https://"), SSLVerify: true, SSLCACert: f.vault.CAFile,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("client for Vault at %s: %w", f.vault.Address, err)
+			return nil, fmt.Errorf("client for Vault: %w", withoutURL(err))
 		}
 	}
 	f.clients = set
@@ -141,7 +141,7 @@ func (s *sources) fetchForeign(d *dependency, opts dep.QueryOptions) foreignAnsw
 	}
 	value, meta, err := d.foreign.Fetch(clients, &opts)
 	if err != nil {
-		return foreignAnswer{err: err}
+		return foreignAnswer{err: withoutURL(err)}
 	}
 	return foreignAnswer{value: value, index: meta.LastIndex}
 }

@@ -38,7 +38,8 @@ type Status struct {
 
 // wait is one thing that a template waits for.
 type wait struct {
-	id   string // of the dependency; empty: none
+	id   string      // of the dependency; empty: none
+	on   *dependency // nil: none
 	text string
 }
 
@@ -86,11 +87,12 @@ func (e *Engine) publish(u *unit) {
 func waits(r *rendering) []wait {
 	var list []wait
 	for _, id := range slices.Sorted(maps.Keys(r.missing)) {
-		text := r.used[id].String()
+		d := r.used[id]
+		text := d.String()
 		if why := r.missing[id]; why != "" {
 			text += " " + why
 		}
-		list = append(list, wait{id: id, text: text})
+		list = append(list, wait{id: id, on: d, text: text})
 	}
 	return list
 }
@@ -100,7 +102,7 @@ func (e *Engine) explain(w wait) string {
 	known := e.store.get(w.id)
 	switch {
 	case known.err != nil:
-		return fmt.Sprintf("%s since %s: %s", w.text, known.since.Format(time.RFC3339), oneLine(known.err))
+		return fmt.Sprintf("%s since %s: %s", w.text, known.since.Format(time.RFC3339), w.on.reading(known.err))
 	case w.id != "" && !known.known && known.doubtful:
 		return fmt.Sprintf("%s, which %s %s", w.text, doubted, known.until.Format(time.RFC3339))
 	case w.id != "" && !known.known:
@@ -117,7 +119,7 @@ func (e *Engine) stale(used map[string]*dependency) []string {
 		switch {
 		case !known.known:
 		case known.err != nil:
-			lines = append(lines, fmt.Sprintf("%s since %s: %s", d, known.since.Format(time.RFC3339), oneLine(known.err)))
+			lines = append(lines, fmt.Sprintf("%s since %s: %s", d, known.since.Format(time.RFC3339), d.reading(known.err)))
 		case known.doubtful:
 			lines = append(lines, fmt.Sprintf("%s %s %s", d, doubted, known.until.Format(time.RFC3339)))
 		}

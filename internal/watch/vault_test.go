@@ -75,18 +75,3 @@ func TestSecretsWithoutVault(t *testing.T) {
 	})
 }
 
-func TestSecretsStayOutOfErrors(t *testing.T) {
-	t.Parallel()
-	h := newHost(t, consultest.Start(t))
-	address, _ := vault(t, "vault-token", `hunter"2`)
-	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("vault-token"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	h.edit = func(o *watch.Options) { o.Vault = config.Vault{Address: address, TokenFile: token} }
-	e, _ := h.run(h.tmpl("bad", `{{ with secret "secret/app" }}{{ .Data.password | parseInt }}{{ end }}`))
-	s := wantStatus(t, e, "bad", "failed", inState(watch.StateFailed))
-	if strings.Contains(s.Error, "hunter") || !strings.Contains(s.Error, "[redacted]") {
-		t.Errorf("error = %q; want the secret redacted", s.Error)
-	}
-}

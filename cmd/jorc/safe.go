@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/mattn/go-isatty"
+)
+
+// safeWriter is the last place that all text passes on its way to stdout and
+// stderr. Names, values and outputs come from others, and may hold bytes that steer a
+// terminal: control characters but newlines, bytes that are not UTF-8, and characters
+// that turn the direction of text are escaped (\u001b, \x9b), as JSON does too. A
+// tab becomes blanks.
+type safeWriter struct {
+	mu     sync.Mutex
+	to     io.Writer
+	held   []byte // the beginning of a character, or a \r
+	column int    // in the present line; for tabs
+}
+
+// tabStop is the distance of a terminal's tab stops.
+const tabStop = 8
+
+func safe(w io.Writer) *safeWriter { return &safeWriter{to: w} }
+
+func (s *safeWriter) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := p
+	if len(s.held) > 0 {
+		text = append(s.held, p...)
+	}
+	text, s.held = cutHeld(text)
+	if _, err := io.WriteString(s.to, s.escape(text)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// flush writes what was held back: there is no more.
+func (s *safeWriter) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = io.WriteString(s.to, s.escape(s.held)) // the process is about to end
+	s.held = nil
+}
+
+// cutHeld cuts off a last character that is not complete.
+func cutHeld(text []byte) (whole, held []byte) {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		last := text[len(text)-n:]
+		if n == 1 && last[0] == '\r' || utf8.RuneStart(last[0]) && !utf8.FullRune(last) {
+			return text[:len(text)-n], append([]byte{}, last...)
+		}
+	}
+	return text, nil
+}
+
+// escape makes text safe. A \r before a newline is dropped.
+func (s *safeWriter) escape(text []byte) string {
+	var b strings.Builder
+	for len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		piece := string(text[:size])
+		switch {
+		case r == '\r' && len(text) > 1 && text[1] == '\n':
+			piece = ""
+		case r == '\t':
+			piece = strings.Repeat(" ", tabStop-s.column%tabStop)
+		case r == utf8.RuneError && size == 1:
+			piece = fmt.Sprintf(`\x%02x`, text[0])
+		case r != '\n' && steers(r):
+			piece = fmt.Sprintf(`\u%04x`, r)
+		}
+		s.column += utf8.RuneCountInString(piece)
+		if r == '\n' {
+			s.column = 0
+		}
+		b.WriteString(piece)
+		text = text[size:]
+	}
+	return b.String()
+}
+
+// steers reports whether a terminal does something else with r than show it.
+func steers(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)
+}
+
+// underlying is where a safeWriter writes to. What is written there is safe
+// already (cells, between jorc's own tabs and colours), or is no text of jorc's: the
+// output of a program that the user named.
+func underlying(w io.Writer) io.Writer {
+	if s, ok := w.(*safeWriter); ok {
+		return s.to
+	}
+	return w
+}
+
+// rawData is where data goes that is promised byte for byte: unchanged, unless a
+// terminal would show it.
+func rawData(w io.Writer) io.Writer {
+	if isTerminal(w) {
+		return w
+	}
+	return underlying(w)
+}
+
+// terminalOf returns the file behind w if that is a terminal.
+func terminalOf(w io.Writer) (*os.File, bool) {
+	f, ok := underlying(w).(*os.File)
+	return f, ok && isatty.IsTerminal(f.Fd())
+}
+
+// isTerminal reports whether w is a terminal; progress bars go nowhere else.
+func isTerminal(w io.Writer) bool {
+	_, ok := terminalOf(w)
+	return ok
+}

@@ -1,0 +1,191 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+
+	vault "github.com/hashicorp/vault/api"
+
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// Values from KV, params and Vault are secrets, and template functions quote
+// their arguments in their messages. So an execution's error shows where it
+// happened, in which function, and what kind of error it is. A message is shown
+// only when one of our own functions made it of names; see execution.fail.
+
+// executionError is a template execution that failed, without any value.
+type executionError struct {
+	line, column int    // from 1; 0: unknown
+	at           string // function or field; may be empty
+	why          string
+}
+
+func (e *executionError) Error() string {
+	text := e.why
+	if e.at != "" {
+		text = e.at + ": " + text
+	}
+	if e.line > 0 {
+		text = fmt.Sprintf("line %d, column %d: %s", e.line, e.column, text)
+	}
+	return text
+}
+
+const withheld = "failed; its message is withheld because it may quote a value"
+
+var errPanicked = errors.New("the template panicked; the message is withheld because it may quote a value")
+
+// fail returns an error of one of our own template functions. Its text holds no
+// value: names in it went through execution.show.
+func (x *execution) fail(format string, args ...any) error {
+	x.reason = fmt.Sprintf(format, args...)
+	return errors.New(x.reason)
+}
+
+// invalid is the error for a name that consul-template refuses, and quotes.
+func (x *execution) invalid(name string, err error) error {
+	if !x.isName(name) {
+		return x.fail("the name is not valid")
+	}
+	return x.fail("%v", err)
+}
+
+// parsing begins the error of a template that consul-template could not parse.
+// It quotes the template alone.
+const parsing = "parse: "
+
+// location begins an error of text/template, as consul-template wraps it.
+var location = regexp.MustCompile(`^(?:execute: )?template: :(\d+):(\d+): executing `)
+
+// nested is what calls another template by its name, whose error follows.
+const nested = "error calling executeTemplate: "
+
+// redact turns the error of an execution into one without values.
+func (x *execution) redact(err error) error {
+	text := err.Error()
+	if strings.HasPrefix(text, parsing) || errors.Is(err, errPanicked) {
+		return err
+	}
+	e := &executionError{why: withheld}
+	m := location.FindStringSubmatch(text)
+	for m != nil {
+		e.line, e.column, e.at = x.source.origin(number(m[1]), number(m[2]))
+		if e.at != "executeTemplate" {
+			break
+		}
+		_, inner, _ := strings.Cut(text, nested)
+		if text, m = inner, location.FindStringSubmatch(inner); m == nil {
+			break
+		}
+	}
+	switch {
+	case x.reason != "":
+		e.why = x.reason
+	case !strings.Contains(text, "error calling "):
+		e.why = kindOfFailure(text)
+	}
+	return e
+}
+
+// kindOfFailure says what text/template itself could not do. Its message names
+// types and fields, but for some kinds also the value.
+func kindOfFailure(text string) string {
+	for _, kind := range []struct{ theirs, ours string }{
+		{"range can't iterate over ", "it needs a list, a map or a number"},
+		{" iterate over more than one variable", "it has one variable only here"},
+		{"nil pointer evaluating ", "it is empty here: guard it with {{ with }}"},
+		{"nil data; no entry for key ", "the map is empty"},
+		{"map has no entry for key ", "no such entry in the map"},
+		{"can't evaluate field ", "no such field"},
+		{"wrong number of args for ", "wrong number of arguments"},
+		{"wrong type for value; expected ", "an argument has the wrong type"},
+		{"invalid value; expected ", "an argument has no value"},
+		{"exceeded maximum template depth", "templates call each other too deep"},
+		{" not defined", "no such template"},
+	} {
+		if strings.Contains(text, kind.theirs) {
+			return kind.ours
+		}
+	}
+	return withheld
+}
+
+func number(digits string) int {
+	n, err := strconv.Atoi(digits)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// origin finds a place of the instrumented text in the template as it was
+// written, and the function or field there. Lines count from 1, columns of the
+// instrumented text from 0, of the template from 1.
+func (s *source) origin(line, column int) (int, int, string) {
+	at := 0
+	for range line - 1 {
+		end := strings.IndexByte(s.text[at:], '\n')
+		if end < 0 {
+			return 0, 0, ""
+		}
+		at += end + 1
+	}
+	at += column
+	if at > len(s.text) {
+		return 0, 0, ""
+	}
+	for i := len(s.inserted) - 1; i >= 0; i-- {
+		if in := s.inserted[i]; in.at < at {
+			at -= min(in.length, at-in.at)
+		}
+	}
+	if at > len(s.written) {
+		return 0, 0, ""
+	}
+	before, rest := s.written[:at], s.written[at:]
+	end := strings.IndexFunc(rest, func(r rune) bool { return !wordRune(r) && r != '.' && r != '$' && r != '_' })
+	if end < 0 {
+		end = len(rest)
+	}
+	return 1 + strings.Count(before, "\n"), at - strings.LastIndexByte(before, '\n'), rest[:end]
+}
+
+// classes are what an error of reading data is called where its text may hold
+// a name that a template made of values.
+var classes = []error{
+	consul.ErrDenied, consul.ErrRateLimited, consul.ErrTooLarge, consul.ErrNotFound, consul.ErrRefused, consul.ErrUnreachable,
+}
+
+// reading is why the data of d cannot be read, in one line.
+func (d *dependency) reading(err error) string {
+	if !d.hidden {
+		return oneLine(err)
+	}
+	for _, class := range classes {
+		if errors.Is(err, class) {
+			return class.Error()
+		}
+	}
+	return "it cannot be read"
+}
+
+// withoutURL keeps of an error of consul-template's own clients what holds
+// neither an address, which may hold a secret, nor what Vault said of the data
+// that it was sent.
+func withoutURL(err error) error {
+	var answer *vault.ResponseError
+	if errors.As(err, &answer) {
+		return fmt.Errorf("Vault answered %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
+	}
+	var request *url.Error
+	if errors.As(err, &request) {
+		return request.Err
+	}
+	return err
+}
