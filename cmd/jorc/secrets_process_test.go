@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 )
 
@@ -90,6 +91,106 @@ template "env" {
 			if strings.Contains(text, password) {
 				t.Errorf("token from %s: what it lets read is in %s:\n%s", from, what, text)
 			}
+		}
+	}
+}
+
+// TestValuesStaySecret: values of keys and params, files that only root may read,
+// and addresses of webhooks show in no log, no answer of the status API and
+// nothing that jorc writes to KV, whatever fails on them.
+func TestValuesStaySecret(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	m := newMachine(t, s, `
+log_level = "trace"
+cluster   = "default"
+http { addr = "127.0.0.1:0" }
+orchestrator {
+  enabled  = true
+  interval = "1s"
+  sink "webhook" {
+    url = "http://joe:SesameUser@127.0.0.1:1/hooks/SesamePath?token=SesameQuery"
+  }
+}
+member {}
+template "key" {
+  contents    = "{{ key \"pw\" | parseInt }}"
+  destination = "DIR/key"
+}
+template "param" {
+  contents    = "{{ param \"pw\" | parseBool }}"
+  destination = "DIR/param"
+}
+template "file" {
+  contents    = "{{ file \"DIR/pw\" | sprig_mustToDate \"2006-01-02\" }}"
+  destination = "DIR/file"
+}
+template "stdout" {
+  contents    = "{{ key \"pw\" | spew_dump }}"
+  destination = "DIR/stdout"
+}
+template "name" {
+  contents    = "{{ key (key \"pw\") }}"
+  destination = "DIR/name"
+}
+template "check" {
+  contents    = "{{ key \"pw\" }}"
+  destination = "DIR/check"
+  perms       = "0600"
+  check       = ["sh", "-c", "cat $0; cat $0 >&2; exit 1", "{{.Staged}}"]
+}
+template "reload" {
+  contents    = "{{ key \"pw\" }}"
+  destination = "DIR/reload"
+  perms       = "0640"
+  reload      = ["sh", "-c", "cat DIR/reload; exit 1"]
+}
+`)
+	const secret = "Sesame"
+	m.put("pw", secret+"Key")
+	m.write("pw", secret+"File")
+	for _, args := range [][]string{{"cluster", "init", "default"}, {"cluster", "profile", "set", "pw", secret + "Param"}} {
+		if got := m.run(args...); got.code != exitOK {
+			t.Fatalf("%q: %+v", args, got)
+		}
+	}
+	d := m.agent()
+	m.eventually("all to have failed", func() error {
+		for _, what := range []string{"parseInt: failed", "parseBool: failed", "sprig_mustToDate: failed", "spew_dump is switched off", "(a computed name) does not exist", "check.check.log", "reload.reload.log"} {
+			if err := lacks(d.get("/v1/status"), what); err != nil {
+				return err
+			}
+		}
+		return lacks(d.said.String(), "127.0.0.1:1#")
+	})
+	seen := map[string]string{"told to systemd": d.notified.String()}
+	for _, path := range []string{"/v1/status", "/healthz?ready", "/metrics", "/"} {
+		seen[path] = d.get(path)
+	}
+	d.signal(syscall.SIGTERM)
+	d.wantExit(0)
+	seen["log"] = d.said.String()
+	pairs, _, err := m.client.KVList(t.Context(), "", consul.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sinks := false
+	for _, p := range pairs {
+		if p.Key != "pw" && p.Key != "jorc/default/profile" {
+			seen["key "+p.Key] = string(p.Value)
+		}
+		sinks = sinks || p.Key == "jorc/default/events/sinks"
+	}
+	if !sinks {
+		t.Error("no key says how far the sinks are")
+	}
+	for _, args := range [][]string{{"cluster", "events"}, {"cluster", "view"}, {"cluster", "report"}, {"doctor"}, {"agent", "--once", "--config", m.path("jorc.hcl")}, {"render", "--config", m.path("jorc.hcl"), "--timeout", "5s"}} {
+		got := m.run(args...)
+		seen[strings.Join(args, " ")] = got.stdout + got.stderr
+	}
+	for what, text := range seen {
+		if at := strings.Index(text, secret); at >= 0 {
+			t.Errorf("a secret is in %s: …%s", what, text[max(at-200, 0):min(at+100, len(text))])
 		}
 	}
 }
