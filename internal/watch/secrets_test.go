@@ -238,8 +238,12 @@ func TestOutputOfChecks(t *testing.T) {
 		{"check of a private file", "0600", func(c *config.Template) { c.Check = sh(`cat "$1"; exit 1`) }, false},
 		{"check of a group's file", "0640", func(c *config.Template) { c.Check = sh(`cat "$1"; exit 1`) }, false},
 		{"check of a public file", "0644", func(c *config.Template) { c.Check = sh(`cat "$1"; exit 1`) }, true},
-		{"reload of a private file", "0600", func(c *config.Template) { c.Reload = []string{"sh", "-c", "cat " + strconv.Quote(c.Destination) + "; exit 1"} }, false},
-		{"reload of a public file", "0644", func(c *config.Template) { c.Reload = []string{"sh", "-c", "cat " + strconv.Quote(c.Destination) + "; exit 1"} }, true},
+		{"reload of a private file", "0600", func(c *config.Template) {
+			c.Reload = []string{"sh", "-c", "cat " + strconv.Quote(c.Destination) + "; exit 1"}
+		}, false},
+		{"reload of a public file", "0644", func(c *config.Template) {
+			c.Reload = []string{"sh", "-c", "cat " + strconv.Quote(c.Destination) + "; exit 1"}
+		}, true},
 	} {
 		c := h.tmpl(test.name, `{{ key "pw" }}`, func(c *config.Template) { c.Perms = test.perms }, test.edit)
 		err := h.once(c)
@@ -274,4 +278,3 @@ func TestOutputOfChecks(t *testing.T) {
 		}
 	}
 }
-

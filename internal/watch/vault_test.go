@@ -74,4 +74,3 @@ func TestSecretsWithoutVault(t *testing.T) {
 		return s.State == watch.StateWaiting && mentions(s.Waiting, "no Vault is configured")
 	})
 }
-
