@@ -99,7 +99,7 @@ func (r *Replacer) check(ctx context.Context, items []*item) error {
 			return ctx.Err()
 		}
 		if err != nil || !res.OK() {
-			shown, kept := r.withhold("check", j.File, paths(items), res)
+			shown, kept := r.withhold("check", j.File, private(items), res)
 			return &CheckError{File: j.File, Command: j.Args, Result: shown, Kept: kept, Err: err}
 		}
 		r.passed("check", j.File)

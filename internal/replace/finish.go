@@ -63,7 +63,7 @@ func (r *Replacer) finish(ctx context.Context, j *journal, out *Outcome) error {
 		if r.life.Err() != nil {
 			return fmt.Errorf("reload of %s: %w", job.File, ErrAbandoned)
 		}
-		shown, kept := r.withhold("reload", job.File, j.targets(), res)
+		shown, kept := r.withhold("reload", job.File, j.private(), res)
 		rerr := &ReloadError{File: job.File, Command: job.Args, Result: shown, Kept: kept, Err: err}
 		out.Reloaded = nil
 		rerr.RolledBack, rerr.Rollback = r.rollBack(ctx, j, j.Reloads[:i+1])
@@ -95,7 +95,7 @@ func (r *Replacer) rollBack(ctx context.Context, j *journal, reloads jobs) (done
 			return false, errors.Join(lost, fmt.Errorf("reload of the previous content of %s: %w", job.File, ErrAbandoned))
 		}
 		if err != nil || !res.OK() {
-			shown, kept := r.withhold("rollback", job.File, j.targets(), res)
+			shown, kept := r.withhold("rollback", job.File, j.private(), res)
 			errs = append(errs, fmt.Errorf("reload of the previous content: %s", failure(job.Args, shown, kept, err)))
 		}
 	}

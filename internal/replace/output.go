@@ -3,10 +3,13 @@ package replace
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/durable"
@@ -17,10 +20,10 @@ import (
 // goes to a file below the state directory, which only jorc's user may read, and
 // the error names that file.
 
-// withhold takes the output out of res, unless every user may read all targets.
+// withhold takes the output out of res if a file of the unit is private.
 // kept says where the output is.
-func (r *Replacer) withhold(kind, name string, targets []string, res command.Result) (shown command.Result, kept string) {
-	if res.Output == "" || !private(targets) {
+func (r *Replacer) withhold(kind, name string, private bool, res command.Result) (shown command.Result, kept string) {
+	if res.Output == "" || !private {
 		return res, ""
 	}
 	path := r.outputPath(kind, name)
@@ -37,7 +40,7 @@ func (r *Replacer) withhold(kind, name string, targets []string, res command.Res
 
 // passed removes what withhold kept of an earlier failure.
 func (r *Replacer) passed(kind, name string) {
-	if err := unlink(r.outputPath(kind, name)); err != nil {
+	if err := os.Remove(r.outputPath(kind, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.log.Warn("the output of an earlier failure stays behind", "error", err)
 	}
 }
@@ -52,31 +55,28 @@ func (r *Replacer) outputPath(kind, name string) string {
 	return filepath.Join(r.outputs, escaped+"."+kind+".log")
 }
 
-// private reports whether a target, its staged file or its backup is not
+// private reports whether a file that a check may read, new or old, is not
 // readable by every user.
-func private(targets []string) bool {
-	for _, target := range targets {
-		for _, path := range []string{target, stagedPath(target), backupPath(target)} {
-			if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o004 == 0 {
+func private(items []*item) bool {
+	return slices.ContainsFunc(items, func(it *item) bool {
+		return it.attr.Mode&forAll == 0 || it.old != nil && it.old.Mode&forAll == 0
+	})
+}
+
+// private reports whether a file that a reload may read is not readable by every user.
+func (j *journal) private() bool {
+	return slices.ContainsFunc(j.Files, func(f fileEntry) bool {
+		if f.dir == nil {
+			return true // its mode is not known
+		}
+		for _, name := range []string{f.name(), backupName(f.name())} {
+			if st, err := f.dir.Stat(name); err == nil && st.Mode&forAll == 0 {
 				return true
 			}
 		}
-	}
-	return false
+		return false
+	})
 }
 
-func paths(items []*item) []string {
-	all := make([]string, len(items))
-	for i, it := range items {
-		all[i] = it.path
-	}
-	return all
-}
-
-func (j *journal) targets() []string {
-	all := make([]string, len(j.Files))
-	for i, f := range j.Files {
-		all[i] = f.Target
-	}
-	return all
-}
+// forAll is the right of every user to read a file.
+const forAll = 0o004
