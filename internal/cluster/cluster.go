@@ -52,7 +52,9 @@ type Cluster struct {
 	control kv.Doc[Control]
 	members kv.Tree[Record]
 	holds   kv.Tree[Hold] // of nodes
-	reports kv.Tree[report]
+	reports kv.Tree[Report]
+
+	consistent bool // reads are
 }
 
 // New returns the cluster called name below prefix. It does no I/O.
@@ -70,13 +72,17 @@ func (c *Cluster) in(s *kv.Store) *Cluster {
 	d.control = kv.NewDoc[Control](s, KeyControl, controlFormat)
 	d.members = kv.NewTree[Record](s, PrefixHosts, recordFormat).Ending(EndMember)
 	d.holds = kv.NewTree[Hold](s, PrefixHosts, holdFormat).Ending(EndHold)
-	d.reports = kv.NewTree[report](s, PrefixReports, reportFormat)
+	d.reports = kv.NewTree[Report](s, PrefixReports, reportFormat)
 	return &d
 }
 
 // Consistent returns the same cluster with reads that no deposed leader of
 // Consul's can answer.
-func (c *Cluster) Consistent() *Cluster { return c.in(c.store.Consistent()) }
+func (c *Cluster) Consistent() *Cluster {
+	d := c.in(c.store.Consistent())
+	d.consistent = true
+	return d
+}
 
 // Name returns the cluster's name.
 func (c *Cluster) Name() string { return c.name }

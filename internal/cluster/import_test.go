@@ -73,9 +73,9 @@ func TestImportOverDamage(t *testing.T) {
 	if err := c.Import(t.Context(), file, true); err != nil {
 		t.Error(err)
 	}
-	o, err := c.Observe(t.Context())
-	if err != nil || len(o.Unreadable) > 0 || len(o.Members) != 1 {
-		t.Errorf("after it: %+v, %v", o, err)
+	state, err := c.Load(t.Context(), cluster.NeedState)
+	if err != nil || len(state.Damaged) > 0 || len(state.Nodes()) != 1 {
+		t.Errorf("after it: %+v, %v", state, err)
 	}
 	if control, err := c.Control(t.Context()); err != nil || control.Paused != nil {
 		t.Errorf("Control = %+v, %v", control, err)

@@ -199,23 +199,17 @@ func (c *Cluster) candidates(ctx context.Context) ([]Candidate, error) {
 
 // candidatesBy is candidates with the cluster's own filter read already.
 func (c *Cluster) candidatesBy(ctx context.Context, f *Filter) ([]Candidate, error) {
-	s, err := c.read(ctx, needChecks|f.need)
+	s, err := c.Load(ctx, needChecks|f.need)
 	if errors.Is(err, consul.ErrDenied) && f.need == 0 {
-		s, err = c.read(ctx, 0) // then nobody counts as healthy
+		s, err = c.Load(ctx, 0) // then no host counts as healthy
 	}
 	if err == nil {
-		err = s.noLeaders
+		err = s.Damaged[KeyLeaders]
 	}
 	if err != nil {
 		return nil, err
 	}
-	list := s.members(catalog.PresenceID(c.name), needChecks|f.need)
-	all := make([]Candidate, len(list))
-	for i, m := range list {
-		all[i] = m.candidate()
-		all[i].Eligible = all[i].Eligible && (m.unreadable != nil || f.Match(&m))
-	}
-	return all, nil
+	return s.candidates(f), nil
 }
 
 func (m Member) candidate() Candidate {
@@ -223,7 +217,7 @@ func (m Member) candidate() Candidate {
 	if v, ok := m.Params[ParamEligible]; ok {
 		eligible = v.String() == "true"
 	}
-	return Candidate{Node: m.Node, Eligible: eligible, Failing: m.Condition.Fails(), Unreadable: m.unreadable}
+	return Candidate{Node: m.Node, Eligible: eligible, Failing: m.Condition.Fails()}
 }
 
 // MayBelieve tells whether a jorc agent of this cluster may run on node, so

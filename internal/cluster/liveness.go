@@ -77,11 +77,13 @@ type Condition struct {
 	Agent       string // up, down
 	Health      string // passing, warning, critical, maintenance; empty: the host is absent
 	Maintenance Maintenance
+
+	signals Signals
 }
 
 // Assess returns the condition that follows from s.
 func Assess(s Signals) Condition {
-	c := Condition{Liveness: s.liveness(), Agent: AgentDown, Health: s.Checks, Maintenance: s.Maintenance}
+	c := Condition{Liveness: s.liveness(), Agent: AgentDown, Health: s.Checks, Maintenance: s.Maintenance, signals: s}
 	if s.Agent == SignalPassing && !c.Detached() {
 		c.Agent = AgentUp
 	}
@@ -108,6 +110,17 @@ func (s Signals) liveness() Liveness {
 		return s.Before
 	}
 	return LivenessDown
+}
+
+// NeedsProbe reports whether gossip does not reach the host, so that only a
+// probe tells a host that is suspect from one that is down.
+func (c Condition) NeedsProbe() bool { return c.signals.Cataloged && c.signals.Gossip == SignalFailing }
+
+// probed is the condition with the result of a probe.
+func (c Condition) probed(p ProbeResult) Condition {
+	s := c.signals
+	s.Probe, s.Before = p.Probe, p.Before
+	return Assess(s)
 }
 
 // Detached reports whether nothing reaches the host: it is down or absent.

@@ -58,7 +58,7 @@ func TestMembers(t *testing.T) {
 	}
 	check("up", "disk", "warning", "")
 	check("bare", "_node_maintenance", "critical", "jorc: update")
-	report := &consul.KVPair{Key: "jorc/prod/nodes/up", Value: []byte(`{"format":1,"version":"v7","states":{"config":"failed","validation":{"state":"success","since":"x"}}}`)}
+	report := &consul.KVPair{Key: "jorc/prod/nodes/up", Value: []byte(`{"format":1,"version":"v7","states":{"config":"failed","validation":{"state":"success","since":"2026-01-02T03:04:05Z"}}}`)}
 	if err := s.Client().KVPut(t.Context(), report); err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,14 @@ type NodeInfo struct {
 	Address    string
 	Datacenter string // CatalogHosts alone tells it
 	Meta       map[string]string
-	Services   []struct{ ID, Service string } // one for each instance: its id and its name
+	Services   []Instance
 	Checks     []CheckState
+}
+
+// Instance is one instance of a service.
+type Instance struct {
+	ID      string
+	Service string // the name
 }
 
 // Inventory reads all nodes with their services and checks, in one request. It
@@ -50,9 +56,9 @@ func pickInventory(s *scanner) (list []NodeInfo) {
 	return list
 }
 
-func (s *scanner) pickInstances() (list []struct{ ID, Service string }) {
+func (s *scanner) pickInstances() (list []Instance) {
 	s.array(func() {
-		var one struct{ ID, Service string }
+		var one Instance
 		s.object(func(key []byte) {
 			switch string(key) {
 			case "ID":

@@ -87,6 +87,15 @@ func (d Doc[T]) CompareAndSwap(ctx context.Context, old Entry[T], v T) (Entry[T]
 	return e, nil
 }
 
+// Parse decodes the document from its text, as NewText read it from the same
+// key. It returns ErrDamaged or ErrNewer.
+func (d Doc[T]) Parse(e Entry[string]) (Entry[T], error) {
+	if !e.Exists {
+		return Entry[T]{}, nil
+	}
+	return d.entry(&consul.KVPair{Key: d.store.Path(d.key), Value: e.raw, ModifyIndex: e.Index, Session: e.Session})
+}
+
 // Delete deletes the document if its index still is index. It returns
 // ErrConflict also when it is gone already, else what CompareAndSwap returns.
 func (d Doc[T]) Delete(ctx context.Context, index uint64) error {

@@ -77,22 +77,18 @@ func (t *tenure) steps(ctx context.Context, r *Report) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	f, err := t.fetch(ctx)
+	state, err := t.fetch(ctx)
 	if err != nil {
 		return false, err
 	}
 	now := time.Now()
 	before := t.journal.View()
-	v, sick := viewOf(&f, before, t.o.Cluster)
-	lives, again, err := t.life.judge(ctx, sick, now)
+	probes, again, err := t.life.run(ctx, targets(&state, before), now)
 	if err != nil {
 		return false, err
 	}
-	for node, l := range lives {
-		n := v.Nodes[node]
-		n.Life = l
-		v.Nodes[node] = n
-	}
+	state = state.WithProbes(probes)
+	v := viewOf(&state, before)
 	v.Since(before, now)
 	r.count(v)
 	events = append(events, view.Diff(before, v)...)
@@ -102,10 +98,10 @@ func (t *tenure) steps(ctx context.Context, r *Report) (again bool, err error) {
 		}
 	}
 	t.setStatus(func(s *Status) { s.Aggregate = v.Aggregate() })
-	if r.Idle = f.idle(); r.Idle != "" {
+	if r.Idle = idle(&state); r.Idle != "" {
 		return again, nil
 	}
-	return again, t.decide(ctx, t.input(&f, before, events, now), r)
+	return again, t.decide(ctx, t.input(&state, before, events, now), r)
 }
 
 // count says of how many nodes everything could be read.
@@ -123,25 +119,26 @@ func (r *Report) count(v view.View) {
 }
 
 // idle says why the deciders are not asked.
-func (f *facts) idle() string {
+func idle(s *cluster.State) string {
 	for _, key := range []string{cluster.KeyControl, cluster.KeyLeaders, cluster.KeyProfile} {
-		if err := f.Unreadable[key]; err != nil {
+		if err := s.Damaged[key]; err != nil {
 			return fmt.Sprintf("%s cannot be read: nothing is decided on what may be wrong", key)
 		}
 	}
 	switch {
-	case f.Control.ObserveOnly != nil:
-		return "observe only: " + holdText(f.Control.ObserveOnly)
-	case !f.Exists:
+	case s.Control.ObserveOnly != nil:
+		return "observe only: " + holdText(s.Control.ObserveOnly)
+	case !s.Exists:
 		return "there is no such cluster: jorc cluster init creates it"
 	}
 	return ""
 }
 
-func (t *tenure) input(f *facts, before view.View, events []view.Event, now time.Time) Input {
+func (t *tenure) input(s *cluster.State, before view.View, events []view.Event, now time.Time) Input {
+	v := t.journal.View()
 	return Input{
-		Now: now, View: t.journal.View(), Previous: before, Events: events,
-		Observation: f.Observation, Documents: f.documents, Paused: f.Control.Paused,
+		Now: now, View: v, Previous: before, Events: events,
+		State: *s, Members: members(s, v), Paused: s.Control.Paused,
 		Store: t.store, Epoch: t.held.Epoch(), Refresh: t.refresh,
 	}
 }

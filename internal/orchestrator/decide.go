@@ -10,7 +10,6 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/view"
 )
 
@@ -30,9 +29,8 @@ type Input struct {
 	Previous view.View    // the one before
 	Events   []view.Event // how they differ, as journalled; none when nothing does
 
-	cluster.Observation // its Members are complete: filters match them
-	// Documents are what members report, also those that cannot be read.
-	Documents map[string]kv.Leaf[nodes.Document]
+	State   cluster.State
+	Members []cluster.Member // complete: filters match them
 
 	// Paused, if not nil, says why nothing new may start.
 	Paused *cluster.Hold

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/slots"
@@ -70,7 +71,7 @@ func (d *rolloutDecider) decide(ctx context.Context, r *rollout.Rollouts, in Inp
 	if !s.Exists {
 		return nil, nil
 	}
-	v, badFilter := rollout.ViewOf(in.Observation, in.Documents, s.Held())
+	v, badFilter := rollout.ViewOf(&in.State, s.Held())
 	v.Desired = s.Desired
 	downSince(v.Members, in.View)
 	if badFilter != nil {
@@ -111,7 +112,7 @@ func downSince(members []rollout.Member, v view.View) {
 			continue
 		}
 		m.DownSince = m.HeldSince
-		if n := v.Nodes[m.Node]; n.Life == view.Down {
+		if n := v.Nodes[m.Node]; n.Life == string(cluster.LivenessDown) {
 			m.DownSince = n.LifeSince
 		}
 	}

@@ -23,7 +23,7 @@ func (runsDecider) Name() string { return "runs" }
 // transaction with its events.
 func (d runsDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
 	_, err := d.runs.Decide(ctx, in.Store, runs.Observed{
-		Node: d.node, Members: in.Members, Profile: in.Profile, Control: in.Control, Now: in.Now, Refresh: in.Refresh,
+		Node: d.node, Members: in.Members, Profile: in.State.Profile, Control: in.State.Control, Now: in.Now, Refresh: in.Refresh,
 		Record: func(ctx context.Context, decided []runs.Decision, also func(*kv.Txn)) error {
 			decisions := make([]Decision, len(decided))
 			for i, p := range decided {

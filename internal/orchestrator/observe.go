@@ -10,92 +10,87 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/view"
 )
 
-// facts are the answers that a view is made of.
-type facts struct {
-	cluster.Observation
-	documents map[string]kv.Leaf[nodes.Document]
-	desired   string
-	wanted    map[string]error // why the desired version and the rollout cannot be read, by key
-}
-
-// fetch reads all of them, with as many requests for many members as for one.
-func (t *tenure) fetch(ctx context.Context) (facts, error) {
-	var f facts
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { f.Observation, err = t.cluster.Observe(ctx); return err })
-	g.Go(func() (err error) { f.documents, err = t.ledger.Documents().List(ctx); return err })
-	g.Go(func() (err error) { f.desired, f.wanted, err = t.rollouts.Readable(ctx); return err })
-	return f, g.Wait()
-}
-
-// viewOf makes the view of f. What cannot be read is as it was in before. The
-// nodes that gossip does not hear are not judged yet: they are returned.
-func viewOf(f *facts, before view.View, name string) (view.View, []patient) {
-	v := view.View{Cluster: f.clusterPart(before.Cluster), Nodes: make(map[string]view.Node, len(f.Members))}
-	for i := range f.Members {
-		m := &f.Members[i]
-		r := f.Records[m.Node]
-		n := view.Node{
-			Address: m.Address, Datacenter: m.Datacenter, Zone: m.Zone, Roles: slices.Clone(m.Roles), Health: m.Health, Agent: m.Agent,
-			Params: digest(r.Params.Value().String()), Meta: digest(r.Meta.Value().String()), Needs: digestJSON(r.Provides, r.Requires),
-		}
-		was, known := before.Nodes[m.Node]
-		if known && f.Unreadable[cluster.KeyLeaders] != nil {
-			n.Roles = was.Roles
-		}
-		if n.Address == "" { // it is not in the catalog any more
-			n.Address, n.Datacenter = was.Address, was.Datacenter
-		}
-		v.Nodes[m.Node] = n
+// fetch reads the state of the cluster, with as many requests for many members
+// as for one.
+func (t *tenure) fetch(ctx context.Context) (cluster.State, error) {
+	s, err := t.cluster.Load(ctx, cluster.NeedState)
+	if err != nil {
+		return s, err
 	}
-	for _, key := range slices.Sorted(maps.Keys(f.Unreadable)) { // of several the same each time
-		err := f.Unreadable[key]
-		node, ok := cluster.NodeOf(key)
-		if !ok {
+	if err := t.rollouts.Check(s.Rollout); err != nil {
+		s.Damaged[cluster.KeyRollout] = err
+	}
+	return s, nil
+}
+
+// viewOf makes the view of s. What cannot be read is as it was in before.
+func viewOf(s *cluster.State, before view.View) view.View {
+	nodes := s.Nodes()
+	v := view.View{Cluster: clusterPart(s, before.Cluster), Nodes: make(map[string]view.Node, len(nodes))}
+	for _, node := range nodes {
+		h, was := s.Hosts[node], before.Nodes[node]
+		n := was
+		var damaged []string
+		if err := s.DamagedMember(node); err != nil {
+			damaged = append(damaged, trouble(err))
+		} else {
+			n = view.Node{
+				Address: h.Address, Datacenter: h.Datacenter, Zone: h.Record.Zone, Roles: s.Roles(h),
+				Params: digest(h.Record.Params.Value().String()), Meta: digest(h.Record.Meta.Value().String()),
+				Needs: digestJSON(h.Record.Provides, h.Record.Requires),
+			}
+			if _, known := before.Nodes[node]; known && s.Damaged[cluster.KeyLeaders] != nil {
+				n.Roles = was.Roles
+			}
+			if n.Address == "" { // the node is no longer in the catalog
+				n.Address, n.Datacenter = was.Address, was.Datacenter
+			}
+		}
+		if err := s.DamagedHold(node); err != nil {
+			damaged = append(damaged, trouble(err))
+		}
+		n.Life, n.Agent, n.Health = string(h.Condition.Liveness), h.Condition.Agent, h.Condition.Health
+		if err := s.DamagedReport(node); err != nil {
+			n.Version, n.States = was.Version, was.States
+			damaged = append(damaged, trouble(err))
+		} else {
+			n.Version, n.States = h.Report.Version, states(h.Report)
+		}
+		n.Services = maps.Clone(h.Services)
+		delete(n.Services, catalog.PresenceName)
+		if len(n.Services) == 0 {
+			n.Services = nil
+		}
+		n.Trouble = strings.Join(damaged, "; ")
+		v.Nodes[node] = n
+	}
+	return v
+}
+
+// members are the members as filters see them. What of their reports cannot be
+// read is as it is in the view.
+func members(s *cluster.State, v view.View) []cluster.Member {
+	all := s.Members(nil)
+	for i := range all {
+		m := &all[i]
+		if s.DamagedReport(m.Node) == nil {
 			continue
 		}
-		n, readable := v.Nodes[node]
-		switch {
-		case key == cluster.MemberKey(node):
-			n = before.Nodes[node]
-		case !readable:
-			continue // it is no member
-		}
-		n.Trouble = trouble(err)
-		v.Nodes[node] = n
-	}
-	for node, n := range v.Nodes {
-		leaf := f.documents[node]
-		if leaf.Err != nil {
-			was := before.Nodes[node]
-			n.Version, n.States = was.Version, was.States
-			n.Trouble = strings.TrimPrefix(n.Trouble+"; "+trouble(leaf.Err), "; ")
-		} else {
-			n.Version, n.States = leaf.Value.Version, states(leaf.Value)
-		}
-		n.Life, n.Services = "", nil
-		v.Nodes[node] = n
-	}
-	for i := range f.Members {
-		m := &f.Members[i]
-		m.Version, m.Status = v.Nodes[m.Node].Version, map[string]string{}
-		for category, s := range v.Nodes[m.Node].States {
-			m.Status[category] = s.State
+		n := v.Nodes[m.Node]
+		m.Version, m.Status = n.Version, map[string]string{}
+		for category, state := range n.States {
+			m.Status[category] = state.State
 		}
 	}
-	return v, inventory(v, f.Inventory, before, catalog.PresenceID(name))
+	return all
 }
 
-func states(d nodes.Document) map[string]view.State {
+func states(d cluster.Report) map[string]view.State {
 	if len(d.States) == 0 {
 		return nil
 	}
@@ -116,37 +111,33 @@ func shorten(text string) string {
 	return strings.ToValidUTF8(text[:maxSuspect], "") + "…"
 }
 
-// clusterPart is what f says of the whole.
-func (f *facts) clusterPart(before view.Cluster) view.Cluster {
+// clusterPart is what the state says of the cluster as a whole.
+func clusterPart(s *cluster.State, before view.Cluster) view.Cluster {
 	c := view.Cluster{
-		Exists: f.Exists, Desired: f.desired, Leaders: sorted(f.Leaders.Leader), Managers: sorted(f.Leaders.Manager), LeaderCount: f.Leaders.Count,
-		Paused: holdText(f.Control.Paused), ObserveOnly: holdText(f.Control.ObserveOnly), Holds: holds(f.Control),
+		Exists: s.Exists, Desired: s.Desired, Leaders: sorted(s.Leaders.Leader), Managers: sorted(s.Leaders.Manager), LeaderCount: s.Leaders.Count,
+		Paused: holdText(s.Control.Paused), ObserveOnly: holdText(s.Control.ObserveOnly), Holds: holds(s.Control),
 	}
-	if f.Exists {
-		c.Profile = digestJSON(f.Profile)
+	if s.Exists {
+		c.Profile = digestJSON(s.Profile)
 	}
-	bad := map[string]string{}
-	for key, err := range f.wanted {
-		bad[key] = trouble(err)
-	}
-	if bad[cluster.KeyDesired] != "" {
-		c.Desired = before.Desired
-	}
-	for key, err := range f.Unreadable {
+	for key, err := range s.Damaged {
 		switch key {
+		case cluster.KeyDesired:
+			c.Desired = before.Desired
 		case cluster.KeyProfile:
 			c.Exists, c.Profile = before.Exists, before.Profile
 		case cluster.KeyLeaders:
 			c.Leaders, c.Managers, c.LeaderCount = before.Leaders, before.Managers, before.LeaderCount
 		case cluster.KeyControl:
 			c.Paused, c.ObserveOnly, c.Holds = before.Paused, before.ObserveOnly, before.Holds
+		case cluster.KeyRollout:
 		default:
-			continue
+			continue // one host's
 		}
-		bad[key] = trouble(err)
-	}
-	if len(bad) > 0 {
-		c.Trouble = bad
+		if c.Trouble == nil {
+			c.Trouble = map[string]string{}
+		}
+		c.Trouble[key] = trouble(err)
 	}
 	return c
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/view"
 )
@@ -42,7 +43,7 @@ const (
 	gossipPort    = 8301
 )
 
-// life judges whether nodes are up.
+// life probes the nodes that gossip does not reach.
 type life struct {
 	probe  Probe
 	client *consul.Client
@@ -53,71 +54,82 @@ func newLife(p Probe, c *consul.Client) *life {
 	return &life{probe: p, client: c, probed: map[string]time.Time{}}
 }
 
-// patient is a node that gossip does not hear.
-type patient struct{ node, address, before string }
+// probeTarget is a node that gossip does not reach.
+type probeTarget struct {
+	node, address string
+	before        cluster.Liveness
+}
 
-// judge probes those that gossip does not hear, those first that were up last;
-// waiting tells that the time was too short for some of them, which stay what
-// they were.
-func (l *life) judge(ctx context.Context, sick []patient, now time.Time) (lives map[string]string, waiting bool, err error) {
-	lives = make(map[string]string, len(sick))
-	var list []patient
-	known := map[string]time.Time{}
-	for _, p := range sick {
-		lives[p.node] = view.Down
-		if p.before != "" {
-			lives[p.node] = p.before
+// targets are the members that gossip does not reach.
+func targets(s *cluster.State, before view.View) []probeTarget {
+	var all []probeTarget
+	for _, node := range s.Nodes() {
+		if h := s.Hosts[node]; h.Condition.NeedsProbe() {
+			all = append(all, probeTarget{node, h.Address, cluster.Liveness(before.Nodes[node].Life)})
 		}
-		if at, ok := l.probed[p.node]; ok && p.before == view.Down && now.Sub(at) < probeDownEach {
+	}
+	return all
+}
+
+// run probes the targets, those first that were up last; more reports that the
+// time was too short for some of them, whose probes are pending.
+func (l *life) run(ctx context.Context, all []probeTarget, now time.Time) (results map[string]cluster.ProbeResult, more bool, err error) {
+	results = make(map[string]cluster.ProbeResult, len(all))
+	var list []probeTarget
+	known := map[string]time.Time{}
+	for _, p := range all {
+		if at, ok := l.probed[p.node]; ok && p.before == cluster.LivenessDown && now.Sub(at) < probeDownEach {
+			results[p.node] = cluster.ProbeResult{Probe: cluster.ProbeFailed}
 			known[p.node] = at
 			continue
 		}
+		results[p.node] = cluster.ProbeResult{Probe: cluster.ProbePending, Before: p.before}
 		list = append(list, p)
 	}
 	l.probed = known
 	if len(list) == 0 {
-		return lives, false, nil
+		return results, false, nil
 	}
 	if err := l.prepare(ctx); err != nil {
 		return nil, false, err
 	}
-	slices.SortStableFunc(list, func(a, b patient) int { return rank(a.before) - rank(b.before) })
+	slices.SortStableFunc(list, func(a, b probeTarget) int { return rank(a.before) - rank(b.before) })
 	var mu sync.Mutex
-	all, cancel := context.WithTimeout(ctx, probeAllIn)
+	within, cancel := context.WithTimeout(ctx, probeAllIn)
 	defer cancel()
 	g := errgroup.Group{}
 	g.SetLimit(probesAtOnce)
 	for _, p := range list {
 		g.Go(func() error {
-			if all.Err() != nil {
+			if within.Err() != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				waiting = true
+				more = true
 				return nil
 			}
-			one, cancel := context.WithTimeout(all, probeTimeout)
+			one, cancel := context.WithTimeout(within, probeTimeout)
 			defer cancel()
 			err := l.probe.Probe(one, p.address)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
 			case err == nil:
-				lives[p.node] = view.Suspect
-			case all.Err() != nil: // it had less than its time
-				waiting = true
+				results[p.node] = cluster.ProbeResult{Probe: cluster.ProbeAnswered}
+			case within.Err() != nil: // it had less than its time
+				more = true
 			default:
-				lives[p.node] = view.Down
+				results[p.node] = cluster.ProbeResult{Probe: cluster.ProbeFailed}
 				l.probed[p.node] = now
 			}
 			return nil
 		})
 	}
 	_ = g.Wait() // they return nothing
-	return lives, waiting, ctx.Err()
+	return results, more, ctx.Err()
 }
 
-func rank(before string) int {
-	return slices.Index([]string{view.Up, "", view.Suspect, view.Down}, before)
+func rank(before cluster.Liveness) int {
+	return slices.Index([]cluster.Liveness{cluster.LivenessUp, "", cluster.LivenessSuspect, cluster.LivenessDown}, before)
 }
 
 // prepare finds out on which port agents gossip: all of them on the same.

@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -9,18 +8,17 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/slots"
 )
 
-// ViewOf puts a view together of what was read. Members of o.Members are as
-// they are; where Version and Status are empty they are filled in for the
-// cluster's filter. A node document that cannot be read counts as none. It
-// returns a *cluster.FilterError when the cluster's filter is none: then the
-// members are those whom everybody would be.
-func ViewOf(o cluster.Observation, documents map[string]kv.Leaf[nodes.Document], group slots.Group) (View, error) {
-	filter, err := ownFilter(o)
+// ViewOf is the state as a rollout sees it; a report that cannot be read counts
+// as none. It returns a *cluster.FilterError when the cluster's filter is none:
+// then every member takes part.
+func ViewOf(s *cluster.State, group slots.Group) (View, error) {
+	filter, err := s.Filter()
+	if err != nil {
+		filter, _ = cluster.ParseFilter("") // it matches every member
+	}
 	holders := map[string]time.Time{}
 	for name, h := range group.Holders {
 		if node, id, _ := strings.Cut(name, "/"); id == ClaimID {
@@ -28,27 +26,23 @@ func ViewOf(o cluster.Observation, documents map[string]kv.Leaf[nodes.Document],
 		}
 	}
 	var v View
-	for _, m := range o.Members {
-		d := documents[m.Node].Value
-		m.Version, m.Status = d.Version, map[string]string{}
-		for category, s := range d.States {
-			m.Status[category] = s.State
-		}
+	for _, m := range s.Members(nil) {
+		d, c := s.Hosts[m.Node].Report, m.Condition
 		since, holds := holders[m.Node]
 		delete(holders, m.Node)
 		member := Member{
 			Node: m.Node, Roles: m.Roles, Zone: m.Zone, Outside: !filter.Match(&m),
-			Version: d.Version, Arrived: d.Since, Config: d.States[nodes.Config], Validation: d.States[nodes.Validation],
-			Up: m.Condition.Agent == cluster.AgentUp, Sick: m.Condition.Health == consul.HealthCritical || m.Condition.Maintenance == cluster.MaintenanceForeign,
-			Drained: m.Condition.Maintenance == cluster.MaintenanceOwn,
+			Version: d.Version, Arrived: d.Since, Config: d.States[cluster.CategoryConfig], Validation: d.States[cluster.CategoryValidation],
+			Up: c.Agent == cluster.AgentUp, Sick: c.Health == consul.HealthCritical || c.Maintenance == cluster.MaintenanceForeign,
+			Drained: c.Maintenance == cluster.MaintenanceOwn,
 			Holds:   holds, HeldSince: since,
 		}
-		if h, held := o.Control.Held(m.Node, m.Roles); held {
+		if h, held := s.Control.Held(m.Node, m.Roles); held {
 			member.Hold = holdText(h)
 		}
 		v.Members = append(v.Members, member)
 	}
-	v.Strangers, v.Halted = slices.Sorted(maps.Keys(holders)), halted(o.Control)
+	v.Strangers, v.Halted = slices.Sorted(maps.Keys(holders)), halted(s.Control)
 	return v, err
 }
 
@@ -76,18 +70,4 @@ func holdText(h cluster.Hold) string {
 		by = ""
 	}
 	return strings.TrimSuffix(strings.TrimPrefix(by+": "+h.Reason, ": "), ": ")
-}
-
-// ownFilter is the cluster's own filter.
-func ownFilter(o cluster.Observation) (*cluster.Filter, error) {
-	text := ""
-	if v, ok := o.Profile.Params[cluster.ParamFilter]; ok && !v.IsNull() {
-		text = v.Raw()
-	}
-	filter, err := cluster.ParseFilter(text)
-	if err == nil {
-		return filter, nil
-	}
-	everybody, _ := cluster.ParseFilter("") // it matches every member
-	return everybody, fmt.Errorf("param %s: %w", cluster.ParamFilter, err)
 }

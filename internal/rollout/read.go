@@ -137,29 +137,8 @@ func (r *Rollouts) read(ctx context.Context, more func(*kv.Txn), seen func(*kv.R
 	return s.Snapshot, err
 }
 
-// Readable reads the desired version and tells what of it and of the rollout
-// cannot be read, by key, with kv.ErrDamaged or kv.ErrNewer; it takes one request.
-// It returns a class of package consul.
-func (r *Rollouts) Readable(ctx context.Context) (desired string, unreadable map[string]error, err error) {
-	read, err := r.store.Txn().Get(keyDesired).Get(keyRollout).Commit(ctx)
-	if err != nil {
-		return "", nil, err
-	}
-	unreadable = map[string]error{}
-	text, badText := r.desired.From(read)
-	desired = strings.TrimSpace(text.Value)
-	if badText == nil {
-		badText = r.checkDesired(desired)
-	}
-	_, badRollout := r.doc.From(read)
-	for key, err := range map[string]error{keyDesired: badText, keyRollout: badRollout} {
-		switch {
-		case err == nil:
-		case errors.Is(err, kv.ErrDamaged), errors.Is(err, kv.ErrNewer):
-			unreadable[key] = err
-		default:
-			return "", nil, err
-		}
-	}
-	return desired, unreadable, nil
+// Check returns kv.ErrDamaged or kv.ErrNewer for a document that cannot be read.
+func (r *Rollouts) Check(e kv.Entry[string]) error {
+	_, err := r.doc.Parse(e)
+	return err
 }

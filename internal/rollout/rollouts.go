@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
@@ -75,23 +73,19 @@ func (r *Rollouts) Watch(ctx context.Context, handle func(kv.Update[Document])) 
 }
 
 // Observe reads what is known of all members, with requests whose number does
-// not grow with theirs. It returns what cluster.Observe returns, and a
+// not grow with theirs. It returns what cluster.Load returns, and a
 // *cluster.FilterError.
 func (r *Rollouts) Observe(ctx context.Context, s State) (View, error) {
-	var o cluster.Observation
-	var documents map[string]kv.Leaf[nodes.Document]
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { o, err = r.cluster.Observe(ctx); return err })
-	g.Go(func() (err error) { documents, err = r.ledger.Documents().List(ctx); return err })
-	if err := g.Wait(); err != nil {
+	state, err := r.cluster.Load(ctx, cluster.NeedState)
+	if err != nil {
 		return View{}, err
 	}
 	for _, key := range []string{cluster.KeyProfile, cluster.KeyLeaders} { // without a member's record the others are as they are
-		if err := o.Unreadable[key]; err != nil {
+		if err := state.Damaged[key]; err != nil {
 			return View{}, err
 		}
 	}
-	return ViewOf(o, documents, s.Held())
+	return ViewOf(&state, s.Held())
 }
 
 // Orchestrated tells whether somebody holds the orchestrator's lock: without

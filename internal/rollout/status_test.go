@@ -17,7 +17,7 @@ func TestOutWithoutSlot(t *testing.T) {
 	t.Parallel()
 	const own, foreign = cluster.MaintenanceOwn, cluster.MaintenanceForeign
 	maintenance := map[string]cluster.Maintenance{"drained": own, "holds": own, "foreign": foreign}
-	var o cluster.Observation
+	state := cluster.State{Hosts: map[string]*cluster.Host{}}
 	for _, n := range []string{"down", "drained", "foreign", "holds", "well"} {
 		s := cluster.Signals{
 			Cataloged: true, Gossip: cluster.SignalPassing, Agent: cluster.SignalPassing, Checks: "passing",
@@ -26,10 +26,10 @@ func TestOutWithoutSlot(t *testing.T) {
 		if n == "down" {
 			s.Agent = cluster.SignalFailing
 		}
-		o.Members = append(o.Members, cluster.Member{Node: n, Roles: []string{"worker"}, Condition: cluster.Assess(s)})
+		state.Hosts[n] = &cluster.Host{Node: n, Member: true, Condition: cluster.Assess(s)}
 	}
 	group := slots.Group{Max: 2, Holders: map[string]slots.Holding{"holds/" + rollout.ClaimID: {Since: noon}}}
-	v, err := rollout.ViewOf(o, nil, group)
+	v, err := rollout.ViewOf(&state, group)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ const (
 	Up      = "up"      // gossip hears the host
 	Suspect = "suspect" // gossip does not, but the orchestrator reaches it
 	Down    = "down"    // neither does
+	Absent  = "absent"  // it is not in the catalog
 )
 
 // View is a cluster as it was observed at one moment. The zero View is that of

@@ -1,0 +1,375 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/view"
+)
+
+// Need says which parts of a State a caller needs beside the member records and
+// who leads.
+type Need uint
+
+// Each part costs at most one request, whatever the number of hosts; the
+// documents of the cluster come with who leads, all parts of the catalog with
+// one request, and all parts of health with another.
+const (
+	NeedCatalog    Need = 1 << iota // Address, NodeMeta
+	NeedDatacenter                  // Datacenter
+	NeedHealth                      // Condition.Health, Condition.Maintenance
+	NeedAgent                       // Condition.Agent
+	NeedServices                    // the names of Services
+	NeedReports                     // Report
+	NeedLiveness                    // Condition.Liveness; without it an unmonitored host counts as up
+	NeedInstances                   // Services with their health, and all of Condition
+	NeedProfile                     // Profile
+	NeedControl                     // Control
+	NeedVersion                     // Desired, Rollout
+
+	// NeedAll is what fields of members need.
+	NeedAll = NeedCatalog | NeedDatacenter | NeedHealth | NeedAgent | NeedServices | NeedReports
+	// NeedState is everything.
+	NeedState = NeedAll | NeedLiveness | NeedInstances | NeedProfile | NeedControl | NeedVersion
+
+	needChecks = NeedHealth | NeedAgent | NeedLiveness
+	needNodes  = NeedCatalog | NeedDatacenter | needChecks
+)
+
+// answers are what Consul said to the questions of one Load.
+type answers struct {
+	documents *kv.Result     // those of the whole cluster
+	hosts     consul.KVPairs // all keys below host/
+	reports   map[string]kv.Leaf[Report]
+	nodes     []consul.NodeInfo   // without services and checks
+	inventory []consul.NodeInfo   // with services and checks
+	checks    []consul.CheckState // those that checksFor asks for
+	services  []consul.ServiceHosts
+}
+
+// Load reads the state of the cluster with at most seven requests. Documents
+// that cannot be read are in State.Damaged. It returns ErrLayout with NeedProfile,
+// or a class of package consul; consul.ErrDenied also when the token does not see everything.
+func (c *Cluster) Load(ctx context.Context, need Need) (State, error) {
+	var a answers
+	q := consul.Query{Consistent: c.consistent}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { a.hosts, err = c.store.List(ctx, PrefixHosts); return err })
+	g.Go(func() (err error) { a.documents, err = c.get(need, "").Commit(ctx); return err })
+	if need&NeedReports != 0 {
+		g.Go(func() (err error) { a.reports, err = c.reports.List(ctx); return err })
+	}
+	if need&(needNodes|NeedInstances) != 0 {
+		g.Go(func() (err error) { a.nodes, err = whole(c.client.CatalogHosts(ctx, q)); return err })
+	}
+	// The inventory is as long as all other answers together, and Consul writes it
+	// with one processor.
+	switch {
+	case need&NeedInstances != 0:
+		g.Go(func() (err error) { a.inventory, err = whole(c.client.Inventory(ctx, q)); return err })
+	default:
+		if need&NeedServices != 0 {
+			g.Go(func() (err error) { a.services, err = whole(c.client.ServiceHosts(ctx, q)); return err })
+		}
+		if need&needChecks != 0 {
+			q := q
+			q.Filter = checksFor(need, catalog.PresenceID(c.name))
+			g.Go(func() (err error) { a.checks, err = whole(c.client.CheckStates(ctx, q)); return err })
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return State{}, err
+	}
+	return c.state(a, need)
+}
+
+// LoadHost reads the state as Load does, but of one host: what is read does not
+// grow with their number. A node that does not exist at all is a host that is
+// absent.
+func (c *Cluster) LoadHost(ctx context.Context, node string, need Need) (State, error) {
+	var a answers
+	q := consul.Query{Consistent: c.consistent}
+	info := consul.NodeInfo{Node: node}
+	var checks []consul.CheckState
+	known := false
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { a.documents, err = c.get(need, node).Commit(ctx); return err })
+	g.Go(func() (err error) { a.hosts, err = c.store.List(ctx, HostPrefix(node)); return err })
+	if need&(needNodes|NeedServices|NeedInstances) != 0 {
+		g.Go(func() error {
+			n, err := whole(c.client.CatalogNode(ctx, node, q))
+			if err != nil || n == nil || n.Node == nil {
+				return err
+			}
+			known = true
+			info.Address, info.Datacenter, info.Meta = n.Node.Address, n.Node.Datacenter, n.Node.Meta
+			for _, service := range n.Services {
+				info.Services = append(info.Services, consul.Instance{ID: service.ID, Service: service.Service})
+			}
+			return nil
+		})
+	}
+	if need&(needChecks|NeedInstances) != 0 {
+		g.Go(func() error {
+			all, err := whole(c.client.HealthNode(ctx, node, q))
+			for _, h := range all {
+				checks = append(checks, consul.CheckState{
+					Node: node, CheckID: h.CheckID, Status: h.Status, Notes: h.Notes, ServiceID: h.ServiceID, ServiceName: h.ServiceName,
+				})
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return State{}, err
+	}
+	if known {
+		info.Checks = checks
+		a.nodes, a.inventory = []consul.NodeInfo{info}, []consul.NodeInfo{info}
+	}
+	a.reports = map[string]kv.Leaf[Report]{}
+	if need&NeedReports != 0 {
+		report, err := leafOf(c.reports.At(node).From(a.documents))
+		if err != nil {
+			return State{}, err
+		}
+		if report.Exists {
+			a.reports[node] = report
+		}
+	}
+	s, err := c.state(a, need|NeedInstances)
+	s.need = need
+	if s.Hosts != nil && s.Hosts[node] == nil {
+		s.Hosts[node] = &Host{Node: node, Condition: Assess(Signals{Maintenance: MaintenanceNone})}
+	}
+	return s, err
+}
+
+// leafOf turns a document that cannot be read into a leaf that says so.
+func leafOf[T any](e kv.Entry[T], err error) (kv.Leaf[T], error) {
+	if unreadable(err) {
+		return kv.Leaf[T]{Entry: e, Err: err}, nil
+	}
+	return kv.Leaf[T]{Entry: e}, err
+}
+
+// get reads the documents of the whole cluster, and those of node unless it is
+// empty, at one moment.
+func (c *Cluster) get(need Need, node string) *kv.Txn {
+	t := c.store.Txn().Get(KeyLeaders)
+	for _, part := range []struct {
+		need Need
+		keys []string
+	}{{NeedProfile, []string{KeyProfile, KeyLayout}}, {NeedControl, []string{KeyControl}}, {NeedVersion, []string{KeyDesired, KeyRollout}}} {
+		if need&part.need != 0 {
+			for _, key := range part.keys {
+				t.Get(key)
+			}
+		}
+	}
+	if node != "" && need&NeedReports != 0 {
+		t.Get(ReportKey(node))
+	}
+	return t
+}
+
+// state puts the answers together. It returns consul.ErrDenied for a document
+// that the token may not read, and ErrLayout.
+func (c *Cluster) state(a answers, need Need) (State, error) {
+	s := State{Cluster: c.name, need: need, Hosts: map[string]*Host{}, Damaged: map[string]error{}, Indexes: map[string]uint64{}}
+	if err := c.decode(&s, a.documents, need); err != nil {
+		return State{}, err
+	}
+	s.decodeHosts(c, a.hosts)
+	for node, leaf := range a.reports {
+		h := s.host(node)
+		if h.Reported = true; leaf.Err != nil {
+			s.Damaged[ReportKey(node)] = leaf.Err
+		} else {
+			h.Report = leaf.Value
+		}
+	}
+	s.observe(a, catalog.PresenceID(c.name), need)
+	return s, nil
+}
+
+// decodeHosts reads what stands below host/.
+func (s *State) decodeHosts(c *Cluster, pairs consul.KVPairs) {
+	for node, leaf := range c.members.Decode(pairs) {
+		h := s.host(node)
+		if h.Member = true; leaf.Err != nil {
+			s.Damaged[MemberKey(node)] = leaf.Err
+		} else {
+			h.Record = leaf.Value
+		}
+	}
+	s.Control.Nodes = nil
+	for node, leaf := range c.holds.Decode(pairs) {
+		if leaf.Err != nil {
+			s.Damaged[HoldKey(node)] = leaf.Err
+			leaf.Value = Hold{Reason: "its hold cannot be read"}
+		}
+		if s.Control.Nodes == nil {
+			s.Control.Nodes = map[string]Hold{}
+		}
+		s.Control.Nodes[node] = leaf.Value
+	}
+	text := kv.NewTextTree(c.store, PrefixHosts)
+	for node, leaf := range text.Ending(EndGrant).Decode(pairs) {
+		s.host(node).Grant = leaf.Entry
+	}
+	for node, leaf := range text.Ending(EndQueue).Decode(pairs) {
+		s.host(node).Queue = leaf.Entry
+	}
+}
+
+func (s *State) host(node string) *Host {
+	h := s.Hosts[node]
+	if h == nil {
+		h = &Host{Node: node}
+		s.Hosts[node] = h
+	}
+	return h
+}
+
+// decode reads the documents of the whole cluster.
+func (c *Cluster) decode(s *State, r *kv.Result, need Need) error {
+	if err := document(s, r, c.leaders, &s.Leaders); err != nil {
+		return err
+	}
+	if need&NeedProfile != 0 {
+		if err := c.layoutOf(r); err != nil {
+			return err
+		}
+		if err := document(s, r, c.profile, &s.Profile); err != nil {
+			return err
+		}
+		s.Exists = s.Indexes[KeyProfile] != 0
+	}
+	if need&NeedControl != 0 {
+		if err := document(s, r, c.control, &s.Control); err != nil {
+			return err
+		}
+	}
+	if need&NeedVersion == 0 {
+		return nil
+	}
+	if err := document(s, r, kv.NewText(c.store, KeyDesired), &s.Desired); err != nil {
+		return err
+	}
+	if s.Desired = strings.TrimSpace(s.Desired); s.Desired != "" && CheckVersion(s.Desired) != nil {
+		s.Desired, s.Damaged[KeyDesired] = "", fmt.Errorf("key %q: %w: not a version", c.store.Path(KeyDesired), kv.ErrDamaged)
+	}
+	e, err := kv.NewText(c.store, KeyRollout).From(r)
+	s.Rollout, s.Indexes[KeyRollout] = e, e.Index
+	return err
+}
+
+// document reads one document into value.
+func document[T any](s *State, r *kv.Result, d kv.Doc[T], value *T) error {
+	leaf, err := leafOf(d.From(r))
+	if err != nil {
+		return err
+	}
+	if leaf.Exists {
+		s.Indexes[d.Key()] = leaf.Index
+	}
+	if leaf.Err != nil {
+		s.Damaged[d.Key()] = leaf.Err
+		return nil
+	}
+	*value = leaf.Value
+	return nil
+}
+
+// observe fills in what the catalog and health checks say.
+func (s *State) observe(a answers, presence string, need Need) {
+	signals := make(map[string]*Signals, len(s.Hosts))
+	for node := range s.Hosts {
+		signals[node] = &Signals{Gossip: SignalNone, Agent: SignalNone, Probe: ProbeNone, Maintenance: MaintenanceNone}
+	}
+	for i := range a.nodes {
+		n := &a.nodes[i]
+		h := s.Hosts[n.Node]
+		if h == nil {
+			continue
+		}
+		h.Address, h.Datacenter, h.NodeMeta = n.Address, n.Datacenter, n.Meta
+		one := observed()
+		if need&(NeedLiveness|NeedInstances) == 0 {
+			one.Gossip = SignalPassing // a failing check would be in the answer
+		}
+		signals[n.Node] = &one
+	}
+	count := func(checks []consul.CheckState) {
+		for _, check := range checks {
+			if one := signals[check.Node]; one != nil && one.Cataloged {
+				one.add(check, presence)
+			}
+		}
+	}
+	count(a.checks)
+	for i := range a.inventory {
+		n := &a.inventory[i]
+		h := s.Hosts[n.Node]
+		if h == nil {
+			continue
+		}
+		if one := signals[n.Node]; !one.Cataloged { // it was registered between the two answers
+			*one = observed()
+			h.Address, h.NodeMeta = n.Address, n.Meta
+		}
+		count(n.Checks)
+		h.Services = tally(n.Services, n.Checks)
+	}
+	for _, service := range a.services {
+		for _, node := range service.Nodes {
+			if h := s.Hosts[node]; h != nil {
+				if h.Services == nil {
+					h.Services = map[string]view.Tally{}
+				}
+				h.Services[service.Service] = view.Tally{}
+			}
+		}
+	}
+	if need&(needChecks|NeedInstances) == 0 {
+		return
+	}
+	for node, one := range signals {
+		s.Hosts[node].Condition = Assess(*one)
+	}
+}
+
+// checksFor is the filter, in Consul's own language, for the checks that can
+// make a difference: those that do not pass, and those that an agent's state or
+// a host's liveness follow from. In large clusters that is far less than all.
+func checksFor(need Need, presence string) string {
+	filter := "Status != " + strconv.Quote(consul.HealthPassing)
+	if need&NeedAgent != 0 {
+		filter += " or ServiceID == " + strconv.Quote(presence)
+	}
+	if need&NeedLiveness != 0 {
+		filter += " or CheckID == " + strconv.Quote(gossipCheck)
+	}
+	return filter
+}
+
+// whole turns an answer that ACLs made smaller into a failure: what is missing
+// must not look as if it did not exist.
+func whole[T any](v T, meta consul.Meta, err error) (T, error) {
+	if err == nil && meta.Filtered {
+		err = fmt.Errorf("read the catalog: the token does not see all of it (it needs node:read and service:read): %w", consul.ErrDenied)
+	}
+	return v, err
+}
+
+// unreadable reports whether err is about what a document holds.
+func unreadable(err error) bool { return errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer) }

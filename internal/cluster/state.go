@@ -1,0 +1,232 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/view"
+)
+
+// State is what is known about a cluster at one moment. Which parts are filled
+// in follows from the Need that it was read with. It is shared and must not be
+// changed; methods that change something return a copy.
+type State struct {
+	Cluster string
+	Exists  bool // the profile
+	Profile profile.Document
+	Leaders Leaders
+	Control Control          // with the holds of nodes
+	Desired string           // desired version; empty: none
+	Rollout kv.Entry[string] // the document of package rollout, not decoded
+	// Hosts are the members and all nodes that report something, by name.
+	Hosts map[string]*Host
+	// Damaged are the documents that cannot be read, by key below the cluster's
+	// prefix, with kv.ErrDamaged or kv.ErrNewer. What they hold counts as absent.
+	Damaged map[string]error
+	// Indexes are those of the documents that do not belong to one host, by key;
+	// what does not exist has none.
+	Indexes map[string]uint64
+
+	need Need
+}
+
+// Host is what is known about one host.
+type Host struct {
+	Node     string
+	Member   bool   // it has a member record
+	Record   Record // empty also when the record is damaged
+	Reported bool   // it has reported something
+	Report   Report
+	Grant    kv.Entry[string] // not decoded
+	Queue    kv.Entry[string] // not decoded; of package runs
+
+	Address    string
+	Datacenter string
+	NodeMeta   map[string]string
+	// Services are the host's instances by service and health; with NeedServices
+	// alone only the names are known. jorc's own service is among them.
+	Services  map[string]view.Tally
+	Condition Condition
+}
+
+// DamagedMember returns why the host's member record cannot be read.
+func (s *State) DamagedMember(node string) error { return s.Damaged[MemberKey(node)] }
+
+// DamagedHold returns why the hold of the host cannot be read. The host counts as
+// held meanwhile.
+func (s *State) DamagedHold(node string) error { return s.Damaged[HoldKey(node)] }
+
+// DamagedReport returns why the host's report cannot be read.
+func (s *State) DamagedReport(node string) error { return s.Damaged[ReportKey(node)] }
+
+// Nodes returns the names of the members, in order.
+func (s *State) Nodes() []string {
+	names := make([]string, 0, len(s.Hosts))
+	for name, h := range s.Hosts {
+		if h.Member {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Roles returns the roles of a host, the derived ones last.
+func (s *State) Roles(h *Host) []string { return s.Leaders.rolesOf(h.Node, h.Record.Roles) }
+
+// Members returns the members whose records can be read, in order of their
+// names. Those that filter does not match are left out; nil matches all.
+func (s *State) Members(filter *Filter) []Member {
+	nodes := s.Nodes()
+	all := make([]Member, 0, len(nodes))
+	for _, node := range nodes {
+		if s.DamagedMember(node) != nil {
+			continue
+		}
+		if m := s.member(s.Hosts[node]); filter == nil || filter.Match(&m) {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// member is the host as commands and filters see it.
+func (s *State) member(h *Host) Member {
+	roles := s.Roles(h)
+	m := Member{
+		Node: h.Node, Address: h.Address, Datacenter: h.Datacenter, Zone: h.Record.Zone, Roles: roles,
+		Params: derive(h.Record.Params, roles), Meta: h.Record.Meta, NodeMeta: h.NodeMeta,
+		Services: make([]string, 0, len(h.Services)), Status: make(map[string]string, len(h.Report.States)),
+		Version: h.Report.Version, Provides: h.Record.Provides, Requires: h.Record.Requires, Condition: h.Condition,
+	}
+	if s.need&(NeedHealth|NeedInstances) != 0 {
+		m.Health = h.Condition.Health
+	}
+	if s.need&(NeedAgent|NeedInstances) != 0 {
+		m.Agent = h.Condition.Agent
+	}
+	if m.Meta == nil {
+		m.Meta = profile.Params{}
+	}
+	if m.NodeMeta == nil {
+		m.NodeMeta = map[string]string{}
+	}
+	for name := range h.Services {
+		m.Services = append(m.Services, name)
+	}
+	slices.Sort(m.Services)
+	for category, state := range h.Report.States {
+		m.Status[category] = state.State
+	}
+	return m
+}
+
+// Filter returns the cluster's own filter, the param cluster/filter, which says
+// who belongs to the cluster when it runs, elects and waits. Without it, every
+// member does. It returns a *FilterError.
+func (s *State) Filter() (*Filter, error) { return filterOf(s.Profile) }
+
+// candidates returns the members as an election sees them: those that the
+// cluster's own filter leaves out are not eligible. A record that cannot be read
+// keeps no other member from being chosen.
+func (s *State) candidates(f *Filter) []Candidate {
+	nodes := s.Nodes()
+	all := make([]Candidate, len(nodes))
+	for i, node := range nodes {
+		m := s.member(s.Hosts[node])
+		all[i] = m.candidate()
+		all[i].Unreadable = s.DamagedMember(node)
+		all[i].Eligible = all[i].Eligible && (all[i].Unreadable != nil || f.Match(&m))
+	}
+	return all
+}
+
+// Unreadable calls each with every document that cannot be read, in order of
+// their keys.
+func (s *State) Unreadable(each func(key string, err error)) {
+	for _, key := range slices.Sorted(maps.Keys(s.Damaged)) {
+		each(key, s.Damaged[key])
+	}
+}
+
+// firstDamaged returns why the first document cannot be read, reports left out:
+// one host's report must not keep a command from showing the others.
+func (s *State) firstDamaged() (first error) {
+	s.Unreadable(func(key string, err error) {
+		if first == nil && !strings.HasPrefix(key, PrefixReports) {
+			first = err
+		}
+	})
+	return first
+}
+
+// ProbeResult is what the orchestrator's probe says about one host.
+type ProbeResult struct {
+	Probe  Probe
+	Before Liveness // what was known before
+}
+
+// WithProbes returns the state with the conditions that follow from probes.
+func (s *State) WithProbes(probes map[string]ProbeResult) State {
+	next := *s
+	if len(probes) == 0 {
+		return next
+	}
+	next.Hosts = maps.Clone(s.Hosts)
+	for node, p := range probes {
+		if h := next.Hosts[node]; h != nil {
+			probed := *h
+			probed.Condition = h.Condition.probed(p)
+			next.Hosts[node] = &probed
+		}
+	}
+	return next
+}
+
+// tally counts the instances of a host by the worst check of each; a check of
+// the node counts for all of them. Maintenance counts before critical: it says
+// why the checks fail.
+func tally(services []consul.Instance, checks []consul.CheckState) map[string]view.Tally {
+	if len(services) == 0 {
+		return nil
+	}
+	order := []string{"", consul.HealthPassing, consul.HealthWarning, consul.HealthCritical, consul.HealthMaint}
+	worst := func(a, b string) string {
+		if slices.Index(order, b) > slices.Index(order, a) {
+			return b
+		}
+		return a
+	}
+	node, at := consul.HealthPassing, map[string]string{}
+	for _, c := range checks {
+		status := c.Status
+		if consul.IsMaintenance(c.CheckID) {
+			status = consul.HealthMaint
+		}
+		if c.ServiceID == "" {
+			node = worst(node, status)
+		} else {
+			at[c.ServiceID] = worst(at[c.ServiceID], status)
+		}
+	}
+	all := make(map[string]view.Tally, len(services))
+	for _, s := range services {
+		t := all[s.Service]
+		switch worst(node, at[s.ID]) {
+		case consul.HealthMaint:
+			t.Maintenance++
+		case consul.HealthCritical:
+			t.Critical++
+		case consul.HealthWarning:
+			t.Warning++
+		default:
+			t.Passing++
+		}
+		all[s.Service] = t
+	}
+	return all
+}
