@@ -10,6 +10,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/runs"
 )
 
 func clusterCommand(env *environment) *cli.Command {
@@ -67,7 +68,7 @@ func (e *environment) cluster(c *cli.Context, name string) (*cluster.Cluster, er
 	if name == "" {
 		name = settings.Cluster
 	}
-	return cluster.New(client, settings.Prefix, name), nil
+	return cluster.New(client, settings.Prefix, name).WithValidators(map[string]profile.Validator{runs.ParamRules: runs.CheckRules}), nil
 }
 
 // ownNode is the node that --node or JORC_NODE names, or the local agent's.

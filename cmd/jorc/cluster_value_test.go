@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -105,4 +106,100 @@ func TestSchemaOfStringsKeepsText(t *testing.T) {
 		do(result{0, "", ""}, args("set", "v", "null", "--ref", "1", "--default", "1")...)
 		do(result{0, `"null"` + "\n", ""}, args("get", "v")...)
 	}
+}
+
+// TestSchemasHoldEverywhere: what 'profile set' refuses is refused by join and
+// import, for the cluster, roles and members, and nothing is written.
+func TestSchemasHoldEverywhere(t *testing.T) {
+	t.Parallel()
+	env := onServer(t, consultest.Start(t))
+	do := doer(t, env)
+	do(result{0, "", ""}, "init", "default")
+	do(result{0, "", ""}, "profile", "schema", "set", "disks", writeFile(t, "schema", `{"type": "integer", "minimum": 1}`))
+	do(result{0, "", ""}, "profile", "schema", "set", "name", writeFile(t, "schema", `{"type": "string"}`))
+	refused := func(pattern string, args ...string) {
+		t.Helper()
+		got := jorc(t, env, append([]string{"cluster"}, args...)...)
+		if (got.code != exitFailed && got.code != exitUsage) || !strings.Contains(got.stderr, pattern) || strings.Contains(got.stderr, "hunter2") {
+			t.Errorf("jorc cluster %s: %+v, want a refusal with %q that does not contain the value", strings.Join(args, " "), got, pattern)
+		}
+	}
+	refused(`param "disks" of member "n1" is refused by its schema: type`, "join", "--node", "n1", "--param", "disks=hunter2")
+	do(result{0, "0\n", ""}, "members", "--count")
+	do(result{0, "", ""}, "join", "--node", "n1", "--param", "disks=4", "--param", "name=1e3")
+	do(result{0, `"1e3"` + "\n", ""}, "profile", "get", "name", "--node", "n1")
+	refused(`is refused by its schema: minimum`, "join", "--node", "n1", "--param", "disks=0", "--zone", "z")
+	refused(`is refused by its schema`, "profile", "set", "disks", "hunter2", "--node", "n1")
+	refused(`of role "db" is refused by its schema`, "profile", "set", "disks", "hunter2", "--role", "db")
+	do(result{0, "4\n", ""}, "profile", "get", "disks", "--node", "n1")
+
+	archive := jorc(t, env, "cluster", "export").stdout
+	for name, wrong := range map[string]string{
+		"member":      strings.Replace(archive, `"disks": 4`, `"disks": "hunter2"`, 1),
+		"cluster":     strings.Replace(archive, `"cluster/profile": "default"`, `"cluster/profile": "default", "disks": 0`, 1),
+		"filter":      strings.Replace(archive, `"cluster/profile": "default"`, `"cluster/profile": "default", "cluster/filter": "Zone =="`, 1),
+		"with schema": strings.Replace(archive, `"type": "integer"`, `"type": "strong"`, 1),
+	} {
+		if wrong == archive {
+			t.Fatalf("%s: the export does not hold what the test changes: %s", name, archive)
+		}
+		got := jorc(t, env, "cluster", "import", writeFile(t, "export.json", wrong), "--cluster", "copy")
+		if got.code == exitOK || strings.Contains(got.stderr, "hunter2") {
+			t.Errorf("import with a wrong %s: %+v", name, got)
+		}
+	}
+	do(result{1, "", "jorc: cluster \"copy\": no such cluster: create it with 'jorc cluster init copy'\n"}, "profile", "show", "--cluster", "copy")
+	do(result{0, "", ""}, "import", writeFile(t, "export.json", archive), "--cluster", "copy")
+	do(result{0, "4\n", ""}, "profile", "get", "disks", "--node", "n1", "--cluster", "copy")
+}
+
+// TestParamsWithAMeaning: a param that jorc reads is refused when it is wrong,
+// whichever way it is set.
+func TestParamsWithAMeaning(t *testing.T) {
+	t.Parallel()
+	env := onServer(t, consultest.Start(t))
+	do := doer(t, env)
+	do(result{0, "", ""}, "init", "default")
+	do(result{0, "", ""}, "join", "--node", "n1")
+	for key, values := range map[string]struct{ good, bad []string }{
+		"cluster/filter":          {[]string{`Zone == "a"`, "", "null"}, []string{"Zone ==", "7", `{"a":1}`, "Nope == 1"}},
+		"cluster/leader-grace":    {[]string{"2m", "null"}, []string{"10s", "120", "soon", "-1m"}},
+		"cluster/leader-eligible": {[]string{"true", "false"}, []string{"yes", `"true"`, "1", "null"}},
+		"cluster/rules":           {[]string{`[{"workflow": "w"}]`, "[]", "null"}, []string{"w", `[{"workflow": ""}]`, `[{"workflow": "w", "filter": "Zone =="}]`, `[{"workflow": "w", "after": "nope"}]`}},
+	} {
+		for _, v := range values.good {
+			do(result{0, "", ""}, "profile", "set", key, v)
+		}
+		before := jorc(t, env, "cluster", "profile", "show")
+		for _, v := range values.bad {
+			patch := writeFile(t, "patch", `[{"op": "add", "path": "/params/`+strings.ReplaceAll(key, "/", "~1")+`", "value": `+asJSON(v)+`}]`)
+			for _, args := range [][]string{
+				{"profile", "set", key, v},
+				{"profile", "set", key, v, "--role", "db"},
+				{"profile", "set", key, v, "--node", "n1"},
+				{"join", "--node", "n1", "--param", key + "=" + v},
+				{"profile", "patch", patch},
+			} {
+				got := jorc(t, env, append([]string{"cluster"}, args...)...)
+				if got.code == exitOK || !strings.Contains(got.stderr, key) {
+					t.Errorf("jorc cluster %s: %+v, want a refusal that names %s", strings.Join(args, " "), got, key)
+				}
+			}
+		}
+		if after := jorc(t, env, "cluster", "profile", "show"); after != before {
+			t.Errorf("%s: something was written: %+v", key, after)
+		}
+	}
+}
+
+// asJSON returns a value as the commands read it.
+func asJSON(text string) string {
+	if json.Valid([]byte(text)) {
+		return text
+	}
+	data, err := json.Marshal(text)
+	if err != nil {
+		return "null"
+	}
+	return string(data)
 }

@@ -59,7 +59,7 @@ type Cluster struct {
 
 // New returns the cluster called name below prefix. It does no I/O.
 func New(client *consul.Client, prefix, name string) *Cluster {
-	c := &Cluster{client: client, prefix: strings.Trim(prefix, "/"), name: name, editor: &profile.Editor{}}
+	c := &Cluster{client: client, prefix: strings.Trim(prefix, "/"), name: name, editor: profile.NewEditor(paramValidators())}
 	return c.in(kv.New(client, path(c.prefix, name)))
 }
 
@@ -74,6 +74,44 @@ func (c *Cluster) in(s *kv.Store) *Cluster {
 	d.holds = kv.NewTree[Hold](s, PrefixHosts, holdFormat).Ending(EndHold)
 	d.reports = kv.NewTree[Report](s, PrefixReports, reportFormat)
 	return &d
+}
+
+// WithValidators returns the same cluster whose params are also checked by
+// validators, by the names of the params. One of this package's own is replaced.
+func (c *Cluster) WithValidators(validators map[string]profile.Validator) *Cluster {
+	d := *c
+	d.editor = c.editor.WithValidators(validators)
+	return &d
+}
+
+// paramValidators are the validators of the params that mean something to this
+// package. Null stands for the default.
+func paramValidators() map[string]profile.Validator {
+	return map[string]profile.Validator{
+		ParamFilter: func(v profile.Value) error {
+			if v.IsNull() {
+				return nil
+			}
+			if v.Kind() != "string" {
+				return fmt.Errorf("a filter is a string: %w", ErrInvalid)
+			}
+			_, err := ParseFilter(v.Raw())
+			return err
+		},
+		ParamGrace: func(v profile.Value) error {
+			if v.IsNull() {
+				return nil
+			}
+			_, err := parseGrace(v, Timing{}.withDefaults())
+			return err
+		},
+		ParamEligible: func(v profile.Value) error {
+			if v.Kind() != "boolean" {
+				return fmt.Errorf("it must be true or false: %w", ErrInvalid)
+			}
+			return nil
+		},
+	}
 }
 
 // Consistent returns the same cluster with reads that no deposed leader of

@@ -147,9 +147,13 @@ func (c *Cluster) Import(ctx context.Context, a Archive, replace bool) error {
 		}
 		return fmt.Errorf("cluster %q exists already and its profile differs: %w: nothing was written; --replace overwrites it", c.name, kv.ErrConflict)
 	}
+	if err := c.checkImport(a, next); err != nil {
+		return err
+	}
 	for _, node := range slices.Sorted(maps.Keys(a.Members)) {
 		files := a.Members[node]
-		_, _, err := c.changeRecord(ctx, node, true, func(have Record) (Record, error) {
+		under := func() (profile.Document, error) { return next, nil }
+		_, _, err := c.changeRecordUnder(ctx, under, node, true, func(have Record) (Record, error) {
 			files.Keeper = have.Keeper
 			return files, nil
 		})
@@ -207,6 +211,19 @@ func (c *Cluster) importHolds(ctx context.Context, wanted map[string]Hold) error
 		}
 		if _, err := c.holds.At(node).CompareAndSwap(ctx, old.Entry, wanted[node]); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// checkImport checks all params of an archive as if they were set.
+func (c *Cluster) checkImport(a Archive, next profile.Document) error {
+	if err := c.editor.CheckAll(next); err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
+	for _, node := range slices.Sorted(maps.Keys(a.Members)) {
+		if _, err := c.editor.CheckOwn(next, node, nil, a.Members[node].Params); err != nil {
+			return fmt.Errorf("import: %w", err)
 		}
 	}
 	return nil

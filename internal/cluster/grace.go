@@ -31,10 +31,19 @@ func graceOf(d profile.Document, t Timing) (time.Duration, error) {
 	if !ok || v.IsNull() {
 		return t.Replace, nil
 	}
+	grace, err := parseGrace(v, t)
+	if err != nil {
+		return t.Replace, fmt.Errorf("param %q: %w; %s counts until then", ParamGrace, err, t.Replace)
+	}
+	return grace, nil
+}
+
+// parseGrace returns ErrInvalid for what is not a duration longer than a leader
+// leads without Consul.
+func parseGrace(v profile.Value, t Timing) (time.Duration, error) {
 	grace, err := time.ParseDuration(v.Raw())
 	if err != nil || grace <= t.StepDown {
-		return t.Replace, fmt.Errorf("param %q is %s: %w: it has to be a duration above %s, such as \"2m\"; %s counts until then",
-			ParamGrace, v, ErrInvalid, t.StepDown, t.Replace)
+		return 0, fmt.Errorf("it must be a duration above %s, such as \"2m\": %w", t.StepDown, ErrInvalid)
 	}
 	return grace, nil
 }

@@ -26,7 +26,8 @@ func TestLeaderGrace(t *testing.T) {
 		{`120`, 30 * time.Second, cluster.ErrInvalid},
 		{`{"a": 1}`, 30 * time.Second, cluster.ErrInvalid},
 	} {
-		if err := set(t, c, cluster.ParamGrace, test.value, profile.Ref{}); err != nil {
+		wantIs(t, "set "+test.value, set(t, c, cluster.ParamGrace, test.value, profile.Ref{}), test.err)
+		if err := set(t, unchecked(c), cluster.ParamGrace, test.value, profile.Ref{}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := c.LeaderGrace(t.Context())
@@ -37,12 +38,18 @@ func TestLeaderGrace(t *testing.T) {
 	}
 }
 
+// unchecked returns c as another tool writes params: past their meaning.
+func unchecked(c *cluster.Cluster) *cluster.Cluster {
+	accept := func(profile.Value) error { return nil }
+	return c.WithValidators(map[string]profile.Validator{cluster.ParamGrace: accept, cluster.ParamFilter: accept, cluster.ParamEligible: accept})
+}
+
 // TestLeaderGraceOfAnElection: an election goes by the profile, also where its
 // own default would never come to an end.
 func TestLeaderGraceOfAnElection(t *testing.T) {
 	t.Parallel()
 	c, s := twoMembers(t)
-	if err := set(t, c, cluster.ParamGrace, "200ms", profile.Ref{}); err != nil {
+	if err := set(t, unchecked(c), cluster.ParamGrace, "200ms", profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}
 	wantFailover(t, c, s, cluster.Timing{StepDown: 100 * time.Millisecond, Replace: 24 * time.Hour})

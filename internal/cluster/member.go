@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
@@ -61,8 +62,24 @@ func (c *Cluster) Join(ctx context.Context, node string, change func(Record) (Re
 }
 
 // changeRecord is Join without leaders; create says that a node which is no
-// member becomes one, else it is ErrNoMember.
+// member becomes one, else it is ErrNoMember. Params that change are checked as
+// those of the profile are.
 func (c *Cluster) changeRecord(ctx context.Context, node string, create bool, change func(Record) (Record, error)) (Record, bool, error) {
+	stored := sync.OnceValues(func() (profile.Document, error) {
+		e, err := c.profile.Get(ctx)
+		if errors.Is(err, kv.ErrDamaged) {
+			err = nil // its schemas are lost, and joining is not
+		}
+		return e.Value, err
+	})
+	return c.changeRecordUnder(ctx, stored, node, create, change)
+}
+
+// changeRecordUnder is changeRecord with the schemas of the document that under
+// returns.
+func (c *Cluster) changeRecordUnder(ctx context.Context, under func() (profile.Document, error), node string, create bool,
+	change func(Record) (Record, error),
+) (Record, bool, error) {
 	changed := false
 	e, err := c.members.At(node).Update(ctx, func(old kv.Entry[Record]) (Record, bool, error) {
 		if !old.Exists && !create {
@@ -74,6 +91,15 @@ func (c *Cluster) changeRecord(ctx context.Context, node string, create bool, ch
 		}
 		if err := next.validate(); err != nil {
 			return Record{}, false, err
+		}
+		if len(next.Params) > 0 && !next.Params.Equal(old.Value.Params) {
+			d, err := under()
+			if err != nil {
+				return Record{}, false, err
+			}
+			if next.Params, err = c.editor.CheckOwn(d, node, old.Value.Params, next.Params); err != nil {
+				return Record{}, false, err
+			}
 		}
 		changed = !old.Exists || !next.equal(old.Value)
 		return next, changed, nil
@@ -150,7 +176,7 @@ func (c *Cluster) SetMemberParam(ctx context.Context, node, key string, v profil
 		return err
 	}
 	_, _, err = c.changeRecord(ctx, node, false, func(r Record) (_ Record, err error) {
-		r.Params, err = c.editor.SetOwn(d.Value, r.Params, key, v, ref)
+		r.Params, err = c.editor.SetOwn(d.Value, node, r.Params, key, v, ref)
 		return r, err
 	})
 	return err

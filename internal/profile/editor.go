@@ -1,15 +1,41 @@
 package profile
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"maps"
+)
 
 // Editor changes documents. Every change returns the next document, or an
-// error and nothing: ErrInvalid, ErrMismatch, ErrSchema or ErrTooLarge. The
-// schema of every param that changes is consulted, and only those, so that a
-// value that another tool put past its schema does not stop all other changes.
+// error and nothing: ErrInvalid, ErrMismatch, ErrSchema or ErrTooLarge. Each
+// param that changes is checked by its validator and its schema; others are not,
+// so that a value that another tool wrote past its schema does not stop all
+// other changes.
 //
 // An Editor remembers compiled schemas and is safe for concurrent use; the zero
-// Editor is ready.
-type Editor struct{ schemas schemaCache }
+// Editor has no validators and is ready.
+type Editor struct {
+	schemas    schemaCache
+	validators map[string]Validator
+}
+
+// Validator returns why a value cannot be that of the param it is registered
+// for, without the value; nil accepts it.
+type Validator func(v Value) error
+
+// NewEditor returns an Editor with validators for params that have a meaning,
+// by the names of the params. They apply to the params of the cluster, of roles
+// and of members.
+func NewEditor(validators map[string]Validator) *Editor { return &Editor{validators: validators} }
+
+// WithValidators returns a new Editor that also has these validators, in the
+// place of those for the same params.
+func (e *Editor) WithValidators(more map[string]Validator) *Editor {
+	all := make(map[string]Validator, len(e.validators)+len(more))
+	maps.Copy(all, e.validators)
+	maps.Copy(all, more)
+	return NewEditor(all)
+}
 
 // Scope says whose params are meant.
 type Scope struct {
@@ -146,12 +172,12 @@ func (e *Editor) RemoveSchema(d Document, key string) (Document, error) {
 }
 
 // SetOwn sets param key of a member's own params if ref holds.
-func (e *Editor) SetOwn(d Document, own Params, key string, v Value, ref Ref) (Params, error) {
-	v = d.Conform(key, v)
-	if err := e.Check(d, key, v); err != nil {
+func (e *Editor) SetOwn(d Document, node string, own Params, key string, v Value, ref Ref) (Params, error) {
+	next, err := own.Set(key, v, d.conform(key, ref))
+	if err != nil {
 		return nil, err
 	}
-	return own.Set(key, v, d.conform(key, ref))
+	return e.CheckOwn(d, node, own, next)
 }
 
 // RemoveOwn removes param key from a member's own params if ref holds.
@@ -159,9 +185,38 @@ func (e *Editor) RemoveOwn(d Document, own Params, key string, ref Ref) (Params,
 	return own.Remove(key, d.conform(key, ref))
 }
 
-// Check consults the schema that d has for param key, if any: what a member's
-// own params have to pass. It returns a *SchemaError, ErrInvalid or ErrTooLarge.
+// CheckOwn checks what differs between old and next, a member's own params
+// before and after a change, as Set does. It returns next as the schemas ask for
+// it.
+func (e *Editor) CheckOwn(d Document, node string, old, next Params) (Params, error) {
+	conforming := next
+	for _, key := range changed(old, next) {
+		v := d.Conform(key, next[key])
+		if err := placed(e.Check(d, key, v), fmt.Sprintf("member %q", node)); err != nil {
+			return nil, err
+		}
+		if v.text != next[key].text {
+			conforming = conforming.with(key, v)
+		}
+	}
+	return conforming, nil
+}
+
+// CheckAll checks the whole document as if all of it had been set now.
+func (e *Editor) CheckAll(d Document) error {
+	_, err := e.seal(Document{Name: d.Name}, d)
+	return err
+}
+
+// Check checks a value of param key by the param's validator and by the schema
+// that d has for it, if any. It returns a *ParamError, a *SchemaError,
+// ErrInvalid or ErrTooLarge.
 func (e *Editor) Check(d Document, key string, v Value) error {
+	if validate, ok := e.validators[key]; ok {
+		if err := validate(v); err != nil {
+			return &ParamError{Key: key, Err: err}
+		}
+	}
 	text, ok := d.Schemas[key]
 	if !ok {
 		return nil
@@ -171,4 +226,17 @@ func (e *Editor) Check(d Document, key string, v Value) error {
 		return err
 	}
 	return compiled.check(key, v)
+}
+
+// placed returns err with the place of the value that was refused.
+func placed(err error, place string) error {
+	var bySchema *SchemaError
+	var byValidator *ParamError
+	switch {
+	case errors.As(err, &bySchema):
+		bySchema.Place = place
+	case errors.As(err, &byValidator):
+		byValidator.Place = place
+	}
+	return err
 }

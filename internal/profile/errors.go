@@ -84,6 +84,25 @@ func (e *SyntaxError) Error() string {
 // Unwrap makes errors.Is find ErrInvalid.
 func (e *SyntaxError) Unwrap() error { return ErrInvalid }
 
+// ParamError is a value that a param with a meaning cannot have. It is an
+// ErrInvalid, and what its validator returned.
+type ParamError struct {
+	Key   string
+	Place string // what holds the value when it is not the cluster, such as `role "db"`
+	Err   error
+}
+
+func (e *ParamError) Error() string {
+	place := ""
+	if e.Place != "" {
+		place = " of " + e.Place
+	}
+	return fmt.Sprintf("param %q%s: %v; nothing was written", e.Key, place, e.Err)
+}
+
+// Unwrap makes errors.Is find ErrInvalid and the validator's error.
+func (e *ParamError) Unwrap() []error { return []error{ErrInvalid, e.Err} }
+
 // classed is an error whose class is found by errors.Is but not spelled out.
 type classed struct {
 	class error

@@ -85,7 +85,7 @@ func TestSchemaKeepsText(t *testing.T) {
 		if next, err = e.Set(d, profile.Scope{}, "p", v, profile.Ref{Value: &v, Default: &v}); err != nil || next.Params["p"].String() != tt.want {
 			t.Errorf("%s: %s as a default: %v", tt.schema, tt.in, err)
 		}
-		own, err := e.SetOwn(d, nil, "p", v, profile.Ref{Absent: true})
+		own, err := e.SetOwn(d, "n1", nil, "p", v, profile.Ref{Absent: true})
 		if err != nil || own["p"].String() != tt.want {
 			t.Errorf("%s: %s of a member: %s, %v", tt.schema, tt.in, own["p"], err)
 		}

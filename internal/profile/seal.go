@@ -1,7 +1,6 @@
 package profile
 
 import (
-	"errors"
 	"maps"
 	"slices"
 )
@@ -67,12 +66,7 @@ func (e *Editor) checkChanged(d Document, s Scope, old Params) error {
 
 // checkIn consults the schema of one param of scope.
 func (e *Editor) checkIn(d Document, s Scope, key string) error {
-	err := e.Check(d, key, d.In(s)[key])
-	var refused *SchemaError
-	if errors.As(err, &refused) {
-		refused.Place = s.String()
-	}
-	return err
+	return placed(e.Check(d, key, d.In(s)[key]), s.String())
 }
 
 // newSchema checks everything that a new schema is about.
@@ -81,11 +75,7 @@ func (e *Editor) newSchema(d Document, key string) error {
 		return err
 	}
 	if v, ok := d.Default(key); ok {
-		if err := e.Check(d, key, v); err != nil {
-			var refused *SchemaError
-			if errors.As(err, &refused) {
-				refused.Place = "the schema's own default"
-			}
+		if err := placed(e.Check(d, key, v), "the schema's own default"); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,6 +56,15 @@ func ParseRules(v profile.Value) (good []Rule, bad []BadRule) {
 		good = append(good, r)
 	}
 	return reachable(good, bad)
+}
+
+// CheckRules returns what is wrong with the first bad rule of the param: it is
+// the param's profile.Validator.
+func CheckRules(v profile.Value) error {
+	if _, bad := ParseRules(v); len(bad) > 0 {
+		return errors.New(strings.TrimPrefix(bad[0].Err.Error(), "param "+ParamRules+": "))
+	}
+	return nil
 }
 
 func parseRule(text []byte) (Rule, error) {
