@@ -37,7 +37,7 @@ func profileCommand(env *environment) *cli.Command {
 				Name:      "set",
 				Usage:     "set a param",
 				ArgsUsage: "KEY VALUE",
-				Description: valueHelp + " Other params may change at the same time. A reference that does not match exits 4, prints the param as it is on stderr, and writes nothing. " +
+				Description: valueHelp + " Other params may change at the same time. A reference that does not match exits 4 and writes nothing. " +
 					"With --node it is that member's own param.",
 				Flags: append([]cli.Flag{
 					ref,

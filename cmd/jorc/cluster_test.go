@@ -101,9 +101,9 @@ func TestProfileCommands(t *testing.T) {
 	do(result{0, "1\n", ""}, "profile", "get", "n")
 	do(result{0, "", ""}, "profile", "set", "n", "1.0", "--ref", "1")
 	do(result{0, "1.0\n", ""}, "profile", "get", "n")
-	do(result{4, "", "jorc: param \"n\" is 1.0 and was to be 3: nothing was written; read it again and decide anew\n"}, "profile", "set", "n", "2", "--ref", "3")
-	do(result{4, "", "jorc: param \"n\" is 1.0 and was to be missing: nothing was written; read it again and decide anew\n"}, "profile", "add", "n", "2")
-	do(result{4, "", "jorc: param \"new\" is missing and was to be 1: nothing was written; read it again and decide anew\n"}, "profile", "set", "new", "2", "--ref", "1")
+	do(result{4, "", "jorc: param \"n\" is not what the reference asks for: nothing was written; read it again and decide\n"}, "profile", "set", "n", "2", "--ref", "3")
+	do(result{4, "", "jorc: param \"n\" exists already: nothing was written; read it again and decide\n"}, "profile", "add", "n", "2")
+	do(result{4, "", "jorc: param \"new\" does not exist, and the reference asks for a value: nothing was written; read it again and decide\n"}, "profile", "set", "new", "2", "--ref", "1")
 	do(result{0, "", ""}, "profile", "set", "new", "2", "--ref", "none", "--default", "none")
 	do(result{0, "none\n", ""}, "profile", "get", "my/data", "--raw", "--default", "none")
 	do(result{1, "", "jorc: param \"my/data\" of cluster \"default\": there is none; --default says what to print then\n"}, "profile", "get", "my/data")
@@ -120,7 +120,7 @@ func TestProfileCommands(t *testing.T) {
 	after := writeFile(t, "after.json", `{"n": 5, "big": 0, "more": true}`)
 	do(result{0, "", ""}, "profile", "params", after, "--ref", before)
 	do(result{0, "5\n", ""}, "profile", "get", "n")
-	if got := jorc(t, env, "cluster", "profile", "params", after, "--ref", before); got.code != exitConflict || !strings.Contains(got.stderr, `"more" is true`) {
+	if got := jorc(t, env, "cluster", "profile", "params", after, "--ref", before); got.code != exitConflict || !strings.Contains(got.stderr, `"more" exists already`) {
 		t.Errorf("the same again: %+v", got)
 	}
 	patch := writeFile(t, "patch.json", `[{"op": "test", "path": "/params/n", "value": 5}, {"op": "add", "path": "/params/a~1b", "value": null}]`)

@@ -112,9 +112,9 @@ func TestDecodeRefuses(t *testing.T) {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		`{"name":"a"}`: "is missing",
-		`{"name":"a","params":{"cluster/profile":"b"}}`:                       `is "b" and must be "a"`,
-		`{"name":"a","params":{"cluster/profile":1}}`:                         "is 1",
+		`{"name":"a"}`: "must be",
+		`{"name":"a","params":{"cluster/profile":"b"}}`:                       `must be "a"`,
+		`{"name":"a","params":{"cluster/profile":1}}`:                         `must be "a"`,
 		`{"name":"a b","params":{"cluster/profile":"a b"}}`:                   "blank",
 		`{"name":"a","params":{"cluster/profile":"a"},"roles":{"x/y":{}}}`:    "role",
 		`{"name":"a","params":{"cluster/profile":"a"},"roles":{"":{"x": 1}}}`: "empty",

@@ -1,7 +1,6 @@
 package profile
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 )
@@ -37,7 +36,7 @@ func (e *Editor) WithValidators(more map[string]Validator) *Editor {
 	return NewEditor(all)
 }
 
-// Scope says whose params are meant.
+// Scope selects the params of the cluster or of a role.
 type Scope struct {
 	Role string // "" is the cluster itself
 }
@@ -58,7 +57,7 @@ func (d Document) In(s Scope) Params {
 	return d.Roles[s.Role]
 }
 
-// in returns d with the params of scope replaced; a role without params is none.
+// in returns d with the params of scope replaced; a role without params is removed.
 func (d Document) in(s Scope, p Params) Document {
 	d = d.clone()
 	switch {
@@ -78,10 +77,10 @@ func (e *Editor) Set(d Document, s Scope, key string, v Value, ref Ref) (Documen
 	if err != nil {
 		return Document{}, err
 	}
-	return e.seal(d, d.in(s, p))
+	return e.finish(d, d.in(s, p))
 }
 
-// Remove removes param key if ref holds; that it is gone already is no error.
+// Remove removes param key if ref holds; it is not an error if there is none.
 func (e *Editor) Remove(d Document, s Scope, key string, ref Ref) (Document, error) {
 	p, err := d.In(s).Remove(key, d.conform(key, ref))
 	if err != nil {
@@ -90,10 +89,10 @@ func (e *Editor) Remove(d Document, s Scope, key string, ref Ref) (Document, err
 	if s.Role == "" && key == SelfKey {
 		return Document{}, invalid("param %q is the profile's own name and stays", SelfKey)
 	}
-	return e.seal(d, d.in(s, p))
+	return e.finish(d, d.in(s, p))
 }
 
-// SetParams puts p in the place of all params of scope. The profile's own name
+// SetParams replaces all params of scope by p. The profile's own name
 // stays when p leaves it out.
 func (e *Editor) SetParams(d Document, s Scope, p Params) (Document, error) {
 	for _, key := range p.Keys() {
@@ -108,7 +107,7 @@ func (e *Editor) SetParams(d Document, s Scope, p Params) (Document, error) {
 	if _, ok := p[SelfKey]; !ok && s.Role == "" {
 		p[SelfKey] = Value{tree: d.Name}
 	}
-	return e.seal(d, d.in(s, p))
+	return e.finish(d, d.in(s, p))
 }
 
 // ReplaceParams carries what differs between before and after over to the
@@ -118,7 +117,7 @@ func (e *Editor) ReplaceParams(d Document, s Scope, before, after Params) (Docum
 	if err != nil {
 		return Document{}, err
 	}
-	return e.seal(d, d.in(s, p))
+	return e.finish(d, d.in(s, p))
 }
 
 // Patch applies a patch to the whole document as Encode writes it. The result
@@ -131,7 +130,7 @@ func (e *Editor) Patch(d Document, p Patch) (Document, error) {
 	return e.replace(d, v)
 }
 
-// Import puts next, as a user wrote it, in the place of d. It has to be a
+// Import replaces d by the document that a user wrote. It has to be a
 // profile of the same name; the param that holds it may be left out.
 func (e *Editor) Import(d Document, text []byte) (Document, error) {
 	next, err := Decode(text)
@@ -141,16 +140,16 @@ func (e *Editor) Import(d Document, text []byte) (Document, error) {
 	if _, ok := next.Params[SelfKey]; !ok {
 		next.Params[SelfKey] = Value{tree: next.Name}
 	}
-	return e.seal(d, next)
+	return e.finish(d, next)
 }
 
-// replace puts a whole document in the place of d.
+// replace replaces d by a whole document.
 func (e *Editor) replace(d Document, v Value) (Document, error) {
 	next, err := documentOf(v.tree)
 	if err != nil {
-		return Document{}, invalid("the result is no profile: %v", err)
+		return Document{}, invalid("the result is %v", err)
 	}
-	return e.seal(d, next)
+	return e.finish(d, next)
 }
 
 // SetSchema makes text the schema of param key, if what the cluster and its
@@ -161,82 +160,30 @@ func (e *Editor) SetSchema(d Document, key string, text Value) (Document, error)
 	}
 	next := d.clone()
 	next.Schemas[key] = text
-	return e.seal(d, next)
+	return e.finish(d, next)
 }
 
-// RemoveSchema removes the schema of param key; that there is none is no error.
+// RemoveSchema removes the schema of param key; it is not an error if there is none.
 func (e *Editor) RemoveSchema(d Document, key string) (Document, error) {
 	next := d.clone()
 	delete(next.Schemas, key)
-	return e.seal(d, next)
+	return e.finish(d, next)
 }
 
-// SetOwn sets param key of a member's own params if ref holds.
-func (e *Editor) SetOwn(d Document, node string, own Params, key string, v Value, ref Ref) (Params, error) {
-	next, err := own.Set(key, v, d.conform(key, ref))
-	if err != nil {
-		return nil, err
+// SetMeta sets key of the profile's meta.
+func (e *Editor) SetMeta(d Document, key string, v Value) (Document, error) {
+	if err := CheckMeta(key, v); err != nil {
+		return Document{}, err
 	}
-	return e.CheckOwn(d, node, own, next)
+	next := d.clone()
+	next.Meta[key] = v
+	return e.finish(d, next)
 }
 
-// RemoveOwn removes param key from a member's own params if ref holds.
-func (e *Editor) RemoveOwn(d Document, own Params, key string, ref Ref) (Params, error) {
-	return own.Remove(key, d.conform(key, ref))
-}
-
-// CheckOwn checks what differs between old and next, a member's own params
-// before and after a change, as Set does. It returns next as the schemas ask for
-// it.
-func (e *Editor) CheckOwn(d Document, node string, old, next Params) (Params, error) {
-	conforming := next
-	for _, key := range changed(old, next) {
-		v := d.Conform(key, next[key])
-		if err := placed(e.Check(d, key, v), fmt.Sprintf("member %q", node)); err != nil {
-			return nil, err
-		}
-		if v.text != next[key].text {
-			conforming = conforming.with(key, v)
-		}
-	}
-	return conforming, nil
-}
-
-// CheckAll checks the whole document as if all of it had been set now.
-func (e *Editor) CheckAll(d Document) error {
-	_, err := e.seal(Document{Name: d.Name}, d)
-	return err
-}
-
-// Check checks a value of param key by the param's validator and by the schema
-// that d has for it, if any. It returns a *ParamError, a *SchemaError,
-// ErrInvalid or ErrTooLarge.
-func (e *Editor) Check(d Document, key string, v Value) error {
-	if validate, ok := e.validators[key]; ok {
-		if err := validate(v); err != nil {
-			return &ParamError{Key: key, Err: err}
-		}
-	}
-	text, ok := d.Schemas[key]
-	if !ok {
-		return nil
-	}
-	compiled, err := e.schemas.get(key, text)
-	if err != nil {
-		return err
-	}
-	return compiled.check(key, v)
-}
-
-// placed returns err with the place of the value that was refused.
-func placed(err error, place string) error {
-	var bySchema *SchemaError
-	var byValidator *ParamError
-	switch {
-	case errors.As(err, &bySchema):
-		bySchema.Place = place
-	case errors.As(err, &byValidator):
-		byValidator.Place = place
-	}
-	return err
+// RemoveMeta removes key from the profile's meta; it is not an error if
+// there is none.
+func (e *Editor) RemoveMeta(d Document, key string) (Document, error) {
+	next := d.clone()
+	delete(next.Meta, key)
+	return e.finish(d, next)
 }

@@ -11,7 +11,7 @@ var (
 	ErrMismatch = errors.New("does not match")
 	// ErrInvalid: what was given cannot be done with any document, or not with this one.
 	ErrInvalid = errors.New("invalid")
-	// ErrSchema: a value is not what its schema asks for.
+	// ErrSchema: the schema of a param refuses a value.
 	ErrSchema = errors.New("refused by its schema")
 	// ErrTooLarge: the result would be beyond Consul's or jorc's own limits.
 	ErrTooLarge = errors.New("too large")
@@ -23,8 +23,8 @@ var (
 	ErrConflicts = errors.New("both sides changed the same")
 )
 
-// MismatchError is a reference that does not hold: nothing may be written. It
-// is an ErrMismatch.
+// MismatchError is a reference that does not hold: nothing is written. It is an
+// ErrMismatch. Its text does not contain the values, which may be secrets.
 type MismatchError struct {
 	Key         string
 	Want        *Value // nil: the param was to be missing
@@ -33,23 +33,19 @@ type MismatchError struct {
 	More        []string // other params of the same change that do not match either
 }
 
-// maxShown bounds what of the value that a param has now is shown, in bytes:
-// enough to decide anew by most of them.
-const maxShown = 4 << 10
-
 func (e *MismatchError) Error() string {
-	have, want := "is missing", "missing"
-	if e.HavePresent {
-		have = "is " + shortenTo(e.Have.String(), maxShown)
-	}
-	if e.Want != nil {
-		want = e.Want.short()
+	differs := "is not what the reference asks for"
+	switch {
+	case e.Want == nil:
+		differs = "exists already"
+	case !e.HavePresent:
+		differs = "does not exist, and the reference asks for a value"
 	}
 	more := ""
 	if n := len(e.More); n > 0 {
-		more = fmt.Sprintf(" (and %d more, such as %q)", n, e.More[0])
+		more = fmt.Sprintf(" (and %d more do not match, such as %q)", n, e.More[0])
 	}
-	return fmt.Sprintf("param %q %s and was to be %s%s: nothing was written; read it again and decide anew", e.Key, have, want, more)
+	return fmt.Sprintf("param %q %s%s: nothing was written; read it again and decide", e.Key, differs, more)
 }
 
 // Unwrap makes errors.Is find ErrMismatch.
@@ -70,8 +66,8 @@ func (e *SizeError) Error() string {
 // Unwrap makes errors.Is find ErrTooLarge.
 func (e *SizeError) Unwrap() error { return ErrTooLarge }
 
-// SyntaxError is text that is no JSON, or that jorc does not take. It is an
-// ErrInvalid.
+// SyntaxError is text that is not JSON, or JSON that jorc does not accept. It is
+// an ErrInvalid and does not quote the text.
 type SyntaxError struct {
 	Line, Column int // from 1; the column counts characters
 	Reason       string

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Layer is one of those that a member's effective params come from. A higher
-// one counts before a lower one.
+// Layer is where a member's effective params come from. A higher layer overrides
+// a lower one.
 type Layer int
 
 // The layers, lowest first.
@@ -39,7 +39,7 @@ func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // Resolved is one effective param.
 type Resolved struct {
 	Value Value `json:"value"`
-	// Sources are the layers that the value was put together from, lowest
+	// Sources are the layers that the value was combined from, lowest
 	// first. Without composing there is one.
 	Sources []Source `json:"sources"`
 }
@@ -49,7 +49,7 @@ type Effective map[string]Resolved
 
 // Effective returns what a member with these roles and params of its own has:
 // schema defaults < cluster < roles < member. Of two roles the later one
-// counts. A higher layer's value takes the place of a lower one's, null too.
+// wins. A higher layer's value replaces a lower one's, also when it is null.
 func (d Document) Effective(roles []string, member Params) Effective {
 	return d.layer(roles, member, func(_, upper any) (any, bool) { return upper, false })
 }
@@ -61,8 +61,8 @@ func (d Document) Compose(roles []string, member Params) Effective {
 	return d.layer(roles, member, mergeTrees)
 }
 
-// layer puts the layers on top of one another; merge returns the result for
-// one param and whether something of lower is left in it.
+// layer combines the layers; merge returns the result for one param and whether
+// something of lower is left in it.
 func (d Document) layer(roles []string, member Params, merge func(lower, upper any) (tree any, kept bool)) Effective {
 	e := Effective{}
 	put := func(p Params, from Source) {

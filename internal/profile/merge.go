@@ -14,7 +14,7 @@ type Conflict struct {
 	Base, Mine, Theirs *Value
 }
 
-// String tells the conflict to people, on four lines.
+// String returns the conflict for people, on four lines.
 func (c Conflict) String() string {
 	side := func(v *Value) string {
 		if v == nil {
@@ -39,7 +39,7 @@ func (e *ConflictsError) Error() string {
 // Unwrap makes errors.Is find ErrConflicts.
 func (e *ConflictsError) Unwrap() error { return ErrConflicts }
 
-// Report tells all conflicts to people.
+// Report returns all conflicts for people.
 func (e *ConflictsError) Report() string {
 	var b strings.Builder
 	for _, c := range e.Conflicts {
@@ -49,8 +49,8 @@ func (e *ConflictsError) Report() string {
 	return b.String()
 }
 
-// Merge returns theirs with what changed between base and mine. What differs is
-// told apart down to members of objects; an array changed as a whole. It
+// Merge returns theirs with what changed between base and mine. Differences
+// are found down to members of objects; an array counts as a whole. It
 // returns a *ConflictsError when both sides changed the same thing in different
 // ways, else what every change returns.
 func (e *Editor) Merge(base, mine, theirs Document) (Document, error) {
@@ -62,17 +62,17 @@ func (e *Editor) Merge(base, mine, theirs Document) (Document, error) {
 	return e.replace(theirs, Value{tree: merged})
 }
 
-// maybe is a tree that may not be there.
-type maybe struct {
+// optional is a tree that may not exist.
+type optional struct {
 	tree any
 	ok   bool
 }
 
-func present(tree any) maybe { return maybe{tree, true} }
+func present(tree any) optional { return optional{tree, true} }
 
-func (m maybe) equal(o maybe) bool { return m.ok == o.ok && equalTrees(m.tree, o.tree) }
+func (m optional) equal(o optional) bool { return m.ok == o.ok && equalTrees(m.tree, o.tree) }
 
-func (m maybe) value() *Value {
+func (m optional) value() *Value {
 	if !m.ok {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (m maybe) value() *Value {
 }
 
 // members returns the members of an object; of what is not there, none.
-func (m maybe) members() (map[string]any, bool) {
+func (m optional) members() (map[string]any, bool) {
 	object, ok := m.tree.(map[string]any)
 	return object, ok || !m.ok
 }
@@ -88,7 +88,7 @@ func (m maybe) members() (map[string]any, bool) {
 type merger struct{ conflicts []Conflict }
 
 // merge returns what the place at p is to hold, and whether it holds anything.
-func (m *merger) merge(p Pointer, base, mine, theirs maybe) (tree any, ok bool) {
+func (m *merger) merge(p Pointer, base, mine, theirs optional) (tree any, ok bool) {
 	switch {
 	case mine.equal(base):
 		return theirs.tree, theirs.ok
@@ -110,9 +110,9 @@ func (m *merger) merge(p Pointer, base, mine, theirs maybe) (tree any, ok bool) 
 	}
 	merged := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		at := func(object map[string]any) maybe {
+		at := func(object map[string]any) optional {
 			v, ok := object[name]
-			return maybe{v, ok}
+			return optional{v, ok}
 		}
 		if v, ok := m.merge(append(slices.Clip(p), name), at(b), at(my), at(their)); ok {
 			merged[name] = v

@@ -62,7 +62,7 @@ func (p Pointer) visible() string {
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
 }
 
-// contains tells whether q names something inside what p names.
+// contains reports whether q names a part of what p names.
 func (p Pointer) contains(q Pointer) bool {
 	if len(q) <= len(p) {
 		return false
