@@ -19,7 +19,7 @@ import (
 func TestEventsBeginAnew(t *testing.T) {
 	t.Parallel()
 	store := kv.New(consultest.Start(t).Client(), "jorc/default")
-	held, err := store.Lock(t.Context(), "orchestrate/lock", kv.LockOptions{})
+	held, err := store.Lock(t.Context(), "orchestrate/lock", kv.LeaseOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestEventsBeginAnew(t *testing.T) {
 	}
 	cancel()
 	<-done
-	if err := held.Unlock(t.Context()); err != nil {
+	if err := held.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

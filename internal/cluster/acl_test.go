@@ -98,11 +98,11 @@ func (g *guarded) tries(t *testing.T) map[string]try {
 			return err
 		}},
 		{"lock", func(c *cluster.Cluster) error {
-			held, err := c.Store().TryLock(ctx, "elect/lock", kv.LockOptions{TTL: 10 * time.Second})
+			held, err := c.Store().TryLock(ctx, "elect/lock", kv.LeaseOptions{TTL: 10 * time.Second})
 			if err != nil {
 				return err
 			}
-			return held.Unlock(ctx)
+			return held.Release(ctx)
 		}},
 		{"report itself", put("nodes/" + g.server.Node)},
 		{"report another", put("nodes/other")},

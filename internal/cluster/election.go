@@ -19,7 +19,7 @@ import (
 type ElectionOptions struct {
 	Node   string // who runs it; shown to others
 	Timing Timing
-	Lock   kv.LockOptions
+	Lock   kv.LeaseOptions
 	// Spread is over what time those who wait come when whoever decides is
 	// gone, so that few of a large cluster come at once. Default 2 s.
 	Spread time.Duration
@@ -63,7 +63,7 @@ func (e *Election) Run(ctx context.Context) error {
 			continue
 		}
 		e.preside(held)
-		if err := held.Unlock(ctx); err != nil && ctx.Err() == nil {
+		if err := held.Release(ctx); err != nil && ctx.Err() == nil {
 			e.o.Log.Debug("the election goes on elsewhere", "error", err)
 		}
 	}
@@ -92,7 +92,7 @@ func (e *Election) free(ctx context.Context) error {
 }
 
 // preside decides again and again while the lock is held.
-func (e *Election) preside(held *kv.Held) {
+func (e *Election) preside(held *kv.Lease) {
 	g, ctx := errgroup.WithContext(held.Context())
 	news := make(chan struct{}, 1)
 	tell := func() {

@@ -165,7 +165,7 @@ func TestLeaderCutOff(t *testing.T) {
 		join(t, c, server.Node)
 		running.Go(func() { _ = c.Lead(ctx, server.Node, timing, s.lead(server.Node)) })
 		e := c.NewElection(cluster.ElectionOptions{
-			Node: server.Node, Timing: timing, Spread: 50 * time.Millisecond, Lock: kv.LockOptions{TTL: 2 * time.Second},
+			Node: server.Node, Timing: timing, Spread: 50 * time.Millisecond, Lock: kv.LeaseOptions{TTL: 2 * time.Second},
 		})
 		running.Go(func() { _ = e.Run(ctx) })
 	}

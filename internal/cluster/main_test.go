@@ -56,7 +56,7 @@ func wantFailover(t testing.TB, c *cluster.Cluster, s *consultest.Server, timing
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
-	e := c.NewElection(cluster.ElectionOptions{Node: "judge", Timing: timing, Lock: kv.LockOptions{TTL: 2 * time.Second}})
+	e := c.NewElection(cluster.ElectionOptions{Node: "judge", Timing: timing, Lock: kv.LeaseOptions{TTL: 2 * time.Second}})
 	running.Go(func() { _ = e.Run(ctx) })
 	consultest.Eventually(t, "b to lead", func(ctx context.Context) error {
 		l, err := c.Leaders(ctx)

@@ -24,7 +24,7 @@ func TestOrchestrator(t *testing.T) {
 		}
 	}
 	want("nobody", "", false, nil)
-	lock, err := c.Store().Lock(t.Context(), cluster.OrchestratorLock, kv.LockOptions{Holder: kv.Holder{Node: "n1"}})
+	lock, err := c.Store().Lock(t.Context(), cluster.OrchestratorLock, kv.LeaseOptions{Holder: kv.Holder{Node: "n1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestOrchestrator(t *testing.T) {
 		}
 		want(text, "", is != nil, is)
 	}
-	if err := lock.Unlock(t.Context()); err != nil {
+	if err := lock.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want("nobody any more", "", false, nil)

@@ -41,7 +41,7 @@ func TestLeadersUnderPartition(t *testing.T) {
 		mine := through(t, ways[node])
 		running.Go(func() { _ = mine.Lead(ctx, node, timing, s.lead(node)) })
 	}
-	e := c.NewElection(cluster.ElectionOptions{Node: "judge", Timing: timing, Lock: kv.LockOptions{TTL: 2 * time.Second}})
+	e := c.NewElection(cluster.ElectionOptions{Node: "judge", Timing: timing, Lock: kv.LeaseOptions{TTL: 2 * time.Second}})
 	running.Go(func() { _ = e.Run(ctx) })
 	one := func(what string, not ...string) string {
 		t.Helper()

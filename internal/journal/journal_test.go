@@ -33,13 +33,13 @@ func newFixture(t testing.TB) *fixture {
 	return &fixture{t, s.Client(), kv.New(s.Client(), "jorc/prod")}
 }
 
-func (f *fixture) lock() *kv.Held {
+func (f *fixture) lock() *kv.Lease {
 	f.t.Helper()
-	h, err := f.store.Lock(f.t.Context(), "orchestrate/lock", kv.LockOptions{TTL: 10 * time.Second, LockDelay: -1})
+	h, err := f.store.Lock(f.t.Context(), "orchestrate/lock", kv.LeaseOptions{TTL: 10 * time.Second, LockDelay: -1})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.t.Cleanup(func() { _ = h.Unlock(context.Background()) }) // it may be lost
+	f.t.Cleanup(func() { _ = h.Release(context.Background()) }) // it may be lost
 	return h
 }
 
@@ -198,7 +198,7 @@ func TestFenced(t *testing.T) {
 	h := f.lock()
 	j, _ := f.open(h.Store(), journal.Options{})
 	f.save(j, viewOf(3, "v1"))
-	if err := h.Unlock(t.Context()); err != nil {
+	if err := h.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	next := f.lock()

@@ -73,7 +73,7 @@ func BenchmarkLock(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := h.Unlock(b.Context()); err != nil {
+		if err := h.Release(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -82,7 +82,7 @@ func BenchmarkLock(b *testing.B) {
 // BenchmarkTransaction writes 62 keys under a lock, all or nothing.
 func BenchmarkTransaction(b *testing.B) {
 	s, _ := newStore(b)
-	h, err := s.Lock(b.Context(), "lock", kv.LockOptions{})
+	h, err := s.Lock(b.Context(), "lock", kv.LeaseOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func BenchmarkTransaction(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	if err := h.Unlock(b.Context()); err != nil {
+	if err := h.Release(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 }

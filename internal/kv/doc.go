@@ -21,7 +21,7 @@ type Entry[T any] struct {
 	// Index is what a compare-and-swap compares: 0 when there is no such key.
 	Index  uint64
 	Exists bool
-	// Session holds the key as a lock; empty: none does.
+	// Session is the session that locks the key; empty: the key is not locked.
 	Session string
 
 	raw []byte
@@ -43,13 +43,13 @@ func NewText(s *Store, key string) Doc[string] {
 // Key returns the document's key below the store's prefix.
 func (d Doc[T]) Key() string { return d.key }
 
-// In returns the same document in another store, such as that of a held lock.
+// In returns the same document in another store, such as that of a lease.
 func (d Doc[T]) In(s *Store) Doc[T] {
 	d.store = s
 	return d
 }
 
-// Get reads the document; that there is none is no error. It returns
+// Get reads the document; an absent document is not an error. It returns
 // ErrDamaged, ErrNewer, ErrBadKey, consul.ErrDenied or consul.ErrUnreachable.
 func (d Doc[T]) Get(ctx context.Context) (Entry[T], error) {
 	p, _, err := d.store.get(ctx, d.key, d.store.query())
@@ -70,9 +70,9 @@ func (d Doc[T]) Find(pairs consul.KVPairs) (Entry[T], error) {
 	return Entry[T]{}, nil
 }
 
-// CompareAndSwap writes v if the document still is as old was read; the zero
-// Entry means that there is none. It returns the new entry, or ErrConflict
-// (nothing was written), ErrLockLost in the store of a held lock,
+// CompareAndSwap writes v if the document has not changed since old was read; the
+// zero Entry is that of an absent document. It returns the new entry, or ErrConflict
+// (nothing was written), ErrLockLost in the store of a lease,
 // consul.ErrOutcomeUnknown, consul.ErrTooLarge, consul.ErrDenied or
 // consul.ErrUnreachable.
 func (d Doc[T]) CompareAndSwap(ctx context.Context, old Entry[T], v T) (Entry[T], error) {
@@ -97,7 +97,7 @@ func (d Doc[T]) Parse(e Entry[string]) (Entry[T], error) {
 }
 
 // Delete deletes the document if its index still is index. It returns
-// ErrConflict also when it is gone already, else what CompareAndSwap returns.
+// ErrConflict also for an absent document, else what CompareAndSwap returns.
 func (d Doc[T]) Delete(ctx context.Context, index uint64) error {
 	_, err := d.store.Txn().CheckIndex(d.key, index).Delete(d.key).Commit(ctx)
 	return err
@@ -125,9 +125,8 @@ func (d Doc[T]) replace(v T, old Entry[T]) (Entry[T], error) {
 	return Entry[T]{Value: v, Exists: true, raw: raw}, nil
 }
 
-// newMark returns a number that tells one write from all others; it is kept in
-// the key's flags. It fits into the numbers of JavaScript, so that Consul's UI
-// leaves it as it is.
+// newMark returns a random number that identifies one write; it is stored in the
+// key's flags. It fits into a number of JavaScript, so that Consul's UI keeps it.
 func newMark() uint64 { return 1 + rand.Uint64N(1<<53-1) }
 
 // SetIn adds a Set of the document to t.
@@ -169,4 +168,48 @@ func (d Doc[T]) successor(t *Txn, v T, old Entry[T]) (Entry[T], error) {
 	}
 	e, err := d.replace(v, old)
 	return e, t.failed(err)
+}
+
+// Update is what one iteration of a watch found.
+type Update[T any] struct {
+	Entry Entry[T]
+	// Reset: Consul's indexes went backwards, so it lost or restored its state.
+	Reset bool
+	// Err: the document could not be read, and Entry.Value is zero. Watchers keep
+	// the last good value.
+	Err error
+}
+
+// Watch calls handle with the document and again after each change, until ctx
+// ends; then it returns ctx's error. It returns ErrBadKey at once. handle also
+// receives errors, which are retried until ctx ends, and the first answer after
+// an error even if nothing changed. handle runs in the caller's goroutine.
+func (d Doc[T]) Watch(ctx context.Context, handle func(Update[T])) error {
+	if err := d.store.check(d.key); err != nil {
+		return err
+	}
+	source := func(ctx context.Context, q consul.Query) (*consul.KVPair, consul.Meta, error) {
+		return d.store.get(ctx, d.key, q)
+	}
+	var last Entry[T]
+	quiet := false // handle has received last, and no error since
+	watch := func(handle func(consul.Update[*consul.KVPair])) error {
+		if shared := d.store.sharedFor(d.key); shared != nil {
+			return shared.watchKey(ctx, d.store.Path(d.key), handle)
+		}
+		return consul.Watch(ctx, d.store.client, d.store.query(), source, handle)
+	}
+	return watch(func(u consul.Update[*consul.KVPair]) {
+		if u.Err != nil {
+			quiet = false
+			handle(Update[T]{Err: u.Err})
+			return
+		}
+		e, err := d.entry(u.Value)
+		if quiet && !u.Reset && e.Exists == last.Exists && e.Index == last.Index {
+			return // another key below the same node of Consul's index changed
+		}
+		last, quiet = e, true
+		handle(Update[T]{Entry: e, Reset: u.Reset, Err: err})
+	})
 }

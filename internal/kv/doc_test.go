@@ -183,7 +183,7 @@ func TestDenied(t *testing.T) {
 	}
 	_, err = kv.NewText(reader, "t/shut").From(r)
 	wantIs(t, "From of a hidden key", err, consul.ErrDenied)
-	_, err = reader.TryLock(t.Context(), "t/open", kv.LockOptions{})
+	_, err = reader.TryLock(t.Context(), "t/open", kv.LeaseOptions{})
 	wantIs(t, "TryLock", err, consul.ErrDenied)
 }
 

@@ -34,8 +34,8 @@ func (t *Txn) Keys() []string { return t.names }
 // Body returns what t sends.
 func (t *Txn) Body() any { return t.ops }
 
-// SessionID returns the session of a held lock.
-func (h *Held) SessionID() string { return h.session.id }
+// SessionID returns the session of a lease.
+func (l *Lease) SessionID() string { return l.session.id }
 
 // BusyKeys returns how many keys have a lock or a back-off in this process.
 func (s *Store) BusyKeys() int {

@@ -89,7 +89,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 		}
 		doc := kv.NewText(kv.New(client, "p").Consistent(), "doc")
 		clients.Go(func() {
-			// A client whose swap is unknown goes on as another one: porcupine's clients do one thing at a time.
+			// A client whose swap is unknown continues as another client: porcupine's clients do one thing at a time.
 			for n, id := 0, i; ctx.Err() == nil; n++ {
 				if readAndWrite(ctx, t, h, doc, id, n) {
 					id += 6

@@ -14,15 +14,15 @@ import (
 )
 
 // quick is a lock whose loss does not take long.
-var quick = kv.LockOptions{TTL: time.Second, LockDelay: -1, Holder: kv.Holder{Node: "n1", Reason: "test"}}
+var quick = kv.LeaseOptions{TTL: time.Second, LockDelay: -1, Holder: kv.Holder{Node: "n1", Reason: "test"}}
 
-func mustLock(t *testing.T, s *kv.Store, key string) *kv.Held {
+func mustLock(t *testing.T, s *kv.Store, key string) *kv.Lease {
 	t.Helper()
 	h, err := s.Lock(t.Context(), key, quick)
 	if err != nil {
 		t.Fatalf("Lock(%q): %v", key, err)
 	}
-	t.Cleanup(func() { _ = h.Unlock(context.Background()) }) // not every test's Consul is there at its end
+	t.Cleanup(func() { _ = h.Release(context.Background()) }) // not every test's Consul is there at its end
 	return h
 }
 
@@ -53,7 +53,7 @@ func TestLock(t *testing.T) {
 	if err := h.Err(); err != nil || h.Context().Err() != nil {
 		t.Errorf("Err = %v, context %v", err, h.Context().Err())
 	}
-	if err := h.Unlock(t.Context()); err != nil {
+	if err := h.Release(t.Context()); err != nil {
 		t.Errorf("Unlock = %v", err)
 	}
 	if h.Context().Err() == nil {
@@ -71,7 +71,7 @@ func TestLock(t *testing.T) {
 	if err != nil {
 		t.Fatalf("TryLock after Unlock = %v; want no lock delay", err)
 	}
-	if err := again.Unlock(t.Context()); err != nil {
+	if err := again.Release(t.Context()); err != nil {
 		t.Errorf("Unlock = %v", err)
 	}
 }
@@ -79,7 +79,7 @@ func TestLock(t *testing.T) {
 func TestLockOptionsThatConsulRefuses(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
-	_, err := s.Lock(t.Context(), "lock", kv.LockOptions{TTL: time.Millisecond})
+	_, err := s.Lock(t.Context(), "lock", kv.LeaseOptions{TTL: time.Millisecond})
 	wantIs(t, "Lock with a TTL of 1 ms", err, consul.ErrRefused)
 	_, err = s.Lock(t.Context(), "/lock", quick)
 	wantIs(t, "Lock of a bad key", err, kv.ErrBadKey)
@@ -108,7 +108,7 @@ func TestLockExcludes(t *testing.T) {
 					t.Error(err)
 				}
 				inside.Add(-1)
-				if err := h.Unlock(t.Context()); err != nil {
+				if err := h.Release(t.Context()); err != nil {
 					t.Error(err)
 				}
 			}
@@ -168,14 +168,14 @@ func TestLockEndsWithItsContext(t *testing.T) {
 	if _, held, err := s.Holder(t.Context(), "other"); !held || err != nil {
 		t.Errorf("Holder = %v, %v; want it held until Unlock", held, err)
 	}
-	if err := other.Unlock(ctx); err != nil {
+	if err := other.Release(ctx); err != nil {
 		t.Errorf("Unlock with a context that ended = %v", err)
 	}
 	if got := raw(t, s, srv, "other").Session; got != "" {
 		t.Errorf("session %s holds the lock after Unlock", got)
 	}
 	srv.Kill()
-	err = h.Unlock(t.Context())
+	err = h.Release(t.Context())
 	if !errors.Is(err, consul.ErrUnreachable) && !errors.Is(err, kv.ErrLockLost) {
 		t.Errorf("Unlock at a dead Consul = %v", err)
 	}
@@ -186,7 +186,7 @@ func TestLockWaitsForConsul(t *testing.T) {
 	srv := consultest.Start(t, consultest.WithConfig(map[string]any{"session_ttl_min": "500ms"}))
 	s := kv.New(srv.Client(), "p")
 	srv.Kill()
-	got := make(chan *kv.Held)
+	got := make(chan *kv.Lease)
 	go func() {
 		h, err := s.Lock(context.Background(), "lock", quick)
 		if err != nil {
@@ -195,7 +195,7 @@ func TestLockWaitsForConsul(t *testing.T) {
 		got <- h
 	}()
 	srv.Restart()
-	if err := (<-got).Unlock(t.Context()); err != nil {
+	if err := (<-got).Release(t.Context()); err != nil {
 		t.Errorf("Unlock = %v", err)
 	}
 }
@@ -218,7 +218,7 @@ func TestLockAnswersThatAreLost(t *testing.T) {
 			if _, held, err := s.Holder(t.Context(), "lock"); !held || err != nil {
 				t.Errorf("Holder = %v, %v", held, err)
 			}
-			if err := h.Unlock(t.Context()); err != nil {
+			if err := h.Release(t.Context()); err != nil {
 				t.Errorf("Unlock = %v", err)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // lost waits for the end of the lock's context and checks all that follows.
-func lost(t *testing.T, h *kv.Held) {
+func lost(t *testing.T, h *kv.Lease) {
 	t.Helper()
 	<-h.Context().Done()
 	wantIs(t, "the context's cause", context.Cause(h.Context()), kv.ErrLockLost)
@@ -21,9 +21,9 @@ func lost(t *testing.T, h *kv.Held) {
 func TestLockTakenAway(t *testing.T) {
 	t.Parallel()
 	s, srv := newStore(t)
-	for name, take := range map[string]func(*kv.Held) error{
-		"session destroyed": func(h *kv.Held) error { return srv.Client().SessionDestroy(t.Context(), h.SessionID()) },
-		"key deleted":       func(*kv.Held) error { return srv.Client().KVDeleteTree(t.Context(), s.Path("lock")) },
+	for name, take := range map[string]func(*kv.Lease) error{
+		"session destroyed": func(h *kv.Lease) error { return srv.Client().SessionDestroy(t.Context(), h.SessionID()) },
+		"key deleted":       func(*kv.Lease) error { return srv.Client().KVDeleteTree(t.Context(), s.Path("lock")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := mustLock(t, s, "lock")
@@ -31,7 +31,7 @@ func TestLockTakenAway(t *testing.T) {
 				t.Fatal(err)
 			}
 			lost(t, h)
-			wantIs(t, "Unlock", h.Unlock(t.Context()), kv.ErrLockLost)
+			wantIs(t, "Unlock", h.Release(t.Context()), kv.ErrLockLost)
 		})
 	}
 }
@@ -74,7 +74,7 @@ func TestHolderStepsDownInTime(t *testing.T) {
 	if h.Context().Err() == nil || next.Err() != nil {
 		t.Error("two hold the lock")
 	}
-	wantIs(t, "Unlock", h.Unlock(t.Context()), kv.ErrLockLost)
+	wantIs(t, "Unlock", h.Release(t.Context()), kv.ErrLockLost)
 }
 
 func TestTakeOverAfterTheHolderIsGone(t *testing.T) {
@@ -82,7 +82,7 @@ func TestTakeOverAfterTheHolderIsGone(t *testing.T) {
 	s, srv := newStore(t)
 	cut := newCutter(t, srv)
 	h := mustLock(t, cut.store, "lock")
-	waiting := make(chan *kv.Held)
+	waiting := make(chan *kv.Lease)
 	go func() {
 		next, err := s.Lock(context.Background(), "lock", quick)
 		if err != nil {
@@ -96,7 +96,7 @@ func TestTakeOverAfterTheHolderIsGone(t *testing.T) {
 	if h.Context().Err() == nil {
 		t.Error("the lock was given away under its holder")
 	}
-	if err := next.Unlock(t.Context()); err != nil {
+	if err := next.Release(t.Context()); err != nil {
 		t.Errorf("Unlock = %v", err)
 	}
 }

@@ -45,7 +45,7 @@ func mustSwap[T any](t testing.TB, d kv.Doc[T], old kv.Entry[T], v T) kv.Entry[T
 	return e
 }
 
-// foreign writes a key as somebody else's script would.
+// foreign writes a key as a script without jorc does.
 func foreign(t testing.TB, s *kv.Store, srv *consultest.Server, key, value string) {
 	t.Helper()
 	if err := srv.Client().KVPut(t.Context(), &consul.KVPair{Key: s.Path(key), Value: []byte(value)}); err != nil {

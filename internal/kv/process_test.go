@@ -46,7 +46,7 @@ func hold(address string, in io.Reader, out io.Writer) error {
 		_, err := h.Txn().Set("written", []byte(lines.Text())).Commit(context.Background())
 		fmt.Fprintln(out, "wrote:", err)
 	}
-	return h.Unlock(context.Background())
+	return h.Release(context.Background())
 }
 
 // process is another process that holds the lock.
@@ -98,13 +98,13 @@ func TestTakeOverFromAKilledProcess(t *testing.T) {
 	t.Parallel()
 	s, srv := newStore(t)
 	startHolder(t, srv.HTTPAddr).signal(t, syscall.SIGKILL)
-	if err := mustLock(t, s, "lock").Unlock(t.Context()); err != nil {
+	if err := mustLock(t, s, "lock").Release(t.Context()); err != nil {
 		t.Errorf("Unlock = %v", err)
 	}
 }
 
 // TestAProcessThatSleptCannotWrite stops the holder's process until another
-// holds the lock, and lets it go on in the belief that it still does.
+// holds the lock, and lets it continue as if it still held it.
 func TestAProcessThatSleptCannotWrite(t *testing.T) {
 	t.Parallel()
 	s, srv := newStore(t)
@@ -128,7 +128,7 @@ func TestAProcessThatSleptCannotWrite(t *testing.T) {
 	}
 }
 
-// TestEpochsNeverGoBack lets holders write their epochs while somebody keeps
+// TestEpochsNeverGoBack lets holders write their epochs while the test keeps
 // destroying their sessions: no write may succeed on top of a later holder's.
 func TestEpochsNeverGoBack(t *testing.T) {
 	t.Parallel()
@@ -158,7 +158,7 @@ func TestEpochsNeverGoBack(t *testing.T) {
 						t.Errorf("the holder of epoch %d wrote on top of epoch %d", h.Epoch(), before)
 					}
 				}
-				_ = h.Unlock(t.Context()) // often lost by now
+				_ = h.Release(t.Context()) // often lost by now
 			}
 		})
 	}

@@ -21,7 +21,7 @@ import (
 // around writes.
 type cutter struct {
 	store *kv.Store
-	// before cuts that many writes before Consul has them, after those that
+	// before cuts that many writes before Consul receives them, after the ones which
 	// Consul has carried out; between is called then.
 	before, after atomic.Int64
 	between       func()

@@ -10,39 +10,38 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// Session is a Consul session that is renewed until it is closed, and believed
-// in only as long as Consul cannot have ended it for want of renewal.
+// Session is a Consul session that is renewed until Close, and valid only as
+// long as Consul cannot have ended it for lack of renewals.
 //
-// Consul promises that a session lives at least its TTL after a renewal
-// reached it, and in fact gives it twice that. The session is believed in
-// until its TTL after the last renewal that was answered had been *sent*, less
-// a margin, by this host's own clock: no answer is needed to stop in time.
+// Consul keeps a session for at least its TTL after a renewal arrived, and in
+// practice for twice that. The session counts as valid until its TTL, less a
+// margin, after the last answered renewal was *sent*, by this host's own clock:
+// no answer is needed to stop in time. (Consul's documentation, "Sessions".)
 type Session struct {
 	id     string
 	client *consul.Client
 	ttl    time.Duration
 
 	expiry *time.Timer
-	ended  chan struct{} // closed when it can no longer be believed in
+	ended  chan struct{} // closed when the session is no longer valid
 	mu     sync.Mutex
 	err    error // why, an ErrLockLost
 
 	stop context.CancelFunc
-	done chan struct{} // closed when nobody renews it any more
+	done chan struct{} // closed when the renewals have ended
 }
 
-// OpenSession creates a session and keeps it until Close is called, for those
-// who hold keys by other means than Lock. ctx bounds the creation only. Of o
-// the TTL, the LockDelay and DeleteWhenLost count. It returns consul.ErrDenied,
-// consul.ErrRefused, consul.ErrUnreachable or consul.ErrOutcomeUnknown; a
-// session that was created all the same then ends with its TTL.
-func (s *Store) OpenSession(ctx context.Context, name string, o LockOptions) (*Session, error) {
+// OpenSession creates a session and renews it until Close, for callers that lock
+// keys without Lock. ctx bounds the creation only. Of o the TTL, LockDelay and
+// DeleteWhenLost are used. It returns consul.ErrDenied, consul.ErrRefused,
+// consul.ErrUnreachable or consul.ErrOutcomeUnknown; a session that was created
+// although its answer was lost ends with its TTL.
+func (s *Store) OpenSession(ctx context.Context, name string, o LeaseOptions) (*Session, error) {
 	return openSession(ctx, s.client, name, o.withDefaults())
 }
 
-// openSession creates a session and keeps it until close is called. ctx bounds
-// the creation only.
-func openSession(ctx context.Context, client *consul.Client, name string, o LockOptions) (*Session, error) {
+// openSession creates a session and renews it until Close. ctx bounds the creation only.
+func openSession(ctx context.Context, client *consul.Client, name string, o LeaseOptions) (*Session, error) {
 	sent := time.Now()
 	id, err := client.SessionCreate(ctx, &consul.SessionEntry{
 		Name: name, TTL: o.TTL.String(), LockDelay: o.LockDelay, Behavior: o.behavior(),
@@ -52,7 +51,7 @@ func openSession(ctx context.Context, client *consul.Client, name string, o Lock
 	}
 	s := &Session{id: id, client: client, ttl: o.TTL, ended: make(chan struct{}), done: make(chan struct{})}
 	s.mu.Lock()
-	s.expiry = time.AfterFunc(s.belief(sent), func() { _ = s.end(errNotRenewed) })
+	s.expiry = time.AfterFunc(s.validFor(sent), func() { _ = s.end(errNotRenewed) })
 	s.mu.Unlock()
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
@@ -64,15 +63,15 @@ func openSession(ctx context.Context, client *consul.Client, name string, o Lock
 
 var errNotRenewed = errors.New("Consul did not answer a renewal in time")
 
-// belief is how long from now a session renewed by a request sent at sent can
-// be believed in. The margin is for clocks that run apart and for noticing.
-func (s *Session) belief(sent time.Time) time.Duration {
+// validFor returns for how long from now a session is valid that was renewed by
+// a request sent at sent. The margin covers clock drift and the time to react.
+func (s *Session) validFor(sent time.Time) time.Duration {
 	margin := min(s.ttl/10, 2*time.Second)
 	return time.Until(sent.Add(s.ttl - margin))
 }
 
-// keep renews the session at a third of its TTL, and more often once a renewal
-// failed, until ctx ends or the session has.
+// keep renews the session at a third of its TTL, and more often after a failed
+// renewal, until ctx or the session ends.
 func (s *Session) keep(ctx context.Context) {
 	pause := s.ttl / 3
 	for {
@@ -106,11 +105,11 @@ func (s *Session) extend(sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
-		s.expiry.Reset(s.belief(sent))
+		s.expiry.Reset(s.validFor(sent))
 	}
 }
 
-// end says that the session can be believed in no more, and returns why.
+// end marks the session as no longer valid, and returns the reason.
 func (s *Session) end(reason error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,11 +124,11 @@ func (s *Session) end(reason error) error {
 // ID is the session's name in Consul.
 func (s *Session) ID() string { return s.id }
 
-// Ended is closed the moment the session can be believed in no more. That is
-// before Consul can have ended it for want of renewals, by this host's clock.
+// Ended is closed when the session is no longer valid. That is before Consul can
+// have ended it for lack of renewals, by this host's clock.
 func (s *Session) Ended() <-chan struct{} { return s.ended }
 
-// Err returns an ErrLockLost when the session can be believed in no more.
+// Err returns an ErrLockLost when the session is no longer valid.
 func (s *Session) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +144,7 @@ func (s *Session) Close(ctx context.Context) error {
 	return s.client.SessionDestroy(ctx, s.id)
 }
 
-// waitUntil returns nil after d or when ch is closed, or the context's error.
+// waitUntil returns nil after d or when ch is closed, or ctx's error.
 func waitUntil(ctx context.Context, ch <-chan struct{}, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -10,6 +10,7 @@ package kv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -26,7 +27,7 @@ type Store struct {
 	prefix     string // "" or ends with a slash
 	writers    *keyLocks
 	consistent bool
-	held       *Held // its lock is checked in every write
+	held       *Lease // its lock is checked in every write
 	shared     []*Shared
 }
 
@@ -60,7 +61,7 @@ func (s *Store) check(key string) error {
 
 func (s *Store) query() consul.Query { return consul.Query{Consistent: s.consistent} }
 
-// get reads one key. The pair is nil when there is none.
+// get reads one key. The pair is nil when the key does not exist.
 func (s *Store) get(ctx context.Context, key string, q consul.Query) (*consul.KVPair, consul.Meta, error) {
 	if err := s.check(key); err != nil {
 		return nil, consul.Meta{}, err
@@ -73,4 +74,52 @@ func (s *Store) get(ctx context.Context, key string, q consul.Query) (*consul.KV
 func (s *Store) List(ctx context.Context, prefix string) (consul.KVPairs, error) {
 	pairs, _, err := NewTextTree(s, prefix).fetch(ctx, s.query())
 	return pairs, err
+}
+
+// Sentinels of this package; those of package consul pass through it.
+var (
+	// ErrConflict: a key that the write depends on has changed. Nothing was written.
+	ErrConflict = errors.New("changed meanwhile")
+	// ErrDamaged: the stored value is not a document of the expected type.
+	ErrDamaged = errors.New("damaged document")
+	// ErrNewer: the document has a format that only a newer jorc can read.
+	ErrNewer = errors.New("document of a newer format")
+	// ErrLockLost: the lock is lost, or may be. A write that fails with it was not
+	// carried out.
+	ErrLockLost = errors.New("lock lost")
+	// ErrLocked: another session holds the lock.
+	ErrLocked = errors.New("locked")
+	// ErrBadKey: the name is not valid for a key.
+	ErrBadKey = errors.New("not the name of a key")
+)
+
+// Failure is one operation of a transaction that did not hold.
+type Failure struct {
+	Op     string // "cas", "check-index", …
+	Key    string // as the store's user named it
+	Reason string // in Consul's words
+}
+
+// ConflictError says which operations kept a transaction from being carried
+// out. It is an ErrConflict.
+type ConflictError struct{ Failures []Failure }
+
+func (e *ConflictError) Error() string {
+	parts := make([]string, len(e.Failures))
+	for i, f := range e.Failures {
+		parts[i] = fmt.Sprintf("%s %q: %s", f.Op, f.Key, f.Reason)
+	}
+	return fmt.Sprintf("%v: %s", ErrConflict, strings.Join(parts, "; "))
+}
+
+// Unwrap makes errors.Is find ErrConflict.
+func (e *ConflictError) Unwrap() error { return ErrConflict }
+
+func conflict(op, key, reason string) error {
+	return &ConflictError{Failures: []Failure{{Op: op, Key: key, Reason: reason}}}
+}
+
+// tooLarge is a write refused before it is sent.
+func tooLarge(op, name, format string, args ...any) error {
+	return &consul.Error{Op: op, Name: name, Class: consul.ErrTooLarge, Err: fmt.Errorf(format, args...)}
 }

@@ -19,7 +19,7 @@ type Tree[T any] struct {
 }
 
 // Leaf is one key of a tree. Err is ErrDamaged or ErrNewer when its value
-// cannot be read; the other leaves can be all the same.
+// cannot be decoded; that does not affect other leaves.
 type Leaf[T any] struct {
 	Entry[T]
 	Err error
@@ -44,7 +44,7 @@ func NewTextTree(s *Store, prefix string) Tree[string] {
 	return Tree[string]{store: s, prefix: prefix, codec: text{}}
 }
 
-// In returns the same tree in another store, such as that of a held lock.
+// In returns the same tree in another store, such as that of a lease.
 func (t Tree[T]) In(s *Store) Tree[T] {
 	t.store = s
 	return t
@@ -104,20 +104,20 @@ func (t Tree[T]) name(key string) (name string, ok bool) {
 	return name, ok && name != "" && !strings.Contains(name, "/")
 }
 
-// TreeUpdate is one turn of a watch of a tree.
+// TreeUpdate is what one iteration of a tree's watch found.
 type TreeUpdate[T any] struct {
 	Leaves map[string]Leaf[T] // all of them; not to be changed
 	// Changed names what is new, different or gone since the last update
 	// without Err, in order.
 	Changed []string
 	Reset   bool
-	// Err: the tree could not be read, wholly and as this token should see it.
-	// Leaves is nil, and whoever watches keeps the last good ones.
+	// Err: the tree could not be read completely. Leaves is nil; watchers keep the
+	// last good ones.
 	Err error
 }
 
-// Watch calls handle with the tree as it is, and again whenever something in
-// it changed, until ctx ends; then it returns ctx's error. It is otherwise as
+// Watch calls handle with the tree and again after each change in it, until ctx
+// ends; then it returns ctx's error. Otherwise it is like
 // Doc.Watch. Only what changed is decoded, but Consul sends the whole tree
 // each time.
 func (t Tree[T]) Watch(ctx context.Context, handle func(TreeUpdate[T])) error {

@@ -34,7 +34,7 @@ func TestPolicy(t *testing.T) {
 		return err
 	})
 	o := quick(client)
-	o.Node, o.Lock = server.Node, kv.LockOptions{}
+	o.Node, o.Lock = server.Node, kv.LeaseOptions{}
 	path := filepath.Join(t.TempDir(), "events")
 	o.Sinks = []orchestrator.Sink{orchestrator.FileSink{Path: path}}
 	orch, _ := s.start(o)

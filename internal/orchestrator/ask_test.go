@@ -15,7 +15,7 @@ import (
 func TestAskNobodyLeft(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	held, err := s.store.Lock(t.Context(), cluster.OrchestratorLock, kv.LockOptions{})
+	held, err := s.store.Lock(t.Context(), cluster.OrchestratorLock, kv.LeaseOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestAskNobodyLeft(t *testing.T) {
 		}
 		return err
 	})
-	if err := held.Unlock(t.Context()); err != nil {
+	if err := held.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-got; !errors.Is(err, orchestrator.ErrNobody) {

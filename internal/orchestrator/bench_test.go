@@ -73,7 +73,7 @@ func BenchmarkCycle(b *testing.B) {
 	s.prefill(members)
 	o := quick(s.client)
 	o.Interval = time.Hour
-	o.Lock = kv.LockOptions{}
+	o.Lock = kv.LeaseOptions{}
 	orch, _ := s.start(o)
 	s.eventually("the view", func() error {
 		if n := orch.Status().Aggregate.Nodes; n != members {

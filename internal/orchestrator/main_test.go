@@ -83,7 +83,7 @@ func TestMain(m *testing.M) {
 func quick(c *consul.Client) orchestrator.Options {
 	return orchestrator.Options{
 		Client: c, Prefix: "jorc", Cluster: "prod", Node: "boss", Interval: time.Second,
-		Lock: kv.LockOptions{TTL: time.Second, LockDelay: -1},
+		Lock: kv.LeaseOptions{TTL: time.Second, LockDelay: -1},
 	}
 }
 

@@ -33,7 +33,7 @@ type Options struct {
 	Sinks    []Sink        // each name once
 	Probe    Probe         // default: TCP to the port on which the local agent gossips
 	Journal  journal.Options
-	Lock     kv.LockOptions
+	Lock     kv.LeaseOptions
 	Log      hclog.Logger
 }
 
@@ -81,7 +81,7 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 			continue
 		}
 		o.work(held)
-		if err := held.Unlock(ctx); err != nil && (ctx.Err() == nil || !errors.Is(err, kv.ErrLockLost)) {
+		if err := held.Release(ctx); err != nil && (ctx.Err() == nil || !errors.Is(err, kv.ErrLockLost)) {
 			o.o.Log.Warn("the orchestration of the cluster goes on elsewhere", "error", err)
 		}
 		_ = concurrency.Sleep(ctx, rand.N(spread)) // ends with ctx
@@ -90,7 +90,7 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 }
 
 // work runs cycles while the lock is held.
-func (o *Orchestrator) work(held *kv.Held) {
+func (o *Orchestrator) work(held *kv.Lease) {
 	o.o.Log.Info("orchestrating the cluster")
 	o.setStatus(func(s *Status) { s.Active, s.Since, s.Epoch = true, time.Now().UTC(), held.Epoch() })
 	defer o.setStatus(func(s *Status) { s.Active, s.Since, s.Epoch, s.Sinks = false, time.Time{}, 0, nil })

@@ -14,7 +14,7 @@ import (
 // tenure is what one holder of the lock knows; it ends with the lock.
 type tenure struct {
 	*Orchestrator
-	held  *kv.Held
+	held  *kv.Lease
 	store *kv.Store // fenced
 
 	journal  *journal.Journal // nil: what is current has to be read (again)
@@ -28,7 +28,7 @@ type tenure struct {
 	backoff time.Duration // after failures; 0: the last cycle was fine
 }
 
-func newTenure(o *Orchestrator, held *kv.Held) *tenure {
+func newTenure(o *Orchestrator, held *kv.Lease) *tenure {
 	t := &tenure{
 		Orchestrator: o, held: held, store: held.Store(),
 		news: make(chan struct{}, 1), wanted: make(chan struct{}, 1),

@@ -105,17 +105,17 @@ func (x *site) orchestrate(node string, d *Decider) (stop func()) {
 		client := x.server.Client()
 		store := kv.New(client, "jorc/default")
 		for ctx.Err() == nil {
-			held, err := store.Lock(ctx, "orchestrate/lock", kv.LockOptions{TTL: time.Second, LockDelay: -1, Holder: kv.Holder{Node: node}})
+			held, err := store.Lock(ctx, "orchestrate/lock", kv.LeaseOptions{TTL: time.Second, LockDelay: -1, Holder: kv.Holder{Node: node}})
 			if err != nil {
 				continue
 			}
 			x.tenure(held, client, node, d)
-			_ = held.Unlock(context.WithoutCancel(ctx))
+			_ = held.Release(context.WithoutCancel(ctx))
 		}
 	})
 }
 
-func (x *site) tenure(held *kv.Held, client *consul.Client, node string, d *Decider) {
+func (x *site) tenure(held *kv.Lease, client *consul.Client, node string, d *Decider) {
 	ctx := held.Context()
 	var running sync.WaitGroup
 	news := make(chan struct{}, 1)

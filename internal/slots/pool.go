@@ -30,7 +30,7 @@ func (p *pool) take(ctx context.Context) (*kv.Session, error) {
 	for {
 		s := p.next()
 		if s == nil {
-			return p.store.OpenSession(ctx, "jorc slots "+p.store.Path("slots/"), kv.LockOptions{
+			return p.store.OpenSession(ctx, "jorc slots "+p.store.Path("slots/"), kv.LeaseOptions{
 				TTL: p.ttl, LockDelay: -1, DeleteWhenLost: true,
 			})
 		}
