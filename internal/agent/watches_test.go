@@ -79,11 +79,11 @@ workflow "converge" {
 	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	held, err := h.cluster().Store().Lock(t.Context(), cluster.KeyElection, kv.LockOptions{Holder: kv.Holder{Node: "another"}})
+	held, err := h.cluster().Store().Lock(t.Context(), cluster.KeyElection, kv.LeaseOptions{Holder: kv.Holder{Node: "another"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = held.Unlock(t.Context()) })
+	t.Cleanup(func() { _ = held.Release(t.Context()) })
 	h.trigger("v1")
 	h.start()
 	h.wantVersion("v1")
