@@ -22,7 +22,7 @@ func TestClusterGuide(t *testing.T) {
 		n := &guideNode{t: t, name: s.Node}
 		n.env = []string{
 			"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "CONSUL_HTTP_ADDR=" + s.HTTPAddr,
-			"JORC_CLUSTER=prod", fmt.Sprintf("ZONE=rack-%d", i), "NODE=" + s.Node,
+			consultest.NoConfig, "JORC_CLUSTER=prod", fmt.Sprintf("ZONE=rack-%d", i), "NODE=" + s.Node,
 		}
 		nodes = append(nodes, n)
 	}

@@ -75,7 +75,7 @@ func newDocument(t *testing.T, bin string) *document {
 	d := &document{t: t, dir: t.TempDir(), server: s}
 	d.env = []string{
 		"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + d.dir,
-		"CONSUL_HTTP_ADDR=" + s.HTTPAddr, "JORC_DNS_ADDR=" + s.DNSAddr, "JORC_STATE_DIR=" + filepath.Join(d.dir, "state"),
+		"CONSUL_HTTP_ADDR=" + s.HTTPAddr, "JORC_DNS_ADDR=" + s.DNSAddr, "JORC_STATE_DIR=" + filepath.Join(d.dir, "state"), consultest.NoConfig,
 	}
 	for _, dir := range []string{"templates", "etc/nginx/conf.d", "etc/haproxy"} {
 		if err := os.MkdirAll(filepath.Join(d.dir, dir), 0o755); err != nil {

@@ -86,7 +86,7 @@ func (h *puppetHost) puppet(command string, args ...string) *exec.Cmd {
 	}
 	all = append(all, "--modulepath="+modules, "--hiera_config="+h.path("hiera.yaml"), "--color=false")
 	cmd := exec.CommandContext(h.t.Context(), "puppet", append(all, args...)...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "LANG=C.UTF-8"}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "LANG=C.UTF-8", consultest.NoConfig}
 	return cmd
 }
 

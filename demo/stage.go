@@ -92,7 +92,7 @@ func (s *stage) fill() error {
 
 // environment lets jorc's commands find the demo's Consul.
 func (s *stage) environment() []string {
-	env := []string{"CONSUL_BIN=" + s.consul, "TMPDIR=" + filepath.Join(s.dir, "tmp"), "CONSUL_HTTP_TOKEN=", "CONSUL_HTTP_TOKEN_FILE=", "CONSUL_HTTP_SSL="}
+	env := []string{"CONSUL_BIN=" + s.consul, "TMPDIR=" + filepath.Join(s.dir, "tmp"), "CONSUL_HTTP_TOKEN=", "CONSUL_HTTP_TOKEN_FILE=", "CONSUL_HTTP_SSL=", "JORC_CONFIG=" + os.DevNull}
 	if s.places.HTTPAddr != "" {
 		env = append(env, "CONSUL_HTTP_ADDR="+s.places.HTTPAddr, "JORC_DNS_ADDR="+s.places.DNSAddr, "JORC_STATE_DIR="+s.places.StateDir)
 	}

@@ -19,7 +19,6 @@ func agentCommand(env *environment) *cli.Command {
 		Aliases: []string{"daemon"},
 		Usage:   "publish this host's services, render its templates and bring it to the desired version, as a daemon",
 		Flags: []cli.Flag{
-			configFlag(),
 			&cli.BoolFlag{Name: "once", Usage: "register, converge, render everything once, and exit"},
 			&cli.DurationFlag{Name: "once-timeout", Value: 5 * time.Minute, Usage: "with --once: how long to wait for what is missing; 0 is for ever"},
 		},
@@ -30,15 +29,11 @@ func agentCommand(env *environment) *cli.Command {
 	}
 }
 
-func configFlag() cli.Flag {
-	return &cli.StringSliceFlag{Name: "config", Usage: "a configuration `PATH`: a file, or a directory of *.hcl and *.json; may be repeated"}
-}
-
 func (e *environment) runAgent(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
-	load := func() (*config.Config, error) { return e.config(c, c.StringSlice("config")...) }
+	load := func() (*config.Config, error) { return e.config(c) }
 	a, log, err := e.buildAgent(c, load)
 	if err != nil {
 		return err

@@ -78,7 +78,7 @@ func newScriptHost(t *testing.T, s *consultest.Server) *scriptHost {
 	h := &scriptHost{t: t, server: s, dir: t.TempDir()}
 	h.env = []string{
 		"PATH=" + filepath.Dir(builtOnce(t)) + ":" + os.Getenv("PATH"), "CONSUL_IP=" + s.IP, "ROOT=" + h.dir,
-		"JORC_VERSION_FILE=" + h.file("version"), "JORC_STATE_DIR=" + h.dir,
+		"JORC_VERSION_FILE=" + h.file("version"), "JORC_STATE_DIR=" + h.dir, consultest.NoConfig,
 	}
 	h.stub("upgrade", `echo "$1" >"$ROOT/upgraded"`)
 	h.stub("apply", "exit 2")

@@ -10,8 +10,9 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// host is what the process gets from its surroundings; tests bring their own.
+// host is the process's environment; tests have their own.
 type host struct {
+	configDir      string // the configuration of this host's agent, where there is one
 	getenv         func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer

@@ -30,7 +30,7 @@ func TestCloudInit(t *testing.T) {
 	for range 2 {
 		for _, line := range snippet.Runcmd {
 			cmd := exec.CommandContext(t.Context(), line[0], line[1:]...)
-			cmd.Env = []string{"PATH=" + filepath.Dir(builtOnce(t)) + ":" + os.Getenv("PATH"), "CONSUL_HTTP_ADDR=" + s.HTTPAddr}
+			cmd.Env = []string{"PATH=" + filepath.Dir(builtOnce(t)) + ":" + os.Getenv("PATH"), "CONSUL_HTTP_ADDR=" + s.HTTPAddr, consultest.NoConfig}
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%q: %v\n%s", line, err, out)
 			}

@@ -23,7 +23,7 @@ import (
 func below(t *testing.T, env map[string]string, prepare func(*exec.Cmd), args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), builtOnce(t), append([]string{"cluster"}, args...)...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir()}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir(), consultest.NoConfig}
 	for name, v := range env {
 		cmd.Env = append(cmd.Env, name+"="+v)
 	}

@@ -36,7 +36,7 @@ func (e *environment) validateConfig(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	loaded, err := e.config(c, paths...)
+	loaded, err := e.load(c, paths)
 	if err == nil {
 		var absent []config.Problem
 		absent, err = agent.Review(loaded)

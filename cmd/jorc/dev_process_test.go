@@ -56,7 +56,7 @@ func TestDevTry(t *testing.T) {
 			continue
 		}
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
-		cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), consultest.NoConfig}
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v\n%s", command, err, out)

@@ -17,9 +17,9 @@ func doctorCommand(env *environment) *cli.Command {
 		Name:  "doctor",
 		Usage: "check all that jorc depends on, and say what to do",
 		Description: "One line per check with its remedy: Consul's API, version and leader, this node, DNS, the token's rights, limits, clocks, the token file, the state directory, " +
-			"the running agent and the configuration. With --config also the rights that the configuration needs. Changes nothing. " +
+			"the running agent, the configuration and the rights that it needs. Changes nothing. " +
 			"Exits 0 when no check fails, 1 when any does, 3 when Consul does not answer.",
-		Flags:  []cli.Flag{configFlag(), timeoutFlag()},
+		Flags:  []cli.Flag{timeoutFlag()},
 		Action: env.doctor,
 	}
 }
@@ -35,7 +35,7 @@ func (e *environment) doctor(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	o := doctor.Options{Paths: c.StringSlice("config"), Timeout: within}
+	o := doctor.Options{Paths: e.configPaths(c), Timeout: within}
 	if o.Config, o.Problem, err = e.examined(c, o.Paths); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (e *environment) doctor(c *cli.Context) error {
 // examined is the configuration in paths, or when it is wrong what holds
 // without it, and what is wrong with it.
 func (e *environment) examined(c *cli.Context, paths []string) (conf *config.Config, problem, err error) {
-	conf, err = e.config(c, paths...)
+	conf, err = e.load(c, paths)
 	if err == nil {
 		return conf, agent.Check(conf), nil
 	}
@@ -75,6 +75,6 @@ func (e *environment) examined(c *cli.Context, paths []string) (conf *config.Con
 		return nil, nil, err
 	}
 	problem = err
-	conf, err = e.config(c)
+	conf, err = e.load(c, nil)
 	return conf, problem, err
 }

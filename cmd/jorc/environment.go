@@ -1,6 +1,10 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/urfave/cli/v2"
@@ -38,10 +42,34 @@ func (e *environment) value(c *cli.Context, name string) (value string, given bo
 	return "", false
 }
 
-// config loads the configuration from paths (none: defaults only), the
-// environment and the global flags. Its errors are *config.Error and usage
-// errors.
-func (e *environment) config(c *cli.Context, paths ...string) (*config.Config, error) {
+// config loads the configuration of this host's agent, the environment and the
+// global flags, which take precedence in this order. Its errors are
+// *config.Error and usage errors.
+func (e *environment) config(c *cli.Context) (*config.Config, error) {
+	return e.load(c, e.configPaths(c))
+}
+
+// configPaths are the files and directories of this host's configuration: those
+// of --config or JORC_CONFIG, else /etc/jorc where that exists.
+func (e *environment) configPaths(c *cli.Context) []string {
+	if paths := c.StringSlice("config"); len(paths) > 0 {
+		return paths
+	}
+	if paths := filepath.SplitList(e.getenv("JORC_CONFIG")); len(paths) > 0 {
+		return paths
+	}
+	if e.configDir == "" {
+		return nil
+	}
+	if _, err := os.Stat(e.configDir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return []string{e.configDir} // Load reports a directory that cannot be read
+}
+
+// load loads a configuration from paths (none: the defaults), the environment
+// and the global flags.
+func (e *environment) load(c *cli.Context, paths []string) (*config.Config, error) {
 	overrides, err := e.overrides(c)
 	if err != nil {
 		return nil, err
@@ -73,8 +101,8 @@ func (e *environment) overrides(c *cli.Context) (config.Overrides, error) {
 	return o, nil
 }
 
-// consul is a client for the Consul agent that flags and environment name, and
-// the settings that it came from. It does no I/O besides reading certificates.
+// consul is a client for the Consul agent of this host's configuration, and the
+// configuration. It reads that and certificates, and does no other I/O.
 func (e *environment) consul(c *cli.Context) (*consul.Client, *config.Config, error) {
 	settings, err := e.config(c)
 	if err != nil {

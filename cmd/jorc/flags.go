@@ -28,8 +28,8 @@ const (
 )
 
 // settings are the global flags that take a value. Those of the configuration
-// go into config.Overrides only when they stand on the command line; package
-// config knows their variables and defaults.
+// become config.Overrides when they are on the command line; package config
+// applies their variables and defaults.
 func settings() []*setting {
 	return []*setting{
 		newSetting(aboutConsul, "http-addr", "`ADDRESS` of the local Consul agent's HTTP API", "127.0.0.1:8500",
@@ -63,7 +63,7 @@ func settings() []*setting {
 			func(o *config.Overrides) **string { return &o.StateDir }, "JORC_STATE_DIR"),
 
 		newSetting(aboutOutput, "output", "`FORMAT` of the answer: table, json or plain", "table", nil, "JORC_OUTPUT").short("o"),
-		newSetting(aboutOutput, "log-level", "least `LEVEL` that is logged: trace, debug, info, warn, error or off", "",
+		newSetting(aboutOutput, "log-level", "minimum log `LEVEL`: trace, debug, info, warn, error or off", "",
 			func(o *config.Overrides) **string { return &o.LogLevel }, "JORC_LOG_LEVEL"),
 	}
 }
@@ -87,7 +87,10 @@ func globalFlags() []cli.Flag {
 	for _, s := range settings() {
 		flags = append(flags, s)
 	}
-	return append(flags, &cli.BoolFlag{
+	return append(flags, &cli.StringSliceFlag{
+		Name: "config", KeepSpace: true, Category: aboutJorc, DefaultText: "/etc/jorc, where it exists",
+		Usage: "`PATH` of this host's configuration: a file, or a directory of *.hcl and *.json; may be repeated [$JORC_CONFIG, separated by colons]",
+	}, &cli.BoolFlag{
 		Name: "log-json", Usage: "log JSON lines [$JORC_LOG_JSON]", Category: aboutOutput, DisableDefaultText: true,
 	})
 }

@@ -32,6 +32,7 @@ func newMachine(t *testing.T, s *consultest.Server, conf string) *machine {
 	m.env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + m.dir, "TMPDIR=" + m.dir,
 		"CONSUL_HTTP_ADDR=" + s.HTTPAddr, "JORC_DNS_ADDR=" + s.DNSAddr, "JORC_STATE_DIR=" + m.path("state"),
+		consultest.NoConfig,
 	}
 	m.configure(conf)
 	return m

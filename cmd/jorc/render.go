@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -14,7 +15,6 @@ func renderCommand(env *environment) *cli.Command {
 		Name:  "render",
 		Usage: "render the configured templates once, as the agent would",
 		Flags: []cli.Flag{
-			configFlag(),
 			&cli.BoolFlag{Name: "once", Usage: "write the files (the default)"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "write nothing; list the files that would change"},
 			&cli.BoolFlag{Name: "diff", Usage: "write nothing; print what would change, and exit 1 if anything would"},
@@ -39,10 +39,10 @@ func (e *environment) render(c *cli.Context) error {
 	case c.Bool("diff"):
 		mode = agent.Diff
 	}
-	if len(c.StringSlice("config")) == 0 {
-		return usagef(c, "which configuration? --config PATH")
+	if len(e.configPaths(c)) == 0 {
+		return usagef(c, "no configuration: there is no %s; name one with --config PATH", cmp.Or(e.configDir, "/etc/jorc"))
 	}
-	a, _, err := e.buildAgent(c, func() (*config.Config, error) { return e.config(c, c.StringSlice("config")...) })
+	a, _, err := e.buildAgent(c, func() (*config.Config, error) { return e.config(c) })
 	if err != nil {
 		return err
 	}

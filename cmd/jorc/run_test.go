@@ -21,9 +21,20 @@ func jorc(t *testing.T, environ map[string]string, args ...string) result {
 	return result{code, stdout.String(), stderr.String()}
 }
 
+// apart are the variables that keep a command away from the machine's own Consul
+// and jorc. A test may set them otherwise, also to "".
+var apart = map[string]string{
+	"CONSUL_HTTP_ADDR": "127.0.0.1:1", "JORC_DNS_ADDR": "127.0.0.1:1", "JORC_STATE_DIR": "/nonexistent/jorc",
+}
+
 func testHost(environ map[string]string, stdout, stderr *bytes.Buffer) host {
 	return host{
-		getenv: func(name string) string { return environ[name] },
+		getenv: func(name string) string {
+			if value, given := environ[name]; given {
+				return value
+			}
+			return apart[name]
+		},
 		stdin:  strings.NewReader(""),
 		stdout: stdout,
 		stderr: stderr,

@@ -3,21 +3,22 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/nodes"
 )
 
-// versionFile is the file with the version of this host: otherwise when
-// neither a flag nor the environment says which, or the default.
-func (e *environment) versionFile(c *cli.Context, otherwise string) (string, error) {
-	if _, given := e.value(c, "version-file"); !given && otherwise != "" {
-		return otherwise, nil
-	}
+// versionFile is the file with the version of this host: legacy, if that is not
+// "" and the configuration names none.
+func (e *environment) versionFile(c *cli.Context, legacy string) (string, error) {
 	settings, err := e.config(c)
 	if err != nil {
 		return "", err
+	}
+	if legacy != "" && settings.VersionFile == filepath.Join(settings.StateDir, "version") {
+		return legacy, nil
 	}
 	return settings.VersionFile, nil
 }
@@ -26,12 +27,12 @@ func (e *environment) localVersion(c *cli.Context) error {
 	return e.readOrWriteLocal(c, "")
 }
 
-func (e *environment) readOrWriteLocal(c *cli.Context, otherwise string) error {
+func (e *environment) readOrWriteLocal(c *cli.Context, legacy string) error {
 	args := arguments(c)
 	if len(args) > 1 {
 		return usagef(c, "which of these versions?")
 	}
-	file, err := e.versionFile(c, otherwise)
+	file, err := e.versionFile(c, legacy)
 	if err != nil {
 		return err
 	}
@@ -63,14 +64,14 @@ type pendency struct {
 // something else: EX_USAGE of sysexits(3).
 const exitPending = 64
 
-func (e *environment) pendingUpdate(c *cli.Context, otherwise string) error {
+func (e *environment) pendingUpdate(c *cli.Context, legacy string) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
 	if _, err := e.format(c); err != nil {
 		return err
 	}
-	file, err := e.versionFile(c, otherwise)
+	file, err := e.versionFile(c, legacy)
 	if err != nil {
 		return err
 	}
@@ -97,13 +98,13 @@ func (e *environment) pendingUpdate(c *cli.Context, otherwise string) error {
 }
 
 // reportVersion reports for host, or for this one.
-func (e *environment) reportVersion(c *cli.Context, host, otherwise string) error {
+func (e *environment) reportVersion(c *cli.Context, host, legacy string) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
 	version := c.String("version")
 	if !c.IsSet("version") {
-		file, err := e.versionFile(c, otherwise)
+		file, err := e.versionFile(c, legacy)
 		if err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ func TestUpdateWaitOnTerminal(t *testing.T) {
 		_, _ = io.Copy(&screen, ours) // it ends when nobody has the other end any more
 	}()
 	wait := exec.CommandContext(t.Context(), builtOnce(t), "update", "wait")
-	wait.Env = []string{"PATH=" + os.Getenv("PATH"), "TERM=xterm"}
+	wait.Env = []string{"PATH=" + os.Getenv("PATH"), "TERM=xterm", consultest.NoConfig}
 	for name, v := range env {
 		wait.Env = append(wait.Env, name+"="+v)
 	}

@@ -3,18 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/workflow"
 )
-
-// hostConfig is where a host's configuration is when no --config was given.
-const hostConfig = "/etc/jorc"
 
 func workflowCommand(env *environment) *cli.Command {
 	return &cli.Command{
@@ -24,14 +19,12 @@ func workflowCommand(env *environment) *cli.Command {
 			{
 				Name:   "list",
 				Usage:  "list the workflows that are defined on this host, with the last job of each",
-				Flags:  []cli.Flag{hostConfigFlag()},
 				Action: env.listWorkflows,
 			},
 			runWorkflowCommand(env),
 			{
 				Name:   "jobs",
 				Usage:  "list this host's jobs, the newest first",
-				Flags:  []cli.Flag{hostConfigFlag()},
 				Action: env.listJobs,
 			},
 			{
@@ -41,28 +34,12 @@ func workflowCommand(env *environment) *cli.Command {
 				Description: "JOB is one of 'jorc workflow jobs'; default: the newest. The log of a task is bounded: of more than 16 MiB the beginning is lost. " +
 					"-o json prints the job with the state and history of its tasks instead.",
 				Flags: []cli.Flag{
-					hostConfigFlag(),
 					&cli.StringFlag{Name: "task", Usage: "only of the task `NAME`"},
 				},
 				Action: env.workflowLogs,
 			},
 		},
 	}
-}
-
-func hostConfigFlag() cli.Flag {
-	return &cli.StringSliceFlag{Name: "config", DefaultText: hostConfig, Usage: "a configuration `PATH`: a file, or a directory of *.hcl and *.json; may be repeated"}
-}
-
-// hostSettings is the configuration of --config, or of /etc/jorc when there is one.
-func (e *environment) hostSettings(c *cli.Context) (*config.Config, error) {
-	paths := c.StringSlice("config")
-	if len(paths) == 0 {
-		if _, err := os.Stat(hostConfig); err == nil {
-			paths = []string{hostConfig}
-		}
-	}
-	return e.config(c, paths...)
 }
 
 // listedWorkflow is one answer of `workflow list -o json`.
@@ -76,7 +53,7 @@ func (e *environment) listWorkflows(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
-	settings, err := e.hostSettings(c)
+	settings, err := e.config(c)
 	if err != nil {
 		return err
 	}
@@ -112,7 +89,7 @@ func (e *environment) listJobs(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
-	settings, err := e.hostSettings(c)
+	settings, err := e.config(c)
 	if err != nil {
 		return err
 	}
@@ -133,7 +110,7 @@ func (e *environment) workflowLogs(c *cli.Context) error {
 	if len(args) > 1 {
 		return usagef(c, "one job at a time")
 	}
-	settings, err := e.hostSettings(c)
+	settings, err := e.config(c)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,6 @@ func runWorkflowCommand(env *environment) *cli.Command {
 			"Consul is asked only for such. " +
 			"A 'hold' file does not stop what is run by hand.",
 		Flags: []cli.Flag{
-			hostConfigFlag(),
 			&cli.StringSliceFlag{Name: "param", KeepSpace: true, Usage: "a param as `NAME=VALUE`, VALUE is JSON if it is valid JSON, otherwise text; may be repeated"},
 			&cli.BoolFlag{Name: "string", Usage: "treat values of params as plain strings", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "yaml", Usage: "read values of params as YAML", DisableDefaultText: true},
@@ -59,7 +58,7 @@ func (e *environment) runWorkflow(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	settings, err := e.hostSettings(c)
+	settings, err := e.config(c)
 	if err != nil {
 		return err
 	}

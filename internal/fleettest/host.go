@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/web"
 )
 
@@ -101,7 +102,7 @@ func (f *Fleet) Jorc(args ...string) Result {
 func (h *Host) environ() []string {
 	return []string{
 		"CONSUL_HTTP_ADDR=https://127.0.0.1:8501", "CONSUL_CACERT=" + h.fleet.tls.File, "CONSUL_HTTP_TOKEN_FILE=" + h.tokenFile(),
-		"CONSUL_CLIENT_CERT=" + h.Path("cert.pem"), "CONSUL_CLIENT_KEY=" + h.Path("key.pem"), "JORC_STATE_DIR=" + h.Path("state"),
+		"CONSUL_CLIENT_CERT=" + h.Path("cert.pem"), "CONSUL_CLIENT_KEY=" + h.Path("key.pem"), "JORC_STATE_DIR=" + h.Path("state"), consultest.NoConfig,
 	}
 }
 
