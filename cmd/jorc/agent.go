@@ -56,7 +56,7 @@ func (e *environment) buildAgent(c *cli.Context, load func() (*config.Config, er
 	}
 	log := e.logger(conf.LogLevel, conf.LogJSON)
 	bridgeStandardLog(log)
-	for _, w := range conf.Warnings {
+	for _, w := range append(conf.Warnings, agent.HiddenVariables(conf)...) {
 		log.Warn(w.String())
 	}
 	watchdog, err := daemon.SdWatchdogEnabled(false)

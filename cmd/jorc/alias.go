@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -10,11 +11,11 @@ import (
 	"github.com/jorc/jorc/internal/nodes"
 )
 
-// Files that existing host scripts know.
-const (
-	legacyVersionFile  = "/etc/current_version"
-	legacyServicesFile = "/etc/puppet/hiera/data/services.yaml"
-)
+// legacyServicesFile is a file that existing host scripts use.
+const legacyServicesFile = "/etc/puppet/hiera/data/services.yaml"
+
+// legacyVersion is the version file of existing host scripts.
+func (e *environment) legacyVersion() string { return filepath.Join(e.etc, "current_version") }
 
 // aliasCommands are names that existing host scripts use. They are hidden, and
 // --host ADDR --port N before them mean the Consul agent's address.
@@ -30,12 +31,12 @@ func aliasCommands(env *environment) []*cli.Command {
 	all := []*cli.Command{
 		{Name: "trigger_update", Usage: "update trigger", ArgsUsage: "VERSION", Action: func(c *cli.Context) error { return env.trigger(c, true) }},
 		{Name: "current_version", Usage: "update current", Action: env.currentVersionOrNone},
-		{Name: "pending_update", Usage: "update pending", Action: func(c *cli.Context) error { return env.pendingUpdate(c, legacyVersionFile) }},
+		{Name: "pending_update", Usage: "update pending", Action: func(c *cli.Context) error { return env.pendingUpdate(c, env.legacyVersion()) }},
 		{Name: "local_version", Usage: "update local", ArgsUsage: "[VERSION]", Action: env.localVersionOrNothing},
 		{
 			Name: "update_own_info", Usage: "update report",
 			Flags:  []cli.Flag{hostname(), &cli.StringFlag{Name: "version", Usage: "`VERSION`", DefaultText: "that of the version file"}},
-			Action: func(c *cli.Context) error { return env.reportVersion(c, c.String("hostname"), legacyVersionFile) },
+			Action: func(c *cli.Context) error { return env.reportVersion(c, c.String("hostname"), env.legacyVersion()) },
 		},
 		{Name: "running_versions", Usage: "update running", Action: env.runningVersions},
 		{Name: "hosts_at_version", Usage: "update hosts", ArgsUsage: "VERSION", Action: env.hostsAtVersion},
@@ -85,7 +86,7 @@ func (e *environment) currentVersionOrNone(c *cli.Context) error {
 }
 
 func (e *environment) localVersionOrNothing(c *cli.Context) error {
-	err := e.readOrWriteLocal(c, legacyVersionFile)
+	err := e.readOrWriteLocal(c, e.legacyVersion())
 	if errors.Is(err, nodes.ErrNoVersion) {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 
 // host is the process's environment; tests have their own.
 type host struct {
-	configDir      string // the configuration of this host's agent, where there is one
+	etc            string // /etc: the configuration of this host's agent is below it
 	getenv         func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -163,7 +164,22 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	for _, before := range []string{" for flag -", " for -"} { // values, and boolean values
 		text = strings.Replace(text, before, " for flag --", 1)
 	}
+	if m := unitless.FindStringSubmatch(text); m != nil && isDuration(c, m[2]) {
+		text += fmt.Sprintf(": a duration needs a unit; write --%s %ss for seconds", m[2], m[1])
+	}
 	return usagef(c, "%s", text)
+}
+
+// unitless matches the error about a flag whose value is a number.
+var unitless = regexp.MustCompile(`^invalid value "([0-9.]+)" for flag --([a-z-]+)$`)
+
+// isDuration reports whether a flag of the command is a duration.
+func isDuration(c *cli.Context, name string) bool {
+	if c.Command == nil {
+		return false
+	}
+	_, ok := flagNamed(c.Command.Flags, name).(*cli.DurationFlag)
+	return ok
 }
 
 // usagef is an error in how a command was called.

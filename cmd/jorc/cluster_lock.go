@@ -36,9 +36,11 @@ func (e *environment) lock(c *cli.Context) error {
 	args, program, _ := splitDash(c)
 	switch {
 	case len(args) != 1:
-		return usagef(c, "which GROUP?")
+		return usagef(c, "missing argument GROUP")
+	case strings.TrimSpace(args[0]) == "":
+		return usagef(c, "GROUP must not be blank")
 	case len(program) == 0:
-		return usagef(c, "which command after --?")
+		return usagef(c, "missing COMMAND after --")
 	case c.IsSet("max") && c.Int("max") < 0:
 		return usagef(c, "--max is %d, but must be 0 or more", c.Int("max"))
 	case c.Duration("timeout") < 0:

@@ -52,8 +52,9 @@ func TestLock(t *testing.T) {
 		{"with its token", "g --pass-token -- sh -c echo\t$CONSUL_HTTP_TOKEN", result{0, "secret\n", ""}},
 		{"not found", "g -- jorc-no-such-program", result{127, "", "jorc: jorc-no-such-program: command not found\n"}},
 		{"not a program", "g -- /etc/passwd", result{126, "", "jorc: /etc/passwd: command cannot be run: permission denied\n"}},
-		{"no group", "-- true", result{2, "", "jorc: which GROUP?; see 'jorc cluster lock --help'\n"}},
-		{"no command", "g", result{2, "", "jorc: which command after --?; see 'jorc cluster lock --help'\n"}},
+		{"no group", "-- true", result{2, "", "jorc: missing argument GROUP; see 'jorc cluster lock --help'\n"}},
+		{"blank group", "\t -- true", result{2, "", "jorc: GROUP must not be blank; see 'jorc cluster lock --help'\n"}},
+		{"no command", "g", result{2, "", "jorc: missing COMMAND after --; see 'jorc cluster lock --help'\n"}},
 		{"limit", "g --max -1 -- true", result{2, "", "jorc: --max is -1, but must be 0 or more; see 'jorc cluster lock --help'\n"}},
 		{"name", "a/b -- true", result{2, "", "jorc: slot group \"a/b\": not a name\n"}},
 	} {

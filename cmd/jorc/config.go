@@ -21,7 +21,8 @@ func configCommand(env *environment) *cli.Command {
 			Usage:     "check configuration files, as the agent reads them",
 			ArgsUsage: "PATH…",
 			Description: "PATH is a file or a directory of *.hcl and *.json; all of them make one configuration. " +
-				"Says what is wrong with file, line and excerpt, and exits 2. stdout stays empty, but for -o json.",
+				"Problems are shown with file, line and excerpt, and exit 2. Programs, sources and directories that do not exist here are warnings. " +
+				"stdout stays empty, except with -o json.",
 			Action: env.validateConfig,
 		}},
 	}
@@ -30,7 +31,7 @@ func configCommand(env *environment) *cli.Command {
 func (e *environment) validateConfig(c *cli.Context) error {
 	paths := arguments(c)
 	if len(paths) == 0 {
-		return usagef(c, "which files or directories?")
+		return usagef(c, "missing argument PATH")
 	}
 	format, err := e.format(c)
 	if err != nil {
@@ -38,9 +39,9 @@ func (e *environment) validateConfig(c *cli.Context) error {
 	}
 	loaded, err := e.load(c, paths)
 	if err == nil {
-		var absent []config.Problem
-		absent, err = agent.Review(loaded)
-		loaded.Warnings = append(loaded.Warnings, absent...)
+		var warnings []config.Problem
+		warnings, err = agent.Review(loaded)
+		loaded.Warnings = append(loaded.Warnings, warnings...)
 	}
 	if format == formatJSON {
 		return validationJSON(c.App.Writer, loaded, err)

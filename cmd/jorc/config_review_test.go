@@ -52,14 +52,87 @@ workflow "w" {
 	}
 }
 
-// TestConfigElsewhere: a configuration can be reviewed on a machine that lacks
-// its templates.
-func TestConfigElsewhere(t *testing.T) {
+// TestConfigOnAnotherMachine: a configuration can be validated on a machine that
+// lacks its files and programs; each is a warning.
+func TestConfigOnAnotherMachine(t *testing.T) {
 	t.Parallel()
-	example := filepath.Join("..", "..", "testdata", "config", "example.hcl")
-	got := jorc(t, nil, "config", "validate", example)
-	if got.code != exitOK || !strings.Contains(got.stderr, `warning: `+example+`:35: template "upstreams": read the source: `) ||
-		!strings.HasSuffix(got.stderr, "valid: 1 service, 1 template, 1 workflow, 1 trigger\n") {
-		t.Errorf("got %+v", got)
+	dir := t.TempDir()
+	file := writeFile(t, "jorc.hcl", strings.ReplaceAll(`
+service "web" {
+  check {
+    script   = ["DIR/check.sh"]
+    interval = "10s"
+  }
+}
+template "a" {
+  source      = "DIR/a.ctmpl"
+  destination = "DIR/no/a"
+  check       = ["jorc-no-such-program", "{{.Staged}}"]
+  reload      = ["sh", "-c", "true"]
+}
+template "b" {
+  contents    = "{{ env \"HOME\" }}{{ with envOrDefault \"APP_MODE\" \"x\" }}{{ . }}{{ end }}{{ key (env \"ZONE\" | print) }}"
+  destination = "DIR/b"
+}
+template_options {
+  allow_env = ["APP_*"]
+}
+workflow "w" {
+  task "t" {
+    command = ["./run.sh"]
+    dir     = "DIR"
+    only_if = "DIR/only-if.sh"
+  }
+}
+`, "DIR", dir))
+	got := jorc(t, nil, "config", "validate", file)
+	if got.code != exitOK || !strings.HasSuffix(got.stderr, "valid: 1 service, 2 templates, 1 workflow\n") {
+		t.Fatalf("got %+v, want exit 0", got)
+	}
+	want := []string{
+		file + `:8: template "a": read the source: `,
+		`service "web": check: program "` + dir + `/check.sh": no such file or directory`,
+		file + `:8: template "a": check: program "jorc-no-such-program": executable file not found in $PATH`,
+		file + `:8: template "a": the directory ` + dir + `/no of its destination does not exist`,
+		`workflow "w": task "t": program "./run.sh": no such file or directory`,
+		`workflow "w": task "t": only_if: program "` + dir + `/only-if.sh": no such file or directory`,
+		file + `:14: template "b" reads the environment variable HOME, which is always unset: template_options { allow_env }`,
+		file + `:14: template "b" reads the environment variable ZONE, which is always unset`,
+	}
+	for _, text := range want {
+		if !strings.Contains(got.stderr, "jorc: warning: "+text) {
+			t.Errorf("no warning %q in\n%s", text, got.stderr)
+		}
+	}
+	if n := strings.Count(got.stderr, "jorc: warning: "); n != len(want) {
+		t.Errorf("%d warnings, want %d:\n%s", n, len(want), got.stderr)
+	}
+}
+
+// TestRenderWarnsOfHiddenVariables: a variable that allow_env hides is not
+// silently empty.
+func TestRenderWarnsOfHiddenVariables(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	conf := "template \"t\" {\n contents = \"{{ env \\\"HOME\\\" }}x\"\n destination = \"" + dir + "/out\"\n}\n"
+	got := jorc(t, map[string]string{"JORC_STATE_DIR": dir + "/state"}, "render", "--config", writeFile(t, "jorc.hcl", conf))
+	if got.code != exitOK || !strings.Contains(got.stderr, "[WARN]") || !strings.Contains(got.stderr, "the environment variable HOME, which is always unset") {
+		t.Errorf("got %+v, want exit 0 and a warning", got)
+	}
+}
+
+// TestMissingToken: a token file that cannot be read is wrong configuration, not
+// a denial by Consul.
+func TestMissingToken(t *testing.T) {
+	t.Parallel()
+	absent := filepath.Join(t.TempDir(), "token")
+	empty := writeFile(t, "token", "\n")
+	for _, file := range []string{absent, empty} {
+		for _, line := range []string{"update current", "cluster members", "wait web", "service list", "ping"} {
+			args := append([]string{"--token-file", file}, strings.Fields(line)...)
+			if got := jorc(t, nil, args...); got.code != exitUsage || !strings.Contains(got.stderr, file) || strings.Contains(got.stderr, "denied") {
+				t.Errorf("jorc %s: got %+v, want exit 2 and the file", line, got)
+			}
+		}
 	}
 }

@@ -18,9 +18,9 @@ func devCommand(env *environment) *cli.Command {
 		Usage: "try jorc: a throw-away Consul, an agent and an example, on free ports",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "keep", Usage: "keep the data in `DIR`, and go on with what is there"},
-			&cli.StringSliceFlag{Name: "config", Usage: "use the configuration at `PATH` instead of the example; may be repeated"},
 		},
-		Description: "Says where everything is and what to try, and runs until Ctrl-C; then nothing is left. SIGHUP reads the configuration again. " +
+		Description: "Prints where everything is and what to try, and runs until Ctrl-C; then nothing is left. SIGHUP reloads the configuration. " +
+			"With --config PATH that configuration replaces the example. " +
 			"The Consul program is CONSUL_BIN, the one beside jorc, or the one on PATH. Neither Consul's environment variables nor a configuration's " +
 			"consul, dns and http blocks and its state_dir count: all that is jorc dev's own.",
 		Action: env.dev,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -58,13 +59,11 @@ func (e *environment) configPaths(c *cli.Context) []string {
 	if paths := filepath.SplitList(e.getenv("JORC_CONFIG")); len(paths) > 0 {
 		return paths
 	}
-	if e.configDir == "" {
+	dir := filepath.Join(e.etc, "jorc")
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if _, err := os.Stat(e.configDir); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return []string{e.configDir} // Load reports a directory that cannot be read
+	return []string{dir} // Load reports a directory that cannot be read
 }
 
 // load loads a configuration from paths (none: the defaults), the environment
@@ -108,8 +107,21 @@ func (e *environment) consul(c *cli.Context) (*consul.Client, *config.Config, er
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err := consul.New(settings.Consul)
+	client, err := newClient(settings)
 	return client, settings, err
+}
+
+// newClient is a client whose token can be read.
+func newClient(settings *config.Config) (*consul.Client, error) {
+	client, err := consul.New(settings.Consul)
+	if err != nil {
+		return nil, err
+	}
+	if err := client.CheckToken(); err != nil {
+		client.Close()
+		return nil, &exitError{code: exitUsage, err: fmt.Errorf("Consul's token cannot be read: %w: see consul { token_file } and --token-file", err)}
+	}
+	return client, nil
 }
 
 // oneOf checks that the value of a flag is one of those allowed.

@@ -22,7 +22,7 @@ type configured struct {
 // newConfigured has no variables besides those given: the configuration counts.
 func newConfigured(t *testing.T, conf string, env map[string]string) *configured {
 	t.Helper()
-	h := &configured{t: t, dir: filepath.Join(t.TempDir(), "etc-jorc"), env: map[string]string{}}
+	h := &configured{t: t, dir: filepath.Join(t.TempDir(), "jorc"), env: map[string]string{}}
 	for name := range apart {
 		h.env[name] = ""
 	}
@@ -47,7 +47,7 @@ func (h *configured) jorc(args ...string) result {
 	h.t.Helper()
 	var stdout, stderr bytes.Buffer
 	host := testHost(h.env, &stdout, &stderr)
-	host.configDir = h.dir
+	host.etc = filepath.Dir(h.dir)
 	code := run(h.t.Context(), args, host)
 	return result{code, stdout.String(), stderr.String()}
 }

@@ -25,16 +25,16 @@ func main() {
 	}
 	ctx, cancel := untilSignal(context.Background())
 	code := run(ctx, os.Args[1:], host{
-		configDir: "/etc/jorc",
-		getenv:    os.Getenv,
-		environ:   os.Environ,
-		stdin:     os.Stdin,
-		stdout:    os.Stdout,
-		stderr:    os.Stderr,
-		hangup:    hangups,
-		exec:      syscall.Exec,
-		guard:     guardSelf(),
-		build:     stamped(version, commit, date),
+		etc:     "/etc",
+		getenv:  os.Getenv,
+		environ: os.Environ,
+		stdin:   os.Stdin,
+		stdout:  os.Stdout,
+		stderr:  os.Stderr,
+		hangup:  hangups,
+		exec:    syscall.Exec,
+		guard:   guardSelf(),
+		build:   stamped(version, commit, date),
 	})
 	cancel(nil)
 	os.Exit(code)

@@ -172,7 +172,7 @@ func TestRenderCommand(t *testing.T) {
 			t.Errorf("%q: got %+v", args, got)
 		}
 	}
-	if got := m.run("render"); got.code != exitUsage {
+	if got := jorc(t, nil, "render"); got.code != exitUsage || !strings.Contains(got.stderr, "no configuration") {
 		t.Errorf("no configuration: got %+v", got)
 	}
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"cmp"
+	"path/filepath"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -40,7 +40,7 @@ func (e *environment) render(c *cli.Context) error {
 		mode = agent.Diff
 	}
 	if len(e.configPaths(c)) == 0 {
-		return usagef(c, "no configuration: there is no %s; name one with --config PATH", cmp.Or(e.configDir, "/etc/jorc"))
+		return usagef(c, "no configuration: %s does not exist; name one with --config PATH", filepath.Join(e.etc, "jorc"))
 	}
 	a, _, err := e.buildAgent(c, func() (*config.Config, error) { return e.config(c) })
 	if err != nil {

@@ -40,6 +40,7 @@ func testHost(environ map[string]string, stdout, stderr *bytes.Buffer) host {
 		stderr: stderr,
 		hangup: func(context.Context) <-chan struct{} { return nil },
 		guard:  guardSelf(),
+		etc:    "/nonexistent/etc",
 		build:  build{"v1.2.3", "abcdef", "2026-01-02T03:04:05Z", "go1.26", "linux/amd64"},
 	}
 }
@@ -61,9 +62,10 @@ func TestWrongUsage(t *testing.T) {
 		{"no value", "version -o", `jorc: flag --output needs a value; see 'jorc version --help'`},
 		{"no value before --", "version -o -- json", `jorc: flag --output needs a value; see 'jorc version --help'`},
 		{"value", "version -o xml", `jorc: --output is "xml", but must be one of table, json or plain; see 'jorc version --help'`},
+		{"duration without a unit", "wait web --tries 2 --try-sleep 1", `jorc: invalid value "1" for flag --try-sleep: a duration needs a unit; write --try-sleep 1s for seconds; see 'jorc wait --help'`},
 		{"boolean value", "version --log-json=maybe", `jorc: invalid boolean value "maybe" for flag --log-json; see 'jorc --help'`},
 		{"arguments", "version 1", `jorc: no arguments expected; see 'jorc version --help'`},
-		{"no paths", "config validate", `jorc: which files or directories?; see 'jorc config validate --help'`},
+		{"no paths", "config validate", `jorc: missing argument PATH; see 'jorc config validate --help'`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

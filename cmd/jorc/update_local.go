@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/urfave/cli/v2"
 
@@ -17,7 +16,7 @@ func (e *environment) versionFile(c *cli.Context, legacy string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	if legacy != "" && settings.VersionFile == filepath.Join(settings.StateDir, "version") {
+	if legacy != "" && settings.DefaultVersionFile {
 		return legacy, nil
 	}
 	return settings.VersionFile, nil

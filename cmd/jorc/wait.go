@@ -11,7 +11,6 @@ import (
 	"github.com/jorc/jorc/internal/blocker"
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/consul"
 )
 
 func waitCommand(env *environment) *cli.Command {
@@ -121,7 +120,7 @@ func waiter(settings *config.Config, dnsOnly bool) (b *blocker.Blocker, closeCli
 	if dnsOnly {
 		return blocker.New(dns, nil), func() {}, nil
 	}
-	client, err := consul.New(settings.Consul)
+	client, err := newClient(settings)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -202,9 +202,11 @@ func (a *Agent) Once(ctx context.Context) error {
 	return g.Wait()
 }
 
-// unreached names the reason of err if it is that Consul has never answered.
+// unreached adds to err that Consul has never answered, if it was asked.
 func (a *Agent) unreached(err error) error {
-	if err == nil || !a.client.Stats().LastAnswer.IsZero() {
+	stats := a.client.Stats()
+	asked := stats.Failures > 0 || errors.Is(err, context.DeadlineExceeded)
+	if err == nil || !asked || !stats.LastAnswer.IsZero() {
 		return err
 	}
 	return fmt.Errorf("%w: %w", consul.ErrUnreachable, err)

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,11 +27,81 @@ func Check(c *config.Config) error {
 	return asError(append(found, absent...))
 }
 
-// Review is Check on a machine that the configuration need not be meant for:
-// templates whose source is not there are listed apart.
-func Review(c *config.Config) (absent []config.Problem, err error) {
+// Review is Check for a machine that need not be the one that the configuration
+// is for: files and programs that do not exist here are warnings.
+func Review(c *config.Config) (warnings []config.Problem, err error) {
 	found, absent := review(c)
-	return absent, asError(found)
+	return slices.Concat(absent, missingFiles(c), HiddenVariables(c)), asError(found)
+}
+
+// HiddenVariables are warnings about environment variables that templates read
+// and that allow_env hides from them.
+func HiddenVariables(c *config.Config) (warnings []config.Problem) {
+	for i := range c.Templates {
+		t := &c.Templates[i]
+		names, err := watch.HiddenVariables(t, c.TemplateOpts.AllowEnv)
+		if err != nil {
+			continue // Check reports it
+		}
+		for _, name := range names {
+			if name == "" {
+				name = "that it computes"
+			}
+			warnings = append(warnings, problem(t.Pos, fmt.Errorf(
+				"template %q reads the environment variable %s, which is always unset: template_options { allow_env } does not name it", t.Name, name)))
+		}
+	}
+	return warnings
+}
+
+// missingFiles are warnings about programs and directories that do not exist.
+func missingFiles(c *config.Config) (warnings []config.Problem) {
+	program := func(place, what, dir string, argv []string) {
+		if len(argv) == 0 || strings.Contains(argv[0], "{{") {
+			return
+		}
+		name := argv[0]
+		if strings.Contains(name, "/") && !filepath.IsAbs(name) {
+			if dir == "" {
+				return // relative to the agent's working directory
+			}
+			name = filepath.Join(dir, name)
+		}
+		_, err := exec.LookPath(name)
+		if file := new(exec.Error); errors.As(err, &file) {
+			err = file.Err
+		}
+		if file := new(fs.PathError); errors.As(err, &file) {
+			err = file.Err
+		}
+		if err != nil {
+			warnings = append(warnings, problem(place, fmt.Errorf("%s: program %q: %w", what, argv[0], err)))
+		}
+	}
+	for i := range c.Services {
+		s := &c.Services[i]
+		for _, check := range s.Checks {
+			program("", fmt.Sprintf("service %q: check", s.Name), "", check.Script)
+		}
+	}
+	for i := range c.Templates {
+		t := &c.Templates[i]
+		program(t.Pos, fmt.Sprintf("template %q: check", t.Name), "", t.Check)
+		program(t.Pos, fmt.Sprintf("template %q: reload", t.Name), "", t.Reload)
+		dir := filepath.Dir(t.Destination)
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && !t.CreateDirs {
+			warnings = append(warnings, problem(t.Pos, fmt.Errorf("template %q: the directory %s of its destination does not exist: create it or set create_dirs = true", t.Name, dir)))
+		}
+	}
+	for i := range c.Workflows {
+		w := &c.Workflows[i]
+		for _, t := range w.Tasks {
+			what := fmt.Sprintf("workflow %q: task %q", w.Name, t.Name)
+			program("", what, t.Dir, t.Command)
+			program("", what+": only_if", t.Dir, t.OnlyIf)
+		}
+	}
+	return warnings
 }
 
 func review(c *config.Config) (found, absent []config.Problem) {

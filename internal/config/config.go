@@ -23,6 +23,8 @@ type Config struct {
 	LogLevel    string `hcl:"log_level,optional"`    // default "info"
 	LogJSON     bool   `hcl:"log_json,optional"`
 
+	DefaultVersionFile bool // VersionFile is the default
+
 	HTTP         HTTP
 	Consul       Consul
 	DNS          DNS

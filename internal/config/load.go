@@ -98,7 +98,7 @@ func base() Config {
 // derive sets the values that depend on other settings.
 func (c *Config) derive() {
 	if c.VersionFile == "" {
-		c.VersionFile = filepath.Join(c.StateDir, "version")
+		c.VersionFile, c.DefaultVersionFile = filepath.Join(c.StateDir, "version"), true
 	}
 }
 

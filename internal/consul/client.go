@@ -89,6 +89,13 @@ func New(c config.Consul, opts ...Option) (*Client, error) {
 	return cl, nil
 }
 
+// CheckToken reports a token file that is missing, empty or not readable. It
+// does no request.
+func (c *Client) CheckToken() error {
+	_, err := c.tokens.get()
+	return err
+}
+
 // Close drops idle connections.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 

@@ -7,7 +7,6 @@ package watch
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"text/template"
@@ -183,24 +182,3 @@ func (e *Engine) Ping(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
-
-// Check reports what keeps a template from being parsed: a source that cannot
-// be read, its syntax, or functions that do not exist.
-func Check(c *config.Template) error {
-	o := options{LookupEnv: func(string) (string, bool) { return "", false }}
-	o.RenderTimeout, o.MaxOutput = time.Second, 1<<20
-	s, err := load(c, o)
-	if err != nil {
-		return err
-	}
-	r := s.execute(context.Background(), nothing{}, nil)
-	if r.err != nil && strings.HasPrefix(r.err.Error(), parsing) {
-		return fmt.Errorf("template %q: %w", c.Name, r.err)
-	}
-	return nil
-}
-
-// nothing is a view without data.
-type nothing struct{}
-
-func (nothing) recall(*dependency) (any, bool) { return nil, false }

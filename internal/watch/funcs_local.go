@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -66,12 +67,18 @@ func (x *execution) envOrDefault(name, fallback string) (string, error) {
 }
 
 func (x *execution) lookupEnv(name string) (string, bool) {
-	for _, pattern := range x.opts.AllowEnv {
-		if ok, err := doublestar.Match(pattern, name); ok && err == nil {
-			return x.opts.LookupEnv(name)
-		}
+	if !allows(x.opts.AllowEnv, name) {
+		return "", false
 	}
-	return "", false
+	return x.opts.LookupEnv(name)
+}
+
+// allows reports whether a name or glob of allow_env matches a variable.
+func allows(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		ok, err := doublestar.Match(pattern, name)
+		return ok && err == nil
+	})
 }
 
 // loop counts from 0, or the first argument, up to but without the last. Unlike

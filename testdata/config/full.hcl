@@ -112,7 +112,7 @@ static {
   workflow            = "converge"
   validation          = "validate"
   validation_interval = "1m"
-  paths               = ["/etc/app/", "/opt/{a,b}/*.conf"]
+  paths               = ["/jorc-test/app/", "/jorc-test/{a,b}/*.conf"]
 }
 
 template "inline" {
