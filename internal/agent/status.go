@@ -58,7 +58,7 @@ func convergenceView(v converge.Status) *web.Convergence {
 }
 
 func orchestratorView(v orchestrator.Status) web.Orchestrator {
-	o := web.Orchestrator{Cluster: v.Cluster, Active: v.Active, Since: v.Since, Cycles: v.Cycles, Event: v.Seq}
+	o := web.Orchestrator{Cluster: v.Cluster, Active: v.Active, Since: v.Since, Cycles: v.Cycles, Fails: v.Fails, Event: v.Seq}
 	if r := v.Last; r != nil {
 		o.Last, o.Took, o.Outcome, o.Problems = r.Start, float64(r.Duration)/1000, r.Outcome, len(r.Problems)
 		o.Idle, o.Error, o.Synced, o.Failed = r.Idle, r.Error, r.Synced, r.Failed

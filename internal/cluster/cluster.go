@@ -70,9 +70,9 @@ func (c *Cluster) in(s *kv.Store) *Cluster {
 	d.profile = kv.NewDoc[profile.Document](s, KeyProfile, profile.Format)
 	d.leaders = kv.NewDoc[Leaders](s, KeyLeaders, leadersFormat)
 	d.control = kv.NewDoc[Control](s, KeyControl, controlFormat)
-	d.members = kv.NewTree[Record](s, PrefixHosts, recordFormat).Ending(EndMember)
+	d.members = kv.NewTree[Record](s, PrefixHosts, recordFormat).Ending(EndMember).Checked(mostBytes, Record.bounded)
 	d.holds = kv.NewTree[Hold](s, PrefixHosts, holdFormat).Ending(EndHold)
-	d.reports = kv.NewTree[Report](s, PrefixReports, reportFormat)
+	d.reports = kv.NewTree[Report](s, PrefixReports, reportFormat).Checked(mostBytes, Report.Bounded)
 	return &d
 }
 

@@ -230,6 +230,9 @@ func (r Record) validate() error {
 			return err
 		}
 	}
+	if err := r.bounded(); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
 	return nil
 }
 

@@ -30,6 +30,28 @@ func (text) decode(data []byte) (string, error)        { return string(data), ni
 // front. A document without one was written by hand and counts as the oldest.
 type document[T any] struct{ format int }
 
+// checked is a codec that refuses what is too large, or what check refuses.
+type checked[T any] struct {
+	codec[T]
+	limit int
+	check func(T) error
+}
+
+func (c checked[T]) decode(data []byte) (T, error) {
+	var zero T
+	if len(data) > c.limit {
+		return zero, fmt.Errorf("%w: it has %d KB, at most %d KB are read", ErrDamaged, (len(data)+1023)>>10, c.limit>>10)
+	}
+	v, err := c.codec.decode(data)
+	if err != nil {
+		return zero, err
+	}
+	if err := c.check(v); err != nil {
+		return zero, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return v, nil
+}
+
 var errNotObject = errors.New("not a JSON object")
 
 // head is what documents of every format share.

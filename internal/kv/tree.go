@@ -50,6 +50,14 @@ func (t Tree[T]) In(s *Store) Tree[T] {
 	return t
 }
 
+// Checked returns the same tree, in which values of more than limit bytes, and
+// those that check refuses, count as damaged: one writer cannot impose any amount
+// of data on all readers.
+func (t Tree[T]) Checked(limit int, check func(T) error) Tree[T] {
+	t.codec = checked[T]{codec: t.codec, limit: limit, check: check}
+	return t
+}
+
 // At returns the document called name in the tree.
 func (t Tree[T]) At(name string) Doc[T] {
 	return Doc[T]{store: t.store, key: t.prefix + name + t.suffix, codec: t.codec}

@@ -30,6 +30,7 @@ func (t *tenure) cycle(ctx context.Context, trigger string) (again bool) {
 	}
 	r.Duration = time.Since(start).Milliseconds()
 	t.judge(ctx, &r, err)
+	t.countFailures(ctx, &r)
 	if err := t.finish(ctx, &r, asked); err != nil && ctx.Err() == nil {
 		t.o.Log.Warn("the report of a cycle cannot be kept", "error", err)
 		t.requests.again(asked)
@@ -70,6 +71,42 @@ func (t *tenure) judge(ctx context.Context, r *Report, err error) {
 	}
 }
 
+// failsUntilEvent is how many cycles in a row fail before an event says so.
+const failsUntilEvent = 3
+
+// countFailures counts the cycles in a row that failed, and journals when they
+// become too many and when cycles succeed again. An event that cannot be
+// journalled now is tried again after the next cycle.
+func (t *tenure) countFailures(ctx context.Context, r *Report) {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	switch r.Outcome {
+	case OutcomeLost:
+		return
+	case OutcomeFailed:
+		if t.fails++; t.fails == failsUntilEvent {
+			t.unsaved = append(t.unsaved, view.Event{
+				Kind: OrchestratorFailing, Time: now, Text: fmt.Sprintf("%d cycles of the orchestrator on %s failed in a row: %s", t.fails, t.o.Node, r.Error),
+			})
+		}
+	default:
+		if t.fails >= failsUntilEvent {
+			t.unsaved = append(t.unsaved, view.Event{
+				Kind: OrchestratorRecovered, Time: now, Text: fmt.Sprintf("cycles of the orchestrator on %s succeed again, after %d that failed", t.o.Node, t.fails),
+			})
+		}
+		t.fails = 0
+	}
+	t.setStatus(func(s *Status) { s.Fails = t.fails })
+	if len(t.unsaved) == 0 || t.journal == nil {
+		return
+	}
+	if _, err := t.save(ctx, t.journal.View(), t.unsaved, now, nil, r); err != nil {
+		t.o.Log.Warn("an event about failed cycles cannot be journalled yet", "error", err)
+		return
+	}
+	t.unsaved = nil
+}
+
 // steps are those of a cycle: last view, facts, new view, difference, save,
 // decide.
 func (t *tenure) steps(ctx context.Context, r *Report) (again bool, err error) {
@@ -89,6 +126,9 @@ func (t *tenure) steps(ctx context.Context, r *Report) (again bool, err error) {
 	}
 	state = state.WithProbes(probes)
 	v := viewOf(&state, before)
+	for node, n := range v.Nodes {
+		v.Nodes[node] = n.Bounded()
+	}
 	v.Since(before, now)
 	r.count(v)
 	events = append(events, view.Diff(before, v)...)

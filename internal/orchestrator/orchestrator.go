@@ -93,7 +93,7 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 func (o *Orchestrator) work(held *kv.Lease) {
 	o.o.Log.Info("orchestrating the cluster")
 	o.setStatus(func(s *Status) { s.Active, s.Since, s.Epoch = true, time.Now().UTC(), held.Epoch() })
-	defer o.setStatus(func(s *Status) { s.Active, s.Since, s.Epoch, s.Sinks = false, time.Time{}, 0, nil })
+	defer o.setStatus(func(s *Status) { s.Active, s.Since, s.Epoch, s.Sinks, s.Fails = false, time.Time{}, 0, nil, 0 })
 	t := newTenure(o, held)
 	t.run(held.Context())
 	o.o.Log.Info("not orchestrating the cluster any more")

@@ -13,6 +13,7 @@ type Status struct {
 	Since     time.Time         `json:"since,omitzero"`
 	Epoch     uint64            `json:"epoch"`     // of the lock: higher than that of all who held it before
 	Cycles    uint64            `json:"cycles"`    // since the agent started
+	Fails     uint64            `json:"fails"`     // cycles in a row that failed, up to the last
 	Discarded uint64            `json:"discarded"` // requests that came while a cycle was running
 	Last      *Report           `json:"last"`      // the last cycle; nil: none yet
 	Aggregate view.Aggregate    `json:"aggregate"` // of the view it saw

@@ -9,6 +9,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/view"
 )
 
 // tenure is what one holder of the lock knows; it ends with the lock.
@@ -26,6 +27,8 @@ type tenure struct {
 	news    chan struct{} // something relevant changed
 	wanted  chan struct{} // somebody asked for a cycle
 	backoff time.Duration // after failures; 0: the last cycle was fine
+	fails   uint64        // cycles in a row that failed
+	unsaved []view.Event  // about that, not journalled yet
 }
 
 func newTenure(o *Orchestrator, held *kv.Lease) *tenure {

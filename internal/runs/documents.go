@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -154,6 +155,29 @@ type Queued struct {
 	LogURL   string    `json:"log_url,omitempty"`
 	Started  time.Time `json:"started,omitzero"`
 	Ended    time.Time `json:"ended,omitzero"`
+}
+
+// Bounds of what is read of a node's queue: the orchestrator takes over what
+// the node reports in it.
+const (
+	mostQueue = 256 << 10 // bytes
+	mostDone  = 1000      // tasks of one job
+	longest   = 8 << 10   // bytes of one text
+)
+
+// bounded returns what of a queue is beyond the bounds.
+func (q Queue) bounded() error {
+	for _, e := range q.Jobs {
+		if len(e.Done) > mostDone {
+			return fmt.Errorf("a job with %d finished tasks, at most %d are read", len(e.Done), mostDone)
+		}
+		for _, text := range append([]string{e.Run, e.Job, e.Cancel, string(e.State), e.Why, e.Task, e.Tail, e.LogURL}, e.Done...) {
+			if len(text) > longest {
+				return fmt.Errorf("a text of %d bytes, at most %d are read", len(text), longest)
+			}
+		}
+	}
+	return nil
 }
 
 func (q Queue) find(job string) int {

@@ -56,7 +56,7 @@ func New(store *kv.Store) *Runs {
 		store:  store,
 		active: kv.NewTextTree(store, keyActive),
 		ended:  kv.NewTextTree(store, keyEnded),
-		queues: kv.NewTree[Queue](store, cluster.PrefixHosts, format).Ending(cluster.EndQueue),
+		queues: kv.NewTree[Queue](store, cluster.PrefixHosts, format).Ending(cluster.EndQueue).Checked(mostQueue, Queue.bounded),
 	}
 }
 

@@ -188,7 +188,7 @@ func (c *changing) look(ctx context.Context, names []string) error {
 		case err != nil:
 			return err
 		default:
-			c.tickets[whose[i]] = ticket{Holding: e.Value, index: e.Index}
+			c.tickets[whose[i]] = ticket{Holding: e.Value.bounded(), index: e.Index}
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -135,6 +136,18 @@ func (g Group) sound() Group {
 // equal tells whether writing g over old would change anything.
 func (g Group) equal(old Group) bool {
 	return g.Max == old.Max && slices.Equal(g.Queue, old.Queue) && maps.EqualFunc(g.Holders, old.Holders, Holding.equal)
+}
+
+// maxReason bounds Reason, in bytes, where a claim's key is taken over into the
+// document: it is the host that writes that key.
+const maxReason = 1 << 10
+
+// bounded returns h as a document takes it.
+func (h Holding) bounded() Holding {
+	if len(h.Reason) > maxReason {
+		h.Reason = strings.ToValidUTF8(h.Reason[:maxReason], "") + "…"
+	}
+	return h
 }
 
 func (h Holding) equal(o Holding) bool {

@@ -32,7 +32,7 @@ func (g *group) rebuild(ctx context.Context) (Group, error) {
 	next := Group{Holders: map[string]Holding{}}
 	for name, leaf := range held {
 		if leaf.Err == nil {
-			next.Holders[name] = leaf.Value
+			next.Holders[name] = leaf.Value.bounded()
 		}
 	}
 	next.Queue = slices.SortedFunc(maps.Keys(wait), func(a, b string) int { return int(wait[a].Index) - int(wait[b].Index) })

@@ -180,6 +180,10 @@ func (d *diff) life(name, before, after string) {
 	d.add(e)
 }
 
+// maxAlone bounds how many events there are of services that changed on one node
+// alone: it does not fill the journal.
+const maxAlone = 128
+
 // services tells one event for each service of which some member's instances
 // changed.
 func (d *diff) services(before, now View, nodes []string) {
@@ -196,7 +200,14 @@ func (d *diff) services(before, now View, nodes []string) {
 		return
 	}
 	was, is := before.Services(), now.Services()
+	told, more := map[string]int{}, map[string]int{} // by node, of services that are different on it alone
 	for _, name := range slices.Sorted(maps.Keys(where)) {
+		if at := where[name]; len(at) == 1 {
+			if told[at[0]]++; told[at[0]] > maxAlone {
+				more[at[0]]++
+				continue
+			}
+		}
 		a, b := was[name], is[name]
 		e := Event{Service: name, Before: a.String(), After: b.String(), Kind: ServiceChanged}
 		switch {
@@ -207,5 +218,8 @@ func (d *diff) services(before, now View, nodes []string) {
 		}
 		e.Text = fmt.Sprintf("%s: %s (on %s)", name, b, few(where[name], 5))
 		d.add(e)
+	}
+	for _, node := range slices.Sorted(maps.Keys(more)) {
+		d.add(Event{Kind: ServiceChanged, Node: node, Text: fmt.Sprintf("%d more services changed on %s alone", more[node], node)})
 	}
 }

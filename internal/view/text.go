@@ -2,6 +2,8 @@ package view
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -60,4 +62,48 @@ func bounded(s string, n int) string {
 		i--
 	}
 	return s[:i] + more
+}
+
+// Bounds of what one node adds to a view, in bytes.
+const (
+	maxWord     = 256 // an address, a zone, a role, …
+	maxTrouble  = 500
+	maxServices = 24 << 10 // of the names of its services, and what is counted of each
+	perService  = 48       // what is counted
+)
+
+// Bounded returns n with no more than a view has room for. What is left out, or
+// cut, is trouble of the node.
+func (n Node) Bounded() Node {
+	cut := 0
+	word := func(s string) string {
+		short := bounded(s, maxWord)
+		if short != s {
+			cut++
+		}
+		return short
+	}
+	n.Address, n.Datacenter, n.Zone, n.Version = word(n.Address), word(n.Datacenter), word(n.Zone), word(n.Version)
+	left, size := len(n.Services), 0
+	kept := make(map[string]Tally, len(n.Services))
+	for _, name := range slices.Sorted(maps.Keys(n.Services)) {
+		if size += len(name) + perService; size <= maxServices && len(name) <= maxWord {
+			kept[name] = n.Services[name]
+			left--
+		}
+	}
+	if left > 0 {
+		n.troubled(fmt.Sprintf("%d of its %d services are left out: their names take more than %d KB, or one more than %d bytes: deregister services that it does not need",
+			left, len(n.Services), maxServices>>10, maxWord))
+		n.Services = kept
+	}
+	if cut > 0 {
+		n.troubled(fmt.Sprintf("%d of its names are cut after %d bytes", cut, maxWord))
+	}
+	n.Trouble = bounded(n.Trouble, maxTrouble)
+	return n
+}
+
+func (n *Node) troubled(why string) {
+	n.Trouble = strings.TrimPrefix(n.Trouble+"; "+why, "; ")
 }

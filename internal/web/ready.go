@@ -9,9 +9,12 @@ import (
 // templates tell the rest.
 const maxReasons = 20
 
+// tooManyFails is how many cycles of an orchestrator in a row may not fail.
+const tooManyFails = 3
+
 // notReady lists what keeps this host from being as its configuration says:
 // Consul has never answered, a service is not registered, a template has not
-// been rendered or failed.
+// been rendered or failed, or it orchestrates a cluster and cannot finish cycles.
 //
 // It is no reason that Consul is away now (services and files stay as they
 // are), that a check of a service fails (that is the service's state, not
@@ -33,6 +36,11 @@ func notReady(s Status) []string {
 			reasons = append(reasons, because(fmt.Sprintf("template %q failed", t.Name), t.Error))
 		default:
 			reasons = append(reasons, because(fmt.Sprintf("template %q has not been rendered", t.Name), strings.Join(t.Waiting, "; ")))
+		}
+	}
+	for i := range s.Orchestrators {
+		if o := &s.Orchestrators[i]; o.Active && o.Fails >= tooManyFails {
+			reasons = append(reasons, because(fmt.Sprintf("the orchestrator of cluster %q: the last %d cycles failed", o.Cluster, o.Fails), o.Error))
 		}
 	}
 	if more := len(reasons) - maxReasons; more > 0 {

@@ -4,8 +4,8 @@
 //	GET /v1/status      JSON, see Status
 //	GET /healthz        200 while jorc itself works, whatever Consul does; 503 with the reason when a loop of
 //	                    its own has stopped or is stuck
-//	GET /healthz?ready  200 when the services are registered and the files rendered as well; 503 with the
-//	                    reasons, one a line
+//	GET /healthz?ready  200 when the services are registered, the files rendered and, on an orchestrator,
+//	                    cycles finished as well; 503 with the reasons, one a line
 //	GET /metrics        Prometheus
 //	GET /               a page for people
 package web

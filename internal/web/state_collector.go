@@ -24,7 +24,7 @@ func newStateCollector(status func() Status) *stateCollector {
 	}{
 		{"jorc_build_info", "Always 1; the labels say which jorc this is.", []string{"version", "commit", "goversion"}},
 		{"jorc_healthy", "Whether jorc's own loops work, as /healthz says.", nil},
-		{"jorc_ready", "Whether services are registered and files rendered, as /healthz?ready says.", nil},
+		{"jorc_ready", "Whether services are registered, files rendered and cycles finished, as /healthz?ready says.", nil},
 		{"jorc_held", "Whether this host is held: nothing is converged or reloaded.", nil},
 		{"jorc_consul_up", "Whether Consul answers.", nil},
 		{"jorc_consul_last_contact_timestamp_seconds", "When Consul last answered; 0: never. While nothing changes an answer comes every few minutes.", nil},
@@ -45,6 +45,7 @@ func newStateCollector(status func() Status) *stateCollector {
 		{"jorc_drifted_paths", "Paths of static configuration that somebody changed.", nil},
 		{"jorc_orchestrating", "Whether this agent holds the lock of a cluster that it may orchestrate.", []string{"cluster"}},
 		{"jorc_orchestrator_cycles_total", "Cycles of this agent since it started.", []string{"cluster"}},
+		{"jorc_orchestrator_failed_cycles", "Cycles in a row that failed, up to the last; from 3 on /healthz?ready is 503.", []string{"cluster"}},
 		{"jorc_orchestrator_cycle_seconds", "How long the last cycle took.", []string{"cluster"}},
 		{"jorc_orchestrator_problems", "Nodes, documents and deciders that failed in the last cycle.", []string{"cluster"}},
 	} {
@@ -82,6 +83,7 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	for _, o := range s.Orchestrators {
 		b.gauge("jorc_orchestrating", truth(o.Active), o.Cluster)
 		b.send("jorc_orchestrator_cycles_total", prometheus.CounterValue, float64(o.Cycles), []string{o.Cluster})
+		b.gauge("jorc_orchestrator_failed_cycles", float64(o.Fails), o.Cluster)
 		b.gauge("jorc_orchestrator_cycle_seconds", o.Took, o.Cluster)
 		b.gauge("jorc_orchestrator_problems", float64(o.Problems), o.Cluster)
 	}

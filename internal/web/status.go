@@ -44,6 +44,7 @@ type Orchestrator struct {
 	Active   bool      `json:"active"` // it holds the cluster's lock
 	Since    time.Time `json:"since,omitzero"`
 	Cycles   uint64    `json:"cycles"`
+	Fails    uint64    `json:"fails"`         // cycles in a row that failed, up to the last
 	Last     time.Time `json:"last,omitzero"` // when the last cycle began
 	Took     float64   `json:"took_seconds"`
 	Outcome  string    `json:"outcome"` // of the last cycle
