@@ -100,7 +100,7 @@ func (t *tenure) countFailures(ctx context.Context, r *Report) {
 	if len(t.unsaved) == 0 || t.journal == nil {
 		return
 	}
-	if _, err := t.save(ctx, t.journal.View(), t.unsaved, now, nil, r); err != nil {
+	if _, err := t.save(ctx, t.journal.View(), t.unsaved, now, nil, &Report{}); err != nil { // it is no event of this cycle
 		t.o.Log.Warn("an event about failed cycles cannot be journalled yet", "error", err)
 		return
 	}

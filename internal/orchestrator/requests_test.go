@@ -148,7 +148,7 @@ func TestBackoff(t *testing.T) {
 		}
 		return err
 	})
-	s.cyclesPass(orch, 2)
+	s.cyclesPass(orch, 3)
 	if last := orch.Status().Last; last.Outcome != orchestrator.OutcomeFailed || !strings.Contains(last.Error, "denied") {
 		t.Errorf("last report %+v", last)
 	}
@@ -156,7 +156,7 @@ func TestBackoff(t *testing.T) {
 		t.Errorf("the same failure is kept more than once: %+v", r)
 	}
 	g.refuse.Store(false)
-	s.wantEvents(0, "cluster_created", "cluster_changed")
+	s.wantEvents(0, "cluster_created", "cluster_changed", "orchestrator_failing", "orchestrator_recovered")
 	s.eventually("the error to be gone", func() error {
 		e, err := doc.Get(t.Context())
 		if err == nil && (e.Value.Error != "" || !e.Value.Due.IsZero()) {
