@@ -77,6 +77,9 @@ func TestOneNodeStopsNobody(t *testing.T) {
 		{name: "500 services", keys: map[string]string{"members": `{}`}, services: 500, length: 10},
 		{name: "500 services with long names", keys: map[string]string{"members": `{}`}, services: 500, length: 1000, trouble: "services are left out"},
 	}
+	keyOf := map[string]string{
+		"members": "jorc/default/host/evil/member", "nodes": "jorc/default/nodes/evil", "queue": "jorc/default/host/evil/queue",
+	}
 	s := consultest.Start(t)
 	m := newMachine(t, s, isolationConf)
 	if got := m.run("cluster", "init", "default"); got.code != 0 {
@@ -88,7 +91,7 @@ func TestOneNodeStopsNobody(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			m.t, d.m.t = t, t
 			for kind, value := range v.keys {
-				m.put("jorc/default/"+kind+"/evil", value)
+				m.put(keyOf[kind], value)
 			}
 			m.register("evil", v.services, v.length)
 			if v.trouble != "" {
@@ -110,7 +113,7 @@ func TestOneNodeStopsNobody(t *testing.T) {
 				t.Errorf("/healthz?ready: %s", got)
 			}
 			for _, kind := range []string{"members", "nodes", "queue"} {
-				if err := m.client.KVDeleteTree(t.Context(), "jorc/default/"+kind+"/evil"); err != nil {
+				if err := m.client.KVDeleteTree(t.Context(), keyOf[kind]); err != nil {
 					t.Fatal(err)
 				}
 			}

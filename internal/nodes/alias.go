@@ -24,7 +24,8 @@ const (
 	Config      = cluster.CategoryConfig
 	Validation  = cluster.CategoryValidation
 
-	maxName = 128
+	maxName   = 128
+	maxReport = cluster.MaxReport
 )
 
 // See package cluster.

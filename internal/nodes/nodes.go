@@ -63,7 +63,7 @@ func New(client *consul.Client, prefix, cluster string) *Ledger {
 	return &Ledger{
 		client: client, prefix: prefix, cluster: cluster, presence: catalog.PresenceID(cluster), store: s,
 		desired: kv.NewText(s, keyDesired),
-		docs:    kv.NewTree[Document](s, keyNodes, format).Checked(cluster.MaxReport, Document.Bounded),
+		docs:    kv.NewTree[Document](s, keyNodes, format).Checked(maxReport, Document.Bounded),
 		now:     func() time.Time { return time.Now().UTC().Truncate(time.Second) },
 	}
 }
