@@ -30,15 +30,6 @@ func (r Record) bounded() error {
 	return boundedNames("required services", targets, 2*mostTargets)
 }
 
-// bounded is Record.bounded for what a node reports.
-func (r report) bounded() error {
-	names := []string{r.Version}
-	for category, state := range r.states() {
-		names = append(names, category, state)
-	}
-	return boundedNames("states", names, 1+2*mostStates)
-}
-
 // MaxReport is how many bytes of a node's report are read.
 const MaxReport = mostBytes
 

@@ -73,7 +73,7 @@ func (l *Ledger) In(s *kv.Store) *Ledger {
 	other := *l
 	other.store = s
 	other.desired = kv.NewText(s, keyDesired)
-	other.docs = kv.NewTree[Document](s, keyNodes, format)
+	other.docs = kv.NewTree[Document](s, keyNodes, format).Checked(maxReport, Document.Bounded)
 	return &other
 }
 
