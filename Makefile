@@ -9,7 +9,9 @@ BIN  ?= bin
 LINT  = $(GO) tool -modfile=tools/lint/go.mod
 
 # Files and folders whose docs and comments vale checks (.vale.ini, docs/glossary.md).
-PROSE = README.md docs/glossary.md docs/cluster.md docs/templates.md docs/updates.md internal/concurrency internal/kv
+PROSE = README.md docs/glossary.md docs/cluster.md docs/templates.md docs/updates.md docs/workflows.md docs/runs.md \
+	docs/orchestrator.md docs/runbook.md docs/slots.md docs/puppet.md docs/fleet-tests.md \
+	internal/concurrency internal/kv
 
 # The version comes from git alone, the date is the commit's: the same commit
 # gives the same binary.
