@@ -44,15 +44,27 @@ const (
 	needNodes  = NeedCatalog | NeedDatacenter | needChecks
 )
 
-// answers are what Consul said to the questions of one Load.
+// answers are what Consul said, decoded.
 type answers struct {
-	documents *kv.Result     // those of the whole cluster
-	hosts     consul.KVPairs // all keys below host/
-	reports   map[string]kv.Leaf[Report]
-	nodes     []consul.NodeInfo   // without services and checks
-	inventory []consul.NodeInfo   // with services and checks
-	checks    []consul.CheckState // those that checksFor asks for
-	services  []consul.ServiceHosts
+	documents *kv.Result // those of the whole cluster
+	hostDocuments
+	reports map[string]kv.Leaf[Report]
+	catalog map[string]catalogHost // nodes of the catalog, by name
+}
+
+// hostDocuments are the documents below host/, by node.
+type hostDocuments struct {
+	members map[string]kv.Leaf[Record]
+	holds   map[string]kv.Leaf[Hold]
+	grants  map[string]kv.Leaf[string]
+	queues  map[string]kv.Leaf[string]
+}
+
+// catalogHost is what the catalog and the health checks say about one node.
+type catalogHost struct {
+	consul.NodeInfo
+	services map[string]view.Tally
+	signals  Signals
 }
 
 // Load reads the state of the cluster with at most seven requests. Documents
@@ -60,35 +72,93 @@ type answers struct {
 // or a class of package consul; consul.ErrDenied also when the token does not see everything.
 func (c *Cluster) Load(ctx context.Context, need Need) (State, error) {
 	var a answers
-	q := consul.Query{Consistent: c.consistent}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { a.hosts, err = c.store.List(ctx, PrefixHosts); return err })
+	g.Go(func() error {
+		pairs, err := c.store.List(ctx, PrefixHosts)
+		a.hostDocuments = c.decodeHosts(pairs)
+		return err
+	})
 	g.Go(func() (err error) { a.documents, err = c.get(need, "").Commit(ctx); return err })
 	if need&NeedReports != 0 {
 		g.Go(func() (err error) { a.reports, err = c.reports.List(ctx); return err })
 	}
+	g.Go(func() (err error) { a.catalog, err = c.readCatalog(ctx, need); return err })
+	if err := g.Wait(); err != nil {
+		return State{}, err
+	}
+	return c.state(a, need, nil)
+}
+
+// readCatalog reads nodes, services and checks as far as need asks for them.
+func (c *Cluster) readCatalog(ctx context.Context, need Need) (map[string]catalogHost, error) {
+	var nodes, inventory []consul.NodeInfo
+	var checks []consul.CheckState
+	var services []consul.ServiceHosts
+	q := consul.Query{Consistent: c.consistent}
+	g, ctx := errgroup.WithContext(ctx)
 	if need&(needNodes|NeedInstances) != 0 {
-		g.Go(func() (err error) { a.nodes, err = whole(c.client.CatalogHosts(ctx, q)); return err })
+		g.Go(func() (err error) { nodes, err = whole(c.client.CatalogHosts(ctx, q)); return err })
 	}
 	// The inventory is as long as all other answers together, and Consul writes it
 	// with one processor.
 	switch {
 	case need&NeedInstances != 0:
-		g.Go(func() (err error) { a.inventory, err = whole(c.client.Inventory(ctx, q)); return err })
+		g.Go(func() (err error) { inventory, err = whole(c.client.Inventory(ctx, q)); return err })
 	default:
 		if need&NeedServices != 0 {
-			g.Go(func() (err error) { a.services, err = whole(c.client.ServiceHosts(ctx, q)); return err })
+			g.Go(func() (err error) { services, err = whole(c.client.ServiceHosts(ctx, q)); return err })
 		}
 		if need&needChecks != 0 {
 			q := q
 			q.Filter = checksFor(need, catalog.PresenceID(c.name))
-			g.Go(func() (err error) { a.checks, err = whole(c.client.CheckStates(ctx, q)); return err })
+			g.Go(func() (err error) { checks, err = whole(c.client.CheckStates(ctx, q)); return err })
 		}
 	}
 	if err := g.Wait(); err != nil {
-		return State{}, err
+		return nil, err
 	}
-	return c.state(a, need)
+	all := c.catalogHosts(nodes, inventory, need)
+	for _, check := range checks {
+		if h, ok := all[check.Node]; ok {
+			h.signals.add(check, catalog.PresenceID(c.name))
+			all[check.Node] = h
+		}
+	}
+	for _, service := range services {
+		for _, node := range service.Nodes {
+			h := all[node]
+			if h.services == nil {
+				h.services = map[string]view.Tally{}
+			}
+			h.services[service.Service] = view.Tally{}
+			all[node] = h
+		}
+	}
+	return all, nil
+}
+
+// catalogHosts puts the answers about nodes together.
+func (c *Cluster) catalogHosts(nodes, inventory []consul.NodeInfo, need Need) map[string]catalogHost {
+	all := make(map[string]catalogHost, max(len(nodes), len(inventory)))
+	for _, n := range nodes {
+		h := catalogHost{NodeInfo: n, signals: observed()}
+		if need&(NeedLiveness|NeedInstances) == 0 {
+			h.signals.Gossip = SignalPassing // a failing check would be in the answer
+		}
+		all[n.Node] = h
+	}
+	for _, n := range inventory {
+		h, known := all[n.Node]
+		if !known { // it was registered between the two answers
+			h = catalogHost{NodeInfo: n, signals: observed()}
+		}
+		for _, check := range n.Checks {
+			h.signals.add(check, catalog.PresenceID(c.name))
+		}
+		h.services, h.NodeInfo.Services, h.NodeInfo.Checks = tally(n.Services, n.Checks), nil, nil
+		all[n.Node] = h
+	}
+	return all
 }
 
 // LoadHost reads the state as Load does, but of one host: what is read does not
@@ -102,7 +172,11 @@ func (c *Cluster) LoadHost(ctx context.Context, node string, need Need) (State, 
 	known := false
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { a.documents, err = c.get(need, node).Commit(ctx); return err })
-	g.Go(func() (err error) { a.hosts, err = c.store.List(ctx, HostPrefix(node)); return err })
+	g.Go(func() error {
+		pairs, err := c.store.List(ctx, HostPrefix(node))
+		a.hostDocuments = c.decodeHosts(pairs)
+		return err
+	})
 	if need&(needNodes|NeedServices|NeedInstances) != 0 {
 		g.Go(func() error {
 			n, err := whole(c.client.CatalogNode(ctx, node, q))
@@ -133,7 +207,7 @@ func (c *Cluster) LoadHost(ctx context.Context, node string, need Need) (State, 
 	}
 	if known {
 		info.Checks = checks
-		a.nodes, a.inventory = []consul.NodeInfo{info}, []consul.NodeInfo{info}
+		a.catalog = c.catalogHosts(nil, []consul.NodeInfo{info}, NeedInstances)
 	}
 	a.reports = map[string]kv.Leaf[Report]{}
 	if need&NeedReports != 0 {
@@ -145,8 +219,7 @@ func (c *Cluster) LoadHost(ctx context.Context, node string, need Need) (State, 
 			a.reports[node] = report
 		}
 	}
-	s, err := c.state(a, need|NeedInstances)
-	s.need = need
+	s, err := c.state(a, need, nil)
 	if s.Hosts != nil && s.Hosts[node] == nil {
 		s.Hosts[node] = &Host{Node: node, Condition: Assess(Signals{Maintenance: MaintenanceNone})}
 	}
@@ -182,28 +255,41 @@ func (c *Cluster) get(need Need, node string) *kv.Txn {
 }
 
 // state puts the answers together. It returns consul.ErrDenied for a document
-// that the token may not read, and ErrLayout.
-func (c *Cluster) state(a answers, need Need) (State, error) {
-	s := State{Cluster: c.name, need: need, Hosts: map[string]*Host{}, Damaged: map[string]error{}, Indexes: map[string]uint64{}}
-	if err := c.decode(&s, a.documents, need); err != nil {
+// that the token may not read, and ErrLayout. Documents of the whole cluster that
+// are as they were in before are not decoded again; nil: all are.
+func (c *Cluster) state(a answers, need Need, before *State) (State, error) {
+	s := State{
+		Cluster: c.name, need: need, Hosts: make(map[string]*Host, len(a.members)), Damaged: map[string]error{}, Indexes: map[string]uint64{},
+	}
+	if err := c.decode(&s, a.documents, need, before); err != nil {
 		return State{}, err
 	}
-	s.decodeHosts(c, a.hosts)
-	for node, leaf := range a.reports {
-		h := s.host(node)
-		if h.Reported = true; leaf.Err != nil {
-			s.Damaged[ReportKey(node)] = leaf.Err
-		} else {
-			h.Report = leaf.Value
+	s.addDocuments(a)
+	for node, h := range s.Hosts {
+		known := a.catalog[node]
+		h.Address, h.Datacenter, h.NodeMeta, h.Services = known.Address, known.Datacenter, known.Meta, known.services
+		if need&(needChecks|NeedInstances) != 0 {
+			if known.signals.Maintenance == "" { // it is not in the catalog
+				known.signals = Signals{Gossip: SignalNone, Agent: SignalNone, Probe: ProbeNone, Maintenance: MaintenanceNone}
+			}
+			h.Condition = Assess(known.signals)
 		}
 	}
-	s.observe(a, catalog.PresenceID(c.name), need)
 	return s, nil
 }
 
-// decodeHosts reads what stands below host/.
-func (s *State) decodeHosts(c *Cluster, pairs consul.KVPairs) {
-	for node, leaf := range c.members.Decode(pairs) {
+// decodeHosts reads the documents below host/.
+func (c *Cluster) decodeHosts(pairs consul.KVPairs) hostDocuments {
+	text := kv.NewTextTree(c.store, PrefixHosts)
+	return hostDocuments{
+		members: c.members.Decode(pairs), holds: c.holds.Decode(pairs),
+		grants: text.Ending(EndGrant).Decode(pairs), queues: text.Ending(EndQueue).Decode(pairs),
+	}
+}
+
+// addDocuments makes the hosts from their documents.
+func (s *State) addDocuments(a answers) {
+	for node, leaf := range a.members {
 		h := s.host(node)
 		if h.Member = true; leaf.Err != nil {
 			s.Damaged[MemberKey(node)] = leaf.Err
@@ -212,22 +298,29 @@ func (s *State) decodeHosts(c *Cluster, pairs consul.KVPairs) {
 		}
 	}
 	s.Control.Nodes = nil
-	for node, leaf := range c.holds.Decode(pairs) {
+	for node, leaf := range a.holds {
 		if leaf.Err != nil {
 			s.Damaged[HoldKey(node)] = leaf.Err
 			leaf.Value = Hold{Reason: "its hold cannot be read"}
 		}
 		if s.Control.Nodes == nil {
-			s.Control.Nodes = map[string]Hold{}
+			s.Control.Nodes = make(map[string]Hold, len(a.holds))
 		}
 		s.Control.Nodes[node] = leaf.Value
 	}
-	text := kv.NewTextTree(c.store, PrefixHosts)
-	for node, leaf := range text.Ending(EndGrant).Decode(pairs) {
+	for node, leaf := range a.grants {
 		s.host(node).Grant = leaf.Entry
 	}
-	for node, leaf := range text.Ending(EndQueue).Decode(pairs) {
+	for node, leaf := range a.queues {
 		s.host(node).Queue = leaf.Entry
+	}
+	for node, leaf := range a.reports {
+		h := s.host(node)
+		if h.Reported = true; leaf.Err != nil {
+			s.Damaged[ReportKey(node)] = leaf.Err
+		} else {
+			h.Report = leaf.Value
+		}
 	}
 }
 
@@ -241,28 +334,31 @@ func (s *State) host(node string) *Host {
 }
 
 // decode reads the documents of the whole cluster.
-func (c *Cluster) decode(s *State, r *kv.Result, need Need) error {
-	if err := document(s, r, c.leaders, &s.Leaders); err != nil {
+func (c *Cluster) decode(s *State, r *kv.Result, need Need, before *State) error {
+	if before == nil {
+		before = &State{}
+	}
+	if err := document(s, r, c.leaders, &s.Leaders, before, before.Leaders); err != nil {
 		return err
 	}
 	if need&NeedProfile != 0 {
 		if err := c.layoutOf(r); err != nil {
 			return err
 		}
-		if err := document(s, r, c.profile, &s.Profile); err != nil {
+		if err := document(s, r, c.profile, &s.Profile, before, before.Profile); err != nil {
 			return err
 		}
 		s.Exists = s.Indexes[KeyProfile] != 0
 	}
 	if need&NeedControl != 0 {
-		if err := document(s, r, c.control, &s.Control); err != nil {
+		if err := document(s, r, c.control, &s.Control, before, before.Control); err != nil {
 			return err
 		}
 	}
 	if need&NeedVersion == 0 {
 		return nil
 	}
-	if err := document(s, r, kv.NewText(c.store, KeyDesired), &s.Desired); err != nil {
+	if err := document(s, r, kv.NewText(c.store, KeyDesired), &s.Desired, before, before.Desired); err != nil {
 		return err
 	}
 	if s.Desired = strings.TrimSpace(s.Desired); s.Desired != "" && CheckVersion(s.Desired) != nil {
@@ -273,8 +369,13 @@ func (c *Cluster) decode(s *State, r *kv.Result, need Need) error {
 	return err
 }
 
-// document reads one document into value.
-func document[T any](s *State, r *kv.Result, d kv.Doc[T], value *T) error {
+// document reads one document into value; was is its value in before, where it
+// still counts if the index is the same.
+func document[T any](s *State, r *kv.Result, d kv.Doc[T], value *T, before *State, was T) error {
+	if index := r.Index(d.Key()); index != 0 && index == before.Indexes[d.Key()] && before.Damaged[d.Key()] == nil {
+		s.Indexes[d.Key()], *value = index, was
+		return nil
+	}
 	leaf, err := leafOf(d.From(r))
 	if err != nil {
 		return err
@@ -288,64 +389,6 @@ func document[T any](s *State, r *kv.Result, d kv.Doc[T], value *T) error {
 	}
 	*value = leaf.Value
 	return nil
-}
-
-// observe fills in what the catalog and health checks say.
-func (s *State) observe(a answers, presence string, need Need) {
-	signals := make(map[string]*Signals, len(s.Hosts))
-	for node := range s.Hosts {
-		signals[node] = &Signals{Gossip: SignalNone, Agent: SignalNone, Probe: ProbeNone, Maintenance: MaintenanceNone}
-	}
-	for i := range a.nodes {
-		n := &a.nodes[i]
-		h := s.Hosts[n.Node]
-		if h == nil {
-			continue
-		}
-		h.Address, h.Datacenter, h.NodeMeta = n.Address, n.Datacenter, n.Meta
-		one := observed()
-		if need&(NeedLiveness|NeedInstances) == 0 {
-			one.Gossip = SignalPassing // a failing check would be in the answer
-		}
-		signals[n.Node] = &one
-	}
-	count := func(checks []consul.CheckState) {
-		for _, check := range checks {
-			if one := signals[check.Node]; one != nil && one.Cataloged {
-				one.add(check, presence)
-			}
-		}
-	}
-	count(a.checks)
-	for i := range a.inventory {
-		n := &a.inventory[i]
-		h := s.Hosts[n.Node]
-		if h == nil {
-			continue
-		}
-		if one := signals[n.Node]; !one.Cataloged { // it was registered between the two answers
-			*one = observed()
-			h.Address, h.NodeMeta = n.Address, n.Meta
-		}
-		count(n.Checks)
-		h.Services = tally(n.Services, n.Checks)
-	}
-	for _, service := range a.services {
-		for _, node := range service.Nodes {
-			if h := s.Hosts[node]; h != nil {
-				if h.Services == nil {
-					h.Services = map[string]view.Tally{}
-				}
-				h.Services[service.Service] = view.Tally{}
-			}
-		}
-	}
-	if need&(needChecks|NeedInstances) == 0 {
-		return
-	}
-	for node, one := range signals {
-		s.Hosts[node].Condition = Assess(*one)
-	}
 }
 
 // checksFor is the filter, in Consul's own language, for the checks that can

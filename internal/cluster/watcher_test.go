@@ -1,0 +1,175 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+)
+
+// TestWatcher: after any sequence of changes the state that a watcher keeps
+// current is the one that a complete read finds.
+func TestWatcher(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	client := s.Client()
+	put := func(key, value string) {
+		t.Helper()
+		if err := client.KVPut(t.Context(), &consul.KVPair{Key: c.Store().Path(key), Value: []byte(value)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drop := func(key string) {
+		t.Helper()
+		if err := client.KVDeleteTree(t.Context(), c.Store().Path(key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	name := func(i int) string { return fmt.Sprintf("node-%04d", i) }
+	const nodes = 300
+	for i := range nodes {
+		put("host/"+name(i)+"/member", `{"format":1,"zone":"a"}`)
+		put("nodes/"+name(i), `{"format":1,"version":"v1"}`)
+	}
+	w := c.NewWatcher(cluster.NeedState)
+	same := func(what string) {
+		t.Helper()
+		got, err := w.State(t.Context())
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		want, err := c.Consistent().Load(t.Context(), cluster.NeedState)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for node, h := range want.Hosts {
+			if !reflect.DeepEqual(got.Hosts[node], h) {
+				t.Errorf("%s: %s is %+v, want %+v", what, node, got.Hosts[node], h)
+			}
+		}
+		if len(got.Hosts) != len(want.Hosts) || fmt.Sprint(got.Damaged) != fmt.Sprint(want.Damaged) ||
+			!reflect.DeepEqual(got.Leaders, want.Leaders) || !reflect.DeepEqual(got.Control, want.Control) ||
+			got.Desired != want.Desired || got.Rollout.Value != want.Rollout.Value || !reflect.DeepEqual(got.Indexes, want.Indexes) {
+			t.Errorf("%s: %d hosts, damaged %v, indexes %v; want %d, %v, %v", what,
+				len(got.Hosts), got.Damaged, got.Indexes, len(want.Hosts), want.Damaged, want.Indexes)
+		}
+	}
+	same("first")
+	same("nothing changed")
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 60 {
+		node := name(random.IntN(nodes + 5))
+		var what string
+		switch random.IntN(9) {
+		case 0:
+			what = "another version of " + node
+			put("nodes/"+node, fmt.Sprintf(`{"format":1,"version":"v%d"}`, i))
+		case 1:
+			what = "damage of " + node
+			put("nodes/"+node, "garbage")
+		case 2:
+			what = "hold of " + node
+			put("host/"+node+"/hold", `{"format":1,"reason":"x"}`)
+		case 3:
+			what = "end of a hold of " + node
+			drop("host/" + node + "/hold")
+		case 4:
+			what = node + " is gone"
+			drop("host/" + node + "/")
+			drop("nodes/" + node)
+		case 5:
+			what = "a name that no branch covers, and another change"
+			put(fmt.Sprintf("nodes/x%d", i), `{"format":1,"version":"v1"}`)
+			put("nodes/"+node, `{"format":1,"version":"v9"}`)
+		case 6:
+			what = "the desired version"
+			put("current_version", fmt.Sprintf("v%d\n", i))
+		case 7:
+			what = "the catalog"
+			addNode(t, s, node, []string{"passing", "critical"}[i%2], "passing")
+		default:
+			what = "grant of " + node
+			put("host/"+node+"/grant", fmt.Sprintf(`{"format":1,"n":%d}`, i))
+		}
+		same(fmt.Sprintf("change %d: %s", i, what))
+	}
+	drop("nodes/")
+	same("no reports at all")
+}
+
+// TestWatcherRequests: a change of one node among many reads few keys, and
+// nothing changed reads no host at all.
+func TestWatcherRequests(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	const nodes = 1000
+	for i := 0; i < nodes; i += 50 {
+		txn := c.Store().Txn()
+		for j := i; j < i+50; j++ {
+			txn.Set(fmt.Sprintf("nodes/node-%04d", j), []byte(`{"format":1,"version":"v1"}`))
+		}
+		if _, err := txn.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := &gateway{}
+	w := cluster.New(g.client(t, s), "jorc", "prod").NewWatcher(cluster.NeedState)
+	read := func() (cluster.State, int64) {
+		t.Helper()
+		before := g.requests.Load()
+		state, err := w.State(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return state, g.requests.Load() - before
+	}
+	read()
+	if _, n := read(); n > 4 {
+		t.Errorf("nothing changed takes %d requests, want at most 4", n)
+	}
+	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: c.Store().Path("nodes/node-0777"), Value: []byte(`{"format":1,"version":"v2"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	state, n := read()
+	if got := state.Hosts["node-0777"].Report.Version; got != "v2" {
+		t.Errorf("version %q, want v2", got)
+	}
+	if n > 60 {
+		t.Errorf("one changed node takes %d requests", n)
+	}
+	t.Logf("one changed node of %d: %d requests", nodes, n)
+}
+
+// TestWatcherAfterLoss: a Consul that lost its data and began again is read
+// completely.
+func TestWatcherAfterLoss(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	for i := range 20 {
+		join(t, c, fmt.Sprint("n", i))
+	}
+	w := c.NewWatcher(cluster.NeedState)
+	if state, err := w.State(t.Context()); err != nil || len(state.Nodes()) != 20 {
+		t.Fatalf("%d members, %v", len(state.Nodes()), err)
+	}
+	s.Stop()
+	s.Wipe()
+	s.Restart()
+	consultest.Eventually(t, "the cluster to exist again", func(ctx context.Context) error {
+		_, err := c.Init(ctx, cluster.InitOptions{})
+		return err
+	})
+	join(t, c, "new")
+	consultest.Eventually(t, "the new state", func(ctx context.Context) error {
+		state, err := w.State(ctx)
+		if err == nil && (len(state.Nodes()) != 1 || state.Nodes()[0] != "new" || !state.Exists) {
+			err = fmt.Errorf("members %q", state.Nodes())
+		}
+		return err
+	})
+}
