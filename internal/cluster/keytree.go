@@ -42,7 +42,7 @@ type changedKeys struct {
 	prefixes  []string // of names
 	pairs     consul.KVPairs
 	gone      map[string]bool // names without a key
-	backwards bool // the index is below the last one
+	backwards bool            // the index is below the last one
 }
 
 func (c changedKeys) covers(name string) bool {

@@ -24,6 +24,9 @@ func (t *tenure) cycle(ctx context.Context, trigger string) (again bool) {
 	start := time.Now()
 	r := Report{Node: t.o.Node, Epoch: t.held.Epoch(), Trigger: trigger, Start: start.UTC().Truncate(time.Millisecond), Outcome: OutcomeUnchanged}
 	again, err := t.steps(ctx, &r)
+	if err != nil {
+		t.watcher.Reset() // the next state is read completely
+	}
 	if t.overwritten(err) && r.Events+r.Decided == 0 {
 		r.Synced, r.Failed, r.Problems = 0, 0, nil
 		again, err = t.steps(ctx, &r)
@@ -186,7 +189,8 @@ func (t *tenure) input(s *cluster.State, before view.View, events []view.Event, 
 // refresh reads the members as they are now, but for those whose records cannot
 // be read: what is wrong with them is in the view.
 func (t *tenure) refresh(ctx context.Context) ([]cluster.Member, error) {
-	return t.cluster.Members(ctx, cluster.MembersOptions{Need: cluster.NeedAll, Unreadable: func(string, error) {}})
+	s, err := t.watcher.State(ctx)
+	return s.Members(nil), err
 }
 
 // open reads what is current, at the beginning and after every failure to save.

@@ -15,14 +15,15 @@ import (
 	"github.com/jorc/jorc/internal/view"
 )
 
-// fetch reads the state of the cluster, with as many requests for many members
-// as for one.
+// fetch returns the state of the cluster as it is now. Only what has changed
+// since the last cycle is read.
 func (t *tenure) fetch(ctx context.Context) (cluster.State, error) {
-	s, err := t.cluster.Load(ctx, cluster.NeedState)
+	s, err := t.watcher.State(ctx)
 	if err != nil {
 		return s, err
 	}
 	if err := t.rollouts.Check(s.Rollout); err != nil {
+		s.Damaged = maps.Clone(s.Damaged)
 		s.Damaged[cluster.KeyRollout] = err
 	}
 	return s, nil

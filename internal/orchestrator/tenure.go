@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
@@ -18,6 +19,7 @@ type tenure struct {
 	held  *kv.Lease
 	store *kv.Store // fenced
 
+	watcher  *cluster.Watcher // of the cluster
 	journal  *journal.Journal // nil: what is current has to be read (again)
 	life     *life
 	requests *requests
@@ -33,7 +35,7 @@ type tenure struct {
 
 func newTenure(o *Orchestrator, held *kv.Lease) *tenure {
 	t := &tenure{
-		Orchestrator: o, held: held, store: held.Store(),
+		Orchestrator: o, held: held, store: held.Store(), watcher: o.cluster.NewWatcher(cluster.NeedState),
 		news: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
 	}
 	t.life = newLife(o.o.Probe, o.o.Client)
