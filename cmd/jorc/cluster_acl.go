@@ -16,7 +16,10 @@ func bootstrapACLCommand(env *environment) *cli.Command {
 		Usage: "print or create the least policies for agent, operator and orchestrator",
 		Description: "Those of agent and orchestrator are for one node (--node, default this one), so that no host can speak for another. " +
 			"Tokens are made from them with 'consul acl token create -policy-name'.",
-		Flags:  []cli.Flag{&cli.BoolFlag{Name: "create", Usage: "create them in Consul, or bring them up to date", DisableDefaultText: true}},
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "elector", Usage: "also the policy that agents need beside their own when their members may lead", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "create", Usage: "create them in Consul, or bring them up to date", DisableDefaultText: true},
+		},
 		Action: env.bootstrapACL,
 	}
 }
@@ -34,6 +37,9 @@ func (e *environment) bootstrapACL(c *cli.Context) error {
 		return err
 	}
 	policies := cl.Policies(node)
+	if c.Bool("elector") {
+		policies = append(policies, cl.ElectorPolicy())
+	}
 	if c.Bool("create") {
 		client, _, err := e.consul(c)
 		if err != nil {

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/converge"
@@ -11,10 +10,6 @@ import (
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/slots"
 )
-
-// placesFor is how long a host believes which index keys there are. It is
-// longer than a rollout's step, so that a version change asks once at most.
-const placesFor = 10 * time.Minute
 
 // converger brings the host from the version that it runs to the desired one,
 // when the cluster's rollout lets it.
@@ -26,7 +21,7 @@ func (p *part) converger(slots *slots.Slots, m rollout.Maintenance) *converge.Co
 	return converge.New(converge.Options{
 		Node: p.node, StateDir: p.conf.StateDir, VersionFile: p.conf.VersionFile,
 		Static: *p.conf.Static, Requires: p.conf.Requires,
-		Ledger: nodes.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()).Remembering(placesFor), Runner: p.jobs,
+		Ledger: nodes.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()), Runner: p.jobs,
 		Requirements: converge.FromBlocker(p.blocker), Admission: gate, Holds: p.holds, Checks: ownChecks{p.checks},
 		Cycle: p.cycle, Log: p.log.Named("converge"),
 	})

@@ -34,14 +34,19 @@ func newGuarded(t *testing.T) *guarded {
 	if _, err := cluster.New(s.Client(), "jorc", "prod2").Init(t.Context(), cluster.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for i, kind := range []string{cluster.PolicyAgent, cluster.PolicyOperator, cluster.PolicyOrchestrator} {
-		p := g.root.Policies(s.Node)[i]
+	policies := append(g.root.Policies(s.Node), g.root.ElectorPolicy())
+	for i, kind := range []string{cluster.PolicyAgent, cluster.PolicyOperator, cluster.PolicyOrchestrator, cluster.PolicyElector} {
+		p := policies[i]
 		for _, want := range []bool{true, false} {
 			if changed, err := cluster.PutPolicy(t.Context(), s.Client(), p); err != nil || changed != want {
 				t.Fatalf("PutPolicy(%s) = %v, %v; want %v", p.Name, changed, err, want)
 			}
 		}
-		token, err := s.Client().CreateToken(t.Context(), kind, 0, p.Name)
+		names := []string{p.Name}
+		if kind == cluster.PolicyElector {
+			names = append(names, policies[0].Name) // it goes beside that of an agent
+		}
+		token, err := s.Client().CreateToken(t.Context(), kind, 0, names...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,11 +138,12 @@ func TestPolicies(t *testing.T) {
 	g := newGuarded(t)
 	tries := g.tries(t)
 	may := map[string]string{
-		cluster.PolicyAgent: "read the profile, join itself, list members, elect, lock, report itself, report a state, answer its queue, take a slot",
+		cluster.PolicyAgent:   "read the profile, join itself, list members, report itself, answer its queue, take a slot",
+		cluster.PolicyElector: "read the profile, join itself, list members, elect, lock, report itself, answer its queue, take a slot",
 		cluster.PolicyOperator: "read the profile, set a param, join itself, join another, list members, elect, hold, lock, " +
 			"report itself, report another, report a state, set the version, write the rollout, write events, " +
 			"answer its queue, answer another's queue, take a slot, ask for a run, ask for a cycle, write the view, invent a key",
-		cluster.PolicyOrchestrator: "read the profile, join itself, join another, list members, elect, hold, lock, report itself, report a state, " +
+		cluster.PolicyOrchestrator: "read the profile, join itself, join another, list members, hold, report itself, report a state, " +
 			"set the version, write the rollout, write events, answer its queue, answer another's queue, take a slot, ask for a run, ask for a cycle, write the view",
 	}
 	for kind, list := range may {
@@ -178,7 +184,7 @@ func TestPolicies(t *testing.T) {
 func TestAgentAtWork(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
-	c := g.as(cluster.PolicyAgent, "prod")
+	c := g.as(cluster.PolicyElector, "prod")
 	node := g.server.Node
 	presence(t, g.server)
 	ctx, cancel := context.WithCancel(context.Background())

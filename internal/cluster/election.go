@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,8 @@ type ElectionOptions struct {
 type Election struct {
 	cluster *Cluster
 	o       ElectionOptions
+	denied  bool              // for Run alone
+	good    *Leaders          // as last read; for decide alone
 	wrong   string            // what was said of the grace; for decide alone
 	told    map[string]string // of whose record was said that it cannot be read, and why; for decide alone
 }
@@ -51,6 +54,10 @@ func (c *Cluster) NewElection(o ElectionOptions) *Election {
 // Run decides whenever it holds the lock, until ctx ends; then it returns nil.
 func (e *Election) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
+		if !e.mayElect(ctx) {
+			_ = concurrency.Sleep(ctx, askAgain)
+			continue
+		}
 		if err := e.free(ctx); err != nil {
 			return nil // ctx ended
 		}
@@ -68,6 +75,26 @@ func (e *Election) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// askAgain is the pause between two questions of an agent that may not elect:
+// rights change when people give them.
+const askAgain = 5 * time.Minute
+
+// mayElect reports whether the token has the rights of an elector; it counts as
+// having them while Consul does not answer.
+func (e *Election) mayElect(ctx context.Context) bool {
+	var rights []consul.Right
+	for _, r := range e.cluster.keyRules(KindElector, "") {
+		rights = append(rights, consul.Right{Resource: "key", Access: "write", Segment: r.name})
+	}
+	allowed, err := e.cluster.client.MayI(ctx, rights...)
+	may := err != nil || !slices.Contains(allowed, false)
+	if !may && !e.denied {
+		e.o.Log.Info("this agent takes no part in the election of leaders: its token has no rights of an elector")
+	}
+	e.denied = !may
+	return may
 }
 
 // free returns when nobody holds the lock and this one's turn has come.
@@ -165,11 +192,18 @@ func (e *Election) decide(ctx context.Context, c *Cluster, news <-chan struct{})
 // once decides, and returns after what time to do so again without news.
 func (e *Election) once(ctx context.Context, c *Cluster, m *memory) time.Duration {
 	const retry, longest = 5 * time.Second, 10 * time.Minute
-	candidates, err := e.prepare(ctx, c, m)
+	before, err := c.Leaders(ctx)
+	if errors.Is(err, kv.ErrDamaged) {
+		before, err = e.repair(ctx, c, err)
+	}
+	var candidates []Candidate
+	if err == nil {
+		e.good = &before
+		candidates, err = e.prepare(ctx, c, m)
+	}
 	if err == nil {
 		e.complain(candidates)
-		var before Leaders
-		if before, err = c.Leaders(ctx); err == nil && before.Count > 0 {
+		if before.Count > 0 {
 			var after Leaders
 			if after, err = c.decide(ctx, candidates, m, time.Now()); err == nil && !after.equal(before) {
 				e.o.Log.Info("leaders were decided", "leaders", after.Leader, "before", before.Leader, "vacancies", after.Count-len(after.Leader))
@@ -186,6 +220,25 @@ func (e *Election) once(ctx context.Context, c *Cluster, m *memory) time.Duratio
 		return max(d, time.Millisecond)
 	}
 	return longest
+}
+
+// repair writes who leads in place of a document that is damaged: as it was read
+// last, or else nobody, once those who led have noticed that they do not.
+func (e *Election) repair(ctx context.Context, c *Cluster, damage error) (Leaders, error) {
+	next := Leaders{Count: 1}
+	if e.good != nil {
+		next = *e.good
+	} else if err := concurrency.Sleep(ctx, e.o.Timing.StepDown); err != nil {
+		return Leaders{}, err
+	}
+	repaired, err := c.repairLeaders(ctx, next)
+	if err != nil {
+		return Leaders{}, err
+	}
+	if repaired {
+		e.o.Log.Warn("who leads could not be read, and was written again", "error", damage, "leaders", next.Leader, "count", next.Count)
+	}
+	return c.Leaders(ctx)
 }
 
 // prepare reads what the profile says of elections, and who can be chosen.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -33,6 +34,28 @@ type Leaders struct {
 type Retired struct {
 	Node  string    `json:"node"`
 	Since time.Time `json:"since"` // for people; who waits uses a clock of its own
+}
+
+// UnmarshalJSON refuses what cannot be who leads: readers do not believe every
+// text that a token with the right to write the key can put there.
+func (l *Leaders) UnmarshalJSON(data []byte) error {
+	type plain Leaders
+	var p plain
+	if err := json.Unmarshal(data, &p); err != nil {
+		return err
+	}
+	if p.Count < 0 || p.Count > MaxLeaders {
+		return fmt.Errorf("%d leaders: there can be up to %d", p.Count, MaxLeaders)
+	}
+	seen := map[string]bool{}
+	for _, node := range p.Leader {
+		if checkNode(node) != nil || seen[node] {
+			return errors.New("a leader whose name is not usable, or twice")
+		}
+		seen[node] = true
+	}
+	*l = Leaders(p)
+	return nil
 }
 
 // Vacancies is how many leaders can be chosen now.
@@ -126,7 +149,21 @@ func (c *Cluster) SetCount(ctx context.Context, n int) error {
 		next.Count = n
 		return next, next.Count != old.Value.Count || !old.Exists, nil
 	})
+	if errors.Is(err, kv.ErrDamaged) {
+		_, err = c.repairLeaders(ctx, Leaders{Count: n})
+	}
 	return err
+}
+
+// repairLeaders writes l in place of a document that is damaged; repaired is
+// false when it is not.
+func (c *Cluster) repairLeaders(ctx context.Context, l Leaders) (repaired bool, err error) {
+	old, err := c.leaders.Get(ctx)
+	if !errors.Is(err, kv.ErrDamaged) {
+		return false, err
+	}
+	_, err = c.leaders.CompareAndSwap(ctx, old, l)
+	return err == nil, err
 }
 
 // Elect decides once who leads, as an Election does, and writes that if it is
@@ -157,8 +194,8 @@ func (c *Cluster) fillVacancies(ctx context.Context) error {
 	if err == nil && l.Vacancies() > 0 {
 		_, err = c.Elect(ctx)
 	}
-	if errors.Is(err, consul.ErrDenied) {
-		return nil
+	if errors.Is(err, consul.ErrDenied) || errors.Is(err, kv.ErrDamaged) {
+		return nil // electors fill it, and write again what is damaged
 	}
 	return err
 }

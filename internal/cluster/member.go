@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 )
@@ -146,7 +147,8 @@ func (c *Cluster) leave(ctx context.Context, node string, believes bool) (bool, 
 		return false, err
 	}
 	leaders, err := c.leaders.From(r)
-	if err != nil {
+	damaged := errors.Is(err, kv.ErrDamaged)
+	if err != nil && !damaged {
 		return false, err
 	}
 	record, err := member.From(r)
@@ -154,17 +156,24 @@ func (c *Cluster) leave(ctx context.Context, node string, believes bool) (bool, 
 		return false, err
 	}
 	next, changed := leaders.Value.without(node, believes)
+	changed = changed && !damaged
 	if !record.Exists && !changed {
 		return false, nil
 	}
-	t := c.store.Txn()
-	if record.Exists {
-		t.CheckIndex(member.Key(), record.Index).Delete(member.Key())
+	remove := func(t *kv.Txn) *kv.Txn {
+		if record.Exists {
+			t.CheckIndex(member.Key(), record.Index).Delete(member.Key())
+		}
+		return t
 	}
+	t := remove(c.store.Txn())
 	if changed {
 		c.leaders.SwapIn(t, leaders, next)
 	}
 	_, err = t.Commit(ctx)
+	if changed && record.Exists && errors.Is(err, consul.ErrDenied) {
+		_, err = remove(c.store.Txn()).Commit(ctx) // electors retire who is no member
+	}
 	return err == nil, err
 }
 

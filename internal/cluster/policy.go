@@ -15,33 +15,40 @@ type Policy struct {
 	Rules       string `json:"rules"`
 }
 
-// Kinds of callers that Policies knows.
+// Kinds of policies.
 const (
-	PolicyAgent        = "agent"
-	PolicyOperator     = "operator"
-	PolicyOrchestrator = "orchestrator"
+	PolicyAgent        = string(KindAgent)
+	PolicyOperator     = string(KindOperator)
+	PolicyOrchestrator = string(KindOrchestrator)
+	PolicyElector      = string(KindElector)
 )
 
-// Policies returns the least that a cluster's callers need: the agent on node,
-// an operator, and an orchestrator on node. An agent may write what is its own
-// and what all members move together, but not the profile, nor other members'
-// records; an operator everything of the cluster; an orchestrator what an agent
-// may and the documents that it decides.
+// Policies returns the least that a cluster's callers need: the agent on node, an
+// operator, and an orchestrator on node. An agent may write the keys of its own
+// node and slots; an operator everything of the cluster; an orchestrator what an
+// agent may and the documents that it decides.
 func (c *Cluster) Policies(node string) []Policy {
-	policy := func(kind, what string, rules ...[]rule) Policy {
-		segments := []string{kind, c.prefix, c.name}
-		if kind != PolicyOperator {
-			segments = append(segments, node)
-		}
-		return Policy{
-			Name: policyName(segments...), Description: fmt.Sprintf("jorc: %s of cluster %q", what, c.name),
-			Rules: policyText(slices.Concat(rules...)),
-		}
-	}
 	return []Policy{
-		policy(PolicyAgent, "the agent on node "+node, c.readRules(), c.agentRules(node)),
-		policy(PolicyOperator, "an operator", c.readRules(), c.operatorRules()),
-		policy(PolicyOrchestrator, "the orchestrator on node "+node, c.readRules(), c.agentRules(node), c.orchestratorRules()),
+		c.policy(KindAgent, "the agent on node "+node, node, c.readRules(), c.agentRules(node)),
+		c.policy(KindOperator, "an operator", "", c.readRules(), c.operatorRules()),
+		c.policy(KindOrchestrator, "the orchestrator on node "+node, node, c.readRules(), c.agentRules(node), c.keyRules(KindOrchestrator, "")),
+	}
+}
+
+// ElectorPolicy returns what an agent needs beside its own policy when its member
+// may lead: the lock of the election, and to write who leads while it has it.
+func (c *Cluster) ElectorPolicy() Policy {
+	return c.policy(KindElector, "agents whose members may lead", "", c.keyRules(KindElector, ""))
+}
+
+func (c *Cluster) policy(kind Kind, what, node string, rules ...[]rule) Policy {
+	segments := []string{string(kind), c.prefix, c.name}
+	if node != "" {
+		segments = append(segments, node)
+	}
+	return Policy{
+		Name: policyName(segments...), Description: fmt.Sprintf("jorc: %s of cluster %q", what, c.name),
+		Rules: policyText(slices.Concat(rules...)),
 	}
 }
 
@@ -55,41 +62,49 @@ func (c *Cluster) readRules() []rule {
 	}
 }
 
-// agentRules let one node speak for itself. The indexes below running_version
-// and status end with the node's name, which Consul's prefixes cannot say.
-func (c *Cluster) agentRules(node string) []rule {
-	return []rule{
-		{"key", c.store.Path(MemberKey(node)), "write"},
-		{"key", c.store.Path(PrefixReports + node), "write"},
-		{"key", c.store.Path(KeyLeaders), "write"},
-		{"key_prefix", c.store.Path("elect/"), "write"},
-		{"key_prefix", c.store.Path("running_version/"), "write"},
-		{"key_prefix", c.store.Path("status/"), "write"},
-		{"key_prefix", c.store.Path("slots/"), "write"},
-		{"key", c.store.Path(QueueKey(node)), "write"},
-		{"session", node, "write"},
-		{"node", node, "write"},
-		{"service_prefix", "", "write"},
+// keyRules are the rules for the keys that a kind of token may write by the table
+// of keys. With a node they are for that node's keys only: a pattern in which
+// something else than the node is free, such as a version before it, gives no
+// rule, since Consul's prefixes cannot express it.
+func (c *Cluster) keyRules(kind Kind, node string) []rule {
+	var rules []rule
+	for _, k := range Keys {
+		if !slices.Contains(k.Writers, kind) {
+			continue
+		}
+		pattern := k.Pattern
+		if node != "" {
+			pattern = strings.ReplaceAll(pattern, "<node>", node)
+		}
+		fixed, _, free := strings.Cut(pattern, "<")
+		fixed, _, below := strings.Cut(fixed, "…")
+		r := rule{"key", c.store.Path(fixed), "write"}
+		if free || below {
+			r.resource = "key_prefix"
+		}
+		if node != "" && strings.Contains(k.Pattern, "<node>") && free {
+			continue
+		}
+		if !slices.Contains(rules, r) {
+			rules = append(rules, r)
+		}
 	}
+	return rules
+}
+
+// agentRules let one node speak for itself.
+func (c *Cluster) agentRules(node string) []rule {
+	return append(c.keyRules(KindAgent, node),
+		rule{"session", node, "write"},
+		rule{"node", node, "write"},
+		rule{"service_prefix", "", "write"},
+	)
 }
 
 func (c *Cluster) operatorRules() []rule {
 	return []rule{
 		{"key_prefix", c.store.Path(""), "write"},
 		{"session_prefix", "", "write"},
-	}
-}
-
-func (c *Cluster) orchestratorRules() []rule {
-	return []rule{
-		{"key", c.store.Path(KeyControl), "write"},
-		{"key", c.store.Path(KeyRollout), "write"},
-		{"key", c.store.Path("current_version"), "write"},
-		{"key_prefix", c.store.Path("orchestrate/"), "write"},
-		{"key_prefix", c.store.Path("runs/"), "write"},
-		{"key_prefix", c.store.Path(PrefixHosts), "write"},
-		{"key_prefix", c.store.Path("view/"), "write"},
-		{"key_prefix", c.store.Path("events/"), "write"},
 	}
 }
 

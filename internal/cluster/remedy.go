@@ -17,7 +17,7 @@ func Remedy(err error) string {
 	for _, r := range []struct{ key, remedy string }{ // by the end of the key, or what is in it
 		{`/current/control":`, "'jorc cluster import --replace FILE' restores it; without a backup 'consul kv delete' of that key ends all its pauses and holds"},
 		{`/current_version":`, "'jorc update trigger VERSION' writes it again"},
-		{`/current/leaders":`, "'consul kv delete' of that key, and then 'jorc cluster leader --count N', chooses leaders again"},
+		{`/current/leaders":`, "an agent whose member may lead writes it again within a minute; 'jorc cluster leader --count N' does so at once"},
 		{`/member":`, "its agent writes it again; without one 'jorc cluster join --node HOST' does"},
 		{`/nodes/`, "'jorc status repair' makes it again"},
 		{`/profile":`, "'jorc cluster import --replace FILE' restores it from a backup"},

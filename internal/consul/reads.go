@@ -128,6 +128,17 @@ type Right struct {
 	Segment  string // name; empty for resources without
 }
 
+// ACLsEnabled reports whether Consul runs with ACLs.
+func (c *Client) ACLsEnabled(ctx context.Context) (bool, error) {
+	_, _, err := read(ctx, c, "ask for rights", "", Query{}, func(o *api.QueryOptions) (struct{}, *api.QueryMeta, error) {
+		return struct{}{}, nil, c.post(o.Context(), "/v1/internal/acl/authorize", []Right{{Resource: "operator", Access: "read"}}, &[]struct{ Allow bool }{})
+	})
+	if aclDisabled(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // MayI asks which of the rights the client's token has, in their order.
 // Without ACLs all are granted.
 func (c *Client) MayI(ctx context.Context, rights ...Right) ([]bool, error) {

@@ -122,13 +122,13 @@ func (l *needs) cluster(c *config.Config) {
 		}
 	}
 	if c.Static != nil {
-		writes("static configuration reports its version", c.Cluster, cluster.ReportKey(l.node), cluster.PrefixRunning, cluster.PrefixStatus)
+		writes("static configuration reports its version", c.Cluster, cluster.ReportKey(l.node))
 		writes("rollouts", c.Cluster, cluster.PrefixSlots)
 		optional("node", "write", l.node, "maintenance while it is out of service")
 	}
 	if c.Member != nil {
 		writes("membership", c.Cluster, cluster.MemberKey(l.node))
-		writes("election of leaders", c.Cluster, cluster.KeyLeaders, "elect/")
+		writes("election of leaders", c.Cluster, cluster.KeyLeaders, cluster.KeyElection)
 		writes("runs", c.Cluster, cluster.QueueKey(l.node))
 		optional("session", "write", l.node, "election of leaders")
 	}
@@ -139,7 +139,7 @@ func (l *needs) cluster(c *config.Config) {
 			names = []string{c.Cluster}
 		}
 		for _, name := range names {
-			writes("orchestrator", name, "orchestrate/", cluster.PrefixView, cluster.PrefixEvents, cluster.KeyRollout, cluster.KeyDesired, cluster.PrefixSlots, cluster.PrefixRuns, cluster.PrefixHosts)
+			writes("orchestrator", name, "orchestrate/", cluster.PrefixView, cluster.PrefixEvents, cluster.KeyRollout, cluster.KeyDesired, cluster.PrefixSlots, cluster.PrefixRuns, cluster.PrefixHosts, cluster.PrefixRunning, cluster.PrefixStatus)
 		}
 	}
 }

@@ -73,12 +73,10 @@ orchestrator {}
 		`agent "host" { policy = "read" } optional`,
 		`node "host" { policy = "read" } optional`,
 		`key "jorc/prod/nodes/host" { policy = "write" } optional`,
-		`key_prefix "jorc/prod/running_version/" { policy = "write" } optional`,
-		`key_prefix "jorc/prod/status/" { policy = "write" } optional`,
 		`node "host" { policy = "write" } optional`,
 		`key "jorc/prod/host/host/member" { policy = "write" } optional`,
 		`key "jorc/prod/current/leaders" { policy = "write" } optional`,
-		`key_prefix "jorc/prod/elect/" { policy = "write" } optional`,
+		`key "jorc/prod/elect/lock" { policy = "write" } optional`,
 		`key "jorc/prod/host/host/queue" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/orchestrate/" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/view/" { policy = "write" } optional`,
@@ -87,6 +85,8 @@ orchestrator {}
 		`key "jorc/prod/current_version" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/runs/" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/host/" { policy = "write" } optional`,
+		`key_prefix "jorc/prod/running_version/" { policy = "write" } optional`,
+		`key_prefix "jorc/prod/status/" { policy = "write" } optional`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rights (-want +got):\n%s", diff)

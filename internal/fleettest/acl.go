@@ -38,6 +38,7 @@ const (
 	agentPolicy = iota
 	operatorPolicy
 	orchestratorPolicy
+	electorPolicy
 )
 
 // bootstrapACL makes the tokens of Consul's own agents, and those of jorc with
@@ -75,9 +76,9 @@ func (f *Fleet) jorcToken(h *Host) error {
 		"CONSUL_HTTP_ADDR=https://" + f.Servers[0].IP + ":8501", "CONSUL_CACERT=" + f.tls.File, "CONSUL_HTTP_TOKEN_FILE=" + secret,
 		"CONSUL_CLIENT_CERT=" + filepath.Join(h.Dir, "cert.pem"), "CONSUL_CLIENT_KEY=" + filepath.Join(h.Dir, "key.pem"),
 	}
-	r := h.exec(env, f.jorc, "cluster", "bootstrap-acl", "--create", "--node", h.Name, "-o", "json")
+	r := h.exec(env, f.jorc, "cluster", "bootstrap-acl", "--elector", "--create", "--node", h.Name, "-o", "json")
 	var all []policy
-	if err := json.Unmarshal([]byte(r.Stdout), &all); err != nil || len(all) != 3 {
+	if err := json.Unmarshal([]byte(r.Stdout), &all); err != nil || len(all) != 4 {
 		return fmt.Errorf("bootstrap-acl exited %d, printed %q and %q: %w", r.Code, r.Stdout, r.Stderr, err)
 	}
 	which := all[agentPolicy]
@@ -90,7 +91,7 @@ func (f *Fleet) jorcToken(h *Host) error {
 	if err := os.WriteFile(h.tokenFile(), []byte(h.jorcSecret+"\n"), 0o600); err != nil {
 		return err
 	}
-	return f.assign(h.jorcSecret, which.Name)
+	return f.assign(h.jorcSecret, which.Name, all[electorPolicy].Name) // every member of the fleet may lead
 }
 
 // token makes a policy and a token with it.
@@ -102,10 +103,14 @@ func (f *Fleet) token(secret string, p policy) error {
 	return f.assign(secret, p.Name)
 }
 
-func (f *Fleet) assign(secret, policy string) error {
-	token := map[string]any{"SecretID": secret, "Policies": []any{map[string]any{"Name": policy}}}
+func (f *Fleet) assign(secret string, policies ...string) error {
+	var names []any
+	for _, name := range policies {
+		names = append(names, map[string]any{"Name": name})
+	}
+	token := map[string]any{"SecretID": secret, "Policies": names}
 	if err := f.API(context.Background(), http.MethodPut, "/v1/acl/token", token, nil); err != nil {
-		return errors.Join(fmt.Errorf("token of policy %s", policy), err)
+		return errors.Join(fmt.Errorf("token of policies %v", policies), err)
 	}
 	return nil
 }

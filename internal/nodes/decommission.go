@@ -38,11 +38,7 @@ func (l *Ledger) Decommission(ctx context.Context, node string) (removed, freed 
 		return nil, freed, err
 	}
 	for {
-		t, err := l.trace(ctx, node)
-		if err != nil {
-			return removed, freed, err
-		}
-		keys, err := l.remove(ctx, node, t)
+		keys, err := l.remove(ctx, node)
 		removed = append(removed, keys...)
 		if err == nil {
 			keys, err = l.dequeue(ctx, node)
@@ -88,22 +84,31 @@ func (l *Ledger) dequeue(ctx context.Context, node string) ([]string, error) {
 	return []string{queue.Key()}, queue.Delete(ctx, e.Index)
 }
 
-// remove deletes the document together with its index keys, and then the rest
-// as long as no new document appears.
-func (l *Ledger) remove(ctx context.Context, node string, t traces) ([]string, error) {
-	doc := l.docs.At(node).Key()
-	own := wanted(t.doc.Value)
+// remove deletes the document together with its index keys, and then other index
+// keys that name the node, as long as no new document appears.
+func (l *Ledger) remove(ctx context.Context, node string) ([]string, error) {
+	doc := l.docs.At(node)
+	old, err := doc.Get(ctx)
+	if err != nil && !errors.Is(err, kv.ErrDamaged) {
+		return nil, err
+	}
+	index, err := l.indexNames(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	own := projection(old.Value)
 	places := slices.SortedFunc(maps.Keys(own), slot.compare)
-	for _, s := range slices.SortedFunc(maps.Keys(t.index), slot.compare) {
+	places = slices.DeleteFunc(places, func(s slot) bool { return !slices.Contains(index, s) })
+	for _, s := range index {
 		if _, ok := own[s]; !ok {
 			places = append(places, s)
 		}
 	}
-	txn := l.store.Txn().CheckIndex(doc, t.doc.Index)
+	txn := l.store.Txn().CheckIndex(doc.Key(), old.Index)
 	var removed, pending []string
-	if t.doc.Exists {
-		txn.Delete(doc)
-		pending = append(pending, doc)
+	if old.Exists {
+		txn.Delete(doc.Key())
+		pending = append(pending, doc.Key())
 	}
 	for {
 		n := min(len(places), kv.MaxOps-txn.Len())
@@ -119,6 +124,24 @@ func (l *Ledger) remove(ctx context.Context, node string, t traces) ([]string, e
 			return removed, err
 		}
 		removed, pending = append(removed, pending...), nil
-		txn = l.store.Txn().CheckNotExists(doc)
+		txn = l.store.Txn().CheckNotExists(doc.Key())
 	}
+}
+
+// indexNames reads which index keys name node, in order.
+func (l *Ledger) indexNames(ctx context.Context, node string) ([]slot, error) {
+	var found []slot
+	for _, prefix := range []string{keyRunning, keyStatus} {
+		names, err := kv.NewTextTree(l.store, prefix).Names(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			if s, of, ok := parseIndexKey(prefix + name); ok && of == node {
+				found = append(found, s)
+			}
+		}
+	}
+	slices.SortFunc(found, slot.compare)
+	return found, nil
 }

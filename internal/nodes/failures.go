@@ -39,24 +39,21 @@ type Failure struct {
 // Failures reads which hosts are in state failed, and which checks are
 // critical; with warnings also checks in state warning and successes that are
 // suspect. Checks of hosts that belong to other clusters are left out, and
-// maintenance that jorc itself began. The number of requests grows with that
-// of categories; what is read, without warnings, with the failures. It returns
+// maintenance that jorc itself began. The number of requests does not grow with that
+// of hosts. It returns
 // consul.ErrDenied also when the token may see only a part, kv.ErrNewer, or
 // consul.ErrUnreachable.
 func (l *Ledger) Failures(ctx context.Context, warnings bool) ([]Failure, error) {
-	var states, checks, suspects []Failure
+	var states, checks []Failure
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return l.mayRead(gctx, keyStatus, keyNodes) })
+	g.Go(func() error { return l.mayRead(gctx, keyNodes) })
 	g.Go(func() error { return l.maySeeCatalog(gctx) })
-	g.Go(func() (err error) { states, err = l.failedStates(gctx); return err })
+	g.Go(func() (err error) { states, err = l.failedStates(gctx, warnings); return err })
 	g.Go(func() (err error) { checks, err = l.failingChecks(gctx, warnings); return err })
-	if warnings {
-		g.Go(func() (err error) { suspects, err = l.suspects(gctx); return err })
-	}
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	all := slices.Concat(states, checks, suspects)
+	all := slices.Concat(states, checks)
 	slices.SortFunc(all, func(a, b Failure) int {
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(b.Kind, a.Kind), cmp.Compare(a.Service, b.Service),
 			cmp.Compare(a.Name, b.Name), cmp.Compare(a.State, b.State))
@@ -64,41 +61,9 @@ func (l *Ledger) Failures(ctx context.Context, warnings bool) ([]Failure, error)
 	return all, nil
 }
 
-// failedStates reads the index keys of state failed.
-func (l *Ledger) failedStates(ctx context.Context) ([]Failure, error) {
-	categories, err := l.segments(ctx, keyStatus)
-	if err != nil {
-		return nil, err
-	}
-	var all []Failure
-	var keys []string
-	for _, c := range categories {
-		hosts, err := l.leaves(ctx, keyStatus+c+"/"+Failed+"/")
-		if err != nil {
-			return nil, err
-		}
-		for _, h := range hosts {
-			all = append(all, Failure{Host: h, Kind: KindState, Name: c, State: Failed})
-			keys = append(keys, statusKey(c, Failed, h))
-		}
-	}
-	results, err := l.read(ctx, keys)
-	if err != nil {
-		return nil, err
-	}
-	for i, key := range keys {
-		e, err := kv.NewText(l.store, key).From(results[key])
-		if err != nil {
-			return nil, err
-		}
-		s := stateOf(Failed, e.Value)
-		all[i].Version, all[i].Since, all[i].Detail, all[i].LogURL = s.Version, s.Since, s.Detail, s.LogURL
-	}
-	return all, nil
-}
-
-// suspects reads the states that are doubtful; only documents tell.
-func (l *Ledger) suspects(ctx context.Context) ([]Failure, error) {
+// failedStates reads the states that failed; with suspects also successes that
+// are doubtful.
+func (l *Ledger) failedStates(ctx context.Context, suspects bool) ([]Failure, error) {
 	documents, err := l.docs.List(ctx)
 	if err != nil {
 		return nil, err
@@ -106,11 +71,16 @@ func (l *Ledger) suspects(ctx context.Context) ([]Failure, error) {
 	var all []Failure
 	for host, leaf := range documents {
 		for category, s := range leaf.Value.States {
-			if s.Suspect != "" && s.State != Failed {
-				all = append(all, Failure{
-					Host: host, Kind: KindState, Name: category, State: Suspect,
-					Version: s.Version, Since: s.Since, Detail: s.Suspect, LogURL: s.LogURL,
-				})
+			f := Failure{
+				Host: host, Kind: KindState, Name: category, State: Failed,
+				Version: s.Version, Since: s.Since, Detail: s.Detail, LogURL: s.LogURL,
+			}
+			switch {
+			case s.State == Failed:
+				all = append(all, f)
+			case suspects && s.Suspect != "":
+				f.State, f.Detail = Suspect, s.Suspect
+				all = append(all, f)
 			}
 		}
 	}

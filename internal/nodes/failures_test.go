@@ -46,7 +46,7 @@ func TestFailures(t *testing.T) {
 	mustState(t, l, "n1", "validation", nodes.State{State: nodes.Pending})
 	mustState(t, l, "n1", "backup", nodes.State{State: nodes.Failed})
 	mustState(t, l, "n2", "config", nodes.State{State: nodes.Success, Suspect: "passed at attempt 2 of 3"})
-	put(t, s, "jorc/default/status/puppet/failed/n3", "1730000000") // by an old script
+	mustState(t, l, "n3", "puppet", nodes.State{State: nodes.Failed})
 	check(t, s, "n2", "disk", "critical", "", "")
 	check(t, s, "n2", "load", "warning", "", "")
 	check(t, s, "n3", "web", "passing", "web", "")

@@ -1,114 +1,139 @@
 package nodes_test
 
 import (
+	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"testing"
 
+	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/nodes"
 )
 
-// TestForeignWrites: keys that somebody wrote past the document are put right
-// by the node's next report, of whatever kind.
-func TestForeignWrites(t *testing.T) {
+// TestForeignIndexKeys: index keys that somebody plants never become part of what
+// a node reports, and no answer of jorc's comes from them; a repair deletes them.
+func TestForeignIndexKeys(t *testing.T) {
 	t.Parallel()
-	l, s := newLedger(t)
-	for _, test := range []struct {
-		name   string
-		damage func(node string)
-		want   []string // index keys afterwards; NODE stands for the node
-	}{
-		{"another version", func(n string) { put(t, s, "jorc/default/running_version/v7/"+n, "x") }, nil},
-		{"a version in another's name", func(n string) { put(t, s, "jorc/default/running_version/v 7/"+n, "x") }, nil},
-		{"another state", func(n string) { put(t, s, "jorc/default/status/config/failed/"+n, "x") }, nil},
-		{"a state that is none", func(n string) { put(t, s, "jorc/default/status/config/weird/"+n, "x") }, nil},
-		{"other values", func(n string) {
-			put(t, s, "jorc/default/running_version/v1/"+n, "yesterday")
-			put(t, s, "jorc/default/status/config/success/"+n, "ok")
-		}, nil},
-		{"keys deleted", func(n string) {
-			for _, key := range []string{"running_version/v1/", "status/config/success/"} {
-				if err := s.Client().KVDeleteTree(t.Context(), "jorc/default/"+key+n); err != nil {
-					t.Fatal(err)
-				}
+	for name, planted := range map[string][]string{
+		"a version":        {"running_version/v666/n2"},
+		"a category":       {"status/validation/failed/n2"},
+		"another state":    {"status/config/failed/n2"},
+		"no state":         {"status/config/weird/n2"},
+		"a bad version":    {"running_version/v 7/n2"},
+		"all at one time":  {"running_version/v666/n2", "status/validation/failed/n2", "status/provisioned/success/n2"},
+		"without a report": {"running_version/v666/n3", "status/validation/failed/n3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, s := newLedger(t)
+			mustReport(t, l, "n1", "v1")
+			mustReport(t, l, "n2", "v1")
+			mustState(t, l, "n2", "config", nodes.State{State: nodes.Success})
+			for _, key := range planted {
+				put(t, s, "jorc/default/"+key, `{"since":"2026-01-01T00:00:00Z","detail":"x"}`)
 			}
-		}, nil},
-		{"a hundred versions", func(n string) {
-			for i := range 100 {
-				put(t, s, fmt.Sprintf("jorc/default/running_version/x%d/%s", i, n), "x")
+			mustState(t, l, "n2", "config", nodes.State{State: nodes.Running})
+			mustReport(t, l, "n2", "v2")
+			d := mustDocument(t, l, "n2")
+			if d.Version != "v2" || d.Previous != "v1" || len(d.States) != 1 || d.States["config"].State != nodes.Running {
+				t.Errorf("n2 reports %+v", d)
 			}
-		}, nil},
-		{"a damaged document", func(n string) { put(t, s, "jorc/default/nodes/"+n, "not JSON") }, nil},
-		{"a document deleted", func(n string) {
-			if err := s.Client().KVDeleteTree(t.Context(), "jorc/default/nodes/"+n); err != nil {
+			if versions, err := l.Running(t.Context()); err != nil || !slices.Equal(versions, []string{"v1", "v2"}) {
+				t.Errorf("Running = %v, %v", versions, err)
+			}
+			if failures, err := l.Failures(t.Context(), true); err != nil || len(failures) > 0 {
+				t.Errorf("Failures = %+v, %v", failures, err)
+			}
+			if _, err := l.Repair(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-		}, nil},
-		{"a category of their own", func(n string) { put(t, s, "jorc/default/status/backup/failed/"+n, "disk full") }, []string{"status/backup/failed/"}},
-	} {
-		node := "n" + strconv.Itoa(len(test.name)) + test.name[:1]
-		for _, how := range []string{"report", "state", "repair"} {
-			mustReport(t, l, node, "v1")
-			mustState(t, l, node, "config", nodes.State{State: nodes.Success})
-			mustReport(t, l, "other", "v1")
-			mustReport(t, l, "other", "v7") // so that places stay that somebody uses
-			test.damage(node)
-			want := []string{"running_version/v1/" + node, "status/config/success/" + node}
-			for _, w := range test.want {
-				want = append(want, w+node)
-			}
-			switch how {
-			case "report":
-				mustReport(t, l, node, "v1")
-			case "state":
-				mustState(t, l, node, "config", nodes.State{State: nodes.Success})
-			default:
-				r, err := l.Repair(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if test.name == "a document deleted" { // then the keys are all there is
-					if len(r.Orphans) != 1 || r.Orphans[0] != node || len(r.Fixed) > 0 {
-						t.Errorf("%s: Repair = %+v", test.name, r)
-					}
-					wantIndex(t, s, "jorc/default/", node, want...)
-					continue
-				}
-				if len(r.Fixed) != 1 || r.Fixed[0] != node {
-					t.Errorf("%s: Repair = %+v", test.name, r)
-				}
-			}
-			wantIndex(t, s, "jorc/default/", node, want...)
-			wantWhole(t, s, node)
-			wantWhole(t, s, "other")
-			if t.Failed() {
-				t.Fatalf("%s, put right by a %s", test.name, how)
-			}
-		}
-		if _, _, err := l.Decommission(t.Context(), node); err != nil {
-			t.Fatal(err)
-		}
-		wantIndex(t, s, "jorc/default/", node)
+			wantWhole(t, s, "n2")
+		})
 	}
 }
 
-// TestHostsOfOldScripts: a host that reported to scripts without documents
-// loses nothing when it reports to jorc.
-func TestHostsOfOldScripts(t *testing.T) {
+// TestRepair: a repair makes the index keys what the documents say, restores a
+// damaged document from them, and leaves alone what is not jorc's.
+func TestRepair(t *testing.T) {
 	t.Parallel()
 	l, s := newLedger(t)
-	put(t, s, "jorc/default/running_version/v1/n1", "2026-01-01T00:00:00Z")
-	put(t, s, "jorc/default/running_version/v2/n1", "1730000000.5")
-	put(t, s, "jorc/default/status/puppet/failed/n1", "1730000000.5")
-	put(t, s, "jorc/default/status/puppet/success/n1", `{"since":"2026-02-02T00:00:00Z","detail":"fine"}`)
-	mustState(t, l, "n1", "validation", nodes.State{State: nodes.Success})
-	d := mustDocument(t, l, "n1")
-	if d.Version != "v2" || d.States["puppet"].State != nodes.Success || d.States["puppet"].Detail != "fine" || d.States["puppet"].Since.Year() != 2026 {
-		t.Errorf("got %+v", d)
+	mustReport(t, l, "n1", "v1")
+	mustState(t, l, "n1", "config", nodes.State{State: nodes.Success})
+	mustReport(t, l, "n2", "v1")
+	mustReport(t, l, "fine", "v1")
+	put(t, s, "jorc/default/nodes/n1", "not JSON")
+	for i := range 100 {
+		put(t, s, fmt.Sprintf("jorc/default/running_version/x%d/n2", i), "x")
 	}
-	wantIndex(t, s, "jorc/default/", "n1", "running_version/v2/n1", "status/puppet/success/n1", "status/validation/success/n1")
-	wantWhole(t, s, "n1")
+	if err := s.Client().KVDeleteTree(t.Context(), "jorc/default/running_version/v1/n2"); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, "jorc/default/running_version/v1/script", "x")
+	put(t, s, "jorc/default/status/odd", "x")
+	r, err := l.Repair(t.Context())
+	if err != nil || !slices.Equal(r.Fixed, []string{"n1", "n2"}) || !slices.Equal(r.Orphans, []string{"script"}) || !slices.Equal(r.Strange, []string{"status/odd"}) {
+		t.Errorf("Repair = %+v, %v", r, err)
+	}
+	for _, node := range []string{"n1", "n2", "fine"} {
+		wantWhole(t, s, node)
+	}
+	if d := mustDocument(t, l, "n1"); d.Version != "v1" || d.States["config"].State != nodes.Success {
+		t.Errorf("the damaged document is now %+v", d)
+	}
+	if r, err := l.Repair(t.Context()); err != nil || len(r.Fixed) > 0 {
+		t.Errorf("again: Repair = %+v, %v", r, err)
+	}
+}
+
+// TestProjector: where nodes may not write index keys the holder of a lock does,
+// and deletes those that others planted.
+func TestProjector(t *testing.T) {
+	t.Parallel()
+	root, s := newLedger(t, consultest.WithACL())
+	put(t, s, "jorc/default/running_version/v666/n1", "x")
+	put(t, s, "jorc/default/running_version/v1/script", "x")
+	node := nodes.New(s.ClientWithToken(s.NewToken(`key_prefix "jorc/default/" { policy = "read" } key "jorc/default/nodes/n1" { policy = "write" }`)), "jorc", "default")
+	held, err := nodesStore(s).Lock(t.Context(), "orchestrate/lock", kv.LockOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := root.NewProjector(held.Store())
+	project := func() error {
+		documents, err := root.Documents().List(t.Context())
+		if err != nil {
+			return err
+		}
+		return p.Project(t.Context(), documents)
+	}
+	for _, version := range []string{"v1", "v2"} {
+		mustReport(t, node, "n1", version)
+		mustState(t, node, "n1", "config", nodes.State{State: nodes.Success, Detail: version})
+		if err := project(); err != nil {
+			t.Fatal(err)
+		}
+		wantWhole(t, s, "n1")
+	}
+	wantIndex(t, s, "jorc/default/", "script", "running_version/v1/script")
+	unwritten(t, s, "projecting what is known", func() {
+		if err := project(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if _, _, err := root.Decommission(t.Context(), "n1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := project(); err != nil {
+		t.Fatal(err)
+	}
+	wantIndex(t, s, "jorc/default/", "n1")
+	mustReport(t, node, "n1", "v3")
+	if err := held.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := project(); !errors.Is(err, kv.ErrLockLost) && !errors.Is(err, kv.ErrConflict) {
+		t.Errorf("projecting without the lock: %v", err)
+	}
 }
 
 func TestNewerDocuments(t *testing.T) {

@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// Report records that node runs version, and tells whether that was news. It
-// writes nothing when it is known, and puts the node's index keys right where
-// somebody else wrote them. It returns ErrBadName, or what Move returns.
+// Report records that node runs version, and reports whether that was news. It
+// writes nothing when it is known. It returns ErrBadName, or what Move returns.
 func (l *Ledger) Report(ctx context.Context, node, version string) (changed bool, err error) {
 	if err := CheckVersion(version); err != nil {
 		return false, err
@@ -50,14 +50,13 @@ func (l *Ledger) SetState(ctx context.Context, node, category string, s State) (
 	})
 }
 
-// Move replaces node's document by what change makes of it and moves the index
-// keys that follow from it, in one transaction: whoever looks sees the node
-// at one version, and in one state per category. change is asked again when
-// somebody else wrote in between, so it must have no effects of its own; it is
-// told the desired version, which may be empty. When it changes nothing, and
-// the index keys are right, nothing is written. Keys that name the node where
-// it is not are deleted. What a
-// document does not say is taken from index keys, see known.
+// Move replaces node's document by what change makes of it. change is asked again
+// when another process wrote in between, so it must have no effects of its own;
+// its second argument is the desired version, which may be empty. When it changes
+// nothing, nothing is written. A document that is damaged counts as empty.
+//
+// The index keys that follow from the document move in the same transaction where
+// the token may write them. Where it may not the orchestrator writes them.
 //
 // Move returns change's error, ErrBadName, ErrBadState, kv.ErrNewer,
 // consul.ErrDenied, consul.ErrUnreachable, consul.ErrTooLarge or
@@ -68,17 +67,14 @@ func (l *Ledger) Move(ctx context.Context, node string, change func(d Document, 
 	}
 	for {
 		m, err := l.prepare(ctx, node, change)
-		if err != nil || m.nothing() {
+		if err != nil || !m.news {
 			return false, err
 		}
 		if err = l.commit(ctx, m); errors.Is(err, consul.ErrOutcomeUnknown) {
 			err = l.settle(ctx, m, err)
 		}
-		if err == nil {
-			l.wrote(m.next)
-		}
 		if !errors.Is(err, kv.ErrConflict) {
-			return err == nil && m.news, err
+			return err == nil, err
 		}
 		if err := pause(ctx, conflictPause); err != nil {
 			return false, err
@@ -86,67 +82,67 @@ func (l *Ledger) Move(ctx context.Context, node string, change func(d Document, 
 	}
 }
 
-// move is one step of a node: what was, what is to be, and the difference.
+// move is one step of a node.
 type move struct {
 	node string
-	old  traces
+	old  kv.Entry[Document]
 	next Document
 	news bool // next is another document
-	ops  []op // on index keys, those that belong to the news first
 }
 
-func (m move) nothing() bool { return !m.news && len(m.ops) == 0 }
-
-// prepare reads the traces of node and plans its move.
+// prepare reads node's document and the desired version, and asks change.
 func (l *Ledger) prepare(ctx context.Context, node string, change func(Document, string) (Document, error)) (move, error) {
-	t, err := l.trace(ctx, node)
+	doc := l.docs.At(node)
+	r, err := l.store.Txn().Get(doc.Key()).Get(keyDesired).Commit(ctx)
 	if err != nil {
 		return move{}, err
 	}
-	next, err := change(t.known(), t.desired)
+	old, err := doc.From(r)
+	damaged := errors.Is(err, kv.ErrDamaged)
+	if damaged {
+		old.Value = Document{}
+	} else if err != nil {
+		return move{}, err
+	}
+	desired := ""
+	if e, err := l.desired.From(r); err == nil { // states can do without
+		desired = strings.TrimSpace(e.Value)
+	}
+	next, err := change(old.Value, desired)
 	if err != nil {
 		return move{}, err
 	}
 	if err := next.Check(); err != nil {
 		return move{}, err
 	}
-	m := move{node: node, old: t, next: next, news: t.damaged || !next.Equal(t.doc.Value)}
-	var moved int
-	m.ops, moved = t.plan(node, next)
-	if moved >= kv.MaxOps {
-		return move{}, &consul.Error{Op: "move node", Name: node, Class: consul.ErrTooLarge, Err: fmt.Errorf("%d index keys change at once; the limit is %d", moved, kv.MaxOps-1)}
-	}
-	return m, nil
+	return move{node: node, old: old, next: next, news: damaged || !next.Equal(old.Value)}, nil
 }
 
-// commit carries out m. What does not fit beside the document are keys that
-// somebody else left behind: they are deleted afterwards, as long as the
-// document stays.
+// commit carries out m, with its index keys where the token may write them.
 func (l *Ledger) commit(ctx context.Context, m move) error {
 	doc := l.docs.At(m.node)
-	index := m.old.doc.Index
-	t := l.store.Txn()
-	if m.news {
-		doc.SwapIn(t, m.old.doc, m.next)
-	} else {
-		t.CheckIndex(doc.Key(), index)
+	ops := projectionOps(m.node, projection(m.old.Value), projection(m.next))
+	if len(ops) >= kv.MaxOps {
+		return &consul.Error{Op: "move node", Name: m.node, Class: consul.ErrTooLarge, Err: fmt.Errorf("%d index keys change at once; the limit is %d", len(ops), kv.MaxOps-1)}
 	}
-	ops := m.ops
-	for {
-		n := min(len(ops), kv.MaxOps-t.Len())
-		for _, o := range ops[:n] {
+	if !l.unprojected.Load() {
+		t := l.store.Txn()
+		doc.SwapIn(t, m.old, m.next)
+		for _, o := range ops {
 			o.add(t)
 		}
-		ops = ops[n:]
-		r, err := t.Commit(ctx)
-		if err != nil || len(ops) == 0 {
+		_, err := t.Commit(ctx)
+		if !l.deniedProjection(err) {
 			return err
 		}
-		if m.news && index == m.old.doc.Index {
-			index = r.Index(doc.Key())
-		}
-		t = l.store.Txn().CheckIndex(doc.Key(), index)
 	}
+	t := l.store.Txn()
+	doc.SwapIn(t, m.old, m.next)
+	_, err := t.Commit(ctx)
+	if err == nil {
+		l.unprojected.Store(true)
+	}
+	return err
 }
 
 const (
@@ -171,7 +167,7 @@ func (l *Ledger) settle(ctx context.Context, m move, unknown error) error {
 			if pause(ctx, settlePause) != nil {
 				return unknown
 			}
-		case e.Exists && e.Index == m.old.doc.Index:
+		case e.Exists && e.Index == m.old.Index:
 			return fmt.Errorf("%w: %w", kv.ErrConflict, unknown)
 		case err == nil && e.Exists && e.Value.Equal(m.next):
 			return nil

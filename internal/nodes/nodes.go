@@ -1,16 +1,17 @@
 // Package nodes keeps what the nodes of one cluster report: which version each
 // runs and which state it is in, by category. The document at nodes/<node> is
-// the truth; index keys below running_version/ and status/ follow it in the
-// same transaction, so that questions about all nodes are answered from the
-// names of keys.
+// the truth. Index keys below running_version/ and status/ are a projection of
+// the documents for foreign readers; jorc answers no question from them.
 //
 // Failures are this package's sentinels, or those of packages kv and consul,
 // by errors.Is.
 package nodes
 
 import (
+	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jorc/jorc/internal/catalog"
@@ -52,7 +53,8 @@ type Ledger struct {
 	desired  kv.Doc[string]
 	docs     kv.Tree[Document]
 	now      func() time.Time
-	places   *places // nil: they are asked for each time
+	// unprojected: the token may not write index keys.
+	unprojected *atomic.Bool
 }
 
 // New returns the ledger of the cluster below prefix; both may be empty, the
@@ -62,9 +64,10 @@ func New(client *consul.Client, prefix, cluster string) *Ledger {
 	s := kv.New(client, strings.Trim(prefix+"/"+cluster, "/"))
 	return &Ledger{
 		client: client, prefix: prefix, cluster: cluster, presence: catalog.PresenceID(cluster), store: s,
-		desired: kv.NewText(s, keyDesired),
-		docs:    kv.NewTree[Document](s, keyNodes, format).Checked(maxReport, Document.Bounded),
-		now:     func() time.Time { return time.Now().UTC().Truncate(time.Second) },
+		desired:     kv.NewText(s, keyDesired),
+		docs:        kv.NewTree[Document](s, keyNodes, format).Checked(maxReport, Document.Bounded),
+		unprojected: &atomic.Bool{},
+		now:         func() time.Time { return time.Now().UTC().Truncate(time.Second) },
 	}
 }
 
@@ -75,6 +78,16 @@ func (l *Ledger) In(s *kv.Store) *Ledger {
 	other.desired = kv.NewText(s, keyDesired)
 	other.docs = kv.NewTree[Document](s, keyNodes, format).Checked(maxReport, Document.Bounded)
 	return &other
+}
+
+// WatchReports calls changed when something below nodes/ may have changed, or why
+// that is not known, until ctx ends; then it returns ctx's error. No document is
+// sent for it.
+func (l *Ledger) WatchReports(ctx context.Context, changed func(error)) error {
+	names := func(ctx context.Context, q consul.Query) ([]string, consul.Meta, error) {
+		return l.client.KVKeys(ctx, l.store.Path(strings.TrimSuffix(keyNodes, "/")), "/", q)
+	}
+	return consul.Watch(ctx, l.client, consul.Query{}, names, func(u consul.Update[[]string]) { changed(u.Err) })
 }
 
 // Documents returns the node documents by name, to list or watch. They are

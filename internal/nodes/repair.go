@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -41,12 +40,16 @@ func (l *Ledger) Repair(ctx context.Context) (Repaired, error) {
 			r.Strange = append(r.Strange, keyNodes+node)
 			continue
 		}
-		t := traces{doc: leaf.Entry, index: index[node]}
-		ops, _ := t.plan(node, t.known())
-		if leaf.Err == nil && len(ops) == 0 && t.known().Equal(t.doc.Value) {
+		want, d := projection(leaf.Value), leaf.Value
+		if leaf.Err != nil {
+			d = restored(index[node])
+			want = projection(d)
+		}
+		ops := projectionOps(node, index[node], want)
+		if leaf.Err == nil && len(ops) == 0 {
 			continue
 		}
-		if _, err := l.Move(ctx, node, func(d Document, _ string) (Document, error) { return d, nil }); err != nil {
+		if err := l.repair(ctx, node, leaf, d, ops); err != nil {
 			return r, err
 		}
 		r.Fixed = append(r.Fixed, node)
@@ -54,8 +57,38 @@ func (l *Ledger) Repair(ctx context.Context) (Repaired, error) {
 	return r, nil
 }
 
+// repair carries out ops, as long as node's document stays as it was read; one
+// that is damaged becomes d. What changed meanwhile is left to the next pass.
+func (l *Ledger) repair(ctx context.Context, node string, leaf kv.Leaf[Document], d Document, ops []op) error {
+	doc := l.docs.At(node)
+	t, index := l.store.Txn(), leaf.Index
+	if leaf.Err != nil {
+		doc.SwapIn(t, leaf.Entry, d)
+	} else {
+		t.CheckIndex(doc.Key(), index)
+	}
+	for {
+		n := min(len(ops), kv.MaxOps-t.Len())
+		for _, o := range ops[:n] {
+			o.add(t)
+		}
+		ops = ops[n:]
+		r, err := t.Commit(ctx)
+		if errors.Is(err, kv.ErrConflict) {
+			return nil // the node has just reported
+		}
+		if err != nil || len(ops) == 0 {
+			return err
+		}
+		if now := r.Index(doc.Key()); now != 0 {
+			index = now
+		}
+		t = l.store.Txn().CheckIndex(doc.Key(), index)
+	}
+}
+
 // everything reads all documents, and all index keys by node.
-func (l *Ledger) everything(ctx context.Context, r *Repaired) (map[string]kv.Leaf[Document], map[string]map[slot]kv.Entry[string], error) {
+func (l *Ledger) everything(ctx context.Context, r *Repaired) (map[string]kv.Leaf[Document], map[string]map[slot]string, error) {
 	var documents map[string]kv.Leaf[Document]
 	var running, status map[string]kv.Leaf[string]
 	g, ctx := errgroup.WithContext(ctx)
@@ -66,28 +99,19 @@ func (l *Ledger) everything(ctx context.Context, r *Repaired) (map[string]kv.Lea
 	if err := g.Wait(); err != nil {
 		return nil, nil, err
 	}
-	index := map[string]map[slot]kv.Entry[string]{}
-	add := func(key string, s slot, node string, e kv.Entry[string]) {
-		if CheckNode(node) != nil || s.name == "" {
-			r.Strange = append(r.Strange, key)
-			return
+	index := map[string]map[slot]string{}
+	for prefix, tree := range map[string]map[string]kv.Leaf[string]{keyRunning: running, keyStatus: status} {
+		for name, leaf := range tree {
+			s, node, ok := parseIndexKey(prefix + name)
+			if !ok {
+				r.Strange = append(r.Strange, prefix+name)
+				continue
+			}
+			if index[node] == nil {
+				index[node] = map[slot]string{}
+			}
+			index[node][s] = leaf.Value
 		}
-		if index[node] == nil {
-			index[node] = map[slot]kv.Entry[string]{}
-		}
-		index[node][s] = e
-	}
-	for name, leaf := range running {
-		version, node, _ := strings.Cut(name, "/")
-		add(keyRunning+name, slot{"", version}, node, leaf.Entry)
-	}
-	for name, leaf := range status {
-		category, rest, _ := strings.Cut(name, "/")
-		state, node, _ := strings.Cut(rest, "/")
-		if category == "" {
-			state = ""
-		}
-		add(keyStatus+name, slot{category, state}, node, leaf.Entry)
 	}
 	slices.Sort(r.Strange)
 	return documents, index, nil

@@ -2,10 +2,12 @@ package nodes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
 )
 
 // mayRead returns consul.ErrDenied unless the token may read all keys below
@@ -52,4 +54,28 @@ func whole[T any](v T, meta consul.Meta, err error) (T, error) {
 		err = fmt.Errorf("read the catalog: %w: %w, it needs node:read and service:read", consul.ErrDenied, errHidden)
 	}
 	return v, err
+}
+
+var errHidden = errors.New("the token may not see all of it")
+
+// read reads keys, as many as a transaction takes at a time, and returns the
+// result that holds each.
+func (l *Ledger) read(ctx context.Context, keys []string) (map[string]*kv.Result, error) {
+	results := make(map[string]*kv.Result, len(keys))
+	for len(keys) > 0 {
+		n := min(len(keys), kv.MaxOps)
+		t := l.store.Txn()
+		for _, key := range keys[:n] {
+			t.Get(key)
+		}
+		r, err := t.Commit(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range keys[:n] {
+			results[key] = r
+		}
+		keys = keys[n:]
+	}
+	return results, nil
 }

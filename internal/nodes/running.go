@@ -3,18 +3,28 @@ package nodes
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/kv"
 )
 
-// Running reads which versions run on any node, in order: two requests, and an
-// answer that grows with the versions. It returns consul.ErrDenied also when
-// the token may see only a part, or consul.ErrUnreachable.
+// Running reads which versions run on any node, in order, with two requests. It
+// returns consul.ErrDenied also when the token may see only a part, or
+// consul.ErrUnreachable.
 func (l *Ledger) Running(ctx context.Context) ([]string, error) {
-	return both(ctx,
-		func(ctx context.Context) error { return l.mayRead(ctx, keyRunning) },
-		func(ctx context.Context) ([]string, error) { return l.segments(ctx, keyRunning) })
+	all, err := l.reports(ctx)
+	if err != nil {
+		return nil, err
+	}
+	versions := map[string]bool{}
+	for _, d := range all {
+		versions[d.Version] = true
+	}
+	delete(versions, "")
+	return slices.Sorted(maps.Keys(versions)), nil
 }
 
 // Hosts reads which nodes run version, in order, with two requests. It returns
@@ -23,9 +33,40 @@ func (l *Ledger) Hosts(ctx context.Context, version string) ([]string, error) {
 	if err := CheckVersion(version); err != nil {
 		return nil, err
 	}
-	return both(ctx,
-		func(ctx context.Context) error { return l.mayRead(ctx, keyRunning+version+"/") },
-		func(ctx context.Context) ([]string, error) { return l.leaves(ctx, keyRunning+version+"/") })
+	all, err := l.reports(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return runningOn(all, version), nil
+}
+
+// runningOn returns the nodes that run version, in order.
+func runningOn(all map[string]Document, version string) []string {
+	hosts := []string{}
+	for _, node := range slices.Sorted(maps.Keys(all)) {
+		if all[node].Version == version {
+			hosts = append(hosts, node)
+		}
+	}
+	return hosts
+}
+
+// reports reads the documents of all nodes with one request, and asks at the same
+// time whether the answer is whole. What cannot be read is left out.
+func (l *Ledger) reports(ctx context.Context) (map[string]Document, error) {
+	leaves, err := both(ctx,
+		func(ctx context.Context) error { return l.mayRead(ctx, keyNodes) },
+		func(ctx context.Context) (map[string]kv.Leaf[Document], error) { return l.docs.List(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]Document, len(leaves))
+	for node, leaf := range leaves {
+		if leaf.Err == nil {
+			all[node] = leaf.Value
+		}
+	}
+	return all, nil
 }
 
 // Elsewhere is a host that does not run the version that it should.
@@ -42,47 +83,20 @@ func (l *Ledger) Verify(ctx context.Context, version string, hosts []string) ([]
 			return nil, err
 		}
 	}
-	there, err := l.Hosts(ctx, version)
-	if err != nil {
+	if err := CheckVersion(version); err != nil {
 		return nil, err
 	}
-	missing := slices.Compact(slices.Sorted(slices.Values(hosts)))
-	missing = slices.DeleteFunc(missing, func(h string) bool {
-		_, found := slices.BinarySearch(there, h)
-		return found
-	})
-	documents, err := l.documents(ctx, missing)
+	reports, err := l.reports(ctx)
 	if err != nil {
 		return nil, err
 	}
 	all := []Elsewhere{}
-	for _, h := range missing {
-		e := Elsewhere{Host: h, Version: documents[h].Version}
-		if e.Version == version { // it arrived meanwhile, or the index key is missing
-			continue
+	for _, h := range slices.Compact(slices.Sorted(slices.Values(hosts))) {
+		if v := reports[h].Version; v != version {
+			all = append(all, Elsewhere{Host: h, Version: v})
 		}
-		all = append(all, e)
 	}
 	return all, nil
-}
-
-// documents reads the documents of some nodes; what cannot be read is empty.
-func (l *Ledger) documents(ctx context.Context, nodes []string) (map[string]Document, error) {
-	keys := make([]string, len(nodes))
-	for i, n := range nodes {
-		keys[i] = l.docs.At(n).Key()
-	}
-	results, err := l.read(ctx, keys)
-	if err != nil {
-		return nil, err
-	}
-	documents := make(map[string]Document, len(nodes))
-	for i, n := range nodes {
-		if e, err := l.docs.At(n).From(results[keys[i]]); err == nil {
-			documents[n] = e.Value
-		}
-	}
-	return documents, nil
 }
 
 // Document reads what node reports; exists is false when it never did. It

@@ -2,9 +2,9 @@ package nodes
 
 import (
 	"context"
+	"maps"
 	"slices"
-
-	"github.com/jorc/jorc/internal/kv"
+	"time"
 )
 
 // Singleness says whether one version is the only one that runs.
@@ -28,7 +28,7 @@ type Apart struct {
 	Host    string `json:"host"`
 	Version string `json:"version"`
 	Life    Life   `json:"life"`
-	Arrived string `json:"arrived"` // when it came to Version; as it was written
+	Arrived string `json:"arrived"` // when it came to Version
 }
 
 // examples is how many hosts of a version are named.
@@ -36,36 +36,38 @@ const examples = 3
 
 // Single tells whether version is the only one that runs. Hosts that are dead,
 // or not in Consul's catalog, keep no version alive: they are named apart. It
-// takes two requests when no other version runs, and otherwise a few and one
-// for each other version, and returns what Running returns.
+// takes two requests when no other version runs, and otherwise a few, and
+// returns what Running returns.
 func (l *Ledger) Single(ctx context.Context, version string) (Singleness, error) {
 	s := Singleness{Version: version, Others: []Other{}, Apart: []Apart{}}
 	if err := CheckVersion(version); err != nil {
 		return s, err
 	}
-	running, err := l.Running(ctx)
+	reports, err := l.reports(ctx)
 	if err != nil {
 		return s, err
 	}
 	at := map[string][]string{} // the hosts of other versions
 	var hosts []string
-	for _, v := range running {
-		if v == version {
+	for _, h := range slices.Sorted(maps.Keys(reports)) {
+		switch v := reports[h].Version; v {
+		case "":
+		case version:
 			s.Found = true
-			continue
+		default:
+			at[v] = append(at[v], h)
+			hosts = append(hosts, h)
 		}
-		if at[v], err = l.leaves(ctx, keyRunning+v+"/"); err != nil {
-			return s, err
-		}
-		hosts = append(hosts, at[v]...)
 	}
-	slices.Sort(hosts)
-	lives, err := l.lives(ctx, slices.Compact(hosts))
+	lives, err := l.lives(ctx, hosts)
 	if err != nil {
 		return s, err
 	}
-	s.judge(running, at, lives)
-	return s, l.arrivals(ctx, s.Apart)
+	s.judge(slices.Sorted(maps.Keys(at)), at, lives)
+	for i, a := range s.Apart {
+		s.Apart[i].Arrived = reports[a.Host].Since.Format(time.RFC3339)
+	}
+	return s, nil
 }
 
 // judge tells apart who counts.
@@ -87,22 +89,4 @@ func (s *Singleness) judge(running []string, at map[string][]string, lives map[s
 		}
 	}
 	s.Single = s.Found && len(s.Others) == 0
-}
-
-// arrivals fills in when hosts came to their versions.
-func (l *Ledger) arrivals(ctx context.Context, apart []Apart) error {
-	keys := make([]string, len(apart))
-	for i, a := range apart {
-		keys[i] = runningKey(a.Version, a.Host)
-	}
-	results, err := l.read(ctx, keys)
-	if err != nil {
-		return err
-	}
-	for i, key := range keys {
-		if e, err := kv.NewText(l.store, key).From(results[key]); err == nil {
-			apart[i].Arrived = e.Value
-		}
-	}
-	return nil
 }

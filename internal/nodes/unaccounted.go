@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -56,11 +57,21 @@ func (l *Ledger) presences(ctx context.Context) (presences, error) {
 	var p presences
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		return l.mayRead(ctx, keyStatus+Provisioned+"/", cluster.PrefixHosts, keyRunning, cluster.KeyProfile)
+		return l.mayRead(ctx, keyNodes, cluster.PrefixHosts, cluster.KeyProfile)
 	})
 	g.Go(func() error { return l.maySeeCatalog(ctx) })
-	g.Go(func() (err error) {
-		p.provisioned, err = l.leaves(ctx, keyStatus+Provisioned+"/"+Success+"/")
+	g.Go(func() error {
+		documents, err := l.docs.List(ctx)
+		p.versions = map[string]bool{}
+		for _, node := range slices.Sorted(maps.Keys(documents)) {
+			d := documents[node].Value
+			if d.States[Provisioned].State == Success {
+				p.provisioned = append(p.provisioned, node)
+			}
+			if d.Version != "" {
+				p.versions[node] = true
+			}
+		}
 		return err
 	})
 	g.Go(func() error {
@@ -71,14 +82,6 @@ func (l *Ledger) presences(ctx context.Context) (presences, error) {
 		p.members = set(slices.Values(names))
 		profile, err := kv.NewText(l.store, cluster.KeyProfile).Get(ctx)
 		p.clustered = profile.Exists || len(names) > 0
-		return err
-	})
-	g.Go(func() error {
-		names, err := kv.NewTextTree(l.store, keyRunning).Names(ctx)
-		for i, name := range names {
-			_, names[i], _ = strings.Cut(name, "/")
-		}
-		p.versions = set(slices.Values(names))
 		return err
 	})
 	g.Go(func() (err error) {

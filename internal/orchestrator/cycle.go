@@ -9,6 +9,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/view"
 )
 
@@ -140,11 +141,34 @@ func (t *tenure) steps(ctx context.Context, r *Report) (again bool, err error) {
 			return false, fmt.Errorf("save the view: %w", err)
 		}
 	}
+	if err := t.project(ctx, f.documents); err != nil {
+		if errors.Is(err, kv.ErrLockLost) || ctx.Err() != nil {
+			return false, err
+		}
+		r.problem("document", cluster.PrefixRunning, err)
+	}
 	t.setStatus(func(s *Status) { s.Aggregate = v.Aggregate() })
 	if r.Idle = idle(&state); r.Idle != "" {
 		return again, nil
 	}
 	return again, t.decide(ctx, t.input(&state, before, events, now), r)
+}
+
+// project brings the index keys of nodes up to date where Consul has ACLs.
+func (t *tenure) project(ctx context.Context, documents map[string]kv.Leaf[nodes.Document]) error {
+	if !t.aclsKnown {
+		enabled, err := t.o.Client.ACLsEnabled(ctx)
+		if err != nil {
+			return err
+		}
+		if t.aclsKnown = true; enabled {
+			t.projector = t.ledger.NewProjector(t.store)
+		}
+	}
+	if t.projector == nil {
+		return nil
+	}
+	return t.projector.Project(ctx, documents)
 }
 
 // count says of how many nodes everything could be read.

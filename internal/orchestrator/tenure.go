@@ -10,6 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/view"
 )
 
@@ -25,6 +26,10 @@ type tenure struct {
 	requests *requests
 	reports  *reports
 	sinks    *courier
+	// projector writes the index keys of nodes, whose tokens may not; nil: whether
+	// Consul has ACLs is not known yet, or it has none and nodes write them.
+	projector *nodes.Projector
+	aclsKnown bool
 
 	news    chan struct{} // something relevant changed
 	wanted  chan struct{} // somebody asked for a cycle

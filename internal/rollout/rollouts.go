@@ -80,10 +80,9 @@ func (r *Rollouts) Observe(ctx context.Context, s State) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	for _, key := range []string{cluster.KeyProfile, cluster.KeyLeaders} { // without a member's record the others are as they are
-		if err := state.Damaged[key]; err != nil {
-			return View{}, err
-		}
+	// Without who leads, or a member's record, the others are as they are.
+	if err := state.Damaged[cluster.KeyProfile]; err != nil {
+		return View{}, err
 	}
 	return ViewOf(&state, s.Held())
 }

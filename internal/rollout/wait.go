@@ -51,7 +51,7 @@ func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel(nil)
-	r.watch(ctx, &watching, first.Version, func(err error) {
+	r.watch(ctx, &watching, func(err error) {
 		if errors.Is(err, consul.ErrDenied) {
 			cancel(err)
 		}
@@ -84,16 +84,12 @@ func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
 
 // watch calls changed whenever something that counts did: the rollout, who
 // arrived, who failed, and whether the cluster is paused.
-func (r *Rollouts) watch(ctx context.Context, watching *sync.WaitGroup, version string, changed func(error)) {
+func (r *Rollouts) watch(ctx context.Context, watching *sync.WaitGroup, changed func(error)) {
 	watching.Go(func() { _ = r.doc.Watch(ctx, func(u kv.Update[Document]) { changed(u.Err) }) }) // these end with ctx
 	watching.Go(func() {
 		_ = r.cluster.WatchControl(ctx, func(u kv.Update[cluster.Control]) { changed(u.Err) })
 	})
-	for _, prefix := range []string{cluster.PrefixRunning + version + "/", cluster.PrefixStatus + "config/failed/", cluster.PrefixStatus + "validation/failed/"} {
-		watching.Go(func() {
-			_ = kv.NewTextTree(r.store, prefix).Watch(ctx, func(u kv.TreeUpdate[string]) { changed(u.Err) })
-		})
-	}
+	watching.Go(func() { _ = r.ledger.WatchReports(ctx, changed) })
 }
 
 // look tells whether the wait is over, and how it ended.

@@ -1,0 +1,155 @@
+package cluster_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
+)
+
+var updateSecurity = flag.Bool("update-security", false, "write what stolen tokens can do into docs/security.md")
+
+// instances are keys of a pattern: of the token's own node, and of another one.
+func instances(pattern, node string) (own, other string) {
+	fill := strings.NewReplacer("<version>", "v9", "<category>", "config", "<state>", "failed", "<group>", "reload", "…", "x")
+	own = fill.Replace(strings.ReplaceAll(pattern, "<node>", node))
+	return own, fill.Replace(strings.ReplaceAll(pattern, "<node>", "other-node"))
+}
+
+// TestStolenTokens tries to write every key with a token of every kind. What
+// works is what docs/security.md says; and no token of one host but an
+// orchestrator's writes what is of another one, but for slots.
+func TestStolenTokens(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	profileToken, err := g.root.ProfileToken(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.tokens[string(cluster.KindProfile)], g.tokens[string(cluster.KindAnonymous)] = profileToken.Secret, ""
+	kinds := []cluster.Kind{cluster.KindAgent, cluster.KindElector, cluster.KindOrchestrator, cluster.KindOperator, cluster.KindProfile, cluster.KindAnonymous}
+	may := func(kind cluster.Kind, key string) bool {
+		_, err := g.as(string(kind), "prod").Store().Txn().Set(key, []byte("x")).Commit(t.Context())
+		if err != nil && !errors.Is(err, consul.ErrDenied) {
+			t.Errorf("%s writes %s: %v", kind, key, err)
+		}
+		return err == nil
+	}
+	var table strings.Builder
+	table.WriteString("| key | holds |")
+	for _, kind := range kinds {
+		fmt.Fprintf(&table, " %s |", kind)
+	}
+	table.WriteString("\n|---|---|" + strings.Repeat("---|", len(kinds)) + "\n")
+	for _, k := range cluster.Keys {
+		own, other := instances(k.Pattern, g.server.Node)
+		fmt.Fprintf(&table, "| `%s` | %s |", k.Pattern, k.Holds)
+		for _, kind := range kinds {
+			mine, others := may(kind, own), may(kind, other)
+			switch {
+			case mine && others:
+				table.WriteString(" writes |")
+			case mine:
+				table.WriteString(" its own node's |")
+			case others:
+				t.Errorf("%s writes %s and not %s", kind, other, own)
+			default:
+				table.WriteString(" – |")
+			}
+			if others && own != other && slices.Contains([]cluster.Kind{cluster.KindAgent, cluster.KindElector, cluster.KindProfile, cluster.KindAnonymous}, kind) {
+				t.Errorf("%s writes %s, which is of another node", kind, other)
+			}
+			if listed := kind == cluster.KindOperator || slices.Contains(k.Writers, kind); mine && !listed && kind != cluster.KindElector && kind != cluster.KindOrchestrator {
+				t.Errorf("%s writes %s, and the table of keys does not say so", kind, own)
+			}
+		}
+		table.WriteString("\n")
+	}
+	const file, begin, end = "../../docs/security.md", "<!-- keys and tokens -->\n", "<!-- end -->\n"
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, found := bytes.Cut(data, []byte(begin))
+	have, tail, closed := bytes.Cut(rest, []byte(end))
+	if !found || !closed {
+		t.Fatalf("%s has no table between %q and %q", file, begin, end)
+	}
+	if *updateSecurity {
+		text := slices.Concat(head, []byte(begin), []byte(table.String()), []byte(end), tail)
+		if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // a document
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(string(have), table.String()); diff != "" {
+		t.Errorf("%s differs (-have +want); 'go test ./internal/cluster -run TestStolenTokens -update-security' writes it:\n%s", file, diff)
+	}
+}
+
+// TestDamagedLeaders: an elector writes who leads again, as it was, when the
+// document holds something else; a member joins and leaves meanwhile, and a count
+// can be set.
+func TestDamagedLeaders(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	for _, garbage := range []string{"garbage", `{"format":1,"leader":["a/b"],"count":1}`, `{"format":1,"count":100000}`} {
+		put := func() {
+			t.Helper()
+			if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/current/leaders", Value: []byte(garbage)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put()
+		if _, err := c.Leaders(t.Context()); !errors.Is(err, kv.ErrDamaged) || cluster.Remedy(err) == "" {
+			t.Errorf("Leaders of %s: %v", garbage, err)
+		}
+		if _, err := c.Join(t.Context(), "n", func(r cluster.Record) (cluster.Record, error) { return r, nil }); err != nil {
+			t.Errorf("Join beside %s: %v", garbage, err)
+		}
+		if _, err := c.Leave(t.Context(), "n", false); err != nil {
+			t.Errorf("Leave beside %s: %v", garbage, err)
+		}
+		if err := c.SetCount(t.Context(), 1); err != nil {
+			t.Errorf("SetCount over %s: %v", garbage, err)
+		}
+		put()
+	}
+	if _, err := c.Join(t.Context(), "n", func(r cluster.Record) (cluster.Record, error) { return r, nil }); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	timing := cluster.Timing{StepDown: time.Second, Replace: 3 * time.Second}
+	running.Go(func() { _ = c.NewElection(cluster.ElectionOptions{Node: "n", Timing: timing}).Run(ctx) })
+	led := func(context.Context) error {
+		l, err := c.Leaders(t.Context())
+		if err == nil && !slices.Equal(l.Leader, []string{"n"}) {
+			err = fmt.Errorf("leaders are %v", l.Leader)
+		}
+		return err
+	}
+	consultest.Eventually(t, "a leader in place of what was damaged", led)
+	if err := c.SetCount(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/current/leaders", Value: []byte("garbage")}); err != nil {
+		t.Fatal(err)
+	}
+	consultest.Eventually(t, "the same leader again", led)
+}
