@@ -141,7 +141,7 @@ func (t *tenure) steps(ctx context.Context, r *Report) (again bool, err error) {
 			return false, fmt.Errorf("save the view: %w", err)
 		}
 	}
-	if err := t.project(ctx, f.documents); err != nil {
+	if err := t.project(ctx, &state); err != nil {
 		if errors.Is(err, kv.ErrLockLost) || ctx.Err() != nil {
 			return false, err
 		}
@@ -155,7 +155,7 @@ func (t *tenure) steps(ctx context.Context, r *Report) (again bool, err error) {
 }
 
 // project brings the index keys of nodes up to date where Consul has ACLs.
-func (t *tenure) project(ctx context.Context, documents map[string]kv.Leaf[nodes.Document]) error {
+func (t *tenure) project(ctx context.Context, s *cluster.State) error {
 	if !t.aclsKnown {
 		enabled, err := t.o.Client.ACLsEnabled(ctx)
 		if err != nil {
@@ -167,6 +167,12 @@ func (t *tenure) project(ctx context.Context, documents map[string]kv.Leaf[nodes
 	}
 	if t.projector == nil {
 		return nil
+	}
+	documents := make(map[string]kv.Leaf[nodes.Document], len(s.Hosts))
+	for node, h := range s.Hosts {
+		if err := s.DamagedReport(node); h.Reported || err != nil {
+			documents[node] = kv.Leaf[nodes.Document]{Entry: kv.Entry[nodes.Document]{Value: h.Report}, Err: err}
+		}
 	}
 	return t.projector.Project(ctx, documents)
 }
