@@ -41,7 +41,10 @@ func decideBroken(f *facts, now time.Time) decision {
 		}
 	}
 	switch {
-	case !f.desiredKnown, f.desired == "":
+	case !f.desiredKnown: // a single pass does not end before it is known whether to try again
+		d.outcome = ""
+		return d
+	case f.desired == "":
 		return d // nothing is started
 	case !f.static:
 		return d

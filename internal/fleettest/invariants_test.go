@@ -39,8 +39,6 @@ func TestInvariants(t *testing.T) {
 	at := document(t, nodes.Document{Version: "v1"})
 	wantBroken(t, "one version", oneVersion(Keys{"nodes/a": at, "running_version/v1/a": {}, "running_version/v1/b": {}}), "")
 	wantBroken(t, "two versions", oneVersion(Keys{"running_version/v1/a": {}, "running_version/v2/a": {}}), "[v1 v2]")
-	wantBroken(t, "another in the index", oneVersion(Keys{"nodes/a": at, "running_version/v2/a": {}}), "the index says [v2]")
-	wantBroken(t, "none in the index", oneVersion(Keys{"nodes/a": at}), "the index says []")
 
 	checks := []Check{{Node: "a", CheckID: nodeMaintenance}, {Node: "b", CheckID: serviceMaintenance + "web"}, {Node: "c", CheckID: "disk"}}
 	wantBroken(t, "two in maintenance", FewInMaintenance(1)(checks), "[a b]")
