@@ -1,15 +1,11 @@
 package converge
 
 import (
-	"context"
-	"errors"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/nodes"
 )
 
@@ -51,30 +47,26 @@ func testNothingDesired(t *testing.T) {
 	want(t, "version", h.document().Version, "v1")
 }
 
-// testForeignKeys: a host to which nothing happens puts right what others write
-// past its document, and writes nothing otherwise.
+// testForeignKeys: index keys that others plant change nothing of what a host
+// reports, also when it reports the next version.
 func testForeignKeys(t *testing.T) {
 	h := newHost(t)
-	h.quick = func(q *timing) { q.mend = 20 * time.Millisecond }
 	h.trigger("v1")
 	h.start()
 	h.untilPhase(PhaseConverged, "v1")
-	before := h.modified()
-	for _, key := range []string{"running_version/v7/n1", "status/config/failed/n1"} {
-		key = "jorc/" + h.cluster + "/" + key
-		if err := h.client.KVPut(t.Context(), pair(key, "x")); err != nil {
+	for _, key := range []string{"running_version/v7/n1", "status/validation/failed/n1", "status/backup/failed/n1"} {
+		if err := h.client.KVPut(t.Context(), pair("jorc/"+h.cluster+"/"+key, "x")); err != nil {
 			t.Fatal(err)
 		}
-		consultest.Eventually(t, "the end of "+key, func(ctx context.Context) error {
-			p, _, err := h.client.KVGet(ctx, key, consul.Query{Consistent: true})
-			if err == nil && p != nil {
-				err = errors.New("it is there")
-			}
-			return err
-		})
 	}
-	want(t, "index of the document", h.modified(), before)
-	want(t, "version", h.document().Version, "v1")
+	h.trigger("v2")
+	h.untilPhase(PhaseConverged, "v2")
+	d := h.document()
+	want(t, "version", d.Version, "v2")
+	want(t, "previous version", d.Previous, "v1")
+	_, planted := d.States["backup"]
+	want(t, "a planted category", planted, false)
+	want(t, "validation", d.States[nodes.Validation].State, nodes.Success)
 }
 
 func testAdopted(t *testing.T) {
