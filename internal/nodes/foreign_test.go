@@ -94,7 +94,7 @@ func TestProjector(t *testing.T) {
 	put(t, s, "jorc/default/running_version/v666/n1", "x")
 	put(t, s, "jorc/default/running_version/v1/script", "x")
 	node := nodes.New(s.ClientWithToken(s.NewToken(`key_prefix "jorc/default/" { policy = "read" } key "jorc/default/nodes/n1" { policy = "write" }`)), "jorc", "default")
-	held, err := nodesStore(s).Lock(t.Context(), "orchestrate/lock", kv.LockOptions{})
+	held, err := nodesStore(s).Lock(t.Context(), "orchestrate/lock", kv.LeaseOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestProjector(t *testing.T) {
 	}
 	wantIndex(t, s, "jorc/default/", "n1")
 	mustReport(t, node, "n1", "v3")
-	if err := held.Unlock(t.Context()); err != nil {
+	if err := held.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := project(); !errors.Is(err, kv.ErrLockLost) && !errors.Is(err, kv.ErrConflict) {
