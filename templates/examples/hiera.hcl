@@ -1,5 +1,5 @@
-# Puppet finds the addresses of all services in its hiera data. Puppet reads it at
-# each run: nothing is reloaded. In hiera.yaml: `path: services.yaml`.
+# The addresses of all services in Puppet's hiera data. Puppet reads the file at each
+# run, so no reload is needed. In hiera.yaml: `path: services.yaml`.
 template "hiera-services" {
   source      = "/etc/jorc/templates/hiera-services.yaml.ctmpl"
   destination = "/etc/puppet/hiera/data/services.yaml"

@@ -1,5 +1,5 @@
-# /etc/hosts follows the catalog, for programs that cannot use Consul's DNS. The C
-# library reads the file again at each look-up: nothing is reloaded. In a container
+# /etc/hosts from the catalog, for programs that cannot use Consul's DNS. The C
+# library reads the file at each look-up, so no reload is needed. In a container
 # /etc/hosts is often a mounted file, which cannot be replaced: render to another
 # file there, such as one that dnsmasq reads (addn-hosts=, reload with SIGHUP).
 template "hosts" {

@@ -1,11 +1,10 @@
 #!/bin/sh
 # nginx-check STAGED DESTINATION [NGINX_CONF]
 #
-# Asks nginx whether its whole configuration would be valid with the file STAGED in
-# the place of DESTINATION, which lies below the directory of NGINX_CONF (default
-# /etc/nginx/nginx.conf). A snippet alone is no configuration, and alone would not
-# show that a proxy_pass has lost its upstream. The check works on a copy; nothing
-# that nginx uses is changed.
+# Checks nginx's whole configuration with the file STAGED in place of DESTINATION,
+# which is below the directory of NGINX_CONF (default /etc/nginx/nginx.conf). A snippet
+# alone is not a configuration, and a check of it would not find a proxy_pass without
+# its upstream. The check works on a copy and changes no file of nginx.
 #
 # Install it as /usr/lib/jorc/nginx-check.
 set -eu
@@ -22,14 +21,14 @@ case $destination in
 	;;
 esac
 
-copy=$(mktemp -d) # readable by its owner only: keys may be among the files
+copy=$(mktemp -d) # readable by its owner only: the files may include keys
 trap 'rm -rf "$copy"' EXIT
 trap 'exit 1' HUP INT TERM
 cp -RL "$dir/." "$copy"
 mkdir -p "$(dirname "$copy${destination#"$dir"}")"
 cp "$staged" "$copy${destination#"$dir"}"
 
-# Absolute paths into the directory now lead into the copy.
+# Change absolute paths into the directory to paths into the copy.
 quoted=$(printf '%s' "$dir" | sed 's/[^A-Za-z0-9_/-]/[&]/g')
 find "$copy" -type f -exec grep -lIF "$dir/" {} + | while IFS= read -r file; do
 	sed -i "s#\([[:space:]\"']\)$quoted/#\1$copy/#g" "$file"

@@ -1,5 +1,5 @@
-# Prometheus scrapes the services with the tag metrics. It sees by itself that the
-# file is new: nothing is reloaded. In prometheus.yml:
+# Prometheus scrapes the services with the tag metrics. It reads the file
+# again when it changes, so no reload is needed. In prometheus.yml:
 #
 #     scrape_configs:
 #       - job_name: consul

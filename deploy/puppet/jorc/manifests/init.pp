@@ -1,13 +1,13 @@
-# @summary Where jorc and Consul are, for the other parts of this module.
+# @summary Paths and addresses of jorc and Consul, for the other parts of this module.
 #
-# Nothing needs to be said where jorc is in /usr/bin and a Consul agent listens
-# at its usual addresses.
+# The defaults fit a host with jorc in /usr/bin and a Consul agent at its default
+# addresses.
 #
 # @param command
 #   The jorc program.
 # @param http_addr
-#   Consul's HTTP API, HOST:PORT or a URL; by default what CONSUL_HTTP_ADDR
-#   says, or else 127.0.0.1:8500.
+#   Consul's HTTP API, HOST:PORT or a URL; by default the value of
+#   CONSUL_HTTP_ADDR, otherwise 127.0.0.1:8500.
 # @param dns_addr
 #   Consul's DNS, HOST:PORT; by default 127.0.0.1:8600.
 # @param token_file
@@ -15,8 +15,8 @@
 # @param state_dir
 #   The state directory of the jorc agent on this host.
 # @param services_dir
-#   Where `jorc::service` puts its definitions. The directory belongs to
-#   `jorc::services`; its parent must exist.
+#   The directory of the definitions of `jorc::service`. `jorc::services`
+#   manages it; its parent must exist.
 class jorc (
   Pattern[/\A\//]           $command      = '/usr/bin/jorc',
   Optional[String[1]]       $http_addr    = undef,
@@ -32,7 +32,6 @@ class jorc (
     '--state-dir'  => $state_dir,
   }.filter |$flag, $value| { $value =~ NotUndef }
 
-  # What every jorc command line begins with: lists of arguments, which no
-  # shell reads.
+  # The beginning of each jorc command: an argument list that no shell reads.
   $argv = [$command] + $settings.map |$flag, $value| { "${flag}=${value}" }
 }

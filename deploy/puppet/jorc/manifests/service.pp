@@ -1,9 +1,9 @@
-# @summary Publishes a service of this host in Consul, or takes it away.
+# @summary Registers a service of this host in Consul, or removes it.
 #
-# The definition is a file; when it has changed it is registered with
-# `jorc service register`, until that has succeeded once. A jorc agent on the
-# host keeps it registered and runs its script checks. A service whose id
-# changes is another one: take the old one away with `ensure => absent`.
+# The definition is a file. `jorc service register` registers a changed
+# definition, and Puppet retries that until it succeeds. A jorc agent on the host
+# keeps the service registered and runs its script checks. If the id of a service
+# changes, remove the old service with `ensure => absent`.
 #
 # @example
 #   jorc::service { 'web':
@@ -75,8 +75,8 @@ define jorc::service (
     } + $extra
     $content = jorc::to_json({ 'service' => $definition })
 
-    # What was registered last is noted after it has succeeded, so that a
-    # failure is made up for at the next application of the catalog.
+    # The registered definition is recorded only after success, so that Puppet
+    # retries a failure at the next application of the catalog.
     file { $path:
       content => $content,
       mode    => '0600',

@@ -1,8 +1,8 @@
-# @summary Waits for a service: what requires a blocker is applied once the
-#   service is there, and not at all when it does not come.
+# @summary Waits for a service: Puppet applies resources that require a blocker
+#   once the service has instances, and skips them if the wait fails.
 #
-# It asks at each application of the catalog. While the service is there it
-# reports no change; when it has to wait it reports one.
+# The blocker checks at each application of the catalog and reports a change only
+# if it had to wait.
 #
 # @example A schema that needs the database
 #   jorc::service_blocker { 'mysql': }
@@ -12,17 +12,17 @@
 #   What to wait for, as `jorc wait` reads it: [TAG.]SERVICE[@DC][=N], or a full
 #   DNS name with a dot at its end.
 # @param count
-#   How many instances, where the target does not say so.
+#   The number of instances, if the target does not give it.
 # @param for
 #   addressable: registered, whatever their health. functional: answering in
 #   Consul's DNS. reachable: functional, and accepting TCP connections.
 # @param tries
-#   How often to ask before giving up.
+#   The number of checks before the blocker fails.
 # @param try_sleep
 #   Seconds between two tries.
 # @param timeout
-#   Seconds for all of it, whatever tries and try_sleep say. By default each
-#   try has ten seconds beside its sleep.
+#   Seconds for all tries together, which overrides tries and try_sleep. By
+#   default each try has ten seconds in addition to its sleep.
 # @param extra
 #   Further arguments of `jorc wait`, such as '--passing'.
 define jorc::service_blocker (
@@ -52,7 +52,7 @@ define jorc::service_blocker (
   exec { "jorc::service_blocker ${title}":
     command => $wait + ["--tries=${tries}", "--try-sleep=${try_sleep}s", "--timeout=${limit}s", $counted],
     unless  => [$wait + ['--tries=1', '--timeout=10s', $counted]],
-    # jorc gives up first, and says what was missing.
+    # jorc times out first and reports what is missing.
     timeout => $limit + 30,
   }
 }

@@ -1,4 +1,4 @@
-# @summary The directory of the definitions that `jorc::service` publishes.
+# @summary The directory of the definitions that `jorc::service` registers.
 class jorc::services {
   include jorc
 

@@ -3,17 +3,17 @@
 require 'open3'
 require 'yaml'
 
-# A Hiera 5 backend (lookup_key) that knows the addresses of services:
+# A Hiera 5 backend (lookup_key) for the addresses of services:
 #
 #   services::SERVICE::INTERFACE   all of them, a list
 #   service::SERVICE::INTERFACE    the first one, a string
 #
 # INTERFACE is the name of a tagged address, or lan when a service has none.
-# Only instances of which every check passes are counted. Other keys, and
-# services that have no such instance, are left to the next level.
+# Only instances whose checks all pass count. Other keys, and services without
+# such an instance, are not found here: Hiera continues with the next level.
 #
 # With `path` it reads a file that `jorc service export --format hiera --file`
-# wrote; without one it asks Consul through jorc, once per catalog.
+# wrote; without a path it queries Consul through jorc, once per catalog.
 Puppet::Functions.create_function(:'jorc::service_lookup') do
   # @param key The key that is looked up.
   # @param options `path`: a file as above. `command`: the jorc program, by
@@ -21,7 +21,7 @@ Puppet::Functions.create_function(:'jorc::service_lookup') do
   #   --http-addr=127.0.0.1:8500.
   # @param context Hiera's.
   # @return The addresses. A value that is not a list of strings is an error, and
-  #   so is a Consul that does not answer: it is never taken for "no service".
+  #   so is a Consul that does not answer: an outage never means "no service".
   dispatch :service_lookup do
     param 'String[1]', :key
     param 'Struct[{ Optional[path] => String[1], Optional[command] => String[1], Optional[arguments] => Array[String[1]] }]', :options
@@ -42,7 +42,7 @@ Puppet::Functions.create_function(:'jorc::service_lookup') do
     list.empty? ? context.not_found : list.first
   end
 
-  # All services, and where they are from.
+  # All services, and their source.
   def services(options, context)
     path = options['path']
     return [path, context.cached_file_data(path) { |text| parse(text, path) }] if path
