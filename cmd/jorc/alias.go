@@ -3,11 +3,18 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/jorc/jorc/internal/agent"
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/doctor"
 	"github.com/jorc/jorc/internal/nodes"
 )
 
@@ -24,7 +31,7 @@ func aliasCommands(env *environment) []*cli.Command {
 	report := func(name string) *cli.Command {
 		return &cli.Command{
 			Name: name, Usage: "status set", ArgsUsage: "TYPE RESULT", Flags: []cli.Flag{hostname()},
-			Description: "TYPE is puppet, config, validation or provisioned, RESULT a state or an exit code.",
+			Description: "TYPE is puppet, puppet_service, validation, validation_service, config or provisioned; RESULT is a state or an exit code.",
 			Action:      env.updateStatus,
 		}
 	}
@@ -55,7 +62,7 @@ func aliasCommands(env *environment) []*cli.Command {
 			},
 		},
 		{
-			Name: "local_health", Usage: "health", Action: env.health,
+			Name: "local_health", Usage: "health", Action: env.localHealth,
 			Flags: []cli.Flag{&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "show warnings, too", DisableDefaultText: true}, timeoutFlag()},
 		},
 		publishServiceCommand(env),
@@ -67,10 +74,92 @@ func aliasCommands(env *environment) []*cli.Command {
 			},
 		},
 	}
+	all = append(all, &cli.Command{
+		Name: "check_puppet", Usage: "exit 9 while convergence is held on this host", ArgsUsage: "[HOST]", Action: env.checkPuppet,
+	})
+	for _, r := range refusedAliases {
+		all = append(all, &cli.Command{
+			Name: r.name, Usage: "not supported", SkipFlagParsing: true,
+			Action: func(c *cli.Context) error {
+				return usagef(c, "%s is not supported: use %s", r.name, r.instead)
+			},
+		})
+	}
 	for _, c := range all {
 		c.Hidden, c.Category = true, legacyCategory
 	}
 	return all
+}
+
+// refusedAliases are commands of the old orchestrator without an equivalent.
+var refusedAliases = [...]struct{ name, instead string }{
+	{"debug_timeout", "'jorc update why' on the host that is late"},
+	{"upgrade_status", "'jorc update show'"},
+	{"enable_puppet", "'jorc cluster unhold --node HOST' (and 'jorc cluster hold')"},
+	{"set_config", "'jorc cluster profile set KEY VALUE' (--role R, --node N)"},
+	{"manage_config", "'jorc cluster profile set|get|remove KEY' (--role R, --node N)"},
+	{"host_data", "'jorc cluster profile get KEY --node HOST --effective'"},
+}
+
+// exitPuppetDisabled is the exit code of check_puppet that scripts know.
+const exitPuppetDisabled = 9
+
+// checkPuppet exits with exitPuppetDisabled while convergence is held on the host.
+func (e *environment) checkPuppet(c *cli.Context) error {
+	args := arguments(c)
+	if len(args) > 1 {
+		return usagef(c, "too many arguments: give one HOST")
+	}
+	client, settings, err := e.consul(c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	host, err := hostNamed(c, client, settings, strings.Join(args, ""))
+	if err != nil {
+		return err
+	}
+	if len(args) == 0 {
+		if reason := agent.HoldReason(settings.StateDir); reason != "" {
+			return &exitError{code: exitPuppetDisabled, err: fmt.Errorf("convergence on this host is %s", reason)}
+		}
+	}
+	cl := cluster.New(client, settings.Prefix, settings.Cluster)
+	control, err := cl.ControlOf(c.Context, host)
+	if err != nil {
+		return err
+	}
+	record, err := cl.Record(c.Context, host)
+	if err != nil && !errors.Is(err, cluster.ErrNoMember) {
+		return err
+	}
+	if h, held := control.Held(host, record.Roles); held {
+		return &exitError{code: exitPuppetDisabled, err: fmt.Errorf("convergence is held on %s: %s", host, holdText(h))}
+	}
+	return nil
+}
+
+// localHealth lists failing checks as health does, and the failed states that
+// this host reported: a failed puppet or validation makes a host script run
+// Puppet again.
+func (e *environment) localHealth(c *cli.Context) error {
+	return e.healthWith(c, func(client *consul.Client, settings *config.Config) ([]doctor.CheckState, error) {
+		host, err := hostNamed(c, client, settings, "")
+		if err != nil {
+			return nil, err
+		}
+		d, _, err := nodes.New(client, settings.Prefix, settings.Cluster).Document(c.Context, host)
+		if err != nil {
+			return nil, err
+		}
+		var failed []doctor.CheckState
+		for _, category := range slices.Sorted(maps.Keys(d.States)) {
+			if s := d.States[category]; s.State == nodes.Failed {
+				failed = append(failed, doctor.CheckState{CheckID: category, Check: category, State: s.State, Output: s.Detail})
+			}
+		}
+		return failed, nil
+	})
 }
 
 func (e *environment) currentVersionOrNone(c *cli.Context) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -15,9 +16,10 @@ import (
 
 func publishServiceCommand(env *environment) *cli.Command {
 	return &cli.Command{
-		Name: "publish_service", Usage: "register services under addresses of this host", ArgsUsage: "[HOST] [INTERFACE=]ADDRESS… SERVICE…",
-		Description: "Each SERVICE is registered with each ADDRESS as tagged address, under the name of the interface that has it.",
-		Action:      env.publishServices,
+		Name: "publish_service", Usage: "register services under addresses of this host", ArgsUsage: "[[HOST] [INTERFACE=]ADDRESS… SERVICE…]",
+		Description: "Each SERVICE is registered with each ADDRESS as tagged address, under the name of the interface that has it. " +
+			"Without arguments it registers the services of this host's configuration.",
+		Action: env.publishServices,
 	}
 }
 
@@ -117,7 +119,27 @@ func localInterfaces() (map[netip.Addr]string, error) {
 	return names, nil
 }
 
+// publishConfigured registers the services of this host's configuration. An
+// agent that runs with the same configuration has registered them already.
+func (e *environment) publishConfigured(c *cli.Context) error {
+	client, settings, err := e.consul(c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for _, s := range settings.Services {
+		_, err := catalog.Publish(c.Context, client, settings.StateDir, s)
+		if err != nil && !errors.Is(err, catalog.ErrConfigured) {
+			return conflict(err)
+		}
+	}
+	return nil
+}
+
 func (e *environment) publishServices(c *cli.Context) error {
+	if len(arguments(c)) == 0 {
+		return e.publishConfigured(c)
+	}
 	p, err := parsePublished(arguments(c))
 	if err != nil {
 		return usagef(c, "%v", err)

@@ -25,6 +25,8 @@ func arrange(app *cli.App, args []string) ([]string, error) {
 		case arg == "--":
 			a.rest = args[i:]
 			i = len(args)
+		case len(a.path) > 0 && a.path[len(a.path)-1].SkipFlagParsing:
+			a.arguments = append(a.arguments, arg)
 		case a.isFlag(arg):
 			taken, err := a.flag(arg, args[i+1:])
 			if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 )
@@ -10,13 +11,17 @@ import (
 // use.
 const legacyCategory = "names that existing host scripts use"
 
-// isLegacy tells whether name may be one of the two flags that stand in front
-// of a legacy command. Elsewhere --host means something else.
+// legacyFlags stand in front of a legacy command: the address of the Consul
+// agent, and a token of the old system that is accepted and ignored.
+var legacyFlags = [...]string{"host", "port", "discovery_token"}
+
+// isLegacy reports whether name may be a flag in front of a legacy command.
+// Elsewhere --host means something else.
 func (a *arranger) isLegacy(name string) bool {
-	return len(a.path) == 0 && (name == "host" || name == "port")
+	return len(a.path) == 0 && slices.Contains(legacyFlags[:], name)
 }
 
-// legacyFlag puts away --host ADDR or --port N, and returns how many of the
+// legacyFlag stores the value of a legacy flag, and returns how many of the
 // arguments that follow were its value.
 func (a *arranger) legacyFlag(name, value string, hasValue bool, following []string) (int, error) {
 	taken := 0
@@ -34,15 +39,18 @@ func (a *arranger) legacyFlag(name, value string, hasValue bool, following []str
 	return taken, nil
 }
 
-// legacyAddress makes the two flags the address of the Consul agent.
+// legacyAddress turns --host and --port into the address of the Consul agent.
 func (a *arranger) legacyAddress() error {
 	if len(a.legacy) == 0 || a.help {
 		return nil
 	}
 	if len(a.path) == 0 || !legacyCommand(a.path[0]) {
-		name := "host"
-		if _, given := a.legacy[name]; !given {
-			name = "port"
+		name := ""
+		for _, flag := range legacyFlags {
+			if _, given := a.legacy[flag]; given {
+				name = flag
+				break
+			}
 		}
 		path := a.path
 		a.path = nil // where it stood
@@ -50,6 +58,9 @@ func (a *arranger) legacyAddress() error {
 		return a.unknownFlag(name)
 	}
 	host, port := a.legacy["host"], a.legacy["port"]
+	if host == "" && port == "" {
+		return nil
+	}
 	if host == "" {
 		host = "127.0.0.1"
 	}

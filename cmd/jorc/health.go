@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/doctor"
 )
@@ -24,6 +25,12 @@ func healthCommand(env *environment) *cli.Command {
 }
 
 func (e *environment) health(c *cli.Context) error {
+	none := func(*consul.Client, *config.Config) ([]doctor.CheckState, error) { return nil, nil }
+	return e.healthWith(c, none)
+}
+
+// healthWith lists failing checks and what failures returns.
+func (e *environment) healthWith(c *cli.Context, failures func(*consul.Client, *config.Config) ([]doctor.CheckState, error)) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
@@ -48,6 +55,12 @@ func (e *environment) health(c *cli.Context) error {
 	if err != nil {
 		return doctor.Explain(settings.Consul.Address, err)
 	}
+	failed, err := failures(client, settings)
+	if err != nil {
+		return err
+	}
+	h.Checks = append(h.Checks, failed...)
+	h.Healthy = h.Healthy && len(failed) == 0
 	if len(h.Checks) > 0 || format == formatJSON { // silence is good news
 		if err := e.print(c, healthListing(h), h); err != nil {
 			return err

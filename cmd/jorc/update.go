@@ -25,7 +25,7 @@ func updateCommand(env *environment) *cli.Command {
 			{
 				Name: "pending", Usage: "say by the exit code whether this host has an update to make",
 				Description: "Compares the desired version with that of the version file. Exits 0 when an update is pending, 1 when none is, " +
-					"2 when that is not known, 3 when it is not known and this host has no version yet, 64 on wrong usage.",
+					"2 when Consul is unreachable and this host has a version, 3 when no version was triggered, or Consul is unreachable and this host has none, 64 on wrong usage.",
 				Action: func(c *cli.Context) error { return env.pendingUpdate(c, "") },
 			},
 			{

@@ -188,7 +188,7 @@ func (a *Agent) Once(ctx context.Context) error {
 		defer enough()
 		go func() {
 			defer close(done)
-			if converging = a.convergeOnce(running); errors.Is(converging, converge.ErrHeld) && held(a.conf.StateDir) != "" {
+			if converging = a.convergeOnce(running); errors.Is(converging, converge.ErrHeld) && HoldReason(a.conf.StateDir) != "" {
 				enough() // the same file holds the templates
 			}
 		}()

@@ -40,7 +40,7 @@ func (p *part) joinOnce(ctx context.Context) error {
 
 // stopped is converge.ErrHeld while there is a hold file.
 func stopped(stateDir string) error {
-	if reason := held(stateDir); reason != "" {
+	if reason := HoldReason(stateDir); reason != "" {
 		return fmt.Errorf("%w: %s", converge.ErrHeld, reason)
 	}
 	return nil

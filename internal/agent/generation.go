@@ -64,7 +64,7 @@ func (a *Agent) engineOptions(c *config.Config) (watch.Options, error) {
 	o := watch.Options{
 		Client: a.client, Consul: c.Consul, Vault: c.Vault, Templates: c.Templates,
 		Allow: c.TemplateOpts, LookupEnv: a.o.LookupEnv, StateDir: c.StateDir,
-		Patient: true, Held: func() string { return strings.TrimPrefix(held(c.StateDir), "held ") },
+		Patient: true, Held: func() string { return strings.TrimPrefix(HoldReason(c.StateDir), "held ") },
 		Others: watches(c), Params: memberParams{a, c},
 		Slot: a.slot, Rendered: a.rendered, Log: a.o.Log.Named("templates"),
 	}
@@ -103,9 +103,9 @@ func destinations(c *config.Config) []string {
 	return list
 }
 
-// held says why this host is held: the file "hold" in its state directory,
-// whose content is the reason.
-func held(stateDir string) string {
+// HoldReason returns why this host is held, or "" when it is not. The file "hold"
+// in its state directory holds the host; the content of the file is the reason.
+func HoldReason(stateDir string) string {
 	file := filepath.Join(stateDir, "hold")
 	reason, err := os.ReadFile(file)
 	switch {

@@ -52,7 +52,7 @@ func newHolds(c *cluster.Cluster, node, stateDir string, log hclog.Logger) *hold
 
 // Held says why no further task may begin now; empty: it may.
 func (h *holds) Held() string {
-	if reason := held(h.stateDir); reason != "" {
+	if reason := HoldReason(h.stateDir); reason != "" {
 		return reason
 	}
 	now, _ := h.now.Get()
@@ -136,7 +136,7 @@ func (h *holds) change(source string, err error, set func()) {
 
 // judge works out what holds the host, and tells; the caller has the lock.
 func (h *holds) judge() {
-	next := converge.Hold{Held: held(h.stateDir)}
+	next := converge.Hold{Held: HoldReason(h.stateDir)}
 	if p := h.control.Paused; p != nil {
 		next.Paused = describe("the cluster is paused", *p)
 	}

@@ -16,7 +16,7 @@ func (a *Agent) Status() web.Status {
 	a.mu.Unlock()
 	s := web.Status{
 		Node: node, Cluster: conf.Cluster, Version: a.o.Version, Commit: a.o.Commit, Started: a.started,
-		Held: held(conf.StateDir), Unhealthy: unhealthy,
+		Held: HoldReason(conf.StateDir), Unhealthy: unhealthy,
 		Consul: web.Consul{
 			Address: conf.Consul.Address, LastAnswer: stats.LastAnswer, UnreachableSince: stats.UnreachableSince,
 			Connections: stats.Connections, MaxConnections: stats.MaxConnections,

@@ -96,7 +96,7 @@ func TestPendencyOf(t *testing.T) {
 		{"v2", nil, "", nodes.ErrNoVersion, nodes.UpdatePending},
 		{"v2", nil, "", nodes.ErrVersionFile, nodes.UpdatePending},
 		{"v2", nil, "", errTest, nodes.PendencyHidden},
-		{"", nil, "v1", nil, nodes.PendencyHidden},
+		{"", nil, "v1", nil, nodes.PendencyNew},
 		{"", nil, "", nodes.ErrNoVersion, nodes.PendencyNew},
 		{"", errTest, "v1", nil, nodes.PendencyHidden},
 		{"", errTest, "", nodes.ErrNoVersion, nodes.PendencyNew},

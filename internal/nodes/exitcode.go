@@ -31,17 +31,18 @@ func StateOfExit(code int) State {
 var ErrUnknownType = errors.New("unknown type")
 
 // ParseResult reads how host scripts report: a type, which is the category, and
-// as its result a state or an exit code. Those of puppet and config are
-// Puppet's. It returns ErrUnknownType for other types than puppet, config,
-// validation and provisioned, and ErrBadState for a result that is neither.
+// as its result a state or an exit code. The codes of puppet, puppet_service and
+// config are Puppet's. It returns ErrUnknownType for types other than these,
+// validation, validation_service and provisioned, and ErrBadState for a result
+// that is neither a state nor an exit code.
 func ParseResult(kind, result string) (State, error) {
 	ofExit := StateOfExit
 	switch kind {
-	case "puppet", Config:
+	case "puppet", "puppet_service", Config:
 		ofExit = StateOfPuppet
-	case Validation, Provisioned:
+	case Validation, "validation_service", Provisioned:
 	default:
-		return State{}, fmt.Errorf("%w %q: scripts report puppet, %s, %s and %s", ErrUnknownType, kind, Config, Validation, Provisioned)
+		return State{}, fmt.Errorf("%w %q: use puppet, puppet_service, %s, %s, validation_service or %s", ErrUnknownType, kind, Config, Validation, Provisioned)
 	}
 	if slices.Contains(States(), result) {
 		return State{State: result}, nil

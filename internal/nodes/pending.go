@@ -11,7 +11,7 @@ const (
 	UpdatePending  Pendency = 0
 	UpToDate       Pendency = 1
 	PendencyHidden Pendency = 2 // it cannot be told
-	PendencyNew    Pendency = 3 // nor has this host any version yet
+	PendencyNew    Pendency = 3 // no version was triggered, or this host has none and Consul is unreachable
 )
 
 // PendencyOf compares the desired version, as Desired returned it, with that of
@@ -19,6 +19,8 @@ const (
 func PendencyOf(desired string, desiredErr error, local string, localErr error) Pendency {
 	known := desired != "" && desiredErr == nil
 	switch {
+	case desired == "" && desiredErr == nil:
+		return PendencyNew
 	case !known && errors.Is(localErr, ErrNoVersion):
 		return PendencyNew
 	case !known:
@@ -40,6 +42,6 @@ func (p Pendency) String() string {
 	case PendencyHidden:
 		return "unknown"
 	default:
-		return "unknown, and no version yet"
+		return "no version"
 	}
 }
