@@ -8,8 +8,12 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// ACLsDisabled tells whether err says that this Consul has no ACLs.
-func ACLsDisabled(err error) bool { return aclDisabled(err) }
+// ACLsDisabled reports whether err is that of a Consul without ACLs.
+func ACLsDisabled(err error) bool {
+	var status api.StatusError
+	return errors.As(err, &status) && strings.Contains(status.Body, "ACL support disabled")
+}
+
 
 // PolicyByName reads an ACL policy. The result is nil when there is none of
 // that name.
@@ -47,4 +51,48 @@ func (c *Client) CreateToken(ctx context.Context, description string, ttl time.D
 		out, _, err := c.api.ACL().TokenCreate(t, writeOptions(ctx))
 		return out, err
 	})
+}
+
+// Right is a question to Consul's ACL system: may this token have Access to
+// Segment of Resource?
+type Right struct {
+	Resource string // "key", "service", "node", "acl", …
+	Access   string // "read", "write", "list"
+	Segment  string // name; empty for resources without
+}
+
+// MayI asks which of the rights the client's token has, in their order.
+// Without ACLs all are granted.
+func (c *Client) MayI(ctx context.Context, rights ...Right) ([]bool, error) {
+	type answer struct{ Allow bool }
+	got, _, err := read(ctx, c, "ask for rights", "", Query{}, func(o *api.QueryOptions) ([]answer, *api.QueryMeta, error) {
+		var out []answer
+		err := c.post(o.Context(), "/v1/internal/acl/authorize", rights, &out)
+		return out, nil, err
+	})
+	if ACLsDisabled(err) {
+		got, err = make([]answer, len(rights)), nil
+		for i := range got {
+			got[i].Allow = true
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	allowed := make([]bool, len(rights))
+	for i := range min(len(got), len(rights)) {
+		allowed[i] = got[i].Allow
+	}
+	return allowed, nil
+}
+
+// ACLsEnabled reports whether Consul runs with ACLs.
+func (c *Client) ACLsEnabled(ctx context.Context) (bool, error) {
+	_, _, err := read(ctx, c, "check ACL rights", "", Query{}, func(o *api.QueryOptions) (struct{}, *api.QueryMeta, error) {
+		return struct{}{}, nil, c.post(o.Context(), "/v1/internal/acl/authorize", []Right{{Resource: "operator", Access: "read"}}, &[]struct{ Allow bool }{})
+	})
+	if ACLsDisabled(err) {
+		return false, nil
+	}
+	return err == nil, err
 }

@@ -3,10 +3,12 @@ package consul
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/consul/api"
 )
@@ -153,7 +155,39 @@ func writeOptions(ctx context.Context) *api.WriteOptions {
 	return (&api.WriteOptions{}).WithContext(ctx)
 }
 
-func aclDisabled(err error) bool {
-	var status api.StatusError
-	return errors.As(err, &status) && strings.Contains(status.Body, "ACL support disabled")
+// NodeMaintenance is the check by which Consul shows that a node is in
+// maintenance mode.
+const NodeMaintenance = api.NodeMaint
+
+// JorcNote begins the notes of maintenance that jorc itself began.
+const JorcNote = "jorc:"
+
+// IsMaintenance tells whether a check is one by which Consul carries out its
+// maintenance mode, of a node or of a service.
+func IsMaintenance(checkID string) bool {
+	return checkID == NodeMaintenance || strings.HasPrefix(checkID, api.ServiceMaintPrefix)
+}
+
+// IsJorcs tells by the notes of maintenance whether jorc itself began it.
+func IsJorcs(notes string) bool { return strings.HasPrefix(notes, JorcNote) }
+
+// Date asks for the time of the agent's clock, in whole seconds.
+func (c *Client) Date(ctx context.Context) (time.Time, error) {
+	v, _, err := read(ctx, c, "ask for the time", "", Query{}, func(o *api.QueryOptions) (time.Time, *api.QueryMeta, error) {
+		req, err := http.NewRequestWithContext(o.Context(), http.MethodGet, c.base+"/v1/status/leader", http.NoBody)
+		if err != nil {
+			return time.Time{}, nil, err
+		}
+		resp, err := c.http.Do(req)
+		if err != nil {
+			return time.Time{}, nil, err
+		}
+		defer resp.Body.Close()
+		date, err := http.ParseTime(resp.Header.Get("Date"))
+		if err != nil {
+			return time.Time{}, nil, fmt.Errorf("the answer's date: %w", err)
+		}
+		return date, nil, nil
+	})
+	return v, err
 }

@@ -3,8 +3,10 @@
 package consul
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -131,4 +133,193 @@ func tlsConfig(c config.Consul, scheme string) (*tls.Config, error) {
 		return nil, fmt.Errorf("TLS to consul: %w", err)
 	}
 	return t, nil
+}
+
+// DialFunc opens a connection to address.
+type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Option changes how a Client is made.
+type Option func(DialFunc) DialFunc
+
+// Dialing makes a client open its connections with what wrap makes of the usual
+// way to do so: from another address of this host, say.
+func Dialing(wrap func(usual DialFunc) DialFunc) Option { return wrap }
+
+// tokenSource is the token of the moment: a file that may be replaced at any
+// time, or a fixed string.
+type tokenSource struct {
+	file  string
+	fixed string
+
+	mu    sync.Mutex
+	token string
+	stamp time.Time
+	size  int64
+}
+
+// get returns the present token. A file is read again when it has changed.
+func (t *tokenSource) get() (string, error) {
+	if t.file == "" {
+		return t.fixed, nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	info, err := os.Stat(t.file)
+	if err != nil {
+		return "", fmt.Errorf("token file: %w", err)
+	}
+	if t.token != "" && info.ModTime().Equal(t.stamp) && info.Size() == t.size {
+		return t.token, nil
+	}
+	data, err := os.ReadFile(t.file)
+	if err != nil {
+		return "", fmt.Errorf("token file: %w", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if token == "" {
+		return "", fmt.Errorf("token file %s is empty", t.file)
+	}
+	t.token, t.stamp, t.size = token, info.ModTime(), info.Size()
+	return token, nil
+}
+
+// authorized puts the present token on every request, and on no redirect
+// elsewhere: Consul's API does not redirect.
+type authorized struct {
+	next   http.RoundTripper
+	tokens *tokenSource
+	local  *atomic.Bool // see plainAnswers
+}
+
+func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
+	token, err := a.tokens.get()
+	if err != nil {
+		return nil, &Error{Op: "authorize", Class: ErrDenied, Err: err}
+	}
+	r = r.Clone(r.Context())
+	r.Header.Del("X-Consul-Token")
+	if token != "" {
+		r.Header.Set("X-Consul-Token", token)
+	}
+	if a.local.Load() {
+		plainAnswers(r)
+	}
+	return a.next.RoundTrip(r)
+}
+
+// errCrowded: Consul ended a new connection unasked, because there are as many
+// from this address as it takes.
+var errCrowded = errors.New("it takes no more connections from this address (limits.http_max_conns_per_client): " +
+	"close those of other programs, lower consul.max_connections, or raise that limit")
+
+// counted keeps Client.open true to the number of connections.
+func (c *Client) counted(dial DialFunc) DialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		c.open.Add(1)
+		c.local.Store(sameHost(conn))
+		return &countedConn{Conn: conn, closed: func() { c.open.Add(-1) }}, nil
+	}
+}
+
+type countedConn struct {
+	net.Conn
+	once   sync.Once
+	closed func()
+	asked  atomic.Bool // a request was begun
+}
+
+// Read tells by errCrowded of an answer that came before any request, which
+// net/http would only call unsolicited. With TLS Consul's words are not seen
+// here, and such a connection counts as one that broke.
+func (c *countedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if !c.asked.Load() && bytes.HasPrefix(b[:n], []byte("HTTP/1.1 429 ")) {
+		return 0, errCrowded
+	}
+	return n, err
+}
+
+func (c *countedConn) Write(b []byte) (int, error) {
+	c.asked.Store(true)
+	return c.Conn.Write(b)
+}
+
+func (c *countedConn) Close() error {
+	c.once.Do(c.closed)
+	return c.Conn.Close()
+}
+
+// plainAnswers keeps Consul from compressing its answer. Within a host that
+// saves no time: it takes Consul as long again as a small answer itself, and
+// longer than to write a large one.
+func plainAnswers(r *http.Request) { r.Header.Set("Accept-Encoding", "identity") }
+
+// sameHost tells whether both ends of conn are on this host.
+func sameHost(conn net.Conn) bool {
+	near, ok := conn.LocalAddr().(*net.TCPAddr)
+	if !ok {
+		return conn.LocalAddr().Network() == "unix"
+	}
+	far, ok := conn.RemoteAddr().(*net.TCPAddr)
+	return ok && (far.IP.IsLoopback() || far.IP.Equal(near.IP))
+}
+
+// Stats is what the client knows of its own work.
+type Stats struct {
+	Connections    int       // open now
+	MaxConnections int       // the budget
+	Places         int       // of the budget: queries that may block at one time
+	Watches        int       // blocking-query loops now running
+	LastAnswer     time.Time // zero: none yet
+	// UnreachableSince is zero while Consul answers.
+	UnreachableSince time.Time
+	Failures         uint64 // requests that failed for want of an answer
+}
+
+// Stats returns the present figures.
+func (c *Client) Stats() Stats {
+	return Stats{
+		Connections: int(c.open.Load()), MaxConnections: c.max, Places: cap(c.budget.places), Watches: c.budget.watches(),
+		LastAnswer: timeOf(c.lastAnswer.Load()), UnreachableSince: timeOf(c.unreachable.Load()),
+		Failures: c.failures.Load(),
+	}
+}
+
+// answered keeps score: a refusal is an answer too. An HTTP error of one
+// request, say on a datacenter that cannot be reached, says nothing of others.
+func (c *Client) answered(err error) {
+	if errors.Is(err, ErrUnreachable) || errors.Is(err, ErrOutcomeUnknown) {
+		c.failures.Add(1)
+		if !outage(err) {
+			c.gate.open()
+			return
+		}
+		c.unreachable.CompareAndSwap(0, time.Now().UnixNano())
+		c.gate.shut()
+		if silent(err) {
+			c.silent.Store(true)
+		}
+		return
+	}
+	var known *Error
+	if err != nil && !errors.As(err, &known) {
+		return // the caller gave up: that says nothing of Consul
+	}
+	c.lastAnswer.Store(time.Now().UnixNano())
+	c.unreachable.Store(0)
+	if c.silent.Swap(false) {
+		c.budget.interrupt() // their connections may have died without a word
+	}
+	c.gate.open()
+}
+
+func timeOf(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
 }

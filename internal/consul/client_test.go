@@ -1,10 +1,16 @@
 package consul_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
@@ -150,3 +156,116 @@ func TestTLS(t *testing.T) {
 		t.Errorf("Leader without the authority's certificate = %v; want ErrUnreachable", err)
 	}
 }
+
+// TestDialing: all connections are opened by the caller's function, and counted
+// as any others.
+func TestDialing(t *testing.T) {
+	t.Parallel()
+	var from atomic.Value
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from.Store(r.RemoteAddr)
+		_, _ = w.Write([]byte("[]"))
+	}))
+	defer server.Close()
+	d := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 9, 8, 7)}}
+	c, err := consul.New(config.Consul{Address: server.URL}, consul.Dialing(func(consul.DialFunc) consul.DialFunc {
+		return func(ctx context.Context, network, address string) (net.Conn, error) {
+			return d.DialContext(ctx, network, address)
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Datacenters(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	host, _, err := net.SplitHostPort(from.Load().(string))
+	if err != nil || host != "127.9.8.7" || c.Stats().Connections != 1 {
+		t.Errorf("the server saw %v, %d connections are open; want one from 127.9.8.7", from.Load(), c.Stats().Connections)
+	}
+}
+
+func TestDate(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, consultest.WithACL())
+	c := s.ClientWithToken("") // needs no rights
+	before := time.Now().Truncate(time.Second)
+	got, err := c.Date(t.Context())
+	if after := time.Now(); err != nil || got.Before(before) || got.After(after) {
+		t.Errorf("got %v, %v; want %v to %v", got, err, before, after)
+	}
+}
+
+// TestTokenFileOfTheEnvironment: a token file that comes and goes is jorc's own
+// affair; the API must not look for it.
+func TestTokenFileOfTheEnvironment(t *testing.T) {
+	t.Setenv("CONSUL_HTTP_TOKEN_FILE", "/no/such/file")
+	c, err := consul.New(config.Consul{Address: "127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+}
+
+// TestCrowded: Consul turns connections away that are too many from one
+// address, before they ask for anything; that is said.
+func TestCrowded(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	held := make([]net.Conn, 200) // Consul's default, limits.http_max_conns_per_client
+	for i := range held {
+		conn, err := net.Dial("tcp", s.HTTPAddr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		held[i] = conn
+	}
+	for range 50 { // Consul's word comes before the request, or just after
+		c, err := consul.New(s.Config(), consul.Dialing(turnedAway))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		_, _, read := c.KVGet(t.Context(), "k", consul.Query{})
+		write := c.KVPut(t.Context(), &consul.KVPair{Key: "k", Value: []byte("v")})
+		for name, err := range map[string]error{"a read": read, "a write": write} {
+			said := err != nil && (strings.Contains(err.Error(), "http_max_conns_per_client") || strings.Contains(err.Error(), "too many concurrent connections"))
+			if !errors.Is(err, consul.ErrRateLimited) || !said {
+				t.Fatalf("%s says %v", name, err)
+			}
+		}
+	}
+	for _, conn := range held {
+		conn.Close()
+	}
+	c := s.Client()
+	consultest.Eventually(t, "Consul to take connections again", func(ctx context.Context) error {
+		_, _, err := c.KVGet(ctx, "k", consul.Query{})
+		return err
+	})
+}
+
+// turnedAway opens connections whose first byte has come, and that never reach
+// a Consul that ended them: it would answer with a reset.
+func turnedAway(dial consul.DialFunc) consul.DialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		r := bufio.NewReader(conn)
+		_, err = r.Peek(1)
+		return &ended{conn, r}, err
+	}
+}
+
+type ended struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (e *ended) Read(b []byte) (int, error) { return e.r.Read(b) }
+
+func (e *ended) Write(b []byte) (int, error) { return len(b), nil }

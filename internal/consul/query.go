@@ -1,8 +1,13 @@
 package consul
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -109,3 +114,106 @@ func raw[T any](c *Client, endpoint string) func(*api.QueryOptions) (T, *api.Que
 		return v, m, err
 	}
 }
+
+// post asks a kind of endpoint for which the API has no call: those that answer
+// to POST. Refusals are api.StatusErrors, as the API's own calls have them.
+func (c *Client) post(ctx context.Context, path string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	resp, err := c.send(ctx, http.MethodPost, path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+// send sends one request; the answer is an http.StatusOK.
+func (c *Client) send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, refusal(resp)
+	}
+	return resp, nil
+}
+
+// refusal is an answer that is none.
+func refusal(resp *http.Response) error {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	if err != nil {
+		return fmt.Errorf("read the refusal: %w", err)
+	}
+	return api.StatusError{Code: resp.StatusCode, Body: string(text)}
+}
+
+// The API's own types, under names that packages above can use without
+// importing the API.
+type (
+	KVPair              = api.KVPair
+	KVPairs             = api.KVPairs
+	ServiceEntry        = api.ServiceEntry
+	ServiceAddress      = api.ServiceAddress
+	HealthCheck         = api.HealthCheck
+	HealthChecks        = api.HealthChecks
+	CatalogService      = api.CatalogService
+	CatalogNode         = api.CatalogNode
+	CatalogRegistration = api.CatalogRegistration
+	CatalogDeregister   = api.CatalogDeregistration
+	Node                = api.Node
+	AgentService        = api.AgentService
+	AgentCheck          = api.AgentCheck
+	AgentWeights        = api.AgentWeights
+	ServiceRegistration = api.AgentServiceRegistration
+	ServiceCheck        = api.AgentServiceCheck
+	CARootList          = api.CARootList
+	CARoot              = api.CARoot
+	LeafCert            = api.LeafCert
+	TxnOp               = api.TxnOp
+	TxnOps              = api.TxnOps
+	TxnResponse         = api.TxnResponse
+	TxnError            = api.TxnError
+	KVTxnOp             = api.KVTxnOp
+	KVOp                = api.KVOp
+	NodeTxnOp           = api.NodeTxnOp
+	ServiceTxnOp        = api.ServiceTxnOp
+	CheckTxnOp          = api.CheckTxnOp
+	SessionEntry        = api.SessionEntry
+	ACLToken            = api.ACLToken
+	ACLPolicy           = api.ACLPolicy
+	ACLTokenPolicyLink  = api.ACLTokenPolicyLink
+)
+
+// Verbs of KV operations in a transaction.
+const (
+	KVSet            = api.KVSet
+	KVDelete         = api.KVDelete
+	KVDeleteCAS      = api.KVDeleteCAS
+	KVDeleteTree     = api.KVDeleteTree
+	KVCAS            = api.KVCAS
+	KVLock           = api.KVLock
+	KVUnlock         = api.KVUnlock
+	KVGet            = api.KVGet
+	KVGetOrEmpty     = api.KVGetOrEmpty
+	KVGetTree        = api.KVGetTree
+	KVCheckSession   = api.KVCheckSession
+	KVCheckIndex     = api.KVCheckIndex
+	KVCheckNotExists = api.KVCheckNotExists
+)
+
+// States of health checks and services, as Consul writes them.
+const (
+	HealthPassing  = api.HealthPassing
+	HealthWarning  = api.HealthWarning
+	HealthCritical = api.HealthCritical
+	HealthMaint    = api.HealthMaint
+)
