@@ -46,7 +46,7 @@ func (t tally) requests() float64 { return t.reads + t.writes + t.conflicts + t.
 // counts what goes over them.
 func (t *traffic) from(ip net.IP) jorcconsul.Option {
 	d := &net.Dialer{LocalAddr: &net.TCPAddr{IP: ip}}
-	return jorcconsul.Dialing(func(jorcconsul.DialFunc) jorcconsul.DialFunc {
+	return jorcconsul.WithDialer(func(jorcconsul.DialFunc) jorcconsul.DialFunc {
 		return func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := d.DialContext(ctx, network, address)
 			if err != nil {

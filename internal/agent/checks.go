@@ -112,7 +112,7 @@ func failing(all consul.HealthChecks) []string {
 	list := []string{}
 	presence := catalog.PresenceID("") // the service's name, whatever its cluster
 	for _, h := range all {
-		if h.Status != consul.HealthCritical || h.ServiceName == presence || consul.IsMaintenance(h.CheckID) && consul.IsJorcs(h.Notes) {
+		if h.Status != consul.HealthCritical || h.ServiceName == presence || consul.IsMaintenance(h.CheckID) && consul.StartedByJorc(h.Notes) {
 			continue
 		}
 		text := h.ServiceName
@@ -147,7 +147,7 @@ func (m maintenance) Begin(ctx context.Context, reason string) error {
 // Lift ends maintenance that jorc began.
 func (m maintenance) Lift(ctx context.Context) error {
 	notes, there, err := m.notes(ctx)
-	if err != nil || !there || !consul.IsJorcs(notes) {
+	if err != nil || !there || !consul.StartedByJorc(notes) {
 		return err
 	}
 	return m.client.SetNodeMaintenance(ctx, false, "")

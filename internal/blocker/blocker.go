@@ -71,6 +71,6 @@ func (h clientHealth) Read(ctx context.Context, s ServiceQuery) HealthUpdate {
 }
 
 func (h clientHealth) MayRead(ctx context.Context, service string) (bool, error) {
-	allowed, err := h.client.MayI(ctx, consul.Right{Resource: "service", Access: "read", Segment: service})
+	allowed, err := h.client.Authorize(ctx, consul.Right{Resource: "service", Access: "read", Segment: service})
 	return err == nil && allowed[0], err
 }

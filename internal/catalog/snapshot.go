@@ -106,7 +106,7 @@ func Resolve(ctx context.Context, client *consul.Client, name, tag string, q con
 	if len(all) > 0 {
 		return all, nil
 	}
-	may, err := client.MayI(ctx, consul.Right{Resource: "service", Access: "read", Segment: name})
+	may, err := client.Authorize(ctx, consul.Right{Resource: "service", Access: "read", Segment: name})
 	switch {
 	case err != nil:
 		return nil, err

@@ -182,7 +182,7 @@ func List(ctx context.Context, client *consul.Client, prefix string) ([]Summary,
 // something to who has no token at all.
 func maySee(ctx context.Context, client *consul.Client, prefix string) error {
 	below := kv.New(client, prefix).Path("")
-	allowed, err := client.MayI(ctx, consul.Right{Resource: "key", Access: "read", Segment: below})
+	allowed, err := client.Authorize(ctx, consul.Right{Resource: "key", Access: "read", Segment: below})
 	if err == nil && !allowed[0] {
 		err = fmt.Errorf("list clusters: the token may not read keys below %q: %w", below, consul.ErrDenied)
 	}

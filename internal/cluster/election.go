@@ -88,7 +88,7 @@ func (e *Election) mayElect(ctx context.Context) bool {
 	for _, r := range e.cluster.keyRules(KindElector, "") {
 		rights = append(rights, consul.Right{Resource: "key", Access: "write", Segment: r.name})
 	}
-	allowed, err := e.cluster.client.MayI(ctx, rights...)
+	allowed, err := e.cluster.client.Authorize(ctx, rights...)
 	may := err != nil || !slices.Contains(allowed, false)
 	if !may && !e.denied {
 		e.o.Log.Info("this agent takes no part in the election of leaders: its token has no rights of an elector")

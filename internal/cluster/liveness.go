@@ -184,7 +184,7 @@ func observed() Signals {
 // The jorc service of another cluster says nothing about this one.
 func (s *Signals) add(check consul.CheckState, presence string) {
 	switch {
-	case consul.IsMaintenance(check.CheckID) && !consul.IsJorcs(check.Notes):
+	case consul.IsMaintenance(check.CheckID) && !consul.StartedByJorc(check.Notes):
 		s.Maintenance = MaintenanceForeign
 		return
 	case consul.IsMaintenance(check.CheckID):

@@ -3,6 +3,7 @@ package consul
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -14,9 +15,8 @@ func ACLsDisabled(err error) bool {
 	return errors.As(err, &status) && strings.Contains(status.Body, "ACL support disabled")
 }
 
-
-// PolicyByName reads an ACL policy. The result is nil when there is none of
-// that name.
+// PolicyByName reads an ACL policy. The result is nil if no policy has that
+// name.
 func (c *Client) PolicyByName(ctx context.Context, name string, q Query) (*ACLPolicy, error) {
 	p, _, err := read(ctx, c, "read ACL policy", name, q, func(o *api.QueryOptions) (*ACLPolicy, *api.QueryMeta, error) {
 		return c.api.ACL().PolicyReadByName(name, o)
@@ -39,9 +39,9 @@ func (c *Client) PutPolicy(ctx context.Context, p *ACLPolicy) (*ACLPolicy, error
 	})
 }
 
-// CreateToken makes an ACL token with policies, by name, that expires after
+// CreateToken creates an ACL token with the named policies that expires after
 // ttl (1 minute to 24 hours; 0: never). Its secret is in the result and
-// nowhere else.
+// cannot be read again.
 func (c *Client) CreateToken(ctx context.Context, description string, ttl time.Duration, policies ...string) (*ACLToken, error) {
 	t := &ACLToken{Description: description, ExpirationTTL: ttl}
 	for _, name := range policies {
@@ -53,19 +53,18 @@ func (c *Client) CreateToken(ctx context.Context, description string, ttl time.D
 	})
 }
 
-// Right is a question to Consul's ACL system: may this token have Access to
-// Segment of Resource?
+// Right is one access that an ACL token may have: Access to Segment of Resource.
 type Right struct {
 	Resource string // "key", "service", "node", "acl", …
 	Access   string // "read", "write", "list"
 	Segment  string // name; empty for resources without
 }
 
-// MayI asks which of the rights the client's token has, in their order.
-// Without ACLs all are granted.
-func (c *Client) MayI(ctx context.Context, rights ...Right) ([]bool, error) {
+// Authorize reports for each of the rights whether the client's token has it.
+// Without ACLs it has all of them.
+func (c *Client) Authorize(ctx context.Context, rights ...Right) ([]bool, error) {
 	type answer struct{ Allow bool }
-	got, _, err := read(ctx, c, "ask for rights", "", Query{}, func(o *api.QueryOptions) ([]answer, *api.QueryMeta, error) {
+	got, _, err := read(ctx, c, "check ACL rights", "", Query{}, func(o *api.QueryOptions) ([]answer, *api.QueryMeta, error) {
 		var out []answer
 		err := c.post(o.Context(), "/v1/internal/acl/authorize", rights, &out)
 		return out, nil, err

@@ -2,7 +2,6 @@ package consul
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -13,7 +12,7 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// Self is the local agent, as it describes itself.
+// Self describes the local agent.
 type Self struct {
 	Config struct {
 		NodeName   string
@@ -28,9 +27,9 @@ type Self struct {
 	DebugConfig map[string]any
 }
 
-// AgentSelf asks the local agent who it is.
+// AgentSelf reads the local agent's configuration.
 func (c *Client) AgentSelf(ctx context.Context) (Self, error) {
-	v, _, err := read(ctx, c, "ask the agent who it is", "", Query{}, raw[Self](c, "/v1/agent/self"))
+	v, _, err := read(ctx, c, "read the agent's configuration", "", Query{}, raw[Self](c, "/v1/agent/self"))
 	return v, err
 }
 
@@ -45,7 +44,7 @@ func (c *Client) AgentServices(ctx context.Context, filter string) (map[string]*
 }
 
 // AgentService reads one service of the local agent; with Query.Hash it blocks
-// until the service is no longer as that hash says. ErrNotFound: there is none.
+// until the service's hash differs. ErrNotFound: the agent has no such service.
 func (c *Client) AgentService(ctx context.Context, id string, q Query) (*AgentService, Meta, error) {
 	return read(ctx, c, "read the agent's service", id, q, func(o *api.QueryOptions) (*AgentService, *api.QueryMeta, error) {
 		return c.api.Agent().Service(id, o)
@@ -70,30 +69,32 @@ func (c *Client) RegisterService(ctx context.Context, s *ServiceRegistration) er
 	})
 }
 
-// AmendService registers a service and its checks with the local agent, and
-// leaves other checks of the service, maintenance mode among them, as they are.
-// Checks that the agent knows already keep their state.
+// AmendService registers a service and its checks with the local agent. Other
+// checks of the service, such as its maintenance mode, stay. Checks that are
+// registered already keep their status.
 func (c *Client) AmendService(ctx context.Context, s *ServiceRegistration) error {
 	return c.writeOnly(ctx, "register service", s.ID, func(ctx context.Context) error {
 		return c.api.Agent().ServiceRegisterOpts(s, api.ServiceRegisterOpts{}.WithContext(ctx))
 	})
 }
 
-// DeregisterService removes a service from the local agent. ErrNotFound: there is none.
+// DeregisterService removes a service from the local agent. ErrNotFound: the
+// agent has no such service.
 func (c *Client) DeregisterService(ctx context.Context, id string) error {
 	return c.writeOnly(ctx, "deregister service", id, func(ctx context.Context) error {
 		return c.api.Agent().ServiceDeregisterOpts(id, (&api.QueryOptions{}).WithContext(ctx))
 	})
 }
 
-// DeregisterCheck removes a check from the local agent. ErrNotFound: there is none.
+// DeregisterCheck removes a check from the local agent. ErrNotFound: the agent
+// has no such check.
 func (c *Client) DeregisterCheck(ctx context.Context, id string) error {
 	return c.writeOnly(ctx, "deregister check", id, func(ctx context.Context) error {
 		return c.api.Agent().CheckDeregisterOpts(id, (&api.QueryOptions{}).WithContext(ctx))
 	})
 }
 
-// UpdateTTL sets the state of a TTL check: HealthPassing, HealthWarning or
+// UpdateTTL sets the status of a TTL check: HealthPassing, HealthWarning or
 // HealthCritical. ErrNotFound: the agent has no such check.
 func (c *Client) UpdateTTL(ctx context.Context, checkID, output, status string) error {
 	return c.writeOnly(ctx, "update check", checkID, func(ctx context.Context) error {
@@ -114,8 +115,8 @@ func (c *Client) SetMaintenance(ctx context.Context, serviceID string, on bool, 
 }
 
 // SetNodeMaintenance puts the local agent's node, with all its services, into
-// maintenance mode with a reason, or takes it out of it. The API's call for that
-// takes no context.
+// maintenance mode with a reason, or takes it out of it. It does not use the
+// API's call, which takes no context.
 func (c *Client) SetNodeMaintenance(ctx context.Context, on bool, reason string) error {
 	return c.writeOnly(ctx, "set maintenance of the node", "", func(ctx context.Context) error {
 		q := url.Values{"enable": {strconv.FormatBool(on)}}
@@ -130,7 +131,7 @@ func (c *Client) SetNodeMaintenance(ctx context.Context, on bool, reason string)
 	})
 }
 
-// CatalogRegister writes straight to the catalog, for nodes without an agent.
+// CatalogRegister writes to the catalog directly, for nodes without an agent.
 func (c *Client) CatalogRegister(ctx context.Context, r *CatalogRegistration) error {
 	return c.writeOnly(ctx, "register in the catalog", r.Node, func(ctx context.Context) error {
 		_, err := c.api.Catalog().Register(r, writeOptions(ctx))
@@ -138,7 +139,7 @@ func (c *Client) CatalogRegister(ctx context.Context, r *CatalogRegistration) er
 	})
 }
 
-// CatalogDeregister removes from the catalog what CatalogRegister put there.
+// CatalogDeregister removes an entry of CatalogRegister from the catalog.
 func (c *Client) CatalogDeregister(ctx context.Context, d *CatalogDeregister) error {
 	return c.writeOnly(ctx, "deregister from the catalog", d.Node, func(ctx context.Context) error {
 		_, err := c.api.Catalog().Deregister(d, writeOptions(ctx))
@@ -155,25 +156,25 @@ func writeOptions(ctx context.Context) *api.WriteOptions {
 	return (&api.WriteOptions{}).WithContext(ctx)
 }
 
-// NodeMaintenance is the check by which Consul shows that a node is in
-// maintenance mode.
+// NodeMaintenance is the id of the check that a node in maintenance mode has.
 const NodeMaintenance = api.NodeMaint
 
-// JorcNote begins the notes of maintenance that jorc itself began.
+// JorcNote is the prefix of the notes of a maintenance mode that jorc started.
 const JorcNote = "jorc:"
 
-// IsMaintenance tells whether a check is one by which Consul carries out its
-// maintenance mode, of a node or of a service.
+// IsMaintenance reports whether a check is that of the maintenance mode of a
+// node or a service.
 func IsMaintenance(checkID string) bool {
 	return checkID == NodeMaintenance || strings.HasPrefix(checkID, api.ServiceMaintPrefix)
 }
 
-// IsJorcs tells by the notes of maintenance whether jorc itself began it.
-func IsJorcs(notes string) bool { return strings.HasPrefix(notes, JorcNote) }
+// StartedByJorc reports whether the notes are those of a maintenance mode that
+// jorc started.
+func StartedByJorc(notes string) bool { return strings.HasPrefix(notes, JorcNote) }
 
-// Date asks for the time of the agent's clock, in whole seconds.
+// Date reads the agent's clock, in whole seconds.
 func (c *Client) Date(ctx context.Context) (time.Time, error) {
-	v, _, err := read(ctx, c, "ask for the time", "", Query{}, func(o *api.QueryOptions) (time.Time, *api.QueryMeta, error) {
+	v, _, err := read(ctx, c, "read the agent's clock", "", Query{}, func(o *api.QueryOptions) (time.Time, *api.QueryMeta, error) {
 		req, err := http.NewRequestWithContext(o.Context(), http.MethodGet, c.base+"/v1/status/leader", http.NoBody)
 		if err != nil {
 			return time.Time{}, nil, err

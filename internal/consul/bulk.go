@@ -13,16 +13,16 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// question is what a long answer comes from.
-type question struct {
-	path    string // not escaped
-	recurse bool   // all keys below the path; that there are none is an answer
-	news    bool   // an answer with the index that was waited with is not read: it is the zero value
+// request is one request to an endpoint with long answers.
+type request struct {
+	path          string // not escaped
+	recurse       bool   // all keys below the path; none is an empty answer
+	skipUnchanged bool   // do not read an answer whose index is the query's: return the zero value
 }
 
-// bulk asks an endpoint whose answers are long, or of which only little is
-// wanted: pick takes that out of the text, which it must not keep.
-func bulk[T any](c *Client, ask question, pick func(s *scanner) T) func(*api.QueryOptions) (T, *api.QueryMeta, error) {
+// bulk sends a request whose answer is long, or of which only a small part is
+// needed: pick extracts that part from the text, which it must not keep.
+func bulk[T any](c *Client, ask request, pick func(s *scanner) T) func(*api.QueryOptions) (T, *api.QueryMeta, error) {
 	return func(o *api.QueryOptions) (v T, meta *api.QueryMeta, err error) {
 		params := c.parameters(o)
 		if ask.recurse {
@@ -45,7 +45,7 @@ func bulk[T any](c *Client, ask question, pick func(s *scanner) T) func(*api.Que
 		case resp.StatusCode != http.StatusOK:
 			return v, nil, refusal(resp)
 		}
-		if ask.news && meta.LastIndex > 1 && meta.LastIndex == o.WaitIndex {
+		if ask.skipUnchanged && meta.LastIndex > 1 && meta.LastIndex == o.WaitIndex {
 			_, err = io.Copy(io.Discard, resp.Body)
 			return v, meta, err
 		}
@@ -64,7 +64,7 @@ func bulk[T any](c *Client, ask question, pick func(s *scanner) T) func(*api.Que
 	}
 }
 
-// parameters are those of the API's own requests.
+// parameters returns the URL parameters that the API's own calls send.
 func (c *Client) parameters(o *api.QueryOptions) url.Values {
 	v := url.Values{}
 	set := func(name string, values ...string) {
@@ -91,7 +91,7 @@ func (c *Client) parameters(o *api.QueryOptions) url.Values {
 	return v
 }
 
-// metaOf reads what Consul says about an answer; what is missing is zero.
+// metaOf reads Consul's headers of an answer; a missing header is zero.
 func metaOf(h http.Header) *api.QueryMeta {
 	index, _ := strconv.ParseUint(h.Get("X-Consul-Index"), 10, 64)
 	contact, _ := strconv.ParseInt(h.Get("X-Consul-LastContact"), 10, 64)
@@ -101,7 +101,7 @@ func metaOf(h http.Header) *api.QueryMeta {
 	}
 }
 
-// pickPairs is the answer of a KV list in full.
+// pickPairs reads the whole answer of a KV list.
 func pickPairs(s *scanner) (pairs KVPairs) {
 	s.array(func() {
 		p := &KVPair{}
@@ -134,7 +134,7 @@ func pickPairs(s *scanner) (pairs KVPairs) {
 	return pairs
 }
 
-// bytes takes a string of base64; null is nil.
+// bytes reads a base64 string; null is nil.
 func (s *scanner) bytes() []byte {
 	if s.null() {
 		return nil

@@ -1,5 +1,5 @@
-// Package consul is jorc's one way to Consul: a client with a connection
-// budget and classified errors, and the one blocking-query loop.
+// Package consul is the client of Consul for all of jorc: it limits its
+// connections, classifies errors, and has the only loop of blocking queries.
 package consul
 
 import (
@@ -30,19 +30,19 @@ type Client struct {
 	transport *http.Transport
 	tokens    *tokenSource
 	budget    *budget
-	gate      *gate
+	breaker   *breaker
 	texts     sync.Pool // *bytes.Buffer
 
-	local       atomic.Bool  // the last connection stayed on this host
-	open        atomic.Int64 // connections
+	local       atomic.Bool  // the last connection is within this host
+	open        atomic.Int64 // number of connections
 	max         int
 	lastAnswer  atomic.Int64 // unix nanoseconds
-	unreachable atomic.Int64 // unix nanoseconds since when; 0 while Consul answers
+	unreachable atomic.Int64 // unix nanoseconds of the first failure; 0 while Consul answers
 	failures    atomic.Uint64
-	silent      atomic.Bool // since the last answer a request waited in vain
+	timedOut    atomic.Bool // a request has timed out since the last answer
 }
 
-// scope is where requests go that do not say so.
+// scope holds the defaults of requests that do not name theirs.
 type scope struct{ Datacenter, Namespace, Partition string }
 
 // New returns a client for c. It reads certificates and does no other I/O.
@@ -52,15 +52,15 @@ func New(c config.Consul, opts ...Option) (*Client, error) {
 		limit = 64
 	}
 	cl := &Client{
-		max:    limit,
-		scope:  scope{c.Datacenter, c.Namespace, c.Partition},
-		tokens: &tokenSource{file: c.TokenFile, fixed: string(c.Token)},
-		budget: newBudget(limit - max(4, limit/8)),
-		gate:   newGate(),
+		max:     limit,
+		scope:   scope{c.Datacenter, c.Namespace, c.Partition},
+		tokens:  &tokenSource{file: c.TokenFile, fixed: string(c.Token)},
+		budget:  newBudget(limit - max(4, limit/8)),
+		breaker: newBreaker(),
 	}
 	address, scheme, dial := endpoint(c)
-	for _, o := range opts {
-		dial = o(dial)
+	for _, option := range opts {
+		dial = option(dial)
 	}
 	tlsConfig, err := tlsConfig(c, scheme)
 	if err != nil {
@@ -83,7 +83,7 @@ func New(c config.Consul, opts ...Option) (*Client, error) {
 		Namespace:  c.Namespace,
 		Partition:  c.Partition,
 		HttpClient: cl.http,
-		TokenFile:  os.DevNull, // else the API reads CONSUL_HTTP_TOKEN_FILE itself, once, and fails without it
+		TokenFile:  os.DevNull, // otherwise the API reads CONSUL_HTTP_TOKEN_FILE, once, and fails if it does not exist
 	})
 	if err != nil {
 		return nil, fmt.Errorf("consul address %q: %w", c.Address, err)
@@ -91,17 +91,17 @@ func New(c config.Consul, opts ...Option) (*Client, error) {
 	return cl, nil
 }
 
-// CheckToken reports a token file that is missing, empty or not readable. It
-// does no request.
+// CheckToken returns an error if the token file is missing, empty or not
+// readable. It sends no request.
 func (c *Client) CheckToken() error {
 	_, err := c.tokens.get()
 	return err
 }
 
-// Close drops idle connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
-// endpoint splits c.Address into host, scheme and the way to dial it.
+// endpoint splits c.Address into host and scheme, and returns how to dial it.
 func endpoint(c config.Consul) (address, scheme string, dial DialFunc) {
 	d := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
 	address, scheme = c.Address, "http"
@@ -119,8 +119,8 @@ func endpoint(c config.Consul) (address, scheme string, dial DialFunc) {
 	return address, scheme, d.DialContext
 }
 
-// tlsConfig is that of an HTTPS client; HTTP/2 stays off so that the number of
-// connections bounds the number of requests.
+// tlsConfig returns the configuration of an HTTPS client. HTTP/2 stays off so
+// that the number of connections limits the number of requests.
 func tlsConfig(c config.Consul, scheme string) (*tls.Config, error) {
 	if scheme != "https" {
 		return nil, nil
@@ -138,14 +138,14 @@ func tlsConfig(c config.Consul, scheme string) (*tls.Config, error) {
 // DialFunc opens a connection to address.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Option changes how a Client is made.
+// Option changes how a Client opens connections.
 type Option func(DialFunc) DialFunc
 
-// Dialing makes a client open its connections with what wrap makes of the usual
-// way to do so: from another address of this host, say.
-func Dialing(wrap func(usual DialFunc) DialFunc) Option { return wrap }
+// WithDialer makes a client open its connections with the function that wrap
+// returns, for example from another address of this host.
+func WithDialer(wrap func(standard DialFunc) DialFunc) Option { return wrap }
 
-// tokenSource is the token of the moment: a file that may be replaced at any
+// tokenSource holds the current token: from a file that may be replaced at any
 // time, or a fixed string.
 type tokenSource struct {
 	file  string
@@ -157,7 +157,7 @@ type tokenSource struct {
 	size  int64
 }
 
-// get returns the present token. A file is read again when it has changed.
+// get returns the current token. A file is read again when it has changed.
 func (t *tokenSource) get() (string, error) {
 	if t.file == "" {
 		return t.fixed, nil
@@ -183,12 +183,12 @@ func (t *tokenSource) get() (string, error) {
 	return token, nil
 }
 
-// authorized puts the present token on every request, and on no redirect
-// elsewhere: Consul's API does not redirect.
+// authorized adds the current token to every request. It follows no redirect
+// with it: Consul's API does not redirect.
 type authorized struct {
 	next   http.RoundTripper
 	tokens *tokenSource
-	local  *atomic.Bool // see plainAnswers
+	local  *atomic.Bool // see disableCompression
 }
 
 func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -202,17 +202,17 @@ func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Set("X-Consul-Token", token)
 	}
 	if a.local.Load() {
-		plainAnswers(r)
+		disableCompression(r)
 	}
 	return a.next.RoundTrip(r)
 }
 
-// errCrowded: Consul ended a new connection unasked, because there are as many
-// from this address as it takes.
-var errCrowded = errors.New("it takes no more connections from this address (limits.http_max_conns_per_client): " +
-	"close those of other programs, lower consul.max_connections, or raise that limit")
+// errTooManyConnections: Consul closed a new connection because it has the
+// maximum number of connections from this address.
+var errTooManyConnections = errors.New("too many connections from this address (limits.http_max_conns_per_client): " +
+	"close connections of other programs, lower consul.max_connections, or raise that limit")
 
-// counted keeps Client.open true to the number of connections.
+// counted wraps dial so that Client.open counts the connections.
 func (c *Client) counted(dial DialFunc) DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
@@ -229,16 +229,16 @@ type countedConn struct {
 	net.Conn
 	once   sync.Once
 	closed func()
-	asked  atomic.Bool // a request was begun
+	asked  atomic.Bool // a request was written
 }
 
-// Read tells by errCrowded of an answer that came before any request, which
-// net/http would only call unsolicited. With TLS Consul's words are not seen
-// here, and such a connection counts as one that broke.
+// Read returns errTooManyConnections for a 429 that arrives before any request,
+// which net/http would only call unsolicited. With TLS the text is encrypted
+// here, and such a connection counts as broken.
 func (c *countedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if !c.asked.Load() && bytes.HasPrefix(b[:n], []byte("HTTP/1.1 429 ")) {
-		return 0, errCrowded
+		return 0, errTooManyConnections
 	}
 	return n, err
 }
@@ -253,12 +253,12 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// plainAnswers keeps Consul from compressing its answer. Within a host that
-// saves no time: it takes Consul as long again as a small answer itself, and
-// longer than to write a large one.
-func plainAnswers(r *http.Request) { r.Header.Set("Accept-Encoding", "identity") }
+// disableCompression makes Consul send its answer uncompressed. Within a host
+// compression costs time: it doubles that of a small answer, and takes longer
+// than writing a large one.
+func disableCompression(r *http.Request) { r.Header.Set("Accept-Encoding", "identity") }
 
-// sameHost tells whether both ends of conn are on this host.
+// sameHost reports whether both ends of conn are on this host.
 func sameHost(conn net.Conn) bool {
 	near, ok := conn.LocalAddr().(*net.TCPAddr)
 	if !ok {
@@ -268,19 +268,19 @@ func sameHost(conn net.Conn) bool {
 	return ok && (far.IP.IsLoopback() || far.IP.Equal(near.IP))
 }
 
-// Stats is what the client knows of its own work.
+// Stats counts the client's connections, watches and failures.
 type Stats struct {
 	Connections    int       // open now
 	MaxConnections int       // the budget
-	Places         int       // of the budget: queries that may block at one time
+	Places         int       // of the budget: how many queries may block concurrently
 	Watches        int       // blocking-query loops now running
 	LastAnswer     time.Time // zero: none yet
 	// UnreachableSince is zero while Consul answers.
 	UnreachableSince time.Time
-	Failures         uint64 // requests that failed for want of an answer
+	Failures         uint64 // requests without an answer
 }
 
-// Stats returns the present figures.
+// Stats returns the current figures.
 func (c *Client) Stats() Stats {
 	return Stats{
 		Connections: int(c.open.Load()), MaxConnections: c.max, Places: cap(c.budget.places), Watches: c.budget.watches(),
@@ -289,32 +289,33 @@ func (c *Client) Stats() Stats {
 	}
 }
 
-// answered keeps score: a refusal is an answer too. An HTTP error of one
-// request, say on a datacenter that cannot be reached, says nothing of others.
-func (c *Client) answered(err error) {
+// record updates the statistics and the breaker with the result of a request. A
+// refusal counts as an answer. An HTTP error of one request, for example on an
+// unreachable datacenter, does not count as an outage.
+func (c *Client) record(err error) {
 	if errors.Is(err, ErrUnreachable) || errors.Is(err, ErrOutcomeUnknown) {
 		c.failures.Add(1)
 		if !outage(err) {
-			c.gate.open()
+			c.breaker.reset()
 			return
 		}
 		c.unreachable.CompareAndSwap(0, time.Now().UnixNano())
-		c.gate.shut()
-		if silent(err) {
-			c.silent.Store(true)
+		c.breaker.trip()
+		if timedOut(err) {
+			c.timedOut.Store(true)
 		}
 		return
 	}
 	var known *Error
 	if err != nil && !errors.As(err, &known) {
-		return // the caller gave up: that says nothing of Consul
+		return // the caller's context ended: Consul's state is unknown
 	}
 	c.lastAnswer.Store(time.Now().UnixNano())
 	c.unreachable.Store(0)
-	if c.silent.Swap(false) {
-		c.budget.interrupt() // their connections may have died without a word
+	if c.timedOut.Swap(false) {
+		c.budget.interrupt() // their connections may be dead without a reset
 	}
-	c.gate.open()
+	c.breaker.reset()
 }
 
 func timeOf(ns int64) time.Time {

@@ -83,9 +83,9 @@ func TestErrorClasses(t *testing.T) {
 	}
 	rights := []consul.Right{{Resource: "key", Access: "read", Segment: "k"}, {Resource: "acl", Access: "write"}}
 	reader := s.ClientWithToken(s.NewToken(`key_prefix "" { policy = "read" }`))
-	got, err := reader.MayI(ctx, rights...)
+	got, err := reader.Authorize(ctx, rights...)
 	if err != nil || len(got) != 2 || !got[0] || got[1] {
-		t.Errorf("MayI of a reader = %v, %v; want [true false]", got, err)
+		t.Errorf("Authorize of a reader = %v, %v; want [true false]", got, err)
 	}
 	if err := reader.KVPut(ctx, &consul.KVPair{Key: "k"}); !errors.Is(err, consul.ErrDenied) {
 		t.Errorf("KVPut of a reader = %v; want ErrDenied", err)
@@ -98,13 +98,13 @@ func TestErrorClasses(t *testing.T) {
 		t.Errorf("KVGet of a dead server = %v; want ErrUnreachable", err)
 	}
 	if strings.Contains(err.Error(), s.RootToken) {
-		t.Errorf("the error %q tells the token", err)
+		t.Errorf("the error %q contains the token", err)
 	}
 	if err := c.KVPut(ctx, &consul.KVPair{Key: "k"}); !errors.Is(err, consul.ErrUnreachable) {
 		t.Errorf("KVPut to a dead server = %v; want ErrUnreachable: it was never sent", err)
 	}
 	if c.Stats().UnreachableSince.IsZero() {
-		t.Error("Stats do not say that Consul is unreachable")
+		t.Error("Stats().UnreachableSince is zero; want a time")
 	}
 }
 
@@ -132,12 +132,12 @@ func TestOutcomeUnknownWhenTheAnswerNeverComes(t *testing.T) {
 	s.Thaw()
 }
 
-func TestMayIWithoutACLs(t *testing.T) {
+func TestAuthorizeWithoutACLs(t *testing.T) {
 	t.Parallel()
 	c := consultest.Start(t).Client()
-	got, err := c.MayI(t.Context(), consul.Right{Resource: "key", Access: "write", Segment: "k"})
+	got, err := c.Authorize(t.Context(), consul.Right{Resource: "key", Access: "write", Segment: "k"})
 	if err != nil || len(got) != 1 || !got[0] {
-		t.Errorf("MayI without ACLs = %v, %v; want [true]", got, err)
+		t.Errorf("Authorize without ACLs = %v, %v; want [true]", got, err)
 	}
 }
 
@@ -157,9 +157,9 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestDialing: all connections are opened by the caller's function, and counted
-// as any others.
-func TestDialing(t *testing.T) {
+// TestWithDialer: the caller's function opens all connections, and they are
+// counted.
+func TestWithDialer(t *testing.T) {
 	t.Parallel()
 	var from atomic.Value
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -168,7 +168,7 @@ func TestDialing(t *testing.T) {
 	}))
 	defer server.Close()
 	d := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 9, 8, 7)}}
-	c, err := consul.New(config.Consul{Address: server.URL}, consul.Dialing(func(consul.DialFunc) consul.DialFunc {
+	c, err := consul.New(config.Consul{Address: server.URL}, consul.WithDialer(func(consul.DialFunc) consul.DialFunc {
 		return func(ctx context.Context, network, address string) (net.Conn, error) {
 			return d.DialContext(ctx, network, address)
 		}
@@ -197,8 +197,8 @@ func TestDate(t *testing.T) {
 	}
 }
 
-// TestTokenFileOfTheEnvironment: a token file that comes and goes is jorc's own
-// affair; the API must not look for it.
+// TestTokenFileOfTheEnvironment: the client reads the token file itself, which
+// may appear later; the API must not read it.
 func TestTokenFileOfTheEnvironment(t *testing.T) {
 	t.Setenv("CONSUL_HTTP_TOKEN_FILE", "/no/such/file")
 	c, err := consul.New(config.Consul{Address: "127.0.0.1:1"})
@@ -208,9 +208,9 @@ func TestTokenFileOfTheEnvironment(t *testing.T) {
 	c.Close()
 }
 
-// TestCrowded: Consul turns connections away that are too many from one
-// address, before they ask for anything; that is said.
-func TestCrowded(t *testing.T) {
+// TestTooManyConnections: Consul closes surplus connections from one address
+// before their first request; the error names the limit.
+func TestTooManyConnections(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)
 	held := make([]net.Conn, 200) // Consul's default, limits.http_max_conns_per_client
@@ -222,8 +222,8 @@ func TestCrowded(t *testing.T) {
 		t.Cleanup(func() { conn.Close() })
 		held[i] = conn
 	}
-	for range 50 { // Consul's word comes before the request, or just after
-		c, err := consul.New(s.Config(), consul.Dialing(turnedAway))
+	for range 50 { // Consul's refusal arrives before the request or just after
+		c, err := consul.New(s.Config(), consul.WithDialer(turnedAway))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +233,7 @@ func TestCrowded(t *testing.T) {
 		for name, err := range map[string]error{"a read": read, "a write": write} {
 			said := err != nil && (strings.Contains(err.Error(), "http_max_conns_per_client") || strings.Contains(err.Error(), "too many concurrent connections"))
 			if !errors.Is(err, consul.ErrRateLimited) || !said {
-				t.Fatalf("%s says %v", name, err)
+				t.Fatalf("%s: error %v", name, err)
 			}
 		}
 	}
@@ -247,8 +247,8 @@ func TestCrowded(t *testing.T) {
 	})
 }
 
-// turnedAway opens connections whose first byte has come, and that never reach
-// a Consul that ended them: it would answer with a reset.
+// turnedAway opens connections, waits for their first byte, and discards what is
+// written to them: Consul would answer a write with a reset.
 func turnedAway(dial consul.DialFunc) consul.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)

@@ -18,27 +18,27 @@ var (
 	// ErrUnreachable: Consul did not answer, or answered that it has no leader.
 	// A write that fails with it was not carried out.
 	ErrUnreachable = errors.New("Consul could not be reached")
-	// ErrDenied: the token lacks a right, or is not known (any more).
+	// ErrDenied: the token lacks a right, or does not exist.
 	ErrDenied = errors.New("denied by ACLs")
-	// ErrRateLimited: Consul asked to come back later (HTTP 429).
+	// ErrRateLimited: Consul has too many requests or connections (HTTP 429).
 	ErrRateLimited = errors.New("rate limited by Consul")
-	// ErrOutcomeUnknown: a write was sent and its answer never came; it may or
-	// may not have been carried out.
+	// ErrOutcomeUnknown: a write was sent and got no answer; it may or may not
+	// have been carried out.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrTooLarge: Consul's limit on the size of a value or transaction.
 	ErrTooLarge = errors.New("larger than Consul's limit")
-	// ErrNotFound: what the request names does not exist.
+	// ErrNotFound: the named thing does not exist.
 	ErrNotFound = errors.New("not found")
 	// ErrRefused: Consul understood the request and refused it.
 	ErrRefused = errors.New("refused by Consul")
 )
 
-// Error is a failed request: what was asked, of what, and the class of failure.
+// Error is a failed request: the operation, its object and the class of failure.
 type Error struct {
 	Op    string // "read key", "register service", …
 	Name  string // the key or service; may be empty
 	Class error  // one of the Err… sentinels above
-	Err   error  // what the transport or Consul said
+	Err   error  // the error of the transport or of Consul
 }
 
 func (e *Error) Error() string {
@@ -52,8 +52,8 @@ func (e *Error) Error() string {
 // Unwrap makes errors.Is find both the class and the cause.
 func (e *Error) Unwrap() []error { return []error{e.Class, e.Err} }
 
-// classify wraps err, which came out of a request, in an Error. A write whose
-// request may have reached Consul is of unknown outcome.
+// classify wraps err, the error of a request, in an Error. The outcome of a
+// write that may have reached Consul is unknown.
 func classify(ctx context.Context, op, name string, write bool, err error) error {
 	if err == nil {
 		return nil
@@ -74,7 +74,7 @@ func classOf(err error, write bool) error {
 	if errors.As(err, &status) {
 		return classOfStatus(status, write)
 	}
-	if errors.Is(err, errCrowded) {
+	if errors.Is(err, errTooManyConnections) {
 		return ErrRateLimited
 	}
 	var op *net.OpError
@@ -96,7 +96,7 @@ func classOfStatus(s api.StatusError, write bool) error {
 		return ErrTooLarge
 	case s.Code == http.StatusNotFound:
 		return ErrNotFound
-	case s.Code < 500, strings.Contains(s.Body, "Invalid Session TTL"): // that one comes as a 500
+	case s.Code < 500, strings.Contains(s.Body, "Invalid Session TTL"): // Consul sends it as a 500
 		return ErrRefused
 	case noLeader(s.Body), !write:
 		return ErrUnreachable
@@ -105,9 +105,9 @@ func classOfStatus(s api.StatusError, write bool) error {
 	}
 }
 
-// noLeader tells whether a server refused a request before it entered Raft.
-// The texts are those of Consul's structs.ErrNoLeader, ErrNotReadyForConsistentReads
-// and structs.ErrNoServers.
+// noLeader reports whether a server refused a request before it entered Raft.
+// The texts are Consul's structs.ErrNoLeader, ErrNotReadyForConsistentReads and
+// structs.ErrNoServers.
 func noLeader(body string) bool {
 	for _, text := range []string{"No cluster leader", "Not ready to serve consistent reads", "No known Consul servers"} {
 		if strings.Contains(body, text) {
@@ -117,35 +117,35 @@ func noLeader(body string) bool {
 	return false
 }
 
-// outage tells whether err, of class ErrUnreachable or ErrOutcomeUnknown, is
-// one that all requests would meet: no answer at all, or no leader.
+// outage reports whether err, of class ErrUnreachable or ErrOutcomeUnknown,
+// affects all requests: Consul does not answer, or has no leader.
 func outage(err error) bool {
 	var status api.StatusError
 	return !errors.As(err, &status) || noLeader(status.Body)
 }
 
-// Electing is how long Consul's servers may take to agree on a leader: whoever
-// waits for something else does not give up before.
-const Electing = 15 * time.Second
+// ElectionTime is how long Consul's servers may take to elect a leader. A caller
+// that waits for something else retries for at least that long.
+const ElectionTime = 15 * time.Second
 
-// Passing tells whether err is likely to be gone in a moment: the agent that was
-// asked answered, but no server did, as while they elect a leader; or it asked to
-// come back later.
-func Passing(err error) bool {
+// IsTransient reports whether err is likely to end within ElectionTime: the
+// agent answered, but no server did, as during an election; or Consul has too
+// many requests.
+func IsTransient(err error) bool {
 	var status api.StatusError
 	return errors.Is(err, ErrRateLimited) || errors.Is(err, ErrUnreachable) && errors.As(err, &status)
 }
 
-// silent tells whether a request waited in vain, rather than being turned away.
-func silent(err error) bool {
+// timedOut reports whether a request got no answer at all, not even a reset.
+func timedOut(err error) bool {
 	var timeout net.Error
 	return errors.Is(err, errStuck) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// brief drops the URL that net/http puts in front of what happened.
+// brief removes the URL that net/http puts in front of the cause.
 func brief(err error) error {
-	if errors.Is(err, errCrowded) {
-		return errCrowded
+	if errors.Is(err, errTooManyConnections) {
+		return errTooManyConnections
 	}
 	for {
 		next := errors.Unwrap(err)

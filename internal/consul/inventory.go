@@ -8,7 +8,7 @@ import (
 type NodeInfo struct {
 	Node       string
 	Address    string
-	Datacenter string // CatalogHosts alone tells it
+	Datacenter string // set by CatalogHosts only
 	Meta       map[string]string
 	Services   []Instance
 	Checks     []CheckState
@@ -21,15 +21,15 @@ type Instance struct {
 }
 
 // Inventory reads all nodes with their services and checks, in one request. It
-// asks what Consul's own pages ask: the documented API has services only for
-// one node, or nodes for one service, at a time.
+// uses the endpoint of Consul's web interface: the documented API returns the
+// services of one node, or the nodes of one service, at a time.
 func (c *Client) Inventory(ctx context.Context, q Query) ([]NodeInfo, Meta, error) {
-	return read(ctx, c, "list nodes with their services", "", q, bulk(c, question{path: "/v1/internal/ui/nodes"}, pickInventory))
+	return read(ctx, c, "list nodes with their services", "", q, bulk(c, request{path: "/v1/internal/ui/nodes"}, pickInventory))
 }
 
 // CatalogHosts reads all nodes as Inventory does, without services and checks.
 func (c *Client) CatalogHosts(ctx context.Context, q Query) ([]NodeInfo, Meta, error) {
-	return read(ctx, c, "list nodes", "", q, bulk(c, question{path: "/v1/catalog/nodes"}, pickInventory))
+	return read(ctx, c, "list nodes", "", q, bulk(c, request{path: "/v1/catalog/nodes"}, pickInventory))
 }
 
 func pickInventory(s *scanner) (list []NodeInfo) {
@@ -76,7 +76,7 @@ func (s *scanner) pickInstances() (list []Instance) {
 	return list
 }
 
-// texts takes an object of strings; null is nil.
+// texts reads an object of strings; null is nil.
 func (s *scanner) texts() map[string]string {
 	if s.null() {
 		return nil
@@ -86,18 +86,17 @@ func (s *scanner) texts() map[string]string {
 	return all
 }
 
-// ServiceHosts is where one service has instances.
+// ServiceHosts names the nodes that have instances of one service.
 type ServiceHosts struct {
 	Service string
-	Nodes   []string // a node with two instances may stand there twice
+	Nodes   []string // a node with two instances may appear twice
 }
 
-// ServiceHosts reads on which nodes services have instances, in one request. It
-// asks what Consul's own pages ask: of all answers that tell this it is the
-// shortest. Services that were imported from peers are left out: their nodes
-// are not of this catalog.
+// ServiceHosts reads the nodes of all services, in one request. It uses the
+// endpoint of Consul's web interface, which has the shortest answer. Services
+// imported from peers are left out: their nodes are not in this catalog.
 func (c *Client) ServiceHosts(ctx context.Context, q Query) ([]ServiceHosts, Meta, error) {
-	return read(ctx, c, "list services with their nodes", "", q, bulk(c, question{path: "/v1/internal/ui/services"}, pickServiceHosts))
+	return read(ctx, c, "list services with their nodes", "", q, bulk(c, request{path: "/v1/internal/ui/services"}, pickServiceHosts))
 }
 
 func pickServiceHosts(s *scanner) (list []ServiceHosts) {
@@ -123,7 +122,7 @@ func pickServiceHosts(s *scanner) (list []ServiceHosts) {
 	return list
 }
 
-// CheckState is what of a check says how its node is.
+// CheckState is the part of a check that its node's health is computed from.
 type CheckState struct {
 	Node        string
 	CheckID     string
@@ -133,9 +132,9 @@ type CheckState struct {
 	ServiceName string
 }
 
-// CheckStates reads the states of all checks.
+// CheckStates reads the status of all checks.
 func (c *Client) CheckStates(ctx context.Context, q Query) ([]CheckState, Meta, error) {
-	return read(ctx, c, "read checks", "any", q, bulk(c, question{path: "/v1/health/state/any"}, pickStates))
+	return read(ctx, c, "read checks", "any", q, bulk(c, request{path: "/v1/health/state/any"}, pickStates))
 }
 
 func pickStates(s *scanner) (list []CheckState) {
@@ -164,8 +163,8 @@ func pickStates(s *scanner) (list []CheckState) {
 	return list
 }
 
-// CheckIndex says which check of what was last changed when. Reading only this
-// of all checks costs a fraction of reading them whole.
+// CheckIndex is the index of a check's last change. Reading only this part of
+// all checks costs a fraction of reading them whole.
 type CheckIndex struct {
 	Node        string
 	CheckID     string
@@ -173,15 +172,16 @@ type CheckIndex struct {
 	ModifyIndex uint64
 }
 
-// ServiceIndex says when an instance was last registered anew.
+// ServiceIndex is the index of an instance's last registration.
 type ServiceIndex struct {
 	Service     string // name
 	ModifyIndex uint64
 }
 
-// CheckIndexes reads the indexes of all checks; none when q waited in vain.
+// CheckIndexes reads the indexes of all checks; it returns none if q waited and
+// nothing changed.
 func (c *Client) CheckIndexes(ctx context.Context, q Query) ([]CheckIndex, Meta, error) {
-	return read(ctx, c, "read checks", "any", q, bulk(c, question{path: "/v1/health/state/any", news: true}, pickChecks))
+	return read(ctx, c, "read checks", "any", q, bulk(c, request{path: "/v1/health/state/any", skipUnchanged: true}, pickChecks))
 }
 
 func pickChecks(s *scanner) (list []CheckIndex) {
@@ -207,9 +207,9 @@ func pickChecks(s *scanner) (list []CheckIndex) {
 }
 
 // NodeServiceIndexes reads the indexes of a node's services by their ids. The
-// map is nil when there is no such node.
+// map is nil if the node does not exist.
 func (c *Client) NodeServiceIndexes(ctx context.Context, node string, q Query) (map[string]ServiceIndex, Meta, error) {
-	return read(ctx, c, "read node", node, q, bulk(c, question{path: "/v1/catalog/node/" + node}, pickServices))
+	return read(ctx, c, "read node", node, q, bulk(c, request{path: "/v1/catalog/node/" + node}, pickServices))
 }
 
 func pickServices(s *scanner) (services map[string]ServiceIndex) {
@@ -243,10 +243,10 @@ func (s *scanner) pickService() (i ServiceIndex) {
 	return i
 }
 
-// NodeIndexes reads when each node was last registered anew, by name; none
-// when q waited in vain.
+// NodeIndexes reads the index of each node's last registration, by name; it
+// returns none if q waited and nothing changed.
 func (c *Client) NodeIndexes(ctx context.Context, q Query) (map[string]uint64, Meta, error) {
-	return read(ctx, c, "list nodes", "", q, bulk(c, question{path: "/v1/catalog/nodes", news: true}, pickNodes))
+	return read(ctx, c, "list nodes", "", q, bulk(c, request{path: "/v1/catalog/nodes", skipUnchanged: true}, pickNodes))
 }
 
 func pickNodes(s *scanner) map[string]uint64 {
@@ -268,10 +268,10 @@ func pickNodes(s *scanner) map[string]uint64 {
 	return indexes
 }
 
-// ServicesIndex waits as a read of all services does, but returns nothing of
-// them: with an index in q it tells that something was registered.
+// ServicesIndex waits as a read of all services does, but returns only the
+// answer's index: a higher one means that something was registered.
 func (c *Client) ServicesIndex(ctx context.Context, q Query) (Meta, error) {
-	_, meta, err := read(ctx, c, "list services", "", q, bulk(c, question{path: "/v1/catalog/services", news: true}, func(s *scanner) struct{} {
+	_, meta, err := read(ctx, c, "list services", "", q, bulk(c, request{path: "/v1/catalog/services", skipUnchanged: true}, func(s *scanner) struct{} {
 		s.at = len(s.text)
 		return struct{}{}
 	}))

@@ -39,14 +39,14 @@ func TestSameHost(t *testing.T) {
 	}
 }
 
-// TestPlainAnswersWithinAHost: the second request on a connection knows where
-// it goes.
-func TestPlainAnswersWithinAHost(t *testing.T) {
+// TestNoCompressionWithinAHost: from the second request on a connection, the
+// client knows that it stays within the host.
+func TestNoCompressionWithinAHost(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 2)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked <- r.Header.Get("Accept-Encoding")
-		_, _ = w.Write([]byte(`"127.0.0.1:8300"`)) // the client reports what it misses
+		_, _ = w.Write([]byte(`"127.0.0.1:8300"`)) // the client reports a missing answer
 	})
 	socket := filepath.Join(t.TempDir(), "http.sock")
 	l, err := net.Listen("unix", socket)

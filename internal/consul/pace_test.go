@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-func TestBudgetHandsOutItsPlacesOnly(t *testing.T) {
+func TestBudgetGrantsItsPlacesOnly(t *testing.T) {
 	t.Parallel()
 	b := newBudget(2)
 	ctx, wait, release, err := b.acquire(t.Context(), time.Minute)
@@ -34,7 +34,7 @@ func TestBudgetHandsOutItsPlacesOnly(t *testing.T) {
 	}
 	leave = append(leave, b.join())
 	if ctx.Err() == nil {
-		t.Error("a long wait goes on though there are more loops than places")
+		t.Error("a long wait continues although the loops are more than the places")
 	}
 	release()
 	ctx, wait, release, _ = b.acquire(t.Context(), time.Minute)
@@ -51,19 +51,19 @@ func TestBudgetHandsOutItsPlacesOnly(t *testing.T) {
 	}
 }
 
-func TestGateLetsOneProbeThrough(t *testing.T) {
+func TestBreakerLetsOneProbeThrough(t *testing.T) {
 	t.Parallel()
-	g := newGate()
+	g := newBreaker()
 	leave, err := g.enter(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	leave()
-	g.shut()
-	g.shut()
+	g.trip()
+	g.trip()
 	probe, err := g.enter(t.Context())
-	if err != nil || g.shutTimes() != 1 {
-		t.Fatalf("enter = %v, shut %d times; want a probe, once", err, g.shutTimes())
+	if err != nil || g.tripCount() != 1 {
+		t.Fatalf("enter = %v, tripped %d times; want a probe, once", err, g.tripCount())
 	}
 	var wg sync.WaitGroup
 	passed := make(chan int, 10)
@@ -80,17 +80,17 @@ func TestGateLetsOneProbeThrough(t *testing.T) {
 	}
 	select {
 	case i := <-passed:
-		t.Errorf("%d went past a shut gate while a probe is under way", i)
+		t.Errorf("%d passed a tripped breaker during a probe", i)
 	default:
 	}
-	g.open()
+	g.reset()
 	probe()
 	wg.Wait()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	g.shut()
+	g.trip()
 	if _, err := g.enter(ended); err == nil {
-		// it may have been the probe, which needs no waiting
+		// this call may have been the probe, which does not wait
 		g.probed()
 	}
 }
@@ -108,23 +108,23 @@ func TestPausesGrowToABound(t *testing.T) {
 		"429":          {status(http.StatusTooManyRequests, ""), 100 * time.Millisecond, 10 * time.Second},
 		"denied":       {status(http.StatusForbidden, ""), 100 * time.Millisecond, 5 * time.Second},
 		"500":          {status(http.StatusInternalServerError, "no path to datacenter"), 100 * time.Millisecond, 2 * time.Second},
-		"no leader":    {status(http.StatusInternalServerError, "No cluster leader"), time.Nanosecond, time.Second},
-		"cut":          {classify(t.Context(), "read", "k", false, errors.New("unexpected EOF")), time.Nanosecond, time.Second},
+		"no leader":    {status(http.StatusInternalServerError, "No cluster leader"), 0, time.Second},
+		"cut":          {classify(t.Context(), "read", "k", false, errors.New("unexpected EOF")), 0, time.Second},
 		"other errors": {fmt.Errorf("x"), 100 * time.Millisecond, 5 * time.Second},
 	} {
-		pause := nextPause(0, tt.err)
-		if pause != tt.first {
-			t.Errorf("%s: first pause = %s; want %s", name, pause, tt.first)
+		w := watch[int]{retry: newRetry()}
+		pause := w.nextPause(tt.err)
+		if pause < tt.first*3/4 || pause > tt.first*5/4 {
+			t.Errorf("%s: first pause = %s; want about %s", name, pause, tt.first)
 		}
 		for range 20 {
-			next := nextPause(pause, tt.err)
-			if next < pause {
-				t.Errorf("%s: pause shrinks from %s to %s", name, pause, next)
+			pause = w.nextPause(tt.err)
+			if pause <= 0 || pause > tt.last {
+				t.Errorf("%s: pause = %s; want at most %s", name, pause, tt.last)
 			}
-			pause = next
 		}
-		if pause != tt.last {
-			t.Errorf("%s: last pause = %s; want %s", name, pause, tt.last)
+		if pause < tt.last/2 {
+			t.Errorf("%s: last pause = %s; want at least half of %s", name, pause, tt.last)
 		}
 	}
 }
@@ -140,25 +140,25 @@ func TestWaitsGrowWithTheLoop(t *testing.T) {
 	}
 }
 
-// TestCalm: who is told at once what it knows already asks less and less often,
-// until something is new or Consul lets it wait.
-func TestCalm(t *testing.T) {
+// TestIdlePause: a watch whose queries return immediately with known content
+// queries less and less often, until the content changes or Consul blocks.
+func TestIdlePause(t *testing.T) {
 	t.Parallel()
 	w := watch[int]{index: 1, content: 7, took: 10 * time.Millisecond}
 	for _, want := range []time.Duration{80, 320, 1280, 4000, 4000} {
-		w.calm = w.nextCalm(Meta{Content: 7}, false)
-		if want *= time.Millisecond; w.calm != want {
-			t.Errorf("pause = %s, want %s", w.calm, want)
+		w.idlePause = w.nextIdlePause(Meta{Content: 7}, false)
+		if want *= time.Millisecond; w.idlePause != want {
+			t.Errorf("pause = %s, want %s", w.idlePause, want)
 		}
 	}
 	first, waited := w, w
 	first.index, waited.waited = 0, true
 	for what, got := range map[string]time.Duration{
-		"other content":     w.nextCalm(Meta{Content: 8}, false),
-		"unknown content":   w.nextCalm(Meta{}, false),
-		"a lower index":     w.nextCalm(Meta{Content: 7}, true),
-		"a first question":  first.nextCalm(Meta{Content: 7}, false),
-		"a wait that ended": waited.nextCalm(Meta{Content: 7}, false),
+		"other content":     w.nextIdlePause(Meta{Content: 8}, false),
+		"unknown content":   w.nextIdlePause(Meta{}, false),
+		"a lower index":     w.nextIdlePause(Meta{Content: 7}, true),
+		"a first query":     first.nextIdlePause(Meta{Content: 7}, false),
+		"a wait that ended": waited.nextIdlePause(Meta{Content: 7}, false),
 	} {
 		if got != 0 {
 			t.Errorf("%s: pause = %s, want none", what, got)

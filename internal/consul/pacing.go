@@ -5,37 +5,39 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/jorc/jorc/internal/concurrency"
 )
 
-// How long a blocking query may wait: as long as its loop has lived already,
-// since Consul goes on with a query, and counts its connection, for as long
-// after it was abandoned, and young loops are those that are. When more loops
-// want to wait than the budget has places, all waits are short, so that each
-// loop gets its turn.
+// How long a blocking query may wait: as long as its loop has run so far. Consul
+// continues an abandoned query, and counts its connection, until its wait ends,
+// and young loops are the ones most often abandoned. When more loops want to
+// wait than the budget has places, all waits are short, so that every loop gets
+// a place in turn.
 const (
 	firstWait = 2 * time.Second
 	longWait  = time.Minute
 	shortWait = time.Second
 )
 
-// waitAt is the wait of a loop at an age.
+// waitAt returns the wait of a loop of that age.
 func waitAt(age time.Duration) time.Duration { return min(max(age, firstWait), longWait) }
 
-// budget bounds the number of queries that block at Consul at one time.
+// budget limits the number of queries that block at Consul concurrently.
 type budget struct {
 	places chan struct{}
 
 	mu      sync.Mutex
 	loops   int
-	waiting map[*context.CancelFunc]struct{} // of the long waits now under way
+	waiting map[*context.CancelFunc]struct{} // the long waits in progress
 }
 
 func newBudget(places int) *budget {
 	return &budget{places: make(chan struct{}, places), waiting: map[*context.CancelFunc]struct{}{}}
 }
 
-// join counts one more loop until leave is called. When there are now more
-// loops than places, the long waits under way are ended.
+// join counts one more loop until leave is called. When the loops become more
+// than the places, it ends the long waits in progress.
 func (b *budget) join() (leave func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,7 +52,7 @@ func (b *budget) join() (leave func()) {
 	}
 }
 
-// interrupt ends the long waits under way.
+// interrupt ends the long waits in progress.
 func (b *budget) interrupt() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,8 +71,8 @@ func (b *budget) watches() int {
 	return b.loops
 }
 
-// acquire waits for a place for a query that would like to block for up to
-// want. wait is how long it may; ctx ends when the place is wanted back.
+// acquire waits for a place for a query that wants to block for up to want. wait
+// is how long it may block; ctx ends when another loop needs the place.
 func (b *budget) acquire(parent context.Context, want time.Duration) (ctx context.Context, wait time.Duration, release func(), err error) {
 	select {
 	case b.places <- struct{}{}:
@@ -93,85 +95,87 @@ func (b *budget) acquire(parent context.Context, want time.Duration) (ctx contex
 	}, nil
 }
 
-// Pauses between probes of a Consul that does not answer, and the spread of
-// those who come back once it does.
+// Pauses between probes of a Consul that does not answer, and the time over
+// which the waiting watches return once it does.
 const (
 	firstProbe   = 100 * time.Millisecond
 	lastProbe    = 2 * time.Second
 	returnWithin = 200 * time.Millisecond
 )
 
-// gate spares a Consul that does not answer: while it is shut one watcher at a
-// time goes through as the probe, the others wait for what it finds.
-type gate struct {
+// breaker is a circuit breaker for the watches: while Consul does not answer,
+// one watch at a time sends a probe, and the others wait for its result.
+type breaker struct {
 	mu      sync.Mutex
-	closed  bool
-	times   uint64 // that it was shut
+	tripped bool
+	trips   uint64 // how often it tripped
 	probing bool
-	pause   time.Duration
-	next    time.Time     // when the next probe may go
+	backoff *concurrency.Backoff
+	next    time.Time     // when the next probe may be sent
 	changed chan struct{} // closed when any of the above changes
 }
 
-func newGate() *gate { return &gate{changed: make(chan struct{})} }
+func newBreaker() *breaker {
+	return &breaker{backoff: concurrency.NewBackoff(firstProbe, lastProbe), changed: make(chan struct{})}
+}
 
-// shut says that Consul did not answer.
-func (g *gate) shut() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
+// trip records that Consul does not answer.
+func (b *breaker) trip() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.tripped {
 		return
 	}
-	g.closed = true
-	g.times++
-	g.pause = firstProbe
-	g.next = time.Now().Add(jitter(g.pause))
-	g.broadcast()
+	b.tripped = true
+	b.trips++
+	b.backoff.Reset()
+	b.next = time.Now().Add(b.backoff.Next())
+	b.broadcast()
 }
 
-// shutTimes is how often the gate was shut up to now.
-func (g *gate) shutTimes() uint64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.times
+// tripCount returns how often the breaker tripped.
+func (b *breaker) tripCount() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.trips
 }
 
-// open says that it did.
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.closed {
+// reset records that Consul answers.
+func (b *breaker) reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.tripped {
 		return
 	}
-	g.closed = false
-	g.broadcast()
+	b.tripped = false
+	b.broadcast()
 }
 
-// enter returns when the caller may ask Consul: at once while it answers, as
-// its probe, or when another probe was answered. The caller calls leave when
-// it has its answer. The error is the context's.
-func (g *gate) enter(ctx context.Context) (leave func(), err error) {
+// enter returns when the caller may send a request: at once while Consul
+// answers, as a probe, or after another probe was answered. The caller calls
+// leave after its answer. The error is the context's.
+func (b *breaker) enter(ctx context.Context) (leave func(), err error) {
 	waited := false
 	for {
-		g.mu.Lock()
-		if !g.closed {
-			g.mu.Unlock()
+		b.mu.Lock()
+		if !b.tripped {
+			b.mu.Unlock()
 			if waited {
-				err = sleep(ctx, rand.N(returnWithin))
+				err = concurrency.Sleep(ctx, rand.N(returnWithin))
 			}
 			return func() {}, err
 		}
 		now := time.Now()
-		if !g.probing && !now.Before(g.next) {
-			g.probing = true
-			g.mu.Unlock()
-			return g.probed, nil
+		if !b.probing && !now.Before(b.next) {
+			b.probing = true
+			b.mu.Unlock()
+			return b.probed, nil
 		}
-		changed, pause := g.changed, max(g.next.Sub(now), time.Millisecond)
-		if g.probing {
+		changed, pause := b.changed, max(b.next.Sub(now), time.Millisecond)
+		if b.probing {
 			pause = time.Hour
 		}
-		g.mu.Unlock()
+		b.mu.Unlock()
 		waited = true
 		if err := waitFor(ctx, changed, pause); err != nil {
 			return nil, err
@@ -179,30 +183,28 @@ func (g *gate) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// probed ends a probe; if Consul still does not answer the next one goes later.
-func (g *gate) probed() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.probing = false
-	if g.closed {
-		g.pause = min(g.pause*2, lastProbe)
-		g.next = time.Now().Add(jitter(g.pause))
+// probed ends a probe. If Consul still does not answer, the next probe follows
+// after a longer pause.
+func (b *breaker) probed() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.probing = false
+	if b.tripped {
+		b.next = time.Now().Add(b.backoff.Next())
 	}
-	g.broadcast()
+	b.broadcast()
 }
 
-func (g *gate) broadcast() {
-	close(g.changed)
-	g.changed = make(chan struct{})
+func (b *breaker) broadcast() {
+	close(b.changed)
+	b.changed = make(chan struct{})
 }
 
-// jitter is between half of d and d.
+// jitter returns a random duration between d/2 and d.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
-// sleep returns nil after d, or the context's error when it ends first.
-func sleep(ctx context.Context, d time.Duration) error { return waitFor(ctx, nil, d) }
-
-// waitFor returns nil when ch is closed or after d.
+// waitFor returns nil when ch is closed or after d, or ctx's error when ctx ends
+// first.
 func waitFor(ctx context.Context, ch <-chan struct{}, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -16,11 +16,11 @@ import (
 // requestTimeout ends a request that does not block.
 const requestTimeout = 10 * time.Second
 
-// Query says how to read. The zero value reads the present state of the
-// client's own datacenter with Consul's default consistency.
+// Query holds the options of a read. The zero value reads the current state of
+// the client's own datacenter with Consul's default consistency.
 type Query struct {
 	Index uint64        // above zero: wait until the answer's index is higher
-	Wait  time.Duration // the longest that Consul may wait; used with Index
+	Wait  time.Duration // how long Consul may wait at most; used with Index
 	Hash  string        // as Index, for agent endpoints that block on a content hash
 
 	Datacenter    string
@@ -33,23 +33,23 @@ type Query struct {
 	Consistent    bool
 }
 
-// Meta is what Consul says about an answer.
+// Meta describes an answer.
 type Meta struct {
 	Index       uint64
 	Hash        string
 	LastContact time.Duration
-	// Filtered: ACLs removed something from the answer; emptiness proves nothing.
+	// Filtered: ACLs removed something from the answer, which may thus be empty.
 	Filtered bool
-	// Partial is set by a Source whose answer lacks something for want of
-	// rights, so that it is asked again soon even though nothing changed.
+	// Partial is set by a Source whose answer is incomplete because rights are
+	// missing. The watch then queries again soon, even if nothing changes.
 	Partial bool
-	// Content stands for what the answer holds, where that is known: a higher
-	// index with the same Content is no news. Zero: not known.
+	// Content identifies the answer's content, where that is known: a higher
+	// index with the same Content is not a change. Zero: not known.
 	Content uint64
 }
 
-// options translates q; the context ends a request that Consul should have
-// answered by then (it waits at most Wait + Wait/16).
+// options translates q; its context ends a request that Consul should have
+// answered (it waits at most Wait + Wait/16).
 func (q Query) options(ctx context.Context) (*api.QueryOptions, context.CancelFunc) {
 	timeout := requestTimeout
 	if q.blocking() {
@@ -68,11 +68,11 @@ func (q Query) options(ctx context.Context) (*api.QueryOptions, context.CancelFu
 func (q Query) blocking() bool { return q.Index > 0 || q.Hash != "" }
 
 var (
-	errStuck     = errors.New("no answer long after Consul should have given one")
+	errStuck     = errors.New("no answer within the query's wait and 10s")
 	errNoSession = errors.New("the session has ended")
 )
 
-// read carries out one query and classifies what went wrong.
+// read sends one query and classifies its error.
 func read[T any](ctx context.Context, c *Client, op, name string, q Query,
 	ask func(*api.QueryOptions) (T, *api.QueryMeta, error),
 ) (T, Meta, error) {
@@ -85,10 +85,10 @@ func read[T any](ctx context.Context, c *Client, op, name string, q Query,
 			err = errStuck
 		}
 		err = classify(ctx, op, name, false, err)
-		c.answered(err)
+		c.record(err)
 		return zero, Meta{}, err
 	}
-	c.answered(nil)
+	c.record(nil)
 	if m == nil {
 		return v, Meta{}, nil
 	}
@@ -96,17 +96,17 @@ func read[T any](ctx context.Context, c *Client, op, name string, q Query,
 	return v, meta, nil
 }
 
-// write carries out one request that changes something.
+// write sends one request that changes something.
 func write[T any](ctx context.Context, c *Client, op, name string, do func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	v, err := do(ctx)
 	err = classify(ctx, op, name, true, err)
-	c.answered(err)
+	c.record(err)
 	return v, err
 }
 
-// raw asks an endpoint for which the API has no call that takes a context.
+// raw queries an endpoint whose call in the API takes no context.
 func raw[T any](c *Client, endpoint string) func(*api.QueryOptions) (T, *api.QueryMeta, error) {
 	return func(o *api.QueryOptions) (T, *api.QueryMeta, error) {
 		var v T
@@ -115,8 +115,8 @@ func raw[T any](c *Client, endpoint string) func(*api.QueryOptions) (T, *api.Que
 	}
 }
 
-// post asks a kind of endpoint for which the API has no call: those that answer
-// to POST. Refusals are api.StatusErrors, as the API's own calls have them.
+// post sends a POST, for which the API has no call. Refusals are
+// api.StatusErrors, as those of the API's own calls.
 func (c *Client) post(ctx context.Context, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -130,7 +130,7 @@ func (c *Client) post(ctx context.Context, path string, in, out any) error {
 	return json.NewDecoder(resp.Body).Decode(out)
 }
 
-// send sends one request; the answer is an http.StatusOK.
+// send sends one request. Any other status than 200 is an error.
 func (c *Client) send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
@@ -147,17 +147,16 @@ func (c *Client) send(ctx context.Context, method, path string, body io.Reader) 
 	return resp, nil
 }
 
-// refusal is an answer that is none.
+// refusal returns the error of an answer with another status than 200.
 func refusal(resp *http.Response) error {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	if err != nil {
-		return fmt.Errorf("read the refusal: %w", err)
+		return fmt.Errorf("read the error message: %w", err)
 	}
 	return api.StatusError{Code: resp.StatusCode, Body: string(text)}
 }
 
-// The API's own types, under names that packages above can use without
-// importing the API.
+// The API's types, for packages that do not import the API.
 type (
 	KVPair              = api.KVPair
 	KVPairs             = api.KVPairs
@@ -210,7 +209,7 @@ const (
 	KVCheckNotExists = api.KVCheckNotExists
 )
 
-// States of health checks and services, as Consul writes them.
+// Status values of health checks and services, as Consul writes them.
 const (
 	HealthPassing  = api.HealthPassing
 	HealthWarning  = api.HealthWarning

@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// KVGet reads one key. The pair is nil when there is none.
+// KVGet reads one key. The pair is nil if the key does not exist.
 func (c *Client) KVGet(ctx context.Context, key string, q Query) (*KVPair, Meta, error) {
 	pair, meta, err := read(ctx, c, "read key", key, q, func(o *api.QueryOptions) (*KVPair, *api.QueryMeta, error) {
 		return c.api.KV().Get(key, o)
@@ -23,33 +23,33 @@ func (c *Client) KVGet(ctx context.Context, key string, q Query) (*KVPair, Meta,
 
 // KVList reads all pairs whose keys begin with prefix, in order of keys.
 func (c *Client) KVList(ctx context.Context, prefix string, q Query) (KVPairs, Meta, error) {
-	return read(ctx, c, "list keys", prefix, q, bulk(c, question{path: "/v1/kv/" + strings.TrimPrefix(prefix, "/"), recurse: true}, pickPairs))
+	return read(ctx, c, "list keys", prefix, q, bulk(c, request{path: "/v1/kv/" + strings.TrimPrefix(prefix, "/"), recurse: true}, pickPairs))
 }
 
-// KVKeys reads the names of all keys that begin with prefix, cut after the
-// first separator behind it when separator is not empty.
+// KVKeys reads the names of all keys that begin with prefix. If separator is not
+// empty, each name ends after the first separator behind the prefix.
 func (c *Client) KVKeys(ctx context.Context, prefix, separator string, q Query) ([]string, Meta, error) {
 	return read(ctx, c, "list key names", prefix, q, func(o *api.QueryOptions) ([]string, *api.QueryMeta, error) {
 		return c.api.KV().Keys(prefix, separator, o)
 	})
 }
 
-// HealthService reads the instances of a service with their checks. With
-// passing only those of which all checks pass.
+// HealthService reads the instances of a service with their checks; with
+// passing, only instances whose checks all pass.
 func (c *Client) HealthService(ctx context.Context, service, tag string, passing bool, q Query) ([]*ServiceEntry, Meta, error) {
 	return read(ctx, c, "read service", service, q, func(o *api.QueryOptions) ([]*ServiceEntry, *api.QueryMeta, error) {
 		return c.api.Health().Service(service, tag, passing, o)
 	})
 }
 
-// HealthConnect is HealthService for instances that take mesh connections.
+// HealthConnect is HealthService for instances that accept mesh connections.
 func (c *Client) HealthConnect(ctx context.Context, service, tag string, passing bool, q Query) ([]*ServiceEntry, Meta, error) {
 	return read(ctx, c, "read mesh service", service, q, func(o *api.QueryOptions) ([]*ServiceEntry, *api.QueryMeta, error) {
 		return c.api.Health().Connect(service, tag, passing, o)
 	})
 }
 
-// HealthState reads all checks in a state, "any" for all.
+// HealthState reads all checks with a status, or all checks for "any".
 func (c *Client) HealthState(ctx context.Context, state string, q Query) (HealthChecks, Meta, error) {
 	return read(ctx, c, "read checks", state, q, func(o *api.QueryOptions) (HealthChecks, *api.QueryMeta, error) {
 		return c.api.Health().State(state, o)
@@ -86,16 +86,16 @@ func (c *Client) CatalogNodes(ctx context.Context, q Query) ([]*Node, Meta, erro
 	return read(ctx, c, "list nodes", "", q, c.api.Catalog().Nodes)
 }
 
-// CatalogNode reads a node and its services. The result is nil when there is
-// no such node.
+// CatalogNode reads a node and its services. The result is nil if the node does
+// not exist.
 func (c *Client) CatalogNode(ctx context.Context, node string, q Query) (*CatalogNode, Meta, error) {
 	return read(ctx, c, "read node", node, q, func(o *api.QueryOptions) (*CatalogNode, *api.QueryMeta, error) {
 		return c.api.Catalog().Node(node, o)
 	})
 }
 
-// Datacenters reads the names of all known datacenters, nearest first.
-// Consul cannot block on them.
+// Datacenters reads the names of all known datacenters, nearest first. It cannot
+// block.
 func (c *Client) Datacenters(ctx context.Context) ([]string, error) {
 	v, _, err := read(ctx, c, "list datacenters", "", Query{}, raw[[]string](c, "/v1/catalog/datacenters"))
 	return v, err
@@ -113,9 +113,9 @@ func (c *Client) CALeaf(ctx context.Context, service string, q Query) (*LeafCert
 	})
 }
 
-// Leader asks for the address of the present Raft leader; it is empty when
-// there is none.
+// Leader reads the address of the current Raft leader; it is empty while Consul
+// has no leader.
 func (c *Client) Leader(ctx context.Context) (string, error) {
-	v, _, err := read(ctx, c, "ask for the leader", "", Query{}, raw[string](c, "/v1/status/leader"))
+	v, _, err := read(ctx, c, "read the Raft leader", "", Query{}, raw[string](c, "/v1/status/leader"))
 	return v, err
 }

@@ -9,21 +9,21 @@ import (
 	"strconv"
 )
 
-// scanner picks a few members out of JSON that Consul wrote. Of all checks or
-// all services of a node the indexes alone are wanted, which encoding/json
-// would spend most of a change's time on: it looks at every byte several times.
+// scanner extracts a few members from Consul's JSON. Of all checks or all
+// services of a node only the indexes are needed; encoding/json, which reads
+// every byte several times, would take most of the time of handling a change.
 //
-// It trusts that the text is JSON where it passes over values; what it returns
-// is parsed for good. Text that ends early is an error, never a panic.
+// It assumes that values it skips are valid JSON; values that it returns are
+// parsed strictly. Truncated text is an error, never a panic.
 type scanner struct {
 	text []byte
 	at   int
 	err  error
 }
 
-var errNotJSON = errors.New("not what Consul answers with")
+var errNotJSON = errors.New("unexpected text in Consul's answer")
 
-// next returns the next byte that is not space, without taking it; 0 at the end.
+// next returns the next byte that is not space without reading it; 0 at the end.
 func (s *scanner) next() byte {
 	for ; s.at < len(s.text); s.at++ {
 		switch c := s.text[s.at]; c {
@@ -35,7 +35,7 @@ func (s *scanner) next() byte {
 	return 0
 }
 
-// take takes c if it comes next.
+// take reads c if it is the next byte.
 func (s *scanner) take(c byte) bool {
 	if s.err != nil || s.next() != c {
 		return false
@@ -50,7 +50,7 @@ func (s *scanner) fail() {
 	}
 }
 
-// null takes the word null if it comes next.
+// null reads the word null if it is next.
 func (s *scanner) null() bool {
 	if s.err != nil || s.next() != 'n' || !bytes.HasPrefix(s.text[s.at:], []byte("null")) {
 		return false
@@ -59,10 +59,10 @@ func (s *scanner) null() bool {
 	return true
 }
 
-// array calls element before each element; it must take it. null is empty.
+// array calls element for each element, which it must read. null is empty.
 func (s *scanner) array(element func()) { s.list('[', ']', element) }
 
-// object calls member with each key; it must take the value. null is empty.
+// object calls member with each key; member must read the value. null is empty.
 func (s *scanner) object(member func(key []byte)) {
 	s.list('{', '}', func() {
 		key := s.raw()
@@ -97,7 +97,7 @@ func (s *scanner) list(begin, end byte, entry func()) {
 	}
 }
 
-// raw takes a string and returns what is between its quotes.
+// raw reads a string and returns the text between its quotes.
 func (s *scanner) raw() []byte {
 	if !s.take('"') {
 		s.fail()
@@ -118,7 +118,7 @@ func (s *scanner) raw() []byte {
 	}
 }
 
-// escaped tells whether the byte at i has an odd number of backslashes before it.
+// escaped reports whether the byte at i follows an odd number of backslashes.
 func (s *scanner) escaped(begin, i int) bool {
 	n := 0
 	for i--; i >= begin && s.text[i] == '\\'; i-- {
@@ -127,7 +127,7 @@ func (s *scanner) escaped(begin, i int) bool {
 	return n%2 == 1
 }
 
-// str takes a string; null is empty.
+// str reads a string; null is empty.
 func (s *scanner) str() string {
 	if s.null() {
 		return ""
@@ -135,7 +135,7 @@ func (s *scanner) str() string {
 	return s.unquote(s.raw())
 }
 
-// unquote is the string that raw has returned, as a copy.
+// unquote returns a copy of a string that raw returned, without its escapes.
 func (s *scanner) unquote(raw []byte) string {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return string(raw)
@@ -147,7 +147,7 @@ func (s *scanner) unquote(raw []byte) string {
 	return v
 }
 
-// number takes an index; null is 0.
+// number reads an index; null is 0.
 func (s *scanner) number() uint64 {
 	if s.null() {
 		return 0
@@ -164,7 +164,7 @@ func (s *scanner) number() uint64 {
 	return n
 }
 
-// skip passes over a value.
+// skip reads a value of any kind.
 func (s *scanner) skip() {
 	depth := 0
 	for s.err == nil {
@@ -192,7 +192,7 @@ func (s *scanner) skip() {
 	}
 }
 
-// word passes over a number, true, false or null.
+// word reads a number, true, false or null.
 func (s *scanner) word() {
 	begin := s.at
 	for ; s.at < len(s.text); s.at++ {
@@ -206,7 +206,7 @@ func (s *scanner) word() {
 	}
 }
 
-// end is the scan's error; what follows the value is one.
+// end returns the scan's error. Text after the value is an error.
 func (s *scanner) end() error {
 	if s.next() != 0 {
 		s.fail()

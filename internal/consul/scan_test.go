@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// whole is what Consul answers with, in full.
+// whole returns v as Consul sends it.
 func whole(t testing.TB, v any) []byte {
 	t.Helper()
 	text, err := json.MarshalIndent(v, "", "    ")
@@ -22,7 +22,7 @@ func whole(t testing.TB, v any) []byte {
 	return text
 }
 
-// oddNames are what a scanner may stumble over.
+// oddNames have characters that need escapes or look like JSON.
 var oddNames = []string{"web", "", `a"b`, `back\slash`, `\"`, "two\nlines", "ü", "a{b", "]", "</script>", `C:\`, "\u2028"}
 
 func checksNamed(names []string) (all api.HealthChecks, want []CheckIndex) {
@@ -61,7 +61,7 @@ func TestScanFindsServices(t *testing.T) {
 	}
 }
 
-// TestScanFindsTheInventory compares with what encoding/json reads.
+// TestScanFindsTheInventory compares with encoding/json.
 func TestScanFindsTheInventory(t *testing.T) {
 	t.Parallel()
 	var all []map[string]any
@@ -89,8 +89,7 @@ func TestScanFindsTheInventory(t *testing.T) {
 	}
 }
 
-// TestScanFindsServiceHosts: of services and the nodes that have them, without
-// those of peers.
+// TestScanFindsServiceHosts: services and their nodes, without those of peers.
 func TestScanFindsServiceHosts(t *testing.T) {
 	t.Parallel()
 	type summary struct {
@@ -134,7 +133,7 @@ func TestScanOfNothing(t *testing.T) {
 	}
 }
 
-// TestScanOfCutText: however little is missing, it is an error.
+// TestScanOfCutText: text that ends early is an error, wherever it ends.
 func TestScanOfCutText(t *testing.T) {
 	t.Parallel()
 	all, _ := checksNamed(oddNames[:4])
@@ -155,7 +154,7 @@ func TestScanOfCutText(t *testing.T) {
 	}
 }
 
-// FuzzScan compares with encoding/json, and with text of any kind wants an end.
+// FuzzScan compares with encoding/json. The scan of any text must end.
 func FuzzScan(f *testing.F) {
 	f.Add("web", `[{"Node":"n","x":[1,{"y":"\\"}],"ModifyIndex":12}]`)
 	f.Add(`a"\`, `[{"Definition":{"a":{"b":[[]]}}},null]`)

@@ -6,41 +6,46 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/jorc/jorc/internal/concurrency"
 )
 
-// Source asks Consul once; with an index in q it blocks.
+// Source sends one query; with an index in q it blocks.
 type Source[T any] func(ctx context.Context, q Query) (T, Meta, error)
 
-// Update is one turn of a watch: an answer, or why there is none.
+// Update is one result of a watch: an answer or an error.
 type Update[T any] struct {
 	Value T
 	Meta  Meta
-	// Reset: the index went backwards since the last answer, so Consul lost or
-	// restored its state, or another Consul answers now.
+	// Reset: the index is lower than that of the last answer, because Consul lost
+	// or restored its state, or another Consul answers.
 	Reset bool
-	// Err is the failure that keeps the watch from its answer; Value is then zero.
+	// Err is the error of the query; Value is then zero.
 	Err error
 }
 
-// Watch calls handle with source's answer, and again each time its index
-// changed, until ctx ends; then it returns ctx's error. Failures are handed to
-// handle too and retried without end. handle runs in the caller's goroutine.
+// Watch calls handle with source's answer, and again after each change of its
+// index, until ctx ends; then it returns ctx's error. handle also receives
+// errors; Watch retries until ctx ends. handle runs in the caller's goroutine.
 //
 // The rules are those of Consul's documentation of blocking queries and of
-// consul-template's watch/view.go: the same index is no change, a lower index
-// starts over, and after any failure the next query carries no index, since an
-// index above the store's would block until its wait ends. So does the query
-// after one that ended early without a change: with those Consul answers from
-// the store that a restored snapshot has just replaced.
+// consul-template's watch/view.go: the same index is not a change, a lower index
+// starts over, and after any failure the next query has no index, because an
+// index above the store's would block until its wait ends. The query after one
+// that ended early without a change has no index either: Consul answers like
+// that from a store that a restored snapshot has just replaced.
 func Watch[T any](ctx context.Context, c *Client, q Query, source Source[T], handle func(Update[T])) error {
 	leave := c.budget.join()
 	defer leave()
-	w := watch[T]{client: c, query: q, source: source, idle: rate.NewLimiter(10, 20), begun: time.Now(), shut: c.gate.shutTimes()}
+	w := watch[T]{
+		client: c, query: q, source: source, begun: time.Now(), trips: c.breaker.tripCount(),
+		idle: rate.NewLimiter(10, 20), retry: newRetry(),
+	}
 	for {
-		if u, ok := w.turn(ctx); ok {
+		if u, ok := w.poll(ctx); ok {
 			handle(u)
 		}
-		if err := w.rest(ctx); err != nil {
+		if err := w.wait(ctx); err != nil {
 			return err
 		}
 	}
@@ -51,62 +56,65 @@ type watch[T any] struct {
 	query  Query
 	source Source[T]
 
-	index uint64 // for the next query; 0 asks for the present state
-	hash  string
-	last  uint64 // of the last good answer
-	begun time.Time
-	pause time.Duration
-	idle  *rate.Limiter // bounds queries that return without news
-	dull  bool          // the last turn brought no news
-	part  bool          // the last answer was partial
-	shut  uint64        // how often the gate had been shut at the last turn
+	index     uint64 // of the next query; 0 reads the current state
+	hash      string
+	last      uint64 // index of the last good answer
+	begun     time.Time
+	retry     *concurrency.Backoff
+	failed    bool          // the last query failed
+	pause     time.Duration // after a failure
+	idle      *rate.Limiter // limits queries that return without a change
+	unchanged bool          // the last query returned no change
+	partial   bool          // the last answer was partial
+	trips     uint64        // the breaker's count at the last query
 
-	content uint64        // of the last answer
-	took    time.Duration // for the last answer
-	waited  bool          // the last query blocked until its wait ended
-	early   bool          // the last query blocked, and ended before its wait did
-	doubt   bool          // the last answer was the known one, though early
-	calm    time.Duration // the pause after an answer at once that brought nothing new
+	content   uint64        // of the last answer
+	took      time.Duration // duration of the last query
+	waited    bool          // the last query blocked until its wait ended
+	early     bool          // the last query blocked and ended before its wait
+	doubt     bool          // the last answer was early and unchanged
+	idlePause time.Duration // after an immediate answer without new content
 }
 
 // partialWait is how long a query blocks while rights are missing: Consul does
-// not wake it up when they are granted.
+// not wake it when they are granted.
 const partialWait = 5 * time.Second
 
-// turn asks once. ok is false when there is nothing to tell.
-func (w *watch[T]) turn(ctx context.Context) (u Update[T], ok bool) {
-	w.dull = false
-	leave, err := w.client.gate.enter(ctx)
+// poll sends one query. ok is false if its answer is not an update.
+func (w *watch[T]) poll(ctx context.Context) (u Update[T], ok bool) {
+	w.unchanged = false
+	leave, err := w.client.breaker.enter(ctx)
 	if err != nil {
 		return u, false
 	}
 	defer leave()
-	if n := w.client.gate.shutTimes(); n != w.shut {
-		w.shut, w.index, w.hash = n, 0, "" // another watch's failure is one of this watch too
+	if n := w.client.breaker.tripCount(); n != w.trips {
+		w.trips, w.index, w.hash = n, 0, "" // an outage that another watch met concerns this watch too
 	}
 	value, meta, err := w.ask(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return u, false
-	case errors.Is(err, context.Canceled): // its place was wanted back
+	case errors.Is(err, context.Canceled): // another loop needed its place
 		return u, false
 	case err != nil:
 		w.index, w.hash, w.content = 0, "", 0
-		w.pause = nextPause(w.pause, err)
+		w.pause = w.nextPause(err)
 		return Update[T]{Err: err}, true
 	}
-	w.pause = 0
+	w.failed, w.pause = false, 0
+	w.retry.Reset()
 	if meta.Hash != "" {
 		ok = meta.Hash != w.hash
 		w.hash = meta.Hash
-		w.dull = !ok
+		w.unchanged = !ok
 		return Update[T]{Value: value, Meta: meta}, ok
 	}
-	part := w.part
-	w.part = meta.Partial
+	partial := w.partial
+	w.partial = meta.Partial
 	known := w.doubt && meta.Content != 0 && meta.Content == w.content
-	if (w.index != 0 || known) && meta.Index == w.last && !part && !w.part {
-		w.dull, w.calm, w.doubt = true, 0, w.early
+	if (w.index != 0 || known) && meta.Index == w.last && !partial && !w.partial {
+		w.unchanged, w.idlePause, w.doubt = true, 0, w.early
 		w.index = max(w.last, 1)
 		if w.doubt {
 			w.index = 0
@@ -115,14 +123,14 @@ func (w *watch[T]) turn(ctx context.Context) (u Update[T], ok bool) {
 	}
 	w.doubt = false
 	reset := meta.Index < w.last
-	w.calm = w.nextCalm(meta, reset)
+	w.idlePause = w.nextIdlePause(meta, reset)
 	w.content = meta.Content
 	w.last = meta.Index
-	w.index = max(meta.Index, 1) // Consul's rule: an index to wait with is above zero
+	w.index = max(meta.Index, 1) // Consul's rule: the index of a blocking query is above zero
 	return Update[T]{Value: value, Meta: meta, Reset: reset}, true
 }
 
-// ask takes a place in the budget for a query that blocks.
+// ask sends one query; a blocking one waits for a place in the budget.
 func (w *watch[T]) ask(ctx context.Context) (value T, meta Meta, err error) {
 	q := w.query
 	q.Index, q.Hash = w.index, w.hash
@@ -136,7 +144,7 @@ func (w *watch[T]) ask(ctx context.Context) (value T, meta Meta, err error) {
 		return w.source(ctx, q)
 	}
 	want := waitAt(time.Since(w.begun))
-	if w.part {
+	if w.partial {
 		want = min(want, partialWait)
 	}
 	ctx, wait, release, err := w.client.budget.acquire(ctx, want)
@@ -148,55 +156,63 @@ func (w *watch[T]) ask(ctx context.Context) (value T, meta Meta, err error) {
 	return w.source(ctx, q)
 }
 
-// rest keeps a watch without news, or with a failure of its own, from
-// hammering Consul. Failures to reach it are paced by the gate too.
-func (w *watch[T]) rest(ctx context.Context) error {
+// wait pauses before the next query after a failure or an answer without a
+// change. After a failure to reach Consul the breaker waits, too.
+func (w *watch[T]) wait(ctx context.Context) error {
 	if w.pause > 0 {
-		return sleep(ctx, jitter(w.pause))
+		return concurrency.Sleep(ctx, w.pause)
 	}
-	if w.dull {
+	if w.unchanged {
 		return w.idle.Wait(ctx)
 	}
-	if w.calm > 0 {
-		return sleep(ctx, jitter(w.calm))
+	if w.idlePause > 0 {
+		return concurrency.Sleep(ctx, jitter(w.idlePause))
 	}
 	return ctx.Err()
 }
 
-// Pauses after answers that come at once and bring nothing new: at first so many
-// times as long as Consul took, then longer each time.
+// Pauses after immediate answers without new content: first a multiple of
+// Consul's time for the answer, then longer each time.
 const (
-	calmShare   = 8
-	calmGrowth  = 4
-	longestCalm = 4 * time.Second
+	idleShare    = 8
+	idleGrowth   = 4
+	maxIdlePause = 4 * time.Second
 )
 
-// nextCalm is the pause after an answer. The index of a missing key is that of
-// all keys, that of a node's checks that of all checks: while others change, a
-// query is answered at once with what is known already. A thousand hosts that
-// ask again at once keep Consul busy with nothing else, and the busier it is the
-// surer something changed meanwhile.
-func (w *watch[T]) nextCalm(meta Meta, reset bool) time.Duration {
+// nextIdlePause returns the pause after an answer. The index of a missing key is
+// that of all keys, and the index of a node's checks is that of all checks:
+// while others change, a query returns immediately with known content. If a
+// thousand hosts repeated it immediately, Consul would do nothing else, and the
+// busier it is, the likelier is another change in the meantime.
+func (w *watch[T]) nextIdlePause(meta Meta, reset bool) time.Duration {
 	if w.index == 0 || reset || w.waited || meta.Content == 0 || meta.Content != w.content {
 		return 0
 	}
-	return min(max(calmGrowth*w.calm, calmShare*w.took, time.Millisecond), longestCalm)
+	return min(max(idleGrowth*w.idlePause, idleShare*w.took, time.Millisecond), maxIdlePause)
 }
 
-// nextPause grows from 100 ms to a bound that depends on the kind of failure.
-// The first failure to reach Consul is left to the gate.
-func nextPause(pause time.Duration, err error) time.Duration {
-	limit, first := 5*time.Second, 100*time.Millisecond
+// newRetry returns the back-off after failures; nextPause limits its pauses.
+func newRetry() *concurrency.Backoff {
+	return concurrency.NewBackoff(100*time.Millisecond, 10*time.Second)
+}
+
+// nextPause returns the pause after a failure. It grows up to a limit that
+// depends on the kind of failure. The first failure to reach Consul has no pause
+// here: the breaker waits.
+func (w *watch[T]) nextPause(err error) time.Duration {
+	repeated := w.failed
+	w.failed = true
+	limit := 5 * time.Second
 	switch {
 	case errors.Is(err, ErrUnreachable) && outage(err):
 		limit = time.Second
-		if pause == 0 {
-			return time.Nanosecond
+		if !repeated {
+			return 0
 		}
 	case errors.Is(err, ErrUnreachable):
 		limit = 2 * time.Second
 	case errors.Is(err, ErrRateLimited):
 		limit = 10 * time.Second
 	}
-	return min(max(2*pause, first), limit)
+	return min(w.retry.Next(), jitter(limit))
 }

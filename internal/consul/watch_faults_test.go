@@ -28,7 +28,7 @@ func client(t *testing.T, conf config.Consul) *consul.Client {
 	return c
 }
 
-// on breaks requests whose path ends with one of the keys.
+// on injects f into requests whose path ends with one of the keys.
 func on(f consultest.Fault, keys ...string) func(*http.Request) consultest.Fault {
 	return func(r *http.Request) consultest.Fault {
 		for _, k := range keys {
@@ -71,7 +71,7 @@ func TestWatchSurvivesBadAnswers(t *testing.T) {
 			p.Do(nil)
 			until(t, updates, has("2"))
 			if since := c.Stats().UnreachableSince; !since.IsZero() {
-				t.Errorf("unreachable since %s; want that it is reached again", since)
+				t.Errorf("unreachable since %s; want zero", since)
 			}
 		})
 	}
@@ -89,12 +89,12 @@ func TestOneBadEndpointDoesNotStopTheOthers(t *testing.T) {
 		put(t, s.Client(), "good", fmt.Sprint(i))
 		until(t, good, has(fmt.Sprint(i)))
 		if !c.Stats().UnreachableSince.IsZero() {
-			t.Fatal("Consul counts as unreachable, though only one key gets an error")
+			t.Fatal("Consul counts as unreachable although only one key fails")
 		}
 	}
 }
 
-func TestADeadConsulIsAskedSeldom(t *testing.T) {
+func TestFewRequestsToADeadConsul(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -126,7 +126,7 @@ func TestADeadConsulIsAskedSeldom(t *testing.T) {
 		})
 	}
 	const probes = 5
-	consultest.Eventually(t, "attempts to go on", func(context.Context) error {
+	consultest.Eventually(t, "more attempts", func(context.Context) error {
 		if n := attempts.Load(); n < watches+probes {
 			if time.Since(begin) < 10*time.Second {
 				return fmt.Errorf("%d attempts", n)
@@ -134,8 +134,8 @@ func TestADeadConsulIsAskedSeldom(t *testing.T) {
 		}
 		return nil
 	})
-	// All may fail once at the start (and net/http tries each twice); after that
-	// there is one probe at a time, at least 50 ms after the last.
+	// Each watch may fail once at the start (net/http tries each request twice).
+	// Later there is one probe at a time, at least 50 ms after the last.
 	most := 2*watches + 2*int64(time.Since(begin)/(50*time.Millisecond)) + 10
 	if n := attempts.Load(); n > most {
 		t.Errorf("%d attempts in %s; want at most %d", n, time.Since(begin), most)
@@ -176,7 +176,7 @@ func TestAllWatchesComeBack(t *testing.T) {
 	}
 }
 
-// latest keeps a watch going that nobody reads from: only the last update stays.
+// latest keeps only the last update, so that a watch without a reader continues.
 func latest(in <-chan consul.Update[*consul.KVPair]) <-chan consul.Update[*consul.KVPair] {
 	out := make(chan consul.Update[*consul.KVPair], 1)
 	go func() {
@@ -225,10 +225,10 @@ func TestWatchStartsOverAfterARestore(t *testing.T) {
 	until(t, updates, has("new"))
 }
 
-// TestWatchAsksAnewAfterARestore: a query that was blocking when a snapshot was
-// restored ends early with what was so before; the next carries no index, since
-// with one it would block for up to a minute.
-func TestWatchAsksAnewAfterARestore(t *testing.T) {
+// TestWatchRereadsAfterARestore: a query that blocks while a snapshot is restored
+// ends early with the old value. The next query has no index, because with one
+// it would block for up to a minute.
+func TestWatchRereadsAfterARestore(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t, consultest.Persistent())
 	direct := s.Client()
@@ -253,7 +253,7 @@ func TestWatchAsksAnewAfterARestore(t *testing.T) {
 	until(t, updates, has("new"))
 	consultest.Eventually(t, "a query to block", func(context.Context) error {
 		if blocking.Load() == 0 {
-			return errors.New("none does")
+			return errors.New("not yet")
 		}
 		return nil
 	})
@@ -261,7 +261,7 @@ func TestWatchAsksAnewAfterARestore(t *testing.T) {
 	s.Run("snapshot", "restore", file)
 	until(t, updates, has("old"))
 	if anew.Load() == before {
-		t.Error("after the restore all queries carried an index")
+		t.Error("all queries after the restore had an index")
 	}
 	put(t, direct, "k", "newer")
 	until(t, updates, has("newer"))

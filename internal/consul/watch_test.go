@@ -14,7 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 )
 
-// watchKey watches one key in the background and hands out its updates.
+// watchKey watches one key in the background and returns its updates.
 func watchKey(t *testing.T, c *consul.Client, key string) <-chan consul.Update[*consul.KVPair] {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -38,7 +38,7 @@ func watchKey(t *testing.T, c *consul.Client, key string) <-chan consul.Update[*
 	return updates
 }
 
-// until drops updates up to the first for which ok holds.
+// until returns the first update for which ok holds.
 func until(t *testing.T, updates <-chan consul.Update[*consul.KVPair], ok func(consul.Update[*consul.KVPair]) bool) consul.Update[*consul.KVPair] {
 	t.Helper()
 	for u := range updates {
@@ -70,7 +70,7 @@ func TestWatchFollowsChanges(t *testing.T) {
 	put(t, c, "k", "start")
 	updates := watchKey(t, c, "k")
 	if u := <-updates; !has("start")(u) {
-		t.Fatalf("first update = %+v; want what is there", u)
+		t.Fatalf("first update = %+v; want the present value", u)
 	}
 	for i := range 5 {
 		value := fmt.Sprint(i)
@@ -78,7 +78,7 @@ func TestWatchFollowsChanges(t *testing.T) {
 		put(t, c, "k", value)
 		u := <-updates
 		if i == 0 && u.Value == nil {
-			u = <-updates // while the key is absent its index is that of all keys
+			u = <-updates // the index of an absent key is that of all keys
 		}
 		if !has(value)(u) {
 			t.Fatalf("update = %+v; want %q, and none for another key", u, value)
@@ -86,9 +86,9 @@ func TestWatchFollowsChanges(t *testing.T) {
 	}
 }
 
-// TestWatchWhileOthersWrite: the index of a key that is missing moves with each
-// write of another, so that a query is answered at once with nothing; the key is
-// seen all the same.
+// TestWatchWhileOthersWrite: the index of a missing key changes with each write
+// of another key, so that queries return immediately. The watch still sees the
+// key when it is written.
 func TestWatchWhileOthersWrite(t *testing.T) {
 	t.Parallel()
 	c := consultest.Start(t).Client()

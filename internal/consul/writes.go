@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// KVPut writes one key whatever it holds. Flags and session of p are kept.
+// KVPut writes one key unconditionally, with the flags and session of p.
 func (c *Client) KVPut(ctx context.Context, p *KVPair) error {
 	return c.writeOnly(ctx, "write key", p.Key, func(ctx context.Context) error {
 		_, err := c.api.KV().Put(p, writeOptions(ctx))
@@ -18,8 +18,8 @@ func (c *Client) KVPut(ctx context.Context, p *KVPair) error {
 	})
 }
 
-// KVCAS writes one key if its index still is p.ModifyIndex; 0 means that the
-// key does not exist. It reports whether it wrote.
+// KVCAS writes one key if its index is p.ModifyIndex; 0 means that the key does
+// not exist. It reports whether it wrote.
 func (c *Client) KVCAS(ctx context.Context, p *KVPair) (bool, error) {
 	return write(ctx, c, "write key", p.Key, func(ctx context.Context) (bool, error) {
 		ok, _, err := c.api.KV().CAS(p, writeOptions(ctx))
@@ -27,7 +27,7 @@ func (c *Client) KVCAS(ctx context.Context, p *KVPair) (bool, error) {
 	})
 }
 
-// KVDeleteCAS deletes one key if its index still is index. It reports whether
+// KVDeleteCAS deletes one key if its index is index. It reports whether
 // it deleted.
 func (c *Client) KVDeleteCAS(ctx context.Context, key string, index uint64) (bool, error) {
 	return write(ctx, c, "delete key", key, func(ctx context.Context) (bool, error) {
@@ -44,8 +44,8 @@ func (c *Client) KVDeleteTree(ctx context.Context, prefix string) error {
 	})
 }
 
-// Txn carries out all operations or none. ok is false when Consul rolled back;
-// the response's Errors then say which operation did not hold.
+// Txn carries out all operations or none. If Consul rolled back, ok is false and
+// the response's Errors name the operations that failed.
 func (c *Client) Txn(ctx context.Context, name string, ops TxnOps) (ok bool, resp *TxnResponse, err error) {
 	resp, err = write(ctx, c, "transaction on", name, func(ctx context.Context) (*TxnResponse, error) {
 		var r *TxnResponse
@@ -56,7 +56,7 @@ func (c *Client) Txn(ctx context.Context, name string, ops TxnOps) (ok bool, res
 }
 
 // TxnRead carries out read-only operations as one consistent read. The
-// response's Errors say which checks did not hold.
+// response's Errors name the checks that failed.
 func (c *Client) TxnRead(ctx context.Context, name string, ops TxnOps) (*TxnResponse, error) {
 	resp, _, err := read(ctx, c, "read keys", name, Query{}, func(o *api.QueryOptions) (*TxnResponse, *api.QueryMeta, error) {
 		_, r, err := c.txn(o.Context(), ops)
@@ -65,8 +65,8 @@ func (c *Client) TxnRead(ctx context.Context, name string, ops TxnOps) (*TxnResp
 	return resp, err
 }
 
-// txn sends a transaction. The API's own call is not used because it hides the
-// status of a refusal, which tells what was not carried out from what may have been.
+// txn sends a transaction. The API's own call hides the HTTP status of a refusal,
+// which distinguishes "not carried out" from "outcome unknown".
 func (c *Client) txn(ctx context.Context, ops TxnOps) (ok bool, resp *TxnResponse, err error) {
 	resp = &TxnResponse{}
 	_, err = c.api.Raw().Write("/v1/txn", ops, resp, writeOptions(ctx))
@@ -77,8 +77,8 @@ func (c *Client) txn(ctx context.Context, ops TxnOps) (ok bool, resp *TxnRespons
 	return err == nil, resp, err
 }
 
-// SessionCreate makes a session and returns its id. Without checks in s it
-// lives by its TTL alone: no failing check, not even its node's, ends it early.
+// SessionCreate creates a session and returns its id. Without checks in s only
+// its TTL ends it: no failing check, not even its node's, ends it early.
 func (c *Client) SessionCreate(ctx context.Context, s *SessionEntry) (string, error) {
 	return write(ctx, c, "create session", s.Name, func(ctx context.Context) (string, error) {
 		create := c.api.Session().Create
@@ -90,8 +90,8 @@ func (c *Client) SessionCreate(ctx context.Context, s *SessionEntry) (string, er
 	})
 }
 
-// SessionRenew extends a session by its TTL and returns that. ErrNotFound: it
-// has ended.
+// SessionRenew extends a session by its TTL and returns the TTL. ErrNotFound:
+// the session has ended.
 func (c *Client) SessionRenew(ctx context.Context, id string) (time.Duration, error) {
 	return write(ctx, c, "renew session", id, func(ctx context.Context) (time.Duration, error) {
 		var s []*SessionEntry

@@ -140,7 +140,7 @@ func (e *examination) node(ctx context.Context) []Finding {
 func judgeNode(node string, checks consul.HealthChecks, hidden bool) (s Status, detail, remedy string) {
 	for _, c := range checks {
 		switch {
-		case c.CheckID == consul.NodeMaintenance && consul.IsJorcs(c.Notes):
+		case c.CheckID == consul.NodeMaintenance && consul.StartedByJorc(c.Notes):
 			return Warn, fmt.Sprintf("%s is in maintenance: %s", node, c.Notes), "jorc ends it when the host has converged: 'jorc update why' says what is missing"
 		case c.CheckID == consul.NodeMaintenance:
 			return Warn, fmt.Sprintf("%s is in maintenance: %s", node, c.Notes), "'consul maint -disable' ends it"
@@ -159,7 +159,7 @@ func judgeNode(node string, checks consul.HealthChecks, hidden bool) (s Status, 
 
 // granted asks for one right; an error counts as no.
 func (e *examination) granted(ctx context.Context, r consul.Right) bool {
-	allowed, err := bounded(ctx, e.Timeout, func(ctx context.Context) ([]bool, error) { return e.client.MayI(ctx, r) })
+	allowed, err := bounded(ctx, e.Timeout, func(ctx context.Context) ([]bool, error) { return e.client.Authorize(ctx, r) })
 	return err == nil && allowed[0]
 }
 

@@ -125,7 +125,7 @@ func nodeName(ctx context.Context, client *consul.Client, o HealthOptions) (stri
 // Consul then leaves them out without a word.
 func hidden(ctx context.Context, client *consul.Client, node string, timeout time.Duration) (bool, error) {
 	allowed, err := bounded(ctx, timeout, func(ctx context.Context) ([]bool, error) {
-		return client.MayI(ctx, consul.Right{Resource: "node", Access: "read", Segment: node},
+		return client.Authorize(ctx, consul.Right{Resource: "node", Access: "read", Segment: node},
 			consul.Right{Resource: "service", Access: "read"})
 	})
 	if err != nil {

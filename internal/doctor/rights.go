@@ -32,7 +32,7 @@ func (e *examination) rights(ctx context.Context) []Finding {
 		for i, n := range batch {
 			asked[i] = n.Right
 		}
-		allowed, err := bounded(ctx, e.Timeout, func(ctx context.Context) ([]bool, error) { return e.client.MayI(ctx, asked...) })
+		allowed, err := bounded(ctx, e.Timeout, func(ctx context.Context) ([]bool, error) { return e.client.Authorize(ctx, asked...) })
 		if err != nil {
 			return one(name, Fail, why(err), remedyFor(err))
 		}

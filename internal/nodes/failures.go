@@ -121,7 +121,7 @@ func failureOf(c *consul.HealthCheck) (f Failure, ok bool) {
 	f = Failure{Host: c.Node, Kind: KindCheck, Name: c.Name, State: c.Status, Service: c.ServiceID, Detail: strings.TrimSpace(c.Output)}
 	if consul.IsMaintenance(c.CheckID) {
 		f.State, f.Detail = consul.HealthMaint, c.Notes
-		return f, !consul.IsJorcs(c.Notes)
+		return f, !consul.StartedByJorc(c.Notes)
 	}
 	return f, true
 }

@@ -28,7 +28,7 @@ func (l *Ledger) maySeeCatalog(ctx context.Context) error {
 }
 
 func (l *Ledger) may(ctx context.Context, rights []consul.Right) error {
-	allowed, err := l.client.MayI(ctx, rights...)
+	allowed, err := l.client.Authorize(ctx, rights...)
 	if err != nil {
 		return err
 	}

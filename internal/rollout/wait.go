@@ -32,11 +32,11 @@ const (
 // Wait waits for the rollout that is under way, and calls progress whenever
 // something of it changed. It returns nil when all members are there; ErrFailed;
 // ErrStopped at once; ErrNobody for a rollout without members; ctx's error; or
-// what Show returns, for consul.Electing when it is consul.Passing.
+// what Show returns, for consul.ElectionTime when it is consul.IsTransient.
 func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
 	begin := time.Now()
 	first, err := r.Show(ctx)
-	for consul.Passing(err) && time.Since(begin) < consul.Electing && concurrency.Sleep(ctx, lookAgain) == nil {
+	for consul.IsTransient(err) && time.Since(begin) < consul.ElectionTime && concurrency.Sleep(ctx, lookAgain) == nil {
 		first, err = r.Show(ctx)
 	}
 	if ctx.Err() != nil {

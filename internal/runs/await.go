@@ -46,7 +46,7 @@ type Waiter struct {
 // names; it looks whenever something changed. It returns ErrPaused when the
 // cluster is, ErrNoRun, ErrNobody when no member counts at the first look,
 // ctx's error, or a class of package consul when the first look failed, for
-// consul.Electing when it is consul.Passing; later ones are repeated.
+// consul.ElectionTime when it is consul.IsTransient; later ones are repeated.
 func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -71,7 +71,7 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 		if err == nil && first && members == 0 && w.wants(g) {
 			err = fmt.Errorf("cluster %q: %w: there is nothing to wait for; 'jorc cluster members' lists them", w.Cluster.Name(), ErrNobody)
 		}
-		electing := first && consul.Passing(err) && time.Since(begin) < consul.Electing
+		electing := first && consul.IsTransient(err) && time.Since(begin) < consul.ElectionTime
 		switch {
 		case err != nil && (first && !electing || errors.Is(err, ErrPaused) || errors.Is(err, ErrNoRun) || ctx.Err() != nil):
 			return v, err

@@ -47,7 +47,7 @@ func (r *rights) believe(ctx context.Context, d *dependency, filtered, empty boo
 	if granted {
 		return nil
 	}
-	ok, err := r.client.MayI(ctx, right)
+	ok, err := r.client.Authorize(ctx, right)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (r *rights) confirm(ctx context.Context, keys []*dependency, refused map[st
 	for i, d := range keys {
 		ask[i] = rightFor(d)
 	}
-	ok, err := r.client.MayI(ctx, ask...)
+	ok, err := r.client.Authorize(ctx, ask...)
 	if err != nil {
 		return err
 	}
