@@ -69,7 +69,7 @@ func (b *backend) start(t *testing.T) {
 	t.Cleanup(func() { server.Close(); <-done })
 }
 
-// stop closes everything at once: whoever still asks gets an error.
+// stop closes all connections at once; clients get an error.
 func (b *backend) stop(t *testing.T) {
 	t.Helper()
 	if err := b.server.Close(); err != nil {

@@ -135,7 +135,7 @@ func (c churn) waitHit(b *backend) {
 	}
 }
 
-// out takes an instance out and stops it when no proxy knows it any more.
+// out removes an instance and stops it when no proxy uses it.
 func (c churn) out(b *backend, leave func(*backend)) {
 	c.t.Helper()
 	var old [][]string

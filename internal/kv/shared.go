@@ -98,7 +98,7 @@ func (s *Store) sharedFor(prefix string) *Shared {
 	return nil
 }
 
-// watchKey hands on updates of one key as a watch of that key alone does.
+// watchKey passes updates of one key to handle, like a watch of that key alone.
 func (h *Shared) watchKey(ctx context.Context, path string, handle func(consul.Update[*consul.KVPair])) error {
 	return h.watch(ctx, func(s shared, reset bool) {
 		u := consul.Update[*consul.KVPair]{Reset: reset, Err: s.err}
@@ -111,7 +111,8 @@ func (h *Shared) watchKey(ctx context.Context, path string, handle func(consul.U
 	})
 }
 
-// watchPrefix hands on updates of all keys with a prefix as a watch of it does.
+// watchPrefix passes updates of all keys with a prefix to handle, like a watch of
+// that prefix.
 func (h *Shared) watchPrefix(ctx context.Context, path string, handle func(consul.Update[consul.KVPairs])) error {
 	return h.watch(ctx, func(s shared, reset bool) {
 		u := consul.Update[consul.KVPairs]{Reset: reset, Err: s.err}

@@ -51,7 +51,7 @@ func (t Tree[T]) In(s *Store) Tree[T] {
 }
 
 // Checked returns the same tree, in which values of more than limit bytes, and
-// those that check refuses, count as damaged: one writer cannot impose any amount
+// values that check refuses, count as damaged: one writer cannot impose any amount
 // of data on all readers.
 func (t Tree[T]) Checked(limit int, check func(T) error) Tree[T] {
 	t.codec = checked[T]{codec: t.codec, limit: limit, check: check}
