@@ -186,6 +186,56 @@ func TestOnlyMain(t *testing.T) {
 	}
 }
 
+// livenessFacts are what only internal/cluster decides about (docs/liveness.md).
+var livenessFacts = []string{
+	"consul.GossipCheck", "consul.IsMaintenance", "consul.StartedByJorc", "consul.NodeMaintenance",
+	"catalog.PresenceID", "catalog.PresenceName", "cluster.Assess",
+}
+
+// livenessUsers are the files outside internal/cluster that look at one of these
+// facts for another purpose than to decide whether a host is there.
+var livenessUsers = map[string]string{
+	"internal/agent/checks.go":         "which of this host's own checks its configuration can fix; its own maintenance mode",
+	"internal/doctor/consul_checks.go": "explains the checks of one node",
+	"internal/doctor/health.go":        "lists the checks of one node",
+	"internal/nodes/failures.go":       "lists the checks that fail",
+}
+
+// TestLivenessHasOneOwner: only internal/cluster decides whether a host is there.
+func TestLivenessHasOneOwner(t *testing.T) {
+	used := map[string]bool{}
+	for _, s := range sources(t) {
+		owner := s.dir == "internal/cluster" || s.dir == "internal/catalog" || s.dir == "internal/consul"
+		if s.test || owner || slices.Contains(beside, s.dir) || s.dir == "bench" {
+			continue
+		}
+		report := func(n ast.Node, what string) {
+			if livenessUsers[s.path] == "" {
+				t.Errorf("%s: %s: use the condition of the host in cluster.State", s.position(n), what)
+			}
+			used[s.path] = true
+		}
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.BasicLit:
+				if n.Kind == token.STRING && (strings.Contains(n.Value, `"serfHealth`) || strings.Contains(n.Value, "_node_maintenance")) {
+					report(n, n.Value)
+				}
+			case *ast.SelectorExpr:
+				if pkg, ok := n.X.(*ast.Ident); ok && slices.Contains(livenessFacts, pkg.Name+"."+n.Sel.Name) {
+					report(n, pkg.Name+"."+n.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+	for file := range livenessUsers {
+		if !used[file] {
+			t.Errorf("%s does not look at checks any more: remove it from the list", file)
+		}
+	}
+}
+
 // TestPackageComments: every package has exactly one package comment.
 func TestPackageComments(t *testing.T) {
 	comments, packages := map[string][]string{}, map[string]bool{}

@@ -42,11 +42,8 @@ func (c ownChecks) Watch(ctx context.Context, handle func(failing []string)) err
 }
 
 func mendable(all consul.HealthChecks) consul.HealthChecks {
-	return slices.DeleteFunc(slices.Clone(all), func(h *consul.HealthCheck) bool { return h.CheckID == gossipCheck })
+	return slices.DeleteFunc(slices.Clone(all), func(h *consul.HealthCheck) bool { return h.CheckID == consul.GossipCheck })
 }
-
-// gossipCheck is the check by which Consul shows whether gossip hears a node.
-const gossipCheck = "serfHealth"
 
 // run follows the node's checks until ctx ends. While they cannot be read the
 // last word counts.

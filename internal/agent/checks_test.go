@@ -12,7 +12,7 @@ import (
 func TestFailing(t *testing.T) {
 	t.Parallel()
 	all := consul.HealthChecks{
-		{CheckID: gossipCheck, Name: "Serf Health Status", Status: consul.HealthCritical, Output: "Agent not live or unreachable"},
+		{CheckID: consul.GossipCheck, Name: "Serf Health Status", Status: consul.HealthCritical, Output: "Agent not live or unreachable"},
 		{CheckID: "disk", Name: "disk", Status: consul.HealthCritical, Output: "full\nof logs"},
 		{CheckID: "web:1", Name: "web", ServiceName: "web", Status: consul.HealthPassing},
 		{CheckID: "web:2", Name: "slow", ServiceName: "web", Status: consul.HealthWarning},
@@ -26,7 +26,7 @@ func TestFailing(t *testing.T) {
 	if got, want := failing(mendable(all)), []string{disk}; !slices.Equal(got, want) {
 		t.Errorf("mendable: got %q, want %q", got, want)
 	}
-	if all[0].CheckID != gossipCheck {
+	if all[0].CheckID != consul.GossipCheck {
 		t.Error("the answer of Consul was changed")
 	}
 }

@@ -81,6 +81,10 @@ type Condition struct {
 	signals Signals
 }
 
+// AgentService is the name of jorc's own service, whose check says whether an
+// agent is up.
+const AgentService = catalog.PresenceName
+
 // Assess returns the condition that follows from s.
 func Assess(s Signals) Condition {
 	c := Condition{Liveness: s.liveness(), Agent: AgentDown, Health: s.Checks, Maintenance: s.Maintenance, signals: s}
@@ -112,6 +116,9 @@ func (s Signals) liveness() Liveness {
 	return LivenessDown
 }
 
+// AgentCheck is what jorc's own check says, also of a host that is down.
+func (c Condition) AgentCheck() Signal { return c.signals.Agent }
+
 // NeedsProbe reports whether gossip does not reach the host, so that only a
 // probe tells a host that is suspect from one that is down.
 func (c Condition) NeedsProbe() bool { return c.signals.Cataloged && c.signals.Gossip == SignalFailing }
@@ -124,9 +131,10 @@ func (c Condition) probed(p ProbeResult) Condition {
 }
 
 // Detached reports whether nothing reaches the host: it is down or absent.
-func (c Condition) Detached() bool {
-	return c.Liveness == LivenessDown || c.Liveness == LivenessAbsent
-}
+func (c Condition) Detached() bool { return c.Liveness.Detached() }
+
+// Detached reports whether nothing reaches the host.
+func (l Liveness) Detached() bool { return l == LivenessDown || l == LivenessAbsent }
 
 // OutReason says why a host is out of service.
 type OutReason string
@@ -169,9 +177,6 @@ func (c Condition) Fails() bool {
 	}
 }
 
-// gossipCheck is the check by which Consul shows whether gossip reaches a node.
-const gossipCheck = "serfHealth"
-
 // observed returns the signals of a host in the catalog of which no check has
 // been counted yet.
 func observed() Signals {
@@ -197,7 +202,7 @@ func (s *Signals) add(check consul.CheckState, presence string) {
 			s.Agent = signalOf(check.Status == consul.HealthPassing)
 		}
 		return
-	case check.CheckID == gossipCheck && check.ServiceID == "":
+	case check.CheckID == consul.GossipCheck && check.ServiceID == "":
 		s.Gossip = signalOf(check.Status != consul.HealthCritical)
 	}
 	s.Checks = worse(s.Checks, check.Status)

@@ -46,6 +46,7 @@ const (
 
 // answers are what Consul said, decoded.
 type answers struct {
+	node      string     // the only one that the answers are about; empty: all
 	documents *kv.Result // those of the whole cluster
 	hostDocuments
 	reports map[string]kv.Leaf[Report]
@@ -64,6 +65,7 @@ type hostDocuments struct {
 type catalogHost struct {
 	consul.NodeInfo
 	services map[string]view.Tally
+	failing  []consul.CheckState
 	signals  Signals
 }
 
@@ -155,7 +157,8 @@ func (c *Cluster) catalogHosts(nodes, inventory []consul.NodeInfo, need Need) ma
 		for _, check := range n.Checks {
 			h.signals.add(check, catalog.PresenceID(c.name))
 		}
-		h.services, h.NodeInfo.Services, h.NodeInfo.Checks = tally(n.Services, n.Checks), nil, nil
+		h.services, h.failing = tally(n.Services, n.Checks), failing(n.Checks)
+		h.NodeInfo.Services, h.NodeInfo.Checks = nil, nil
 		all[n.Node] = h
 	}
 	return all
@@ -165,7 +168,7 @@ func (c *Cluster) catalogHosts(nodes, inventory []consul.NodeInfo, need Need) ma
 // grow with their number. A node that does not exist at all is a host that is
 // absent.
 func (c *Cluster) LoadHost(ctx context.Context, node string, need Need) (State, error) {
-	var a answers
+	a := answers{node: node}
 	q := consul.Query{Consistent: c.consistent}
 	info := consul.NodeInfo{Node: node}
 	var checks []consul.CheckState
@@ -219,11 +222,7 @@ func (c *Cluster) LoadHost(ctx context.Context, node string, need Need) (State, 
 			a.reports[node] = report
 		}
 	}
-	s, err := c.state(a, need, nil)
-	if s.Hosts != nil && s.Hosts[node] == nil {
-		s.Hosts[node] = &Host{Node: node, Condition: Assess(Signals{Maintenance: MaintenanceNone})}
-	}
-	return s, err
+	return c.state(a, need, nil)
 }
 
 // leafOf turns a document that cannot be read into a leaf that says so.
@@ -265,9 +264,13 @@ func (c *Cluster) state(a answers, need Need, before *State) (State, error) {
 		return State{}, err
 	}
 	s.addDocuments(a)
+	if a.node != "" {
+		s.host(a.node)
+	}
 	for node, h := range s.Hosts {
 		known := a.catalog[node]
-		h.Address, h.Datacenter, h.NodeMeta, h.Services = known.Address, known.Datacenter, known.Meta, known.services
+		h.Address, h.Datacenter, h.NodeMeta = known.Address, known.Datacenter, known.Meta
+		h.Services, h.Failing = known.services, known.failing
 		if need&(needChecks|NeedInstances) != 0 {
 			if known.signals.Maintenance == "" { // it is not in the catalog
 				known.signals = Signals{Gossip: SignalNone, Agent: SignalNone, Probe: ProbeNone, Maintenance: MaintenanceNone}
@@ -400,7 +403,7 @@ func checksFor(need Need, presence string) string {
 		filter += " or ServiceID == " + strconv.Quote(presence)
 	}
 	if need&NeedLiveness != 0 {
-		filter += " or CheckID == " + strconv.Quote(gossipCheck)
+		filter += " or CheckID == " + strconv.Quote(consul.GossipCheck)
 	}
 	return filter
 }
@@ -416,3 +419,59 @@ func whole[T any](v T, meta consul.Meta, err error) (T, error) {
 
 // unreadable reports whether err is about what a document holds.
 func unreadable(err error) bool { return errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer) }
+
+// mostNamed is how many hosts a filter names; for more all are read.
+const mostNamed = 32
+
+// Conditions reads the conditions of hosts, whether they are members or not, with
+// two requests whatever their number. It returns a class of package consul.
+func (c *Cluster) Conditions(ctx context.Context, hosts []string) (map[string]Condition, error) {
+	q := consul.Query{Consistent: c.consistent, Filter: namedFilter(hosts)}
+	checksOf := q
+	checksOf.Filter = checksFor(needChecks, catalog.PresenceID(c.name))
+	if q.Filter != "" {
+		checksOf.Filter = "(" + checksOf.Filter + ") and (" + q.Filter + ")"
+	}
+	var nodes []consul.NodeInfo
+	var checks []consul.CheckState
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { nodes, err = whole(c.client.CatalogHosts(ctx, q)); return err })
+	g.Go(func() (err error) { checks, err = whole(c.client.CheckStates(ctx, checksOf)); return err })
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	known := c.catalogHosts(nodes, nil, NeedState)
+	for _, check := range checks {
+		if h, ok := known[check.Node]; ok {
+			h.signals.add(check, catalog.PresenceID(c.name))
+			known[check.Node] = h
+		}
+	}
+	all := make(map[string]Condition, len(hosts))
+	for _, host := range hosts {
+		if h, ok := known[host]; ok {
+			all[host] = Assess(h.signals)
+		} else {
+			all[host] = Assess(Signals{Maintenance: MaintenanceNone})
+		}
+	}
+	return all, nil
+}
+
+// namedFilter is a filter for these hosts; empty when there are too many, or
+// when one has a name that a filter cannot hold as it is.
+func namedFilter(hosts []string) string {
+	if len(hosts) > mostNamed {
+		return ""
+	}
+	parts := make([]string, len(hosts))
+	for i, h := range hosts {
+		if strings.ContainsFunc(h, func(r rune) bool {
+			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.' || r == '_')
+		}) {
+			return ""
+		}
+		parts[i] = fmt.Sprintf("Node == %q", h)
+	}
+	return strings.Join(parts, " or ")
+}

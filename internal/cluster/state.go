@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
@@ -49,7 +50,10 @@ type Host struct {
 	NodeMeta   map[string]string
 	// Services are the host's instances by service and health; with NeedServices
 	// alone only the names are known. jorc's own service is among them.
-	Services  map[string]view.Tally
+	Services map[string]view.Tally
+	// Failing are the critical checks beside gossip's and jorc's own, with
+	// NeedInstances.
+	Failing   []consul.CheckState
 	Condition Condition
 }
 
@@ -185,6 +189,17 @@ func (s *State) WithProbes(probes map[string]ProbeResult) State {
 		}
 	}
 	return next
+}
+
+// failing are the critical checks of a host beside gossip's and jorc's own.
+func failing(checks []consul.CheckState) []consul.CheckState {
+	var all []consul.CheckState
+	for _, c := range checks {
+		if c.Status == consul.HealthCritical && !consul.IsMaintenance(c.CheckID) && c.CheckID != consul.GossipCheck && c.ServiceName != catalog.PresenceName {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // tally counts the instances of a host by the worst check of each; a check of

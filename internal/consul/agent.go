@@ -159,6 +159,9 @@ func writeOptions(ctx context.Context) *api.WriteOptions {
 // NodeMaintenance is the id of the check that a node in maintenance mode has.
 const NodeMaintenance = api.NodeMaint
 
+// GossipCheck is the check by which Consul shows whether gossip reaches a node.
+const GossipCheck = "serfHealth"
+
 // JorcNote is the prefix of the notes of a maintenance mode that jorc started.
 const JorcNote = "jorc:"
 

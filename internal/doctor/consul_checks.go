@@ -144,7 +144,7 @@ func judgeNode(node string, checks consul.HealthChecks, hidden bool) (s Status, 
 			return Warn, fmt.Sprintf("%s is in maintenance: %s", node, c.Notes), "jorc ends it when the host has converged: 'jorc update why' says what is missing"
 		case c.CheckID == consul.NodeMaintenance:
 			return Warn, fmt.Sprintf("%s is in maintenance: %s", node, c.Notes), "'consul maint -disable' ends it"
-		case c.CheckID != "serfHealth":
+		case c.CheckID != consul.GossipCheck:
 		case c.Status != consul.HealthPassing:
 			return Fail, fmt.Sprintf("%s is registered, but its serfHealth is %s: %s", node, c.Status, firstLine(c.Output)), "let the other members reach this host's Serf port (8301 TCP and UDP)"
 		default:

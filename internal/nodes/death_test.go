@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/nodes"
 )
@@ -32,7 +33,7 @@ func TestDeath(t *testing.T) {
 		if err == nil && !got.Single {
 			err = fmt.Errorf("%+v", got)
 		}
-		if err == nil && (len(got.Apart) != 1 || got.Apart[0].Host != dead || got.Apart[0].Life != nodes.Dead) {
+		if err == nil && (len(got.Apart) != 1 || got.Apart[0].Host != dead || got.Apart[0].Life != cluster.LivenessDown) {
 			t.Errorf("named apart: %+v", got.Apart)
 		}
 		return err

@@ -20,7 +20,7 @@ func (l *Ledger) Departed(ctx context.Context, node string) error {
 		return err
 	}
 	lives, err := l.lives(ctx, []string{node})
-	if err == nil && lives[node] == Alive {
+	if err == nil && lives[node].Liveness == cluster.LivenessUp {
 		err = fmt.Errorf("node %q: %w", node, ErrAlive)
 	}
 	return err

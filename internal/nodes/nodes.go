@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
@@ -45,14 +44,13 @@ const format = 1
 
 // Ledger is what the nodes of one cluster report. It is safe for concurrent use.
 type Ledger struct {
-	client   *consul.Client
-	prefix   string // of all clusters
-	cluster  string
-	presence string // id of jorc's own service
-	store    *kv.Store
-	desired  kv.Doc[string]
-	docs     kv.Tree[Document]
-	now      func() time.Time
+	client  *consul.Client
+	prefix  string // of all clusters
+	cluster string
+	store   *kv.Store
+	desired kv.Doc[string]
+	docs    kv.Tree[Document]
+	now     func() time.Time
 	// unprojected: the token may not write index keys.
 	unprojected *atomic.Bool
 }
@@ -63,7 +61,7 @@ func New(client *consul.Client, prefix, cluster string) *Ledger {
 	prefix = strings.Trim(prefix, "/")
 	s := kv.New(client, strings.Trim(prefix+"/"+cluster, "/"))
 	return &Ledger{
-		client: client, prefix: prefix, cluster: cluster, presence: catalog.PresenceID(cluster), store: s,
+		client: client, prefix: prefix, cluster: cluster, store: s,
 		desired:     kv.NewText(s, keyDesired),
 		docs:        kv.NewTree[Document](s, keyNodes, format).Checked(maxReport, Document.Bounded),
 		unprojected: &atomic.Bool{},

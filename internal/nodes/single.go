@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
 )
 
 // Singleness says whether one version is the only one that runs.
@@ -25,10 +27,10 @@ type Other struct {
 
 // Apart is a host that is not there any more, and what is known of it.
 type Apart struct {
-	Host    string `json:"host"`
-	Version string `json:"version"`
-	Life    Life   `json:"life"`
-	Arrived string `json:"arrived"` // when it came to Version
+	Host    string           `json:"host"`
+	Version string           `json:"version"`
+	Life    cluster.Liveness `json:"life"`
+	Arrived string           `json:"arrived"` // when it came to Version
 }
 
 // examples is how many hosts of a version are named.
@@ -71,12 +73,12 @@ func (l *Ledger) Single(ctx context.Context, version string) (Singleness, error)
 }
 
 // judge tells apart who counts.
-func (s *Singleness) judge(running []string, at map[string][]string, lives map[string]Life) {
+func (s *Singleness) judge(running []string, at map[string][]string, lives map[string]cluster.Condition) {
 	for _, v := range running {
 		o := Other{Version: v, Examples: []string{}}
 		for _, h := range at[v] {
-			if lives[h].Apart() {
-				s.Apart = append(s.Apart, Apart{Host: h, Version: v, Life: lives[h]})
+			if lives[h].Detached() {
+				s.Apart = append(s.Apart, Apart{Host: h, Version: v, Life: lives[h].Liveness})
 				continue
 			}
 			o.Hosts++

@@ -40,13 +40,13 @@ func TestSingle(t *testing.T) {
 		}
 		mustReport(t, l, h.name, h.version)
 	}
-	single(true, 0, "old dead", "dead dead", "gone gone")
+	single(true, 0, "old down", "dead down", "gone absent")
 	host(t, s, "logical", "") // nobody watches over it, so it counts
 	mustReport(t, l, "logical", "v2")
-	single(false, 1, "old dead", "dead dead", "gone gone")
+	single(false, 1, "old down", "dead down", "gone absent")
 	host(t, s, "alive", "passing")
 	mustReport(t, l, "alive", "v10")
-	single(false, 2, "old dead", "dead dead", "gone gone")
+	single(false, 2, "old down", "dead down", "gone absent")
 	for i := range 40 { // more than a filter names
 		mustReport(t, l, fmt.Sprintf("gone%d", i), "v3")
 	}

@@ -2,7 +2,6 @@ package nodes
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -37,8 +35,7 @@ type presences struct {
 	clustered   bool // there is a cluster to be a member of
 	members     map[string]bool
 	versions    map[string]bool
-	nodes       []*consul.Node
-	checks      consul.HealthChecks // of gossip, and jorc's own
+	lives       map[string]cluster.Condition // of the provisioned
 }
 
 // Unaccounted reads which hosts were provisioned, but are no member (where
@@ -53,15 +50,13 @@ func (l *Ledger) Unaccounted(ctx context.Context) ([]Unaccounted, error) {
 	return p.unaccounted(), nil
 }
 
-func (l *Ledger) presences(ctx context.Context) (presences, error) {
-	var p presences
-	g, ctx := errgroup.WithContext(ctx)
+func (l *Ledger) presences(ctx context.Context) (p presences, err error) {
+	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		return l.mayRead(ctx, keyNodes, cluster.PrefixHosts, cluster.KeyProfile)
+		return l.mayRead(gctx, keyNodes, cluster.PrefixHosts, cluster.KeyProfile)
 	})
-	g.Go(func() error { return l.maySeeCatalog(ctx) })
 	g.Go(func() error {
-		documents, err := l.docs.List(ctx)
+		documents, err := l.docs.List(gctx)
 		p.versions = map[string]bool{}
 		for _, node := range slices.Sorted(maps.Keys(documents)) {
 			d := documents[node].Value
@@ -75,37 +70,24 @@ func (l *Ledger) presences(ctx context.Context) (presences, error) {
 		return err
 	})
 	g.Go(func() error {
-		names, err := kv.NewTextTree(l.store, cluster.PrefixHosts).Ending(cluster.EndMember).Names(ctx)
+		names, err := kv.NewTextTree(l.store, cluster.PrefixHosts).Ending(cluster.EndMember).Names(gctx)
 		if err != nil {
 			return err
 		}
 		p.members = set(slices.Values(names))
-		profile, err := kv.NewText(l.store, cluster.KeyProfile).Get(ctx)
+		profile, err := kv.NewText(l.store, cluster.KeyProfile).Get(gctx)
 		p.clustered = profile.Exists || len(names) > 0
 		return err
 	})
-	g.Go(func() (err error) {
-		p.nodes, err = whole(l.client.CatalogNodes(ctx, consul.Query{}))
-		return err
-	})
-	g.Go(func() (err error) {
-		p.checks, err = whole(l.client.HealthState(ctx, "any", consul.Query{
-			Filter: fmt.Sprintf("CheckID == %q or ServiceID == %q", serfHealth, l.presence),
-		}))
-		return err
-	})
-	return p, g.Wait()
+	if err := g.Wait(); err != nil {
+		return p, err
+	}
+	p.lives, err = l.lives(ctx, p.provisioned)
+	return p, err
 }
 
 // unaccounted judges each provisioned host.
 func (p presences) unaccounted() []Unaccounted {
-	lives := livesOf(p.provisioned, p.nodes, p.checks)
-	expired := map[string]bool{}
-	for _, c := range p.checks {
-		if c.CheckID != serfHealth && c.Status != consul.HealthPassing {
-			expired[c.Node] = true
-		}
-	}
 	all := []Unaccounted{}
 	for _, h := range p.provisioned {
 		var reasons []string
@@ -113,11 +95,11 @@ func (p presences) unaccounted() []Unaccounted {
 			holds  bool
 			reason string
 		}{
-			{lives[h] == Gone, NotCatalog},
-			{lives[h] == Dead, DeadHost},
+			{p.lives[h].Liveness == cluster.LivenessAbsent, NotCatalog},
+			{p.lives[h].Liveness == cluster.LivenessDown, DeadHost},
 			{p.clustered && !p.members[h], NotMember},
 			{!p.versions[h], NoVersion},
-			{expired[h], NoJorc},
+			{p.lives[h].AgentCheck() == cluster.SignalFailing, NoJorc},
 		} {
 			if r.holds {
 				reasons = append(reasons, r.reason)

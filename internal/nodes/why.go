@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 )
 
@@ -19,8 +21,7 @@ type Facts struct {
 	Desired  string
 	Reported bool
 	Document Document
-	Life     Life
-	Jorc     string // state of jorc's own check; empty: there is none
+	Host     cluster.Host // of the catalog, with its condition
 
 	HoldFile string   // of this host, when it is there
 	Held     []string // what holds the node or its cluster, in words
@@ -49,6 +50,8 @@ const (
 	WhyArrived        = "arrived"
 	WhyHost           = "host" // dead, or not in the catalog
 	WhyAgent          = "agent"
+	WhyCheck          = "check"       // a critical one
+	WhyMaintenance    = "maintenance" // of the node or of one of its services
 	WhyHeld           = "held"
 	WhyRollout        = "rollout" // it is not admitted by the rollout
 	WhySlot           = "slot"    // of the rollout
@@ -59,31 +62,28 @@ const (
 // Facts reads what the ledger and the catalog know of node. It returns what
 // Document and Desired return.
 func (l *Ledger) Facts(ctx context.Context, node string) (Facts, error) {
-	f := Facts{Node: node, Life: Gone}
-	var checks consul.HealthChecks
-	var known *consul.CatalogNode
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { f.Desired, err = l.Desired(ctx); return err })
-	g.Go(func() (err error) { f.Document, f.Reported, err = l.Document(ctx, node); return err })
-	g.Go(func() error { return l.maySeeNode(ctx, node) })
-	g.Go(func() (err error) { known, err = whole(l.client.CatalogNode(ctx, node, consul.Query{})); return err })
-	g.Go(func() (err error) { checks, err = whole(l.client.HealthNode(ctx, node, consul.Query{})); return err })
+	f := Facts{Node: node}
+	if err := CheckNode(node); err != nil {
+		return f, err
+	}
+	var s cluster.State
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return l.maySeeNode(gctx, node) })
+	g.Go(func() (err error) {
+		s, err = l.model().LoadHost(gctx, node, cluster.NeedReports|cluster.NeedInstances|cluster.NeedVersion)
+		return err
+	})
 	if err := g.Wait(); err != nil {
 		return f, err
 	}
-	if known != nil && known.Node != nil {
-		f.Life = Unwatched
+	if err := s.Damaged[cluster.KeyDesired]; err != nil {
+		return f, err
 	}
-	for _, c := range checks {
-		switch {
-		case c.CheckID == serfHealth && c.Status == consul.HealthPassing:
-			f.Life = Alive
-		case c.CheckID == serfHealth:
-			f.Life = Dead
-		case c.ServiceID == l.presence:
-			f.Jorc = c.Status
-		}
+	if err := s.DamagedReport(node); err != nil {
+		return f, fmt.Errorf("what node %q reports: %w", node, err)
 	}
+	f.Host = *s.Hosts[node]
+	f.Desired, f.Document, f.Reported = s.Desired, f.Host.Report, f.Host.Reported
 	return f, nil
 }
 
@@ -100,9 +100,11 @@ func Explain(f Facts) Why {
 		w.add(WhyNothingDesired, "no version was triggered")
 	case !w.Pending && f.Document.Since.IsZero():
 		w.add(WhyArrived, "it runs %s", f.Desired)
+		w.condition(f.Host)
 		w.doubts(f.Document)
 	case !w.Pending:
 		w.add(WhyArrived, "it runs %s since %s", f.Desired, f.Document.Since.Format(time.RFC3339))
+		w.condition(f.Host)
 		w.doubts(f.Document)
 	default:
 		w.explain(f)
@@ -112,20 +114,7 @@ func Explain(f Facts) Why {
 
 // explain lists what keeps the node.
 func (w *Why) explain(f Facts) {
-	switch f.Life {
-	case Dead:
-		w.add(WhyHost, "the host is dead: gossip does not hear it")
-	case Gone:
-		w.add(WhyHost, "the host is not in Consul's catalog")
-	case Alive, Unwatched:
-	}
-	switch {
-	case f.Life.Apart():
-	case f.Jorc == "":
-		w.add(WhyAgent, "no jorc agent is registered on it; scripts may do its work")
-	case f.Jorc != consul.HealthPassing:
-		w.add(WhyAgent, "its jorc agent is %s: it died or was stopped", f.Jorc)
-	}
+	w.condition(f.Host)
 	if f.HoldFile != "" {
 		w.add(WhyHeld, "the file %s is there", f.HoldFile)
 	}
@@ -144,6 +133,38 @@ func (w *Why) explain(f Facts) {
 		w.add(WhyUnknown, "it never reported anything")
 	default:
 		w.add(WhyUnknown, "nothing is known that keeps it: it may be under way")
+	}
+}
+
+// condition lists what is wrong with the host itself. A host without a jorc agent
+// is worth a reason only where it has to update.
+func (w *Why) condition(h cluster.Host) {
+	c := h.Condition
+	switch c.Liveness {
+	case cluster.LivenessDown:
+		w.add(WhyHost, "the host is down: gossip does not reach it")
+	case cluster.LivenessSuspect:
+		w.add(WhyHost, "the host is suspect: gossip does not reach it, but the orchestrator does")
+	case cluster.LivenessAbsent:
+		w.add(WhyHost, "the host is not in Consul's catalog")
+	case cluster.LivenessUp, cluster.LivenessUnmonitored:
+	}
+	switch {
+	case c.Detached():
+	case c.AgentCheck() == cluster.SignalFailing:
+		w.add(WhyAgent, "its jorc agent is down: its check fails")
+	case c.AgentCheck() != cluster.SignalPassing && w.Pending:
+		w.add(WhyAgent, "no jorc agent is registered on it; scripts may do its work")
+	}
+	for _, check := range h.Failing {
+		w.add(WhyCheck, "%s: %s is critical", cmp.Or(check.ServiceName, "host"), check.CheckID)
+	}
+	switch c.Maintenance {
+	case cluster.MaintenanceOwn:
+		w.add(WhyMaintenance, "jorc has put it into maintenance")
+	case cluster.MaintenanceForeign:
+		w.add(WhyMaintenance, "an operator or another program has put it into maintenance")
+	case cluster.MaintenanceNone:
 	}
 }
 

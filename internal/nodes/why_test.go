@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/nodes"
 )
 
@@ -48,7 +49,10 @@ func TestWhy(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", step.node, got, step.want)
 		}
 	}
-	w := nodes.Explain(nodes.Facts{Node: "n", Desired: "v2", Life: nodes.Alive, Jorc: "passing"})
+	well := cluster.Assess(cluster.Signals{
+		Cataloged: true, Gossip: cluster.SignalPassing, Agent: cluster.SignalPassing, Maintenance: cluster.MaintenanceNone, Checks: "passing",
+	})
+	w := nodes.Explain(nodes.Facts{Node: "n", Desired: "v2", Host: cluster.Host{Condition: well}})
 	if len(w.Reasons) != 1 || w.Reasons[0].Reason != nodes.WhyUnknown {
 		t.Errorf("nothing known: %+v", w)
 	}

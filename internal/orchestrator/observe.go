@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/view"
 )
@@ -63,7 +62,7 @@ func viewOf(s *cluster.State, before view.View) view.View {
 			n.Version, n.States = h.Report.Version, states(h.Report)
 		}
 		n.Services = maps.Clone(h.Services)
-		delete(n.Services, catalog.PresenceName)
+		delete(n.Services, cluster.AgentService)
 		if len(n.Services) == 0 {
 			n.Services = nil
 		}
