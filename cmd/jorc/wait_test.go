@@ -57,7 +57,7 @@ func TestWaitWrongUsage(t *testing.T) {
 		"web --stable 2m":                  "a timeout of 1m0s ends before anything can have been stable for 2m0s",
 		"web --try-sleep 1s":               "a pause between tries needs a number of tries",
 		"web --timeout soon":               `invalid value "soon" for flag --timeout`,
-		"a(b":                              `"a(b" cannot be asked for over DNS: it contains '('`,
+		"a(b":                              `cannot look up "a(b" over DNS: it contains '('`,
 	} {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()

@@ -10,8 +10,8 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// BenchmarkWait measures from the moment at which a service's registration
-// returned to the end of the wait for it.
+// BenchmarkWait measures the time from the return of a service's registration to
+// the end of the wait for it.
 func BenchmarkWait(b *testing.B) {
 	h := newHost(b)
 	w := h.blocker()

@@ -128,7 +128,7 @@ func TestRights(t *testing.T) {
 				need(t, "web@dc1", blocker.Functional),
 			} {
 				if n.Target.Datacenter != "" && name == "anonymous" {
-					continue // whose rights elsewhere nobody can ask for: it stays a question of time
+					continue // rights in another datacenter cannot be checked: the wait times out
 				}
 				for _, o := range []blocker.Options{{}, {Tries: 1}} {
 					err := b.Wait(t.Context(), []blocker.Need{n}, o, nil)

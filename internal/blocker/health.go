@@ -7,25 +7,24 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/consul"
+
+	"github.com/jorc/jorc/internal/concurrency"
 )
 
-// mailbox holds the latest facts that the health API told.
+// mailbox holds the latest facts of the health API.
 type mailbox struct {
 	mu      sync.Mutex
 	facts   healthFacts
-	changed chan struct{} // holds one signal
+	changed concurrency.Signal
 }
 
-func newMailbox() *mailbox { return &mailbox{changed: make(chan struct{}, 1)} }
+func newMailbox() *mailbox { return &mailbox{changed: concurrency.NewSignal()} }
 
 func (m *mailbox) put(change func(*healthFacts)) {
 	m.mu.Lock()
 	change(&m.facts)
 	m.mu.Unlock()
-	select {
-	case m.changed <- struct{}{}:
-	default: // the signal before it was not taken yet
-	}
+	m.changed.Notify()
 }
 
 func (m *mailbox) take() healthFacts {
@@ -34,15 +33,15 @@ func (m *mailbox) take() healthFacts {
 	return m.facts
 }
 
-// rightsFor is how long a right to read that was asked for is relied upon: the
-// answers of a service that is not there change with the whole catalog.
-const rightsFor = 5 * time.Second
+// rightsTTL is how long a checked right to read stays valid: the query of a
+// missing service returns at every change of the catalog.
+const rightsTTL = 5 * time.Second
 
 // watchHealth fills m until ctx ends.
 func (b *Blocker) watchHealth(ctx context.Context, q ServiceQuery, m *mailbox) {
 	var allowed time.Time
-	_ = b.health.Watch(ctx, q, func(u HealthUpdate) { // it returns the context's error
-		if u.Err == nil && len(u.Value) == 0 && !u.Meta.Filtered && time.Since(allowed) < rightsFor {
+	_ = b.health.Watch(ctx, q, func(u HealthUpdate) { // returns only when ctx ends
+		if u.Err == nil && len(u.Value) == 0 && !u.Meta.Filtered && time.Since(allowed) < rightsTTL {
 			m.put(func(h *healthFacts) { h.update(u, false) })
 			return
 		}
@@ -74,9 +73,8 @@ func (h *healthFacts) update(u HealthUpdate, denied bool) {
 	h.filtered = u.Meta.Filtered
 }
 
-// denied tells whether an answer comes from a token without rights, which
-// looks like a service that nobody serves. The token's rights are those of the
-// agent's own datacenter.
+// denied reports whether an answer is empty because the token lacks rights. Rights
+// can be checked in the agent's own datacenter only.
 func (b *Blocker) denied(ctx context.Context, q ServiceQuery, u HealthUpdate) bool {
 	switch {
 	case u.Err != nil:

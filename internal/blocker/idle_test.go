@@ -11,7 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// While nothing happens there is at most one question a second.
+// Without changes DNS is queried at most once a second.
 func TestIdleWaitAsksOnceASecond(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -27,8 +27,7 @@ func TestIdleWaitAsksOnceASecond(t *testing.T) {
 	}
 }
 
-// A catalog that changes all the time, without a change of what is waited for,
-// makes nobody ask DNS.
+// Changes of the catalog that do not concern the target cause no DNS queries.
 func TestOtherChangesAskNothing(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

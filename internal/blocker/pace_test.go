@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// asks returns the moments, after the first ask, at which p asks within d.
+// asks returns the times of p's queries within d, after the first one.
 func asks(p *pace, begin time.Time, d time.Duration, cost int) []time.Duration {
 	var at []time.Duration
 	for {
@@ -41,7 +41,7 @@ func TestPaceAfterNews(t *testing.T) {
 	begin := time.Now()
 	var p pace
 	p.asked(begin, 1)
-	p.hurry()
+	p.expectChange()
 	got := asks(&p, begin, 2*time.Second, 1)
 	if got[0] != 0 || got[1] != time.Millisecond || got[2] != 3*time.Millisecond {
 		t.Errorf("after news it asks at %v, want at once, after 1 and 3 ms", got[:3])
@@ -49,7 +49,7 @@ func TestPaceAfterNews(t *testing.T) {
 	if len(got) > eagerTries+2 {
 		t.Errorf("%d questions about news that DNS does not confirm, want at most %d", len(got), eagerTries+2)
 	}
-	p.hurry()
+	p.expectChange()
 	p.settle(false)
 	if p.due() != p.last.Add(idlePause) {
 		t.Error("it asks on although DNS confirmed the news")

@@ -16,7 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 )
 
-// blockerOf waits on s, over DNS at addr.
+// blockerOf returns a Blocker for s, with DNS at addr.
 func blockerOf(t testing.TB, c *consul.Client, addr string) *blocker.Blocker {
 	t.Helper()
 	r, err := catalog.NewResolver(addr)
@@ -76,8 +76,8 @@ func (h host) health(n int, state, output string) {
 	}
 }
 
-// sick registers instance n straight in the catalog, critical for a reason:
-// agents hold a check's output back for minutes.
+// sick registers instance n in the catalog, critical with an output: an agent
+// would delay the output for minutes.
 func (h host) sick(n int, output string) {
 	h.t.Helper()
 	r := &consul.CatalogRegistration{
@@ -98,7 +98,7 @@ type waiting struct {
 	states chan []blocker.State
 }
 
-// start waits in the background; ctx bounds it by the test's end.
+// start waits in the background until the test ends.
 func start(t testing.TB, b *blocker.Blocker, o blocker.Options, needs ...blocker.Need) *waiting {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -116,7 +116,7 @@ func start(t testing.TB, b *blocker.Blocker, o blocker.Options, needs ...blocker
 	return w
 }
 
-// until drops states up to the first for which ok holds; the wait must not end.
+// until returns the first states for which ok holds; the wait must not end.
 func (w *waiting) until(t testing.TB, what string, ok func([]blocker.State) bool) {
 	t.Helper()
 	for {
@@ -149,7 +149,7 @@ func have(n int) func([]blocker.State) bool {
 	return func(s []blocker.State) bool { return s[0].Have == n && s[0].Answered }
 }
 
-// dnsProxy passes DNS over TCP on to a server, and counts.
+// dnsProxy forwards DNS over TCP to a server, and counts the queries.
 type dnsProxy struct {
 	addr  string
 	count atomic.Int64
@@ -177,7 +177,7 @@ func newDNSProxy(t testing.TB, upstream string) *dnsProxy {
 	return p
 }
 
-// forward carries one question and its answer, until the asker hangs up.
+// forward copies one query and its answer, until the client closes the connection.
 func forward(conn net.Conn, upstream string) {
 	defer conn.Close()
 	up, err := net.Dial("tcp", upstream)

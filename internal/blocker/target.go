@@ -9,11 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// MaxCount is the greatest N of a target.
+// MaxCount is the maximum N of a target.
 const MaxCount = 1_000_000
 
-// Target is what is waited for: Count instances of a service, or Count
-// addresses of a DNS name. Exactly one of Service and Name is set.
+// Target is Count instances of a service, or Count addresses of a DNS name.
+// Exactly one of Service and Name is set.
 type Target struct {
 	Service    string
 	Tag        string // empty: any
@@ -22,7 +22,7 @@ type Target struct {
 	Count      int    // at least 1
 }
 
-// TargetError says what is wrong with the text of a target, and where.
+// TargetError is a syntax error in a target.
 type TargetError struct {
 	Text   string
 	Pos    int // of the character, from 1
@@ -65,7 +65,7 @@ func ParseTarget(text string) (Target, error) {
 	return t, p.err()
 }
 
-// String writes t as ParseTarget reads it.
+// String formats t for ParseTarget.
 func (t Target) String() string {
 	s := t.Ident()
 	if t.Count != 1 || strings.ContainsRune(s, '=') {
@@ -74,7 +74,7 @@ func (t Target) String() string {
 	return s
 }
 
-// Ident is String without the number.
+// Ident returns String without the number.
 func (t Target) Ident() string {
 	if t.Name != "" {
 		return t.Name
@@ -89,7 +89,7 @@ func (t Target) Ident() string {
 	return s
 }
 
-// parser keeps the first fault that it meets.
+// parser keeps the first syntax error.
 type parser struct {
 	text  string
 	fault *TargetError
@@ -102,7 +102,7 @@ func (p *parser) err() error {
 	return p.fault
 }
 
-// fail notes a fault at a byte offset of the text.
+// fail records an error at a byte offset of the text.
 func (p *parser) fail(offset int, format string, args ...any) {
 	if p.fault == nil {
 		pos := utf8.RuneCountInString(p.text[:offset]) + 1
@@ -164,4 +164,114 @@ func (p *parser) part(what, s string, at int) string {
 		p.fail(at+len(end), "a space after the %s", what)
 	}
 	return s
+}
+
+const (
+	maxLabel = 63
+	maxName  = 253
+)
+
+// kinds are the labels by which Consul recognises the kind of a lookup.
+var kinds = []string{"service", "connect", "virtual", "ingress", "node", "query", "addr"}
+
+// DNSName returns the name of t in Consul's DNS. It returns an error if t has no
+// such name: Consul compares names in their escaped form, so DNS cannot look up a
+// service whose name needs escapes.
+func (t Target) DNSName() (string, error) {
+	if t.Name != "" {
+		return t.Name, nil
+	}
+	name := t.Service + ".service."
+	if t.Tag != "" {
+		name = t.Tag + "." + name
+	}
+	if t.Datacenter != "" {
+		name += t.Datacenter + "."
+	}
+	name += "consul."
+	if err := t.askable(name); err != nil {
+		return "", fmt.Errorf("cannot look up %q over DNS: %w", t.Ident(), err)
+	}
+	return name, nil
+}
+
+func (t Target) askable(name string) error {
+	if len(name) > maxName+1 {
+		return fmt.Errorf("%s has %d characters, DNS holds %d", name, len(name)-1, maxName)
+	}
+	for label := range strings.SplitSeq(strings.TrimSuffix(name, "."), ".") {
+		if label == "" {
+			return fmt.Errorf("the tag %q has an empty part", t.Tag)
+		}
+		if len(label) > maxLabel {
+			return fmt.Errorf("%q has %d bytes, a part of a DNS name holds %d", label, len(label), maxLabel)
+		}
+		for _, r := range label {
+			if r <= ' ' || r > '~' || strings.ContainsRune(`."\;()@'`, r) {
+				return fmt.Errorf("it contains %q", r)
+			}
+		}
+	}
+	if strings.HasPrefix(t.Service, "_") && strings.HasPrefix(t.Tag, "_") && !strings.Contains(t.Tag, ".") {
+		return fmt.Errorf("with underscores Consul takes %q for the service and %q for the tag (RFC 2782)", t.Tag[1:], t.Service[1:])
+	}
+	if dc := strings.ToLower(t.Datacenter); slices.Contains(kinds, dc) || strings.HasPrefix(dc, "_") {
+		return fmt.Errorf("a datacenter named %q means something else there", t.Datacenter)
+	}
+	return nil
+}
+
+// name checks a full DNS name; other text may follow it.
+func (p *parser) name(s string) string {
+	if s == "." {
+		p.fail(0, "the root is not a name to wait for")
+		return s
+	}
+	if len(s) > maxName+1 {
+		p.fail(maxName, "longer than the %d characters that DNS holds", maxName)
+	}
+	at := 0
+	for label := range strings.SplitSeq(strings.TrimSuffix(s, "."), ".") {
+		if label == "" {
+			p.fail(at, "an empty part between dots")
+		}
+		if len(label) > maxLabel {
+			p.fail(at+maxLabel, "a part of a DNS name holds %d characters", maxLabel)
+		}
+		for i, r := range label {
+			if r <= ' ' || r > '~' || strings.ContainsRune(`"\;()@'`, r) {
+				p.fail(at+i, "%q cannot be part of a DNS name here", r)
+			}
+		}
+		at += len(label) + 1
+	}
+	return s
+}
+
+// service returns the service to watch for changes of t: its service, or that of
+// the name "[TAG.]SERVICE.service[.DC].consul.".
+func (t Target) service() (ServiceQuery, bool) {
+	if t.Name == "" {
+		return ServiceQuery{Service: t.Service, Tag: t.Tag, Datacenter: t.Datacenter}, true
+	}
+	labels := strings.Split(strings.TrimSuffix(t.Name, "."), ".")
+	n := len(labels)
+	var q ServiceQuery
+	switch {
+	case n < 3 || !strings.EqualFold(labels[n-1], "consul"):
+		return q, false
+	case strings.EqualFold(labels[n-2], "service"):
+		labels = labels[:n-2]
+	case n > 3 && strings.EqualFold(labels[n-3], "service"):
+		q.Datacenter = labels[n-2]
+		labels = labels[:n-3]
+	default:
+		return q, false
+	}
+	q.Service = labels[len(labels)-1]
+	q.Tag = strings.Join(labels[:len(labels)-1], ".")
+	if strings.HasPrefix(q.Service, "_") {
+		return q, false // RFC 2782: queried without a watch
+	}
+	return q, true
 }

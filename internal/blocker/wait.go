@@ -5,13 +5,14 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/jorc/jorc/internal/concurrency"
 )
 
-// Wait returns nil once all needs are satisfied, or one with Options.Any.
-// progress, which may be nil, hears of every change in the states, which are
-// in the order of needs; it must not keep the slice. Errors are ErrUsage, a
-// *TimeoutError, a *DeniedError, or the context's. While Consul is absent Wait
-// keeps trying.
+// Wait returns nil when all needs are satisfied, or one with Options.Any.
+// progress, if not nil, is called with the states, in the order of needs, after
+// every change; it must not keep the slice. Errors are ErrUsage, a *TimeoutError,
+// a *DeniedError, or the context's. While Consul does not answer, Wait retries.
 func (b *Blocker) Wait(ctx context.Context, needs []Need, o Options, progress func([]State)) error {
 	o.DNSOnly = o.DNSOnly || b.health == nil
 	if err := o.Check(needs); err != nil {
@@ -39,7 +40,7 @@ func (b *Blocker) Wait(ctx context.Context, needs []Need, o Options, progress fu
 		case <-deadline.C:
 			return &TimeoutError{States: board.states()}
 		case <-stable.C:
-		case <-board.changed:
+		case <-board.changed.C():
 			if progress != nil {
 				progress(board.states())
 			}
@@ -61,8 +62,8 @@ func (b *Blocker) Wait(ctx context.Context, needs []Need, o Options, progress fu
 	}
 }
 
-// Watch tells changed the states of needs, now and whenever one of them
-// changes, until ctx ends; then it returns nil. Other errors are ErrUsage.
+// Watch calls changed with the states of needs, now and after each change, until
+// ctx ends; then it returns nil. Errors are ErrUsage.
 func (b *Blocker) Watch(ctx context.Context, needs []Need, o Options, changed func([]State)) error {
 	o.DNSOnly = o.DNSOnly || b.health == nil
 	if err := o.Check(needs); err != nil {
@@ -77,15 +78,15 @@ func (b *Blocker) Watch(ctx context.Context, needs []Need, o Options, changed fu
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-board.changed:
+		case <-board.changed.C():
 			changed(board.states())
 		}
 	}
 }
 
-// follow starts a follower for each need; stop ends them.
+// follow starts a follower for each need; the returned function ends them.
 func (b *Blocker) follow(ctx context.Context, needs []Need, dnsOnly bool) (*board, func(), error) {
-	board := &board{all: make([]State, len(needs)), changed: make(chan struct{}, 1)}
+	board := &board{all: make([]State, len(needs)), changed: concurrency.NewSignal()}
 	followers := make([]*follower, len(needs))
 	for i, n := range needs {
 		board.all[i] = State{Need: n, Why: "no answer yet"}
@@ -103,21 +104,18 @@ func (b *Blocker) follow(ctx context.Context, needs []Need, dnsOnly bool) (*boar
 	return board, func() { cancel(); wg.Wait() }, nil
 }
 
-// board is where followers write their states.
+// board collects the states of the followers.
 type board struct {
 	mu      sync.Mutex
 	all     []State
-	changed chan struct{} // holds one signal
+	changed concurrency.Signal
 }
 
 func (b *board) set(i int, s State) {
 	b.mu.Lock()
 	b.all[i] = s
 	b.mu.Unlock()
-	select {
-	case b.changed <- struct{}{}:
-	default: // the signal before it was not taken yet
-	}
+	b.changed.Notify()
 }
 
 func (b *board) states() []State {
@@ -126,7 +124,7 @@ func (b *board) states() []State {
 	return slices.Clone(b.all)
 }
 
-// satisfiedFrom tells whether states are satisfied, and since when.
+// satisfiedFrom reports whether states are satisfied, and since when.
 func satisfiedFrom(states []State, any bool) (since time.Time, ok bool) {
 	for _, s := range states {
 		switch {
@@ -146,7 +144,7 @@ func satisfiedFrom(states []State, any bool) (since time.Time, ok bool) {
 	return since, ok
 }
 
-// denied tells whether there is nothing left to wait for.
+// denied reports whether the wait cannot succeed because the token lacks rights.
 func denied(states []State, any bool) bool {
 	isDenied := func(s State) bool { return s.Denied }
 	if any {
@@ -155,9 +153,73 @@ func denied(states []State, any bool) bool {
 	return slices.ContainsFunc(states, isDenied)
 }
 
-// never is a timer that is not running.
+// never returns a timer that is not running.
 func never() *time.Timer {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return t
+}
+
+// poll queries, sleeps, and queries again, without a watch.
+func (b *Blocker) poll(ctx context.Context, needs []Need, o Options, progress func([]State)) error {
+	if o.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.Timeout, ErrTimedOut)
+		defer cancel()
+	}
+	states := make([]State, len(needs))
+	for try := 1; ; try++ {
+		fresh, err := b.once(ctx, needs, o.DNSOnly)
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil && try > 1 {
+			break // failures after the end of ctx have no meaning
+		}
+		for i := range states {
+			fresh[i].Answered = fresh[i].Answered || states[i].Answered
+		}
+		states = fresh
+		if progress != nil {
+			progress(states)
+		}
+		if denied(states, o.Any) {
+			return &DeniedError{States: states}
+		}
+		if _, ok := satisfiedFrom(states, o.Any); ok {
+			return nil
+		}
+		if try >= o.Tries || concurrency.Sleep(ctx, o.TrySleep) != nil {
+			break
+		}
+	}
+	if err := context.Cause(ctx); err != nil && err != ErrTimedOut {
+		return err
+	}
+	return &TimeoutError{States: states}
+}
+
+// once returns the current states.
+func (b *Blocker) once(ctx context.Context, needs []Need, dnsOnly bool) ([]State, error) {
+	states := make([]State, len(needs))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for i, n := range needs {
+		f, err := b.follower(n, dnsOnly, func(s State) { states[i] = s })
+		if err != nil {
+			return nil, err
+		}
+		wg.Go(func() {
+			if f.watched {
+				f.facts.health = b.readHealth(ctx, f.query)
+			}
+			if f.name != "" {
+				f.ask(ctx)
+			}
+			f.dial(ctx, time.Now())
+			f.conclude()
+		})
+	}
+	wg.Wait()
+	return states, nil
 }
