@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
@@ -146,4 +149,181 @@ func ask[T any](ctx context.Context, r *Resolver, servers []string, timeout time
 		}
 	}
 	return zero, last
+}
+
+// plan says whom to ask, for which names in turn, and how long each try may
+// take. The system's configuration is read anew each time, since DHCP and VPNs
+// rewrite it. A name with a dot at its end is asked for as it is.
+func (r *Resolver) plan(name string) (servers, names []string, timeout time.Duration, err error) {
+	if _, ok := dns.IsDomainName(name); !ok || name == "" {
+		return nil, nil, 0, &DNSError{Name: name, Type: "name", Class: ErrDNSName}
+	}
+	if r.addr != System {
+		return []string{r.addr}, []string{canonical(name)}, r.timeout, nil
+	}
+	conf, err := dns.ClientConfigFromFile(r.resolvConf)
+	if err != nil {
+		return nil, nil, 0, &DNSError{Name: name, Type: "name", Class: ErrDNSUnreachable, Err: err}
+	}
+	if len(conf.Servers) == 0 {
+		conf.Servers = []string{"127.0.0.1"} // resolv.conf(5)
+	}
+	for range max(1, min(conf.Attempts, 5)) {
+		for _, s := range conf.Servers {
+			servers = append(servers, net.JoinHostPort(s, r.port))
+		}
+	}
+	if conf.Timeout > 0 {
+		timeout = min(r.timeout, time.Duration(conf.Timeout)*time.Second)
+	} else {
+		timeout = r.timeout
+	}
+	for _, n := range conf.NameList(name) {
+		if _, ok := dns.IsDomainName(n); ok {
+			names = append(names, canonical(n))
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil, 0, &DNSError{Name: name, Type: "name", Class: ErrDNSName, Err: fmt.Errorf("too long with the search list of %s", r.resolvConf)}
+	}
+	return servers, names, timeout, nil
+}
+
+func plainHost(s string) bool {
+	_, ok := dns.IsDomainName(s)
+	return ok && s != "" && !strings.ContainsAny(s, ":/ ")
+}
+
+// canonical writes a valid name as answers write it: an odd character has more
+// than one spelling ("\032" is "\ ").
+func canonical(name string) string {
+	buf := make([]byte, 256)
+	n, err := dns.PackDomainName(dns.Fqdn(name), buf, 0, nil, false)
+	if err != nil {
+		return dns.Fqdn(name)
+	}
+	same, _, err := dns.UnpackDomainName(buf[:n], 0)
+	if err != nil {
+		return dns.Fqdn(name)
+	}
+	return same
+}
+
+// What a DNS question can come to beside an answer. Every error of a Resolver
+// is one of these by errors.Is, or wraps the error of the caller's context.
+var (
+	// ErrNXDomain: there is no such name. Consul says so too of a service
+	// without instances, and of one that its token may not read.
+	ErrNXDomain = errors.New("no such name")
+	// ErrNoData: the name exists, without records of the type asked for.
+	ErrNoData = errors.New("no such records")
+	// ErrServFail: the server failed; Consul does so without a leader.
+	ErrServFail = errors.New("server failure")
+	// ErrDNSRefused: the server does not answer this name, or this client.
+	ErrDNSRefused = errors.New("refused by the DNS server")
+	// ErrDNSTimeout: no answer in time.
+	ErrDNSTimeout = errors.New("no answer in time")
+	// ErrDNSUnreachable: nobody listens there.
+	ErrDNSUnreachable = errors.New("DNS server unreachable")
+	// ErrDNSMalformed: an answer that cannot be understood.
+	ErrDNSMalformed = errors.New("malformed DNS answer")
+	// ErrDNSName: the name cannot be asked for.
+	ErrDNSName = errors.New("not a DNS name")
+)
+
+// DNSError is a question without an answer.
+type DNSError struct {
+	Name   string // as asked
+	Type   string // "SRV", "A", …
+	Server string // host:port, when one was asked
+	Class  error  // one of the sentinels above
+	Err    error  // what the network said; may be nil
+}
+
+func (e *DNSError) Error() string {
+	s := fmt.Sprintf("DNS %s %s", e.Type, e.Name)
+	if e.Server != "" {
+		s += " at " + e.Server
+	}
+	s += ": " + e.Class.Error()
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap makes errors.Is find both the class and the cause.
+func (e *DNSError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{e.Class}
+	}
+	return []error{e.Class, e.Err}
+}
+
+type question struct {
+	name  string // with a dot at its end
+	qtype uint16
+}
+
+func (q question) String() string { return dns.Type(q.qtype).String() + " " + q.name }
+
+// answerError is a failure whose class the answer itself tells.
+type answerError struct {
+	class error // one of the sentinels above
+	err   error // details; may be nil
+}
+
+func (e *answerError) Error() string { return fmt.Sprint(e.class, ": ", e.err) }
+
+func (e *answerError) Unwrap() error { return e.class }
+
+func malformed(format string, args ...any) error {
+	return &answerError{class: ErrDNSMalformed, err: fmt.Errorf(format, args...)}
+}
+
+// failure is err as the Resolver's caller sees it.
+func (q question) failure(server string, err error) error {
+	e := &DNSError{Name: q.name, Type: dns.Type(q.qtype).String(), Server: server, Class: ErrDNSUnreachable, Err: plain(err)}
+	var told *answerError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &told):
+		e.Class, e.Err = told.class, told.err
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
+		errors.As(err, &timeout) && timeout.Timeout():
+		e.Class, e.Err = ErrDNSTimeout, nil
+	}
+	return e
+}
+
+// plain drops the addresses and ports that net puts in front of what happened.
+func plain(err error) error {
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		return number
+	}
+	return err
+}
+
+// classOf tells what a response code means for the asker.
+func classOf(rcode int) error {
+	switch rcode {
+	case dns.RcodeSuccess:
+		return nil
+	case dns.RcodeNameError:
+		return &answerError{class: ErrNXDomain}
+	case dns.RcodeServerFailure:
+		return &answerError{class: ErrServFail}
+	case dns.RcodeRefused, dns.RcodeNotAuth, dns.RcodeNotImplemented:
+		return &answerError{class: ErrDNSRefused}
+	default:
+		return &answerError{class: ErrServFail, err: fmt.Errorf("response code %s", rcodeName(rcode))}
+	}
+}
+
+func rcodeName(rcode int) string {
+	if s, ok := dns.RcodeToString[rcode]; ok {
+		return s
+	}
+	return fmt.Sprint(rcode)
 }

@@ -217,3 +217,168 @@ func nextPause(pause, first, last time.Duration) time.Duration {
 
 // jitter is between half of d and d.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+
+// unanswered takes that the agent could not be asked, and returns when to try
+// again.
+func (r *Registrar) unanswered(err error) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.agentErr == nil {
+		r.log.Warn("services cannot be published for now", "error", err)
+	}
+	r.agentErr = err
+	r.pause = nextPause(r.pause, firstAsk, lastAsk)
+	return jitter(r.pause)
+}
+
+// answered takes that a pass came to its end. What is neither wanted nor
+// anything to act on is forgotten.
+func (r *Registrar) answered(seen map[string]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.agentErr != nil {
+		r.log.Info("the Consul agent answers again")
+	}
+	r.agentErr, r.pause = nil, 0
+	for _, id := range r.leaving() {
+		if !seen[id] {
+			delete(r.entries, id)
+		}
+	}
+	r.first.Do(func() { close(r.registered) })
+}
+
+// done takes that a is carried out, or that there was nothing to do.
+func (r *Registrar) done(a action, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a.verb == doRemove {
+		r.log.Info("service deregistered", "id", a.id)
+		delete(r.entries, a.id)
+		return
+	}
+	e := r.entry(a.id)
+	if a.verb == doRegister {
+		r.log.Info("service registered", "id", a.id, "name", a.want.name)
+	}
+	if a.lift {
+		r.log.Info("maintenance mode of the last stop lifted", "id", a.id)
+	}
+	if !e.registered || e.err != nil {
+		e.since = now
+	}
+	e.registered, e.err, e.pause, e.nextTry = true, nil, 0, time.Time{}
+}
+
+// failed takes why a service could not be brought to where it should be, and
+// returns after how long to try again.
+func (r *Registrar) failed(id string, err error, now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.fault(id, err, now)
+	e.pause = nextPause(e.pause, firstTry, lastTry)
+	wait := jitter(e.pause)
+	e.nextTry = now.Add(wait)
+	return wait
+}
+
+// refused takes who is in the way of a service. It is tried again as soon as
+// that one has gone.
+func (r *Registrar) refused(id string, err error, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.fault(id, err, now)
+	e.pause, e.nextTry = 0, time.Time{}
+}
+
+// fault notes an error of a service, and says so once; r.mu is held.
+func (r *Registrar) fault(id string, err error, now time.Time) *entry {
+	e := r.entry(id)
+	if e.err == nil || e.err.Error() != err.Error() {
+		r.log.Error("service not as it should be", "id", id, "error", err)
+		e.since = now
+	}
+	e.registered, e.err = false, err
+	return e
+}
+
+// pausing is how long a service that failed still has to wait.
+func (r *Registrar) pausing(id string, now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e, ok := r.entries[id]; ok {
+		return e.nextTry.Sub(now)
+	}
+	return 0
+}
+
+// entry returns the service's entry, made when there is none; r.mu is held.
+func (r *Registrar) entry(id string) *entry {
+	e, ok := r.entries[id]
+	if !ok {
+		e = &entry{}
+		r.entries[id] = e
+	}
+	return e
+}
+
+// check returns what is known of a check. One that is no longer wanted gets a
+// state of its own that nobody looks at.
+func (r *Registrar) check(id string) *checkState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c, ok := r.checks[id]; ok {
+		return c
+	}
+	return &checkState{}
+}
+
+func (r *Registrar) present(checkID string) string { return r.check(checkID).present() }
+
+func (r *Registrar) setLive(w *registration, live bool) {
+	for _, spec := range w.checks {
+		r.check(spec.id).setLive(live)
+	}
+}
+
+// follow watches everything from which it shows that the agent's services are
+// no longer what they were, each by a blocking query that only ever wakes
+// reconcile:
+//
+//   - jorc's own service at the agent: the connection breaks when the agent
+//     goes, and the service is unknown when it came back empty. This needs no
+//     servers.
+//   - the node's services in the catalog: somebody deregistered one.
+//   - the node's checks in the catalog: what Consul's own checks found.
+//
+// A node that is followed already stays so.
+func (r *Registrar) follow(ctx context.Context, node string) {
+	if node == r.following {
+		return
+	}
+	if r.unfollow != nil {
+		r.unfollow()
+	}
+	ctx, r.unfollow = context.WithCancel(ctx)
+	r.following = node
+	watchFor(ctx, r, func(ctx context.Context, q consul.Query) (*consul.AgentService, consul.Meta, error) {
+		return r.client.AgentService(ctx, PresenceID(r.o.Cluster), q)
+	})
+	watchFor(ctx, r, func(ctx context.Context, q consul.Query) (*consul.CatalogNode, consul.Meta, error) {
+		return r.client.CatalogNode(ctx, node, q)
+	})
+	watchFor(ctx, r, func(ctx context.Context, q consul.Query) (consul.HealthChecks, consul.Meta, error) {
+		return r.client.HealthNode(ctx, node, q)
+	})
+}
+
+func watchFor[T any](ctx context.Context, r *Registrar, source consul.Source[T]) {
+	r.wg.Go(func() {
+		// It ends with ctx only, and has nothing to add then.
+		_ = consul.Watch(ctx, r.client, consul.Query{}, source, func(u consul.Update[T]) {
+			if !errors.Is(u.Err, consul.ErrDenied) {
+				r.look()
+			}
+		})
+	})
+}
