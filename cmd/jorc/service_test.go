@@ -69,7 +69,7 @@ func TestServiceCommands(t *testing.T) {
 	if err := s.Client().RegisterService(t.Context(), &consul.ServiceRegistration{ID: "web-1", Name: "other"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := jorc(t, env, "service", "register", file); got.code != exitConflict || !strings.Contains(got.stderr, "registered by somebody else") {
+	if got := jorc(t, env, "service", "register", file); got.code != exitConflict || !strings.Contains(got.stderr, "registered by another owner") {
 		t.Errorf("somebody else's id: %+v", got)
 	}
 }

@@ -17,20 +17,19 @@ import (
 )
 
 const (
-	// maxOutput is how much of a script's output is kept, in bytes; agents cut at
-	// 4096 themselves.
+	// maxOutput limits a script's output, in bytes; agents truncate at 4096.
 	maxOutput = 4000
-	// scriptGrace is how long a script has between SIGTERM and SIGKILL.
+	// scriptGrace is the time between SIGTERM and SIGKILL.
 	scriptGrace = time.Second
-	// beatTimeout bounds a heartbeat: a frozen agent must not hold up the checks
-	// for long. It is above Consul's rpc_hold_timeout (7 s), for which an agent
-	// whose servers have no leader keeps its state locked.
+	// beatTimeout limits a heartbeat, so that a frozen agent does not delay the
+	// checks for long. It is above Consul's rpc_hold_timeout (7 s), for which an
+	// agent whose servers have no leader keeps its state locked.
 	beatTimeout = 8 * time.Second
 )
 
 // runCheck runs c's command now and then every interval, and sends a heartbeat
-// after each run, until ctx ends. after is the predecessor, whose last run must
-// be over first.
+// after each run, until ctx ends. after is closed when the previous runner of the
+// check has ended.
 func (r *Registrar) runCheck(ctx context.Context, c *checkState, spec checkSpec, after <-chan struct{}) {
 	if after != nil {
 		<-after
@@ -60,8 +59,8 @@ func (r *Registrar) runCheck(ctx context.Context, c *checkState, spec checkSpec,
 	}
 }
 
-// nextDue is the first of due, due+interval, … that is not past: runs that a
-// slow one ate are left out, not made up for.
+// nextDue returns the first of due, due+interval, … that is not past: runs that
+// a slow run missed are not repeated.
 func nextDue(due, now time.Time, interval time.Duration) time.Time {
 	if late := now.Sub(due); late > 0 {
 		due = due.Add(late.Truncate(interval))
@@ -72,7 +71,7 @@ func nextDue(due, now time.Time, interval time.Duration) time.Time {
 	return due
 }
 
-// result runs a check once. The error says that ctx ended: then there is none.
+// result runs a check once. The error is ctx's.
 func (r *Registrar) result(ctx context.Context, spec checkSpec) (state, output string, err error) {
 	if spec.kind == kindPresence {
 		return consul.HealthPassing, presenceOutput, ctx.Err()
@@ -84,31 +83,31 @@ func (r *Registrar) result(ctx context.Context, spec checkSpec) (state, output s
 	if ctx.Err() != nil {
 		return "", "", ctx.Err()
 	}
-	state, output = judge(res, err, spec.timeout)
+	state, output = classify(res, err, spec.timeout)
 	return state, output, nil
 }
 
-// judge maps how a script ended to a state and what to say about it.
-func judge(res command.Result, err error, timeout time.Duration) (state, output string) {
+// classify returns the status and the output of a check for a script's result.
+func classify(res command.Result, err error, timeout time.Duration) (state, output string) {
 	output = strings.TrimSpace(res.Output)
 	switch {
 	case err != nil:
-		return consul.HealthCritical, limit(err.Error())
+		return consul.HealthCritical, truncate(err.Error())
 	case res.TimedOut:
-		return consul.HealthCritical, limit(strings.TrimSpace(fmt.Sprintf("timed out after %s\n%s", timeout, output)))
+		return consul.HealthCritical, truncate(strings.TrimSpace(fmt.Sprintf("timed out after %s\n%s", timeout, output)))
 	case res.ExitCode == 0:
-		return consul.HealthPassing, limit(output)
+		return consul.HealthPassing, truncate(output)
 	case output == "":
 		output = fmt.Sprintf("exit code %d", res.ExitCode)
 	}
 	if res.ExitCode == 1 {
-		return consul.HealthWarning, limit(output)
+		return consul.HealthWarning, truncate(output)
 	}
-	return consul.HealthCritical, limit(output)
+	return consul.HealthCritical, truncate(output)
 }
 
-// limit cuts s to maxOutput bytes, between characters.
-func limit(s string) string {
+// truncate cuts s to maxOutput bytes, between characters.
+func truncate(s string) string {
 	if len(s) <= maxOutput {
 		return s
 	}
@@ -122,8 +121,8 @@ func limit(s string) string {
 	return s
 }
 
-// beat sends c's present state. An agent that does not know the check (any
-// more) is put right at once.
+// beat sends c's current status. If the agent does not have the check, it wakes
+// reconcile, which registers the check again.
 func (r *Registrar) beat(ctx context.Context, c *checkState) {
 	c.sending.Lock()
 	defer c.sending.Unlock()
@@ -140,27 +139,27 @@ func (r *Registrar) beat(ctx context.Context, c *checkState) {
 	c.sent(err)
 	if errors.Is(err, consul.ErrNotFound) {
 		c.setLive(false)
-		r.look()
+		r.wake.Notify()
 	}
 }
 
-// expiredOutput begins the output that an agent gives a check whose heartbeats
-// stopped.
+// expiredOutput is the prefix of the output that an agent sets when a check's
+// TTL expires.
 const expiredOutput = "TTL expired"
 
-// checkState is what is known of one check. It outlives changes of the check's
-// definition, so that a reload makes no state jump.
+// checkState is the current state of one check. It survives changes of the
+// check's definition, so that a reload does not change the status.
 type checkState struct {
-	// sending is held while a heartbeat is under way, so that states reach the
-	// agent in the order in which they came about.
+	// sending is held while a heartbeat is sent, so that heartbeats reach the
+	// agent in order.
 	sending sync.Mutex
 
 	mu      sync.Mutex
 	spec    checkSpec
-	live    bool   // the agent has the check: heartbeats make sense
-	beaten  bool   // at least one heartbeat was taken since jorc's start
-	status  string // "" while nothing is known
-	held    string // output at the time of the last change of status: what heartbeats carry
+	live    bool   // the agent has the check and accepts heartbeats
+	beaten  bool   // at least one heartbeat was accepted since jorc's start
+	status  string // "" until the first result
+	held    string // output at the last change of status: the output of heartbeats
 	fresh   string // output of the last run
 	streak  streak
 	since   time.Time // of status
@@ -171,7 +170,7 @@ type checkState struct {
 	err     error // of the last heartbeat
 }
 
-// observe takes the result of one run.
+// observe records the result of one run.
 func (c *checkState) observe(result, output string, now time.Time, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,10 +183,10 @@ func (c *checkState) observe(result, output string, now time.Time, took time.Dur
 	c.status, c.held, c.since = status, output, now
 }
 
-// learn takes what the agent says of the check. For one that Consul runs this
-// is the truth. Of one that jorc runs it is what jorc itself said before a
-// restart: while the state is the same, the same output goes on being sent.
-func (c *checkState) learn(at *consul.AgentCheck, now time.Time) {
+// adopt takes over the agent's state of the check. For a check that Consul runs
+// it is authoritative. For a check that jorc runs it is the state before jorc's
+// restart: while the status is the same, heartbeats continue with its output.
+func (c *checkState) adopt(at *consul.AgentCheck, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.spec.runByJorc() {
@@ -208,21 +207,21 @@ func (c *checkState) learn(at *consul.AgentCheck, now time.Time) {
 	}
 }
 
-// setLive says whether the agent has the check.
+// setLive sets whether the agent has the check.
 func (c *checkState) setLive(live bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.live = live
 }
 
-// heartbeat is what is to be sent; ok is false when nothing is.
+// heartbeat returns the next heartbeat; ok is false if there is nothing to send.
 func (c *checkState) heartbeat() (id, status, output string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.spec.id, c.status, c.held, c.live && c.status != ""
 }
 
-// sent takes how a heartbeat went.
+// sent records the result of a heartbeat.
 func (c *checkState) sent(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -233,8 +232,8 @@ func (c *checkState) sent(err error) {
 	}
 }
 
-// present is the state to register the check with, "" when none is known.
-func (c *checkState) present() string {
+// current returns the status to register the check with; "" if it is unknown.
+func (c *checkState) current() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.status
@@ -254,8 +253,8 @@ func (c *checkState) report() CheckStatus {
 	return s
 }
 
-// thresholds say how many equal results in a row change a check's state. Zero
-// means the first one does. failuresBeforeWarning defaults to
+// thresholds are the numbers of equal results in a row that change a check's
+// status. Zero means the first one. failuresBeforeWarning defaults to
 // failuresBeforeCritical.
 type thresholds struct {
 	successBeforePassing   int
@@ -263,15 +262,15 @@ type thresholds struct {
 	failuresBeforeCritical int
 }
 
-// streak counts equal results in a row. The zero value lets the first result
-// decide, whatever it is, as Consul does for the checks that it runs.
+// streak counts equal results in a row. With the zero value the first result
+// sets the status, as for checks that Consul runs.
 type streak struct {
 	started             bool
 	successes, failures int
 }
 
-// next takes one result and returns the state to report, or "" when the
-// present one stays. The rules are those of Consul's agent/checks StatusHandler.
+// next adds one result and returns the new status, or "" if it does not change.
+// The rules are those of Consul's agent/checks StatusHandler.
 func (t thresholds) next(s *streak, result string) string {
 	if !s.started {
 		*s = streak{started: true, successes: t.successBeforePassing, failures: t.failuresBeforeCritical}
@@ -300,7 +299,7 @@ func (t thresholds) next(s *streak, result string) string {
 	}
 }
 
-// runner runs one check for as long as its definition stays.
+// runner runs one check until its definition changes.
 type runner struct {
 	spec   checkSpec
 	state  *checkState
@@ -308,8 +307,8 @@ type runner struct {
 	done   chan struct{} // closed when it has ended
 }
 
-// syncRunners starts and ends runners so that each wanted check that jorc runs
-// has one. A check whose definition is the same keeps its runner.
+// syncRunners starts and stops runners so that each wanted check that jorc runs
+// has one. A check with an unchanged definition keeps its runner.
 func (r *Registrar) syncRunners(ctx context.Context) {
 	type wanted struct {
 		spec  checkSpec

@@ -1,5 +1,5 @@
-// Package catalog knows which instances serve what: it registers this host's
-// services and their checks with Consul, and resolves services over DNS.
+// Package catalog registers this host's services and their checks with Consul,
+// lists and exports the catalog, and resolves services over DNS.
 package catalog
 
 import (
@@ -22,14 +22,14 @@ const System = "system"
 
 const (
 	defaultDNSTimeout = 2 * time.Second
-	// udpBuffer is announced over EDNS0: what fits an unfragmented datagram.
+	// udpBuffer is the size announced over EDNS0: that of an unfragmented datagram.
 	udpBuffer = 1232
-	// mostUDP is the size of a UDP answer from which on it counts as cut:
-	// Consul cuts without setting the TC bit unless it is told to.
-	mostUDP = udpBuffer - 256
+	// maxUDP is the size from which a UDP answer counts as truncated: Consul
+	// truncates without the TC bit unless it is configured to set it.
+	maxUDP = udpBuffer - 256
 )
 
-// Resolver asks DNS servers. It holds no connection and is safe for
+// Resolver queries DNS servers. It holds no connection and is safe for
 // concurrent use.
 type Resolver struct {
 	addr       string
@@ -39,16 +39,16 @@ type Resolver struct {
 	dialer     net.Dialer
 }
 
-// ResolverOption changes how a Resolver asks.
+// ResolverOption changes how a Resolver sends queries.
 type ResolverOption func(*Resolver)
 
-// QueryTimeout bounds one try at one server, 2 s by default.
+// QueryTimeout limits one attempt at one server, 2 s by default.
 func QueryTimeout(d time.Duration) ResolverOption { return func(r *Resolver) { r.timeout = d } }
 
 // ResolvConf names the file that System reads instead of /etc/resolv.conf.
 func ResolvConf(path string) ResolverOption { return func(r *Resolver) { r.resolvConf = path } }
 
-// NewResolver returns a Resolver that asks addr: "host:port", a host (port
+// NewResolver returns a Resolver that queries addr: "host:port", a host (port
 // 53), or System.
 func NewResolver(addr string, opts ...ResolverOption) (*Resolver, error) {
 	r := &Resolver{addr: addr, timeout: defaultDNSTimeout, resolvConf: "/etc/resolv.conf", port: "53"}
@@ -75,16 +75,16 @@ func NewResolver(addr string, opts ...ResolverOption) (*Resolver, error) {
 	return r, nil
 }
 
-// String is the address that the Resolver asks.
+// String returns the address that the Resolver queries.
 func (r *Resolver) String() string { return r.addr }
 
-// SRV asks for the instances behind name. It asks over TCP, since a datagram
-// holds few of them, and over UDP only where nobody listens on TCP.
+// SRV looks up the instances of name. It uses TCP, because a datagram holds only
+// a few of them, and UDP only if the server refuses TCP connections.
 func (r *Resolver) SRV(ctx context.Context, name string) (SRVAnswer, error) {
 	return lookup(ctx, r, name, dns.TypeSRV, parseSRV)
 }
 
-// Addresses asks for the addresses behind name: A, and AAAA when v6.
+// Addresses looks up the addresses of name: A, or AAAA with v6.
 func (r *Resolver) Addresses(ctx context.Context, name string, v6 bool) (AddressAnswer, error) {
 	qtype := dns.TypeA
 	if v6 {
@@ -93,7 +93,7 @@ func (r *Resolver) Addresses(ctx context.Context, name string, v6 bool) (Address
 	return lookup(ctx, r, name, qtype, parseAddresses)
 }
 
-// PTR asks for the names of an address, each with a dot at its end.
+// PTR looks up the names of an address, each with a dot at its end.
 func (r *Resolver) PTR(ctx context.Context, addr netip.Addr) ([]string, error) {
 	name, err := dns.ReverseAddr(addr.Unmap().WithZone("").String())
 	if err != nil {
@@ -102,10 +102,10 @@ func (r *Resolver) PTR(ctx context.Context, addr netip.Addr) ([]string, error) {
 	return lookup(ctx, r, name, dns.TypePTR, parsePTR)
 }
 
-// lookup tries the names that the search list makes of name until one exists.
+// lookup tries name with the domains of the search list until one exists.
 func lookup[T any](ctx context.Context, r *Resolver, name string, qtype uint16, parse func(question, reply) (T, error)) (T, error) {
 	var zero T
-	servers, names, timeout, err := r.plan(name)
+	servers, names, timeout, err := r.targets(name)
 	if err != nil {
 		return zero, err
 	}
@@ -126,8 +126,7 @@ func lookup[T any](ctx context.Context, r *Resolver, name string, qtype uint16, 
 	return zero, first
 }
 
-// ask tries the servers in turn: one that does not answer, or cannot, passes
-// the question on to the next.
+// ask tries the servers in turn until one answers.
 func ask[T any](ctx context.Context, r *Resolver, servers []string, timeout time.Duration, q question, parse func(question, reply) (T, error)) (T, error) {
 	var zero T
 	var last error
@@ -151,10 +150,10 @@ func ask[T any](ctx context.Context, r *Resolver, servers []string, timeout time
 	return zero, last
 }
 
-// plan says whom to ask, for which names in turn, and how long each try may
-// take. The system's configuration is read anew each time, since DHCP and VPNs
-// rewrite it. A name with a dot at its end is asked for as it is.
-func (r *Resolver) plan(name string) (servers, names []string, timeout time.Duration, err error) {
+// targets returns the servers to query, the names to try in turn, and the
+// timeout of each attempt. It reads the system's configuration every time,
+// because DHCP and VPNs rewrite it. A name with a dot at its end is used as it is.
+func (r *Resolver) targets(name string) (servers, names []string, timeout time.Duration, err error) {
 	if _, ok := dns.IsDomainName(name); !ok || name == "" {
 		return nil, nil, 0, &DNSError{Name: name, Type: "name", Class: ErrDNSName}
 	}
@@ -194,8 +193,8 @@ func plainHost(s string) bool {
 	return ok && s != "" && !strings.ContainsAny(s, ":/ ")
 }
 
-// canonical writes a valid name as answers write it: an odd character has more
-// than one spelling ("\032" is "\ ").
+// canonical writes a valid name as answers do: some characters have more than
+// one spelling ("\032" is "\ ").
 func canonical(name string) string {
 	buf := make([]byte, 256)
 	n, err := dns.PackDomainName(dns.Fqdn(name), buf, 0, nil, false)
@@ -209,35 +208,35 @@ func canonical(name string) string {
 	return same
 }
 
-// What a DNS question can come to beside an answer. Every error of a Resolver
-// is one of these by errors.Is, or wraps the error of the caller's context.
+// Classes of failed DNS queries. Every error of a Resolver is one of these by
+// errors.Is, or wraps the error of the caller's context.
 var (
-	// ErrNXDomain: there is no such name. Consul says so too of a service
-	// without instances, and of one that its token may not read.
+	// ErrNXDomain: the name does not exist. Consul also returns it for a service
+	// without instances, and for a service that its token may not read.
 	ErrNXDomain = errors.New("no such name")
-	// ErrNoData: the name exists, without records of the type asked for.
+	// ErrNoData: the name exists, without records of the wanted type.
 	ErrNoData = errors.New("no such records")
-	// ErrServFail: the server failed; Consul does so without a leader.
+	// ErrServFail: the server failed; Consul's does while it has no leader.
 	ErrServFail = errors.New("server failure")
-	// ErrDNSRefused: the server does not answer this name, or this client.
+	// ErrDNSRefused: the server refuses this name or this client.
 	ErrDNSRefused = errors.New("refused by the DNS server")
-	// ErrDNSTimeout: no answer in time.
+	// ErrDNSTimeout: the server did not answer in time.
 	ErrDNSTimeout = errors.New("no answer in time")
-	// ErrDNSUnreachable: nobody listens there.
+	// ErrDNSUnreachable: no server listens at the address.
 	ErrDNSUnreachable = errors.New("DNS server unreachable")
-	// ErrDNSMalformed: an answer that cannot be understood.
+	// ErrDNSMalformed: the answer cannot be parsed.
 	ErrDNSMalformed = errors.New("malformed DNS answer")
-	// ErrDNSName: the name cannot be asked for.
+	// ErrDNSName: the name is not a valid DNS name.
 	ErrDNSName = errors.New("not a DNS name")
 )
 
-// DNSError is a question without an answer.
+// DNSError is a failed DNS query.
 type DNSError struct {
-	Name   string // as asked
+	Name   string // as queried
 	Type   string // "SRV", "A", …
-	Server string // host:port, when one was asked
+	Server string // host:port; empty if no server was queried
 	Class  error  // one of the sentinels above
-	Err    error  // what the network said; may be nil
+	Err    error  // the network's error; may be nil
 }
 
 func (e *DNSError) Error() string {
@@ -267,7 +266,7 @@ type question struct {
 
 func (q question) String() string { return dns.Type(q.qtype).String() + " " + q.name }
 
-// answerError is a failure whose class the answer itself tells.
+// answerError is a failure that the answer itself reports.
 type answerError struct {
 	class error // one of the sentinels above
 	err   error // details; may be nil
@@ -281,14 +280,14 @@ func malformed(format string, args ...any) error {
 	return &answerError{class: ErrDNSMalformed, err: fmt.Errorf(format, args...)}
 }
 
-// failure is err as the Resolver's caller sees it.
+// failure returns err as a DNSError.
 func (q question) failure(server string, err error) error {
 	e := &DNSError{Name: q.name, Type: dns.Type(q.qtype).String(), Server: server, Class: ErrDNSUnreachable, Err: plain(err)}
-	var told *answerError
+	var answer *answerError
 	var timeout net.Error
 	switch {
-	case errors.As(err, &told):
-		e.Class, e.Err = told.class, told.err
+	case errors.As(err, &answer):
+		e.Class, e.Err = answer.class, answer.err
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
 		errors.As(err, &timeout) && timeout.Timeout():
 		e.Class, e.Err = ErrDNSTimeout, nil
@@ -296,7 +295,7 @@ func (q question) failure(server string, err error) error {
 	return e
 }
 
-// plain drops the addresses and ports that net puts in front of what happened.
+// plain removes the addresses and ports that net puts in front of the cause.
 func plain(err error) error {
 	var number syscall.Errno
 	if errors.As(err, &number) {
@@ -305,7 +304,7 @@ func plain(err error) error {
 	return err
 }
 
-// classOf tells what a response code means for the asker.
+// classOf returns the error of a response code.
 func classOf(rcode int) error {
 	switch rcode {
 	case dns.RcodeSuccess:

@@ -13,16 +13,16 @@ import (
 	"github.com/miekg/dns"
 )
 
-// reply is what a server sent.
+// reply is a server's answer.
 type reply struct {
 	msg *dns.Msg
-	// size in bytes on the wire, which is where servers cut.
+	// size in bytes on the wire, which servers limit.
 	size int
 	tcp  bool
 }
 
-// exchange asks one server once: over UDP, and over TCP when the answer was or
-// may have been cut; SRV over TCP first.
+// exchange queries one server once: over UDP, and over TCP if the answer is or
+// may be truncated; SRV over TCP first.
 func (r *Resolver) exchange(ctx context.Context, server string, timeout time.Duration, q question) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -34,18 +34,18 @@ func (r *Resolver) exchange(ctx context.Context, server string, timeout time.Dur
 		return r.roundTrip(ctx, "udp", server, q)
 	}
 	rep, err := r.roundTrip(ctx, "udp", server, q)
-	if err != nil || !rep.msg.Truncated && rep.size < mostUDP {
+	if err != nil || !rep.msg.Truncated && rep.size < maxUDP {
 		return rep, err
 	}
 	whole, err := r.roundTrip(ctx, "tcp", server, q)
 	if err != nil && !errors.Is(err, ErrDNSMalformed) {
-		return rep, nil //nolint:nilerr // the cut answer is better than none, and says that it is cut
+		return rep, nil //nolint:nilerr // a truncated answer, marked as such, is better than none
 	}
 	return whole, err
 }
 
-// roundTrip sends one question and reads its answer. A server too old for
-// EDNS0 is asked again without.
+// roundTrip sends one question and reads its answer. If the server does not
+// support EDNS0, it repeats the question without it.
 func (r *Resolver) roundTrip(ctx context.Context, network, server string, q question) (reply, error) {
 	rep, err := r.send(ctx, network, server, q, true)
 	if err != nil {
@@ -63,7 +63,7 @@ func (r *Resolver) send(ctx context.Context, network, server string, q question,
 		return reply{}, err
 	}
 	defer conn.Close()
-	// The connection's deadline carries the end of the context, whatever ended it.
+	// The end of the context becomes the connection's deadline.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	m := new(dns.Msg).SetQuestion(q.name, q.qtype)
@@ -85,7 +85,7 @@ func (r *Resolver) send(ctx context.Context, network, server string, q question,
 		if network == "tcp" {
 			return reply{}, malformed("it answers another question")
 		}
-		// A stray or forged datagram: the true one may still come.
+		// A stray or forged datagram: the answer may still arrive.
 	}
 }
 
@@ -110,7 +110,7 @@ func unpack(data []byte, tcp bool) (reply, error) {
 	return reply{msg: m, size: len(data), tcp: tcp}, nil
 }
 
-// answers tells whether rep belongs to the question in m. Servers that report
+// answers reports whether rep belongs to the question in m. Servers that report
 // a format error may leave the question out.
 func (rep reply) answers(m *dns.Msg) bool {
 	if !rep.msg.Response || rep.msg.Id != m.Id {
@@ -123,7 +123,7 @@ func (rep reply) answers(m *dns.Msg) bool {
 	return got.Qtype == want.Qtype && got.Qclass == want.Qclass && strings.EqualFold(got.Name, want.Name)
 }
 
-// ended returns the context's error when that is why the exchange failed.
+// ended returns the context's error if the exchange failed because of it.
 func ended(ctx context.Context, err error) error {
 	var timeout net.Error
 	if ctx.Err() != nil && errors.As(err, &timeout) && timeout.Timeout() {
@@ -132,14 +132,14 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// Where Consul cuts answers over TCP without saying so: it sends at most 1,024
-// SRV records and 64 KB. Answers that come near are taken for cut.
+// Consul truncates answers over TCP without the TC bit: it sends at most 1,024
+// SRV records and 64 KB. Answers near these limits count as truncated.
 const (
 	manyRecords = 500
 	nearlyFull  = 60 << 10
 )
 
-// SRVInstance is one instance as DNS tells it.
+// SRVInstance is one instance in an SRV answer.
 type SRVInstance struct {
 	Target   string // name of the host, with a dot at its end
 	Port     uint16
@@ -149,29 +149,29 @@ type SRVInstance struct {
 	Node     string       // the Consul node, when Target names it
 }
 
-// SRVAnswer is what DNS tells of a service. It has at least one instance.
+// SRVAnswer lists the instances of a service: at least one.
 type SRVAnswer struct {
 	Instances []SRVInstance
-	Cut       bool // there are, or may be, more instances than the answer holds
+	Cut       bool // the service has, or may have, more instances
 }
 
-// AddressAnswer is what DNS tells of a name. It has at least one address.
+// AddressAnswer lists the addresses of a name: at least one.
 type AddressAnswer struct {
 	Addrs []netip.Addr // distinct
-	Cut   bool         // there are, or may be, more
+	Cut   bool         // the name has, or may have, more addresses
 }
 
-// cut tells whether rep may hold less than the server has.
+// cut reports whether rep is, or may be, truncated.
 func (rep reply) cut() bool {
 	most := nearlyFull
 	if !rep.tcp {
-		most = mostUDP
+		most = maxUDP
 	}
 	return rep.msg.Truncated || rep.size >= most || len(rep.msg.Answer) >= manyRecords
 }
 
-// none is why there is no record of the type asked for.
-func (rep reply) none() error {
+// noRecords returns the error of a reply without records of the wanted type.
+func (rep reply) noRecords() error {
 	if err := classOf(rep.msg.Rcode); err != nil {
 		return err
 	}
@@ -186,16 +186,16 @@ func parseSRV(q question, rep reply) (SRVAnswer, error) {
 	for _, rr := range rep.msg.Answer {
 		srv, ok := rr.(*dns.SRV)
 		if !ok || !names[lower(srv.Hdr.Name)] || srv.Target == "." {
-			continue // "." says that the service is decidedly not there (RFC 2782)
+			continue // "." means that the service is not available (RFC 2782)
 		}
-		target := follow(lower(srv.Target), extra)
+		target := lastAlias(lower(srv.Target), extra)
 		out = append(out, SRVInstance{
 			Target: srv.Target, Port: srv.Port, Priority: srv.Priority, Weight: srv.Weight,
 			Addrs: hosts[target], Node: nodeOf(srv.Target),
 		})
 	}
 	if len(out) == 0 {
-		return SRVAnswer{}, rep.none()
+		return SRVAnswer{}, rep.noRecords()
 	}
 	return SRVAnswer{Instances: out, Cut: rep.cut()}, nil
 }
@@ -213,7 +213,7 @@ func parseAddresses(q question, rep reply) (AddressAnswer, error) {
 		out = append(out, addr)
 	}
 	if len(out) == 0 {
-		return AddressAnswer{}, rep.none()
+		return AddressAnswer{}, rep.noRecords()
 	}
 	return AddressAnswer{Addrs: out, Cut: rep.cut()}, nil
 }
@@ -227,13 +227,13 @@ func parsePTR(q question, rep reply) ([]string, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, rep.none()
+		return nil, rep.noRecords()
 	}
 	return out, nil
 }
 
-// aliases is the set of names that the CNAMEs in rrs make of name, itself
-// included. Records of other names do not belong to the answer.
+// aliases returns name and the names that the CNAMEs in rrs map it to. Records
+// of other names do not belong to the answer.
 func aliases(name string, rrs []dns.RR) map[string]bool {
 	next := cnames(rrs)
 	set := map[string]bool{}
@@ -253,8 +253,8 @@ func cnames(rrs []dns.RR) map[string]string {
 	return next
 }
 
-// follow returns the end of name's chain of aliases.
-func follow(name string, next map[string]string) string {
+// lastAlias returns the end of name's chain of aliases.
+func lastAlias(name string, next map[string]string) string {
 	for range len(next) {
 		target, ok := next[name]
 		if !ok {
@@ -288,8 +288,7 @@ func addrOf(rr dns.RR) (netip.Addr, bool) {
 	return addr.Unmap(), ok
 }
 
-// nodeOf returns NODE of "NODE.node.DC.DOMAIN.", the names that Consul gives
-// to its nodes.
+// nodeOf returns NODE of "NODE.node.DC.DOMAIN.", Consul's names of nodes.
 func nodeOf(target string) string {
 	i := strings.Index(lower(target), ".node.")
 	if i <= 0 {

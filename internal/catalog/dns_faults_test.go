@@ -25,7 +25,7 @@ func TestOddServers(t *testing.T) {
 		{"answers another question", func(w dns.ResponseWriter, m *dns.Msg, _ bool) {
 			r := new(dns.Msg).SetReply(m)
 			r.Question[0].Name = "evil."
-			_ = w.WriteMsg(r) // the resolver hangs up
+			_ = w.WriteMsg(r) // the resolver closes the connection
 		}, catalog.ErrDNSMalformed},
 		{"sends rubbish", func(w dns.ResponseWriter, _ *dns.Msg, _ bool) {
 			_, _ = w.Write([]byte("not a DNS message at all"))

@@ -6,10 +6,10 @@ import (
 	"github.com/miekg/dns"
 )
 
-// SystemPort is where the servers of a test's resolv.conf listen.
+// SystemPort sets the port of the servers in a test's resolv.conf.
 func SystemPort(port string) ResolverOption { return func(r *Resolver) { r.port = port } }
 
-// FuzzAnswer feeds the parsers what a server might send.
+// FuzzAnswer parses arbitrary answers.
 func FuzzAnswer(f *testing.F) {
 	for _, text := range []string{
 		"web.service.consul. 0 IN SRV 1 1 80 n1.node.dc1.consul.",

@@ -47,7 +47,7 @@ func serveDNSAt(t *testing.T, ip string, h handler) *dnsServer {
 	return s
 }
 
-// serveUDP is serveDNS where nobody listens on TCP.
+// serveUDP is serveDNS without a listener on TCP.
 func serveUDP(t *testing.T, h handler) *dnsServer {
 	t.Helper()
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -81,8 +81,8 @@ func runDNS(t *testing.T, s *dns.Server) {
 	})
 }
 
-// says is a handler that answers with the given records, "extra:" before
-// those of the additional section.
+// says returns a handler that answers with the given records; "extra:" precedes
+// records of the additional section.
 func says(t *testing.T, rcode int, records ...string) handler {
 	t.Helper()
 	var answer, extra []dns.RR

@@ -84,7 +84,7 @@ func TestSRVOverUDPWhereTCPIsMissing(t *testing.T) {
 	}
 }
 
-// Consul cuts at 1,024 records or at 64 KB, without the TC bit.
+// Consul truncates at 1,024 records or at 64 KB, without the TC bit.
 func TestLongAnswersCountAsCut(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -24,13 +24,13 @@ const (
 	FormatHosts      = "hosts"
 )
 
-// ExportFormats are all of them.
+// ExportFormats lists all formats.
 func ExportFormats() []string {
 	return []string{FormatHiera, FormatJSON, FormatPrometheus, FormatHosts}
 }
 
-// Export renders a snapshot: the same one always gives the same bytes. The only
-// error is an unknown format.
+// Export renders a snapshot; equal snapshots give equal bytes. The only error is
+// an unknown format.
 func Export(s *Snapshot, format string) ([]byte, error) {
 	switch format {
 	case FormatHiera:
@@ -45,9 +45,9 @@ func Export(s *Snapshot, format string) ([]byte, error) {
 	return nil, fmt.Errorf("unknown format %q", format)
 }
 
-// WriteExport makes path hold data. A file that does already is not touched; a
-// replaced one keeps owner, mode, ACL and extended attributes, and lost names
-// those that could not be kept; a new one gets 0644.
+// WriteExport writes data to path. A file with the same content is not touched.
+// A replaced file keeps owner, mode, ACL and extended attributes; lost names the
+// ones that could not be kept. A new file gets mode 0644.
 func WriteExport(path string, data []byte) (changed bool, lost []string, err error) {
 	if err := durable.RemoveTempOf(path); err != nil {
 		return false, nil, fmt.Errorf("export: %w", err)
@@ -55,7 +55,7 @@ func WriteExport(path string, data []byte) (changed bool, lost []string, err err
 	return durable.Update(path, data, 0o644)
 }
 
-// hiera is a mapping services::<service>::<interface> → addresses.
+// hiera renders a mapping services::<service>::<interface> → addresses.
 func hiera(s *Snapshot) ([]byte, error) {
 	addresses := map[string][]string{}
 	for _, i := range s.Instances {
@@ -78,8 +78,8 @@ func hiera(s *Snapshot) ([]byte, error) {
 	return b.Bytes(), e.Close()
 }
 
-// exportJSON is an object service → passing instances, with every service that
-// the catalog knows.
+// exportJSON renders an object service → passing instances, with every service
+// of the catalog.
 func exportJSON(s *Snapshot) ([]byte, error) {
 	all := make(map[string][]ServiceInstance, len(s.Services))
 	for _, name := range s.Services {
@@ -91,16 +91,16 @@ func exportJSON(s *Snapshot) ([]byte, error) {
 	return indented(map[string]any{"services": all})
 }
 
-// targets is one group of Prometheus' file_sd format.
-type targets struct {
+// targetGroup is one group of Prometheus' file_sd format.
+type targetGroup struct {
 	Targets []string          `json:"targets"`
 	Labels  map[string]string `json:"labels"`
 }
 
-// prometheus is a file for file_sd_configs: a group per instance that has a
-// port, under the meta labels of consul_sd_configs.
+// prometheus renders a file for file_sd_configs: a group per instance with a
+// port, with the meta labels of consul_sd_configs.
 func prometheus(s *Snapshot) ([]byte, error) {
-	groups := []targets{}
+	groups := []targetGroup{}
 	for _, i := range s.Instances {
 		if i.Port == 0 {
 			continue
@@ -111,15 +111,16 @@ func prometheus(s *Snapshot) ([]byte, error) {
 			"__meta_consul_node": i.Node, "__meta_consul_dc": i.Datacenter,
 			"__meta_consul_tags": "," + strings.Join(i.Tags, ",") + ",",
 		}
-		for _, k := range slices.Sorted(maps.Keys(i.Meta)) { // of two with one name the last counts
+		for _, k := range slices.Sorted(maps.Keys(i.Meta)) { // of two keys with one label name the last wins
 			labels["__meta_consul_service_metadata_"+labelName(k)] = i.Meta[k]
 		}
-		groups = append(groups, targets{[]string{net.JoinHostPort(i.Address, strconv.Itoa(i.Port))}, labels})
+		groups = append(groups, targetGroup{[]string{net.JoinHostPort(i.Address, strconv.Itoa(i.Port))}, labels})
 	}
 	return indented(groups)
 }
 
-// labelName keeps what may stand in the name of a Prometheus label.
+// labelName replaces characters that the name of a Prometheus label must not
+// contain by underscores.
 func labelName(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
@@ -140,9 +141,9 @@ func indented(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// hosts is a fragment of a hosts file: per address the names of its nodes, and
-// then of the services that answer there. Addresses that are none, and names
-// that cannot be host names, are left out.
+// hosts renders a fragment of a hosts file: for each address the names of its
+// nodes, then of its services. Invalid addresses and names that cannot be host
+// names are left out.
 func hosts(s *Snapshot) []byte {
 	nodes, services := addressBook{}, addressBook{}
 	for _, i := range s.Instances {
@@ -160,7 +161,7 @@ func hosts(s *Snapshot) []byte {
 	return []byte(b.String())
 }
 
-// addressBook is the names of each address.
+// addressBook maps each address to its names.
 type addressBook map[string]map[string]bool
 
 func (b addressBook) add(address, name string) {
@@ -174,8 +175,8 @@ func (b addressBook) add(address, name string) {
 	b[addr.String()][name] = true
 }
 
-// hostName tells whether s can stand in a hosts file: letters, digits, hyphens
-// and underscores between dots.
+// hostName reports whether s is allowed in a hosts file: letters, digits,
+// hyphens and underscores between dots.
 func hostName(s string) bool {
 	if len(s) > 253 {
 		return false

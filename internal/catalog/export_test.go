@@ -23,8 +23,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// sample has what exports must get right: several interfaces, automatic
-// tagged addresses, no port, IPv6, odd names, jorc's own marks.
+// sample has the special cases of exports: several interfaces, automatic tagged
+// addresses, no port, IPv6, odd names, jorc's own keys in Meta.
 func sample() *Snapshot {
 	node := func(name, address string) *consul.Node {
 		return &consul.Node{Node: name, Address: address, Datacenter: "dc1"}
@@ -84,8 +84,8 @@ func TestExportFormats(t *testing.T) {
 	}
 }
 
-// TestExportsOfAnyNames: whatever names there are, exports can be read again
-// and no line is forged.
+// TestExportsOfAnyNames: with any names, exports can be parsed and no line is
+// forged.
 func TestExportsOfAnyNames(t *testing.T) {
 	t.Parallel()
 	check := func(service, node, address, key, value string) bool {
@@ -158,7 +158,7 @@ func TestFetchListAndResolve(t *testing.T) {
 	s := consultest.Start(t)
 	c := s.Client()
 	for i, state := range []string{consul.HealthPassing, consul.HealthWarning, consul.HealthCritical} {
-		for range 2 { // of web 0, 1 and 2 one each; of the tag even 0 and 2
+		for range 2 { // web has instances 0, 1 and 2; 0 and 2 have the tag even
 			tags := []string{"even", "odd"}[i%2 : i%2+1]
 			if err := c.RegisterService(t.Context(), &consul.ServiceRegistration{
 				ID: fmt.Sprintf("web-%d", i), Name: "web", Port: 80 + i, Tags: tags, Address: "10.0.0." + fmt.Sprint(i+1),
@@ -251,8 +251,8 @@ func TestPartlyVisibleCatalogsAreNotExported(t *testing.T) {
 	}
 }
 
-// TestOneOddNameDoesNotSpoilTheExport: Consul takes names that it then refuses
-// to be asked for.
+// TestOneOddNameDoesNotSpoilTheExport: Consul registers names that its API
+// cannot read.
 func TestOneOddNameDoesNotSpoilTheExport(t *testing.T) {
 	t.Parallel()
 	client := consultest.Start(t).Client()

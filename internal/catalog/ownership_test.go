@@ -33,7 +33,7 @@ func TestForeignServicesAreLeftAlone(t *testing.T) {
 		config.Service{Name: "held", Port: 1, Checks: []config.Check{newScript(t, 0).check()}},
 		config.Service{Name: "theirs", Port: 1}, config.Service{Name: "mine"}).ready()
 	wantServices(t, c, "held", "bystander", "theirs", "mine")
-	wantError(t, x, "held", "somebody else than jorc", "jorc service deregister held")
+	wantError(t, x, "held", "another program than jorc", "jorc service deregister held")
 	wantError(t, x, "theirs", "another jorc ("+second.o.Owner+")")
 	if s := x.service("held"); s.Registered || s.Checks[0].Heartbeats > 0 {
 		t.Errorf("status of a service that is not ours: %+v", s)
@@ -43,7 +43,7 @@ func TestForeignServicesAreLeftAlone(t *testing.T) {
 		t.Errorf("the foreign service became %+v, %v", got, err)
 	}
 
-	// Nothing configured any more: only what is ours goes.
+	// Without configured services only our registrations are removed.
 	x.Reload(nil)
 	wantServices(t, c, "held", "bystander", "theirs")
 	consultest.Eventually(t, "the status to have nothing but the agent's presence", func(context.Context) error {
@@ -52,9 +52,9 @@ func TestForeignServicesAreLeftAlone(t *testing.T) {
 		}
 		return nil
 	})
-	// It is taken up as soon as the other one has gone.
+	// The service is registered as soon as the other one is gone.
 	x.Reload([]config.Service{{Name: "held", Port: 1}})
-	wantError(t, x, "held", "somebody else")
+	wantError(t, x, "held", "another program")
 	if err := c.DeregisterService(t.Context(), "held"); err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestMissingRightsConcernOneServiceOnly(t *testing.T) {
 	wantServices(t, s.Client(), "web")
 	wantError(t, x, "db", `"db"`, "service:write", "denied")
 	wantState(t, s.Client(), "service:web", consul.HealthPassing)
-	// Without the right to read nodes it still notices what is lost.
+	// Without the right to read nodes it still notices lost registrations.
 	if err := s.Client().DeregisterService(t.Context(), "jorc"); err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestScriptsRunWhileConsulIsAway(t *testing.T) {
 	wantState(t, s.Client(), "service:web", consul.HealthWarning)
 	wantError(t, x, "web", "")
 
-	// What changes during an outage is told when it is over.
+	// A change during an outage is sent when the outage is over.
 	s.Freeze()
 	check.set(t, 0)
 	consultest.Eventually(t, "the script to pass", func(context.Context) error {
@@ -226,7 +226,7 @@ func TestScriptsRunWhileConsulIsAway(t *testing.T) {
 
 func TestRegistersWithoutALeader(t *testing.T) {
 	t.Parallel()
-	// While an agent waits for a leader its own state is locked: with Consul's
+	// While an agent waits for a leader, its own state is locked: for Consul's
 	// default of 7 s each time.
 	servers := consultest.StartCluster(t, 3, consultest.WithConfig(map[string]any{
 		"performance": map[string]any{"raft_multiplier": 1, "rpc_hold_timeout": "200ms"},

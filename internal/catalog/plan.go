@@ -8,11 +8,11 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// stopNote begins the reason of a maintenance mode that a stopping jorc set;
-// only such a one is lifted by the next start.
+// stopNote is the prefix of the reason of a maintenance mode that jorc set when
+// it stopped; the next start lifts only such a mode.
 const stopNote = "jorc: stopped"
 
-// atAgent is what the local agent says it has.
+// atAgent holds the services and checks that the local agent has.
 type atAgent struct {
 	services map[string]*consul.AgentService
 	checks   map[string]*consul.AgentCheck
@@ -21,25 +21,25 @@ type atAgent struct {
 type verb int
 
 const (
-	doNothing  verb = iota // it stands as it should
-	doRegister             // it is missing, or not as it should be
-	doRefuse               // somebody else registered this id
+	doNothing  verb = iota // the registration is as wanted
+	doRegister             // the registration is missing or differs
+	doRefuse               // another owner registered this id
 	doRemove               // ours, and no longer wanted
 )
 
-// action is what one service needs.
+// action is the change that one service needs.
 type action struct {
 	verb  verb
 	id    string
 	want  *registration // nil for doRemove
-	stale []string      // ids of the service's checks that are to go after registering
-	lift  bool          // jorc's own maintenance mode is to be lifted
-	owner string        // of the service in the way, for doRefuse; may be empty
-	check string        // the id in the way, for doRefuse, when it is a check's
+	stale []string      // ids of the service's checks to deregister after registering
+	lift  bool          // end jorc's own maintenance mode
+	owner string        // for doRefuse: the owner of the conflicting service; may be empty
+	check string        // for doRefuse: the conflicting id, if it is a check's
 }
 
-// plan compares what is wanted with what the agent has. Only services marked
-// as owner's are ever changed or removed; removals come last.
+// plan compares the wanted registrations with the agent's. Only services marked
+// as owner's are changed or removed; removals come last.
 func plan(want []*registration, have atAgent, owner string) []action {
 	byService := map[string][]string{}
 	for id, c := range have.checks {
@@ -96,8 +96,8 @@ func planOne(r *registration, have atAgent, checkIDs []string, owner string) act
 	return a
 }
 
-// heldCheck tells whether a check's id is that of somebody else's check of
-// another service, or of the node. Among ours it may move.
+// heldCheck reports whether a check's id is in use by the node or by another
+// owner's service. It may move between our own services.
 func heldCheck(checkID, serviceID string, have atAgent, owner string) (holder string, foreign bool) {
 	at, ok := have.checks[checkID]
 	if !ok || at.ServiceID == serviceID {
@@ -109,5 +109,5 @@ func heldCheck(checkID, serviceID string, have atAgent, owner string) (holder st
 	return "", true
 }
 
-// maintenanceCheck is the id that Consul gives to a service's maintenance mode.
+// maintenanceCheck returns the id of the check of a service's maintenance mode.
 func maintenanceCheck(serviceID string) string { return "_service_maintenance:" + serviceID }

@@ -60,7 +60,7 @@ func TestPlan(t *testing.T) {
 			[]action{{verb: doRefuse, id: "web", want: want, owner: "you"}},
 		},
 		{
-			"its check is somebody else's",
+			"its check is another owner's",
 			[]*registration{want},
 			atAgent{
 				map[string]*consul.AgentService{"other": {}},
@@ -134,7 +134,7 @@ func TestHashFollowsWhatConsulIsTold(t *testing.T) {
 
 func TestThresholds(t *testing.T) {
 	t.Parallel()
-	// p, w, c: results and states; '.' = the state stays as it is.
+	// p, w, c: results and states; '.' = the state does not change.
 	states := map[byte]string{'p': consul.HealthPassing, 'w': consul.HealthWarning, 'c': consul.HealthCritical, '.': ""}
 	for _, tc := range []struct {
 		t       thresholds
@@ -201,7 +201,7 @@ func TestJudge(t *testing.T) {
 		{command.Result{ExitCode: 124, TimedOut: true, Output: "x"}, nil, consul.HealthCritical, "timed out after 5s\nx"},
 		{command.Result{ExitCode: 127}, command.ErrNotFound, consul.HealthCritical, command.ErrNotFound.Error()},
 	} {
-		state, output := judge(tc.res, tc.err, 5*time.Second)
+		state, output := classify(tc.res, tc.err, 5*time.Second)
 		if state != tc.state || output != tc.output {
 			t.Errorf("%+v: %s %q, want %s %q", tc.res, state, output, tc.state, tc.output)
 		}
@@ -211,7 +211,7 @@ func TestJudge(t *testing.T) {
 func TestLimitCutsBetweenCharacters(t *testing.T) {
 	t.Parallel()
 	for shift := range 4 {
-		got := limit(strings.Repeat("x", shift) + strings.Repeat("€", maxOutput))
+		got := truncate(strings.Repeat("x", shift) + strings.Repeat("€", maxOutput))
 		if len(got) > maxOutput || len(got) < maxOutput-3 || strings.ContainsRune(got, '\uFFFD') {
 			t.Errorf("shift %d: %d bytes, ends with %q", shift, len(got), got[len(got)-3:])
 		}
@@ -249,10 +249,10 @@ func TestIDsThatAreTakenAreSaid(t *testing.T) {
 	}
 	want := []string{
 		"jorc ", "a ", "d ",
-		`jorc service "jorc": its id is used by jorc itself already`,
-		`a service "a": its id is used by the configuration already`,
-		`b service "b": the id of its check "x" is used by service "a" already`,
-		`c service "c": the id of its check "y" is used by another check of it already`,
+		`jorc service "jorc": its id is already used by jorc itself`,
+		`a service "a": its id is already used by the configuration`,
+		`b service "b": the id of its check "x" is already used by service "a"`,
+		`c service "c": the id of its check "y" is already used by another check of this service`,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)

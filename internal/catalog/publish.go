@@ -18,28 +18,28 @@ import (
 	"github.com/jorc/jorc/internal/durable"
 )
 
-// Why Publish and Withdraw leave a service alone.
+// Errors of Publish and Withdraw for a service that they must not change.
 var (
-	// ErrForeign: the id is held by a registration that is not this jorc's.
-	ErrForeign = errors.New("registered by somebody else")
+	// ErrForeign: another owner has registered the id.
+	ErrForeign = errors.New("registered by another owner")
 	// ErrConfigured: the service belongs to the agent's configuration.
 	ErrConfigured = errors.New("part of the agent's configuration")
 )
 
-// Published is what became of a service given to Publish.
+// Published is the result of Publish.
 type Published struct {
 	ID string
-	// Daemon: a jorc agent runs beside this Consul agent and looks after it.
+	// Daemon: a jorc agent runs on this host and maintains the registration.
 	Daemon bool
-	// Scripts is the number of its checks that only a daemon can run; without one
-	// they stay critical.
+	// Scripts is the number of its checks that only the daemon can run; without
+	// the daemon they stay critical.
 	Scripts int
 }
 
 // Publish registers one service with the local agent and stores its definition
-// below stateDir, where the daemon of that directory takes it up. It is safe to
-// repeat. Errors are ErrForeign, ErrConfigured, those of the client, or the file
-// system's; a service that could not be registered is not stored.
+// below stateDir, from where the daemon loads it. It is safe to repeat. Errors
+// are ErrForeign, ErrConfigured, those of the client, or the file system's; a
+// service that could not be registered is not stored.
 func Publish(ctx context.Context, client *consul.Client, stateDir string, s config.Service) (Published, error) {
 	if s.ID == "" {
 		s.ID = s.Name
@@ -52,7 +52,7 @@ func Publish(ctx context.Context, client *consul.Client, stateDir string, s conf
 			p.Scripts++
 		}
 	}
-	have, err := askAgent(ctx, client)
+	have, err := readAgent(ctx, client)
 	if err != nil {
 		return p, err
 	}
@@ -83,12 +83,12 @@ func Publish(ctx context.Context, client *consul.Client, stateDir string, s conf
 	return p, nil
 }
 
-// Withdraw deregisters one service from the local agent, whoever registered it,
-// and forgets its stored definition. Errors are consul.ErrNotFound when there
-// is no such service, ErrConfigured when the daemon would register it again at
-// once, those of the client, or the file system's.
+// Withdraw deregisters one service of any owner from the local agent, and
+// removes its stored definition. Errors are consul.ErrNotFound if the service
+// does not exist, ErrConfigured if the daemon would register it again, those of
+// the client, or the file system's.
 func Withdraw(ctx context.Context, client *consul.Client, stateDir, id string) error {
-	have, err := askAgent(ctx, client)
+	have, err := readAgent(ctx, client)
 	if err != nil {
 		return err
 	}
@@ -107,14 +107,14 @@ func Withdraw(ctx context.Context, client *consul.Client, stateDir, id string) e
 	if !there && !stored {
 		return fmt.Errorf("service %q: %w at this agent", id, consul.ErrNotFound)
 	}
-	// The daemon may have been faster.
+	// The daemon may have deregistered it already.
 	if err := client.DeregisterService(ctx, id); err != nil && !errors.Is(err, consul.ErrNotFound) {
 		return explain(err, action{id: id})
 	}
 	return nil
 }
 
-// daemon tells whether a jorc agent of owner is alive: its own service says so.
+// daemon reports whether owner's jorc agent runs: its own service is passing.
 func daemon(have atAgent, owner string) bool {
 	for _, c := range have.checks {
 		s, ok := have.services[c.ServiceID]
@@ -128,22 +128,22 @@ func daemon(have atAgent, owner string) bool {
 // storedFormat is the format number of stored definitions.
 const storedFormat = 1
 
-// storedService is a file that `jorc service register` leaves for the daemon.
+// storedService is a file that `jorc service register` writes for the daemon.
 type storedService struct {
 	Format  int            `json:"format"`
 	Service config.Service `json:"service"`
 }
 
-// storedDir is where the definitions of a state directory are.
+// storedDir returns the directory of a state directory's definitions.
 func storedDir(stateDir string) string { return filepath.Join(stateDir, "services") }
 
-// storedPath is a service's file, whatever characters its id has.
+// storedPath returns a service's file; its id may have any characters.
 func storedPath(stateDir, id string) string {
 	return filepath.Join(storedDir(stateDir), url.PathEscape(id)+".json")
 }
 
-// store keeps s for the daemon. Headers of HTTP checks may hold secrets: the
-// file is for its owner alone.
+// store writes s for the daemon. Headers of HTTP checks may contain secrets, so
+// only the file's owner may read it.
 func store(stateDir string, s config.Service) error {
 	if err := durable.MkdirAll(storedDir(stateDir), 0o700); err != nil {
 		return fmt.Errorf("store service %q: %w", s.ID, err)
@@ -158,32 +158,32 @@ func store(stateDir string, s config.Service) error {
 	return nil
 }
 
-// isStored tells whether there is a stored definition of a service.
+// isStored reports whether a service has a stored definition.
 func isStored(stateDir, id string) (bool, error) {
 	_, err := os.Stat(storedPath(stateDir, id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look for service %q: %w", id, err)
+		return false, fmt.Errorf("find stored service %q: %w", id, err)
 	}
 	return true, nil
 }
 
-// unstore removes a stored definition; found tells whether there was one.
+// unstore removes a stored definition; found reports whether it existed.
 func unstore(stateDir, id string) (found bool, err error) {
 	err = os.Remove(storedPath(stateDir, id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("forget service %q: %w", id, err)
+		return false, fmt.Errorf("remove stored service %q: %w", id, err)
 	}
 	return true, durable.SyncDir(storedDir(stateDir))
 }
 
-// readStored reads all stored definitions that can be read; the error names
-// those that cannot.
+// readStored reads all stored definitions; the error names the files that it
+// could not read.
 func readStored(stateDir string) ([]config.Service, error) {
 	entries, err := os.ReadDir(storedDir(stateDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -218,19 +218,19 @@ func readStoredFile(path string) (config.Service, error) {
 		return config.Service{}, fmt.Errorf("stored service %s: %w", path, err)
 	}
 	if f.Service.Name == "" {
-		return config.Service{}, fmt.Errorf("stored service %s: it has no name", path)
+		return config.Service{}, fmt.Errorf("stored service %s: no name", path)
 	}
 	return f.Service, nil
 }
 
-// loadStored makes the stored definitions those that are wanted. As long as
-// one cannot be read, nothing is deregistered: it may be that one.
+// loadStored reads the stored definitions. While one cannot be read, no service
+// is deregistered, because it may be that one.
 func (r *Registrar) loadStored() {
 	var services []config.Service
 	var err error
 	if r.o.StateDir != "" {
 		if services, err = readStored(r.o.StateDir); err != nil {
-			r.log.Error("stored services cannot all be read; none is deregistered meanwhile", "error", err)
+			r.log.Error("cannot read all stored services; no service is deregistered until then", "error", err)
 		}
 	}
 	r.mu.Lock()
@@ -239,13 +239,13 @@ func (r *Registrar) loadStored() {
 	r.combine()
 }
 
-// watchStored takes up changes of the stored definitions until ctx ends.
+// watchStored loads changes of the stored definitions until ctx ends.
 func (r *Registrar) watchStored(ctx context.Context) error {
 	if r.o.StateDir == "" {
 		return nil
 	}
 	if err := durable.MkdirAll(storedDir(r.o.StateDir), 0o700); err != nil {
-		r.log.Warn("services that `jorc service register` stores are not taken up", "error", err)
+		r.log.Warn("cannot load services that `jorc service register` stores", "error", err)
 		return nil
 	}
 	w, err := fsnotify.NewWatcher()
@@ -253,13 +253,13 @@ func (r *Registrar) watchStored(ctx context.Context) error {
 		err = w.Add(storedDir(r.o.StateDir))
 	}
 	if err != nil {
-		r.log.Warn("services that `jorc service register` stores are taken up at the next reload only", "error", err)
+		r.log.Warn("cannot watch stored services: changes are loaded at the next reload only", "error", err)
 		return nil
 	}
 	defer func() { _ = w.Close() }() // nothing was written through it
 	for {
-		r.loadStored() // also what changed before the watch was there
-		r.look()
+		r.loadStored() // also changes before the watch was set up
+		r.wake.Notify()
 		select {
 		case <-ctx.Done():
 			return nil

@@ -4,25 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"golang.org/x/time/rate"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// Bounds of the pauses before an agent that does not answer is asked again,
-// and before a service that was refused is tried again.
+// Shortest and longest pause before a request to an agent that does not answer,
+// and before another attempt to register a service.
 const (
 	firstAsk, lastAsk = 200 * time.Millisecond, 2 * time.Second
 	firstTry, lastTry = time.Second, 30 * time.Second
 )
 
-// reconcile compares what is wanted with what the agent has, and acts, each
-// time there is a reason to, until ctx ends.
+// reconcile compares the wanted registrations with the agent's and corrects
+// them, each time something may have changed, until ctx ends.
 func (r *Registrar) reconcile(ctx context.Context) {
-	// Whoever fights with jorc over a service does not make it hammer the agent.
+	// Limits the requests if another program keeps changing a service.
 	pace := rate.NewLimiter(5, 10)
 	for {
 		r.syncRunners(ctx)
@@ -34,7 +34,7 @@ func (r *Registrar) reconcile(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.attention:
+		case <-r.wake.C():
 		case <-due:
 		}
 		if pace.Wait(ctx) != nil {
@@ -43,20 +43,20 @@ func (r *Registrar) reconcile(ctx context.Context) {
 	}
 }
 
-// pass is one comparison. again is when there must be another one at the
-// latest; zero leaves it to what happens.
+// pass compares and corrects once. again is the time until the next pass at the
+// latest; zero means that only a change requires one.
 func (r *Registrar) pass(ctx context.Context) (again time.Duration) {
-	have, err := askAgent(ctx, r.client)
+	have, err := readAgent(ctx, r.client)
 	if ctx.Err() != nil {
 		return 0
 	}
 	if err != nil {
-		return r.unanswered(err)
+		return r.agentFailed(err)
 	}
 	r.mu.Lock()
 	want, mayRemove := r.wanted, r.storedOK
 	r.mu.Unlock()
-	r.learn(ctx, want, have)
+	r.adopt(ctx, want, have)
 
 	changed := false
 	seen := map[string]bool{}
@@ -65,28 +65,27 @@ func (r *Registrar) pass(ctx context.Context) (again time.Duration) {
 			continue
 		}
 		seen[a.id] = true
-		wait, did, err := r.attend(ctx, a, have)
+		wait, did, err := r.apply(ctx, a, have)
 		if ctx.Err() != nil {
 			return 0
 		}
 		if err != nil {
-			return r.unanswered(err)
+			return r.agentFailed(err)
 		}
 		changed = changed || did
 		if wait > 0 && (again == 0 || wait < again) {
 			again = wait
 		}
 	}
-	r.answered(seen)
+	r.passed(seen)
 	if changed {
-		r.look() // to see it with the agent's eyes
+		r.wake.Notify() // to verify it at the agent
 	}
 	return again
 }
 
-// askAgent reads what the agent has: from the agent alone, servers need not
-// answer.
-func askAgent(ctx context.Context, client *consul.Client) (have atAgent, err error) {
+// readAgent reads the agent's services and checks. It needs no servers.
+func readAgent(ctx context.Context, client *consul.Client) (have atAgent, err error) {
 	if have.services, err = client.AgentServices(ctx, ""); err != nil {
 		return have, err
 	}
@@ -94,8 +93,8 @@ func askAgent(ctx context.Context, client *consul.Client) (have atAgent, err err
 	return have, err
 }
 
-// learn takes what the agent says of the checks of our services.
-func (r *Registrar) learn(ctx context.Context, want []*registration, have atAgent) {
+// adopt takes over the agent's states of the checks of our services.
+func (r *Registrar) adopt(ctx context.Context, want []*registration, have atAgent) {
 	now := time.Now()
 	node := ""
 	for _, w := range want {
@@ -106,7 +105,7 @@ func (r *Registrar) learn(ctx context.Context, want []*registration, have atAgen
 		for _, spec := range w.checks {
 			if at, ok := have.checks[spec.id]; ok {
 				node = at.Node
-				r.check(spec.id).learn(at, now)
+				r.check(spec.id).adopt(at, now)
 			}
 		}
 	}
@@ -115,9 +114,9 @@ func (r *Registrar) learn(ctx context.Context, want []*registration, have atAgen
 	}
 }
 
-// attend carries out a. did tells that the agent was changed; wait is the rest
-// of a pause after a failure. An error means that the agent does not answer.
-func (r *Registrar) attend(ctx context.Context, a action, have atAgent) (wait time.Duration, did bool, err error) {
+// apply carries out a. did reports whether the agent was changed; wait is the
+// rest of a pause after a failure. An error means that the agent does not answer.
+func (r *Registrar) apply(ctx context.Context, a action, have atAgent) (wait time.Duration, did bool, err error) {
 	now := time.Now()
 	if a.verb == doRegister || a.verb == doRemove {
 		if wait := r.pausing(a.id, now); wait > 0 {
@@ -127,20 +126,20 @@ func (r *Registrar) attend(ctx context.Context, a action, have atAgent) (wait ti
 	switch a.verb {
 	case doRefuse:
 		r.setLive(a.want, false)
-		r.refused(a.id, foreign(a), now)
+		r.refused(a.id, conflictError(a), now)
 		return 0, false, nil
 	case doRemove:
 		if err = r.client.DeregisterService(ctx, a.id); errors.Is(err, consul.ErrNotFound) {
 			err = nil
 		}
 	case doRegister:
-		err = put(ctx, r.client, a, r.present)
+		err = put(ctx, r.client, a, r.currentStatus)
 	}
 	if err == nil && a.lift {
 		err = r.client.SetMaintenance(ctx, a.id, false, "")
 	}
 	if err != nil {
-		if unanswered(err) {
+		if concernsAgent(err) {
 			return 0, false, err
 		}
 		return r.failed(a.id, explain(err, a), now), false, nil
@@ -153,7 +152,7 @@ func (r *Registrar) attend(ctx context.Context, a action, have atAgent) (wait ti
 	return 0, a.verb != doNothing, nil
 }
 
-// put registers a's service and takes away checks that are no longer part of it.
+// put registers a's service and deregisters checks that are no longer part of it.
 func put(ctx context.Context, client *consul.Client, a action, known func(checkID string) string) error {
 	if err := client.AmendService(ctx, a.want.withStates(known)); err != nil {
 		return err
@@ -166,40 +165,40 @@ func put(ctx context.Context, client *consul.Client, a action, known func(checkI
 	return nil
 }
 
-// beatDiffering sends heartbeats for the checks of which the agent thinks
-// otherwise than jorc.
+// beatDiffering sends heartbeats for the checks whose status at the agent
+// differs from jorc's.
 func (r *Registrar) beatDiffering(ctx context.Context, w *registration, have atAgent) {
 	for _, spec := range w.checks {
 		if !spec.runByJorc() {
 			continue
 		}
 		c := r.check(spec.id)
-		if at, ok := have.checks[spec.id]; !ok || at.Status != c.present() {
+		if at, ok := have.checks[spec.id]; !ok || at.Status != c.current() {
 			r.beat(ctx, c)
 		}
 	}
 }
 
-// unanswered tells failures that concern the agent from those of one service.
-func unanswered(err error) bool {
+// concernsAgent reports whether err concerns the agent rather than one service.
+func concernsAgent(err error) bool {
 	return errors.Is(err, consul.ErrUnreachable) || errors.Is(err, consul.ErrRateLimited) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// foreign says who is in the way.
-func foreign(a action) error {
-	by := "somebody else than jorc"
+// conflictError returns the error of a doRefuse.
+func conflictError(a action) error {
+	by := "another program than jorc"
 	if a.owner != "" {
 		by = "another jorc (" + a.owner + ")"
 	}
 	if a.check != "" {
-		return fmt.Errorf("service %q: the id of its check %q is registered by %s and left alone; give this one another id", a.id, a.check, by)
+		return fmt.Errorf("service %q: the id of its check %q is registered by %s, which jorc does not change; choose another id", a.id, a.check, by)
 	}
-	return fmt.Errorf("service %q: its id is registered by %s and left alone; "+
-		"give this one another id, or remove that one with: jorc service deregister %s", a.id, by, a.id)
+	return fmt.Errorf("service %q: its id is registered by %s, which jorc does not change; "+
+		"choose another id, or remove that registration with: jorc service deregister %s", a.id, by, a.id)
 }
 
-// explain names the right that is missing.
+// explain adds the missing ACL right to err.
 func explain(err error, a action) error {
 	if a.want != nil && errors.Is(err, consul.ErrDenied) {
 		return fmt.Errorf("service %q: the token lacks service:write on %q: %w", a.id, a.want.name, err)
@@ -210,36 +209,28 @@ func explain(err error, a action) error {
 	return err
 }
 
-// nextPause doubles pause between two bounds.
-func nextPause(pause, first, last time.Duration) time.Duration {
-	return min(max(2*pause, first), last)
-}
-
-// jitter is between half of d and d.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
-
-// unanswered takes that the agent could not be asked, and returns when to try
-// again.
-func (r *Registrar) unanswered(err error) time.Duration {
+// agentFailed records that the agent does not answer, and returns the pause
+// before the next attempt.
+func (r *Registrar) agentFailed(err error) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.agentErr == nil {
-		r.log.Warn("services cannot be published for now", "error", err)
+		r.log.Warn("cannot publish services, will retry", "error", err)
 	}
 	r.agentErr = err
-	r.pause = nextPause(r.pause, firstAsk, lastAsk)
-	return jitter(r.pause)
+	return r.backoff.Next()
 }
 
-// answered takes that a pass came to its end. What is neither wanted nor
-// anything to act on is forgotten.
-func (r *Registrar) answered(seen map[string]bool) {
+// passed records that a pass is complete. It drops the entries of services that
+// are neither wanted nor at the agent.
+func (r *Registrar) passed(seen map[string]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.agentErr != nil {
 		r.log.Info("the Consul agent answers again")
 	}
-	r.agentErr, r.pause = nil, 0
+	r.agentErr = nil
+	r.backoff.Reset()
 	for _, id := range r.leaving() {
 		if !seen[id] {
 			delete(r.entries, id)
@@ -248,7 +239,7 @@ func (r *Registrar) answered(seen map[string]bool) {
 	r.first.Do(func() { close(r.registered) })
 }
 
-// done takes that a is carried out, or that there was nothing to do.
+// done records that a is complete.
 func (r *Registrar) done(a action, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -262,47 +253,48 @@ func (r *Registrar) done(a action, now time.Time) {
 		r.log.Info("service registered", "id", a.id, "name", a.want.name)
 	}
 	if a.lift {
-		r.log.Info("maintenance mode of the last stop lifted", "id", a.id)
+		r.log.Info("maintenance mode of the last stop ended", "id", a.id)
 	}
 	if !e.registered || e.err != nil {
 		e.since = now
 	}
-	e.registered, e.err, e.pause, e.nextTry = true, nil, 0, time.Time{}
+	e.registered, e.err, e.nextTry = true, nil, time.Time{}
+	e.backoff.Reset()
 }
 
-// failed takes why a service could not be brought to where it should be, and
-// returns after how long to try again.
+// failed records why a service could not be registered or removed, and returns
+// the pause before the next attempt.
 func (r *Registrar) failed(id string, err error, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.fault(id, err, now)
-	e.pause = nextPause(e.pause, firstTry, lastTry)
-	wait := jitter(e.pause)
+	wait := e.backoff.Next()
 	e.nextTry = now.Add(wait)
 	return wait
 }
 
-// refused takes who is in the way of a service. It is tried again as soon as
-// that one has gone.
+// refused records which registration is in the way of a service. The service is
+// tried again as soon as that registration is gone.
 func (r *Registrar) refused(id string, err error, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.fault(id, err, now)
-	e.pause, e.nextTry = 0, time.Time{}
+	e.backoff.Reset()
+	e.nextTry = time.Time{}
 }
 
-// fault notes an error of a service, and says so once; r.mu is held.
+// fault records an error of a service, and logs it once; r.mu is held.
 func (r *Registrar) fault(id string, err error, now time.Time) *entry {
 	e := r.entry(id)
 	if e.err == nil || e.err.Error() != err.Error() {
-		r.log.Error("service not as it should be", "id", id, "error", err)
+		r.log.Error("service not registered as configured", "id", id, "error", err)
 		e.since = now
 	}
 	e.registered, e.err = false, err
 	return e
 }
 
-// pausing is how long a service that failed still has to wait.
+// pausing returns the rest of the pause of a service that failed.
 func (r *Registrar) pausing(id string, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -312,18 +304,18 @@ func (r *Registrar) pausing(id string, now time.Time) time.Duration {
 	return 0
 }
 
-// entry returns the service's entry, made when there is none; r.mu is held.
+// entry returns the service's entry, a new one if it has none; r.mu is held.
 func (r *Registrar) entry(id string) *entry {
 	e, ok := r.entries[id]
 	if !ok {
-		e = &entry{}
+		e = &entry{backoff: concurrency.NewBackoff(firstTry, lastTry)}
 		r.entries[id] = e
 	}
 	return e
 }
 
-// check returns what is known of a check. One that is no longer wanted gets a
-// state of its own that nobody looks at.
+// check returns the state of a check; for a check that is no longer wanted, a
+// new state that is not stored.
 func (r *Registrar) check(id string) *checkState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -333,7 +325,7 @@ func (r *Registrar) check(id string) *checkState {
 	return &checkState{}
 }
 
-func (r *Registrar) present(checkID string) string { return r.check(checkID).present() }
+func (r *Registrar) currentStatus(checkID string) string { return r.check(checkID).current() }
 
 func (r *Registrar) setLive(w *registration, live bool) {
 	for _, spec := range w.checks {
@@ -341,17 +333,16 @@ func (r *Registrar) setLive(w *registration, live bool) {
 	}
 }
 
-// follow watches everything from which it shows that the agent's services are
-// no longer what they were, each by a blocking query that only ever wakes
-// reconcile:
+// follow watches what shows that the agent's services have changed, each by a
+// blocking query that only wakes reconcile:
 //
 //   - jorc's own service at the agent: the connection breaks when the agent
-//     goes, and the service is unknown when it came back empty. This needs no
-//     servers.
-//   - the node's services in the catalog: somebody deregistered one.
-//   - the node's checks in the catalog: what Consul's own checks found.
+//     stops, and the service is missing after a restart without state. This
+//     needs no servers.
+//   - the node's services in the catalog: one was deregistered.
+//   - the node's checks in the catalog: results of Consul's own checks.
 //
-// A node that is followed already stays so.
+// It does nothing if it watches the node already.
 func (r *Registrar) follow(ctx context.Context, node string) {
 	if node == r.following {
 		return
@@ -374,10 +365,10 @@ func (r *Registrar) follow(ctx context.Context, node string) {
 
 func watchFor[T any](ctx context.Context, r *Registrar, source consul.Source[T]) {
 	r.wg.Go(func() {
-		// It ends with ctx only, and has nothing to add then.
+		// Watch returns only when ctx ends.
 		_ = consul.Watch(ctx, r.client, consul.Query{}, source, func(u consul.Update[T]) {
 			if !errors.Is(u.Err, consul.ErrDenied) {
-				r.look()
+				r.wake.Notify()
 			}
 		})
 	})

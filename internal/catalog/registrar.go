@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 )
@@ -24,20 +25,20 @@ const (
 	OnStopMaintenance = "maintenance"
 )
 
-// RegistrarOptions are what a Registrar needs besides the services.
+// RegistrarOptions configure a Registrar.
 type RegistrarOptions struct {
 	Cluster  string   // default "default"; part of the id of jorc's own service
 	OnStop   string   // one of the constants above; default OnStopKeep
-	StateDir string   // where `jorc service register` leaves definitions; "" = nowhere
+	StateDir string   // where `jorc service register` stores definitions; "" = nowhere
 	Owner    string   // default Owner(StateDir)
-	Env      []string // for script checks, beside jorc's own environment without secrets
+	Env      []string // for script checks, in addition to jorc's environment without secrets
 	Logger   hclog.Logger
 }
 
-// Registrar publishes this host's services through the local agent and keeps
-// them true: it registers again what the agent forgot or somebody removed,
-// takes away what is no longer configured, runs script checks, and sends their
-// heartbeats. What others registered it never touches.
+// Registrar registers this host's services with the local agent and keeps the
+// registrations accurate: it restores missing ones, removes unconfigured ones,
+// runs script checks, and sends their heartbeats. It never changes registrations
+// of other owners.
 type Registrar struct {
 	client *consul.Client
 	log    hclog.Logger
@@ -46,7 +47,7 @@ type Registrar struct {
 	leastTTL      time.Duration
 	presenceEvery time.Duration
 
-	attention  chan struct{} // there may be something to do
+	wake       concurrency.Signal // something may have changed
 	registered chan struct{}
 	first      sync.Once
 	starts     *rate.Limiter // of first runs
@@ -56,30 +57,30 @@ type Registrar struct {
 	stored     []config.Service
 	storedOK   bool // the directory of stored definitions was read in full
 	wanted     []*registration
-	twice      []ServiceStatus        // left out: they want an id that is taken
+	rejected   []ServiceStatus        // their ids are in use
 	entries    map[string]*entry      // by service id
 	checks     map[string]*checkState // by check id
-	agentErr   error                  // the agent cannot be asked
+	agentErr   error                  // why the agent does not answer
 
 	// Only Run's own goroutine uses these.
 	runners   map[string]*runner // by check id
 	wg        sync.WaitGroup     // of runners and watchers
 	following string             // the node whose catalog entry is watched
 	unfollow  context.CancelFunc
-	pause     time.Duration // before the agent is asked again
+	backoff   *concurrency.Backoff // while the agent does not answer
 }
 
-// entry is how far one service has come.
+// entry is the state of one service's registration.
 type entry struct {
 	registered bool
 	since      time.Time
 	err        error
-	pause      time.Duration // grows with each failure
+	backoff    *concurrency.Backoff
 	nextTry    time.Time
 }
 
-// NewRegistrar returns a Registrar for services. It does no I/O but to find out
-// the machine's identity when o.Owner is empty.
+// NewRegistrar returns a Registrar for services. It does no I/O except that it
+// reads the machine's identity if o.Owner is empty.
 func NewRegistrar(client *consul.Client, services []config.Service, o RegistrarOptions) *Registrar {
 	if o.OnStop == "" {
 		o.OnStop = OnStopKeep
@@ -93,7 +94,7 @@ func NewRegistrar(client *consul.Client, services []config.Service, o RegistrarO
 	r := &Registrar{
 		client: client, log: o.Logger, o: o,
 		leastTTL: leastTTL, presenceEvery: presenceEvery,
-		attention: make(chan struct{}, 1), registered: make(chan struct{}),
+		wake: concurrency.NewSignal(), registered: make(chan struct{}), backoff: concurrency.NewBackoff(firstAsk, lastAsk),
 		starts:   rate.NewLimiter(100, 8),
 		storedOK: o.StateDir == "", configured: slices.Clone(services),
 		entries: map[string]*entry{}, checks: map[string]*checkState{}, runners: map[string]*runner{},
@@ -101,12 +102,12 @@ func NewRegistrar(client *consul.Client, services []config.Service, o RegistrarO
 	return r
 }
 
-// Registered is closed when the agent has answered for every service for the
-// first time: each is registered, or why it cannot be is in Status.
+// Registered is closed when the first pass is complete: each service is
+// registered, or its error is in Status.
 func (r *Registrar) Registered() <-chan struct{} { return r.registered }
 
-// Reload replaces the configured services. What is the same stays untouched,
-// its checks go on as they are. It returns at once; Run does the rest.
+// Reload replaces the configured services. Unchanged services are not touched,
+// and their checks continue. It returns at once; Run applies the change.
 func (r *Registrar) Reload(services []config.Service) {
 	r.mu.Lock()
 	r.configured = slices.Clone(services)
@@ -115,11 +116,11 @@ func (r *Registrar) Reload(services []config.Service) {
 	}
 	r.mu.Unlock()
 	r.loadStored()
-	r.look()
+	r.wake.Notify()
 }
 
-// Run publishes the services until ctx ends, then does what on_stop says within
-// a bounded time and returns nil. An error means that it could not even begin.
+// Run publishes the services until ctx ends, then applies on_stop within a
+// bounded time and returns nil. An error means that it could not start.
 func (r *Registrar) Run(ctx context.Context) error {
 	r.loadStored()
 	g, ctx := errgroup.WithContext(ctx)
@@ -136,15 +137,8 @@ func (r *Registrar) Run(ctx context.Context) error {
 	return nil
 }
 
-// look makes Run compare what is wanted with what the agent has.
-func (r *Registrar) look() {
-	select {
-	case r.attention <- struct{}{}:
-	default: // it is about to
-	}
-}
-
-// leaving are the ids of services that are to go and have not gone; r.mu is held.
+// leaving returns the ids of unwanted services that are still registered; r.mu
+// is held.
 func (r *Registrar) leaving() []string {
 	left := maps.Clone(r.entries)
 	for _, w := range r.wanted {
@@ -153,16 +147,16 @@ func (r *Registrar) leaving() []string {
 	return slices.Sorted(maps.Keys(left))
 }
 
-// combine works out what is wanted: jorc's own service, the configured and the
-// stored ones. One that wants an id which an earlier one has is left out. r.mu
+// combine computes the wanted registrations: jorc's own service, the configured
+// and the stored ones. A service whose id an earlier one uses is rejected. r.mu
 // is held.
 func (r *Registrar) combine() {
-	r.wanted, r.twice = nil, nil
-	services, checks := map[string]string{}, map[string]string{} // id → who has it
+	r.wanted, r.rejected = nil, nil
+	services, checks := map[string]string{}, map[string]string{} // id → its user
 	add := func(w *registration, from string) {
-		if err := taken(w, services, checks); err != nil {
-			r.log.Error("service left out", "id", w.id, "error", err)
-			r.twice = append(r.twice, ServiceStatus{ID: w.id, Name: w.name, Stored: w.stored, Error: err.Error()})
+		if err := requireFreeIDs(w, services, checks); err != nil {
+			r.log.Error("service not registered", "id", w.id, "error", err)
+			r.rejected = append(r.rejected, ServiceStatus{ID: w.id, Name: w.name, Stored: w.stored, Error: err.Error()})
 			return
 		}
 		services[w.id] = from
@@ -183,27 +177,27 @@ func (r *Registrar) combine() {
 	r.keepStates()
 }
 
-// taken says which id of w somebody has: the agent knows each id once, and two
-// who want it would take it from each other for ever.
-func taken(w *registration, services, checks map[string]string) error {
+// requireFreeIDs returns an error if an id of w is in use. The agent has each id
+// once: two services with one id would replace each other endlessly.
+func requireFreeIDs(w *registration, services, checks map[string]string) error {
 	if by, ok := services[w.id]; ok {
-		return fmt.Errorf("service %q: its id is used by %s already", w.id, by)
+		return fmt.Errorf("service %q: its id is already used by %s", w.id, by)
 	}
 	own := map[string]bool{}
 	for _, c := range w.checks {
 		by, ok := checks[c.id]
 		if own[c.id] {
-			by, ok = "another check of it", true
+			by, ok = "another check of this service", true
 		}
 		if ok {
-			return fmt.Errorf("service %q: the id of its check %q is used by %s already", w.id, c.id, by)
+			return fmt.Errorf("service %q: the id of its check %q is already used by %s", w.id, c.id, by)
 		}
 		own[c.id] = true
 	}
 	return nil
 }
 
-// keepStates makes the known checks those that are wanted; r.mu is held.
+// keepStates reduces the known checks to the wanted ones; r.mu is held.
 func (r *Registrar) keepStates() {
 	checks := make(map[string]*checkState, len(r.checks))
 	for _, w := range r.wanted {
@@ -221,37 +215,36 @@ func (r *Registrar) keepStates() {
 	r.checks = checks
 }
 
-// ServiceStatus is how one service of this host stands.
+// ServiceStatus is the status of one service of this host.
 type ServiceStatus struct {
 	ID, Name   string
-	Registered bool      // the agent had it when last asked
+	Registered bool      // the agent had it at the last pass
 	Stored     bool      // by `jorc service register`, not from the configuration
 	Presence   bool      // jorc's own service
 	Since      time.Time // of Registered or, when it is false, of Error
-	Error      string    // what keeps it from being registered; "" when nothing does
+	Error      string    // why it is not registered; "" if it is
 	Checks     []CheckStatus
 }
 
-// CheckStatus is how one check of a service stands.
+// CheckStatus is the status of one check of a service.
 type CheckStatus struct {
 	ID, Name string
 	Kind     string // script, http, tcp, udp, grpc, h2ping, alias, ttl; presence for jorc's own
-	State    string // passing, warning, critical; "" while nothing is known
-	// Output is that of the last run. What Consul shows of a script check is the
-	// output at the time its State last changed: anything else would be a write
-	// to Raft for every run.
+	State    string // passing, warning, critical; "" until the first result
+	// Output is that of the last run. Consul shows the output of the last change
+	// of State: otherwise every run would be a write to Raft.
 	Output     string
-	Since      time.Time // of State, as far as this process knows
-	LastRun    time.Time // script checks only, as the following
+	Since      time.Time // of State, since the start of this process
+	LastRun    time.Time // this and the following: script checks only
 	Took       time.Duration
 	Runs       uint64
 	Heartbeats uint64
 	Error      string // of the last heartbeat
 }
 
-// Status returns all wanted services in the order of the configuration,
-// jorc's own first, then those that cannot be wanted because their id is taken,
-// then those that are still to be removed.
+// Status returns jorc's own service, the wanted services in the order of the
+// configuration, the services whose id is in use, and the services that are
+// still to be removed.
 func (r *Registrar) Status() []ServiceStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -259,7 +252,7 @@ func (r *Registrar) Status() []ServiceStatus {
 	for _, w := range r.wanted {
 		out = append(out, r.statusOf(w.id, w))
 	}
-	out = append(out, r.twice...)
+	out = append(out, r.rejected...)
 	for _, id := range r.leaving() {
 		out = append(out, r.statusOf(id, nil))
 	}
@@ -288,11 +281,11 @@ func (r *Registrar) statusOf(id string, w *registration) ServiceStatus {
 	return s
 }
 
-// stopTimeout bounds what a clean stop does.
+// stopTimeout limits a clean stop.
 const stopTimeout = 5 * time.Second
 
-// SetOnStop replaces what a clean stop does with services that do not say so
-// themselves: one of the OnStop constants, OnStopKeep for "".
+// SetOnStop replaces the policy for services without an on_stop of their own: one
+// of the OnStop constants, OnStopKeep for "".
 func (r *Registrar) SetOnStop(policy string) {
 	if policy == "" {
 		policy = OnStopKeep
@@ -303,8 +296,7 @@ func (r *Registrar) SetOnStop(policy string) {
 	r.combine()
 }
 
-// stop does with each service what on_stop says. Nothing is asked of Consul for
-// services that are kept.
+// stop applies on_stop to each service. It sends no request if all are kept.
 func (r *Registrar) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
@@ -322,8 +314,8 @@ func (r *Registrar) stop(ctx context.Context) {
 		}
 		if have.services == nil {
 			var err error
-			if have, err = askAgent(ctx, r.client); err != nil {
-				r.log.Warn("services stay as they are: the agent does not answer", "error", err)
+			if have, err = readAgent(ctx, r.client); err != nil {
+				r.log.Warn("cannot apply on_stop: services unchanged", "error", err)
 				return
 			}
 		}
@@ -331,13 +323,13 @@ func (r *Registrar) stop(ctx context.Context) {
 			continue
 		}
 		if err := r.stopOne(ctx, w.id, policy); err != nil && !errors.Is(err, consul.ErrNotFound) {
-			r.log.Warn("service stays as it is", "id", w.id, "error", err)
+			r.log.Warn("cannot apply on_stop: service unchanged", "id", w.id, "error", err)
 		}
 	}
 }
 
-// stopOne carries out a policy other than keep. A maintenance mode that is
-// there already, whoever set it, stays as it is.
+// stopOne applies a policy other than keep. It does not change an existing
+// maintenance mode.
 func (r *Registrar) stopOne(ctx context.Context, id, policy string) error {
 	if policy == OnStopDeregister {
 		return r.client.DeregisterService(ctx, id)

@@ -15,14 +15,14 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 )
 
-// fast are the options of a Registrar in tests: the state directory, and with
-// it the owner, is the test's own.
+// fast returns the options of a Registrar in tests: the state directory, and
+// with it the owner, is the test's own.
 func fast(t *testing.T) RegistrarOptions {
 	t.Helper()
 	return RegistrarOptions{StateDir: t.TempDir()}
 }
 
-// running is a Registrar at work.
+// running is a running Registrar.
 type running struct {
 	*Registrar
 	t    *testing.T
@@ -31,7 +31,8 @@ type running struct {
 }
 
 // runRegistrar runs a Registrar until the test or its stop ends it. Heartbeats
-// of its own service come every 50 ms, TTLs are as short as their checks allow.
+// of its own service are sent every 50 ms; TTLs are as short as their checks
+// allow.
 func runRegistrar(t *testing.T, c *consul.Client, o RegistrarOptions, services ...config.Service) *running {
 	t.Helper()
 	r := NewRegistrar(c, services, o)

@@ -109,7 +109,7 @@ func TestComesBackAfterItWasForgotten(t *testing.T) {
 
 	critical := criticalSeen(t, s)
 	s.Kill()
-	s.Restart() // in memory: it knows nothing any more
+	s.Restart() // its state is in memory and lost
 	wantServices(t, c, "bare", "http", "script")
 	wantState(t, c, "service:script", consul.HealthPassing)
 	wantState(t, c, "service:http", consul.HealthPassing)
@@ -119,8 +119,8 @@ func TestComesBackAfterItWasForgotten(t *testing.T) {
 	}
 }
 
-// criticalSeen watches for critical checks until the returned function asks
-// for those that were seen.
+// criticalSeen watches for critical checks until the returned function is
+// called, which returns them.
 func criticalSeen(t *testing.T, s *consultest.Server) func() []string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -185,13 +185,13 @@ func TestReloadLeavesTheUnchangedAlone(t *testing.T) {
 		t.Errorf("runs of the unchanged check: %d, were %d", now, runs)
 	}
 	for _, id := range critical() {
-		if id != "second" { // it is new: nothing was known of it
+		if id != "second" { // it is new and has no known status
 			t.Errorf("%s was critical on the way", id)
 		}
 	}
 }
 
-// catalogIndex sums up when a service and its checks were last written.
+// catalogIndex returns the indexes of a service and its checks.
 func catalogIndex(t *testing.T, c *consul.Client, name string) uint64 {
 	t.Helper()
 	entries, _, err := c.HealthService(t.Context(), name, "", false, consul.Query{})

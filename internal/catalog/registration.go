@@ -16,30 +16,31 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// Keys of a service's meta by which jorc knows its own registrations: who
-// registered it, and what exactly, so that the same is not registered twice.
+// Keys of a service's meta by which jorc recognizes its own registrations: the
+// owner, and a hash of the registration, so that an unchanged one is not
+// repeated.
 const (
 	MetaOwner = "jorc-owner"
 	MetaHash  = "jorc-hash"
 )
 
-// What a check without an interval or a timeout gets, and the least TTL of a
-// check that jorc runs.
+// Defaults of a check's interval and timeout, and the minimum TTL of a check
+// that jorc runs.
 const (
 	defaultInterval = 10 * time.Second
 	defaultTimeout  = 30 * time.Second
 	leastTTL        = 30 * time.Second
 )
 
-// registration is one service as jorc wants it to stand at the agent.
+// registration is one service as jorc registers it.
 type registration struct {
 	id       string
 	name     string
-	onStop   string // "" = as the agent's configuration says
+	onStop   string // "" = the default of the agent's configuration
 	stored   bool   // from `jorc service register`, not from the configuration
 	presence bool   // jorc's own
 
-	wire   *consul.ServiceRegistration // as sent, but for the checks' initial states
+	wire   *consul.ServiceRegistration // as sent, except for the initial status of checks
 	hash   string                      // of wire
 	checks []checkSpec
 }
@@ -57,12 +58,12 @@ type checkSpec struct {
 	threshold thresholds
 }
 
-// runByJorc tells checks that jorc runs from those that Consul runs and those
-// that send their own heartbeats.
+// runByJorc reports whether jorc runs the check, rather than Consul or a program
+// that sends its own heartbeats.
 func (c checkSpec) runByJorc() bool { return c.kind == kindScript || c.kind == kindPresence }
 
-// newRegistration translates a configured service. leastTTL bounds the TTL of
-// its script checks from below.
+// newRegistration translates a configured service. leastTTL is the minimum TTL
+// of its script checks.
 func newRegistration(s config.Service, owner string, leastTTL time.Duration) *registration {
 	r := &registration{id: s.ID, name: s.Name, onStop: s.OnStop}
 	if r.id == "" {
@@ -99,9 +100,9 @@ func (r *registration) mark(owner string) {
 	r.wire.Meta[MetaHash] = r.hash
 }
 
-// withStates is the registration to send: each check begins in the state that
-// jorc last knew of it, so that an agent that forgot a healthy service does not
-// show it as critical first.
+// withStates returns the registration to send: each check starts with its last
+// known status, so that a healthy service that an agent lost does not become
+// critical first.
 func (r *registration) withStates(known func(checkID string) string) *consul.ServiceRegistration {
 	wire := *r.wire
 	wire.Checks = make([]*consul.ServiceCheck, len(r.wire.Checks))
@@ -131,7 +132,7 @@ func taggedAddresses(s config.Service) map[string]consul.ServiceAddress {
 	return out
 }
 
-// checkID is the id that Consul itself would give to check i of n.
+// checkID returns the id that Consul would assign to check i of n.
 func checkID(c config.Check, serviceID string, i, n int) string {
 	switch {
 	case c.ID != "":
@@ -203,7 +204,8 @@ func newCheckSpec(c config.Check, serviceID, id string) checkSpec {
 	return s
 }
 
-// wireCheck is what the agent is told: script checks are TTL checks to it.
+// wireCheck is the check as the agent registers it: a script check is a TTL
+// check for the agent.
 func wireCheck(c config.Check, s checkSpec, leastTTL time.Duration) *consul.ServiceCheck {
 	w := &consul.ServiceCheck{
 		CheckID: s.id, Name: c.Name, Notes: c.Notes,
@@ -236,12 +238,12 @@ func wireCheck(c config.Check, s checkSpec, leastTTL time.Duration) *consul.Serv
 	return w
 }
 
-// ttlOf leaves room for two lost heartbeats and a check that takes its time.
+// ttlOf returns a TTL that allows for two lost heartbeats and a slow check.
 func ttlOf(s checkSpec, least time.Duration) time.Duration {
 	return max(least, 3*s.interval+s.timeout)
 }
 
-// duration is how the API writes d; zero is left out.
+// duration formats d for the API; zero is left out.
 func duration(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -249,9 +251,9 @@ func duration(d time.Duration) string {
 	return d.String()
 }
 
-// Owner is the identity under which services are registered: this machine and
-// the state directory. It outlives restarts, upgrades and a change of the host
-// name, and differs between two agents on one host.
+// Owner returns the identity under which services are registered: this machine
+// and the state directory. It survives restarts, upgrades and a change of the
+// host name, and differs between two agents on one host.
 func Owner(stateDir string) string {
 	if abs, err := filepath.Abs(stateDir); err == nil {
 		stateDir = abs
@@ -260,8 +262,8 @@ func Owner(stateDir string) string {
 	return hex.EncodeToString(sum[:6]) + ":" + stateDir
 }
 
-// machine names this host: by the machine id, which is not to be shown as it
-// is (machine-id(5)), or without one by its name.
+// machine returns the machine id, which must not be shown unhashed
+// (machine-id(5)), or the host name if the machine has no id.
 func machine() string {
 	data, err := os.ReadFile("/etc/machine-id")
 	if id := strings.TrimSpace(string(data)); err == nil && id != "" {
@@ -274,18 +276,18 @@ func machine() string {
 	return name
 }
 
-// presenceEvery is how often jorc says that it is there.
+// presenceEvery is the interval of the heartbeats of jorc's own service.
 const presenceEvery = 10 * time.Second
 
 // PresenceName is the name of jorc's own service.
 const PresenceName = "jorc"
 
-// presenceOutput is the output of its check: always the same.
+// presenceOutput is the constant output of its check.
 const presenceOutput = "jorc agent is running"
 
-// PresenceID is the id of jorc's own service of a cluster; its name is "jorc".
-// Its check shows a dead jorc beside a living Consul, and nobody else's health
-// depends on it.
+// PresenceID returns the id of jorc's own service of a cluster; its name is
+// "jorc". Its check shows that jorc is dead while Consul runs; the health of no
+// other service depends on it.
 func PresenceID(cluster string) string {
 	if cluster == "" || cluster == "default" {
 		return PresenceName
@@ -300,13 +302,13 @@ func (r *Registrar) presence() *registration {
 	}, r.o.Owner, r.leastTTL)
 	w.presence = true
 	w.checks[0].kind = kindPresence
-	w.checks[0].initial = consul.HealthPassing // who registers it is there
+	w.checks[0].initial = consul.HealthPassing // jorc runs when it registers it
 	w.checks[0].interval = r.presenceEvery
 	return w
 }
 
-// presenceOnStop: a jorc that was stopped shows as critical once its TTL is
-// over; maintenance would hide that.
+// presenceOnStop: a stopped jorc becomes critical when its TTL expires;
+// maintenance mode would hide that.
 func (r *Registrar) presenceOnStop() string {
 	if r.o.OnStop == OnStopDeregister {
 		return OnStopDeregister

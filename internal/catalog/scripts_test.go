@@ -94,7 +94,7 @@ func TestTimeoutEndsTheWholeScript(t *testing.T) {
 	})
 }
 
-// zombie tells whether a process has ended and only waits for its parent.
+// zombie reports whether a process has ended and its parent has not reaped it.
 func zombie(pid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && strings.Contains(string(data), ") Z ")
@@ -109,7 +109,7 @@ func TestHundredChecksRunInTheirTurns(t *testing.T) {
 			{Script: []string{"true"}, Interval: 2 * time.Second, Timeout: 10 * time.Second},
 		}}
 	}
-	services[0].Checks[0].Script = []string{"sleep", "1000"} // holds nobody up
+	services[0].Checks[0].Script = []string{"sleep", "1000"} // must not delay the others
 	x := runRegistrar(t, c, fast(t), services...).ready()
 	consultest.Eventually(t, "99 checks to have passed twice", func(context.Context) error {
 		n := 0
@@ -124,7 +124,7 @@ func TestHundredChecksRunInTheirTurns(t *testing.T) {
 		return nil
 	})
 	passing, err := c.AgentChecks(t.Context(), `Status == "passing"`)
-	if err != nil || len(passing) != 100 { // jorc's own among them
+	if err != nil || len(passing) != 100 { // with jorc's own service
 		t.Errorf("%d checks pass, %v; want 100", len(passing), err)
 	}
 }
@@ -136,13 +136,13 @@ func TestTTLTellsThatJorcIsDead(t *testing.T) {
 	web.Checks[0].Timeout = time.Millisecond * 500
 	x := runRegistrar(t, c, fast(t), web).ready()
 	wantState(t, c, "service:web", consul.HealthPassing)
-	x.end() // with on_stop = keep this does to Consul what kill -9 does: nothing
+	x.end() // with on_stop = keep it sends nothing to Consul, as after kill -9
 	for _, id := range []string{"service:web", "service:jorc"} {
 		if got := wantState(t, c, id, consul.HealthCritical); !strings.HasPrefix(got.Output, expiredOutput) {
 			t.Errorf("%s: %q", id, got.Output)
 		}
 	}
-	// The next one puts it right, and does not take the agent's words for a script's.
+	// The next process corrects it, and does not adopt the agent's own output.
 	x = runRegistrar(t, c, x.o, web).ready()
 	if got := wantState(t, c, "service:web", consul.HealthPassing); !strings.HasPrefix(got.Output, "pid ") {
 		t.Errorf("output %q", got.Output)
@@ -152,7 +152,7 @@ func TestTTLTellsThatJorcIsDead(t *testing.T) {
 
 func TestSteadyStateWritesNothing(t *testing.T) {
 	t.Parallel()
-	// Without it the agent would put off writing an output for minutes, and hide it.
+	// Otherwise the agent would delay the write of an output for minutes.
 	s := consultest.Start(t, consultest.WithConfig(map[string]any{"check_update_interval": "0s"}))
 	c := s.Client()
 	web := config.Service{Name: "web", Checks: []config.Check{newScript(t, 0).check()}}
@@ -168,7 +168,7 @@ func TestSteadyStateWritesNothing(t *testing.T) {
 		t.Errorf("20 heartbeats took raft from %d to %d, the catalog from %d to %d", raft, now, catalog, index)
 	}
 
-	x.end() // and a restart writes nothing either, although every run's output differs
+	x.end() // a restart writes nothing, although every run's output differs
 	x = runRegistrar(t, c, o, web, db).ready()
 	x.heartbeats(5)
 	if now, index := raftIndex(t, s), nodeIndex(t, s); now != raft || index != catalog {
@@ -179,8 +179,8 @@ func TestSteadyStateWritesNothing(t *testing.T) {
 	}
 }
 
-// settled waits until the agent has brought its state to the catalog, and the
-// server has written what it writes at its start.
+// settled waits until the agent has synced its state to the catalog and the
+// server has finished the writes of its start.
 func settled(t *testing.T, s *consultest.Server, x *running) (raft, catalog uint64) {
 	t.Helper()
 	c := s.Client()

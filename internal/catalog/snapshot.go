@@ -17,11 +17,11 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// fetchParallel bounds the requests that Fetch has under way at one time.
+// fetchParallel limits the concurrent requests of Fetch.
 const fetchParallel = 16
 
-// ServiceInstance is one instance of a service, as answers and exports show it.
-// jorc's own marks are left out of Meta.
+// ServiceInstance is one instance of a service in results and exports. Meta does
+// not contain jorc's own keys.
 type ServiceInstance struct {
 	Service         string                           `json:"service"`
 	ID              string                           `json:"id"`
@@ -37,23 +37,23 @@ type ServiceInstance struct {
 	Interfaces      map[string]string                `json:"interfaces"` // name of a tagged address → address
 }
 
-// NodeName is the DNS name under which Consul knows the instance's node.
+// NodeName returns the DNS name of the instance's node.
 func (i ServiceInstance) NodeName() string {
 	return i.Node + ".node." + i.Datacenter + ".consul"
 }
 
-// Snapshot is what the catalog holds: the names of all services, and those of
-// their instances of which every check passes, in order of service, node and id.
+// Snapshot is a copy of the catalog: the names of all services, and the
+// instances whose checks all pass, in order of service, node and id.
 type Snapshot struct {
 	Services  []string
 	Instances []ServiceInstance
 }
 
 // Fetch reads a snapshot: one request for the names and one per service, 16 at
-// a time. Consul's documented API has none that gives addresses together with
+// a time. Consul's documented API has no endpoint that returns addresses with
 // health for more than one service. Errors are those of the client;
-// consul.ErrDenied also when the token does not see everything, since what is
-// missing must not look as if it were gone.
+// consul.ErrDenied also if the token does not see everything, because hidden
+// services must not look deleted.
 func Fetch(ctx context.Context, client *consul.Client, q consul.Query) (*Snapshot, error) {
 	names, meta, err := client.CatalogServices(ctx, q)
 	switch {
@@ -63,9 +63,9 @@ func Fetch(ctx context.Context, client *consul.Client, q consul.Query) (*Snapsho
 		return nil, fmt.Errorf("list services: the token does not see all of them (it needs service:read and node:read): %w", consul.ErrDenied)
 	case len(names) == 0:
 		// Consul's servers are a service themselves.
-		return nil, fmt.Errorf("list services: there is none, not even Consul's own; the token may not see any: %w", consul.ErrDenied)
+		return nil, fmt.Errorf("list services: the catalog looks empty, without Consul's own service; the token may lack service:read: %w", consul.ErrDenied)
 	}
-	s := &Snapshot{Services: slices.DeleteFunc(slices.Sorted(maps.Keys(names)), unaskable)}
+	s := &Snapshot{Services: slices.DeleteFunc(slices.Sorted(maps.Keys(names)), unreadable)}
 	found := make([][]ServiceInstance, len(s.Services))
 	err = forEach(ctx, len(found), func(ctx context.Context, i int) (err error) {
 		found[i], err = instancesOf(ctx, client, s.Services[i], "", true, q)
@@ -78,12 +78,11 @@ func Fetch(ctx context.Context, client *consul.Client, q consul.Query) (*Snapsho
 	return s, nil
 }
 
-// unaskable names can be registered, but Consul's API refuses to be asked for
-// them: one of them must not keep all others from being exported.
-func unaskable(name string) bool { return strings.ContainsFunc(name, unicode.IsControl) }
+// unreadable reports whether Consul registers services of that name but its API
+// cannot read them: such a service must not keep the others from being exported.
+func unreadable(name string) bool { return strings.ContainsFunc(name, unicode.IsControl) }
 
-// forEach calls do for 0 to n-1, a bounded number at one time, up to the first
-// error.
+// forEach calls do for 0 to n-1, fetchParallel at a time, until the first error.
 func forEach(ctx context.Context, n int, do func(context.Context, int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(fetchParallel)
@@ -93,10 +92,10 @@ func forEach(ctx context.Context, n int, do func(context.Context, int) error) er
 	return g.Wait()
 }
 
-// Resolve reads the instances of a service that Consul's DNS would name: all
-// but the critical ones, of a tag when it is not empty. Errors are those of the
-// client; consul.ErrDenied also when there is none to be seen and the token may
-// not see the service, consul.ErrNotFound when there is none.
+// Resolve reads the instances of a service that Consul's DNS would return: all
+// except critical ones, with the tag if it is not empty. Errors are those of the
+// client; without instances, consul.ErrDenied if the token may not read the
+// service, and otherwise consul.ErrNotFound.
 func Resolve(ctx context.Context, client *consul.Client, name, tag string, q consul.Query) ([]ServiceInstance, error) {
 	all, err := instancesOf(ctx, client, name, tag, false, q)
 	if err != nil {
@@ -164,8 +163,7 @@ func newInstance(node *consul.Node, s *consul.AgentService, status string) Servi
 	return i
 }
 
-// automatic tells tagged addresses that Consul made up from those that
-// somebody gave.
+// automatic reports whether Consul added the tagged address itself.
 func automatic(name string, a consul.ServiceAddress, s *consul.AgentService) bool {
 	switch name {
 	case "lan_ipv4", "lan_ipv6", "wan_ipv4", "wan_ipv6":
@@ -202,9 +200,9 @@ type ServiceSummary struct {
 }
 
 // List reads all services that the token may see, in order of their names.
-// Services of which Consul's HTTP API cannot be asked, because their names
-// cannot be part of a path, are left out; their names are returned, too.
-// Errors are those of the client.
+// Services that Consul's HTTP API cannot read, because their names cannot be
+// part of a path, are left out; leftOut has their names. Errors are those of the
+// client.
 func List(ctx context.Context, client *consul.Client, q consul.Query) (all []ServiceSummary, leftOut []string, err error) {
 	names, _, err := client.CatalogServices(ctx, q)
 	if err != nil {
@@ -241,8 +239,8 @@ func List(ctx context.Context, client *consul.Client, q consul.Query) (all []Ser
 	return all, leftOut, nil
 }
 
-// addressable reports whether a service's name, as part of a path, stands for
-// that service: "../x" would be another endpoint.
+// addressable reports whether a service's name, as part of a path, names that
+// service: "../x" is another endpoint.
 func addressable(name string) bool {
 	return path.Clean("/"+name) == "/"+name && !strings.ContainsFunc(name, unicode.IsControl)
 }
@@ -266,8 +264,8 @@ func summarize(name string, tags []string, entries []*consul.ServiceEntry) Servi
 }
 
 // ListNode reads the instances on one node, in order of service and id. Errors
-// are those of the client; consul.ErrNotFound when there is no such node, or
-// the token may not see it.
+// are those of the client; consul.ErrNotFound if the node does not exist or the
+// token may not see it.
 func ListNode(ctx context.Context, client *consul.Client, node string, q consul.Query) ([]ServiceInstance, error) {
 	at, _, err := client.CatalogNode(ctx, node, q)
 	if err != nil {

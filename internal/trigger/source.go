@@ -12,9 +12,9 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// FromConsul is the source of a trigger on a service, a key or a prefix. Of a
-// service it tells the instances that answer in Consul's DNS: those without a
-// critical check. log is told when the token may not see all of it.
+// FromConsul returns the source of a trigger on a service, a key or a prefix. The
+// items of a service are its functional instances, which have no critical check.
+// It logs a warning if the token may not read all items.
 func FromConsul(client *consul.Client, t config.Trigger, log hclog.Logger) Source {
 	log = log.With("trigger", t.Name)
 	switch kind(t) {
@@ -37,7 +37,7 @@ func FromConsul(client *consul.Client, t config.Trigger, log hclog.Logger) Sourc
 	}, pairs}
 }
 
-// watchOf makes items of what a blocking query answers.
+// watchOf converts the answers of a blocking query to items.
 type watchOf[T any] struct {
 	log    hclog.Logger
 	client *consul.Client
@@ -47,17 +47,17 @@ type watchOf[T any] struct {
 
 // Watch implements Source.
 func (w watchOf[T]) Watch(ctx context.Context, observe func(Observation)) error {
-	told := false
+	warned := false
 	return consul.Watch(ctx, w.client, consul.Query{}, w.ask, func(u consul.Update[T]) {
 		switch {
 		case u.Err != nil:
-		case u.Meta.Filtered: // what one may not see (any more) is not gone
-			if !told {
-				w.log.Warn("the token may not see all that the trigger watches: no change is seen until it may")
+		case u.Meta.Filtered: // items that the token may not read are not removed
+			if !warned {
+				w.log.Warn("trigger paused: the token lacks rights to read everything that it watches")
 			}
-			told = true
+			warned = true
 		default:
-			told = false
+			warned = false
 			observe(Observation{Items: w.items(u.Value)})
 		}
 	})
@@ -97,7 +97,7 @@ func pairs(list consul.KVPairs) map[string]Item {
 	return items
 }
 
-// encode is v as JSON; what it is given always can be.
+// encode returns v as JSON. All values that it gets can be encoded.
 func encode(v any) Item {
 	data, err := json.Marshal(v)
 	if err != nil {

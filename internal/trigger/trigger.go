@@ -23,37 +23,36 @@ type Runner interface {
 	Ready(ctx context.Context, id string) error
 }
 
-// Source tells what is there, and again whenever that changes, until ctx ends.
-// Failures to read are not told: what was there last is believed. observe takes
-// what it is given with it, and must be called by one goroutine at a time.
+// Source calls observe with the current items and after each change until ctx
+// ends. It does not report read errors: the last observation stays valid. observe
+// takes ownership of its argument, and must not be called concurrently.
 type Source interface {
 	Watch(ctx context.Context, observe func(Observation)) error
 }
 
-// Observation is what is there: contents by the names of items. Events are
-// observed apart: they happen, and are never gone.
+// Observation holds all current items, or new events.
 type Observation struct {
 	Items map[string]Item
-	// Happened: Items are events that came after those that were told before,
-	// by their sequence numbers, and not all there is.
+	// Happened: Items are events, named by their sequence numbers, that followed
+	// earlier observations.
 	Happened bool
-	// UpTo, of events: those up to this number were told, or came before anybody
-	// wanted to know.
+	// UpTo, of events: events up to this number were observed, or happened before
+	// the trigger existed.
 	UpTo uint64
-	// Anew, of events: their numbers began anew, so that those which were handled
-	// say nothing any more. UpTo is where that was noticed.
+	// Anew, of events: their numbers started again, so that the number of the last
+	// handled event is void. UpTo is the number at that time.
 	Anew bool
 }
 
-// Options are what Run needs.
+// Options configure Run.
 type Options struct {
-	StateDir string // what was seen is kept in its directory "triggers"
+	StateDir string // the triggers' states are in its directory "triggers"
 	Triggers []config.Trigger
-	// Source is where t looks. after is the last event that was handled; known is
-	// false when none ever was: then only those that come are wanted.
+	// Source returns the source of t. after is the last handled event; known is
+	// false if the trigger has handled none: then only new events count.
 	Source func(t config.Trigger, after uint64, known bool) Source
 	Runner Runner
-	Free   func(ctx context.Context) error // returns when nothing holds the host any more
+	Free   func(ctx context.Context) error // returns when the host has no hold
 	Log    hclog.Logger
 }
 
@@ -62,7 +61,7 @@ type Options struct {
 func Run(ctx context.Context, o Options) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, t := range o.Triggers {
-		w := &watcher{conf: t, o: o, log: o.Log.With("trigger", t.Name), file: filepath.Join(o.StateDir, "triggers", t.Name+".json"), news: make(chan struct{}, 1)}
+		w := &watcher{conf: t, o: o, log: o.Log.With("trigger", t.Name), file: filepath.Join(o.StateDir, "triggers", t.Name+".json"), wake: concurrency.NewSignal()}
 		g.Go(func() error { return w.run(ctx) })
 	}
 	if err := g.Wait(); ctx.Err() == nil {
@@ -71,8 +70,8 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// run keeps one trigger. What keeps its state from being read or written down
-// keeps it from running anything, and is tried again.
+// run runs one trigger until ctx ends. If the state cannot be read or written,
+// the trigger runs nothing and tries again later.
 func (w *watcher) run(ctx context.Context) error {
 	const again = 30 * time.Second
 	for {
@@ -80,15 +79,15 @@ func (w *watcher) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		w.log.Error("the trigger does nothing for now", "error", err, "again_in", again)
+		w.log.Error("trigger failed, will retry", "error", err, "again_in", again)
 		if concurrency.Sleep(ctx, again) != nil {
 			return nil
 		}
 	}
 }
 
-// once reads what was seen before, finishes what a restart has interrupted, and
-// follows the source; it returns why that had to end.
+// once reads the state, finishes a job that a restart interrupted, and follows
+// the source. It returns the error that ended it.
 func (w *watcher) once(ctx context.Context) error {
 	var err error
 	if w.seen, err = load(w.file, kind(w.conf)+" "+subject(w.conf)); err != nil {
@@ -103,7 +102,7 @@ func (w *watcher) once(ctx context.Context) error {
 	return g.Wait()
 }
 
-// finish runs the pending job to its end, and takes it out of the state.
+// finish runs the pending job to its end, and removes it from the state.
 func (w *watcher) finish(ctx context.Context) error {
 	p := w.seen.Pending
 	if p == nil {
@@ -115,7 +114,7 @@ func (w *watcher) finish(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, workflow.ErrUnknown), errors.Is(err, workflow.ErrInvalid), errors.Is(err, workflow.ErrDamaged):
-		w.log.Error("the workflow cannot be run; this change is passed over", "workflow", w.conf.Workflow, "job", p.Job, "error", err)
+		w.log.Error("cannot run the workflow; the change is skipped", "workflow", w.conf.Workflow, "job", p.Job, "error", err)
 	case err != nil:
 		return fmt.Errorf("job %s of workflow %q: %w", p.Job, w.conf.Workflow, err)
 	case res.State == workflow.Success:
@@ -128,7 +127,8 @@ func (w *watcher) finish(ctx context.Context) error {
 	return w.save(next)
 }
 
-// untilEnd goes on with a job that waits for something.
+// untilEnd runs a job and continues it each time the condition that it waits for
+// holds.
 func (w *watcher) untilEnd(ctx context.Context, job workflow.Job) (workflow.Result, error) {
 	for {
 		res, err := w.o.Runner.Run(ctx, job)

@@ -21,18 +21,18 @@ import (
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// bed is a host with triggers; its workflow "note" appends the change it was
-// handed to the file "changes".
+// bed is a host with triggers; its workflow "note" appends the change that it
+// receives to the file "changes".
 type bed struct {
 	t      *testing.T
 	client *consul.Client
 	dir    string
 	events chan trigger.Observation
 	log    bytes.Buffer
-	held   chan struct{} // nil: nothing holds the host; else closed when it no longer does
+	held   chan struct{} // nil: the host has no hold; otherwise closed when the hold ends
 
 	mu    sync.Mutex
-	last  uint64 // what the source of events was asked to go on from
+	last  uint64 // the event after which the source was started
 	known bool
 }
 
@@ -41,7 +41,7 @@ func newBed(t *testing.T, s *consultest.Server) *bed {
 	return &bed{t: t, client: s.Client(), dir: t.TempDir(), events: make(chan trigger.Observation)}
 }
 
-// run starts the triggers; the function it returns ends them.
+// run starts the triggers; the returned function stops them.
 func (b *bed) run(triggers ...config.Trigger) (stop func()) {
 	b.t.Helper()
 	runner := workflow.New(workflow.Options{
@@ -107,7 +107,7 @@ func (s eventSource) Watch(ctx context.Context, observe func(trigger.Observation
 	}
 }
 
-// changes are what the workflow was handed.
+// changes returns the changes that the workflow received.
 func (b *bed) changes() []trigger.Change {
 	b.t.Helper()
 	data, err := os.ReadFile(filepath.Join(b.dir, "changes"))
@@ -128,7 +128,7 @@ func (b *bed) changes() []trigger.Change {
 	return list
 }
 
-// wantChanges waits for as many runs as there are texts, "added a, removed b".
+// wantChanges waits for one run per text, such as "added a, removed b".
 func (b *bed) wantChanges(texts ...string) {
 	b.t.Helper()
 	consultest.Eventually(b.t, "runs", func(context.Context) error {
@@ -147,7 +147,7 @@ func (b *bed) wantChanges(texts ...string) {
 	})
 }
 
-// wantKnown waits until the trigger has something to compare with.
+// wantKnown waits until the trigger has its first observation.
 func (b *bed) wantKnown(name string) {
 	b.t.Helper()
 	consultest.Eventually(b.t, "a first look", func(context.Context) error {
@@ -171,8 +171,9 @@ func (b *bed) register(id string, port int) {
 	}
 }
 
-// TestKey: the first look is no change, each change runs the workflow once, also
-// one that happened while nobody looked, and a restart runs nothing.
+// TestKey: the initial state does not fire the trigger, each change runs the
+// workflow once, also a change while the agent is stopped, and a restart runs
+// nothing.
 func TestKey(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, consultest.Start(t))
@@ -191,7 +192,7 @@ func TestKey(t *testing.T) {
 	b.wantChanges("changed a/key", "changed a/key")
 	stop()
 	stop = b.run(key)
-	b.put("a/key", "4") // had the restart run anything, it would stand in front of this
+	b.put("a/key", "4") // a run after the restart would precede this change
 	b.wantChanges("changed a/key", "changed a/key", "changed a/key")
 	stop()
 	if c := b.changes()[2]; string(c.Changes[0].Value) != `"4"` {
@@ -199,7 +200,7 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// TestServiceAndPrefix: what changed is named item by item.
+// TestServiceAndPrefix: each changed item is named.
 func TestServiceAndPrefix(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)
@@ -230,7 +231,7 @@ func TestServiceAndPrefix(t *testing.T) {
 		t.Errorf("got %s", c.Changes[1].Value)
 	}
 	stop()
-	// The same trigger on something else begins anew.
+	// The same trigger on another object has no state.
 	stop = b.run(config.Trigger{Name: "p", Prefix: "q/", Workflow: "note"})
 	b.put("q/a", "1")
 	b.put("p/a", "2")
@@ -238,7 +239,7 @@ func TestServiceAndPrefix(t *testing.T) {
 	b.wantChanges("changed p/b, added p/c")
 }
 
-// TestEvents: each event is handed over once, also when it is told again.
+// TestEvents: each event runs the workflow once, also if it is observed again.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, consultest.Start(t))
@@ -271,7 +272,7 @@ func TestEvents(t *testing.T) {
 		t.Errorf("events were asked for after %d (known: %t), want 11", b.last, b.known)
 	}
 
-	// Numbers begin anew: those that are there then are of no interest.
+	// Numbers start again: the events until then do not fire the trigger.
 	stop = b.run(conf)
 	b.events <- trigger.Observation{Happened: true, UpTo: 3, Anew: true}
 	b.events <- happened("3", "4")
@@ -286,8 +287,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestInterrupted: a change that was written down is run after a restart, once,
-// and held hosts run it when they are free.
+// TestInterrupted: a saved change runs once after a restart, on a host with a
+// hold when the hold ends.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, consultest.Start(t))
@@ -318,8 +319,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestUnknownWorkflow: a change that nothing can be done about is told, and the
-// next one is not kept waiting.
+// TestUnknownWorkflow: a change whose workflow is unknown is logged, and the next
+// change is handled.
 func TestUnknownWorkflow(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, consultest.Start(t))
@@ -342,7 +343,7 @@ func TestUnknownWorkflow(t *testing.T) {
 	stop()
 }
 
-// TestFiltered: instances that the token may not see any more are not gone.
+// TestFiltered: instances that the token may no longer read are not removed.
 func TestFiltered(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t, consultest.WithACL())

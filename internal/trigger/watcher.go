@@ -19,25 +19,26 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/durable"
 )
 
-// watcher keeps one trigger.
+// watcher runs one trigger.
 type watcher struct {
 	conf config.Trigger
 	o    Options
 	log  hclog.Logger
 	file string
 	seen state
-	news chan struct{}
+	wake concurrency.Signal
 
 	mu     sync.Mutex
 	latest *Observation // not handled yet
 }
 
-// observe takes in what is there now; of several observations without a turn in
-// between the last counts, events add up unless their numbers began anew.
+// observe stores an observation for follow. A newer observation replaces one
+// that was not handled; events are added to it unless their numbers started again.
 func (w *watcher) observe(o Observation) {
 	w.mu.Lock()
 	if o.Happened && !o.Anew && w.latest != nil {
@@ -48,19 +49,14 @@ func (w *watcher) observe(o Observation) {
 	}
 	w.latest = &o
 	w.mu.Unlock()
-	select {
-	case w.news <- struct{}{}:
-	default:
-	}
+	w.wake.Notify()
 }
 
 // follow handles observations until ctx ends or the state cannot be written.
 func (w *watcher) follow(ctx context.Context) error {
 	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-w.news:
+		if err := w.wake.Wait(ctx); err != nil {
+			return err
 		}
 		w.mu.Lock()
 		o := w.latest
@@ -75,8 +71,8 @@ func (w *watcher) follow(ctx context.Context) error {
 	}
 }
 
-// handle runs the workflow when o is a change. The job is written down first:
-// whatever happens then, it is run, and once.
+// handle runs the workflow if o is a change. It saves the job first, so that the
+// job runs once, also after a crash.
 func (w *watcher) handle(ctx context.Context, o Observation) error {
 	next := w.seen.after(o)
 	changes := w.seen.changes(o)
@@ -100,31 +96,31 @@ func (w *watcher) handle(ctx context.Context, o Observation) error {
 	return w.finish(ctx)
 }
 
-// maxChanges bounds the file that a workflow is handed.
+// maxChanges limits the file that a workflow receives.
 const maxChanges = 1000
 
-// Change is what a workflow finds in the file $JORC_CHANGE, as JSON.
+// Change is the JSON document in the file $JORC_CHANGE of a workflow.
 type Change struct {
 	Trigger string       `json:"trigger"`
 	Kind    string       `json:"kind"` // service, key, prefix or event
 	Name    string       `json:"name"` // of the service, key, prefix or kind of event
-	At      time.Time    `json:"at"`   // when it was seen
+	At      time.Time    `json:"at"`   // of the observation
 	Changes []ItemChange `json:"changes"`
-	Total   int          `json:"total"` // of changes; more than are listed when there are too many
+	Total   int          `json:"total"` // of changes; Changes has at most maxChanges
 }
 
-// ItemChange is what became of one item: <node>/<id> of a service, a key, or
-// the number of an event.
+// ItemChange is the change of one item: <node>/<id> of a service, a key, or the
+// number of an event.
 type ItemChange struct {
 	Item   string          `json:"item"`
 	Change string          `json:"change"` // added, changed, removed, happened
-	Value  json.RawMessage `json:"value"`  // as it is now; null when it was removed
+	Value  json.RawMessage `json:"value"`  // the new value; null if it was removed
 }
 
 // Item is the content of one item as JSON.
 type Item = json.RawMessage
 
-// changes are what is different in o, in the order of items.
+// changes returns the differences between s and o, in the order of items.
 func (s state) changes(o Observation) []ItemChange {
 	var list []ItemChange
 	handled := s.Event
@@ -158,7 +154,7 @@ func (s state) changes(o Observation) []ItemChange {
 }
 
 func number(name string) uint64 {
-	n, _ := strconv.ParseUint(name, 10, 64) // another name is no event, and 0
+	n, _ := strconv.ParseUint(name, 10, 64) // a name that is no number is no event: 0
 	return n
 }
 
@@ -176,25 +172,25 @@ func kind(t config.Trigger) string {
 
 func subject(t config.Trigger) string { return t.Service + t.Key + t.Prefix + t.Event }
 
-// state is what a trigger has handled. It is written before a job is run and
+// state records what a trigger has handled. It is written before a job runs and
 // after it has ended.
 type state struct {
-	Of      string            `json:"of"`              // kind and name of what is watched
-	Known   bool              `json:"known"`           // there is something to compare with
-	Since   int64             `json:"since"`           // Unix time of its first observation; tells jobs of a state that was lost from later ones
+	Of      string            `json:"of"`              // kind and name of the watched object
+	Known   bool              `json:"known"`           // there was an observation to compare with
+	Since   int64             `json:"since"`           // Unix time of the first observation; part of job ids, so that they stay unique if the state is lost
 	Count   int               `json:"count"`           // of changes
 	Items   map[string]string `json:"items,omitempty"` // digests by item
-	Event   uint64            `json:"event,omitempty"` // the last one handled
+	Event   uint64            `json:"event,omitempty"` // the last handled event
 	Pending *pending          `json:"pending,omitempty"`
 }
 
-// pending is a job that is to be run to its end.
+// pending is a job that has not ended.
 type pending struct {
 	Job    string          `json:"job"`
 	Change json.RawMessage `json:"change"`
 }
 
-// after is the state once o has been handled.
+// after returns the state after o has been handled.
 func (s state) after(o Observation) state {
 	next := s
 	next.Known = true
@@ -225,15 +221,16 @@ func digest(value Item) string {
 
 func compare(a, b string) int { return strings.Compare(a, b) }
 
-// load reads the state of a trigger on of. One that cannot be understood, or is
-// about something else, counts as none: what is there next is taken as it is.
+// load reads the state of a trigger on of. A state that cannot be parsed, or is
+// that of another object, counts as missing: the next observation is the initial
+// state.
 func load(file, of string) (state, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return state{Of: of}, nil
 	}
 	if err != nil {
-		return state{}, fmt.Errorf("what the trigger has seen: %w", err)
+		return state{}, fmt.Errorf("read the trigger's state: %w", err)
 	}
 	var s state
 	if json.Unmarshal(data, &s) != nil || s.Of != of {
@@ -242,17 +239,17 @@ func load(file, of string) (state, error) {
 	return s, nil
 }
 
-// save writes next down and makes it the state.
+// save writes next to the state file and makes it the current state.
 func (w *watcher) save(next state) error {
 	data, err := json.Marshal(next)
 	if err != nil {
 		return err
 	}
 	if err := durable.MkdirAll(filepath.Dir(w.file), 0o700); err != nil {
-		return fmt.Errorf("what the trigger has seen cannot be kept: %w", err)
+		return fmt.Errorf("save the trigger's state: %w", err)
 	}
 	if err := durable.WriteFile(w.file, data, 0o600); err != nil {
-		return fmt.Errorf("what the trigger has seen cannot be kept: %w", err)
+		return fmt.Errorf("save the trigger's state: %w", err)
 	}
 	w.seen = next
 	return nil
