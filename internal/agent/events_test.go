@@ -44,11 +44,11 @@ func TestEventsBeginAnew(t *testing.T) {
 		e := events{store: store, kind: "wanted", after: 50, known: true, log: hclog.NewNullLogger()}
 		done <- e.Watch(ctx, func(o trigger.Observation) { seen <- o })
 	}()
-	if o := <-seen; !o.Anew || !o.Happened || o.UpTo != 3 || len(o.Items) > 0 {
+	if o := <-seen; !o.Restarted || !o.Happened || o.UpTo != 3 || len(o.Items) > 0 {
 		t.Errorf("got %+v, want that events begin anew after 3", o)
 	}
 	happens("other", "wanted")
-	if o := <-seen; o.Anew || !o.Happened || len(o.Items) != 1 || o.Items["5"] == nil {
+	if o := <-seen; o.Restarted || !o.Happened || len(o.Items) != 1 || o.Items["5"] == nil {
 		t.Errorf("got %+v, want event 5", o)
 	}
 	cancel()

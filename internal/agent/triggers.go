@@ -50,7 +50,7 @@ func (e events) Watch(ctx context.Context, observe func(trigger.Observation)) er
 	return journal.Follow(ctx, e.store, e.after, func(all []view.Event) error {
 		anew := all[0].Seq <= last
 		if last = all[len(all)-1].Seq; anew { // the cluster was deleted, or an older state restored
-			observe(trigger.Observation{Happened: true, UpTo: last, Anew: true})
+			observe(trigger.Observation{Happened: true, UpTo: last, Restarted: true})
 			return nil
 		}
 		items := map[string]trigger.Item{}

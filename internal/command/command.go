@@ -1,6 +1,6 @@
-// Package command runs programs for jorc: each in a process group of its own,
-// with a timeout that ends the whole group, a bounded tail of its output, and
-// an environment without Consul's and Vault's secrets.
+// Package command runs programs for jorc: each in its own process group, with a
+// timeout that ends the whole group, the last part of its output, and an
+// environment without Consul's and Vault's secrets.
 package command
 
 import (
@@ -16,12 +16,12 @@ import (
 const (
 	defaultGrace     = 2 * time.Second
 	defaultMaxOutput = 4096
-	// drainTime is how long output is still read after the command has ended,
-	// when a child it left behind keeps the pipe open.
+	// drainTime is how long output is read after the command has ended if a child
+	// that is still running keeps the pipe open.
 	drainTime = 250 * time.Millisecond
 )
 
-// Exit codes as shells and timeout(1) give them.
+// Exit codes of shells and timeout(1).
 const (
 	ExitTimeout    = 124
 	ExitCannotRun  = 126
@@ -38,15 +38,15 @@ type Command struct {
 
 	Timeout   time.Duration // 0 = none
 	Grace     time.Duration // between SIGTERM and SIGKILL, default 2s
-	MaxOutput int           // bytes of output kept, the last ones; default 4096
-	Redact    []string      // secrets that are kept out of all output: "[redacted]" stands in their places
+	MaxOutput int           // how many of the last bytes of output are kept; default 4096
+	Redact    []string      // secrets to replace by "[redacted]" in all output
 
-	// Guard, if set, is a program with arguments that calls Guarded with those that
-	// follow. The command and its process group then end when jorc ends, also by
-	// SIGKILL: they get SIGTERM and, 2 s later, SIGKILL.
+	// Guard, if set, is a program with arguments that calls Guarded with the
+	// arguments after its own. The command and its process group then end when jorc
+	// ends, also by SIGKILL: they get SIGTERM and, 2 s later, SIGKILL.
 	Guard []string
 
-	// Stdout and Stderr also get everything as it comes. They must not block,
+	// Stdout and Stderr also get all output as it is written. They must not block,
 	// and are not used after Run has returned.
 	Stdout, Stderr io.Writer
 }
@@ -54,20 +54,20 @@ type Command struct {
 // Result is how a command ended.
 type Result struct {
 	ExitCode  int    // 128+n when signal n ended it, 124 when it timed out, 126 or 127 when it could not be started
-	Output    string // tail of stdout and stderr together, valid UTF-8
+	Output    string // the end of stdout and stderr combined, valid UTF-8
 	Truncated bool   // Output lacks the beginning
 	TimedOut  bool
 	Took      time.Duration
 }
 
-// OK says whether the command ran to its end and exited with 0.
+// OK reports whether the command ran to its end and exited with 0.
 func (r Result) OK() bool { return r.ExitCode == 0 && !r.TimedOut }
 
 // Run runs c to its end. A command that fails or times out is a Result, not an
 // error. When the timeout passes or ctx ends, the whole process group gets
-// SIGTERM and, after c.Grace, SIGKILL. A command that ends by itself may leave
-// children behind (a daemon): they are left alone, but what they write to an
-// inherited stdout is no longer read.
+// SIGTERM and, after c.Grace, SIGKILL. Children that outlive a command which ends
+// by itself (a daemon) keep running, but their output to an inherited stdout is
+// no longer read.
 //
 // Errors wrap ErrNotFound or ErrPermission when c could not be started, and
 // ctx.Err() when ctx ended; the Result then holds the output so far.
@@ -104,8 +104,8 @@ func Run(ctx context.Context, c Command) (Result, error) {
 	return res, nil
 }
 
-// supervise waits for the command, ends its group when it has to, and returns
-// when nobody reads or writes for it any more. The error is ctx's.
+// supervise waits for the command, ends its group on timeout or when ctx ends,
+// and returns when its output is no longer read. The error is ctx's.
 func supervise(ctx context.Context, c Command, cmd *exec.Cmd, out *output) (timedOut bool, err error) {
 	exited := exit(cmd.Process.Pid)
 	var timeout <-chan time.Time
@@ -125,35 +125,34 @@ func supervise(ctx context.Context, c Command, cmd *exec.Cmd, out *output) (time
 	case timedOut || err != nil:
 		endGroup(cmd.Process.Pid, c.Grace, exited.done, out.done)
 	case len(c.Guard) > 0 && exited.killed:
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what the guard was for
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the guard can no longer do it
 	}
-	// The group is not signalled after this: once reaped, its number may belong to others.
-	_ = cmd.Wait() // the state says it all
+	// The group gets no signal after this: once it is reaped, its number may be reused.
+	_ = cmd.Wait() // ProcessState has the result
 	out.drain(drainTime)
 	return timedOut, err
 }
 
-// endGroup asks the process group to end and, when it has not within grace,
-// makes it. The group counts as ended when its leader is gone and nobody holds
-// its output any more; whatever is left of it then is killed too.
-func endGroup(pgid int, grace time.Duration, exited, silent <-chan struct{}) {
+// endGroup sends SIGTERM to the process group, and SIGKILL when its leader has
+// ended and its output is closed, or after grace.
+func endGroup(pgid int, grace time.Duration, exited, closed <-chan struct{}) {
 	if grace <= 0 {
 		grace = defaultGrace
 	}
 	t := time.NewTimer(grace)
 	defer t.Stop()
 	_ = syscall.Kill(-pgid, syscall.SIGTERM)
-	// A stopped process would see the signal only when continued.
+	// A stopped process handles the signal only when it is continued.
 	_ = syscall.Kill(-pgid, syscall.SIGCONT)
-	left := exited
-	for left != nil || silent != nil {
+	leader := exited
+	for leader != nil || closed != nil {
 		select {
-		case <-left:
-			left = nil
-		case <-silent:
-			silent = nil
+		case <-leader:
+			leader = nil
+		case <-closed:
+			closed = nil
 		case <-t.C:
-			left, silent = nil, nil
+			leader, closed = nil, nil
 		}
 	}
 	_ = syscall.Kill(-pgid, syscall.SIGKILL)

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -107,7 +109,8 @@ func TestTimeoutKillsGroup(t *testing.T) {
 	c := sh(`trap '' TERM; sh -c 'echo $$ >pid.new; mv pid.new pid; while :; do sleep 60; done' & while :; do wait; done`)
 	c.Dir = dir
 	c.Timeout, c.Grace = 300*time.Millisecond, 10*time.Millisecond
-	// The timeout may pass before the grandchild has said who it is: then it is given more.
+	// The timeout may pass before the grandchild has printed its pid: then the test
+	// repeats with a longer one.
 	var pid int
 	for pid == 0 {
 		got, err := Run(t.Context(), c)
@@ -123,7 +126,7 @@ func TestTimeoutKillsGroup(t *testing.T) {
 	waitFor(t, "the grandchild is gone", func() bool { return gone(pid) })
 }
 
-// TestTimeoutGrace lets the command and its child end in their own way.
+// TestTimeoutGrace: the command and its child can end by themselves.
 func TestTimeoutGrace(t *testing.T) {
 	t.Parallel()
 	c := sh(`trap 'echo parent; exit 0' TERM; (trap 'echo child; exit 0' TERM; echo ready; while :; do sleep 0.01; done) & while :; do sleep 0.01; done`)
@@ -178,8 +181,8 @@ func TestContextEndedBefore(t *testing.T) {
 	}
 }
 
-// TestDaemonLeftBehind has a child that keeps stdout open for ever: Run comes
-// back, the output is there, and the child lives on.
+// TestDaemonLeftBehind: a child keeps stdout open; Run returns with the output,
+// and the child keeps running.
 func TestDaemonLeftBehind(t *testing.T) {
 	t.Parallel()
 	got, err := Run(t.Context(), sh("(while :; do sleep 60; done) & echo $!"))
@@ -227,7 +230,7 @@ func TestSinks(t *testing.T) {
 	}
 }
 
-// TestBrokenSink must not make the command fail or hang.
+// TestBrokenSink: a sink with an error does not make the command fail or hang.
 func TestBrokenSink(t *testing.T) {
 	t.Parallel()
 	c := Command{Args: []string{"head", "-c", "1000000", "/dev/zero"}, Stdout: brokenWriter{}}
@@ -237,7 +240,7 @@ func TestBrokenSink(t *testing.T) {
 	}
 }
 
-// TestBusyProgram has a program open for writing until Run tries it.
+// TestBusyProgram: a program is open for writing during the first attempt.
 func TestBusyProgram(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "script")
@@ -273,7 +276,7 @@ func resolved(t *testing.T, path string) string {
 	return p
 }
 
-// lineWriter calls full when it has seen enough lines.
+// lineWriter calls full after a number of lines.
 type lineWriter struct {
 	want int
 	full func()
@@ -299,7 +302,7 @@ func readPID(path string) int {
 	return pid
 }
 
-// gone says whether a process has ended; one that nobody reaped yet has.
+// gone reports whether a process has ended; a zombie has.
 func gone(pid int) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -319,6 +322,52 @@ func waitFor(t *testing.T, what string, cond func() bool) {
 		case <-tick.C:
 		case <-limit:
 			t.Fatalf("timed out waiting until %s", what)
+		}
+	}
+}
+
+func TestEnviron(t *testing.T) {
+	for _, name := range secrets {
+		t.Setenv(name, "hidden")
+	}
+	t.Setenv("JORC_TEST_KEPT", "kept")
+	got := Environ("JORC_TEST_KEPT=changed", "CONSUL_HTTP_TOKEN=asked-for")
+	for _, kv := range got {
+		if strings.HasSuffix(kv, "=hidden") {
+			t.Errorf("got %s, want it left out", kv)
+		}
+	}
+	for _, want := range []string{"JORC_TEST_KEPT=changed", "CONSUL_HTTP_TOKEN=asked-for", "PATH=" + os.Getenv("PATH")} {
+		if !slices.Contains(got, want) {
+			t.Errorf("got no %s", want)
+		}
+	}
+
+	res, err := Run(t.Context(), Command{Args: []string{"env"}, MaxOutput: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(res.Output, "hidden") {
+		t.Errorf("a command saw a secret: %s", res.Output)
+	}
+	if !strings.Contains(res.Output, "JORC_TEST_KEPT=kept\n") {
+		t.Errorf("got %s, want JORC_TEST_KEPT in it", res.Output)
+	}
+}
+
+func TestOwnUser(t *testing.T) {
+	t.Parallel()
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{me.Username, me.Uid} {
+		res, err := Run(t.Context(), Command{Args: []string{"sh", "-c", "id -u; echo $HOME $USER"}, User: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := me.Uid + "\n" + me.HomeDir + " " + me.Username + "\n"; res.Output != want {
+			t.Errorf("user %s: got %q, want %q", name, res.Output, want)
 		}
 	}
 }

@@ -1,14 +1,18 @@
 package command
 
 import (
+	"fmt"
 	"os"
+	"os/user"
+	"strconv"
 	"strings"
+	"syscall"
 )
 
-// secrets are the variables that no command inherits, and those that would
-// let a command speak to systemd in jorc's name.
+// secrets are the variables that no command inherits: credentials, and systemd's
+// variables, with which a command could notify systemd on behalf of jorc.
 var secrets = [...]string{
-	"AWS_ACCESS_KEY_ID", // without its secret the AWS tools refuse to look elsewhere
+	"AWS_ACCESS_KEY_ID", // with this key but no secret, the AWS tools do not search for other credentials
 	"AWS_SECRET_ACCESS_KEY",
 	"AWS_SESSION_TOKEN",
 	"CONSUL_HTTP_TOKEN",
@@ -25,7 +29,7 @@ var secrets = [...]string{
 	"WATCHDOG_USEC",
 }
 
-// Environ is jorc's own environment without Consul's and Vault's tokens,
+// Environ returns jorc's own environment without Consul's and Vault's tokens,
 // AWS's keys and systemd's sockets, followed by extra ("NAME=value"), which wins.
 func Environ(extra ...string) []string {
 	all := os.Environ()
@@ -46,4 +50,53 @@ func secret(name string) bool {
 		}
 	}
 	return false
+}
+
+// credential returns the credential of user name and the variables that describe
+// the user. The credential is nil for the empty name and for jorc's own user.
+func credential(name string) (*syscall.Credential, []string, error) {
+	if name == "" {
+		return nil, nil, nil
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		byID, idErr := user.LookupId(name)
+		if idErr != nil {
+			return nil, nil, fmt.Errorf("%w: user %s: %w", ErrPermission, name, err)
+		}
+		u = byID
+	}
+	uid, err := parseID(u.Uid)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: user %s: %w", ErrPermission, name, err)
+	}
+	env := []string{"HOME=" + u.HomeDir, "USER=" + u.Username, "LOGNAME=" + u.Username}
+	if int(uid) == os.Geteuid() {
+		return nil, env, nil
+	}
+	if os.Geteuid() != 0 {
+		return nil, nil, fmt.Errorf("%w: only root can run commands as user %s", ErrPermission, name)
+	}
+	gid, err := parseID(u.Gid)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: user %s: %w", ErrPermission, name, err)
+	}
+	ids, err := u.GroupIds()
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: groups of user %s: %w", ErrPermission, name, err)
+	}
+	cred := &syscall.Credential{Uid: uid, Gid: gid}
+	for _, id := range ids {
+		g, err := parseID(id)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: groups of user %s: %w", ErrPermission, name, err)
+		}
+		cred.Groups = append(cred.Groups, g)
+	}
+	return cred, env, nil
+}
+
+func parseID(s string) (uint32, error) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	return uint32(n), err
 }

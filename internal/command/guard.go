@@ -12,17 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A command that must not outlive jorc has a guard between jorc and itself: a
-// process that leads the command's group, and that ends the group when jorc is
-// gone, however that came. It knows by a pipe whose other end only jorc has.
-// When the guard itself is killed jorc ends the group, and the kernel the
-// command.
+// A command that must not outlive jorc is started by a guard: a process that
+// leads the command's process group and ends the group when jorc has ended for
+// any reason. The guard reads from a pipe whose other end only jorc has; the pipe
+// closes when jorc ends. If the guard itself is killed, jorc ends the group, and
+// the kernel ends the command.
 
-// leashFD is the guard's end of the pipe.
-const leashFD = 3
+// guardFD is the guard's end of the pipe.
+const guardFD = 3
 
-// leash makes cmd one that a guard starts. The returned file is to be kept open for as long as the command may run.
-func leash(cmd *exec.Cmd, guard []string) (*os.File, error) {
+// addGuard makes cmd start a guard that starts the command. The caller must keep
+// the returned file open until the command has ended.
+func addGuard(cmd *exec.Cmd, guard []string) (*os.File, error) {
 	if cmd.Err != nil {
 		return nil, cmd.Err
 	}
@@ -35,18 +36,19 @@ func leash(cmd *exec.Cmd, guard []string) (*os.File, error) {
 	return w, nil
 }
 
-// Guarded is the guard: it runs args, a path and the command's own arguments,
-// the program's name included, and returns the exit code that the command had:
-// 128+n when signal n ended it. The command writes to stdout and stderr. It must be called in the process's main
-// goroutine, with signals to end caught: they are for the command.
+// Guarded is the guard: it runs args, a path followed by the command's own
+// arguments with the program's name, and returns the command's exit code: 128+n
+// when signal n ended it. The command writes to stdout and stderr. Call it in the
+// process's main goroutine, with SIGTERM and SIGINT caught: they are for the
+// command.
 func Guarded(args []string, stdout, stderr *os.File) (code int) {
-	var leashed unix.Stat_t
-	if err := unix.Fstat(leashFD, &leashed); err != nil || leashed.Mode&unix.S_IFMT != unix.S_IFIFO || len(args) < 2 {
-		fmt.Fprintln(stderr, "jorc: a guard is only of use to jorc itself")
+	var stat unix.Stat_t
+	if err := unix.Fstat(guardFD, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFIFO || len(args) < 2 {
+		fmt.Fprintln(stderr, "jorc: only jorc itself can start a guard")
 		return ExitCannotRun
 	}
-	unix.CloseOnExec(leashFD)
-	leash := os.NewFile(leashFD, "leash")
+	unix.CloseOnExec(guardFD)
+	parent := os.NewFile(guardFD, "parent")
 	// The kernel ends the command with the thread that started it.
 	runtime.LockOSThread()
 	cmd, err := startGuarded(args, stdout, stderr)
@@ -58,8 +60,8 @@ func Guarded(args []string, stdout, stderr *os.File) (code int) {
 		return ExitCannotRun
 	}
 	go func() {
-		if n, err := leash.Read(make([]byte, 1)); n > 0 || err == nil {
-			return // nobody writes there
+		if n, err := parent.Read(make([]byte, 1)); n > 0 || err == nil {
+			return // cannot happen: jorc never writes to the pipe
 		}
 		group := syscall.Getpgrp()
 		_ = syscall.Kill(-group, syscall.SIGTERM)
@@ -67,9 +69,9 @@ func Guarded(args []string, stdout, stderr *os.File) (code int) {
 		time.Sleep(defaultGrace)
 		_ = syscall.Kill(-group, syscall.SIGKILL) // the guard, too
 	}()
-	_ = cmd.Wait() // the state says it all
-	if abandoned(leashFD) {
-		time.Sleep(2 * defaultGrace) // what is left of the group is ended, this process with it
+	_ = cmd.Wait() // ProcessState has the result
+	if abandoned(guardFD) {
+		time.Sleep(2 * defaultGrace) // until the goroutine above ends the group with this process
 	}
 	return exitCode(cmd.ProcessState)
 }
@@ -89,7 +91,7 @@ func startGuarded(args []string, stdout, stderr *os.File) (*exec.Cmd, error) {
 	}
 }
 
-// abandoned tells whether nobody has the other end of a pipe any more.
+// abandoned reports whether the other end of a pipe is closed.
 func abandoned(fd int) bool {
 	p := []unix.PollFd{{Fd: int32(fd)}}
 	n, err := unix.Poll(p, 0)

@@ -14,7 +14,8 @@ import (
 	"testing"
 )
 
-// The test program is a guard, and a jorc that is killed, when it is told so.
+// With one of these arguments the test program is a guard, or a jorc that is
+// killed.
 const (
 	guardArg  = "guard"
 	runnerArg = "runner"
@@ -39,7 +40,7 @@ func guarded(args ...string) Command {
 	return Command{Args: args, Guard: []string{"/proc/self/exe", guardArg}}
 }
 
-// TestGuardedRun: a command notices nothing of its guard.
+// TestGuardedRun: a guard does not change the result of a command.
 func TestGuardedRun(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -69,8 +70,7 @@ func TestGuardedRun(t *testing.T) {
 	}
 }
 
-// family is a command with children, all of which hold a pipe open for as long
-// as they live.
+// family is a command with children, which all hold a pipe open until they end.
 type family struct {
 	t    *testing.T
 	pipe *os.File
@@ -78,14 +78,14 @@ type family struct {
 	args []string
 }
 
-// newFamily is one whose members trap their signals like that.
+// newFamily returns a family whose members trap signals with trap.
 func newFamily(t *testing.T, trap string) *family {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(name, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pipe, err := os.OpenFile(name, os.O_RDWR, 0) // so that it opens at once
+	pipe, err := os.OpenFile(name, os.O_RDWR, 0) // O_RDWR does not wait for a writer
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func newFamily(t *testing.T, trap string) *family {
 	return &family{t, pipe, bufio.NewReader(in), []string{"sh", "-c", "exec 9>" + name + "; " + trap + child + " & echo $PPID >&9; " + child + "; " + child}}
 }
 
-// started returns the number of the command's parent, its guard.
+// started returns the pid of the command's parent, the guard.
 func (f *family) started() int {
 	f.t.Helper()
 	line, err := f.in.ReadString('\n')
@@ -113,7 +113,7 @@ func (f *family) started() int {
 	return pid
 }
 
-// wantEnd waits until none of the family lives.
+// wantEnd waits until the whole family has ended.
 func (f *family) wantEnd() {
 	f.t.Helper()
 	if _, err := io.Copy(io.Discard, f.in); err != nil {
@@ -121,8 +121,8 @@ func (f *family) wantEnd() {
 	}
 }
 
-// TestGuardedKilled kills who runs a command: it ends with all its children,
-// also with those that take no notice of SIGTERM.
+// TestGuardedKilled kills the process that runs a command: the command ends with
+// all its children, also if they ignore SIGTERM.
 func TestGuardedKilled(t *testing.T) {
 	t.Parallel()
 	for name, trap := range map[string]string{"obedient": "", "stubborn": "trap \"\" TERM; "} {
@@ -141,7 +141,8 @@ func TestGuardedKilled(t *testing.T) {
 	}
 }
 
-// TestGuardKilled kills the guard: command and children end with it, and Run says so.
+// TestGuardKilled kills the guard: command and children end with it, and Run
+// returns that result.
 func TestGuardKilled(t *testing.T) {
 	t.Parallel()
 	f := newFamily(t, "trap \"\" TERM; ")
@@ -162,7 +163,7 @@ func TestGuardKilled(t *testing.T) {
 	f.wantEnd()
 }
 
-// TestGuardedStopped: what ends the command otherwise goes past its guard.
+// TestGuardedStopped: timeout and the end of ctx work with a guard.
 func TestGuardedStopped(t *testing.T) {
 	t.Parallel()
 	f := newFamily(t, "")

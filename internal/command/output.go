@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"io"
 	"os"
 	"reflect"
@@ -47,7 +48,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// text is what was kept, as valid UTF-8, and whether something before it was
+// text returns the kept bytes as valid UTF-8, and whether earlier ones were
 // dropped.
 func (t *tail) text() (string, bool) {
 	t.mu.Lock()
@@ -55,7 +56,7 @@ func (t *tail) text() (string, bool) {
 	b := make([]byte, 0, len(t.buf))
 	b = append(append(b, t.buf[t.next:]...), t.buf[:t.next]...)
 	if t.dropped {
-		// The cut may have gone through a character.
+		// The first bytes may be the rest of a character.
 		for i := 0; i < utf8.UTFMax-1 && len(b) > 0 && !utf8.RuneStart(b[0]); i++ {
 			b = b[1:]
 		}
@@ -63,16 +64,15 @@ func (t *tail) text() (string, bool) {
 	return strings.ToValidUTF8(string(b), "\uFFFD"), t.dropped
 }
 
-// output is the pipes from a command and who reads them.
+// output holds the pipes from a command and their readers.
 type output struct {
-	stdout, stderr *os.File      // the command's ends; one and the same without separate sinks
+	stdout, stderr *os.File      // the command's ends; equal without separate sinks
 	readers        []*os.File    // our ends
-	done           chan struct{} // closed when nothing more will be read
+	done           chan struct{} // closed when all readers have ended
 }
 
-// newOutput makes one pipe, so that the order of stdout and stderr stays as it
-// was written, or two when they go to different writers. Sinks of one writer
-// are never called at the same time.
+// newOutput makes one pipe, which keeps the order of stdout and stderr, or two if
+// they have different writers. A writer is never called concurrently.
 func newOutput(c Command, tail *tail) (*output, error) {
 	o := &output{done: make(chan struct{})}
 	var wg sync.WaitGroup
@@ -104,7 +104,8 @@ func newOutput(c Command, tail *tail) (*output, error) {
 	return o, nil
 }
 
-// same says whether two writers are one; those that cannot be compared are not.
+// same reports whether a and b are the same writer; writers of types that cannot
+// be compared are not.
 func same(a, b io.Writer) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
@@ -112,7 +113,7 @@ func same(a, b io.Writer) bool {
 	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
 }
 
-// pump copies until the end, without the secrets.
+// pump copies r to its end, without the secrets.
 func pump(r *os.File, secrets []string, to sinks) {
 	defer func() { _ = r.Close() }()
 	var w io.Writer = to
@@ -132,8 +133,8 @@ func pump(r *os.File, secrets []string, to sinks) {
 	}
 }
 
-// sinks get the same, also when one no longer takes anything: the command must
-// not notice.
+// sinks writes to all writers. It skips a writer after an error, which must not
+// affect the command.
 type sinks []io.Writer
 
 func (s sinks) Write(p []byte) (int, error) {
@@ -148,7 +149,7 @@ func (s sinks) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// started closes the command's ends on our side, so that the end shows.
+// started closes our copies of the command's ends, so that readers see the end.
 func (o *output) started() {
 	_ = o.stdout.Close()
 	if o.stderr != nil && o.stderr != o.stdout {
@@ -156,10 +157,90 @@ func (o *output) started() {
 	}
 }
 
-// drain reads on until the end, but no longer than d.
+// drain reads until the end, for at most d.
 func (o *output) drain(d time.Duration) {
 	for _, r := range o.readers {
-		_ = r.SetReadDeadline(time.Now().Add(d)) // fails only when it is closed already
+		_ = r.SetReadDeadline(time.Now().Add(d)) // fails only if it is already closed
 	}
 	<-o.done
+}
+
+// redacted replaces a secret in output.
+const redacted = "[redacted]"
+
+// redactor writes its input without the secrets to another writer. A secret may
+// be split over several writes: bytes that may be the beginning of a secret are
+// held back until the next write.
+type redactor struct {
+	secrets [][]byte // none empty
+	held    []byte   // shorter than the longest secret
+	to      io.Writer
+}
+
+// newRedactor returns nil if there are no secrets.
+func newRedactor(secrets []string, to io.Writer) *redactor {
+	r := &redactor{to: to}
+	for _, s := range secrets {
+		if s != "" {
+			r.secrets = append(r.secrets, []byte(s))
+		}
+	}
+	if len(r.secrets) == 0 {
+		return nil
+	}
+	return r
+}
+
+func (r *redactor) Write(p []byte) (int, error) {
+	rest := append(r.held, p...)
+	var out []byte
+	for {
+		at, length := r.first(rest)
+		if length == 0 {
+			break
+		}
+		out = append(append(out, rest[:at]...), redacted...)
+		rest = rest[at+length:]
+	}
+	keep := r.begun(rest)
+	out = append(out, rest[:len(rest)-keep]...)
+	r.held = bytes.Clone(rest[len(rest)-keep:])
+	if len(out) == 0 {
+		return len(p), nil
+	}
+	_, err := r.to.Write(out)
+	return len(p), err
+}
+
+// first finds the first secret in b, and the longest one at that position;
+// length is 0 if b has no secret.
+func (r *redactor) first(b []byte) (at, length int) {
+	for _, s := range r.secrets {
+		i := bytes.Index(b, s)
+		if i >= 0 && (length == 0 || i < at || i == at && len(s) > length) {
+			at, length = i, len(s)
+		}
+	}
+	return at, length
+}
+
+// begun returns how many bytes at the end of b may be the beginning of a secret.
+func (r *redactor) begun(b []byte) int {
+	most := 0
+	for _, s := range r.secrets {
+		for n := min(len(s)-1, len(b)); n > most; n-- {
+			if bytes.HasSuffix(b, s[:n]) {
+				most = n
+			}
+		}
+	}
+	return most
+}
+
+// flush writes the held bytes, which are not a secret.
+func (r *redactor) flush() {
+	if len(r.held) > 0 {
+		_, _ = r.to.Write(r.held) // as in pump: sinks never return an error
+		r.held = nil
+	}
 }

@@ -11,23 +11,25 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jorc/jorc/internal/concurrency"
 )
 
-// What keeps a command from starting; compare with errors.Is.
+// Errors of a command that cannot be started; compare with errors.Is.
 var (
 	ErrNotFound   = errors.New("command not found")     // exit code 127
 	ErrPermission = errors.New("command cannot be run") // exit code 126
 )
 
-// busyTries bounds how often a program is tried that somebody still has open
-// for writing, each time a little later.
+// busyTries limits the attempts to start a program that another process has open
+// for writing. The n-th pause between them is n times busyPause.
 const (
 	busyTries = 8
 	busyPause = 5 * time.Millisecond
 )
 
-// start starts c in a process group of its own. The file, if there is one, is to
-// be kept open until the command has ended.
+// start starts c in its own process group. The caller must keep the file, if it
+// is not nil, open until the command has ended.
 func start(ctx context.Context, c Command, tail *tail) (*exec.Cmd, *output, *os.File, error) {
 	if err := checkDir(c.Dir); err != nil {
 		return nil, nil, nil, err
@@ -56,7 +58,7 @@ func start(ctx context.Context, c Command, tail *tail) (*exec.Cmd, *output, *os.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: cred}
 		var held *os.File
 		if len(c.Guard) > 0 {
-			held, err = leash(cmd, c.Guard)
+			held, err = addGuard(cmd, c.Guard)
 		}
 		if err == nil {
 			err = cmd.Start()
@@ -72,14 +74,14 @@ func start(ctx context.Context, c Command, tail *tail) (*exec.Cmd, *output, *os.
 			_ = held.Close()
 		}
 		out.drain(0)
-		if !errors.Is(err, unix.ETXTBSY) || try == busyTries || !pause(ctx, busyPause*time.Duration(try)) {
+		if !errors.Is(err, unix.ETXTBSY) || try == busyTries || concurrency.Sleep(ctx, busyPause*time.Duration(try)) != nil {
 			return nil, nil, nil, startError(c.Args[0], err)
 		}
 	}
 }
 
-// checkDir tells a missing directory apart from a missing program, which the
-// kernel reports alike.
+// checkDir returns an error for a missing directory, which the kernel reports
+// like a missing program.
 func checkDir(dir string) error {
 	if dir == "" {
 		return nil
@@ -105,26 +107,14 @@ func startError(name string, err error) error {
 	}
 }
 
-// pause says whether d passed before ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// ending says how a process ended.
+// ending describes the end of a process.
 type ending struct {
-	done   chan struct{} // closed then
+	done   chan struct{} // closed when the process has ended
 	killed bool          // by a signal
 }
 
-// exit tells when the process has ended. The process is not reaped: its number,
-// and its group's, stay its own until somebody does.
+// exit waits for the end of the process without reaping it: its number, and its
+// group's, are not reused until it is reaped.
 func exit(pid int) *ending {
 	e := &ending{done: make(chan struct{})}
 	go func() {

@@ -39,9 +39,9 @@ type Observation struct {
 	// UpTo, of events: events up to this number were observed, or happened before
 	// the trigger existed.
 	UpTo uint64
-	// Anew, of events: their numbers started again, so that the number of the last
+	// Restarted, of events: their numbers started again, so that the number of the last
 	// handled event is void. UpTo is the number at that time.
-	Anew bool
+	Restarted bool
 }
 
 // Options configure Run.

@@ -274,7 +274,7 @@ func TestEvents(t *testing.T) {
 
 	// Numbers start again: the events until then do not fire the trigger.
 	stop = b.run(conf)
-	b.events <- trigger.Observation{Happened: true, UpTo: 3, Anew: true}
+	b.events <- trigger.Observation{Happened: true, UpTo: 3, Restarted: true}
 	b.events <- happened("3", "4")
 	b.wantChanges("happened 9, happened 10", "happened 11", "happened 12", "happened 4")
 	stop()

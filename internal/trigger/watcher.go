@@ -41,11 +41,11 @@ type watcher struct {
 // that was not handled; events are added to it unless their numbers started again.
 func (w *watcher) observe(o Observation) {
 	w.mu.Lock()
-	if o.Happened && !o.Anew && w.latest != nil {
+	if o.Happened && !o.Restarted && w.latest != nil {
 		all := map[string]Item{}
 		maps.Copy(all, w.latest.Items)
 		maps.Copy(all, o.Items)
-		o.Items, o.Anew, o.UpTo = all, w.latest.Anew, max(o.UpTo, w.latest.UpTo)
+		o.Items, o.Restarted, o.UpTo = all, w.latest.Restarted, max(o.UpTo, w.latest.UpTo)
 	}
 	w.latest = &o
 	w.mu.Unlock()
@@ -76,7 +76,7 @@ func (w *watcher) follow(ctx context.Context) error {
 func (w *watcher) handle(ctx context.Context, o Observation) error {
 	next := w.seen.after(o)
 	changes := w.seen.changes(o)
-	if w.seen.Known && len(changes) == 0 && !o.Anew {
+	if w.seen.Known && len(changes) == 0 && !o.Restarted {
 		return nil
 	}
 	if len(changes) > 0 && (w.seen.Known || o.Happened) {
@@ -124,7 +124,7 @@ type Item = json.RawMessage
 func (s state) changes(o Observation) []ItemChange {
 	var list []ItemChange
 	handled := s.Event
-	if o.Anew {
+	if o.Restarted {
 		handled = o.UpTo
 	}
 	for name, value := range o.Items {
@@ -154,7 +154,7 @@ func (s state) changes(o Observation) []ItemChange {
 }
 
 func number(name string) uint64 {
-	n, _ := strconv.ParseUint(name, 10, 64) // a name that is no number is no event: 0
+	n, _ := strconv.ParseUint(name, 10, 64) // only events have numbers; 0 otherwise
 	return n
 }
 
@@ -198,7 +198,7 @@ func (s state) after(o Observation) state {
 		next.Since = time.Now().Unix()
 	}
 	if o.Happened {
-		if o.Anew {
+		if o.Restarted {
 			next.Event = 0
 		}
 		next.Event = max(next.Event, o.UpTo)
