@@ -332,7 +332,7 @@ func TestUnknownWorkflow(t *testing.T) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			for line := range strings.Lines(b.log.String()) {
-				if strings.Contains(line, "cannot be run") && strings.Contains(line, n+" ") {
+				if strings.Contains(line, "cannot run") && strings.Contains(line, n+" ") {
 					return nil
 				}
 			}
