@@ -11,7 +11,7 @@ LINT  = $(GO) tool -modfile=tools/lint/go.mod
 # Files and folders whose docs and comments vale checks (.vale.ini, docs/glossary.md).
 PROSE = README.md docs/glossary.md docs/cluster.md docs/templates.md docs/updates.md docs/workflows.md docs/runs.md \
 	docs/orchestrator.md docs/runbook.md docs/slots.md docs/puppet.md docs/fleet-tests.md deploy templates \
-	internal/concurrency internal/kv internal/consul
+	internal/concurrency internal/kv internal/consul internal/catalog internal/blocker internal/command internal/trigger
 
 # The version comes from git alone, the date is the commit's: the same commit
 # gives the same binary.
