@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -201,4 +202,29 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
+}
+
+// TestManagersShown: a member whose record makes it a manager is one in 'cluster
+// show' and 'cluster view'.
+func TestManagersShown(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	env := onServer(t, s)
+	env["JORC_CLUSTER"] = "prod"
+	do := doer(t, env)
+	do(result{0, "", ""}, "init", "prod")
+	do(result{0, "", ""}, "join", "--node", "boss", "--role", "manager")
+	orchestrating(t, s)
+	var show shown
+	if err := json.Unmarshal([]byte(jorc(t, env, "cluster", "show", "-o", "json").stdout), &show); err != nil || !slices.Equal(show.Managers, []string{"boss"}) {
+		t.Errorf("show names managers %q, %v", show.Managers, err)
+	}
+	consultest.Eventually(t, "the view to name the manager", func(context.Context) error {
+		var v seen
+		err := json.Unmarshal([]byte(jorc(t, env, "cluster", "view", "-o", "json").stdout), &v)
+		if err == nil && !slices.Equal(v.Whole.Managers, []string{"boss"}) {
+			err = fmt.Errorf("managers %q", v.Whole.Managers)
+		}
+		return err
+	})
 }

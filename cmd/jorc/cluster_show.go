@@ -58,7 +58,7 @@ func (e *environment) showCluster(c *cli.Context) error {
 	size := d.Size()
 	s := shown{
 		Name: a.Name, Members: len(a.Members), Leaders: append([]string{}, a.Leaders.Leader...), LeaderCount: a.Leaders.Count,
-		Managers: append([]string{}, a.Leaders.Manager...), Params: len(d.Params), Bytes: size.Bytes, Limit: size.Limit,
+		Managers: append([]string{}, a.Leaders.Managers(a.Members)...), Params: len(d.Params), Bytes: size.Bytes, Limit: size.Limit,
 		HeldRoles: map[string]cluster.Hold{}, HeldNodes: map[string]cluster.Hold{},
 	}
 	l := listing{columns: []string{"what", "value"}, rows: [][]string{

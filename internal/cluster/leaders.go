@@ -87,6 +87,19 @@ func (l Leaders) rolesOf(node string, own []string) []string {
 	return roles
 }
 
+// Managers returns who manages, in order: the nodes that this document names, and
+// the members whose records give them the role.
+func (l Leaders) Managers(members map[string]Record) []string {
+	all := slices.Clone(l.Manager)
+	for node, r := range members {
+		if slices.Contains(r.Roles, RoleManager) {
+			all = append(all, node)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 func (l Leaders) clone() Leaders {
 	l.Leader, l.Manager, l.Retired = slices.Clone(l.Leader), slices.Clone(l.Manager), slices.Clone(l.Retired)
 	return l

@@ -82,6 +82,15 @@ func (s *State) Nodes() []string {
 // Roles returns the roles of a host, the derived ones last.
 func (s *State) Roles(h *Host) []string { return s.Leaders.rolesOf(h.Node, h.Record.Roles) }
 
+// Managers returns the names of the managers, in order.
+func (s *State) Managers() []string {
+	records := make(map[string]Record, len(s.Hosts))
+	for node, h := range s.Hosts {
+		records[node] = h.Record
+	}
+	return s.Leaders.Managers(records)
+}
+
 // Members returns the members whose records can be read, in order of their
 // names. Those that filter does not match are left out; nil matches all.
 func (s *State) Members(filter *Filter) []Member {

@@ -114,7 +114,7 @@ func shorten(text string) string {
 // clusterPart is what the state says of the cluster as a whole.
 func clusterPart(s *cluster.State, before view.Cluster) view.Cluster {
 	c := view.Cluster{
-		Exists: s.Exists, Desired: s.Desired, Leaders: sorted(s.Leaders.Leader), Managers: sorted(s.Leaders.Manager), LeaderCount: s.Leaders.Count,
+		Exists: s.Exists, Desired: s.Desired, Leaders: sorted(s.Leaders.Leader), Managers: sorted(s.Managers()), LeaderCount: s.Leaders.Count,
 		Paused: holdText(s.Control.Paused), ObserveOnly: holdText(s.Control.ObserveOnly), Holds: holds(s.Control),
 	}
 	if s.Exists {
