@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/converge"
 )
 
 // turns notes when nodes go out of service and come back, and does in the
@@ -35,11 +35,11 @@ type turn struct {
 	node string
 }
 
-var _ rollout.Maintenance = turn{}
+var _ converge.Maintenance = turn{}
 
 const maintenanceCheck = "_node_maintenance"
 
-// Begin implements rollout.Maintenance.
+// Begin implements converge.Maintenance.
 func (t turn) Begin(ctx context.Context, reason string) error {
 	t.mu.Lock()
 	_, in := t.begins[t.node]
@@ -57,7 +57,7 @@ func (t turn) Begin(ctx context.Context, reason string) error {
 	})
 }
 
-// Lift implements rollout.Maintenance.
+// Lift implements converge.Maintenance.
 func (t turn) Lift(ctx context.Context) error {
 	t.mu.Lock()
 	_, in := t.begins[t.node]

@@ -84,8 +84,8 @@ func abort(t *testing.T, f *fleettest.Fleet) {
 	open(f.Hosts...)
 	f.Eventually(first.Name+" to come to an end", func(context.Context) error {
 		k := f.Observer.Keys()
-		if v, holders := versionOf(k, first.Name), k.Holders("rollout"); v != version || len(holders) > 0 {
-			return fmt.Errorf("it runs %s; slots are held by %v", v, holders)
+		if v, holders := versionOf(k, first.Name), k.Granted(); v != version || len(holders) > 0 {
+			return fmt.Errorf("it runs %s; grants have %v", v, holders)
 		}
 		return nil
 	})

@@ -100,7 +100,7 @@ func versionOf(k fleettest.Keys, node string) string {
 	return doc.Version
 }
 
-// allAt waits until all hosts run a version and no slot is held any more.
+// allAt waits until all hosts run a version and none has a grant.
 func allAt(f *fleettest.Fleet, version string) {
 	f.Eventually("all to run "+version, func(context.Context) error {
 		k := f.Observer.Keys()
@@ -111,34 +111,34 @@ func allAt(f *fleettest.Fleet, version string) {
 			at = append(at, h.Name+": "+v)
 			ok = ok && v == version
 		}
-		if holders := k.Holders("rollout"); !ok || len(holders) > 0 {
-			return fmt.Errorf("%s; slots are held by %v", strings.Join(at, ", "), holders)
+		if holders := k.Granted(); !ok || len(holders) > 0 {
+			return fmt.Errorf("%s; grants have %v", strings.Join(at, ", "), holders)
 		}
 		return nil
 	})
 }
 
-// atGate waits until so many hosts hold a slot, are drained and wait in the gate
+// atGate waits until so many hosts have a grant, are drained and wait in the gate
 // of a version, and returns them.
 func atGate(f *fleettest.Fleet, version string, n int) []*fleettest.Host {
 	var found []*fleettest.Host
 	f.Eventually(fmt.Sprintf("%d hosts to be at work on %s", n, version), func(context.Context) error {
 		found = nil
 		k := f.Observer.Keys()
-		for _, name := range k.Holders("rollout") {
+		for _, name := range k.Granted() {
 			if h := f.Host(name); strings.Contains(h.File("converged"), "gate "+version+"\n") && versionOf(k, name) != version {
 				found = append(found, h)
 			}
 		}
 		if len(found) < n {
-			return fmt.Errorf("slots are held by %v", k.Holders("rollout"))
+			return fmt.Errorf("grants have %v", k.Granted())
 		}
 		return nil
 	})
 	return found
 }
 
-// holder is one that is.
+// holder is one of them.
 func holder(f *fleettest.Fleet, version string) *fleettest.Host { return atGate(f, version, 1)[0] }
 
 // open opens the gate of hosts.
@@ -163,15 +163,16 @@ type status struct {
 	Now     struct {
 		Members, Done, Failed, Working, Down, Pending int
 	} `json:"now"`
-	Holders []struct {
+	Grants []struct {
 		Node  string    `json:"node"`
+		State string    `json:"state"`
 		Since time.Time `json:"since"`
-	} `json:"holders"`
+	} `json:"grants"`
 	Failed []struct {
-		Node   string    `json:"node"`
-		Reason string    `json:"reason"`
-		Since  time.Time `json:"since"`
-		Holds  bool      `json:"holds"`
+		Node    string    `json:"node"`
+		Reason  string    `json:"reason"`
+		Since   time.Time `json:"since"`
+		Granted bool      `json:"granted"`
 	} `json:"failed"`
 	Stopped *struct {
 		Reason string `json:"reason"`

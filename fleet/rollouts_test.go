@@ -15,7 +15,7 @@ import (
 // allow holds the fleet to so many hosts out of service, from now on, and the
 // rollout to what is desired.
 func allow(f *fleettest.Fleet, most int) {
-	f.Observer.Always("few hold slots", fleettest.AtMost("rollout", most))
+	f.Observer.Always("few have a grant", fleettest.FewGranted(most))
 	f.Observer.AlwaysChecks("few are in maintenance", fleettest.FewInMaintenance(most))
 	f.Observer.Always("one rollout, that of the desired version", oneRollout)
 }
@@ -60,7 +60,7 @@ func TestFailures(t *testing.T) {
 	f.Jorc("update", "trigger", bad, "--canary", "1", "--max-parallel", "2", "--min-healthy", "1s").OK()
 	waitExit(t, f, 6)
 	s := show(t, f)
-	if s.State != "paused" || s.Phase != "canary" || len(s.Failed) != 1 || !s.Failed[0].Holds || s.Failed[0].Reason == "" {
+	if s.State != "paused" || s.Phase != "canary" || len(s.Failed) != 1 || !s.Failed[0].Granted || s.Failed[0].Reason == "" {
 		t.Fatalf("after the canary failed the rollout is %+v", s)
 	}
 	canary := s.Failed[0].Node
@@ -75,7 +75,7 @@ func TestFailures(t *testing.T) {
 	f.Jorc("update", "trigger", middle, "--batches", "3,100%", "--max-parallel", "1", "--min-healthy", "1s").OK()
 	waitExit(t, f, 6)
 	s = show(t, f)
-	if s.State != "paused" || len(s.Failed) != 1 || s.Failed[0].Node != "web-2" || !s.Failed[0].Holds {
+	if s.State != "paused" || len(s.Failed) != 1 || s.Failed[0].Node != "web-2" || !s.Failed[0].Granted {
 		t.Fatalf("after web-2 failed the rollout is %+v", s)
 	}
 	f.Jorc("cluster", "orchestrate").OK()
@@ -92,7 +92,7 @@ func TestFailures(t *testing.T) {
 		}
 		return nil
 	})
-	if got := f.Observer.Keys().Holders("rollout"); !slices.Contains(got, "web-2") {
+	if got := f.Observer.Keys().Granted(); !slices.Contains(got, "web-2") {
 		t.Errorf("web-2 failed and %v hold slots", got)
 	}
 	f.Jorc("update", "trigger", "v5", "--max-parallel", "2", "--min-healthy", "1s").OK()
@@ -115,8 +115,8 @@ func TestPauseAndResume(t *testing.T) {
 	open(f.Hosts...)
 	f.Eventually(first.Name+" to come to an end", func(context.Context) error {
 		k := f.Observer.Keys()
-		if v, holders := versionOf(k, first.Name), k.Holders("rollout"); v != version || len(holders) > 0 {
-			return fmt.Errorf("it runs %s; slots are held by %v", v, holders)
+		if v, holders := versionOf(k, first.Name), k.Granted(); v != version || len(holders) > 0 {
+			return fmt.Errorf("it runs %s; grants have %v", v, holders)
 		}
 		return nil
 	})

@@ -22,7 +22,7 @@ func TestFleetSoak(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	f := rolling(t)
-	f.Observer.Always("few hold slots", fleettest.AtMost("rollout", 2))
+	f.Observer.Always("few have a grant", fleettest.FewGranted(2))
 	f.Observer.AlwaysChecks("few are in maintenance", fleettest.FewInMaintenance(2))
 	open(f.Hosts...)
 	faults := []struct {

@@ -56,9 +56,9 @@ func rolesInOrder(t *testing.T, f *fleettest.Fleet) {
 	first, second := []string{"edge-1"}, names(webs(f))
 	f.Observer.Always("role edge before role web", inTurn(version, first, second))
 	f.Observer.Always("one web at a time", func(k fleettest.Keys) error {
-		holders := slices.DeleteFunc(k.Holders("rollout"), func(node string) bool { return !slices.Contains(second, node) })
+		holders := slices.DeleteFunc(k.Granted(), func(node string) bool { return !slices.Contains(second, node) })
 		if k["current_version"].Value == version && len(holders) > 1 {
-			return fmt.Errorf("%v hold slots", holders)
+			return fmt.Errorf("%v have grants", holders)
 		}
 		return nil
 	})
@@ -94,19 +94,19 @@ func rolesInOrder(t *testing.T, f *fleettest.Fleet) {
 	allAt(f, version)
 }
 
-// inTurn is the invariant that those of a later stage do not hold a slot, and
-// do not run version, before all of the earlier ones run it and hold none.
+// inTurn is the invariant that those of a later stage have no grant, and
+// do not run version, before all of the earlier ones run it and have none.
 func inTurn(version string, stages ...[]string) func(fleettest.Keys) error {
 	return func(k fleettest.Keys) error {
 		if k["current_version"].Value != version {
 			return nil
 		}
-		holders := k.Holders("rollout")
+		holders := k.Granted()
 		behind := ""
 		for _, stage := range stages {
 			for _, node := range stage {
 				if holds := slices.Contains(holders, node); behind != "" && (holds || versionOf(k, node) == version) {
-					return fmt.Errorf("%s is at %s, holds a slot: %v; before it %s has to be finished", node, versionOf(k, node), holds, behind)
+					return fmt.Errorf("%s is at %s, has a grant: %v; before it %s has to be finished", node, versionOf(k, node), holds, behind)
 				}
 			}
 			for _, node := range stage {
@@ -143,7 +143,7 @@ func orchestrated(f *fleettest.Fleet) {
 // wantWhy wants a host's reason for being where it is to name something.
 func wantWhy(t *testing.T, f *fleettest.Fleet, host, want string) {
 	t.Helper()
-	if got := f.Jorc("update", "why", host).OK(); !strings.Contains(got, want) {
+	if got := f.Jorc("update", "why", host).Stdout; !strings.Contains(got, want) {
 		t.Errorf("why %s prints %q, want something with %q", host, got, want)
 	}
 }

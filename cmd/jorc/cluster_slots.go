@@ -12,7 +12,6 @@ import (
 
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/slots"
 )
 
@@ -33,7 +32,8 @@ func slotsCommands(env *environment) []*cli.Command {
 			Usage:     "take a node's slots away, or its place in the queue",
 			ArgsUsage: "GROUP NODE[/ID]",
 			Description: "Prints the claims that were taken away, one per line. Who waits gets the slot at once; a holder that is alive is told, " +
-				"and 'jorc cluster lock' then stops its command. Repeating it changes nothing.",
+				"and 'jorc cluster lock' then stops its command. Repeating it changes nothing. " +
+				"'unlock rollout HOST' means 'jorc update give-up HOST'.",
 			Action: env.unlockSlot,
 		},
 	}
@@ -142,6 +142,9 @@ func (e *environment) unlockSlot(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if args[0] == slots.Reserved {
+		return e.giveUpHost(c, node)
+	}
 	s, _, err := e.slots(c)
 	if err != nil {
 		return err
@@ -153,9 +156,6 @@ func (e *environment) unlockSlot(c *cli.Context) error {
 		for _, name := range out {
 			fmt.Fprintln(c.App.Writer, printable(name))
 		}
-	}
-	if len(out) > 0 && args[0] == rollout.Slots {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: the next may begin; if %s is in maintenance, it is until it has converged\n", printable(node))
 	}
 	if err == nil && len(out) == 0 {
 		fmt.Fprintf(c.App.ErrWriter, "jorc: %s has no claim in slot group %q; nothing was changed\n", printable(args[1]), args[0])

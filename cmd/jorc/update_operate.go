@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -15,7 +17,7 @@ func operateCommands(env *environment) []*cli.Command {
 	}
 	return []*cli.Command{
 		{
-			Name: "pause", Usage: "let nobody begin any more; those who are under way go on", Flags: []cli.Flag{reasonFlag()},
+			Name: "pause", Usage: "stop starting new hosts; hosts already updating continue", Flags: []cli.Flag{reasonFlag()},
 			Action: env.operate("it is paused already", func(c *cli.Context, r *rollout.Rollouts) (rollout.Document, bool, error) {
 				return r.Pause(c.Context, stop(env, c))
 			}),
@@ -27,18 +29,79 @@ func operateCommands(env *environment) []*cli.Command {
 			}),
 		},
 		{
-			Name: "promote", Usage: "go on after the canary, as soon as that is done",
+			Name: "promote", Usage: "continue after the canary, as soon as that is done",
 			Action: env.operate("it is promoted already, or past its canary", func(c *cli.Context, r *rollout.Rollouts) (rollout.Document, bool, error) {
 				return r.Promote(c.Context)
 			}),
 		},
 		{
-			Name: "abort", Usage: "end the rollout: nobody begins any more, and the desired version stays", Flags: []cli.Flag{reasonFlag()},
+			Name: "abort", Usage: "end the rollout: no further host begins, and the desired version stays", Flags: []cli.Flag{reasonFlag()},
 			Action: env.operate("it is aborted already", func(c *cli.Context, r *rollout.Rollouts) (rollout.Document, bool, error) {
 				return r.Abort(c.Context, stop(env, c))
 			}),
 		},
+		{
+			Name: "give-up", Usage: "give up on a host: its place goes to the next", ArgsUsage: "HOST", Flags: []cli.Flag{reasonFlag()},
+			Description: "HOST no longer counts as out of service. It stays in maintenance and continues by itself until it has converged, " +
+				"and 'jorc update show' names it. Exits 1 when HOST has no open grant.",
+			Action: func(c *cli.Context) error {
+				args := arguments(c)
+				if len(args) != 1 || args[0] == "" {
+					return usagef(c, "missing argument HOST")
+				}
+				return env.giveUpHost(c, args[0])
+			},
+		},
+		{
+			Name: "retry", Usage: "ask a host to try again now", ArgsUsage: "[HOST]",
+			Description: "HOST (this one) tries at once what failed, instead of after its pause. Exits 1 when HOST never reported anything.",
+			Action:      env.retryHost,
+		},
 	}
+}
+
+// giveUpHost gives up on the grant of a host.
+func (e *environment) giveUpHost(c *cli.Context, host string) error {
+	if _, err := e.format(c); err != nil {
+		return err
+	}
+	rollouts, closeClient, err := e.rollouts(c)
+	if err != nil {
+		return err
+	}
+	defer closeClient()
+	version, err := rollouts.GiveUp(c.Context, host, e.getenv("USER"), c.String("reason"))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.App.ErrWriter, "jorc: the next host may begin; %s stays in maintenance until it has converged\n", printable(host))
+	l := listing{columns: []string{"host", "version"}, rows: [][]string{{host, version}}}
+	return e.print(c, l, map[string]string{"host": host, "version": version})
+}
+
+// retryHost asks a host to try again now.
+func (e *environment) retryHost(c *cli.Context) error {
+	args := arguments(c)
+	if len(args) > 1 {
+		return usagef(c, "one host at a time")
+	}
+	ledger, client, settings, err := e.ledger(c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	host, err := hostNamed(c, client, settings, strings.Join(args, ""))
+	if err != nil {
+		return err
+	}
+	known, err := ledger.Documents().Names(c.Context)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(known, host) {
+		return fmt.Errorf("host %q never reported anything: these did: %s", host, more(known[:min(len(known), 10)], len(known)))
+	}
+	return rollout.New(client, settings.Prefix, settings.Cluster).Retry(c.Context, host)
 }
 
 // operatedRollout is the answer of what changes a rollout.

@@ -8,6 +8,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -51,9 +52,13 @@ func orchestrate(t *testing.T, s *consultest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, limit, _ := rollout.Plan(state.Document, v, time.Now())
-	if _, err := r.Apply(t.Context(), state, next, limit); err != nil {
-		t.Fatal(err)
+	plan := rollout.Plan(state.Document, v, time.Now())
+	if do := r.Replace(state, plan.Document); do != nil {
+		txn := kv.New(s.Client(), "jorc/default").Txn()
+		do(txn)
+		if _, err := txn.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

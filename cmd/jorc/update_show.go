@@ -44,7 +44,7 @@ func (e *environment) showRollout(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if !orchestrated && !status.Over() && status.UsesSlots() {
+	if !orchestrated && !status.Over() && status.Paced() {
 		fmt.Fprintf(c.App.ErrWriter, "jorc: %s\n", noOrchestrator)
 	}
 	return e.print(c, listing{columns: []string{"what", "value"}, rows: rolloutRows(status)}, shownRollout{status, orchestrated})
@@ -70,16 +70,19 @@ func rolloutRows(s rollout.Status) [][]string {
 	add("policy", "%s", policyText(s.Policy))
 	n := s.Now
 	add("members", "%d: %d done, %d working, %d pending, %d failed, %d down", n.Members, n.Done, n.Working, n.Pending, n.Failed, n.Down)
-	if s.UsesSlots() {
+	if n.GivenUp > 0 {
+		add("given up", "%d members", n.GivenUp)
+	}
+	if s.Paced() {
 		add("admitted", "%d, at most %d out of service", s.Admitted, s.Limit)
 	}
-	for _, h := range s.Holders {
-		add("holds a slot", "%s since %s", h.Node, h.Since.UTC().Format(time.RFC3339))
+	for _, g := range s.Grants {
+		add("grant", "%s: %s of %s since %s%s", g.Node, g.State, g.Version, g.Since.UTC().Format(time.RFC3339), after(": ", g.Reason))
 	}
 	for _, f := range s.Failed {
 		keeps := ""
-		if f.Holds {
-			keeps = " (it keeps its slot and stays out of service until it succeeds)"
+		if f.Granted {
+			keeps = " (it keeps its grant and stays out of service until it succeeds; 'jorc update give-up' frees its place)"
 		}
 		add("failed", "%s since %s: %s%s", f.Node, f.Since.UTC().Format(time.RFC3339), f.Reason, keeps)
 	}
@@ -87,10 +90,13 @@ func rolloutRows(s rollout.Status) [][]string {
 		add("down", "%s", more(s.Down, n.Down))
 	}
 	for _, o := range s.Out {
-		add("out without a slot", "%s: %s", more(o.Nodes, o.Count), o.Reason)
+		add("out without a grant", "%s: %s", more(o.Nodes, o.Count), o.Reason)
+	}
+	for _, o := range s.Apart {
+		add("takes no part", "%s: %s", more(o.Nodes, o.Count), o.Reason)
 	}
 	for _, node := range s.Strangers {
-		add("no member", "%s holds a slot: 'jorc cluster unlock %s %s' frees it", node, rollout.Slots, node)
+		add("not a member", "%s has a grant: 'jorc update give-up %s' ends it", node, node)
 	}
 	for _, w := range s.Waits {
 		add("waits for", "%s", w)
@@ -121,7 +127,7 @@ func stopText(s rollout.Stop) string {
 // policyText is a policy as flags would say it.
 func policyText(p rollout.Policy) string {
 	if p.Plain() {
-		return "everybody at once"
+		return "all at once"
 	}
 	var parts []string
 	add := func(set bool, format string, args ...any) {

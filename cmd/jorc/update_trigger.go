@@ -16,14 +16,14 @@ func triggerCommand(env *environment) *cli.Command {
 		Name: "trigger", Usage: "make a version the desired one", ArgsUsage: "VERSION",
 		Description: "A version is one segment of a key: letters, digits and . - _ + ~ : @ = , but no slash. " +
 			"Without a policy all hosts go at once; with any of its flags members go as the orchestrator admits them. " +
-			"While another rollout is unfinished it is superseded, and those that are behind or failed are named. " +
+			"An unfinished rollout is superseded; hosts that are behind, failed or out of service are named. " +
 			"Triggering the same version again changes nothing; with other flags it changes these in the policy of the rollout under way. " +
 			"Exits 1 when a role is unknown or no member is left.",
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "dry-run", Usage: "print who would be admitted, step by step, and write nothing", DisableDefaultText: true},
 			&cli.BoolFlag{
 				Name: "require-converged", DisableDefaultText: true,
-				Usage: "exit 1 while members are behind the version desired so far, or failed",
+				Usage: "exit 1 while members are behind the version desired so far, failed, or out of service",
 			},
 		}, policyFlags()...),
 		Action: func(c *cli.Context) error { return env.trigger(c, false) },
@@ -33,7 +33,7 @@ func triggerCommand(env *environment) *cli.Command {
 func (e *environment) trigger(c *cli.Context, quiet bool) error {
 	args := arguments(c)
 	if len(args) != 1 {
-		return usagef(c, "which version?")
+		return usagef(c, "missing argument VERSION")
 	}
 	format, err := e.format(c)
 	if err != nil {
@@ -58,7 +58,7 @@ func (e *environment) trigger(c *cli.Context, quiet bool) error {
 		return err
 	}
 	orchestrated := true
-	if t.Document.UsesSlots() {
+	if t.Document.Paced() {
 		if orchestrated, err = rollouts.Orchestrated(c.Context); err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (e *environment) trigger(c *cli.Context, quiet bool) error {
 	return e.print(c, listing{columns: []string{"version", "previous", "changed"}, rows: [][]string{{t.Version, t.Previous, changed}}}, t)
 }
 
-const noOrchestrator = "no orchestrator runs, so nobody is admitted: start an agent with orchestrator { enabled = true }"
+const noOrchestrator = "no orchestrator runs, so no host is offered a grant: start an agent with orchestrator { enabled = true }"
 
 // planListing is what a dry run answers: who would be admitted when nobody fails.
 func planListing(steps []rollout.Decision) listing {
@@ -94,6 +94,9 @@ func triggerNotes(t rollout.Triggered, dry, orchestrated bool) []string {
 	if s := t.Superseded; s != nil {
 		notes = append(notes, fmt.Sprintf("the rollout of %s was unfinished (%s) and is superseded: %s", s.Version, s.State, s))
 	}
+	if t.Document.Paced() && t.OutText() != "" {
+		notes = append(notes, t.OutText()+"; they count as out of service")
+	}
 	if t.Note != "" {
 		notes = append(notes, t.Note)
 	}
@@ -104,7 +107,7 @@ func triggerNotes(t rollout.Triggered, dry, orchestrated bool) []string {
 		}
 		notes = append(notes, what+"; nothing was written")
 		if len(t.Waits) > 0 {
-			notes = append(notes, "nobody is admitted now: it waits for "+strings.Join(t.Waits, "; "))
+			notes = append(notes, "no host is admitted now: it waits for "+strings.Join(t.Waits, "; "))
 		}
 	}
 	if !orchestrated {

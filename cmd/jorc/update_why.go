@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -19,8 +20,9 @@ import (
 func whyCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "why", Usage: "say why a host does not run the desired version", ArgsUsage: "[HOST]",
-		Description: "Lists what keeps HOST (this one) from updating: dead, held, paused, failed, not admitted yet, waiting for a slot. The exit code is 0 whatever the answer.",
-		Action:      env.why,
+		Description: "Lists what keeps HOST (this one) from updating: dead, held, paused, failed, not admitted yet, waiting for a grant. " +
+			"Exits 0 when it runs the desired version, 1 when it does not, 6 when it is held, or the rollout is paused or aborted.",
+		Action: env.why,
 	}
 }
 
@@ -65,7 +67,14 @@ func (e *environment) why(c *cli.Context) error {
 	for _, r := range w.Reasons {
 		l.rows = append(l.rows, []string{r.Reason, r.Detail})
 	}
-	return e.print(c, l, w)
+	if err := e.print(c, l, w); err != nil || !w.Pending {
+		return err
+	}
+	stopped := slices.ContainsFunc(w.Reasons, func(r nodes.Reason) bool { return r.Reason == nodes.WhyHeld || r.Reason == nodes.WhyStopped })
+	if stopped {
+		return &exitError{code: exitStopped}
+	}
+	return &exitError{code: exitFailed}
 }
 
 // holdFile is the path of the file that holds this host, when it is there.

@@ -19,7 +19,6 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/durable"
-	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/slots"
 	"github.com/jorc/jorc/internal/web"
 )
@@ -61,7 +60,7 @@ type Agent struct {
 	metrics   *web.Metrics
 	started   time.Time
 
-	maintenance rollout.Maintenance // of this node
+	maintenance converge.Maintenance // of this node
 
 	parts chan *config.Config // for the host's part in its cluster, the next one
 	named chan struct{}       // closed when node is known

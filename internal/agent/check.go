@@ -15,6 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/replace"
+	"github.com/jorc/jorc/internal/slots"
 	"github.com/jorc/jorc/internal/watch"
 	"github.com/jorc/jorc/internal/workflow"
 )
@@ -142,6 +143,10 @@ func unusable(c *config.Config) (found []config.Problem) {
 	for i := range c.Templates {
 		t := &c.Templates[i]
 		needs(t.Requires)
+		if t.Slot == slots.Reserved {
+			text := fmt.Sprintf("template %q: slot group %q is reserved for rollouts ('jorc update show'): name another", t.Name, t.Slot)
+			found = append(found, problem(t.Pos, errors.New(text)))
+		}
 		if len(t.Check) == 0 {
 			continue
 		}

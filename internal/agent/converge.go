@@ -8,21 +8,21 @@ import (
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
-	"github.com/jorc/jorc/internal/slots"
 )
 
 // converger brings the host from the version that it runs to the desired one,
 // when the cluster's rollout lets it.
-func (p *part) converger(slots *slots.Slots, m rollout.Maintenance) *converge.Converger {
-	gate := rollout.NewGate(rollout.GateOptions{
-		Node: p.node, Snapshots: rollout.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()), Self: p, Slots: slots,
+func (p *part) converger(m converge.Maintenance) *converge.Converger {
+	ledger := nodes.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store())
+	grantee := converge.NewGrantee(converge.GranteeOptions{
+		Node: p.node, StateDir: p.conf.StateDir, Rollouts: rollout.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()), Ledger: ledger,
 		Maintenance: m, Checks: p.checks, Log: p.log.Named("rollout"),
 	})
 	return converge.New(converge.Options{
 		Node: p.node, StateDir: p.conf.StateDir, VersionFile: p.conf.VersionFile,
 		Static: *p.conf.Static, Requires: p.conf.Requires,
-		Ledger: nodes.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()), Runner: p.jobs,
-		Requirements: converge.FromBlocker(p.blocker), Admission: gate, Holds: p.holds, Checks: ownChecks{p.checks},
+		Ledger: ledger, Runner: p.jobs,
+		Requirements: converge.FromBlocker(p.blocker), Admission: grantee, Holds: p.holds, Checks: ownChecks{p.checks},
 		Cycle: p.cycle, Log: p.log.Named("converge"),
 	})
 }

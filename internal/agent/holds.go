@@ -19,7 +19,6 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/rollout"
 )
 
 // holds knows what holds this host still: the file "hold" in its state
@@ -38,8 +37,8 @@ type holds struct {
 	leaders cluster.Leaders
 	sources map[string]error // what was asked, and why there was no answer
 
-	now  concurrency.Latest[converge.Hold] // what follows from all that
-	self concurrency.Latest[rollout.Self]  // what the node knows of itself, from the same documents
+	now concurrency.Latest[converge.Hold] // what follows from all that
+	is  concurrency.Latest[bool]          // whether the node is a member
 }
 
 // asked is how many documents say what holds a host. Nothing begins before each
@@ -159,9 +158,7 @@ func (h *holds) judge() {
 		h.log.Info("hold", "reason", cmp.Or(next.Held, "none any more"))
 	}
 	h.now.Set(next)
-	h.self.Set(rollout.Self{
-		Node: h.node, Zone: h.record.Zone, Member: h.member, Roles: h.leaders.RolesOf(h.node, h.record),
-	})
+	h.is.Set(h.member)
 }
 
 func describe(what string, h cluster.Hold) string {

@@ -49,9 +49,8 @@ func belongs(c *config.Config) bool {
 
 // watches is how many queries of a host's part in its cluster may block at one
 // time: what all nodes watch, and what this node does; its health; the lock of
-// the election, and what its holder looks at (3); while it waits for a rollout
-// the profile and its slot (2); triggers; and what an orchestrator looks at in
-// each cluster.
+// the election, and what its holder looks at (3); triggers; and what an
+// orchestrator looks at in each cluster.
 func watches(c *config.Config) int {
 	n := 2
 	if belongs(c) {
@@ -60,11 +59,8 @@ func watches(c *config.Config) int {
 	if c.Member != nil {
 		n += 4
 	}
-	if c.Static != nil {
-		n += 3
-	}
 	n += len(c.Triggers)
-	return n + 11*len(orchestrates(c))
+	return n + 14*len(orchestrates(c))
 }
 
 // takePart runs the host's part in its cluster until ctx ends, anew after each
@@ -176,7 +172,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	o.StateDir = filepath.Join(c.StateDir, "manager")
 	p.managing = newJobs(o)
 	if c.Static != nil {
-		p.converge = p.converger(a.slots, a.maintenance)
+		p.converge = p.converger(a.maintenance)
 	}
 	p.orchestrated = p.orchestrators()
 	p.outposts = p.newOutposts(o)

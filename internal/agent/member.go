@@ -15,7 +15,6 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/profile"
-	"github.com/jorc/jorc/internal/rollout"
 )
 
 // record is what a host's configuration says of it as a member.
@@ -129,8 +128,8 @@ func (p *part) rival() string {
 func (p *part) joined(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err := p.holds.self.Watch(ctx, func(s rollout.Self) {
-		if s.Member {
+	err := p.holds.is.Watch(ctx, func(member bool) {
+		if member {
 			cancel(errJoined)
 		}
 	})

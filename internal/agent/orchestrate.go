@@ -31,7 +31,7 @@ func (p *part) orchestrators() []*orchestrator.Orchestrator {
 	for i, name := range names {
 		log := p.log.Named("orchestrator").With("cluster", name)
 		all[i] = orchestrator.New(orchestrator.Options{
-			Client: p.client, Prefix: p.conf.Prefix, Cluster: name, Node: p.node, Interval: conf.Interval, Log: log,
+			Client: p.client, Prefix: p.conf.Prefix, Cluster: name, Node: p.node, Interval: conf.Interval, Grants: true, Log: log,
 			Sinks: orchestrator.Sinks(conf.Sinks, p.log.Named("orchestrator")), // events name their cluster
 			Deciders: []orchestrator.Decider{
 				orchestrator.ForRollout(rollout.New(p.client, p.conf.Prefix, name)),

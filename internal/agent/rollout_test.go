@@ -8,8 +8,8 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
-	"github.com/jorc/jorc/internal/slots"
 )
 
 const rolloutConf = `
@@ -40,7 +40,7 @@ func (h *host) maintenance() string {
 	return ""
 }
 
-// TestRollout: an agent that orchestrates its own cluster admits the host, which
+// TestRollout: an agent that orchestrates its own cluster grants the host its turn; the host
 // is out of service in Consul until it has converged and been healthy.
 func TestRollout(t *testing.T) {
 	t.Parallel()
@@ -71,9 +71,9 @@ func TestRollout(t *testing.T) {
 	if m := h.maintenance(); m != "" {
 		t.Errorf("the host is still in maintenance: %s", m)
 	}
-	v, _, err := slots.New(h.cluster().Store(), slots.Options{}).Show(t.Context(), rollout.Slots)
-	if err != nil || len(v.Holders) > 0 {
-		t.Errorf("got %+v, %v", v, err)
+	d, _, err := nodes.New(h.client, "jorc", "default").Document(t.Context(), h.server.Node)
+	if err != nil || d.Grant.State != nodes.GrantDone || d.Grant.Version != "v1" {
+		t.Errorf("the host says of its grant %+v, %v", d.Grant, err)
 	}
 	h.eventually("the status", func() error {
 		for _, o := range h.agent.Status().Orchestrators {

@@ -8,7 +8,6 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
-	"github.com/jorc/jorc/internal/rollout"
 )
 
 // SimulatedOptions are what a Simulated host needs.
@@ -18,7 +17,7 @@ type SimulatedOptions struct {
 	// Client reaches Consul in place of the host's own Consul agent.
 	Client *consul.Client
 	// Maintenance takes the place of the one that the host's Consul agent keeps.
-	Maintenance rollout.Maintenance
+	Maintenance converge.Maintenance
 	Log         hclog.Logger
 }
 

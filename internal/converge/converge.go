@@ -67,19 +67,29 @@ type Requirements interface {
 	Watch(ctx context.Context, r []config.Requires, handle func([]Missing)) error
 }
 
-// Admission says when this host may be out of service to update.
+// Admission says when this host may be out of service to update. *Grantee is one.
 type Admission interface {
+	// Run follows the rollout until ctx ends; then it returns ctx's error. The
+	// other methods wait for it.
+	Run(ctx context.Context, heard AdmissionEvents) error
 	// Enter returns nil once this host may take itself out of service for
 	// version. waiting is told why it has to wait, whenever that changes. A host
-	// that was let in before, also before a restart, is let in at once; one that
-	// holds something for another version takes that over. When ctx ends before
-	// Enter returned nil nothing stays taken.
+	// that was let in before, also before a restart, is let in at once.
 	Enter(ctx context.Context, version string, waiting func(reason string)) error
+	// Cannot says why this host could not begin if it were let in; empty: it
+	// could, or has nothing to begin with.
+	Cannot(reason string)
 	// Leave gives back what Enter took, once the host is as healthy as the
 	// policy asks; that may take minutes. Repeating it is no failure. It is
 	// called after version runs, was validated and reported; its ctx ends when
 	// something else has to be done first, and it is called again later.
 	Leave(ctx context.Context, version string) error
+}
+
+// AdmissionEvents are what an Admission hears for the converger.
+type AdmissionEvents struct {
+	Retry    func() // an operator asks for another attempt now
+	Reassert func() // others may not know what this host reported
 }
 
 // Hold is what keeps this host still, in words; both may be empty.
@@ -189,6 +199,13 @@ func (c *Converger) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	c.listen(ctx, g)
 	g.Go(func() error { return c.reportAll(ctx) })
+	if c.o.Admission != nil {
+		g.Go(func() error {
+			return c.follow(ctx, "the rollout", func(ctx context.Context) error {
+				return c.o.Admission.Run(ctx, AdmissionEvents{Retry: c.retryNow, Reassert: c.reassert})
+			})
+		})
+	}
 	g.Go(func() error { return c.drift.run(ctx) })
 	g.Go(func() error {
 		defer stop()

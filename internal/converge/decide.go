@@ -1,6 +1,7 @@
 package converge
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -52,6 +53,7 @@ type decision struct {
 	require bool   // follow what is required
 	enter   string // version to ask admission for
 	leave   string // version to give admission back for
+	cannot  string // why the host does not begin with another version; empty: it does, or has none
 	ready   string // job to wait for
 	cycle   bool   // look for cycles of requirements
 
@@ -76,6 +78,9 @@ func decide(f *facts, now time.Time) decision {
 		d = decideOpen(f, now)
 	default:
 		d = decideClosed(f, now)
+		if broken := a.Stage == stageFailed || a.Stage == stageInvalid; (broken || f.needed()) && d.enter == "" && d.do == doNothing {
+			d.cannot = cmp.Or(d.detail, string(d.phase))
+		}
 	}
 	if f.unsaved { // nothing begins before what came before it is on the disk
 		d.do = doNothing

@@ -17,6 +17,9 @@ type errand struct {
 
 // keepErrands has exactly those errands under way that d asks for.
 func (c *Converger) keepErrands(ctx context.Context, d decision) {
+	if c.o.Admission != nil {
+		c.o.Admission.Cannot(d.cannot)
+	}
 	// Enter and Leave never overlap: the one that is not asked for ends first.
 	if d.enter == "" {
 		c.keep(ctx, "enter", "", nil)

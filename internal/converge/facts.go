@@ -27,6 +27,7 @@ type inputs struct {
 	waiting  string // why it did not yet
 	left     string // version for which Leave returned nil
 	ready    string // job that is worth going on with
+	retry    bool   // an operator asks for another attempt now
 
 	said      uint64 // number of the report that the ledger has
 	reportErr string

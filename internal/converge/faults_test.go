@@ -86,6 +86,13 @@ func (g *gate) Enter(ctx context.Context, version string, waiting func(string)) 
 	return nil
 }
 
+func (g *gate) Run(ctx context.Context, _ AdmissionEvents) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (g *gate) Cannot(string) {}
+
 func (g *gate) Leave(ctx context.Context, version string) error {
 	g.note("leave " + version)
 	return nil

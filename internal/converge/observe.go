@@ -10,7 +10,11 @@ import (
 func (c *Converger) observe() {
 	c.mu.Lock()
 	in := c.in
+	c.in.retry = false
 	c.mu.Unlock()
+	if in.retry {
+		c.mem.retryAt, c.mem.troubleAt, c.mem.saveAt = time.Time{}, time.Time{}, time.Time{}
+	}
 	a := c.p.Attempt
 	if in.holdKnown && a.open() && c.p.Hold != in.hold {
 		c.p.Hold, c.unsaved = in.hold, true

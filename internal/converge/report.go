@@ -148,6 +148,20 @@ func (c *Converger) reportOne(ctx context.Context) error {
 	}
 }
 
+// reassert has the report written again: the ledger may have lost it.
+func (c *Converger) reassert() {
+	c.mu.Lock()
+	c.gen++
+	c.mu.Unlock()
+	poke(c.tell)
+	c.stir()
+}
+
+// retryNow makes another attempt due at once.
+func (c *Converger) retryNow() {
+	c.input(func(in *inputs) { in.retry = true })
+}
+
 // restUntilTold waits, shorter when the report changes.
 func (c *Converger) restUntilTold(ctx context.Context, d time.Duration) error {
 	short, cancel := context.WithTimeout(ctx, d)

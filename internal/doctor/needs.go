@@ -139,7 +139,7 @@ func (l *needs) cluster(c *config.Config) {
 			names = []string{c.Cluster}
 		}
 		for _, name := range names {
-			writes("orchestrator", name, "orchestrate/", cluster.PrefixView, cluster.PrefixEvents, cluster.KeyRollout, cluster.KeyDesired, cluster.PrefixSlots, cluster.PrefixRuns, cluster.PrefixHosts, cluster.PrefixRunning, cluster.PrefixStatus)
+			writes("orchestrator", name, "orchestrate/", cluster.PrefixView, cluster.PrefixEvents, cluster.KeyRollout, cluster.KeyDesired, cluster.PrefixRuns, cluster.PrefixHosts, cluster.PrefixRunning, cluster.PrefixStatus)
 		}
 	}
 }

@@ -42,6 +42,38 @@ func (k Keys) Holders(group string) []string {
 	return slices.Compact(nodes)
 }
 
+// Granted are the nodes that are out of service for a grant of a rollout and on
+// which no operator gave up.
+func (k Keys) Granted() []string {
+	var nodes []string
+	for name, key := range k {
+		node, ok := strings.CutPrefix(name, "nodes/")
+		var report struct {
+			Grant struct{ ID, State string } `json:"grant"`
+		}
+		var grant struct{ ID, State string }
+		if !ok || json.Unmarshal([]byte(key.Value), &report) != nil || report.Grant.ID == "" || report.Grant.State == "done" {
+			continue
+		}
+		_ = json.Unmarshal([]byte(k["host/"+node+"/grant"].Value), &grant) // one that is damaged is none
+		if grant.ID != report.Grant.ID || grant.State != "given up" {
+			nodes = append(nodes, node)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+// FewGranted is the invariant that no more than limit nodes have a grant.
+func FewGranted(limit int) func(Keys) error {
+	return func(k Keys) error {
+		if granted := k.Granted(); len(granted) > limit {
+			return fmt.Errorf("%d nodes have a grant, %d may: %v", len(granted), limit, granted)
+		}
+		return nil
+	}
+}
+
 // AtMost is the invariant that no more than limit nodes hold slots of a group.
 func AtMost(group string, limit int) func(Keys) error {
 	return func(k Keys) error {

@@ -295,6 +295,9 @@ func (l *Lease) Err() error {
 // fencing token for writes to other systems than Consul.
 func (l *Lease) Epoch() uint64 { return l.epoch }
 
+// Session returns the id of the session that holds the lock.
+func (l *Lease) Session() string { return l.session.id }
+
 // Store returns the lock's store with the lock checked in the same transaction
 // as every write. Writes return ErrLockLost once the lock is lost. As all of
 // them are transactions, a value may have about 380 KB.

@@ -12,6 +12,7 @@ import (
 type (
 	Document = cluster.Report
 	State    = cluster.CategoryState
+	Answer   = cluster.GrantAnswer
 )
 
 // See package cluster.
@@ -23,6 +24,11 @@ const (
 	Provisioned = cluster.CategoryProvisioned
 	Config      = cluster.CategoryConfig
 	Validation  = cluster.CategoryValidation
+
+	GrantAccepted = cluster.GrantAccepted
+	GrantFailed   = cluster.GrantFailed
+	GrantStranded = cluster.GrantStranded
+	GrantDone     = cluster.GrantDone
 
 	maxName   = 128
 	maxReport = cluster.MaxReport

@@ -74,14 +74,20 @@ func (l *Ledger) free(ctx context.Context, node string) (freed []string, err err
 	return freed, nil
 }
 
-// dequeue deletes what node was to run.
-func (l *Ledger) dequeue(ctx context.Context, node string) ([]string, error) {
-	queue := kv.NewText(l.store, cluster.QueueKey(node))
-	e, err := queue.Get(ctx)
-	if err != nil || !e.Exists {
-		return nil, err
+// dequeue deletes what node was to run, and its grant.
+func (l *Ledger) dequeue(ctx context.Context, node string) (deleted []string, err error) {
+	for _, key := range []string{cluster.QueueKey(node), cluster.GrantKey(node)} {
+		doc := kv.NewText(l.store, key)
+		e, err := doc.Get(ctx)
+		if err == nil && e.Exists {
+			err = doc.Delete(ctx, e.Index)
+			deleted = append(deleted, key)
+		}
+		if err != nil {
+			return deleted, err
+		}
 	}
-	return []string{queue.Key()}, queue.Delete(ctx, e.Index)
+	return deleted, nil
 }
 
 // remove deletes the document together with its index keys, and then other index

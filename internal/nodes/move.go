@@ -62,6 +62,21 @@ func (l *Ledger) SetState(ctx context.Context, node, category string, s State) (
 // consul.ErrDenied, consul.ErrUnreachable, consul.ErrTooLarge or
 // consul.ErrOutcomeUnknown.
 func (l *Ledger) Move(ctx context.Context, node string, change func(d Document, desired string) (Document, error)) (changed bool, err error) {
+	return l.move(ctx, node, change, nil)
+}
+
+// MoveFenced is Move of which the transaction also holds what fence adds. When
+// that does not hold, nor the document stays, MoveFenced returns kv.ErrConflict
+// at once, having written nothing.
+func (l *Ledger) MoveFenced(
+	ctx context.Context, node string, change func(d Document, desired string) (Document, error), fence func(*kv.Txn),
+) (changed bool, err error) {
+	return l.move(ctx, node, change, fence)
+}
+
+func (l *Ledger) move(
+	ctx context.Context, node string, change func(d Document, desired string) (Document, error), fence func(*kv.Txn),
+) (changed bool, err error) {
 	if err := CheckNode(node); err != nil {
 		return false, err
 	}
@@ -70,10 +85,11 @@ func (l *Ledger) Move(ctx context.Context, node string, change func(d Document, 
 		if err != nil || !m.news {
 			return false, err
 		}
+		m.fence = fence
 		if err = l.commit(ctx, m); errors.Is(err, consul.ErrOutcomeUnknown) {
 			err = l.settle(ctx, m, err)
 		}
-		if !errors.Is(err, kv.ErrConflict) {
+		if !errors.Is(err, kv.ErrConflict) || fence != nil {
 			return err == nil, err
 		}
 		if err := pause(ctx, conflictPause); err != nil {
@@ -88,6 +104,8 @@ type move struct {
 	old  kv.Entry[Document]
 	next Document
 	news bool // next is another document
+
+	fence func(*kv.Txn) // adds what else must hold; nil: nothing
 }
 
 // prepare reads node's document and the desired version, and asks change.
@@ -126,7 +144,7 @@ func (l *Ledger) commit(ctx context.Context, m move) error {
 		return &consul.Error{Op: "move node", Name: m.node, Class: consul.ErrTooLarge, Err: fmt.Errorf("%d index keys change at once; the limit is %d", len(ops), kv.MaxOps-1)}
 	}
 	if !l.unprojected.Load() {
-		t := l.store.Txn()
+		t := l.fenced(m)
 		doc.SwapIn(t, m.old, m.next)
 		for _, o := range ops {
 			o.add(t)
@@ -136,13 +154,22 @@ func (l *Ledger) commit(ctx context.Context, m move) error {
 			return err
 		}
 	}
-	t := l.store.Txn()
+	t := l.fenced(m)
 	doc.SwapIn(t, m.old, m.next)
 	_, err := t.Commit(ctx)
 	if err == nil {
 		l.unprojected.Store(true)
 	}
 	return err
+}
+
+// fenced returns a transaction that holds what m's fence adds.
+func (l *Ledger) fenced(m move) *kv.Txn {
+	t := l.store.Txn()
+	if m.fence != nil {
+		m.fence(t)
+	}
+	return t
 }
 
 const (

@@ -54,7 +54,8 @@ const (
 	WhyMaintenance    = "maintenance" // of the node or of one of its services
 	WhyHeld           = "held"
 	WhyRollout        = "rollout" // it is not admitted by the rollout
-	WhySlot           = "slot"    // of the rollout
+	WhyGrant          = "grant"   // of the rollout
+	WhyStopped        = "stopped" // the rollout is paused or aborted
 	WhyState          = "state"   // failed, pending, running; of what arrived also suspect
 	WhyUnknown        = "unknown"
 )

@@ -212,7 +212,7 @@ func (t *tenure) input(s *cluster.State, before view.View, events []view.Event, 
 	return Input{
 		Now: now, View: v, Previous: before, Events: events,
 		State: *s, Members: members(s, v), Paused: s.Control.Paused,
-		Store: t.store, Epoch: t.held.Epoch(), Refresh: t.refresh,
+		Store: t.store, Epoch: t.held.Epoch(), Since: t.began, Refresh: t.refresh,
 	}
 }
 

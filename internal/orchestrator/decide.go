@@ -36,7 +36,8 @@ type Input struct {
 	Paused *cluster.Hold
 	// Store is fenced by the orchestrator's lock.
 	Store *kv.Store
-	Epoch uint64 // of the lock
+	Epoch uint64    // of the lock
+	Since time.Time // that the lock is held
 	// Refresh reads the members anew, for who must know of one that joined a
 	// moment ago.
 	Refresh func(ctx context.Context) ([]cluster.Member, error)

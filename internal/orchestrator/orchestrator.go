@@ -32,6 +32,8 @@ type Options struct {
 	Deciders []Decider     // asked in this order
 	Sinks    []Sink        // each name once
 	Probe    Probe         // default: TCP to the port on which the local agent gossips
+	Grants   bool          // pace rollouts
+	Quiet    time.Duration // without grants after Consul's KV was restored; default 1 min
 	Journal  journal.Options
 	Lock     kv.LeaseOptions
 	Log      hclog.Logger
@@ -53,6 +55,9 @@ type Orchestrator struct {
 func New(o Options) *Orchestrator {
 	if o.Interval <= 0 {
 		o.Interval = 10 * time.Second
+	}
+	if o.Quiet <= 0 {
+		o.Quiet = quietAfterRestore
 	}
 	if o.Log == nil {
 		o.Log = hclog.NewNullLogger()

@@ -31,6 +31,8 @@ type tenure struct {
 	projector *nodes.Projector
 	aclsKnown bool
 
+	grants  *granter
+	began   time.Time
 	news    chan struct{} // something relevant changed
 	wanted  chan struct{} // somebody asked for a cycle
 	backoff time.Duration // after failures; 0: the last cycle was fine
@@ -40,13 +42,14 @@ type tenure struct {
 
 func newTenure(o *Orchestrator, held *kv.Lease) *tenure {
 	t := &tenure{
-		Orchestrator: o, held: held, store: held.Store(), watcher: o.cluster.NewWatcher(cluster.NeedState),
+		Orchestrator: o, held: held, store: held.Store(), began: time.Now(), watcher: o.cluster.NewWatcher(cluster.NeedState),
 		news: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
 	}
 	t.life = newLife(o.o.Probe, o.o.Client)
 	t.requests = newRequests(t.store, t.wanted)
 	t.reports = newReports(t.store)
 	t.sinks = newCourier(o, t.store)
+	t.grants = newGranter(t)
 	return t
 }
 
@@ -60,6 +63,9 @@ func (t *tenure) run(ctx context.Context) {
 	g.Go(func() error { return t.requests.watch(ctx, t) })
 	g.Go(func() error { return t.sinks.run(ctx) })
 	g.Go(func() error { return t.cycles(ctx) })
+	if t.o.Grants {
+		g.Go(func() error { return t.grants.run(ctx) })
+	}
 	_ = g.Wait() // all of them end with ctx
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/rollout"
 )
 
 // settle is for how long changes are gathered before anybody looks at them.
@@ -31,7 +30,7 @@ const (
 // not among them, nor what changes all the time, such as the slots of reloads.
 func relevant() []string {
 	return []string{
-		cluster.KeyProfile, cluster.PrefixCurrent, cluster.PrefixHosts, cluster.PrefixReports, cluster.PrefixSlots + rollout.Slots, cluster.PrefixRuns,
+		cluster.KeyProfile, cluster.PrefixCurrent, cluster.PrefixHosts, cluster.PrefixReports, cluster.PrefixRuns,
 	}
 }
 
@@ -59,6 +58,7 @@ func (t *tenure) watchKeys(ctx context.Context) error {
 		if !maps.Equal(marks, last) {
 			last = marks
 			tell(t.news)
+			t.grants.news.Notify()
 		}
 	})
 }
@@ -100,6 +100,7 @@ func (t *tenure) watchChecks(ctx context.Context, state string) error {
 		if u.Err == nil && u.Value != last {
 			last = u.Value
 			tell(t.news)
+			t.grants.news.Notify()
 		}
 		_ = concurrency.Sleep(ctx, settle) // ends with ctx
 	})
@@ -127,6 +128,7 @@ func (t *tenure) watchServices(ctx context.Context) error {
 	return consul.Watch(ctx, t.o.Client, consul.Query{}, source, func(u consul.Update[struct{}]) {
 		if u.Err == nil {
 			tell(t.news)
+			t.grants.news.Notify()
 		}
 		_ = concurrency.Sleep(ctx, settle) // ends with ctx
 	})

@@ -2,106 +2,111 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"slices"
-	"strings"
+	"time"
 
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/slots"
 )
 
-// Apply carries out a plan that was made of s by itself, see Prepare; it tells
-// whether there was anything to do.
+// Replace returns what carries out a plan's document by itself, in the
+// transaction of its events: it commits only if what s says of the rollout still
+// is so. It is nil when nothing changes.
+func (r *Rollouts) Replace(s Stored, next Document) func(*kv.Txn) {
+	if s.Exists && next.equal(s.Document) {
+		return nil
+	}
+	return func(t *kv.Txn) { r.write(t, s, next) }
+}
+
+// mostGrants is how many grants one transaction offers or withdraws: with the
+// checks beside them it stays below Consul's 64 operations.
+const mostGrants = 50
+
+// Apply carries out the offers and withdrawals of a plan that was made of s and
+// state: it swaps the ledger and, while all that s says is so, the grants, some
+// fifty at a time. It reports how many were written.
 //
-// It returns kv.ErrConflict (nothing was written: load, plan and apply again),
-// kv.ErrLockLost in the store of a lock that was lost, or what Prepare,
-// kv.Txn.Commit and Wake return.
-func (r *Rollouts) Apply(ctx context.Context, s State, next Document, limit int) (changed bool, err error) {
-	do, err := r.Prepare(ctx, s, next, limit)
-	if do == nil || err != nil {
-		return false, err
+// It returns kv.ErrConflict, consul.ErrOutcomeUnknown (Renew, load and plan again)
+// or kv.ErrLockLost; what was written before stays.
+func (r *Rollouts) Apply(ctx context.Context, s Stored, state State, p Planned) (written int, err error) {
+	grants := make(map[string]Grant, len(state.Members))
+	for _, m := range state.Members {
+		grants[m.Node] = m.Grant
 	}
-	t := r.store.Txn()
-	do(t)
-	if _, err := t.Commit(ctx); err != nil {
-		return false, err
+	now := r.now().UTC().Truncate(time.Millisecond)
+	type change struct {
+		node string
+		next Grant
 	}
-	if limit != slots.Keep && (limit > s.Group.Max || !s.whole()) {
-		return true, r.Wake(ctx, limit)
+	var all []change
+	for _, node := range p.Withdrawals {
+		g := grants[node]
+		g.State, g.Since, g.Tries = Withdrawn, now, g.Tries+1
+		all = append(all, change{node, g})
 	}
-	return true, nil
+	for _, o := range p.Offers {
+		all = append(all, change{o.Node, Grant{
+			Version: p.Document.Version, State: Offered, Since: now, Session: r.session, Rollout: s.doc.Index,
+			Until: p.Until, Tries: o.Tries, Retry: grants[o.Node].Retry,
+		}})
+	}
+	for part := range slices.Chunk(all, mostGrants) {
+		t := r.store.Txn()
+		ledger := s.Ledger.next()
+		r.ledgers.SwapIn(t, s.ledger, ledger)
+		s.fence(t)
+		for _, c := range part {
+			old := grants[c.node]
+			if c.next.State == Offered {
+				c.next.ID = ledger.id(r.session)
+			}
+			r.grant(c.node).SwapIn(t, kv.Entry[Grant]{Index: old.index, Exists: old.index != 0}, c.next)
+		}
+		done, err := t.Commit(ctx)
+		if err != nil {
+			return written, err
+		}
+		written += len(part)
+		s.Ledger, s.ledger = ledger, kv.Entry[Ledger]{Value: ledger, Index: done.Index(keyLedger), Exists: true}
+	}
+	return written, nil
 }
 
-// Prepare returns what carries out a plan that was made of s: it adds the
-// document, the limit of the slot group, and the desired version when the plan is
-// a rollback, to a transaction. That commits only if all that s says still is so,
-// the claims of the group included: a node that took a slot and then read the old
-// document, or one that takes it from now on and reads the new one, is never
-// admitted by both. do is nil when nothing changes. After it was committed those
-// who wait may have to be woken, see State.Stalled.
-//
-// It returns what kv.Tree.Names returns.
-func (r *Rollouts) Prepare(ctx context.Context, s State, next Document, limit int) (do func(*kv.Txn), err error) {
-	write := !s.Exists || !next.equal(s.Document)
-	resize := limit != slots.Keep && limit > 0 && limit != s.Group.Max
-	if !write && !resize {
-		return nil, nil //nolint:nilnil // nothing to do is none
-	}
-	whole := s.whole()
-	if !whole && resize {
-		if whole, err = r.unclaimed(ctx); err != nil {
-			return nil, err
+// Renew swaps the ledger alone: no transaction that was sent before and swaps it,
+// too, can be carried out from then on. With begin it counts a new term. It tries
+// until that is certain and returns what Commit returns otherwise.
+func (r *Rollouts) Renew(ctx context.Context, begin bool) error {
+	return r.swapLedger(ctx, func(l Ledger) Ledger {
+		if begin {
+			l.Term, l.Seq = l.Term+1, 0
+		}
+		return l.next()
+	})
+}
+
+// Quiet has orchestrators grant nothing for some time. It returns what Renew
+// returns.
+func (r *Rollouts) Quiet(ctx context.Context, long time.Duration) error {
+	return r.swapLedger(ctx, func(l Ledger) Ledger {
+		l.Quiet = r.now().UTC().Truncate(time.Second).Add(long)
+		return l.next()
+	})
+}
+
+func (r *Rollouts) swapLedger(ctx context.Context, change func(Ledger) Ledger) error {
+	for ctx.Err() == nil {
+		e, err := r.ledgers.In(r.store.Consistent()).Get(ctx)
+		if err != nil && !errors.Is(err, kv.ErrDamaged) {
+			return err
+		}
+		t := r.store.Txn()
+		r.ledgers.SwapIn(t, e, change(e.Value))
+		_, err = t.Commit(ctx)
+		if !errors.Is(err, kv.ErrConflict) && !errors.Is(err, consul.ErrOutcomeUnknown) {
+			return err
 		}
 	}
-	return func(t *kv.Txn) {
-		switch {
-		case !write:
-			t.CheckIndex(keyRollout, s.doc.Index)
-		case s.Desired == next.Version:
-			t.CheckIndex(keyDesired, s.desired.Index)
-			r.doc.SwapIn(t, s.doc, next)
-		default:
-			r.desired.SwapIn(t, s.desired, next.Version)
-			r.doc.SwapIn(t, s.doc, next)
-		}
-		if resize && whole {
-			r.group.SwapIn(t, s.group, s.Group.Resize(limit))
-		} else {
-			t.CheckIndex(keyGroup, s.group.Index)
-		}
-	}, nil
-}
-
-// whole tells whether the slot group is there and can be read.
-func (s State) whole() bool { return s.group.Exists && !s.badGroup }
-
-// Stalled returns the index of the group when somebody waits for a slot that is
-// free, else 0: when it is the same at the next look, whoever made room could not
-// say so, or had no time to; or who is the first of the queue is not there to see
-// it.
-func (s State) Stalled() (index uint64) {
-	left := s.Held()
-	if len(s.Outside) > 0 {
-		left = left.Enter(s.Outside[0])
-	}
-	if !s.whole() || len(left.Next(1)) == 0 {
-		return 0
-	}
-	return s.group.Index
-}
-
-// unclaimed tells whether nobody has a claim, so that a group which is not
-// there, or damaged, can be made anew. Otherwise package slots makes it of the
-// claims.
-func (r *Rollouts) unclaimed(ctx context.Context) (bool, error) {
-	names, err := kv.NewTextTree(r.store, keyGroup+"/").Names(ctx)
-	claim := func(name string) bool { return strings.Contains(name, "/") } // the group's other keys are not below
-	return !slices.ContainsFunc(names, claim), err
-}
-
-// Wake lets those go for whom there is room among limit slots, and repairs the
-// group. It returns what slots.Slots.Resize returns.
-func (r *Rollouts) Wake(ctx context.Context, limit int) error {
-	group := slots.New(r.store, slots.Options{})
-	defer group.Close(ctx)
-	return group.Resize(ctx, Slots, limit)
+	return context.Cause(ctx)
 }

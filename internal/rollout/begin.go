@@ -1,55 +1,107 @@
 package rollout
 
-import "time"
+import (
+	"context"
+	"errors"
+	"time"
 
-// begin is the document of a new rollout. A plain one admits everybody at once;
-// of any other nobody begins before the first plan.
-func begin(version string, p Policy, by, previous string, now time.Time) Document {
-	d := Document{
-		Version: version, Previous: previous, Policy: p.Complete(), By: by, Started: stamp(now), Since: stamp(now),
-		Phase: Waiting, Rule: Rule{Full: true},
-	}
-	if d.Policy.Plain() {
-		d.Phase, d.Batch, d.Rule = Batch, 1, Rule{All: true}
-	}
-	return d
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+// Permit is what the rollout says to one node, and what the node last said, read
+// at one moment. Its zero value says nothing.
+type Permit struct {
+	Stored
+	Grant  Grant
+	Report nodes.Document
+	// Halted: the cluster is paused, or only observed.
+	Halted bool
+
+	node    string
+	control uint64
+	grant   uint64
 }
 
-// repolicied is the document with another policy, half way. What is out stays
-// out; where the steps change, they are walked again from the first, past what
-// is done. Until the next plan nobody begins who is in service.
-func (d Document) repolicied(p Policy, now time.Time) Document {
-	p = p.Complete()
-	if p.equal(d.Policy) {
-		return d
+// Permit reads what the rollout says to node, as no server that lost its
+// leadership can answer. It returns what Load returns; a report or a grant that
+// is damaged counts as none.
+func (r *Rollouts) Permit(ctx context.Context, node string) (Permit, error) {
+	store := r.store.Consistent()
+	control, grant, report := kv.NewDoc[cluster.Control](store, cluster.KeyControl, 1), r.grant(node), r.ledger.Documents().At(node)
+	read, err := store.Txn().Get(keyDesired).Get(keyRollout).Get(cluster.KeyControl).Get(grant.Key()).Get(report.Key()).Commit(ctx)
+	if err != nil {
+		return Permit{}, err
 	}
-	same := p.sameWalk(d.Policy)
-	d.Policy = p
+	p := Permit{node: node}
+	if p.Stored, err = r.stored(read); err != nil {
+		return Permit{}, err
+	}
+	c, err := control.From(read)
+	if err != nil {
+		return Permit{}, err
+	}
+	p.Halted, p.control = c.Value.Paused != nil || c.Value.ObserveOnly != nil, c.Index
+	g, err := grant.From(read)
+	if err != nil && !errors.Is(err, kv.ErrDamaged) {
+		return Permit{}, err
+	}
+	p.Grant, p.grant = g.Value, g.Index
+	d, err := report.From(read)
+	if err != nil && !errors.Is(err, kv.ErrDamaged) {
+		return Permit{}, err
+	}
+	p.Report = d.Value
+	return p, nil
+}
+
+// WatchGrant calls handle with the grant of node, and whenever it changes, until
+// ctx ends; then it returns ctx's error.
+func (r *Rollouts) WatchGrant(ctx context.Context, node string, handle func(kv.Update[Grant])) error {
+	return r.grant(node).Watch(ctx, handle)
+}
+
+// Fence adds to t what the acceptance of p's grant depends on: the lock of the
+// orchestrator that offered it, and that nothing of p has changed.
+func (p Permit) Fence(t *kv.Txn) {
+	t.CheckSession(cluster.OrchestratorLock, p.Grant.Session).CheckIndex(cluster.GrantKey(p.node), p.grant)
+	t.CheckIndex(keyDesired, p.desired.Index).CheckIndex(keyRollout, p.doc.Index).CheckIndex(cluster.KeyControl, p.control)
+}
+
+// Free says whether the node may begin with version without a grant. When it may
+// not, because it needs one or for the reason that is returned, ok is false.
+func (p Permit) Free(version string) (ok bool, reason string) {
+	d := p.Document
 	switch {
-	case d.Over():
-	case d.Phase == RollingBack:
-		d.Rule.Full = true
-	case !same:
-		d.Phase, d.Batch, d.Since, d.Rule = Waiting, 0, stamp(now), Rule{Full: true}
-	default:
-		d.Rule.Full = true
+	case p.Damaged != nil:
+		return false, "the rollout cannot be read: " + p.Damaged.Error()
+	case p.Desired != version:
+		return false, "version " + version + " is no longer desired"
+	case !p.Current(): // hosts without a cluster, or current_version was written past the rollout
+		return true, ""
+	case d.Phase == Aborted:
+		return false, "the rollout was aborted"
+	case d.Stopped != nil && !d.Over():
+		return false, d.Stopped.text()
+	case d.Paced():
+		return false, ""
 	}
-	return d
+	return true, ""
 }
 
-// Adopt returns the document of a version that was written to current_version
-// past the rollout; ok is false when there is nothing to adopt.
-func Adopt(s Snapshot, now time.Time) (next Document, ok bool) {
-	if s.Desired == "" || s.Exists && s.Document.Version == s.Desired {
-		return s.Document, false
+// Offer reports whether the node can accept the grant for version, and says why
+// it has to decline it, if it has to.
+func (p Permit) Offer(version string, now time.Time) (ok bool, decline string) {
+	g := p.Grant
+	switch {
+	case g.answered(p.Report.Grant) || p.void(g) || p.Halted || g.Version != version || !p.Current():
+		return false, ""
+	case !g.Until.IsZero() && !now.Before(g.Until):
+		return false, "the window is over since " + g.Until.UTC().Format(time.RFC3339) + " by this host's clock"
 	}
-	return begin(s.Desired, Policy{}, "", s.Document.lastHealthy(), now), true
+	return true, ""
 }
 
-// lastHealthy is the last version that all members ran without a failure.
-func (d Document) lastHealthy() string {
-	if d.Phase == Done && d.Counts.Failed == 0 {
-		return d.Version
-	}
-	return d.Previous
-}
+// GivenUp reports whether an operator gave up on the grant id.
+func (p Permit) GivenUp(id string) bool { return p.Grant.State == GivenUp && p.Grant.ID == id }

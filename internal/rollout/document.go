@@ -10,7 +10,7 @@ type Phase string
 
 // Phases.
 const (
-	Waiting     Phase = "waiting" // nobody is admitted yet
+	Waiting     Phase = "waiting" // no host has been admitted yet
 	Canary      Phase = "canary"
 	Batch       Phase = "batch" // see Document.Batch
 	RollingBack Phase = "rolling back"
@@ -21,7 +21,7 @@ const (
 // Paused is what Document.State says while the rollout is paused.
 const Paused = "paused"
 
-// Document is the rollout of one version, at the key rollout.
+// Document is the rollout of one version.
 type Document struct {
 	Version string `json:"version"`
 	// Previous is the last version that all members ran without a failure;
@@ -35,19 +35,25 @@ type Document struct {
 	Phase  Phase     `json:"phase"`
 	Batch  int       `json:"batch,omitempty"` // in phase Batch: which, from 1
 	Since  time.Time `json:"since"`           // of the phase
-	Rule   Rule      `json:"rule"`
-	Counts Counts    `json:"counts"` // at the last change of phase
+	Group  *Group    `json:"group,omitempty"` // whose turn it is, with an order or zone by zone
+	Counts Counts    `json:"counts"`          // at the last change of phase
 
-	// Stopped says that the rollout is paused. Phase is then where it goes on.
+	// Stopped says that the rollout is paused. Phase is then where it continues.
 	Stopped *Stop `json:"stopped,omitempty"`
-	// Promoted: the canary needs nobody's consent any more.
+	// Promoted: the canary needs no consent any more.
 	Promoted bool `json:"promoted,omitempty"`
-	// Forgiven is how many failures somebody has seen and gone on with; Forgive
-	// says that those which there are now are to be.
+	// Forgiven is how many failures were accepted by a resume; Forgive says that
+	// the present ones are to be.
 	Forgiven int  `json:"forgiven,omitempty"`
 	Forgive  bool `json:"forgive,omitempty"`
 	// RollbackOf says that this rollout takes back another one.
 	RollbackOf *Rollback `json:"rollback_of,omitempty"`
+}
+
+// Group is one place in the order of roles and one zone.
+type Group struct {
+	Place int    `json:"place"`
+	Zone  string `json:"zone,omitempty"`
 }
 
 // Stop is a pause.
@@ -57,8 +63,19 @@ type Stop struct {
 	Since  time.Time `json:"since"`
 }
 
-// byJorc is Stop.By of decisions that nobody made.
+// byJorc is Stop.By of pauses that no operator asked for.
 const byJorc = "jorc"
+
+func (s Stop) text() string {
+	text := "the rollout is paused since " + s.Since.UTC().Format(time.RFC3339)
+	if s.By != "" {
+		text += " by " + s.By
+	}
+	if s.Reason != "" {
+		text += ": " + s.Reason
+	}
+	return text
+}
 
 // Rollback says which rollout was taken back and why.
 type Rollback struct {
@@ -66,19 +83,23 @@ type Rollback struct {
 	Reason  string `json:"reason"`
 }
 
-// Counts are numbers of members. Members is all that the rollout is about;
-// each of them is in one of the others.
+// Counts are numbers of members. Members is all that take part; each of them is
+// in one of the others.
 type Counts struct {
 	Members int `json:"members"`
-	Done    int `json:"done"`    // at the version, and no slot held
+	Done    int `json:"done"`    // at the version, without an open grant
 	Failed  int `json:"failed"`  // at this version
-	Working int `json:"working"` // a slot is held
+	Working int `json:"working"` // with an open grant
 	Down    int `json:"down"`    // they follow when they are back
 	Pending int `json:"pending"`
+	GivenUp int `json:"given_up"` // by an operator
 }
 
-// Over tells whether the rollout has come to an end.
+// Over reports whether the rollout has come to an end.
 func (d Document) Over() bool { return d.Phase == Done || d.Phase == Aborted }
+
+// Paced reports whether hosts need a grant to begin.
+func (d Document) Paced() bool { return !d.Policy.Plain() }
 
 // State is the phase as people and scripts see it: a Phase, or Paused.
 func (d Document) State() string {
@@ -88,7 +109,7 @@ func (d Document) State() string {
 	return string(d.Phase)
 }
 
-// StateText is State with what belongs to it.
+// StateText is State with its details.
 func (d Document) StateText() string {
 	phase := string(d.Phase)
 	if d.Phase == Batch {
@@ -100,14 +121,11 @@ func (d Document) StateText() string {
 	return phase
 }
 
-// UsesSlots tells whether nodes need a slot to begin.
-func (d Document) UsesSlots() bool { return !d.Policy.Plain() }
-
-// equal tells whether both say the same.
+// equal reports whether both are stored alike.
 func (d Document) equal(o Document) bool {
 	same := d.Version == o.Version && d.Previous == o.Previous && d.By == o.By && d.Policy.equal(o.Policy) &&
 		d.Started.Equal(o.Started) && d.Finished.Equal(o.Finished) && d.Since.Equal(o.Since)
-	same = same && d.Phase == o.Phase && d.Batch == o.Batch && d.Rule.equal(o.Rule) && d.Counts == o.Counts
+	same = same && d.Phase == o.Phase && d.Batch == o.Batch && d.Counts == o.Counts && equalTo(d.Group, o.Group, func(a, b Group) bool { return a == b })
 	same = same && d.Promoted == o.Promoted && d.Forgiven == o.Forgiven && d.Forgive == o.Forgive
 	return same && equalTo(d.Stopped, o.Stopped, func(a, b Stop) bool {
 		return a.Reason == b.Reason && a.By == b.By && a.Since.Equal(b.Since)
@@ -119,4 +137,87 @@ func equalTo[T any](a, b *T, same func(a, b T) bool) bool {
 		return a == b
 	}
 	return same(*a, *b)
+}
+
+// stamp is a time as documents have it: in seconds, as nodes report theirs.
+func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
+
+// begin is the document of a new rollout. With a policy no host begins before
+// the first plan.
+func begin(version string, p Policy, by, previous string, now time.Time) Document {
+	d := Document{
+		Version: version, Previous: previous, Policy: p.Complete(), By: by, Started: stamp(now), Since: stamp(now), Phase: Waiting,
+	}
+	if d.Policy.Plain() {
+		d.Phase, d.Batch = Batch, 1
+	}
+	return d
+}
+
+// repolicied is the document with another policy, half way. Where the steps
+// change they are walked again from the first, past what is done.
+func (d Document) repolicied(p Policy, now time.Time) Document {
+	p = p.Complete()
+	if p.equal(d.Policy) {
+		return d
+	}
+	same := p.sameWalk(d.Policy)
+	d.Policy = p
+	if !same && !d.Over() && d.Phase != RollingBack {
+		d.Phase, d.Batch, d.Since, d.Group = Waiting, 0, stamp(now), nil
+	}
+	return d
+}
+
+// Adopted returns the document of a version that was written to current_version
+// past the rollout; ok is false when there is nothing to adopt.
+func (s Stored) Adopted(now time.Time) (next Document, ok bool) {
+	if s.Desired == "" || s.Exists && s.Document.Version == s.Desired {
+		return s.Document, false
+	}
+	return begin(s.Desired, Policy{}, "", s.Document.lastHealthy(), now), true
+}
+
+// lastHealthy is the last version that all members ran without a failure.
+func (d Document) lastHealthy() string {
+	if d.Phase == Done && d.Counts.Failed == 0 {
+		return d.Version
+	}
+	return d.Previous
+}
+
+// paused is the document with a pause; one that is paused or over stays.
+func (d Document) paused(s Stop, now time.Time) Document {
+	if d.Stopped == nil && !d.Over() {
+		s.Since = stamp(now)
+		d.Stopped = &s
+	}
+	return d
+}
+
+// resumed is the document without its pause: what failed until then is
+// accepted, and the time without progress begins anew.
+func (d Document) resumed(now time.Time) Document {
+	if d.Stopped != nil && !d.Over() {
+		d.Stopped, d.Forgive, d.Since = nil, true, stamp(now)
+	}
+	return d
+}
+
+// promoted is the document with consent to continue after the canary.
+func (d Document) promoted() Document {
+	if !d.Over() && (d.Phase == Waiting || d.Phase == Canary) && d.Policy.Canary > 0 {
+		d.Promoted = true
+	}
+	return d
+}
+
+// aborted is the document of a rollout in which no further host begins.
+func (d Document) aborted(s Stop, now time.Time) Document {
+	if !d.Over() {
+		s.Since = stamp(now)
+		d.Phase, d.Batch, d.Since, d.Finished = Aborted, 0, s.Since, s.Since
+		d.Group, d.Stopped = nil, &s
+	}
+	return d
 }

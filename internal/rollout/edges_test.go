@@ -14,22 +14,22 @@ func TestForgiven(t *testing.T) {
 	t.Parallel()
 	d := started(t, rollout.Policy{MaxParallel: rollout.Amount{N: 3}})
 	d.Forgive = true
-	d, _, _ = rollout.Plan(d, change(fleetOf(5, nil), []string{"n1", "n2"}, fail), noon)
+	d = rollout.Plan(d, change(fleetOf(5, nil), []string{"n1", "n2"}, fail), noon).Document
 	if d.Forgive || d.Forgiven != 2 || d.Stopped != nil {
 		t.Fatalf("two failures are accepted: %+v", d)
 	}
-	d, _, _ = rollout.Plan(d, change(change(fleetOf(5, nil), []string{"n1"}, fail), []string{"n2"}, arrive), noon)
+	d = rollout.Plan(d, change(change(fleetOf(5, nil), []string{"n1"}, fail), []string{"n2"}, arrive), noon).Document
 	if d.Forgiven != 1 || d.Stopped != nil {
 		t.Fatalf("one of them is mended: %+v", d)
 	}
-	d, _, _ = rollout.Plan(d, change(fleetOf(5, nil), []string{"n1", "n3"}, fail), noon)
+	d = rollout.Plan(d, change(fleetOf(5, nil), []string{"n1", "n3"}, fail), noon).Document
 	if d.Stopped == nil {
 		t.Errorf("another one failed: %+v", d)
 	}
 }
 
-// TestProgressWithinWindow: the time in which nobody could begin is none without
-// progress; and who is kept out by a window is told when to ask again.
+// TestProgressWithinWindow: the time in which no host could begin does not count
+// against the progress deadline; and offers carry the end of their window.
 func TestProgressWithinWindow(t *testing.T) {
 	t.Parallel()
 	windows, err := rollout.ParseWindows("22:00-06:00")
@@ -39,17 +39,20 @@ func TestProgressWithinWindow(t *testing.T) {
 	d := started(t, rollout.Policy{
 		MaxParallel: rollout.Amount{N: 1}, ProgressDeadline: rollout.Duration(time.Hour), Windows: windows,
 	})
-	d.Phase, d.Batch, d.Rule = rollout.Batch, 1, rollout.Rule{All: true}
+	d.Phase, d.Batch = rollout.Batch, 1
 	opens := noon.Add(10 * time.Hour)
-	self := rollout.Self{Node: "n1", Roles: []string{"worker"}, Member: true}
-	if a := rollout.Admit(rollout.Snapshot{Desired: "v2", Document: d, Exists: true}, self, noon); a.Verdict != rollout.Closed || !a.Until.Equal(opens) {
-		t.Errorf("outside the window: %+v, want that it opens at %v", a, opens)
+	plan := rollout.Plan(d, fleetOf(3, nil), noon)
+	if len(plan.Offers) > 0 || !plan.Again.Equal(opens) {
+		t.Errorf("outside the window: %+v, want that it opens at %v", plan, opens)
+	}
+	if plan := rollout.Plan(d, fleetOf(3, nil), opens); len(plan.Offers) != 1 || !plan.Until.Equal(opens.Add(8*time.Hour)) {
+		t.Errorf("within the window: %+v, want that it ends after eight hours", plan)
 	}
 	for _, test := range []struct {
 		after time.Duration
 		late  bool
 	}{{-time.Hour, false}, {30 * time.Minute, false}, {2 * time.Hour, true}} {
-		next, _, _ := rollout.Plan(d, fleetOf(3, nil), opens.Add(test.after))
+		next := rollout.Plan(d, fleetOf(3, nil), opens.Add(test.after)).Document
 		if late := next.Stopped != nil; late != test.late {
 			t.Errorf("%v after it opened: %+v", test.after, next)
 		}

@@ -1,6 +1,9 @@
 package rollout
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // For tests only.
 var (
@@ -8,3 +11,16 @@ var (
 	WindowsChange    = windowsChange
 	WindowsOpenSince = windowsOpenSince
 )
+
+// Admitted are the members that the document's present step admits.
+func Admitted(d Document, s State, now time.Time) []string {
+	p := newPlanner(d, s, now)
+	in := p.admitted(func(ranked) bool { return true })
+	var all []string
+	for _, m := range s.Members {
+		if slices.ContainsFunc(in, func(r ranked) bool { return r.Node == m.Node }) {
+			all = append(all, m.Node)
+		}
+	}
+	return all
+}

@@ -20,7 +20,7 @@ func TestForesee(t *testing.T) {
 		change func(int, *rollout.Member)
 		want   []string
 	}{
-		{"plain", rollout.Policy{}, nil, []string{"everybody at once: 10 members are admitted"}},
+		{"plain", rollout.Policy{}, nil, []string{"all at once: 10 members are admitted"}},
 		{"sliding", rollout.Policy{MaxParallel: rollout.Amount{N: 1}}, nil, []string{"batch 1 of 1: 10 members are admitted"}},
 		{
 			"canary and batches",
@@ -53,13 +53,17 @@ func TestForesee(t *testing.T) {
 		{
 			"somebody is down",
 			rollout.Policy{Canary: 1},
-			func(i int, m *rollout.Member) { m.Up = i > 0 },
+			func(i int, m *rollout.Member) { set(m, i > 0, false) },
 			[]string{"canary: 1 members are admitted", "batch 1 of 1: 8 members are admitted"},
 		},
 		{
 			"somebody is under way from before",
 			rollout.Policy{Canary: 1},
-			func(i int, m *rollout.Member) { m.Holds = i == 0 },
+			func(i int, m *rollout.Member) {
+				if i == 0 {
+					grant(m)
+				}
+			},
 			[]string{"canary: 1 members are admitted", "batch 1 of 1: 9 members are admitted"},
 		},
 	} {
@@ -88,8 +92,8 @@ func TestForesee(t *testing.T) {
 func TestForeseeHalfWay(t *testing.T) {
 	t.Parallel()
 	v := fleetOf(4, nil)
-	d, _, _ := rollout.Plan(started(t, rollout.Policy{Canary: 1}), v, noon)
-	v = change(v, admitted(d, v), func(m *rollout.Member) { m.Holds, m.HeldSince = true, noon })
+	d := rollout.Plan(started(t, rollout.Policy{Canary: 1}), v, noon).Document
+	v = change(v, admitted(d, v), grant)
 	steps := rollout.Foresee(d, v, noon)
 	if len(steps) != 1 || steps[0].Count != 3 {
 		t.Errorf("got %+v, want that the other 3 are admitted", steps)

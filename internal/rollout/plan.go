@@ -1,18 +1,16 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/jorc/jorc/internal/slots"
 )
 
 // Kinds of decisions.
 const (
 	DecideAdmit    = "admitted"
-	DecideHold     = "held back" // too many are out of service
-	DecideGoOn     = "goes on"   // not held back any more
 	DecidePause    = "paused"
 	DecideRollback = "rolled back"
 	DecideDone     = "done"
@@ -21,7 +19,7 @@ const (
 
 // DecisionKinds returns all kinds of decisions.
 func DecisionKinds() []string {
-	return []string{DecideAdmit, DecideHold, DecideGoOn, DecidePause, DecideRollback, DecideDone, DecideForgive}
+	return []string{DecideAdmit, DecidePause, DecideRollback, DecideDone, DecideForgive}
 }
 
 // Decision is one thing that Plan decided, for people.
@@ -33,91 +31,193 @@ type Decision struct {
 	Count  int      `json:"count"`           // all of them
 }
 
-// Plan decides what becomes of a rollout: the document as it should be, how
-// many slots group Slots should have (slots.Keep: as it is), and what was
-// decided; nothing when the document stays. It is a pure function: planning
-// again on the result decides nothing.
-//
-// A document for another version than the given one is a rollback: the desired
-// version is to change with it.
-func Plan(d Document, v View, now time.Time) (next Document, limit int, decisions []Decision) {
-	p := planner{survey: newSurvey(d, v, now), view: v, began: d.Rule}
+// Planned is what Plan decided.
+type Planned struct {
+	// Document is the rollout as it should be. One for another version than before
+	// is a rollback: the desired version changes with it.
+	Document  Document
+	Decisions []Decision
+	// Offers and Withdrawals are for the document as it is; there are none while
+	// Document differs from it.
+	Offers      []Offer
+	Withdrawals []string
+	// Until is the end of the window for the offers; zero: none.
+	Until time.Time
+	// Again is when to plan again although nothing has changed; zero: no need to.
+	Again time.Time
+}
+
+// Plan decides what becomes of a rollout and which hosts are offered a grant. It
+// is a pure function: planning again on its document decides nothing more.
+func Plan(d Document, s State, now time.Time) Planned {
+	p := newPlanner(d, s, now)
 	if !d.Over() && d.Stopped == nil {
 		p.decide()
 	}
-	p.full()
-	if p.doc.equal(d) {
-		return d, p.limit(), nil
+	if !p.doc.equal(d) {
+		return Planned{Document: p.doc, Decisions: p.decisions}
 	}
-	return p.doc, p.limit(), p.decisions
+	r := Planned{Document: d, Again: p.next()}
+	if d.Phase != RollingBack && windowsOpen(d.Policy.Windows, now) {
+		r.Until = windowsChange(d.Policy.Windows, now)
+	}
+	for _, m := range append(slices.Clone(p.members), p.others...) {
+		if m.offered() && p.expired(m) {
+			r.Withdrawals = append(r.Withdrawals, m.Node)
+		}
+	}
+	r.Offers = p.offers()
+	return r
 }
 
+// ranked is a member with its key and its progress.
+type ranked struct {
+	Member
+	key      Key
+	progress progress
+}
+
+// settled reports whether nothing more is expected of the member now.
+func (r ranked) settled() bool {
+	return r.progress != pending && r.progress != working
+}
+
+// planner is what a document makes of a state: the members that take part, in
+// the order in which the version reaches them.
 type planner struct {
-	survey
-	view      View
-	began     Rule // before anything was decided
+	State
+	doc     Document
+	now     time.Time
+	members []ranked
+	// others take no part any more, but have an open grant.
+	others    []ranked
+	counts    Counts
 	decisions []Decision
 }
 
-func (p *planner) say(kind, reason string, about []ranked, format string, args ...any) {
+func newPlanner(d Document, s State, now time.Time) *planner {
+	p := &planner{State: s, doc: d, now: now}
+	for _, m := range s.Members {
+		r := ranked{m, d.Policy.KeyOf(d.Version, m.Node, m.Roles, m.Zone), m.progress(d, now)}
+		switch {
+		case m.takesPart(d.Policy):
+			p.members = append(p.members, r)
+			p.counts.add(r.progress)
+		case m.granted():
+			p.others = append(p.others, r)
+		}
+	}
+	slices.SortFunc(p.members, func(a, b ranked) int { return cmp.Or(a.key.Compare(b.key), cmp.Compare(a.Node, b.Node)) })
+	return p
+}
+
+func (c *Counts) add(s progress) {
+	c.Members++
+	switch s {
+	case done:
+		c.Done++
+	case failed:
+		c.Failed++
+	case working:
+		c.Working++
+	case down:
+		c.Down++
+	case left:
+		c.GivenUp++
+	case pending:
+		c.Pending++
+	}
+}
+
+// with returns the members that are as wanted, in order.
+func (p *planner) with(wanted func(ranked) bool) []ranked {
+	var all []ranked
+	for _, m := range p.members {
+		if wanted(m) {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+func (p *planner) in(want progress) []ranked {
+	return p.with(func(m ranked) bool { return m.progress == want })
+}
+
+// names returns the names of members in order, as many as a decision lists.
+func names(all []ranked) []string {
+	list := make([]string, 0, len(all))
+	for _, m := range all {
+		list = append(list, m.Node)
+	}
+	slices.Sort(list)
+	return list[:min(len(list), mostNames)]
+}
+
+// mostNames bounds lists of members.
+const mostNames = 10
+
+func (p *planner) record(kind, reason string, about []ranked, format string, args ...any) {
 	p.decisions = append(p.decisions, Decision{
 		Kind: kind, Text: fmt.Sprintf(format, args...), Reason: reason, Nodes: names(about), Count: len(about),
 	})
 }
 
-// decide goes from what forbids to what allows.
+// decide changes the document: first what forbids, then what allows.
 func (p *planner) decide() {
 	if err := p.doc.Policy.Validate(); err != nil {
 		p.stop("the policy in the document is damaged: "+err.Error()+": trigger again", nil)
 		return
 	}
 	p.forgive()
-	if p.doc.UsesSlots() && p.broken() {
+	if p.doc.Paced() && p.broken() {
 		return
 	}
 	switch {
 	case len(p.members) == 0:
-	case p.doc.Policy.Plain() || p.doc.Phase == RollingBack:
+	case !p.doc.Paced() || p.doc.Phase == RollingBack:
 		p.finish()
 	default:
 		p.advance()
 	}
-	if p.doc.UsesSlots() {
+	if p.doc.Paced() {
 		p.late()
 	}
 }
 
-// finish ends a rollout in which everybody is admitted, when nobody is left.
+// finish ends a rollout in which all members are admitted, when none is left.
 func (p *planner) finish() {
 	if p.doc.Phase == Waiting {
 		p.enter(Batch, 1)
 	}
-	if p.quiet() && p.counts.Pending == 0 && !p.gone() {
+	if p.quiet() && p.counts.Pending == 0 && !p.tooManyDown() {
 		p.end()
 	}
 }
 
-// quiet tells whether nobody is under way.
-func (p *planner) quiet() bool { return p.counts.Working == 0 && len(p.others) == 0 }
+// quiet reports whether no host is at work on a grant.
+func (p *planner) quiet() bool {
+	return p.counts.Working == 0 && !slices.ContainsFunc(p.others, func(m ranked) bool { return m.atWork(p.doc) })
+}
 
-// gone tells whether so many are down that nothing can be concluded from those
-// who are not.
-func (s survey) gone() bool {
-	if !s.doc.UsesSlots() {
-		return s.counts.Down > 0 && s.counts.Done == 0
+// tooManyDown reports whether so many are down that nothing can be concluded
+// from the others.
+func (p *planner) tooManyDown() bool {
+	if !p.doc.Paced() {
+		return p.counts.Down > 0 && p.counts.Done == 0
 	}
-	allowed, _ := s.room()
-	return s.counts.Down >= min(allowed, s.counts.Members)
+	allowed, _ := p.room()
+	return p.counts.Down >= min(allowed, p.counts.Members)
 }
 
 func (p *planner) end() {
 	p.enter(Done, 0)
-	p.doc.Rule, p.doc.Finished = Rule{All: true}, stamp(p.now)
+	p.doc.Group, p.doc.Finished = nil, stamp(p.now)
 	reason := ""
 	if p.counts.Down > 0 {
 		reason = fmt.Sprintf("%d are down and follow when they are back", p.counts.Down)
 	}
-	p.say(DecideDone, reason, p.standing(failed), "%d of %d members run %s, %d failed", p.counts.Done, p.counts.Members, p.doc.Version, p.counts.Failed)
+	p.record(DecideDone, reason, p.in(failed), "%d of %d members run %s, %d failed", p.counts.Done, p.counts.Members, p.doc.Version, p.counts.Failed)
 }
 
 // enter changes the phase.
@@ -131,62 +231,150 @@ func (p *planner) enter(phase Phase, batch int) {
 // late pauses a rollout in which nothing moves.
 func (p *planner) late() {
 	deadline := time.Duration(p.doc.Policy.ProgressDeadline)
-	if deadline == 0 || p.doc.Over() || p.doc.Stopped != nil || p.waitsForPromotion() || len(p.members) == 0 {
+	if deadline == 0 || !p.mayProgress() || p.now.Sub(p.lastProgress()) <= deadline {
 		return
 	}
-	if p.doc.Phase != RollingBack && !windowsOpen(p.doc.Policy.Windows, p.now) {
-		return
-	}
-	moved := latest(p.doc.Since, windowsOpenSince(p.doc.Policy.Windows, p.now))
+	p.stop(fmt.Sprintf("no member arrived for longer than %v; it waits for %s", p.doc.Policy.ProgressDeadline, strings.Join(p.waits(), "; ")),
+		p.admitted(func(m ranked) bool { return !m.settled() }))
+}
+
+// mayProgress reports whether the time without progress counts now.
+func (p *planner) mayProgress() bool {
+	return !p.doc.Over() && p.doc.Stopped == nil && !p.waitsForPromotion() && len(p.members) > 0 && p.inWindow()
+}
+
+func (p *planner) inWindow() bool {
+	return p.doc.Phase == RollingBack || windowsOpen(p.doc.Policy.Windows, p.now)
+}
+
+func (p *planner) lastProgress() time.Time {
+	moved := latest(p.doc.Since, windowsOpenSince(p.doc.Policy.Windows, p.now), p.Tenure)
 	for _, m := range p.members {
 		if m.Version == p.doc.Version && !m.Arrived.After(p.now) {
 			moved = latest(moved, m.Arrived)
 		}
 	}
-	if p.now.Sub(moved) <= deadline {
-		return
-	}
-	p.stop(fmt.Sprintf("no member arrived for longer than %v; it waits for %s", p.doc.Policy.ProgressDeadline, strings.Join(p.waits(), "; ")),
-		p.unsettled())
+	return moved
 }
 
-// unsettled are the members that the rule admits and that are not there yet.
-func (s survey) unsettled() []ranked {
-	return s.with(func(m ranked) bool { return m.standing == working || !m.settled() && s.doc.Rule.Admits(m.key) })
-}
-
-// full keeps the rule's Full true to how many are out of service.
-func (p *planner) full() {
-	if p.doc.Over() || !p.doc.UsesSlots() {
-		return
+// next is when time alone changes what Plan decides, as far as that is of
+// interest: a window opens or closes, an offer or a deadline ends.
+func (p *planner) next() (at time.Time) {
+	if p.doc.Phase == Aborted || !p.doc.Paced() {
+		return time.Time{}
 	}
-	allowed, out := p.room()
-	switch full := len(out) >= allowed; {
-	case full && !p.doc.Rule.Full:
-		p.say(DecideHold, fmt.Sprintf("the policy allows %d to be out of service", allowed), out, "%d are out of service without having been admitted: only they may begin", len(out))
-		p.doc.Rule.Full = true
-	case !full && p.doc.Rule.Full:
-		if p.began.To != nil || p.began.All {
-			p.say(DecideGoOn, "", out, "%d are out of service of %d that may be", len(out), allowed)
+	add := func(t time.Time) {
+		if t.After(p.now) && (at.IsZero() || t.Before(at)) {
+			at = t
 		}
-		p.doc.Rule.Full = false
 	}
+	add(p.Quiet)
+	add(windowsChange(p.doc.Policy.Windows, p.now))
+	if d := time.Duration(p.doc.Policy.ProgressDeadline); d > 0 && p.mayProgress() {
+		add(p.lastProgress().Add(d + time.Second))
+	}
+	for _, m := range p.members {
+		switch {
+		case m.offered():
+			add(m.Grant.Since.Add(answerWithin))
+		case m.unanswered():
+			add(m.Grant.rested())
+		case m.Grant.ID != "" && m.Grant.ID == m.Answer.Declined:
+			add(m.Grant.Until)
+		case m.progress == working && m.Answer.Open():
+			if d := time.Duration(p.doc.Policy.NodeDeadline); d > 0 {
+				add(latest(m.Answer.Since, p.doc.Started).Add(d + time.Second))
+			}
+			if !m.Up() && !m.DownSince.IsZero() {
+				add(latest(m.DownSince, p.doc.Started).Add(downGrace + time.Second))
+			}
+		}
+	}
+	return at
 }
 
-// limit is how many slots there should be. Members that are out of service
-// without one take theirs away. There is no limit of nobody (0 is any number):
-// where it would be that, the rule's Full lets only those begin who are out of
-// service already, and for those there are as many slots as the policy allows.
-func (s survey) limit() int {
-	if !s.doc.UsesSlots() {
-		return slots.Keep
+// forgive accepts the failures that a resume found; of those that are fixed
+// since none is left for others.
+func (p *planner) forgive() {
+	failures := p.in(failed)
+	if p.doc.Forgive {
+		p.doc.Forgive, p.doc.Forgiven = false, len(failures)
+		if len(failures) > 0 {
+			p.record(DecideForgive, "the rollout was resumed", failures, "%d failures do not count any more", len(failures))
+		}
 	}
-	allowed, out := s.room()
-	if len(out) >= allowed {
-		return allowed
-	}
-	return allowed - len(out)
+	p.doc.Forgiven = min(max(0, p.doc.Forgiven), len(failures))
 }
 
-// stamp is a time as documents have it: in seconds, as nodes report theirs.
-func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
+// broken stops the rollout, or takes it back, when too many members failed.
+func (p *planner) broken() bool {
+	failures := p.in(failed)
+	if len(failures) <= p.doc.Policy.MaxFailures+p.doc.Forgiven {
+		return false
+	}
+	reason := fmt.Sprintf("%d failed, and the policy allows %d: %s", len(failures), p.doc.Policy.MaxFailures+p.doc.Forgiven,
+		p.failureText(failures))
+	previous := p.doc.Previous
+	switch {
+	case p.doc.Policy.OnFailure != OnFailureRollback || p.doc.RollbackOf != nil:
+		p.stop(reason, failures)
+	case previous == "" || previous == p.doc.Version:
+		p.stop(reason+"; it is not rolled back, as no version is known that all members ran without a failure", failures)
+	default:
+		p.rollback(reason, failures)
+	}
+	return true
+}
+
+// failureText names the first of failures and why.
+func (p *planner) failureText(failures []ranked) string {
+	m := failures[0]
+	text := m.Node + ": " + shorten(m.failure(p.doc, p.now))
+	if len(failures) > 1 {
+		text += fmt.Sprintf("; and %s", strings.Join(names(failures[1:]), ", "))
+	}
+	if len(failures) > mostNames+1 {
+		text += ", …"
+	}
+	return text
+}
+
+// mostText bounds what is taken over from members, in characters.
+const mostText = 200
+
+func shorten(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if r := []rune(text); len(r) > mostText {
+		return string(r[:mostText]) + "…"
+	}
+	return text
+}
+
+func (p *planner) stop(reason string, about []ranked) {
+	p.doc.Stopped = &Stop{Reason: reason, By: byJorc, Since: stamp(p.now)}
+	p.record(DecidePause, reason, about, "the rollout of %s is paused", p.doc.Version)
+}
+
+// rollback makes the document that takes the version back: all members that left
+// the previous version are admitted, whatever the window.
+func (p *planner) rollback(reason string, about []ranked) {
+	d := p.doc
+	policy := Policy{
+		MaxParallel: d.Policy.MaxParallel, MaxFailures: d.Policy.MaxFailures, MinHealthy: d.Policy.MinHealthy,
+		NodeDeadline: d.Policy.NodeDeadline, ProgressDeadline: d.Policy.ProgressDeadline, OnFailure: OnFailurePause,
+	}
+	for _, r := range d.Policy.Order {
+		if r.Kept {
+			policy.Order = append(policy.Order, r)
+		}
+	}
+	next := newPlanner(Document{
+		Version: d.Previous, Previous: d.Previous, Policy: policy, By: byJorc, Started: stamp(p.now), Since: stamp(p.now),
+		Phase: RollingBack, Counts: p.counts, RollbackOf: &Rollback{Version: d.Version, Reason: reason},
+	}, p.State, p.now)
+	next.doc.Forgiven = next.counts.Failed // they are why
+	next.decisions = p.decisions
+	next.record(DecideRollback, reason, about, "%s is rolled back to %s", d.Version, d.Previous)
+	next.finish() // no member may have left
+	*p = *next
+}

@@ -7,22 +7,43 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
-	"github.com/jorc/jorc/internal/slots"
 )
 
 // fleetOf is a view of n members at v1; change may say more of each.
-func fleetOf(n int, change func(i int, m *rollout.Member)) rollout.View {
-	var v rollout.View
+func fleetOf(n int, change func(i int, m *rollout.Member)) rollout.State {
+	var v rollout.State
 	for i := range n {
-		m := rollout.Member{Node: "n" + strconv.Itoa(i+1), Roles: []string{"worker"}, Up: true, Version: "v1"}
+		m := rollout.Member{Node: "n" + strconv.Itoa(i+1), Roles: []string{"worker"}, Version: "v1"}
+		set(&m, true, false)
 		if change != nil {
 			change(i, &m)
 		}
 		v.Members = append(v.Members, m)
 	}
 	return v
+}
+
+// set says whether a member is up, and whether a check of it is critical.
+func set(m *rollout.Member, up, critical bool) {
+	s := cluster.Signals{
+		Cataloged: true, Gossip: cluster.SignalPassing, Agent: cluster.SignalPassing, Maintenance: cluster.MaintenanceNone, Checks: "passing",
+	}
+	if !up {
+		s.Agent = cluster.SignalFailing
+	}
+	if critical {
+		s.Checks = "critical"
+	}
+	m.Condition = cluster.Assess(s)
+}
+
+// grant lets a member be at work since noon.
+func grant(m *rollout.Member) {
+	m.Grant = rollout.Grant{ID: "1", Version: "v2", State: rollout.Offered, Since: noon}
+	m.Answer = nodes.Answer{ID: "1", Version: "v2", State: nodes.GrantAccepted, Since: noon}
 }
 
 func arrive(m *rollout.Member) { m.Version, m.Arrived = "v2", noon }
@@ -39,23 +60,33 @@ func started(t *testing.T, p rollout.Policy) rollout.Document {
 	}
 	return rollout.Document{
 		Version: "v2", Previous: "v1", Policy: p.Complete(), Started: noon, Since: noon,
-		Phase: rollout.Waiting, Rule: rollout.Rule{Full: true},
+		Phase: rollout.Waiting,
 	}
 }
 
-// admitted are the members that the rule admits.
-func admitted(d rollout.Document, v rollout.View) []string {
-	var all []string
-	for _, m := range v.Members {
-		if d.Rule.Admits(d.Policy.KeyOf(d.Version, m.Node, m.Roles, m.Zone)) {
-			all = append(all, m.Node)
-		}
+// admitted are the members that the present step admits.
+func admitted(d rollout.Document, v rollout.State) []string { return rollout.Admitted(d, v, noon) }
+
+// offered are the hosts that are offered a grant.
+func offered(p rollout.Planned) (all []string) {
+	for _, o := range p.Offers {
+		all = append(all, o.Node)
 	}
 	return all
 }
 
+// planned plans until the document stays, and returns all decisions.
+func planned(d rollout.Document, v rollout.State, now time.Time) (p rollout.Planned, decisions []rollout.Decision) {
+	for range 10 {
+		p = rollout.Plan(d, v, now)
+		decisions = append(decisions, p.Decisions...)
+		d = p.Document
+	}
+	return p, decisions
+}
+
 // change sets named members of a view.
-func change(v rollout.View, names []string, set func(*rollout.Member)) rollout.View {
+func change(v rollout.State, names []string, set func(*rollout.Member)) rollout.State {
 	v.Members = slices.Clone(v.Members)
 	for i := range v.Members {
 		if slices.Contains(names, v.Members[i].Node) {
@@ -66,187 +97,307 @@ func change(v rollout.View, names []string, set func(*rollout.Member)) rollout.V
 }
 
 // TestCanaryAndBatches: one step after the other, each of the size that was
-// asked for.
+// asked for, and never more offers than may be out of service.
 func TestCanaryAndBatches(t *testing.T) {
 	t.Parallel()
 	v := fleetOf(20, nil)
 	d := started(t, rollout.Policy{Canary: 2, Batches: amounts(t, "5,50%,100%"), MaxParallel: rollout.Amount{N: 3}})
 	steps := []struct {
-		state string
-		n     int
-	}{{"canary", 2}, {"batch 1 of 3", 5}, {"batch 2 of 3", 10}, {"batch 3 of 3", 20}}
+		state     string
+		n, offers int
+	}{{"canary", 2, 2}, {"batch 1 of 3", 5, 3}, {"batch 2 of 3", 10, 3}, {"batch 3 of 3", 20, 3}}
 	for i, step := range steps {
-		next, limit, decisions := rollout.Plan(d, v, noon)
-		now := admitted(next, v)
-		if next.StateText() != step.state || len(now) != step.n || limit != 3 || len(decisions) != 1 || decisions[0].Kind != rollout.DecideAdmit {
-			t.Fatalf("step %d: %s admits %v, %d slots, %v", i, next.StateText(), now, limit, decisions)
+		plan, decisions := planned(d, v, noon)
+		d = plan.Document
+		now := admitted(d, v)
+		if d.StateText() != step.state || len(now) != step.n || len(plan.Offers) != step.offers || len(decisions) != 1 || decisions[0].Kind != rollout.DecideAdmit {
+			t.Fatalf("step %d: %s admits %v, offers %v, %v", i, d.StateText(), now, plan.Offers, decisions)
 		}
-		// while they are under way nothing else happens
-		held := change(v, now, func(m *rollout.Member) { m.Holds, m.HeldSince = true, noon })
-		if again, _, _ := rollout.Plan(next, held, noon); !slices.Equal(admitted(again, v), now) {
-			t.Fatalf("step %d: while they work %s admits %v", i, again.StateText(), admitted(again, v))
+		// while they are at work the others get what is left
+		held := change(v, offered(plan), grant)
+		if again := rollout.Plan(d, held, noon); len(again.Offers) > 0 || len(again.Decisions) > 0 {
+			t.Fatalf("step %d: while they work: %+v", i, again)
 		}
 		v = change(v, now, arrive)
-		if next.Phase == rollout.Canary {
-			waiting, _, decisions := rollout.Plan(next, v, noon)
-			if got := rollout.Describe(waiting, v, noon).Waits; len(decisions) > 0 || !slices.Equal(got, []string{"'jorc update promote'"}) {
+		if d.Phase == rollout.Canary {
+			waiting, decisions := planned(d, v, noon)
+			if got := rollout.Describe(waiting.Document, v, noon).Waits; len(decisions) > 0 || !slices.Equal(got, []string{"'jorc update promote'"}) {
 				t.Fatalf("a canary without min healthy waits for %v: %v", got, decisions)
 			}
-			next.Promoted = true
+			d.Promoted = true
 		}
-		d = next
 	}
-	end, limit, decisions := rollout.Plan(d, v, noon)
-	if end.Phase != rollout.Done || !end.Rule.All || end.Finished.IsZero() || end.Counts.Done != 20 || limit != 3 || decisions[0].Kind != rollout.DecideDone {
-		t.Errorf("the end is %+v, %d, %v", end, limit, decisions)
+	end, decisions := planned(d, v, noon)
+	if d := end.Document; d.Phase != rollout.Done || d.Finished.IsZero() || d.Counts.Done != 20 || len(end.Offers) > 0 || decisions[0].Kind != rollout.DecideDone {
+		t.Errorf("the end is %+v, %v", end, decisions)
 	}
 }
 
-// TestPlan: what each policy makes of a view.
+// TestPlan: what each policy makes of a state.
 func TestPlan(t *testing.T) {
 	t.Parallel()
+	one := rollout.Policy{MaxParallel: rollout.Amount{N: 1}}
+	down := func(m *rollout.Member) { set(m, false, false) }
+	sick := func(m *rollout.Member) { set(m, true, true) }
 	for _, test := range []struct {
 		name   string
 		policy rollout.Policy
 		doc    func(*rollout.Document)
-		view   rollout.View
+		state  rollout.State
 		at     time.Duration // after noon
-		state  string
-		says   string // in the only decision
-		limit  int
+		ends   string
+		says   string // in the last decision
+		offers int
 		admits int
 	}{
 		{
-			name: "everybody", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 10, Percent: true}}, view: fleetOf(25, nil),
-			state: "batch 1 of 1", limit: 2, admits: 25,
+			name: "all", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 10, Percent: true}}, state: fleetOf(25, nil),
+			ends: "batch 1 of 1", offers: 2, admits: 25,
 		},
 		{
-			name: "plain", view: fleetOf(3, nil), doc: func(d *rollout.Document) { d.Rule = rollout.Rule{All: true} },
-			state: "batch 1 of 1", limit: slots.Keep, admits: 3,
+			name: "plain", state: fleetOf(3, nil), doc: func(d *rollout.Document) { d.Phase, d.Batch = rollout.Batch, 1 },
+			ends: "batch 1 of 1", admits: 3,
 		},
 		{
-			name: "plain, all there", view: fleetOf(3, func(_ int, m *rollout.Member) { arrive(m) }), doc: func(d *rollout.Document) { d.Rule = rollout.Rule{All: true} },
-			state: "done", says: "3 of 3 members run v2", limit: slots.Keep, admits: 3,
+			name: "plain, all there", state: fleetOf(3, func(_ int, m *rollout.Member) { arrive(m) }),
+			ends: "done", says: "3 of 3 members run v2", admits: 3,
 		},
 		{
-			name: "those who are out take slots away", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 3}},
-			view:  fleetOf(10, func(i int, m *rollout.Member) { m.Up, m.Sick = i != 0, i == 1 }),
-			state: "batch 1 of 1", limit: 1, admits: 10,
+			name: "those who are out take places away", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 3}},
+			state: fleetOf(10, func(i int, m *rollout.Member) { set(m, i != 0, i == 1) }),
+			ends:  "batch 1 of 1", offers: 2, admits: 10, // one of them is out already
 		},
 		{
-			name: "too many are out", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 2}}, doc: func(d *rollout.Document) { d.Rule.Full = false },
-			view:  fleetOf(10, func(i int, m *rollout.Member) { m.Sick = i < 4 }),
-			state: "batch 1 of 1", limit: 2, admits: 10,
+			name: "too many are out: only they may begin", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 2}},
+			state: fleetOf(10, func(i int, m *rollout.Member) { set(m, true, i < 4) }),
+			ends:  "batch 1 of 1", offers: 2, admits: 10,
 		},
 		{
 			name: "the canary is dead: the next one takes its place", policy: rollout.Policy{Canary: 1},
-			view: change(fleetOf(8, nil), first(t, 8, 1), func(m *rollout.Member) { m.Up = false }), state: "canary", limit: 1, admits: 2,
+			state: change(fleetOf(8, nil), first(t, 8, 1), down), ends: "canary", offers: 1, admits: 2,
+		},
+		{
+			name: "the canary does not answer: the next one takes its place", policy: rollout.Policy{Canary: 1},
+			state: change(fleetOf(8, nil), first(t, 8, 1), func(m *rollout.Member) {
+				m.Grant = rollout.Grant{ID: "1", State: rollout.Withdrawn, Since: noon, Tries: 1}
+			}), ends: "canary", offers: 1, admits: 2,
 		},
 		{
 			name: "a canary that was healthy long enough", policy: rollout.Policy{Canary: 2, MinHealthy: rollout.Duration(time.Minute)},
-			view: change(fleetOf(8, nil), first(t, 8, 2), arrive), doc: func(d *rollout.Document) { d.Phase = rollout.Canary },
-			state: "batch 1 of 1", limit: 2, admits: 8,
+			state: change(fleetOf(8, nil), first(t, 8, 2), arrive), doc: func(d *rollout.Document) { d.Phase = rollout.Canary },
+			ends: "batch 1 of 1", offers: 2, admits: 8,
 		},
 		{
 			name: "a canary that failed within the budget", policy: rollout.Policy{Canary: 2, MaxFailures: 1, MinHealthy: rollout.Duration(time.Minute)},
-			view:  change(change(fleetOf(8, nil), first(t, 8, 2), arrive), first(t, 8, 1), fail),
-			state: "canary", limit: 2,
+			state: change(change(fleetOf(8, nil), first(t, 8, 2), arrive), first(t, 8, 1), fail),
+			ends:  "canary", offers: 1, admits: 2, // the one that failed may try again
 		},
 		{
-			name: "one failed", policy: rollout.Policy{}, doc: func(d *rollout.Document) { d.Policy.MaxParallel = rollout.Amount{N: 1} },
-			view: change(fleetOf(8, nil), []string{"n3"}, fail), state: "paused in phase waiting",
-			says: "1 failed, and the policy allows 0: n3: config failed: task puppet: exit 4: broken", limit: 1,
+			name: "one failed", policy: one, state: change(fleetOf(8, nil), []string{"n3"}, fail), ends: "paused in phase waiting",
+			says: "1 failed, and the policy allows 0: n3: config failed: task puppet: exit 4: broken",
 		},
 		{
-			name: "it failed before", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}},
-			view:  change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { fail(m); m.Config.Since = noon.Add(-time.Minute) }),
-			state: "batch 1 of 1", limit: 1, admits: 8,
+			name: "it failed before", policy: one,
+			state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { fail(m); m.Config.Since = noon.Add(-time.Minute) }),
+			ends:  "batch 1 of 1", offers: 1, admits: 8,
 		},
 		{
-			name: "another version failed", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}},
-			view:  change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { fail(m); m.Config.Version = "v1" }),
-			state: "batch 1 of 1", limit: 1, admits: 8,
+			name: "another version failed", policy: one,
+			state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { fail(m); m.Config.Version = "v1" }),
+			ends:  "batch 1 of 1", offers: 1, admits: 8,
 		},
 		{
-			name: "validation failed", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}},
-			view:  change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { fail(m); m.Validation, m.Config = m.Config, nodes.State{} }),
-			state: "paused in phase waiting", says: "validation failed", limit: 1,
+			name: "validation failed", policy: one,
+			state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { fail(m); m.Validation, m.Config = m.Config, nodes.State{} }),
+			ends:  "paused in phase waiting", says: "validation failed",
 		},
 		{
-			name: "it died under way", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}}, at: 6 * time.Minute,
-			view:  change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { m.Up, m.Holds, m.DownSince = false, true, noon }),
-			state: "paused in phase waiting", says: "n3: it holds a slot and is down since 2026", limit: 1,
+			name: "it died at work", policy: one, at: 6 * time.Minute,
+			state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { grant(m); down(m); m.DownSince = noon }),
+			ends:  "paused in phase waiting", says: "n3: it has a grant and is down since 2026",
 		},
 		{
-			name: "it reboots", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}}, at: 4 * time.Minute,
-			view:  change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { m.Up, m.Holds, m.DownSince = false, true, noon }),
-			state: "waiting", limit: 1,
+			name: "it reboots", policy: one, at: 4 * time.Minute,
+			state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { grant(m); down(m); m.DownSince = noon }),
+			ends:  "waiting",
+		},
+		{
+			name: "it is down with a grant of the rollout before: out of service, not failed", policy: one, at: time.Hour,
+			state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) {
+				grant(m)
+				m.Grant.Version, m.Answer.Version, m.DownSince = "v1", "v1", noon.Add(-time.Hour)
+				down(m)
+			}),
+			ends: "batch 1 of 1", admits: 8, // one may be out, and n3 is
+		},
+		{
+			name: "so it is for a re-triggered version", policy: one, at: 4 * time.Minute,
+			state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { grant(m); down(m); m.DownSince = noon.Add(-time.Hour) }),
+			ends:  "waiting",
 		},
 		{
 			name: "too slow", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, NodeDeadline: rollout.Duration(time.Minute)}, at: 2 * time.Minute,
-			view:  change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { m.Holds, m.HeldSince = true, noon }),
-			state: "paused in phase waiting", says: "longer than 1m0s", limit: 1,
+			state: change(fleetOf(8, nil), []string{"n3"}, grant), ends: "paused in phase waiting", says: "longer than 1m0s",
+		},
+		{
+			name: "wiped", policy: one, state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) {
+				grant(m)
+				m.Answer.State, m.Answer.Reason = nodes.GrantFailed, "the host lost its record of the grant"
+			}),
+			ends: "paused in phase waiting", says: "n3: the host lost its record of the grant",
 		},
 		{
 			name: "rolled back", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, OnFailure: "rollback", Canary: 1},
-			view: change(change(fleetOf(8, nil), []string{"n3"}, fail), []string{"n3", "n4"}, arrive), state: "rolling back",
-			says: "v2 is rolled back to v1", limit: 1, admits: 8,
+			state: change(change(fleetOf(8, nil), []string{"n3"}, fail), []string{"n3", "n4"}, arrive), ends: "rolling back",
+			says: "v2 is rolled back to v1", offers: 1, admits: 8,
 		},
 		{
 			name: "nothing to roll back to", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, OnFailure: "rollback"},
-			doc: func(d *rollout.Document) { d.Previous = "" }, view: change(fleetOf(8, nil), []string{"n3"}, fail),
-			state: "paused in phase waiting", says: "no version is known", limit: 1,
+			doc: func(d *rollout.Document) { d.Previous = "" }, state: change(fleetOf(8, nil), []string{"n3"}, fail),
+			ends: "paused in phase waiting", says: "no version is known",
 		},
 		{
 			name: "no progress", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, ProgressDeadline: rollout.Duration(time.Minute)}, at: 2 * time.Minute,
-			doc: func(d *rollout.Document) {
-				d.Phase, d.Batch, d.Rule = rollout.Batch, 1, rollout.Rule{To: &rollout.Key{Hash: "~"}}
-			},
-			view: change(fleetOf(3, nil), []string{"n2"}, func(m *rollout.Member) { m.Hold = "held by ann" }), state: "paused in phase batch 1 of 1",
-			says: "no member arrived for longer than 1m0s; it waits for n2, which is held: held by ann; n", limit: 1, admits: 3,
+			doc:   func(d *rollout.Document) { d.Phase, d.Batch = rollout.Batch, 1 },
+			state: change(fleetOf(3, nil), []string{"n2"}, func(m *rollout.Member) { m.Hold = "held by ann" }), ends: "paused in phase batch 1 of 1",
+			says: "no member arrived for longer than 1m0s; it waits for n2: it is held: held by ann; n", admits: 3,
 		},
-		{name: "nobody is there", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}}, view: rollout.View{}, state: "waiting", limit: 1},
+		{
+			name: "the orchestrator was away", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, ProgressDeadline: rollout.Duration(time.Minute)}, at: 2 * time.Minute,
+			doc:   func(d *rollout.Document) { d.Phase, d.Batch = rollout.Batch, 1 },
+			state: rollout.State{Members: fleetOf(3, nil).Members, Tenure: noon.Add(110 * time.Second)},
+			ends:  "batch 1 of 1", offers: 1, admits: 3,
+		},
+		{
+			name: "Consul was restored", policy: one, state: rollout.State{Members: fleetOf(3, nil).Members, Quiet: noon.Add(time.Second)},
+			ends: "batch 1 of 1", admits: 3,
+		},
+		{
+			name: "the cluster is paused", policy: one, state: rollout.State{Members: fleetOf(3, nil).Members, Halted: "the cluster is paused"},
+			ends: "batch 1 of 1", admits: 3,
+		},
+		{name: "no members", policy: one, ends: "waiting"},
 		{
 			name: "only managers and strangers", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, Order: []rollout.Role{{Name: "old", Kept: true}}},
-			view:  fleetOf(3, func(i int, m *rollout.Member) { m.Roles, m.Outside = [][]string{{"manager"}, {"old"}, nil}[i], i == 2 }),
-			state: "waiting", limit: 1,
+			state: fleetOf(3, func(i int, m *rollout.Member) { m.Roles, m.Outside = [][]string{{"manager"}, {"old"}, nil}[i], i == 2 }),
+			ends:  "waiting",
 		},
-		{
-			name: "all are down", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}}, view: fleetOf(3, func(_ int, m *rollout.Member) { m.Up = false }),
-			state: "waiting", limit: 1,
-		},
+		{name: "all are down", policy: one, state: fleetOf(3, func(_ int, m *rollout.Member) { down(m) }), ends: "waiting"},
 		{
 			name: "one is dead, the others are there", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 2}},
-			view:  fleetOf(6, func(i int, m *rollout.Member) { arrive(m); m.Up = i > 0; m.Version = []string{"v1", "v2"}[min(i, 1)] }),
-			state: "done", says: "5 of 6 members", limit: 1, admits: 6,
+			state: fleetOf(6, func(i int, m *rollout.Member) {
+				arrive(m)
+				set(m, i > 0, false)
+				m.Version = []string{"v1", "v2"}[min(i, 1)]
+			}),
+			ends: "done", says: "5 of 6 members", admits: 6,
 		},
 		{
-			name: "damaged policy", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}}, doc: func(d *rollout.Document) { d.Policy.Canary = -3 },
-			view: fleetOf(2, nil), state: "paused in phase waiting", says: "trigger again", limit: 1,
+			name: "damaged policy", policy: one, doc: func(d *rollout.Document) { d.Policy.Canary = -3 },
+			state: fleetOf(2, nil), ends: "paused in phase waiting", says: "trigger again",
 		},
 		{
-			name: "damaged phase", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}}, doc: func(d *rollout.Document) { d.Phase, d.Batch = "?", -7 },
-			view: fleetOf(2, nil), state: "batch 1 of 1", limit: 1, admits: 2,
+			name: "damaged phase", policy: one, doc: func(d *rollout.Document) { d.Phase, d.Batch = "?", -7 },
+			state: fleetOf(2, nil), ends: "batch 1 of 1", offers: 1, admits: 2,
 		},
 		{
-			name: "a batch that there is not", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}}, doc: func(d *rollout.Document) { d.Phase, d.Batch = rollout.Batch, 99 },
-			view: fleetOf(2, func(_ int, m *rollout.Member) { arrive(m) }), state: "done", says: "2 of 2", limit: 1, admits: 2,
+			name: "a batch that does not exist", policy: one, doc: func(d *rollout.Document) { d.Phase, d.Batch = rollout.Batch, 99 },
+			state: fleetOf(2, func(_ int, m *rollout.Member) { arrive(m) }), ends: "done", says: "2 of 2", admits: 2,
+		},
+		{
+			name: "a stranded host continues in its place", policy: one, state: change(fleetOf(3, nil), []string{"n2"}, func(m *rollout.Member) {
+				grant(m)
+				m.Answer.Version, m.Answer.State = "v1", nodes.GrantStranded
+			}),
+			ends: "batch 1 of 1", offers: 1, admits: 3,
+		},
+		{
+			name: "a stranded host of a role that is kept back does not", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, Order: []rollout.Role{{Name: "db"}, {Name: "web", Kept: true}}},
+			state: fleetOf(2, func(i int, m *rollout.Member) {
+				if m.Roles = []string{[]string{"db", "web"}[i]}; i == 1 {
+					grant(m)
+					m.Answer.Version, m.Answer.State = "v1", nodes.GrantStranded
+				}
+			}),
+			ends: "batch 1 of 1", admits: 1,
+		},
+		{
+			name: "what an operator gave up on does not count", policy: one, state: change(fleetOf(3, nil), []string{"n2"}, func(m *rollout.Member) {
+				grant(m)
+				sick(m)
+				m.Grant.State = rollout.GivenUp
+			}),
+			ends: "batch 1 of 1", offers: 1, admits: 3,
+		},
+		{
+			name: "all but one cannot begin", policy: one, state: fleetOf(4, func(i int, m *rollout.Member) {
+				switch i {
+				case 0:
+					m.Hold = "held"
+				case 1:
+					m.Grant, m.Answer = rollout.Grant{ID: "1", State: rollout.Offered, Version: "v2"}, nodes.Answer{Declined: "1", Reason: "disk full"}
+				case 2:
+					m.Grant = rollout.Grant{ID: "1", State: rollout.Withdrawn, Tries: 3, Since: noon}
+				}
+			}),
+			ends: "batch 1 of 1", offers: 1, admits: 4,
+		},
+		{
+			name: "one that became ready is offered another", policy: one, state: fleetOf(1, func(_ int, m *rollout.Member) {
+				m.Grant, m.Answer = rollout.Grant{ID: "1", State: rollout.Offered, Version: "v2"}, nodes.Answer{Declined: "1", Reason: "disk full", Ready: true}
+			}),
+			ends: "batch 1 of 1", offers: 1, admits: 1,
 		},
 	} {
 		d := started(t, test.policy)
+		if d.Policy.Plain() {
+			d.Phase, d.Batch = rollout.Batch, 1
+		}
 		if test.doc != nil {
 			test.doc(&d)
 		}
 		now := noon.Add(test.at)
-		next, limit, decisions := rollout.Plan(d, test.view, now)
-		if next.StateText() != test.state || limit != test.limit || len(admitted(next, test.view)) != test.admits {
-			t.Errorf("%s: %s, %d slots, admits %v; want %s, %d, %d members", test.name, next.StateText(), limit, admitted(next, test.view), test.state, test.limit, test.admits)
+		plan, decisions := planned(d, test.state, now)
+		d = plan.Document
+		if got := rollout.Admitted(d, test.state, now); d.StateText() != test.ends || len(plan.Offers) != test.offers || len(got) != test.admits {
+			t.Errorf("%s: %s, offers %v, admits %v; want %s, %d, %d members", test.name, d.StateText(), plan.Offers, got, test.ends, test.offers, test.admits)
 		}
-		if test.says != "" && (len(decisions) != 1 || !strings.Contains(decisions[0].Text+decisions[0].Reason, test.says)) {
+		if test.says != "" && (len(decisions) == 0 || !strings.Contains(decisions[len(decisions)-1].Text+decisions[len(decisions)-1].Reason, test.says)) {
 			t.Errorf("%s: %+v, want %q", test.name, decisions, test.says)
 		}
-		if again, _, more := rollout.Plan(next, test.view, now); len(more) > 0 || again.StateText() != next.StateText() {
-			t.Errorf("%s: planned again: %v", test.name, more)
+	}
+}
+
+// TestWithdraw: an offer that is not answered in time, or whose host may not begin
+// any more, is withdrawn; one that the host accepted, or that is void, is not.
+func TestWithdraw(t *testing.T) {
+	t.Parallel()
+	d := started(t, rollout.Policy{MaxParallel: rollout.Amount{N: 5}})
+	d.Phase, d.Batch = rollout.Batch, 1
+	offer := func(m *rollout.Member) {
+		m.Grant = rollout.Grant{ID: "1", Version: "v2", State: rollout.Offered, Since: noon}
+	}
+	v := fleetOf(6, func(i int, m *rollout.Member) {
+		offer(m)
+		switch i {
+		case 1:
+			m.Hold = "held"
+		case 2:
+			grant(m)
+		case 3:
+			m.Void = true
+		case 4:
+			m.Outside = true
+		case 5:
+			m.Grant.Until = noon.Add(10 * time.Second)
+		}
+	})
+	for after, want := range map[time.Duration][]string{
+		time.Second: {"n2", "n5"}, 11 * time.Second: {"n2", "n5", "n6"}, 30 * time.Second: {"n1", "n2", "n5", "n6"},
+	} {
+		got := rollout.Plan(d, v, noon.Add(after)).Withdrawals
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("after %v: %v are withdrawn, want %v", after, got, want)
 		}
 	}
 }
@@ -279,24 +430,27 @@ func TestOrder(t *testing.T) {
 	d := started(t, rollout.Policy{Order: order, ZoneByZone: true, MaxParallel: rollout.Amount{N: 4}})
 	for i, want := range []struct {
 		members string
-		limit   int
-	}{{"n7 n10", 1}, {"n1 n4", 1}, {"n8 n11", 4}, {"n2 n5", 4}, {"n9 n12", 4}, {"n3 n6", 4}} {
-		next, limit, _ := rollout.Plan(d, v, noon)
-		if got := strings.Join(admitted(next, v), " "); got != want.members || limit != want.limit {
-			t.Fatalf("step %d: %s with %d slots, want %s with %d", i, got, limit, want.members, want.limit)
+		offers  int
+	}{{"n7 n10", 1}, {"n1 n4", 1}, {"n8 n11", 2}, {"n2 n5", 2}, {"n9 n12", 2}, {"n3 n6", 2}} {
+		plan, _ := planned(d, v, noon)
+		d = plan.Document
+		if got := strings.Join(admitted(d, v), " "); got != want.members || len(plan.Offers) != want.offers {
+			t.Fatalf("step %d: %s with %v, want %s with %d", i, got, plan.Offers, want.members, want.offers)
 		}
-		v = change(v, admitted(next, v), arrive)
-		d = next
-	}
-	// somebody joins a zone that is done: it comes when the present one is done, too
-	late := rollout.Member{Node: "n13", Roles: []string{"db"}, Zone: "a", Up: true}
-	d.Rule = rollout.Rule{From: &rollout.Key{Place: 1, Zone: "a"}, To: &rollout.Key{Place: 1, Zone: "a", Hash: "~"}}
-	v.Members = append(v.Members, late)
-	busy := change(v, []string{"n8"}, func(m *rollout.Member) { m.Version, m.Holds = "v1", true })
-	if next, _, _ := rollout.Plan(d, busy, noon); slices.Contains(admitted(next, v), "n13") {
-		t.Error("n13 is admitted while another zone is under way")
-	}
-	if next, _, _ := rollout.Plan(d, v, noon); !slices.Equal(admitted(next, v), []string{"n7", "n10", "n1", "n4", "n13"}) && !slices.Contains(admitted(next, v), "n13") {
-		t.Errorf("n13 is not admitted: %v", admitted(next, v))
+		if i == 3 { // a host joins a zone that is done: its turn comes when the present one is done, too
+			late := rollout.Member{Node: "n13", Roles: []string{"db"}, Zone: "a"}
+			set(&late, true, false)
+			with := rollout.State{Members: append(slices.Clone(v.Members), late)}
+			for _, busy := range []rollout.State{with, change(with, []string{"n2"}, grant), change(with, []string{"n2"}, arrive)} {
+				if got, _ := planned(d, busy, noon); slices.Contains(admitted(got.Document, busy), "n13") {
+					t.Error("n13 is admitted while another zone is at work")
+				}
+			}
+			after := change(with, []string{"n2", "n5"}, arrive)
+			if got, _ := planned(d, after, noon); !slices.Equal(admitted(got.Document, after), []string{"n7", "n10", "n13"}) && !slices.Contains(admitted(got.Document, after), "n13") {
+				t.Errorf("n13 is not admitted: %v", admitted(got.Document, after))
+			}
+		}
+		v = change(v, admitted(d, v), arrive)
 	}
 }

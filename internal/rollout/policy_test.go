@@ -47,6 +47,8 @@ func TestParseAmount(t *testing.T) {
 }
 
 // wantError: err is an ErrPolicy that says says; none when says is empty.
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) // a Saturday
+
 func wantError(t *testing.T, what string, err error, says string) {
 	t.Helper()
 	switch {

@@ -15,7 +15,6 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
-	"github.com/jorc/jorc/internal/slots"
 )
 
 // shared is the one Consul of the tests that do not harm it.
@@ -32,7 +31,7 @@ func TestRollouts(t *testing.T) {
 	s := &shared{server, server.Client()}
 	for name, test := range map[string]func(*testing.T, *system){
 		"Trigger": testTrigger, "Supersede": testSupersede, "Nobody": testNobody, "Operate": testOperate, "Policy": testPolicyHalfWay,
-		"Apply": testApply, "ApplyRollback": testApplyRollback, "Damaged": testDamaged, "Wait": testWait, "Race": testRace, "FailedOnly": testFailedOnly,
+		"Apply": testApply, "Void": testVoid, "GiveUp": testGiveUp, "Strangers": testStrangers, "ApplyRollback": testApplyRollback, "Damaged": testDamaged, "Wait": testWait, "Race": testRace, "FailedOnly": testFailedOnly,
 		"Halted": testHalted, "NoVersion": testNoVersion, "Flags": testFlags,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -121,11 +120,21 @@ func (f *system) cycle() rollout.Document {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	next, limit, _ := rollout.Plan(s.Document, v, time.Now())
-	if _, err := f.Apply(f.t.Context(), s, next, limit); err != nil {
-		f.t.Fatal(err)
-	}
+	next := rollout.Plan(s.Document, v, time.Now()).Document
+	f.replace(s, next)
 	return next
+}
+
+// replace carries out the document of a plan that was made of s.
+func (f *system) replace(s rollout.Stored, next rollout.Document) {
+	f.t.Helper()
+	if do := f.Replace(s, next); do != nil {
+		t := f.cluster.Store().Txn()
+		do(t)
+		if _, err := t.Commit(f.t.Context()); err != nil {
+			f.t.Fatal(err)
+		}
+	}
 }
 
 func (f *system) put(key, value string) {
@@ -158,14 +167,14 @@ func canary(n int) func(*rollout.Policy) {
 
 func testTrigger(t *testing.T, f *system) {
 	f.join("a1", "a2", "a3")
-	_, err := f.Read(t.Context())
+	_, err := f.Load(t.Context())
 	if err != nil {
 		t.Error(err)
 	}
 	_, err = f.Show(t.Context())
 	f.wantIs("Show before any", err, rollout.ErrNone, "begins one")
 	dry := f.trigger(rollout.Request{Version: "v1", Policy: canary(1), DryRun: true})
-	if s, err := f.Read(t.Context()); err != nil || s.Exists || s.Desired != "" {
+	if s, err := f.Load(t.Context()); err != nil || s.Exists || s.Desired != "" {
 		t.Errorf("a dry run wrote %+v, %v", s, err)
 	}
 	if !dry.Changed || len(dry.Plan) != 2 || dry.Plan[0].Count != 1 || dry.Plan[1].Count != 2 {
@@ -175,8 +184,8 @@ func testTrigger(t *testing.T, f *system) {
 	if !got.Changed || got.Previous != "" || got.Document.By != "ann" || !got.Document.Policy.Plain() {
 		t.Errorf("the first trigger: %+v", got)
 	}
-	s, err := f.Read(t.Context())
-	if err != nil || s.Desired != "v1" || !s.Exists || !rollout.Admit(s, rollout.Self{}, time.Now()).OK() {
+	s, err := f.Load(t.Context())
+	if err != nil || s.Desired != "v1" || !s.Exists {
 		t.Errorf("after a plain trigger: %+v, %v", s, err)
 	}
 	f.report("v1", "a1", "a2", "a3")
@@ -213,14 +222,14 @@ func testSupersede(t *testing.T, f *system) {
 	}
 	_, err := f.Trigger(t.Context(), rollout.Request{Version: "v3", RequireConverged: true})
 	f.wantIs("require converged", err, rollout.ErrNotConverged, "2 are not at v2: b")
-	if s, err := f.Read(t.Context()); err != nil || s.Desired != "v2" {
+	if s, err := f.Load(t.Context()); err != nil || s.Desired != "v2" {
 		t.Errorf("a refused trigger wrote %+v, %v", s, err)
 	}
 	got := f.trigger(rollout.Request{Version: "v3"}).Superseded
 	if got == nil || got.Version != "v2" || got.Count != 2 || len(got.Behind) != 2 {
 		t.Errorf("superseded: %+v", got)
 	}
-	if s, err := f.Read(t.Context()); err != nil || s.Desired != "v3" || s.Document.Version != "v3" || s.Document.Previous != "v1" {
+	if s, err := f.Load(t.Context()); err != nil || s.Desired != "v3" || s.Document.Version != "v3" || s.Document.Previous != "v1" {
 		t.Errorf("after it: %+v, %v", s, err)
 	}
 	f.put("current_version", "v9\n") // as an old script does
@@ -228,15 +237,13 @@ func testSupersede(t *testing.T, f *system) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, ok := rollout.Adopt(s.Snapshot, time.Now())
+	next, ok := s.Adopted(time.Now())
 	if !ok || next.Version != "v9" || !next.Policy.Plain() || next.Previous != "v1" {
 		t.Errorf("adopted: %+v, %v", next, ok)
 	}
 	_, err = f.Show(t.Context())
 	f.wantIs("Show of another version", err, rollout.ErrNone, `says "v9"`)
-	if _, err := f.Apply(t.Context(), s, next, slots.Keep); err != nil {
-		t.Error(err)
-	}
+	f.replace(s, next)
 	if status, err := f.Show(t.Context()); err != nil || status.Version != "v9" || status.Now.Pending != 3 {
 		t.Errorf("Show = %+v, %v", status, err)
 	}
@@ -252,7 +259,7 @@ func testNobody(t *testing.T, f *system) {
 	_, err = f.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: order("db")})
 	f.wantIs("an unknown role", err, rollout.ErrNobody, `role "db"`)
 	_, err = f.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: order("web=0")})
-	f.wantIs("all kept back", err, rollout.ErrNobody, "of 1 members none")
+	f.wantIs("all kept back", err, rollout.ErrNobody, "none of 1 members")
 	f.put("profile", `{"format":1,"name":"`+f.name+`","params":{"cluster/filter":"Zone == \"x\"","cluster/profile":"`+f.name+`"}}`)
 	_, err = f.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: canary(1)})
 	f.wantIs("all filtered", err, rollout.ErrNobody, "filter")
@@ -297,7 +304,7 @@ func testOperate(t *testing.T, f *system) {
 	}
 	_, _, err = resume()
 	f.wantIs("resume of what was aborted", err, rollout.ErrNone, "aborted")
-	if s, err := f.Read(t.Context()); err != nil || s.Desired != "v1" || rollout.Admit(s, rollout.Self{Member: true}, time.Now()).OK() {
+	if s, err := f.Load(t.Context()); err != nil || s.Desired != "v1" || s.Document.Phase != rollout.Aborted {
 		t.Errorf("after abort: %+v, %v", s, err)
 	}
 	if got := f.trigger(rollout.Request{Version: "v1", Policy: canary(1)}); !got.Changed || got.Document.Phase != rollout.Waiting {
@@ -321,7 +328,7 @@ func testHalted(t *testing.T, f *system) {
 	if _, err := f.cluster.SetObserveOnly(t.Context(), true, cluster.Hold{Since: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	want("'jorc cluster observe-only off': the orchestrator admits nobody meanwhile")
+	want("'jorc cluster observe-only off': the orchestrator only observes")
 	if _, err := f.cluster.Pause(t.Context(), cluster.Hold{Since: time.Now(), Reason: "storage is moved", By: "ann"}); err != nil {
 		t.Fatal(err)
 	}
@@ -334,80 +341,206 @@ func testPolicyHalfWay(t *testing.T, f *system) {
 	canaryDoc := f.cycle()
 	got := f.trigger(rollout.Request{Version: "v1", Policy: func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: 1} }})
 	d := got.Document
-	if !got.Changed || d.Policy.Canary != 1 || d.Policy.MaxParallel.N != 1 || d.Phase != rollout.Canary || !d.Rule.Full || !d.Started.Equal(canaryDoc.Started) {
+	if !got.Changed || d.Policy.Canary != 1 || d.Policy.MaxParallel.N != 1 || d.Phase != rollout.Canary || !d.Started.Equal(canaryDoc.Started) {
 		t.Errorf("another limit: %+v", d)
 	}
-	if d := f.cycle(); d.Rule.Full || d.Phase != rollout.Canary {
+	if d := f.cycle(); d.Phase != rollout.Canary {
 		t.Errorf("the plan after it: %+v", d)
 	}
-	if s, err := f.Load(t.Context()); err != nil || s.Group.Max != 1 {
-		t.Errorf("slots: %+v, %v", s.Group, err)
-	}
 	d = f.trigger(rollout.Request{Version: "v1", Policy: func(p *rollout.Policy) { p.Canary = 0 }}).Document
-	if d.Phase != rollout.Waiting || d.Rule.To != nil || d.Policy.MaxParallel.N != 1 {
+	if d.Phase != rollout.Waiting || d.Policy.MaxParallel.N != 1 {
 		t.Errorf("other steps: %+v", d)
 	}
 }
 
+// held is the rollout in the store of the orchestrator's lock.
+func (f *system) held() (*rollout.Rollouts, *kv.Lease) {
+	f.t.Helper()
+	h, err := f.cluster.Store().Lock(f.t.Context(), cluster.OrchestratorLock, kv.LeaseOptions{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = h.Release(context.Background()) })
+	return f.Held(h), h
+}
+
+// prepare plans what r would offer now.
+func (f *system) prepare(r *rollout.Rollouts) (rollout.Stored, rollout.State, rollout.Planned) {
+	f.t.Helper()
+	s, err := r.Load(f.t.Context())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	state, err := r.Observe(f.t.Context(), s)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return s, state, rollout.Plan(s.Document, state, time.Now())
+}
+
+// accept is what a host does with its offer.
+func (f *system) accept(node string) error {
+	p, err := f.Permit(f.t.Context(), node)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	_, err = f.ledger.MoveFenced(f.t.Context(), node, func(d nodes.Document, _ string) (nodes.Document, error) {
+		return d.Answering(nodes.Answer{ID: p.Grant.ID, Version: p.Grant.Version, State: nodes.GrantAccepted, Since: time.Now()}), nil
+	}, p.Fence)
+	return err
+}
+
+func parallel(n int) func(*rollout.Policy) {
+	return func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: n} }
+}
+
+// testApply: of all plans that were made of one state one is carried out, and none
+// once something of it changed.
 func testApply(t *testing.T, f *system) {
 	f.join("h1", "h2", "h3")
-	f.trigger(rollout.Request{Version: "v1", Policy: func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: 1} }})
+	f.trigger(rollout.Request{Version: "v1", Policy: parallel(1)})
 	f.cycle()
-	group := slots.New(f.cluster.Store(), slots.Options{})
-	defer group.Close(context.Background())
-	held, err := group.Acquire(t.Context(), rollout.Slots, slots.Keep, slots.Holder{Node: "h1", ID: rollout.ClaimID, Durable: true})
-	if err != nil {
+	r, _ := f.held()
+	if err := r.Renew(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
-	// a plan of before the slot was taken is refused, whatever it admits
-	s, err := f.Load(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	s, state, plan := f.prepare(r)
+	if len(plan.Offers) != 1 {
+		t.Fatalf("offers: %+v", plan)
 	}
-	if err := held.Release(t.Context()); err != nil {
-		t.Fatal(err)
+	if n, err := r.Apply(t.Context(), s, state, plan); n != 1 || err != nil {
+		t.Fatalf("Apply = %d, %v", n, err)
 	}
 	before := f.index()
-	next := s.Document
-	next.Rule = rollout.Rule{All: true}
-	_, err = f.Apply(t.Context(), s, next, slots.Keep)
-	f.wantIs("a plan that is too late", err, kv.ErrConflict, "")
+	_, err := r.Apply(t.Context(), s, state, plan) // as a late one
+	f.wantIs("Apply again", err, kv.ErrConflict, "")
+	other := plan
+	other.Offers = []rollout.Offer{{Node: "h1"}, {Node: "h2"}, {Node: "h3"}}
+	_, err = r.Apply(t.Context(), s, state, other)
+	f.wantIs("another plan of the same state", err, kv.ErrConflict, "")
 	if f.index() != before {
-		t.Error("it wrote")
+		t.Error("they wrote")
 	}
-	// more slots let those go who wait
-	first, err := group.Acquire(t.Context(), rollout.Slots, slots.Keep, slots.Holder{Node: "h1", ID: rollout.ClaimID, Durable: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	second := make(chan error, 1)
-	go func() {
-		_, err := group.Acquire(t.Context(), rollout.Slots, slots.Keep, slots.Holder{Node: "h2", ID: rollout.ClaimID, Durable: true})
-		second <- err
-	}()
-	consultest.Eventually(t, "h2 waits", func(ctx context.Context) error {
-		if v, _, err := group.Show(ctx, rollout.Slots); err != nil || len(v.Queue) != 1 {
-			return fmt.Errorf("%+v, %w", v, err)
-		}
-		return nil
-	})
 	status, err := f.Show(t.Context())
-	if err != nil || len(status.Holders) != 1 || status.Holders[0].Node != "h1" || status.Limit != 1 || status.Now.Working != 1 {
+	if err != nil || len(status.Grants) != 1 || status.Grants[0].State != rollout.Offered || status.Limit != 1 || status.Now.Working != 1 {
 		t.Errorf("Show = %+v, %v", status, err)
 	}
-	f.trigger(rollout.Request{Version: "v1", Policy: func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: 2} }})
-	f.cycle()
-	if err := <-second; err != nil {
-		t.Errorf("h2: %v", err)
-	}
 	// nothing to do: nothing is written
-	before = f.index()
-	f.cycle()
-	if f.index() != before {
-		t.Error("a cycle without a change wrote")
+	s, state, plan = f.prepare(r)
+	if n, err := r.Apply(t.Context(), s, state, plan); n != 0 || err != nil || f.index() != before {
+		t.Errorf("a plan without changes: %d, %v", n, err)
 	}
-	if err := first.Release(t.Context()); err != nil {
-		t.Error(err)
+	// whatever changes in between makes an offer late
+	for what, change := range map[string]func(){
+		"the ledger":  func() { _ = r.Renew(t.Context(), false) },
+		"the rollout": func() { f.trigger(rollout.Request{Version: "v1", Policy: parallel(2)}) },
+		"the version": func() { f.put("current_version", "v1\n") },
+		"a pause": func() {
+			_, _ = f.cluster.Pause(t.Context(), cluster.Hold{})
+			_, _ = f.cluster.Resume(t.Context())
+		},
+		"the filter": func() { f.put("profile", `{"format":1,"name":"`+f.name+`","params":{"cluster/profile":"`+f.name+`"}}`) },
+		"leaders":    func() { f.put("current/leaders", `{"format":1}`) },
+	} {
+		s, state, plan := f.prepare(r)
+		change()
+		before := f.index()
+		plan.Offers = []rollout.Offer{{Node: "h1"}, {Node: "h2"}, {Node: "h3"}}
+		_, err := r.Apply(t.Context(), s, state, plan)
+		f.wantIs("after a change of "+what, err, kv.ErrConflict, "")
+		if f.index() != before {
+			t.Errorf("after a change of %s: it wrote", what)
+		}
+	}
+}
+
+// testVoid: an offer cannot be accepted once the lock, the rollout, the version,
+// the control or the grant itself has changed.
+func testVoid(t *testing.T, f *system) {
+	f.join("h1")
+	f.trigger(rollout.Request{Version: "v1", Policy: parallel(1)})
+	f.cycle()
+	r, lock := f.held()
+	offer := func() {
+		s, state, plan := f.prepare(r)
+		plan.Offers = []rollout.Offer{{Node: "h1"}}
+		if n, err := r.Apply(t.Context(), s, state, plan); n != 1 || err != nil {
+			t.Fatalf("Apply = %d, %v", n, err)
+		}
+	}
+	for _, change := range []struct {
+		what string
+		do   func()
+	}{
+		{"the rollout", func() { f.trigger(rollout.Request{Version: "v1", Policy: parallel(2)}) }},
+		{"the version", func() { f.put("current_version", "v1\n") }},
+		{"the control", func() { _, _ = f.cluster.Pause(t.Context(), cluster.Hold{}); _, _ = f.cluster.Resume(t.Context()) }},
+		{"the grant", func() { _ = f.Retry(t.Context(), "h1") }},
+		{"the lock", func() { _ = lock.Release(context.Background()) }},
+	} {
+		offer()
+		p, err := f.Permit(t.Context(), "h1")
+		if ok, why := p.Offer("v1", time.Now()); err != nil || !ok {
+			t.Fatalf("the offer is %v, %q, %v", ok, why, err)
+		}
+		change.do()
+		_, err = f.ledger.MoveFenced(t.Context(), "h1", func(d nodes.Document, _ string) (nodes.Document, error) {
+			return d.Answering(nodes.Answer{ID: p.Grant.ID, State: nodes.GrantAccepted}), nil
+		}, p.Fence)
+		f.wantIs("accepting after a change of "+change.what, err, kv.ErrConflict, "")
+		if d, _, err := f.ledger.Document(t.Context(), "h1"); err != nil || d.Grant.Open() {
+			t.Errorf("after a change of %s the report says %+v, %v", change.what, d.Grant, err)
+		}
+	}
+}
+
+// testGiveUp: a host that an operator gave up on does not count any more, and its
+// place goes to the next.
+func testGiveUp(t *testing.T, f *system) {
+	f.join("h1", "h2")
+	_, err := f.GiveUp(t.Context(), "h1", "ann", "")
+	f.wantIs("without a grant", err, rollout.ErrNoGrant, "h1")
+	f.trigger(rollout.Request{Version: "v1", Policy: parallel(1)})
+	f.cycle()
+	r, _ := f.held()
+	s, state, plan := f.prepare(r)
+	if _, err := r.Apply(t.Context(), s, state, plan); err != nil {
+		t.Fatal(err)
+	}
+	first := plan.Offers[0].Node
+	if err := f.accept(first); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, plan := f.prepare(r); len(plan.Offers) > 0 {
+		t.Fatalf("beside %s: %+v", first, plan.Offers)
+	}
+	version, err := f.GiveUp(t.Context(), first, "ann", "disk")
+	if again, err := f.GiveUp(t.Context(), first, "bob", ""); err != nil || again != version {
+		t.Errorf("again: %q, %v", again, err)
+	}
+	_, _, plan = f.prepare(r)
+	if version != "v1" || err != nil || len(plan.Offers) != 1 || plan.Offers[0].Node == first {
+		t.Errorf("GiveUp = %q, %v; then %+v", version, err, plan.Offers)
+	}
+	status, err := f.Show(t.Context())
+	if err != nil || len(status.Grants) != 1 || status.Grants[0].State != rollout.GivenUp || status.Grants[0].Reason != "ann: disk" || status.Now.GivenUp != 1 {
+		t.Errorf("Show = %+v, %v", status, err)
+	}
+}
+
+// testStrangers: a grant of a host that is not a member takes no place, and is
+// named.
+func testStrangers(t *testing.T, f *system) {
+	f.join("h1")
+	for i := range 20 {
+		f.put(fmt.Sprintf("nodes/ghost%d", i), `{"format":1,"grant":{"id":"x","version":"v1","state":"accepted"}}`)
+		f.put(fmt.Sprintf("host/ghost%d/grant", i), `{"format":1,"id":"y","version":"v1","state":"offered"}`)
+	}
+	f.trigger(rollout.Request{Version: "v1", Policy: parallel(1)})
+	f.cycle()
+	r, _ := f.held()
+	if _, state, plan := f.prepare(r); len(plan.Offers) != 1 || len(state.Strangers) != 20 {
+		t.Errorf("beside strangers: %+v, %v", plan.Offers, state.Strangers)
 	}
 }
 
@@ -438,23 +571,21 @@ func testDamaged(t *testing.T, f *system) {
 	f.trigger(rollout.Request{Version: "v1", Policy: canary(1)})
 	for _, rubbish := range []string{"rubbish", `{"policy":{"max_parallel":"0%"}}`, `[]`} {
 		f.put("current/rollout", rubbish)
-		_, err := f.Read(t.Context())
-		f.wantIs("Read of "+rubbish, err, kv.ErrDamaged, "")
+		s, err := f.Load(t.Context())
+		if err != nil || s.Exists {
+			t.Errorf("Load of %s = %+v, %v", rubbish, s, err)
+		}
+		f.wantIs("Load of "+rubbish, s.Damaged, kv.ErrDamaged, "")
 		_, _, err = f.Resume(t.Context())
 		f.wantIs("Resume of "+rubbish, err, kv.ErrDamaged, "writes a new one")
 	}
 	if got := f.trigger(rollout.Request{Version: "v1", Policy: canary(1)}); !got.Changed {
 		t.Errorf("triggered over rubbish: %+v", got)
 	}
-	f.put("slots/rollout", "rubbish")
-	f.cycle()
-	if s, err := f.Load(t.Context()); err != nil || s.Group.Max != 1 && s.Group.Max != 2 {
-		t.Errorf("slots after rubbish: %+v, %v", s.Group, err)
-	}
-	f.put("current/rollout", `{"format":2}`)
+	f.put("current/rollout", `{"format":3}`)
 	_, err := f.Trigger(t.Context(), rollout.Request{Version: "v2"})
 	f.wantIs("a newer format", err, kv.ErrNewer, "upgrade jorc on this host")
-	f.put("current/rollout", `{"format":1,"version":"v1","phase":"done","later":{"x":1}}`)
+	f.put("current/rollout", `{"format":2,"version":"v1","phase":"done","later":{"x":1}}`)
 	f.put("current_version", "v1")
 	f.trigger(rollout.Request{Version: "v2"})
 	p, _, err := f.client.KVGet(t.Context(), "jorc/"+f.name+"/current/rollout", consul.Query{})
@@ -474,12 +605,12 @@ func testNoVersion(t *testing.T, f *system) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if next, ok := rollout.Adopt(s.Snapshot, time.Now()); ok {
+	if next, ok := s.Adopted(time.Now()); ok {
 		t.Errorf("adopted: %+v", next)
 	}
 	f.wantIs("Load", s.Damaged, kv.ErrDamaged, "current_version")
 	_, err = f.Show(t.Context())
-	f.wantIs("Show", err, kv.ErrDamaged, "'jorc update trigger 1.0' goes on")
+	f.wantIs("Show", err, kv.ErrDamaged, "'jorc update trigger 1.0' continues")
 	if got := f.trigger(rollout.Request{Version: "2.0", DryRun: true}); got.Superseded == nil || got.Superseded.Version != "1.0" {
 		t.Errorf("another version: %+v", got)
 	}
@@ -488,7 +619,7 @@ func testNoVersion(t *testing.T, f *system) {
 	}
 	s, err = f.Load(t.Context())
 	if err != nil || s.Desired != "1.0" || s.Document.StateText() != want.StateText() || s.Document.Policy.Canary != 1 || !s.Document.Started.Equal(want.Started) {
-		t.Errorf("after it: %+v, %v, want %+v", s.Snapshot, err, want)
+		t.Errorf("after it: %+v, %v, want %+v", s, err, want)
 	}
 }
 
@@ -525,7 +656,7 @@ func testRace(t *testing.T, f *system) {
 			t.Error(err)
 		}
 	}
-	s, err := f.Read(t.Context())
+	s, err := f.Load(t.Context())
 	if err != nil || s.Desired != s.Document.Version || s.Desired != fmt.Sprintf("v%d", s.Document.Policy.Canary-1) {
 		t.Errorf("in the end: %+v, %v", s, err)
 	}

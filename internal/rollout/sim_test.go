@@ -9,19 +9,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/nodes"
 )
 
-// simNode is a node that obeys the rule and the slots.
+// simNode is a host that obeys its grants.
 type simNode struct {
 	Member
 	gone bool // it left the cluster
+	// record is the grant that the host's own disk tells of.
+	record string
 	// group is where it began; stumbled: it failed since.
-	group    Key
+	group    Group
 	stumbled bool
 }
 
-// fleet is a cluster in memory: what is in KV, and the nodes.
+// fleet is a cluster in memory: what is in KV, and the hosts.
 type fleet struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -31,25 +34,29 @@ type fleet struct {
 	desired string
 
 	doc      Document
-	docIndex int
-	max      int // of the slot group
-	index    int // of the slot group: every claim changes it
-	// seen is the view of the plan that was carried out last.
-	seen View
-	// cycles are those under way: another orchestrator may be faster.
-	cycles  []cycle
+	docIndex uint64
+	ledger   Ledger // swapped by every offering transaction
+	session  int    // of the orchestrator's lock
+	// cycles are those under way: another orchestrator may be faster. passes are
+	// transactions that were sent and may be carried out late.
+	cycles  []seen
+	passes  []seen
 	steps   []string
-	healthy bool // nothing fails, and nobody dies
+	healthy bool // nothing fails, and no host dies
 }
 
-type cycle struct {
-	view            View
-	doc             Document
-	docIndex, index int
+// seen is what an orchestrator read, and what it made of that.
+type seen struct {
+	state    State
+	doc      Document
+	docIndex uint64
+	ledger   Ledger
+	session  int
+	plan     Planned
 }
 
 func newFleet(t *testing.T, random *rand.Rand, n int) *fleet {
-	f := &fleet{t: t, random: random, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), nodes: map[string]*simNode{}, max: 1}
+	f := &fleet{t: t, random: random, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), nodes: map[string]*simNode{}}
 	for range n {
 		f.join()
 	}
@@ -60,8 +67,23 @@ func (f *fleet) join() {
 	f.joined++
 	name := fmt.Sprintf("n%02d", f.joined)
 	f.nodes[name] = &simNode{Member: Member{
-		Node: name, Up: true, Version: "v0", Zone: f.zone(), Roles: []string{[]string{"db", "web", "cache"}[f.random.IntN(3)], "worker"},
+		Node: name, Version: "v0", Zone: f.zone(), Roles: []string{[]string{"db", "web", "cache"}[f.random.IntN(3)], "worker"},
 	}}
+	f.nodes[name].set(true, false)
+}
+
+// set says whether the host is up, and whether a check of it is critical.
+func (n *simNode) set(up, critical bool) {
+	s := cluster.Signals{
+		Cataloged: true, Gossip: cluster.SignalPassing, Agent: cluster.SignalPassing, Maintenance: cluster.MaintenanceNone, Checks: "passing",
+	}
+	if !up {
+		s.Agent = cluster.SignalFailing
+	}
+	if critical {
+		s.Checks = "critical"
+	}
+	n.Condition = cluster.Assess(s)
 }
 
 func (f *fleet) zone() string { return []string{"a", "b", "c"}[f.random.IntN(3)] }
@@ -75,19 +97,29 @@ func (f *fleet) note(format string, args ...any) {
 	f.steps = append(f.steps, fmt.Sprintf(format, args...))
 }
 
-func (f *fleet) view() View {
-	var v View
+// state is what the whole cluster says now.
+func (f *fleet) state() State {
+	var s State
 	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
 		if n := f.nodes[name]; !n.gone {
-			v.Members = append(v.Members, n.Member)
+			m := n.Member
+			m.Void = !f.valid(n)
+			s.Members = append(s.Members, m)
 		}
 	}
-	return v
+	return s
 }
 
-func (f *fleet) holders() (n int) {
+// valid reports whether the host could accept its offer, by what is stored.
+func (f *fleet) valid(n *simNode) bool {
+	g := n.Grant
+	return g.State == Offered && g.Rollout == f.docIndex && g.Session == fmt.Sprint(f.session) && g.Version == f.desired
+}
+
+func (f *fleet) open() (n int) {
 	for _, node := range f.nodes {
-		if node.Holds {
+		m := node.Member
+		if m.Void = !f.valid(node); m.granted() && !node.gone {
 			n++
 		}
 	}
@@ -107,12 +139,21 @@ func (f *fleet) trigger(version string, p Policy) {
 	f.write(begin(version, p, "", f.doc.Previous, f.now))
 }
 
-// observe is the first half of a cycle.
-func (f *fleet) observe() {
-	f.cycles = append(f.cycles, cycle{f.view(), f.doc, f.docIndex, f.index})
+// take over: another agent holds the lock, and renews the ledger.
+func (f *fleet) takeOver() {
+	f.session++
+	f.ledger = Ledger{Term: f.ledger.Term + 1}
+	f.note("session %d takes over", f.session)
 }
 
-// act is the second half: it is carried out only if nobody was faster.
+func (f *fleet) look() seen {
+	return seen{state: f.state(), doc: f.doc, docIndex: f.docIndex, ledger: f.ledger, session: f.session}
+}
+
+// observe is the first half of a cycle.
+func (f *fleet) observe() { f.cycles = append(f.cycles, f.look()) }
+
+// act is the second half: it is carried out only if the document stayed.
 func (f *fleet) act() {
 	if len(f.cycles) == 0 {
 		return
@@ -120,116 +161,183 @@ func (f *fleet) act() {
 	i := f.random.IntN(len(f.cycles))
 	c := f.cycles[i]
 	f.cycles = slices.Delete(f.cycles, i, i+1)
-	next, limit, decisions := Plan(c.doc, c.view, f.now)
-	f.check(c, next, limit)
-	if c.docIndex != f.docIndex || c.index != f.index {
+	c.plan = Plan(c.doc, c.state, f.now)
+	f.check(c)
+	if c.docIndex != f.docIndex || c.plan.Document.equal(f.doc) {
 		return
 	}
-	for _, d := range decisions {
+	for _, d := range c.plan.Decisions {
 		f.note("decision: %s: %s (%s) %v", d.Kind, d.Text, d.Reason, d.Nodes)
 	}
-	if !next.equal(f.doc) {
-		f.write(next)
-	}
-	if limit >= 0 {
-		f.max = limit
-	}
-	f.seen = c.view
-	for _, m := range c.view.Members {
+	f.write(c.plan.Document)
+	for _, m := range c.state.Members {
 		if m.failure(f.doc, f.now) != "" {
 			f.nodes[m.Node].stumbled = true
 		}
 	}
 }
 
-// check holds a plan to what it promises, whether it is carried out or not.
-func (f *fleet) check(c cycle, next Document, limit int) {
-	f.t.Helper()
-	again, limitAgain, more := Plan(next, c.view, f.now)
-	if !again.equal(next) || limitAgain != limit || len(more) > 0 {
-		f.fail("planning again changes something: %v\n%+v\n%+v", more, next, again)
+// send plans grants; what comes of it may be carried out later, or never.
+func (f *fleet) send() {
+	s := f.look()
+	s.plan = Plan(s.doc, s.state, f.now)
+	f.check(s)
+	if len(s.plan.Offers)+len(s.plan.Withdrawals) > 0 {
+		f.passes = append(f.passes, s)
 	}
-	if limit == 0 || limit < -1 || next.UsesSlots() == (limit < 0) {
-		f.fail("%d slots", limit)
-	}
-	s := newSurvey(c.doc, c.view, f.now)
-	allowed := c.doc.Policy.MaxFailures + c.doc.Forgiven
-	if c.doc.UsesSlots() && !c.doc.Forgive && c.counts().Failed > allowed && !next.Over() && next.Stopped == nil && next.Version == c.doc.Version {
-		f.fail("%d failed of %d that may, and it goes on", s.counts.Failed, allowed)
-	}
-	before, after := c.doc.Rule, next.Rule
-	before.Full, after.Full = false, false
-	if after.equal(before) || after.From == nil {
-		return
-	}
-	for _, m := range s.members { // another stretch begins
-		if m.key.Compare(*after.From) < 0 && !m.settled() {
-			f.fail("%s comes before %+v and is not settled", m.Node, *after.From)
-		}
-		if m.standing == working {
-			f.fail("%s is still under way", m.Node)
-		}
+	if len(f.passes) > 0 && f.random.IntN(3) > 0 {
+		f.commit()
 	}
 }
 
-func (c cycle) counts() Counts { return newSurvey(c.doc, c.view, c.doc.Started).counts }
-
-// try is one attempt of a node to begin: admitted, a slot, asked again.
-func (f *fleet) try(n *simNode) {
-	self := Self{Node: n.Node, Roles: n.Roles, Zone: n.Zone, Member: true, Holds: n.Holds, Sick: n.Sick}
-	s := Snapshot{Desired: f.desired, Document: f.doc, Exists: true}
-	if n.gone || !n.Up || n.Version == f.desired || n.Holds || !Admit(s, self, f.now).OK() {
+// commit carries out one of the transactions that were sent, if what it depends
+// on still is so.
+func (f *fleet) commit() {
+	i := f.random.IntN(len(f.passes))
+	s := f.passes[i]
+	f.passes = slices.Delete(f.passes, i, i+1)
+	if s.docIndex != f.docIndex || s.ledger != f.ledger || s.session != f.session {
 		return
 	}
-	if !f.doc.UsesSlots() {
-		n.Version, n.Arrived = f.desired, f.now
-		return
+	for _, m := range s.state.Members { // each grant is a compare-and-swap
+		if slices.ContainsFunc(s.plan.Offers, func(o Offer) bool { return o.Node == m.Node }) && f.nodes[m.Node].Grant != m.Grant {
+			return
+		}
 	}
-	if f.holders() >= f.max {
-		return
+	f.ledger = f.ledger.next()
+	for _, node := range s.plan.Withdrawals {
+		n := f.nodes[node]
+		n.Grant.State, n.Grant.Since, n.Grant.Tries = Withdrawn, f.now, n.Grant.Tries+1
+		f.note("withdrawn from %s", node)
 	}
-	f.begins(n)
-	n.Holds, n.HeldSince, n.group, n.stumbled = true, f.now, f.doc.Policy.KeyOf(f.doc.Version, n.Node, n.Roles, n.Zone), false
-	f.index++
-	f.note("%s begins (%d of %d)", n.Node, f.holders(), f.max)
+	f.allowed(s)
+	for _, o := range s.plan.Offers {
+		f.nodes[o.Node].Grant = Grant{
+			ID: fmt.Sprintf("%s.%s", f.ledger.id(fmt.Sprint(f.session)), o.Node), Version: f.desired, State: Offered, Since: f.now,
+			Session: fmt.Sprint(f.session), Rollout: f.docIndex, Tries: o.Tries,
+		}
+		f.note("offered to %s", o.Node)
+	}
 }
 
-// begins checks what must be true at the moment of admission, by what whoever
-// orchestrates knew.
-func (f *fleet) begins(n *simNode) {
+// allowed holds offers to the policy, by what they were made of and by the
+// grants that are open when they are carried out.
+func (f *fleet) allowed(s seen) {
 	f.t.Helper()
-	if f.doc.Stopped != nil || f.doc.Phase == Aborted {
-		f.fail("%s begins in a rollout that is stopped", n.Node)
+	p := newPlanner(s.doc, s.state, f.now)
+	limit, out := p.room()
+	count, open := len(out), 0
+	for _, m := range out {
+		if m.granted() {
+			open++
+		}
 	}
-	if !n.Sick {
-		p := survey{}
-		d := f.doc
-		p = newSurvey(d, f.seen, f.now)
-		allowed, out := p.room()
-		count := f.holders() + 1
-		for _, m := range out {
-			if o := f.nodes[m.Node]; !o.Holds && o != n {
+	added := 0
+	for _, o := range s.plan.Offers {
+		m := s.state.Members[slices.IndexFunc(s.state.Members, func(m Member) bool { return m.Node == o.Node })]
+		if why := m.apart(f.doc.Policy); why != "" {
+			f.fail("%s is offered a grant: %s", m.Node, why)
+		}
+		if !m.granted() {
+			open++
+			added++
+			if m.out() == cluster.InService {
 				count++
 			}
 		}
-		if count > allowed && f.doc.Phase != Done {
-			f.fail("%s begins, and %d are out of service of %d that may be", n.Node, count, allowed)
-		}
 	}
-	if !f.doc.Policy.ZoneByZone && len(f.doc.Policy.Order) == 0 || f.doc.Phase == Done || f.doc.Phase == RollingBack {
+	switch {
+	case added > 0 && open > limit:
+		f.fail("%d grants are open of %d that may be", open, limit)
+	case added > 0 && count > max(limit, len(out)):
+		f.fail("%d are out of service of %d that may be", count, limit)
+	case f.open()+added > open:
+		f.fail("%d grants are open, and the plan knew of %d", f.open()+added, open)
+	}
+}
+
+// check holds a plan to what it promises, whether it is carried out or not.
+func (f *fleet) check(c seen) {
+	f.t.Helper()
+	next := c.plan.Document
+	if again := Plan(next, c.state, f.now); !again.Document.equal(next) || len(again.Decisions) > 0 {
+		f.fail("planning again changes something: %v\n%+v\n%+v", again.Decisions, next, again.Document)
+	}
+	if !next.equal(c.doc) && len(c.plan.Offers)+len(c.plan.Withdrawals) > 0 {
+		f.fail("grants for a document that changes")
+	}
+	p := newPlanner(c.doc, c.state, f.now)
+	allowed := c.doc.Policy.MaxFailures + c.doc.Forgiven
+	failures := newPlanner(c.doc, c.state, c.doc.Started).counts.Failed
+	if c.doc.Paced() && !c.doc.Forgive && failures > allowed && !next.Over() && next.Stopped == nil && next.Version == c.doc.Version {
+		f.fail("%d failed of %d that may, and it continues", failures, allowed)
+	}
+	if next.Stopped != nil && !next.Over() && len(c.plan.Offers) > 0 {
+		f.fail("offers while the rollout is paused")
+	}
+	if next.Group == nil || c.doc.Group != nil && *c.doc.Group == *next.Group || next.Phase != c.doc.Phase || next.Batch != c.doc.Batch {
 		return
 	}
-	key := f.doc.Policy.KeyOf(f.doc.Version, n.Node, n.Roles, n.Zone)
-	for _, o := range f.nodes {
-		if o.Holds && !o.stumbled && o.Up && !o.gone && o.failure(f.doc, f.now) == "" && !o.group.sameGroup(key) {
-			f.fail("%s begins in %+v while %s is out of service in %+v", n.Node, key, o.Node, o.group)
+	for _, m := range p.members { // another group begins
+		if m.progress == working {
+			f.fail("%s is still at work", m.Node)
 		}
 	}
 }
 
-// work is what a node that holds a slot does next.
+// try is one attempt of a host to begin.
+func (f *fleet) try(n *simNode) {
+	switch {
+	case n.gone || !n.Up() || n.Version == f.desired && !n.Answer.Open():
+	case !f.doc.Paced():
+		if f.doc.Stopped == nil && f.doc.Phase != Aborted {
+			n.Version, n.Arrived, n.Answer = f.desired, f.now, nodes.Answer{}
+			n.set(true, false)
+		}
+	case n.Answer.Open() && n.record != n.Answer.ID:
+		n.Answer.State, n.record = nodes.GrantFailed, n.Answer.ID
+		f.note("%s does not know its grant", n.Node)
+	case n.Answer.Open() && n.Answer.Version != f.desired && n.Answer.State != nodes.GrantStranded && !n.givenUp():
+		n.Answer.State = nodes.GrantStranded
+		f.note("%s is stranded", n.Node)
+	case f.valid(n) && !n.Grant.answered(n.Answer):
+		f.answer(n)
+	case n.Answer.Declined != "" && n.Answer.Declined == n.Grant.ID:
+		n.Answer.Ready = true
+	}
+}
+
+// answer accepts an offer, or declines it.
+func (f *fleet) answer(n *simNode) {
+	if !f.healthy && f.random.IntN(8) == 0 {
+		n.Answer.Declined, n.Answer.Ready, n.Answer.Reason = n.Grant.ID, false, "something is missing"
+		f.note("%s declines", n.Node)
+		return
+	}
+	if f.doc.Stopped != nil || f.doc.Phase == Aborted {
+		f.fail("%s begins in a rollout that is stopped", n.Node)
+	}
+	if why := n.apart(f.doc.Policy); why != "" {
+		f.fail("%s begins: %s", n.Node, why)
+	}
+	key := f.doc.Policy.KeyOf(f.doc.Version, n.Node, n.Roles, n.Zone)
+	if (f.doc.Policy.ZoneByZone || len(f.doc.Policy.Order) > 0) && f.doc.Phase != Done && f.doc.Phase != RollingBack {
+		for _, o := range f.nodes {
+			atWork := o.Answer.Open() && !o.givenUp() && o.Answer.State != nodes.GrantStranded && o.Answer.Version == f.desired
+			if o != n && atWork && !o.stumbled && o.Up() && !o.gone && o.failure(f.doc, f.now) == "" && o.group != key.Group {
+				f.fail("%s begins in %+v while %s is out of service in %+v", n.Node, key, o.Node, o.group)
+			}
+		}
+	}
+	n.Answer = nodes.Answer{ID: n.Grant.ID, Version: n.Grant.Version, State: nodes.GrantAccepted, Since: f.now}
+	n.record, n.group, n.stumbled = n.Grant.ID, key.Group, false
+	f.note("%s begins", n.Node)
+}
+
+// work is what a host that has a grant does next.
 func (f *fleet) work(n *simNode) {
-	if !n.Holds || !n.Up || n.gone {
+	working := n.Answer.Open() && n.Answer.State != nodes.GrantStranded && n.record == n.Answer.ID
+	if !working || !n.Up() || n.gone || n.Answer.Version != f.desired {
 		return
 	}
 	switch {
@@ -238,8 +346,8 @@ func (f *fleet) work(n *simNode) {
 		f.note("%s fails", n.Node)
 	case f.random.IntN(3) == 0:
 		n.Config = nodes.State{State: nodes.Success, Version: f.desired, Since: f.now}
-		n.Version, n.Arrived, n.Holds, n.Sick = f.desired, f.now, false, false
-		f.index++
+		n.Version, n.Arrived, n.Answer.State, n.record = f.desired, f.now, nodes.GrantDone, ""
+		n.set(true, false)
 		f.note("%s arrived", n.Node)
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/rollout"
-	"github.com/jorc/jorc/internal/slots"
 )
 
-// TestOutWithoutSlot: who is out of service without a slot is named with the
-// reason; one whose slot was taken away by hand does not count any more.
-func TestOutWithoutSlot(t *testing.T) {
+// TestOutWithoutGrant: a host that is out of service without a grant is named
+// with the reason; one that an operator gave up on does not count any more.
+func TestOutWithoutGrant(t *testing.T) {
 	t.Parallel()
 	const own, foreign = cluster.MaintenanceOwn, cluster.MaintenanceForeign
 	maintenance := map[string]cluster.Maintenance{"drained": own, "holds": own, "foreign": foreign}
@@ -28,22 +28,37 @@ func TestOutWithoutSlot(t *testing.T) {
 		}
 		state.Hosts[n] = &cluster.Host{Node: n, Member: true, Condition: cluster.Assess(s)}
 	}
-	group := slots.Group{Max: 2, Holders: map[string]slots.Holding{"holds/" + rollout.ClaimID: {Since: noon}}}
-	v, err := rollout.ViewOf(&state, group)
+	for node, id := range map[string]string{"holds": "1", "drained": "2"} {
+		state.Hosts[node].Report.Grant = cluster.GrantAnswer{ID: id, Version: "v2", State: cluster.GrantAccepted, Since: noon}
+	}
+	state.Hosts["drained"].Grant = kv.Entry[string]{Exists: true, Value: `{"format":1,"id":"2","state":"given up","since":"2026-11-21T12:00:00Z","by":"ann"}`}
+	v, err := rollout.StateOf(&state, rollout.Stored{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := started(t, rollout.Policy{MaxParallel: rollout.Amount{N: 5}})
 	got := rollout.Describe(d, v, noon.Add(time.Minute))
 	want := []rollout.Out{
-		{Reason: "a check is critical, or somebody put it into maintenance", Nodes: []string{"foreign"}, Count: 1},
+		{Reason: "it is in maintenance", Nodes: []string{"foreign"}, Count: 1},
 		{Reason: "its host or its agent is down", Nodes: []string{"down"}, Count: 1},
-		{Reason: "its slot was taken away; it is in maintenance until it has converged, and does not count", Nodes: []string{"drained"}, Count: 1},
 	}
 	if !reflect.DeepEqual(got.Out, want) {
 		t.Errorf("got %+v, want %+v", got.Out, want)
 	}
-	if got.Limit != 3 { // five less those that are out and count
-		t.Errorf("limit %d, want 3", got.Limit)
+	grantsWant := []rollout.Granted{
+		{Node: "drained", Version: "v2", State: rollout.GivenUp, Since: noon, Reason: "ann"}, {Node: "holds", Version: "v2", State: cluster.GrantAccepted, Since: noon},
 	}
+	if !reflect.DeepEqual(got.Grants, grantsWant) {
+		t.Errorf("got %+v, want %+v", got.Grants, grantsWant)
+	}
+	if offers := planOffers(d, v); offers != 2 { // the one in service, and the one in maintenance
+		t.Errorf("%d offers, want 2", offers)
+	}
+}
+
+// planOffers is how many hosts a plan offers a grant.
+func planOffers(d rollout.Document, v rollout.State) int {
+	d.Phase, d.Batch = rollout.Batch, 1
+	plan, _ := planned(d, v, noon.Add(time.Minute))
+	return len(plan.Offers)
 }

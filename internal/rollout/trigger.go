@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ type Triggered struct {
 	Previous string   `json:"previous"` // desired before
 	Changed  bool     `json:"changed"`
 	Document Document `json:"rollout"`
+	// Out are members that are out of service already, or still, by reason.
+	Out []Out `json:"out"`
 	// Superseded is the unfinished rollout that this one took the place of.
 	Superseded *Superseded `json:"superseded,omitempty"`
 	// Plan says who is to be admitted step by step, for a dry run; Waits what it
@@ -78,7 +81,7 @@ func (r *Rollouts) Trigger(ctx context.Context, q Request) (Triggered, error) {
 		if err != nil {
 			return Triggered{}, err
 		}
-		t := Triggered{Version: q.Version, Previous: s.Desired, Document: next, fresh: fresh}
+		t := Triggered{Version: q.Version, Previous: s.Desired, Document: next, Out: []Out{}, fresh: fresh}
 		if d := s.Document; !fresh && q.Policy == nil && !d.Over() && !d.Policy.Plain() {
 			t.Note = "the rollout of " + q.Version + " that is under way keeps its policy: flags such as --max-parallel change it"
 		}
@@ -95,7 +98,9 @@ func (r *Rollouts) Trigger(ctx context.Context, q Request) (Triggered, error) {
 		if bare { // hosts without a cluster know no other key
 			_, err = r.desired.CompareAndSwap(ctx, s.desired, q.Version)
 		} else {
-			err = r.write(ctx, s, t.Document)
+			txn := r.store.Txn()
+			r.write(txn, s, t.Document)
+			_, err = txn.Commit(ctx)
 		}
 		if !errors.Is(err, kv.ErrConflict) {
 			return t, err
@@ -103,9 +108,9 @@ func (r *Rollouts) Trigger(ctx context.Context, q Request) (Triggered, error) {
 	}
 }
 
-// next is the document that the request makes of what is stored; fresh tells
+// next is the document that the request makes of what is stored; fresh reports
 // whether it is of a new rollout.
-func (q Request) next(s State, now time.Time) (next Document, fresh bool, err error) {
+func (q Request) next(s Stored, now time.Time) (next Document, fresh bool, err error) {
 	old := s.Document
 	var p Policy
 	if fresh = !s.Exists || old.Version != q.Version || s.Desired != q.Version || old.Phase == Aborted; !fresh {
@@ -113,7 +118,7 @@ func (q Request) next(s State, now time.Time) (next Document, fresh bool, err er
 		p.Batches, p.Order, p.Windows = slices.Clone(p.Batches), slices.Clone(p.Order), slices.Clone(p.Windows)
 	}
 	if q.Policy != nil {
-		if q.Policy(&p); p.Plain() { // no more than 0 may fail: that is a policy, too
+		if q.Policy(&p); p.Plain() { // max failures 0 is a policy, too
 			p.MaxParallel = defaultParallel
 		}
 	}
@@ -123,8 +128,41 @@ func (q Request) next(s State, now time.Time) (next Document, fresh bool, err er
 	return old.repolicied(p, now), false, p.Validate()
 }
 
-// consider holds the request to the members that there are.
-func (r *Rollouts) consider(ctx context.Context, s State, q Request, t *Triggered) error {
+// outOfService are the members that take part in d and are out of service, by
+// reason.
+func outOfService(d Document, s State, now time.Time) []Out {
+	return groups(newPlanner(d, s, now).members, func(m Member) string {
+		if m.granted() {
+			return "it has a grant of " + cmp.Or(m.Answer.Version, m.Grant.Version)
+		}
+		return outText[m.out()]
+	})
+}
+
+// outList is all in one line.
+func outList(all []Out) string {
+	var parts []string
+	for _, o := range all {
+		text := strings.Join(o.Nodes, ", ")
+		if o.Count > len(o.Nodes) {
+			text += fmt.Sprintf(" and %d more", o.Count-len(o.Nodes))
+		}
+		parts = append(parts, text+": "+o.Reason)
+	}
+	return "out of service: " + strings.Join(parts, "; ")
+}
+
+// OutText names the members that are out of service, in one line; empty: there
+// are none.
+func (t Triggered) OutText() string {
+	if len(t.Out) == 0 {
+		return ""
+	}
+	return outList(t.Out)
+}
+
+// consider checks the request against the present members.
+func (r *Rollouts) consider(ctx context.Context, s Stored, q Request, t *Triggered) error {
 	now := r.now()
 	v, err := r.Observe(ctx, s)
 	if err != nil {
@@ -134,8 +172,14 @@ func (r *Rollouts) consider(ctx context.Context, s State, q Request, t *Triggere
 		return err
 	}
 	behind := s.behind(v, now)
-	if q.RequireConverged && behind != nil && behind.Count+len(behind.Failed) > 0 {
-		return fmt.Errorf("%w: %s", ErrNotConverged, behind)
+	t.Out = outOfService(t.Document, v, now)
+	if q.RequireConverged {
+		switch {
+		case behind != nil && behind.Count+len(behind.Failed) > 0:
+			return fmt.Errorf("%w: %s", ErrNotConverged, behind)
+		case len(t.Out) > 0:
+			return fmt.Errorf("%w: %s", ErrNotConverged, outList(t.Out))
+		}
 	}
 	if t.fresh {
 		t.Document.Previous = s.lastHealthy(behind)
@@ -146,8 +190,7 @@ func (r *Rollouts) consider(ctx context.Context, s State, q Request, t *Triggere
 	}
 	if q.DryRun {
 		if t.Plan = Foresee(t.Document, v, now); len(t.Plan) == 0 {
-			next, _, _ := Plan(t.Document, v, now)
-			t.Waits = Describe(next, v, now).Waits
+			t.Waits = Describe(Plan(t.Document, v, now).Document, v, now).Waits
 		}
 	}
 	return nil
@@ -155,7 +198,7 @@ func (r *Rollouts) consider(ctx context.Context, s State, q Request, t *Triggere
 
 // matches returns ErrNobody unless the members have every role that the policy
 // names, and some of them are to be admitted.
-func (d Document) matches(v View) error {
+func (d Document) matches(v State) error {
 	if d.Policy.Plain() || d.RollbackOf != nil {
 		return nil
 	}
@@ -164,16 +207,19 @@ func (d Document) matches(v View) error {
 			return fmt.Errorf("%w: no member has role %q: 'jorc cluster members' lists theirs", ErrNobody, role.Name)
 		}
 	}
-	if !slices.ContainsFunc(v.Members, func(m Member) bool { return m.part(d.Policy) }) {
-		return fmt.Errorf("%w: of %d members none is left: managers, roles that are kept back and those outside the cluster's filter do not count; "+
+	if !slices.ContainsFunc(v.Members, func(m Member) bool { return m.takesPart(d.Policy) }) {
+		if len(v.Members) == 0 {
+			return fmt.Errorf("%w: the cluster has none: 'jorc cluster join' makes a host a member", ErrNobody)
+		}
+		return fmt.Errorf("%w: none of %d members takes part: managers, roles that are kept back and members outside the cluster's filter do not; "+
 			"'jorc cluster join' makes a host a member", ErrNobody, len(v.Members))
 	}
 	return nil
 }
 
-// behind tells who is not at the version that is desired, or failed on the way;
-// nil: none is desired.
-func (s State) behind(v View, now time.Time) *Superseded {
+// behind returns the members that are not at the version that is desired, or
+// failed on the way; nil: none is desired.
+func (s Stored) behind(v State, now time.Time) *Superseded {
 	if s.Desired == "" {
 		return nil
 	}
@@ -181,11 +227,11 @@ func (s State) behind(v View, now time.Time) *Superseded {
 	if !s.Exists || d.Version != s.Desired {
 		d = Document{Version: s.Desired, Phase: Waiting}
 	}
-	survey := newSurvey(d, v, now)
-	behind := survey.with(func(m ranked) bool { return m.Version != d.Version })
+	p := newPlanner(d, v, now)
+	behind := p.with(func(m ranked) bool { return m.Version != d.Version })
 	return &Superseded{
-		Version: d.Version, State: d.State(), Behind: names(behind), Count: len(behind), Failed: names(survey.standing(failed)),
-		healthy: len(behind) == 0 && survey.counts.Failed == 0 && survey.counts.Members > 0,
+		Version: d.Version, State: d.State(), Behind: names(behind), Count: len(behind), Failed: names(p.in(failed)),
+		healthy: len(behind) == 0 && p.counts.Failed == 0 && p.counts.Members > 0,
 	}
 }
 
@@ -205,7 +251,7 @@ func (b Superseded) String() string {
 
 // lastHealthy is the version to go back to: the one that was desired when all
 // members run it without a failure.
-func (s State) lastHealthy(b *Superseded) string {
+func (s Stored) lastHealthy(b *Superseded) string {
 	if b != nil && b.healthy {
 		return s.Desired
 	}

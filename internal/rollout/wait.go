@@ -111,7 +111,7 @@ func (r *Rollouts) look(ctx context.Context, first Document, progress func(Statu
 	}
 	d := s.Document
 	if d.Policy.Plain() { // goes on without an orchestrator, which may not have looked yet
-		d, _, _ = Plan(d, v, r.now())
+		d = Plan(d, v, r.now()).Document
 	}
 	status := Describe(d, v, r.now())
 	progress(status)

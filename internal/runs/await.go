@@ -172,7 +172,10 @@ func (w *Waiter) look(ctx context.Context, g Goal, seen map[string]bool) (v Verd
 
 // rollout reads the rollout; the zero value is none.
 func (w *Waiter) rollout(ctx context.Context) (rollout.Document, error) {
-	s, err := w.Rollouts.Read(ctx)
+	s, err := w.Rollouts.Load(ctx)
+	if err == nil {
+		err = s.Damaged
+	}
 	if errors.Is(err, kv.ErrDamaged) {
 		err = fmt.Errorf("whether a rollout is under way is not known: %w: 'jorc update trigger VERSION' writes a new one", err)
 	}

@@ -52,7 +52,7 @@ func inProgress(r Run) bool { return r.State == Pending || r.State == Running }
 // has no workflow may never bring itself to the version.
 func (l look) rollsOut() bool {
 	d := l.rollout
-	if !d.UsesSlots() || d.Over() || d.State() == rollout.Paused {
+	if !d.Paced() || d.Over() || d.State() == rollout.Paused {
 		return false
 	}
 	return !l.some || slices.ContainsFunc(l.members, func(m cluster.Member) bool {

@@ -38,6 +38,7 @@ func (s *Slots) Groups(ctx context.Context) ([]string, error) {
 	for i, name := range names {
 		names[i], _, _ = strings.Cut(name, "/")
 	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == Reserved })
 	slices.Sort(names) // "a-b" comes between "a" and "a/"
 	return slices.Compact(names), err
 }

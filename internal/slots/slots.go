@@ -58,6 +58,10 @@ var (
 	ErrName = errors.New("not a name")
 )
 
+// Reserved is the name of a group that cannot be used: rollouts are paced by
+// grants.
+const Reserved = "rollout"
+
 // Keep, as a limit, leaves the number of a group's slots as it is; a new group has one.
 const Keep = -1
 
@@ -160,6 +164,9 @@ func (g *group) mark(t *kv.Txn, now Group) {
 func (s *Slots) group(name string, limit int) (*group, error) {
 	if err := check("slot group", name); err != nil {
 		return nil, err
+	}
+	if name == Reserved {
+		return nil, fmt.Errorf("slot group %q: %w: it is reserved, and 'jorc update show' shows rollouts", name, ErrName)
 	}
 	key := "slots/" + name
 	return &group{

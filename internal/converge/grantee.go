@@ -1,0 +1,455 @@
+package converge
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+// Maintenance takes this host out of service in Consul and back. Only what jorc
+// itself began is lifted; repeating either is no failure and writes nothing.
+type Maintenance interface {
+	Begin(ctx context.Context, reason string) error
+	Lift(ctx context.Context) error
+}
+
+// FencedLedger is where a Grantee answers. *nodes.Ledger is one.
+type FencedLedger interface {
+	Move(ctx context.Context, node string, change func(nodes.Document, string) (nodes.Document, error)) (bool, error)
+	MoveFenced(ctx context.Context, node string, change func(nodes.Document, string) (nodes.Document, error), fence func(*kv.Txn)) (bool, error)
+}
+
+// GranteeOptions are what a Grantee needs.
+type GranteeOptions struct {
+	Node        string
+	StateDir    string // the record of the grant is its file grant.json
+	Rollouts    *rollout.Rollouts
+	Ledger      FencedLedger
+	Maintenance Maintenance
+	Checks      Checks
+	Log         hclog.Logger
+}
+
+// Grantee is this host's side of a rollout that is paced by grants: it accepts
+// and declines them, keeps the host in maintenance while it is at work, and ends
+// its grant once the host is healthy. What it holds is on the disk and in
+// Consul, so it outlives the process.
+type Grantee struct {
+	o    GranteeOptions
+	file string
+
+	news concurrency.Signal
+
+	mu      sync.Mutex
+	enter   *request // begin with a version
+	leave   *request // come back into service
+	cannot  string   // why the host cannot begin
+	stale   bool     // permit is to be read (again)
+	grant   rollout.Grant
+	known   bool // grant was read
+	failing []string
+	checked bool
+	since   time.Time // that no check has failed
+
+	// What the loop alone knows.
+	record grantRecord
+	permit rollout.Permit
+	lifted bool
+	read   bool // permit was, at least once
+}
+
+// request is one call of Enter or Leave.
+type request struct {
+	version string
+	waiting func(string)
+	told    string
+	done    chan struct{}
+}
+
+// NewGrantee returns a Grantee. It does no I/O.
+func NewGrantee(o GranteeOptions) *Grantee {
+	if o.Log == nil {
+		o.Log = hclog.NewNullLogger()
+	}
+	return &Grantee{o: o, file: filepath.Join(o.StateDir, "grant.json"), news: concurrency.NewSignal(), stale: true}
+}
+
+// Enter implements Admission.
+func (g *Grantee) Enter(ctx context.Context, version string, waiting func(string)) error {
+	return g.ask(ctx, &g.enter, &request{version: version, waiting: waiting, done: make(chan struct{})})
+}
+
+// Leave implements Admission.
+func (g *Grantee) Leave(ctx context.Context, version string) error {
+	return g.ask(ctx, &g.leave, &request{version: version, waiting: func(string) {}, done: make(chan struct{})})
+}
+
+// Cannot implements Admission.
+func (g *Grantee) Cannot(reason string) {
+	g.change(func() bool {
+		again := g.cannot == "" && reason != ""
+		g.cannot = reason
+		return again
+	})
+}
+
+// ask has the loop carry out a request until that is done or ctx ends.
+func (g *Grantee) ask(ctx context.Context, place **request, q *request) error {
+	g.change(func() bool { *place = q; return true })
+	defer g.change(func() bool {
+		if *place == q {
+			*place = nil
+		}
+		return false
+	})
+	select {
+	case <-q.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// change changes what the loop looks at. set reports whether what is stored has
+// to be read again.
+func (g *Grantee) change(set func() (read bool)) {
+	g.mu.Lock()
+	if set() {
+		g.stale = true
+	}
+	g.mu.Unlock()
+	g.news.Notify()
+}
+
+// grantRetry are the pauses after what could not be done: Consul's silence is
+// waited out by the packages below.
+const firstGrantRetry, lastGrantRetry = 200 * time.Millisecond, 10 * time.Second
+
+// Run implements Admission.
+func (g *Grantee) Run(ctx context.Context, heard AdmissionEvents) error {
+	retry := concurrency.NewBackoff(firstGrantRetry, lastGrantRetry)
+	if err := concurrency.Retry(ctx, retry, g.load, g.warn("the record of the grant cannot be read")); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return g.watchGrant(ctx, heard) })
+	group.Go(func() error { return g.watchRollout(ctx) })
+	group.Go(func() error { return g.o.Checks.Watch(ctx, g.heardChecks) })
+	group.Go(func() error { return g.loop(ctx) })
+	return group.Wait()
+}
+
+func (g *Grantee) load(context.Context) (err error) {
+	g.record, err = readGrant(g.file)
+	if err != nil && g.record.Format == grantFormat { // a damaged one was put aside
+		g.o.Log.Error("the record of the grant", "error", err)
+		err = nil
+	}
+	return err
+}
+
+func (g *Grantee) warn(what string) func(error, time.Duration) {
+	return func(err error, pause time.Duration) { g.o.Log.Warn(what, "error", err, "again_in", pause) }
+}
+
+// watchGrant follows the host's own grant.
+func (g *Grantee) watchGrant(ctx context.Context, heard AdmissionEvents) error {
+	var retried time.Time
+	first := true
+	return g.o.Rollouts.WatchGrant(ctx, g.o.Node, func(u kv.Update[rollout.Grant]) {
+		if u.Err != nil && !errors.Is(u.Err, kv.ErrDamaged) {
+			return
+		}
+		next := u.Entry.Value
+		g.mu.Lock()
+		idle := g.enter == nil && g.leave == nil && g.cannot == ""
+		g.mu.Unlock()
+		if u.Reset || !first && idle && next.State == rollout.Offered {
+			heard.Reassert() // the orchestrator does not know what this host runs
+		}
+		if !first && next.Retry.After(retried) {
+			heard.Retry()
+		}
+		retried, first = next.Retry, false
+		g.change(func() bool { g.grant, g.known = next, true; return true })
+	})
+}
+
+// watchRollout follows the rollout's document. While the host waits for a grant
+// only the grant itself is of interest.
+func (g *Grantee) watchRollout(ctx context.Context) error {
+	return g.o.Rollouts.Watch(ctx, func(u kv.Update[rollout.Document]) {
+		if u.Err != nil && !errors.Is(u.Err, kv.ErrDamaged) {
+			return
+		}
+		d := u.Entry.Value
+		g.change(func() bool {
+			waits := g.enter != nil && u.Err == nil && u.Entry.Exists && d.Paced() && d.Version == g.enter.version && g.leave == nil
+			return !waits || u.Reset
+		})
+	})
+}
+
+func (g *Grantee) heardChecks(failing []string) {
+	g.change(func() bool {
+		if len(failing) == 0 && (len(g.failing) > 0 || !g.checked) {
+			g.since = time.Now()
+		}
+		g.failing, g.checked = failing, true
+		return false
+	})
+}
+
+// loop decides and acts until ctx ends.
+func (g *Grantee) loop(ctx context.Context) error {
+	retry := concurrency.NewBackoff(firstGrantRetry, lastGrantRetry)
+	started := time.Time{} // of the present leave
+	var leaving *request
+	for ctx.Err() == nil {
+		f, enter, leave, read := g.facts()
+		if leave != leaving {
+			leaving, started = leave, time.Now()
+		}
+		if f.since.Before(started) {
+			f.since = started
+		}
+		var do grantAction
+		var why string
+		var again time.Time
+		var err error
+		if read && g.interested(f) {
+			err = g.refresh(ctx, &f)
+		}
+		if err == nil {
+			if do, why, again = decideGrant(f, time.Now()); do != grantNothing {
+				err = g.perform(ctx, f, do, why, enter, leave)
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			pause := retry.Next()
+			g.o.Log.Warn("the grant of the rollout is tried again", "step", string(do), "error", err, "again_in", pause)
+			tell(enter, "the rollout cannot be asked: "+err.Error())
+			g.change(func() bool { return true })
+			_ = concurrency.Sleep(ctx, pause) // ends with ctx
+		case do != grantNothing:
+			retry.Reset()
+		default:
+			retry.Reset()
+			tell(enter, why)
+			g.await(ctx, again)
+		}
+	}
+	return ctx.Err()
+}
+
+// interested reports whether what is stored matters now.
+func (g *Grantee) interested(f grantFacts) bool {
+	return f.enter != "" || f.cannot != "" || f.record.ID != "" || f.record.Intent != nil || !g.read
+}
+
+func tell(q *request, why string) {
+	if q != nil && why != "" && why != q.told {
+		q.told = why
+		q.waiting(why)
+	}
+}
+
+// await returns when there is something new, or at a time that is not zero.
+func (g *Grantee) await(ctx context.Context, at time.Time) {
+	if !at.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, at.Add(time.Millisecond))
+		defer cancel()
+	}
+	_ = g.news.Wait(ctx) // ends with ctx
+}
+
+// facts gathers what is known; read says that what is stored has to be read.
+func (g *Grantee) facts() (f grantFacts, enter, leave *request, read bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f = grantFacts{
+		record: g.record, permit: g.permit, cannot: g.cannot, lifted: g.lifted,
+		healthy: g.checked && len(g.failing) == 0, since: g.since,
+	}
+	if g.enter != nil {
+		f.enter = g.enter.version
+	}
+	if g.leave != nil {
+		f.leave = g.leave.version
+	}
+	return f, g.enter, g.leave, g.stale
+}
+
+// refresh reads what is stored.
+func (g *Grantee) refresh(ctx context.Context, f *grantFacts) error {
+	g.mu.Lock()
+	g.stale = false
+	g.mu.Unlock()
+	p, err := g.o.Rollouts.Permit(ctx, g.o.Node)
+	if err == nil {
+		g.permit, f.permit, g.read = p, p, true
+	}
+	return err
+}
+
+// keep writes the record down before anything follows from it.
+func (g *Grantee) keep(r grantRecord) error {
+	if err := writeGrant(g.file, r); err != nil {
+		return err
+	}
+	g.record = r
+	return nil
+}
+
+// perform carries out one action.
+func (g *Grantee) perform(ctx context.Context, f grantFacts, do grantAction, why string, enter, leave *request) error {
+	r, old := g.record, f.permit.Report.Grant
+	switch do {
+	case grantNothing:
+	case grantAdopt:
+		return g.keep(r.accepted())
+	case grantForget:
+		r.Intent = nil
+		return g.keep(r)
+	case grantClose:
+		return g.keep(grantRecord{Intent: r.Intent})
+	case grantReassert:
+		return g.answer(ctx, old, r.answer(old))
+	case grantLost:
+		g.o.Log.Warn("this host has a grant that it does not know: its record was lost", "grant", old.ID, "version", old.Version)
+		lost := grantRecord{ID: old.ID, Version: old.Version, Since: old.Since, Failed: "the host lost its record of the grant", Stranded: old.State == nodes.GrantStranded, Intent: r.Intent}
+		if err := g.keep(lost); err != nil {
+			return err
+		}
+		return g.answer(ctx, old, lost.answer(old))
+	case grantStrand:
+		r.Stranded = true
+		if err := g.keep(r); err != nil {
+			return err
+		}
+		return g.answer(ctx, old, r.answer(old))
+	case grantDecline:
+		next := old
+		next.Declined, next.Reason, next.Ready = f.permit.Grant.ID, why, false
+		return g.answer(ctx, old, next)
+	case grantReady:
+		next := old
+		next.Ready = true
+		return g.answer(ctx, old, next)
+	case grantAccept:
+		return g.accept(ctx, f)
+	case grantEnter:
+		if !r.Begun {
+			r.Begun = true
+			if err := g.keep(r); err != nil {
+				return err
+			}
+		}
+		g.lifted = false
+		if err := g.o.Maintenance.Begin(ctx, consul.JorcNote+" update to "+f.enter); err != nil {
+			return err
+		}
+		g.finished(&g.enter, enter)
+	case grantFree:
+		g.finished(&g.enter, enter)
+	case grantLift:
+		return g.lift(ctx, r, f.leave)
+	case grantFinish:
+		next := r.answer(old)
+		next.State, next.Reason = nodes.GrantDone, ""
+		if err := g.answer(ctx, old, next); err != nil {
+			return err
+		}
+		g.o.Log.Info("the grant is done", "version", r.Version)
+		return g.keep(grantRecord{Intent: r.Intent})
+	case grantLeft:
+		g.finished(&g.leave, leave)
+	}
+	return nil
+}
+
+// finished ends a request, if it is still the present one.
+func (g *Grantee) finished(place **request, q *request) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if q != nil && *place == q {
+		*place = nil
+		close(q.done)
+	}
+}
+
+// lift brings the host back into service; version is what it runs, if it does.
+func (g *Grantee) lift(ctx context.Context, r grantRecord, version string) error {
+	if r.ID != "" && !r.Recorded && version == r.Version {
+		r.Recorded = true
+		if err := g.keep(r); err != nil {
+			return err
+		}
+	}
+	if err := g.o.Maintenance.Lift(ctx); err != nil {
+		return err
+	}
+	g.lifted = true
+	return nil
+}
+
+// accept writes the intent down and accepts the grant, in a transaction that
+// holds only while the offer does. Where its answer is lost what became of it is
+// read; a late acceptance is the same one.
+func (g *Grantee) accept(ctx context.Context, f grantFacts) error {
+	now := time.Now().UTC().Truncate(time.Second)
+	r := g.record
+	r.Intent = &grantIntent{ID: f.permit.Grant.ID, Version: f.permit.Grant.Version, Since: now, Until: f.permit.Grant.Until}
+	if err := g.keep(r); err != nil {
+		return err
+	}
+	old, next := f.permit.Report.Grant, r.accepted().answer(nodes.Answer{})
+	_, err := g.o.Ledger.MoveFenced(ctx, g.o.Node, func(d nodes.Document, _ string) (nodes.Document, error) {
+		if d.Grant != old {
+			return d, kv.ErrConflict
+		}
+		return d.With(nodes.Config, nodes.State{State: nodes.Running, Version: next.Version}, now).Answering(next), nil
+	}, f.permit.Fence)
+	switch {
+	case errors.Is(err, kv.ErrConflict), errors.Is(err, consul.ErrOutcomeUnknown):
+		g.change(func() bool { return true })
+		return nil
+	case err != nil:
+		return err
+	}
+	g.o.Log.Info("accepted a grant", "grant", next.ID, "version", next.Version)
+	g.permit.Report.Grant = next
+	return g.keep(r.accepted())
+}
+
+// answer replaces what the report says of grants, if that is as it was decided on.
+func (g *Grantee) answer(ctx context.Context, old, next nodes.Answer) error {
+	_, err := g.o.Ledger.Move(ctx, g.o.Node, func(d nodes.Document, _ string) (nodes.Document, error) {
+		if d.Grant != old && d.Grant != next {
+			return d, kv.ErrConflict
+		}
+		return d.Answering(next), nil
+	})
+	if errors.Is(err, kv.ErrConflict) || errors.Is(err, consul.ErrOutcomeUnknown) {
+		g.change(func() bool { return true })
+		return nil
+	}
+	if err == nil {
+		g.permit.Report.Grant = next
+	}
+	return err
+}

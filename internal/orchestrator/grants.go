@@ -1,0 +1,148 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+// gatherReports is for how long reports are gathered before grants are planned.
+const gatherReports = 10 * time.Millisecond
+
+// quietAfterRestore is for how long nothing is granted once Consul's KV was
+// restored: hosts report meanwhile what they are at.
+const quietAfterRestore = time.Minute
+
+// granter offers grants to the hosts of a rollout, beside the cycles: it neither
+// waits for them nor for events to be journalled.
+type granter struct {
+	*tenure
+	rollouts *rollout.Rollouts // in the store of the lock
+	news     concurrency.Signal
+}
+
+func newGranter(t *tenure) *granter {
+	return &granter{tenure: t, rollouts: t.Orchestrator.rollouts.Held(t.held), news: concurrency.NewSignal()}
+}
+
+// run plans and offers until ctx ends. What the holder of the lock before sent
+// late cannot be carried out once the ledger is renewed.
+func (g *granter) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, key := range []string{"nodes", "host", "current"} {
+		group.Go(func() error { return g.watch(ctx, key) })
+	}
+	group.Go(func() error { return g.loop(ctx) })
+	return group.Wait()
+}
+
+// errRestored ends a tenure: Consul's KV was restored, so what was read before
+// may not be so.
+var errRestored = errors.New("consul's KV was restored")
+
+// watch wakes the loop when a key, or one below it, changes. With the slash as
+// separator a query answers with one name, whatever stands below. It returns
+// errRestored once an index went backwards.
+func (g *granter) watch(ctx context.Context, key string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	path := g.Orchestrator.store.Path(key)
+	source := func(ctx context.Context, q consul.Query) (uint64, consul.Meta, error) {
+		_, meta, err := g.o.Client.KVKeys(ctx, path, "/", q)
+		return meta.Index, meta, err
+	}
+	_ = consul.Watch(ctx, g.o.Client, consul.Query{}, source, func(u consul.Update[uint64]) {
+		switch {
+		case u.Err != nil:
+		case u.Reset:
+			g.o.Log.Warn("Consul's KV was restored: nothing is granted for a while", "for", g.o.Quiet)
+			if err := g.Orchestrator.rollouts.Quiet(ctx, g.o.Quiet); err != nil {
+				g.o.Log.Warn("the next orchestrator may not know that Consul's KV was restored", "error", err)
+			}
+			cancel(errRestored)
+		default:
+			g.news.Notify()
+		}
+	}) // ends with ctx
+	return context.Cause(ctx)
+}
+
+// Pauses after a pass that failed.
+const firstGrantRetry, lastGrantRetry = 100 * time.Millisecond, 10 * time.Second
+
+func (g *granter) loop(ctx context.Context) error {
+	retry := concurrency.NewBackoff(firstGrantRetry, lastGrantRetry)
+	renew, begin := true, true
+	for ctx.Err() == nil {
+		var again time.Time
+		var err error
+		if renew {
+			err = g.rollouts.Renew(ctx, begin)
+			renew, begin = err != nil, begin && err != nil
+		}
+		if err == nil {
+			again, err = g.pass(ctx)
+			renew = errors.Is(err, consul.ErrOutcomeUnknown)
+		}
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			pause := retry.Next()
+			if !errors.Is(err, kv.ErrConflict) {
+				g.o.Log.Warn("grants are tried again", "error", err, "again_in", pause)
+			}
+			_ = concurrency.Sleep(ctx, pause) // ends with ctx
+		default:
+			retry.Reset()
+			g.await(ctx, again)
+		}
+	}
+	return ctx.Err()
+}
+
+// await returns when there is something new, or at a time that is not zero.
+func (g *granter) await(ctx context.Context, at time.Time) {
+	wait := ctx
+	if !at.IsZero() {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithDeadline(ctx, at.Add(time.Millisecond))
+		defer cancel()
+	}
+	if g.news.Wait(wait) == nil {
+		_ = concurrency.Sleep(ctx, gatherReports) // ends with ctx
+	}
+}
+
+// pass reads what there is, plans, and offers. again is when to plan again even if
+// nothing changes.
+func (g *granter) pass(ctx context.Context) (again time.Time, err error) {
+	s, err := g.rollouts.Load(ctx)
+	if err != nil || !s.Current() || !s.Document.Paced() || s.Document.Phase == rollout.Aborted {
+		return again, err
+	}
+	state, err := g.rollouts.Observe(ctx, s)
+	if err != nil {
+		return again, err
+	}
+	state.Tenure = g.began
+	plan := rollout.Plan(s.Document, state, time.Now())
+	if g.rollouts.Replace(s, plan.Document) != nil {
+		tell(g.wanted) // the cycle changes the document, together with its events
+		return time.Now().Add(time.Second), nil
+	}
+	if len(plan.Offers)+len(plan.Withdrawals) > 0 {
+		n, err := g.rollouts.Apply(ctx, s, state, plan)
+		g.o.Log.Debug("grants", "offered", len(plan.Offers), "withdrawn", len(plan.Withdrawals), "written", n, "error", err)
+		if err != nil {
+			return again, err
+		}
+	}
+	return plan.Again, nil
+}

@@ -1,0 +1,227 @@
+package rollout
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+// State is what a plan is made of, beside the document.
+type State struct {
+	Members []Member
+	// Strangers have an open grant and are not members.
+	Strangers []string
+	// Halted says why no host begins in the whole cluster; empty: it is not halted.
+	Halted string
+	// Tenure is since when the present orchestrator plans: what it did not see
+	// counts from then. Zero: that is not known.
+	Tenure time.Time
+	// Quiet is until when nothing is granted, as Consul's KV was restored.
+	Quiet time.Time
+}
+
+// Member is one member as a rollout sees it.
+type Member struct {
+	Node    string
+	Roles   []string // derived ones, too
+	Zone    string
+	Outside bool // the cluster's own filter leaves it out
+
+	Version    string
+	Arrived    time.Time // at Version
+	Config     nodes.State
+	Validation nodes.State
+
+	Condition cluster.Condition
+	// DownSince is since when it has not been up; zero: that is not known.
+	DownSince time.Time
+	Hold      string // what holds its convergence, in words
+
+	Grant  Grant
+	Answer nodes.Answer
+	// Void: the grant, while it is only offered, cannot be accepted any more.
+	Void bool
+}
+
+// takesPart reports whether the rollout is about the member.
+func (m Member) takesPart(p Policy) bool { return m.apart(p) == "" }
+
+// apart says why the rollout is not about the member; empty: it is.
+func (m Member) apart(p Policy) string {
+	kept := p.KeepsBack(m.Roles)
+	switch {
+	case slices.Contains(m.Roles, cluster.RoleManager):
+		return "managers take no part in a rollout"
+	case m.Outside:
+		return "the cluster's filter (param " + cluster.ParamFilter + ") leaves it out"
+	case kept != "":
+		return fmt.Sprintf("the policy keeps back role %q", kept)
+	}
+	return ""
+}
+
+// givenUp reports whether an operator gave up on the grant that the member holds.
+func (m Member) givenUp() bool {
+	return m.Grant.State == GivenUp && m.Answer.Open() && m.Grant.ID == m.Answer.ID
+}
+
+// offered reports whether the member can accept a grant.
+func (m Member) offered() bool {
+	return m.Grant.State == Offered && !m.Void && !m.Grant.answered(m.Answer)
+}
+
+// declined reports whether the member declined its last grant and did not become
+// ready since. A grant whose window is over was declined for that.
+func (m Member) declined(now time.Time) bool {
+	return m.Grant.ID != "" && m.Grant.ID == m.Answer.Declined && !m.Answer.Ready && (m.Grant.Until.IsZero() || now.Before(m.Grant.Until))
+}
+
+// unanswered reports whether the member did not answer its last offers.
+func (m Member) unanswered() bool { return m.Grant.State == Withdrawn && m.Grant.Tries > 0 }
+
+// granted reports whether the member has an open grant.
+func (m Member) granted() bool { return m.offered() || m.Answer.Open() && !m.givenUp() }
+
+// stranded reports whether the member is out of service between two versions,
+// and can take another grant in the same place.
+func (m Member) stranded() bool {
+	return m.Answer.Open() && !m.givenUp() && !m.offered() && m.Answer.State == nodes.GrantStranded
+}
+
+// atWork reports whether the member has a grant on which something is expected.
+// One that is down with a grant of an earlier rollout is only out of service.
+func (m Member) atWork(d Document) bool {
+	return d.Paced() && m.granted() && !m.stranded() && (m.Up() || m.offered() || m.Answer.Version == d.Version)
+}
+
+// grantedSince is since when the member has its open grant.
+func (m Member) grantedSince() time.Time {
+	if m.Answer.Open() {
+		return m.Answer.Since
+	}
+	return m.Grant.Since
+}
+
+// Up reports whether the member's host and its agent are there.
+func (m Member) Up() bool { return m.Condition.Agent == cluster.AgentUp }
+
+// out says why the member is out of service. One that an operator gave up on does
+// not count.
+func (m Member) out() cluster.OutReason {
+	if m.givenUp() {
+		return cluster.InService
+	}
+	return m.Condition.OutOfService(m.granted())
+}
+
+// downGrace is how long a member with a grant may be down, as one that reboots,
+// before that is a failure.
+const downGrace = 5 * time.Minute
+
+// failure says why the member counts as failed in the rollout; empty: it does
+// not. A failure from before the rollout began does not count, nor does that of
+// a grant for another version.
+func (m Member) failure(d Document, now time.Time) string {
+	for _, s := range m.states() {
+		if s.failedIn(d) {
+			return strings.TrimSuffix(s.category+" failed: "+nodes.Brief(s.Detail), ": ")
+		}
+	}
+	a := m.Answer
+	if !d.Paced() || !a.Open() || m.givenUp() || a.Version != d.Version {
+		return ""
+	}
+	since := latest(a.Since, d.Started)
+	switch {
+	case a.State == nodes.GrantFailed:
+		return cmp.Or(nodes.Brief(a.Reason), "its grant failed")
+	case !m.Up() && !m.DownSince.IsZero() && now.Sub(latest(m.DownSince, d.Started)) > downGrace:
+		return "it has a grant and is down since " + m.DownSince.UTC().Format(time.RFC3339)
+	case d.Policy.NodeDeadline > 0 && now.Sub(since) > time.Duration(d.Policy.NodeDeadline):
+		return fmt.Sprintf("it has its grant since %s, longer than %v", since.UTC().Format(time.RFC3339), d.Policy.NodeDeadline)
+	}
+	return ""
+}
+
+// failedSince is since when the member counts as failed, as far as it is known.
+func (m Member) failedSince(d Document) time.Time {
+	for _, s := range m.states() {
+		if s.failedIn(d) {
+			return s.Since
+		}
+	}
+	return m.grantedSince()
+}
+
+// reported is what a member reports of one category.
+type reported struct {
+	nodes.State
+	category string
+}
+
+func (m Member) states() [2]reported {
+	return [2]reported{{m.Config, nodes.Config}, {m.Validation, nodes.Validation}}
+}
+
+// failedIn reports whether the report is a failure of the rollout.
+func (r reported) failedIn(d Document) bool {
+	return r.State.State == nodes.Failed && r.Version == d.Version && (r.Since.IsZero() || !r.Since.Before(d.Started))
+}
+
+// progress is how far a member is on its way to the version.
+type progress int
+
+const (
+	pending progress = iota
+	working          // has a grant
+	failed
+	down // without a grant
+	left // an operator gave up on it
+	done
+)
+
+func (m Member) progress(d Document, now time.Time) progress {
+	switch {
+	case m.failure(d, now) != "":
+		return failed
+	case m.atWork(d):
+		return working
+	case m.Version == d.Version && !m.granted():
+		return done
+	case m.givenUp() && m.Answer.Version == d.Version:
+		return left
+	case !m.Up():
+		return down
+	}
+	return pending
+}
+
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+// Key is a member's place in the order in which a version reaches the members.
+type Key struct {
+	Group
+	Hash string // of the version and the node
+}
+
+// KeyOf returns the key of a member in the rollout of version.
+func (p Policy) KeyOf(version, node string, roles []string, zone string) Key {
+	sum := sha256.Sum256([]byte(version + "\x00" + node))
+	k := Key{Group: Group{Place: p.place(roles)}, Hash: hex.EncodeToString(sum[:8])}
+	if p.ZoneByZone {
+		k.Zone = zone
+	}
+	return k
+}
+
+// Compare orders keys: below zero when k comes before o.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Place, o.Place), cmp.Compare(k.Zone, o.Zone), cmp.Compare(k.Hash, o.Hash))
+}

@@ -1,0 +1,341 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/nodes"
+)
+
+// Status is a rollout with what is known of the members.
+type Status struct {
+	Document
+	State    string    `json:"state"`
+	Now      Counts    `json:"now"`
+	Admitted int       `json:"admitted"` // members within the present step
+	Limit    int       `json:"limit"`    // of members out of service at one time; 0: none
+	Grants   []Granted `json:"grants"`   // that are open or were given up, the oldest first
+	Failed   []Failed  `json:"failed"`
+	Down     []string  `json:"down"`   // and not at the version; the first of them
+	Behind   []string  `json:"behind"` // not at the version; the first of them
+	Out      []Out     `json:"out"`    // of service without a grant; the first of each reason
+	// Apart are members that take no part, by reason.
+	Apart     []Out    `json:"apart"`
+	Strangers []string `json:"strangers"` // that have an open grant and are not members
+	Waits     []string `json:"waits"`     // what it waits for, in words
+}
+
+// Granted is a member that has a grant.
+type Granted struct {
+	Node    string    `json:"node"`
+	Version string    `json:"version"`
+	State   string    `json:"state"`
+	Since   time.Time `json:"since,omitzero"`
+	Reason  string    `json:"reason,omitempty"`
+}
+
+// Out are members of one kind.
+type Out struct {
+	Reason string   `json:"reason"`
+	Nodes  []string `json:"nodes"` // the first of them
+	Count  int      `json:"count"` // all of them
+}
+
+// Failed is a member that failed.
+type Failed struct {
+	Node    string    `json:"node"`
+	Reason  string    `json:"reason"`
+	Since   time.Time `json:"since,omitzero"`
+	Granted bool      `json:"granted"` // it has its grant, and stays out of service
+}
+
+// outText says in words why a member is out of service without a grant.
+var outText = map[cluster.OutReason]string{
+	cluster.OutDown:        "its host or its agent is down",
+	cluster.OutCritical:    "a check is critical",
+	cluster.OutMaintenance: "it is in maintenance",
+}
+
+// Show describes the rollout as it is. It returns ErrNone when there never was
+// one, the document's kv.ErrDamaged, or what Load and Observe return.
+func (r *Rollouts) Show(ctx context.Context) (Status, error) {
+	s, err := r.Load(ctx)
+	if err == nil {
+		err = s.usable(r)
+	}
+	if err != nil {
+		return Status{}, err
+	}
+	state, err := r.Observe(ctx, s)
+	if err != nil {
+		return Status{}, err
+	}
+	return Describe(s.Document, state, r.now()), nil
+}
+
+// Describe returns the status of a rollout. It is a pure function.
+func Describe(d Document, s State, now time.Time) Status {
+	p := newPlanner(d, s, now)
+	status := Status{
+		Document: d, State: d.State(), Now: p.counts, Waits: p.waits(),
+		Grants: []Granted{}, Failed: []Failed{}, Strangers: append([]string{}, s.Strangers...),
+		Down: names(p.in(down)), Behind: names(p.with(func(m ranked) bool { return m.Version != d.Version })),
+		Admitted: len(p.admitted(func(ranked) bool { return true })),
+		Out:      groups(p.members, func(m Member) string { return outText[m.out()] }),
+	}
+	if d.Paced() {
+		status.Limit, _ = p.room()
+	}
+	apart := []ranked{}
+	for _, m := range s.Members {
+		if m.granted() || m.givenUp() {
+			status.Grants = append(status.Grants, m.describeGrant())
+		}
+		apart = append(apart, ranked{Member: m})
+	}
+	status.Apart = groups(apart, func(m Member) string { return m.apart(d.Policy) })
+	slices.SortStableFunc(status.Grants, func(a, b Granted) int { return a.Since.Compare(b.Since) })
+	for _, m := range p.in(failed) {
+		status.Failed = append(status.Failed, Failed{m.Node, shorten(m.failure(d, now)), m.failedSince(d), m.granted()})
+	}
+	return status
+}
+
+func (m Member) describeGrant() Granted {
+	g := Granted{Node: m.Node, Version: m.Answer.Version, State: m.Answer.State, Since: m.Answer.Since, Reason: shorten(m.Answer.Reason)}
+	switch {
+	case m.givenUp():
+		g.State, g.Since, g.Reason = GivenUp, m.Grant.Since, shorten(strings.Trim(m.Grant.By+": "+m.Grant.Reason, ": "))
+	case m.offered():
+		g.Version, g.State, g.Since, g.Reason = m.Grant.Version, Offered, m.Grant.Since, ""
+	}
+	return g
+}
+
+// groups puts members together by what of says of them; of those for which it is
+// empty nothing is said.
+func groups(all []ranked, of func(Member) string) []Out {
+	by := map[string][]ranked{}
+	for _, m := range all {
+		if why := of(m.Member); why != "" {
+			by[why] = append(by[why], m)
+		}
+	}
+	found := []Out{}
+	for _, why := range slices.Sorted(maps.Keys(by)) {
+		found = append(found, Out{why, names(by[why]), len(by[why])})
+	}
+	return found
+}
+
+// waits lists what the rollout waits for.
+func (p *planner) waits() []string {
+	d := p.doc
+	switch {
+	case d.Over():
+		return []string{}
+	case d.Stopped != nil:
+		return []string{"'jorc update resume'"}
+	case len(p.members) == 0:
+		return []string{"eligible members: there are none"}
+	case p.waitsForPromotion():
+		return []string{"'jorc update promote'"}
+	}
+	waits := []string{}
+	add := func(all []ranked, what string) {
+		if len(all) > 0 {
+			waits = append(waits, listed(all)+" "+what)
+		}
+	}
+	if p.Halted != "" {
+		waits = append(waits, p.Halted)
+	}
+	add(append(p.in(working), p.others...), "to finish")
+	ready := p.admitted(func(m ranked) bool { return m.progress == pending })
+	free := slices.DeleteFunc(slices.Clone(ready), func(m ranked) bool { return p.barred(m) != "" })
+	for _, m := range ready {
+		if why := p.barred(m); why != "" && d.Paced() {
+			waits = append(waits, m.Node+": "+why)
+		}
+	}
+	if !d.Paced() {
+		free = ready
+	}
+	add(free, "to begin")
+	if allowed, out := p.room(); d.Paced() && len(free) > 0 && len(out) >= allowed {
+		broken := slices.DeleteFunc(out, func(m ranked) bool { return m.progress == working })
+		add(broken, fmt.Sprintf("to be in service again: %d may be out of it, and 'jorc update give-up' frees the place of a host with a grant", allowed))
+	}
+	if len(waits) == 0 && p.tooManyDown() {
+		add(p.in(down), "to be back")
+	}
+	if !p.inWindow() {
+		waits = append(waits, "its window: "+closedText(windowsChange(d.Policy.Windows, p.now)))
+	}
+	if p.now.Before(p.Quiet) {
+		waits = append(waits, p.stopped())
+	}
+	if len(waits) == 0 {
+		waits = append(waits, "the orchestrator")
+	}
+	return waits[:min(len(waits), mostNames)]
+}
+
+// listed names members for people.
+func listed(all []ranked) string {
+	text := strings.Join(names(all), ", ")
+	if len(all) > mostNames {
+		text += fmt.Sprintf(" and %d more", len(all)-mostNames)
+	}
+	return text
+}
+
+// Why reads what the rollout says to node, see Explain. It returns what Show
+// returns.
+func (r *Rollouts) Why(ctx context.Context, node string) ([]nodes.Reason, error) {
+	s, err := r.Load(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.Damaged != nil:
+		return []nodes.Reason{{Reason: nodes.WhyRollout, Detail: s.usable(r).Error()}}, nil
+	case !s.Current():
+		return nil, nil
+	}
+	state := State{}
+	orchestrated := true
+	if s.Document.Paced() {
+		if state, err = r.Observe(ctx, s); err != nil {
+			return nil, err
+		}
+		if orchestrated, err = r.Orchestrated(ctx); err != nil {
+			return nil, err
+		}
+	}
+	reasons := Explain(s.Document, state, node, r.now())
+	if !orchestrated {
+		reasons = append(reasons, nodes.Reason{Reason: nodes.WhyRollout, Detail: "no orchestrator runs: no host is offered a grant"})
+	}
+	return reasons, nil
+}
+
+// Explain says why the rollout does not offer node a grant, or what it did with
+// it: nothing when the node may begin. It is a pure function, made of what Plan
+// is made of.
+func Explain(d Document, s State, node string, now time.Time) []nodes.Reason {
+	p := newPlanner(d, s, now)
+	reason := func(kind, detail string) []nodes.Reason { return []nodes.Reason{{Reason: kind, Detail: detail}} }
+	if !d.Paced() {
+		switch {
+		case d.Phase == Aborted:
+			return reason(nodes.WhyStopped, "the rollout was aborted")
+		case d.State() == Paused:
+			return reason(nodes.WhyStopped, d.Stopped.text())
+		}
+		return nil
+	}
+	i := slices.IndexFunc(append(slices.Clone(p.members), p.others...), func(m ranked) bool { return m.Node == node })
+	if i < 0 {
+		if j := slices.IndexFunc(s.Members, func(m Member) bool { return m.Node == node }); j >= 0 {
+			return reason(nodes.WhyRollout, s.Members[j].apart(d.Policy))
+		}
+		return reason(nodes.WhyRollout, "it is not a member of the cluster: 'jorc cluster join' makes it one")
+	}
+	m := append(slices.Clone(p.members), p.others...)[i]
+	if text := p.grantText(m); text != "" {
+		return reason(nodes.WhyGrant, text)
+	}
+	text := p.waitText(m)
+	switch {
+	case text == "":
+		return nil
+	case d.Phase == Aborted, d.State() == Paused:
+		return reason(nodes.WhyStopped, text)
+	}
+	return reason(nodes.WhyRollout, text)
+}
+
+// grantText says what a member does with its grant; empty: it has none.
+func (p *planner) grantText(m ranked) string {
+	g := m.describeGrant()
+	since := g.Since.UTC().Format(time.RFC3339)
+	switch {
+	case m.givenUp():
+		return "an operator gave up on it at " + since + parenthesised(g.Reason) + ": it continues without counting"
+	case m.offered():
+		return "it is offered a grant since " + since + " and has not answered yet"
+	case !m.granted():
+		return ""
+	case m.progress == failed:
+		return "it has its grant since " + since + ", stays out of service and tries again by itself until it succeeds: " + shorten(m.failure(p.doc, p.now))
+	case !m.stranded():
+		return "it has a grant of " + g.Version + " since " + since + " and is at work"
+	}
+	text := "it is out of service since " + since + " for " + g.Version + ", and waits for a grant of " + p.doc.Version
+	if why := p.waitText(m); why != "" {
+		text += ": " + why
+	}
+	return text
+}
+
+func parenthesised(text string) string {
+	if text == "" {
+		return ""
+	}
+	return " (" + text + ")"
+}
+
+// waitText says why a member without a grant is not offered one.
+func (p *planner) waitText(m ranked) string {
+	step := func() string {
+		text := fmt.Sprintf("not admitted yet: phase %s, %d of %d members are admitted", p.doc.StateText(),
+			len(p.admitted(func(ranked) bool { return true })), p.counts.Members)
+		if waits := p.waits(); len(waits) > 0 {
+			text += "; it waits for " + strings.Join(waits, "; ")
+		}
+		return text
+	}
+	why, stopped := p.barred(m), p.stopped()
+	allowed, out := p.room()
+	switch {
+	case stopped != "":
+		return stopped
+	case why != "":
+		return why
+	case !p.step().admits(m.key):
+		return step()
+	case slices.ContainsFunc(p.offers(), func(o Offer) bool { return o.Node == m.Node }):
+		return "the orchestrator offers it a grant next"
+	case len(out) > 0:
+		return fmt.Sprintf("%d may be out of service at one time, and are: %s", allowed, p.outNames(out))
+	}
+	return ""
+}
+
+// outNames names members that are out of service, and since when.
+func (p *planner) outNames(out []ranked) string {
+	var all []string
+	for _, m := range out[:min(len(out), mostNames)] {
+		text := m.Node
+		switch {
+		case m.granted():
+			text += " (grant since " + m.grantedSince().UTC().Format(time.RFC3339)
+			if m.progress == failed {
+				text += ", failed"
+			}
+			text += ")"
+		default:
+			text += " (" + outText[m.out()] + ")"
+		}
+		all = append(all, text)
+	}
+	if more := len(out) - len(all); more > 0 {
+		all = append(all, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,329 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+)
+
+// step is what is admitted at present: the members up to last, of one group only
+// where groups come one after the other.
+type step struct {
+	all   bool
+	last  *Key // nil: nobody
+	group *Group
+}
+
+func (s step) admits(k Key) bool {
+	if s.all {
+		return true
+	}
+	return s.last != nil && k.Compare(*s.last) <= 0 && (s.group == nil || k.Group == *s.group)
+}
+
+// step returns what the document admits.
+func (p *planner) step() step {
+	var last Key
+	var ok bool
+	switch phase := p.doc.Phase; {
+	case phase == Done, phase == RollingBack, phase == Batch && !p.doc.Paced():
+		return step{all: true}
+	case phase == Canary:
+		last, ok = p.lastCanary()
+	case phase == Batch:
+		last, ok = p.lastOf(p.doc.Batch)
+	}
+	group := p.doc.Group
+	switch {
+	case !ok, p.grouped() && group == nil:
+		return step{}
+	case !p.grouped():
+		group = nil
+	}
+	return step{last: &last, group: group}
+}
+
+// admitted returns the members that the step admits and that are as wanted.
+func (p *planner) admitted(wanted func(ranked) bool) []ranked {
+	s := p.step()
+	return p.with(func(m ranked) bool { return wanted(m) && s.admits(m.key) })
+}
+
+// advance admits the next group or the next step once nothing more is expected
+// of those that are admitted.
+func (p *planner) advance() {
+	if !p.quiet() || len(p.admitted(func(m ranked) bool { return !m.settled() && p.counted(m) })) > 0 {
+		return
+	}
+	if p.doc.Phase != Batch {
+		if p.canary() {
+			return
+		}
+		p.doc.Batch = 0
+	}
+	p.batches()
+}
+
+// grouped reports whether one role or zone is finished before the next begins.
+func (p *planner) grouped() bool { return len(p.doc.Policy.Order) > 0 || p.doc.Policy.ZoneByZone }
+
+// counted reports whether the present step waits for the member. The last step
+// waits for all; the others not for hosts that do not answer.
+func (p *planner) counted(m ranked) bool {
+	return !m.unanswered() || p.doc.Phase == Batch && p.doc.Batch >= len(p.doc.Policy.Batches)
+}
+
+// canary admits the canary, or reports that it has to be waited for. Members
+// that are down or do not answer are no canaries: the next ones take their place.
+func (p *planner) canary() (wait bool) {
+	if p.doc.Policy.Canary == 0 {
+		return false
+	}
+	last, ok := p.lastCanary()
+	if !ok { // all are down
+		return true
+	}
+	if first, found := p.firstUnsettled(last, Canary, 0); found {
+		p.open(Canary, 0, first)
+		return true
+	}
+	if p.tooManyDown() {
+		return true
+	}
+	if p.doc.Phase == Waiting { // they are there already
+		p.enter(Canary, 0)
+	}
+	return p.waitsForPromotion()
+}
+
+// lastCanary is the key of the last canary.
+func (p *planner) lastCanary() (last Key, ok bool) {
+	alive := p.with(func(m ranked) bool { return m.progress != down && !m.unanswered() })
+	if len(alive) == 0 {
+		alive = p.alive()
+	}
+	if len(alive) == 0 {
+		return Key{}, false
+	}
+	return alive[min(max(1, p.doc.Policy.Canary), len(alive))-1].key, true
+}
+
+// waitsForPromotion reports whether only consent is missing to leave the canary.
+// It needs none when all canaries have been healthy for as long as the policy
+// wants, which is when their grants are done.
+func (p *planner) waitsForPromotion() bool {
+	if p.doc.Phase != Canary || p.doc.Promoted || p.counts.Working > 0 {
+		return false
+	}
+	last, ok := p.lastCanary()
+	canaries := p.with(func(m ranked) bool { return ok && m.key.Compare(last) <= 0 && m.progress != down && !m.unanswered() })
+	if slices.ContainsFunc(canaries, func(m ranked) bool { return !m.settled() }) {
+		return false
+	}
+	sound := func(m ranked) bool { return m.progress == done && m.out() == cluster.InService }
+	return p.doc.Policy.MinHealthy == 0 || !ok || slices.ContainsFunc(canaries, func(m ranked) bool { return !sound(m) })
+}
+
+// batches admits the first batch that is not finished, or ends the rollout.
+func (p *planner) batches() {
+	for k := max(1, p.doc.Batch); k <= max(1, len(p.doc.Policy.Batches)); k++ {
+		last, ok := p.lastOf(k)
+		if !ok {
+			break
+		}
+		if first, found := p.firstUnsettled(last, Batch, k); found {
+			p.open(Batch, k, first)
+			return
+		}
+		if p.tooManyDown() {
+			return
+		}
+	}
+	if !p.tooManyDown() {
+		p.end()
+	}
+}
+
+// lastOf is the key of the last member of a batch. A batch is of members that
+// are not down; the last one has all.
+func (p *planner) lastOf(batch int) (last Key, ok bool) {
+	all := p.doc.Policy.Batches
+	if len(all) == 0 {
+		all = []Amount{{N: 100, Percent: true}}
+	}
+	alive := p.alive()
+	if len(alive) == 0 {
+		return Key{}, false
+	}
+	n := min(max(1, all[min(max(1, batch), len(all))-1].Of(len(p.members))), len(alive))
+	if n == len(alive) {
+		return p.members[len(p.members)-1].key, true
+	}
+	return alive[n-1].key, true
+}
+
+func (p *planner) alive() []ranked {
+	return p.with(func(m ranked) bool { return m.progress != down })
+}
+
+// firstUnsettled is the first member up to last of which a step expects something.
+func (p *planner) firstUnsettled(last Key, phase Phase, batch int) (Key, bool) {
+	at := *p
+	at.doc.Phase, at.doc.Batch = phase, batch
+	for _, m := range p.members {
+		if m.key.Compare(last) <= 0 && !m.settled() && at.counted(m) {
+			return m.key, true
+		}
+	}
+	return Key{}, false
+}
+
+// open admits a step, of the group of its first member where groups come one
+// after the other.
+func (p *planner) open(phase Phase, batch int, first Key) {
+	before := p.doc
+	p.enter(phase, batch)
+	if p.doc.Group = nil; p.grouped() {
+		p.doc.Group = &Group{first.Place, first.Zone}
+	}
+	if p.doc.equal(before) {
+		return
+	}
+	p.doc.Counts = p.counts
+	admitted := p.admitted(func(m ranked) bool { return !m.settled() })
+	p.record(DecideAdmit, p.groupText(), admitted, "%s: %d members are admitted", p.doc.StateText(), len(admitted))
+}
+
+// groupText names the group whose turn it is.
+func (p *planner) groupText() string {
+	var parts []string
+	g := p.doc.Group
+	if g == nil {
+		return ""
+	}
+	if order := p.doc.Policy.Order; g.Place >= 0 && g.Place < len(order) {
+		parts = append(parts, fmt.Sprintf("role %q", order[g.Place].Name))
+	}
+	if p.doc.Policy.ZoneByZone {
+		parts = append(parts, fmt.Sprintf("zone %q", g.Zone))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// room is how many members may be out of service at one time, and which are. With
+// a limit of its own a role's members count by themselves, but for open grants,
+// which always count. What an operator gave up on does not.
+func (p *planner) room() (allowed int, out []ranked) {
+	limit, own, place := p.doc.Policy.MaxParallel, false, 0
+	if order, g := p.doc.Policy.Order, p.doc.Group; g != nil && g.Place >= 0 && g.Place < len(order) && order[g.Place].Limit != (Amount{}) {
+		limit, own, place = order[g.Place].Limit, true, g.Place
+	}
+	n := 0
+	for _, m := range p.members {
+		counts := !own || m.key.Place == place
+		if counts {
+			n++
+		}
+		if m.out() != cluster.InService && (counts || m.granted()) {
+			out = append(out, m)
+		}
+	}
+	return max(1, limit.Of(n)), append(out, p.others...)
+}
+
+// expired reports whether the member's offer is to be withdrawn: it was not
+// answered in time, or the member may not begin any more.
+func (p *planner) expired(m ranked) bool {
+	late := !m.Grant.Until.IsZero() && !p.now.Before(m.Grant.Until)
+	return late || p.now.Sub(m.Grant.Since) >= answerWithin || p.barred(m) != ""
+}
+
+// offers are the grants for which there is room.
+func (p *planner) offers() (all []Offer) {
+	if p.stopped() != "" {
+		return nil
+	}
+	candidates := p.admitted(func(m ranked) bool { return p.needsGrant(m) && p.barred(m) == "" })
+	slices.SortStableFunc(candidates, func(a, b ranked) int { return a.tries() - b.tries() })
+	allowed, out := p.room()
+	count, open := len(out), 0
+	for _, m := range out {
+		if m.granted() {
+			open++
+		}
+	}
+	for _, m := range candidates {
+		switch {
+		case m.granted(): // stranded: it stays in its place
+		case open >= allowed, count >= allowed && m.out() == cluster.InService:
+			continue
+		default:
+			open++
+			if m.out() == cluster.InService {
+				count++
+			}
+		}
+		all = append(all, Offer{Node: m.Node, Tries: m.tries()})
+	}
+	return all
+}
+
+// tries is how many offers in a row the member did not answer.
+func (m Member) tries() int {
+	if m.unanswered() {
+		return m.Grant.Tries
+	}
+	return 0
+}
+
+// needsGrant reports whether the member begins as soon as it is granted.
+func (p *planner) needsGrant(m ranked) bool {
+	return m.Up() && (m.progress == pending || m.progress == failed && (m.stranded() || !m.granted() && !m.givenUp()))
+}
+
+// stopped says why no host at all is offered a grant; empty: hosts are.
+func (p *planner) stopped() string {
+	switch {
+	case !p.doc.Paced():
+		return "no grants are needed: all hosts begin at once"
+	case p.doc.Phase == Aborted:
+		return "the rollout was aborted"
+	case p.doc.Stopped != nil && !p.doc.Over():
+		return p.doc.Stopped.text()
+	case p.Halted != "":
+		return p.Halted
+	case !p.inWindow():
+		return closedText(windowsChange(p.doc.Policy.Windows, p.now))
+	case p.now.Before(p.Quiet):
+		return "Consul's KV was restored: grants resume at " + p.Quiet.UTC().Format(time.RFC3339)
+	}
+	return ""
+}
+
+func closedText(opens time.Time) string {
+	if opens.IsZero() {
+		return "outside the window"
+	}
+	return "outside the window until " + opens.UTC().Format(time.RFC3339)
+}
+
+// barred says why a grant of this member alone has to wait; empty: it does not.
+func (p *planner) barred(m ranked) string {
+	apart := m.apart(p.doc.Policy)
+	switch {
+	case apart != "":
+		return apart
+	case !m.Up():
+		return "its host or its agent is down"
+	case m.Hold != "":
+		return "it is held: " + shorten(m.Hold)
+	case m.declined(p.now):
+		return "it cannot begin: " + shorten(m.Answer.Reason)
+	case m.unanswered() && p.now.Before(m.Grant.rested()):
+		return fmt.Sprintf("it did not answer %d offers; the next is at %s", m.Grant.Tries, m.Grant.rested().UTC().Format(time.RFC3339))
+	}
+	return ""
+}
