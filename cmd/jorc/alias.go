@@ -81,6 +81,9 @@ func aliasCommands(env *environment) []*cli.Command {
 		all = append(all, &cli.Command{
 			Name: r.name, Usage: "not supported", SkipFlagParsing: true,
 			Action: func(c *cli.Context) error {
+				if args := c.Args().Slice(); slices.Contains(args, "--help") || slices.Contains(args, "-h") {
+					return cli.ShowSubcommandHelp(c)
+				}
 				return usagef(c, "%s is not supported: use %s", r.name, r.instead)
 			},
 		})

@@ -62,7 +62,7 @@ func TestHostScript(t *testing.T) {
 	h.wantKeys(t, "current_version=v2", "running_version/v2/"+s.Node, "status/puppet/success/"+s.Node, "status/validation/success/"+s.Node)
 
 	s.Stop()
-	h.runs(1, "") // local_health cannot be told
+	h.runs(3, "no clue")
 }
 
 // scriptHost is a host with a script of its own.

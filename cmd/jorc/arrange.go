@@ -25,7 +25,7 @@ func arrange(app *cli.App, args []string) ([]string, error) {
 		case arg == "--":
 			a.rest = args[i:]
 			i = len(args)
-		case len(a.path) > 0 && a.path[len(a.path)-1].SkipFlagParsing:
+		case len(a.path) > 0 && a.path[len(a.path)-1].SkipFlagParsing && arg != "--help" && arg != "-h":
 			a.arguments = append(a.arguments, arg)
 		case a.isFlag(arg):
 			taken, err := a.flag(arg, args[i+1:])

@@ -64,7 +64,7 @@ template "t" {
   reload      = ["sh", "-c", "echo run >>DIR/runs; while ! test -e DIR/go; do sleep 0.1; done"]
 }
 `)
-	h.watchdog, h.stopWithin = 40*time.Millisecond, time.Millisecond
+	h.watchdog, h.stopWithin = 2*time.Second, time.Millisecond
 	h.start()
 	h.eventually("WATCHDOG=1", func() error { return contains(h.notified.String(), "WATCHDOG=1\nWATCHDOG=1") })
 	h.wantFile("runs", "run\n")

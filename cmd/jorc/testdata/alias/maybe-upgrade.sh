@@ -25,7 +25,6 @@ validate_service() {
 	fi
 }
 
-$orchestrate local_health || exit 1
 $orchestrate pending_update
 rv=$?
 
@@ -53,4 +52,5 @@ case $rv in
 	exit $rv
 	;;
 esac
+$orchestrate local_health || run_puppet
 $orchestrate update_own_info
