@@ -9,7 +9,17 @@ BIN  ?= bin
 LINT  = $(GO) tool -modfile=tools/lint/go.mod
 
 # Files and folders whose docs and comments vale checks (.vale.ini, docs/glossary.md).
-PROSE = README.md docs/glossary.md docs/cluster.md docs/templates.md docs/updates.md docs/workflows.md docs/runs.md \
+PROSE = \
+	README.md \
+	docs/glossary.md \
+	docs/cluster.md \
+	docs/templates.md \
+	docs/updates.md \
+	docs/workflows.md \
+	docs/runs.md \
+	\ \
+	docs/ARCHITECTURE.md \
+	arch_test.go
 	docs/orchestrator.md docs/runbook.md docs/slots.md docs/puppet.md docs/fleet-tests.md deploy templates \
 	internal/concurrency internal/kv internal/consul internal/catalog internal/blocker internal/command internal/trigger
 

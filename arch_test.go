@@ -8,8 +8,10 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -251,6 +253,46 @@ func TestPackageComments(t *testing.T) {
 	for dir := range packages {
 		if got := comments[dir]; len(got) != 1 {
 			t.Errorf("%s: %d package comments %v, want 1", dir, len(got), got)
+		}
+	}
+}
+
+// TestGlossary: each identifier that docs/glossary.md names is declared where it
+// says.
+func TestGlossary(t *testing.T) {
+	text, err := os.ReadFile("docs/glossary.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := map[string]bool{}
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		for _, d := range s.ast.Decls {
+			general, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			for _, spec := range general.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					declared[s.ast.Name.Name+"."+spec.Name.Name] = true
+				case *ast.ValueSpec:
+					for _, name := range spec.Names {
+						declared[s.ast.Name.Name+"."+name.Name] = true
+					}
+				}
+			}
+		}
+	}
+	named := regexp.MustCompile("(?m)\\| `([a-z]+\\.[A-Za-z]+)` \\|$").FindAllStringSubmatch(string(text), -1)
+	if len(named) < 40 {
+		t.Fatalf("the glossary names %d identifiers; want at least 40", len(named))
+	}
+	for _, n := range named {
+		if !declared[n[1]] {
+			t.Errorf("docs/glossary.md names %s, which is not declared", n[1])
 		}
 	}
 }
