@@ -75,6 +75,7 @@ type request struct {
 	waiting func(string)
 	told    string
 	done    chan struct{}
+	recheck *concurrency.Backoff // when to read again what is stored, while nothing else happens
 }
 
 // NewGrantee returns a Grantee. It does no I/O.
@@ -87,7 +88,9 @@ func NewGrantee(o GranteeOptions) *Grantee {
 
 // Enter implements Admission.
 func (g *Grantee) Enter(ctx context.Context, version string, waiting func(string)) error {
-	return g.ask(ctx, &g.enter, &request{version: version, waiting: waiting, done: make(chan struct{})})
+	return g.ask(ctx, &g.enter, &request{
+		version: version, waiting: waiting, done: make(chan struct{}), recheck: concurrency.NewBackoff(firstRecheck, lastRecheck),
+	})
 }
 
 // Leave implements Admission.
@@ -136,6 +139,11 @@ func (g *Grantee) change(set func() (read bool)) {
 // waited out by the packages below.
 const firstGrantRetry, lastGrantRetry = 200 * time.Millisecond, 10 * time.Second
 
+// A host that waits for an offer reads its own report again after these pauses:
+// a restored backup may say that it runs the version already, and then it is
+// never offered one.
+const firstRecheck, lastRecheck = 5 * time.Second, 5 * time.Minute
+
 // Run implements Admission.
 func (g *Grantee) Run(ctx context.Context, heard AdmissionEvents) error {
 	retry := concurrency.NewBackoff(firstGrantRetry, lastGrantRetry)
@@ -146,7 +154,7 @@ func (g *Grantee) Run(ctx context.Context, heard AdmissionEvents) error {
 	group.Go(func() error { return g.watchGrant(ctx, heard) })
 	group.Go(func() error { return g.watchRollout(ctx) })
 	group.Go(func() error { return g.o.Checks.Watch(ctx, g.heardChecks) })
-	group.Go(func() error { return g.loop(ctx) })
+	group.Go(func() error { return g.loop(ctx, heard) })
 	return group.Wait()
 }
 
@@ -212,7 +220,7 @@ func (g *Grantee) heardChecks(failing []string) {
 }
 
 // loop decides and acts until ctx ends.
-func (g *Grantee) loop(ctx context.Context) error {
+func (g *Grantee) loop(ctx context.Context, heard AdmissionEvents) error {
 	retry := concurrency.NewBackoff(firstGrantRetry, lastGrantRetry)
 	started := time.Time{} // of the present leave
 	var leaving *request
@@ -230,6 +238,9 @@ func (g *Grantee) loop(ctx context.Context) error {
 		var err error
 		if read && g.interested(f) {
 			err = g.refresh(ctx, &f)
+			if err == nil && f.enter != "" && f.permit.Report.Version == f.enter {
+				heard.Reassert() // the report does not say what this host runs
+			}
 		}
 		if err == nil {
 			if do, why, again = decideGrant(f, time.Now()); do != grantNothing {
@@ -249,7 +260,7 @@ func (g *Grantee) loop(ctx context.Context) error {
 		default:
 			retry.Reset()
 			tell(enter, why)
-			g.await(ctx, again)
+			g.await(ctx, again, enter)
 		}
 	}
 	return ctx.Err()
@@ -267,14 +278,27 @@ func tell(q *request, why string) {
 	}
 }
 
-// await returns when there is something new, or at a time that is not zero.
-func (g *Grantee) await(ctx context.Context, at time.Time) {
+// await returns when there is something new, at a time that is not zero, or when
+// the report has to be read again for enter.
+func (g *Grantee) await(ctx context.Context, at time.Time, enter *request) {
+	waiting := ctx
 	if !at.IsZero() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, at.Add(time.Millisecond))
+		waiting, cancel = context.WithDeadline(waiting, at.Add(time.Millisecond))
 		defer cancel()
 	}
-	_ = g.news.Wait(ctx) // ends with ctx
+	var recheck <-chan time.Time
+	if enter != nil {
+		t := time.NewTimer(enter.recheck.Next())
+		defer t.Stop()
+		recheck = t.C
+	}
+	select {
+	case <-waiting.Done():
+	case <-g.news.C():
+	case <-recheck:
+		g.change(func() bool { return true })
+	}
 }
 
 // facts gathers what is known; read says that what is stored has to be read.
