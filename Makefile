@@ -17,11 +17,22 @@ PROSE = \
 	docs/updates.md \
 	docs/workflows.md \
 	docs/runs.md \
-	\ \
 	docs/ARCHITECTURE.md \
-	arch_test.go
-	docs/orchestrator.md docs/runbook.md docs/slots.md docs/puppet.md docs/fleet-tests.md deploy templates \
-	internal/concurrency internal/kv internal/consul internal/catalog internal/blocker internal/command internal/trigger
+	arch_test.go \
+	docs/orchestrator.md \
+	docs/runbook.md \
+	docs/slots.md \
+	docs/puppet.md \
+	docs/fleet-tests.md \
+	deploy \
+	templates \
+	internal/concurrency \
+	internal/kv \
+	internal/consul \
+	internal/catalog \
+	internal/blocker \
+	internal/command \
+	internal/trigger
 
 # The version comes from git alone, the date is the commit's: the same commit
 # gives the same binary.

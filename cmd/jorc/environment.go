@@ -51,13 +51,14 @@ func (e *environment) config(c *cli.Context) (*config.Config, error) {
 }
 
 // configPaths are the files and directories of this host's configuration: those
-// of --config or JORC_CONFIG, else /etc/jorc where that exists.
+// of --config or JORC_CONFIG, else /etc/jorc where that exists. JORC_CONFIG=/dev/null
+// stands for a host without a configuration.
 func (e *environment) configPaths(c *cli.Context) []string {
 	if paths := c.StringSlice("config"); len(paths) > 0 {
 		return paths
 	}
 	if paths := filepath.SplitList(e.getenv("JORC_CONFIG")); len(paths) > 0 {
-		return paths
+		return slices.DeleteFunc(paths, func(path string) bool { return path == os.DevNull })
 	}
 	dir := filepath.Join(e.etc, "jorc")
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
