@@ -48,7 +48,7 @@ func TestStopWithoutConsul(t *testing.T) {
 		t.Errorf("Run: %v", err)
 	}
 	h.server.Thaw()
-	if err := contains(h.log.String(), "services stay as they are: the agent does not answer"); err != nil {
+	if err := contains(h.log.String(), "cannot apply on_stop: services unchanged"); err != nil {
 		t.Error(err)
 	}
 }
