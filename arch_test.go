@@ -194,7 +194,7 @@ var livenessFacts = []string{
 	"catalog.PresenceID", "catalog.PresenceName", "cluster.Assess",
 }
 
-// livenessUsers are the files outside internal/cluster that look at one of these
+// livenessUsers are the files outside internal/cluster that read one of these
 // facts for another purpose than to decide whether a host is there.
 var livenessUsers = map[string]string{
 	"internal/agent/checks.go":         "which of this host's own checks its configuration can fix; its own maintenance mode",
