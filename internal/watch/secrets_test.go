@@ -92,7 +92,7 @@ func (l *logBuffer) String() string {
 // TestNoFunctionShowsAValue calls every template function with a value in
 // several ways. Neither the status nor the log may show the value.
 func TestNoFunctionShowsAValue(t *testing.T) {
-	t.Parallel()
+	// Not parallel: a thousand templates, with the race detector, want the machine for themselves.
 	h := newHost(t, consultest.Start(t))
 	log := &logBuffer{}
 	h.edit = func(o *watch.Options) {
