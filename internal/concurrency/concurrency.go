@@ -9,15 +9,20 @@ import (
 )
 
 // Sleep returns nil after d, or ctx's error when ctx ends first.
-func Sleep(ctx context.Context, d time.Duration) error {
+func Sleep(ctx context.Context, d time.Duration) error { return SleepUnless(ctx, nil, d) }
+
+// SleepUnless returns nil after d or as soon as wake receives or is closed, or
+// ctx's error when ctx ends first.
+func SleepUnless(ctx context.Context, wake <-chan struct{}, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-wake:
 	case <-t.C:
-		return nil
 	}
+	return nil
 }
 
 // Signal wakes one waiter. Several calls of Notify before the waiter receives

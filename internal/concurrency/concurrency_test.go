@@ -27,6 +27,22 @@ func TestSleep(t *testing.T) {
 	})
 }
 
+func TestSleepUnless(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wake := make(chan struct{})
+		time.AfterFunc(time.Minute, func() { close(wake) })
+		start := time.Now()
+		if err := concurrency.SleepUnless(t.Context(), wake, time.Hour); err != nil || time.Since(start) != time.Minute {
+			t.Errorf("got %v after %v, want nil after a minute", err, time.Since(start))
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := concurrency.SleepUnless(ended, nil, time.Hour); !errors.Is(err, context.Canceled) {
+			t.Errorf("with an ended context: got %v, want context.Canceled", err)
+		}
+	})
+}
+
 func TestSignal(t *testing.T) {
 	s := concurrency.NewSignal()
 	s.Notify()

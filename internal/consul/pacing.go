@@ -177,7 +177,7 @@ func (b *breaker) enter(ctx context.Context) (leave func(), err error) {
 		}
 		b.mu.Unlock()
 		waited = true
-		if err := waitFor(ctx, changed, pause); err != nil {
+		if err := concurrency.SleepUnless(ctx, changed, pause); err != nil {
 			return nil, err
 		}
 	}
@@ -202,17 +202,3 @@ func (b *breaker) broadcast() {
 
 // jitter returns a random duration between d/2 and d.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
-
-// waitFor returns nil when ch is closed or after d, or ctx's error when ctx ends
-// first.
-func waitFor(ctx context.Context, ch <-chan struct{}, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-ch:
-	case <-t.C:
-	}
-	return nil
-}

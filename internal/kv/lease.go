@@ -128,14 +128,14 @@ func (a *acquisition) run(ctx context.Context) (err error) {
 	if a.value, err = (document[Holder]{format: holderFormat}).encode(a.options.Holder, nil); err != nil {
 		return err
 	}
-	next := firstTry
+	retry := concurrency.NewBackoff(firstTry, lastTry)
 	for {
 		waited, err := a.free(ctx)
 		if err != nil {
 			return err
 		}
 		if waited {
-			next = firstTry
+			retry.Reset()
 			if err := concurrency.Sleep(ctx, rand.N(spread)); err != nil {
 				return err
 			}
@@ -147,10 +147,9 @@ func (a *acquisition) run(ctx context.Context) (err error) {
 		if !a.wait {
 			return fmt.Errorf("lock %q: %w", a.store.Path(a.key), ErrLocked)
 		}
-		if err := concurrency.Sleep(ctx, next/2+rand.N(next/2)); err != nil {
+		if err := retry.Wait(ctx); err != nil {
 			return err
 		}
-		next = min(2*next, lastTry)
 	}
 }
 

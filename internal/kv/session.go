@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 )
 
@@ -75,7 +76,7 @@ func (s *Session) validFor(sent time.Time) time.Duration {
 func (s *Session) keep(ctx context.Context) {
 	pause := s.ttl / 3
 	for {
-		if waitUntil(ctx, s.ended, pause) != nil || s.Err() != nil {
+		if concurrency.SleepUnless(ctx, s.ended, pause) != nil || s.Err() != nil {
 			return
 		}
 		sent := time.Now()
@@ -142,17 +143,4 @@ func (s *Session) Close(ctx context.Context) error {
 	<-s.done
 	s.expiry.Stop()
 	return s.client.SessionDestroy(ctx, s.id)
-}
-
-// waitUntil returns nil after d or when ch is closed, or ctx's error.
-func waitUntil(ctx context.Context, ch <-chan struct{}, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-ch:
-	case <-t.C:
-	}
-	return nil
 }
