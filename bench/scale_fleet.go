@@ -30,7 +30,7 @@ type fleet struct {
 	gossip  *gossip
 	traffic *traffic
 	client  *jorcconsul.Client // an operator's
-	turns   *turns
+	outages *maintenances
 
 	hosts   []*agent.Simulated
 	clients []*jorcconsul.Client // theirs
@@ -83,7 +83,7 @@ func (f *fleet) prepare(ctx context.Context) error {
 	if f.client, err = jorcconsul.New(config.Consul{Address: f.consul.http}); err != nil {
 		return err
 	}
-	f.turns = &turns{api: f.consul.api, begins: map[string]time.Time{}, lifts: map[string]time.Time{}}
+	f.outages = &maintenances{api: f.consul.api, begins: map[string]time.Time{}, lifts: map[string]time.Time{}}
 	if f.gossip, err = startGossip(ctx, host+":8301", f.size); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (f *fleet) host(i int) (*agent.Simulated, *jorcconsul.Client, error) {
 	nothing := func(name string) config.Workflow {
 		return config.Workflow{Name: name, Tasks: []config.Task{{Name: "nothing", Command: []string{"/bin/true"}}}}
 	}
-	host, err := agent.Simulate(agent.SimulatedOptions{Client: client, Maintenance: turn{f.turns, nodeName(i)}, Config: &config.Config{
+	host, err := agent.Simulate(agent.SimulatedOptions{Client: client, Maintenance: maintenance{f.outages, nodeName(i)}, Config: &config.Config{
 		Node: nodeName(i), Prefix: fleetPrefix, Cluster: fleetCluster, StateDir: dir, VersionFile: filepath.Join(dir, "version"),
 		Consul: conf, DNS: config.DNS{Addr: f.consul.dns}, Member: &config.Member{Zone: fmt.Sprintf("rack-%d", i/40)},
 		Static:    &config.Static{Workflow: "converge", Validation: "validate"},

@@ -13,15 +13,15 @@ func (r *scaleReport) markdown() string {
 		b.WriteString("**A quick run: small fleets, nothing to quote.**\n\n")
 	}
 	b.WriteString(r.Machine.markdown())
-	fmt.Fprintf(&b, "The run took %s. All agents, Consul and the orchestrator shared the machine: times are those of a processor that was busy\n"+
-		"all the while, and drift with it; so do conflicts, of which a busier machine has more. Other counts hardly do. The ratio is the largest fleet's\n"+
-		"figure by the smallest's.\n\n", r.Took.Round(time.Second))
+	fmt.Fprintf(&b, "The run took %s. All agents, Consul and the orchestrator shared the machine: times are those of a busy\n"+
+		"processor and vary with it, as conflicts do. Other counts hardly vary. The ratio is the largest fleet's\n"+
+		"figure divided by the smallest's.\n\n", r.Took.Round(time.Second))
 	if len(r.Fleets) > 0 {
 		b.WriteString("## A version for everybody at once\n\n`jorc update trigger VERSION`, without a policy; each node runs a workflow and a validation of one task that does nothing.\n\n")
 		b.WriteString(r.table(versionRows()))
 		fmt.Fprintf(&b, "\n## Idle\n\nNothing changes for %s.\n\n", r.Fleets[0].idle.took.Round(time.Second))
 		b.WriteString(r.table(idleRows()))
-		fmt.Fprintf(&b, "\n## A rollout\n\n`jorc update trigger VERSION --max-parallel %s`, the same tasks, and a jorc of its own that orchestrates.\n\n", parallel)
+		fmt.Fprintf(&b, "\n## A rollout\n\n`jorc update trigger VERSION --max-parallel %s`, the same tasks, and a separate jorc that orchestrates.\n\n", parallel)
 		b.WriteString(r.table(rolloutRows()))
 		b.WriteString(hardestCase)
 	}
@@ -35,29 +35,28 @@ func (r *scaleReport) markdown() string {
 }
 
 const hardestCase = `
-Tasks that take no time are the hardest case: all slots are handed on at the same moments, and all who do so change one document.
-Tasks of minutes keep them apart. A node of a larger fleet waits longer for its turn here, and each second of that costs requests: its queries that block are asked anew after
-2, 4, 8 seconds and so on (docs/adr/0003-growing-waits.md). They are most of what its requests and bytes are more.
+Tasks that take no time are the hardest case: the orchestrator and Consul are all that a host waits for. A node of a larger fleet waits longer for its
+grant here, and its blocking queries are asked again meanwhile, after 2, 4, 8 seconds and so on (docs/adr/0003-growing-waits.md).
 `
 
 const scaleMeasured = `
-## How it was measured
+## Method
 
-- The agents are the real code: ` + "`agent.Simulate`" + ` is a host's part in its cluster (membership, elections, runs, convergence, the gate of
-  rollouts) without services and templates. Each has a Consul client with connections of its own from an address of its own in
-  127.0.0.0/16, and a state directory. All run in one process; the RSS of an agent is what that grew by.
+- The agents run the product's code: ` + "`agent.Simulate`" + ` is a host's part in its cluster (membership, elections, runs, convergence, grants)
+  without services and templates. Each has a Consul client with connections of its own from an address of its own in
+  127.0.0.0/16, and a state directory. All run in one process; the RSS of an agent is the growth of that process divided by the agents.
 - State directories are in memory. Hosts have a disk each; a thousand on the one disk of this machine would measure how many fsyncs a second
-  that does: some forty for each node and version. With ` + "`-dir DIR`" + ` they are on a disk.
+  it can do: some forty for each node and version. With ` + "`-dir DIR`" + ` they are on a disk.
 - Consul is real, one server, with its state in memory, without coordinates. In a datacenter each host has a Consul agent, which holds the
   host's connections; here the server does, so its RSS and processor time are more than a real server's.
 - The nodes are in the catalog because they gossip: one socket answers for all of them. Their presence check and, during a rollout, their
   maintenance mode are written to the catalog as their Consul agents would: two writes per node, in a line of their own.
-- Writes are entries of the Raft log beyond those of a second Consul that has no fleet. Conflicts are writes that somebody else was
-  faster than; they pass through Raft, too, are counted on the wire, and are not among the successful ones.
-- A slot is handed over from the moment at which a node has converged, validated and reported to the moment at which the next may go out of
-  service: with n slots the i-th node that is done lets the (i+n)-th go.
+- Writes are entries of the Raft log beyond those of a second Consul without a fleet. Conflicts are compare-and-swap operations that another
+  writer preceded; they pass through Raft, too, are counted on the wire, and are not among the successful ones.
+- A place is free when a node has converged, validated, reported and ended its maintenance; with a limit of n the node that begins as the (i+n)-th
+  takes the place of the i-th that ended.
 - Reproduce with ` + "`make bench-scale`" + `; ` + "`go run ./bench -scale -quick`" + ` takes a minute or two, ` + "`-fleets N,N`" + ` picks sizes,
-  ` + "`-parts PARTS`" + ` parts, ` + "`-requests`" + ` lists what is asked by kind.
+  ` + "`-parts PARTS`" + ` parts, ` + "`-requests`" + ` lists requests by kind.
 `
 
 // published are figures of Consul's makers.
@@ -68,7 +67,7 @@ const (
 	onPaper         = 50_000
 )
 
-// onPaper says what the figures come to for a fleet that nobody measured.
+// onPaper extrapolates the figures to a fleet that was not measured.
 func (r *scaleReport) onPaper() string {
 	if len(r.Fleets) == 0 {
 		return ""
@@ -84,7 +83,7 @@ func (r *scaleReport) onPaper() string {
 	return fmt.Sprintf(`
 ## %d nodes, on paper
 
-Nobody measured this. What Consul's makers publish:
+Extrapolated, not measured. What Consul's makers publish:
 
 - %d KV puts and %d gets a second on three servers of 8 cores with SSDs, from one client (hashicorp/consul, `+"`bench/results-0.7.1.md`"+`;
   old, and newer machines do more). They publish no figure for queries that block.
@@ -103,19 +102,16 @@ With the counts of the largest fleet above, where they stay per node:
 
 What breaks first, in this order:
 
-1. **Gossip and recovery**, at %d agents by Consul's own advice. It is the reason to stop there, whatever jorc could do.
-2. **The document of the slots.** It names the holders, some 85 bytes each, and those who wait next, at most as many again, some 20 bytes each: Consul's limit of
-   512 KB is reached where some 4,500 may be out at one time. A change reads and rewrites it, one for some ten nodes that come or go, so the bytes of a rollout grow with how many are out at one time:
-   the rollout of the largest fleet above shows it. Batches (`+"`--batches 1,1%%,10%%,50%%,100%%`"+`) or zones bound that.
-3. **Reports.** To repair what foreign scripts wrote, an agent lists the names of versions and states every ten minutes; Consul walks over all index keys for that, some
-   three for each node. That is of the order of a millisecond with 1,000 nodes, so of fifty with 50,000, 80 times a second.
-4. **Everybody at once.** A version without a policy wakes all agents in the same moment: at the published rate of reads the last comes
+1. **Gossip and recovery**, at %d agents by Consul's own advice. It is the reason to stop there, whatever jorc does.
+2. **Full reads.** A new orchestrator reads every member's and node's document once, some 1 KB each: 50 MB, in pieces, at each change of the orchestrator.
+3. **A version without a policy** wakes all agents in the same moment: at the published rate of reads the last comes
    minutes after the first. A policy spreads them.
-5. **The cycle** grows in proportion: the interval of 10 s holds until the cycle takes about that long.
+4. **The orchestrator** is one process: fifty grants go into a transaction, and each report wakes it once.
+5. **The cycle** grows in proportion: the interval of 10 s holds until a cycle takes about that long.
 
 What to do: several clusters, each in a Consul datacenter of its own of at most %d nodes, so that %d nodes are %d of them, with the same version
 triggered in one after the other; batches or zones in each; windows long enough: at 10%% in parallel and ten minutes a node, any fleet takes 100 minutes,
-and jorc's own work is not what it waits for.
+and jorc's own work is a small part of it.
 `, onPaper, publishedWrites, publishedReads, publishedAgents, onPaper,
 		seconds(writes, publishedWrites), seconds(reads, publishedReads), seconds(rolled, publishedWrites), cycle, onPaper*f.watches,
 		publishedAgents, publishedAgents, onPaper, onPaper/publishedAgents)

@@ -6,14 +6,23 @@ import (
 	"time"
 )
 
-// Targets of simulated fleets.
+// Targets of simulated fleets, per node where nothing else is said.
 const (
-	maxChangeWrites  = 4    // successful ones, of a version change, per node
-	maxRolloutWrites = 6    // of a rollout
-	maxGrowth        = 1.25 // of what a node costs, from the smallest fleet to the largest
-	maxHandOver      = 50   // ms, in the smallest fleet
-	maxCycle         = 2000 // ms, of the orchestrator alone
-	maxValue         = 512  // KB
+	maxChangeWrites    = 2    // successful ones, of a version change
+	maxChangeReads     = 8    // of a version change
+	maxChangeKB        = 10   // read, of a version change
+	maxRolloutMillis   = 5    // of a rollout
+	maxRolloutWrites   = 3    // successful ones, of a rollout
+	maxRolloutRequests = 12   // of a rollout
+	maxRolloutKB       = 15   // read, of a rollout
+	maxIdleRequests    = 4    // per agent and minute
+	maxIdleQueries     = 4    // that block, per agent
+	maxGrowth          = 1.25 // of what a node costs, from the smallest fleet to the largest
+	maxNext            = 50   // ms until the next node begins, in the smallest fleet
+	maxIdleCycle       = 20   // ms, of the orchestrator alone, nothing changed
+	maxCycle           = 60   // ms, of the orchestrator alone, one node changed
+	maxMemory          = 200  // MB, of the orchestrator alone
+	maxValue           = 512  // KB
 )
 
 // scaleRow is one figure for each size of fleet.
@@ -35,7 +44,7 @@ func millisPer(f fleetResult, d time.Duration) float64 {
 
 func (w window) perMinute(v float64) float64 { return v / w.took.Minutes() }
 
-// median of samples; NaN is not wanted in a table.
+// median returns 0 for no samples: a table has no NaN.
 func (s samples) median() float64 {
 	if len(s) == 0 {
 		return 0
@@ -64,9 +73,9 @@ func versionRows() []scaleRow {
 			of: func(f fleetResult) float64 { return per(f, f.change.ok()) },
 		},
 		{what: "conflicts, tried again, per node", unit: "", limit: noTarget, of: func(f fleetResult) float64 { return per(f, f.change.asked.conflicts) }},
-		{what: "reads per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.change.asked.reads) }},
+		{what: "reads per node", unit: "", limit: maxChangeReads, steady: true, of: func(f fleetResult) float64 { return per(f, f.change.asked.reads) }},
 		{
-			what: "bytes read per node", unit: "KB", limit: noTarget, steady: true,
+			what: "bytes read per node", unit: "KB", limit: maxChangeKB, steady: true,
 			of: func(f fleetResult) float64 { return per(f, f.change.asked.received) / 1000 },
 		},
 		{what: "agent's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f, f.change.agents) }},
@@ -81,9 +90,10 @@ func idleRows() []scaleRow {
 		{what: "Raft writes, all agents together", unit: "", limit: 0, of: func(f fleetResult) float64 { return f.idle.writes }},
 		{what: "Consul's own meanwhile", unit: "", limit: noTarget, of: func(f fleetResult) float64 { return f.idle.own }},
 		{
-			what: "requests per agent and minute", unit: "", limit: noTarget, steady: true,
+			what: "requests per agent and minute", unit: "", limit: maxIdleRequests, steady: true,
 			of: func(f fleetResult) float64 { return per(f, f.idle.perMinute(f.idle.asked.requests())) },
 		},
+		{what: "queries of an agent that block", unit: "", limit: maxIdleQueries, of: func(f fleetResult) float64 { return float64(f.watches) }},
 		{
 			what: "agents' processor time", unit: "% of a core", limit: noTarget,
 			of: func(f fleetResult) float64 { return 100 * float64(f.idle.agents) / float64(f.idle.took) },
@@ -95,7 +105,7 @@ func rolloutRows() []scaleRow {
 	return []scaleRow{
 		{what: "until the rollout is done", unit: "s", limit: noTarget, of: func(f fleetResult) float64 { return f.rollout.took.Seconds() }},
 		{
-			what: "— the same, per node", unit: "ms", limit: noTarget, steady: true,
+			what: "— the same, per node", unit: "ms", limit: maxRolloutMillis, steady: true,
 			of: func(f fleetResult) float64 { return millisPer(f, f.rollout.took) },
 		},
 		{
@@ -108,19 +118,19 @@ func rolloutRows() []scaleRow {
 		}},
 		{what: "Consul agents' for maintenance mode, per node", unit: "", limit: noTarget, of: func(f fleetResult) float64 { return per(f, f.rollout.served) }},
 		{what: "conflicts, tried again, per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.rollout.asked.conflicts) }},
-		{what: "requests per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.rollout.asked.requests()) }},
+		{what: "requests per node", unit: "", limit: maxRolloutRequests, steady: true, of: func(f fleetResult) float64 { return per(f, f.rollout.asked.requests()) }},
 		{
-			what: "bytes read per node", unit: "KB", limit: noTarget, steady: true,
+			what: "bytes read per node", unit: "KB", limit: maxRolloutKB, steady: true,
 			of: func(f fleetResult) float64 { return per(f, f.rollout.asked.received) / 1000 },
 		},
 		{what: "agent's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f, f.rollout.agents) }},
 		{what: "Consul's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f, f.rollout.consul) }},
-		{what: "slot handed over, p50", unit: "ms", limit: maxHandOver, first: true, of: func(f fleetResult) float64 { return f.rollout.handOver.median() }},
-		{what: "slot handed over, p95", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 {
-			if len(f.rollout.handOver) == 0 {
+		{what: "place free until the next node begins, p50", unit: "ms", limit: maxNext, first: true, of: func(f fleetResult) float64 { return f.rollout.next.median() }},
+		{what: "place free until the next node begins, p95", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 {
+			if len(f.rollout.next) == 0 {
 				return 0
 			}
-			return f.rollout.handOver.quantile(0.95)
+			return f.rollout.next.quantile(0.95)
 		}},
 		{what: "orchestrator's cycle, p50", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return f.rollout.cycles.median() }},
 		{what: "orchestrator's cycle, longest", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return f.rollout.cycles.most() }},
@@ -165,11 +175,15 @@ func (r *scaleReport) verdict(row scaleRow) []string {
 	if len(targets) == 0 {
 		return []string{ratio, "–", "–"}
 	}
-	answer := "yes"
-	if !met {
-		answer = "**no**"
+	return []string{ratio, strings.Join(targets, ", "), yesNo(met)}
+}
+
+// yesNo is a cell of the column "met".
+func yesNo(met bool) string {
+	if met {
+		return "yes"
 	}
-	return []string{ratio, strings.Join(targets, ", "), answer}
+	return "**no**"
 }
 
 func (s storedResult) table() string {
@@ -177,25 +191,18 @@ func (s storedResult) table() string {
 	add := func(what string, all samples, limit float64) {
 		met, target := "–", "–"
 		if limit >= 0 && len(all) > 0 {
-			target, met = "≤ "+number(limit), "yes"
-			if all.median() > limit {
-				met = "**no**"
-			}
+			target, met = "≤ "+number(limit), yesNo(all.median() <= limit)
 		}
 		rows = append(rows, []string{what, "ms", number(all.median()), number(all.most()), target, met, fmt.Sprint(len(all))})
 	}
 	add("the first cycle, in which all nodes are new", s.first, noTarget)
-	add("a cycle in which nothing changed", s.unchanged, maxCycle)
+	add("a cycle in which nothing changed", s.unchanged, maxIdleCycle)
 	add("a cycle in which a node changed", s.changed, maxCycle)
-	add("cycles at the beginning of a rollout", s.rollout, maxCycle)
-	met := "yes"
-	if s.largest > maxValue*1000 {
-		met = "**no**"
-	}
+	add("cycles at the beginning of a rollout", s.rollout, noTarget)
 	size := number(float64(s.largest) / 1000)
 	rows = append(rows,
-		[]string{"largest value (`" + s.key + "`)", "KB", size, size, "≤ " + number(maxValue), met, "1"},
+		[]string{"largest value (`" + s.key + "`)", "KB", size, size, "≤ " + number(maxValue), yesNo(s.largest <= maxValue*1000), "1"},
 		[]string{"all values", "KB", number(float64(s.bytes) / 1000), "–", "–", "–", "1"},
-		[]string{"orchestrator's RSS", "MB", number(s.rss), number(s.rss), "–", "–", "1"})
+		[]string{"orchestrator's RSS", "MB", number(s.rss), number(s.rss), "≤ " + number(maxMemory), yesNo(s.rss <= maxMemory), "1"})
 	return layout(rows)
 }

@@ -46,11 +46,11 @@ type fleetResult struct {
 // rolloutResult is what a rollout took.
 type rolloutResult struct {
 	window
-	limit    int
-	served   float64 // writes of the Consul agents of the nodes: maintenance mode
-	handOver samples // ms
-	cycles   samples // ms, of those that changed something
-	rss      float64 // MB, peak of the orchestrator
+	limit  int
+	served float64 // writes of the Consul agents of the nodes: maintenance mode
+	next   samples // ms, from a free place to the next node
+	cycles samples // ms, of those that changed something
+	rss    float64 // MB, peak of the orchestrator
 }
 
 // parallel is the share of nodes that may be out of service.
@@ -171,7 +171,7 @@ func (b *bench) rollOut(ctx context.Context, f *fleet, r *rolloutResult, step fu
 		return err
 	}
 	o.reset()
-	f.turns.reset()
+	f.outages.reset()
 	asked.take()
 	err = step("rollout", &r.window, func(ctx context.Context) error {
 		if err := f.trigger("v3", func(p *rollout.Policy) { p.MaxParallel = parallel })(ctx); err != nil {
@@ -186,7 +186,7 @@ func (b *bench) rollOut(ctx context.Context, f *fleet, r *rolloutResult, step fu
 		printKinds(b.log, "the orchestrator's", f.size, asked.take())
 	}
 	r.limit = parallel.Of(f.size)
-	r.handOver, r.served = f.turns.handOvers(r.limit), f.turns.writes
+	r.next, r.served = f.outages.gaps(r.limit), f.outages.writes
 	r.cycles = o.seenCycles(false)
 	_, r.rss, err = o.proc.memory()
 	return err

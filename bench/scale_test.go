@@ -49,7 +49,7 @@ func TestScale(t *testing.T) {
 			t.Errorf("%d agents: %d queries of one block", f.size, f.watches)
 		}
 		o := f.rollout
-		if o.served != float64(2*f.size) || len(o.handOver) != f.size-o.limit || len(o.cycles) == 0 || o.rss <= 0 {
+		if o.served != float64(2*f.size) || len(o.next) != f.size-o.limit || len(o.cycles) == 0 || o.rss <= 0 {
 			t.Errorf("%d agents, rollout: %+v", f.size, o)
 		}
 	}
@@ -57,7 +57,7 @@ func TestScale(t *testing.T) {
 		t.Errorf("the orchestrator alone: %+v", s)
 	}
 	text := r.markdown()
-	for _, want := range []string{"| successful writes per node", "| 8 agents |", "| slot handed over, p50", "| largest value (`", "50000 nodes, on paper"} {
+	for _, want := range []string{"| successful writes per node", "| 8 agents |", "| place free until the next node begins, p50", "| largest value (`", "50000 nodes, on paper"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the report lacks %q:\n%s", want, text)
 		}
@@ -129,7 +129,7 @@ func TestVerdict(t *testing.T) {
 // TestFleetSaysWhatIsMissing: who waits for a fleet is told what it waits for.
 func TestFleetSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	f := &fleet{traffic: &traffic{}, dir: t.TempDir(), consul: &consul{http: "127.0.0.1:1", dns: "127.0.0.1:1"}, turns: &turns{}}
+	f := &fleet{traffic: &traffic{}, dir: t.TempDir(), consul: &consul{http: "127.0.0.1:1", dns: "127.0.0.1:1"}, outages: &maintenances{}}
 	host, _, err := f.host(0)
 	if err != nil {
 		t.Fatal(err)

@@ -10,9 +10,9 @@ import (
 	"github.com/jorc/jorc/internal/converge"
 )
 
-// turns notes when nodes go out of service and come back, and does in the
-// catalog what their Consul agents would.
-type turns struct {
+// maintenances records when nodes enter and leave maintenance mode, and writes to
+// the catalog what their Consul agents would.
+type maintenances struct {
 	api *api
 
 	mu            sync.Mutex
@@ -20,8 +20,8 @@ type turns struct {
 	writes        float64
 }
 
-// reset forgets what was noted.
-func (t *turns) reset() {
+// reset forgets what was recorded.
+func (t *maintenances) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clear(t.begins)
@@ -29,18 +29,18 @@ func (t *turns) reset() {
 	t.writes = 0
 }
 
-// turn is the maintenance mode of one node.
-type turn struct {
-	*turns
+// maintenance is the maintenance mode of one node.
+type maintenance struct {
+	*maintenances
 	node string
 }
 
-var _ converge.Maintenance = turn{}
+var _ converge.Maintenance = maintenance{}
 
 const maintenanceCheck = "_node_maintenance"
 
 // Begin implements converge.Maintenance.
-func (t turn) Begin(ctx context.Context, reason string) error {
+func (t maintenance) Begin(ctx context.Context, reason string) error {
 	t.mu.Lock()
 	_, in := t.begins[t.node]
 	if !in {
@@ -58,7 +58,7 @@ func (t turn) Begin(ctx context.Context, reason string) error {
 }
 
 // Lift implements converge.Maintenance.
-func (t turn) Lift(ctx context.Context) error {
+func (t maintenance) Lift(ctx context.Context) error {
 	t.mu.Lock()
 	_, in := t.begins[t.node]
 	_, out := t.lifts[t.node]
@@ -78,10 +78,9 @@ func (t turn) Lift(ctx context.Context) error {
 	return err
 }
 
-// handOvers are the times, in ms, from one node having done to the next being
-// out of service: with limit slots the n-th that is done lets go the one that
-// is n+limit-th.
-func (t *turns) handOvers(limit int) (all samples) {
+// gaps are the times, in ms, from the end of one node's maintenance to the begin
+// of the next one's: with a limit of n the (i+n)-th takes the place of the i-th.
+func (t *maintenances) gaps(limit int) (all samples) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	sorted := func(m map[string]time.Time) []time.Time {
