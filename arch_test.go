@@ -35,7 +35,6 @@ var layers = map[string]float64{
 	"internal/workflow":     6,
 	"internal/web":          6,
 	"internal/cluster":      5,
-	"internal/nodes":        5.5,
 	"internal/watch":        5,
 	"internal/blocker":      5,
 	"internal/doctor":       5.5, // from the table of keys
@@ -200,7 +199,6 @@ var livenessUsers = map[string]string{
 	"internal/agent/checks.go":         "which of this host's own checks its configuration can fix; its own maintenance mode",
 	"internal/doctor/consul_checks.go": "explains the checks of one node",
 	"internal/doctor/health.go":        "lists the checks of one node",
-	"internal/nodes/failures.go":       "lists the checks that fail",
 }
 
 // TestLivenessHasOneOwner: only internal/cluster decides whether a host is there.

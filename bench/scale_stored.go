@@ -10,7 +10,6 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	jorcconsul "github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -54,9 +53,9 @@ func (b *bench) measureStored(ctx context.Context) (r storedResult, err error) {
 	}
 	r.unchanged = o.seenCycles(true)
 	o.reset()
-	ledger := nodes.New(f.client, fleetPrefix, fleetCluster)
+	ledger := cluster.New(f.client, fleetPrefix, fleetCluster)
 	for i := range b.scale.changes {
-		if _, err := ledger.SetState(ctx, nodeName(i), nodes.Config, nodes.State{State: nodes.Failed, Version: "v1", Detail: "measured"}); err != nil {
+		if _, err := ledger.SetState(ctx, nodeName(i), cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed, Version: "v1", Detail: "measured"}); err != nil {
 			return r, err
 		}
 		if err := o.await(ctx, 2); err != nil {
@@ -82,12 +81,12 @@ func (b *bench) measureStored(ctx context.Context) (r storedResult, err error) {
 // store writes what members and their agents would have.
 func (f *fleet) store(ctx context.Context) error {
 	s := kv.New(f.client, path.Join(fleetPrefix, fleetCluster))
-	documents := nodes.New(f.client, fleetPrefix, fleetCluster).Documents()
+	documents := cluster.New(f.client, fleetPrefix, fleetCluster).Reports()
 	batch := s.NonAtomicBatch()
 	now := time.Now().UTC().Truncate(time.Second)
-	fine := nodes.State{State: nodes.Success, Since: now, Version: "v1"}
-	d := nodes.Document{Version: "v1", Since: now, States: map[string]nodes.State{
-		nodes.Provisioned: fine, nodes.Config: fine, nodes.Validation: fine,
+	fine := cluster.CategoryState{State: cluster.StateSuccess, Since: now, Version: "v1"}
+	d := cluster.Report{Version: "v1", Since: now, States: map[string]cluster.CategoryState{
+		cluster.CategoryProvisioned: fine, cluster.CategoryConfig: fine, cluster.CategoryValidation: fine,
 	}}
 	members := kv.NewTree[cluster.Record](s, cluster.PrefixHosts, 1).Ending(cluster.EndMember)
 	for i := range f.size {

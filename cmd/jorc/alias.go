@@ -15,7 +15,6 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/doctor"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 // legacyServicesFile is a file that existing host scripts use.
@@ -151,13 +150,13 @@ func (e *environment) localHealth(c *cli.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		d, _, err := nodes.New(client, settings.Prefix, settings.Cluster).Document(c.Context, host)
+		d, _, err := cluster.New(client, settings.Prefix, settings.Cluster).Report(c.Context, host)
 		if err != nil {
 			return nil, err
 		}
 		var failed []doctor.CheckState
 		for _, category := range slices.Sorted(maps.Keys(d.States)) {
-			if s := d.States[category]; s.State == nodes.Failed {
+			if s := d.States[category]; s.State == cluster.StateFailed {
 				failed = append(failed, doctor.CheckState{CheckID: category, Check: category, State: s.State, Output: s.Detail})
 			}
 		}
@@ -179,7 +178,7 @@ func (e *environment) currentVersionOrNone(c *cli.Context) error {
 
 func (e *environment) localVersionOrNothing(c *cli.Context) error {
 	err := e.readOrWriteLocal(c, e.legacyVersion())
-	if errors.Is(err, nodes.ErrNoVersion) {
+	if errors.Is(err, cluster.ErrNoVersion) {
 		return nil
 	}
 	return err
@@ -218,7 +217,7 @@ func (e *environment) updateStatus(c *cli.Context) error {
 	if len(args) != 2 {
 		return usagef(c, "which type, and which result?")
 	}
-	s, err := nodes.ParseResult(args[0], args[1])
+	s, err := cluster.ParseResult(args[0], args[1])
 	if err != nil {
 		return err
 	}

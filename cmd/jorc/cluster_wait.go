@@ -10,7 +10,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 )
@@ -72,7 +71,7 @@ func (e *environment) await(c *cli.Context, cl *cluster.Cluster, goal runs.Goal,
 	defer cancel()
 	missing := ""
 	w := &runs.Waiter{
-		Client: client, Cluster: cl, Ledger: nodes.New(client, settings.Prefix, settings.Cluster), Filter: filter,
+		Client: client, Cluster: cl, Ledger: cluster.New(client, settings.Prefix, settings.Cluster), Filter: filter,
 		Rollouts: rollout.New(client, settings.Prefix, settings.Cluster),
 		Missing: func(text string) {
 			missing = text

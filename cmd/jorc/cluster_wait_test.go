@@ -5,8 +5,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 // TestWaitForVersion: it waits until all members that count run the version,
@@ -15,10 +15,10 @@ func TestWaitForVersion(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "a", "b")
 	do := doer(t, f.env)
-	ledger := nodes.New(f.server.Client(), "jorc", "prod")
+	ledger := cluster.New(f.server.Client(), "jorc", "prod")
 	report := func(node, version string) {
 		t.Helper()
-		if _, err := ledger.Report(t.Context(), node, version); err != nil {
+		if _, err := ledger.ReportVersion(t.Context(), node, version); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -30,8 +30,8 @@ func TestWaitForVersion(t *testing.T) {
 	report("b", "v1")
 	waiting.Wait()
 
-	failed := nodes.State{State: nodes.Failed, Version: "v2", Detail: "task \"apply\": exit code 1: no\nno"}
-	if _, err := ledger.SetState(t.Context(), "b", nodes.Config, failed); err != nil {
+	failed := cluster.CategoryState{State: cluster.StateFailed, Version: "v2", Detail: "task \"apply\": exit code 1: no\nno"}
+	if _, err := ledger.SetState(t.Context(), "b", cluster.CategoryConfig, failed); err != nil {
 		t.Fatal(err)
 	}
 	report("a", "v2")
@@ -79,7 +79,7 @@ func TestWaitForRollout(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "a", "b")
 	do := doer(t, f.env)
-	if _, err := nodes.New(f.server.Client(), "jorc", "prod").Report(t.Context(), "a", "v2"); err != nil {
+	if _, err := cluster.New(f.server.Client(), "jorc", "prod").ReportVersion(t.Context(), "a", "v2"); err != nil {
 		t.Fatal(err)
 	}
 	update := func(args ...string) {

@@ -16,7 +16,6 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/slots"
 	"github.com/jorc/jorc/internal/watch"
@@ -47,13 +46,13 @@ var classes = []struct {
 	{converge.ErrFailed, exitFailed},
 	{converge.ErrHeld, exitStopped},
 	{blocker.ErrUsage, exitUsage},
-	{nodes.ErrBadName, exitUsage},
-	{nodes.ErrBadState, exitUsage},
+	{cluster.ErrBadName, exitUsage},
+	{cluster.ErrBadState, exitUsage},
 	{cluster.ErrInvalid, exitUsage},
 	{slots.ErrName, exitUsage},
 	{consul.ErrDenied, exitDenied},
 	{kv.ErrConflict, exitConflict},
-	{nodes.ErrProvisioned, exitConflict},
+	{cluster.ErrProvisioned, exitConflict},
 	{profile.ErrMismatch, exitConflict},
 	{profile.ErrConflicts, exitConflict},
 	{slots.ErrTaken, exitConflict},

@@ -9,7 +9,6 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 func statusCommand(env *environment) *cli.Command {
@@ -19,7 +18,7 @@ func statusCommand(env *environment) *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "set", Usage: "record the state of a host in a category", ArgsUsage: "CATEGORY STATE|--exit-code N",
-				Description: "CATEGORY is provisioned, config, validation or one of your own; STATE is " + joinOr(nodes.States()) + ". " +
+				Description: "CATEGORY is provisioned, config, validation or one of your own; STATE is " + joinOr(cluster.States()) + ". " +
 					"A host that is provisioned stays so until it is decommissioned. Repeating a state writes nothing.",
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "host", Usage: "of `HOST`", DefaultText: "this one"},
@@ -57,10 +56,10 @@ func statusCommand(env *environment) *cli.Command {
 
 func (e *environment) setStatus(c *cli.Context) error {
 	args := arguments(c)
-	var s nodes.State
+	var s cluster.CategoryState
 	switch {
 	case len(args) == 1 && c.IsSet("exit-code"):
-		s = nodes.StateOfPuppet(c.Int("exit-code"))
+		s = cluster.StateOfPuppet(c.Int("exit-code"))
 	case len(args) == 2 && !c.IsSet("exit-code"):
 		s.State = args[1]
 	default:
@@ -76,13 +75,13 @@ func (e *environment) setStatus(c *cli.Context) error {
 }
 
 // recordState records the state of host, or of this one.
-func (e *environment) recordState(c *cli.Context, host, category string, s nodes.State) error {
+func (e *environment) recordState(c *cli.Context, host, category string, s cluster.CategoryState) error {
 	ledger, client, settings, err := e.ledger(c)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	if err := nodes.CheckState(category, s.State); err != nil {
+	if err := cluster.CheckState(category, s.State); err != nil {
 		return err
 	}
 	if host, err = hostNamed(c, client, settings, host); err != nil {
@@ -106,12 +105,12 @@ func (e *environment) decommission(c *cli.Context) error {
 	}
 	defer client.Close()
 	host, force := args[0], c.Bool("yes")
-	if err := nodes.CheckNode(host); err != nil {
+	if err := cluster.CheckNode(host); err != nil {
 		return err
 	}
 	if !force {
-		err := ledger.Departed(c.Context, host)
-		if errors.Is(err, nodes.ErrAlive) {
+		err := ledger.CheckDeparted(c.Context, host)
+		if errors.Is(err, cluster.ErrAlive) {
 			err = fmt.Errorf("%w; --yes decommissions it all the same", err)
 		}
 		if err != nil {
@@ -140,8 +139,8 @@ func (e *environment) decommission(c *cli.Context) error {
 
 // strike takes a dead host out of Consul's catalog, which otherwise keeps it for
 // three days. A living one would only come back.
-func strike(ctx context.Context, client *consul.Client, ledger *nodes.Ledger, host string) (bool, error) {
-	if err := ledger.Departed(ctx, host); errors.Is(err, nodes.ErrAlive) {
+func strike(ctx context.Context, client *consul.Client, ledger *cluster.Cluster, host string) (bool, error) {
+	if err := ledger.CheckDeparted(ctx, host); errors.Is(err, cluster.ErrAlive) {
 		return false, nil
 	} else if err != nil {
 		return false, err

@@ -8,7 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/cluster"
 )
 
 func failuresCommand(env *environment) *cli.Command {
@@ -36,7 +36,7 @@ func (e *environment) listStatus(c *cli.Context) error {
 		return err
 	}
 	defer client.Close()
-	all, unreadable, err := ledger.States(c.Context, strings.Join(args, ""))
+	all, unreadable, err := ledger.HostStates(c.Context, strings.Join(args, ""))
 	if err != nil {
 		return err
 	}
@@ -66,14 +66,14 @@ func (e *environment) listFailures(c *cli.Context, warnings bool) error {
 	if err != nil {
 		return err
 	}
-	err = e.printFailures(c, append([]nodes.Failure{}, all...))
+	err = e.printFailures(c, append([]cluster.Failure{}, all...))
 	if err == nil && len(all) > 0 {
 		err = &exitError{code: exitFailed}
 	}
 	return err
 }
 
-func (e *environment) printFailures(c *cli.Context, all []nodes.Failure) error {
+func (e *environment) printFailures(c *cli.Context, all []cluster.Failure) error {
 	if c.Bool("hosts") {
 		hosts := []string{}
 		for _, f := range all {
@@ -87,8 +87,8 @@ func (e *environment) printFailures(c *cli.Context, all []nodes.Failure) error {
 	}
 	l := listing{columns: []string{"host", "kind", "name", "state", "service", "version", "since", "detail"}, states: []string{"state"}}
 	for _, f := range all {
-		detail := nodes.Brief(f.Detail)
-		if f.Kind == nodes.KindCheck { // whose first line says what is wrong
+		detail := cluster.Brief(f.Detail)
+		if f.Kind == cluster.FailureCheck { // whose first line says what is wrong
 			detail, _, _ = strings.Cut(f.Detail, "\n")
 		}
 		l.rows = append(l.rows, []string{f.Host, f.Kind, f.Name, f.State, f.Service, f.Version, when(f.Since), detail})
@@ -137,8 +137,8 @@ func when(t time.Time) string {
 }
 
 // stateDetail is what a state is about, in one line, and why it is doubtful.
-func stateDetail(s nodes.HostState) string {
-	detail := nodes.Brief(s.Detail)
+func stateDetail(s cluster.HostState) string {
+	detail := cluster.Brief(s.Detail)
 	if s.Suspect == "" {
 		return detail
 	}

@@ -4,9 +4,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 func TestStatusSession(t *testing.T) {
@@ -51,13 +51,13 @@ func TestStatusSession(t *testing.T) {
 		status repair
 		status failures
 	`)
-	ledger := nodes.New(s.Client(), "jorc", "default")
-	for node, state := range map[string]nodes.State{
-		"n3": {State: nodes.Success, Suspect: "drifted: /etc/x changed after convergence"},
-		"n4": {State: nodes.Failed, Detail: "task \"a\": exit code 3: no room (attempt 2)\nbegun\nno room", LogURL: "file:///l"},
-		"n5": {State: nodes.Failed, Detail: "begun\nno room"},
+	ledger := cluster.New(s.Client(), "jorc", "default")
+	for node, state := range map[string]cluster.CategoryState{
+		"n3": {State: cluster.StateSuccess, Suspect: "drifted: /etc/x changed after convergence"},
+		"n4": {State: cluster.StateFailed, Detail: "task \"a\": exit code 3: no room (attempt 2)\nbegun\nno room", LogURL: "file:///l"},
+		"n5": {State: cluster.StateFailed, Detail: "begun\nno room"},
 	} {
-		if _, err := ledger.SetState(t.Context(), node, nodes.Config, state); err != nil {
+		if _, err := ledger.SetState(t.Context(), node, cluster.CategoryConfig, state); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -6,9 +6,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 func updateCommand(env *environment) *cli.Command {
@@ -69,12 +69,12 @@ func updateCommand(env *environment) *cli.Command {
 }
 
 // ledger is what the nodes of the cluster report, and the settings it came from.
-func (e *environment) ledger(c *cli.Context) (*nodes.Ledger, *consul.Client, *config.Config, error) {
+func (e *environment) ledger(c *cli.Context) (*cluster.Cluster, *consul.Client, *config.Config, error) {
 	client, settings, err := e.consul(c)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return nodes.New(client, settings.Prefix, settings.Cluster), client, settings, nil
+	return cluster.New(client, settings.Prefix, settings.Cluster), client, settings, nil
 }
 
 // hostNamed is the host that a command is about: the one that was named, this
@@ -147,7 +147,7 @@ func (e *environment) runningVersions(c *cli.Context) error {
 		return err
 	}
 	defer client.Close()
-	versions, err := ledger.Running(c.Context)
+	versions, err := ledger.RunningVersions(c.Context)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (e *environment) hostsAtVersion(c *cli.Context) error {
 		return err
 	}
 	defer client.Close()
-	hosts, err := ledger.Hosts(c.Context, args[0])
+	hosts, err := ledger.HostsRunning(c.Context, args[0])
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/cluster"
 )
 
 // versionFile is the file with the version of this host: legacy, if that is not
@@ -36,11 +36,11 @@ func (e *environment) readOrWriteLocal(c *cli.Context, legacy string) error {
 		return err
 	}
 	if len(args) == 1 {
-		return nodes.WriteVersionFile(file, args[0])
+		return cluster.WriteVersionFile(file, args[0])
 	}
-	version, err := nodes.ReadVersionFile(file)
+	version, err := cluster.ReadVersionFile(file)
 	switch {
-	case errors.Is(err, nodes.ErrNoVersion):
+	case errors.Is(err, cluster.ErrNoVersion):
 		if format, given := e.value(c, "output"); given && format == formatJSON {
 			_ = writeJSON(c.App.Writer, versionAnswer{}) // the error counts
 		}
@@ -79,17 +79,17 @@ func (e *environment) pendingUpdate(c *cli.Context, legacy string) error {
 		return err
 	}
 	defer client.Close()
-	local, localErr := nodes.ReadVersionFile(file)
+	local, localErr := cluster.ReadVersionFile(file)
 	desired, desiredErr := ledger.Desired(c.Context)
 	if c.Context.Err() != nil {
 		return desiredErr
 	}
 	for _, err := range []error{desiredErr, localErr} {
-		if err != nil && !errors.Is(err, nodes.ErrNoVersion) {
+		if err != nil && !errors.Is(err, cluster.ErrNoVersion) {
 			fmt.Fprintf(c.App.ErrWriter, "jorc: %v\n", err)
 		}
 	}
-	p := nodes.PendencyOf(desired, desiredErr, local, localErr)
+	p := cluster.PendingChangeOf(desired, desiredErr, local, localErr)
 	if err := e.lines(c, "answer", []string{p.String()}, pendency{p.String(), desired, local, int(p)}); err != nil {
 		return err
 	}
@@ -107,8 +107,8 @@ func (e *environment) reportVersion(c *cli.Context, host, legacy string) error {
 		if err != nil {
 			return err
 		}
-		version, err = nodes.ReadVersionFile(file)
-		if errors.Is(err, nodes.ErrNoVersion) {
+		version, err = cluster.ReadVersionFile(file)
+		if errors.Is(err, cluster.ErrNoVersion) {
 			fmt.Fprintf(c.App.ErrWriter, "jorc: nothing to report: %v\n", err)
 			return nil
 		}
@@ -121,12 +121,12 @@ func (e *environment) reportVersion(c *cli.Context, host, legacy string) error {
 		return err
 	}
 	defer client.Close()
-	if err := nodes.CheckVersion(version); err != nil {
+	if err := cluster.CheckVersion(version); err != nil {
 		return err
 	}
 	if host, err = hostNamed(c, client, settings, host); err != nil {
 		return err
 	}
-	_, err = ledger.Report(c.Context, host, version)
+	_, err = ledger.ReportVersion(c.Context, host, version)
 	return err
 }

@@ -94,7 +94,7 @@ func (e *environment) retryHost(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	known, err := ledger.Documents().Names(c.Context)
+	known, err := ledger.Reports().Names(c.Context)
 	if err != nil {
 		return err
 	}

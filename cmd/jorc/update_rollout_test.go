@@ -9,7 +9,6 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -72,11 +71,11 @@ func TestRolloutSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	members(t, s, "n1", "n2", "n3", "n4")
-	ledger := nodes.New(s.Client(), "jorc", "default")
+	ledger := cluster.New(s.Client(), "jorc", "default")
 	report := func(version string, names ...string) {
 		t.Helper()
 		for _, node := range names {
-			if _, err := ledger.Report(t.Context(), node, version); err != nil {
+			if _, err := ledger.ReportVersion(t.Context(), node, version); err != nil {
 				t.Fatal(err)
 			}
 		}

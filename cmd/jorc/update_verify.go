@@ -10,18 +10,18 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/cluster"
 )
 
 // elsewhere answers `verify`: which hosts do not run the version of the first
 // argument. Hosts are the other arguments, or what standard input holds.
-func (e *environment) elsewhere(c *cli.Context) (version string, hosts int, missing []nodes.Elsewhere, err error) {
+func (e *environment) elsewhere(c *cli.Context) (version string, hosts int, missing []cluster.OtherHost, err error) {
 	args := arguments(c)
 	if len(args) == 0 {
 		return "", 0, nil, usagef(c, "which version?")
 	}
 	version = args[0]
-	if err := nodes.CheckVersion(version); err != nil {
+	if err := cluster.CheckVersion(version); err != nil {
 		return version, 0, nil, err
 	}
 	names, err := e.hostArguments(c.Context, args[1:])
@@ -33,7 +33,7 @@ func (e *environment) elsewhere(c *cli.Context) (version string, hosts int, miss
 		return version, 0, nil, err
 	}
 	defer client.Close()
-	missing, err = ledger.Verify(c.Context, version, names)
+	missing, err = ledger.HostsNotRunning(c.Context, version, names)
 	return version, len(names), missing, err
 }
 
@@ -51,7 +51,7 @@ func (e *environment) verifyHosts(c *cli.Context) error {
 	}
 	format, _ := e.value(c, "output")
 	if len(missing) > 0 || format == formatJSON { // silence is good news
-		if err := e.print(c, l, append([]nodes.Elsewhere{}, missing...)); err != nil {
+		if err := e.print(c, l, append([]cluster.OtherHost{}, missing...)); err != nil {
 			return err
 		}
 	}
@@ -128,7 +128,7 @@ func (e *environment) singleVersion(c *cli.Context) error {
 		}
 		l.rows = append(l.rows, []string{o.Version, named, "there", ""})
 	}
-	for _, a := range s.Apart {
+	for _, a := range s.Detached {
 		l.rows = append(l.rows, []string{a.Version, a.Host, string(a.Life), a.Arrived})
 	}
 	format, _ := e.value(c, "output")
@@ -146,18 +146,18 @@ func (e *environment) singleVersion(c *cli.Context) error {
 	return &exitError{code: exitFailed}
 }
 
-func (e *environment) singleness(c *cli.Context) (nodes.Singleness, error) {
+func (e *environment) singleness(c *cli.Context) (cluster.Uniqueness, error) {
 	args := arguments(c)
 	if len(args) != 1 {
-		return nodes.Singleness{}, usagef(c, "which version?")
+		return cluster.Uniqueness{}, usagef(c, "which version?")
 	}
 	if _, err := e.format(c); err != nil {
-		return nodes.Singleness{}, err
+		return cluster.Uniqueness{}, err
 	}
 	ledger, client, _, err := e.ledger(c)
 	if err != nil {
-		return nodes.Singleness{}, err
+		return cluster.Uniqueness{}, err
 	}
 	defer client.Close()
-	return ledger.Single(c.Context, args[0])
+	return ledger.UniqueVersion(c.Context, args[0])
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -47,7 +46,7 @@ func (e *environment) why(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	facts, err := ledger.Facts(c.Context, host)
+	facts, err := ledger.WhyFacts(c.Context, host)
 	if err != nil {
 		return err
 	}
@@ -57,12 +56,12 @@ func (e *environment) why(c *cli.Context) error {
 	if own {
 		facts.HoldFile = holdFile(settings)
 	}
-	if facts.Desired != "" && facts.Desired != facts.Document.Version {
+	if facts.Desired != "" && facts.Desired != facts.Report.Version {
 		if facts.Rollout, err = rollout.New(client, settings.Prefix, settings.Cluster).Why(c.Context, host); err != nil {
 			return err
 		}
 	}
-	w := nodes.Explain(facts)
+	w := cluster.Explain(facts)
 	l := listing{columns: []string{"reason", "detail"}}
 	for _, r := range w.Reasons {
 		l.rows = append(l.rows, []string{r.Reason, r.Detail})
@@ -70,7 +69,7 @@ func (e *environment) why(c *cli.Context) error {
 	if err := e.print(c, l, w); err != nil || !w.Pending {
 		return err
 	}
-	stopped := slices.ContainsFunc(w.Reasons, func(r nodes.Reason) bool { return r.Reason == nodes.WhyHeld || r.Reason == nodes.WhyStopped })
+	stopped := slices.ContainsFunc(w.Reasons, func(r cluster.Reason) bool { return r.Reason == cluster.WhyHeld || r.Reason == cluster.WhyStopped })
 	if stopped {
 		return &exitError{code: exitStopped}
 	}

@@ -6,14 +6,13 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/converge"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
 // converger brings the host from the version that it runs to the desired one,
 // when the cluster's rollout lets it.
 func (p *part) converger(m converge.Maintenance) *converge.Converger {
-	ledger := nodes.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store())
+	ledger := cluster.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store())
 	grantee := converge.NewGrantee(converge.GranteeOptions{
 		Node: p.node, StateDir: p.conf.StateDir, Rollouts: rollout.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()), Ledger: ledger,
 		Maintenance: m, Checks: p.checks, Log: p.log.Named("rollout"),
@@ -69,7 +68,7 @@ func (p *part) cycle(ctx context.Context) ([]string, error) {
 
 // version is the version that this host runs; empty when none is known.
 func (p *part) version() string {
-	v, err := nodes.ReadVersionFile(p.conf.VersionFile)
+	v, err := cluster.ReadVersionFile(p.conf.VersionFile)
 	if err != nil {
 		return ""
 	}

@@ -14,12 +14,11 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/converge"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/web"
 )
 
-func (h *host) ledger() *nodes.Ledger { return nodes.New(h.client, "jorc", "default") }
+func (h *host) ledger() *cluster.Cluster { return cluster.New(h.client, "jorc", "default") }
 
 func (h *host) trigger(version string) {
 	h.t.Helper()
@@ -29,12 +28,12 @@ func (h *host) trigger(version string) {
 }
 
 // wantVersion waits until the host has reported a version.
-func (h *host) wantVersion(version string) nodes.Document {
+func (h *host) wantVersion(version string) cluster.Report {
 	h.t.Helper()
-	var d nodes.Document
+	var d cluster.Report
 	h.eventually("version "+version, func() error {
 		var err error
-		d, _, err = h.ledger().Document(h.t.Context(), h.server.Node)
+		d, _, err = h.ledger().Report(h.t.Context(), h.server.Node)
 		if err == nil && d.Version != version {
 			err = fmt.Errorf("got %+v", d)
 		}
@@ -94,7 +93,7 @@ func TestConverge(t *testing.T) {
 	if _, err := h.cluster().Unhold(t.Context(), cluster.Scope{Role: "web"}, cluster.Hold{}); err != nil {
 		t.Fatal(err)
 	}
-	if d := h.wantVersion("v1"); d.States["config"].State != nodes.Success || d.States["validation"].State != nodes.Success {
+	if d := h.wantVersion("v1"); d.States["config"].State != cluster.StateSuccess || d.States["validation"].State != cluster.StateSuccess {
 		t.Errorf("got %+v", d)
 	}
 	h.wantPhase(converge.PhaseConverged, "")

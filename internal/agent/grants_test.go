@@ -27,7 +27,6 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -262,9 +261,9 @@ func (f *grantFleet) at(version string) error {
 	return nil
 }
 
-func (f *grantFleet) report(name string) nodes.Document {
+func (f *grantFleet) report(name string) cluster.Report {
 	f.t.Helper()
-	d, _, err := nodes.New(f.client, "jorc", "default").Document(f.t.Context(), name)
+	d, _, err := cluster.New(f.client, "jorc", "default").Report(f.t.Context(), name)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -452,7 +451,7 @@ func TestGrantsTakeOver(t *testing.T) {
 	g.do(dead)
 	f.hosts[canary[0]].open("v2")
 	f.eventually("the canary to end its grant without an orchestrator", func() error {
-		if d := f.report(canary[0]); d.Version != "v2" || d.Grant.State != nodes.GrantDone {
+		if d := f.report(canary[0]); d.Version != "v2" || d.Grant.State != cluster.GrantDone {
 			return fmt.Errorf("it is at %s: %+v", d.Version, d.Grant)
 		}
 		return nil
@@ -489,12 +488,12 @@ func TestGrantsSuperseded(t *testing.T) {
 	f.openAll("v3")
 	f.eventually("the host to be stranded, or done with what it began", func() error {
 		d := f.report(first.name)
-		if d.Grant.State != nodes.GrantStranded && d.Grant.State != nodes.GrantDone {
+		if d.Grant.State != cluster.GrantStranded && d.Grant.State != cluster.GrantDone {
 			return fmt.Errorf("it says %+v", d.Grant)
 		}
 		return nil
 	})
-	if f.report(first.name).Grant.State == nodes.GrantStranded {
+	if f.report(first.name).Grant.State == cluster.GrantStranded {
 		if _, err := f.rollouts().GiveUp(t.Context(), first.name, "ann", "test"); err != nil {
 			t.Fatal(err)
 		}

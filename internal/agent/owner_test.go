@@ -24,7 +24,7 @@ workflow "converge" {
 func (h *host) wantVersionOf(node, version string) {
 	h.t.Helper()
 	h.eventually(node+" at "+version, func() error {
-		d, _, err := h.ledger().Document(h.t.Context(), node)
+		d, _, err := h.ledger().Report(h.t.Context(), node)
 		if err == nil && d.Version != version {
 			err = fmt.Errorf("got %+v", d)
 		}
@@ -124,7 +124,7 @@ func TestClonedHost(t *testing.T) {
 	if _, err := os.Stat(second.path("version")); !os.IsNotExist(err) {
 		t.Errorf("version file: got %v, want it put aside", err)
 	}
-	if d, _, err := second.ledger().Document(t.Context(), "n2"); err == nil && d.Version != "" {
+	if d, _, err := second.ledger().Report(t.Context(), "n2"); err == nil && d.Version != "" {
 		t.Errorf("n2 reports: got %+v, want no version", d)
 	}
 	if !strings.Contains(second.log.String(), "belongs to another node") {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -71,8 +70,8 @@ func TestRollout(t *testing.T) {
 	if m := h.maintenance(); m != "" {
 		t.Errorf("the host is still in maintenance: %s", m)
 	}
-	d, _, err := nodes.New(h.client, "jorc", "default").Document(t.Context(), h.server.Node)
-	if err != nil || d.Grant.State != nodes.GrantDone || d.Grant.Version != "v1" {
+	d, _, err := cluster.New(h.client, "jorc", "default").Report(t.Context(), h.server.Node)
+	if err != nil || d.Grant.State != cluster.GrantDone || d.Grant.Version != "v1" {
 		t.Errorf("the host says of its grant %+v, %v", d.Grant, err)
 	}
 	h.eventually("the status", func() error {

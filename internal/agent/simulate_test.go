@@ -10,7 +10,6 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -62,7 +61,7 @@ func TestSimulate(t *testing.T) {
 		t.Fatal(err)
 	}
 	consultest.Eventually(t, "the version", func(ctx context.Context) error {
-		d, _, err := nodes.New(client, "jorc", "default").Document(ctx, "simulated")
+		d, _, err := cluster.New(client, "jorc", "default").Report(ctx, "simulated")
 		if err == nil {
 			err = contains(d.Version, "v1")
 		}

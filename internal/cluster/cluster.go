@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
@@ -28,6 +29,10 @@ var (
 	ErrInvalid = errors.New("invalid")
 	// ErrNoACLs: Consul runs without ACLs, so there are no tokens.
 	ErrNoACLs = errors.New("Consul's ACLs are switched off")
+	// ErrProvisioned: a provisioned node stays so until it is decommissioned.
+	ErrProvisioned = errors.New("provisioned already")
+	// ErrAlive: the operation is for hosts that no longer exist.
+	ErrAlive = errors.New("the host is alive")
 )
 
 // Format numbers of this package's documents.
@@ -55,16 +60,19 @@ type Cluster struct {
 	reports kv.Tree[Report]
 
 	consistent bool // reads are
+	// unprojected: the token may not write index keys.
+	unprojected *atomic.Bool
 }
 
 // New returns the cluster called name below prefix. It does no I/O.
 func New(client *consul.Client, prefix, name string) *Cluster {
-	c := &Cluster{client: client, prefix: strings.Trim(prefix, "/"), name: name, editor: profile.NewEditor(paramValidators())}
-	return c.in(kv.New(client, path(c.prefix, name)))
+	c := &Cluster{client: client, prefix: strings.Trim(prefix, "/"), name: name, editor: profile.NewEditor(paramValidators()), unprojected: &atomic.Bool{}}
+	return c.In(kv.New(client, path(c.prefix, name)))
 }
 
-// in returns the same cluster in another store of the same prefix.
-func (c *Cluster) in(s *kv.Store) *Cluster {
+// In returns the same cluster in another store of the same prefix, such as that of
+// a held lock.
+func (c *Cluster) In(s *kv.Store) *Cluster {
 	d := *c
 	d.store = s
 	d.profile = kv.NewDoc[profile.Document](s, KeyProfile, profile.Format)
@@ -117,7 +125,7 @@ func paramValidators() map[string]profile.Validator {
 // Consistent returns the same cluster with reads that no deposed leader of
 // Consul's can answer.
 func (c *Cluster) Consistent() *Cluster {
-	d := c.in(c.store.Consistent())
+	d := c.In(c.store.Consistent())
 	d.consistent = true
 	return d
 }

@@ -128,7 +128,7 @@ func (e *Election) preside(held *kv.Lease) {
 		default:
 		}
 	}
-	c := e.cluster.in(held.Store())
+	c := e.cluster.In(held.Store())
 	var r relevance
 	g.Go(func() error {
 		return c.members.Watch(ctx, func(kv.TreeUpdate[Record]) { tell() })

@@ -25,7 +25,7 @@ type Watched struct {
 // wait until Run runs.
 func (c *Cluster) WatchedBy(node string) *Watched {
 	w := &Watched{current: kv.NewShared(c.store, PrefixCurrent), host: kv.NewShared(c.store, HostPrefix(node))}
-	w.Cluster = c.in(c.store.Sharing(w.current, w.host))
+	w.Cluster = c.In(c.store.Sharing(w.current, w.host))
 	return w
 }
 

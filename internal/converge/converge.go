@@ -15,8 +15,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -43,11 +43,11 @@ type Options struct {
 	Log     hclog.Logger
 }
 
-// Ledger holds the desired version and what this host reports. *nodes.Ledger
+// Ledger holds the desired version and what this host reports. *cluster.Cluster
 // is one.
 type Ledger interface {
 	WatchDesired(ctx context.Context, handle func(version string, err error)) error
-	Move(ctx context.Context, node string, change func(d nodes.Document, desired string) (nodes.Document, error)) (changed bool, err error)
+	ChangeReport(ctx context.Context, node string, change func(d cluster.Report, desired string) (cluster.Report, error)) (changed bool, err error)
 }
 
 // Runner runs workflows. *workflow.Runner is one; its Options.Held should say

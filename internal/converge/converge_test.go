@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 // sharing are the tests that share one Consul.
@@ -46,9 +46,9 @@ func testVersions(t *testing.T) {
 	h.untilPhase(PhaseConverged, "v1")
 	d := h.document()
 	want(t, "version", d.Version, "v1")
-	want(t, "config", d.States[nodes.Config].State, nodes.Success)
-	want(t, "validation", d.States[nodes.Validation].State, nodes.Success)
-	want(t, "suspect", d.States[nodes.Config].Suspect, "")
+	want(t, "config", d.States[cluster.CategoryConfig].State, cluster.StateSuccess)
+	want(t, "validation", d.States[cluster.CategoryValidation].State, cluster.StateSuccess)
+	want(t, "suspect", d.States[cluster.CategoryConfig].Suspect, "")
 	before := h.modified()
 	h.trigger("v1")
 	h.stop()
@@ -80,8 +80,8 @@ func testStaticFails(t *testing.T) {
 	h.start()
 	s := h.untilPhase(PhaseFailed, "v1")
 	wantText(t, "detail", s.Detail, `task "two"`, "exit code 1", "no such package")
-	c := h.document().States[nodes.Config]
-	want(t, "config", c.State, nodes.Failed)
+	c := h.document().States[cluster.CategoryConfig]
+	want(t, "config", c.State, cluster.StateFailed)
 	want(t, "config's version", c.Version, "v1")
 	wantText(t, "config's detail", c.Detail, `task "two"`, "exit code 1", "no such package")
 	want(t, "version", h.document().Version, "")
@@ -94,7 +94,7 @@ func testStaticFails(t *testing.T) {
 	h.start() // tries at once
 	s = h.untilPhase(PhaseConverged, "v1")
 	wantText(t, "suspect", s.Suspect, "after a failed attempt", `task "two"`)
-	wantText(t, "reported suspect", h.document().States[nodes.Config].Suspect, "after a failed attempt")
+	wantText(t, "reported suspect", h.document().States[cluster.CategoryConfig].Suspect, "after a failed attempt")
 	want(t, "ran", h.ran(), "one@v1 two@v1 one@v1 two@v1 check@v1")
 }
 
@@ -108,7 +108,7 @@ func testValidationFails(t *testing.T) {
 	s := h.untilPhase(PhaseConverged, "v1")
 	wantText(t, "suspect", s.Suspect, "validation", `task "check"`)
 	want(t, "ran", h.ran(), "one@v1 two@v1 check@v1 one@v1 two@v1 check@v1 one@v1 two@v1 check@v1"[:len(h.ran())])
-	want(t, "validation", h.document().States[nodes.Validation].State, nodes.Success)
+	want(t, "validation", h.document().States[cluster.CategoryValidation].State, cluster.StateSuccess)
 }
 
 func testValidationLater(t *testing.T) {
@@ -144,13 +144,13 @@ func testChecksFail(t *testing.T) {
 	h.checks.set([]string{"web: critical: HTTP 500"}) // it has passed: that is news
 	s = h.untilPhase(PhaseFailed, "v1")
 	wantText(t, "detail", s.Detail, "web: critical: HTTP 500")
-	v := h.document().States[nodes.Validation]
-	want(t, "validation", v.State, nodes.Failed)
+	v := h.document().States[cluster.CategoryValidation]
+	want(t, "validation", v.State, cluster.StateFailed)
 	wantText(t, "validation's detail", v.Detail, "HTTP 500")
 	h.checks.set(nil) // recovers by itself
 	h.untilPhase(PhaseConverged, "v1")
 	want(t, "static runs", strings.Count(h.ran(), "one"), 1)
-	want(t, "validation", h.document().States[nodes.Validation].State, nodes.Success)
+	want(t, "validation", h.document().States[cluster.CategoryValidation].State, cluster.StateSuccess)
 }
 
 // TestChecksAfterStaticRun: that checks failed during the static workflow may be
@@ -201,8 +201,8 @@ func testRequirements(t *testing.T) {
 	run(t, h.Converger)
 	s := h.untilPhase(PhasePending, "v1")
 	want(t, "detail", s.Detail, "waiting for mysql: 0 of 2 functional")
-	c := h.document().States[nodes.Config]
-	want(t, "config", c.State, nodes.Pending)
+	c := h.document().States[cluster.CategoryConfig]
+	want(t, "config", c.State, cluster.StatePending)
 	want(t, "config's detail", c.Detail, s.Detail)
 	want(t, "writes", l.writes.Load(), int64(1))
 	n.set(lacking("mysql", 1, 2)) // only the number: not worth a write yet
@@ -210,12 +210,12 @@ func testRequirements(t *testing.T) {
 	want(t, "writes", l.writes.Load(), int64(1))
 	n.set(lacking("redis", 0, 1))
 	h.until("other targets", func(s Status) bool { return strings.Contains(s.Detail, "redis") && s.Reported && l.writes.Load() == 2 })
-	wantText(t, "config's detail", h.document().States[nodes.Config].Detail, "redis")
+	wantText(t, "config's detail", h.document().States[cluster.CategoryConfig].Detail, "redis")
 	want(t, "ran", h.ran(), "")
 	n.set(nil)
 	h.untilPhase(PhaseConverged, "v1")
 	want(t, "writes", l.writes.Load(), int64(4))
-	want(t, "suspect", h.document().States[nodes.Config].Suspect, "")
+	want(t, "suspect", h.document().States[cluster.CategoryConfig].Suspect, "")
 }
 
 // run runs c until the test ends.
@@ -242,12 +242,12 @@ func testCycle(t *testing.T) {
 	h.start()
 	s := h.untilPhase(PhaseFailed, "v1")
 	wantText(t, "detail", s.Detail, "a → b → a: static requirements form a cycle")
-	c := h.document().States[nodes.Config]
-	want(t, "config", c.State, nodes.Failed)
+	c := h.document().States[cluster.CategoryConfig]
+	want(t, "config", c.State, cluster.StateFailed)
 	wantText(t, "config's detail", c.Detail, "a → b → a")
 	cycle.set(nil)
 	h.untilPhase(PhasePending, "v1")
-	want(t, "config", h.document().States[nodes.Config].State, nodes.Pending)
+	want(t, "config", h.document().States[cluster.CategoryConfig].State, cluster.StatePending)
 	n.set(nil)
 	h.untilPhase(PhaseConverged, "v1")
 }

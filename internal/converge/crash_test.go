@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 // crashEnv makes the test binary a host that kills itself: its value is
@@ -88,8 +88,8 @@ type written struct {
 	file string
 }
 
-func (w *written) Move(ctx context.Context, node string, change func(nodes.Document, string) (nodes.Document, error)) (bool, error) {
-	changed, err := w.Ledger.Move(ctx, node, change)
+func (w *written) ChangeReport(ctx context.Context, node string, change func(cluster.Report, string) (cluster.Report, error)) (bool, error) {
+	changed, err := w.Ledger.ChangeReport(ctx, node, change)
 	if changed {
 		f, err := os.OpenFile(w.file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
@@ -177,9 +177,9 @@ func (s scenario) check(t *testing.T, h *host) {
 	d := h.document()
 	want(t, "version", d.Version, "v1")
 	want(t, "previous", d.Previous, "")
-	want(t, "validation", d.States[nodes.Validation].State, nodes.Success)
-	if c, ok := d.States[nodes.Config]; ok || s.name != "adopted" {
-		want(t, "config", c.State, nodes.Success)
+	want(t, "validation", d.States[cluster.CategoryValidation].State, cluster.StateSuccess)
+	if c, ok := d.States[cluster.CategoryConfig]; ok || s.name != "adopted" {
+		want(t, "config", c.State, cluster.StateSuccess)
 		want(t, "suspect", c.Suspect != "", strings.Contains(s.name, "fails"))
 	}
 	want(t, "version file", strings.TrimSpace(read(t, h.path("version"))), "v1")
@@ -253,7 +253,7 @@ func TestCrashInTask(t *testing.T) {
 	host.start()
 	st := host.untilPhase(PhaseFailed, "v1")
 	wantText(t, "detail", st.Detail, "interrupted", `task "one"`, "jorc ended while it ran")
-	wantText(t, "reported", host.document().States[nodes.Config].Detail, "interrupted")
+	wantText(t, "reported", host.document().States[cluster.CategoryConfig].Detail, "interrupted")
 	host.stop()
 	host.start()
 	host.untilPhase(PhaseConverged, "v1")

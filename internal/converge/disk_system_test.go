@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 // TestDiskFull: while the disk is full nothing begins, and why is told, here and
@@ -63,8 +63,8 @@ func TestDiskFull(t *testing.T) {
 				t.Errorf("it says that it has converged: %+v", s)
 			}
 			consultest.Eventually(t, "a failed state that says why", func(context.Context) error {
-				c := h.document().States[nodes.Config]
-				if c.State != nodes.Failed || c.Version != "v1" || !strings.Contains(c.Detail, "no space left on device") {
+				c := h.document().States[cluster.CategoryConfig]
+				if c.State != cluster.StateFailed || c.Version != "v1" || !strings.Contains(c.Detail, "no space left on device") {
 					return fmt.Errorf("got %+v", c)
 				}
 				return nil

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 func chmod(t *testing.T, path string, mode os.FileMode) {
@@ -33,18 +33,18 @@ func testAdoptedDrifts(t *testing.T) {
 	h.write("version", "v1\n")
 	n.set(lacking("mysql", 0, 2)) // an occasion to look
 	h.untilPhase(PhaseConverged, "v1")
-	c := h.document().States[nodes.Config]
-	want(t, "config", c.State, nodes.Success)
+	c := h.document().States[cluster.CategoryConfig]
+	want(t, "config", c.State, cluster.StateSuccess)
 	wantText(t, "config's suspect", c.Suspect, "jorc did not apply it")
 	chmod(t, h.path("etc/app.conf"), 0o666)
 	s := h.until("drift", func(s Status) bool { return s.Reported && len(s.Drifted) == 1 })
 	wantText(t, "suspect", s.Suspect, "was made 0666 ")
-	v := h.document().States[nodes.Validation]
-	want(t, "validation", v.State, nodes.Success)
+	v := h.document().States[cluster.CategoryValidation]
+	want(t, "validation", v.State, cluster.StateSuccess)
 	wantText(t, "validation's suspect", v.Suspect, "drifted: "+h.path("etc/app.conf")+" was made 0666 ", " instead of 0644 ")
 	chmod(t, h.path("etc/app.conf"), 0o644)
 	h.until("no drift", func(s Status) bool { return s.Reported && len(s.Drifted) == 0 })
-	want(t, "validation's suspect", h.document().States[nodes.Validation].Suspect, "")
+	want(t, "validation's suspect", h.document().States[cluster.CategoryValidation].Suspect, "")
 	want(t, "ran", h.ran(), "check@v1")
 }
 
@@ -58,7 +58,7 @@ func testAdoptedAndTold(t *testing.T) {
 	h.hold.set(Hold{Held: "a script is at work"})
 	h.trigger("v2")
 	h.untilPhase(PhaseHeld, "v2")
-	if _, err := h.ledger.SetState(t.Context(), h.node, nodes.Config, nodes.State{State: nodes.Failed, Detail: "half of it"}); err != nil {
+	if _, err := h.ledger.SetState(t.Context(), h.node, cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed, Detail: "half of it"}); err != nil {
 		t.Fatal(err)
 	}
 	h.write("version", "v2\n")
@@ -66,8 +66,8 @@ func testAdoptedAndTold(t *testing.T) {
 	h.untilPhase(PhaseConverged, "v2")
 	d := h.document()
 	want(t, "version", d.Version, "v2")
-	want(t, "config", d.States[nodes.Config].State, nodes.Failed)
-	want(t, "config's detail", d.States[nodes.Config].Detail, "half of it")
+	want(t, "config", d.States[cluster.CategoryConfig].State, cluster.StateFailed)
+	want(t, "config's detail", d.States[cluster.CategoryConfig].Detail, "half of it")
 	want(t, "ran", h.ran(), "one@v1 two@v1 check@v1 check@v2")
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/cluster"
 )
 
 func testDrift(t *testing.T) {
@@ -32,7 +32,7 @@ func testDrift(t *testing.T) {
 	h.write("etc/conf.d/deep/new.conf", "a directory that appears later")
 	s := drifted("a new file", etc+"/conf.d/deep/new.conf")
 	wantText(t, "suspect", s.Suspect, "drifted: ", "/new.conf changed after convergence")
-	wantText(t, "reported suspect", h.document().States[nodes.Config].Suspect, "drifted: ")
+	wantText(t, "reported suspect", h.document().States[cluster.CategoryConfig].Suspect, "drifted: ")
 	first := h.modified()
 	h.write("etc/app.conf", "by hand")
 	drifted("a changed file", etc+"/app.conf", etc+"/conf.d/deep/new.conf")
@@ -56,14 +56,14 @@ func testDrift(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = h.until("another text", func(s Status) bool { return s.Reported && strings.Contains(s.Suspect, "app.conf") })
-	wantText(t, "reported suspect", h.document().States[nodes.Config].Suspect, "app.conf changed")
+	wantText(t, "reported suspect", h.document().States[cluster.CategoryConfig].Suspect, "app.conf changed")
 	if err := os.RemoveAll(etc + "/conf.d"); err != nil {
 		t.Fatal(err)
 	}
 	h.write("etc/app.conf", "v1\n")
 	s = drifted("as it was")
 	want(t, "suspect", s.Suspect, "")
-	want(t, "reported suspect", h.document().States[nodes.Config].Suspect, "")
+	want(t, "reported suspect", h.document().States[cluster.CategoryConfig].Suspect, "")
 	if err := os.Remove(etc + "/app.conf"); err != nil {
 		t.Fatal(err)
 	}

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -30,11 +30,11 @@ func testResults(t *testing.T) {
 		ran          string
 		suspect      string
 	}{
-		{"stop", "exit 195", 0, PhaseConverged, nodes.Success, "", "one@v1 check@v1", ""},
-		{"reboot", "exit 194", 0, PhaseReboot, nodes.Running, "reboots", "one@v1", ""},
-		{"not yet", "[ -e $DIR/again ] || { touch $DIR/again; echo soon; exit 196; }", 0, PhaseConverged, nodes.Success, "", "one@v1 one@v1 two@v1 check@v1", ""},
-		{"retry", "[ -e $DIR/again ] || { touch $DIR/again; exit 1; }", 1, PhaseConverged, nodes.Success, "", "one@v1 one@v1 two@v1 check@v1", "task one"},
-		{"failure", "echo oh no; exit 3", 0, PhaseFailed, nodes.Failed, "exit code 3", "one@v1", ""},
+		{"stop", "exit 195", 0, PhaseConverged, cluster.StateSuccess, "", "one@v1 check@v1", ""},
+		{"reboot", "exit 194", 0, PhaseReboot, cluster.StateRunning, "reboots", "one@v1", ""},
+		{"not yet", "[ -e $DIR/again ] || { touch $DIR/again; echo soon; exit 196; }", 0, PhaseConverged, cluster.StateSuccess, "", "one@v1 one@v1 two@v1 check@v1", ""},
+		{"retry", "[ -e $DIR/again ] || { touch $DIR/again; exit 1; }", 1, PhaseConverged, cluster.StateSuccess, "", "one@v1 one@v1 two@v1 check@v1", "task one"},
+		{"failure", "echo oh no; exit 3", 0, PhaseFailed, cluster.StateFailed, "exit code 3", "one@v1", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -45,7 +45,7 @@ func testResults(t *testing.T) {
 			h.trigger("v1")
 			h.start()
 			h.untilPhase(tt.phase, "v1")
-			c := h.document().States[nodes.Config]
+			c := h.document().States[cluster.CategoryConfig]
 			want(t, "config", c.State, tt.config)
 			wantText(t, "detail", c.Detail, tt.detail)
 			wantText(t, "suspect", c.Suspect, tt.suspect)
@@ -153,7 +153,7 @@ func testUnwritable(t *testing.T) {
 	h.trigger("v1")
 	h.start()
 	s := h.until("trouble", func(s Status) bool {
-		return s.Phase == PhaseRecording && s.Config != nil && s.Config.State == nodes.Failed && s.Reported && strings.Contains(s.Detail, "cannot be recorded")
+		return s.Phase == PhaseRecording && s.Config != nil && s.Config.State == cluster.StateFailed && s.Reported && strings.Contains(s.Detail, "cannot be recorded")
 	})
 	wantText(t, "config", s.Config.Detail, "cannot go on", "cannot be recorded")
 	want(t, "version", h.document().Version, "")

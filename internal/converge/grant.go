@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/durable"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -42,13 +42,13 @@ type grantIntent struct {
 const grantFormat = 1
 
 // answer is what the record says to others; old is what the report says.
-func (r grantRecord) answer(old nodes.Answer) nodes.Answer {
-	a := nodes.Answer{ID: r.ID, Version: r.Version, State: nodes.GrantAccepted, Since: r.Since, Declined: old.Declined, Reason: old.Reason, Ready: old.Ready}
+func (r grantRecord) answer(old cluster.GrantAnswer) cluster.GrantAnswer {
+	a := cluster.GrantAnswer{ID: r.ID, Version: r.Version, State: cluster.GrantAccepted, Since: r.Since, Declined: old.Declined, Reason: old.Reason, Ready: old.Ready}
 	switch {
 	case r.Stranded:
-		a.State = nodes.GrantStranded
+		a.State = cluster.GrantStranded
 	case r.Failed != "":
-		a.State, a.Reason = nodes.GrantFailed, r.Failed
+		a.State, a.Reason = cluster.GrantFailed, r.Failed
 	}
 	return a
 }
@@ -107,7 +107,7 @@ func decideGrant(f grantFacts, now time.Time) (do grantAction, why string, again
 		return grantAdopt, "", again
 	case r.Intent != nil && f.permit.Grant.ID != r.Intent.ID:
 		return grantForget, "", again
-	case r.ID != "" && a.ID == r.ID && a.State == nodes.GrantDone:
+	case r.ID != "" && a.ID == r.ID && a.State == cluster.GrantDone:
 		return grantClose, "", again
 	case r.ID != "" && (a.ID != r.ID || !a.Open()):
 		return grantReassert, "", again

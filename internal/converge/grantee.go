@@ -10,10 +10,10 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -24,10 +24,10 @@ type Maintenance interface {
 	Lift(ctx context.Context) error
 }
 
-// FencedLedger is where a Grantee answers. *nodes.Ledger is one.
+// FencedLedger is where a Grantee answers. *cluster.Cluster is one.
 type FencedLedger interface {
-	Move(ctx context.Context, node string, change func(nodes.Document, string) (nodes.Document, error)) (bool, error)
-	MoveFenced(ctx context.Context, node string, change func(nodes.Document, string) (nodes.Document, error), fence func(*kv.Txn)) (bool, error)
+	ChangeReport(ctx context.Context, node string, change func(cluster.Report, string) (cluster.Report, error)) (bool, error)
+	ChangeReportFenced(ctx context.Context, node string, change func(cluster.Report, string) (cluster.Report, error), fence func(*kv.Txn)) (bool, error)
 }
 
 // GranteeOptions are what a Grantee needs.
@@ -355,7 +355,7 @@ func (g *Grantee) perform(ctx context.Context, f grantFacts, do grantAction, why
 		return g.answer(ctx, old, r.answer(old))
 	case grantLost:
 		g.o.Log.Warn("this host has a grant that it does not know: its record was lost", "grant", old.ID, "version", old.Version)
-		lost := grantRecord{ID: old.ID, Version: old.Version, Since: old.Since, Failed: "the host lost its record of the grant", Stranded: old.State == nodes.GrantStranded, Intent: r.Intent}
+		lost := grantRecord{ID: old.ID, Version: old.Version, Since: old.Since, Failed: "the host lost its record of the grant", Stranded: old.State == cluster.GrantStranded, Intent: r.Intent}
 		if err := g.keep(lost); err != nil {
 			return err
 		}
@@ -394,7 +394,7 @@ func (g *Grantee) perform(ctx context.Context, f grantFacts, do grantAction, why
 		return g.lift(ctx, r, f.leave)
 	case grantFinish:
 		next := r.answer(old)
-		next.State, next.Reason = nodes.GrantDone, ""
+		next.State, next.Reason = cluster.GrantDone, ""
 		if err := g.answer(ctx, old, next); err != nil {
 			return err
 		}
@@ -441,12 +441,12 @@ func (g *Grantee) accept(ctx context.Context, f grantFacts) error {
 	if err := g.keep(r); err != nil {
 		return err
 	}
-	old, next := f.permit.Report.Grant, r.accepted().answer(nodes.Answer{})
-	_, err := g.o.Ledger.MoveFenced(ctx, g.o.Node, func(d nodes.Document, _ string) (nodes.Document, error) {
+	old, next := f.permit.Report.Grant, r.accepted().answer(cluster.GrantAnswer{})
+	_, err := g.o.Ledger.ChangeReportFenced(ctx, g.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) {
 		if d.Grant != old {
 			return d, kv.ErrConflict
 		}
-		return d.With(nodes.Config, nodes.State{State: nodes.Running, Version: next.Version}, now).Answering(next), nil
+		return d.With(cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateRunning, Version: next.Version}, now).Answering(next), nil
 	}, f.permit.Fence)
 	switch {
 	case errors.Is(err, kv.ErrConflict), errors.Is(err, consul.ErrOutcomeUnknown):
@@ -461,8 +461,8 @@ func (g *Grantee) accept(ctx context.Context, f grantFacts) error {
 }
 
 // answer replaces what the report says of grants, if that is as it was decided on.
-func (g *Grantee) answer(ctx context.Context, old, next nodes.Answer) error {
-	_, err := g.o.Ledger.Move(ctx, g.o.Node, func(d nodes.Document, _ string) (nodes.Document, error) {
+func (g *Grantee) answer(ctx context.Context, old, next cluster.GrantAnswer) error {
+	_, err := g.o.Ledger.ChangeReport(ctx, g.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) {
 		if d.Grant != old && d.Grant != next {
 			return d, kv.ErrConflict
 		}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/cluster"
 )
 
 // loop decides and acts until ctx ends, or a single pass has its outcome.
@@ -70,9 +70,9 @@ func (c *Converger) facts() *facts {
 
 // readVersion reads the version file. What it cannot tell is no version.
 func (c *Converger) readVersion() string {
-	version, err := nodes.ReadVersionFile(c.o.VersionFile)
+	version, err := cluster.ReadVersionFile(c.o.VersionFile)
 	note := ""
-	if err != nil && !errors.Is(err, nodes.ErrNoVersion) {
+	if err != nil && !errors.Is(err, cluster.ErrNoVersion) {
 		note = err.Error() + ": this host counts as one without a version, and converges"
 	}
 	if note != "" && note != c.note {

@@ -16,10 +16,10 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/workflow"
 )
@@ -60,7 +60,7 @@ type host struct {
 	node    string
 	cluster string
 	client  *consul.Client
-	ledger  *nodes.Ledger
+	ledger  *cluster.Cluster
 	runner  *workflow.Runner
 	dir     string
 	flows   []config.Workflow
@@ -78,9 +78,9 @@ func newHost(t testing.TB) *host {
 	return newHostOn(t, shared.client, fmt.Sprintf("c%d", clusters.Add(1)), "n1", t.TempDir())
 }
 
-func newHostOn(t testing.TB, client *consul.Client, cluster, node, dir string) *host {
-	h := &host{t: t, node: node, cluster: cluster, client: client, dir: dir}
-	h.ledger = nodes.New(client, "jorc", cluster)
+func newHostOn(t testing.TB, client *consul.Client, name, node, dir string) *host {
+	h := &host{t: t, node: node, cluster: name, client: client, dir: dir}
+	h.ledger = cluster.New(client, "jorc", name)
 	h.hold, h.checks = newSource(Hold{}), newSource[[]string](nil)
 	h.flows = []config.Workflow{
 		{Name: "static", Tasks: []config.Task{sh("one", ""), sh("two", "")}},
@@ -178,9 +178,9 @@ func (h *host) ran() string {
 	return strings.Join(strings.Fields(string(data)), " ")
 }
 
-func (h *host) document() nodes.Document {
+func (h *host) document() cluster.Report {
 	h.t.Helper()
-	d, _, err := h.ledger.Document(context.Background(), h.node)
+	d, _, err := h.ledger.Report(context.Background(), h.node)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -237,8 +237,8 @@ type counted struct {
 	writes atomic.Int64
 }
 
-func (c *counted) Move(ctx context.Context, node string, change func(nodes.Document, string) (nodes.Document, error)) (bool, error) {
-	changed, err := c.Ledger.Move(ctx, node, change)
+func (c *counted) ChangeReport(ctx context.Context, node string, change func(cluster.Report, string) (cluster.Report, error)) (bool, error) {
+	changed, err := c.Ledger.ChangeReport(ctx, node, change)
 	if changed {
 		c.writes.Add(1)
 	}

@@ -14,11 +14,11 @@ import (
 
 	"github.com/jorc/jorc/internal/blocker"
 	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/workflow"
 )
@@ -138,7 +138,7 @@ func (m *mutual) host(ctx context.Context, i int, static []config.Requires) erro
 	c := New(Options{
 		Node: "n" + strconv.Itoa(i), StateDir: filepath.Join(dir, "state"), VersionFile: filepath.Join(dir, "version"),
 		Static: config.Static{Workflow: "static"}, Requires: static, Requirements: FromBlocker(m.blocker),
-		Ledger: nodes.New(m.client, "jorc", m.cluster),
+		Ledger: cluster.New(m.client, "jorc", m.cluster),
 		Runner: &tasks,
 		Changed: func(s Status) {
 			if last = s; s.Outcome == Converged && s.Version == "v1" {

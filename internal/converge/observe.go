@@ -3,7 +3,7 @@ package converge
 import (
 	"time"
 
-	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/cluster"
 )
 
 // observe brings what changed around an attempt into what is remembered of it.
@@ -56,13 +56,13 @@ func (c *Converger) settleReport(in inputs) {
 
 // brought is the state of configuration that somebody else applied and said
 // nothing of.
-func brought(version string) *nodes.State {
-	return &nodes.State{State: nodes.Success, Version: version, Suspect: "jorc did not apply it: the version file says that it is there"}
+func brought(version string) *cluster.CategoryState {
+	return &cluster.CategoryState{State: cluster.StateSuccess, Version: version, Suspect: "jorc did not apply it: the version file says that it is there"}
 }
 
 // suspected is s, which is doubtful for that reason if it is a success.
-func suspected(s *nodes.State, why string) *nodes.State {
-	if s == nil || s.State != nodes.Success || s.Suspect == why {
+func suspected(s *cluster.CategoryState, why string) *cluster.CategoryState {
+	if s == nil || s.State != cluster.StateSuccess || s.Suspect == why {
 		return s
 	}
 	other := *s

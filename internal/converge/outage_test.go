@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -56,8 +56,8 @@ func TestOutageAtEveryStep(t *testing.T) {
 				t.Error(err)
 			}
 			want(t, "ran", h.ran(), "one@v1 two@v1 check@v1")
-			d, _, err := nodes.New(direct, "jorc", h.cluster).Document(t.Context(), "n1")
-			if err != nil || d.Version != "v1" || d.States[nodes.Config].State != nodes.Success || d.States[nodes.Validation].State != nodes.Success {
+			d, _, err := cluster.New(direct, "jorc", h.cluster).Report(t.Context(), "n1")
+			if err != nil || d.Version != "v1" || d.States[cluster.CategoryConfig].State != cluster.StateSuccess || d.States[cluster.CategoryValidation].State != cluster.StateSuccess {
 				t.Errorf("document is %+v, %v", d, err)
 			}
 		})
@@ -87,7 +87,7 @@ func TestConsulDies(t *testing.T) {
 	want(t, "ran", h.ran(), "one@v1 two@v1 check@v1")
 	d := h.document()
 	want(t, "version", d.Version, "v1")
-	want(t, "config", d.States[nodes.Config].State, nodes.Success)
+	want(t, "config", d.States[cluster.CategoryConfig].State, cluster.StateSuccess)
 }
 
 // TestOpenJobWithoutConsul: a host that was restarted in the middle goes on

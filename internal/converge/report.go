@@ -5,41 +5,41 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 // report is what the ledger is to have of this host. What is nil or empty is
 // left as it is there.
 type report struct {
-	Version    string       `json:"version,omitempty"`
-	Config     *nodes.State `json:"config,omitempty"`
-	Validation *nodes.State `json:"validation,omitempty"`
+	Version    string                 `json:"version,omitempty"`
+	Config     *cluster.CategoryState `json:"config,omitempty"`
+	Validation *cluster.CategoryState `json:"validation,omitempty"`
 	// Instead is the one state of config that Config may take the place of; nil:
 	// whatever is there. Who brought a version may have told how that went.
-	Instead *nodes.State `json:"instead,omitempty"`
+	Instead *cluster.CategoryState `json:"instead,omitempty"`
 }
 
 // apply is the document that says r.
-func (r report) apply(d nodes.Document, now time.Time) nodes.Document {
+func (r report) apply(d cluster.Report, now time.Time) cluster.Report {
 	if r.Version != "" {
 		d = d.At(r.Version, now)
 	}
-	if r.Config != nil && r.replaces(d.States[nodes.Config]) {
-		d = d.With(nodes.Config, *r.Config, now)
+	if r.Config != nil && r.replaces(d.States[cluster.CategoryConfig]) {
+		d = d.With(cluster.CategoryConfig, *r.Config, now)
 	}
 	if r.Validation != nil {
-		d = d.With(nodes.Validation, *r.Validation, now)
+		d = d.With(cluster.CategoryValidation, *r.Validation, now)
 	}
 	return d
 }
 
 // replaces tells whether r.Config may take the place of s.
-func (r report) replaces(s nodes.State) bool {
+func (r report) replaces(s cluster.CategoryState) bool {
 	return r.Instead == nil || s.State == r.Instead.State && s.Version == r.Instead.Version
 }
 
-func same(a, b *nodes.State) bool {
+func same(a, b *cluster.CategoryState) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
@@ -57,7 +57,7 @@ func (c *Converger) setReport(r report) {
 	}
 }
 
-func (c *Converger) setConfig(s nodes.State) {
+func (c *Converger) setConfig(s cluster.CategoryState) {
 	r := c.p.Report
 	r.Config, r.Instead = &s, nil
 	c.setReport(r)
@@ -109,7 +109,7 @@ func (c *Converger) mendUntilTold(ctx context.Context) error {
 		if never {
 			continue
 		}
-		_, err := c.o.Ledger.Move(ctx, c.o.Node, func(d nodes.Document, _ string) (nodes.Document, error) { return d, nil })
+		_, err := c.o.Ledger.ChangeReport(ctx, c.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) { return d, nil })
 		if err != nil && ctx.Err() == nil {
 			c.log.Debug("what others wrote of this host cannot be looked at", "error", err)
 		}
@@ -128,7 +128,7 @@ func (c *Converger) reportOne(ctx context.Context) error {
 		}
 		c.hook("report")
 		at := c.now().UTC().Truncate(time.Second)
-		_, err := c.o.Ledger.Move(ctx, c.o.Node, func(d nodes.Document, _ string) (nodes.Document, error) {
+		_, err := c.o.Ledger.ChangeReport(ctx, c.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) {
 			return r.apply(d, at), nil
 		})
 		if ctx.Err() != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/cluster"
 )
 
 // testFlapping: what recovers by itself again and again is told once.
@@ -21,14 +21,14 @@ func testFlapping(t *testing.T) {
 	for range 3 {
 		h.write("broken", "")
 		s = h.untilPhase(PhaseFailed, "v1")
-		want(t, "validation", h.document().States[nodes.Validation].State, nodes.Failed)
+		want(t, "validation", h.document().States[cluster.CategoryValidation].State, cluster.StateFailed)
 		if err := os.Remove(h.path("broken")); err != nil {
 			t.Fatal(err)
 		}
 		s = h.untilPhase(PhaseConverged, "v1")
 	}
 	want(t, "suspect", s.Suspect, `passed after 3 failed attempts, the last one: validation: task "check": exit code 1`)
-	want(t, "reported suspect", h.document().States[nodes.Config].Suspect, s.Suspect)
+	want(t, "reported suspect", h.document().States[cluster.CategoryConfig].Suspect, s.Suspect)
 	want(t, "static runs", strings.Count(h.ran(), "one"), 1)
 }
 
@@ -66,7 +66,7 @@ func testForeignKeys(t *testing.T) {
 	want(t, "previous version", d.Previous, "v1")
 	_, planted := d.States["backup"]
 	want(t, "a planted category", planted, false)
-	want(t, "validation", d.States[nodes.Validation].State, nodes.Success)
+	want(t, "validation", d.States[cluster.CategoryValidation].State, cluster.StateSuccess)
 }
 
 func testAdopted(t *testing.T) {
@@ -77,8 +77,8 @@ func testAdopted(t *testing.T) {
 	h.untilPhase(PhaseConverged, "v1")
 	want(t, "ran", h.ran(), "check@v1")
 	want(t, "version", h.document().Version, "v1")
-	want(t, "validation", h.document().States[nodes.Validation].State, nodes.Success)
-	if c, ok := h.document().States[nodes.Config]; ok {
+	want(t, "validation", h.document().States[cluster.CategoryValidation].State, cluster.StateSuccess)
+	if c, ok := h.document().States[cluster.CategoryConfig]; ok {
 		t.Errorf("config is %+v, and nothing was applied", c)
 	}
 }
@@ -97,7 +97,7 @@ func testBackToFirst(t *testing.T) {
 	h.until("v1 again", func(s Status) bool {
 		return s.Phase == PhaseConverged && s.Reported && strings.HasSuffix(h.ran(), "one@v2 two@v2 one@v1 two@v1 check@v1")
 	})
-	want(t, "config", h.document().States[nodes.Config].State, nodes.Success)
+	want(t, "config", h.document().States[cluster.CategoryConfig].State, cluster.StateSuccess)
 }
 
 func testReplaced(t *testing.T) {

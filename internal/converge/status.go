@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/cluster"
 )
 
 // Status is how this host converges.
@@ -27,9 +27,9 @@ type Status struct {
 	Suspect   string    `json:"suspect"`
 	Trouble   []string  `json:"trouble"` // what cannot be done at present, one line each
 
-	Config     *nodes.State `json:"config"`     // as reported; nil: nothing was
-	Validation *nodes.State `json:"validation"` // as reported
-	Reported   bool         `json:"reported"`   // the ledger has it
+	Config     *cluster.CategoryState `json:"config"`     // as reported; nil: nothing was
+	Validation *cluster.CategoryState `json:"validation"` // as reported
+	Reported   bool                   `json:"reported"`   // the ledger has it
 
 	Outcome Outcome      `json:"outcome"` // empty: it goes on
 	History []Transition `json:"history"` // the last ones

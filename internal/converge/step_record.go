@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/cluster"
 )
 
 // record makes the version the one that this host runs: what static files are
@@ -21,7 +21,7 @@ func (c *Converger) record(ctx context.Context) error {
 		c.log.Warn("it will not be known whether static files drift", "error", err)
 	}
 	c.hook("snapshot")
-	if err := nodes.WriteVersionFile(c.o.VersionFile, a.Version); err != nil {
+	if err := cluster.WriteVersionFile(c.o.VersionFile, a.Version); err != nil {
 		return c.stuckWith(fmt.Errorf("version %s runs and works, but cannot be recorded: %w", a.Version, err))
 	}
 	c.hook("version file")
@@ -31,11 +31,11 @@ func (c *Converger) record(ctx context.Context) error {
 	r := c.p.Report
 	r.Version = a.Version
 	if a.Job != "" {
-		r.Config, r.Instead = &nodes.State{State: nodes.Success, Version: a.Version, Suspect: a.Doubt}, nil
+		r.Config, r.Instead = &cluster.CategoryState{State: cluster.StateSuccess, Version: a.Version, Suspect: a.Doubt}, nil
 	} else {
 		r = c.adopted(r, a.Version)
 	}
-	r.Validation = &nodes.State{State: nodes.Success, Version: a.Version}
+	r.Validation = &cluster.CategoryState{State: cluster.StateSuccess, Version: a.Version}
 	if a.Job == "" {
 		r.Validation.Suspect = a.Doubt
 	}
@@ -57,7 +57,7 @@ func (c *Converger) adopted(r report, version string) report {
 	r.Instead = r.Config
 	switch good := c.p.Good.Config; {
 	case r.Config == nil:
-	case r.Config.State != nodes.Success: // what was waited for is there
+	case r.Config.State != cluster.StateSuccess: // what was waited for is there
 		r.Config = brought(version)
 	case good != nil && good.Version == r.Config.Version: // what drifted did so from that one
 		r.Config = good
@@ -71,19 +71,19 @@ const letIn = "waiting to be let in"
 // reportPending reports that requirements are missing: when that begins, when
 // others are missing, and seldom when only their numbers changed.
 func (c *Converger) reportPending(f *facts, d *decision) {
-	s := nodes.State{State: nodes.Pending, Version: f.desired, Detail: d.detail}
+	s := cluster.CategoryState{State: cluster.StatePending, Version: f.desired, Detail: d.detail}
 	switch {
 	case d.waiting == letIn:
 		s.Detail = letIn // whatever the reasons, which change
 	case d.phase == PhaseFailed:
-		s.State = nodes.Failed
+		s.State = cluster.StateFailed
 	}
 	d.wake(c.reportSeldom(s, d.waiting))
 }
 
 // reportStuck reports that the attempt does not go on now. That it does again
 // is not worth a write: the next one is its end.
-func (c *Converger) reportStuck(s nodes.State, about string) {
+func (c *Converger) reportStuck(s cluster.CategoryState, about string) {
 	if s.Version == "" {
 		s.Version = c.p.Attempt.Version
 	}
@@ -93,7 +93,7 @@ func (c *Converger) reportStuck(s nodes.State, about string) {
 // reportSeldom reports s, which is about something: at once when it is about
 // something else than what is reported, otherwise not before the time that it
 // returns.
-func (c *Converger) reportSeldom(s nodes.State, about string) (at time.Time) {
+func (c *Converger) reportSeldom(s cluster.CategoryState, about string) (at time.Time) {
 	old := c.p.Report.Config
 	now := c.now()
 	if old != nil && old.State == s.State && old.Version == s.Version && c.p.Waiting == about {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -36,7 +36,7 @@ func (c *Converger) begin(ctx context.Context, version string) error {
 	}
 	a.Job = c.p.nextJob(staticJob, version)
 	c.p.Attempt, c.p.Waiting = a, ""
-	c.p.Report.Config, c.p.Report.Instead = &nodes.State{State: nodes.Running, Version: version}, nil
+	c.p.Report.Config, c.p.Report.Instead = &cluster.CategoryState{State: cluster.StateRunning, Version: version}, nil
 	if err := c.save(); err != nil {
 		c.p = old
 		return c.stuckAt(version, err)
@@ -79,10 +79,10 @@ func (c *Converger) runStatic(ctx context.Context) error {
 		c.dropped()
 	case jobPending:
 		c.restFor(restReady, v.why)
-		c.reportStuck(nodes.State{State: nodes.Pending, Detail: v.why}, "task "+res.Task)
+		c.reportStuck(cluster.CategoryState{State: cluster.StatePending, Detail: v.why}, "task "+res.Task)
 	case jobReboot:
 		c.restFor(restReboot, "waits for a reboot of this host: "+v.why)
-		c.setConfig(nodes.State{State: nodes.Running, Version: a.Version, Detail: "reboots: " + v.why})
+		c.setConfig(cluster.CategoryState{State: cluster.StateRunning, Version: a.Version, Detail: "reboots: " + v.why})
 	case jobAgain:
 		return c.heldBack(v)
 	}
@@ -156,7 +156,7 @@ func (c *Converger) failed(v verdict) {
 	c.mem.retryAt, c.mem.rest = c.now().Add(pause), restNone
 	c.log.Error("the static workflow failed", "version", a.Version, "job", a.Job, "why", v.why, "again_in", pause)
 	c.unsaved = true
-	c.setConfig(nodes.State{State: nodes.Failed, Version: a.Version, Detail: v.detail(), LogURL: v.logURL})
+	c.setConfig(cluster.CategoryState{State: cluster.StateFailed, Version: a.Version, Detail: v.detail(), LogURL: v.logURL})
 }
 
 // stuckWith reports what keeps the attempt from going on: it goes on later,
@@ -168,7 +168,7 @@ func (c *Converger) stuckWith(err error) error { return c.stuckAt(c.p.Attempt.Ve
 func (c *Converger) stuckAt(version string, err error) error {
 	if !errors.Is(err, workflow.ErrBusy) {
 		text := strings.TrimSpace(err.Error())
-		c.reportStuck(nodes.State{State: nodes.Failed, Version: version, Detail: "cannot go on, and tries again: " + text}, "stuck: "+text)
+		c.reportStuck(cluster.CategoryState{State: cluster.StateFailed, Version: version, Detail: "cannot go on, and tries again: " + text}, "stuck: "+text)
 	}
 	return err
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -138,9 +138,9 @@ func (c *Converger) invalid(why, logURL string, checks bool) {
 	c.mem.retryAt = now.Add(pause)
 	c.log.Error("this host does not work as it should", "version", a.Version, "why", a.Why, "static_workflow_in", pause)
 	r := c.p.Report
-	r.Validation = &nodes.State{State: nodes.Failed, Version: a.Version, Detail: why, LogURL: logURL}
+	r.Validation = &cluster.CategoryState{State: cluster.StateFailed, Version: a.Version, Detail: why, LogURL: logURL}
 	if from == stageValidating && a.Job != "" {
-		r.Config, r.Instead = &nodes.State{State: nodes.Success, Version: a.Version, Suspect: a.Suspect}, nil
+		r.Config, r.Instead = &cluster.CategoryState{State: cluster.StateSuccess, Version: a.Version, Suspect: a.Suspect}, nil
 	}
 	c.setReport(r)
 }

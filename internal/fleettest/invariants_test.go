@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/slots"
 	"github.com/jorc/jorc/internal/web"
 )
@@ -36,7 +36,7 @@ func TestInvariants(t *testing.T) {
 	wantBroken(t, "two hold", AtMost("g", 1)(Keys{"slots/g": group}), "[a b]")
 	wantBroken(t, "two may hold", AtMost("g", 2)(Keys{"slots/g": group}), "")
 
-	at := document(t, nodes.Document{Version: "v1"})
+	at := document(t, cluster.Report{Version: "v1"})
 	wantBroken(t, "one version", oneVersion(Keys{"nodes/a": at, "running_version/v1/a": {}, "running_version/v1/b": {}}), "")
 	wantBroken(t, "two versions", oneVersion(Keys{"running_version/v1/a": {}, "running_version/v2/a": {}}), "[v1 v2]")
 

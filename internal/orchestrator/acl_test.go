@@ -9,7 +9,6 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/orchestrator"
 )
 
@@ -19,7 +18,7 @@ func TestPolicy(t *testing.T) {
 	t.Parallel()
 	server := consultest.Start(t, consultest.WithACL())
 	s := &site{t: t, server: server, client: server.Client()}
-	s.cluster, s.store, s.ledger = cluster.New(s.client, "jorc", "prod"), kv.New(s.client, "jorc/prod"), nodes.New(s.client, "jorc", "prod")
+	s.cluster, s.store, s.ledger = cluster.New(s.client, "jorc", "prod"), kv.New(s.client, "jorc/prod"), cluster.New(s.client, "jorc", "prod")
 	s.must(s.cluster.Init(t.Context(), cluster.InitOptions{}))
 	s.host("a", "127.0.0.9", "critical", "passing")
 	s.join("a")

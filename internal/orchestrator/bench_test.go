@@ -14,7 +14,6 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/orchestrator"
 )
 
@@ -51,17 +50,17 @@ func (s *site) prefill(n int) {
 		t := s.store.Txn()
 		node := fmt.Sprintf("node-%04d", i+1)
 		kv.NewTree[cluster.Record](s.store, cluster.PrefixHosts, 1).Ending(cluster.EndMember).At(node).SetIn(t, cluster.Record{Roles: []string{"db"}, Zone: fmt.Sprintf("rack-%d", i%50)})
-		s.ledger.Documents().At(node).In(s.store).SetIn(t, document("v1"))
+		s.ledger.Reports().At(node).In(s.store).SetIn(t, document("v1"))
 		batch.Add(t)
 	}
 	s.must(nil, batch.Commit(context.Background()))
 }
 
-func document(version string) nodes.Document {
+func document(version string) cluster.Report {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	return nodes.Document{Version: version, Since: at, States: map[string]nodes.State{
-		"config":     {State: nodes.Success, Since: at, Version: version, Detail: strings.Repeat("output ", 20)},
-		"validation": {State: nodes.Success, Since: at, Version: version},
+	return cluster.Report{Version: version, Since: at, States: map[string]cluster.CategoryState{
+		"config":     {State: cluster.StateSuccess, Since: at, Version: version, Detail: strings.Repeat("output ", 20)},
+		"validation": {State: cluster.StateSuccess, Since: at, Version: version},
 	}}
 }
 
@@ -109,7 +108,7 @@ func BenchmarkCycle(b *testing.B) {
 			batch := s.store.NonAtomicBatch()
 			for i := range members {
 				t := s.store.Txn()
-				s.ledger.Documents().At(fmt.Sprintf("node-%04d", i+1)).In(s.store).SetIn(t, document(fmt.Sprint("v", round)))
+				s.ledger.Reports().At(fmt.Sprintf("node-%04d", i+1)).In(s.store).SetIn(t, document(fmt.Sprint("v", round)))
 				batch.Add(t)
 			}
 			before := orch.Status().Seq

@@ -72,7 +72,7 @@ func (s *site) change(ctx context.Context) {
 		case 4:
 			_, _ = s.rollouts.Trigger(ctx, rollout.Request{Version: fmt.Sprint("v", i)})
 		default:
-			_, _ = s.ledger.Report(ctx, node, fmt.Sprint("v", i))
+			_, _ = s.ledger.ReportVersion(ctx, node, fmt.Sprint("v", i))
 		}
 	}
 }

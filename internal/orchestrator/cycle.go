@@ -9,7 +9,6 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/view"
 )
 
@@ -168,10 +167,10 @@ func (t *tenure) project(ctx context.Context, s *cluster.State) error {
 	if t.projector == nil {
 		return nil
 	}
-	documents := make(map[string]kv.Leaf[nodes.Document], len(s.Hosts))
+	documents := make(map[string]kv.Leaf[cluster.Report], len(s.Hosts))
 	for node, h := range s.Hosts {
 		if err := s.DamagedReport(node); h.Reported || err != nil {
-			documents[node] = kv.Leaf[nodes.Document]{Entry: kv.Entry[nodes.Document]{Value: h.Report}, Err: err}
+			documents[node] = kv.Leaf[cluster.Report]{Entry: kv.Entry[cluster.Report]{Value: h.Report}, Err: err}
 		}
 	}
 	return t.projector.Project(ctx, documents)

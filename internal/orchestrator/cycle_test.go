@@ -10,7 +10,6 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/view"
@@ -40,9 +39,9 @@ func TestObserve(t *testing.T) {
 	step("member_joined b", "service_changed web")
 	s.must(s.rollouts.Trigger(t.Context(), rollout.Request{Version: "v1"}))
 	step("desired_version_changed")
-	s.must(s.ledger.Report(t.Context(), "b", "v1"))
+	s.must(s.ledger.ReportVersion(t.Context(), "b", "v1"))
 	step("version_changed b")
-	s.must(s.ledger.SetState(t.Context(), "b", "config", nodes.State{State: nodes.Failed, Detail: "secret detail"}))
+	s.must(s.ledger.SetState(t.Context(), "b", "config", cluster.CategoryState{State: cluster.StateFailed, Detail: "secret detail"}))
 	if e := step("state_changed b")[0]; e.Category != "config" || e.After != "failed at v1" || e.Text != "b: config is failed at v1" {
 		t.Errorf("%+v", e)
 	}
@@ -138,7 +137,7 @@ func TestDamaged(t *testing.T) {
 	for _, node := range []string{"a", "b", "c"} {
 		s.host(node, "10.0.0.1", "passing", "passing")
 		s.join(node, "db")
-		s.must(s.ledger.Report(t.Context(), node, "v1"))
+		s.must(s.ledger.ReportVersion(t.Context(), node, "v1"))
 	}
 	d := &recorder{}
 	o := quick(s.client)
@@ -151,7 +150,7 @@ func TestDamaged(t *testing.T) {
 	s.wantEvents(8, "document_damaged b")
 	s.put("host/c/member", "{")
 	s.wantEvents(9, "document_damaged c")
-	s.must(s.ledger.Report(t.Context(), "c", "v2"))
+	s.must(s.ledger.ReportVersion(t.Context(), "c", "v2"))
 	s.wantEvents(10, "version_changed c")
 	for i, remedy := range map[int]string{7: "jorc status repair", 8: "upgrade jorc", 9: "jorc cluster join"} {
 		if text := s.events()[i].Text; !strings.Contains(text, remedy) {
@@ -168,8 +167,8 @@ func TestDamaged(t *testing.T) {
 			t.Errorf("%s: %+v", node, n)
 		}
 	}
-	s.must(nil, kv.NewDoc[nodes.Document](s.store, "nodes/a", 1).Delete(t.Context(), indexOf(s, "nodes/a")))
-	s.must(s.ledger.Report(t.Context(), "a", "v3"))
+	s.must(nil, kv.NewDoc[cluster.Report](s.store, "nodes/a", 1).Delete(t.Context(), indexOf(s, "nodes/a")))
+	s.must(s.ledger.ReportVersion(t.Context(), "a", "v3"))
 	s.eventually("a to be readable", func() error {
 		if n := s.view().Nodes["a"]; n.Trouble != "" || n.Version != "v3" {
 			return fmt.Errorf("%+v", n)

@@ -21,7 +21,6 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/view"
@@ -94,7 +93,7 @@ type site struct {
 	client   *consul.Client
 	cluster  *cluster.Cluster
 	store    *kv.Store
-	ledger   *nodes.Ledger
+	ledger   *cluster.Cluster
 	rollouts *rollout.Rollouts
 }
 
@@ -102,7 +101,7 @@ func newSite(t testing.TB) *site {
 	t.Helper()
 	s := &site{t: t, server: consultest.Start(t, consultest.WithConfig(map[string]any{"session_ttl_min": "500ms"}))}
 	s.client = s.server.Client()
-	s.cluster, s.store, s.ledger = cluster.New(s.client, "jorc", "prod"), kv.New(s.client, "jorc/prod"), nodes.New(s.client, "jorc", "prod")
+	s.cluster, s.store, s.ledger = cluster.New(s.client, "jorc", "prod"), kv.New(s.client, "jorc/prod"), cluster.New(s.client, "jorc", "prod")
 	s.rollouts = rollout.New(s.client, "jorc", "prod")
 	s.must(s.cluster.Init(t.Context(), cluster.InitOptions{}))
 	return s

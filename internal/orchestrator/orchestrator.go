@@ -18,7 +18,6 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -44,7 +43,7 @@ type Orchestrator struct {
 	o        Options
 	store    *kv.Store
 	cluster  *cluster.Cluster
-	ledger   *nodes.Ledger
+	ledger   *cluster.Cluster
 	rollouts *rollout.Rollouts
 
 	mu     sync.Mutex
@@ -66,7 +65,7 @@ func New(o Options) *Orchestrator {
 	o.Lock.Holder.Node, o.Journal.Node = o.Node, o.Node
 	return &Orchestrator{
 		o: o, store: kv.New(o.Client, path.Join(o.Prefix, o.Cluster)),
-		cluster: cluster.New(o.Client, o.Prefix, o.Cluster), ledger: nodes.New(o.Client, o.Prefix, o.Cluster),
+		cluster: cluster.New(o.Client, o.Prefix, o.Cluster), ledger: cluster.New(o.Client, o.Prefix, o.Cluster),
 		rollouts: rollout.New(o.Client, o.Prefix, o.Cluster), status: Status{Cluster: o.Cluster},
 	}
 }

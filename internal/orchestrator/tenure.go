@@ -10,7 +10,6 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/view"
 )
 
@@ -28,7 +27,7 @@ type tenure struct {
 	sinks    *courier
 	// projector writes the index keys of nodes, whose tokens may not; nil: whether
 	// Consul has ACLs is not known yet, or it has none and nodes write them.
-	projector *nodes.Projector
+	projector *cluster.Projector
 	aclsKnown bool
 
 	grants  *granter

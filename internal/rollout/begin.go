@@ -7,7 +7,6 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 // Permit is what the rollout says to one node, and what the node last said, read
@@ -15,7 +14,7 @@ import (
 type Permit struct {
 	Stored
 	Grant  Grant
-	Report nodes.Document
+	Report cluster.Report
 	// Halted: the cluster is paused, or only observed.
 	Halted bool
 
@@ -29,7 +28,7 @@ type Permit struct {
 // is damaged counts as none.
 func (r *Rollouts) Permit(ctx context.Context, node string) (Permit, error) {
 	store := r.store.Consistent()
-	control, grant, report := kv.NewDoc[cluster.Control](store, cluster.KeyControl, 1), r.grant(node), r.ledger.Documents().At(node)
+	control, grant, report := kv.NewDoc[cluster.Control](store, cluster.KeyControl, 1), r.grant(node), r.ledger.Reports().At(node)
 	read, err := store.Txn().Get(keyDesired).Get(keyRollout).Get(cluster.KeyControl).Get(grant.Key()).Get(report.Key()).Commit(ctx)
 	if err != nil {
 		return Permit{}, err

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -87,7 +87,7 @@ func TestExplain(t *testing.T) {
 		{"held", d, set("n1", func(m *rollout.Member) { m.Hold = "by ann: disks" }), "n1", "rollout: it is held: by ann: disks"},
 		{
 			"it declined", d, set("n1", func(m *rollout.Member) {
-				m.Grant, m.Answer = rollout.Grant{ID: "1", State: rollout.Offered}, nodes.Answer{Declined: "1", Reason: "waiting for mysql"}
+				m.Grant, m.Answer = rollout.Grant{ID: "1", State: rollout.Offered}, cluster.GrantAnswer{Declined: "1", Reason: "waiting for mysql"}
 			}), "n1", "rollout: it cannot begin: waiting for mysql",
 		},
 		{

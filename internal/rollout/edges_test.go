@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -65,7 +65,7 @@ func testFailedOnly(t *testing.T, f *system) {
 	f.join("m1", "m2")
 	f.trigger(rollout.Request{Version: "v1"})
 	f.report("v1", "m1", "m2")
-	if _, err := f.ledger.SetState(t.Context(), "m2", nodes.Validation, nodes.State{State: nodes.Failed, Version: "v1"}); err != nil {
+	if _, err := f.ledger.SetState(t.Context(), "m2", cluster.CategoryValidation, cluster.CategoryState{State: cluster.StateFailed, Version: "v1"}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := f.Trigger(t.Context(), rollout.Request{Version: "v2", RequireConverged: true})

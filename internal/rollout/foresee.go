@@ -5,7 +5,6 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 // mostForeseen bounds how many decisions Foresee looks ahead.
@@ -57,7 +56,7 @@ func arrive(d Document, s State, now time.Time) (any bool) {
 			m.Version, m.Arrived = d.Version, now
 			m.Condition.Health, m.Condition.Maintenance = consul.HealthPassing, cluster.MaintenanceNone
 		}
-		m.Grant, m.Answer = Grant{}, nodes.Answer{}
+		m.Grant, m.Answer = Grant{}, cluster.GrantAnswer{}
 	}
 	return any
 }

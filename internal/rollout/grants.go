@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/cluster"
 )
 
 // States of a Grant as they are stored. What the host answers is in its report.
@@ -45,7 +45,7 @@ const (
 )
 
 // answered reports whether the host accepted or declined the grant.
-func (g Grant) answered(a nodes.Answer) bool { return g.ID == a.ID || g.ID == a.Declined }
+func (g Grant) answered(a cluster.GrantAnswer) bool { return g.ID == a.ID || g.ID == a.Declined }
 
 // rested returns when a host that did not answer is offered a grant again.
 func (g Grant) rested() time.Time {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 // State is what a plan is made of, beside the document.
@@ -36,8 +35,8 @@ type Member struct {
 
 	Version    string
 	Arrived    time.Time // at Version
-	Config     nodes.State
-	Validation nodes.State
+	Config     cluster.CategoryState
+	Validation cluster.CategoryState
 
 	Condition cluster.Condition
 	// DownSince is since when it has not been up; zero: that is not known.
@@ -45,7 +44,7 @@ type Member struct {
 	Hold      string // what holds its convergence, in words
 
 	Grant  Grant
-	Answer nodes.Answer
+	Answer cluster.GrantAnswer
 	// Void: the grant, while it is only offered, cannot be accepted any more.
 	Void bool
 }
@@ -92,7 +91,7 @@ func (m Member) granted() bool { return m.offered() || m.Answer.Open() && !m.giv
 // stranded reports whether the member is out of service between two versions,
 // and can take another grant in the same place.
 func (m Member) stranded() bool {
-	return m.Answer.Open() && !m.givenUp() && !m.offered() && m.Answer.State == nodes.GrantStranded
+	return m.Answer.Open() && !m.givenUp() && !m.offered() && m.Answer.State == cluster.GrantStranded
 }
 
 // atWork reports whether the member has a grant on which something is expected.
@@ -131,7 +130,7 @@ const downGrace = 5 * time.Minute
 func (m Member) failure(d Document, now time.Time) string {
 	for _, s := range m.states() {
 		if s.failedIn(d) {
-			return strings.TrimSuffix(s.category+" failed: "+nodes.Brief(s.Detail), ": ")
+			return strings.TrimSuffix(s.category+" failed: "+cluster.Brief(s.Detail), ": ")
 		}
 	}
 	a := m.Answer
@@ -140,8 +139,8 @@ func (m Member) failure(d Document, now time.Time) string {
 	}
 	since := latest(a.Since, d.Started)
 	switch {
-	case a.State == nodes.GrantFailed:
-		return cmp.Or(nodes.Brief(a.Reason), "its grant failed")
+	case a.State == cluster.GrantFailed:
+		return cmp.Or(cluster.Brief(a.Reason), "its grant failed")
 	case !m.Up() && !m.DownSince.IsZero() && now.Sub(latest(m.DownSince, d.Started)) > downGrace:
 		return "it has a grant and is down since " + m.DownSince.UTC().Format(time.RFC3339)
 	case d.Policy.NodeDeadline > 0 && now.Sub(since) > time.Duration(d.Policy.NodeDeadline):
@@ -162,17 +161,17 @@ func (m Member) failedSince(d Document) time.Time {
 
 // reported is what a member reports of one category.
 type reported struct {
-	nodes.State
+	cluster.CategoryState
 	category string
 }
 
 func (m Member) states() [2]reported {
-	return [2]reported{{m.Config, nodes.Config}, {m.Validation, nodes.Validation}}
+	return [2]reported{{m.Config, cluster.CategoryConfig}, {m.Validation, cluster.CategoryValidation}}
 }
 
 // failedIn reports whether the report is a failure of the rollout.
 func (r reported) failedIn(d Document) bool {
-	return r.State.State == nodes.Failed && r.Version == d.Version && (r.Since.IsZero() || !r.Since.Before(d.Started))
+	return r.State == cluster.StateFailed && r.Version == d.Version && (r.Since.IsZero() || !r.Since.Before(d.Started))
 }
 
 // progress is how far a member is on its way to the version.

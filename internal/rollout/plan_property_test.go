@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jorc/jorc/internal/nodes"
+	"github.com/jorc/jorc/internal/cluster"
 )
 
 // randomPolicy is a policy that Validate takes and that is not plain.
@@ -161,7 +161,7 @@ func (f *fleet) settle(seed uint64) {
 		}
 		f.write(f.doc.resumed(f.now).promoted())
 		for _, n := range f.nodes { // one whose turn comes later, or never, may hold the only place
-			if n.Answer.Open() && n.Answer.State == nodes.GrantStranded {
+			if n.Answer.Open() && n.Answer.State == cluster.GrantStranded {
 				n.Grant = Grant{ID: n.Answer.ID, Version: n.Answer.Version, State: GivenUp, Since: f.now, Tries: 1}
 			}
 		}

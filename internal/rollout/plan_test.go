@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -43,13 +42,13 @@ func set(m *rollout.Member, up, critical bool) {
 // grant lets a member be at work since noon.
 func grant(m *rollout.Member) {
 	m.Grant = rollout.Grant{ID: "1", Version: "v2", State: rollout.Offered, Since: noon}
-	m.Answer = nodes.Answer{ID: "1", Version: "v2", State: nodes.GrantAccepted, Since: noon}
+	m.Answer = cluster.GrantAnswer{ID: "1", Version: "v2", State: cluster.GrantAccepted, Since: noon}
 }
 
 func arrive(m *rollout.Member) { m.Version, m.Arrived = "v2", noon }
 
 func fail(m *rollout.Member) {
-	m.Config = nodes.State{State: nodes.Failed, Version: "v2", Since: noon, Detail: "task puppet: exit 4: broken\nit is\nbroken\n"}
+	m.Config = cluster.CategoryState{State: cluster.StateFailed, Version: "v2", Since: noon, Detail: "task puppet: exit 4: broken\nit is\nbroken\n"}
 }
 
 // started is a rollout of v2 that began at noon.
@@ -208,7 +207,7 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			name: "validation failed", policy: one,
-			state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { fail(m); m.Validation, m.Config = m.Config, nodes.State{} }),
+			state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) { fail(m); m.Validation, m.Config = m.Config, cluster.CategoryState{} }),
 			ends:  "paused in phase waiting", says: "validation failed",
 		},
 		{
@@ -242,7 +241,7 @@ func TestPlan(t *testing.T) {
 		{
 			name: "wiped", policy: one, state: change(fleetOf(8, nil), []string{"n3"}, func(m *rollout.Member) {
 				grant(m)
-				m.Answer.State, m.Answer.Reason = nodes.GrantFailed, "the host lost its record of the grant"
+				m.Answer.State, m.Answer.Reason = cluster.GrantFailed, "the host lost its record of the grant"
 			}),
 			ends: "paused in phase waiting", says: "n3: the host lost its record of the grant",
 		},
@@ -307,7 +306,7 @@ func TestPlan(t *testing.T) {
 		{
 			name: "a stranded host continues in its place", policy: one, state: change(fleetOf(3, nil), []string{"n2"}, func(m *rollout.Member) {
 				grant(m)
-				m.Answer.Version, m.Answer.State = "v1", nodes.GrantStranded
+				m.Answer.Version, m.Answer.State = "v1", cluster.GrantStranded
 			}),
 			ends: "batch 1 of 1", offers: 1, admits: 3,
 		},
@@ -316,7 +315,7 @@ func TestPlan(t *testing.T) {
 			state: fleetOf(2, func(i int, m *rollout.Member) {
 				if m.Roles = []string{[]string{"db", "web"}[i]}; i == 1 {
 					grant(m)
-					m.Answer.Version, m.Answer.State = "v1", nodes.GrantStranded
+					m.Answer.Version, m.Answer.State = "v1", cluster.GrantStranded
 				}
 			}),
 			ends: "batch 1 of 1", admits: 1,
@@ -335,7 +334,7 @@ func TestPlan(t *testing.T) {
 				case 0:
 					m.Hold = "held"
 				case 1:
-					m.Grant, m.Answer = rollout.Grant{ID: "1", State: rollout.Offered, Version: "v2"}, nodes.Answer{Declined: "1", Reason: "disk full"}
+					m.Grant, m.Answer = rollout.Grant{ID: "1", State: rollout.Offered, Version: "v2"}, cluster.GrantAnswer{Declined: "1", Reason: "disk full"}
 				case 2:
 					m.Grant = rollout.Grant{ID: "1", State: rollout.Withdrawn, Tries: 3, Since: noon}
 				}
@@ -344,7 +343,7 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			name: "one that became ready is offered another", policy: one, state: fleetOf(1, func(_ int, m *rollout.Member) {
-				m.Grant, m.Answer = rollout.Grant{ID: "1", State: rollout.Offered, Version: "v2"}, nodes.Answer{Declined: "1", Reason: "disk full", Ready: true}
+				m.Grant, m.Answer = rollout.Grant{ID: "1", State: rollout.Offered, Version: "v2"}, cluster.GrantAnswer{Declined: "1", Reason: "disk full", Ready: true}
 			}),
 			ends: "batch 1 of 1", offers: 1, admits: 1,
 		},

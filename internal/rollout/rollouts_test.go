@@ -13,7 +13,6 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -47,7 +46,7 @@ type system struct {
 	client  *consul.Client
 	name    string
 	cluster *cluster.Cluster
-	ledger  *nodes.Ledger
+	ledger  *cluster.Cluster
 	*rollout.Rollouts
 }
 
@@ -57,7 +56,7 @@ func newSystem(t *testing.T, s *shared) *system {
 	t.Helper()
 	name := fmt.Sprintf("c%d", systems.Add(1))
 	f := &system{
-		t: t, client: s.client, name: name, cluster: cluster.New(s.client, "jorc", name), ledger: nodes.New(s.client, "jorc", name),
+		t: t, client: s.client, name: name, cluster: cluster.New(s.client, "jorc", name), ledger: cluster.New(s.client, "jorc", name),
 		Rollouts: rollout.New(s.client, "jorc", name),
 	}
 	if _, err := f.cluster.Init(t.Context(), cluster.InitOptions{}); err != nil {
@@ -94,7 +93,7 @@ func (f *system) join(names ...string) {
 func (f *system) report(version string, names ...string) {
 	f.t.Helper()
 	for _, node := range names {
-		if _, err := f.ledger.Report(f.t.Context(), node, version); err != nil {
+		if _, err := f.ledger.ReportVersion(f.t.Context(), node, version); err != nil {
 			f.t.Fatal(err)
 		}
 	}
@@ -205,7 +204,7 @@ func testTrigger(t *testing.T, f *system) {
 	}
 	for _, q := range []rollout.Request{{Version: "a/b"}, {}} {
 		_, err := f.Trigger(t.Context(), q)
-		f.wantIs("Trigger "+q.Version, err, nodes.ErrBadName, "")
+		f.wantIs("Trigger "+q.Version, err, cluster.ErrBadName, "")
 	}
 	_, err = f.Trigger(t.Context(), rollout.Request{Version: "v3", Policy: func(p *rollout.Policy) { p.Canary = -1 }})
 	f.wantIs("a bad policy", err, rollout.ErrPolicy, "canary")
@@ -217,7 +216,7 @@ func testSupersede(t *testing.T, f *system) {
 	f.trigger(rollout.Request{Version: "v1"})
 	f.trigger(rollout.Request{Version: "v2", Policy: canary(1)})
 	f.report("v2", "b1")
-	if _, err := f.ledger.SetState(t.Context(), "b2", nodes.Config, nodes.State{State: nodes.Failed, Detail: "exit 4"}); err != nil {
+	if _, err := f.ledger.SetState(t.Context(), "b2", cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed, Detail: "exit 4"}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := f.Trigger(t.Context(), rollout.Request{Version: "v3", RequireConverged: true})
@@ -384,8 +383,8 @@ func (f *system) accept(node string) error {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	_, err = f.ledger.MoveFenced(f.t.Context(), node, func(d nodes.Document, _ string) (nodes.Document, error) {
-		return d.Answering(nodes.Answer{ID: p.Grant.ID, Version: p.Grant.Version, State: nodes.GrantAccepted, Since: time.Now()}), nil
+	_, err = f.ledger.ChangeReportFenced(f.t.Context(), node, func(d cluster.Report, _ string) (cluster.Report, error) {
+		return d.Answering(cluster.GrantAnswer{ID: p.Grant.ID, Version: p.Grant.Version, State: cluster.GrantAccepted, Since: time.Now()}), nil
 	}, p.Fence)
 	return err
 }
@@ -484,11 +483,11 @@ func testVoid(t *testing.T, f *system) {
 			t.Fatalf("the offer is %v, %q, %v", ok, why, err)
 		}
 		change.do()
-		_, err = f.ledger.MoveFenced(t.Context(), "h1", func(d nodes.Document, _ string) (nodes.Document, error) {
-			return d.Answering(nodes.Answer{ID: p.Grant.ID, State: nodes.GrantAccepted}), nil
+		_, err = f.ledger.ChangeReportFenced(t.Context(), "h1", func(d cluster.Report, _ string) (cluster.Report, error) {
+			return d.Answering(cluster.GrantAnswer{ID: p.Grant.ID, State: cluster.GrantAccepted}), nil
 		}, p.Fence)
 		f.wantIs("accepting after a change of "+change.what, err, kv.ErrConflict, "")
-		if d, _, err := f.ledger.Document(t.Context(), "h1"); err != nil || d.Grant.Open() {
+		if d, _, err := f.ledger.Report(t.Context(), "h1"); err != nil || d.Grant.Open() {
 			t.Errorf("after a change of %s the report says %+v, %v", change.what, d.Grant, err)
 		}
 	}
@@ -551,7 +550,7 @@ func testApplyRollback(t *testing.T, f *system) {
 	f.trigger(rollout.Request{Version: "v2", Policy: func(p *rollout.Policy) { p.OnFailure = rollout.OnFailureRollback }})
 	f.cycle()
 	f.report("v2", "i1")
-	if _, err := f.ledger.SetState(t.Context(), "i1", nodes.Config, nodes.State{State: nodes.Failed}); err != nil {
+	if _, err := f.ledger.SetState(t.Context(), "i1", cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed}); err != nil {
 		t.Fatal(err)
 	}
 	if d := f.cycle(); d.Version != "v1" || d.Phase != rollout.RollingBack || d.RollbackOf == nil || d.RollbackOf.Version != "v2" {

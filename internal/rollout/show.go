@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 // Status is a rollout with what is known of the members.
@@ -197,13 +196,13 @@ func listed(all []ranked) string {
 
 // Why reads what the rollout says to node, see Explain. It returns what Show
 // returns.
-func (r *Rollouts) Why(ctx context.Context, node string) ([]nodes.Reason, error) {
+func (r *Rollouts) Why(ctx context.Context, node string) ([]cluster.Reason, error) {
 	s, err := r.Load(ctx)
 	switch {
 	case err != nil:
 		return nil, err
 	case s.Damaged != nil:
-		return []nodes.Reason{{Reason: nodes.WhyRollout, Detail: s.usable(r).Error()}}, nil
+		return []cluster.Reason{{Reason: cluster.WhyRollout, Detail: s.usable(r).Error()}}, nil
 	case !s.Current():
 		return nil, nil
 	}
@@ -219,7 +218,7 @@ func (r *Rollouts) Why(ctx context.Context, node string) ([]nodes.Reason, error)
 	}
 	reasons := Explain(s.Document, state, node, r.now())
 	if !orchestrated {
-		reasons = append(reasons, nodes.Reason{Reason: nodes.WhyRollout, Detail: "no orchestrator runs: no host is offered a grant"})
+		reasons = append(reasons, cluster.Reason{Reason: cluster.WhyRollout, Detail: "no orchestrator runs: no host is offered a grant"})
 	}
 	return reasons, nil
 }
@@ -227,37 +226,37 @@ func (r *Rollouts) Why(ctx context.Context, node string) ([]nodes.Reason, error)
 // Explain says why the rollout does not offer node a grant, or what it did with
 // it: nothing when the node may begin. It is a pure function, made of what Plan
 // is made of.
-func Explain(d Document, s State, node string, now time.Time) []nodes.Reason {
+func Explain(d Document, s State, node string, now time.Time) []cluster.Reason {
 	p := newPlanner(d, s, now)
-	reason := func(kind, detail string) []nodes.Reason { return []nodes.Reason{{Reason: kind, Detail: detail}} }
+	reason := func(kind, detail string) []cluster.Reason { return []cluster.Reason{{Reason: kind, Detail: detail}} }
 	if !d.Paced() {
 		switch {
 		case d.Phase == Aborted:
-			return reason(nodes.WhyStopped, "the rollout was aborted")
+			return reason(cluster.WhyStopped, "the rollout was aborted")
 		case d.State() == Paused:
-			return reason(nodes.WhyStopped, d.Stopped.text())
+			return reason(cluster.WhyStopped, d.Stopped.text())
 		}
 		return nil
 	}
 	i := slices.IndexFunc(append(slices.Clone(p.members), p.others...), func(m ranked) bool { return m.Node == node })
 	if i < 0 {
 		if j := slices.IndexFunc(s.Members, func(m Member) bool { return m.Node == node }); j >= 0 {
-			return reason(nodes.WhyRollout, s.Members[j].apart(d.Policy))
+			return reason(cluster.WhyRollout, s.Members[j].apart(d.Policy))
 		}
-		return reason(nodes.WhyRollout, "it is not a member of the cluster: 'jorc cluster join' makes it one")
+		return reason(cluster.WhyRollout, "it is not a member of the cluster: 'jorc cluster join' makes it one")
 	}
 	m := append(slices.Clone(p.members), p.others...)[i]
 	if text := p.grantText(m); text != "" {
-		return reason(nodes.WhyGrant, text)
+		return reason(cluster.WhyGrant, text)
 	}
 	text := p.waitText(m)
 	switch {
 	case text == "":
 		return nil
 	case d.Phase == Aborted, d.State() == Paused:
-		return reason(nodes.WhyStopped, text)
+		return reason(cluster.WhyStopped, text)
 	}
-	return reason(nodes.WhyRollout, text)
+	return reason(cluster.WhyRollout, text)
 }
 
 // grantText says what a member does with its grant; empty: it has none.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 // simNode is a host that obeys its grants.
@@ -291,14 +290,14 @@ func (f *fleet) try(n *simNode) {
 	case n.gone || !n.Up() || n.Version == f.desired && !n.Answer.Open():
 	case !f.doc.Paced():
 		if f.doc.Stopped == nil && f.doc.Phase != Aborted {
-			n.Version, n.Arrived, n.Answer = f.desired, f.now, nodes.Answer{}
+			n.Version, n.Arrived, n.Answer = f.desired, f.now, cluster.GrantAnswer{}
 			n.set(true, false)
 		}
 	case n.Answer.Open() && n.record != n.Answer.ID:
-		n.Answer.State, n.record = nodes.GrantFailed, n.Answer.ID
+		n.Answer.State, n.record = cluster.GrantFailed, n.Answer.ID
 		f.note("%s does not know its grant", n.Node)
-	case n.Answer.Open() && n.Answer.Version != f.desired && n.Answer.State != nodes.GrantStranded && !n.givenUp():
-		n.Answer.State = nodes.GrantStranded
+	case n.Answer.Open() && n.Answer.Version != f.desired && n.Answer.State != cluster.GrantStranded && !n.givenUp():
+		n.Answer.State = cluster.GrantStranded
 		f.note("%s is stranded", n.Node)
 	case f.valid(n) && !n.Grant.answered(n.Answer):
 		f.answer(n)
@@ -323,30 +322,30 @@ func (f *fleet) answer(n *simNode) {
 	key := f.doc.Policy.KeyOf(f.doc.Version, n.Node, n.Roles, n.Zone)
 	if (f.doc.Policy.ZoneByZone || len(f.doc.Policy.Order) > 0) && f.doc.Phase != Done && f.doc.Phase != RollingBack {
 		for _, o := range f.nodes {
-			atWork := o.Answer.Open() && !o.givenUp() && o.Answer.State != nodes.GrantStranded && o.Answer.Version == f.desired
+			atWork := o.Answer.Open() && !o.givenUp() && o.Answer.State != cluster.GrantStranded && o.Answer.Version == f.desired
 			if o != n && atWork && !o.stumbled && o.Up() && !o.gone && o.failure(f.doc, f.now) == "" && o.group != key.Group {
 				f.fail("%s begins in %+v while %s is out of service in %+v", n.Node, key, o.Node, o.group)
 			}
 		}
 	}
-	n.Answer = nodes.Answer{ID: n.Grant.ID, Version: n.Grant.Version, State: nodes.GrantAccepted, Since: f.now}
+	n.Answer = cluster.GrantAnswer{ID: n.Grant.ID, Version: n.Grant.Version, State: cluster.GrantAccepted, Since: f.now}
 	n.record, n.group, n.stumbled = n.Grant.ID, key.Group, false
 	f.note("%s begins", n.Node)
 }
 
 // work is what a host that has a grant does next.
 func (f *fleet) work(n *simNode) {
-	working := n.Answer.Open() && n.Answer.State != nodes.GrantStranded && n.record == n.Answer.ID
+	working := n.Answer.Open() && n.Answer.State != cluster.GrantStranded && n.record == n.Answer.ID
 	if !working || !n.Up() || n.gone || n.Answer.Version != f.desired {
 		return
 	}
 	switch {
-	case !f.healthy && n.Config.State != nodes.Failed && f.random.IntN(25) == 0:
-		n.Config = nodes.State{State: nodes.Failed, Version: f.desired, Since: f.now, Detail: "broken"}
+	case !f.healthy && n.Config.State != cluster.StateFailed && f.random.IntN(25) == 0:
+		n.Config = cluster.CategoryState{State: cluster.StateFailed, Version: f.desired, Since: f.now, Detail: "broken"}
 		f.note("%s fails", n.Node)
 	case f.random.IntN(3) == 0:
-		n.Config = nodes.State{State: nodes.Success, Version: f.desired, Since: f.now}
-		n.Version, n.Arrived, n.Answer.State, n.record = f.desired, f.now, nodes.GrantDone, ""
+		n.Config = cluster.CategoryState{State: cluster.StateSuccess, Version: f.desired, Since: f.now}
+		n.Version, n.Arrived, n.Answer.State, n.record = f.desired, f.now, cluster.GrantDone, ""
 		n.set(true, false)
 		f.note("%s arrived", n.Node)
 	}

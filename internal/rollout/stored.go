@@ -8,7 +8,6 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 // Stored is what is stored of a rollout, read at one moment.
@@ -93,7 +92,7 @@ func (r *Rollouts) stored(read *kv.Result) (s Stored, err error) {
 
 // checkDesired returns kv.ErrDamaged for a desired version that is none.
 func (r *Rollouts) checkDesired(version string) error {
-	if version == "" || nodes.CheckVersion(version) == nil {
+	if version == "" || cluster.CheckVersion(version) == nil {
 		return nil
 	}
 	return fmt.Errorf("key %q: %w: not a version", r.store.Path(keyDesired), kv.ErrDamaged)

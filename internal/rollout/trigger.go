@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 )
 
 // Request is a version that members are to have.
@@ -60,10 +60,10 @@ type Superseded struct {
 // transaction; an unfinished one is superseded. Triggering the same version
 // again changes its policy, and nothing when that is the same.
 //
-// It returns nodes.ErrBadName, ErrPolicy, ErrNobody, ErrNotConverged, kv.ErrNewer,
+// It returns cluster.ErrBadName, ErrPolicy, ErrNobody, ErrNotConverged, kv.ErrNewer,
 // consul.ErrOutcomeUnknown, or what Load and Observe return.
 func (r *Rollouts) Trigger(ctx context.Context, q Request) (Triggered, error) {
-	if err := nodes.CheckVersion(q.Version); err != nil {
+	if err := cluster.CheckVersion(q.Version); err != nil {
 		return Triggered{}, err
 	}
 	if q.Policy != nil { // what contradicts itself does so in any policy

@@ -14,7 +14,6 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -36,7 +35,7 @@ const (
 type Waiter struct {
 	Client   *consul.Client
 	Cluster  *cluster.Cluster
-	Ledger   *nodes.Ledger
+	Ledger   *cluster.Cluster
 	Rollouts *rollout.Rollouts
 	Filter   *cluster.Filter // which of the members count; nil: all
 	Missing  func(string)    // told what is waited for, when that changes; optional
@@ -224,12 +223,12 @@ func ignored(string, error) {}
 
 // reports are what nodes say of themselves; those that cannot be read count as
 // silent.
-func (w *Waiter) reports(ctx context.Context) (map[string]nodes.Document, error) {
-	leaves, err := w.Ledger.Documents().List(ctx)
+func (w *Waiter) reports(ctx context.Context) (map[string]cluster.Report, error) {
+	leaves, err := w.Ledger.Reports().List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[string]nodes.Document, len(leaves))
+	all := make(map[string]cluster.Report, len(leaves))
 	for node, leaf := range leaves {
 		if leaf.Err == nil {
 			all[node] = leaf.Value

@@ -9,7 +9,6 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -29,7 +28,7 @@ func TestAwaitLooksAgain(t *testing.T) {
 	})
 	waits := make(chan string, 100)
 	w := &Waiter{
-		Client: client, Cluster: cluster.New(client, "jorc", "default"), Ledger: nodes.New(client, "jorc", "default"), Rollouts: rollout.New(client, "jorc", "default"),
+		Client: client, Cluster: cluster.New(client, "jorc", "default"), Ledger: cluster.New(client, "jorc", "default"), Rollouts: rollout.New(client, "jorc", "default"),
 		Missing: func(what string) { waits <- what },
 	}
 	done := make(chan error, 1)

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/nodes"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -41,7 +40,7 @@ func ParseGoal(text string) (Goal, error) {
 // look is a cluster as a waiter sees it.
 type look struct {
 	members []cluster.Member // that are waited for
-	reports map[string]nodes.Document
+	reports map[string]cluster.Report
 	some    bool             // not all members are waited for
 	rollout rollout.Document // for idle
 	runs    []Run            // for idle
@@ -123,10 +122,10 @@ func judgeVersion(version string, l look) Verdict {
 }
 
 // failure says why a node failed on its way to a version.
-func failure(d nodes.Document, version string) string {
+func failure(d cluster.Report, version string) string {
 	for _, category := range sorted(d.States) {
 		if s := d.States[category]; s.State == "failed" && (version == "" || s.Version == version) {
-			return strings.TrimSuffix(fmt.Sprintf("%s failed: %s", category, nodes.Brief(s.Detail)), ": ")
+			return strings.TrimSuffix(fmt.Sprintf("%s failed: %s", category, cluster.Brief(s.Detail)), ": ")
 		}
 	}
 	return ""

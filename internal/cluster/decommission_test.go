@@ -1,0 +1,82 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/slots"
+)
+
+func TestDecommission(t *testing.T) {
+	t.Parallel()
+	l, s := newLedger(t)
+	host(t, s, "dead", "critical")
+	host(t, s, "logical", "")
+	for _, n := range []string{s.Node, "dead", "dead2"} {
+		mustReport(t, l, n, "v1")
+		mustState(t, l, n, cluster.CategoryProvisioned, cluster.CategoryState{State: cluster.StateSuccess})
+	}
+	wantIs(t, "Departed of a living host", l.CheckDeparted(t.Context(), s.Node), cluster.ErrAlive)
+	for _, n := range []string{"dead", "gone", "logical"} {
+		if err := l.CheckDeparted(t.Context(), n); err != nil {
+			t.Errorf("Departed(%s) = %v", n, err)
+		}
+	}
+	put(t, s, "jorc/default/running_version/v7/dead", "x")
+	put(t, s, "jorc/default/status/config/failed/dead", "x")
+	put(t, s, "jorc/default/host/dead/queue", `{"format":1}`)
+	groups := slots.New(nodesStore(s), slots.Options{})
+	for _, g := range []string{"edge", "update"} {
+		if _, err := groups.Acquire(t.Context(), g, 1, slots.Holder{Node: "dead", ID: "1", Durable: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	removed, freed, err := l.Decommission(t.Context(), "dead")
+	if err != nil || len(removed) != 6 || !slices.Equal(freed, []string{"edge/1", "update/1"}) {
+		t.Errorf("Decommission = %v, %v, %v", removed, freed, err)
+	}
+	for key := range keys(t, s.Client(), "jorc/default/") {
+		if strings.HasSuffix(key, "/dead") || strings.Contains(key, "/dead/") {
+			t.Errorf("%s is left", key)
+		}
+	}
+	wantWhole(t, s, "dead2")
+	unwritten(t, s, "decommissioning again", func() {
+		if removed, _, err := l.Decommission(t.Context(), "dead"); err != nil || len(removed) > 0 {
+			t.Errorf("again: %v, %v", removed, err)
+		}
+	})
+	for i := range 150 {
+		put(t, s, fmt.Sprintf("jorc/default/running_version/x%d/dead2", i), "x")
+	}
+	if removed, _, err := l.Decommission(t.Context(), "dead2"); err != nil || len(removed) != 153 {
+		t.Errorf("many keys: %d, %v", len(removed), err)
+	}
+	wantIndex(t, s, "jorc/default/", "dead2")
+}
+
+// TestRacingDecommission: reports while a host is decommissioned leave it
+// whole, or leave nothing of it.
+func TestRacingDecommission(t *testing.T) {
+	t.Parallel()
+	l, s := newLedger(t)
+	for i := range 20 {
+		mustReport(t, l, "n1", "v1")
+		done := make(chan error, 1)
+		go func() {
+			_, err := l.ReportVersion(context.Background(), "n1", fmt.Sprintf("v%d", i))
+			done <- err
+		}()
+		if _, _, err := l.Decommission(t.Context(), "n1"); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		wantWhole(t, s, "n1")
+	}
+}

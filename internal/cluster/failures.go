@@ -1,0 +1,176 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// Kinds of failures.
+const (
+	FailureState = "state" // what the host reported
+	FailureCheck = "check" // a health check in Consul
+)
+
+// Suspect is the state of a failure that was none in the end.
+const FailureSuspect = "suspect"
+
+// Failure is something that is wrong with a host.
+type Failure struct {
+	Host    string    `json:"host"`
+	Kind    string    `json:"kind"`
+	Name    string    `json:"name"`    // the category or the check
+	State   string    `json:"state"`   // failed, critical, maintenance; warning, suspect
+	Service string    `json:"service"` // of a check; empty: the host itself
+	Version string    `json:"version"`
+	Since   time.Time `json:"since,omitzero"`
+	Detail  string    `json:"detail"`
+	LogURL  string    `json:"log_url"`
+}
+
+// Failures reads which hosts are in state failed, and which checks are
+// critical; with warnings also checks in state warning and successes that are
+// suspect. Checks of hosts that belong to other clusters are left out, and
+// maintenance that jorc itself began. The number of requests does not grow with that
+// of hosts. It returns
+// consul.ErrDenied also when the token may see only a part, kv.ErrNewer, or
+// consul.ErrUnreachable.
+func (c *Cluster) Failures(ctx context.Context, warnings bool) ([]Failure, error) {
+	var states, checks []Failure
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.mayRead(gctx, PrefixReports) })
+	g.Go(func() error { return c.maySeeCatalog(gctx) })
+	g.Go(func() (err error) { states, err = c.failedStates(gctx, warnings); return err })
+	g.Go(func() (err error) { checks, err = c.failingChecks(gctx, warnings); return err })
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	all := slices.Concat(states, checks)
+	slices.SortFunc(all, func(a, b Failure) int {
+		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(b.Kind, a.Kind), cmp.Compare(a.Service, b.Service),
+			cmp.Compare(a.Name, b.Name), cmp.Compare(a.State, b.State))
+	})
+	return all, nil
+}
+
+// failedStates reads the states that failed; with suspects also successes that
+// are doubtful.
+func (c *Cluster) failedStates(ctx context.Context, suspects bool) ([]Failure, error) {
+	documents, err := c.reports.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []Failure
+	for host, leaf := range documents {
+		for category, s := range leaf.Value.States {
+			f := Failure{
+				Host: host, Kind: FailureState, Name: category, State: StateFailed,
+				Version: s.Version, Since: s.Since, Detail: s.Detail, LogURL: s.LogURL,
+			}
+			switch {
+			case s.State == StateFailed:
+				all = append(all, f)
+			case suspects && s.Suspect != "":
+				f.State, f.Detail = FailureSuspect, s.Suspect
+				all = append(all, f)
+			}
+		}
+	}
+	return all, nil
+}
+
+// failingChecks reads the checks that are critical, or in state warning.
+func (c *Cluster) failingChecks(ctx context.Context, warnings bool) ([]Failure, error) {
+	checks, err := whole(c.client.HealthState(ctx, consul.HealthCritical, consul.Query{}))
+	if err == nil && warnings {
+		var more consul.HealthChecks
+		more, err = whole(c.client.HealthState(ctx, consul.HealthWarning, consul.Query{}))
+		checks = append(checks, more...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var hosts []string
+	for _, c := range checks {
+		hosts = append(hosts, c.Node)
+	}
+	slices.Sort(hosts)
+	foreign, err := c.foreign(ctx, slices.Compact(hosts))
+	if err != nil {
+		return nil, err
+	}
+	var all []Failure
+	for _, c := range checks {
+		if f, ok := failureOf(c); ok && !foreign[c.Node] {
+			all = append(all, f)
+		}
+	}
+	return all, nil
+}
+
+// failureOf reads a check; ok is false for maintenance that jorc itself began.
+func failureOf(c *consul.HealthCheck) (f Failure, ok bool) {
+	f = Failure{Host: c.Node, Kind: FailureCheck, Name: c.Name, State: c.Status, Service: c.ServiceID, Detail: strings.TrimSpace(c.Output)}
+	if consul.IsMaintenance(c.CheckID) {
+		f.State, f.Detail = consul.HealthMaint, c.Notes
+		return f, !consul.StartedByJorc(c.Notes)
+	}
+	return f, true
+}
+
+// foreign tells which of hosts are known to other clusters below the prefix
+// and not to this one. Clusters that the token may not read are not asked.
+func (c *Cluster) foreign(ctx context.Context, hosts []string) (map[string]bool, error) {
+	if c.name == "" || len(hosts) == 0 {
+		return nil, nil // the clusters' keys cannot be told from others
+	}
+	root := New(c.client, c.prefix, "")
+	clusters, _, err := c.client.KVKeys(ctx, root.store.Path(""), "/", consul.Query{})
+	if err != nil {
+		return nil, err
+	}
+	own, err := root.knownTo(ctx, hosts, []string{c.name + "/"})
+	if err != nil {
+		return nil, err
+	}
+	others := clusters[:0]
+	for _, path := range clusters {
+		name := strings.TrimPrefix(path, root.store.Path(""))
+		if strings.HasSuffix(name, "/") && name != "/" && name != c.name+"/" {
+			others = append(others, name)
+		}
+	}
+	unknown := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return own[h] })
+	return root.knownTo(ctx, unknown, others)
+}
+
+// knownTo tells which of hosts are members of, or report to, one of clusters
+// (each with a slash at its end).
+func (c *Cluster) knownTo(ctx context.Context, hosts, clusters []string) (map[string]bool, error) {
+	var keys []string
+	host := map[string]string{}
+	for _, name := range clusters {
+		for _, h := range hosts {
+			for _, key := range []string{name + MemberKey(h), name + ReportKey(h)} {
+				keys, host[key] = append(keys, key), h
+			}
+		}
+	}
+	results, err := c.readKeys(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
+	for _, key := range keys {
+		if results[key].Index(key) != 0 {
+			known[host[key]] = true
+		}
+	}
+	return known, nil
+}

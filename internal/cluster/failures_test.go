@@ -1,0 +1,115 @@
+package cluster_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// check puts a check of a host into the catalog.
+func check(t testing.TB, s *server, node, id, status, service, notes string) {
+	t.Helper()
+	r := &consul.CatalogRegistration{Node: node, Address: "10.9.9.9", SkipNodeUpdate: true, Check: &consul.AgentCheck{
+		Node: node, CheckID: id, Name: id, Status: status, ServiceID: service, Output: id + " is " + status, Notes: notes,
+	}}
+	if service != "" {
+		r.Service = &consul.AgentService{ID: service, Service: service}
+	}
+	if err := s.Client().CatalogRegister(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	l, s := newLedger(t)
+	want := func(warnings bool, want ...string) {
+		t.Helper()
+		all, err := l.Failures(t.Context(), warnings)
+		var got []string
+		for _, f := range all {
+			got = append(got, fmt.Sprintf("%s %s %s %s: %s", f.Host, f.Kind, f.Name, f.State, f.Detail))
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("Failures(%v)\ngot  %q, %v\nwant %q", warnings, got, err, want)
+		}
+	}
+	want(true)
+	for _, n := range []string{"n1", "n2", "n3"} {
+		host(t, s, n, "")
+	}
+	mustState(t, l, "n1", "config", cluster.CategoryState{State: cluster.StateFailed, Detail: "task puppet"})
+	mustState(t, l, "n1", "validation", cluster.CategoryState{State: cluster.StatePending})
+	mustState(t, l, "n1", "backup", cluster.CategoryState{State: cluster.StateFailed})
+	mustState(t, l, "n2", "config", cluster.CategoryState{State: cluster.StateSuccess, Suspect: "passed at attempt 2 of 3"})
+	mustState(t, l, "n3", "puppet", cluster.CategoryState{State: cluster.StateFailed})
+	check(t, s, "n2", "disk", "critical", "", "")
+	check(t, s, "n2", "load", "warning", "", "")
+	check(t, s, "n3", "web", "passing", "web", "")
+	check(t, s, "n1", "_node_maintenance", "critical", "", "upgrade by hand")
+	check(t, s, "n2", "_service_maintenance:web", "critical", "web", "jorc: updating")
+	failed := []string{
+		"n1 state backup failed: ", "n1 state config failed: task puppet",
+		"n1 check _node_maintenance maintenance: upgrade by hand",
+		"n2 check disk critical: disk is critical", "n3 state puppet failed: ",
+	}
+	want(false, failed...)
+	with := slices.Insert(slices.Clone(failed), 3, "n2 state config suspect: passed at attempt 2 of 3")
+	with = slices.Insert(with, 5, "n2 check load warning: load is warning")
+	want(true, with...)
+
+	// What belongs to another cluster is that one's.
+	host(t, s, "theirs", "critical")
+	put(t, s, "jorc/other/host/theirs/member", "{}")
+	host(t, s, "nobodys", "critical")
+	want(false, append(slices.Clone(failed), "nobodys check Serf Health Status critical: said by gossip")...)
+	put(t, s, "jorc/default/nodes/theirs", `{"format":1,"version":"v1"}`)
+	want(false, append(slices.Clone(failed), "nobodys check Serf Health Status critical: said by gossip", "theirs check Serf Health Status critical: said by gossip")...)
+}
+
+func TestUnaccounted(t *testing.T) {
+	t.Parallel()
+	l, s := newLedger(t)
+	want := func(want ...string) {
+		t.Helper()
+		all, err := l.Unaccounted(t.Context())
+		var got []string
+		for _, u := range all {
+			got = append(got, u.Host+": "+strings.Join(u.Reasons, ", "))
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("Unaccounted\ngot  %q, %v\nwant %q", got, err, want)
+		}
+	}
+	want()
+	for _, n := range []string{"good", "dead", "silent", "stale", "gone"} {
+		mustState(t, l, n, cluster.CategoryProvisioned, cluster.CategoryState{State: cluster.StateSuccess})
+		if n != "silent" {
+			mustReport(t, l, n, "v1")
+		}
+	}
+	mustState(t, l, "begun", cluster.CategoryProvisioned, cluster.CategoryState{State: cluster.StateRunning})
+	for n, status := range map[string]string{"good": "passing", "dead": "critical", "silent": "passing", "stale": "passing"} {
+		host(t, s, n, status)
+	}
+	check(t, s, "good", "service:jorc", "passing", "jorc", "")
+	check(t, s, "dead", "service:jorc", "passing", "jorc", "") // as it was when the host died
+	check(t, s, "stale", "service:jorc", "critical", "jorc", "")
+	check(t, s, "good", "service:jorc-other", "critical", "jorc-other", "")
+	want("dead: "+cluster.ReasonDown, "gone: "+cluster.ReasonAbsent, "silent: "+cluster.ReasonNoVersion, "stale: "+cluster.ReasonNoAgent)
+	put(t, s, "jorc/default/host/good/member", "{}") // there is a cluster now
+	all, err := l.Unaccounted(t.Context())
+	if err != nil || len(all) != 4 || !slices.Contains(all[2].Reasons, cluster.ReasonNotMember) {
+		t.Errorf("in a cluster: %+v, %v", all, err)
+	}
+	for _, n := range []string{"dead", "gone", "silent", "stale"} {
+		if _, _, err := l.Decommission(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want()
+}

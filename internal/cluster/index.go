@@ -1,0 +1,260 @@
+package cluster
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// slot is the place of a state's index keys: running_version/<name>/ has no
+// category. Index keys are a projection of the documents for foreign readers.
+// jorc never reads them to learn about a node.
+type indexPlace struct{ category, name string }
+
+func (s indexPlace) key(node string) string {
+	if s.category == "" {
+		return runningKey(s.name, node)
+	}
+	return statusKey(s.category, s.name, node)
+}
+
+func (s indexPlace) compare(o indexPlace) int {
+	return cmp.Or(cmp.Compare(s.category, o.category), cmp.Compare(s.name, o.name))
+}
+
+// parseIndexKey reads the name of an index key; ok is false for other keys.
+func parseIndexKey(key string) (s indexPlace, node string, ok bool) {
+	if rest, running := strings.CutPrefix(key, PrefixRunning); running {
+		s.name, node, _ = strings.Cut(rest, "/")
+		return s, node, s.name != "" && CheckNode(node) == nil
+	}
+	rest, status := strings.CutPrefix(key, PrefixStatus)
+	s.category, rest, _ = strings.Cut(rest, "/")
+	s.name, node, _ = strings.Cut(rest, "/")
+	return s, node, status && s.category != "" && s.name != "" && CheckNode(node) == nil
+}
+
+// op is one write to an index key.
+type indexWrite struct {
+	key    string
+	value  []byte
+	remove bool
+}
+
+// add adds the operation to t.
+func (o indexWrite) add(t *kv.Txn) {
+	if o.remove {
+		t.Delete(o.key)
+		return
+	}
+	t.Set(o.key, o.value)
+}
+
+// projection is the index keys that follow from a document.
+func indexOf(d Report) map[indexPlace]string {
+	want := make(map[indexPlace]string, 1+len(d.States))
+	if d.Version != "" {
+		want[indexPlace{"", d.Version}] = d.Since.Format(time.RFC3339)
+	}
+	for category, s := range d.States {
+		want[indexPlace{category, s.State}] = string(indexValue(s))
+	}
+	return want
+}
+
+// projectionOps returns the writes that make node's index keys want, where they
+// are have.
+func indexWrites(node string, have, want map[indexPlace]string) []indexWrite {
+	var ops []indexWrite
+	all := maps.Clone(want)
+	maps.Copy(all, have)
+	for _, s := range slices.SortedFunc(maps.Keys(all), indexPlace.compare) {
+		value, wanted := want[s]
+		if old, there := have[s]; there == wanted && old == value {
+			continue
+		}
+		ops = append(ops, indexWrite{key: s.key(node), value: []byte(value), remove: !wanted})
+	}
+	return ops
+}
+
+// deniedProjection reports whether err says that the token may not write an index
+// key.
+func (c *Cluster) deniedProjection(err error) bool {
+	var denied *consul.Error
+	if !errors.As(err, &denied) || !errors.Is(err, consul.ErrDenied) {
+		return false
+	}
+	_, _, index := parseIndexKey(strings.TrimPrefix(denied.Name, c.store.Path("")))
+	return index
+}
+
+// Projector keeps the index keys of all nodes in step with their documents, for
+// the holder of a lock. It is used by one goroutine at a time.
+type Projector struct {
+	ledger *Cluster
+	have   map[string]map[indexPlace]string // by node; nil: not read yet
+}
+
+// NewProjector returns a projector that writes to s, the store of a held lock.
+func (c *Cluster) NewProjector(s *kv.Store) *Projector { return &Projector{ledger: c.In(s)} }
+
+// Project writes what of the index keys is not what documents say, as many at a
+// time as a transaction takes. The first time it reads all index keys, and
+// deletes those that name a node with a document and do not follow from it. A
+// document that cannot be read leaves its node's keys as they are. It returns
+// kv.ErrLockLost or a class of package consul.
+func (p *Projector) Project(ctx context.Context, documents map[string]kv.Leaf[Report]) error {
+	if p.have == nil {
+		have, err := p.ledger.indexKeys(ctx)
+		if err != nil {
+			return err
+		}
+		p.have = map[string]map[indexPlace]string{}
+		for node, keys := range have {
+			if _, reports := documents[node]; reports {
+				p.have[node] = keys
+			}
+		}
+	}
+	t, pending := p.ledger.store.Txn(), map[string]map[indexPlace]string{}
+	commit := func() error {
+		if len(pending) == 0 {
+			return nil
+		}
+		if _, err := t.Commit(ctx); err != nil {
+			p.have = nil // what was written is not known
+			return err
+		}
+		maps.Copy(p.have, pending)
+		t, pending = p.ledger.store.Txn(), map[string]map[indexPlace]string{}
+		return nil
+	}
+	nodes := maps.Clone(documents)
+	for node := range p.have {
+		if _, reports := nodes[node]; !reports {
+			nodes[node] = kv.Leaf[Report]{} // it was decommissioned
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(nodes)) {
+		leaf := nodes[node]
+		if leaf.Err != nil || CheckNode(node) != nil {
+			continue
+		}
+		want := indexOf(leaf.Value)
+		ops := indexWrites(node, p.have[node], want)
+		if len(ops) == 0 {
+			continue
+		}
+		if t.Len()+len(ops) > kv.MaxOps || t.Size() > kv.MaxBody/2 {
+			if err := commit(); err != nil {
+				return err
+			}
+		}
+		for _, o := range ops[:min(len(ops), kv.MaxOps-t.Len())] {
+			o.add(t)
+		}
+		pending[node] = want
+	}
+	return commit()
+}
+
+// indexKeys reads all index keys, by node; what stands for nothing is left out.
+func (c *Cluster) indexKeys(ctx context.Context) (map[string]map[indexPlace]string, error) {
+	all := map[string]map[indexPlace]string{}
+	for _, prefix := range []string{PrefixRunning, PrefixStatus} {
+		tree, err := kv.NewTextTree(c.store, prefix).List(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for name, leaf := range tree {
+			s, node, ok := parseIndexKey(prefix + name)
+			if !ok {
+				continue
+			}
+			if all[node] == nil {
+				all[node] = map[indexPlace]string{}
+			}
+			all[node][s] = leaf.Value
+		}
+	}
+	return all, nil
+}
+
+// restored is what index keys tell of a node whose document is damaged.
+func reportFromIndex(index map[indexPlace]string) Report {
+	var d Report
+	for _, s := range slices.SortedFunc(maps.Keys(index), indexPlace.compare) {
+		switch {
+		case !s.usable():
+		case s.category == "":
+			d.Version, d.Since = s.name, parseTime(index[s])
+		default:
+			if d.States == nil {
+				d.States = map[string]CategoryState{}
+			}
+			d.States[s.category] = stateOf(s.name, index[s])
+		}
+	}
+	return d
+}
+
+// usable tells whether a document can hold the slot.
+func (s indexPlace) usable() bool {
+	if s.category == "" {
+		return CheckVersion(s.name) == nil
+	}
+	return CheckCategory(s.category) == nil && slices.Contains(States(), s.name)
+}
+
+// stateOf reads a state from its index key; scripts write other values than
+// jorc does.
+func stateOf(state, value string) CategoryState {
+	var s CategoryState
+	if trimmed := bytes.TrimSpace([]byte(value)); len(trimmed) > 0 && trimmed[0] == '{' {
+		if err := s.UnmarshalJSON(trimmed); err != nil {
+			s = CategoryState{}
+		}
+	}
+	if s.Since.IsZero() {
+		s.Since = parseTime(value)
+	}
+	return CategoryState{State: state, Since: s.Since, Detail: ClipDetail(s.Detail), Version: s.Version, LogURL: s.LogURL}
+}
+
+// parseTime reads RFC 3339; the zero time stands for anything else.
+func parseTime(s string) time.Time {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return time.Time{}
+	}
+	return t.UTC().Truncate(time.Second)
+}
+
+func runningKey(version, node string) string { return PrefixRunning + version + "/" + node }
+
+func statusKey(category, state, node string) string {
+	return PrefixStatus + category + "/" + state + "/" + node
+}
+
+// indexValue is the value of a state's index key.
+func indexValue(s CategoryState) []byte {
+	value, err := encode(struct {
+		Since   time.Time `json:"since,omitzero"`
+		Detail  string    `json:"detail,omitempty"`
+		Version string    `json:"version,omitempty"`
+		LogURL  string    `json:"log_url,omitempty"`
+	}{s.Since, s.Detail, s.Version, s.LogURL})
+	if err != nil {
+		return []byte("{}") // a time beyond the year 9999
+	}
+	return value
+}

@@ -1,0 +1,233 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// Report records that node runs version, and reports whether that was news. It
+// writes nothing when it is known. It returns ErrBadName, or what Move returns.
+func (c *Cluster) ReportVersion(ctx context.Context, node, version string) (changed bool, err error) {
+	if err := CheckVersion(version); err != nil {
+		return false, err
+	}
+	return c.ChangeReport(ctx, node, func(d Report, _ string) (Report, error) {
+		return d.At(version, now()), nil
+	})
+}
+
+// SetState records the state of node in a category, and tells whether that was
+// news; s.Since is not used. Without s.Version the state is about the desired
+// version, or about the one that the node runs. A node that is provisioned
+// stays so: ErrProvisioned. It returns ErrBadName, ErrBadState, or what Move
+// returns.
+func (c *Cluster) SetState(ctx context.Context, node, category string, s CategoryState) (changed bool, err error) {
+	if err := CheckState(category, s.State); err != nil {
+		return false, err
+	}
+	return c.ChangeReport(ctx, node, func(d Report, desired string) (Report, error) {
+		if category == CategoryProvisioned && d.States[category].State == StateSuccess {
+			if s.State != StateSuccess {
+				return d, fmt.Errorf("node %q: %w since %s: only 'jorc status decommission' ends that", node, ErrProvisioned, d.States[category].Since.Format(time.RFC3339))
+			}
+			return d, nil
+		}
+		s := s
+		if s.Version == "" && CheckVersion(desired) == nil {
+			s.Version = desired
+		}
+		if s.Version == "" {
+			s.Version = d.Version
+		}
+		return d.With(category, s, now()), nil
+	})
+}
+
+// Move replaces node's document by what change makes of it. change is asked again
+// when another process wrote in between, so it must have no effects of its own;
+// its second argument is the desired version, which may be empty. When it changes
+// nothing, nothing is written. A document that is damaged counts as empty.
+//
+// The index keys that follow from the document move in the same transaction where
+// the token may write them. Where it may not the orchestrator writes them.
+//
+// Move returns change's error, ErrBadName, ErrBadState, kv.ErrNewer,
+// consul.ErrDenied, consul.ErrUnreachable, consul.ErrTooLarge or
+// consul.ErrOutcomeUnknown.
+func (c *Cluster) ChangeReport(ctx context.Context, node string, change func(d Report, desired string) (Report, error)) (changed bool, err error) {
+	return c.changeReport(ctx, node, change, nil)
+}
+
+// MoveFenced is Move of which the transaction also holds what fence adds. When
+// that does not hold, nor the document stays, MoveFenced returns kv.ErrConflict
+// at once, having written nothing.
+func (c *Cluster) ChangeReportFenced(
+	ctx context.Context, node string, change func(d Report, desired string) (Report, error), fence func(*kv.Txn),
+) (changed bool, err error) {
+	return c.changeReport(ctx, node, change, fence)
+}
+
+func (c *Cluster) changeReport(
+	ctx context.Context, node string, change func(d Report, desired string) (Report, error), fence func(*kv.Txn),
+) (changed bool, err error) {
+	if err := CheckNode(node); err != nil {
+		return false, err
+	}
+	for {
+		m, err := c.prepareReport(ctx, node, change)
+		if err != nil || !m.news {
+			return false, err
+		}
+		m.fence = fence
+		if err = c.commitReport(ctx, m); errors.Is(err, consul.ErrOutcomeUnknown) {
+			err = c.settleReport(ctx, m, err)
+		}
+		if !errors.Is(err, kv.ErrConflict) || fence != nil {
+			return err == nil, err
+		}
+		if err := pause(ctx, conflictPause); err != nil {
+			return false, err
+		}
+	}
+}
+
+// move is one step of a node.
+type reportChange struct {
+	node string
+	old  kv.Entry[Report]
+	next Report
+	news bool // next is another document
+
+	fence func(*kv.Txn) // adds what else must hold; nil: nothing
+}
+
+// prepare reads node's document and the desired version, and asks change.
+func (c *Cluster) prepareReport(ctx context.Context, node string, change func(Report, string) (Report, error)) (reportChange, error) {
+	doc := c.reports.At(node)
+	r, err := c.store.Txn().Get(doc.Key()).Get(KeyDesired).Commit(ctx)
+	if err != nil {
+		return reportChange{}, err
+	}
+	old, err := doc.From(r)
+	damaged := errors.Is(err, kv.ErrDamaged)
+	if damaged {
+		old.Value = Report{}
+	} else if err != nil {
+		return reportChange{}, err
+	}
+	desired := ""
+	if e, err := c.desired().From(r); err == nil { // states can do without
+		desired = strings.TrimSpace(e.Value)
+	}
+	next, err := change(old.Value, desired)
+	if err != nil {
+		return reportChange{}, err
+	}
+	if err := next.Check(); err != nil {
+		return reportChange{}, err
+	}
+	return reportChange{node: node, old: old, next: next, news: damaged || !next.Equal(old.Value)}, nil
+}
+
+// commit carries out m, with its index keys where the token may write them.
+func (c *Cluster) commitReport(ctx context.Context, m reportChange) error {
+	doc := c.reports.At(m.node)
+	ops := indexWrites(m.node, indexOf(m.old.Value), indexOf(m.next))
+	if len(ops) >= kv.MaxOps {
+		return &consul.Error{Op: "move node", Name: m.node, Class: consul.ErrTooLarge, Err: fmt.Errorf("%d index keys change at once; the limit is %d", len(ops), kv.MaxOps-1)}
+	}
+	if !c.unprojected.Load() {
+		t := c.fencedTxn(m)
+		doc.SwapIn(t, m.old, m.next)
+		for _, o := range ops {
+			o.add(t)
+		}
+		_, err := t.Commit(ctx)
+		if !c.deniedProjection(err) {
+			return err
+		}
+	}
+	t := c.fencedTxn(m)
+	doc.SwapIn(t, m.old, m.next)
+	_, err := t.Commit(ctx)
+	if err == nil {
+		c.unprojected.Store(true)
+	}
+	return err
+}
+
+// fenced returns a transaction that holds what m's fence adds.
+func (c *Cluster) fencedTxn(m reportChange) *kv.Txn {
+	t := c.store.Txn()
+	if m.fence != nil {
+		m.fence(t)
+	}
+	return t
+}
+
+const (
+	conflictPause = 20 * time.Millisecond
+	settlePause   = 100 * time.Millisecond
+	settleWithin  = 15 * time.Second
+)
+
+// settle finds out what became of a move whose answer never came: unknown is
+// the error it ended with. While the document is as it was the move was not
+// carried out so far, and ErrConflict makes it be tried again: of all that ask
+// for one index at most one is ever carried out. A document that was and is
+// absent may have been created and removed since.
+func (c *Cluster) settleReport(ctx context.Context, m reportChange, unknown error) error {
+	ctx, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	doc := c.reports.In(c.store.Consistent()).At(m.node)
+	for {
+		e, err := doc.Get(ctx)
+		switch {
+		case errors.Is(err, consul.ErrUnreachable), errors.Is(err, consul.ErrRateLimited):
+			if pause(ctx, settlePause) != nil {
+				return unknown
+			}
+		case e.Exists && e.Index == m.old.Index:
+			return fmt.Errorf("%w: %w", kv.ErrConflict, unknown)
+		case err == nil && e.Exists && e.Value.Equal(m.next):
+			return nil
+		default:
+			return unknown
+		}
+	}
+}
+
+// pause returns after up to d, or with the context's error when it ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(rand.N(d) + 1)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// Reports returns the reports of all nodes by name, to list or watch. They are
+// changed with ChangeReport only.
+func (c *Cluster) Reports() kv.Tree[Report] { return c.reports }
+
+// WatchReports calls changed when a report may have changed, or why that is not
+// known, until ctx ends; then it returns ctx's error. No report is sent for it.
+func (c *Cluster) WatchReports(ctx context.Context, changed func(error)) error {
+	names := func(ctx context.Context, q consul.Query) ([]string, consul.Meta, error) {
+		return c.client.KVKeys(ctx, c.store.Path(strings.TrimSuffix(PrefixReports, "/")), "/", q)
+	}
+	return consul.Watch(ctx, c.client, consul.Query{}, names, func(u consul.Update[[]string]) { changed(u.Err) })
+}
+
+// now is the time as reports hold it.
+func now() time.Time { return time.Now().UTC().Truncate(time.Second) }

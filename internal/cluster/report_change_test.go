@@ -1,0 +1,185 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+)
+
+var errTest = errors.New("a test's own")
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	l, s := newLedger(t)
+	for _, version := range []string{"v1", "v10", "v2", "v1"} {
+		before := mustDocument(t, l, "n1")
+		if changed, err := l.ReportVersion(t.Context(), "n1", version); !changed || err != nil {
+			t.Fatalf("Report(%s) = %v, %v", version, changed, err)
+		}
+		d := mustDocument(t, l, "n1")
+		if d.Version != version || d.Previous != before.Version || d.Since.IsZero() {
+			t.Errorf("after Report(%s): %+v", version, d)
+		}
+		wantIndex(t, s, "jorc/default/", "n1", "running_version/"+version+"/n1")
+		if at := keys(t, s.Client(), "jorc/default/")["running_version/"+version+"/n1"]; at != d.Since.Format(time.RFC3339) {
+			t.Errorf("the index key says %q, the document %v", at, d.Since)
+		}
+	}
+	mustState(t, l, "n1", "config", cluster.CategoryState{State: cluster.StateRunning})
+	mustState(t, l, "n1", "backup", cluster.CategoryState{State: cluster.StateSuccess, Detail: "42 files", LogURL: "http://logs/1"})
+	wantIndex(t, s, "jorc/default/", "n1", "running_version/v1/n1", "status/config/running/n1", "status/backup/success/n1")
+	unwritten(t, s, "reporting what is known", func() {
+		for range 3 {
+			if changed, err := l.ReportVersion(t.Context(), "n1", "v1"); changed || err != nil {
+				t.Errorf("Report again = %v, %v", changed, err)
+			}
+			if changed, err := l.SetState(t.Context(), "n1", "config", cluster.CategoryState{State: cluster.StateRunning}); changed || err != nil {
+				t.Errorf("SetState again = %v, %v", changed, err)
+			}
+			mustState(t, l, "n1", "backup", cluster.CategoryState{State: cluster.StateSuccess, Detail: "42 files", LogURL: "http://logs/1"})
+			if _, err := l.Repair(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for _, bad := range []string{"", "a/b", "v 1", ".."} {
+		_, err := l.ReportVersion(t.Context(), "n1", bad)
+		wantIs(t, "Report("+bad+")", err, cluster.ErrBadName)
+		_, err = l.ReportVersion(t.Context(), bad, "v1")
+		wantIs(t, "Report of "+bad, err, cluster.ErrBadName)
+		_, err = l.SetState(t.Context(), "n1", bad, cluster.CategoryState{State: cluster.StateSuccess})
+		wantIs(t, "SetState of category "+bad, err, cluster.ErrBadName)
+	}
+	_, err := l.SetState(t.Context(), "n1", "config", cluster.CategoryState{State: "fine"})
+	wantIs(t, "an unknown state", err, cluster.ErrBadState)
+	_, err = l.ChangeReport(t.Context(), "n1", func(d cluster.Report, _ string) (cluster.Report, error) { return d, errTest })
+	wantIs(t, "a change that fails", err, errTest)
+	wantWhole(t, s, "n1")
+}
+
+// TestStateVersion: a state is about the desired version, or else about the
+// one that runs.
+func TestStateVersion(t *testing.T) {
+	t.Parallel()
+	l, s := newLedger(t)
+	mustReport(t, l, "n1", "v1")
+	mustState(t, l, "n1", "config", cluster.CategoryState{State: cluster.StateSuccess})
+	if got := mustDocument(t, l, "n1").States["config"].Version; got != "v1" {
+		t.Errorf("without a desired version it is about %q", got)
+	}
+	put(t, s, "jorc/default/current_version", "v2\n")
+	mustState(t, l, "n1", "config", cluster.CategoryState{State: cluster.StateSuccess})
+	mustState(t, l, "n1", "validation", cluster.CategoryState{State: cluster.StateSuccess, Version: "v9"})
+	d := mustDocument(t, l, "n1")
+	if d.States["config"].Version != "v2" || d.States["validation"].Version != "v9" {
+		t.Errorf("got %+v", d.States)
+	}
+}
+
+func TestProvisionedStays(t *testing.T) {
+	t.Parallel()
+	l, s := newLedger(t)
+	mustState(t, l, "n1", cluster.CategoryProvisioned, cluster.CategoryState{State: cluster.StateRunning})
+	mustState(t, l, "n1", cluster.CategoryProvisioned, cluster.CategoryState{State: cluster.StateSuccess, Detail: "by cloud-init"})
+	unwritten(t, s, "provisioning again", func() {
+		mustState(t, l, "n1", cluster.CategoryProvisioned, cluster.CategoryState{State: cluster.StateSuccess, Detail: "by hand"})
+		_, err := l.SetState(t.Context(), "n1", cluster.CategoryProvisioned, cluster.CategoryState{State: cluster.StateFailed})
+		wantIs(t, "a state after success", err, cluster.ErrProvisioned)
+	})
+	if got := mustDocument(t, l, "n1").States[cluster.CategoryProvisioned]; got.Detail != "by cloud-init" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestRacingReports: however many report for one node at the same time, whoever
+// looks sees it at one version, and in one state per category.
+func TestRacingReports(t *testing.T) {
+	t.Parallel()
+	_, s := newLedger(t)
+	const reporters, rounds = 4, 12
+	ctx, cancel := context.WithCancel(t.Context())
+	var looking, racing sync.WaitGroup
+	looks := 0
+	client := s.Client()
+	looking.Go(func() {
+		for ctx.Err() == nil {
+			pairs, _, err := client.KVList(ctx, "jorc/default/", consul.Query{})
+			if err != nil {
+				continue // ctx has ended
+			}
+			all := map[string]string{}
+			for _, p := range pairs {
+				all[p.Key[len("jorc/default/"):]] = string(p.Value)
+			}
+			if err := broken(all, "n1"); err != nil {
+				t.Error(err)
+				return
+			}
+			looks++
+		}
+	})
+	for r := range reporters {
+		l := cluster.New(s.Server.Client(), "jorc", "default") // as of processes of their own
+		racing.Go(func() {
+			for i := range rounds {
+				var err error
+				switch i % 3 {
+				case 0:
+					_, err = l.ReportVersion(ctx, "n1", fmt.Sprintf("v%d", (i+r)%5))
+				case 1:
+					_, err = l.SetState(ctx, "n1", "config", cluster.CategoryState{State: cluster.States()[(i+r)%4]})
+				default:
+					_, err = l.ChangeReport(ctx, "n1", func(d cluster.Report, _ string) (cluster.Report, error) { return moved(d, i+r) })
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	racing.Wait()
+	cancel()
+	looking.Wait()
+	if looks == 0 {
+		t.Error("nobody looked")
+	}
+	wantWhole(t, s, "n1")
+}
+
+// TestAtTheRoot: without prefix and cluster the keys are where existing hosts
+// know them.
+func TestAtTheRoot(t *testing.T) {
+	t.Parallel()
+	_, s := newLedger(t)
+	l := cluster.New(s.Client(), "", "")
+	put(t, s, "current_version", "v2")
+	mustReport(t, l, "n1", "v1")
+	mustState(t, l, "n1", "puppet", cluster.CategoryState{State: cluster.StateFailed})
+	all := keys(t, s.Client(), "")
+	for _, key := range []string{"current_version", "nodes/n1", "running_version/v1/n1", "status/puppet/failed/n1"} {
+		if _, ok := all[key]; !ok {
+			t.Errorf("%s is missing in %v", key, all)
+		}
+	}
+	if len(all) != 4 {
+		t.Errorf("got %v", all)
+	}
+	if failures, err := l.Failures(t.Context(), true); err != nil || len(failures) != 1 || failures[0].Host != "n1" {
+		t.Errorf("Failures = %+v, %v", failures, err)
+	}
+	if _, err := l.Unaccounted(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := l.Repair(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if removed, _, err := l.Decommission(t.Context(), "n1"); err != nil || len(removed) != 3 {
+		t.Errorf("Decommission = %v, %v", removed, err)
+	}
+}

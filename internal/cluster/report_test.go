@@ -1,0 +1,135 @@
+package cluster_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jorc/jorc/internal/cluster"
+)
+
+var (
+	noon  = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	later = noon.Add(time.Hour)
+)
+
+func TestDocumentAt(t *testing.T) {
+	t.Parallel()
+	d := cluster.Report{}.At("v1", noon)
+	if same := d.At("v1", later); same.Since != noon || same.Previous != "" {
+		t.Errorf("the same version again: %+v", same)
+	}
+	if next := d.At("v3", later); next.Version != "v3" || next.Previous != "v1" || next.Since != later {
+		t.Errorf("the next version: %+v", next)
+	}
+}
+
+func TestDocumentWith(t *testing.T) {
+	t.Parallel()
+	first := cluster.Report{}.With("config", cluster.CategoryState{State: cluster.StateFailed, Version: "v1", Detail: "a"}, noon)
+	again := first.With("config", cluster.CategoryState{State: cluster.StateFailed, Version: "v1", Detail: "b"}, later)
+	if s := again.States["config"]; s.Since != noon || s.Detail != "b" {
+		t.Errorf("the same state with another detail: %+v", s)
+	}
+	if s := first.States["config"]; s.Detail != "a" {
+		t.Errorf("the document it came from has changed: %+v", s)
+	}
+	if s := first.With("config", cluster.CategoryState{State: cluster.StateFailed, Version: "v2"}, later).States["config"]; s.Since != later || s.Detail != "" {
+		t.Errorf("the same state of another version: %+v", s)
+	}
+	long := strings.Repeat("ö", 10_000) + "the end\xff"
+	if s := first.With("config", cluster.CategoryState{State: cluster.StateFailed, Detail: long}, noon).States["config"]; len(s.Detail) > 8<<10 ||
+		!strings.HasSuffix(s.Detail, "the end\uFFFD") || !utf8.ValidString(s.Detail) {
+		t.Errorf("a long detail: %d bytes, %q", len(s.Detail), s.Detail[len(s.Detail)-20:])
+	}
+}
+
+// TestStateJSON: what a newer jorc wrote survives, and a state may stand alone.
+func TestStateJSON(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ in, want string }{
+		{`"failed"`, `{"state":"failed"}`},
+		{`{"state":"success","since":"2026-11-21T12:00:00Z","log_url":"a<b"}`, `{"state":"success","since":"2026-11-21T12:00:00Z","log_url":"a<b"}`},
+		{`{"state":"success","z":[1, 2],"attempts":3}`, `{"state":"success","attempts":3,"z":[1,2]}`},
+		{`{"State":"success"}`, `{"state":"success"}`},
+		{`{}`, `{"state":""}`},
+	} {
+		var s cluster.CategoryState
+		if err := json.Unmarshal([]byte(test.in), &s); err != nil {
+			t.Errorf("%s: %v", test.in, err)
+			continue
+		}
+		got, err := s.MarshalJSON()
+		if err != nil || string(got) != test.want {
+			t.Errorf("%s came back as %s, %v; want %s", test.in, got, err, test.want)
+		}
+	}
+	d := cluster.Report{States: map[string]cluster.CategoryState{"config": {}}}
+	if err := json.Unmarshal([]byte(`{"states":{"config":{"state":"failed","attempts":3}}}`), &d); err != nil {
+		t.Fatal(err)
+	}
+	d = d.With("config", cluster.CategoryState{State: cluster.StateSuccess}, noon)
+	if got, err := json.Marshal(d); err != nil || !strings.Contains(string(got), `"attempts":3`) {
+		t.Errorf("a change lost what a newer jorc wrote: %s, %v", got, err)
+	}
+	for _, bad := range []string{`[]`, `7`, `"x`, `{"state":1}`} {
+		if err := json.Unmarshal([]byte(bad), &cluster.CategoryState{}); err == nil {
+			t.Errorf("%s is taken", bad)
+		}
+	}
+}
+
+func TestPendencyOf(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		desired    string
+		desiredErr error
+		local      string
+		localErr   error
+		want       cluster.PendingChange
+	}{
+		{"v2", nil, "v1", nil, cluster.UpdatePending},
+		{"v2", nil, "v2", nil, cluster.UpToDate},
+		{"v1", nil, "v10", nil, cluster.UpdatePending},
+		{"v2", nil, "", cluster.ErrNoVersion, cluster.UpdatePending},
+		{"v2", nil, "", cluster.ErrVersionFile, cluster.UpdatePending},
+		{"v2", nil, "", errTest, cluster.PendingUnknown},
+		{"", nil, "v1", nil, cluster.NoDesiredVersion},
+		{"", nil, "", cluster.ErrNoVersion, cluster.NoDesiredVersion},
+		{"", errTest, "v1", nil, cluster.PendingUnknown},
+		{"", errTest, "", cluster.ErrNoVersion, cluster.NoDesiredVersion},
+		{"", errTest, "", cluster.ErrVersionFile, cluster.PendingUnknown},
+	} {
+		if got := cluster.PendingChangeOf(test.desired, test.desiredErr, test.local, test.localErr); got != test.want {
+			t.Errorf("%+v: got %v", test, got)
+		}
+	}
+}
+
+// FuzzStateJSON: what somebody wrote is read or refused, and what was read is
+// written so that it is read again as the same.
+func FuzzStateJSON(f *testing.F) {
+	for _, seed := range []string{`"failed"`, `{"state":"success","more":{"a":[1]}}`, `{"ſtate":"x"}`, `{"State":"a","state":"b"}`, `null`, `{"since":"9999-12-31T23:59:59Z"}`, "{\"\xff\":1}"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var d cluster.Report
+		if json.Unmarshal([]byte(`{"states":{"config":`+string(data)+`}}`), &d) != nil {
+			return
+		}
+		d = d.With("config", cluster.CategoryState{State: cluster.StateFailed, Detail: "x"}, noon)
+		written, err := json.Marshal(d)
+		if err != nil {
+			t.Fatalf("%s: %v", data, err)
+		}
+		var again cluster.Report
+		if err := json.Unmarshal(written, &again); err != nil {
+			t.Fatalf("%s became %s: %v", data, written, err)
+		}
+		if s := again.States["config"]; s.State != cluster.StateFailed || s.Detail != "x" {
+			t.Errorf("%s became %s, which reads %+v", data, written, s)
+		}
+	})
+}

@@ -1,0 +1,63 @@
+package cluster_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+)
+
+// TestRights: what a token may not see is never taken for what is not there.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	root, s := newLedger(t, consultest.WithACL())
+	mustReport(t, root, "n1", "v1")
+	mustState(t, root, "n1", "config", cluster.CategoryState{State: cluster.StateFailed})
+	questions := map[string]func(*cluster.Cluster) error{
+		"Desired": func(l *cluster.Cluster) error { _, err := l.Desired(t.Context()); return err },
+		"Running": func(l *cluster.Cluster) error { _, err := l.RunningVersions(t.Context()); return err },
+		"Hosts":   func(l *cluster.Cluster) error { _, err := l.HostsRunning(t.Context(), "v9"); return err },
+		"Verify": func(l *cluster.Cluster) error {
+			_, err := l.HostsNotRunning(t.Context(), "v1", []string{"n1"})
+			return err
+		},
+		"Single":       func(l *cluster.Cluster) error { _, err := l.UniqueVersion(t.Context(), "v9"); return err },
+		"Document":     func(l *cluster.Cluster) error { _, _, err := l.Report(t.Context(), "n1"); return err },
+		"States":       func(l *cluster.Cluster) error { _, _, err := l.HostStates(t.Context(), ""); return err },
+		"Failures":     func(l *cluster.Cluster) error { _, err := l.Failures(t.Context(), false); return err },
+		"Unaccounted":  func(l *cluster.Cluster) error { _, err := l.Unaccounted(t.Context()); return err },
+		"Facts":        func(l *cluster.Cluster) error { _, err := l.WhyFacts(t.Context(), "n1"); return err },
+		"Departed":     func(l *cluster.Cluster) error { return l.CheckDeparted(t.Context(), "n1") },
+		"Repair":       func(l *cluster.Cluster) error { _, err := l.Repair(t.Context()); return err },
+		"Report":       func(l *cluster.Cluster) error { _, err := l.ReportVersion(t.Context(), "n1", "v2"); return err },
+		"Decommission": func(l *cluster.Cluster) error { _, _, err := l.Decommission(t.Context(), "n1"); return err },
+	}
+	ledger := func(token string) *cluster.Cluster {
+		return cluster.New(s.ClientWithToken(token), "jorc", "default")
+	}
+	half := `key_prefix "jorc/default/status/config/success/" { policy = "read" } key "jorc/default/running_version/v1/n2" { policy = "read" }`
+	for who, token := range map[string]string{"nobody": "", "unknown": "99999999-0000-0000-0000-000000000000", "half": s.NewToken(half)} {
+		for name, ask := range questions {
+			wantIs(t, name+" by "+who, ask(ledger(token)), consul.ErrDenied)
+		}
+	}
+	wantWhole(t, s, "n1")
+	reader := ledger(s.NewToken(`key_prefix "jorc/default/" { policy = "read" } node_prefix "" { policy = "read" } service_prefix "" { policy = "read" }`))
+	for name, ask := range questions {
+		want := error(nil)
+		if slices.Contains([]string{"Report", "Trigger", "Decommission"}, name) {
+			want = consul.ErrDenied
+		}
+		wantIs(t, name+" by a reader", ask(reader), want)
+	}
+	host := ledger(s.NewToken(`key_prefix "jorc/default/" { policy = "read" } key "jorc/default/nodes/n1" { policy = "write" }
+		key_prefix "jorc/default/running_version/" { policy = "write" } key_prefix "jorc/default/status/" { policy = "write" }`))
+	mustReport(t, host, "n1", "v2")
+	mustState(t, host, "n1", "config", cluster.CategoryState{State: cluster.StateSuccess})
+	_, err := host.ReportVersion(t.Context(), "n2", "v2")
+	wantIs(t, "a host that speaks for another", err, consul.ErrDenied)
+	wantWhole(t, s, "n1")
+	wantWhole(t, s, "n2")
+}

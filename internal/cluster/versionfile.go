@@ -1,0 +1,63 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jorc/jorc/internal/durable"
+)
+
+// Sentinels of version files.
+var (
+	// ErrNoVersion: the version file does not exist or is empty.
+	ErrNoVersion = errors.New("no version yet")
+	// ErrVersionFile: the version file holds something else than a version.
+	ErrVersionFile = errors.New("not a version file")
+)
+
+// ReadVersionFile reads the version that this host runs. It returns
+// ErrNoVersion when there is no such file or nothing in it, and ErrVersionFile when it holds something else.
+func ReadVersionFile(path string) (string, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("version file %s: %w", path, ErrNoVersion)
+	}
+	if err != nil {
+		return "", fmt.Errorf("version file: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, 4*maxName)) // whatever is longer is no version
+	if err != nil {
+		return "", fmt.Errorf("version file: %w", err)
+	}
+	version := strings.TrimSpace(string(data))
+	if version == "" {
+		return "", fmt.Errorf("version file %s: %w", path, ErrNoVersion)
+	}
+	if err := CheckVersion(version); err != nil {
+		return "", fmt.Errorf("version file %s: %w: %v; 'jorc update local VERSION' replaces it", path, ErrVersionFile, err)
+	}
+	return version, nil
+}
+
+// WriteVersionFile replaces the version file by one that holds version and a
+// line end; its directory is made when it is missing. A file that says so
+// already is not touched. It returns ErrBadName or an *fs.PathError.
+func WriteVersionFile(path, version string) error {
+	if err := CheckVersion(version); err != nil {
+		return err
+	}
+	data := version + "\n"
+	if old, err := os.ReadFile(path); err == nil && string(old) == data {
+		return nil
+	}
+	if err := durable.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("version file: %w", err)
+	}
+	return durable.WriteFile(path, []byte(data), 0o644)
+}

@@ -1,0 +1,203 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/consul"
+)
+
+// Facts are what is known of why a node runs what it runs. What the ledger
+// does not know is filled in by who asks.
+type WhyFacts struct {
+	Node     string
+	Desired  string
+	Reported bool
+	Report   Report
+	Host     Host // of the catalog, with its condition
+
+	HoldFile string   // of this host, when it is there
+	Held     []string // what holds the node or its cluster, in words
+	Rollout  []Reason // what the rollout says
+}
+
+// Why is why a node runs what it runs.
+type Why struct {
+	Host    string   `json:"host"`
+	Desired string   `json:"desired"`
+	Version string   `json:"version"`
+	Pending bool     `json:"pending"` // it should run another version
+	Reasons []Reason `json:"reasons"`
+}
+
+// Reason is one thing that keeps a node from the desired version, or says that
+// nothing does.
+type Reason struct {
+	Reason string `json:"reason"`
+	Detail string `json:"detail"`
+}
+
+// Reasons, the ones that explain most first.
+const (
+	WhyNothingDesired = "nothing desired" // no version was triggered
+	WhyArrived        = "arrived"
+	WhyHost           = "host" // dead, or not in the catalog
+	WhyAgent          = "agent"
+	WhyCheck          = "check"       // a critical one
+	WhyMaintenance    = "maintenance" // of the node or of one of its services
+	WhyHeld           = "held"
+	WhyRollout        = "rollout" // it is not admitted by the rollout
+	WhyGrant          = "grant"   // of the rollout
+	WhyStopped        = "stopped" // the rollout is paused or aborted
+	WhyState          = "state"   // failed, pending, running; of what arrived also suspect
+	WhyUnknown        = "unknown"
+)
+
+// Facts reads what the ledger and the catalog know of node. It returns what
+// Report and Desired return.
+func (c *Cluster) WhyFacts(ctx context.Context, node string) (WhyFacts, error) {
+	f := WhyFacts{Node: node}
+	if err := CheckNode(node); err != nil {
+		return f, err
+	}
+	var s State
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.maySeeNode(gctx, node) })
+	g.Go(func() (err error) {
+		s, err = c.LoadHost(gctx, node, NeedReports|NeedInstances|NeedVersion)
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return f, err
+	}
+	if err := s.Damaged[KeyDesired]; err != nil {
+		return f, err
+	}
+	if err := s.DamagedReport(node); err != nil {
+		return f, fmt.Errorf("what node %q reports: %w", node, err)
+	}
+	f.Host = *s.Hosts[node]
+	f.Desired, f.Report, f.Reported = s.Desired, f.Host.Report, f.Host.Reported
+	return f, nil
+}
+
+func (c *Cluster) maySeeNode(ctx context.Context, node string) error {
+	return c.authorize(ctx, []consul.Right{{Resource: "node", Access: "read", Segment: node}, {Resource: "service", Access: "read", Segment: "jorc"}})
+}
+
+// Explain tells why the node of f runs what it runs.
+func Explain(f WhyFacts) Why {
+	w := Why{Host: f.Node, Desired: f.Desired, Version: f.Report.Version, Reasons: []Reason{}}
+	w.Pending = f.Desired != "" && f.Desired != w.Version
+	switch {
+	case f.Desired == "":
+		w.add(WhyNothingDesired, "no version was triggered")
+	case !w.Pending && f.Report.Since.IsZero():
+		w.add(WhyArrived, "it runs %s", f.Desired)
+		w.condition(f.Host)
+		w.doubts(f.Report)
+	case !w.Pending:
+		w.add(WhyArrived, "it runs %s since %s", f.Desired, f.Report.Since.Format(time.RFC3339))
+		w.condition(f.Host)
+		w.doubts(f.Report)
+	default:
+		w.explain(f)
+	}
+	return w
+}
+
+// explain lists what keeps the node.
+func (w *Why) explain(f WhyFacts) {
+	w.condition(f.Host)
+	if f.HoldFile != "" {
+		w.add(WhyHeld, "the file %s is there", f.HoldFile)
+	}
+	for _, h := range f.Held {
+		w.add(WhyHeld, "%s", h)
+	}
+	w.Reasons = append(w.Reasons, f.Rollout...)
+	for _, category := range slices.Sorted(maps.Keys(f.Report.States)) {
+		if s := f.Report.States[category]; s.State != StateSuccess {
+			w.add(WhyState, "%s", stateText(category, s))
+		}
+	}
+	switch {
+	case len(w.Reasons) > 0:
+	case !f.Reported:
+		w.add(WhyUnknown, "it never reported anything")
+	default:
+		w.add(WhyUnknown, "nothing is known that keeps it: it may be under way")
+	}
+}
+
+// condition lists what is wrong with the host itself. A host without a jorc agent
+// is worth a reason only where it has to update.
+func (w *Why) condition(h Host) {
+	c := h.Condition
+	switch c.Liveness {
+	case LivenessDown:
+		w.add(WhyHost, "the host is down: gossip does not reach it")
+	case LivenessSuspect:
+		w.add(WhyHost, "the host is suspect: gossip does not reach it, but the orchestrator does")
+	case LivenessAbsent:
+		w.add(WhyHost, "the host is not in Consul's catalog")
+	case LivenessUp, LivenessUnmonitored:
+	}
+	switch {
+	case c.Detached():
+	case c.AgentCheck() == SignalFailing:
+		w.add(WhyAgent, "its jorc agent is down: its check fails")
+	case c.AgentCheck() != SignalPassing && w.Pending:
+		w.add(WhyAgent, "no jorc agent is registered on it; scripts may do its work")
+	}
+	for _, check := range h.Failing {
+		w.add(WhyCheck, "%s: %s is critical", cmp.Or(check.ServiceName, "host"), check.CheckID)
+	}
+	switch c.Maintenance {
+	case MaintenanceOwn:
+		w.add(WhyMaintenance, "jorc has put it into maintenance")
+	case MaintenanceForeign:
+		w.add(WhyMaintenance, "an operator or another program has put it into maintenance")
+	case MaintenanceNone:
+	}
+}
+
+// doubts lists what is not well with a node that runs the desired version.
+func (w *Why) doubts(d Report) {
+	for _, category := range slices.Sorted(maps.Keys(d.States)) {
+		switch s := d.States[category]; {
+		case s.State != StateSuccess:
+			w.add(WhyState, "%s", stateText(category, s))
+		case s.Suspect != "":
+			w.add(WhyState, "%s is suspect: %s", category, s.Suspect)
+		}
+	}
+}
+
+// told is a state in words, on one line.
+func stateText(category string, s CategoryState) string {
+	text := fmt.Sprintf("%s is %s", category, s.State)
+	if !s.Since.IsZero() {
+		text += " since " + s.Since.Format(time.RFC3339)
+	}
+	if s.Version != "" {
+		text += " at " + s.Version
+	}
+	if s.Detail != "" {
+		text += ": " + Brief(s.Detail)
+	}
+	if s.LogURL != "" {
+		text += " (" + s.LogURL + ")"
+	}
+	return text
+}
+
+func (w *Why) add(reason, format string, args ...any) {
+	w.Reasons = append(w.Reasons, Reason{reason, fmt.Sprintf(format, args...)})
+}
