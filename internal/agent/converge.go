@@ -12,7 +12,7 @@ import (
 // converger brings the host from the version that it runs to the desired one,
 // when the cluster's rollout lets it.
 func (p *part) converger(m converge.Maintenance) *converge.Converger {
-	ledger := cluster.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store())
+	ledger := cluster.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()).Remembering()
 	grantee := converge.NewGrantee(converge.GranteeOptions{
 		Node: p.node, StateDir: p.conf.StateDir, Rollouts: rollout.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()), Ledger: ledger,
 		Maintenance: m, Checks: p.checks, Log: p.log.Named("rollout"),

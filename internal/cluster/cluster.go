@@ -59,7 +59,8 @@ type Cluster struct {
 	holds   kv.Tree[Hold] // of nodes
 	reports kv.Tree[Report]
 
-	consistent bool // reads are
+	consistent bool        // reads are
+	last       *lastReport // nil: each ChangeReport reads the report
 	// unprojected: the token may not write index keys.
 	unprojected *atomic.Bool
 }

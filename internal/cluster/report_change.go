@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jorc/jorc/internal/consul"
@@ -81,7 +82,7 @@ func (c *Cluster) changeReport(
 		return false, err
 	}
 	for {
-		m, err := c.prepareReport(ctx, node, change)
+		m, err := c.prepareFromLast(ctx, node, change)
 		if err != nil || !m.news {
 			return false, err
 		}
@@ -100,12 +101,76 @@ func (c *Cluster) changeReport(
 
 // move is one step of a node.
 type reportChange struct {
-	node string
-	old  kv.Entry[Report]
-	next Report
-	news bool // next is another document
+	node    string
+	old     kv.Entry[Report]
+	next    Report
+	news    bool   // next is another document
+	desired string // version, as it was read
 
 	fence func(*kv.Txn) // adds what else must hold; nil: nothing
+}
+
+// lastReport is a node's report as the last transaction of this process left
+// it: a possibly stale base of the next compare-and-swap, which detects that.
+type lastReport struct {
+	mu      sync.Mutex
+	node    string
+	desired string // as it was last read
+	entry   kv.Entry[Report]
+	// written: nothing was asked of the entry since it was written, so a change
+	// that leaves it as it is needs no read.
+	written bool
+}
+
+// Remembering returns the same cluster for the one process that writes a node's
+// report: it begins a ChangeReport with the report as the last one left it, so that
+// most need no read. The desired version is then the one that was last read.
+func (c *Cluster) Remembering() *Cluster {
+	other := *c
+	other.last = &lastReport{}
+	return &other
+}
+
+// Forget makes the next ChangeReport read the report: another process may have
+// replaced it.
+func (c *Cluster) Forget() {
+	if c.last != nil {
+		c.last.set("", "", kv.Entry[Report]{}, false)
+	}
+}
+
+func (d *lastReport) set(node, desired string, e kv.Entry[Report], written bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.node, d.desired, d.entry, d.written = node, desired, e, written
+}
+
+// get returns the report of node; ok is false when it is not known.
+func (d *lastReport) get(node string) (e kv.Entry[Report], desired string, written, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	written, d.written = d.written, false
+	return d.entry, d.desired, written, d.node == node && d.entry.Exists
+}
+
+// prepareFromLast prepares a change of the report that the process remembers, or
+// of the stored one.
+func (c *Cluster) prepareFromLast(ctx context.Context, node string, change func(Report, string) (Report, error)) (reportChange, error) {
+	if c.last == nil {
+		return c.prepareReport(ctx, node, change)
+	}
+	if old, desired, written, ok := c.last.get(node); ok {
+		next, err := change(old.Value, desired)
+		news := !next.Equal(old.Value)
+		if err == nil && next.Check() == nil && (news || written) {
+			return reportChange{node: node, old: old, next: next, news: news, desired: desired}, nil
+		}
+	}
+	m, err := c.prepareReport(ctx, node, change)
+	if err == nil {
+		c.last.set(node, m.desired, m.old, false)
+	}
+	return m, err
 }
 
 // prepare reads node's document and the desired version, and asks change.
@@ -133,15 +198,31 @@ func (c *Cluster) prepareReport(ctx context.Context, node string, change func(Re
 	if err := next.Check(); err != nil {
 		return reportChange{}, err
 	}
-	return reportChange{node: node, old: old, next: next, news: damaged || !next.Equal(old.Value)}, nil
+	return reportChange{node: node, old: old, next: next, news: damaged || !next.Equal(old.Value), desired: desired}, nil
 }
 
-// commit carries out m, with its index keys where the token may write them.
+// commitReport carries out m, and remembers what that left.
 func (c *Cluster) commitReport(ctx context.Context, m reportChange) error {
+	done, err := c.swapReport(ctx, m)
+	if c.last == nil {
+		return err
+	}
+	c.Forget()
+	if err == nil {
+		if e, readErr := c.reports.At(m.node).From(done); readErr == nil {
+			c.last.set(m.node, m.desired, e, true)
+		}
+	}
+	return err
+}
+
+// swapReport writes the report, with its index keys where the token may write them,
+// and reads it back.
+func (c *Cluster) swapReport(ctx context.Context, m reportChange) (*kv.Result, error) {
 	doc := c.reports.At(m.node)
 	ops := indexWrites(m.node, indexOf(m.old.Value), indexOf(m.next))
-	if len(ops) >= kv.MaxOps {
-		return &consul.Error{Op: "move node", Name: m.node, Class: consul.ErrTooLarge, Err: fmt.Errorf("%d index keys change at once; the limit is %d", len(ops), kv.MaxOps-1)}
+	if len(ops) >= kv.MaxOps-1 {
+		return nil, &consul.Error{Op: "move node", Name: m.node, Class: consul.ErrTooLarge, Err: fmt.Errorf("%d index keys change at once; the limit is %d", len(ops), kv.MaxOps-2)}
 	}
 	if !c.unprojected.Load() {
 		t := c.fencedTxn(m)
@@ -149,18 +230,26 @@ func (c *Cluster) commitReport(ctx context.Context, m reportChange) error {
 		for _, o := range ops {
 			o.add(t)
 		}
-		_, err := t.Commit(ctx)
+		done, err := c.readBack(t, m).Commit(ctx)
 		if !c.deniedProjection(err) {
-			return err
+			return done, err
 		}
 	}
 	t := c.fencedTxn(m)
 	doc.SwapIn(t, m.old, m.next)
-	_, err := t.Commit(ctx)
+	done, err := c.readBack(t, m).Commit(ctx)
 	if err == nil {
 		c.unprojected.Store(true)
 	}
-	return err
+	return done, err
+}
+
+// readBack adds a read of the report where it is remembered.
+func (c *Cluster) readBack(t *kv.Txn, m reportChange) *kv.Txn {
+	if c.last != nil {
+		t.Get(c.reports.At(m.node).Key())
+	}
+	return t
 }
 
 // fenced returns a transaction that holds what m's fence adds.

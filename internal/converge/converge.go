@@ -48,6 +48,8 @@ type Options struct {
 type Ledger interface {
 	WatchDesired(ctx context.Context, handle func(version string, err error)) error
 	ChangeReport(ctx context.Context, node string, change func(d cluster.Report, desired string) (cluster.Report, error)) (changed bool, err error)
+	// Forget makes the next ChangeReport read what is stored.
+	Forget()
 }
 
 // Runner runs workflows. *workflow.Runner is one; its Options.Held should say

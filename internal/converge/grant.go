@@ -92,6 +92,7 @@ type grantFacts struct {
 	enter  string // version that the host wants to begin with
 	leave  string // version that it runs, and reported
 	cannot string // why it cannot begin; empty: it can, or has no need to
+	waits  bool   // it can only wait for an offer; permit may be out of date
 
 	lifted  bool // it came back into service
 	healthy bool // all its checks pass
@@ -115,6 +116,8 @@ func decideGrant(f grantFacts, now time.Time) (do grantAction, why string, again
 		return grantLost, "", again
 	case f.leave != "":
 		return decideLeave(f, now)
+	case f.waits:
+		return grantNothing, waitsForGrant, again
 	case f.enter != "":
 		return decideEnter(f, now)
 	case f.cannot != "":
@@ -124,6 +127,8 @@ func decideGrant(f grantFacts, now time.Time) (do grantAction, why string, again
 	}
 	return grantNothing, "", again
 }
+
+const waitsForGrant = "waits for a grant of the orchestrator; 'jorc update why' says what that waits for"
 
 // decideEnter is about a host that is ready to begin with a version.
 func decideEnter(f grantFacts, now time.Time) (do grantAction, why string, again time.Time) {
@@ -156,7 +161,7 @@ func decideEnter(f grantFacts, now time.Time) (do grantAction, why string, again
 	case a.Declined != "" && a.Declined == f.permit.Grant.ID && !a.Ready && f.permit.Grant.Until.IsZero():
 		return grantReady, "", again
 	}
-	return grantNothing, "waits for a grant of the orchestrator; 'jorc update why' says what that waits for", again
+	return grantNothing, waitsForGrant, again
 }
 
 // decideLeave is about a host that runs its version: it comes back into service,

@@ -58,6 +58,8 @@ type Grantee struct {
 	stale   bool     // permit is to be read (again)
 	grant   rollout.Grant
 	known   bool // grant was read
+	rollout kv.Entry[rollout.Document]
+	verify  bool // permit is to be read also while the host can only wait
 	failing []string
 	checked bool
 	since   time.Time // that no check has failed
@@ -107,9 +109,10 @@ func (g *Grantee) Cannot(reason string) {
 	})
 }
 
-// ask has the loop carry out a request until that is done or ctx ends.
+// ask has the loop carry out a request until that is done or ctx ends. To come
+// back into service nothing has to be read.
 func (g *Grantee) ask(ctx context.Context, place **request, q *request) error {
-	g.change(func() bool { *place = q; return true })
+	g.change(func() bool { *place = q; return place == &g.enter })
 	defer g.change(func() bool {
 		if *place == q {
 			*place = nil
@@ -190,21 +193,24 @@ func (g *Grantee) watchGrant(ctx context.Context, heard AdmissionEvents) error {
 			heard.Retry()
 		}
 		retried, first = next.Retry, false
-		g.change(func() bool { g.grant, g.known = next, true; return true })
+		g.change(func() bool { g.grant, g.known, g.verify = next, true, g.verify || u.Reset; return true })
 	})
 }
 
-// watchRollout follows the rollout's document. While the host waits for a grant
-// only the grant itself is of interest.
+// watchRollout follows the rollout's document. What is stored beside it has to be
+// read only when it is about another version.
 func (g *Grantee) watchRollout(ctx context.Context) error {
 	return g.o.Rollouts.Watch(ctx, func(u kv.Update[rollout.Document]) {
 		if u.Err != nil && !errors.Is(u.Err, kv.ErrDamaged) {
 			return
 		}
-		d := u.Entry.Value
 		g.change(func() bool {
-			waits := g.enter != nil && u.Err == nil && u.Entry.Exists && d.Paced() && d.Version == g.enter.version && g.leave == nil
-			return !waits || u.Reset
+			if u.Err != nil {
+				return true
+			}
+			last := g.rollout.Value
+			g.rollout, g.verify = u.Entry, g.verify || u.Reset
+			return u.Reset || !u.Entry.Exists || !u.Entry.Value.Paced() || u.Entry.Value.Version != last.Version
 		})
 	})
 }
@@ -266,9 +272,10 @@ func (g *Grantee) loop(ctx context.Context, heard AdmissionEvents) error {
 	return ctx.Err()
 }
 
-// interested reports whether what is stored matters now.
+// interested reports whether what is stored matters now. A host that can only
+// wait for an offer knows that from its watches.
 func (g *Grantee) interested(f grantFacts) bool {
-	return f.enter != "" || f.cannot != "" || f.record.ID != "" || f.record.Intent != nil || !g.read
+	return !f.waits && (f.enter != "" || f.cannot != "" || f.record.ID != "" || f.record.Intent != nil || !g.read)
 }
 
 func tell(q *request, why string) {
@@ -297,7 +304,7 @@ func (g *Grantee) await(ctx context.Context, at time.Time, enter *request) {
 	case <-waiting.Done():
 	case <-g.news.C():
 	case <-recheck:
-		g.change(func() bool { return true })
+		g.change(func() bool { g.verify = true; return true })
 	}
 }
 
@@ -306,7 +313,7 @@ func (g *Grantee) facts() (f grantFacts, enter, leave *request, read bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f = grantFacts{
-		record: g.record, permit: g.permit, cannot: g.cannot, lifted: g.lifted,
+		record: g.record, permit: g.permit.WithRollout(g.rollout), cannot: g.cannot, lifted: g.lifted,
 		healthy: g.checked && len(g.failing) == 0, since: g.since,
 	}
 	if g.enter != nil {
@@ -315,19 +322,32 @@ func (g *Grantee) facts() (f grantFacts, enter, leave *request, read bool) {
 	if g.leave != nil {
 		f.leave = g.leave.version
 	}
+	f.waits = g.waitsForOffer(f)
 	return f, g.enter, g.leave, g.stale
+}
+
+// waitsForOffer reports whether the watches say that the host can only wait for
+// an offer, so that nothing has to be read to know that.
+func (g *Grantee) waitsForOffer(f grantFacts) bool {
+	d := g.rollout.Value
+	paced := g.rollout.Exists && d.Version == f.enter && d.Paced() && d.Stopped == nil && d.Phase != rollout.Aborted
+	offered := g.grant.State == rollout.Offered && g.grant.Version == f.enter
+	declined := g.grant.ID != "" && g.grant.ID == g.permit.Report.Grant.Declined
+	return paced && g.known && !offered && !declined && !g.verify && g.read && f.enter != "" && f.leave == "" && f.record.ID == "" && f.record.Intent == nil
 }
 
 // refresh reads what is stored.
 func (g *Grantee) refresh(ctx context.Context, f *grantFacts) error {
 	g.mu.Lock()
-	g.stale = false
+	g.stale, g.verify = false, false
 	g.mu.Unlock()
 	p, err := g.o.Rollouts.Permit(ctx, g.o.Node)
-	if err == nil {
-		g.permit, f.permit, g.read = p, p, true
+	if err != nil {
+		g.change(func() bool { return true })
+		return err
 	}
-	return err
+	g.permit, f.permit, f.waits, g.read = p, p, false, true
+	return nil
 }
 
 // keep writes the record down before anything follows from it.

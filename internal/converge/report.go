@@ -150,6 +150,7 @@ func (c *Converger) reportOne(ctx context.Context) error {
 
 // reassert has the report written again: the ledger may have lost it.
 func (c *Converger) reassert() {
+	c.o.Ledger.Forget()
 	c.mu.Lock()
 	c.gen++
 	c.mu.Unlock()

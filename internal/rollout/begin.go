@@ -61,6 +61,15 @@ func (r *Rollouts) WatchGrant(ctx context.Context, node string, handle func(kv.U
 	return r.grant(node).Watch(ctx, handle)
 }
 
+// WithRollout returns the permit with a newer document of the rollout, as a watch
+// delivers it. The desired version stays as it was read.
+func (p Permit) WithRollout(e kv.Entry[Document]) Permit {
+	if e.Exists && p.Exists && e.Index > p.doc.Index {
+		p.doc, p.Document = e, e.Value
+	}
+	return p
+}
+
 // Fence adds to t what the acceptance of p's grant depends on: the lock of the
 // orchestrator that offered it, and that nothing of p has changed.
 func (p Permit) Fence(t *kv.Txn) {
