@@ -22,11 +22,11 @@ func clusterCommand(env *environment) *cli.Command {
 				Name:      "init",
 				Usage:     "create a cluster",
 				ArgsUsage: "NAME",
-				Description: "Creates the cluster's profile; repeating it changes nothing. Members that join are chosen to lead, at random, " +
-					"until there are as many leaders as asked for.",
+				Description: "Creates the cluster's profile; repeating it changes nothing. Members that join are elected leaders, at random, " +
+					"until there are N; with --leaders 0 none is, until 'cluster leader --elect --count N'. In a cluster that exists, --manager adds the manager.",
 				Flags: []cli.Flag{
-					&cli.IntFlag{Name: "leaders", Usage: "`N` members are to lead", Value: 1},
-					&cli.StringFlag{Name: "manager", Usage: "`NODE` that coordinates and is no part of the work; it needs no host"},
+					&cli.IntFlag{Name: "leaders", Usage: "number `N` of leaders", Value: 1},
+					&cli.StringFlag{Name: "manager", Usage: "`NODE` that coordinates and takes no part in the work; it needs no host"},
 				},
 				Action: env.initCluster,
 			},
@@ -114,10 +114,11 @@ func (e *environment) initCluster(c *cli.Context) error {
 	if len(args) != 1 {
 		return usagef(c, "which NAME?")
 	}
-	if n := c.Int("leaders"); n < 1 || n > cluster.MaxLeaders {
-		return usagef(c, "--leaders is %d, but must be 1 to %d", n, cluster.MaxLeaders)
+	leaders, manager := c.Int("leaders"), c.String("manager")
+	if leaders < 0 || leaders > cluster.MaxLeaders {
+		return usagef(c, "--leaders is %d, but must be 0 to %d", leaders, cluster.MaxLeaders)
 	}
-	for _, name := range []string{args[0], cmp.Or(c.String("manager"), args[0])} {
+	for _, name := range []string{args[0], cmp.Or(manager, args[0])} {
 		if err := profile.CheckName(name); err != nil {
 			return usagef(c, "%v", err)
 		}
@@ -126,13 +127,30 @@ func (e *environment) initCluster(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	created, err := cl.Init(c.Context, cluster.InitOptions{Leaders: c.Int("leaders"), Manager: c.String("manager")})
-	if err != nil {
+	created, err := cl.Init(c.Context, cluster.InitOptions{Leaders: leaders, NoLeaders: leaders == 0, Manager: manager})
+	if err != nil || created {
 		return err
 	}
-	if !created {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q exists already; nothing was changed\n", args[0])
+	text := "nothing was changed"
+	if manager != "" {
+		added, err := cl.AddManager(c.Context, manager)
+		switch {
+		case err != nil:
+			return err
+		case added:
+			text = manager + " is a manager now"
+		}
 	}
+	if c.IsSet("leaders") {
+		l, err := cl.Leaders(c.Context)
+		if err != nil {
+			return err
+		}
+		if l.Count != leaders {
+			text += fmt.Sprintf("; its number of leaders is %d: change it with 'jorc cluster leader --count'", l.Count)
+		}
+	}
+	fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q exists already; %s\n", args[0], text)
 	return nil
 }
 

@@ -15,9 +15,9 @@ import (
 func joinCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "join",
-		Usage: "make this host (or --node, which needs no host) a member, or change how it is one",
+		Usage: "make this host (or --node, which needs no host) a member, or change its member record",
 		Description: "What is not named stays as it is; with --role the roles are those named. Repeating it changes nothing. " +
-			valueHelp,
+			"A member block in the configuration of the host's agent decides: what it sets cannot be changed here. " + valueHelp,
 		Flags: append([]cli.Flag{
 			&cli.StringSliceFlag{Name: "role", Usage: "a `ROLE`; may be given more than once"},
 			&cli.StringFlag{Name: "zone", Usage: "the failure `ZONE` that it is in"},
@@ -54,7 +54,13 @@ func (e *environment) joinCluster(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	block, err := e.memberBlock(c, node)
+	if err != nil {
+		return err
+	}
+	kept := false // an agent keeps what changes
 	_, err = cl.Join(c.Context, node, func(have cluster.Record) (cluster.Record, error) {
+		old := have
 		if c.IsSet("role") {
 			have.Roles = slices.Clone(c.StringSlice("role"))
 		}
@@ -72,15 +78,31 @@ func (e *environment) joinCluster(c *cli.Context) error {
 				return have, err
 			}
 		}
+		if kept = old.KeptDiffers(have); kept && block {
+			return have, fmt.Errorf("join %q: the member block in the configuration of this host's agent decides its roles, zone and params; "+
+				"nothing was changed: change the block", node)
+		}
 		return have, nil
 	})
 	if err != nil {
 		return err
 	}
+	if kept {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: warning: the agent on %s has a member block, which decides its roles, zone and params: while that agent runs it undoes this change\n", node)
+	}
 	if exists, err := cl.Exists(c.Context); err == nil && !exists {
 		fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q has no profile yet: 'jorc cluster init %s' creates it\n", cl.Name(), cl.Name())
 	}
 	return nil
+}
+
+// memberBlock reports whether node is this host and its configuration has a member block.
+func (e *environment) memberBlock(c *cli.Context, node string) (bool, error) {
+	settings, err := e.config(c)
+	if err != nil || settings.Member == nil {
+		return false, err
+	}
+	return !c.IsSet("node") || node == settings.Node, nil
 }
 
 // requirements reads --requires.

@@ -64,7 +64,7 @@ func (a scripted) output(id string) string {
 
 // TestClusterUtilities runs a script made of the shipped functions, under
 // default deny: with a token that jorc makes for the job, or with that of the
-// task. Each may write the profile and nothing else.
+// task. Each may write the profile and nothing else, and reads the cluster.
 func TestClusterUtilities(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t, consultest.WithACL())
@@ -98,7 +98,8 @@ func TestClusterUtilities(t *testing.T) {
 		{"no match", `set_param size 5 9 2>/dev/null`, 4, ""},
 		{"first", `add_param who -1 && get_param who && ! add_param who 2 2>/dev/null && remove_param who -1`, 0, "-1\n"},
 		{"default of a reference", `set_param other x none none && get_param other && remove_param other`, 0, "x\n"},
-		{"beyond the token", `cluster_members 2>/dev/null`, 5, ""},
+		{"members", `cluster_members; cluster_members --count --role db; is_leader && echo leads; effective_param size; effective_param gone none`, 0, "n1\n1\nleads\n2\nnone\n"},
+		{"beyond the token", `cluster_jorc cluster meta set icon x --node n1 2>/dev/null`, 5, ""},
 		{"variables", `echo "$CLUSTER_PROFILE"`, 0, "prod\n"},
 	} {
 		for how, job := range map[string]func() (workflow.Result, result){
@@ -111,13 +112,6 @@ func TestClusterUtilities(t *testing.T) {
 				t.Errorf("%s, %s: got %+v, %q; want exit %d, %q", test.name, how, got, out, test.code, test.want)
 			}
 		}
-	}
-
-	// Members and leaders need more than the profile's token.
-	full := "token_file = " + strconv.Quote(writeFile(t, "root", s.RootToken))
-	res, got := agent.run(full, `cluster_members; cluster_members --count --role db; is_leader && echo leads; effective_param size; effective_param gone none`)
-	if out := agent.output(res.ID); out != "n1\n1\nleads\n2\nnone\n" {
-		t.Errorf("got %+v, %q", got, out)
 	}
 }
 

@@ -264,3 +264,63 @@ func TestMembersJSON(t *testing.T) {
 	}
 	do(result{0, "[]\n", ""}, "members", "-o", "json", "--filter", "Node == none")
 }
+
+// TestInitLater: a cluster begins without leaders, and what init names is done
+// when the cluster exists already.
+func TestInitLater(t *testing.T) {
+	t.Parallel()
+	env := onServer(t, consultest.Start(t))
+	env["JORC_CLUSTER"] = "prod"
+	do := doer(t, env)
+	do(result{0, "", ""}, "init", "prod", "--leaders", "0")
+	for _, node := range []string{"a", "b", "c"} {
+		do(result{0, "", ""}, "join", "--node", node)
+	}
+	do(result{1, "", ""}, "leader", "--elect")
+	if got := jorc(t, env, "cluster", "leader", "--elect", "--count", "2"); got.code != 0 || strings.Count(got.stdout, "\n") != 2 {
+		t.Errorf("2 leaders: %+v", got)
+	}
+	const exists = "jorc: cluster \"prod\" exists already; "
+	do(result{0, "", exists + "boss is a manager now\n"}, "init", "prod", "--manager", "boss")
+	do(result{0, "", exists + "nothing was changed\n"}, "init", "prod", "--manager", "boss", "--leaders", "2")
+	do(result{0, "", exists + "nothing was changed; its number of leaders is 2: change it with 'jorc cluster leader --count'\n"}, "init", "prod", "--leaders", "0")
+	do(result{0, "boss\tmanager\n", ""}, "members", "--role", "manager", "--fields", "Node,Roles", "-o", "plain")
+}
+
+// TestJoinBesideMemberBlock: join says that the member block of the host's agent
+// decides, and nothing that it set changes.
+func TestJoinBesideMemberBlock(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	m := newMachine(t, s, `
+http { addr = "127.0.0.1:0" }
+member {
+  roles  = ["web"]
+  params = { disks = 4 }
+}
+`)
+	m.must("cluster", "init", "default")
+	m.agent()
+	m.eventually("the host to be a member", func() error { return lacks(m.run("cluster", "members", "--role", "web", "-o", "plain").stdout, s.Node) })
+	for _, test := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"--role web --config " + m.path("jorc.hcl"), 0, ""},
+		{"--role db --config " + m.path("jorc.hcl"), 1, "the member block in the configuration of this host's agent decides"},
+		{"--zone z --config " + m.path("jorc.hcl"), 1, "nothing was changed: change the block"},
+		{"--param disks=5 --config " + m.path("jorc.hcl"), 1, "nothing was changed: change the block"},
+		{"--param other=1 --config " + m.path("jorc.hcl"), 0, ""},
+		{"--role db --node other --config " + m.path("jorc.hcl"), 0, ""},
+		{"--role db --node " + s.Node, 0, "jorc: warning: the agent on " + s.Node + " has a member block"},
+	} {
+		got := m.run(append([]string{"cluster", "join"}, strings.Fields(test.args)...)...)
+		if got.code != test.code || !strings.Contains(got.stderr, test.says) || test.says == "" && got.stderr != "" {
+			t.Errorf("join %s: %+v, want exit %d and %q", test.args, got, test.code, test.says)
+		}
+	}
+	m.eventually("the roles and params of the block", func() error {
+		return lacks(m.run("cluster", "members", "--filter", `Node == "`+s.Node+`"`, "--fields", "Roles,Params.disks,Params.other", "-o", "plain").stdout, "web,leader\t4\t1\n")
+	})
+}

@@ -24,11 +24,13 @@ func TestDerivedParams(t *testing.T) {
 		t.Fatal(err)
 	}
 	for expr, want := range map[string]int{
-		`Params["cluster/leader"] == true`:  1,
-		`Params["cluster/leader"] != true`:  1,
-		`Params["cluster/manager"] == true`: 0,
-		`Params["cluster/worker"] == true`:  1,
-		`Params["cluster/own"] == true`:     1,
+		`Params["cluster/leader"] == true`:   1,
+		`Params["cluster/leader"] != true`:   1,
+		`Params["cluster/manager"] == true`:  0,
+		`Params["cluster/leader"] == false`:  1,
+		`Params["cluster/manager"] == false`: 2,
+		`Params["cluster/worker"] == true`:   1,
+		`Params["cluster/own"] == true`:      1,
 	} {
 		if got := members(t, c, expr); len(got) != want {
 			t.Errorf("%s: %d members, want %d", expr, len(got), want)
@@ -36,8 +38,8 @@ func TestDerivedParams(t *testing.T) {
 	}
 	for _, test := range []struct{ node, leader, worker, db string }{
 		{"first", "true", "missing", "true"},
-		{"second", "missing", "true", "true"},
-		{"nobody", "missing", "missing", "missing"},
+		{"second", "false", "true", "true"},
+		{"nobody", "false", "missing", "missing"},
 	} {
 		v, err := c.View(t.Context(), test.node)
 		if err != nil {
@@ -45,7 +47,7 @@ func TestDerivedParams(t *testing.T) {
 		}
 		for _, compose := range []bool{false, true} {
 			have := v.Effective(compose).Params()
-			for key, want := range map[string]string{"cluster/leader": test.leader, "cluster/worker": test.worker, "cluster/db": test.db} {
+			for key, want := range map[string]string{"cluster/manager": "false", "cluster/leader": test.leader, "cluster/worker": test.worker, "cluster/db": test.db} {
 				got := "missing"
 				if v, ok := have[key]; ok {
 					got = v.String()

@@ -14,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/profile"
 )
 
 // ElectionOptions are what an Election needs.
@@ -140,6 +141,9 @@ func (e *Election) preside(held *kv.Lease) {
 			}
 			tell()
 		})
+	})
+	g.Go(func() error { // who is eligible
+		return c.profile.Watch(ctx, func(kv.Update[profile.Document]) { tell() })
 	})
 	g.Go(func() error {
 		// The answer itself is small; its index moves with every check.

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/go-bexpr/grammar"
 )
@@ -85,6 +86,32 @@ func (f *Filter) Match(m *Member) bool { return f.match(m, nil) }
 
 // String returns the expression.
 func (f *Filter) String() string { return f.text }
+
+// Need returns which parts of a State the filter needs.
+func (f *Filter) Need() Need { return f.need }
+
+// ParamEquals returns the filter that matches members whose param key is text, as
+// Params["key"] == "text" does; it takes any key and text.
+func ParamEquals(key, text string) *Filter {
+	l := newLiteral(text)
+	return &Filter{text: fmt.Sprintf("Params[%q] == %q", key, text), match: func(m *Member, _ *binding) bool {
+		return operand{kind: params, params: m.Params}.descend([]string{key}).equals(l)
+	}}
+}
+
+// AllOf returns the filter that matches what all filters match.
+func AllOf(filters ...*Filter) *Filter {
+	all := &Filter{match: func(m *Member, b *binding) bool {
+		return !slices.ContainsFunc(filters, func(f *Filter) bool { return !f.match(m, b) })
+	}}
+	for _, f := range filters {
+		all.need |= f.need
+		if f.text != "" {
+			all.text = strings.TrimPrefix(all.text+" and ("+f.text+")", " and ")
+		}
+	}
+	return all
+}
 
 // compiler turns a syntax tree into predicates.
 type compiler struct {

@@ -12,18 +12,22 @@ import (
 
 // InitOptions say how a cluster begins.
 type InitOptions struct {
-	Leaders int    // how many members lead; default 1
-	Manager string // a node, or a logical member without a host
+	Leaders   int    // how many members lead; default 1
+	NoLeaders bool   // no member leads until SetCount changes that
+	Manager   string // a node, or a logical member without a host
 }
 
 // MaxLeaders bounds how many members can lead one cluster.
 const MaxLeaders = 100
 
-// Init creates the cluster's profile by compare-and-swap on its absence, and
-// with it who leads and manages. Where there is a profile already it changes
-// nothing; created then is false. Members that joined before are taken over.
+// Init creates the cluster's profile by compare-and-swap on its absence, and with
+// it the number of leaders and the manager. If the profile exists it changes
+// nothing, and created is false. Nodes that joined before stay members.
 func (c *Cluster) Init(ctx context.Context, o InitOptions) (created bool, err error) {
-	if o.Leaders == 0 {
+	switch {
+	case o.NoLeaders:
+		o.Leaders = 0
+	case o.Leaders == 0:
 		o.Leaders = 1
 	}
 	d, err := profile.New(c.name)
@@ -31,7 +35,7 @@ func (c *Cluster) Init(ctx context.Context, o InitOptions) (created bool, err er
 		return false, err
 	}
 	if o.Leaders < 0 || o.Leaders > MaxLeaders {
-		return false, fmt.Errorf("%d leaders: %w: there can be 1 to %d", o.Leaders, ErrInvalid, MaxLeaders)
+		return false, fmt.Errorf("%d leaders: %w: there can be up to %d", o.Leaders, ErrInvalid, MaxLeaders)
 	}
 	if o.Manager != "" {
 		if err := checkNode(o.Manager); err != nil {
@@ -97,4 +101,30 @@ func (c *Cluster) create(ctx context.Context, d profile.Document, o InitOptions)
 	}
 	_, err = t.Commit(ctx)
 	return err == nil, err
+}
+
+// AddManager makes node a manager and, if it is not a member, a member. It
+// reports whether that changed something.
+func (c *Cluster) AddManager(ctx context.Context, node string) (changed bool, err error) {
+	if err := checkNode(node); err != nil {
+		return false, err
+	}
+	if _, err := c.Profile(ctx); err != nil {
+		return false, err
+	}
+	member := c.members.At(node)
+	_, err = c.leaders.Change(ctx, func(old kv.Entry[Leaders], t *kv.Txn) (Leaders, bool, error) {
+		record, err := member.Get(ctx)
+		if err != nil {
+			return Leaders{}, false, err
+		}
+		next := old.Value.clone()
+		next.setManager(node)
+		if !record.Exists {
+			member.SwapIn(t, record, Record{})
+		}
+		changed = !record.Exists || !next.equal(old.Value)
+		return next, changed, nil
+	})
+	return changed && err == nil, err
 }

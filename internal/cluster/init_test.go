@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -177,3 +178,63 @@ func TestUnreachable(t *testing.T) {
 }
 
 func quoted(n int) string { return `"` + strings.Repeat("x", n) + `"` }
+
+// TestAddManager: a cluster that exists gets a manager, once.
+func TestAddManager(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	join(t, c, "a", "db")
+	for _, test := range []struct {
+		node    string
+		changed bool
+	}{{"boss", true}, {"boss", false}, {"a", true}} {
+		before := index(t, s, "jorc/")
+		if changed, err := c.AddManager(t.Context(), test.node); err != nil || changed != test.changed {
+			t.Errorf("AddManager(%s) = %v, %v; want %v", test.node, changed, err, test.changed)
+		}
+		if wrote := index(t, s, "jorc/") != before; wrote != test.changed {
+			t.Errorf("AddManager(%s) wrote: %v, want %v", test.node, wrote, test.changed)
+		}
+	}
+	all, err := c.Members(t.Context(), cluster.MembersOptions{})
+	if err != nil || len(all) != 2 || !slices.Equal(all[0].Roles, []string{"db", "manager", "leader"}) || !slices.Equal(all[1].Roles, []string{"manager"}) {
+		t.Errorf("members are %+v (%v)", all, err)
+	}
+	_, err = c.AddManager(t.Context(), "a/b")
+	wantIs(t, "a bad name", err, profile.ErrInvalid)
+	_, err = cluster.New(s.Client(), "jorc", "none").AddManager(t.Context(), "boss")
+	wantIs(t, "no cluster", err, cluster.ErrNoCluster)
+}
+
+// TestNoLeaders: no member leads until a number of leaders is set, and then they
+// are chosen at random among all eligible members.
+func TestNoLeaders(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	chosen := map[string]bool{}
+	for i := 0; len(chosen) < 5; i++ {
+		c := cluster.New(s.Client(), "jorc", fmt.Sprintf("prod-%d", i))
+		if _, err := c.Init(t.Context(), cluster.InitOptions{NoLeaders: true, Manager: "boss"}); err != nil {
+			t.Fatal(err)
+		}
+		for _, node := range []string{"a", "b", "c", "d", "e"} {
+			join(t, c, node)
+		}
+		if l, err := c.Elect(t.Context()); err != nil || len(l.Leader) != 0 || l.Count != 0 {
+			t.Fatalf("leaders are %+v, %v; want none", l, err)
+		}
+		if err := c.SetCount(t.Context(), 3); err != nil {
+			t.Fatal(err)
+		}
+		l, err := c.Elect(t.Context())
+		if err != nil || len(l.Leader) != 3 {
+			t.Fatalf("leaders are %+v, %v; want 3", l, err)
+		}
+		for _, node := range l.Leader {
+			chosen[node] = true
+		}
+	}
+	if chosen["boss"] {
+		t.Error("the manager leads")
+	}
+}

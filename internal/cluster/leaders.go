@@ -15,8 +15,9 @@ import (
 	"github.com/jorc/jorc/internal/profile"
 )
 
-// ParamEligible is the param by which a member stands for leadership or not;
-// members without it do unless they are managers.
+// ParamEligible is the param that makes members eligible to lead, or not: their
+// own, that of their roles, or that of the cluster, in this order. Without it all
+// are, but managers: what the cluster's params say does not make one eligible.
 const ParamEligible = "cluster/leader-eligible"
 
 // Leaders says who leads and who manages: the one truth about both.
@@ -249,9 +250,9 @@ func (c *Cluster) candidates(ctx context.Context) ([]Candidate, error) {
 
 // candidatesBy is candidates with the cluster's own filter read already.
 func (c *Cluster) candidatesBy(ctx context.Context, f *Filter) ([]Candidate, error) {
-	s, err := c.Load(ctx, needChecks|f.need)
+	s, err := c.Load(ctx, needChecks|NeedProfile|f.need)
 	if errors.Is(err, consul.ErrDenied) && f.need == 0 {
-		s, err = c.Load(ctx, 0) // then no host counts as healthy
+		s, err = c.Load(ctx, NeedProfile) // then no host counts as healthy
 	}
 	if err == nil {
 		err = s.Damaged[KeyLeaders]
@@ -262,9 +263,14 @@ func (c *Cluster) candidatesBy(ctx context.Context, f *Filter) ([]Candidate, err
 	return s.candidates(f), nil
 }
 
-func (m Member) candidate() Candidate {
-	eligible := !slices.Contains(m.Roles, RoleManager)
-	if v, ok := m.Params[ParamEligible]; ok {
+// candidate returns the member as an election sees it; d is the profile.
+func (m Member) candidate(d profile.Document) Candidate {
+	manager := slices.Contains(m.Roles, RoleManager)
+	eligible := !manager
+	// An election changes who has the roles leader and worker, so their params do not count.
+	roles := slices.DeleteFunc(slices.Clone(m.Roles), func(r string) bool { return r == RoleLeader || r == RoleWorker })
+	v, from, ok := d.EffectiveParam(ParamEligible, roles, m.Params)
+	if forAll := from.Layer <= profile.FromCluster; ok && !(manager && forAll) {
 		eligible = v.String() == "true"
 	}
 	return Candidate{Node: m.Node, Eligible: eligible, Failing: m.Condition.Fails()}

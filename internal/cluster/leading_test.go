@@ -245,3 +245,58 @@ func TestFollow(t *testing.T) {
 	server.Thaw()
 	until(true)
 }
+
+// TestEligible: cluster/leader-eligible counts on every level, and a running
+// election follows it.
+func TestEligible(t *testing.T) {
+	t.Parallel()
+	c, _ := newCluster(t)
+	if _, err := c.Init(t.Context(), cluster.InitOptions{Leaders: 3, Manager: "boss"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, scope := range []struct {
+		role  string
+		value string
+	}{{"", "false"}, {"db", "true"}, {"old", "false"}, {"leader", "false"}, {"worker", "true"}} {
+		if _, err := c.Set(t.Context(), profile.Scope{Role: scope.role}, cluster.ParamEligible, value(t, scope.value), profile.Ref{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	join(t, c, "plain")
+	join(t, c, "db", "db")
+	join(t, c, "old-db", "db", "old")
+	join(t, c, "own")
+	if err := c.SetMemberParam(t.Context(), "own", cluster.ParamEligible, value(t, "true"), profile.Ref{}); err != nil {
+		t.Fatal(err)
+	}
+	leaders := func(want ...string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			l, err := c.Leaders(ctx)
+			slices.Sort(l.Leader)
+			if err == nil && !slices.Equal(l.Leader, want) {
+				err = fmt.Errorf("leaders are %v, want %v", l.Leader, want)
+			}
+			return err
+		}
+	}
+	if _, err := c.Elect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := leaders("db", "own")(t.Context()); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	running.Go(func() {
+		_ = c.NewElection(cluster.ElectionOptions{Node: "judge", Timing: cluster.Timing{StepDown: time.Second}}).Run(ctx)
+	})
+	if _, err := c.Set(t.Context(), profile.Scope{}, cluster.ParamEligible, value(t, "true"), profile.Ref{}); err != nil {
+		t.Fatal(err)
+	}
+	consultest.Eventually(t, "the member without a role to lead, and the manager not to", leaders("db", "own", "plain"))
+	if _, err := c.Set(t.Context(), profile.Scope{Role: "db"}, cluster.ParamEligible, value(t, "false"), profile.Ref{}); err != nil {
+		t.Fatal(err)
+	}
+	consultest.Eventually(t, "the member with the role to stop", leaders("own", "plain"))
+}

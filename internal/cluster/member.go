@@ -252,6 +252,14 @@ func (r Record) equal(o Record) bool {
 		r.Keeper == o.Keeper
 }
 
+// KeptDiffers reports whether next differs from r in what the agent that keeps r
+// takes from its own files; false if no agent does.
+func (r Record) KeptDiffers(next Record) bool {
+	return r.Keeper != "" && (!slices.Equal(r.Roles, next.Roles) || r.Zone != next.Zone ||
+		!slices.Equal(r.Provides, next.Provides) || !slices.Equal(r.Requires, next.Requires) ||
+		slices.ContainsFunc(r.declared().Params, func(key string) bool { return !r.Params[key].Equal(next.Params[key]) }))
+}
+
 func identical(a, b profile.Params) bool { return a.Value().String() == b.Value().String() }
 
 func (r Record) declared() Declared {

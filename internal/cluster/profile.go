@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
@@ -104,7 +105,8 @@ func (v View) Roles() []string {
 }
 
 // Effective returns the effective params of the member, among them one for each
-// of its roles, as Member.Params has them; compose merges objects.
+// of its roles, as Member.Params has them; compose merges objects. cluster/leader
+// and cluster/manager are false for a member without that role.
 func (v View) Effective(compose bool) profile.Effective {
 	layers := v.Profile.Effective
 	if compose {
@@ -114,6 +116,11 @@ func (v View) Effective(compose bool) profile.Effective {
 	effective := layers(roles, derive(v.Record.Params, roles))
 	for _, key := range underived(roles) {
 		delete(effective, key)
+	}
+	for _, role := range []string{RoleLeader, RoleManager} {
+		if !slices.Contains(roles, role) {
+			effective[roleParam(role)] = profile.Resolved{Value: profile.Bool(false), Sources: []profile.Source{{Layer: profile.FromDefault}}}
+		}
 	}
 	return effective
 }

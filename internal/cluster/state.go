@@ -151,7 +151,7 @@ func (s *State) candidates(f *Filter) []Candidate {
 	all := make([]Candidate, len(nodes))
 	for i, node := range nodes {
 		m := s.member(s.Hosts[node])
-		all[i] = m.candidate()
+		all[i] = m.candidate(s.Profile)
 		all[i].Unreadable = s.DamagedMember(node)
 		all[i].Eligible = all[i].Eligible && (all[i].Unreadable != nil || f.Match(&m))
 	}

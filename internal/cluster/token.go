@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,8 +30,9 @@ func (t Token) String() string { return "token " + t.Accessor }
 // GoString keeps the secret out of %#v.
 func (t Token) GoString() string { return t.String() }
 
-// ProfileToken makes an ACL token that may read and write this cluster's
-// profile and nothing else, and expires after ttl (0: 2 hours). It returns
+// ProfileToken makes an ACL token for a job: it may write this cluster's profile
+// and nothing else, read what members, leaders and runs are, and expires after
+// ttl (0: 2 hours). It returns
 // ErrInvalid for a ttl that Consul does not take, ErrNoACLs, consul.ErrDenied
 // when the caller lacks acl:write, or another class of package consul.
 func (c *Cluster) ProfileToken(ctx context.Context, ttl time.Duration) (Token, error) {
@@ -51,7 +53,7 @@ func (c *Cluster) mint(ctx context.Context, ttl time.Duration) (Token, error) {
 	p := Policy{
 		Name:        policyName("profile", c.prefix, c.name),
 		Description: fmt.Sprintf("jorc: the profile of cluster %q", c.name),
-		Rules:       policyText([]rule{{"key", c.store.Path(KeyProfile), "write"}}),
+		Rules:       policyText(slices.Concat(c.readRules(), c.keyRules(KindProfile, ""))),
 	}
 	if _, err := PutPolicy(ctx, c.client, p); err != nil {
 		return Token{}, err

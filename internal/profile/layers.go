@@ -54,6 +54,24 @@ func (d Document) Effective(roles []string, member Params) Effective {
 	return d.layer(roles, member, func(_, upper any) (any, bool) { return upper, false })
 }
 
+// EffectiveParam returns one param of what Effective returns, and where it comes
+// from.
+func (d Document) EffectiveParam(key string, roles []string, member Params) (v Value, from Source, ok bool) {
+	if v, ok := member[key]; ok {
+		return v, Source{Layer: FromMember}, true
+	}
+	for _, role := range slices.Backward(roles) {
+		if v, ok := d.Roles[role][key]; ok {
+			return v, Source{Layer: FromRole, Role: role}, true
+		}
+	}
+	if v, ok := d.Params[key]; ok {
+		return v, Source{Layer: FromCluster}, true
+	}
+	v, ok = d.Default(key)
+	return v, Source{Layer: FromDefault}, ok
+}
+
 // Compose is Effective with objects merged: a member of an object that only a
 // lower layer has stays, at every depth. Everything else, arrays and null
 // included, is replaced.
