@@ -38,9 +38,7 @@ var layers = map[string]float64{
 	"internal/watch":        5,
 	"internal/blocker":      5,
 	"internal/doctor":       5.5, // from the table of keys
-	"internal/journal":      5.5,
 	"internal/profile":      4,
-	"internal/view":         4,
 	"internal/slots":        4,
 	"internal/catalog":      4,
 	"internal/replace":      4,

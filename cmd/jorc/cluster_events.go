@@ -13,10 +13,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
-	"github.com/jorc/jorc/internal/view"
 )
 
 func (e *environment) showEvents(c *cli.Context) error {
@@ -44,12 +42,12 @@ func (e *environment) showEvents(c *cli.Context) error {
 }
 
 // lastEvents are the last events of some kinds, and the number of the last of all.
-func lastEvents(c *cli.Context, cl *cluster.Cluster, kinds []string, limit int) ([]view.Event, uint64, error) {
+func lastEvents(c *cli.Context, cl *cluster.Cluster, kinds []string, limit int) ([]orchestrator.Event, uint64, error) {
 	read := limit
 	if len(kinds) > 0 {
 		read = 0 // nobody knows how far back those of a kind are
 	}
-	events, commit, err := journal.Events(c.Context, cl.Store(), 0, read)
+	events, commit, err := orchestrator.ReadEvents(c.Context, cl.Store(), 0, read)
 	if errors.Is(err, kv.ErrDamaged) && commit.Seq > 0 {
 		fmt.Fprintf(c.App.ErrWriter, "jorc: some events are damaged and left out: %v\n", err)
 		err = nil
@@ -64,15 +62,15 @@ func lastEvents(c *cli.Context, cl *cluster.Cluster, kinds []string, limit int) 
 	if limit > 0 {
 		events = events[max(0, len(events)-limit):]
 	}
-	return append([]view.Event{}, events...), commit.Seq, nil
+	return append([]orchestrator.Event{}, events...), commit.Seq, nil
 }
 
 // checkKinds refuses kinds of which there are no events, and of which this jorc
 // does not know either: a newer one may write others.
-func checkKinds(kinds []string, events []view.Event) error {
+func checkKinds(kinds []string, events []orchestrator.Event) error {
 	known := orchestrator.Kinds()
 	for _, kind := range kinds {
-		if slices.Contains(known, kind) || slices.ContainsFunc(events, func(e view.Event) bool { return e.Kind == kind }) {
+		if slices.Contains(known, kind) || slices.ContainsFunc(events, func(e orchestrator.Event) bool { return e.Kind == kind }) {
 			continue
 		}
 		hint := ""
@@ -84,14 +82,14 @@ func checkKinds(kinds []string, events []view.Event) error {
 	return nil
 }
 
-func ofKinds(events []view.Event, kinds []string) []view.Event {
+func ofKinds(events []orchestrator.Event, kinds []string) []orchestrator.Event {
 	if len(kinds) == 0 {
 		return events
 	}
-	return slices.DeleteFunc(slices.Clone(events), func(e view.Event) bool { return !slices.Contains(kinds, e.Kind) })
+	return slices.DeleteFunc(slices.Clone(events), func(e orchestrator.Event) bool { return !slices.Contains(kinds, e.Kind) })
 }
 
-func eventListing(events []view.Event) listing {
+func eventListing(events []orchestrator.Event) listing {
 	l := listing{columns: []string{"seq", "time", "kind", "text"}}
 	for _, event := range events {
 		l.rows = append(l.rows, eventRow(event))
@@ -99,18 +97,18 @@ func eventListing(events []view.Event) listing {
 	return l
 }
 
-func eventRow(e view.Event) []string {
+func eventRow(e orchestrator.Event) []string {
 	return []string{strconv.FormatUint(e.Seq, 10), e.Time.UTC().Format(time.RFC3339), e.Kind, e.Text}
 }
 
 // followEvents prints events and those that come, one per line: as JSON objects
 // or as rows.
-func (e *environment) followEvents(c *cli.Context, cl *cluster.Cluster, kinds []string, events []view.Event, after uint64) error {
+func (e *environment) followEvents(c *cli.Context, cl *cluster.Cluster, kinds []string, events []orchestrator.Event, after uint64) error {
 	format, err := e.format(c)
 	if err != nil {
 		return err
 	}
-	write := func(events []view.Event) error {
+	write := func(events []orchestrator.Event) error {
 		for _, event := range ofKinds(events, kinds) {
 			if err := writeEvent(c, format, event); err != nil {
 				return err
@@ -122,7 +120,7 @@ func (e *environment) followEvents(c *cli.Context, cl *cluster.Cluster, kinds []
 		return err
 	}
 	var last string
-	err = journal.Follow(c.Context, cl.Store(), after, write, func(err error) {
+	err = orchestrator.FollowEvents(c.Context, cl.Store(), after, write, func(err error) {
 		if text := err.Error(); text != last { // Consul may be away for long
 			last = text
 			fmt.Fprintf(c.App.ErrWriter, "jorc: %s\n", text)
@@ -134,14 +132,14 @@ func (e *environment) followEvents(c *cli.Context, cl *cluster.Cluster, kinds []
 	return err
 }
 
-func writeEvent(c *cli.Context, format string, event view.Event) error {
+func writeEvent(c *cli.Context, format string, event orchestrator.Event) error {
 	switch format {
 	case formatJSON:
 		encoder := json.NewEncoder(c.App.Writer)
 		encoder.SetEscapeHTML(false)
 		return encoder.Encode(event)
 	case formatPlain:
-		return eventListing([]view.Event{event}).writePlain(c.App.Writer)
+		return eventListing([]orchestrator.Event{event}).writePlain(c.App.Writer)
 	}
 	row := eventRow(event)
 	for i := range row {

@@ -6,9 +6,8 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/view"
+	"github.com/jorc/jorc/internal/orchestrator"
 )
 
 // TestEventKinds: a kind that nobody knows is refused with those that are known;
@@ -27,12 +26,12 @@ func TestEventKinds(t *testing.T) {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}
-	j, _, err := journal.Open(t.Context(), kv.New(s.Client(), "jorc/default"), journal.Options{})
+	j, _, err := orchestrator.OpenJournal(t.Context(), kv.New(s.Client(), "jorc/default"), orchestrator.JournalOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	if _, err := j.Save(t.Context(), j.View(), []view.Event{{Kind: "comet_seen", Text: "far away"}}, at, nil); err != nil {
+	if _, err := j.Save(t.Context(), j.View(), []orchestrator.Event{{Kind: "comet_seen", Text: "far away"}}, at, nil); err != nil {
 		t.Fatal(err)
 	}
 	want := result{0, "1\t2026-01-02T03:04:05Z\tcomet_seen\tfar away\n", ""}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 )
@@ -65,7 +64,7 @@ func TestOrchestrateDiscarded(t *testing.T) {
 func wantJournal(t *testing.T, s *consultest.Server, n uint64) {
 	t.Helper()
 	consultest.Eventually(t, "the journal", func(ctx context.Context) error {
-		saved, err := journal.Read(ctx, kv.New(s.Client(), "jorc/prod"))
+		saved, err := orchestrator.ReadView(ctx, kv.New(s.Client(), "jorc/prod"))
 		if err == nil && saved.Commit.Seq < n {
 			err = errors.New("not yet")
 		}

@@ -11,22 +11,22 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/jorc/jorc/internal/journal"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/view"
+	"github.com/jorc/jorc/internal/orchestrator"
 )
 
 // seen is the answer of `cluster view -o json`.
 type seen struct {
-	Cluster      string                `json:"cluster"`
-	Time         time.Time             `json:"time"`
-	Generation   uint64                `json:"generation"`
-	Seq          uint64                `json:"seq"` // of the last event
-	Orchestrator string                `json:"orchestrator"`
-	Whole        seenCluster           `json:"whole"`
-	Nodes        []seenNode            `json:"nodes"`
-	Services     map[string]view.Tally `json:"services"`
-	Aggregate    view.Aggregate        `json:"aggregate"`
+	Cluster      string                   `json:"cluster"`
+	Time         time.Time                `json:"time"`
+	Generation   uint64                   `json:"generation"`
+	Seq          uint64                   `json:"seq"` // of the last event
+	Orchestrator string                   `json:"orchestrator"`
+	Whole        seenCluster              `json:"whole"`
+	Nodes        []seenNode               `json:"nodes"`
+	Services     map[string]cluster.Tally `json:"services"`
+	Aggregate    orchestrator.Aggregate   `json:"aggregate"`
 }
 
 // seenCluster is what a view says of the whole, with no list missing.
@@ -42,7 +42,7 @@ type seenCluster struct {
 
 type seenNode struct {
 	Name string `json:"node"`
-	view.Node
+	orchestrator.NodeView
 }
 
 func (e *environment) showView(c *cli.Context) error {
@@ -53,7 +53,7 @@ func (e *environment) showView(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	saved, err := journal.Read(c.Context, cl.Store())
+	saved, err := orchestrator.ReadView(c.Context, cl.Store())
 	if err != nil {
 		return madeAnew(err)
 	}
@@ -82,12 +82,12 @@ func (e *environment) showView(c *cli.Context) error {
 	for _, name := range v.Names() {
 		n := v.Nodes[name]
 		s.Nodes = append(s.Nodes, seenNode{name, n})
-		l.rows = append(l.rows, []string{name, n.Address, n.Zone, strings.Join(n.Roles, ","), n.Life, n.Agent, n.Health, n.Version, stateText(n), n.Trouble})
+		l.rows = append(l.rows, []string{name, n.Address, n.Zone, strings.Join(n.Roles, ","), string(n.Life), n.Agent, n.Health, n.Version, stateText(n), n.Trouble})
 	}
 	return e.print(c, l, s)
 }
 
-func stateText(n view.Node) string {
+func stateText(n orchestrator.NodeView) string {
 	var parts []string
 	for _, category := range slices.Sorted(maps.Keys(n.States)) {
 		parts = append(parts, category+"="+n.States[category].State)
@@ -95,7 +95,7 @@ func stateText(n view.Node) string {
 	return strings.Join(parts, ",")
 }
 
-func aggregateListing(a view.Aggregate) listing {
+func aggregateListing(a orchestrator.Aggregate) listing {
 	l := listing{columns: []string{"by", "value", "members"}, rows: [][]string{{"all", "", strconv.Itoa(a.Nodes)}}, states: []string{"value"}}
 	for _, by := range []struct {
 		name   string

@@ -8,10 +8,9 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/trigger"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // TestEventsBeginAnew: a trigger that has handled more events than the journal
@@ -23,17 +22,17 @@ func TestEventsBeginAnew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j, _, err := journal.Open(t.Context(), held.Store(), journal.Options{})
+	j, _, err := orchestrator.OpenJournal(t.Context(), held.Store(), orchestrator.JournalOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	happens := func(kinds ...string) {
 		t.Helper()
-		events := make([]view.Event, len(kinds))
+		events := make([]orchestrator.Event, len(kinds))
 		for i, kind := range kinds {
-			events[i] = view.Event{Kind: kind}
+			events[i] = orchestrator.Event{Kind: kind}
 		}
-		if _, err := j.Save(t.Context(), view.View{}, events, time.Now(), nil); err != nil {
+		if _, err := j.Save(t.Context(), orchestrator.View{}, events, time.Now(), nil); err != nil {
 			t.Fatal(err)
 		}
 	}

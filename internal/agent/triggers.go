@@ -8,10 +8,9 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/trigger"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // triggers runs the workflows of the configuration's triggers until ctx ends.
@@ -39,7 +38,7 @@ type events struct {
 // Watch implements trigger.Source.
 func (e events) Watch(ctx context.Context, observe func(trigger.Observation)) error {
 	if !e.known {
-		saved, err := journal.Read(ctx, e.store)
+		saved, err := orchestrator.ReadView(ctx, e.store)
 		if err != nil {
 			return err
 		}
@@ -47,7 +46,7 @@ func (e events) Watch(ctx context.Context, observe func(trigger.Observation)) er
 		observe(trigger.Observation{Happened: true, UpTo: e.after})
 	}
 	last := e.after
-	return journal.Follow(ctx, e.store, e.after, func(all []view.Event) error {
+	return orchestrator.FollowEvents(ctx, e.store, e.after, func(all []orchestrator.Event) error {
 		anew := all[0].Seq <= last
 		if last = all[len(all)-1].Seq; anew { // the cluster was deleted, or an older state restored
 			observe(trigger.Observation{Happened: true, UpTo: last, Restarted: true})

@@ -12,7 +12,6 @@ import (
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // Need says which parts of a State a caller needs beside the member records and
@@ -64,7 +63,7 @@ type hostDocuments struct {
 // catalogHost is what the catalog and the health checks say about one node.
 type catalogHost struct {
 	consul.NodeInfo
-	services map[string]view.Tally
+	services map[string]Tally
 	failing  []consul.CheckState
 	signals  Signals
 }
@@ -130,9 +129,9 @@ func (c *Cluster) readCatalog(ctx context.Context, need Need) (map[string]catalo
 		for _, node := range service.Nodes {
 			h := all[node]
 			if h.services == nil {
-				h.services = map[string]view.Tally{}
+				h.services = map[string]Tally{}
 			}
-			h.services[service.Service] = view.Tally{}
+			h.services[service.Service] = Tally{}
 			all[node] = h
 		}
 	}

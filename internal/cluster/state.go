@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -9,7 +10,6 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // State is what is known about a cluster at one moment. Which parts are filled
@@ -50,7 +50,7 @@ type Host struct {
 	NodeMeta   map[string]string
 	// Services are the host's instances by service and health; with NeedServices
 	// alone only the names are known. jorc's own service is among them.
-	Services map[string]view.Tally
+	Services map[string]Tally
 	// Failing are the critical checks beside gossip's and jorc's own, with
 	// NeedInstances.
 	Failing   []consul.CheckState
@@ -211,10 +211,44 @@ func failing(checks []consul.CheckState) []consul.CheckState {
 	return all
 }
 
+// Tally counts instances of a service by health.
+type Tally struct {
+	Passing     int `json:"passing,omitempty"`
+	Warning     int `json:"warning,omitempty"`
+	Critical    int `json:"critical,omitempty"`
+	Maintenance int `json:"maintenance,omitempty"`
+}
+
+// Total is the number of instances.
+func (t Tally) Total() int { return t.Passing + t.Warning + t.Critical + t.Maintenance }
+
+// Functional is the number of instances that answer in Consul's DNS.
+func (t Tally) Functional() int { return t.Passing + t.Warning }
+
+func (t Tally) Plus(o Tally) Tally {
+	return Tally{t.Passing + o.Passing, t.Warning + o.Warning, t.Critical + o.Critical, t.Maintenance + o.Maintenance}
+}
+
+func (t Tally) String() string {
+	if t.Total() == 0 {
+		return "no instance"
+	}
+	text := fmt.Sprintf("%d of %d functional", t.Functional(), t.Total())
+	for _, c := range []struct {
+		n    int
+		word string
+	}{{t.Warning, "warning"}, {t.Critical, "critical"}, {t.Maintenance, "maintenance"}} {
+		if c.n > 0 {
+			text += fmt.Sprintf(", %d %s", c.n, c.word)
+		}
+	}
+	return text
+}
+
 // tally counts the instances of a host by the worst check of each; a check of
 // the node counts for all of them. Maintenance counts before critical: it says
 // why the checks fail.
-func tally(services []consul.Instance, checks []consul.CheckState) map[string]view.Tally {
+func tally(services []consul.Instance, checks []consul.CheckState) map[string]Tally {
 	if len(services) == 0 {
 		return nil
 	}
@@ -237,7 +271,7 @@ func tally(services []consul.Instance, checks []consul.CheckState) map[string]vi
 			at[c.ServiceID] = worst(at[c.ServiceID], status)
 		}
 	}
-	all := make(map[string]view.Tally, len(services))
+	all := make(map[string]Tally, len(services))
 	for _, s := range services {
 		t := all[s.Service]
 		switch worst(node, at[s.ID]) {

@@ -12,16 +12,14 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
-	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // Sink takes the events of a cluster, in order, each at least once. It is not
 // asked again before it returned. What it returns an error for it is given again.
 type Sink interface {
 	Name() string
-	Send(ctx context.Context, cluster string, events []view.Event) error
+	Send(ctx context.Context, cluster string, events []Event) error
 }
 
 const (
@@ -226,7 +224,7 @@ func (c *courier) serve(ctx context.Context, s Sink) error {
 
 // deliver gives the sink the events after number at.
 func (c *courier) deliver(ctx context.Context, s Sink, at uint64) error {
-	events, commit, err := journal.Events(ctx, c.Orchestrator.store, at, 0)
+	events, commit, err := ReadEvents(ctx, c.Orchestrator.store, at, 0)
 	switch {
 	case err != nil && !errors.Is(err, kv.ErrDamaged):
 		return err

@@ -14,10 +14,9 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
-	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // process is an orchestrator in a process of its own.
@@ -80,18 +79,18 @@ func (s *site) change(ctx context.Context) {
 // follower notes all that is committed, while it is.
 type follower struct {
 	mu        sync.Mutex
-	saved     []journal.Saved
-	events    []view.Event
+	saved     []orchestrator.SavedView
+	events    []orchestrator.Event
 	backwards []string
 }
 
 func (s *site) follow(ctx context.Context) (f *follower, done chan struct{}) {
 	f, done = &follower{}, make(chan struct{})
-	doc := kv.NewDoc[journal.Commit](s.store, "view/commit", 1)
+	doc := kv.NewDoc[orchestrator.Commit](s.store, "view/commit", 1)
 	var running sync.WaitGroup
 	running.Go(func() {
-		_ = doc.Watch(ctx, func(kv.Update[journal.Commit]) {
-			saved, err := journal.Read(ctx, s.store.Consistent())
+		_ = doc.Watch(ctx, func(kv.Update[orchestrator.Commit]) {
+			saved, err := orchestrator.ReadView(ctx, s.store.Consistent())
 			if err != nil {
 				return
 			}
@@ -109,7 +108,7 @@ func (s *site) follow(ctx context.Context) (f *follower, done chan struct{}) {
 		}) // ends with ctx
 	})
 	running.Go(func() {
-		_ = journal.Follow(ctx, s.store, 0, func(events []view.Event) error {
+		_ = orchestrator.FollowEvents(ctx, s.store, 0, func(events []orchestrator.Event) error {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.events = append(f.events, events...)
@@ -123,7 +122,7 @@ func (s *site) follow(ctx context.Context) (f *follower, done chan struct{}) {
 // check says whether the journal is what the saved views are: numbers without
 // gaps, and between any two views that follow one another exactly the events by
 // which they differ.
-func (f *follower) check(t *testing.T, events []view.Event) {
+func (f *follower) check(t *testing.T, events []orchestrator.Event) {
 	t.Helper()
 	for _, b := range f.backwards {
 		t.Errorf("the pointer went backwards: %s", b)
@@ -143,7 +142,7 @@ func (f *follower) check(t *testing.T, events []view.Event) {
 		}
 		pairs++
 		before := f.saved[i-1]
-		want, got := view.Diff(before.View, saved.View), events[before.Commit.Seq:saved.Commit.Seq]
+		want, got := orchestrator.Difference(before.View, saved.View), events[before.Commit.Seq:saved.Commit.Seq]
 		if len(got) != len(want) {
 			t.Fatalf("generation %d: %d events, want %d:\n%+v\n%+v", saved.Commit.Generation, len(got), len(want), got, want)
 		}
@@ -169,12 +168,12 @@ func (f *follower) check(t *testing.T, events []view.Event) {
 
 // chained checks each node's versions: an event begins where the last one ended,
 // so none is missing and none is there twice.
-func chained(t *testing.T, events []view.Event) {
+func chained(t *testing.T, events []orchestrator.Event) {
 	t.Helper()
 	member, version, desired := map[string]bool{}, map[string]string{}, ""
 	for _, e := range events {
 		switch e.Kind {
-		case view.MemberJoined:
+		case orchestrator.MemberJoined:
 			if member[e.Node] {
 				t.Errorf("%+v: it was a member", e)
 			}
@@ -182,17 +181,17 @@ func chained(t *testing.T, events []view.Event) {
 			if _, after, ok := strings.Cut(e.After, "version "); ok {
 				version[e.Node], _, _ = strings.Cut(after, ",")
 			}
-		case view.MemberLeft:
+		case orchestrator.MemberLeft:
 			if !member[e.Node] {
 				t.Errorf("%+v: it was no member", e)
 			}
 			member[e.Node] = false
-		case view.VersionChanged:
+		case orchestrator.VersionChanged:
 			if !member[e.Node] || e.Before != version[e.Node] {
 				t.Errorf("%+v: it ran %q", e, version[e.Node])
 			}
 			version[e.Node] = e.After
-		case view.DesiredVersionChanged:
+		case orchestrator.DesiredVersionChanged:
 			if e.Before != desired {
 				t.Errorf("%+v: it was %q", e, desired)
 			}
@@ -333,7 +332,7 @@ func TestFrozen(t *testing.T) {
 	s.start(o)
 	s.wantEvents(2, "leaders_changed", "member_joined a")
 	generation := func() uint64 {
-		saved, err := journal.Read(t.Context(), s.store)
+		saved, err := orchestrator.ReadView(t.Context(), s.store)
 		s.must(nil, err)
 		if saved.Commit.Node != "boss" {
 			t.Errorf("the view is from %s", saved.Commit.Node)

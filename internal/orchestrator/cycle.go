@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // cycle runs one cycle and reports on it. again says that there is more to do at once.
@@ -87,13 +85,13 @@ func (t *tenure) countFailures(ctx context.Context, r *Report) {
 		return
 	case OutcomeFailed:
 		if t.fails++; t.fails == failsUntilEvent {
-			t.unsaved = append(t.unsaved, view.Event{
+			t.unsaved = append(t.unsaved, Event{
 				Kind: OrchestratorFailing, Time: now, Text: fmt.Sprintf("%d cycles of the orchestrator on %s failed in a row: %s", t.fails, t.o.Node, r.Error),
 			})
 		}
 	default:
 		if t.fails >= failsUntilEvent {
-			t.unsaved = append(t.unsaved, view.Event{
+			t.unsaved = append(t.unsaved, Event{
 				Kind: OrchestratorRecovered, Time: now, Text: fmt.Sprintf("cycles of the orchestrator on %s succeed again, after %d that failed", t.o.Node, t.fails),
 			})
 		}
@@ -134,7 +132,7 @@ func (t *tenure) steps(ctx context.Context, r *Report) (again bool, err error) {
 	}
 	v.Since(before, now)
 	r.count(v)
-	events = append(events, view.Diff(before, v)...)
+	events = append(events, Difference(before, v)...)
 	if len(events) > 0 {
 		if events, err = t.save(ctx, v, events, now, nil, r); err != nil {
 			return false, fmt.Errorf("save the view: %w", err)
@@ -177,7 +175,7 @@ func (t *tenure) project(ctx context.Context, s *cluster.State) error {
 }
 
 // count says of how many nodes everything could be read.
-func (r *Report) count(v view.View) {
+func (r *Report) count(v View) {
 	for _, name := range v.Names() {
 		if why := v.Nodes[name].Trouble; why != "" {
 			r.Failed++
@@ -206,7 +204,7 @@ func idle(s *cluster.State) string {
 	return ""
 }
 
-func (t *tenure) input(s *cluster.State, before view.View, events []view.Event, now time.Time) Input {
+func (t *tenure) input(s *cluster.State, before View, events []Event, now time.Time) Input {
 	v := t.journal.View()
 	return Input{
 		Now: now, View: v, Previous: before, Events: events,
@@ -224,24 +222,24 @@ func (t *tenure) refresh(ctx context.Context) ([]cluster.Member, error) {
 
 // open reads what is current, at the beginning and after every failure to save.
 // What of it was damaged is told by events.
-func (t *tenure) open(ctx context.Context) ([]view.Event, error) {
+func (t *tenure) open(ctx context.Context) ([]Event, error) {
 	if err := t.reports.load(ctx); err != nil {
 		return nil, err
 	}
 	if t.journal != nil {
 		return nil, nil
 	}
-	j, problems, err := journal.Open(ctx, t.store, t.o.Journal)
+	j, problems, err := OpenJournal(ctx, t.store, t.o.Journal)
 	if err != nil {
 		return nil, fmt.Errorf("read the last view: %w", err)
 	}
 	if err := t.sinks.open(ctx, j.Commit().Seq); err != nil {
 		return nil, err
 	}
-	var events []view.Event
+	var events []Event
 	for _, p := range problems {
 		t.o.Log.Warn("a part of the last view was damaged; it is observed anew", "error", p)
-		e := view.Event{Kind: view.DocumentDamaged, Text: "a part of the last view cannot be read; it is observed anew: " + p.Error()}
+		e := Event{Kind: DocumentDamaged, Text: "a part of the last view cannot be read; it is observed anew: " + p.Error()}
 		events = append(events, e)
 	}
 	t.journal = j
@@ -250,7 +248,7 @@ func (t *tenure) open(ctx context.Context) ([]view.Event, error) {
 }
 
 // save saves and tells those who wait for events.
-func (t *tenure) save(ctx context.Context, v view.View, events []view.Event, now time.Time, also func(*kv.Txn), r *Report) ([]view.Event, error) {
+func (t *tenure) save(ctx context.Context, v View, events []Event, now time.Time, also func(*kv.Txn), r *Report) ([]Event, error) {
 	numbered, err := t.journal.Save(ctx, v, events, now, also)
 	if err != nil {
 		if !mendable(err) {

@@ -12,7 +12,6 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // TestObserve: what changes becomes a view and events, at once though the next
@@ -27,7 +26,7 @@ func TestObserve(t *testing.T) {
 	_, stop := s.start(o)
 	s.wantEvents(0, "cluster_created", "cluster_changed", "leaders_changed", "member_joined a", "service_up web")
 	n := 5
-	step := func(want ...string) []view.Event {
+	step := func(want ...string) []orchestrator.Event {
 		t.Helper()
 		events := s.wantEvents(n, want...)
 		n += len(want)
@@ -57,7 +56,7 @@ func TestObserve(t *testing.T) {
 	step("member_left a", "leaders_changed", "service_changed web")
 	v := s.view()
 	b := v.Nodes["b"]
-	if len(v.Nodes) != 1 || b.Life != view.Up || b.Agent != "up" || b.Health != "critical" || b.Version != "v1" || b.Services["web"].Critical != 1 ||
+	if len(v.Nodes) != 1 || b.Life != cluster.LivenessUp || b.Agent != "up" || b.Health != "critical" || b.Version != "v1" || b.Services["web"].Critical != 1 ||
 		b.HealthSince.IsZero() || len(b.Services) != 1 {
 		t.Errorf("the view is %+v", v)
 	}

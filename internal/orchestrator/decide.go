@@ -8,9 +8,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // Decider is asked in each cycle what is to be done. It must not keep what it
@@ -25,9 +23,9 @@ type Decider interface {
 // Input is what is known when it is to be decided.
 type Input struct {
 	Now      time.Time
-	View     view.View    // as it is saved
-	Previous view.View    // the one before
-	Events   []view.Event // how they differ, as journalled; none when nothing does
+	View     View    // as it is saved
+	Previous View    // the one before
+	Events   []Event // how they differ, as journalled; none when nothing does
 
 	State   cluster.State
 	Members []cluster.Member // complete: filters match them
@@ -43,7 +41,7 @@ type Input struct {
 	Refresh func(ctx context.Context) ([]cluster.Member, error)
 	// Record carries decisions out at once, for who needs many transactions: their
 	// events are journalled with what also, if not nil, adds, or nothing happens.
-	// Their Do is not asked. An error of which journal.Own tells that it is of
+	// Their Do is not asked. An error of which Own tells that it is of
 	// also's operations changes nothing; after any other the decider must return.
 	Record func(ctx context.Context, decisions []Decision, also func(*kv.Txn)) error
 }
@@ -70,12 +68,12 @@ type Decision struct {
 	Again bool
 }
 
-func (d Decision) event() view.Event {
+func (d Decision) event() Event {
 	text := d.Text
 	if d.Reason != "" {
 		text += ": " + d.Reason
 	}
-	return view.Event{Kind: d.Kind, Node: d.Node, Service: d.Service, Category: d.Category, Text: text, Before: d.Before, After: d.After}
+	return Event{Kind: d.Kind, Node: d.Node, Service: d.Service, Category: d.Category, Text: text, Before: d.Before, After: d.After}
 }
 
 // decide asks the deciders and journals what they say. One that fails keeps
@@ -116,7 +114,7 @@ const mostTries = 10
 // each of the others with what carries it out. again says that what was dropped
 // should be decided anew now, if it may be.
 func (t *tenure) carryOut(ctx context.Context, decider string, decisions []Decision, now time.Time, r *Report, may bool) (again bool, err error) {
-	var done []view.Event
+	var done []Event
 	for len(decisions) > 0 && !again {
 		n := 1
 		for n < len(decisions) && decisions[n].Together {
@@ -124,7 +122,7 @@ func (t *tenure) carryOut(ctx context.Context, decider string, decisions []Decis
 		}
 		group := decisions[:n]
 		decisions = decisions[n:]
-		events := make([]view.Event, n)
+		events := make([]Event, n)
 		for i, d := range group {
 			events[i] = d.event()
 		}
@@ -156,7 +154,7 @@ func (t *tenure) record(ctx context.Context, decider string, decisions []Decisio
 	if t.journal == nil {
 		return errNotCurrent
 	}
-	events := make([]view.Event, len(decisions))
+	events := make([]Event, len(decisions))
 	for i, d := range decisions {
 		events[i] = d.event()
 	}
@@ -172,5 +170,5 @@ func (t *tenure) record(ctx context.Context, decider string, decisions []Decisio
 // mendable tells whether err, of saving, is of the decision alone: nothing was
 // written then.
 func mendable(err error) bool {
-	return journal.Own(err) || errors.Is(err, kv.ErrBadKey) || errors.Is(err, consul.ErrTooLarge)
+	return IsDecisionConflict(err) || errors.Is(err, kv.ErrBadKey) || errors.Is(err, consul.ErrTooLarge)
 }

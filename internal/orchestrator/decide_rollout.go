@@ -6,7 +6,6 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/rollout"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // ForRollout returns the decider that moves a cluster's rollout from phase to
@@ -65,14 +64,14 @@ func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error
 
 // downSince fills in since when members are down, as far as that is known: of
 // one whose host is up, but whose agent is not, since it got its grant.
-func downSince(members []rollout.Member, v view.View) {
+func downSince(members []rollout.Member, v View) {
 	for i := range members {
 		m := &members[i]
 		if m.Up() {
 			continue
 		}
 		m.DownSince = m.Answer.Since
-		if n := v.Nodes[m.Node]; n.Life == string(cluster.LivenessDown) {
+		if n := v.Nodes[m.Node]; n.Life == cluster.LivenessDown {
 			m.DownSince = n.LifeSince
 		}
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // RolloutAdopted is the kind of event for a version that was written past the
@@ -22,10 +21,10 @@ const (
 // rolloutKind is the kind of event for a rollout's decision of a kind.
 func rolloutKind(kind string) string { return "rollout_" + strings.ReplaceAll(kind, " ", "_") }
 
-// Kinds returns all kinds of events that this version journals: what view.Diff
+// Kinds returns all kinds of events that this version journals: what Diff
 // finds and what is decided, sorted. A newer one may know more.
 func Kinds() []string {
-	all := append(view.Kinds(), RolloutAdopted, OrchestratorFailing, OrchestratorRecovered)
+	all := append(differenceKinds(), RolloutAdopted, OrchestratorFailing, OrchestratorRecovered)
 	for _, kind := range rollout.DecisionKinds() {
 		all = append(all, rolloutKind(kind))
 	}

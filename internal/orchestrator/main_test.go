@@ -19,11 +19,9 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // orchestrateOn, set to the address of a Consul, makes the test's program an
@@ -165,19 +163,19 @@ func (s *site) eventually(what string, check func() error) {
 	consultest.Eventually(s.t, what, func(context.Context) error { return check() })
 }
 
-func (s *site) events() []view.Event {
+func (s *site) events() []orchestrator.Event {
 	s.t.Helper()
-	events, _, err := journal.Events(s.t.Context(), s.store, 0, 0)
+	events, _, err := orchestrator.ReadEvents(s.t.Context(), s.store, 0, 0)
 	s.must(nil, err)
 	return events
 }
 
 // wantEvents waits for events, each "kind" or "kind node", in any order, that
 // were not told before, and no others; it returns them.
-func (s *site) wantEvents(after int, want ...string) []view.Event {
+func (s *site) wantEvents(after int, want ...string) []orchestrator.Event {
 	s.t.Helper()
 	slices.Sort(want)
-	var found []view.Event
+	var found []orchestrator.Event
 	s.eventually(fmt.Sprintf("events %v", want), func() error {
 		events := s.events()
 		found = events[min(after, len(events)):]
@@ -201,9 +199,9 @@ func (s *site) wantEvents(after int, want ...string) []view.Event {
 	return found
 }
 
-func (s *site) view() view.View {
+func (s *site) view() orchestrator.View {
 	s.t.Helper()
-	saved, err := journal.Read(s.t.Context(), s.store)
+	saved, err := orchestrator.ReadView(s.t.Context(), s.store)
 	s.must(nil, err)
 	return saved.View
 }

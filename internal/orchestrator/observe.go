@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // fetch returns the state of the cluster as it is now. Only what has changed
@@ -29,9 +28,9 @@ func (t *tenure) fetch(ctx context.Context) (cluster.State, error) {
 }
 
 // viewOf makes the view of s. What cannot be read is as it was in before.
-func viewOf(s *cluster.State, before view.View) view.View {
+func viewOf(s *cluster.State, before View) View {
 	nodes := s.Nodes()
-	v := view.View{Cluster: clusterPart(s, before.Cluster), Nodes: make(map[string]view.Node, len(nodes))}
+	v := View{Cluster: clusterView(s, before.Cluster), Nodes: make(map[string]NodeView, len(nodes))}
 	for _, node := range nodes {
 		h, was := s.Hosts[node], before.Nodes[node]
 		n := was
@@ -39,7 +38,7 @@ func viewOf(s *cluster.State, before view.View) view.View {
 		if err := s.DamagedMember(node); err != nil {
 			damaged = append(damaged, trouble(err))
 		} else {
-			n = view.Node{
+			n = NodeView{
 				Address: h.Address, Datacenter: h.Datacenter, Zone: h.Record.Zone, Roles: s.Roles(h),
 				Params: digest(h.Record.Params.Value().String()), Meta: digest(h.Record.Meta.Value().String()),
 				Needs: digestJSON(h.Record.Provides, h.Record.Requires),
@@ -54,7 +53,7 @@ func viewOf(s *cluster.State, before view.View) view.View {
 		if err := s.DamagedHold(node); err != nil {
 			damaged = append(damaged, trouble(err))
 		}
-		n.Life, n.Agent, n.Health = string(h.Condition.Liveness), h.Condition.Agent, h.Condition.Health
+		n.Life, n.Agent, n.Health = h.Condition.Liveness, h.Condition.Agent, h.Condition.Health
 		if err := s.DamagedReport(node); err != nil {
 			n.Version, n.States = was.Version, was.States
 			damaged = append(damaged, trouble(err))
@@ -74,7 +73,7 @@ func viewOf(s *cluster.State, before view.View) view.View {
 
 // members are the members as filters see them. What of their reports cannot be
 // read is as it is in the view.
-func members(s *cluster.State, v view.View) []cluster.Member {
+func members(s *cluster.State, v View) []cluster.Member {
 	all := s.Members(nil)
 	for i := range all {
 		m := &all[i]
@@ -90,13 +89,13 @@ func members(s *cluster.State, v view.View) []cluster.Member {
 	return all
 }
 
-func states(d cluster.Report) map[string]view.State {
+func states(d cluster.Report) map[string]StateView {
 	if len(d.States) == 0 {
 		return nil
 	}
-	all := make(map[string]view.State, len(d.States))
+	all := make(map[string]StateView, len(d.States))
 	for category, s := range d.States {
-		all[category] = view.State{State: s.State, Version: s.Version, Suspect: shorten(s.Suspect)}
+		all[category] = StateView{State: s.State, Version: s.Version, Suspect: shorten(s.Suspect)}
 	}
 	return all
 }
@@ -111,9 +110,9 @@ func shorten(text string) string {
 	return strings.ToValidUTF8(text[:maxSuspect], "") + "…"
 }
 
-// clusterPart is what the state says of the cluster as a whole.
-func clusterPart(s *cluster.State, before view.Cluster) view.Cluster {
-	c := view.Cluster{
+// clusterView is what the state says of the cluster as a whole.
+func clusterView(s *cluster.State, before ClusterView) ClusterView {
+	c := ClusterView{
 		Exists: s.Exists, Desired: s.Desired, Leaders: sorted(s.Leaders.Leader), Managers: sorted(s.Managers()), LeaderCount: s.Leaders.Count,
 		Paused: holdText(s.Control.Paused), ObserveOnly: holdText(s.Control.ObserveOnly), Holds: holds(s.Control),
 	}

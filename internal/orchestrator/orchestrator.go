@@ -1,6 +1,12 @@
-// Package orchestrator observes one cluster, journals what changed and asks
-// deciders what to do about it, again and again while it holds the cluster's
-// orchestration lock. Everything it writes is fenced by that lock.
+// Package orchestrator runs cycles for one cluster while it holds the cluster's
+// orchestration lock. A cycle reads the state, compares it with the last view,
+// journals the differences as events, asks the deciders, and writes a report.
+// Everything it writes is fenced by the lock.
+//
+// The view is kept in shards, the events in batches; both are written under new
+// names and made current by one swap of a pointer. So each difference between two
+// saved views is journalled exactly once, in order, also if an orchestrator is
+// killed.
 package orchestrator
 
 import (
@@ -16,7 +22,6 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -33,7 +38,7 @@ type Options struct {
 	Probe    Probe         // default: TCP to the port on which the local agent gossips
 	Grants   bool          // pace rollouts
 	Quiet    time.Duration // without grants after Consul's KV was restored; default 1 min
-	Journal  journal.Options
+	Journal  JournalOptions
 	Lock     kv.LeaseOptions
 	Log      hclog.Logger
 }

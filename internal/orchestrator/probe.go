@@ -12,7 +12,6 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // Probe tells whether a node that gossip does not hear can be reached all the
@@ -61,11 +60,11 @@ type probeTarget struct {
 }
 
 // targets are the members that gossip does not reach.
-func targets(s *cluster.State, before view.View) []probeTarget {
+func targets(s *cluster.State, before View) []probeTarget {
 	var all []probeTarget
 	for _, node := range s.Nodes() {
 		if h := s.Hosts[node]; h.Condition.NeedsProbe() {
-			all = append(all, probeTarget{node, h.Address, cluster.Liveness(before.Nodes[node].Life)})
+			all = append(all, probeTarget{node, h.Address, before.Nodes[node].Life})
 		}
 	}
 	return all

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jorc/jorc/internal/durable"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // LogSink writes events to a log.
@@ -25,7 +24,7 @@ type LogSink struct{ Log hclog.Logger }
 func (LogSink) Name() string { return "log" }
 
 // Send implements Sink.
-func (s LogSink) Send(_ context.Context, cluster string, events []view.Event) error {
+func (s LogSink) Send(_ context.Context, cluster string, events []Event) error {
 	for _, e := range events {
 		args := []any{"cluster", cluster, "seq", e.Seq, "kind", e.Kind}
 		for _, f := range []struct{ name, value string }{{"node", e.Node}, {"service", e.Service}, {"category", e.Category}} {
@@ -52,11 +51,11 @@ func (s FileSink) Name() string { return "file:" + s.Path }
 // line is an event with its cluster: several may share a file.
 type line struct {
 	Cluster string `json:"cluster"`
-	view.Event
+	Event
 }
 
 // Send implements Sink. What it wrote is on the disk when it returns nil.
-func (s FileSink) Send(_ context.Context, cluster string, events []view.Event) error {
+func (s FileSink) Send(_ context.Context, cluster string, events []Event) error {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)

@@ -20,7 +20,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/orchestrator"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // hook is a webhook's other side.
@@ -50,7 +49,7 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body, err := io.ReadAll(r.Body)
-	var events []view.Event
+	var events []orchestrator.Event
 	if err == nil {
 		err = json.Unmarshal(body, &events)
 	}
@@ -248,9 +247,9 @@ func TestLateSink(t *testing.T) {
 	}
 }
 
-func events(seqs ...uint64) (all []view.Event) {
+func events(seqs ...uint64) (all []orchestrator.Event) {
 	for _, seq := range seqs {
-		all = append(all, view.Event{Seq: seq, Kind: "k", Text: "<t>"})
+		all = append(all, orchestrator.Event{Seq: seq, Kind: "k", Text: "<t>"})
 	}
 	return all
 }

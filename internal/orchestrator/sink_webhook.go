@@ -13,8 +13,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-
-	"github.com/jorc/jorc/internal/view"
 )
 
 // Headers of a webhook's requests.
@@ -52,7 +50,7 @@ func (s WebhookSink) shown() string {
 }
 
 // Send implements Sink.
-func (s WebhookSink) Send(ctx context.Context, cluster string, events []view.Event) error {
+func (s WebhookSink) Send(ctx context.Context, cluster string, events []Event) error {
 	body, err := json.Marshal(events)
 	if err != nil {
 		return fmt.Errorf("encode events: %w", err)

@@ -2,8 +2,6 @@ package orchestrator
 
 import (
 	"time"
-
-	"github.com/jorc/jorc/internal/view"
 )
 
 // Status is how an Orchestrator stands, for the status API.
@@ -16,7 +14,7 @@ type Status struct {
 	Fails     uint64            `json:"fails"`     // cycles in a row that failed, up to the last
 	Discarded uint64            `json:"discarded"` // requests that came while a cycle was running
 	Last      *Report           `json:"last"`      // the last cycle; nil: none yet
-	Aggregate view.Aggregate    `json:"aggregate"` // of the view it saw
+	Aggregate Aggregate         `json:"aggregate"` // of the view it saw
 	Seq       uint64            `json:"seq"`       // of the last event
 	Sinks     map[string]uint64 `json:"sinks"`     // the last event that each was given
 }

@@ -8,9 +8,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // tenure is what one holder of the lock knows; it ends with the lock.
@@ -20,7 +18,7 @@ type tenure struct {
 	store *kv.Store // fenced
 
 	watcher  *cluster.Watcher // of the cluster
-	journal  *journal.Journal // nil: what is current has to be read (again)
+	journal  *Journal         // nil: what is current has to be read (again)
 	life     *life
 	requests *requests
 	reports  *reports
@@ -36,7 +34,7 @@ type tenure struct {
 	wanted  chan struct{} // somebody asked for a cycle
 	backoff time.Duration // after failures; 0: the last cycle was fine
 	fails   uint64        // cycles in a row that failed
-	unsaved []view.Event  // about that, not journalled yet
+	unsaved []Event       // about that, not journalled yet
 }
 
 func newTenure(o *Orchestrator, held *kv.Lease) *tenure {

@@ -1,4 +1,4 @@
-package view
+package orchestrator
 
 import "time"
 
@@ -37,7 +37,7 @@ const (
 )
 
 // Kinds returns all kinds of events that Diff finds.
-func Kinds() []string {
+func differenceKinds() []string {
 	return []string{
 		ClusterCreated, ClusterDeleted, ClusterChanged, ClusterPaused, ClusterResumed, DesiredVersionChanged, LeadersChanged, ManagersChanged,
 		MemberJoined, MemberLeft, MemberChanged, NodeUp, NodeDown, NodeSuspect, NodeGone, AgentUp, AgentDown,
@@ -64,10 +64,10 @@ const maxText = 1000
 // Bounded returns e with texts of a length that a journal takes.
 func (e Event) Bounded() Event {
 	for _, s := range []*string{&e.Text, &e.Before, &e.After} {
-		*s = bounded(*s, maxText)
+		*s = truncate(*s, maxText)
 	}
 	for _, s := range []*string{&e.Kind, &e.Node, &e.Service, &e.Category} {
-		*s = bounded(*s, maxText)
+		*s = truncate(*s, maxText)
 	}
 	return e
 }

@@ -1,31 +1,22 @@
-// Package view is what an orchestrator observed of a cluster: the view, how two
-// views differ, and what a view adds up to. It is pure: it reads and writes
-// nothing.
-package view
+package orchestrator
 
 import (
 	"maps"
 	"slices"
 	"time"
-)
 
-// Lives of nodes.
-const (
-	Up      = "up"      // gossip hears the host
-	Suspect = "suspect" // gossip does not, but the orchestrator reaches it
-	Down    = "down"    // neither does
-	Absent  = "absent"  // it is not in the catalog
+	"github.com/jorc/jorc/internal/cluster"
 )
 
 // View is a cluster as it was observed at one moment. The zero View is that of
 // a cluster which does not exist. Its maps and slices belong to it.
 type View struct {
-	Cluster Cluster         `json:"cluster"`
-	Nodes   map[string]Node `json:"nodes"` // the members, by name
+	Cluster ClusterView         `json:"cluster"`
+	Nodes   map[string]NodeView `json:"nodes"` // the members, by name
 }
 
 // Cluster is what a view says of the cluster as a whole.
-type Cluster struct {
+type ClusterView struct {
 	Exists      bool     `json:"exists"`  // it has a profile
 	Profile     string   `json:"profile"` // digest of the profile's text
 	Desired     string   `json:"desired"` // the desired version; empty: none
@@ -42,21 +33,21 @@ type Cluster struct {
 
 // Node is what a view says of one member. It holds no output of checks nor any
 // other text that changes all the time.
-type Node struct {
-	Address    string           `json:"address,omitempty"`
-	Datacenter string           `json:"datacenter,omitempty"`
-	Zone       string           `json:"zone,omitempty"`
-	Roles      []string         `json:"roles,omitempty"`  // derived ones last
-	Params     string           `json:"params,omitempty"` // digest of its own params
-	Meta       string           `json:"meta,omitempty"`   // digest
-	Needs      string           `json:"needs,omitempty"`  // digest of what it provides and requires
-	Life       string           `json:"life,omitempty"`   // up, suspect, down; empty: no host in the catalog
-	Agent      string           `json:"agent,omitempty"`  // jorc's own: up, down
-	Health     string           `json:"health,omitempty"` // passing, warning, critical, maintenance; empty without a host
-	Version    string           `json:"version,omitempty"`
-	States     map[string]State `json:"states,omitempty"`   // by category
-	Services   map[string]Tally `json:"services,omitempty"` // by name
-	Trouble    string           `json:"trouble,omitempty"`  // why what it reports could not be read: it is as it was before
+type NodeView struct {
+	Address    string                   `json:"address,omitempty"`
+	Datacenter string                   `json:"datacenter,omitempty"`
+	Zone       string                   `json:"zone,omitempty"`
+	Roles      []string                 `json:"roles,omitempty"`  // derived ones last
+	Params     string                   `json:"params,omitempty"` // digest of its own params
+	Meta       string                   `json:"meta,omitempty"`   // digest
+	Needs      string                   `json:"needs,omitempty"`  // digest of what it provides and requires
+	Life       cluster.Liveness         `json:"life,omitempty"`   // up, suspect, down; empty: no host in the catalog
+	Agent      string                   `json:"agent,omitempty"`  // jorc's own: up, down
+	Health     string                   `json:"health,omitempty"` // passing, warning, critical, maintenance; empty without a host
+	Version    string                   `json:"version,omitempty"`
+	States     map[string]StateView     `json:"states,omitempty"`   // by category
+	Services   map[string]cluster.Tally `json:"services,omitempty"` // by name
+	Trouble    string                   `json:"trouble,omitempty"`  // why what it reports could not be read: it is as it was before
 
 	// LifeSince and HealthSince are when an orchestrator saw Life and Health as
 	// they are for the first time. They are no difference by themselves.
@@ -65,13 +56,13 @@ type Node struct {
 }
 
 // State is a node's state in one category.
-type State struct {
+type StateView struct {
 	State   string `json:"state"`
 	Version string `json:"version,omitempty"` // that it is about
 	Suspect string `json:"suspect,omitempty"` // why success is doubtful
 }
 
-func (s State) String() string {
+func (s StateView) String() string {
 	if s.Suspect != "" {
 		sure := s
 		sure.Suspect = ""
@@ -83,33 +74,15 @@ func (s State) String() string {
 	return s.State + " at " + s.Version
 }
 
-// Tally counts instances of a service by health.
-type Tally struct {
-	Passing     int `json:"passing,omitempty"`
-	Warning     int `json:"warning,omitempty"`
-	Critical    int `json:"critical,omitempty"`
-	Maintenance int `json:"maintenance,omitempty"`
-}
-
-// Total is the number of instances.
-func (t Tally) Total() int { return t.Passing + t.Warning + t.Critical + t.Maintenance }
-
-// Functional is the number of instances that answer in Consul's DNS.
-func (t Tally) Functional() int { return t.Passing + t.Warning }
-
-func (t Tally) plus(o Tally) Tally {
-	return Tally{t.Passing + o.Passing, t.Warning + o.Warning, t.Critical + o.Critical, t.Maintenance + o.Maintenance}
-}
-
 // Names returns the members' names in order.
 func (v View) Names() []string { return slices.Sorted(maps.Keys(v.Nodes)) }
 
 // Services adds up the services of all members, by name.
-func (v View) Services() map[string]Tally {
-	all := map[string]Tally{}
+func (v View) Services() map[string]cluster.Tally {
+	all := map[string]cluster.Tally{}
 	for _, n := range v.Nodes {
 		for name, t := range n.Services {
-			all[name] = all[name].plus(t)
+			all[name] = all[name].Plus(t)
 		}
 	}
 	return all

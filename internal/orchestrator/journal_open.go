@@ -1,4 +1,4 @@
-package journal
+package orchestrator
 
 import (
 	"context"
@@ -7,11 +7,10 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // Options say how much is kept. The zero value is good.
-type Options struct {
+type JournalOptions struct {
 	Node      string        // who writes; shown to others
 	MaxEvents int           // default 10,000
 	MaxAge    time.Duration // of events; default 7 days. Old ones go when new ones come
@@ -21,10 +20,10 @@ type Options struct {
 // holder of the orchestrator's lock. It is not safe for concurrent use.
 type Journal struct {
 	store  *kv.Store // fenced
-	o      Options
+	o      JournalOptions
 	commit kv.Entry[Commit]
-	view   view.View
-	tail   []view.Event // of the last batch, when it may be continued
+	view   View
+	tail   []Event // of the last batch, when it may be continued
 	// garbage are keys that are current no more and could not be deleted yet.
 	garbage []string
 }
@@ -33,7 +32,7 @@ type Journal struct {
 // committed. Problems are parts that could not be read: what they said is not
 // in the view. s is the store of the held lock. It returns kv.ErrNewer, or what
 // kv.Txn.Commit returns.
-func Open(ctx context.Context, s *kv.Store, o Options) (j *Journal, problems []error, err error) {
+func OpenJournal(ctx context.Context, s *kv.Store, o JournalOptions) (j *Journal, problems []error, err error) {
 	if o.MaxEvents <= 0 {
 		o.MaxEvents = 10_000
 	}
@@ -41,12 +40,12 @@ func Open(ctx context.Context, s *kv.Store, o Options) (j *Journal, problems []e
 		o.MaxAge = 7 * 24 * time.Hour
 	}
 	j = &Journal{store: s, o: o}
-	saved, err := Read(ctx, s.Consistent())
+	saved, err := ReadView(ctx, s.Consistent())
 	problems = saved.Problems
 	if errors.Is(err, kv.ErrDamaged) {
 		problems = append(problems, err)
-		saved.entry.Value, err = j.recovered(ctx)
-		saved.View = view.View{Nodes: map[string]view.Node{}}
+		saved.entry.Value, err = j.recoverCommit(ctx)
+		saved.View = View{Nodes: map[string]NodeView{}}
 	}
 	if err != nil {
 		return nil, nil, err
@@ -61,24 +60,24 @@ func Open(ctx context.Context, s *kv.Store, o Options) (j *Journal, problems []e
 	if err := j.findGarbage(ctx); err != nil {
 		return nil, nil, err
 	}
-	return j, problems, j.collect(ctx)
+	return j, problems, j.deleteGarbage(ctx)
 }
 
 // recovered is a pointer in place of one that was damaged: the view is lost,
 // and the numbers of events go on.
-func (j *Journal) recovered(ctx context.Context) (Commit, error) {
+func (j *Journal) recoverCommit(ctx context.Context) (Commit, error) {
 	names, err := kv.NewTextTree(j.store, keyBatches).Names(ctx)
 	if err != nil {
 		return Commit{}, err
 	}
 	var c Commit
 	for _, name := range names {
-		var b Batch
+		var b EventBatch
 		if n, err := fmt.Sscanf(name, "%d/%d", &b.First, &b.Generation); n != 2 || err != nil {
 			continue
 		}
 		c.Generation = max(c.Generation, b.Generation)
-		e, err := kv.NewDoc[batchPart](j.store, keyBatches+name, format).Get(ctx)
+		e, err := kv.NewDoc[batchPart](j.store, keyBatches+name, journalFormat).Get(ctx)
 		switch {
 		case errors.Is(err, kv.ErrDamaged), err == nil && len(e.Value.Events) == 0:
 			continue // it, too
@@ -129,7 +128,7 @@ func (j *Journal) findGarbage(ctx context.Context) error {
 }
 
 // collect deletes the garbage; what cannot be deleted now is later.
-func (j *Journal) collect(ctx context.Context) error {
+func (j *Journal) deleteGarbage(ctx context.Context) error {
 	if len(j.garbage) == 0 {
 		return nil
 	}
@@ -145,7 +144,7 @@ func (j *Journal) collect(ctx context.Context) error {
 }
 
 // View returns the last view that was saved; it is not to be changed.
-func (j *Journal) View() view.View { return j.view }
+func (j *Journal) View() View { return j.view }
 
 // Commit returns what is current.
 func (j *Journal) Commit() Commit { return j.commit.Value }

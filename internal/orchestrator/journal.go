@@ -1,9 +1,4 @@
-// Package journal keeps a cluster's last view and the events that led to it in
-// Consul's KV. The view is kept in shards, the events in batches; both are
-// written under new names and made current by one swap of a pointer, so that
-// each difference between two saved views is journalled exactly once, in order,
-// whoever is killed when.
-package journal
+package orchestrator
 
 import (
 	"encoding/json"
@@ -14,7 +9,6 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // Keys below the cluster's prefix.
@@ -24,22 +18,22 @@ const (
 	keyBatches = cluster.PrefixEvents + "batch/"
 )
 
-const format = 1
+const journalFormat = 1
 
 // Commit is the pointer: what is current. Everything else below view/ and
 // events/batch/ was written ahead by somebody who never came to commit it.
 type Commit struct {
-	Generation uint64    `json:"generation"` // grows by one with each commit
-	Seq        uint64    `json:"seq"`        // of the last event; 0: none yet
-	Time       time.Time `json:"time"`
-	Node       string    `json:"node"`    // the orchestrator that wrote it
-	Cluster    uint64    `json:"cluster"` // generation of what the view says of the whole
-	Shards     []uint64  `json:"shards"`  // generation of each; 0: it is empty
-	Batches    []Batch   `json:"batches"` // in order
+	Generation uint64       `json:"generation"` // grows by one with each commit
+	Seq        uint64       `json:"seq"`        // of the last event; 0: none yet
+	Time       time.Time    `json:"time"`
+	Node       string       `json:"node"`    // the orchestrator that wrote it
+	Cluster    uint64       `json:"cluster"` // generation of what the view says of the whole
+	Shards     []uint64     `json:"shards"`  // generation of each; 0: it is empty
+	Batches    []EventBatch `json:"batches"` // in order
 }
 
 // Batch is some events that are kept at one key.
-type Batch struct {
+type EventBatch struct {
 	First      uint64    `json:"first"`
 	Last       uint64    `json:"last"`
 	Generation uint64    `json:"generation"`
@@ -60,7 +54,7 @@ func shardKey(shard int, generation uint64) string {
 	return fmt.Sprintf("%snodes/%d/%d", keyView, shard, generation)
 }
 
-func (b Batch) key() string { return fmt.Sprintf("%s%015d/%d", keyBatches, b.First, b.Generation) }
+func (b EventBatch) key() string { return fmt.Sprintf("%s%015d/%d", keyBatches, b.First, b.Generation) }
 
 // keys are the names of all that is current, besides the pointer.
 func (c Commit) keys() map[string]bool {
@@ -82,34 +76,34 @@ func (c Commit) keys() map[string]bool {
 // What is kept at the keys.
 type (
 	clusterPart struct {
-		Format  int          `json:"format"`
-		Cluster view.Cluster `json:"cluster"`
+		Format  int         `json:"format"`
+		Cluster ClusterView `json:"cluster"`
 	}
 	shardPart struct {
-		Format int                  `json:"format"`
-		Nodes  map[string]view.Node `json:"nodes"`
+		Format int                 `json:"format"`
+		Nodes  map[string]NodeView `json:"nodes"`
 	}
 	batchPart struct {
-		Format int          `json:"format"`
-		Events []view.Event `json:"events"`
+		Format int     `json:"format"`
+		Events []Event `json:"events"`
 	}
 )
 
 // decode reads one part. It returns kv.ErrDamaged or kv.ErrNewer.
-func decode[T any](key, text string, of func(T) int) (T, error) {
+func decodePart[T any](key, text string, of func(T) int) (T, error) {
 	var v, zero T
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
 		return zero, fmt.Errorf("read key %q: %w: %w", key, kv.ErrDamaged, err)
 	}
-	if n := of(v); n > format {
-		return zero, fmt.Errorf("read key %q: %w: %d; this jorc reads up to %d: upgrade jorc on this host", key, kv.ErrNewer, n, format)
+	if n := of(v); n > journalFormat {
+		return zero, fmt.Errorf("read key %q: %w: %d; this jorc reads up to %d: upgrade jorc on this host", key, kv.ErrNewer, n, journalFormat)
 	}
 	return v, nil
 }
 
 var errMissing = errors.New("missing")
 
-func missing(key string) error {
+func missingPart(key string) error {
 	return fmt.Errorf("read key %q: %w: %w", key, kv.ErrDamaged, errMissing)
 }
 

@@ -1,4 +1,4 @@
-package journal
+package orchestrator
 
 import (
 	"context"
@@ -6,13 +6,12 @@ import (
 	"fmt"
 
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // Saved is a view as it is kept.
-type Saved struct {
+type SavedView struct {
 	Commit Commit
-	View   view.View
+	View   View
 	// Problems are parts that cannot be read; the view lacks what they say.
 	Problems []error
 
@@ -22,20 +21,20 @@ type Saved struct {
 // Read reads the last view with one request. That there is none is no error:
 // its generation is 0. It returns kv.ErrDamaged or kv.ErrNewer for a pointer
 // that cannot be read, or a class of package consul.
-func Read(ctx context.Context, s *kv.Store) (Saved, error) {
+func ReadView(ctx context.Context, s *kv.Store) (SavedView, error) {
 	texts, err := kv.NewTextTree(s, keyView).List(ctx) // one moment of Consul's
 	if err != nil {
-		return Saved{}, err
+		return SavedView{}, err
 	}
-	pointer, err := pointerOf(ctx, s, texts)
-	saved := Saved{Commit: pointer.Value, View: view.View{Nodes: map[string]view.Node{}}, entry: pointer}
+	pointer, err := commitIn(ctx, s, texts)
+	saved := SavedView{Commit: pointer.Value, View: View{Nodes: map[string]NodeView{}}, entry: pointer}
 	if err != nil {
 		return saved, err
 	}
 	part := func(key string) (string, error) {
 		leaf, ok := texts[key[len(keyView):]]
 		if !ok {
-			return "", missing(s.Path(key))
+			return "", missingPart(s.Path(key))
 		}
 		return leaf.Value, nil
 	}
@@ -45,7 +44,7 @@ func Read(ctx context.Context, s *kv.Store) (Saved, error) {
 		text, err := part(key)
 		if err == nil {
 			var p clusterPart
-			p, err = decode(s.Path(key), text, func(p clusterPart) int { return p.Format })
+			p, err = decodePart(s.Path(key), text, func(p clusterPart) int { return p.Format })
 			saved.View.Cluster = p.Cluster
 		}
 		saved.problem(err)
@@ -58,7 +57,7 @@ func Read(ctx context.Context, s *kv.Store) (Saved, error) {
 		text, err := part(key)
 		if err == nil {
 			var p shardPart
-			p, err = decode(s.Path(key), text, func(p shardPart) int { return p.Format })
+			p, err = decodePart(s.Path(key), text, func(p shardPart) int { return p.Format })
 			for name, n := range p.Nodes {
 				saved.View.Nodes[name] = n
 			}
@@ -68,7 +67,7 @@ func Read(ctx context.Context, s *kv.Store) (Saved, error) {
 	return saved, nil
 }
 
-func (s *Saved) problem(err error) {
+func (s *SavedView) problem(err error) {
 	if err != nil {
 		s.Problems = append(s.Problems, err)
 	}
@@ -76,8 +75,8 @@ func (s *Saved) problem(err error) {
 
 // pointerOf reads the pointer among texts; one more request only tells why it
 // cannot be read.
-func pointerOf(ctx context.Context, s *kv.Store, texts map[string]kv.Leaf[string]) (kv.Entry[Commit], error) {
-	doc := kv.NewDoc[Commit](s, keyCommit, format)
+func commitIn(ctx context.Context, s *kv.Store, texts map[string]kv.Leaf[string]) (kv.Entry[Commit], error) {
+	doc := kv.NewDoc[Commit](s, keyCommit, journalFormat)
 	leaf, ok := texts[keyCommit[len(keyView):]]
 	if !ok {
 		return kv.Entry[Commit]{}, nil
@@ -86,7 +85,7 @@ func pointerOf(ctx context.Context, s *kv.Store, texts map[string]kv.Leaf[string
 		Format int `json:"format"`
 		Commit
 	}
-	p, err := decode(s.Path(keyCommit), leaf.Value, func(h head) int { return h.Format })
+	p, err := decodePart(s.Path(keyCommit), leaf.Value, func(h head) int { return h.Format })
 	if err != nil {
 		return doc.Get(ctx)
 	}
@@ -97,8 +96,8 @@ func pointerOf(ctx context.Context, s *kv.Store, texts map[string]kv.Leaf[string
 // is not 0, and what was current then. Batches that somebody else's hand damaged
 // are left out, and told by an error next to the others. It returns
 // kv.ErrDamaged, kv.ErrNewer or a class of package consul.
-func Events(ctx context.Context, s *kv.Store, after uint64, limit int) ([]view.Event, Commit, error) {
-	doc := kv.NewDoc[Commit](s, keyCommit, format)
+func ReadEvents(ctx context.Context, s *kv.Store, after uint64, limit int) ([]Event, Commit, error) {
+	doc := kv.NewDoc[Commit](s, keyCommit, journalFormat)
 	var last uint64
 	for {
 		e, err := doc.Get(ctx)
@@ -120,14 +119,14 @@ func Events(ctx context.Context, s *kv.Store, after uint64, limit int) ([]view.E
 // perRead bounds how many batches are read with one request.
 const perRead = 16
 
-func eventsOf(ctx context.Context, s *kv.Store, c Commit, after uint64) ([]view.Event, error) {
-	var wanted []Batch
+func eventsOf(ctx context.Context, s *kv.Store, c Commit, after uint64) ([]Event, error) {
+	var wanted []EventBatch
 	for _, b := range c.Batches {
 		if b.Last > after {
 			wanted = append(wanted, b)
 		}
 	}
-	var events []view.Event
+	var events []Event
 	var problems []error
 	for len(wanted) > 0 {
 		n := min(perRead, len(wanted))
@@ -146,7 +145,7 @@ func eventsOf(ctx context.Context, s *kv.Store, c Commit, after uint64) ([]view.
 	return events, errors.Join(problems...)
 }
 
-func readBatches(ctx context.Context, s *kv.Store, batches []Batch) (events []view.Event, err error) {
+func readBatches(ctx context.Context, s *kv.Store, batches []EventBatch) (events []Event, err error) {
 	t := s.Txn()
 	for _, b := range batches {
 		t.Get(b.key())
@@ -157,10 +156,10 @@ func readBatches(ctx context.Context, s *kv.Store, batches []Batch) (events []vi
 	}
 	var problems []error
 	for _, b := range batches {
-		e, err := kv.NewDoc[batchPart](s, b.key(), format).From(r)
+		e, err := kv.NewDoc[batchPart](s, b.key(), journalFormat).From(r)
 		switch {
 		case err == nil && !e.Exists:
-			err = missing(s.Path(b.key()))
+			err = missingPart(s.Path(b.key()))
 		case err == nil && !b.holds(e.Value.Events):
 			err = fmt.Errorf("read key %q: %w: not the events %d to %d", s.Path(b.key()), kv.ErrDamaged, b.First, b.Last)
 		case err == nil:
@@ -175,7 +174,7 @@ func readBatches(ctx context.Context, s *kv.Store, batches []Batch) (events []vi
 }
 
 // holds tells whether events are those of the batch.
-func (b Batch) holds(events []view.Event) bool {
+func (b EventBatch) holds(events []Event) bool {
 	for i, e := range events {
 		if e.Seq != b.First+uint64(i) {
 			return false

@@ -1,4 +1,4 @@
-package journal
+package orchestrator
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 // write makes c current: in one transaction when everything fits, else with the
 // parts written ahead.
-func (j *Journal) write(ctx context.Context, c Commit, parts []part, also func(*kv.Txn)) (index uint64, err error) {
+func (j *Journal) write(ctx context.Context, c Commit, parts []viewPart, also func(*kv.Txn)) (index uint64, err error) {
 	var superseded []string
 	current := c.keys()
 	for key := range j.commit.Value.keys() {
@@ -20,7 +20,7 @@ func (j *Journal) write(ctx context.Context, c Commit, parts []part, also func(*
 		}
 	}
 	slices.Sort(superseded)
-	t := j.pointer(c, also)
+	t := j.commitTxn(c, also)
 	for _, p := range parts {
 		t.Set(p.key, p.value)
 	}
@@ -32,7 +32,7 @@ func (j *Journal) write(ctx context.Context, c Commit, parts []part, also func(*
 		if err := ahead.Commit(ctx); err != nil {
 			return 0, err
 		}
-		t = j.pointer(c, also)
+		t = j.commitTxn(c, also)
 	}
 	left := superseded
 	for len(left) > 0 && t.Len() < kv.MaxOps && t.Size()+1000+len(left[0]) < kv.MaxBody {
@@ -44,7 +44,7 @@ func (j *Journal) write(ctx context.Context, c Commit, parts []part, also func(*
 		return 0, err
 	}
 	j.garbage = append(j.garbage, left...)
-	if err := j.collect(ctx); err != nil && !again(err) {
+	if err := j.deleteGarbage(ctx); err != nil && !canWait(err) {
 		return 0, err
 	}
 	return r.Index(keyCommit), nil
@@ -52,13 +52,13 @@ func (j *Journal) write(ctx context.Context, c Commit, parts []part, also func(*
 
 // again tells whether garbage that could not be deleted can wait for next time:
 // not when the lock is lost.
-func again(err error) bool {
+func canWait(err error) bool {
 	return !errors.Is(err, kv.ErrLockLost) && (errors.Is(err, consul.ErrUnreachable) || errors.Is(err, consul.ErrOutcomeUnknown) || errors.Is(err, consul.ErrRateLimited))
 }
 
-func (j *Journal) pointer(c Commit, also func(*kv.Txn)) *kv.Txn {
+func (j *Journal) commitTxn(c Commit, also func(*kv.Txn)) *kv.Txn {
 	t := j.store.Txn()
-	kv.NewDoc[Commit](j.store, keyCommit, format).SwapIn(t, j.commit, c)
+	kv.NewDoc[Commit](j.store, keyCommit, journalFormat).SwapIn(t, j.commit, c)
 	if also != nil {
 		also(t)
 	}

@@ -1,4 +1,4 @@
-package view
+package orchestrator
 
 import (
 	"fmt"
@@ -6,14 +6,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/jorc/jorc/internal/cluster"
 )
 
 // Diff returns what is different in now from before: the cluster first, then
 // the members by name, then the services by name. Whatever differs yields an
 // event, except the times since when something is so. The events have neither
 // number nor time.
-func Diff(before, now View) []Event {
-	d := diff{}
+func Difference(before, now View) []Event {
+	d := difference{}
 	d.cluster(before.Cluster, now.Cluster)
 	names := slices.Sorted(maps.Keys(union(before.Nodes, now.Nodes)))
 	for _, name := range names {
@@ -32,19 +34,19 @@ func Diff(before, now View) []Event {
 	return d.events
 }
 
-type diff struct{ events []Event }
+type difference struct{ events []Event }
 
-func (d *diff) add(e Event) { d.events = append(d.events, e.Bounded()) }
+func (d *difference) add(e Event) { d.events = append(d.events, e.Bounded()) }
 
 // changed adds an event when two values differ.
-func (d *diff) changed(e Event, before, after string) {
+func (d *difference) changed(e Event, before, after string) {
 	if before != after {
 		e.Before, e.After = before, after
 		d.add(e)
 	}
 }
 
-func (d *diff) cluster(a, b Cluster) {
+func (d *difference) cluster(a, b ClusterView) {
 	switch {
 	case !a.Exists && b.Exists:
 		d.add(Event{Kind: ClusterCreated, Text: "the cluster was created"})
@@ -76,14 +78,14 @@ func (d *diff) cluster(a, b Cluster) {
 	}
 }
 
-func (d *diff) list(e Event, before, after []string) {
+func (d *difference) list(e Event, before, after []string) {
 	if !slices.Equal(before, after) {
 		e.Before, e.After = strings.Join(before, ", "), strings.Join(after, ", ")
 		d.add(e)
 	}
 }
 
-func (d *diff) trouble(node, name, before, after string) {
+func (d *difference) trouble(node, name, before, after string) {
 	text, kind := fmt.Sprintf("%s cannot be read: %s; what was known before is kept", name, after), DocumentDamaged
 	if after == "" {
 		text, kind = fmt.Sprintf("%s can be read again", name), DocumentReadable
@@ -91,10 +93,10 @@ func (d *diff) trouble(node, name, before, after string) {
 	d.changed(Event{Kind: kind, Node: node, Text: text}, before, after)
 }
 
-func (d *diff) joined(name string, n Node) {
+func (d *difference) joined(name string, n NodeView) {
 	d.add(Event{Kind: MemberJoined, Node: name, Text: name + " is a member: " + n.summary(), After: n.summary()})
-	if n.Life == Down || n.Life == Suspect {
-		d.life(name, "", n.Life)
+	if n.Life == cluster.LivenessDown || n.Life == cluster.LivenessSuspect {
+		d.liveness(name, "", n.Life)
 	}
 	if n.Trouble != "" {
 		d.trouble(name, "what "+name+" reports", "", n.Trouble)
@@ -102,7 +104,7 @@ func (d *diff) joined(name string, n Node) {
 }
 
 // summary is what an event says of a member that came or went.
-func (n Node) summary() string {
+func (n NodeView) summary() string {
 	parts := []string{"roles " + orNone(strings.Join(n.Roles, ","))}
 	for _, p := range []struct{ name, value string }{{"zone", n.Zone}, {"address", n.Address}, {"version", n.Version}, {"health", n.Health}} {
 		if p.value != "" {
@@ -112,10 +114,10 @@ func (n Node) summary() string {
 	return strings.Join(parts, ", ")
 }
 
-func (d *diff) node(name string, a, b Node) {
+func (d *difference) node(name string, a, b NodeView) {
 	d.member(name, a, b)
 	if a.Life != b.Life {
-		d.life(name, a.Life, b.Life)
+		d.liveness(name, a.Life, b.Life)
 	}
 	kind, text := AgentUp, "its jorc agent is up"
 	if b.Agent != "up" {
@@ -136,7 +138,7 @@ func (d *diff) node(name string, a, b Node) {
 }
 
 // member compares what a member says of itself; who leads is told of the cluster.
-func (d *diff) member(name string, a, b Node) {
+func (d *difference) member(name string, a, b NodeView) {
 	var what, before, after []string
 	for _, f := range []struct{ name, a, b string }{
 		{"address", a.Address, b.Address},
@@ -161,18 +163,18 @@ func (d *diff) member(name string, a, b Node) {
 }
 
 // own are the roles that do not follow from who leads.
-func (n Node) own() []string {
+func (n NodeView) own() []string {
 	return slices.DeleteFunc(slices.Clone(n.Roles), func(r string) bool { return r == "leader" || r == "worker" })
 }
 
-func (d *diff) life(name, before, after string) {
-	e := Event{Node: name, Before: before, After: after}
+func (d *difference) liveness(name string, before, after cluster.Liveness) {
+	e := Event{Node: name, Before: string(before), After: string(after)}
 	switch after {
-	case Up:
+	case cluster.LivenessUp:
 		e.Kind, e.Text = NodeUp, name+" is up"
-	case Suspect:
+	case cluster.LivenessSuspect:
 		e.Kind, e.Text = NodeSuspect, name+" is suspect: gossip does not hear it, but the orchestrator reaches it"
-	case Down:
+	case cluster.LivenessDown:
 		e.Kind, e.Text = NodeDown, name+" is down: neither gossip nor the orchestrator reaches it"
 	default:
 		e.Kind, e.Text = NodeGone, name+" is not in the catalog any more"
@@ -186,7 +188,7 @@ const maxAlone = 128
 
 // services tells one event for each service of which some member's instances
 // changed.
-func (d *diff) services(before, now View, nodes []string) {
+func (d *difference) services(before, now View, nodes []string) {
 	where := map[string][]string{}
 	for _, node := range nodes {
 		a, b := before.Nodes[node].Services, now.Nodes[node].Services

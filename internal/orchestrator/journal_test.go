@@ -1,4 +1,4 @@
-package journal_test
+package orchestrator_test
 
 import (
 	"context"
@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/journal"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/view"
+	"github.com/jorc/jorc/internal/orchestrator"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -43,36 +43,36 @@ func (f *fixture) lock() *kv.Lease {
 	return h
 }
 
-func (f *fixture) open(s *kv.Store, o journal.Options) (*journal.Journal, []error) {
+func (f *fixture) open(s *kv.Store, o orchestrator.JournalOptions) (*orchestrator.Journal, []error) {
 	f.t.Helper()
-	j, problems, err := journal.Open(f.t.Context(), s, o)
+	j, problems, err := orchestrator.OpenJournal(f.t.Context(), s, o)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	return j, problems
 }
 
-func (f *fixture) save(j *journal.Journal, v view.View) []view.Event {
+func (f *fixture) save(j *orchestrator.Journal, v orchestrator.View) []orchestrator.Event {
 	f.t.Helper()
-	events, err := j.Save(f.t.Context(), v, view.Diff(j.View(), v), now, nil)
+	events, err := j.Save(f.t.Context(), v, orchestrator.Difference(j.View(), v), now, nil)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	return events
 }
 
-func (f *fixture) read() journal.Saved {
+func (f *fixture) read() orchestrator.SavedView {
 	f.t.Helper()
-	saved, err := journal.Read(f.t.Context(), f.store)
+	saved, err := orchestrator.ReadView(f.t.Context(), f.store)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	return saved
 }
 
-func (f *fixture) events(after uint64, limit int) []view.Event {
+func (f *fixture) events(after uint64, limit int) []orchestrator.Event {
 	f.t.Helper()
-	events, _, err := journal.Events(f.t.Context(), f.store, after, limit)
+	events, _, err := orchestrator.ReadEvents(f.t.Context(), f.store, after, limit)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -99,13 +99,13 @@ func (f *fixture) put(key, value string) {
 	}
 }
 
-func viewOf(n int, version string) view.View {
-	v := view.View{Cluster: view.Cluster{Exists: true, Desired: version}, Nodes: map[string]view.Node{}}
+func viewOf(n int, version string) orchestrator.View {
+	v := orchestrator.View{Cluster: orchestrator.ClusterView{Exists: true, Desired: version}, Nodes: map[string]orchestrator.NodeView{}}
 	for i := range n {
-		v.Nodes[fmt.Sprintf("node-%04d", i)] = view.Node{
-			Address: "10.0.0.1", Zone: "r1", Roles: []string{"db", "worker"}, Version: version, Health: "passing", Life: view.Up, LifeSince: now,
-			States:   map[string]view.State{"config": {State: "success", Version: version}},
-			Services: map[string]view.Tally{"web": {Passing: 1}},
+		v.Nodes[fmt.Sprintf("node-%04d", i)] = orchestrator.NodeView{
+			Address: "10.0.0.1", Zone: "r1", Roles: []string{"db", "worker"}, Version: version, Health: "passing", Life: cluster.LivenessUp, LifeSince: now,
+			States:   map[string]orchestrator.StateView{"config": {State: "success", Version: version}},
+			Services: map[string]cluster.Tally{"web": {Passing: 1}},
 		}
 	}
 	return v
@@ -124,10 +124,10 @@ func TestSaveAndRead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	h := f.lock()
-	j, _ := f.open(h.Store(), journal.Options{Node: "n"})
+	j, _ := f.open(h.Store(), orchestrator.JournalOptions{Node: "n"})
 	r := rand.New(rand.NewPCG(3, 4))
-	var all []view.Event
-	v := view.View{}
+	var all []orchestrator.Event
+	v := orchestrator.View{}
 	for i := range 60 {
 		next := viewOf(r.IntN(120), fmt.Sprint("v", i))
 		if i%3 > 0 { // most changes are small
@@ -141,7 +141,7 @@ func TestSaveAndRead(t *testing.T) {
 		all = append(all, f.save(j, next)...)
 		v = next
 		if i%10 == 9 { // the next orchestrator
-			j, _ = f.open(h.Store(), journal.Options{})
+			j, _ = f.open(h.Store(), orchestrator.JournalOptions{})
 		}
 		saved := f.read()
 		if len(saved.Problems) > 0 || saved.Commit.Seq != uint64(len(all)) {
@@ -175,7 +175,7 @@ func TestWrittenAhead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	h := f.lock()
-	j, _ := f.open(h.Store(), journal.Options{})
+	j, _ := f.open(h.Store(), orchestrator.JournalOptions{})
 	f.save(j, viewOf(3, "v1"))
 	before := f.keys()
 	f.put("view/nodes/0/2", `{"format":1,"nodes":{"ghost":{}}}`)
@@ -185,68 +185,68 @@ func TestWrittenAhead(t *testing.T) {
 	if got := f.events(0, 0); got[len(got)-1].Seq >= 99 {
 		t.Errorf("events %+v", got)
 	}
-	j, _ = f.open(h.Store(), journal.Options{})
+	j, _ = f.open(h.Store(), orchestrator.JournalOptions{})
 	wantSame(t, "keys", f.keys(), before)
 	f.save(j, viewOf(4, "v1"))
 	wantSame(t, "view", f.read().View, viewOf(4, "v1"))
 }
 
-// TestFenced: who lost the lock writes nothing more, in none of the ways to write.
-func TestFenced(t *testing.T) {
+// TestJournalFenced: who lost the lock writes nothing more, in none of the ways to write.
+func TestJournalFenced(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	h := f.lock()
-	j, _ := f.open(h.Store(), journal.Options{})
+	j, _ := f.open(h.Store(), orchestrator.JournalOptions{})
 	f.save(j, viewOf(3, "v1"))
 	if err := h.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	next := f.lock()
 	before := f.keys()
-	for name, v := range map[string]view.View{"one transaction": viewOf(3, "v2"), "written ahead": viewOf(3000, "v2")} {
-		if _, err := j.Save(t.Context(), v, view.Diff(j.View(), v), now, nil); !errors.Is(err, kv.ErrLockLost) {
+	for name, v := range map[string]orchestrator.View{"one transaction": viewOf(3, "v2"), "written ahead": viewOf(3000, "v2")} {
+		if _, err := j.Save(t.Context(), v, orchestrator.Difference(j.View(), v), now, nil); !errors.Is(err, kv.ErrLockLost) {
 			t.Errorf("%s: %v; want that the lock is lost", name, err)
 		}
 	}
 	wantSame(t, "keys", f.keys(), before)
-	j, _ = f.open(next.Store(), journal.Options{})
+	j, _ = f.open(next.Store(), orchestrator.JournalOptions{})
 	wantSame(t, "view", j.View(), viewOf(3, "v1"))
 }
 
-// TestAlso: what else is to happen happens together with the journal or not at all.
-func TestAlso(t *testing.T) {
+// TestJournalAlso: what else is to happen happens together with the journal or not at all.
+func TestJournalAlso(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	j, _ := f.open(f.lock().Store(), journal.Options{})
+	j, _ := f.open(f.lock().Store(), orchestrator.JournalOptions{})
 	f.save(j, viewOf(1, "v1"))
 	decide := func(index uint64) error {
-		_, err := j.Save(t.Context(), j.View(), []view.Event{{Kind: "decided"}}, now, func(t *kv.Txn) { t.CAS("rollout", []byte("x"), index) })
+		_, err := j.Save(t.Context(), j.View(), []orchestrator.Event{{Kind: "decided"}}, now, func(t *kv.Txn) { t.CAS("rollout", []byte("x"), index) })
 		return err
 	}
 	if err := decide(0); err != nil {
 		t.Fatal(err)
 	}
 	before := f.events(0, 0)
-	if err := decide(0); !journal.Own(err) {
+	if err := decide(0); !orchestrator.IsDecisionConflict(err) {
 		t.Errorf("a decision on what is not so any more: %v", err)
 	}
 	wantSame(t, "events", f.events(0, 0), before)
 	f.save(j, viewOf(2, "v1"))
 	f.put("view/commit", `{"format":1,"generation":1}`)
-	if err := decide(0); err == nil || journal.Own(err) {
+	if err := decide(0); err == nil || orchestrator.IsDecisionConflict(err) {
 		t.Errorf("with another pointer: %v", err)
 	}
 }
 
-// TestBounds: the journal is bounded by number and by age.
-func TestBounds(t *testing.T) {
+// TestJournalBounds: the journal is bounded by number and by age.
+func TestJournalBounds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	h := f.lock()
-	j, _ := f.open(h.Store(), journal.Options{MaxEvents: 1000, MaxAge: time.Hour})
+	j, _ := f.open(h.Store(), orchestrator.JournalOptions{MaxEvents: 1000, MaxAge: time.Hour})
 	one := func(at time.Time, n int) {
 		t.Helper()
-		if _, err := j.Save(t.Context(), j.View(), make([]view.Event, n), at, nil); err != nil {
+		if _, err := j.Save(t.Context(), j.View(), make([]orchestrator.Event, n), at, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -276,12 +276,12 @@ func TestLarge(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	h := f.lock()
-	j, _ := f.open(h.Store(), journal.Options{})
+	j, _ := f.open(h.Store(), orchestrator.JournalOptions{})
 	v := viewOf(3000, "v1")
 	for i := range 20 {
-		n := view.Node{Zone: strings.Repeat("z", 128), Services: map[string]view.Tally{}}
+		n := orchestrator.NodeView{Zone: strings.Repeat("z", 128), Services: map[string]cluster.Tally{}}
 		for k := range 400 {
-			n.Services[fmt.Sprintf("service-%s-%d", strings.Repeat("s", 100), k)] = view.Tally{Passing: 1}
+			n.Services[fmt.Sprintf("service-%s-%d", strings.Repeat("s", 100), k)] = cluster.Tally{Passing: 1}
 		}
 		v.Nodes[strings.Repeat("n", 100)+fmt.Sprint(i)] = n
 	}
@@ -301,13 +301,13 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestDamaged: a part that somebody's hand damaged costs what it said and
+// TestJournalDamaged: a part that somebody's hand damaged costs what it said and
 // nothing else; numbers of events go on.
-func TestDamaged(t *testing.T) {
+func TestJournalDamaged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	h := f.lock()
-	j, _ := f.open(h.Store(), journal.Options{})
+	j, _ := f.open(h.Store(), orchestrator.JournalOptions{})
 	f.save(j, viewOf(100, "v1"))
 	seq := j.Commit().Seq
 	for i, generation := range j.Commit().Shards {
@@ -320,7 +320,7 @@ func TestDamaged(t *testing.T) {
 	if len(saved.Problems) != 1 || !errors.Is(saved.Problems[0], kv.ErrDamaged) || len(saved.View.Nodes) < 50 || len(saved.View.Nodes) > 99 {
 		t.Errorf("%d nodes, %v", len(saved.View.Nodes), saved.Problems)
 	}
-	j, problems := f.open(h.Store(), journal.Options{})
+	j, problems := f.open(h.Store(), orchestrator.JournalOptions{})
 	if len(problems) != 1 {
 		t.Errorf("problems %v", problems)
 	}
@@ -332,10 +332,10 @@ func TestDamaged(t *testing.T) {
 
 	seq = j.Commit().Seq
 	f.put("view/commit", "nonsense")
-	if _, err := journal.Read(t.Context(), f.store); !errors.Is(err, kv.ErrDamaged) {
+	if _, err := orchestrator.ReadView(t.Context(), f.store); !errors.Is(err, kv.ErrDamaged) {
 		t.Errorf("Read of a damaged pointer: %v", err)
 	}
-	j, problems = f.open(h.Store(), journal.Options{})
+	j, problems = f.open(h.Store(), orchestrator.JournalOptions{})
 	if len(problems) != 1 || len(j.View().Nodes) != 0 {
 		t.Errorf("problems %v, %d nodes", problems, len(j.View().Nodes))
 	}
@@ -350,13 +350,13 @@ func TestDamaged(t *testing.T) {
 	first := j.Commit().Batches[0]
 	batch := fmt.Sprintf("events/batch/%015d/%d", first.First, first.Generation)
 	f.put("view/commit", `{"format":9}`)
-	if _, _, err := journal.Open(t.Context(), h.Store(), journal.Options{}); !errors.Is(err, kv.ErrNewer) {
+	if _, _, err := orchestrator.OpenJournal(t.Context(), h.Store(), orchestrator.JournalOptions{}); !errors.Is(err, kv.ErrNewer) {
 		t.Errorf("Open of a newer format: %v", err)
 	}
 
 	f.put("view/commit", "nonsense")
 	f.put(batch, `{"format":9}`)
-	if _, _, err := journal.Open(t.Context(), h.Store(), journal.Options{}); !errors.Is(err, kv.ErrNewer) {
+	if _, _, err := orchestrator.OpenJournal(t.Context(), h.Store(), orchestrator.JournalOptions{}); !errors.Is(err, kv.ErrNewer) {
 		t.Errorf("Open of a damaged pointer with events of a newer format: %v", err)
 	}
 }
@@ -366,14 +366,14 @@ func TestFollow(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	h := f.lock()
-	j, _ := f.open(h.Store(), journal.Options{})
+	j, _ := f.open(h.Store(), orchestrator.JournalOptions{})
 	f.save(j, viewOf(10, "v1"))
 	enough := errors.New("enough")
 	got := make(chan error, 1)
 	const total = 300
 	go func() {
 		next := uint64(3)
-		got <- journal.Follow(context.Background(), f.store, 2, func(events []view.Event) error {
+		got <- orchestrator.FollowEvents(context.Background(), f.store, 2, func(events []orchestrator.Event) error {
 			for _, e := range events {
 				if e.Seq != next {
 					return fmt.Errorf("event %d, want %d", e.Seq, next)
@@ -400,7 +400,7 @@ func TestFollowTrouble(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)
 	f := &fixture{t, s.Client(), kv.New(s.Client(), "jorc/prod")}
-	j, _ := f.open(f.store, journal.Options{})
+	j, _ := f.open(f.store, orchestrator.JournalOptions{})
 	proxy := s.Proxy()
 	var refused atomic.Int32
 	proxy.Do(func(r *http.Request) consultest.Fault {
@@ -413,7 +413,7 @@ func TestFollowTrouble(t *testing.T) {
 	defer cancel()
 	f.save(j, viewOf(1, "v1"))
 	enough, told := errors.New("enough"), 0
-	err := journal.Follow(ctx, kv.New(proxy.Client(), "jorc/prod"), 0, func(events []view.Event) error {
+	err := orchestrator.FollowEvents(ctx, kv.New(proxy.Client(), "jorc/prod"), 0, func(events []orchestrator.Event) error {
 		if len(events) != int(j.Commit().Seq) {
 			return fmt.Errorf("%d events, want %d", len(events), j.Commit().Seq)
 		}

@@ -1,4 +1,4 @@
-package journal
+package orchestrator
 
 import (
 	"context"
@@ -11,11 +11,10 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // part is one value that is written under a new name.
-type part struct {
+type viewPart struct {
 	key   string
 	value []byte
 }
@@ -26,7 +25,7 @@ type part struct {
 //
 // After any error but one of also's operations (see Own) it is unknown what is
 // current: Open again.
-func (j *Journal) Save(ctx context.Context, next view.View, events []view.Event, now time.Time, also func(*kv.Txn)) ([]view.Event, error) {
+func (j *Journal) Save(ctx context.Context, next View, events []Event, now time.Time, also func(*kv.Txn)) ([]Event, error) {
 	old := j.commit.Value
 	c := Commit{Generation: old.Generation + 1, Seq: old.Seq, Time: now.UTC().Truncate(time.Millisecond), Node: j.o.Node}
 	parts, err := j.saveView(&c, next)
@@ -49,7 +48,7 @@ func (j *Journal) Save(ctx context.Context, next view.View, events []view.Event,
 
 // Own tells whether err, of Save, says that the operations which also added did
 // not hold, and nothing else: then nothing was written, and the journal is as it was.
-func Own(err error) bool {
+func IsDecisionConflict(err error) bool {
 	var conflict *kv.ConflictError
 	if !errors.As(err, &conflict) {
 		return false
@@ -58,17 +57,17 @@ func Own(err error) bool {
 }
 
 // saveView encodes the parts of the view that are different.
-func (j *Journal) saveView(c *Commit, next view.View) ([]part, error) {
+func (j *Journal) saveView(c *Commit, next View) ([]viewPart, error) {
 	old := j.commit.Value
-	var parts []part
+	var parts []viewPart
 	c.Cluster = old.Cluster
 	if c.Cluster == 0 || !reflect.DeepEqual(j.view.Cluster, next.Cluster) {
 		c.Cluster = c.Generation
-		value, err := encode(clusterPart{format, next.Cluster})
+		value, err := encodePart(clusterPart{journalFormat, next.Cluster})
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, part{clusterKey(c.Cluster), value})
+		parts = append(parts, viewPart{clusterKey(c.Cluster), value})
 	}
 	shards := shardCount(len(next.Nodes), len(old.Shards))
 	for {
@@ -87,17 +86,17 @@ func (j *Journal) saveView(c *Commit, next view.View) ([]part, error) {
 const maxPart = 128 << 10
 
 // saveShards encodes the shards that are different, and tells the largest.
-func (j *Journal) saveShards(c *Commit, next view.View, shards int) (parts []part, largest int, err error) {
+func (j *Journal) saveShards(c *Commit, next View, shards int) (parts []viewPart, largest int, err error) {
 	c.Shards = slices.Clone(j.commit.Value.Shards)
 	anew := shards != len(c.Shards)
 	if anew {
 		c.Shards = make([]uint64, shards)
 	}
-	dirty := map[int]map[string]view.Node{}
-	for _, nodes := range []map[string]view.Node{j.view.Nodes, next.Nodes} {
+	dirty := map[int]map[string]NodeView{}
+	for _, nodes := range []map[string]NodeView{j.view.Nodes, next.Nodes} {
 		for name := range nodes {
-			if i := shardOf(name, shards); dirty[i] == nil && (anew || different(j.view.Nodes, next.Nodes, name)) {
-				dirty[i] = map[string]view.Node{}
+			if i := shardOf(name, shards); dirty[i] == nil && (anew || changedNode(j.view.Nodes, next.Nodes, name)) {
+				dirty[i] = map[string]NodeView{}
 			}
 		}
 	}
@@ -112,23 +111,23 @@ func (j *Journal) saveShards(c *Commit, next view.View, shards int) (parts []par
 			continue
 		}
 		c.Shards[i] = c.Generation
-		value, err := encode(shardPart{format, dirty[i]})
+		value, err := encodePart(shardPart{journalFormat, dirty[i]})
 		if err != nil {
 			return nil, 0, err
 		}
 		largest = max(largest, len(value))
-		parts = append(parts, part{shardKey(i, c.Generation), value})
+		parts = append(parts, viewPart{shardKey(i, c.Generation), value})
 	}
 	return parts, largest, nil
 }
 
-func different(a, b map[string]view.Node, name string) bool {
+func changedNode(a, b map[string]NodeView, name string) bool {
 	was, ok := a[name]
 	is, still := b[name]
 	return ok != still || !reflect.DeepEqual(was, is)
 }
 
-func encode(v any) ([]byte, error) {
+func encodePart(v any) ([]byte, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encode a part of the view: %w", err)

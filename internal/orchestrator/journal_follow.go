@@ -1,4 +1,4 @@
-package journal
+package orchestrator
 
 import (
 	"context"
@@ -8,23 +8,22 @@ import (
 
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/view"
 )
 
 // ErrGone: events that were asked for are not kept any more.
-var ErrGone = errors.New("not kept any more")
+var ErrEventsGone = errors.New("not kept any more")
 
 // Pauses between two attempts to read events that were committed.
 const (
-	firstRetry = 100 * time.Millisecond
-	lastRetry  = 10 * time.Second
+	firstReadRetry = 100 * time.Millisecond
+	lastReadRetry  = 10 * time.Second
 )
 
 // Follow calls handle with the events after number after, and again whenever
 // there are more, until ctx ends or handle returns an error; it returns that.
 // ErrGone, with handle called all the same, says that some had gone before they
 // could be read. Failures to read are retried; tell, if not nil, is told of them.
-func Follow(ctx context.Context, s *kv.Store, after uint64, handle func([]view.Event) error, tell func(error)) error {
+func FollowEvents(ctx context.Context, s *kv.Store, after uint64, handle func([]Event) error, tell func(error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	report := func(err error) {
@@ -32,7 +31,7 @@ func Follow(ctx context.Context, s *kv.Store, after uint64, handle func([]view.E
 			tell(err)
 		}
 	}
-	err := kv.NewDoc[Commit](s, keyCommit, format).Watch(ctx, func(u kv.Update[Commit]) {
+	err := kv.NewDoc[Commit](s, keyCommit, journalFormat).Watch(ctx, func(u kv.Update[Commit]) {
 		if u.Err != nil {
 			report(u.Err)
 			return
@@ -43,12 +42,12 @@ func Follow(ctx context.Context, s *kv.Store, after uint64, handle func([]view.E
 		if u.Entry.Value.Seq == after {
 			return
 		}
-		events, c, err := eventsAtLast(ctx, s, after, report)
+		events, c, err := retryEvents(ctx, s, after, report)
 		if err != nil {
 			return // ctx ended
 		}
 		if len(events) > 0 && events[0].Seq > after+1 {
-			report(fmt.Errorf("events %d to %d: %w", after+1, events[0].Seq-1, ErrGone))
+			report(fmt.Errorf("events %d to %d: %w", after+1, events[0].Seq-1, ErrEventsGone))
 		}
 		after = c.Seq
 		if len(events) == 0 {
@@ -66,9 +65,9 @@ func Follow(ctx context.Context, s *kv.Store, after uint64, handle func([]view.E
 
 // eventsAtLast reads the events after number after, again and again until it
 // can; what is damaged is left out. It returns ctx's error only.
-func eventsAtLast(ctx context.Context, s *kv.Store, after uint64, report func(error)) ([]view.Event, Commit, error) {
-	for retry := firstRetry; ; retry = min(2*retry, lastRetry) {
-		events, c, err := Events(ctx, s, after, 0)
+func retryEvents(ctx context.Context, s *kv.Store, after uint64, report func(error)) ([]Event, Commit, error) {
+	for retry := firstReadRetry; ; retry = min(2*retry, lastReadRetry) {
+		events, c, err := ReadEvents(ctx, s, after, 0)
 		report(err)
 		if err == nil || errors.Is(err, kv.ErrDamaged) && c.Seq > 0 {
 			return events, c, nil

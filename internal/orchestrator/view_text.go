@@ -1,4 +1,4 @@
-package view
+package orchestrator
 
 import (
 	"fmt"
@@ -6,23 +6,9 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
-)
 
-func (t Tally) String() string {
-	if t.Total() == 0 {
-		return "no instance"
-	}
-	text := fmt.Sprintf("%d of %d functional", t.Functional(), t.Total())
-	for _, c := range []struct {
-		n    int
-		word string
-	}{{t.Warning, "warning"}, {t.Critical, "critical"}, {t.Maintenance, "maintenance"}} {
-		if c.n > 0 {
-			text += fmt.Sprintf(", %d %s", c.n, c.word)
-		}
-	}
-	return text
-}
+	"github.com/jorc/jorc/internal/cluster"
+)
 
 // few joins at most n names.
 func few(names []string, n int) string {
@@ -51,7 +37,7 @@ func union[A, B any](a map[string]A, b map[string]B) map[string]struct{} {
 }
 
 // bounded cuts s to at most n bytes of valid text.
-func bounded(s string, n int) string {
+func truncate(s string, n int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= n {
 		return s
@@ -74,10 +60,10 @@ const (
 
 // Bounded returns n with no more than a view has room for. What is left out, or
 // cut, is trouble of the node.
-func (n Node) Bounded() Node {
+func (n NodeView) Bounded() NodeView {
 	cut := 0
 	word := func(s string) string {
-		short := bounded(s, maxWord)
+		short := truncate(s, maxWord)
 		if short != s {
 			cut++
 		}
@@ -85,7 +71,7 @@ func (n Node) Bounded() Node {
 	}
 	n.Address, n.Datacenter, n.Zone, n.Version = word(n.Address), word(n.Datacenter), word(n.Zone), word(n.Version)
 	left, size := len(n.Services), 0
-	kept := make(map[string]Tally, len(n.Services))
+	kept := make(map[string]cluster.Tally, len(n.Services))
 	for _, name := range slices.Sorted(maps.Keys(n.Services)) {
 		if size += len(name) + perService; size <= maxServices && len(name) <= maxWord {
 			kept[name] = n.Services[name]
@@ -100,10 +86,10 @@ func (n Node) Bounded() Node {
 	if cut > 0 {
 		n.troubled(fmt.Sprintf("%d of its names are cut after %d bytes", cut, maxWord))
 	}
-	n.Trouble = bounded(n.Trouble, maxTrouble)
+	n.Trouble = truncate(n.Trouble, maxTrouble)
 	return n
 }
 
-func (n *Node) troubled(why string) {
+func (n *NodeView) troubled(why string) {
 	n.Trouble = strings.TrimPrefix(n.Trouble+"; "+why, "; ")
 }

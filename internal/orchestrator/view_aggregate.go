@@ -1,4 +1,4 @@
-package view
+package orchestrator
 
 // Aggregate is what a view adds up to.
 type Aggregate struct {
@@ -13,7 +13,7 @@ type Aggregate struct {
 }
 
 // None is the word under which an Aggregate counts what is missing.
-const None = "none"
+const AggregateNone = "none"
 
 // Aggregate counts the members of v. The maps are never nil.
 func (v View) Aggregate() Aggregate {
@@ -22,7 +22,7 @@ func (v View) Aggregate() Aggregate {
 		Versions: map[string]int{}, Roles: map[string]int{}, Zones: map[string]int{},
 	}
 	for _, n := range v.Nodes {
-		a.Life[orNone(n.Life)]++
+		a.Life[orNone(string(n.Life))]++
 		a.Agents[orNone(n.Agent)]++
 		a.Health[orNone(n.Health)]++
 		a.Versions[orNone(n.Version)]++
