@@ -17,7 +17,7 @@ import (
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	want := []string{orchestrator.RolloutAdopted, orchestrator.OrchestratorFailing, orchestrator.OrchestratorRecovered}
-	for file, prefix := range map[string]string{"../view/event.go": "", "../rollout/plan.go": "rollout_", "../runs/plan.go": ""} {
+	for file, prefix := range map[string]string{"event.go": "", "../rollout/plan.go": "rollout_", "../runs/plan.go": ""} {
 		n := len(want)
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 		if err != nil {
