@@ -125,6 +125,7 @@ func (t *tenure) steps(ctx context.Context, r *Report) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	t.probes.Set(probes)
 	state = state.WithProbes(probes)
 	v := viewOf(&state, before)
 	for node, n := range v.Nodes {

@@ -25,6 +25,7 @@ const quietAfterRestore = time.Minute
 type granter struct {
 	*tenure
 	rollouts *rollout.Rollouts // in the store of the lock
+	ledger   kv.Entry[rollout.Ledger]
 	news     concurrency.Signal
 }
 
@@ -77,19 +78,24 @@ func (g *granter) watch(ctx context.Context, key string) error {
 // Pauses after a pass that failed.
 const firstGrantRetry, lastGrantRetry = 100 * time.Millisecond, 10 * time.Second
 
+// loop plans and offers until ctx ends. After anything that went wrong it renews
+// the ledger and reads everything anew: no plan is made of a state that is older
+// than what this orchestrator wrote, or may have written.
 func (g *granter) loop(ctx context.Context) error {
 	retry := concurrency.NewBackoff(firstGrantRetry, lastGrantRetry)
-	renew, begin := true, true
+	renewed, begin := false, true
 	for ctx.Err() == nil {
 		var again time.Time
 		var err error
-		if renew {
-			err = g.rollouts.Renew(ctx, begin)
-			renew, begin = err != nil, begin && err != nil
+		if !renewed {
+			if g.ledger, err = g.rollouts.Renew(ctx, begin); err == nil {
+				g.watcher.Reset()
+				renewed, begin = true, false
+			}
 		}
 		if err == nil {
 			again, err = g.pass(ctx)
-			renew = errors.Is(err, consul.ErrOutcomeUnknown)
+			renewed = err == nil
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -120,14 +126,21 @@ func (g *granter) await(ctx context.Context, at time.Time) {
 	}
 }
 
-// pass reads what there is, plans, and offers. again is when to plan again even if
-// nothing changes.
+// pass reads what has changed, plans, and offers. again is when to plan again even
+// if nothing changes.
 func (g *granter) pass(ctx context.Context) (again time.Time, err error) {
-	s, err := g.rollouts.Load(ctx)
+	now, err := g.watcher.State(ctx)
+	if err != nil {
+		return again, err
+	}
+	s, err := g.rollouts.StoredIn(&now, g.ledger)
 	if err != nil || !s.Current() || !s.Document.Paced() || s.Document.Phase == rollout.Aborted {
 		return again, err
 	}
-	state, err := g.rollouts.Observe(ctx, s)
+	if probes, known := g.probes.Get(); known {
+		now = now.WithProbes(probes)
+	}
+	state, err := rollout.StateOf(&now, s)
 	if err != nil {
 		return again, err
 	}
@@ -137,12 +150,10 @@ func (g *granter) pass(ctx context.Context) (again time.Time, err error) {
 		tell(g.wanted) // the cycle changes the document, together with its events
 		return time.Now().Add(time.Second), nil
 	}
-	if len(plan.Offers)+len(plan.Withdrawals) > 0 {
-		n, err := g.rollouts.Apply(ctx, s, state, plan)
-		g.o.Log.Debug("grants", "offered", len(plan.Offers), "withdrawn", len(plan.Withdrawals), "written", n, "error", err)
-		if err != nil {
-			return again, err
-		}
+	if len(plan.Offers)+len(plan.Withdrawals) == 0 {
+		return plan.Again, nil
 	}
-	return plan.Again, nil
+	g.ledger, err = g.rollouts.Apply(ctx, s, state, plan)
+	g.o.Log.Debug("grants", "offered", len(plan.Offers), "withdrawn", len(plan.Withdrawals), "error", err)
+	return plan.Again, err
 }

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 )
@@ -17,8 +18,9 @@ type tenure struct {
 	held  *kv.Lease
 	store *kv.Store // fenced
 
-	watcher  *cluster.Watcher // of the cluster
-	journal  *Journal         // nil: what is current has to be read (again)
+	watcher  *cluster.Watcher                                   // of the cluster, for cycles and grants
+	probes   concurrency.Latest[map[string]cluster.ProbeResult] // of the last cycle
+	journal  *Journal                                           // nil: what is current has to be read (again)
 	life     *life
 	requests *requests
 	reports  *reports
@@ -39,7 +41,7 @@ type tenure struct {
 
 func newTenure(o *Orchestrator, held *kv.Lease) *tenure {
 	t := &tenure{
-		Orchestrator: o, held: held, store: held.Store(), began: time.Now(), watcher: o.cluster.NewWatcher(cluster.NeedState),
+		Orchestrator: o, held: held, store: held.Store(), began: time.Now(), watcher: o.cluster.Consistent().NewWatcher(cluster.NeedState),
 		news: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
 	}
 	t.life = newLife(o.o.Probe, o.o.Client)

@@ -26,11 +26,11 @@ const mostGrants = 50
 
 // Apply carries out the offers and withdrawals of a plan that was made of s and
 // state: it swaps the ledger and, while all that s says is so, the grants, some
-// fifty at a time. It reports how many were written.
+// fifty at a time. It returns the ledger as it is then.
 //
 // It returns kv.ErrConflict, consul.ErrOutcomeUnknown (Renew, load and plan again)
 // or kv.ErrLockLost; what was written before stays.
-func (r *Rollouts) Apply(ctx context.Context, s Stored, state State, p Planned) (written int, err error) {
+func (r *Rollouts) Apply(ctx context.Context, s Stored, state State, p Planned) (kv.Entry[Ledger], error) {
 	grants := make(map[string]Grant, len(state.Members))
 	for _, m := range state.Members {
 		grants[m.Node] = m.Grant
@@ -66,18 +66,17 @@ func (r *Rollouts) Apply(ctx context.Context, s Stored, state State, p Planned) 
 		}
 		done, err := t.Commit(ctx)
 		if err != nil {
-			return written, err
+			return s.ledger, err
 		}
-		written += len(part)
 		s.Ledger, s.ledger = ledger, kv.Entry[Ledger]{Value: ledger, Index: done.Index(keyLedger), Exists: true}
 	}
-	return written, nil
+	return s.ledger, nil
 }
 
-// Renew swaps the ledger alone: no transaction that was sent before and swaps it,
-// too, can be carried out from then on. With begin it counts a new term. It tries
-// until that is certain and returns what Commit returns otherwise.
-func (r *Rollouts) Renew(ctx context.Context, begin bool) error {
+// Renew swaps the ledger alone and returns it: no transaction that was sent before
+// and swaps it, too, can be carried out from then on. With begin it counts a new
+// term. It tries until that is certain and returns what Commit returns otherwise.
+func (r *Rollouts) Renew(ctx context.Context, begin bool) (kv.Entry[Ledger], error) {
 	return r.swapLedger(ctx, func(l Ledger) Ledger {
 		if begin {
 			l.Term, l.Seq = l.Term+1, 0
@@ -89,24 +88,29 @@ func (r *Rollouts) Renew(ctx context.Context, begin bool) error {
 // Quiet has orchestrators grant nothing for some time. It returns what Renew
 // returns.
 func (r *Rollouts) Quiet(ctx context.Context, long time.Duration) error {
-	return r.swapLedger(ctx, func(l Ledger) Ledger {
+	_, err := r.swapLedger(ctx, func(l Ledger) Ledger {
 		l.Quiet = r.now().UTC().Truncate(time.Second).Add(long)
 		return l.next()
 	})
+	return err
 }
 
-func (r *Rollouts) swapLedger(ctx context.Context, change func(Ledger) Ledger) error {
+func (r *Rollouts) swapLedger(ctx context.Context, change func(Ledger) Ledger) (kv.Entry[Ledger], error) {
 	for ctx.Err() == nil {
 		e, err := r.ledgers.In(r.store.Consistent()).Get(ctx)
 		if err != nil && !errors.Is(err, kv.ErrDamaged) {
-			return err
+			return kv.Entry[Ledger]{}, err
 		}
 		t := r.store.Txn()
-		r.ledgers.SwapIn(t, e, change(e.Value))
-		_, err = t.Commit(ctx)
+		next := change(e.Value)
+		r.ledgers.SwapIn(t, e, next)
+		done, err := t.Commit(ctx)
+		if err == nil {
+			return kv.Entry[Ledger]{Value: next, Index: done.Index(keyLedger), Exists: true}, nil
+		}
 		if !errors.Is(err, kv.ErrConflict) && !errors.Is(err, consul.ErrOutcomeUnknown) {
-			return err
+			return kv.Entry[Ledger]{}, err
 		}
 	}
-	return context.Cause(ctx)
+	return kv.Entry[Ledger]{}, context.Cause(ctx)
 }

@@ -400,15 +400,15 @@ func testApply(t *testing.T, f *system) {
 	f.trigger(rollout.Request{Version: "v1", Policy: parallel(1)})
 	f.cycle()
 	r, _ := f.held()
-	if err := r.Renew(t.Context(), true); err != nil {
+	if _, err := r.Renew(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 	s, state, plan := f.prepare(r)
 	if len(plan.Offers) != 1 {
 		t.Fatalf("offers: %+v", plan)
 	}
-	if n, err := r.Apply(t.Context(), s, state, plan); n != 1 || err != nil {
-		t.Fatalf("Apply = %d, %v", n, err)
+	if ledger, err := r.Apply(t.Context(), s, state, plan); ledger.Value.Seq != s.Ledger.Seq+1 || err != nil {
+		t.Fatalf("Apply = %+v, %v", ledger, err)
 	}
 	before := f.index()
 	_, err := r.Apply(t.Context(), s, state, plan) // as a late one
@@ -426,12 +426,12 @@ func testApply(t *testing.T, f *system) {
 	}
 	// nothing to do: nothing is written
 	s, state, plan = f.prepare(r)
-	if n, err := r.Apply(t.Context(), s, state, plan); n != 0 || err != nil || f.index() != before {
-		t.Errorf("a plan without changes: %d, %v", n, err)
+	if ledger, err := r.Apply(t.Context(), s, state, plan); ledger.Value != s.Ledger || err != nil || f.index() != before {
+		t.Errorf("a plan without changes: %+v, %v", ledger, err)
 	}
 	// whatever changes in between makes an offer late
 	for what, change := range map[string]func(){
-		"the ledger":  func() { _ = r.Renew(t.Context(), false) },
+		"the ledger":  func() { _, _ = r.Renew(t.Context(), false) },
 		"the rollout": func() { f.trigger(rollout.Request{Version: "v1", Policy: parallel(2)}) },
 		"the version": func() { f.put("current_version", "v1\n") },
 		"a pause": func() {
@@ -463,8 +463,8 @@ func testVoid(t *testing.T, f *system) {
 	offer := func() {
 		s, state, plan := f.prepare(r)
 		plan.Offers = []rollout.Offer{{Node: "h1"}}
-		if n, err := r.Apply(t.Context(), s, state, plan); n != 1 || err != nil {
-			t.Fatalf("Apply = %d, %v", n, err)
+		if _, err := r.Apply(t.Context(), s, state, plan); err != nil {
+			t.Fatal(err)
 		}
 	}
 	for _, change := range []struct {

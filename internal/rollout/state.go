@@ -18,17 +18,16 @@ func (r *Rollouts) Observe(ctx context.Context, stored Stored) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	// Without who leads, or a member's record, the others are as they are.
-	if err := s.Damaged[cluster.KeyProfile]; err != nil {
-		return State{}, err
-	}
 	return StateOf(&s, stored)
 }
 
 // StateOf is the cluster as a rollout sees it. A report or a grant that cannot be
-// read counts as none. It returns a *cluster.FilterError when the cluster's
-// filter is none: then no member is left out by it.
+// read counts as absent. It returns why the profile cannot be read, and a
+// *cluster.FilterError for an invalid filter: then no member is left out by it.
 func StateOf(s *cluster.State, stored Stored) (State, error) {
+	if err := s.Damaged[cluster.KeyProfile]; err != nil {
+		return State{}, err
+	}
 	filter, err := s.Filter()
 	if err != nil {
 		filter, _ = cluster.ParseFilter("") // it matches every member

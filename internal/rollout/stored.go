@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ type Stored struct {
 	desired    kv.Entry[string]
 	doc        kv.Entry[Document]
 	ledger     kv.Entry[Ledger]
-	others     map[string]uint64 // the indexes of control, leaders and profile
+	others     map[string]uint64 // the indexes of fencingKeys
 	badDesired bool              // what is stored as the desired version is none
 	badLedger  bool
 }
@@ -35,16 +36,16 @@ func (s Stored) Current() bool {
 	return s.Exists && s.Damaged == nil && s.Document.Version == s.Desired
 }
 
+// fencingKeys are the keys beside the rollout's own on which offers depend.
+var fencingKeys = [...]string{cluster.KeyControl, cluster.KeyLeaders, cluster.KeyProfile}
+
 // Load reads what is stored, at one moment. What is damaged is not an error:
 // Stored says so, and of a document that is, Exists is false. It returns
 // kv.ErrNewer, consul.ErrDenied or consul.ErrUnreachable.
 func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
 	t := r.store.Consistent().Txn().Get(keyDesired).Get(keyRollout).Get(keyLedger)
-	others := []kv.Doc[string]{
-		kv.NewText(r.store, cluster.KeyControl), kv.NewText(r.store, cluster.KeyLeaders), kv.NewText(r.store, cluster.KeyProfile),
-	}
-	for _, d := range others {
-		t.Get(d.Key())
+	for _, key := range fencingKeys {
+		t.Get(key)
 	}
 	read, err := t.Commit(ctx)
 	if err != nil {
@@ -59,26 +60,55 @@ func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
 		return Stored{}, err
 	}
 	s.Ledger, s.others, s.Session = s.ledger.Value, map[string]uint64{}, r.session
-	for _, d := range others {
-		e, err := d.From(read)
+	for _, key := range fencingKeys {
+		e, err := kv.NewText(r.store, key).From(read)
 		if err != nil {
 			return Stored{}, err
 		}
-		s.others[d.Key()] = e.Index
+		s.others[key] = e.Index
+	}
+	return s, nil
+}
+
+// StoredIn is Load of what a state of the cluster says, without a request. The
+// ledger is that of the last Renew or Apply of the lock's holder. It returns
+// kv.ErrNewer.
+func (r *Rollouts) StoredIn(state *cluster.State, ledger kv.Entry[Ledger]) (Stored, error) {
+	index := state.Indexes[keyDesired]
+	desired := kv.Entry[string]{Value: state.Desired, Index: index, Exists: index != 0}
+	doc, err := r.doc.Parse(state.Rollout)
+	s, err := r.assemble(desired, doc, err)
+	if err != nil {
+		return Stored{}, err
+	}
+	if damaged := state.Damaged[keyDesired]; damaged != nil {
+		s.Desired, s.badDesired, s.Damaged = s.Document.Version, true, cmp.Or(s.Damaged, damaged)
+	}
+	s.Ledger, s.ledger, s.Session, s.others = ledger.Value, ledger, r.session, map[string]uint64{}
+	for _, key := range fencingKeys {
+		s.others[key] = state.Indexes[key]
 	}
 	return s, nil
 }
 
 // stored is what a transaction read of the desired version and the document.
-func (r *Rollouts) stored(read *kv.Result) (s Stored, err error) {
-	if s.desired, err = r.desired.From(read); err != nil {
+func (r *Rollouts) stored(read *kv.Result) (Stored, error) {
+	desired, err := r.desired.From(read)
+	if err != nil {
 		return Stored{}, err
 	}
-	s.Desired = strings.TrimSpace(s.desired.Value)
-	if s.doc, err = r.doc.From(read); errors.Is(err, kv.ErrDamaged) {
-		s.Damaged = err
-	} else if err != nil {
-		return Stored{}, err
+	doc, err := r.doc.From(read)
+	return r.assemble(desired, doc, err)
+}
+
+// assemble puts together the desired version and the document, of which the
+// decoding returned docErr.
+func (r *Rollouts) assemble(desired kv.Entry[string], doc kv.Entry[Document], docErr error) (Stored, error) {
+	s := Stored{Desired: strings.TrimSpace(desired.Value), desired: desired, doc: doc}
+	if errors.Is(docErr, kv.ErrDamaged) {
+		s.Damaged = docErr
+	} else if docErr != nil {
+		return Stored{}, docErr
 	}
 	s.Document, s.Exists = s.doc.Value, s.doc.Exists && s.Damaged == nil
 	if err := r.checkDesired(s.Desired); err != nil {
