@@ -15,7 +15,6 @@ import (
 type Watcher struct {
 	cluster *Cluster
 	need    Need
-	live    *catalogWatch
 
 	mu      sync.Mutex
 	whole   bool // what follows is as it was at the last State
@@ -29,15 +28,7 @@ type Watcher struct {
 // NewWatcher returns a watcher of the parts that need names, reports included.
 // It does no I/O.
 func (c *Cluster) NewWatcher(need Need) *Watcher {
-	return &Watcher{cluster: c, need: need | NeedReports, live: newCatalogWatch(c)}
-}
-
-// Run keeps the catalog's part of the state current with blocking queries until
-// ctx ends, and returns ctx's error; it calls changed after each change. While it
-// runs, State need not read the catalog, and what it says of the catalog may be as old as
-// an answer takes to arrive.
-func (w *Watcher) Run(ctx context.Context, changed func()) error {
-	return w.live.run(ctx, changed, w.Reset)
+	return &Watcher{cluster: c, need: need | NeedReports}
 }
 
 // Reset makes the next State read everything again.
@@ -115,10 +106,6 @@ func (w *Watcher) update(ctx context.Context) (backwards bool, err error) {
 	g.Go(func() (err error) { hosts, err = w.hosts.changed(ctx); return err })
 	g.Go(func() (err error) { reports, err = w.reports.changed(ctx); return err })
 	g.Go(func() (err error) {
-		if live, ok := w.live.current(); ok {
-			nodes, index = live, w.catalog
-			return nil
-		}
 		if index, err = c.catalogIndex(ctx, w.need); err == nil && index != w.catalog {
 			nodes, err = c.readCatalog(ctx, w.need)
 		}
