@@ -31,10 +31,13 @@ func (d *decoder) task(b *hcl.Block, scope string) Task {
 	d.claim("task", scope, t.Name, b.LabelRanges[0], checkSegment)
 	args := d.decode(b.Body, b.LabelRanges[0], &t, custom{
 		"command":     d.command(&t.Command),
-		"timeout":     d.interval(&t.Timeout),
+		"timeout":     d.duration(&t.Timeout),
 		"retry_delay": d.duration(&t.RetryDelay),
 		"only_if":     d.program(&t.OnlyIf),
 	}, nested{"requires": d.requires(&t.Requires)})
+	if t.Timeout == 0 && args.has("timeout") {
+		t.Timeout = NoTimeout
+	}
 	args.notEmpty("script", "user")
 	args.path("dir", &t.Dir)
 	args.ownPath("token_file", &t.TokenFile, fmt.Sprintf("the token file of task %q", t.Name))

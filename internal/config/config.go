@@ -10,6 +10,10 @@ import (
 	"time"
 )
 
+// NodeFile, in the state directory, holds the name of the node that the state
+// belongs to. It makes a host that was cloned from another's disk begin as new.
+const NodeFile = "node"
+
 // Config is the whole configuration of one agent. The tags name the arguments
 // that gohcl decodes; fields without a tag have a decoder of their own, such as
 // durations, or are set by blocks, the environment or Load.
@@ -263,6 +267,12 @@ type Workflow struct {
 	Tasks []Task
 }
 
+// Limits of a task's Timeout.
+const (
+	DefaultTaskTimeout = 2 * time.Hour // longer than installations of hosts take
+	NoTimeout          = time.Duration(-1)
+)
+
 // Task is one step of a workflow.
 type Task struct {
 	Name        string
@@ -272,8 +282,8 @@ type Task struct {
 	Dir         string            `hcl:"dir,optional"`
 	Env         map[string]string `hcl:"env,optional"`
 	TokenFile   string            `hcl:"token_file,optional"`
-	Timeout     time.Duration
-	Retries     int `hcl:"retries,optional"`
+	Timeout     time.Duration     // default DefaultTaskTimeout; NoTimeout for "0"
+	Retries     int               `hcl:"retries,optional"`
 	RetryDelay  time.Duration
 	OkExitCodes []int    `hcl:"ok_exit_codes,optional"` // default 0
 	Idempotent  bool     `hcl:"idempotent,optional"`

@@ -204,6 +204,10 @@ func (d *decoder) readDuration(a *hcl.Attribute, p *time.Duration, positive bool
 	if kindOf(a.Expr) == kindNumber {
 		example := "30"
 		v, _ := constant(a.Expr)
+		if !positive && v.AsBigFloat().Sign() == 0 {
+			*p = 0
+			return
+		}
 		if n, _ := v.AsBigFloat().Int64(); n > 0 && n < math.MaxInt32 {
 			example = strconv.FormatInt(n, 10)
 		}

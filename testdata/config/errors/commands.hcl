@@ -29,7 +29,7 @@ workflow "w" {
   task "e" {
     command       = ["true"]
     ok_exit_codes = []
-    timeout       = "0s"
+    timeout       = "-1s"
     retries       = -1
   }
 }
