@@ -31,8 +31,7 @@ PROSE = \
 	internal/consul \
 	internal/catalog \
 	internal/blocker \
-	internal/command \
-	internal/trigger
+	internal/command
 
 # The version comes from git alone, the date is the commit's: the same commit
 # gives the same binary.

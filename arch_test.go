@@ -28,7 +28,6 @@ var layers = map[string]float64{
 	"internal/agent":        8,
 	"internal/converge":     7,
 	"internal/orchestrator": 7,
-	"internal/trigger":      7,
 	"internal/runs":         6.5, // runs hosts' workflows, with the limits of rollouts
 	"templates":             5.5, // files that ship; workflow takes them in, and their tests render them with watch
 	"internal/rollout":      6,

@@ -10,7 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
-	"github.com/jorc/jorc/internal/trigger"
+	"github.com/jorc/jorc/internal/workflow"
 )
 
 // TestEventsBeginAnew: a trigger that has handled more events than the journal
@@ -38,10 +38,10 @@ func TestEventsBeginAnew(t *testing.T) {
 	}
 	happens("wanted", "other", "wanted")
 	ctx, cancel := context.WithCancel(t.Context())
-	seen, done := make(chan trigger.Observation, 10), make(chan error, 1)
+	seen, done := make(chan workflow.Observation, 10), make(chan error, 1)
 	go func() {
 		e := events{store: store, kind: "wanted", after: 50, known: true, log: hclog.NewNullLogger()}
-		done <- e.Watch(ctx, func(o trigger.Observation) { seen <- o })
+		done <- e.Watch(ctx, func(o workflow.Observation) { seen <- o })
 	}()
 	if o := <-seen; !o.Restarted || !o.Happened || o.UpTo != 3 || len(o.Items) > 0 {
 		t.Errorf("got %+v, want that events begin anew after 3", o)

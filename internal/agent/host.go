@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"path"
-	"path/filepath"
 	"reflect"
 	"sync/atomic"
 
@@ -32,12 +31,12 @@ type part struct {
 	blocker *blocker.Blocker
 	holds   *holds
 	checks  *checks
-	jobs    *jobs
+	jobs    *workflow.Runner
 	log     hclog.Logger
 
 	keeper       atomic.Pointer[cluster.Keeper] // nil: it has not begun, or this host is no member by itself
 	converge     *converge.Converger            // nil: this host has no static configuration
-	managing     *jobs                          // runs on managers
+	managing     *workflow.Runner               // runs on managers
 	orchestrated []*orchestrator.Orchestrator
 	outposts     []*outpost
 }
@@ -100,10 +99,10 @@ func (a *Agent) takePart(ctx context.Context) error {
 
 // rest returns when no task runs any more, or ctx has ended. No other begins.
 func (p *part) rest(ctx context.Context, why string) {
-	p.jobs.stop(ctx, why)
-	p.managing.stop(ctx, why)
+	p.jobs.HandOver(ctx, why)
+	p.managing.HandOver(ctx, why)
 	for _, o := range p.outposts {
-		o.managing.stop(ctx, why)
+		o.managing.HandOver(ctx, why)
 	}
 }
 
@@ -166,11 +165,11 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 		StateDir: c.StateDir, Workflows: c.Workflows, Node: node, Environ: workflow.Environ(c),
 		Params: workflow.ParamsOf(p.cluster.Cluster, node), Tokens: workflow.TokensOf(a.client, c.Prefix, c.Cluster),
 		Requirements: workflow.FromBlocker(p.blocker),
-		Store:        store, Held: p.holds.Held, Log: p.log.Named("workflows"),
+		Store:        store, Held: p.holds.Held, Free: p.holds.free, Log: p.log.Named("workflows"),
 	}
-	p.jobs = newJobs(o)
-	o.StateDir = filepath.Join(c.StateDir, "manager")
-	p.managing = newJobs(o)
+	p.jobs = workflow.New(o)
+	o.StateDir = workflow.ManagerDir(c.StateDir)
+	p.managing = workflow.New(o)
 	if c.Static != nil {
 		p.converge = p.converger(a.maintenance)
 	}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"time"
 
-	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// errLeadsNoMore ends a workflow between two tasks.
-var errLeadsNoMore = errors.New("this member leads no more")
+// Reasons for which such a workflow ends between two tasks.
+var (
+	errNotLeading    = errors.New("this member no longer leads")
+	errStepDownIsDue = errors.New("another member takes the place of this one now")
+)
 
 // stepDownWithin bounds the workflow of a former leader: after
 // cluster.Timing.StepDown another takes its place anyway.
@@ -22,54 +24,37 @@ const stepDownWithin = time.Minute
 func (p *part) lead(ctx context.Context) {
 	p.log.Info("this member leads now", "cluster", p.cluster.Name())
 	if name := p.conf.Member.OnLead; name != "" {
-		p.runLeading(ctx, workflow.Job{Workflow: name, Origin: "leading cluster " + p.cluster.Name(), Between: func(context.Context) error {
-			if ctx.Err() != nil {
-				return errLeadsNoMore
-			}
-			return nil
-		}})
+		p.runLeading(ctx, errNotLeading, workflow.Job{Workflow: name, Origin: "leading cluster " + p.cluster.Name()})
 	}
 	<-ctx.Done()
 	if p.running.Err() != nil {
 		return // the agent ends, or has a new configuration; the place stays this member's
 	}
-	p.log.Info("this member leads no more", "cluster", p.cluster.Name())
+	p.log.Info("this member no longer leads", "cluster", p.cluster.Name())
 	if name := p.conf.Member.OnStepDown; name != "" {
 		down, cancel := context.WithTimeout(p.running, stepDownWithin)
 		defer cancel()
-		p.runLeading(down, workflow.Job{Workflow: name, Origin: "no longer leading cluster " + p.cluster.Name()})
+		p.runLeading(down, errStepDownIsDue, workflow.Job{Workflow: name, Origin: "no longer leading cluster " + p.cluster.Name()})
 	}
 }
 
-// runLeading runs a job to its end. One that waits for something is taken up
-// again when that is there; one that failed stays so, told by its job.
-func (p *part) runLeading(ctx context.Context, job workflow.Job) {
-	for {
-		res, err := p.jobs.Run(p.running, job)
-		switch {
-		case errors.Is(err, workflow.ErrBusy):
-			if concurrency.Sleep(ctx, time.Second) != nil {
-				return
-			}
-			continue
-		case err != nil:
-			if p.running.Err() == nil {
-				p.log.Error("the workflow cannot be run", "workflow", job.Workflow, "for", job.Origin, "error", err)
-			}
-			return
-		case res.State == workflow.Held:
-			if p.holds.free(ctx) != nil {
-				return
-			}
-			job.ID = res.ID
-			continue
-		case res.State != workflow.Pending:
-			p.log.Info("workflow ended", "workflow", job.Workflow, "for", job.Origin, "state", res.State, "why", res.Why)
-			return
+// runLeading runs a job to its end; one that failed stays so. It ends early, for
+// why, when ctx does.
+func (p *part) runLeading(ctx context.Context, why error, job workflow.Job) {
+	res, err := p.jobs.Drive(p.running, job, workflow.Hooks{Watch: func(watching context.Context, stop func(error)) {
+		select {
+		case <-ctx.Done():
+			stop(why)
+		case <-watching.Done():
 		}
-		job.ID = res.ID
-		if p.jobs.Ready(ctx, job.ID) != nil {
-			return
-		}
+	}})
+	switch {
+	case p.running.Err() != nil:
+	case errors.Is(err, why):
+		p.log.Info("workflow ended early", "workflow", job.Workflow, "for", job.Origin, "why", err)
+	case err != nil:
+		p.log.Error("cannot run the workflow", "workflow", job.Workflow, "for", job.Origin, "error", err)
+	default:
+		p.log.Info("workflow ended", "workflow", job.Workflow, "for", job.Origin, "state", res.State, "why", res.Why)
 	}
 }

@@ -58,6 +58,6 @@ func (p *part) orchestrate(ctx context.Context) error {
 func (p *part) work(ctx context.Context) error {
 	return runs.NewWorker(runs.WorkerOptions{
 		Store: p.cluster.Store(), Node: p.node, Runner: p.jobs, Manager: p.managing,
-		Begin: p.holds.begin, Free: p.holds.free, Version: p.version, Log: p.log.Named("runs"),
+		Begin: p.holds.begin, Held: p.holds.Held, Version: p.version, Log: p.log.Named("runs"),
 	}).Run(ctx)
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"path/filepath"
 
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
@@ -19,7 +18,7 @@ type outpost struct {
 	cluster  *cluster.Watched
 	node     string
 	holds    *holds
-	managing *jobs
+	managing *workflow.Runner
 	version  func() string
 	log      hclog.Logger
 }
@@ -39,14 +38,14 @@ func (p *part) newOutposts(o workflow.Options) []*outpost {
 		}
 		post.holds = newHolds(post.cluster.Cluster, p.node, p.conf.StateDir, post.log)
 		if !own {
-			o.StateDir = filepath.Join(p.conf.StateDir, "clusters", name)
+			o.StateDir = workflow.ClusterDir(p.conf.StateDir, name)
 			there := *p.conf
 			there.Cluster = name
 			o.Environ = workflow.Environ(&there)
 			o.Params, o.Tokens = workflow.ParamsOf(post.cluster.Cluster, p.node), workflow.TokensOf(p.client, p.conf.Prefix, name)
 		}
-		o.Held = post.holds.Held
-		post.managing = newJobs(o)
+		o.Held, o.Free = post.holds.Held, post.holds.free
+		post.managing = workflow.New(o)
 		all = append(all, post)
 	}
 	return all
@@ -59,7 +58,7 @@ func (o *outpost) run(ctx context.Context) error {
 	g.Go(func() error { return o.holds.run(ctx) })
 	g.Go(func() error {
 		return runs.NewWorker(runs.WorkerOptions{
-			Store: o.cluster.Store(), Node: o.node, Runner: o.managing, Begin: o.holds.begin, Free: o.holds.free,
+			Store: o.cluster.Store(), Node: o.node, Runner: o.managing, Begin: o.holds.begin, Held: o.holds.Held,
 			Version: o.version, Log: o.log.Named("runs"),
 		}).Run(ctx)
 	})

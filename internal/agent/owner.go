@@ -10,12 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/durable"
 )
-
-// ownerFile, in the state directory, holds the name of the node that the state
-// belongs to. It makes a host that was cloned from another's disk begin as new.
-const ownerFile = "node"
 
 // nodeState are the names in the state directory of what belongs to a node. The
 // journal belongs to the files on this disk, and the hold file to the operator:
@@ -86,7 +83,7 @@ func (a *Agent) claimFor(node string) error {
 			}
 		}
 		if err == nil {
-			err = durable.WriteFile(filepath.Join(a.conf.StateDir, ownerFile), []byte(node+"\n"), 0o644)
+			err = durable.WriteFile(filepath.Join(a.conf.StateDir, config.NodeFile), []byte(node+"\n"), 0o644)
 		}
 	}
 	if err != nil {
@@ -110,7 +107,7 @@ func (a *Agent) awaitClaim(ctx context.Context) (string, error) {
 // readOwner returns the node that the state belongs to; empty before the first
 // start of a jorc that records it.
 func readOwner(stateDir string) (string, error) {
-	data, err := os.ReadFile(filepath.Join(stateDir, ownerFile))
+	data, err := os.ReadFile(filepath.Join(stateDir, config.NodeFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}

@@ -10,16 +10,16 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
-	"github.com/jorc/jorc/internal/trigger"
+	"github.com/jorc/jorc/internal/workflow"
 )
 
 // triggers runs the workflows of the configuration's triggers until ctx ends.
 func (p *part) triggers(ctx context.Context) error {
-	return trigger.Run(ctx, trigger.Options{
-		StateDir: p.conf.StateDir, Triggers: p.conf.Triggers, Runner: p.jobs, Free: p.holds.free, Log: p.log.Named("triggers"),
-		Source: func(t config.Trigger, after uint64, known bool) trigger.Source {
+	return p.jobs.RunTriggers(ctx, workflow.TriggerOptions{
+		StateDir: p.conf.StateDir, Triggers: p.conf.Triggers, Log: p.log.Named("triggers"),
+		Source: func(t config.Trigger, after uint64, known bool) workflow.TriggerSource {
 			if t.Event == "" {
-				return trigger.FromConsul(p.client, t, p.log.Named("triggers"))
+				return workflow.ConsulSource(p.client, t, p.log.Named("triggers"))
 			}
 			return events{store: p.cluster.Store(), kind: t.Event, after: after, known: known, log: p.log}
 		},
@@ -35,24 +35,24 @@ type events struct {
 	log   hclog.Logger
 }
 
-// Watch implements trigger.Source.
-func (e events) Watch(ctx context.Context, observe func(trigger.Observation)) error {
+// Watch implements workflow.TriggerSource.
+func (e events) Watch(ctx context.Context, observe func(workflow.Observation)) error {
 	if !e.known {
 		saved, err := orchestrator.ReadView(ctx, e.store)
 		if err != nil {
 			return err
 		}
 		e.after = saved.Commit.Seq
-		observe(trigger.Observation{Happened: true, UpTo: e.after})
+		observe(workflow.Observation{Happened: true, UpTo: e.after})
 	}
 	last := e.after
 	return orchestrator.FollowEvents(ctx, e.store, e.after, func(all []orchestrator.Event) error {
 		anew := all[0].Seq <= last
 		if last = all[len(all)-1].Seq; anew { // the cluster was deleted, or an older state restored
-			observe(trigger.Observation{Happened: true, UpTo: last, Restarted: true})
+			observe(workflow.Observation{Happened: true, UpTo: last, Restarted: true})
 			return nil
 		}
-		items := map[string]trigger.Item{}
+		items := map[string]workflow.Item{}
 		for _, v := range all {
 			if v.Kind != e.kind {
 				continue
@@ -64,7 +64,7 @@ func (e events) Watch(ctx context.Context, observe func(trigger.Observation)) er
 			items[strconv.FormatUint(v.Seq, 10)] = data
 		}
 		if len(items) > 0 {
-			observe(trigger.Observation{Items: items, Happened: true})
+			observe(workflow.Observation{Items: items, Happened: true})
 		}
 		return nil
 	}, func(err error) { e.log.Warn("events that a trigger waits for", "event", e.kind, "error", err) })

@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,9 @@ func (q Request) Check() error {
 	return err
 }
 
+// awaitsOrchestrator is why a run waits that no orchestrator has seen.
+const awaitsOrchestrator = "waits for the orchestrator"
+
 // Ask asks for a run. That the same was asked for already under this ID is no
 // error: the run is returned as it is, and created is false. by says who asks.
 // It returns ErrInvalid, ErrTaken (nothing was written), or what kv.Txn.Commit
@@ -36,9 +40,9 @@ func (r *Runs) Ask(ctx context.Context, id string, q Request, by string) (run Ru
 		return Run{}, false, err
 	}
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	run = Run{ID: id, Request: q, By: by, Created: now, State: Pending}
+	run = Run{ID: id, Request: q, By: by, Created: now, State: Pending, Why: awaitsOrchestrator}
 	if q.NeedsApproval {
-		run.State = NeedsApproval
+		run.State, run.Why = NeedsApproval, fmt.Sprintf("'jorc cluster approve %s' lets it begin", id)
 	}
 	run.History = noted(nil, Change{At: now, State: run.State, By: by})
 	spec := r.spec(id)
@@ -75,28 +79,25 @@ func (r *Runs) Approve(ctx context.Context, id, by string) (run Run, changed boo
 		case run.State != NeedsApproval:
 			return run, false, nil
 		}
-		run.State = Pending
+		run.State, run.Why = Pending, awaitsOrchestrator
 		run.History = noted(run.History, Change{At: now, State: Pending, By: by, Text: "approved"})
 		return run, true, nil
 	})
 }
 
-// Cancel ends a run: members that have not begun do not, those that have end
-// after the task that is running. That it has ended, or was cancelled already,
-// is no error, and changed is false then. It returns the run as it is now;
+// Cancel ends a run: members that have not started do not, the others end after
+// the task that is running, or with kill at once. It is not an error if the run
+// has ended, or was cancelled already; changed is false then. It returns the run as it is now;
 // ErrNoRun, and ErrState for a run of a rule, which would come back.
-func (r *Runs) Cancel(ctx context.Context, id, by string) (run Run, changed bool, err error) {
+func (r *Runs) Cancel(ctx context.Context, id, by string, kill bool) (run Run, changed bool, err error) {
 	return r.change(ctx, id, func(run Run, now time.Time) (Run, bool, error) {
 		switch {
 		case run.Rule != nil && !run.Rule.Gone:
 			return run, false, fmt.Errorf("run %q: %w: rule %q asks for it: change the param %s", id, ErrState, run.Rule.Name, ParamRules)
-		case run.State.Ended() || run.Cancel != "":
+		case run.State.Ended() || run.Cancel != "" && (run.Kill || !kill):
 			return run, false, nil
 		}
-		run.Cancel = by
-		if by == "" {
-			run.Cancel = "somebody"
-		}
+		run.Cancel, run.Kill = cmp.Or(by, "unknown user"), kill
 		if run.State != Running {
 			run.State, run.Why, run.Ended = Cancelled, "by "+run.Cancel, now
 		}

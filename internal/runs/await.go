@@ -124,7 +124,7 @@ func (w *Waiter) look(ctx context.Context, g Goal, seen map[string]bool) (v Verd
 		if l.run, err = r.Show(ctx, g.Run); err != nil {
 			return Verdict{}, 0, err
 		}
-		if v := g.judge(l); v.Over {
+		if v := g.judge(l); v.Over || len(v.Failed) > 0 {
 			return v, 0, nil
 		}
 	}

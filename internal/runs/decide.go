@@ -150,9 +150,9 @@ func (d *Decider) situation(o Observed, st *readState, now time.Time) Situation 
 	s.Filter = filter
 	switch {
 	case o.Control.Paused != nil:
-		s.Still = "the cluster is paused"
+		s.Still = "the cluster is paused" + behind(": ", o.Control.Paused.Reason)
 	case o.Control.ObserveOnly != nil:
-		s.Still = "the cluster is only observed"
+		s.Still = "the cluster is in observe-only mode" + behind(": ", o.Control.ObserveOnly.Reason)
 	}
 	return s
 }

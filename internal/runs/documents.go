@@ -55,6 +55,7 @@ type Run struct {
 	State   State     `json:"state"`
 	Why     string    `json:"why,omitempty"`
 	Cancel  string    `json:"cancel,omitempty"` // who cancelled it while it was running
+	Kill    bool      `json:"kill,omitempty"`   // with Cancel: running tasks are ended, too
 	Counts  Counts    `json:"counts"`
 	Started time.Time `json:"started,omitzero"`
 	Ended   time.Time `json:"ended,omitzero"`
@@ -145,6 +146,7 @@ type Queued struct {
 	Job     string   `json:"job"` // the job's ID on the node
 	Manager bool     `json:"manager,omitempty"`
 	Cancel  string   `json:"cancel,omitempty"` // who cancelled it
+	Kill    bool     `json:"kill,omitempty"`   // with Cancel: its running task is ended, too
 	Done    []string `json:"done,omitempty"`   // tasks that are not to be run (again)
 
 	State    State     `json:"state"`

@@ -80,6 +80,9 @@ func (g Goal) judge(l look) Verdict {
 
 func judgeRun(d Detail) Verdict {
 	if !d.State.Ended() {
+		if failed := failedMembers(d); len(failed) > 0 { // whatever the others do, the run fails
+			return Verdict{Failed: failed}
+		}
 		c := d.Counts
 		if d.State == NeedsApproval {
 			return Verdict{Missing: fmt.Sprintf("run %s needs approval: 'jorc cluster approve %s' lets it begin", d.ID, d.ID)}
@@ -90,15 +93,22 @@ func judgeRun(d Detail) Verdict {
 	if d.State == Done {
 		return v
 	}
-	for _, m := range d.Members {
-		if m.State == Failed || m.State == Lost || m.State == Cancelled && d.State == Cancelled {
-			v.Failed = append(v.Failed, Trouble{Node: m.Node, Why: string(m.State) + behind(": ", m.Why)})
-		}
-	}
-	if len(v.Failed) == 0 {
+	if v.Failed = failedMembers(d); len(v.Failed) == 0 {
 		v.Failed = []Trouble{{Why: fmt.Sprintf("run %s is %s: %s", d.ID, d.State, d.Why)}}
 	}
 	return v
+}
+
+// failedMembers are the members because of which a run is not done. A lost member
+// may come back while the run is in progress.
+func failedMembers(d Detail) []Trouble {
+	var all []Trouble
+	for _, m := range d.Members {
+		if m.State == Failed || m.State == Lost && d.State.Ended() || m.State == Cancelled && d.State == Cancelled {
+			all = append(all, Trouble{Node: m.Node, Why: string(m.State) + behind(": ", m.Why)})
+		}
+	}
+	return all
 }
 
 func judgeVersion(version string, l look) Verdict {

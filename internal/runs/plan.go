@@ -106,13 +106,14 @@ type planner struct {
 	members map[string]*cluster.Member
 	runs    []*Active // in the order of their creation
 	queues  map[string]Queue
-	claimed map[string]bool // nodes that an older run still has something to do on
+	claimed map[string]string            // nodes on which an older run still has something to do, with that run
+	waits   map[string]map[string]string // run → node, or empty → why nothing starts there
 	out     Changes
 }
 
 func newPlanner(s Situation, runs []Active, queues map[string]Queue) *planner {
 	p := &planner{
-		s: s, members: map[string]*cluster.Member{}, queues: maps.Clone(queues), claimed: map[string]bool{},
+		s: s, members: map[string]*cluster.Member{}, queues: maps.Clone(queues), claimed: map[string]string{}, waits: map[string]map[string]string{},
 		out: Changes{Runs: map[string]Run{}, Rosters: map[string][]string{}, Jobs: map[string]map[string]Job{}, Tails: map[string]map[string]string{}, Queues: map[string]Queue{}},
 	}
 	if p.queues == nil {
@@ -141,6 +142,12 @@ func newPlanner(s Situation, runs []Active, queues map[string]Queue) *planner {
 func (p *planner) up(node string) bool {
 	m := p.members[node]
 	return node == p.s.Holder || m != nil && m.Agent == cluster.AgentUp
+}
+
+// withoutHost reports whether a member is a logical one, on which nothing can run.
+func (p *planner) withoutHost(node string) bool {
+	m := p.members[node]
+	return m != nil && !p.up(node) && m.Condition.Liveness == cluster.LivenessAbsent
 }
 
 // gone tells whether a node's agent has been down for too long.

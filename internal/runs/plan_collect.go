@@ -79,6 +79,12 @@ func (p *planner) lose(a *Active, node string, j Job) {
 	p.tell(JobLost, a.Run.ID, node, fmt.Sprintf("workflow %q on %s is lost: %s", a.Run.Request.Workflow, node, j.Why))
 }
 
+// fail ends a job that never began.
+func (p *planner) fail(a *Active, node, why string) {
+	p.put(a, node, Job{State: Failed, Why: why}, p.s.Now, p.origin(), why)
+	p.tell(JobFailed, a.Run.ID, node, fmt.Sprintf("workflow %q failed on %s: %s", a.Run.Request.Workflow, node, why))
+}
+
 // dropStrangers takes out of the queues what no run knows of. A node that runs
 // it ends it then.
 func (p *planner) dropStrangers() {

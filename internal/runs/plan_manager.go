@@ -26,11 +26,11 @@ func (p *planner) onManager(a *Active) {
 			return
 		}
 	}
-	if last != "" && a.Jobs[last].State != Lost || r.Cancel != "" || p.s.Still != "" {
+	if last != "" && a.Jobs[last].State != Lost || r.Cancel != "" {
 		return
 	}
 	node := p.manager()
-	if node == "" || p.busy(node, true) {
+	if node == "" || p.wait(a, node, "") {
 		return
 	}
 	if !slices.Contains(a.Roster, node) {

@@ -11,7 +11,13 @@ import (
 // begin decides who a run is for, once; members join one of a rule later, too.
 func (p *planner) begin(a *Active) {
 	r := &a.Run
-	if r.State == NeedsApproval || r.State.Ended() && r.Rule == nil || r.Cancel != "" || p.s.Still != "" {
+	if r.State == NeedsApproval || r.State.Ended() && r.Rule == nil || r.Cancel != "" {
+		return
+	}
+	if p.s.Still != "" {
+		if r.State == Pending {
+			r.Why = p.s.Still
+		}
 		return
 	}
 	if r.Rule != nil {
@@ -23,7 +29,7 @@ func (p *planner) begin(a *Active) {
 	if r.Rule == nil && !r.Request.OnManager {
 		a.Roster = p.matching(r.Request)
 	}
-	r.State, r.Started = Running, p.s.Now
+	r.State, r.Why, r.Started = Running, "", p.s.Now
 	text := fmt.Sprintf("members: %d", len(a.Roster))
 	if r.Request.OnManager {
 		text = "on a manager"
@@ -85,7 +91,7 @@ func (p *planner) schedule(a *Active) {
 	for _, node := range a.Roster {
 		if j, ok := a.Jobs[node]; ok && !j.State.Ended() {
 			free--
-			p.claimed[node] = true
+			p.claim(node, r.ID)
 			p.pass(a, node, j)
 		}
 	}
@@ -95,10 +101,14 @@ func (p *planner) schedule(a *Active) {
 			continue
 		}
 		older := p.claimed[node]
-		switch p.claimed[node] = true; {
+		p.claim(node, r.ID)
+		switch {
+		case p.withoutHost(node) && r.Rule == nil:
+			p.fail(a, node, "a logical member: no host of this name is in Consul's catalog")
 		case p.gone(node) && r.Rule == nil:
 			p.lose(a, node, Job{State: Lost, Why: "its agent was down before it began"})
-		case older || free <= 0 || p.s.Still != "" || !p.up(node) || p.busy(node, false):
+		case p.wait(a, node, older):
+		case free <= 0:
 		default:
 			free--
 			p.enqueue(a, node, 1, nil)
@@ -108,6 +118,35 @@ func (p *planner) schedule(a *Active) {
 	if len(chosen) > 0 {
 		p.out.Decisions = append(p.out.Decisions, scheduled(r, chosen))
 	}
+}
+
+// claim keeps a node for the oldest run that has something to do on it.
+func (p *planner) claim(node, run string) {
+	if p.claimed[node] == "" {
+		p.claimed[node] = run
+	}
+}
+
+// wait reports whether a run cannot start on a node now, and notes why; older is
+// the run before it on that node.
+func (p *planner) wait(a *Active, node, older string) bool {
+	why := ""
+	switch {
+	case p.s.Still != "":
+		why = p.s.Still
+	case older != "":
+		why = fmt.Sprintf("run %s is before it", older)
+	case p.s.Closed[node]:
+		why = "its queue cannot be read"
+	case !p.up(node):
+		why = "its agent is down"
+	default:
+		why = p.busy(node, a.Run.Request.OnManager)
+	}
+	if why != "" {
+		set(p.waits, a.Run.ID, node, why)
+	}
+	return why != ""
 }
 
 // scheduled is the decision that a run goes to nodes.
@@ -131,8 +170,8 @@ func (p *planner) pass(a *Active, node string, j Job) {
 		j.State, j.Why = Cancelled, "before it began"
 		p.remove(node, e.Job)
 		p.put(a, node, j, p.s.Now, p.origin(), j.Why)
-	case e.Cancel == "":
-		e.Cancel = a.Run.Cancel
+	case e.Cancel == "" || a.Run.Kill && !e.Kill:
+		e.Cancel, e.Kill = a.Run.Cancel, a.Run.Kill
 		p.putQueue(node, q)
 	}
 }
@@ -148,10 +187,15 @@ func (p *planner) enqueue(a *Active, node string, attempt int, done []string) {
 	p.put(a, node, j, p.s.Now, p.origin(), "")
 }
 
-// busy tells whether a node has something in its queue, or nobody knows; runs on managers have a
-// lane of their own, since their tasks wait for other runs.
-func (p *planner) busy(node string, manager bool) bool {
-	return p.s.Closed[node] || slices.ContainsFunc(p.queues[node].Jobs, func(e Queued) bool { return e.Manager == manager })
+// busy is why nothing can be added to a node's queue; empty: it can. Runs on
+// managers have a lane of their own, since their tasks wait for other runs.
+func (p *planner) busy(node string, manager bool) string {
+	for _, e := range p.queues[node].Jobs {
+		if e.Manager == manager {
+			return fmt.Sprintf("run %s is before it", e.Run)
+		}
+	}
+	return ""
 }
 
 // after tells whether the rule that a rule comes after is done on a member.

@@ -2,7 +2,10 @@ package runs
 
 import (
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/jorc/jorc/internal/workflow"
 )
 
 // settle counts, and ends a run of which nothing more is expected. The result
@@ -17,10 +20,15 @@ func (p *planner) settle(a *Active) {
 	was := r.State
 	switch {
 	case r.Request.OnManager:
-		r.State, r.Why = p.managerVerdict(a)
+		if r.State, r.Why = p.managerVerdict(a); r.State == Running {
+			r.Why = p.waiting(a)
+		}
 	case inProgress:
-		r.State, r.Why = Running, ""
-		if r.Cancel != "" {
+		r.State, r.Why = Running, p.waiting(a)
+		switch {
+		case r.Cancel != "" && r.Kill:
+			r.Why = "cancelled by " + r.Cancel + ": running tasks are ended"
+		case r.Cancel != "":
 			r.Why = "cancelled by " + r.Cancel + ": members end after the task that they are at"
 		}
 	default:
@@ -41,6 +49,40 @@ func (p *planner) settle(a *Active) {
 		}
 		p.tell(RunEnded, r.ID, "", text)
 	}
+}
+
+// waiting is why a run in progress does not continue on any member; empty: it does.
+func (p *planner) waiting(a *Active) string {
+	nodes := map[string][]string{} // by reason
+	for _, node := range a.Roster {
+		j, scheduled := a.Jobs[node]
+		why := j.Why
+		switch {
+		case scheduled && j.State.Ended():
+			continue
+		case !scheduled:
+			if why = p.waits[a.Run.ID][node]; why == "" {
+				continue // it waits for the limit, or for a rule before it
+			}
+		case why == "" && p.up(node):
+			return ""
+		case why == "":
+			why = "its agent is down"
+		}
+		nodes[why] = append(nodes[why], node)
+	}
+	var parts []string
+	for _, why := range sorted(nodes) {
+		parts = append(parts, several(nodes[why])+": "+why)
+	}
+	if why := p.waits[a.Run.ID][p.manager()]; a.Run.Request.OnManager && len(parts) == 0 {
+		return why
+	}
+	const most = 3
+	if more := len(parts) - most; more > 0 {
+		parts = append(parts[:most], fmt.Sprintf("%d more reasons", more))
+	}
+	return workflow.LastBytes(strings.Join(parts, "; "), maxWhy)
 }
 
 // count counts members by state. Those that wait for a rule to come to them

@@ -112,7 +112,7 @@ func TestApproveAndCancel(t *testing.T) {
 	}
 	x.becomes("r", "running: a=running b=pending")
 	for _, want := range []bool{true, false} {
-		if _, changed, err := x.runs.Cancel(ctx, "r", "bob"); err != nil || changed != want {
+		if _, changed, err := x.runs.Cancel(ctx, "r", "bob", false); err != nil || changed != want {
 			t.Errorf("Cancel = %v, %v, want %v", changed, err, want)
 		}
 	}
@@ -130,7 +130,7 @@ func TestApproveAndCancel(t *testing.T) {
 		t.Errorf("a ran %q: %+v", got, d.Members[0])
 	}
 	x.ask("never", Request{NeedsApproval: true})
-	if _, changed, err := x.runs.Cancel(ctx, "never", "bob"); err != nil || !changed {
+	if _, changed, err := x.runs.Cancel(ctx, "never", "bob", false); err != nil || !changed {
 		t.Errorf("Cancel = %v, %v", changed, err)
 	}
 	x.becomes("never", "cancelled:")
@@ -195,7 +195,7 @@ func TestRules(t *testing.T) {
 	x.join("c")
 	x.becomes(base, "done: a=done b=done c=done")
 	x.becomes(second, "done: a=done c=done")
-	if _, _, err := x.runs.Cancel(t.Context(), base, "ann"); !errors.Is(err, ErrState) {
+	if _, _, err := x.runs.Cancel(t.Context(), base, "ann", false); !errors.Is(err, ErrState) {
 		t.Errorf("Cancel: %v", err)
 	}
 	if got := x.traces("a", "ran"); got != "one\none\n" {

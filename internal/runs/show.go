@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 )
@@ -156,11 +157,10 @@ func (r *Runs) Tails(ctx context.Context, id string) (map[string]string, error) 
 	return all, nil
 }
 
-// Watch calls handle with a run's document, and whenever that changes, until
-// ctx ends; then it returns ctx's error.
-func (r *Runs) Watch(ctx context.Context, id string, handle func(kv.Update[Run])) error {
-	if err := CheckID(id); err != nil {
-		return err
+// Explain adds why a run does not continue to one of which the orchestrator cannot
+// write it: in observe-only mode it writes nothing.
+func (r *Run) Explain(c cluster.Control) {
+	if c.ObserveOnly != nil && (r.State == Pending || r.State == Running && r.Counts.Running == 0) {
+		r.Why = "the cluster is in observe-only mode" + behind(": ", c.ObserveOnly.Reason)
 	}
-	return r.spec(id).Watch(ctx, handle)
 }

@@ -95,15 +95,15 @@ func (x *site) waits(id, task, why string) {
 func TestWaitsUntold(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a")
-	p := &performance{w: x.worker(x.server.Client(), "a"), job: "run-gone"} // there is no such job in the queue
-	p.log = p.w.o.Log
+	j := &queuedJob{w: x.worker(x.server.Client(), "a"), e: Queued{Job: "run-gone"}} // there is no such job in the queue
+	j.log = j.w.o.Log
 	var waited bool
-	err := p.await(t.Context(), workflow.Result{State: workflow.Pending, Why: "waiting for db"}, func(context.Context) error {
+	again, err := j.wait(t.Context(), workflow.Wait{Result: workflow.Result{State: workflow.Pending, Why: "waiting for db"}, Until: func(context.Context) error {
 		waited = true
 		return nil
-	})
-	if err != nil || !waited || p.waits {
-		t.Errorf("await: %v, waited %v, told %v", err, waited, p.waits)
+	}})
+	if err != nil || !again || !waited || j.waits {
+		t.Errorf("wait: %v, %v, waited %v, reported %v", again, err, waited, j.waits)
 	}
 	if e, err := x.runs.queues.At("a").Get(t.Context()); err != nil || e.Exists {
 		t.Errorf("the queue is %+v, %v", e, err)

@@ -1,25 +1,23 @@
 package runs
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// Runner runs workflows; *workflow.Runner is one.
+// Runner drives jobs; *workflow.Runner is one.
 type Runner interface {
-	Run(ctx context.Context, j workflow.Job) (workflow.Result, error)
-	Ready(ctx context.Context, id string) error
+	Drive(ctx context.Context, j workflow.Job, h workflow.Hooks) (workflow.Result, error)
 	Job(id string) (workflow.Result, error)
-	Abandon(ctx context.Context, id, why string) (workflow.Result, error)
 }
 
 // WorkerOptions are what a Worker needs.
@@ -28,16 +26,16 @@ type WorkerOptions struct {
 	Node  string    // this node's name
 
 	Runner Runner
-	// Manager runs what is asked for on managers. Its tasks may start runs that
-	// this node has a part in and wait for them, so it should have a state
-	// directory of its own; nil: Runner.
+	// Manager drives jobs of runs on managers. Their tasks may start runs in which
+	// this node takes part, and wait for them, so it should have a state directory of
+	// its own; nil: Runner.
 	Manager Runner
 
-	// Begin returns when something new may begin: nobody holds this node and the
+	// Begin returns when something new may start: the node is not on hold and the
 	// cluster is not paused. nil: always.
 	Begin func(ctx context.Context) error
-	// Free returns when nobody holds this node any more. nil: after a pause.
-	Free func(ctx context.Context) error
+	// Held is why the node is on hold; empty: it is not. Optional.
+	Held func() string
 	// Version is the version that this node runs, for the templates of tasks;
 	// optional.
 	Version func() string
@@ -45,17 +43,13 @@ type WorkerOptions struct {
 }
 
 // Worker does one node's part in runs. It writes its queue's key only: once to
-// create it, and twice for each run, when that begins and when it ends.
+// create it, and twice for each run, when that starts and when it ends.
 type Worker struct {
 	o     WorkerOptions
 	runs  *Runs
 	queue kv.Doc[Queue]
 	retry time.Duration // the first pause after a failure
-
-	mu      sync.Mutex
-	now     Queue
-	known   bool          // now was read
-	changed chan struct{} // closed when now is another
+	now   concurrency.Latest[Queue]
 
 	hook func(step string) // tests die here
 }
@@ -69,13 +63,16 @@ func NewWorker(o WorkerOptions) *Worker {
 		o.Manager = o.Runner
 	}
 	r := New(o.Store)
-	return &Worker{o: o, runs: r, queue: r.queues.At(o.Node), retry: time.Second, changed: make(chan struct{}), hook: func(string) {}}
+	return &Worker{o: o, runs: r, queue: r.queues.At(o.Node), retry: time.Second, hook: func(string) {}}
 }
 
-// Run runs what is in the node's queue, in its order, until ctx ends; then it
-// returns nil. A job that is cut off by that goes on with the next Run, also in
-// another process, and never begins anew. While Consul cannot be reached, the job
-// that runs goes on to its end, and its result is told when Consul is back.
+// backoff gives the pauses between attempts to reach Consul.
+func (w *Worker) backoff() *concurrency.Backoff { return concurrency.NewBackoff(w.retry, time.Minute) }
+
+// Run executes what is in the node's queue, in its order, until ctx ends; then it
+// returns nil. The next Run continues a job that this interrupts, also in another
+// process, and never starts it anew. While Consul cannot be reached, the running
+// job continues to its end, and its result is reported when Consul is back.
 func (w *Worker) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return w.watch(ctx) })
@@ -95,70 +92,47 @@ func (w *Worker) watch(ctx context.Context) error {
 		if u.Err != nil {
 			if !failing {
 				failing = true
-				w.o.Log.Warn("what this node is to run cannot be read; what was known counts", "key", w.queue.Key(), "error", u.Err)
+				w.o.Log.Warn("cannot read this node's queue of runs; the last one counts", "key", w.queue.Key(), "error", u.Err)
 			}
 			return
 		}
 		failing = false
-		if _, known, _ := w.look(); !u.Entry.Exists && known {
-			w.o.Log.Warn("this node's queue of runs is gone from Consul; what was known counts", "key", w.queue.Key())
+		if _, known := w.now.Get(); !u.Entry.Exists && known {
+			w.o.Log.Warn("this node's queue of runs is gone from Consul; the last one counts", "key", w.queue.Key())
 			return
 		}
 		if !u.Entry.Exists {
 			if _, err := w.queue.CompareAndSwap(ctx, kv.Entry[Queue]{}, Queue{Jobs: []Queued{}}); err != nil && !errors.Is(err, kv.ErrConflict) && ctx.Err() == nil {
-				w.o.Log.Warn("this node's queue of runs could not be created", "key", w.queue.Key(), "error", err)
+				w.o.Log.Warn("cannot create this node's queue of runs", "key", w.queue.Key(), "error", err)
 			}
 		}
-		w.learn(u.Entry.Value)
+		w.now.Set(u.Entry.Value)
 	})
 }
 
-// learn takes in what the queue is.
-func (w *Worker) learn(q Queue) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.now, w.known = q, true
-	close(w.changed)
-	w.changed = make(chan struct{})
-}
-
-// look returns the queue as it is known, and what ends when that changes.
-func (w *Worker) look() (Queue, bool, <-chan struct{}) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.now, w.known, w.changed
-}
-
-// lane runs the jobs of one kind, one after the other.
+// lane executes the jobs of one kind, one after the other, until ctx ends.
 func (w *Worker) lane(ctx context.Context, r Runner, manager bool) error {
-	told := map[string]bool{} // jobs of which the end is in Consul
-	for ctx.Err() == nil {
-		q, known, changed := w.look()
-		next := -1
-		present := map[string]bool{}
-		for i, e := range q.Jobs {
-			present[e.Job] = true
-			if e.Manager == manager && next < 0 && !e.State.Ended() && !told[e.Job] {
-				next = i
+	reported := map[string]bool{} // jobs whose end is in Consul
+	for {
+		var next Queued
+		_, err := w.now.Wait(ctx, func(q Queue) bool {
+			for job := range reported {
+				if q.find(job) < 0 {
+					delete(reported, job)
+				}
 			}
-		}
-		for job := range told {
-			if known && !present[job] {
-				delete(told, job)
+			i := slices.IndexFunc(q.Jobs, func(e Queued) bool { return e.Manager == manager && !e.State.Ended() && !reported[e.Job] })
+			if i >= 0 {
+				next = q.Jobs[i]
 			}
+			return i >= 0
+		})
+		if err != nil {
+			return err
 		}
-		if next < 0 {
-			select {
-			case <-ctx.Done():
-			case <-changed:
-			}
-			continue
+		if err := w.execute(ctx, r, next); err != nil {
+			return err
 		}
-		e := q.Jobs[next]
-		if err := (&performance{w: w, r: r, job: e.Job, log: w.o.Log.With("run", e.Run)}).perform(ctx, e); err != nil {
-			return cmp.Or(ctx.Err(), err)
-		}
-		told[e.Job] = true
+		reported[next.Job] = true
 	}
-	return ctx.Err()
 }

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 )
 
-// onlyIfTime bounds an only_if of a task that has no timeout.
+// onlyIfTime bounds an only_if of a task whose configuration has no timeout.
 const onlyIfTime = time.Minute
 
 // Environ are the variables that tell tasks, and the jorc and consul commands
@@ -158,14 +159,11 @@ func (r *Runner) wanted(ctx context.Context, j *job, i int) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("only_if: %w", err)
 	}
-	timeout := s.Timeout
-	if timeout == 0 {
-		timeout = onlyIfTime
-	}
+	timeout := cmp.Or(s.OnlyIfLimit, onlyIfTime)
 	res, err := r.execute(ctx, j, i, s.OnlyIf, timeout, p, u, j.mark(i)+"/only_if")
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("only_if: %w", err)
+		return false, errors.New(j.redactor(i).text("only_if: " + err.Error()))
 	case res.TimedOut:
 		return false, fmt.Errorf("only_if: timed out after %v", timeout)
 	}
@@ -177,6 +175,8 @@ func (r *Runner) attempt(ctx context.Context, j *job, i int, p place, u *user.Us
 	s, t := &j.spec.Steps[i], &j.rec.Tasks[i]
 	window := pidWindow()
 	res, err := r.execute(ctx, j, i, s.argv(j.dir), s.Timeout, p, u, j.mark(i))
+	hide := j.redactor(i)
+	res.Output = hide.tail(res.Output, res.Truncated)
 	cut := ctx.Err() != nil && errors.Is(err, ctx.Err())
 	if res.TimedOut || cut {
 		// What left the process group goes, too: nothing must run beside the next attempt.
@@ -194,7 +194,7 @@ func (r *Runner) attempt(ctx context.Context, j *job, i int, p place, u *user.Us
 		return res, outcomeFailed, "", err
 	}
 	what, why := judge(s, res, err)
-	return res, what, why, nil
+	return res, what, hide.text(why), nil
 }
 
 // leftBehind are the processes that a task left running. Those that are just

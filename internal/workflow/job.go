@@ -79,6 +79,7 @@ type Result struct {
 
 	ExitCode int    `json:"exit_code"` // of that task's last attempt
 	Tail     string `json:"tail"`      // of its output
+	Output   string `json:"-"`         // the last KiB of what the last successful task printed
 	LogPath  string `json:"log_path"`
 	LogURL   string `json:"log_url"`
 

@@ -1,11 +1,13 @@
 package workflow
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -31,13 +33,12 @@ func (r *Runner) Jobs() ([]Result, error) {
 		}
 		all = append(all, res)
 	}
-	slices.SortStableFunc(all, func(a, b Result) int {
-		if c := b.Created.Compare(a.Created); c != 0 {
-			return c
-		}
-		return strings.Compare(b.ID, a.ID)
-	})
+	slices.SortStableFunc(all, newestFirst)
 	return all, nil
+}
+
+func newestFirst(a, b Result) int {
+	return cmp.Or(b.Created.Compare(a.Created), strings.Compare(b.ID, a.ID))
 }
 
 // Open are the jobs that have something left to do, in the order of their
@@ -87,4 +88,53 @@ func (r *Runner) WriteLog(w io.Writer, id, task string) error {
 		return fmt.Errorf("job %q: task %q: %w", id, task, ErrNoTask)
 	}
 	return nil
+}
+
+// ManagerDir is the state directory of jobs of runs on managers, on the host whose
+// own state directory is stateDir.
+func ManagerDir(stateDir string) string { return filepath.Join(stateDir, "manager") }
+
+// ClusterDir is the state directory of jobs for a cluster that the host orchestrates
+// without being a member of it.
+func ClusterDir(stateDir, cluster string) string { return filepath.Join(stateDir, "clusters", cluster) }
+
+// Archive reads all jobs of a host, whichever Runner ran them.
+type Archive struct{ runners []*Runner }
+
+// OpenArchive finds the jobs of the host with that state directory.
+func OpenArchive(stateDir string) (*Archive, error) {
+	a := &Archive{[]*Runner{New(Options{StateDir: stateDir}), New(Options{StateDir: ManagerDir(stateDir)})}}
+	clusters, err := os.ReadDir(ClusterDir(stateDir, ""))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("jobs: %w", err)
+	}
+	for _, c := range clusters {
+		a.runners = append(a.runners, New(Options{StateDir: ClusterDir(stateDir, c.Name())}))
+	}
+	return a, nil
+}
+
+// Jobs are all jobs, the newest first.
+func (a *Archive) Jobs() ([]Result, error) {
+	all := []Result{}
+	for _, r := range a.runners {
+		jobs, err := r.Jobs()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, jobs...)
+	}
+	slices.SortStableFunc(all, newestFirst)
+	return all, nil
+}
+
+// Job reads one job, and returns the Runner that has its log. Errors are those of
+// Runner.Job.
+func (a *Archive) Job(id string) (res Result, r *Runner, err error) {
+	for _, r = range a.runners {
+		if res, err = r.Job(id); !errors.Is(err, ErrNoJob) {
+			break
+		}
+	}
+	return res, r, err
 }

@@ -29,9 +29,10 @@ type record struct {
 	Format   int          `json:"format"`
 	State    State        `json:"state"`
 	Why      string       `json:"why"`
-	Task     int          `json:"task"` // the one that Why is about; -1: none
-	Boot     boot         `json:"boot"` // of the last attempt
-	Temp     string       `json:"temp"` // directory of the attempt that is running, for other users
+	Task     int          `json:"task"`   // the one that Why is about; -1: none
+	Boot     boot         `json:"boot"`   // of the last attempt
+	Temp     string       `json:"temp"`   // directory of the attempt that is running, for other users
+	Output   string       `json:"output"` // the end of what the last successful task printed
 	Tasks    []TaskStatus `json:"tasks"`
 	History  []Transition `json:"history"`
 	Created  time.Time    `json:"created"`
@@ -165,7 +166,7 @@ func (j *job) goesOn() { j.rec.State, j.rec.Task, j.rec.Why = Running, -1, "" }
 // result is the job as others see it.
 func (j *job) result() Result {
 	res := Result{
-		ID: j.spec.ID, Workflow: j.spec.Workflow, Version: j.spec.Version, Origin: j.spec.Origin,
+		ID: j.spec.ID, Workflow: j.spec.Workflow, Version: j.spec.Version, Origin: j.spec.Origin, Output: j.rec.Output,
 		State: j.rec.State, Open: j.open(), Why: j.rec.Why, Suspect: []string{},
 		Tasks: slices.Clone(j.rec.Tasks), History: slices.Clone(j.rec.History),
 		Created: j.rec.Created, Updated: j.rec.Updated, Finished: j.rec.Finished,

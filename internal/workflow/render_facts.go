@@ -30,11 +30,12 @@ type facts struct {
 	member  profile.Object // effective params of the member
 	trouble error          // why they are not known
 
+	used   map[string]any // params of the member that templates have read
 	tokens map[tokenKey]token
 }
 
 func newFacts(ctx context.Context, o *Options, j Job) *facts {
-	return &facts{ctx: ctx, o: o, job: j, task: &config.Task{}, own: forTemplates(j.Params), tokens: map[tokenKey]token{}}
+	return &facts{ctx: ctx, o: o, job: j, task: &config.Task{}, own: forTemplates(j.Params), used: map[string]any{}, tokens: map[tokenKey]token{}}
 }
 
 func forTemplates(p profile.Params) profile.Object {
@@ -91,7 +92,9 @@ func (f *facts) param(name string) (v any, ok bool, err error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("param %q: the job has none, and those of this member cannot be read: %w", name, err)
 	}
-	v, ok = member[name]
+	if v, ok = member[name]; ok {
+		f.used[name] = v
+	}
 	return v, ok, nil
 }
 
@@ -103,6 +106,7 @@ func (f *facts) Params() (profile.Object, error) {
 	}
 	all := make(profile.Object, len(member)+len(f.own))
 	maps.Copy(all, member)
+	maps.Copy(f.used, member)
 	maps.Copy(all, f.own)
 	return all, nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -185,7 +186,9 @@ func TestTokenErrors(t *testing.T) {
 		invalid bool
 		want    string
 	}{
-		{script("{{.ProfileToken}}"), &minting{err: denied}, false, "use a token_file"},
+		{script("{{.ProfileToken}}"), &minting{err: denied}, true, "error calling ProfileToken: only callers with acl:write can: use a token_file"},
+		{script(`{{.GenerateProfileToken "prod" 7200}}`), &minting{err: denied}, true, "error calling GenerateProfileToken: only callers with acl:write can"},
+		{script("{{.ProfileToken}}"), &minting{err: consul.ErrUnreachable}, false, "Consul could not be reached"},
 		{script("{{.ProfileToken}}"), nil, false, "give the task a token_file"},
 		{script(`{{.GenerateProfileToken "x" 59}}`), &minting{}, true, "Consul takes 60 to 86400"},
 		{script(`{{.GenerateProfileToken "x" 9223372036854775808}}`), &minting{}, true, ""},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
 )
 
 // tokenKey tells the tokens of a job apart.
@@ -74,10 +75,21 @@ func (f *facts) mint(k tokenKey) (t token) {
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, askTime)
 	defer cancel()
-	if t.secret, t.err = f.o.Tokens(ctx, k.profile, k.ttl); t.err != nil && !errors.Is(t.err, ErrInvalid) {
+	if t.secret, t.err = f.o.Tokens(ctx, k.profile, k.ttl); unanswered(t.err) {
 		t.err = &unknownError{t.err}
 	}
 	return t
+}
+
+// unanswered reports whether a request may succeed later. A refusal is final: a job
+// that waited for rights would keep the others on this host waiting.
+func unanswered(err error) bool {
+	for _, later := range []error{consul.ErrUnreachable, consul.ErrRateLimited, consul.ErrOutcomeUnknown, context.DeadlineExceeded, context.Canceled} {
+		if errors.Is(err, later) {
+			return true
+		}
+	}
+	return false
 }
 
 // secrets are the tokens that were made for the job so far, sorted.

@@ -20,6 +20,7 @@ import (
 // progress from being written down. After an error the Result is the job as far
 // as it is known.
 func (r *Runner) Run(ctx context.Context, j Job) (Result, error) {
+	defer r.begin()()
 	release, err := r.hold(ctx)
 	if err != nil {
 		return Result{}, err
@@ -161,10 +162,8 @@ func (r *Runner) between(ctx context.Context, j *job, ask func(context.Context) 
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	if r.o.Held != nil {
-		if why := r.o.Held(); why != "" {
-			return false, r.rest(j, Held, -1, "held: "+why)
-		}
+	if why := r.held(); why != "" {
+		return false, r.rest(j, Held, -1, "held: "+why)
 	}
 	if ask != nil {
 		if err := ask(ctx); err != nil {

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,6 +27,7 @@ type spec struct {
 	Params   profile.Params `json:"params"`
 	Change   bool           `json:"change"`            // there is a file "change"
 	Secrets  []string       `json:"secrets,omitempty"` // tokens that were made for it: kept out of logs
+	Values   []string       `json:"values,omitempty"`  // lines of values that it was given: kept out of the record
 	Steps    []step         `json:"tasks"`
 }
 
@@ -39,7 +41,8 @@ type step struct {
 	Dir         string            `json:"dir,omitempty"`
 	Env         []string          `json:"env,omitempty"`
 	TokenFile   string            `json:"token_file,omitempty"`
-	Timeout     time.Duration     `json:"timeout,omitempty"` // ns
+	Timeout     time.Duration     `json:"timeout,omitempty"` // ns; 0: none
+	OnlyIfLimit time.Duration     `json:"only_if_limit,omitempty"`
 	Retries     int               `json:"retries,omitempty"`
 	RetryDelay  time.Duration     `json:"retry_delay,omitempty"` // ns
 	OkExitCodes []int             `json:"ok_exit_codes"`
@@ -114,14 +117,34 @@ func prepare(w *config.Workflow, f *facts) (sp *spec, scripts map[string]string,
 		sp.Steps[i] = s
 	}
 	sp.Secrets = f.secrets()
+	sp.Values = secretLines(f.given(sp), f.o.Node, j.Version, w.Name)
 	return sp, scripts, nil
+}
+
+// given are the texts that the tasks of a job have from params, from the
+// environment of their configuration, and from a trigger.
+func (f *facts) given(sp *spec) []string {
+	all := append(textsOf(f.job.Params), changedTexts(f.job.Change)...)
+	for name, v := range f.used {
+		if doc, err := json.Marshal(v); err == nil && !strings.HasPrefix(name, "cluster/") { // jorc's own settings
+			all = append(all, textsIn(doc)...)
+		}
+	}
+	for i := range sp.Steps {
+		for _, env := range sp.Steps[i].Env {
+			_, value, _ := strings.Cut(env, "=")
+			all = append(all, value)
+		}
+	}
+	return all
 }
 
 func freeze(t *config.Task, i int, f *facts) (s step, script string, err error) {
 	s = step{
-		Name: t.Name, User: t.User, Dir: t.Dir, TokenFile: t.TokenFile, Timeout: t.Timeout, Retries: t.Retries, RetryDelay: t.RetryDelay,
+		Name: t.Name, User: t.User, Dir: t.Dir, TokenFile: t.TokenFile, Retries: t.Retries, RetryDelay: t.RetryDelay,
 		OkExitCodes: t.OkExitCodes, Idempotent: t.Idempotent, Requires: t.Requires,
 	}
+	s.Timeout, s.OnlyIfLimit = timeouts(t)
 	if len(s.OkExitCodes) == 0 {
 		s.OkExitCodes = []int{0}
 	}
@@ -157,6 +180,17 @@ func freeze(t *config.Task, i int, f *facts) (s step, script string, err error) 
 		}
 	}
 	return s, script, nil
+}
+
+// timeouts returns how long a task and its only_if may take; 0 is without limit.
+func timeouts(t *config.Task) (task, onlyIf time.Duration) {
+	switch {
+	case t.Timeout == 0:
+		return config.DefaultTaskTimeout, onlyIfTime
+	case t.Timeout < 0:
+		return 0, onlyIfTime
+	}
+	return t.Timeout, t.Timeout
 }
 
 // fileName is a task's name in the job's directory: its script; with ".log" its log.

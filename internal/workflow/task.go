@@ -2,9 +2,11 @@ package workflow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/jorc/jorc/internal/command"
 )
@@ -54,6 +56,27 @@ func (r *Runner) task(ctx context.Context, j *job, i int) (goOn bool, err error)
 	}
 }
 
+// maxOutput bounds what a record keeps of the output of a task that succeeded, in
+// bytes: it becomes part of runs.
+const maxOutput = 1 << 10
+
+// LastBytes returns the last n bytes of a text, or fewer, as valid UTF-8, in whole
+// lines if there are any.
+func LastBytes(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	s = s[len(s)-n:]
+	for len(s) > 0 && !utf8.RuneStart(s[0]) {
+		s = s[1:]
+	}
+	if i := strings.IndexByte(s, '\n'); i >= 0 && i < len(s)/2 {
+		s = s[i+1:]
+	}
+	return s
+}
+
 // missing says what a task waits for.
 func (r *Runner) missing(ctx context.Context, s *step) (string, error) {
 	switch {
@@ -88,7 +111,11 @@ func (r *Runner) try(ctx context.Context, j *job, i int) (again, goOn bool, err 
 	} else if res, what, why, err = r.attempt(ctx, j, i, p, u); err != nil {
 		t.Tail = res.Output
 		r.leave(j)
-		return false, false, r.cutOff(ctx, j, i, "jorc was stopped while it ran", err)
+		why := "jorc was stopped while it ran"
+		if killed := context.Cause(ctx); errors.Is(killed, ErrKill) {
+			why = killed.Error()
+		}
+		return false, false, r.cutOff(ctx, j, i, why, err)
 	}
 	r.hook("ran")
 	t.Ended = r.now().UTC()
@@ -114,6 +141,9 @@ func (r *Runner) conclude(ctx context.Context, j *job, i int, what outcome, why 
 		return false, false, r.postpone(j, i, why)
 	}
 	t.State = TaskSuccess
+	if t.Tail != "" {
+		j.rec.Output = LastBytes(t.Tail, maxOutput)
+	}
 	t.Tail = ""
 	r.note(j, i, string(TaskSuccess), join(why, leftRunning(t.LeftBehind)))
 	switch what {
@@ -165,6 +195,10 @@ func (r *Runner) cutOff(ctx context.Context, j *job, i int, why string, cause er
 	t.Ended = r.now().UTC()
 	var err error
 	switch {
+	case errors.Is(context.Cause(ctx), ErrKill):
+		t.State, t.Why = TaskInterrupted, why
+		r.note(j, i, string(TaskInterrupted), t.Why)
+		err = r.finish(j, Interrupted, i, t.Why)
 	case s.Idempotent && t.Interruptions < maxInterruptions:
 		t.State, t.Why = TaskInterrupted, why+"; it is idempotent and will be run again"
 		r.note(j, i, string(TaskInterrupted), t.Why)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -67,11 +68,12 @@ type Options struct {
 	// needed. Optional. See TokensOf.
 	Tokens func(ctx context.Context, profile string, ttl time.Duration) (secret string, err error)
 
-	Requirements Requirements  // nil: tasks that require something stay pending
-	Store        Store         // where logs of failed tasks go; nil: nowhere
-	Held         func() string // the reason for which no further task may begin, asked before each; optional
-	Changed      func(Result)  // told every transition once it is on the disk; optional
-	Output       io.Writer     // gets what tasks print as it comes; must not block; optional
+	Requirements Requirements                    // nil: tasks that require something stay pending
+	Store        Store                           // where logs of failed tasks go; nil: nowhere
+	Held         func() string                   // the reason for which no further task may start, asked before each; optional
+	Free         func(ctx context.Context) error // returns when Held has no reason; nil: Held is asked again after a pause
+	Changed      func(Result)                    // told every transition once it is on the disk; optional
+	Output       io.Writer                       // gets what tasks print as it comes; must not block; optional
 	Log          hclog.Logger
 	MaxLog       int64     // bytes of log kept of one task, the last ones; default 16 MiB
 	Keep         Retention // of finished jobs
@@ -84,9 +86,15 @@ type Runner struct {
 	jobs string        // directory of all jobs
 	turn chan struct{} // held by who runs a job in this process
 
+	mu      sync.Mutex
+	running int           // calls of Run
+	idle    chan struct{} // closed while there is none
+	yield   string        // why no further task may start: another Runner takes over
+
 	now   func() time.Time
 	sleep func(ctx context.Context, d time.Duration) error // ctx's error when that ended first
 	boot  func() boot
+	retry time.Duration     // the first pause after trouble
 	hook  func(step string) // tests die here
 }
 
@@ -100,8 +108,10 @@ func New(o Options) *Runner {
 		o.MaxLog = defaultMaxLog
 	}
 	o.Keep = o.Keep.withDefaults()
+	idle := make(chan struct{})
+	close(idle)
 	return &Runner{
-		o: o, log: o.Log, jobs: filepath.Join(o.StateDir, "jobs"), turn: make(chan struct{}, 1),
+		o: o, idle: idle, retry: time.Second, log: o.Log, jobs: filepath.Join(o.StateDir, "jobs"), turn: make(chan struct{}, 1),
 		now: time.Now, sleep: concurrency.Sleep, boot: currentBoot, hook: func(string) {},
 	}
 }

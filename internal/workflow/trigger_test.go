@@ -1,4 +1,4 @@
-package trigger_test
+package workflow_test
 
 import (
 	"bytes"
@@ -17,7 +17,6 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
-	"github.com/jorc/jorc/internal/trigger"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -27,7 +26,7 @@ type bed struct {
 	t      *testing.T
 	client *consul.Client
 	dir    string
-	events chan trigger.Observation
+	events chan workflow.Observation
 	log    bytes.Buffer
 	held   chan struct{} // nil: the host has no hold; otherwise closed when the hold ends
 
@@ -38,7 +37,7 @@ type bed struct {
 
 func newBed(t *testing.T, s *consultest.Server) *bed {
 	t.Helper()
-	return &bed{t: t, client: s.Client(), dir: t.TempDir(), events: make(chan trigger.Observation)}
+	return &bed{t: t, client: s.Client(), dir: t.TempDir(), events: make(chan workflow.Observation)}
 }
 
 // run starts the triggers; the returned function stops them.
@@ -60,21 +59,6 @@ func (b *bed) run(triggers ...config.Trigger) (stop func()) {
 				return "held by a test"
 			}
 		},
-	})
-	ctx, cancel := context.WithCancel(b.t.Context())
-	done := make(chan error, 1)
-	o := trigger.Options{
-		StateDir: b.dir, Triggers: triggers, Runner: runner,
-		Log: hclog.New(&hclog.LoggerOptions{Output: &b.log, Mutex: &b.mu}),
-		Source: func(t config.Trigger, after uint64, known bool) trigger.Source {
-			if t.Event == "" {
-				return trigger.FromConsul(b.client, t, hclog.NewNullLogger())
-			}
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.last, b.known = after, known
-			return eventSource(b.events)
-		},
 		Free: func(ctx context.Context) error {
 			select {
 			case <-b.held:
@@ -83,8 +67,23 @@ func (b *bed) run(triggers ...config.Trigger) (stop func()) {
 				return ctx.Err()
 			}
 		},
+	})
+	ctx, cancel := context.WithCancel(b.t.Context())
+	done := make(chan error, 1)
+	o := workflow.TriggerOptions{
+		StateDir: b.dir, Triggers: triggers,
+		Log: hclog.New(&hclog.LoggerOptions{Output: &b.log, Mutex: &b.mu}),
+		Source: func(t config.Trigger, after uint64, known bool) workflow.TriggerSource {
+			if t.Event == "" {
+				return workflow.ConsulSource(b.client, t, hclog.NewNullLogger())
+			}
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.last, b.known = after, known
+			return eventSource(b.events)
+		},
 	}
-	go func() { done <- trigger.Run(ctx, o) }()
+	go func() { done <- runner.RunTriggers(ctx, o) }()
 	return func() {
 		b.t.Helper()
 		cancel()
@@ -94,9 +93,9 @@ func (b *bed) run(triggers ...config.Trigger) (stop func()) {
 	}
 }
 
-type eventSource chan trigger.Observation
+type eventSource chan workflow.Observation
 
-func (s eventSource) Watch(ctx context.Context, observe func(trigger.Observation)) error {
+func (s eventSource) Watch(ctx context.Context, observe func(workflow.Observation)) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -108,15 +107,15 @@ func (s eventSource) Watch(ctx context.Context, observe func(trigger.Observation
 }
 
 // changes returns the changes that the workflow received.
-func (b *bed) changes() []trigger.Change {
+func (b *bed) changes() []workflow.Change {
 	b.t.Helper()
 	data, err := os.ReadFile(filepath.Join(b.dir, "changes"))
 	if err != nil {
 		return nil
 	}
-	var list []trigger.Change
+	var list []workflow.Change
 	for line := range strings.Lines(string(data)) {
-		var c trigger.Change
+		var c workflow.Change
 		if strings.TrimSpace(line) == "" || !strings.HasSuffix(line, "\n") { // it is being written
 			continue
 		}
@@ -244,15 +243,15 @@ func TestEvents(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, consultest.Start(t))
 	conf := config.Trigger{Name: "e", Event: "node_down", Workflow: "note"}
-	happened := func(numbers ...string) trigger.Observation {
-		items := map[string]trigger.Item{}
+	happened := func(numbers ...string) workflow.Observation {
+		items := map[string]workflow.Item{}
 		for _, n := range numbers {
-			items[n] = trigger.Item(`{"node":"n1"}`)
+			items[n] = workflow.Item(`{"node":"n1"}`)
 		}
-		return trigger.Observation{Items: items, Happened: true}
+		return workflow.Observation{Items: items, Happened: true}
 	}
 	stop := b.run(conf)
-	b.events <- trigger.Observation{Happened: true, UpTo: 8}
+	b.events <- workflow.Observation{Happened: true, UpTo: 8}
 	b.wantKnown("e")
 	stop()
 	if got := b.changes(); got != nil {
@@ -274,7 +273,7 @@ func TestEvents(t *testing.T) {
 
 	// Numbers start again: the events until then do not fire the trigger.
 	stop = b.run(conf)
-	b.events <- trigger.Observation{Happened: true, UpTo: 3, Restarted: true}
+	b.events <- workflow.Observation{Happened: true, UpTo: 3, Restarted: true}
 	b.events <- happened("3", "4")
 	b.wantChanges("happened 9, happened 10", "happened 11", "happened 12", "happened 4")
 	stop()

@@ -1,4 +1,4 @@
-package trigger
+package workflow
 
 import (
 	"context"
@@ -24,13 +24,14 @@ import (
 	"github.com/jorc/jorc/internal/durable"
 )
 
-// watcher runs one trigger.
-type watcher struct {
+// triggerWatcher runs one trigger.
+type triggerWatcher struct {
+	r    *Runner
 	conf config.Trigger
-	o    Options
+	o    TriggerOptions
 	log  hclog.Logger
 	file string
-	seen state
+	seen triggerState
 	wake concurrency.Signal
 
 	mu     sync.Mutex
@@ -39,7 +40,7 @@ type watcher struct {
 
 // observe stores an observation for follow. A newer observation replaces one
 // that was not handled; events are added to it unless their numbers started again.
-func (w *watcher) observe(o Observation) {
+func (w *triggerWatcher) observe(o Observation) {
 	w.mu.Lock()
 	if o.Happened && !o.Restarted && w.latest != nil {
 		all := map[string]Item{}
@@ -53,7 +54,7 @@ func (w *watcher) observe(o Observation) {
 }
 
 // follow handles observations until ctx ends or the state cannot be written.
-func (w *watcher) follow(ctx context.Context) error {
+func (w *triggerWatcher) follow(ctx context.Context) error {
 	for {
 		if err := w.wake.Wait(ctx); err != nil {
 			return err
@@ -73,7 +74,7 @@ func (w *watcher) follow(ctx context.Context) error {
 
 // handle runs the workflow if o is a change. It saves the job first, so that the
 // job runs once, also after a crash.
-func (w *watcher) handle(ctx context.Context, o Observation) error {
+func (w *triggerWatcher) handle(ctx context.Context, o Observation) error {
 	next := w.seen.after(o)
 	changes := w.seen.changes(o)
 	if w.seen.Known && len(changes) == 0 && !o.Restarted {
@@ -82,13 +83,13 @@ func (w *watcher) handle(ctx context.Context, o Observation) error {
 	if len(changes) > 0 && (w.seen.Known || o.Happened) {
 		next.Count++
 		change, err := json.Marshal(Change{
-			Trigger: w.conf.Name, Kind: kind(w.conf), Name: subject(w.conf), At: time.Now().UTC(),
+			Trigger: w.conf.Name, Kind: triggerKind(w.conf), Name: triggerSubject(w.conf), At: time.Now().UTC(),
 			Changes: changes[:min(len(changes), maxChanges)], Total: len(changes),
 		})
 		if err != nil {
 			return err
 		}
-		next.Pending = &pending{Job: fmt.Sprintf("trigger-%s-%d-%d", w.conf.Name, next.Since, next.Count), Change: change}
+		next.Pending = &pendingJob{Job: fmt.Sprintf("trigger-%s-%d-%d", w.conf.Name, next.Since, next.Count), Change: change}
 	}
 	if err := w.save(next); err != nil {
 		return err
@@ -99,7 +100,7 @@ func (w *watcher) handle(ctx context.Context, o Observation) error {
 // maxChanges limits the file that a workflow receives.
 const maxChanges = 1000
 
-// Change is the JSON document in the file $JORC_CHANGE of a workflow.
+// Change is the JSON document in the file $JORC_CHANGE of a
 type Change struct {
 	Trigger string       `json:"trigger"`
 	Kind    string       `json:"kind"` // service, key, prefix or event
@@ -121,7 +122,7 @@ type ItemChange struct {
 type Item = json.RawMessage
 
 // changes returns the differences between s and o, in the order of items.
-func (s state) changes(o Observation) []ItemChange {
+func (s triggerState) changes(o Observation) []ItemChange {
 	var list []ItemChange
 	handled := s.Event
 	if o.Restarted {
@@ -148,7 +149,7 @@ func (s state) changes(o Observation) []ItemChange {
 		if o.Happened {
 			return int(number(a.Item)) - int(number(b.Item))
 		}
-		return compare(a.Item, b.Item)
+		return strings.Compare(a.Item, b.Item)
 	})
 	return list
 }
@@ -158,7 +159,7 @@ func number(name string) uint64 {
 	return n
 }
 
-func kind(t config.Trigger) string {
+func triggerKind(t config.Trigger) string {
 	switch {
 	case t.Service != "":
 		return "service"
@@ -170,28 +171,28 @@ func kind(t config.Trigger) string {
 	return "event"
 }
 
-func subject(t config.Trigger) string { return t.Service + t.Key + t.Prefix + t.Event }
+func triggerSubject(t config.Trigger) string { return t.Service + t.Key + t.Prefix + t.Event }
 
-// state records what a trigger has handled. It is written before a job runs and
+// triggerState records what a trigger has handled. It is written before a job runs and
 // after it has ended.
-type state struct {
+type triggerState struct {
 	Of      string            `json:"of"`              // kind and name of the watched object
 	Known   bool              `json:"known"`           // there was an observation to compare with
 	Since   int64             `json:"since"`           // Unix time of the first observation; part of job ids, so that they stay unique if the state is lost
 	Count   int               `json:"count"`           // of changes
 	Items   map[string]string `json:"items,omitempty"` // digests by item
 	Event   uint64            `json:"event,omitempty"` // the last handled event
-	Pending *pending          `json:"pending,omitempty"`
+	Pending *pendingJob       `json:"pending,omitempty"`
 }
 
-// pending is a job that has not ended.
-type pending struct {
+// pendingJob is a job that has not ended.
+type pendingJob struct {
 	Job    string          `json:"job"`
 	Change json.RawMessage `json:"change"`
 }
 
 // after returns the state after o has been handled.
-func (s state) after(o Observation) state {
+func (s triggerState) after(o Observation) triggerState {
 	next := s
 	next.Known = true
 	if next.Since == 0 {
@@ -219,28 +220,26 @@ func digest(value Item) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-func compare(a, b string) int { return strings.Compare(a, b) }
-
-// load reads the state of a trigger on of. A state that cannot be parsed, or is
+// loadTriggerState reads the state of a trigger on of. A state that cannot be parsed, or is
 // that of another object, counts as missing: the next observation is the initial
 // state.
-func load(file, of string) (state, error) {
+func loadTriggerState(file, of string) (triggerState, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return state{Of: of}, nil
+		return triggerState{Of: of}, nil
 	}
 	if err != nil {
-		return state{}, fmt.Errorf("read the trigger's state: %w", err)
+		return triggerState{}, fmt.Errorf("read the trigger's state: %w", err)
 	}
-	var s state
+	var s triggerState
 	if json.Unmarshal(data, &s) != nil || s.Of != of {
-		return state{Of: of}, nil
+		return triggerState{Of: of}, nil
 	}
 	return s, nil
 }
 
 // save writes next to the state file and makes it the current state.
-func (w *watcher) save(next state) error {
+func (w *triggerWatcher) save(next triggerState) error {
 	data, err := json.Marshal(next)
 	if err != nil {
 		return err

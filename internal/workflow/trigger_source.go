@@ -1,4 +1,4 @@
-package trigger
+package workflow
 
 import (
 	"context"
@@ -12,12 +12,12 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// FromConsul returns the source of a trigger on a service, a key or a prefix. The
+// ConsulSource returns the source of a trigger on a service, a key or a prefix. The
 // items of a service are its functional instances, which have no critical check.
 // It logs a warning if the token may not read all items.
-func FromConsul(client *consul.Client, t config.Trigger, log hclog.Logger) Source {
+func ConsulSource(client *consul.Client, t config.Trigger, log hclog.Logger) TriggerSource {
 	log = log.With("trigger", t.Name)
-	switch kind(t) {
+	switch triggerKind(t) {
 	case "service":
 		return watchOf[[]*consul.ServiceEntry]{log, client, func(ctx context.Context, q consul.Query) ([]*consul.ServiceEntry, consul.Meta, error) {
 			return client.HealthService(ctx, t.Service, "", false, q)
@@ -45,7 +45,7 @@ type watchOf[T any] struct {
 	items  func(T) map[string]Item
 }
 
-// Watch implements Source.
+// Watch implements TriggerSource.
 func (w watchOf[T]) Watch(ctx context.Context, observe func(Observation)) error {
 	warned := false
 	return consul.Watch(ctx, w.client, consul.Query{}, w.ask, func(u consul.Update[T]) {

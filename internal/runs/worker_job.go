@@ -1,0 +1,317 @@
+package runs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/workflow"
+)
+
+// Bounds of what a node reports of a job, in bytes.
+const (
+	maxTail = 4 << 10
+	maxWhy  = 1 << 10
+)
+
+// Reasons for which a job is to end early.
+var (
+	errCancelled = errors.New("cancelled")
+	errGone      = errors.New("it is no longer in this node's queue")
+)
+
+// queuedJob is a job of the queue in progress. Its methods are its hooks.
+type queuedJob struct {
+	w   *Worker
+	r   Runner
+	e   Queued // as it was when it was taken up
+	log hclog.Logger
+
+	here    bool // the job is on this node's disk
+	begun   bool // Consul knows that it runs
+	waits   bool // Consul knows what it waits for
+	trouble bool // Consul knows why it could not be continued
+}
+
+// execute brings a job to its end and reports that. It returns an error only
+// when ctx has ended before.
+func (w *Worker) execute(ctx context.Context, r Runner, e Queued) error {
+	_, err := r.Job(e.Job)
+	j := &queuedJob{w: w, r: r, e: e, log: w.o.Log.With("run", e.Run), here: err == nil, begun: e.State == Running, waits: e.Why != ""}
+	if errors.Is(err, workflow.ErrNoJob) && j.begun {
+		// Whatever of it was run: it is not run a second time.
+		return j.report(ctx, Queued{State: Failed, Why: "it had begun, and its files are no longer on this node: it is not run again"})
+	}
+	_, _ = r.Drive(ctx, workflow.Job{ID: e.Job}, workflow.Hooks{ // stop reports the error
+		Prestart: j.prestart, Poststart: j.poststart, Wait: j.wait, Watch: j.watch, Stop: j.stop,
+	})
+	return ctx.Err()
+}
+
+// prestart completes a new job with what is asked for, and waits until the node
+// may start it.
+func (j *queuedJob) prestart(ctx context.Context, job *workflow.Job) error {
+	if err := j.asked(); err != nil {
+		return err
+	}
+	if !j.here { // otherwise its files have everything
+		run, err := j.spec(ctx)
+		if err != nil {
+			return err
+		}
+		job.Workflow, job.Params, job.Origin, job.Done = run.Request.Workflow, run.Request.Params, "run "+j.e.Run, j.e.Done
+		if j.w.o.Version != nil {
+			job.Version = j.w.o.Version()
+		}
+	}
+	if !j.begun && j.w.o.Begin != nil {
+		if j.w.o.Held != nil {
+			if why := j.w.o.Held(); why != "" {
+				j.reportWait(ctx, why, "")
+			}
+		}
+		if err := j.w.o.Begin(ctx); err != nil {
+			return err
+		}
+	}
+	j.w.hook("run")
+	return nil
+}
+
+// spec reads what is asked for, however long that takes.
+func (j *queuedJob) spec(ctx context.Context) (run Run, err error) {
+	never := errors.New("")
+	err = concurrency.Retry(ctx, j.w.backoff(), func(ctx context.Context) error {
+		doc, err := j.w.runs.spec(j.e.Run).Get(ctx)
+		switch {
+		case err == nil && doc.Exists:
+			run, never = doc.Value, nil
+			return nil
+		case err == nil:
+			never = errors.New("the run does not exist in Consul")
+			return nil
+		case errors.Is(err, kv.ErrDamaged), errors.Is(err, kv.ErrNewer):
+			never = err
+			return nil
+		}
+		return err
+	}, func(err error, pause time.Duration) {
+		j.log.Warn("cannot read the run, will retry", "error", err, "again_in", pause)
+		j.reportWait(ctx, "this node cannot read the run: "+err.Error(), "")
+	})
+	return run, cmp.Or(err, never)
+}
+
+// poststart is called before each task. Before the first it reports that the job
+// has started, so that a job that Consul does not show as running has run nothing.
+// For a job on a manager it reports each time what is done: the job continues only
+// if this node still has it.
+func (j *queuedJob) poststart(ctx context.Context) error {
+	if err := j.asked(); err != nil {
+		return err
+	}
+	if j.begun && !j.e.Manager && !j.trouble {
+		return nil
+	}
+	var finished []string
+	if j.e.Manager {
+		res, err := j.r.Job(j.e.Job)
+		if err != nil {
+			return err
+		}
+		finished = done(res)
+	}
+	j.w.hook("begin")
+	err := j.update(ctx, func(q *Queued) {
+		if !j.begun || j.trouble {
+			q.Why, q.Task = "", ""
+		}
+		q.State, q.Done = Running, finished
+		if q.Started.IsZero() {
+			q.Started = stamp()
+		}
+	})
+	j.w.hook("begun")
+	if err == nil {
+		j.waits = j.waits && j.begun && !j.trouble
+		j.begun, j.trouble = true, false
+	}
+	return err
+}
+
+func stamp() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
+// wait reports what the job waits for, and that it waits no longer: two writes,
+// however long it takes. The job continues whether Consul accepts them or not.
+func (j *queuedJob) wait(ctx context.Context, w workflow.Wait) (again bool, err error) {
+	if !j.waits {
+		j.reportWait(ctx, strings.TrimPrefix(w.Why(), "held: "), w.Result.Task)
+		j.trouble = j.waits && w.Err != nil
+	}
+	if err := w.Until(ctx); err != nil {
+		return false, err
+	}
+	if j.waits && w.Err == nil && !notYet(w.Result) {
+		j.waits = !j.tryUpdate(ctx, func(q *Queued) { q.Why, q.Task = "", "" })
+	}
+	return true, nil
+}
+
+// notYet reports whether the task itself asked for the wait: it is run again and
+// again, and its reason is reported once.
+func notYet(res workflow.Result) bool {
+	return res.State == workflow.Pending && slices.ContainsFunc(res.Tasks, func(t workflow.TaskStatus) bool { return t.Name == res.Task && t.Deferrals > 0 })
+}
+
+// reportWait reports why the job waits, once.
+func (j *queuedJob) reportWait(ctx context.Context, why, task string) {
+	if !j.waits {
+		j.waits = j.tryUpdate(ctx, func(q *Queued) { q.Why, q.Task = workflow.LastBytes(why, maxWhy), task })
+	}
+}
+
+// tryUpdate changes the job's entry in the queue if Consul answers soon: a job
+// does not wait because the reason of its wait cannot be reported.
+func (j *queuedJob) tryUpdate(ctx context.Context, change func(*Queued)) bool {
+	const patience = 10 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := j.updateOnce(ctx, change)
+	if err != nil {
+		j.log.Warn("cannot report what the run waits for", "job", j.e.Job, "error", err)
+	}
+	return err == nil
+}
+
+// watch ends the job early when the queue says so.
+func (j *queuedJob) watch(ctx context.Context, stop func(error)) {
+	_ = j.w.now.Watch(ctx, func(Queue) { // it returns ctx's error
+		if err := j.asked(); err != nil {
+			stop(err)
+		}
+	})
+}
+
+// asked returns why the job is to end early: errGone or errCancelled, with
+// workflow.ErrKill if its running task is to end, too.
+func (j *queuedJob) asked() error {
+	q, _ := j.w.now.Get()
+	i := q.find(j.e.Job)
+	switch {
+	case i < 0:
+		return errGone
+	case q.Jobs[i].Cancel != "" && q.Jobs[i].Kill:
+		return fmt.Errorf("%w by %s (%w)", errCancelled, q.Jobs[i].Cancel, workflow.ErrKill)
+	case q.Jobs[i].Cancel != "":
+		return fmt.Errorf("%w by %s", errCancelled, q.Jobs[i].Cancel)
+	}
+	return nil
+}
+
+// stop reports the end of the job.
+func (j *queuedJob) stop(ctx context.Context, res workflow.Result, err error) error {
+	j.w.hook("ran")
+	if err == nil && (res.State == workflow.Interrupted || res.State == workflow.Stopped && res.Task == "") {
+		err = j.asked() // a crash came between the end and its report
+	}
+	end := outcome(res)
+	switch {
+	case errors.Is(err, errGone):
+		j.log.Info("the run is no longer asked for", "job", j.e.Job)
+		return nil
+	case errors.Is(err, errCancelled):
+		end.State, end.Why = Cancelled, strings.TrimPrefix(err.Error(), errCancelled.Error()+" ")
+	case err != nil:
+		end = Queued{State: Failed, Why: err.Error()}
+	}
+	return j.report(ctx, end)
+}
+
+// report writes the end of the job to the queue, unless the job is no longer in
+// it.
+func (j *queuedJob) report(ctx context.Context, end Queued) error {
+	j.w.hook("tell")
+	err := j.update(ctx, func(q *Queued) {
+		q.State, q.Task, q.ExitCode, q.LogURL = end.State, end.Task, end.ExitCode, end.LogURL
+		q.Why, q.Tail, q.Ended = workflow.LastBytes(end.Why, maxWhy), workflow.LastBytes(end.Tail, maxTail), stamp()
+		if q.Manager {
+			q.Done = end.Done
+		}
+		if q.Started.IsZero() && end.State == Done {
+			q.Started = q.Ended
+		}
+	})
+	j.w.hook("told")
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	return err
+}
+
+// update changes the job's entry in the queue, however long that takes. It
+// returns errGone when there is none, or ctx's error.
+func (j *queuedJob) update(ctx context.Context, change func(*Queued)) error {
+	var gone error
+	err := concurrency.Retry(ctx, j.w.backoff(), func(ctx context.Context) error {
+		err := j.updateOnce(ctx, change)
+		if errors.Is(err, errGone) {
+			gone = err
+			return nil
+		}
+		return err
+	}, func(err error, pause time.Duration) {
+		j.log.Warn("cannot report the progress of the run, will retry", "job", j.e.Job, "error", err, "again_in", pause)
+	})
+	return cmp.Or(err, gone)
+}
+
+// updateOnce is update without another attempt.
+func (j *queuedJob) updateOnce(ctx context.Context, change func(*Queued)) error {
+	e, err := j.w.queue.Update(ctx, func(old kv.Entry[Queue]) (Queue, bool, error) {
+		q := old.Value.clone()
+		i := q.find(j.e.Job)
+		if i < 0 {
+			return q, false, errGone
+		}
+		change(&q.Jobs[i])
+		return q, true, nil
+	})
+	if err == nil {
+		j.w.now.Set(e.Value)
+	}
+	return err
+}
+
+// outcome is what a job came to.
+func outcome(res workflow.Result) Queued {
+	q := Queued{State: Failed, Why: res.Why, Task: res.Task, ExitCode: res.ExitCode, Tail: res.Tail, LogURL: res.LogURL, Done: done(res)}
+	switch {
+	case res.State == workflow.Success, res.State == workflow.Stopped && res.Task != "": // a task ended the job: nothing is left to do
+		q.State, q.Tail = Done, res.Output
+	case res.State == workflow.Stopped:
+		q.State = Cancelled
+	}
+	if q.Why == "" && q.State == Failed {
+		q.Why = string(res.State)
+	}
+	return q
+}
+
+// done are the tasks that need not be run elsewhere.
+func done(res workflow.Result) []string {
+	var names []string
+	for _, t := range res.Tasks {
+		if t.State == workflow.TaskSuccess || t.State == workflow.TaskSkipped {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}

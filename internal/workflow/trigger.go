@@ -1,0 +1,117 @@
+package workflow
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/config"
+)
+
+// TriggerSource calls observe with the current items and after each change until ctx
+// ends. It does not report read errors: the last observation stays valid. observe
+// takes ownership of its argument, and must not be called concurrently.
+type TriggerSource interface {
+	Watch(ctx context.Context, observe func(Observation)) error
+}
+
+// Observation holds all current items, or new events.
+type Observation struct {
+	Items map[string]Item
+	// Happened: Items are events, named by their sequence numbers, that followed
+	// earlier observations.
+	Happened bool
+	// UpTo, of events: events up to this number were observed, or happened before
+	// the trigger existed.
+	UpTo uint64
+	// Restarted, of events: their numbers started again, so that the number of the last
+	// handled event is void. UpTo is the number at that time.
+	Restarted bool
+}
+
+// TriggerOptions configure RunTriggers.
+type TriggerOptions struct {
+	StateDir string // the triggers' states are in its directory "triggers"
+	Triggers []config.Trigger
+	// Source returns the source of t. after is the last handled event; known is
+	// false if the trigger has handled none: then only new events count.
+	Source func(t config.Trigger, after uint64, known bool) TriggerSource
+	Log    hclog.Logger
+}
+
+// RunTriggers runs workflows when something in Consul changes, once per change,
+// also across restarts, until ctx ends; then it returns nil.
+func (r *Runner) RunTriggers(ctx context.Context, o TriggerOptions) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, t := range o.Triggers {
+		w := &triggerWatcher{r: r, conf: t, o: o, log: o.Log.With("trigger", t.Name), file: filepath.Join(o.StateDir, "triggers", t.Name+".json"), wake: concurrency.NewSignal()}
+		g.Go(func() error { return w.run(ctx) })
+	}
+	if err := g.Wait(); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// run runs one trigger until ctx ends. If the state cannot be read or written,
+// the trigger runs nothing and tries again later.
+func (w *triggerWatcher) run(ctx context.Context) error {
+	const again = 30 * time.Second
+	for {
+		err := w.once(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		w.log.Error("trigger failed, will retry", "error", err, "again_in", again)
+		if concurrency.Sleep(ctx, again) != nil {
+			return nil
+		}
+	}
+}
+
+// once reads the state, finishes a job that a restart interrupted, and follows
+// the source. It returns the error that ended it.
+func (w *triggerWatcher) once(ctx context.Context) error {
+	var err error
+	if w.seen, err = loadTriggerState(w.file, triggerKind(w.conf)+" "+triggerSubject(w.conf)); err != nil {
+		return err
+	}
+	if err := w.finish(ctx); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return w.o.Source(w.conf, w.seen.Event, w.seen.Known).Watch(ctx, w.observe) })
+	g.Go(func() error { return w.follow(ctx) })
+	return g.Wait()
+}
+
+// finish runs the pending job to its end, and removes it from the state.
+func (w *triggerWatcher) finish(ctx context.Context) error {
+	p := w.seen.Pending
+	if p == nil {
+		return nil
+	}
+	job := Job{ID: p.Job, Workflow: w.conf.Workflow, Origin: "trigger " + w.conf.Name, Change: p.Change}
+	_, err := w.r.Drive(ctx, job, Hooks{Stop: w.ended})
+	return err
+}
+
+// ended is the end of the pending job. A job that can never run is skipped.
+func (w *triggerWatcher) ended(_ context.Context, res Result, err error) error {
+	log := w.log.With("workflow", w.conf.Workflow, "job", w.seen.Pending.Job)
+	switch {
+	case err != nil:
+		log.Error("cannot run the workflow; the change is skipped", "error", err)
+	case res.State == Success:
+		log.Info("the workflow ran")
+	default:
+		log.Error("the workflow did not succeed", "state", res.State, "why", res.Why)
+	}
+	next := w.seen
+	next.Pending = nil
+	return w.save(next)
+}
