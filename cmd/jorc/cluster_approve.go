@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -14,8 +13,28 @@ func approveCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "approve", Usage: "let a run begin that needs it", ArgsUsage: "ID",
 		Description: "Repeating it changes nothing. A run that was cancelled stays so, and the exit code is 4.",
-		Action:      env.changeRun("it needs no approval (any more)", (*runs.Runs).Approve),
+		Action:      env.changeRun("it needs no approval (any more)", approveRun),
 	}
+}
+
+func cancelCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "cancel", Usage: "end a run", ArgsUsage: "ID",
+		Description: "Members that have not started do not start; the others end after the task that is running, or at once with --kill. " +
+			"Repeating it changes nothing. A run of a rule would come back: it ends with its rule, and the exit code is 4.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "kill", Usage: "also end running tasks: SIGTERM, then SIGKILL", DisableDefaultText: true},
+		},
+		Action: env.changeRun("it has ended, or was cancelled already", cancelRun),
+	}
+}
+
+func approveRun(c *cli.Context, r *runs.Runs, id, by string) (runs.Run, bool, error) {
+	return r.Approve(c.Context, id, by)
+}
+
+func cancelRun(c *cli.Context, r *runs.Runs, id, by string) (runs.Run, bool, error) {
+	return r.Cancel(c.Context, id, by, c.Bool("kill"))
 }
 
 // changedRun is the answer of what changes a run.
@@ -27,7 +46,7 @@ type changedRun struct {
 
 // changeRun is an action on one run; already is said when there was nothing to
 // change.
-func (e *environment) changeRun(already string, change func(*runs.Runs, context.Context, string, string) (runs.Run, bool, error)) cli.ActionFunc {
+func (e *environment) changeRun(already string, change func(c *cli.Context, r *runs.Runs, id, by string) (runs.Run, bool, error)) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		args := arguments(c)
 		if len(args) != 1 {
@@ -40,7 +59,7 @@ func (e *environment) changeRun(already string, change func(*runs.Runs, context.
 		if err != nil {
 			return err
 		}
-		run, changed, err := change(r, c.Context, args[0], e.getenv("USER"))
+		run, changed, err := change(c, r, args[0], e.getenv("USER"))
 		if errors.Is(err, runs.ErrState) {
 			return &exitError{code: exitConflict, err: err}
 		}

@@ -11,9 +11,10 @@ import (
 
 func runLogsCommand(env *environment) *cli.Command {
 	return &cli.Command{
-		Name: "logs", Usage: "print what a run's failed tasks said at last", ArgsUsage: "ID [NODE]",
-		Description: "The end of the output, and where the full log is when there is a log store; without NODE of all members that left something. " +
-			"On the node itself 'jorc workflow logs run-ID' has all of it, also of tasks that succeeded.",
+		Name: "logs", Usage: "print the last output of a run's tasks", ArgsUsage: "ID [NODE]",
+		Description: "The end of the output (of a failed task at most 4 KB, otherwise 1 KB), and where the full log is if there is a log store; " +
+			"without NODE of all members that have ended or wait. Values of params, environment variables and tokens are left out. " +
+			"On the node itself 'jorc workflow logs run-ID' prints everything.",
 		Action: env.runLogs,
 	}
 }
@@ -64,7 +65,7 @@ func (e *environment) runLogs(c *cli.Context) error {
 				return err
 			}
 		}
-		if len(args) == 2 || tail != "" || m.LogURL != "" || m.Why != "" {
+		if len(args) == 2 || tail != "" || m.LogURL != "" || m.Why != "" || m.State.Ended() {
 			logs = append(logs, runLog{m.Node, m.State, m.Task, m.ExitCode, m.Why, tail, m.LogURL})
 		}
 	}
@@ -73,7 +74,7 @@ func (e *environment) runLogs(c *cli.Context) error {
 	}
 	for _, l := range logs {
 		if len(args) == 2 && l.Tail == "" && l.LogURL == "" && l.State != runs.Pending {
-			fmt.Fprintf(c.App.ErrWriter, "jorc: only of what failed is the output here: 'jorc workflow logs run-%s' on %s prints the rest\n", d.ID, printable(l.Node))
+			fmt.Fprintf(c.App.ErrWriter, "jorc: no output is here; 'jorc workflow logs run-%s' on %s prints the log\n", d.ID, printable(l.Node))
 		}
 	}
 	if format == formatJSON {

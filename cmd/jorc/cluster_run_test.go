@@ -50,13 +50,18 @@ func newFleet(t *testing.T, leaders int, nodes ...string) *fleet {
 }
 
 // up registers a node as if Consul's and jorc's agents ran there.
-func (f *fleet) up(node string) {
+func (f *fleet) up(node string) { f.register(node, consul.HealthPassing) }
+
+// down registers a node as if it had failed.
+func (f *fleet) down(node string) { f.register(node, consul.HealthCritical) }
+
+func (f *fleet) register(node, status string) {
 	f.t.Helper()
 	err := f.server.Client().CatalogRegister(f.t.Context(), &consul.CatalogRegistration{
 		Node: node, Address: "127.0.0.1", Service: &consul.AgentService{ID: "jorc-prod", Service: "jorc"},
 		Checks: consul.HealthChecks{
-			{Node: node, CheckID: "serfHealth", Name: "Serf Health Status", Status: consul.HealthPassing},
-			{Node: node, CheckID: "service:jorc-prod", ServiceID: "jorc-prod", ServiceName: "jorc", Status: consul.HealthPassing},
+			{Node: node, CheckID: "serfHealth", Name: "Serf Health Status", Status: status},
+			{Node: node, CheckID: "service:jorc-prod", ServiceID: "jorc-prod", ServiceName: "jorc", Status: status},
 		},
 	})
 	if err != nil {
@@ -70,6 +75,9 @@ func (f *fleet) work(node string) {
 		StateDir: filepath.Join(f.dir, node), Node: node, Environ: []string{"DIR=" + f.dir},
 		Workflows: []config.Workflow{
 			{Name: "install", Tasks: []config.Task{{Name: "one", Command: []string{"sh", "-c", "echo $JORC_NODE >>$DIR/order"}}}},
+			{Name: "say", Tasks: []config.Task{{Name: "one", Command: []string{"echo", "all is well"}}}},
+			{Name: "half", Tasks: []config.Task{{Name: "one", Script: `[ $JORC_NODE = a ] && exit 3; until [ -e $DIR/go ]; do sleep 0.05; done`}}},
+			{Name: "hang", Tasks: []config.Task{{Name: "one", Idempotent: true, Script: `trap "" TERM; echo $$ >$DIR/hung-$JORC_NODE; while :; do sleep 0.05; done`}}},
 			{Name: "break", Tasks: []config.Task{{Name: "two", Command: []string{"sh", "-c", "echo no such disk; exit 3"}}}},
 		},
 	})
@@ -171,7 +179,7 @@ func TestRunCommands(t *testing.T) {
 	do(result{0, "", ""}, "wait", "--filter", `Node == "a" or Node == "b"`, "--for", "members=1")
 	do(result{0, "ID   STATE\nbad  failed\n", "jorc: run \"bad\": it has ended, or was cancelled already; nothing was changed\n"}, "cancel", "bad")
 	do(result{0, "a: failed: exit code 3: no such disk\n  no such disk\n", ""}, "logs", "bad")
-	do(result{0, "a: done\n", "jorc: only of what failed is the output here: 'jorc workflow logs run-r' on a prints the rest\n"}, "logs", "r", "a")
+	do(result{0, "a: done\n", "jorc: no output is here; 'jorc workflow logs run-r' on a prints the log\n"}, "logs", "r", "a")
 	do(result{1, "", "jorc: run \"bad\": node \"x\" has no part in it: 'jorc cluster runs bad' lists who has\n"}, "logs", "bad", "x")
 	do(result{0, "a: failed: exit code 3: no such disk\n  no such disk\n", ""}, "logs", "bad", "a")
 	do(result{0, "never\n", ""}, "run", "install", "--id", "never", "--needs-approval")

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/runs"
 )
 
@@ -23,15 +28,22 @@ func (e *environment) showRuns(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	r, err := e.runs(c)
+	cl, err := e.cluster(c, "")
 	if err != nil {
 		return err
 	}
 	if id != "" {
-		return e.showRun(c, r, id)
+		return e.showRun(c, cl, id)
 	}
-	all, bad, err := r.List(c.Context)
+	all, bad, err := runs.New(cl.Store()).List(c.Context)
 	if err != nil {
+		return err
+	}
+	open := []*runs.Run{}
+	for i := range all {
+		open = append(open, &all[i])
+	}
+	if err := explain(c.Context, cl, open...); err != nil {
 		return err
 	}
 	for _, err := range bad {
@@ -66,10 +78,29 @@ func audience(r *runs.Run) string {
 	return text
 }
 
-func (e *environment) showRun(c *cli.Context, r *runs.Runs, id string) error {
-	d, err := r.Show(c.Context, id)
+// explain adds why runs do not continue. It reads the cluster's control only if one
+// has not ended.
+func explain(ctx context.Context, cl *cluster.Cluster, all ...*runs.Run) error {
+	if !slices.ContainsFunc(all, func(r *runs.Run) bool { return !r.State.Ended() }) {
+		return nil
+	}
+	control, err := cl.Control(ctx)
+	if errors.Is(err, consul.ErrDenied) {
+		return nil
+	}
+	for _, r := range all {
+		r.Explain(control)
+	}
+	return err
+}
+
+func (e *environment) showRun(c *cli.Context, cl *cluster.Cluster, id string) error {
+	d, err := runs.New(cl.Store()).Show(c.Context, id)
 	if err != nil {
 		return wrongID(c, err)
+	}
+	if err := explain(c.Context, cl, &d.Run); err != nil {
+		return err
 	}
 	if len(d.Members) == 0 {
 		fmt.Fprintf(c.App.ErrWriter, "jorc: run %s: %s%s\n", d.ID, d.State, withoutMembers(d.Run))

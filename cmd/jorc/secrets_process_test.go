@@ -139,6 +139,29 @@ template "check" {
   perms       = "0600"
   check       = ["sh", "-c", "cat $0; cat $0 >&2; exit 1", "{{.Staged}}"]
 }
+workflow "prints" {
+  task "succeeds" {
+    script = "echo it is {{.Param \"pw\"}}"
+  }
+  task "fails" {
+    env    = { PW = "SesameEnv-{{.Param \"pw\"}}", LONG = "{{.Param \"long\"}}" }
+    script = "echo {{.Param \"pw\"}}; echo \"$PW\"; cat \"$JORC_PARAMS\"; echo \"$LONG\"; exit 3"
+  }
+}
+workflow "works" {
+  task "succeeds" {
+    script = "echo it is {{.Param \"pw\"}}; cat \"$JORC_PARAMS\""
+  }
+}
+workflow "changed" {
+  task "fails" {
+    script = "cat \"$JORC_CHANGE\"; grep -o 'Sesame[A-Za-z]*' \"$JORC_CHANGE\"; exit 3"
+  }
+}
+trigger "pw" {
+  key      = "pw2"
+  workflow = "changed"
+}
 template "reload" {
   contents    = "{{ key \"pw\" }}"
   destination = "DIR/reload"
@@ -148,8 +171,9 @@ template "reload" {
 `)
 	const secret = "Sesame"
 	m.put("pw", secret+"Key")
+	m.put("pw2", "nothing yet")
 	m.write("pw", secret+"File")
-	for _, args := range [][]string{{"cluster", "init", "default"}, {"cluster", "profile", "set", "pw", secret + "Param"}} {
+	for _, args := range [][]string{{"cluster", "init", "default"}, {"cluster", "profile", "set", "pw", secret + "Param"}, {"cluster", "profile", "set", "long", strings.Repeat("x", 150) + secret + "Long"}} {
 		if got := m.run(args...); got.code != exitOK {
 			t.Fatalf("%q: %+v", args, got)
 		}
@@ -163,6 +187,23 @@ template "reload" {
 		}
 		return lacks(d.said.String(), "127.0.0.1:1#")
 	})
+	for id, workflow := range map[string]string{"r1": "prints", "r2": "works", "r3": "prints"} {
+		args := []string{"cluster", "run", workflow, "--id", id, "--wait"}
+		if id == "r3" {
+			args = append(args, "--param", "pw="+secret+"Given", "--on-manager")
+		}
+		if got, want := m.run(args...).code, map[string]int{"prints": exitFailed, "works": exitOK}[workflow]; got != want {
+			t.Errorf("%q: exit %d, want %d", args, got, want)
+		}
+	}
+	m.eventually("the trigger", func() error {
+		_, err := os.Stat(m.path("state/triggers/pw.json"))
+		return err
+	})
+	m.put("pw2", secret+"Changed")
+	m.eventually("the trigger's job", func() error {
+		return lacks(m.run("workflow", "jobs", "-o", "plain", "--config", m.path("jorc.hcl")).stdout, "changed\t\tfailed\t")
+	})
 	seen := map[string]string{"told to systemd": d.notified.String()}
 	for _, path := range []string{"/v1/status", "/healthz?ready", "/metrics", "/"} {
 		seen[path] = d.get(path)
@@ -174,19 +215,47 @@ template "reload" {
 	if err != nil {
 		t.Fatal(err)
 	}
+	records := 0
+	for _, pattern := range []string{"state/jobs/*/job.json", "state/manager/jobs/*/job.json"} {
+		files, err := filepath.Glob(m.path(pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[file] = string(data)
+			records++
+		}
+	}
+	if records != 4 {
+		t.Errorf("%d job records, want 4", records)
+	}
 	sinks := false
 	for _, p := range pairs {
-		if p.Key != "pw" && p.Key != "jorc/default/profile" {
-			seen["key "+p.Key] = string(p.Value)
+		value := string(p.Value)
+		if strings.HasSuffix(p.Key, "/r3/spec") {
+			value = strings.Replace(value, `"params":{"pw":"`+secret+`Given"}`, "", 1) // what was asked for
+		}
+		if p.Key != "pw" && p.Key != "pw2" && p.Key != "jorc/default/profile" {
+			seen["key "+p.Key] = value
 		}
 		sinks = sinks || p.Key == "jorc/default/events/sinks"
 	}
 	if !sinks {
 		t.Error("no key says how far the sinks are")
 	}
-	for _, args := range [][]string{{"cluster", "events"}, {"cluster", "view"}, {"cluster", "report"}, {"doctor"}, {"render", "--config", m.path("jorc.hcl"), "--timeout", "5s"}} {
+	for _, args := range [][]string{{"cluster", "events"}, {"cluster", "logs", "r1"}, {"cluster", "logs", "r2"}, {"cluster", "runs"}, {"cluster", "runs", "r1", "-o", "json"}, {"workflow", "jobs", "-o", "json", "--config", m.path("jorc.hcl")}, {"cluster", "view"}, {"cluster", "report"}, {"doctor"}, {"render", "--config", m.path("jorc.hcl"), "--timeout", "5s"}} {
 		got := m.run(args...)
 		seen[strings.Join(args, " ")] = got.stdout + got.stderr
+	}
+	if got := m.run("workflow", "logs", "run-r1", "--config", m.path("jorc.hcl")).stdout; !strings.Contains(got, secret+"Param") {
+		t.Errorf("the log on the host is %q: want it whole", got)
+	}
+	if got := seen["cluster logs r2"]; !strings.Contains(got, "it is [redacted]") {
+		t.Errorf("cluster logs r2: %q", got)
 	}
 	for what, text := range seen {
 		if at := strings.Index(text, secret); at >= 0 {

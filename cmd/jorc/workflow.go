@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -57,7 +58,7 @@ func (e *environment) listWorkflows(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	jobs, err := workflow.New(workflow.Options{StateDir: settings.StateDir}).Jobs()
+	jobs, err := jobsOf(settings)
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (e *environment) listJobs(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	jobs, err := workflow.New(workflow.Options{StateDir: settings.StateDir}).Jobs()
+	jobs, err := jobsOf(settings)
 	if err != nil {
 		return err
 	}
@@ -105,6 +106,14 @@ func (e *environment) listJobs(c *cli.Context) error {
 	return e.print(c, l, jobs)
 }
 
+func jobsOf(settings *config.Config) ([]workflow.Result, error) {
+	archive, err := workflow.OpenArchive(settings.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	return archive.Jobs()
+}
+
 func (e *environment) workflowLogs(c *cli.Context) error {
 	args := arguments(c)
 	if len(args) > 1 {
@@ -114,9 +123,12 @@ func (e *environment) workflowLogs(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	r := workflow.New(workflow.Options{StateDir: settings.StateDir})
+	archive, err := workflow.OpenArchive(settings.StateDir)
+	if err != nil {
+		return err
+	}
 	if len(args) == 0 {
-		jobs, err := r.Jobs()
+		jobs, err := archive.Jobs()
 		if err != nil {
 			return err
 		}
@@ -129,7 +141,7 @@ func (e *environment) workflowLogs(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	job, err := r.Job(args[0])
+	job, r, err := archive.Job(args[0])
 	if errors.Is(err, workflow.ErrInvalid) {
 		return usagef(c, "%v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 	"unicode"
@@ -68,10 +69,16 @@ func (e *environment) runWorkflow(c *cli.Context) error {
 	}
 	defer done()
 	job := workflow.Job{ID: c.String("id"), Workflow: args[0], Params: params, Version: e.hostVersion(settings), Origin: "jorc workflow run"}
-	res, err := untilReady(c.Context, r, job, c.Duration("timeout"))
+	waiting, cancel := withTimeout(c.Context, c.Duration("timeout"))
+	defer cancel()
+	res, err := r.Drive(c.Context, job, workflow.Hooks{Wait: func(ctx context.Context, w workflow.Wait) (bool, error) {
+		return waitByHand(ctx, waiting, w)
+	}})
 	switch {
 	case errors.Is(err, workflow.ErrUnknown) && len(settings.Workflows) == 0:
 		return usagef(c, "%v; name a configuration with --config", err)
+	case errors.Is(err, consul.ErrDenied):
+		return err
 	case errors.Is(err, workflow.ErrUnknown), errors.Is(err, workflow.ErrInvalid):
 		return usagef(c, "%v", err)
 	case errors.Is(err, workflow.ErrBusy):
@@ -117,12 +124,13 @@ func (e *environment) runner(c *cli.Context, settings *config.Config) (*workflow
 	if err != nil {
 		return nil, nil, err
 	}
+	node := nodeName(c.Context, client, settings)
 	o := workflow.Options{
-		StateDir: settings.StateDir, Workflows: settings.Workflows, Node: nodeName(settings), Environ: workflow.Environ(settings),
+		StateDir: settings.StateDir, Workflows: settings.Workflows, Node: node, Environ: workflow.Environ(settings),
 		Requirements: workflow.FromBlocker(blocker.New(dns, blocker.FromClient(client))), Log: log,
 	}
 	if !c.Bool("alone") {
-		o.Params, o.Tokens = memberParams(client, settings), workflow.TokensOf(client, settings.Prefix, settings.Cluster)
+		o.Params, o.Tokens = workflow.ParamsOf(cluster.New(client, settings.Prefix, settings.Cluster), node), workflow.TokensOf(client, settings.Prefix, settings.Cluster)
 	}
 	if o.Store, err = workflow.NewStore(settings.LogStore); err != nil {
 		fmt.Fprintf(e.stderr, "jorc: full logs stay on this host: %v\n", err)
@@ -134,29 +142,23 @@ func (e *environment) runner(c *cli.Context, settings *config.Config) (*workflow
 	return workflow.New(o), client.Close, nil
 }
 
-// memberParams are the params of this host in its cluster. Its name is the
-// configured one, or that of the Consul agent.
-func memberParams(client *consul.Client, settings *config.Config) func(ctx context.Context) (profile.Params, error) {
-	return func(ctx context.Context) (profile.Params, error) {
-		node := settings.Node
-		if node == "" {
-			self, err := client.AgentSelf(ctx)
-			if err != nil {
-				return nil, fmt.Errorf("whose node is this (JORC_NODE says so, too): %w", err)
-			}
-			node = self.Config.NodeName
-		}
-		return workflow.ParamsOf(cluster.New(client, settings.Prefix, settings.Cluster), node)(ctx)
-	}
-}
-
-// nodeName is the configured name, or the host's, which is also what Consul
-// calls a node that nobody named.
-func nodeName(settings *config.Config) string {
+// nodeName is the agent's name of this node: the configured one, else the one that
+// the agent has written to its state directory. Where no agent has run yet it is
+// that of the Consul agent, as the agent would have it, or else the host's.
+func nodeName(ctx context.Context, client *consul.Client, settings *config.Config) string {
+	const patience = 2 * time.Second // a Consul that does not answer is as good as none
 	if settings.Node != "" {
 		return settings.Node
 	}
-	name, _ := os.Hostname() // empty when even that is not known
+	if owner, err := os.ReadFile(filepath.Join(settings.StateDir, config.NodeFile)); err == nil && strings.TrimSpace(string(owner)) != "" {
+		return strings.TrimSpace(string(owner))
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if self, err := client.AgentSelf(ctx); err == nil {
+		return self.Config.NodeName
+	}
+	name, _ := os.Hostname() // empty if the host has none
 	return name
 }
 
@@ -178,21 +180,14 @@ func (e *environment) hostVersion(settings *config.Config) string {
 	return v
 }
 
-// untilReady runs the job, and again when what it waits for is there.
-func untilReady(ctx context.Context, r *workflow.Runner, job workflow.Job, timeout time.Duration) (workflow.Result, error) {
-	waiting, cancel := withTimeout(ctx, timeout)
-	defer cancel()
-	for {
-		res, err := r.Run(ctx, job)
-		if err != nil || res.State != workflow.Pending {
-			return res, err
-		}
-		job.ID = res.ID
-		if err := r.Ready(waiting, res.ID); err != nil {
-			if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-				return res, nil
-			}
-			return res, err
-		}
+// waitByHand waits for services that the next task requires, until timeout ends.
+// Everything else is for the person to decide.
+func waitByHand(ctx, timeout context.Context, w workflow.Wait) (again bool, err error) {
+	if w.Err != nil || w.Result.State != workflow.Pending {
+		return false, w.Err
 	}
+	if err := w.Until(timeout); timeout.Err() == nil || ctx.Err() != nil {
+		return err == nil, err
+	}
+	return false, nil
 }

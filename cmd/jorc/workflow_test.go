@@ -2,11 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/workflow"
 )
@@ -44,6 +47,17 @@ workflow "stops" {
 workflow "reboots" {
   task "kernel" {
     command = ["sh", "-c", "exit 194"]
+  }
+}
+workflow "limits" {
+  task "default" { command = ["true"] }
+  task "lifted" {
+    command = ["true"]
+    timeout = 0
+  }
+  task "set" {
+    command = ["true"]
+    timeout = "5m"
   }
 }
 workflow "versioned" {
@@ -219,7 +233,7 @@ func TestWorkflowJobs(t *testing.T) {
 	}
 	got = do("workflow", "list", "-o", "json")
 	var listed []listedWorkflow
-	if err := json.Unmarshal([]byte(got.stdout), &listed); err != nil || len(listed) != 6 || listed[1].Last.ID != "b1" || listed[2].Last != nil {
+	if err := json.Unmarshal([]byte(got.stdout), &listed); err != nil || len(listed) != 7 || listed[1].Last.ID != "b1" || listed[2].Last != nil {
 		t.Errorf("list: got %+v, %v", got, err)
 	}
 	for args, want := range map[string]result{
@@ -236,4 +250,51 @@ func TestWorkflowJobs(t *testing.T) {
 	if got := do("workflow", "logs", "b1", "-o", "json"); !strings.Contains(got.stdout, `"suspect": [`) || got.stderr != "" {
 		t.Errorf("logs -o json: got %+v", got)
 	}
+}
+
+// TestWorkflowTimeout: a task ends after two hours if its configuration does not say
+// otherwise.
+func TestWorkflowTimeout(t *testing.T) {
+	t.Parallel()
+	env, config := alone(t)
+	if got := jorc(t, env, "workflow", "run", "limits", "--id", "l", "--config", config); got.code != exitOK {
+		t.Fatalf("%+v", got)
+	}
+	data, err := os.ReadFile(filepath.Join(env["JORC_STATE_DIR"], "jobs", "l", "spec.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec struct {
+		Tasks []struct{ Timeout time.Duration }
+	}
+	if err := json.Unmarshal(data, &spec); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(spec.Tasks), "[{2h0m0s} {0s} {5m0s}]"; got != want {
+		t.Errorf("got timeouts %s, want %s", got, want)
+	}
+}
+
+// TestWorkflowNode: the node of a job is the agent's, whatever the host is called.
+func TestWorkflowNode(t *testing.T) {
+	t.Parallel()
+	env, config := alone(t)
+	do := func(want string) {
+		t.Helper()
+		if got := jorc(t, env, "workflow", "run", "greet", "--alone", "--param", "who=you", "--config", config); !strings.Contains(got.stderr, "hello you of "+want+"\n") {
+			t.Errorf("got %+v, want node %q", got, want)
+		}
+	}
+	do("n1") // JORC_NODE
+	delete(env, "JORC_NODE")
+	if err := os.WriteFile(filepath.Join(env["JORC_STATE_DIR"], "node"), []byte("n2\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	do("n2") // what the agent has written
+	if err := os.Remove(filepath.Join(env["JORC_STATE_DIR"], "node")); err != nil {
+		t.Fatal(err)
+	}
+	s := consultest.Start(t)
+	env["CONSUL_HTTP_ADDR"] = s.HTTPAddr
+	do(s.Node) // as an agent would have it
 }

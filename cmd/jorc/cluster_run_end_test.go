@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/runs"
+)
+
+// TestRunWaitEndsWithFirstFailure: the outcome is certain as soon as one member has
+// failed, whatever the others still do.
+func TestRunWaitEndsWithFirstFailure(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "a", "b")
+	f.orchestrate()
+	do := doer(t, f.env)
+	do(result{1, "r\n", "jorc: a: failed: exit code 3\n"}, "run", "half", "--id", "r", "--wait")
+	if d := f.show("r"); d.State != runs.Running || d.Members[1].State.Ended() {
+		t.Errorf("the run is %s, b is %s: want both to continue", d.State, d.Members[1].State)
+	}
+	do(result{1, "", "jorc: a: failed: exit code 3\n"}, "wait", "--for", "run=r")
+	if err := os.WriteFile(filepath.Join(f.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.eventually("the end of the run", func() error { return is(f.show("r").State, runs.Failed) })
+}
+
+// TestCancelKill: a running task ends, also one that ignores SIGTERM; without
+// --kill it runs to its end.
+func TestCancelKill(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "a", "b")
+	f.orchestrate()
+	do := doer(t, f.env)
+	do(result{0, "r\n", ""}, "run", "hang", "--id", "r")
+	var pids []int
+	f.eventually("the tasks", func() error {
+		pids = nil
+		for _, node := range []string{"a", "b"} {
+			data, err := os.ReadFile(filepath.Join(f.dir, "hung-"+node))
+			if err != nil {
+				return err
+			}
+			pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+			if err != nil {
+				return err
+			}
+			pids = append(pids, pid)
+		}
+		return nil
+	})
+	do(result{0, "ID  STATE\nr   running\n", ""}, "cancel", "r")
+	f.eventually("the members to know", func() error {
+		return lacks(f.show("r").Why, "cancelled by ann: members end after the task")
+	})
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, 0); err != nil {
+			t.Errorf("the task %d: %v: want it to run to its end", pid, err)
+		}
+	}
+	do(result{0, "ID  STATE\nr   running\n", ""}, "cancel", "r", "--kill")
+	do(result{0, "ID  STATE\nr   running\n", "jorc: run \"r\": it has ended, or was cancelled already; nothing was changed\n"}, "cancel", "r", "--kill")
+	f.eventually("the end of the run", func() error { return is(f.show("r").State, runs.Cancelled) })
+	for i, m := range f.show("r").Members {
+		if m.State != runs.Cancelled || m.Why != "by ann (killed)" || m.Task != "one" {
+			t.Errorf("%s is %s: %q in task %q", m.Node, m.State, m.Why, m.Task)
+		}
+		if err := syscall.Kill(pids[i], 0); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("the task of %s: %v: want it gone", m.Node, err)
+		}
+	}
+	do(result{0, "next\n", ""}, "run", "install", "--id", "next", "--wait") // the queue is free
+}
+
+// TestRunOnLogicalMember: where there is no host the run fails at once.
+func TestRunOnLogicalMember(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "a")
+	f.orchestrate()
+	do := doer(t, f.env)
+	do(result{0, "", ""}, "join", "--node", "ghost")
+	why := "a logical member: no host of this name is in Consul's catalog"
+	do(result{1, "r\n", "jorc: ghost: failed: " + why + "\n"}, "run", "install", "--id", "r", "--wait")
+	f.eventually("the end of the run", func() error { return is(f.show("r").State, runs.Failed) })
+	if d := f.show("r"); d.Members[0].State != runs.Done || d.Members[1].Why != why {
+		t.Errorf("got %+v", d.Members)
+	}
+}
+
+// TestRunLogs: the last output of tasks that succeeded is shown, too; and what ran
+// on a manager is read there with the documented command.
+func TestRunLogs(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "a")
+	f.orchestrate()
+	do := doer(t, f.env)
+	do(result{0, "r\n", ""}, "run", "say", "--id", "r", "--wait")
+	do(result{0, "a: done\n  all is well\n", ""}, "logs", "r")
+	do(result{0, "a: done\n  all is well\n", ""}, "logs", "r", "a")
+	do(result{0, "silent\n", ""}, "run", "install", "--id", "silent", "--wait")
+	do(result{0, "a: done\n", ""}, "logs", "silent")
+
+	m := newMachine(t, consultest.Start(t), isolationConf)
+	m.must("cluster", "init", "default")
+	m.agent()
+	m.must("cluster", "run", "hello", "--on-manager", "--id", "m", "--wait")
+	if got := m.run("workflow", "logs", "run-m", "--config", m.path("jorc.hcl")); got.code != 0 || !strings.Contains(got.stderr, "job run-m, workflow \"hello\": success") {
+		t.Errorf("workflow logs: %+v", got)
+	}
+	if got := m.run("workflow", "jobs", "-o", "plain", "--config", m.path("jorc.hcl")); !strings.Contains(got.stdout, "run-m\thello") {
+		t.Errorf("workflow jobs: %+v", got)
+	}
+}
+
+// TestRunsSayWhyTheyWait: in the table and in JSON.
+func TestRunsSayWhyTheyWait(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "a")
+	do := doer(t, f.env)
+	says := func(id, why string) {
+		t.Helper()
+		f.eventually("run "+id+" to say why it waits", func() error { return is(f.show(id).Why, why) })
+		if got := jorc(t, f.env, "cluster", "runs", "-o", "json"); !strings.Contains(got.stdout, strconv.Quote(why)) {
+			t.Errorf("runs -o json: %s, want %q in it", got.stdout, why)
+		}
+		if got := jorc(t, f.env, "cluster", "runs"); !strings.Contains(got.stdout, why) {
+			t.Errorf("runs: %s, want %q in it", got.stdout, why)
+		}
+	}
+	absent := "jorc: no orchestrator is there: it begins when an agent whose configuration has an orchestrator block is up\n"
+	do(result{0, "alone\n", absent}, "run", "say", "--id", "alone")
+	says("alone", "waits for the orchestrator")
+	f.orchestrate()
+	do(result{0, "", ""}, "wait", "--for", "run=alone")
+	f.eventually("the orchestrator", func() error { return lacks(jorc(t, f.env, "cluster", "show").stdout, f.server.Node) })
+
+	do(result{0, "approval\n", ""}, "run", "say", "--id", "approval", "--needs-approval")
+	says("approval", "'jorc cluster approve approval' lets it begin")
+	do(result{0, "ID        STATE\napproval  pending\n", ""}, "approve", "approval")
+	do(result{0, "", ""}, "wait", "--for", "run=approval")
+
+	do(result{0, "", ""}, "pause", "--reason", "storm")
+	do(result{0, "paused\n", ""}, "run", "say", "--id", "paused")
+	says("paused", "the cluster is paused: storm")
+	do(result{0, "", ""}, "resume")
+	do(result{0, "", ""}, "wait", "--for", "run=paused")
+
+	do(result{0, "", ""}, "observe-only", "on", "--reason", "audit")
+	do(result{0, "observed\n", ""}, "run", "say", "--id", "observed")
+	says("observed", "the cluster is in observe-only mode: audit")
+	do(result{0, "", ""}, "observe-only", "off")
+	do(result{0, "", ""}, "wait", "--for", "run=observed")
+
+	do(result{0, "first\n", ""}, "run", "hang", "--id", "first")
+	do(result{0, "second\n", ""}, "run", "say", "--id", "second")
+	says("second", "a: run first is before it")
+	do(result{0, "ID     STATE\nfirst  running\n", ""}, "cancel", "first", "--kill")
+	do(result{0, "", ""}, "wait", "--for", "run=second")
+	if d := f.show("second"); d.Why != "" {
+		t.Errorf("it is done, and waits: %q", d.Why)
+	}
+
+	f.up("b") // its agent takes part in no run
+	do(result{0, "", ""}, "join", "--node", "b")
+	f.down("b")
+	do(result{0, "away\n", ""}, "run", "say", "--id", "away", "--filter", `Node == "b"`)
+	says("away", "b: its agent is down")
+}
+
+func (f *fleet) show(id string) (d runs.Detail) {
+	f.t.Helper()
+	got := jorc(f.t, f.env, "cluster", "runs", id, "-o", "json")
+	if err := json.Unmarshal([]byte(got.stdout), &d); err != nil {
+		f.t.Fatalf("runs %s: %+v: %v", id, got, err)
+	}
+	return d
+}
+
+func (f *fleet) eventually(what string, check func() error) {
+	f.t.Helper()
+	consultest.Eventually(f.t, what, func(context.Context) error { return check() })
+}
+
+func is[T comparable](got, want T) error {
+	if got != want {
+		return fmt.Errorf("got %v, want %v", got, want)
+	}
+	return nil
+}
