@@ -31,7 +31,10 @@ PROSE = \
 	internal/consul \
 	internal/catalog \
 	internal/blocker \
-	internal/command
+	internal/command \
+	internal/trigger \
+	internal/slots \
+	docs/adr/0010-a-slot-is-a-key-of-its-holder.md
 
 # The version comes from git alone, the date is the commit's: the same commit
 # gives the same binary.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/slots"
 )
 
@@ -19,13 +20,13 @@ func lockCommand(env *environment) *cli.Command {
 		Name:      "lock",
 		Usage:     "run a command while a slot of a group is held",
 		ArgsUsage: "GROUP -- COMMAND ARG…",
-		Description: "Waits for a slot, first come first served, holds it while COMMAND runs and hands it on. Exits with COMMAND's code, or 128 plus the " +
-			"number of the signal that ended it; 124 when no slot was to be had by the timeout (3 when Consul never answered); 6 when the slot was lost: COMMAND is " +
-			"then stopped with its children before others can have the slot, unless it was unlocked by hand. It is stopped so, too, when jorc itself is killed. 126 or 127 when COMMAND cannot be run or is not found.",
+		Description: "Waits for a slot, first come, first served, and holds it while COMMAND runs. Exits with COMMAND's code, or 128 plus the " +
+			"number of the signal that ended it; 124 if no slot was free before the timeout (3 if Consul never answered); 6 if the slot was lost: COMMAND and its " +
+			"children are then stopped before another process gets the slot, unless it was unlocked by hand. They are also stopped if jorc is killed. 126 or 127 if COMMAND cannot be run or is not found.",
 		Flags: []cli.Flag{
-			&cli.IntFlag{Name: "max", DefaultText: "as it is; 1 for a new group", Usage: "the group has `N` slots from now on; 0: any number", Value: slots.Keep},
-			&cli.DurationFlag{Name: "timeout", DefaultText: "none", Usage: "give up when no slot was to be had after `D`"},
-			&cli.StringFlag{Name: "reason", DefaultText: "COMMAND", Usage: "`WHY`, for others to read"},
+			&cli.IntFlag{Name: "max", DefaultText: "as it is; 1 for a new group", Usage: "set the group's number of slots to `N`; 0: no limit", Value: slots.Keep},
+			&cli.DurationFlag{Name: "timeout", DefaultText: "none", Usage: "give up if no slot was free after `D`"},
+			&cli.StringFlag{Name: "reason", DefaultText: "COMMAND", Usage: "`WHY`, shown to others"},
 			&cli.BoolFlag{Name: "pass-token", Usage: "leave tokens in COMMAND's environment", DisableDefaultText: true},
 		},
 		Action: env.lock,
@@ -50,7 +51,6 @@ func (e *environment) lock(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close(c.Context)
 	node, err := e.ownNode(c)
 	if err != nil {
 		return err
@@ -61,34 +61,34 @@ func (e *environment) lock(c *cli.Context) error {
 	}
 	ctx, cancel := context.WithCancelCause(c.Context)
 	defer cancel(nil)
-	claim, err := acquire(ctx, cancel, c, s, client, args[0], h)
+	lease, err := acquire(ctx, cancel, c, s, client, args[0], h)
 	if err != nil {
 		return err
 	}
-	err = e.runHolding(c, claim, program)
-	if released := claim.Release(c.Context); released != nil && claim.Err() == nil {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: the slot was not given back as it should be: %v\n", released)
+	err = e.runHolding(c, lease, program)
+	if released := lease.Release(c.Context); released != nil && lease.Err() == nil {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: cannot release slot; it ends with its session: %v\n", released)
 	}
 	return err
 }
 
-// acquire waits for a slot for as long as --timeout says. The claim lives in
-// ctx, so it is canceled at the timeout and has no deadline.
+// acquire waits for a slot for --timeout. The lease lives in ctx, so ctx is
+// canceled at the timeout and has no deadline.
 func acquire(ctx context.Context, cancel context.CancelCauseFunc, c *cli.Context, s *slots.Slots, client *consul.Client,
 	group string, h slots.Holder,
-) (*slots.Claim, error) {
+) (*kv.Lease, error) {
 	limit := c.Duration("timeout")
-	late := &exitError{code: exitTimeout, err: fmt.Errorf("slot group %q: no slot was to be had in %v: 'jorc cluster slots %s' says who holds them", group, limit, group)}
+	late := &exitError{code: exitTimeout, err: fmt.Errorf("slot group %q: no slot was free in %v; 'jorc cluster slots %s' shows the holders", group, limit, group)}
 	inTime := func() bool { return true }
 	if limit > 0 {
 		inTime = time.AfterFunc(limit, func() { cancel(late) }).Stop
 	}
-	claim, err := s.Acquire(ctx, group, c.Int("max"), h)
+	lease, err := s.Acquire(ctx, group, c.Int("max"), h)
 	switch {
 	case err == nil && inTime():
-		return claim, nil
+		return lease, nil
 	case err == nil:
-		_ = claim.Release(c.Context) // at worst its session ends it
+		_ = lease.Release(c.Context) // at worst its session ends it
 		return nil, late
 	}
 	if !errors.Is(context.Cause(ctx), late) {
@@ -101,19 +101,19 @@ func acquire(ctx context.Context, cancel context.CancelCauseFunc, c *cli.Context
 	return nil, late
 }
 
-// runHolding runs the program until it ends, the claim is lost or jorc is told
-// to stop.
-func (e *environment) runHolding(c *cli.Context, claim *slots.Claim, program []string) error {
+// runHolding runs the program until it ends, the slot is lost or jorc is asked to
+// stop.
+func (e *environment) runHolding(c *cli.Context, lease *kv.Lease, program []string) error {
 	environ := e.environ()
 	if !c.Bool("pass-token") {
 		environ = withoutTokens(environ)
 	}
-	result, err := command.Run(claim.Context(), command.Command{
+	result, err := command.Run(lease.Context(), command.Command{
 		Args: program, Env: withoutSockets(environ), Stdout: underlying(c.App.Writer), Stderr: underlying(c.App.ErrWriter), Guard: e.guard,
 	})
 	switch {
-	case claim.Err() != nil:
-		return fmt.Errorf("%w: %s was stopped", claim.Err(), program[0])
+	case lease.Err() != nil:
+		return fmt.Errorf("%w: %s was stopped", lease.Err(), program[0])
 	case err != nil && c.Context.Err() != nil:
 		return context.Cause(c.Context)
 	case err != nil:
@@ -124,7 +124,7 @@ func (e *environment) runHolding(c *cli.Context, claim *slots.Claim, program []s
 	return nil
 }
 
-// withoutSockets drops what would let a child speak to systemd in jorc's name.
+// withoutSockets removes the variables by which a child would act as jorc towards systemd.
 func withoutSockets(environ []string) []string {
 	out := make([]string, 0, len(environ))
 	for _, kv := range environ {

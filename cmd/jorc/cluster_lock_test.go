@@ -31,9 +31,23 @@ func clusterLock(ctx context.Context, t *testing.T, s *consultest.Server, args .
 
 func groupsOn(t *testing.T, s *consultest.Server) *slots.Slots {
 	t.Helper()
-	g := slots.New(kv.New(s.Client(), "jorc/default"), slots.Options{})
-	t.Cleanup(func() { g.Close(context.Background()) })
-	return g
+	return slots.New(kv.New(s.Client(), "jorc/default"), slots.Options{})
+}
+
+// take holds a slot of the group g for the host n1 and returns its id.
+func take(t *testing.T, s *consultest.Server) (id string) {
+	t.Helper()
+	g := groupsOn(t, s)
+	lease, err := g.Acquire(context.Background(), "g", 1, slots.Holder{Node: "n1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lease.Release(context.Background()) }) // some tests unlock it
+	v, _, err := g.Show(t.Context(), "g")
+	if err != nil || len(v.Holders) != 1 {
+		t.Fatalf("Show = %+v, %v", v, err)
+	}
+	return v.Holders[0].ID
 }
 
 func TestLock(t *testing.T) {
@@ -75,10 +89,8 @@ func TestLockTimesOut(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)
 	g := groupsOn(t, s)
-	if _, err := g.Acquire(context.Background(), "g", 1, slots.Holder{Node: "n", ID: "a", Durable: true}); err != nil {
-		t.Fatal(err)
-	}
-	want := result{124, "", "jorc: slot group \"g\": no slot was to be had in 50ms: 'jorc cluster slots g' says who holds them\n"}
+	take(t, s)
+	want := result{124, "", "jorc: slot group \"g\": no slot was free in 50ms; 'jorc cluster slots g' shows the holders\n"}
 	if got := clusterLock(t.Context(), t, s, "g", "--timeout", "50ms", "--", "true"); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -111,7 +123,7 @@ func TestLockLost(t *testing.T) {
 		t.Errorf("slots: %+v", got)
 	}
 	got := jorc(t, env, "cluster", "slots", "g", "-o", "plain")
-	if cells := strings.Split(strings.TrimSpace(got.stdout), "\t"); len(cells) != 6 || cells[0] != "holds" || cells[1] != "n1" || cells[4] != "with its process" || cells[5] != "why" {
+	if cells := strings.Split(strings.TrimSpace(got.stdout), "\t"); len(cells) != 5 || cells[0] != "holds" || cells[1] != "n1" || cells[4] != "why" {
 		t.Errorf("slots g: %+v", got)
 	}
 	if got := jorc(t, env, "cluster", "unlock", "g", "n1"); got.code != 0 || !strings.HasPrefix(got.stdout, "n1/") || got.stderr != "" {
@@ -127,7 +139,7 @@ func TestLockLost(t *testing.T) {
 		}
 		return nil
 	})
-	want := result{0, "", "jorc: n1 has no claim in slot group \"g\"; nothing was changed\n"}
+	want := result{0, "", "jorc: n1 has no slot and no place in slot group \"g\"; nothing was changed\n"}
 	if got := jorc(t, env, "cluster", "unlock", "g", "n1"); got != want {
 		t.Errorf("unlock again: %+v", got)
 	}
@@ -157,9 +169,15 @@ func TestSlotsOfNobody(t *testing.T) {
 	env := onServer(t, s)
 	do := doer(t, env)
 	do(result{0, "[]\n", ""}, "slots", "-o", "json")
-	do(result{1, "", "jorc: slot group \"g\": there is none: nobody has asked for a slot of it\n"}, "slots", "g")
-	do(result{2, "", "jorc: which GROUP and NODE[/ID]?; see 'jorc cluster unlock --help'\n"}, "unlock", "g")
-	do(result{2, "", "jorc: \"n/\" is not NODE or NODE/ID; see 'jorc cluster unlock --help'\n"}, "unlock", "g", "n/")
+	do(result{1, "", "jorc: slot group \"g\": no such group: no process has asked for a slot of it; 'jorc cluster slots' lists the groups\n"}, "slots", "g")
+	do(result{2, "", "jorc: missing arguments GROUP and NODE[/ID]; see 'jorc cluster unlock --help'\n"}, "unlock", "g")
+	for _, blank := range []string{" ", "\t"} {
+		do(result{2, "", "jorc: GROUP must not be blank; see 'jorc cluster slots --help'\n"}, "slots", blank)
+		do(result{2, "", "jorc: GROUP must not be blank; see 'jorc cluster unlock --help'\n"}, "unlock", blank, "n")
+	}
+	do(result{2, "", "jorc: an empty argument is none: leave it out, or say what is meant; see 'jorc cluster slots --help'\n"}, "slots", "")
+	do(result{2, "", "jorc: GROUP must not be blank; see 'jorc cluster unlock --help'\n"}, "unlock", "", "n")
+	do(result{2, "", "jorc: \"n/\" must be NODE or NODE/ID; see 'jorc cluster unlock --help'\n"}, "unlock", "g", "n/")
 }
 
 // TestUnlockAnswers: what was taken away is an answer for scripts, too, and one
@@ -168,14 +186,12 @@ func TestUnlockAnswers(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)
 	do := doer(t, onServer(t, s))
-	if _, err := groupsOn(t, s).Acquire(t.Context(), "g", 1, slots.Holder{Node: "n1", ID: "x", Durable: true}); err != nil {
+	id := take(t, s)
+	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/default/slots/group/a", Value: []byte(`{"format":9}`)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/default/slots/a", Value: []byte(`{"format":9}`)}); err != nil {
-		t.Fatal(err)
-	}
-	newer := "jorc: slot group \"a\": read key \"jorc/default/slots/a\": document of a newer format: 9; this jorc reads up to 1: upgrade jorc on this host\n"
+	newer := "jorc: slot group \"a\": read key \"jorc/default/slots/group/a\": document of a newer format: 9; this jorc reads up to 1: upgrade jorc on this host\n"
 	do(result{1, "g\t1\t1\t0\n", newer}, "slots", "-o", "plain")
-	do(result{0, "[\n  \"n1/x\"\n]\n", ""}, "unlock", "g", "n1", "-o", "json")
-	do(result{0, "[]\n", "jorc: n1 has no claim in slot group \"g\"; nothing was changed\n"}, "unlock", "g", "n1", "-o", "json")
+	do(result{0, "[\n  \"n1/" + id + "\"\n]\n", ""}, "unlock", "g", "n1", "-o", "json")
+	do(result{0, "[]\n", "jorc: n1 has no slot and no place in slot group \"g\"; nothing was changed\n"}, "unlock", "g", "n1", "-o", "json")
 }

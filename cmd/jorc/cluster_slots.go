@@ -15,23 +15,22 @@ import (
 	"github.com/jorc/jorc/internal/slots"
 )
 
-// slotsCommands are those of "jorc cluster" that are about slots.
+// slotsCommands are the commands of "jorc cluster" for slots.
 func slotsCommands(env *environment) []*cli.Command {
 	return []*cli.Command{
 		{
-			Name:      "slots",
-			Usage:     "say who holds slots of the cluster, since when and why, and who waits",
-			ArgsUsage: "[GROUP]",
-			Description: "Without GROUP all groups. Claims that are durable end by release and unlock only; others end with their process. " +
-				"One that is gone is of a process or host that died; who wants the slot next takes it over.",
-			Action: env.showSlots,
+			Name:        "slots",
+			Usage:       "show the holders of slots and the queues",
+			ArgsUsage:   "[GROUP]",
+			Description: "Without GROUP, lists all groups. A slot ends with its process; if the process is killed or its host dies, with its session in Consul.",
+			Action:      env.showSlots,
 		},
 		lockCommand(env),
 		{
 			Name:      "unlock",
-			Usage:     "take a node's slots away, or its place in the queue",
+			Usage:     "take a host's slots away, or its place in the queue",
 			ArgsUsage: "GROUP NODE[/ID]",
-			Description: "Prints the claims that were taken away, one per line. Who waits gets the slot at once; a holder that is alive is told, " +
+			Description: "Prints the removed slots and places, one per line. The next in the queue gets the slot at once; a holder that still runs is notified, " +
 				"and 'jorc cluster lock' then stops its command. Repeating it changes nothing. " +
 				"'unlock rollout HOST' means 'jorc update give-up HOST'.",
 			Action: env.unlockSlot,
@@ -39,7 +38,7 @@ func slotsCommands(env *environment) []*cli.Command {
 	}
 }
 
-// slots are the groups of the cluster that flags and environment name.
+// slots returns the groups of the cluster that flags and environment name.
 func (e *environment) slots(c *cli.Context) (*slots.Slots, *consul.Client, error) {
 	client, settings, err := e.consul(c)
 	if err != nil {
@@ -52,6 +51,9 @@ func (e *environment) showSlots(c *cli.Context) error {
 	group, err := optional(c)
 	if err != nil {
 		return err
+	}
+	if len(arguments(c)) > 0 && strings.TrimSpace(group) == "" {
+		return usagef(c, "GROUP must not be blank")
 	}
 	s, _, err := e.slots(c)
 	if err != nil {
@@ -89,11 +91,11 @@ func (e *environment) showGroup(c *cli.Context, s *slots.Slots, group string) er
 		return err
 	}
 	if !exists {
-		return fmt.Errorf("slot group %q: there is none: nobody has asked for a slot of it", group)
+		return fmt.Errorf("slot group %q: no such group: no process has asked for a slot of it; 'jorc cluster slots' lists the groups", group)
 	}
-	l := listing{columns: []string{"state", "node", "id", "since", "ends", "reason"}}
+	l := listing{columns: []string{"state", "node", "id", "since", "reason"}}
 	row := func(state string, entry slots.Entry) {
-		l.rows = append(l.rows, []string{state, entry.Node, entry.ID, sinceText(entry.Since), endsText(entry), entry.Reason})
+		l.rows = append(l.rows, []string{state, entry.Node, entry.ID, sinceText(entry.Since), entry.Reason})
 	}
 	for _, entry := range v.Holders {
 		row("holds", entry)
@@ -118,25 +120,17 @@ func sinceText(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// endsText says how a claim ends.
-func endsText(e slots.Entry) string {
-	switch {
-	case e.Gone:
-		return "gone"
-	case e.Durable:
-		return "by hand"
-	}
-	return "with its process"
-}
-
 func (e *environment) unlockSlot(c *cli.Context) error {
 	args := arguments(c)
 	if len(args) != 2 {
-		return usagef(c, "which GROUP and NODE[/ID]?")
+		return usagef(c, "missing arguments GROUP and NODE[/ID]")
+	}
+	if strings.TrimSpace(args[0]) == "" {
+		return usagef(c, "GROUP must not be blank")
 	}
 	node, id, given := strings.Cut(args[1], "/")
 	if node == "" || given && id == "" {
-		return usagef(c, "%q is not NODE or NODE/ID", args[1])
+		return usagef(c, "%q must be NODE or NODE/ID", args[1])
 	}
 	format, err := e.format(c)
 	if err != nil {
@@ -158,7 +152,7 @@ func (e *environment) unlockSlot(c *cli.Context) error {
 		}
 	}
 	if err == nil && len(out) == 0 {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: %s has no claim in slot group %q; nothing was changed\n", printable(args[1]), args[0])
+		fmt.Fprintf(c.App.ErrWriter, "jorc: %s has no slot and no place in slot group %q; nothing was changed\n", printable(args[1]), args[0])
 	}
 	return err
 }

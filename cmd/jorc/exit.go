@@ -55,7 +55,6 @@ var classes = []struct {
 	{cluster.ErrProvisioned, exitConflict},
 	{profile.ErrMismatch, exitConflict},
 	{profile.ErrConflicts, exitConflict},
-	{slots.ErrTaken, exitConflict},
 	{kv.ErrLockLost, exitStopped},
 	{watch.ErrHeld, exitStopped},
 	{consul.ErrUnreachable, exitUnreachable},

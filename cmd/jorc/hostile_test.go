@@ -62,7 +62,7 @@ func plant(t *testing.T, s *consultest.Server, env map[string]string) {
 		}
 	}
 	for _, key := range []string{
-		"nodes/n1", "nodes/evil" + hostileText, "members/m" + hostileText, "host/h" + hostileText + "/hold", "current_version", "current/version", "leaders", "slots/s" + hostileText, "slots/s",
+		"nodes/n1", "nodes/evil" + hostileText, "members/m" + hostileText, "host/h" + hostileText + "/hold", "current_version", "current/version", "leaders", "slots/group/s" + hostileText, "slots/group/s", "slots/claim/n1/s/" + hostileText,
 		"runs/r" + hostileText + "/run", "runs/r/run", "events/1", "view/x", "history/rollouts/h", "status/config/failed/n" + hostileText, "running_version/v" + hostileText + "/n1", "profile/x" + hostileText,
 	} {
 		for _, value := range []string{hostile, `{"format":1,"version":"` + hostile + `"}`} {

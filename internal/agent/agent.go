@@ -125,7 +125,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer a.unlock(lock)
-	defer a.close(ctx)
+	defer a.client.Close()
 	if err := a.claimEarly(ctx); err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (a *Agent) Once(ctx context.Context) error {
 		return err
 	}
 	defer a.unlock(lock)
-	defer a.close(ctx)
+	defer a.client.Close()
 	if err := a.claimEarly(ctx); err != nil {
 		return err
 	}

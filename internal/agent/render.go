@@ -25,7 +25,7 @@ const (
 // publishing services. In the modes DryRun and Diff it writes to out instead
 // of to files, and runs beside an agent; changes tells whether there are any.
 func (a *Agent) Render(ctx context.Context, mode RenderMode, out io.Writer) (changes bool, err error) {
-	defer a.close(ctx)
+	defer a.client.Close()
 	if mode == RenderOnce {
 		lock, err := a.lock()
 		if err != nil {

@@ -26,19 +26,13 @@ func (a *Agent) slot(ctx context.Context, group string, limit int, reason string
 	if err != nil {
 		return nil, fmt.Errorf("slot of %q: %w", group, err)
 	}
-	claim, err := a.slots.Acquire(ctx, group, limit, slots.Holder{Node: node, Reason: reason})
+	lease, err := a.slots.Acquire(ctx, group, limit, slots.Holder{Node: node, Reason: reason})
 	if err != nil {
 		return nil, err
 	}
 	return func() {
-		if err := claim.Release(context.WithoutCancel(ctx)); err != nil {
-			a.o.Log.Warn("a fleet slot was not given back as it should be", "group", group, "for", reason, "error", err)
+		if err := lease.Release(ctx); err != nil {
+			a.o.Log.Warn("cannot release slot; it ends with its session", "group", group, "reason", reason, "error", err)
 		}
 	}, nil
-}
-
-// close gives back what the agent has in Consul and ends its connections.
-func (a *Agent) close(ctx context.Context) {
-	a.slots.Close(ctx)
-	a.client.Close()
 }

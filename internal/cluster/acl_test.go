@@ -117,7 +117,8 @@ func (g *guarded) tries(t *testing.T) map[string]try {
 		{"write events", put("events/1")},
 		{"answer its queue", put("host/" + g.server.Node + "/queue")},
 		{"answer another's queue", put("host/other/queue")},
-		{"take a slot", put("slots/reload")},
+		{"take a slot", put("slots/claim/" + g.server.Node + "/reload/1")},
+		{"take another's slot", put("slots/claim/other/reload/1")},
 		{"ask for a run", put("runs/r/spec")},
 		{"ask for a cycle", put("orchestrate/next")},
 		{"write the view", put("view/1")},
@@ -142,7 +143,7 @@ func TestPolicies(t *testing.T) {
 		cluster.PolicyElector: "read the profile, join itself, list members, elect, lock, report itself, answer its queue, take a slot",
 		cluster.PolicyOperator: "read the profile, set a param, join itself, join another, list members, elect, hold, lock, " +
 			"report itself, report another, report a state, set the version, write the rollout, write events, " +
-			"answer its queue, answer another's queue, take a slot, ask for a run, ask for a cycle, write the view, invent a key",
+			"answer its queue, answer another's queue, take a slot, take another's slot, ask for a run, ask for a cycle, write the view, invent a key",
 		cluster.PolicyOrchestrator: "read the profile, join itself, join another, list members, hold, report itself, report a state, " +
 			"set the version, write the rollout, write events, answer its queue, answer another's queue, take a slot, ask for a run, ask for a cycle, write the view",
 	}

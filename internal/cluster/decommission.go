@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/slots"
@@ -33,7 +32,7 @@ func (c *Cluster) Decommission(ctx context.Context, node string) (removed, freed
 	if err := CheckNode(node); err != nil {
 		return nil, nil, err
 	}
-	if freed, err = c.freeSlots(ctx, node); err != nil {
+	if freed, err = slots.New(c.store, slots.Options{}).RemoveNode(ctx, node); err != nil {
 		return nil, freed, err
 	}
 	for {
@@ -50,27 +49,6 @@ func (c *Cluster) Decommission(ctx context.Context, node string) (removed, freed
 			return removed, freed, err
 		}
 	}
-}
-
-// free takes all claims of node out of all groups of slots.
-func (c *Cluster) freeSlots(ctx context.Context, node string) (freed []string, err error) {
-	all := slots.New(c.store, slots.Options{})
-	defer all.Close(ctx)
-	groups, err := all.Groups(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, group := range groups {
-		names, err := all.Unlock(ctx, group, node, "")
-		for _, name := range names {
-			_, id, _ := strings.Cut(name, "/")
-			freed = append(freed, group+"/"+id)
-		}
-		if err != nil {
-			return freed, err
-		}
-	}
-	return freed, nil
 }
 
 // dequeue deletes what node was to run, and its grant.

@@ -109,7 +109,8 @@ func (l *needs) cluster(c *config.Config) {
 	for i := range c.Templates {
 		if slot := c.Templates[i].Slot; slot != "" {
 			l.add(need{Right: consul.Right{Resource: "session", Access: "write", Segment: l.node}, why: "slot " + quoted(slot)})
-			l.key("write", below("slots")+"/", "slot "+quoted(slot))
+			l.key("write", below(cluster.PrefixSlots+"group", slot), "slot "+quoted(slot))
+			l.key("write", below(cluster.PrefixSlots+"claim", l.node)+"/", "slot "+quoted(slot))
 		}
 	}
 	writes := func(what, cluster string, names ...string) {
@@ -123,7 +124,6 @@ func (l *needs) cluster(c *config.Config) {
 	}
 	if c.Static != nil {
 		writes("static configuration reports its version", c.Cluster, cluster.ReportKey(l.node))
-		writes("rollouts", c.Cluster, cluster.PrefixSlots)
 		optional("node", "write", l.node, "maintenance while it is out of service")
 	}
 	if c.Member != nil {

@@ -3,6 +3,7 @@ package fleettest
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -25,18 +26,27 @@ func oneVersion(keys Keys) error {
 	return nil
 }
 
-// Holders are the nodes that hold slots of a group.
+// Holders are the nodes that hold slots of a group: the oldest claim, and those
+// that have written that they hold one.
 func (k Keys) Holders(group string) []string {
-	var doc struct {
-		Holders map[string]json.RawMessage `json:"holders"`
-	}
-	if json.Unmarshal([]byte(k["slots/"+group].Value), &doc) != nil {
-		return nil
-	}
 	var nodes []string
-	for name := range doc.Holders {
-		node, _, _ := strings.Cut(name, "/")
-		nodes = append(nodes, node)
+	oldest, first := uint64(math.MaxUint64), ""
+	for name, key := range k {
+		rest, ok := strings.CutPrefix(name, "slots/claim/")
+		node, rest, _ := strings.Cut(rest, "/")
+		if of, _, _ := strings.Cut(rest, "/"); !ok || of != group || key.Session == "" {
+			continue
+		}
+		if key.Created < oldest {
+			oldest, first = key.Created, node
+		}
+		var claim struct{ Holds bool }
+		if json.Unmarshal([]byte(key.Value), &claim) == nil && claim.Holds {
+			nodes = append(nodes, node)
+		}
+	}
+	if first != "" {
+		nodes = append(nodes, first)
 	}
 	slices.Sort(nodes)
 	return slices.Compact(nodes)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/slots"
 	"github.com/jorc/jorc/internal/web"
 )
 
@@ -32,9 +31,17 @@ func wantBroken(t *testing.T, what string, err error, says string) {
 // as jorc writes them.
 func TestInvariants(t *testing.T) {
 	t.Parallel()
-	group := document(t, slots.Group{Max: 1, Holders: map[string]slots.Holding{"a/rollout": {}, "a/other": {}, "b/rollout": {}}})
-	wantBroken(t, "two hold", AtMost("g", 1)(Keys{"slots/g": group}), "[a b]")
-	wantBroken(t, "two may hold", AtMost("g", 2)(Keys{"slots/g": group}), "")
+	group := Keys{
+		"slots/group/g":       {Value: `{"format":1,"max":1}`},
+		"slots/claim/a/g/1":   {Value: `{"format":1}`, Session: "s", Created: 1},
+		"slots/claim/a/g/2":   {Value: `{"format":1,"holds":true}`, Session: "s", Created: 2},
+		"slots/claim/b/g/3":   {Value: `{"format":1,"holds":true}`, Session: "s", Created: 3},
+		"slots/claim/c/g/4":   {Value: `{"format":1}`, Session: "s", Created: 4},
+		"slots/claim/d/h/5":   {Value: `{"format":1,"holds":true}`, Session: "s", Created: 0},
+		"slots/claim/e/g/old": {Value: `{"format":1,"holds":true}`},
+	}
+	wantBroken(t, "two hold", AtMost("g", 1)(group), "[a b]")
+	wantBroken(t, "two may hold", AtMost("g", 2)(group), "")
 
 	at := document(t, cluster.Report{Version: "v1"})
 	wantBroken(t, "one version", oneVersion(Keys{"nodes/a": at, "running_version/v1/a": {}, "running_version/v1/b": {}}), "")

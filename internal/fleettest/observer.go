@@ -37,6 +37,7 @@ type Keys map[string]Key
 type Key struct {
 	Value   string
 	Session string // holds it as a lock
+	Created uint64 // the index of the write that created it
 }
 
 // Change is what became of a key, and when the observer learned of it.
@@ -66,6 +67,7 @@ func observe(f *Fleet) *Observer {
 		o.follow(ctx, "/v1/kv/"+prefix+"?recurse", func(data []byte) error {
 			var all []struct {
 				Key, Session string
+				CreateIndex  uint64
 				Value        []byte
 			}
 			if err := json.Unmarshal(data, &all); err != nil {
@@ -73,7 +75,7 @@ func observe(f *Fleet) *Observer {
 			}
 			keys := Keys{}
 			for _, k := range all {
-				keys[strings.TrimPrefix(k.Key, prefix)] = Key{string(k.Value), k.Session}
+				keys[strings.TrimPrefix(k.Key, prefix)] = Key{string(k.Value), k.Session, k.CreateIndex}
 			}
 			o.sawKeys(keys)
 			return nil

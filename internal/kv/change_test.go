@@ -53,38 +53,33 @@ func TestChangeThatWritesNothing(t *testing.T) {
 	}
 }
 
-// TestSessionHoldsKeys opens a session, has a transaction give it a key, and
-// destroys it.
-func TestSessionHoldsKeys(t *testing.T) {
+// TestEphemeralLease: the key holds the value that the lease was given, and ends
+// with the session, by Release as well as by hand.
+func TestEphemeralLease(t *testing.T) {
 	t.Parallel()
 	s, srv := newStore(t)
 	o := quick
-	o.DeleteWhenLost = true
-	session, err := s.OpenSession(t.Context(), "test", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o.Ephemeral, o.Value = true, counter{N: 7}
 	doc := kv.NewDoc[counter](s, "mine", 1)
-	txn := s.Txn()
-	doc.LockIn(txn, counter{N: 7}, session.ID())
-	if _, err := txn.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := raw(t, s, srv, "mine").Session; got != session.ID() || mustGet(t, doc).Value.N != 7 {
-		t.Errorf("the key is of session %q; want %q", got, session.ID())
-	}
-	if err := srv.Client().SessionDestroy(t.Context(), session.ID()); err != nil {
-		t.Fatal(err)
-	}
-	<-session.Ended()
-	wantIs(t, "Err", session.Err(), kv.ErrLockLost)
-	consultest.Eventually(t, "the key's end", gone(s, srv, "mine"))
-	txn = s.Txn()
-	doc.LockIn(txn, counter{}, session.ID())
-	_, err = txn.Commit(t.Context())
-	wantIs(t, "a lock of a session that ended", err, kv.ErrConflict)
-	if err := session.Close(t.Context()); err != nil {
-		t.Errorf("Close = %v", err)
+	for name, end := range map[string]func(*kv.Lease) error{
+		"release":   func(l *kv.Lease) error { return l.Release(t.Context()) },
+		"destroyed": func(l *kv.Lease) error { return srv.Client().SessionDestroy(t.Context(), l.Session()) },
+	} {
+		l, err := s.Lock(t.Context(), "mine", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := mustGet(t, doc); e.Session != l.Session() || e.Value.N != 7 || e.Created == 0 {
+			t.Errorf("%s: the key is %+v; want it locked by %q", name, e, l.Session())
+		}
+		if err := end(l); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		<-l.Context().Done()
+		consultest.Eventually(t, "the key's end", gone(s, srv, "mine"))
+		if err := l.Release(t.Context()); (name == "destroyed") != errors.Is(err, kv.ErrLockLost) || name == "destroyed" && !errors.Is(err, kv.ErrTaken) && !errors.Is(err, consul.ErrNotFound) {
+			t.Errorf("%s: Release = %v", name, err)
+		}
 	}
 }
 

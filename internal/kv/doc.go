@@ -21,6 +21,9 @@ type Entry[T any] struct {
 	// Index is what a compare-and-swap compares: 0 when there is no such key.
 	Index  uint64
 	Exists bool
+	// Created is the index of the write that created the key. Keys that were created
+	// by different transactions have different ones, in the order of their creation.
+	Created uint64
 	// Session is the session that locks the key; empty: the key is not locked.
 	Session string
 
@@ -108,7 +111,7 @@ func (d Doc[T]) entry(p *consul.KVPair) (Entry[T], error) {
 	if p == nil {
 		return Entry[T]{}, nil
 	}
-	e := Entry[T]{Index: p.ModifyIndex, Exists: true, Session: p.Session, raw: p.Value}
+	e := Entry[T]{Index: p.ModifyIndex, Created: p.CreateIndex, Exists: true, Session: p.Session, raw: p.Value}
 	var err error
 	if e.Value, err = d.codec.decode(p.Value); err != nil {
 		return e, fmt.Errorf("read key %q: %w", d.store.Path(d.key), err)
@@ -133,14 +136,6 @@ func newMark() uint64 { return 1 + rand.Uint64N(1<<53-1) }
 func (d Doc[T]) SetIn(t *Txn, v T) {
 	if e, err := d.successor(t, v, Entry[T]{}); err == nil {
 		t.Set(d.key, e.raw)
-	}
-}
-
-// LockIn adds to t a write of the document that also gives its key to session,
-// which must exist; it does not hold while the key is another session's.
-func (d Doc[T]) LockIn(t *Txn, v T, session string) {
-	if e, err := d.successor(t, v, Entry[T]{}); err == nil {
-		t.add(consul.KVLock, d.key, consul.KVTxnOp{Value: e.raw, Session: session})
 	}
 }
 

@@ -22,10 +22,13 @@ type LeaseOptions struct {
 	// LockDelay is for how long Consul refuses the lock to all after the holder's
 	// session ended; Release has no such delay. Default 1 s; below zero none.
 	LockDelay time.Duration
-	// DeleteWhenLost deletes the key when the session ends. Release leaves it.
-	DeleteWhenLost bool
+	// Ephemeral deletes the key when the session ends, Release included.
+	Ephemeral bool
 	// Holder is shown to others. ID and Since are filled in when they are zero.
 	Holder Holder
+	// Value is a struct that the key holds, as a document of format 1, instead of
+	// Holder. Store.Holder does not read such a key.
+	Value any
 }
 
 // Holder names the holder of a lock and the reason; it is the value of the lock's key.
@@ -56,7 +59,7 @@ func (o LeaseOptions) withDefaults() LeaseOptions {
 }
 
 func (o LeaseOptions) behavior() string {
-	if o.DeleteWhenLost {
+	if o.Ephemeral {
 		return "delete"
 	}
 	return "release"
@@ -125,7 +128,10 @@ const (
 )
 
 func (a *acquisition) run(ctx context.Context) (err error) {
-	if a.value, err = (document[Holder]{format: holderFormat}).encode(a.options.Holder, nil); err != nil {
+	if a.options.Value == nil {
+		a.options.Value = a.options.Holder
+	}
+	if a.value, err = (document[any]{format: holderFormat}).encode(a.options.Value, nil); err != nil {
 		return err
 	}
 	retry := concurrency.NewBackoff(firstTry, lastTry)
@@ -244,6 +250,7 @@ const releaseWithin = 5 * time.Second
 type Lease struct {
 	key     string
 	value   []byte
+	options LeaseOptions
 	session *Session
 	plain   *Store // the store of the lock's key
 	fenced  *Store // the same, with the lock checked in every write
@@ -262,7 +269,7 @@ type Lease struct {
 // newLease monitors an acquired lock until Release.
 func newLease(ctx context.Context, a acquisition) *Lease {
 	s := a.store
-	l := &Lease{key: a.key, value: a.value, session: a.session, epoch: a.epoch, plain: s, done: make(chan struct{})}
+	l := &Lease{key: a.key, value: a.value, options: a.options, session: a.session, epoch: a.epoch, plain: s, done: make(chan struct{})}
 	fenced := *s
 	fenced.held = l
 	l.fenced = &fenced
@@ -306,10 +313,11 @@ func (l *Lease) Store() *Store { return l.fenced }
 func (l *Lease) Txn() *Txn { return l.fenced.Txn() }
 
 // Release ends Context and releases the lock, so that another process can
-// acquire it at once; it deletes nothing. It takes at most 5 seconds, also when
-// ctx has ended. It returns ErrLockLost when the lock was lost before, or
-// consul.ErrUnreachable or consul.ErrOutcomeUnknown when Consul did not confirm the
-// release: the lock is then free after its TTL. Later calls return the same.
+// acquire it at once; it deletes the key of an ephemeral lease alone. It takes at
+// most 5 seconds, also when ctx has ended. It returns ErrLockLost when the lock was
+// lost before, or consul.ErrUnreachable or consul.ErrOutcomeUnknown when Consul did
+// not confirm the release: the lock is then free after its TTL. Later calls return
+// the same.
 func (l *Lease) Release(ctx context.Context) error {
 	l.releasing.Do(func() { l.released = l.release(ctx) })
 	return l.released
@@ -322,13 +330,19 @@ func (l *Lease) release(ctx context.Context) error {
 	lost := l.Err()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer cancel()
-	released := l.unlockKey(ctx)
+	released := error(nil)
+	if !l.options.Ephemeral {
+		released = l.unlockKey(ctx)
+	}
 	destroyed := l.session.Close(ctx) // releases too, but then the lock delay counts
+	if l.options.Ephemeral {
+		released = destroyed
+	}
 	switch {
 	case lost != nil:
 		return lost
 	case errors.Is(released, ErrConflict):
-		return l.lose(errTaken)
+		return l.lose(ErrTaken)
 	case released == nil || destroyed == nil:
 		return nil
 	}
@@ -375,9 +389,11 @@ func (l *Lease) monitorKey(ctx context.Context) {
 	}
 	_ = consul.Watch(ctx, l.plain.client, consul.Query{Consistent: true}, source, func(u consul.Update[*consul.KVPair]) {
 		if u.Err == nil && (u.Value == nil || u.Value.Session != l.session.id) {
-			_ = l.lose(errTaken)
+			_ = l.lose(ErrTaken)
 		}
 	}) // ends with ctx
 }
 
-var errTaken = errors.New("taken away: its session was destroyed or its key deleted")
+// ErrTaken is the reason for which a lease is lost, beside ErrLockLost, when its
+// key was deleted or its session destroyed while the session was valid.
+var ErrTaken = errors.New("taken away: its session was destroyed or its key deleted")

@@ -32,15 +32,6 @@ type Session struct {
 	done chan struct{} // closed when the renewals have ended
 }
 
-// OpenSession creates a session and renews it until Close, for callers that lock
-// keys without Lock. ctx bounds the creation only. Of o the TTL, LockDelay and
-// DeleteWhenLost are used. It returns consul.ErrDenied, consul.ErrRefused,
-// consul.ErrUnreachable or consul.ErrOutcomeUnknown; a session that was created
-// although its answer was lost ends with its TTL.
-func (s *Store) OpenSession(ctx context.Context, name string, o LeaseOptions) (*Session, error) {
-	return openSession(ctx, s.client, name, o.withDefaults())
-}
-
 // openSession creates a session and renews it until Close. ctx bounds the creation only.
 func openSession(ctx context.Context, client *consul.Client, name string, o LeaseOptions) (*Session, error) {
 	sent := time.Now()
@@ -136,11 +127,18 @@ func (s *Session) Err() error {
 	return s.err
 }
 
-// Close stops the renewals and destroys the session. When that fails with
-// consul.ErrUnreachable or consul.ErrOutcomeUnknown, the session's TTL ends it.
+// Close stops the renewals and destroys the session; it repeats a request whose
+// outcome is unknown until ctx ends. When it fails with consul.ErrUnreachable or
+// consul.ErrOutcomeUnknown, the session's TTL ends it.
 func (s *Session) Close(ctx context.Context) error {
 	s.stop()
 	<-s.done
 	s.expiry.Stop()
-	return s.client.SessionDestroy(ctx, s.id)
+	pauses := concurrency.NewBackoff(firstTry, lastTry)
+	for {
+		err := s.client.SessionDestroy(ctx, s.id)
+		if !consul.IsTransient(err) && !errors.Is(err, consul.ErrOutcomeUnknown) || pauses.Wait(ctx) != nil {
+			return err
+		}
+	}
 }

@@ -292,7 +292,7 @@ func (t *Txn) failure(errs []*consul.TxnError) error {
 		case strings.Contains(e.What, "Permission denied"):
 			return &consul.Error{Op: string(op.Verb) + " key", Name: op.Key, Class: consul.ErrDenied, Err: errors.New(e.What)}
 		case e.OpIndex < t.fenced:
-			return t.store.held.lose(errors.New(e.What))
+			return t.store.held.lose(fmt.Errorf("%w (%s)", ErrTaken, e.What))
 		}
 		c.Failures = append(c.Failures, Failure{Op: string(op.Verb), Key: t.names[e.OpIndex], Reason: e.What})
 	}

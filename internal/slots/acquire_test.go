@@ -2,6 +2,7 @@ package slots_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,18 +19,18 @@ func TestAcquire(t *testing.T) {
 	srv := newServer(t)
 	s := host(t, srv.Client())
 	c := mustAcquire(t, s, "g", slots.Keep, holder("a"))
-	if c.Context().Err() != nil || c.Err() != nil || c.Node() != "n1" || c.ID() != "a" {
-		t.Errorf("a new claim %s/%s: %v, %v", c.Node(), c.ID(), c.Context().Err(), c.Err())
+	if c.Context().Err() != nil || c.Err() != nil {
+		t.Errorf("a new claim: %v, %v", c.Context().Err(), c.Err())
 	}
 	v := mustShow(t, s, "g")
 	if v.Max != 1 || len(v.Holders) != 1 || len(v.Queue) != 0 {
 		t.Fatalf("Show = %+v; want one holder of one slot", v)
 	}
-	if e := v.Holders[0]; e.Node != "n1" || e.ID != "a" || e.Since.IsZero() || e.Reason != "test" || e.Durable || e.Gone {
+	if e := v.Holders[0]; e.Node != "n1" || e.ID == "" || e.Since.IsZero() || e.Reason != "a" {
 		t.Errorf("holder = %+v", e)
 	}
 	next := waiting(t, t.Context(), s, "g", holder("b"))
-	if e := mustShow(t, s, "g").Queue[0]; e.Reason != "test" || e.Since.IsZero() || e.Gone {
+	if e := mustShow(t, s, "g").Queue[0]; e.Reason != "b" || e.Since.IsZero() {
 		t.Errorf("waiter = %+v", e)
 	}
 	mustRelease(t, c)
@@ -38,36 +39,33 @@ func TestAcquire(t *testing.T) {
 	}
 	mustRelease(t, mustGet(t, next))
 	mustRelease(t, c) // again
-	if v := mustShow(t, s, "g"); len(v.Holders)+len(v.Queue) != 0 {
-		t.Errorf("Show = %+v; want nobody", v)
-	}
+	wantFree(t, s)
 	if names, err := s.Groups(t.Context()); err != nil || !slices.Equal(names, []string{"g"}) {
 		t.Errorf("Groups = %v, %v", names, err)
 	}
 	keys, _, err := srv.Client().KVKeys(t.Context(), "jorc/", "", consul.Query{})
-	if err != nil || !slices.Equal(keys, []string{"jorc/default/slots/g"}) {
-		t.Errorf("%v is left, %v; want the document alone", keys, err)
+	if err != nil || !slices.Equal(keys, []string{"jorc/default/slots/group/g"}) {
+		t.Errorf("%v is left, %v; want the number alone", keys, err)
 	}
 }
 
 func TestNamesThatCannotBe(t *testing.T) {
 	t.Parallel()
 	s := host(t, newServer(t).Client())
-	for _, tt := range []struct{ group, node, id string }{
-		{"", "n", "i"},
-		{"a/b", "n", "i"},
-		{"g", "", "i"},
-		{"g", "n/m", "i"},
-		{"g", "n", "a/b"},
-		{"g", "n", "\x00"},
-		{"..", "n", "i"},
+	for _, tt := range []struct{ group, node string }{
+		{"", "n"},
+		{"a/b", "n"},
+		{"g", ""},
+		{"g", "n/m"},
+		{"g", "\x00"},
+		{"..", "n"},
+		{slots.Reserved, "n"},
 	} {
-		_, err := s.Acquire(t.Context(), tt.group, 1, slots.Holder{Node: tt.node, ID: tt.id})
+		_, err := s.Acquire(t.Context(), tt.group, 1, slots.Holder{Node: tt.node})
 		wantIs(t, "Acquire", err, slots.ErrName)
 	}
 	_, _, err := s.Show(t.Context(), "a/b")
 	wantIs(t, "Show", err, slots.ErrName)
-	wantIs(t, "Resize", s.Resize(t.Context(), "", 1), slots.ErrName)
 	_, err = s.Unlock(t.Context(), "", "n", "")
 	wantIs(t, "Unlock", err, slots.ErrName)
 }
@@ -81,7 +79,7 @@ func TestExclusion(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range hosts {
 		s := host(t, srv.Client())
-		h := slots.Holder{Node: "n1", Reason: "test", Durable: i%3 == 0}
+		h := holder(fmt.Sprint(i))
 		all.Go(func() {
 			for range rounds {
 				c, err := s.Acquire(t.Context(), "g", limit, h)
@@ -122,7 +120,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 	for i := range ids {
 		mustRelease(t, c)
 		c = mustGet(t, results[i])
-		if v := mustShow(t, s, "g"); len(v.Holders) != 1 || v.Holders[0].ID != ids[i] || len(v.Queue) != len(ids)-i-1 {
+		if v := mustShow(t, s, "g"); len(v.Holders) != 1 || v.Holders[0].Reason != ids[i] || len(v.Queue) != len(ids)-i-1 {
 			t.Errorf("after %s was told: %+v", ids[i], v)
 		}
 	}
@@ -133,63 +131,61 @@ func TestAWaiterThatGoes(t *testing.T) {
 	srv := newServer(t)
 	s := steady(t, srv.Client())
 	c := mustAcquire(t, s, "g", 1, holder("a"))
-	for _, h := range []slots.Holder{holder("b"), durable("c")} {
-		ctx, cancel := context.WithCancel(t.Context())
-		result := waiting(t, ctx, s, "g", h)
-		behind := waiting(t, t.Context(), steady(t, srv.Client()), "g", holder("behind-"+h.ID))
-		cancel()
-		wantIs(t, "Acquire", (<-result).err, context.Canceled)
-		if v := mustShow(t, s, "g"); has(v.Queue, "n1", h.ID) {
-			t.Errorf("Show = %+v; want that %s is gone", v, h.ID)
-		}
-		mustRelease(t, c)
-		c = mustGet(t, behind)
+	ctx, cancel := context.WithCancel(t.Context())
+	result := waiting(t, ctx, s, "g", holder("b"))
+	behind := waiting(t, t.Context(), steady(t, srv.Client()), "g", holder("c"))
+	cancel()
+	wantIs(t, "Acquire", (<-result).err, context.Canceled)
+	if v := mustShow(t, s, "g"); has(v.Queue, holder("b")) {
+		t.Errorf("Show = %+v; want that b is gone", v)
 	}
+	mustRelease(t, c)
+	mustRelease(t, mustGet(t, behind))
 }
 
+// TestLiveResize: the latest request sets the number of slots. A larger one
+// admits claims that wait, a smaller one takes no slot away.
 func TestLiveResize(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
-	s := host(t, srv.Client())
-	first := mustAcquire(t, s, "g", 1, holder("a"))
-	b, c, d := waiting(t, t.Context(), s, "g", holder("b")), waiting(t, t.Context(), s, "g", holder("c")), waiting(t, t.Context(), s, "g", holder("d"))
-	if err := s.Resize(t.Context(), "g", 3); err != nil {
-		t.Fatal(err)
-	}
-	held := []*slots.Claim{first, mustGet(t, b), mustGet(t, c)}
-	if err := s.Resize(t.Context(), "g", 1); err != nil {
-		t.Fatal(err)
-	}
+	s := steady(t, srv.Client())
+	held := []*kv.Lease{mustAcquire(t, s, "g", 1, holder("a"))}
+	b, c := waiting(t, t.Context(), s, "g", holder("b")), waiting(t, t.Context(), s, "g", holder("c"))
+	more := waitingOf(t, t.Context(), s, "g", 3, holder("d"))
+	held = append(held, mustGet(t, b), mustGet(t, c))
+	less := waitingOf(t, t.Context(), s, "g", 1, holder("e"))
 	for i, claim := range held {
-		if v := mustShow(t, s, "g"); len(alive(v.Holders)) != 3-i || len(v.Queue) != 1 || v.Max != 1 {
-			t.Errorf("after %d releases: %+v; want that nobody else goes", i, v)
+		if v := mustShow(t, s, "g"); len(v.Holders) != 3-i || len(v.Queue) != 2 || v.Max != 1 {
+			t.Errorf("after %d releases: %+v; want no new holder", i, v)
 		}
 		if claim.Context().Err() != nil {
 			t.Error("a smaller limit took a slot away")
 		}
 		mustRelease(t, claim)
 	}
-	last := mustGet(t, d)
-	more := waiting(t, t.Context(), s, "g", holder("e"))
-	other := mustAcquire(t, s, "g", 0, holder("f")) // the last to ask says: no limit
-	mustRelease(t, mustGet(t, more))
+	last := mustGet(t, more)
+	other := mustAcquire(t, s, "g", 0, holder("f")) // no limit from now on
+	mustRelease(t, mustGet(t, less))
 	mustRelease(t, other)
 	mustRelease(t, last)
+	if v, exists, err := s.Show(t.Context(), "g"); err != nil || !exists || v.Max != 0 {
+		t.Errorf("Show = %+v, %v, %v; want that the number remains", v, exists, err)
+	}
 }
 
-// TestManyGoAtOnce lifts the limit under more waiters than fit into one transaction.
+// TestManyGoAtOnce lifts the limit under many waiters, and unlocks them all.
 func TestManyGoAtOnce(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
-	s := host(t, srv.Client())
+	s := steady(t, srv.Client())
 	c := mustAcquire(t, s, "g", 1, holder("first"))
-	const waiters = 40
+	const waiters = 80
 	var all, told sync.WaitGroup
 	told.Add(waiters)
-	for range waiters {
-		mine := host(t, srv.Client())
+	for i := range waiters {
+		mine := steady(t, srv.Client())
 		all.Go(func() {
-			claim, err := mine.Acquire(t.Context(), "g", slots.Keep, durable(""))
+			claim, err := mine.Acquire(t.Context(), "g", slots.Keep, holder(fmt.Sprint(i)))
 			told.Done()
 			if err != nil {
 				t.Error(err)
@@ -200,12 +196,10 @@ func TestManyGoAtOnce(t *testing.T) {
 		})
 	}
 	until(t, s, "g", "all in the queue", func(v slots.View) bool { return len(v.Queue) == waiters })
-	if err := s.Resize(t.Context(), "g", 0); err != nil {
-		t.Fatal(err)
-	}
+	other := mustAcquire(t, s, "g", 0, slots.Holder{Node: "n2", Reason: "other"})
 	told.Wait()
-	if v := mustShow(t, s, "g"); len(v.Holders) != waiters+1 || len(v.Queue) != 0 {
-		t.Errorf("%d hold a slot, %d wait; want %d and none", len(v.Holders), len(v.Queue), waiters+1)
+	if v := mustShow(t, s, "g"); len(v.Holders) != waiters+2 || len(v.Queue) != 0 {
+		t.Errorf("%d hold a slot, %d wait; want %d and none", len(v.Holders), len(v.Queue), waiters+2)
 	}
 	out, err := s.Unlock(t.Context(), "g", "n1", "")
 	if err != nil || len(out) != waiters+1 {
@@ -214,6 +208,45 @@ func TestManyGoAtOnce(t *testing.T) {
 	all.Wait()
 	lost(t, c)
 	wantIs(t, "Release", c.Release(t.Context()), kv.ErrLockLost)
+	mustRelease(t, other)
+}
+
+// TestReleasedTogether: all holders give their slots back at one moment, to as
+// many claims that wait; and again when none waits.
+func TestReleasedTogether(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	s := steady(t, srv.Client())
+	const many = 16
+	release := func(claims []*kv.Lease) {
+		var all sync.WaitGroup
+		for _, c := range claims {
+			all.Go(func() { mustRelease(t, c) })
+		}
+		all.Wait()
+	}
+	for n := range 3 {
+		var claims []*kv.Lease
+		var waits []<-chan got
+		for i := range 2 * many {
+			h := slots.Holder{Node: fmt.Sprintf("wave-%d", n), Reason: fmt.Sprint(i)}
+			if i < many {
+				claims = append(claims, mustAcquire(t, steady(t, srv.Client()), "g", many, h))
+				continue
+			}
+			waits = append(waits, waiting(t, t.Context(), steady(t, srv.Client()), "g", h))
+		}
+		release(claims)
+		claims = nil
+		for _, w := range waits {
+			claims = append(claims, mustGet(t, w))
+		}
+		if v := mustShow(t, s, "g"); len(v.Holders) != many || len(v.Queue) != 0 {
+			t.Errorf("Show = %+v; want the new holders alone", v)
+		}
+		release(claims)
+		wantFree(t, s)
+	}
 }
 
 func TestDenied(t *testing.T) {
@@ -223,12 +256,23 @@ func TestDenied(t *testing.T) {
 		"nothing":     ``,
 		"read only":   `key_prefix "jorc/" { policy = "read" } session_prefix "" { policy = "write" }`,
 		"no sessions": `key_prefix "jorc/" { policy = "write" }`,
-		"no claims":   `key "jorc/default/slots/g" { policy = "write" } session_prefix "" { policy = "write" }`,
+		"no claims":   `key_prefix "jorc/default/slots/group/" { policy = "write" } session_prefix "" { policy = "write" }`,
 	} {
 		s := host(t, srv.ClientWithToken(srv.NewToken(rules)))
 		_, err := s.Acquire(t.Context(), "g", 1, slots.Holder{Node: "n1"})
 		wantIs(t, name, err, consul.ErrDenied)
 	}
-	s := host(t, srv.ClientWithToken(srv.NewToken(`key_prefix "jorc/default/slots/" { policy = "write" } session_prefix "" { policy = "write" }`)))
+	own := srv.NewToken(`key_prefix "jorc/default/slots/" { policy = "read" } key_prefix "jorc/default/slots/group/" { policy = "write" }
+		key_prefix "jorc/default/slots/claim/n1/" { policy = "write" } session_prefix "" { policy = "write" }`)
+	s := host(t, srv.ClientWithToken(own))
 	mustRelease(t, mustAcquire(t, s, "g", 1, holder("a")))
+	other := mustAcquire(t, host(t, srv.Client()), "g", 1, slots.Holder{Node: "n2", Reason: "other"})
+	_, err := s.Acquire(t.Context(), "g", 1, slots.Holder{Node: "n2"})
+	wantIs(t, "a claim for another host", err, consul.ErrDenied)
+	_, err = s.Unlock(t.Context(), "g", "n2", "")
+	wantIs(t, "Unlock of another host's claim", err, consul.ErrDenied)
+	if err := other.Err(); err != nil {
+		t.Error(err)
+	}
+	mustRelease(t, other)
 }

@@ -11,26 +11,21 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/slots"
 )
 
-// BenchmarkHandOver hands one slot on among 100 waiters, each with a client of
-// its own as so many hosts have; whoever had it lines up again. p50-ms and
-// p99-ms are from the call of Release until the next one runs; writes/op are
-// those to Raft, lining up included.
-func BenchmarkHandOver(b *testing.B) {
-	for _, kind := range []string{"tied", "durable"} {
-		b.Run(kind, func(b *testing.B) { benchmarkHandOver(b, kind == "durable") })
-	}
-}
-
 // inside is a claim that is held until it was released.
 type inside struct {
-	claim    *slots.Claim
+	claim    *kv.Lease
 	released chan struct{}
 }
 
-func benchmarkHandOver(b *testing.B, durable bool) {
+// BenchmarkHandOver hands one slot on among 100 waiters, each with a client of
+// its own as so many hosts have; the last holder lines up again. p50-ms and
+// p99-ms are from the call of Release until the next one runs; writes/op are
+// those to Raft, lining up included.
+func BenchmarkHandOver(b *testing.B) {
 	const waiters = 100
 	srv := consultest.Start(b, manyHosts())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -41,9 +36,8 @@ func benchmarkHandOver(b *testing.B, durable bool) {
 	for i := range waiters {
 		s := slots.New(store(srv), slots.Options{})
 		all.Go(func() {
-			defer s.Close(context.Background())
 			for ctx.Err() == nil {
-				c, err := s.Acquire(ctx, "g", slots.Keep, slots.Holder{Node: "n", ID: fmt.Sprint(i), Durable: durable})
+				c, err := s.Acquire(ctx, "g", slots.Keep, slots.Holder{Node: "n", Reason: fmt.Sprint(i)})
 				if err != nil {
 					if ctx.Err() == nil {
 						b.Error(err)

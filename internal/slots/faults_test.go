@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/slots"
@@ -20,13 +21,13 @@ func behind(t *testing.T, srv *consultest.Server) (*slots.Slots, *consultest.Pro
 	return host(t, p.Client()), p
 }
 
-// cutOff makes a proxy's host one that nobody hears of.
+// cutOff lets no request through the proxy.
 func cutOff(p *consultest.Proxy) {
 	p.Do(func(*http.Request) consultest.Fault { return consultest.Fault{Hang: true} })
 }
 
 // lost waits for the end of the claim and checks all that follows.
-func lost(t *testing.T, c *slots.Claim) {
+func lost(t *testing.T, c *kv.Lease) {
 	t.Helper()
 	<-c.Context().Done()
 	wantIs(t, "the context's cause", context.Cause(c.Context()), kv.ErrLockLost)
@@ -52,7 +53,7 @@ func TestHolderIsToldInTime(t *testing.T) {
 	wantIs(t, "Release", c.Release(t.Context()), kv.ErrLockLost)
 }
 
-// TestPartition cuts the holder off: it is told, and then the next gets in.
+// TestPartition cuts the holder off: it notices that, and then the next gets in.
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -87,7 +88,7 @@ func TestWaitersThatAreCutOff(t *testing.T) {
 	if v := mustShow(t, host(t, srv.Client()), "g"); len(v.Holders) != 1 || len(v.Queue) != 0 {
 		t.Errorf("Show = %+v; want that the dead are gone", v)
 	}
-	proxy.Do(nil) // those who come back line up again
+	proxy.Do(nil) // the claims that come back line up again
 	until(t, host(t, srv.Client()), "g", "two in the queue", func(v slots.View) bool { return len(v.Queue) == 2 })
 	mustRelease(t, claim)
 	select {
@@ -112,15 +113,8 @@ func TestSessionDestroyedByHand(t *testing.T) {
 	srv := newServer(t)
 	s := host(t, srv.Client())
 	c := mustAcquire(t, s, "g", 1, holder("a"))
-	key := func() string {
-		p, _, err := srv.Client().KVGet(t.Context(), "jorc/default/slots/g/held/n1/a", consul.Query{})
-		if err != nil || p == nil {
-			t.Fatalf("the held key: %v, %v", p, err)
-		}
-		return p.Session
-	}
 	next := waiting(t, t.Context(), s, "g", holder("b"))
-	if err := srv.Client().SessionDestroy(t.Context(), key()); err != nil {
+	if err := srv.Client().SessionDestroy(t.Context(), keyOf(t, srv, "a").Session); err != nil {
 		t.Fatal(err)
 	}
 	lost(t, c)
@@ -131,24 +125,30 @@ func TestSessionDestroyedByHand(t *testing.T) {
 func TestUnlock(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
-	s := host(t, srv.Client())
-	c := mustAcquire(t, s, "g", 1, durable("a"))
+	s := steady(t, srv.Client())
+	c := mustAcquire(t, s, "g", 1, holder("a"))
 	waiter := waiting(t, t.Context(), s, "g", holder("b"))
-	next := waiting(t, t.Context(), s, "g", slots.Holder{Node: "n2", ID: "c"})
-	out, err := host(t, srv.Client()).Unlock(t.Context(), "g", "n1", "")
-	if err != nil || fmt.Sprint(out) != "[n1/b n1/a]" {
-		t.Errorf("Unlock = %v, %v; want the waiter and the holder", out, err)
+	other := slots.Holder{Node: "n2", Reason: "c"}
+	next := waiting(t, t.Context(), s, "g", other)
+	name := func(reason string) string {
+		_, id, _ := strings.Cut(strings.TrimPrefix(keyOf(t, srv, reason).Key, "jorc/default/slots/claim/n1/"), "/")
+		return "n1/" + id
+	}
+	want := []string{name("b"), name("a")}
+	out, err := s.Unlock(t.Context(), "g", "n1", "")
+	if err != nil || !slices.Equal(out, want) {
+		t.Errorf("Unlock = %v, %v; want the waiter and the holder, %v", out, err, want)
 	}
 	lost(t, c)
 	wantIs(t, "Acquire", (<-waiter).err, kv.ErrLockLost)
 	claim := mustGet(t, next)
 	if out, err := s.Unlock(t.Context(), "g", "n2", "other"); err != nil || len(out) != 0 {
-		t.Errorf("Unlock = %v, %v; want nobody", out, err)
+		t.Errorf("Unlock = %v, %v; want no claim", out, err)
 	}
 	if claim.Context().Err() != nil {
 		t.Error("Unlock took another's slot away")
 	}
-	if _, err := s.Unlock(t.Context(), "g", "n2", "c"); err != nil {
+	if _, err := s.Unlock(t.Context(), "g", "n2", mustShow(t, s, "g").Holders[0].ID); err != nil {
 		t.Fatal(err)
 	}
 	lost(t, claim)
@@ -160,26 +160,79 @@ func TestUnlock(t *testing.T) {
 	}
 }
 
-// TestCheckIn: who lost the slot cannot write what depends on it.
-func TestCheckIn(t *testing.T) {
+// TestRemoveNode takes all claims of a host away and those of no other.
+func TestRemoveNode(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
-	s, store := host(t, srv.Client()), kv.New(srv.Client(), "jorc/default")
-	for _, h := range []slots.Holder{holder("a"), durable("b")} {
-		c := mustAcquire(t, s, "g", 1, h)
-		txn := store.Txn().Set("written", []byte(h.ID))
-		c.CheckIn(txn)
-		if _, err := txn.Commit(t.Context()); err != nil {
-			t.Errorf("Commit of the holder = %v", err)
-		}
-		if _, err := s.Unlock(t.Context(), "g", "n1", h.ID); err != nil {
-			t.Fatal(err)
-		}
-		txn = store.Txn().Set("written", []byte("too late"))
-		c.CheckIn(txn)
-		_, err := txn.Commit(t.Context())
-		wantIs(t, "Commit of one that lost it", err, kv.ErrConflict)
+	s := steady(t, srv.Client())
+	a, b := mustAcquire(t, s, "g", 1, holder("a")), mustAcquire(t, s, "h", 1, holder("b"))
+	next := waiting(t, t.Context(), s, "g", slots.Holder{Node: "n11", Reason: "c"})
+	put(t, srv, "slots/claim/n1/old/restored", "nonsense")
+	out, err := s.RemoveNode(t.Context(), "n1")
+	if err != nil || len(out) != 3 || !strings.HasPrefix(out[0], "g/") || !strings.HasPrefix(out[1], "h/") || out[2] != "old/restored" {
+		t.Errorf("RemoveNode = %v, %v", out, err)
 	}
+	lost(t, a)
+	lost(t, b)
+	mustRelease(t, mustGet(t, next))
+}
+
+// TestDamagedKeys damages the number of the group and the value of a waiter:
+// claims keep their order, and no claim is admitted too early.
+func TestDamagedKeys(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{"damaged": `{"max":`, "emptied": ``, "negative": `{"max":-1}`, "another type": `[]`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := newServer(t)
+			s := steady(t, srv.Client())
+			c := mustAcquire(t, s, "g", 1, holder("a"))
+			next := waiting(t, t.Context(), s, "g", holder("b"))
+			key := strings.TrimPrefix(keyOf(t, srv, "b").Key, "jorc/default/")
+			put(t, srv, "slots/group/g", value)
+			put(t, srv, key, value)
+			last := waiting(t, t.Context(), s, "g", holder("c"))
+			if v := mustShow(t, s, "g"); len(v.Holders) != 1 || len(v.Queue) != 2 || v.Max != 1 {
+				t.Errorf("Show = %+v; want one holder and two waiters", v)
+			}
+			mustRelease(t, c)
+			second := mustGet(t, next)
+			if v := mustShow(t, s, "g"); len(v.Holders) != 1 || len(v.Queue) != 1 || v.Holders[0].Reason != "b" {
+				t.Errorf("Show = %+v; want one holder and one waiter", v)
+			}
+			mustRelease(t, second)
+			mustRelease(t, mustGet(t, last))
+		})
+	}
+}
+
+func TestANewerNumber(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	s := host(t, srv.Client())
+	put(t, srv, "slots/group/g", `{"format":99,"max":1}`)
+	_, err := s.Acquire(t.Context(), "g", 1, holder("a"))
+	wantIs(t, "Acquire", err, kv.ErrNewer)
+	_, _, err = s.Show(t.Context(), "g")
+	wantIs(t, "Show", err, kv.ErrNewer)
+}
+
+// TestStrayKeys: keys that no session locks, as of a restored backup, keep no
+// claim from its slot.
+func TestStrayKeys(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	s := steady(t, srv.Client())
+	put(t, srv, "slots/claim/n1/g/old", `{"format":1,"since":"2026-01-01T00:00:00Z","holds":true}`)
+	put(t, srv, "slots/claim/n1/g", "x")
+	put(t, srv, "slots/claim/n1/g/x/y", "x")
+	put(t, srv, "slots/g", "x")
+	put(t, srv, "slots/group/", "x")
+	c := mustAcquire(t, s, "g", 1, holder("a"))
+	if v := mustShow(t, s, "g"); len(v.Holders) != 1 || len(v.Queue) != 0 {
+		t.Errorf("Show = %+v; want one holder", v)
+	}
+	mustRelease(t, c)
 }
 
 // TestAnswersThatAreLost cuts writes off before Consul has them and after it
@@ -190,28 +243,26 @@ func TestAnswersThatAreLost(t *testing.T) {
 	watch := host(t, srv.Client())
 	for i := range int64(6) {
 		for _, after := range []bool{false, true} {
-			for _, h := range []slots.Holder{holder("a"), durable("b")} {
-				s, proxy := behind(t, srv)
-				var left atomic.Int64
-				left.Store(i)
-				proxy.Do(func(r *http.Request) consultest.Fault {
-					switch {
-					case r.Method != http.MethodPut || left.Add(-1) < 0:
-						return consultest.Fault{}
-					case after:
-						return consultest.Fault{Cut: 1}
-					}
-					return consultest.Fault{Status: http.StatusTooManyRequests}
-				})
-				c := mustAcquire(t, s, "g", 1, h)
-				if v := mustShow(t, watch, "g"); len(v.Holders) != 1 || len(v.Queue) != 0 {
-					t.Errorf("%d cuts (after: %v): %+v; want one holder", i, after, v)
+			s, proxy := behind(t, srv)
+			var left atomic.Int64
+			left.Store(i)
+			proxy.Do(func(r *http.Request) consultest.Fault {
+				switch {
+				case r.Method != http.MethodPut || left.Add(-1) < 0:
+					return consultest.Fault{}
+				case after:
+					return consultest.Fault{Cut: 1}
 				}
-				left.Store(i)
-				mustRelease(t, c)
-				if v := mustShow(t, watch, "g"); len(v.Holders)+len(v.Queue) != 0 {
-					t.Errorf("%d cuts (after: %v): %+v; want nobody", i, after, v)
-				}
+				return consultest.Fault{Status: http.StatusTooManyRequests}
+			})
+			c := mustAcquire(t, s, "g", 1, holder("a"))
+			if v := mustShow(t, watch, "g"); len(v.Holders) != 1 || len(v.Queue) != 0 {
+				t.Errorf("%d cuts (after: %v): %+v; want one holder", i, after, v)
+			}
+			left.Store(i)
+			mustRelease(t, c)
+			if v := mustShow(t, watch, "g"); len(v.Holders)+len(v.Queue) != 0 {
+				t.Errorf("%d cuts (after: %v): %+v; want nobody", i, after, v)
 			}
 		}
 	}
@@ -225,7 +276,7 @@ func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	s, proxy := behind(t, srv)
 	mustAcquire(t, s, "g", 1, holder("a"))
 	ctx, cancel := context.WithCancel(t.Context())
-	b, c := waiting(t, ctx, s, "g", holder("b")), waiting(t, ctx, s, "g", durable("c"))
+	b, c := waiting(t, ctx, s, "g", holder("b")), waiting(t, ctx, s, "g", holder("c"))
 	const renewals = 12
 	index, since := 0, 0 // Consul writes things of its own in its first seconds
 	consultest.Eventually(t, "twelve renewals without a write to Raft", func(context.Context) error {

@@ -1,155 +1,112 @@
 package slots
 
 import (
-	"maps"
-	"math"
+	"cmp"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/jorc/jorc/internal/kv"
 )
 
-// Group is the document of one group: who may go, and who is next. It is a
-// value; its methods return what becomes of it and leave it as it is.
-type Group struct {
-	// Max is how many may hold a slot at one time; 0: any number.
-	Max     int                `json:"max"`
-	Holders map[string]Holding `json:"holders"` // by name: <node>/<id>
-	Queue   []string           `json:"queue"`   // names of who waits, the next one first
+// record is what a key below slots/ holds: the number of a group, or a claim.
+type record struct {
+	Max    *int      `json:"max,omitempty"`  // of a group; 0: any number
+	Since  time.Time `json:"since,omitzero"` // since when the claim waits, or holds its slot
+	Reason string    `json:"reason,omitempty"`
+	Holds  bool      `json:"holds,omitempty"`
 }
 
-// Holding is what is known of a claim, besides its name.
-type Holding struct {
-	Since   time.Time `json:"since"` // when it was granted; of one that waits, when it came
-	Reason  string    `json:"reason,omitempty"`
-	Session string    `json:"session,omitempty"` // what the claim ends with; empty: it ends by hand only
-	// Called, of a claim that waited outside: it is to look who is in front of it.
-	Called bool `json:"called,omitempty"`
+// now is the time as records have it.
+func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
+// claim is a key that a session locks.
+type claim struct {
+	key      string // below slots/
+	node, id string
+	created  uint64 // the index of the key's creation
+	record
 }
 
-// Enter puts name at the end of the queue, unless it is in the group.
-func (g Group) Enter(name string) Group {
-	if g.has(name) {
-		return g
-	}
-	g.Queue = append(slices.Clone(g.Queue), name)
-	return g
+// group is a group of slots at one moment.
+type group struct {
+	exists bool
+	max    int     // 0: any number
+	claims []claim // in the order of their creation; the first ones hold slots
 }
 
-// Leave takes names out of the group, whether they hold a slot or wait.
-func (g Group) Leave(names ...string) Group {
-	out := func(name string) bool { return slices.Contains(names, name) }
-	if slices.ContainsFunc(g.Queue, out) {
-		g.Queue = slices.DeleteFunc(slices.Clone(g.Queue), out)
-	}
-	holders := maps.Clone(g.Holders)
-	maps.DeleteFunc(holders, func(name string, _ Holding) bool { return out(name) })
-	g.Holders = holders
-	return g
-}
-
-// Resize changes how many may hold a slot. Those who do keep theirs.
-func (g Group) Resize(limit int) Group {
-	g.Max = max(0, limit)
-	return g
-}
-
-// Next returns who may go now: the first of the queue, as many as there are
-// free slots, at most n.
-func (g Group) Next(n int) []string {
-	return g.Queue[:min(len(g.Queue), g.room(), n)]
-}
-
-// Admit gives free slots to the first of the queue, one for each of
-// admissions, which are those of Next in its order.
-func (g Group) Admit(admissions ...Holding) Group {
-	next := g.Next(len(admissions))
-	if len(next) == 0 {
-		return g
-	}
-	holders := maps.Clone(g.Holders)
-	if holders == nil {
-		holders = map[string]Holding{}
-	}
-	for i, name := range next {
-		holders[name] = admissions[i]
-	}
-	g.Holders, g.Queue = holders, slices.Clone(g.Queue[len(next):])
-	return g
-}
-
-// Holds tells whether name holds a slot.
-func (g Group) Holds(name string) bool {
-	_, ok := g.Holders[name]
-	return ok
-}
-
-// has tells whether name holds a slot or waits for one.
-func (g Group) has(name string) bool { return g.Holds(name) || g.Place(name) >= 0 }
-
-// Without returns the holders that are not among names, in order.
-func (g Group) Without(names []string) []string {
-	among, without := set(names), []string(nil)
-	for name := range g.Holders {
-		if !among[name] {
-			without = append(without, name)
+// groupIn returns the group called name. A number that is missing or damaged is
+// 1. A key that no session locks is not a claim: it is of a backup, or stray. It
+// returns kv.ErrNewer for a number that a newer jorc wrote.
+func groupIn(leaves map[string]kv.Leaf[record], name string) (group, error) {
+	g := group{max: 1}
+	if leaf, ok := leaves[prefixGroup+name]; ok {
+		if errors.Is(leaf.Err, kv.ErrNewer) {
+			return group{}, leaf.Err
+		}
+		g.exists = true
+		if limit := leaf.Value.Max; limit != nil && *limit >= 0 {
+			g.max = *limit
 		}
 	}
-	slices.Sort(without)
-	return without
-}
-
-// Place is how many wait in front of name; -1: it does not wait.
-func (g Group) Place(name string) int { return slices.Index(g.Queue, name) }
-
-// room is how many slots are free.
-func (g Group) room() int {
-	if g.Max <= 0 {
-		return math.MaxInt
-	}
-	return max(0, g.Max-len(g.Holders))
-}
-
-// sound makes a group of a document that others may have written: a holder
-// does not wait, nobody waits twice, and limits are not negative.
-func (g Group) sound() Group {
-	g.Max = max(0, g.Max)
-	seen := map[string]bool{}
-	var queue []string
-	for _, name := range g.Queue {
-		if !seen[name] && !g.Holds(name) {
-			seen[name] = true
-			queue = append(queue, name)
+	for key, leaf := range leaves {
+		if c, of, ok := parseClaim(key); ok && of == name && leaf.Session != "" {
+			c.created, c.record = leaf.Created, leaf.Value
+			g.claims = append(g.claims, c)
 		}
 	}
-	if len(queue) != len(g.Queue) {
-		g.Queue = queue
+	slices.SortFunc(g.claims, func(a, b claim) int { return cmp.Compare(a.created, b.created) })
+	if len(g.claims) > 0 {
+		g.exists = true
+		g.claims[0].Holds = true // it may have had no reason to write that
 	}
-	if g.Holders == nil {
-		g.Holders = map[string]Holding{}
-	}
-	if g.Queue == nil {
-		g.Queue = []string{}
-	}
-	return g
+	return g, nil
 }
 
-// equal tells whether writing g over old would change anything.
-func (g Group) equal(old Group) bool {
-	return g.Max == old.Max && slices.Equal(g.Queue, old.Queue) && maps.EqualFunc(g.Holders, old.Holders, Holding.equal)
+func claimKey(node, group, id string) string {
+	return fmt.Sprintf("%s%s/%s/%s", prefixClaim, node, group, id)
 }
 
-// maxReason bounds Reason, in bytes, where a claim's key is taken over into the
-// document: it is the host that writes that key.
-const maxReason = 1 << 10
-
-// bounded returns h as a document takes it.
-func (h Holding) bounded() Holding {
-	if len(h.Reason) > maxReason {
-		h.Reason = strings.ToValidUTF8(h.Reason[:maxReason], "") + "…"
+// parseClaim is the inverse of claimKey.
+func parseClaim(key string) (c claim, group string, ok bool) {
+	rest, ok := strings.CutPrefix(key, prefixClaim)
+	parts := strings.Split(rest, "/")
+	if !ok || len(parts) != 3 {
+		return claim{}, "", false
 	}
-	return h
+	return claim{key: key, node: parts[0], id: parts[2]}, parts[1], true
 }
 
-func (h Holding) equal(o Holding) bool {
-	return h.Since.Equal(o.Since) && h.Reason == o.Reason && h.Session == o.Session
+// turn is whether a claim may have its slot.
+type turn int
+
+const (
+	absent  turn = iota // the claim has no key
+	follows             // a claim ahead of it waits
+	full                // it is the first that waits, and there is no free slot
+	admitted
+)
+
+// turn returns whether the claim at key may have its slot, and the nearest
+// claim ahead of it that waits.
+func (g group) turn(key string) (t turn, ahead claim) {
+	place := slices.IndexFunc(g.claims, func(c claim) bool { return c.key == key })
+	if place < 0 {
+		return absent, claim{}
+	}
+	for _, c := range slices.Backward(g.claims[:place]) {
+		if !c.Holds {
+			return follows, c
+		}
+	}
+	if g.max > 0 && place >= g.max {
+		return full, claim{}
+	}
+	return admitted, claim{}
 }
+
+// alone reports whether the claim at key is the first and the last one. All that
+// come later see that it is the first, and need no record that it holds a slot.
+func (g group) alone(key string) bool { return len(g.claims) == 1 && g.claims[0].key == key }

@@ -2,163 +2,148 @@ package slots
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
+
+	"github.com/jorc/jorc/internal/kv"
 )
 
-func at(second int) Holding { return Holding{Since: time.Unix(int64(second), 0).UTC()} }
-
-// admitAll lets all go for whom there is room.
-func admitAll(g Group) Group {
-	admissions := make([]Holding, len(g.Next(len(g.Queue))))
-	return g.Admit(admissions...)
+// simulation is a group whose claims see it late: each decides on a moment of
+// the past that has its own key.
+type simulation struct {
+	random  *rand.Rand
+	moments []map[string]kv.Leaf[record] // the keys after each step
+	max     []int
+	claims  []*simulated
 }
 
-func TestGroup(t *testing.T) {
-	t.Parallel()
-	three := admitAll(Group{Max: 2}.Enter("n/1").Enter("n/2").Enter("n/3"))
-	tests := []struct {
-		name    string
-		group   Group
-		holders []string
-		queue   []string
-	}{
-		{"the first come", three, []string{"n/1", "n/2"}, []string{"n/3"}},
-		{"asking twice is asking once", admitAll(three.Enter("n/3").Enter("n/1")), []string{"n/1", "n/2"}, []string{"n/3"}},
-		{"a release hands on", admitAll(three.Leave("n/1")), []string{"n/2", "n/3"}, nil},
-		{"a waiter that leaves", admitAll(three.Leave("n/3")), []string{"n/1", "n/2"}, nil},
-		{"who is not there leaves", admitAll(three.Leave("n/9")), []string{"n/1", "n/2"}, []string{"n/3"}},
-		{"a smaller limit keeps holders", admitAll(three.Resize(1)), []string{"n/1", "n/2"}, []string{"n/3"}},
-		{"and lets nobody in", admitAll(three.Resize(1).Leave("n/1")), []string{"n/2"}, []string{"n/3"}},
-		{"until there is room", admitAll(three.Resize(1).Leave("n/1", "n/2")), []string{"n/3"}, nil},
-		{"a larger one lets in", admitAll(three.Resize(3)), []string{"n/1", "n/2", "n/3"}, nil},
-		{"0 is no limit", admitAll(three.Resize(0).Enter("n/4")), []string{"n/1", "n/2", "n/3", "n/4"}, nil},
-		{"nor is less", admitAll(three.Resize(-5)), []string{"n/1", "n/2", "n/3"}, nil},
-	}
-	for _, tt := range tests {
-		if got := slices.Sorted(maps.Keys(tt.group.Holders)); !slices.Equal(got, tt.holders) {
-			t.Errorf("%s: %v hold; want %v", tt.name, got, tt.holders)
-		}
-		if got := tt.group.Queue; !slices.Equal(got, tt.queue) {
-			t.Errorf("%s: %v wait; want %v", tt.name, got, tt.queue)
-		}
-	}
-	if len(three.Queue) != 1 || len(three.Holders) != 2 {
-		t.Errorf("a value changed: %+v", three)
-	}
+type simulated struct {
+	key                     string
+	created, held, released int // moments; held and released are 0 before
 }
 
-func TestNextIsBounded(t *testing.T) {
-	t.Parallel()
-	g := Group{Max: 3}.Enter("a").Enter("b").Enter("c").Enter("d")
-	for n, want := range map[int]int{0: 0, 2: 2, 3: 3, 9: 3} {
-		if got := g.Next(n); len(got) != want {
-			t.Errorf("Next(%d) = %v; want %d", n, got, want)
-		}
+func (s *simulation) write(change func(keys map[string]kv.Leaf[record])) {
+	keys := map[string]kv.Leaf[record]{}
+	for key, leaf := range s.moments[len(s.moments)-1] {
+		keys[key] = leaf
 	}
-	if got := g.Admit(at(1), at(2)); got.Holders["a"] != at(1) || got.Holders["b"] != at(2) || len(got.Queue) != 2 {
-		t.Errorf("Admit = %+v", got)
-	}
+	change(keys)
+	s.moments, s.max = append(s.moments, keys), append(s.max, s.max[len(s.max)-1])
 }
 
-func TestSound(t *testing.T) {
-	t.Parallel()
-	g := Group{Max: -1, Holders: map[string]Holding{"a": {}}, Queue: []string{"b", "a", "b", "c"}}.sound()
-	if g.Max != 0 || !slices.Equal(g.Queue, []string{"b", "c"}) {
-		t.Errorf("sound = %+v", g)
-	}
-	if empty := (Group{}).sound(); empty.Holders == nil || empty.Queue == nil {
-		t.Errorf("sound of nothing = %+v; want it to be written as {} and []", empty)
-	}
-}
-
-// history checks a group against what it must be after each step: never more
-// admitted than there is room for, in the order in which they came.
-type checker struct {
-	group Group
-	came  []string // all that wait, in their order
-}
-
-func (c *checker) step(next Group, admit bool) error {
-	before := c.group
-	if !admit {
-		if len(next.Holders) > len(before.Holders) {
-			return fmt.Errorf("%v became %v without Admit", before.Holders, next.Holders)
-		}
-		c.group = next
-		return nil
-	}
-	admitted := 0
-	for name := range next.Holders {
-		if !before.Holds(name) {
-			admitted++
+// step makes one claim do something that it might do next, or resizes the group.
+func (s *simulation) step(t *testing.T) {
+	moment := len(s.moments)
+	var live []*simulated
+	for _, c := range s.claims {
+		if c.released == 0 {
+			live = append(live, c)
 		}
 	}
-	if admitted > 0 && next.Max > 0 && len(next.Holders) > next.Max {
-		return fmt.Errorf("%d hold a slot of %d", len(next.Holders), next.Max)
-	}
-	if len(next.Queue) > 0 && next.room() > 0 {
-		return fmt.Errorf("%v wait although there is room", next.Queue)
-	}
-	for _, name := range c.came[:admitted] {
-		if !next.Holds(name) {
-			return fmt.Errorf("%s was passed by: %v", name, next)
+	switch op := s.random.IntN(10); {
+	case op == 0:
+		limit := s.random.IntN(4)
+		s.write(func(keys map[string]kv.Leaf[record]) {
+			keys["group/g"] = kv.Leaf[record]{Entry: kv.Entry[record]{Value: record{Max: &limit}}}
+		})
+		s.max[moment] = limit
+	case op < 3 || len(live) == 0:
+		c := &simulated{key: claimKey("n", "g", fmt.Sprint(moment)), created: moment}
+		s.claims = append(s.claims, c)
+		s.write(func(keys map[string]kv.Leaf[record]) {
+			keys[c.key] = kv.Leaf[record]{Entry: kv.Entry[record]{Session: "s", Created: uint64(moment)}}
+		})
+	default:
+		c := live[s.random.IntN(len(live))]
+		if c.held > 0 || op == 9 { // a session may end while its claim waits
+			c.released = moment
+			s.write(func(keys map[string]kv.Leaf[record]) { delete(keys, c.key) })
+			return
 		}
-	}
-	c.came = c.came[admitted:]
-	c.group = next
-	if !slices.Equal(c.came, next.Queue) {
-		return fmt.Errorf("%v wait; want %v", next.Queue, c.came)
-	}
-	return nil
-}
-
-// do carries out one step that is chosen by two numbers.
-func (c *checker) do(op, arg byte) error {
-	name := fmt.Sprintf("n/%d", arg%16)
-	next := c.group
-	switch op % 4 {
-	case 0, 1:
-		if !next.Holds(name) && next.Place(name) < 0 {
-			c.came = append(c.came, name)
+		seen := c.created + s.random.IntN(moment-c.created)
+		g, err := groupIn(s.moments[seen], "g")
+		if err != nil {
+			t.Fatal(err)
 		}
-		next = next.Enter(name)
-	case 2:
-		c.came = slices.DeleteFunc(slices.Clone(c.came), func(n string) bool { return n == name })
-		next = next.Leave(name)
-	case 3:
-		next = next.Resize(int(arg%6) - 1)
-	}
-	if err := c.step(next, false); err != nil {
-		return err
-	}
-	return c.step(admitAll(c.group), true)
-}
-
-func TestGroupProperties(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(200) {
-		random := rand.New(rand.NewPCG(seed, 1))
-		c := &checker{group: Group{Max: 2}}
-		for step := range 300 {
-			if err := c.do(byte(random.Uint32()), byte(random.Uint32())); err != nil {
-				t.Fatalf("seed %d, step %d: %v", seed, step, err)
+		if turn, _ := g.turn(c.key); turn == admitted {
+			c.held = max(seen, 1)
+			if !g.alone(c.key) {
+				s.write(func(keys map[string]kv.Leaf[record]) {
+					leaf := keys[c.key]
+					leaf.Value.Holds = true
+					keys[c.key] = leaf
+				})
 			}
 		}
 	}
 }
 
-func FuzzGroup(f *testing.F) {
-	f.Add([]byte{0, 1, 0, 2, 0, 3, 2, 1, 3, 0, 3, 5})
-	f.Fuzz(func(t *testing.T, steps []byte) {
-		c := &checker{group: Group{Max: 1}}
-		for i := 0; i+1 < len(steps); i += 2 {
-			if err := c.do(steps[i], steps[i+1]); err != nil {
-				t.Fatal(err)
+// TestTurn: whatever the claims see late, none is admitted while as many hold a
+// slot as the group has, and none passes another.
+func TestTurn(t *testing.T) {
+	t.Parallel()
+	admissions := 0
+	for seed := range uint64(300) {
+		s := &simulation{random: rand.New(rand.NewPCG(seed, 1)), moments: []map[string]kv.Leaf[record]{{}}, max: []int{1}}
+		for range 200 {
+			s.step(t)
+		}
+		for _, c := range s.claims { // the first of all has its slot at once, before it sees that
+			for moment := c.created; moment < len(s.moments) && (c.held == 0 || moment < c.held) && (c.released == 0 || moment < c.released); moment++ {
+				if g, err := groupIn(s.moments[moment], "g"); err == nil && g.claims[0].key == c.key {
+					c.held = moment
+				}
 			}
 		}
-	})
+		for i, c := range s.claims {
+			if c.held == 0 {
+				continue
+			}
+			admissions++
+			holders := 0
+			for _, other := range s.claims {
+				if other.held > 0 && other.held <= c.held && (other.released == 0 || other.released > c.held) {
+					holders++
+				}
+			}
+			if limit := s.max[c.held]; limit > 0 && holders > limit {
+				t.Fatalf("seed %d: %d hold one of %d slots at moment %d", seed, holders, limit, c.held)
+			}
+			if slices.ContainsFunc(s.claims[:i], func(o *simulated) bool {
+				return (o.released == 0 || o.released > c.held) && (o.held == 0 || o.held > c.held)
+			}) {
+				t.Fatalf("seed %d: %s passed a claim that was ahead of it", seed, c.key)
+			}
+		}
+	}
+	if admissions < 1000 {
+		t.Errorf("%d admissions; the simulation tests nothing", admissions)
+	}
+}
+
+// TestTurnIsLive: if all claims see the present, no claim waits although a slot
+// is free and all claims ahead hold one.
+func TestTurnIsLive(t *testing.T) {
+	t.Parallel()
+	leaf := func(created uint64, holds bool) kv.Leaf[record] {
+		return kv.Leaf[record]{Entry: kv.Entry[record]{Session: "s", Created: created, Value: record{Holds: holds}}}
+	}
+	keys := map[string]kv.Leaf[record]{
+		claimKey("n", "g", "a"): leaf(7, false), claimKey("m", "g", "b"): leaf(8, true), claimKey("n", "g", "c"): leaf(9, false),
+		claimKey("k", "g", "d"): leaf(10, false), claimKey("k", "other", "e"): leaf(1, false), claimKey("k", "g", "stray"): {},
+	}
+	for limit, want := range map[int]string{0: "admitted follows", 1: "full follows", 2: "full follows", 3: "admitted follows"} {
+		keys["group/g"] = kv.Leaf[record]{Entry: kv.Entry[record]{Value: record{Max: &limit}}}
+		g, err := groupIn(keys, "g")
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := map[turn]string{admitted: "admitted", full: "full", follows: "follows", absent: "absent"}
+		third, _ := g.turn(claimKey("n", "g", "c"))
+		fourth, ahead := g.turn(claimKey("k", "g", "d"))
+		if got := names[third] + " " + names[fourth]; got != want || ahead.id != "c" {
+			t.Errorf("with %d slots: got %s behind %s; want %s", limit, got, ahead.id, want)
+		}
+	}
 }

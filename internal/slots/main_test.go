@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,7 +36,6 @@ func store(srv *consultest.Server) *kv.Store { return kv.New(srv.Client(), "jorc
 func host(t testing.TB, client *consul.Client) *slots.Slots {
 	t.Helper()
 	s := slots.New(kv.New(client, "jorc/default"), quick)
-	t.Cleanup(func() { s.Close(context.Background()) })
 	return s
 }
 
@@ -44,11 +44,10 @@ func host(t testing.TB, client *consul.Client) *slots.Slots {
 func steady(t testing.TB, client *consul.Client) *slots.Slots {
 	t.Helper()
 	s := slots.New(kv.New(client, "jorc/default"), slots.Options{TTL: time.Minute})
-	t.Cleanup(func() { s.Close(context.Background()) })
 	return s
 }
 
-func mustAcquire(t testing.TB, s *slots.Slots, group string, limit int, h slots.Holder) *slots.Claim {
+func mustAcquire(t testing.TB, s *slots.Slots, group string, limit int, h slots.Holder) *kv.Lease {
 	t.Helper()
 	c, err := s.Acquire(context.Background(), group, limit, h)
 	if err != nil {
@@ -58,10 +57,10 @@ func mustAcquire(t testing.TB, s *slots.Slots, group string, limit int, h slots.
 	return c
 }
 
-func mustRelease(t testing.TB, c *slots.Claim) {
+func mustRelease(t testing.TB, c *kv.Lease) {
 	t.Helper()
 	if err := c.Release(context.Background()); err != nil {
-		t.Errorf("Release(%s/%s): %v", c.Node(), c.ID(), err)
+		t.Errorf("Release: %v", err)
 	}
 }
 
@@ -76,26 +75,32 @@ func mustShow(t testing.TB, s *slots.Slots, group string) slots.View {
 
 // got is what an Acquire in the background came to.
 type got struct {
-	claim *slots.Claim
+	claim *kv.Lease
 	err   error
 }
 
 // waiting acquires in the background and returns when the claim is in the queue.
 func waiting(t *testing.T, ctx context.Context, s *slots.Slots, group string, h slots.Holder) <-chan got {
 	t.Helper()
+	return waitingOf(t, ctx, s, group, slots.Keep, h)
+}
+
+// waitingOf is waiting with a limit.
+func waitingOf(t *testing.T, ctx context.Context, s *slots.Slots, group string, limit int, h slots.Holder) <-chan got {
+	t.Helper()
 	result := make(chan got, 1)
 	go func() {
-		c, err := s.Acquire(ctx, group, slots.Keep, h)
+		c, err := s.Acquire(ctx, group, limit, h)
 		result <- got{c, err}
 	}()
-	until(t, s, group, fmt.Sprintf("%s/%s in the queue", h.Node, h.ID), func(v slots.View) bool {
-		return has(v.Queue, h.Node, h.ID)
+	until(t, s, group, fmt.Sprintf("%s of %s in the queue", h.Reason, h.Node), func(v slots.View) bool {
+		return has(v.Queue, h)
 	})
 	return result
 }
 
 // mustGet waits for an Acquire in the background.
-func mustGet(t *testing.T, result <-chan got) *slots.Claim {
+func mustGet(t *testing.T, result <-chan got) *kv.Lease {
 	t.Helper()
 	r := <-result
 	if r.err != nil {
@@ -116,25 +121,12 @@ func until(t testing.TB, s *slots.Slots, group, what string, good func(slots.Vie
 	})
 }
 
-func has(entries []slots.Entry, node, id string) bool {
-	for _, e := range entries {
-		if e.Node == node && e.ID == id {
-			return true
-		}
-	}
-	return false
+func has(entries []slots.Entry, h slots.Holder) bool {
+	return slices.ContainsFunc(entries, func(e slots.Entry) bool { return e.Node == h.Node && e.Reason == h.Reason })
 }
 
-// alive are the entries of those who are there.
-func alive(entries []slots.Entry) []slots.Entry {
-	return slices.DeleteFunc(slices.Clone(entries), func(e slots.Entry) bool { return e.Gone })
-}
-
-func holder(id string) slots.Holder { return slots.Holder{Node: "n1", ID: id, Reason: "test"} }
-
-func durable(id string) slots.Holder {
-	return slots.Holder{Node: "n1", ID: id, Reason: "test", Durable: true}
-}
+// holder is a claim that its reason identifies.
+func holder(reason string) slots.Holder { return slots.Holder{Node: "n1", Reason: reason} }
 
 func wantIs(t *testing.T, what string, err, want error) {
 	t.Helper()
@@ -143,8 +135,31 @@ func wantIs(t *testing.T, what string, err, want error) {
 	}
 }
 
-func patient(id string) slots.Holder {
-	h := durable(id)
-	h.Patient = true
-	return h
+// wantFree wants that no claim of the group is left.
+func wantFree(t *testing.T, s *slots.Slots) {
+	t.Helper()
+	if v := mustShow(t, s, "g"); len(v.Holders)+len(v.Queue) != 0 {
+		t.Errorf("Show = %+v; want no claims", v)
+	}
+}
+
+// put writes a key as a person or a restored backup does.
+func put(t *testing.T, srv *consultest.Server, key, value string) {
+	t.Helper()
+	if err := srv.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/default/" + key, Value: []byte(value)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// keyOf returns the key of the claim with this reason, below slots/.
+func keyOf(t *testing.T, srv *consultest.Server, reason string) *consul.KVPair {
+	t.Helper()
+	pairs, _, err := srv.Client().KVList(t.Context(), "jorc/default/slots/claim/", consul.Query{})
+	for _, p := range pairs {
+		if strings.Contains(string(p.Value), `"reason":"`+reason+`"`) {
+			return p
+		}
+	}
+	t.Fatalf("no claim with the reason %q, %v", reason, err)
+	return nil
 }

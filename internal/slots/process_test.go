@@ -16,12 +16,12 @@ import (
 )
 
 // holderOf, set to the address of a Consul, makes the test's program a holder
-// of a slot; a durable one if the variable below is set.
+// of a slot.
 const holderOf = "SLOTS_TEST_HOLDER_OF"
 
 func TestMain(m *testing.M) {
 	if address := os.Getenv(holderOf); address != "" {
-		if err := hold(address, os.Getenv("SLOTS_TEST_DURABLE") != ""); err != nil {
+		if err := hold(address); err != nil {
 			fmt.Println("error:", err)
 			os.Exit(1)
 		}
@@ -31,13 +31,13 @@ func TestMain(m *testing.M) {
 }
 
 // hold takes a slot, says so, and keeps it until it is lost.
-func hold(address string, durable bool) error {
+func hold(address string) error {
 	client, err := consul.New(config.Consul{Address: address})
 	if err != nil {
 		return err
 	}
 	s := slots.New(kv.New(client, "jorc/default"), quick)
-	c, err := s.Acquire(context.Background(), "g", 1, slots.Holder{Node: "n1", ID: "process", Durable: durable})
+	c, err := s.Acquire(context.Background(), "g", 1, holder("process"))
 	if err != nil {
 		return err
 	}
@@ -47,13 +47,10 @@ func hold(address string, durable bool) error {
 }
 
 // startHolder returns when another process holds the slot, with what kills it.
-func startHolder(t *testing.T, address string, durable bool) (kill func()) {
+func startHolder(t *testing.T, address string) (kill func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), holderOf+"="+address)
-	if durable {
-		cmd.Env = append(cmd.Env, "SLOTS_TEST_DURABLE=1")
-	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -80,30 +77,11 @@ func TestAKilledHolder(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
 	s := host(t, srv.Client())
-	kill := startHolder(t, srv.HTTPAddr, false)
+	kill := startHolder(t, srv.HTTPAddr)
 	next := waiting(t, t.Context(), s, "g", holder("b"))
 	kill()
 	mustRelease(t, mustGet(t, next))
-	kill = startHolder(t, srv.HTTPAddr, false)
+	kill = startHolder(t, srv.HTTPAddr)
 	kill()
-	mustRelease(t, mustAcquire(t, s, "g", 1, holder("c"))) // nobody waited when it died
-}
-
-// TestADurableClaimOutlivesItsProcess, and the next process of that name has it.
-func TestADurableClaimOutlivesItsProcess(t *testing.T) {
-	t.Parallel()
-	srv := newServer(t)
-	s := host(t, srv.Client())
-	startHolder(t, srv.HTTPAddr, true)()
-	next := waiting(t, t.Context(), s, "g", holder("b"))
-	tied, proxy := behind(t, srv)
-	other := mustAcquire(t, tied, "other", 1, holder("a"))
-	cutOff(proxy)
-	lost(t, other) // as long as a session would have lived
-	c := mustAcquire(t, s, "g", 1, durable("process"))
-	if v := mustShow(t, s, "g"); len(v.Holders) != 1 || v.Holders[0].ID != "process" || !v.Holders[0].Durable || len(v.Queue) != 1 {
-		t.Errorf("Show = %+v; want the durable claim and a waiter", v)
-	}
-	mustRelease(t, c)
-	mustRelease(t, mustGet(t, next))
+	mustRelease(t, mustAcquire(t, s, "g", 1, holder("c"))) // no claim waited when it died
 }

@@ -3,7 +3,6 @@ package slots
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -12,171 +11,118 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// View is a group as people and scripts see it.
+// View is a group as commands show it.
 type View struct {
 	Group   string  `json:"group"`
 	Max     int     `json:"max"`     // 0: any number
 	Holders []Entry `json:"holders"` // the longest first
-	Queue   []Entry `json:"queue"`   // the next first; behind them those whose turn is not known yet
+	Queue   []Entry `json:"queue"`   // the next first
 }
 
 // Entry is one claim of a View.
 type Entry struct {
-	Node    string    `json:"node"`
-	ID      string    `json:"id"`
-	Since   time.Time `json:"since"` // holds or waits; zero when that is not known
-	Reason  string    `json:"reason,omitempty"`
-	Durable bool      `json:"durable"` // does not end with its process
-	// Gone: its process or host is dead; the next who wants the slot takes it out.
-	Gone bool `json:"gone,omitempty"`
+	Node   string    `json:"node"`
+	ID     string    `json:"id"`
+	Since  time.Time `json:"since"` // holds or waits; zero when that is not known
+	Reason string    `json:"reason,omitempty"`
 }
 
 // Groups returns the names of all groups, in order. It returns
 // consul.ErrDenied or consul.ErrUnreachable.
 func (s *Slots) Groups(ctx context.Context) ([]string, error) {
-	names, err := kv.NewTextTree(s.store, "slots/").Names(ctx)
-	for i, name := range names {
-		names[i], _, _ = strings.Cut(name, "/")
+	keys, err := s.keys.Names(ctx)
+	names := map[string]bool{}
+	for _, key := range keys {
+		if name, ok := strings.CutPrefix(key, prefixGroup); ok {
+			names[name] = true
+		}
+		if _, name, ok := parseClaim(key); ok {
+			names[name] = true
+		}
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return name == Reserved })
-	slices.Sort(names) // "a-b" comes between "a" and "a/"
-	return slices.Compact(names), err
+	return slices.Sorted(maps.Keys(names)), err
 }
 
-// Show returns a group; one that nobody has asked for is empty, and exists is
-// false. It returns ErrName, kv.ErrNewer, consul.ErrDenied or
-// consul.ErrUnreachable.
+// Show returns a group; exists is false for one that no process has asked for. It
+// returns ErrName, kv.ErrNewer, consul.ErrDenied or consul.ErrUnreachable.
 func (s *Slots) Show(ctx context.Context, name string) (v View, exists bool, err error) {
-	g, err := s.group(name, Keep)
-	if err != nil {
+	if err := checkGroup(name); err != nil {
 		return View{}, false, err
 	}
-	e, err := g.doc.Get(ctx)
-	if err != nil && !errors.Is(err, kv.ErrDamaged) {
-		return View{}, false, g.wrap(err)
-	}
-	held, err := g.held.List(ctx)
+	leaves, err := s.keys.List(ctx)
 	if err != nil {
-		return View{}, false, g.wrap(err)
+		return View{}, false, wrap(name, err)
 	}
-	wait, err := g.wait.List(ctx)
+	g, err := groupIn(leaves, name)
 	if err != nil {
-		return View{}, false, g.wrap(err)
+		return View{}, false, wrap(name, err)
 	}
-	now := e.Value.sound()
-	v = View{Group: name, Max: now.Max, Holders: []Entry{}, Queue: []Entry{}}
-	for holder, h := range now.Holders {
-		leaf, alive := held[holder]
-		v.Holders = append(v.Holders, entry(holder, h, h.Session == "", !alive || orphan(leaf.Entry)))
+	v = View{Group: name, Max: g.max, Holders: []Entry{}, Queue: []Entry{}}
+	for _, c := range g.claims {
+		e := Entry{Node: c.node, ID: c.id, Since: c.Since, Reason: c.Reason}
+		if c.Holds {
+			v.Holders = append(v.Holders, e)
+		} else {
+			v.Queue = append(v.Queue, e)
+		}
 	}
-	slices.SortFunc(v.Holders, func(a, b Entry) int {
-		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID))
+	return v, g.exists, nil
+}
+
+// Unlock removes claims of a node from a group by hand: the one with the id, or
+// all when id is empty, waiting ones included. Living holders are notified. It
+// returns the names of the claims, <node>/<id>, the latest first; that there are
+// none is not an error. Its other errors are those of Show and
+// consul.ErrOutcomeUnknown.
+func (s *Slots) Unlock(ctx context.Context, name, node, id string) (removed []string, err error) {
+	if err := checkGroup(name); err != nil {
+		return nil, err
+	}
+	claims, err := s.remove(ctx, func(c claim, group string) bool {
+		return group == name && c.node == node && (id == "" || c.id == id)
 	})
-	dead := now.Without(slices.Collect(maps.Keys(held)))
-	for _, waiter := range append(slices.Clone(now.Queue), now.Leave(dead...).outside(wait)...) {
-		leaf, alive := wait[waiter]
-		v.Queue = append(v.Queue, entry(waiter, leaf.Value, alive && leaf.Value.Session == "", !alive))
+	for _, c := range claims {
+		removed = append(removed, c.node+"/"+c.id)
 	}
-	return v, e.Exists, nil
+	return removed, wrap(name, err)
 }
 
-func entry(name string, h Holding, durable, gone bool) Entry {
-	node, id, _ := strings.Cut(name, "/")
-	return Entry{Node: node, ID: id, Since: h.Since, Reason: h.Reason, Durable: durable, Gone: gone}
-}
-
-// Resize changes how many slots the group has: 0 is any number. Those who hold
-// one keep theirs; those who wait go at once if there is room now. It returns
-// what Show does, or consul.ErrOutcomeUnknown.
-func (s *Slots) Resize(ctx context.Context, name string, limit int) error {
-	g, err := s.group(name, limit)
-	if err != nil {
-		return err
+// RemoveNode is Unlock of all claims of a node, whose names it returns as
+// <group>/<id>, in order.
+func (s *Slots) RemoveNode(ctx context.Context, node string) (removed []string, err error) {
+	claims, err := s.remove(ctx, func(c claim, _ string) bool { return c.node == node })
+	for _, c := range claims {
+		_, group, _ := parseClaim(c.key)
+		removed = append(removed, group+"/"+c.id)
 	}
-	_, err = g.change(ctx, func(ctx context.Context, now Group, c *changing) (Group, error) {
-		return lookOnce(ctx, now.Resize(limit), c)
-	})
-	return g.wrap(err)
+	slices.Sort(removed)
+	return removed, err
 }
 
-// Unlock takes claims away by hand: of a node the one with the id, or all when
-// id is empty, those who wait included. Living holders are told at once. It
-// returns the names that it took out; that there were none is no error. The
-// errors are those of Resize.
-func (s *Slots) Unlock(ctx context.Context, name, node, id string) (out []string, err error) {
-	g, err := s.group(name, Keep)
+// remove deletes claims, the latest first, so that no slot passes to a claim that
+// is deleted next; keys that no session locks, too.
+func (s *Slots) remove(ctx context.Context, matches func(c claim, group string) bool) (removed []claim, err error) {
+	leaves, err := s.keys.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var now Group
-	for {
-		var waiters []string
-		now, err = g.change(ctx, func(_ context.Context, group Group, _ *changing) (Group, error) {
-			waiters, _ = group.of(node, id)
-			waiters = waiters[:min(len(waiters), leaveAtOnce)]
-			return group.Leave(waiters...), nil
-		})
-		if err != nil {
-			return out, g.wrap(err)
-		}
-		if len(waiters) == 0 {
-			break
-		}
-		out = append(out, waiters...)
-	}
-	wait, err := g.wait.List(ctx)
-	if err != nil {
-		return out, g.wrap(err)
-	}
-	outside, _ := Group{Queue: now.outside(wait)}.of(node, id)
-	for _, name := range outside {
-		if err := g.leaveOutside(ctx, name); err != nil {
-			return out, g.wrap(err)
-		}
-		out = append(out, name)
-	}
-	_, holders := now.of(node, id)
-	for _, name := range holders {
-		if err := g.release(ctx, name, leave(name), func(*kv.Txn) {}); err != nil {
-			return out, g.wrap(err)
-		}
-		out = append(out, name)
-	}
-	return out, nil
-}
-
-// outside are the names of those keys whose claims wait outside of the queue, who
-// came first first.
-func (g Group) outside(wait map[string]kv.Leaf[Holding]) []string {
-	inside := set(g.Queue)
-	var names []string
-	for name := range wait {
-		if !inside[name] && !g.Holds(name) {
-			names = append(names, name)
+	var all []claim
+	for key, leaf := range leaves {
+		if c, group, ok := parseClaim(key); ok && matches(c, group) {
+			c.created = leaf.Created
+			all = append(all, c)
 		}
 	}
-	slices.SortFunc(names, func(a, b string) int {
-		return cmp.Or(wait[a].Value.Since.Compare(wait[b].Value.Since), cmp.Compare(a, b))
-	})
-	return names
-}
-
-// of returns the names of a node's claims, of which an id was asked for or all.
-func (g Group) of(node, id string) (waiters, holders []string) {
-	matches := func(name string) bool {
-		n, i, _ := strings.Cut(name, "/")
-		return n == node && (id == "" || i == id)
-	}
-	for _, name := range g.Queue {
-		if matches(name) {
-			waiters = append(waiters, name)
+	slices.SortFunc(all, func(a, b claim) int { return cmp.Compare(b.created, a.created) })
+	for chunk := range slices.Chunk(all, kv.MaxOps) {
+		txn := s.store.Txn()
+		for _, c := range chunk {
+			txn.Delete(prefix + c.key)
 		}
-	}
-	for name := range g.Holders {
-		if matches(name) {
-			holders = append(holders, name)
+		if _, err := txn.Commit(ctx); err != nil {
+			return removed, err
 		}
+		removed = append(removed, chunk...)
 	}
-	slices.Sort(holders)
-	return waiters, holders
+	return removed, nil
 }
