@@ -320,6 +320,11 @@ func TestPuppetHiera(t *testing.T) {
 	if err != nil || strings.TrimSpace(string(out)) != `["10.0.0.1","10.0.0.2"]` {
 		t.Errorf("puppet lookup: %s, %v", out, err)
 	}
+	h.register(&consul.ServiceRegistration{ID: "warning", Name: "a::b", Address: "10.0.0.3", Check: &consul.ServiceCheck{TTL: "1h", Status: "warning"}})
+	h.register(&consul.ServiceRegistration{ID: "critical", Name: "a::b", Address: "10.0.0.4", Check: &consul.ServiceCheck{TTL: "1h", Status: "critical"}})
+	says(puppetSame, "lookup('services::a::b::lan')", "['10.0.0.1', '10.0.0.2', '10.0.0.3']")
+	h.write("hiera.yaml", level+fmt.Sprintf("options: {command: '%s', arguments: ['--http-addr=%s'], for: addressable}\n", counting, h.server.HTTPAddr))
+	says(puppetSame, "lookup('services::a::b::lan')", "['10.0.0.1', '10.0.0.2', '10.0.0.3', '10.0.0.4']")
 	asking("127.0.0.1:1")
 	says(puppetError, "lookup('services::a::b::lan', default_value => 'none')", "service export --format=hiera: jorc: ", "connection refused")
 	h.write("hiera.yaml", level+"options: {command: /no/jorc}\n")

@@ -99,7 +99,7 @@ func checkHiera(t *testing.T, s *consultest.Server, got string) {
 	if err := yaml.Unmarshal([]byte(got), &parsed); err != nil || len(parsed) == 0 {
 		t.Fatalf("not YAML: %v:\n%s", err, got)
 	}
-	snapshot, err := catalog.Fetch(t.Context(), s.Client(), consul.Query{})
+	snapshot, err := catalog.Fetch(t.Context(), s.Client(), catalog.Functional, consul.Query{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,11 +25,12 @@ func serviceCommand(env *environment) *cli.Command {
 			},
 			{
 				Name:      "resolve",
-				Usage:     "say where a service is",
+				Usage:     "show the addresses of a service's instances",
 				ArgsUsage: "NAME",
-				Description: "One line per instance that is not critical: address, port, node and the node's own DNS name, separated by tabs. " +
-					"Exits 1 when there is none.",
+				Description: "One line per instance: address, port, node and the node's own DNS name, separated by tabs. " +
+					"Exits 1 if there are no such instances.",
 				Flags: []cli.Flag{
+					levelFlag(),
 					&cli.StringFlag{Name: "tag", Usage: "only instances with `TAG`"},
 					&cli.BoolFlag{Name: "port-only", Usage: "print ports and nothing else", DisableDefaultText: true},
 				},
@@ -40,6 +41,26 @@ func serviceCommand(env *environment) *cli.Command {
 			exportCommand(env),
 		},
 	}
+}
+
+// levelFlag is the flag --for of commands that show instances.
+func levelFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: "for", Value: "functional", DefaultText: "functional",
+		Usage: "only instances that have reached `LEVEL`, as in 'jorc wait': functional (passing or warning) or addressable (registered, with any health)",
+	}
+}
+
+// levelOf reads levelFlag.
+func levelOf(c *cli.Context) (catalog.Level, error) {
+	level := c.String("for")
+	if level == "" {
+		return catalog.Functional, nil // an alias without the flag
+	}
+	if err := oneOf(c, "for", level, "functional", "addressable"); err != nil {
+		return 0, err
+	}
+	return catalog.ParseLevel(level)
 }
 
 func (e *environment) listServices(c *cli.Context) error {
@@ -110,11 +131,15 @@ func (e *environment) resolveService(c *cli.Context) error {
 	if len(args) != 1 {
 		return usagef(c, "which service?")
 	}
+	level, err := levelOf(c)
+	if err != nil {
+		return err
+	}
 	client, _, err := e.consul(c)
 	if err != nil {
 		return err
 	}
-	found, err := catalog.Resolve(c.Context, client, args[0], c.String("tag"), consul.Query{})
+	found, err := catalog.Resolve(c.Context, client, args[0], c.String("tag"), level, consul.Query{})
 	if err != nil {
 		return err
 	}

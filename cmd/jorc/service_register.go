@@ -38,11 +38,12 @@ func exportCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "export",
 		Usage: "write the addresses of all services for other programs",
-		Description: "Takes the instances of which every check passes. Formats: hiera (services::<service>::<interface>: addresses; the interface is " +
+		Description: "Formats: hiera (services::<service>::<interface>: addresses; the interface is " +
 			"the name of a tagged address, lan when there is none), json, prometheus (file_sd), hosts. The same catalog gives the same bytes, " +
 			"and a file that holds them already is not touched. When the token does not see all of the catalog nothing is written, exit 5.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: " + joinOr(catalog.ExportFormats())},
+			levelFlag(),
 			&cli.StringFlag{Name: "file", Usage: "replace `FILE` instead of writing to stdout"},
 		},
 		Action: env.exportServices,
@@ -103,7 +104,7 @@ func (e *environment) deregisterService(c *cli.Context) error {
 		return err
 	}
 	err = catalog.Withdraw(c.Context, client, settings.StateDir, args[0])
-	if errors.Is(err, consul.ErrNotFound) { // repeating it is no failure
+	if errors.Is(err, consul.ErrNotFound) { // repeating it is not a failure
 		fmt.Fprintf(c.App.ErrWriter, "jorc: %v\n", err)
 		return nil
 	}
@@ -121,11 +122,15 @@ func (e *environment) exportServices(c *cli.Context) error {
 	if err := oneOf(c, "format", format, catalog.ExportFormats()...); err != nil {
 		return err
 	}
+	level, err := levelOf(c)
+	if err != nil {
+		return err
+	}
 	client, _, err := e.consul(c)
 	if err != nil {
 		return err
 	}
-	snapshot, err := catalog.Fetch(c.Context, client, consul.Query{})
+	snapshot, err := catalog.Fetch(c.Context, client, level, consul.Query{})
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func TestServiceCommands(t *testing.T) {
 	do(result{0, "10.0.0.5\t8080\t" + s.Node + "\t" + s.Node + ".node.dc1.consul\n", ""}, "service", "resolve", "web")
 	do(result{0, "8080\n", ""}, "service", "resolve", "web", "--tag", "http", "--port-only")
 	do(result{0, "[\n  8080\n]\n", ""}, "service", "resolve", "--port-only", "-o", "json", "web")
-	do(result{1, "", "jorc: service \"db\": no healthy instance: not found\n"}, "service", "resolve", "db")
+	do(result{1, "", "jorc: service \"db\": no healthy instances: not found\n"}, "service", "resolve", "db")
 	do(result{0, "consul\t1\t1\t0\t0\t0\t\ndb\t1\t0\t0\t1\t0\t\nweb\t1\t1\t0\t0\t0\thttp\n", ""}, "service", "list", "-o", "plain")
 	do(result{0, "consul\tconsul\t" + s.IP + "\t8300\tpassing\t\ndb\tdb\t" + s.IP + "\t5432\tcritical\t\nweb\tweb-1\t10.0.0.5\t8080\tpassing\thttp\n", ""},
 		"service", "list", "--node", s.Node, "-o", "plain")

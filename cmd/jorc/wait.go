@@ -82,7 +82,7 @@ func needsOf(c *cli.Context, texts []string, datacenter string) ([]blocker.Need,
 	if len(texts) == 0 {
 		return nil, usagef(c, "what to wait for?")
 	}
-	level, err := blocker.ParseLevel(c.String("for"))
+	level, err := catalog.ParseLevel(c.String("for"))
 	if err != nil {
 		return nil, usagef(c, "--for is %q, but must be one of addressable, functional or reachable", c.String("for"))
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/blocker"
+	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/consul"
 )
 
@@ -18,7 +19,7 @@ func BenchmarkWait(b *testing.B) {
 	var took []time.Duration
 	for i := 0; b.Loop(); i++ {
 		name := fmt.Sprintf("web-%d", i)
-		wait := start(b, w, blocker.Options{}, need(b, name, blocker.Functional))
+		wait := start(b, w, blocker.Options{}, need(b, name, catalog.Functional))
 		wait.until(b, "both have answered", func(s []blocker.State) bool { return s[0].Why == "0 of 1: none registered" })
 		if err := h.client.RegisterService(b.Context(), &consul.ServiceRegistration{Name: name, Port: 80}); err != nil {
 			b.Fatal(err)

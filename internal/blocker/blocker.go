@@ -131,7 +131,7 @@ type State struct {
 // String returns one line of text: "web=3: 1 of 3: …".
 func (s State) String() string {
 	line := s.Need.Target.String()
-	if s.Need.For != Functional {
+	if s.Need.For != catalog.Functional {
 		line += " " + s.Need.For.String()
 	}
 	if s.Why == "" {
@@ -162,47 +162,10 @@ func summary(states []State) string { return strings.Join(Lines(states), "; ") }
 // ErrUsage is wrapped by errors about needs and options.
 var ErrUsage = errors.New("wrong usage")
 
-// Level is the state that an instance must have reached.
-type Level int
-
-// Levels, each of which includes those before it.
-const (
-	// Functional: Consul's DNS returns it. The zero Level, and the default.
-	Functional Level = iota
-	// Addressable: it is registered, with any health.
-	Addressable
-	// Reachable: it is functional and accepts a TCP connection.
-	Reachable
-)
-
-func (l Level) String() string {
-	switch l {
-	case Addressable:
-		return "addressable"
-	case Reachable:
-		return "reachable"
-	default:
-		return "functional"
-	}
-}
-
-// ParseLevel reads a Level; empty means Functional.
-func ParseLevel(s string) (Level, error) {
-	switch s {
-	case "", "functional":
-		return Functional, nil
-	case "addressable":
-		return Addressable, nil
-	case "reachable":
-		return Reachable, nil
-	}
-	return 0, fmt.Errorf(`%w: level %q must be "addressable", "functional" or "reachable"`, ErrUsage, s)
-}
-
 // Need is a target and the required state of its instances.
 type Need struct {
 	Target  Target
-	For     Level
+	For     catalog.Level
 	Passing bool // only instances whose checks all pass
 }
 
@@ -218,7 +181,7 @@ func NeedOf(r config.Requires) (Need, error) {
 		}
 		t.Count = r.Count
 	}
-	level, err := ParseLevel(r.For)
+	level, err := catalog.ParseLevel(r.For)
 	if err != nil {
 		return Need{}, fmt.Errorf("%s: requires %q: %w", r.Pos, r.Target, err)
 	}
@@ -268,15 +231,15 @@ func (n Need) check(dnsOnly bool) error {
 	switch {
 	case n.Target.Count < 1:
 		return fmt.Errorf("%w: %q: at least 1 instance", ErrUsage, name)
-	case dnsOnly && n.For == Addressable:
+	case dnsOnly && n.For == catalog.Addressable:
 		return fmt.Errorf("%w: %q: DNS does not tell what is registered, only what is functional", ErrUsage, name)
 	case dnsOnly && n.Passing:
 		return fmt.Errorf("%w: %q: DNS does not tell passing from warning", ErrUsage, name)
-	case n.For == Addressable && n.Passing:
+	case n.For == catalog.Addressable && n.Passing:
 		return fmt.Errorf("%w: %q: addressable is whatever the health is, passing is not", ErrUsage, name)
-	case n.Target.Name != "" && (n.For == Addressable || n.Passing):
+	case n.Target.Name != "" && (n.For == catalog.Addressable || n.Passing):
 		return fmt.Errorf("%w: %q: addressable and passing are said of services, not of DNS names", ErrUsage, name)
-	case n.For == Addressable:
+	case n.For == catalog.Addressable:
 		return nil
 	}
 	if _, err := n.Target.DNSName(); err != nil {

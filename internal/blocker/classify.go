@@ -27,7 +27,7 @@ type facts struct {
 // candidates returns the functional endpoints, and whether the target may have
 // more.
 func (f facts) candidates(n Need) (found []endpoint, atLeast bool) {
-	if n.For == Addressable {
+	if n.For == catalog.Addressable {
 		return f.health.distinct(n), false
 	}
 	live := f.health.known && f.health.err == nil
@@ -51,7 +51,7 @@ func classify(n Need, f facts) State {
 	found, atLeast := f.candidates(n)
 	s.Have, s.AtLeast = len(found), atLeast
 	enough := s.Have >= n.Target.Count
-	if n.For == Reachable && enough {
+	if n.For == catalog.Reachable && enough {
 		s.Have = f.reached.count
 		enough = s.Have >= n.Target.Count
 	}
@@ -103,7 +103,7 @@ func (f facts) why(n Need, s State) string {
 }
 
 func (f facts) whyUnreached(n Need) string {
-	if n.For != Reachable || len(f.reached.failed) == 0 {
+	if n.For != catalog.Reachable || len(f.reached.failed) == 0 {
 		return ""
 	}
 	more := ""
@@ -119,7 +119,7 @@ func (f facts) whyNoAnswer(n Need) string {
 	if errors.Is(err, catalog.ErrNXDomain) || errors.Is(err, catalog.ErrNoData) {
 		err = nil
 	}
-	if (n.For == Addressable || n.Passing) && f.health.err != nil {
+	if (n.For == catalog.Addressable || n.Passing) && f.health.err != nil {
 		err = f.health.err
 	}
 	if err == nil {
@@ -159,7 +159,7 @@ func (f facts) whyHealth(n Need) string {
 	if sick != nil && sick.note != "" {
 		text += fmt.Sprintf(", %s on %s: %s", sick.id, sick.node, sick.note)
 	}
-	if h.count(n) >= n.Target.Count && n.For != Addressable {
+	if h.count(n) >= n.Target.Count && n.For != catalog.Addressable {
 		text += fmt.Sprintf(", but DNS answers with %d", len(f.dns.found))
 	}
 	return text
@@ -265,9 +265,7 @@ func firstLine(s string) string {
 }
 
 // usable reports whether Consul's DNS returns the instance.
-func (i instance) usable() bool {
-	return i.status == consul.HealthPassing || i.status == consul.HealthWarning
-}
+func (i instance) usable() bool { return catalog.Functional.Includes(i.status) }
 
 // count returns the number of distinct endpoints for n in the health API.
 func (h healthFacts) count(n Need) int { return len(h.distinct(n)) }
@@ -277,12 +275,12 @@ func (h healthFacts) distinct(n Need) []endpoint {
 	var out []endpoint
 	for _, i := range h.instances {
 		e := i.endpoint
-		if n.Target.Name != "" && n.For != Reachable {
+		if n.Target.Name != "" && n.For != catalog.Reachable {
 			e.port = 0
 		}
 		ok := i.usable()
 		switch {
-		case n.For == Addressable:
+		case n.For == catalog.Addressable:
 			ok = true
 		case n.Passing:
 			ok = i.status == consul.HealthPassing

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/blocker"
+	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
@@ -17,7 +18,7 @@ func TestConsulNeverAnswers(t *testing.T) {
 	h := newHost(t)
 	h.Stop()
 	for _, o := range []blocker.Options{{Timeout: 300 * time.Millisecond}, {Tries: 2}} {
-		err := h.blocker().Wait(t.Context(), []blocker.Need{need(t, "web", blocker.Functional)}, o, nil)
+		err := h.blocker().Wait(t.Context(), []blocker.Need{need(t, "web", catalog.Functional)}, o, nil)
 		if !errors.Is(err, consul.ErrUnreachable) || !errors.Is(err, blocker.ErrTimedOut) {
 			t.Errorf("%+v: %v", o, err)
 		}
@@ -28,8 +29,8 @@ func TestConsulComesBack(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	h.Stop()
-	functional := start(t, h.blocker(), blocker.Options{}, need(t, "web", blocker.Functional))
-	registered := start(t, h.blocker(), blocker.Options{}, need(t, "web", blocker.Addressable))
+	functional := start(t, h.blocker(), blocker.Options{}, need(t, "web", catalog.Functional))
+	registered := start(t, h.blocker(), blocker.Options{}, need(t, "web", catalog.Addressable))
 	noAnswer := func(s []blocker.State) bool { return !s[0].Answered && s[0].Why != "" }
 	functional.until(t, "seeing no Consul", noAnswer)
 	registered.until(t, "seeing no Consul", noAnswer)
@@ -47,7 +48,7 @@ func TestConsulComesBack(t *testing.T) {
 func TestConsulGoesAway(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	w := start(t, h.blocker(), blocker.Options{Timeout: 5 * time.Second}, need(t, "web", blocker.Functional))
+	w := start(t, h.blocker(), blocker.Options{Timeout: 5 * time.Second}, need(t, "web", catalog.Functional))
 	w.until(t, "seeing Consul", have(0))
 	h.Kill()
 	err := w.end(t)
@@ -61,7 +62,7 @@ func TestFrozenConsul(t *testing.T) {
 	h := newHost(t)
 	h.serve(1, "")
 	h.Freeze()
-	needs := []blocker.Need{need(t, "web", blocker.Functional)}
+	needs := []blocker.Need{need(t, "web", catalog.Functional)}
 	err := h.blocker().Wait(t.Context(), needs, blocker.Options{Timeout: time.Second}, nil)
 	if !errors.Is(err, consul.ErrUnreachable) {
 		t.Errorf("err = %v", err)
@@ -91,12 +92,12 @@ func TestWithoutHTTP(t *testing.T) {
 	defer closed.Close()
 	for name, b := range map[string]*blocker.Blocker{"none": blockerOf(t, nil, h.DNSAddr), "closed": blockerOf(t, closed, h.DNSAddr)} {
 		for _, o := range []blocker.Options{{DNSOnly: true}, {}, {Tries: 1}} {
-			if err := b.Wait(t.Context(), []blocker.Need{need(t, "web", blocker.Functional)}, o, nil); err != nil {
+			if err := b.Wait(t.Context(), []blocker.Need{need(t, "web", catalog.Functional)}, o, nil); err != nil {
 				t.Errorf("%s, %+v: %v", name, o, err)
 			}
 		}
 	}
-	n := need(t, "web", blocker.Functional)
+	n := need(t, "web", catalog.Functional)
 	n.Passing = true
 	err = blockerOf(t, closed, h.DNSAddr).Wait(t.Context(), []blocker.Need{n}, blocker.Options{Tries: 1}, nil)
 	if !errors.Is(err, blocker.ErrTimedOut) {
@@ -124,8 +125,8 @@ func TestRights(t *testing.T) {
 			t.Parallel()
 			b := blockerOf(t, h.ClientWithToken(tt.token), h.DNSAddr)
 			for _, n := range []blocker.Need{
-				need(t, "web", blocker.Functional), need(t, "web", blocker.Addressable), need(t, "web.service.consul.", blocker.Functional),
-				need(t, "web@dc1", blocker.Functional),
+				need(t, "web", catalog.Functional), need(t, "web", catalog.Addressable), need(t, "web.service.consul.", catalog.Functional),
+				need(t, "web@dc1", catalog.Functional),
 			} {
 				if n.Target.Datacenter != "" && name == "anonymous" {
 					continue // rights in another datacenter cannot be checked: the wait times out
@@ -146,7 +147,7 @@ func TestDeniedAmongOthers(t *testing.T) {
 	h := newHost(t, consultest.WithACL())
 	h.serve(1, "")
 	b := blockerOf(t, h.ClientWithToken(h.NewToken(`node_prefix "" { policy = "read" } service "web" { policy = "read" }`)), h.DNSAddr)
-	needs := []blocker.Need{need(t, "db", blocker.Functional), need(t, "web", blocker.Functional)}
+	needs := []blocker.Need{need(t, "db", catalog.Functional), need(t, "web", catalog.Functional)}
 	if err := b.Wait(t.Context(), needs, blocker.Options{Any: true}, nil); err != nil {
 		t.Errorf("any: %v", err)
 	}

@@ -45,7 +45,7 @@ type redialing struct {
 func (b *Blocker) follower(n Need, dnsOnly bool, emit func(State)) (*follower, error) {
 	f := &follower{b: b, need: n, emit: emit, start: time.Now(), state: State{Need: n}}
 	f.redial.backoff = concurrency.NewBackoff(firstRedial, slowRedial)
-	if n.For != Addressable {
+	if n.For != catalog.Addressable {
 		name, err := n.Target.DNSName()
 		if err != nil {
 			return nil, err
@@ -121,7 +121,7 @@ func (f *follower) updateHealth(h healthFacts) {
 
 // dial checks which of the functional endpoints are reachable.
 func (f *follower) dial(ctx context.Context, now time.Time) {
-	if f.need.For != Reachable || now.Before(f.redial.next) {
+	if f.need.For != catalog.Reachable || now.Before(f.redial.next) {
 		return
 	}
 	found, _ := f.facts.candidates(f.need)
@@ -177,7 +177,7 @@ func (f *follower) due() time.Time {
 	if f.name != "" {
 		at = earlier(at, f.pace.due())
 	}
-	if f.need.For == Reachable {
+	if f.need.For == catalog.Reachable {
 		at = earlier(at, f.redial.next)
 	}
 	if f.facts.waiting {
@@ -196,7 +196,7 @@ func earlier(a, b time.Time) time.Time {
 // askDNS queries DNS once; cost is the number of queries.
 func (b *Blocker) askDNS(ctx context.Context, n Need, name string) (d dnsFacts, cost int) {
 	d.asked = true
-	if n.Target.Name == "" || n.For == Reachable {
+	if n.Target.Name == "" || n.For == catalog.Reachable {
 		answer, err := b.dns.SRV(ctx, name)
 		d.err = err
 		if err == nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/blocker"
+	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/consul"
 )
 
@@ -17,7 +18,7 @@ func TestIdleWaitAsksOnceASecond(t *testing.T) {
 	h := newHost(t)
 	proxy := newDNSProxy(t, h.DNSAddr)
 	begin := time.Now()
-	err := blockerOf(t, h.client, proxy.addr).Wait(t.Context(), []blocker.Need{need(t, "web", blocker.Functional)},
+	err := blockerOf(t, h.client, proxy.addr).Wait(t.Context(), []blocker.Need{need(t, "web", catalog.Functional)},
 		blocker.Options{Timeout: 3500 * time.Millisecond}, nil)
 	if !errors.Is(err, blocker.ErrTimedOut) {
 		t.Fatal(err)
@@ -34,7 +35,7 @@ func TestOtherChangesAskNothing(t *testing.T) {
 	h.serve(1, consul.HealthPassing)
 	proxy := newDNSProxy(t, h.DNSAddr)
 	begin := time.Now()
-	w := start(t, blockerOf(t, h.client, proxy.addr), blocker.Options{}, need(t, "web=2", blocker.Functional))
+	w := start(t, blockerOf(t, h.client, proxy.addr), blocker.Options{}, need(t, "web=2", catalog.Functional))
 	w.until(t, "seeing one", have(1))
 	for i := range 50 {
 		why := fmt.Sprint("try ", i)

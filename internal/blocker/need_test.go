@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/blocker"
+	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/config"
 )
 
-func need(t testing.TB, text string, level blocker.Level) blocker.Need {
+func need(t testing.TB, text string, level catalog.Level) blocker.Need {
 	t.Helper()
 	target, err := blocker.ParseTarget(text)
 	if err != nil {
@@ -21,10 +22,10 @@ func need(t testing.TB, text string, level blocker.Level) blocker.Need {
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	web := need(t, "web", blocker.Functional)
+	web := need(t, "web", catalog.Functional)
 	passing := web
 	passing.Passing = true
-	registered := need(t, "my web", blocker.Addressable)
+	registered := need(t, "my web", catalog.Addressable)
 	both := registered
 	both.Passing = true
 	tests := []struct {
@@ -38,11 +39,11 @@ func TestCheck(t *testing.T) {
 		{"DNS only", web, blocker.Options{DNSOnly: true}, true},
 		{"tries", web, blocker.Options{DNSOnly: true, Tries: 3, TrySleep: time.Second}, true},
 		{"odd name, registered", registered, blocker.Options{}, true},
-		{"odd name, over DNS", need(t, "my web", blocker.Functional), blocker.Options{}, false},
+		{"odd name, over DNS", need(t, "my web", catalog.Functional), blocker.Options{}, false},
 		{"DNS only, passing", passing, blocker.Options{DNSOnly: true}, false},
 		{"DNS only, registered", registered, blocker.Options{DNSOnly: true}, false},
 		{"registered, passing", both, blocker.Options{}, false},
-		{"a name, registered", need(t, "a.example.", blocker.Addressable), blocker.Options{}, false},
+		{"a name, registered", need(t, "a.example.", catalog.Addressable), blocker.Options{}, false},
 		{"stable for longer than the timeout", web, blocker.Options{Timeout: time.Second, Stable: time.Minute}, false},
 		{"a pause without tries", web, blocker.Options{TrySleep: time.Second}, false},
 		{"stable tries", web, blocker.Options{Tries: 2, Stable: time.Second}, false},
@@ -65,7 +66,7 @@ func TestCheck(t *testing.T) {
 func TestNeedOf(t *testing.T) {
 	t.Parallel()
 	got, err := blocker.NeedOf(config.Requires{Target: "primary.mysql", Count: 2, For: "reachable"})
-	if want := need(t, "primary.mysql=2", blocker.Reachable); err != nil || got != want {
+	if want := need(t, "primary.mysql=2", catalog.Reachable); err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 	for _, r := range []config.Requires{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/blocker"
+	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/consul"
 )
 
@@ -18,9 +19,9 @@ func TestWaitLeavesWhenTheServiceAnswers(t *testing.T) {
 	h := newHost(t)
 	var waits []*waiting
 	for _, n := range []blocker.Need{
-		need(t, "web=2", blocker.Functional), need(t, "v1.2.web@dc1=2", blocker.Functional), need(t, "web=3", blocker.Addressable),
-		need(t, "web.service.consul.", blocker.Functional), need(t, "v1.2.web.service.dc1.consul.", blocker.Functional),
-		need(t, h.Node+".node.consul.", blocker.Functional),
+		need(t, "web=2", catalog.Functional), need(t, "v1.2.web@dc1=2", catalog.Functional), need(t, "web=3", catalog.Addressable),
+		need(t, "web.service.consul.", catalog.Functional), need(t, "v1.2.web.service.dc1.consul.", catalog.Functional),
+		need(t, h.Node+".node.consul.", catalog.Functional),
 	} {
 		waits = append(waits, start(t, h.blocker(), blocker.Options{}, n))
 	}
@@ -45,7 +46,7 @@ func TestWaitLeavesWhenTheServiceAnswers(t *testing.T) {
 func TestOddNamesAreAddressable(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	w := start(t, h.blocker(), blocker.Options{}, need(t, "my wéb", blocker.Addressable))
+	w := start(t, h.blocker(), blocker.Options{}, need(t, "my wéb", catalog.Addressable))
 	w.until(t, "seeing none", have(0))
 	if err := h.client.RegisterService(t.Context(), &consul.ServiceRegistration{Name: "my wéb"}); err != nil {
 		t.Fatal(err)
@@ -60,7 +61,7 @@ func TestPassingLeavesOutWarnings(t *testing.T) {
 	h := newHost(t)
 	h.serve(1, consul.HealthWarning)
 	h.serve(2, consul.HealthPassing)
-	n := need(t, "web=2", blocker.Functional)
+	n := need(t, "web=2", catalog.Functional)
 	if err := h.blocker().Wait(t.Context(), []blocker.Need{n}, blocker.Options{}, nil); err != nil {
 		t.Error(err)
 	}
@@ -89,7 +90,7 @@ func TestMoreInstancesThanDNSHolds(t *testing.T) {
 	}
 	add(1, 600)
 	wait := func(text string, b *blocker.Blocker, o blocker.Options) error {
-		return b.Wait(t.Context(), []blocker.Need{need(t, text, blocker.Functional)}, o, nil)
+		return b.Wait(t.Context(), []blocker.Need{need(t, text, catalog.Functional)}, o, nil)
 	}
 	if err := wait("web=600", h.blocker(), blocker.Options{}); err != nil {
 		t.Error(err)
@@ -120,7 +121,7 @@ func TestReachable(t *testing.T) {
 	h := newHost(t)
 	h.serveAt(1, listen(t, h.IP), "")
 	h.serveAt(2, 1, "")
-	w := start(t, h.blocker(), blocker.Options{}, need(t, "web=2", blocker.Reachable))
+	w := start(t, h.blocker(), blocker.Options{}, need(t, "web=2", catalog.Reachable))
 	w.until(t, "seeing one refused", func(s []blocker.State) bool {
 		return s[0].Have == 1 && strings.HasPrefix(s[0].Why, "1 of 2: "+h.IP+":1: connect: connection refused")
 	})
@@ -128,7 +129,7 @@ func TestReachable(t *testing.T) {
 	if err := w.end(t); err != nil {
 		t.Error(err)
 	}
-	if err := h.blocker().Wait(t.Context(), []blocker.Need{need(t, "web.service.consul.=2", blocker.Reachable)}, blocker.Options{}, nil); err != nil {
+	if err := h.blocker().Wait(t.Context(), []blocker.Need{need(t, "web.service.consul.=2", catalog.Reachable)}, blocker.Options{}, nil); err != nil {
 		t.Errorf("by DNS name: %v", err)
 	}
 }
@@ -137,7 +138,7 @@ func TestAnyAndAll(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	h.serve(1, "")
-	web, db := need(t, "web", blocker.Functional), need(t, "db", blocker.Functional)
+	web, db := need(t, "web", catalog.Functional), need(t, "db", catalog.Functional)
 	if err := h.blocker().Wait(t.Context(), []blocker.Need{db, web}, blocker.Options{Any: true}, nil); err != nil {
 		t.Errorf("any: %v", err)
 	}
@@ -158,7 +159,7 @@ func TestStableStartsOver(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	h.serve(1, consul.HealthPassing)
-	w := start(t, h.blocker(), blocker.Options{Stable: 2 * time.Second}, need(t, "web", blocker.Functional))
+	w := start(t, h.blocker(), blocker.Options{Stable: 2 * time.Second}, need(t, "web", catalog.Functional))
 	w.until(t, "seeing it", have(1))
 	h.health(1, consul.HealthCritical, "")
 	w.until(t, "seeing it leave", have(0))
@@ -176,7 +177,7 @@ func TestContextEndsAWait(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	err := h.blocker().Wait(ctx, []blocker.Need{need(t, "web", blocker.Functional)}, blocker.Options{}, func([]blocker.State) { cancel() })
+	err := h.blocker().Wait(ctx, []blocker.Need{need(t, "web", catalog.Functional)}, blocker.Options{}, func([]blocker.State) { cancel() })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("err = %v", err)
 	}
@@ -189,7 +190,7 @@ func TestWatchFollows(t *testing.T) {
 	states := make(chan []blocker.State)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		needs := []blocker.Need{need(t, "web", blocker.Functional)}
+		needs := []blocker.Need{need(t, "web", catalog.Functional)}
 		err := h.blocker().Watch(ctx, needs, blocker.Options{}, func(s []blocker.State) {
 			select {
 			case states <- s:

@@ -78,8 +78,8 @@ func hiera(s *Snapshot) ([]byte, error) {
 	return b.Bytes(), e.Close()
 }
 
-// exportJSON renders an object service → passing instances, with every service
-// of the catalog.
+// exportJSON renders an object service → instances, with every service of the
+// catalog.
 func exportJSON(s *Snapshot) ([]byte, error) {
 	all := make(map[string][]ServiceInstance, len(s.Services))
 	for _, name := range s.Services {

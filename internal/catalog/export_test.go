@@ -183,12 +183,12 @@ func TestFetchListAndResolve(t *testing.T) {
 		}
 		return err
 	})
-	snap, err := Fetch(t.Context(), c, consul.Query{})
-	if err != nil || len(snap.Services) != 3 || len(snap.Instances) != 3 {
+	snap, err := Fetch(t.Context(), c, Functional, consul.Query{})
+	if err != nil || len(snap.Services) != 3 || len(snap.Instances) != 4 {
 		t.Fatalf("%+v, %v", snap, err)
 	}
 	data, err := Export(snap, FormatHiera)
-	want := "---\nservices::a/b c::lan:\n  - " + s.IP + "\nservices::consul::lan:\n  - " + s.IP + "\nservices::web::lan:\n  - 10.0.0.1\n"
+	want := "---\nservices::a/b c::lan:\n  - " + s.IP + "\nservices::consul::lan:\n  - " + s.IP + "\nservices::web::lan:\n  - 10.0.0.1\n  - 10.0.0.2\n"
 	if err != nil || string(data) != want {
 		t.Errorf("hiera: %s, %v; want %s", data, err, want)
 	}
@@ -207,7 +207,7 @@ func TestFetchListAndResolve(t *testing.T) {
 		name, tag string
 		ports     []int
 	}{{"web", "", []int{80, 81}}, {"web", "even", []int{80}}, {"web", "none", nil}, {"nothing", "", nil}} {
-		got, err := Resolve(t.Context(), c, tc.name, tc.tag, consul.Query{})
+		got, err := Resolve(t.Context(), c, tc.name, tc.tag, Functional, consul.Query{})
 		var ports []int
 		for _, i := range got {
 			ports = append(ports, i.Port)
@@ -235,18 +235,18 @@ func TestPartlyVisibleCatalogsAreNotExported(t *testing.T) {
 		{all, nil},
 	} {
 		c := s.ClientWithToken(s.NewToken(tc.rules))
-		if _, err := Fetch(t.Context(), c, consul.Query{}); !errors.Is(err, tc.want) {
+		if _, err := Fetch(t.Context(), c, Functional, consul.Query{}); !errors.Is(err, tc.want) {
 			t.Errorf("fetch with %s: %v, want %v", tc.rules, err, tc.want)
 		}
 	}
-	if _, err := Fetch(t.Context(), s.ClientWithToken(""), consul.Query{}); !errors.Is(err, consul.ErrDenied) {
+	if _, err := Fetch(t.Context(), s.ClientWithToken(""), Functional, consul.Query{}); !errors.Is(err, consul.ErrDenied) {
 		t.Errorf("fetch without a token: %v, want %v", err, consul.ErrDenied)
 	}
 	c := s.ClientWithToken(s.NewToken(`service "db" { policy = "read" } node_prefix "" { policy = "read" }`))
-	if _, err := Resolve(t.Context(), c, "web", "", consul.Query{}); !errors.Is(err, consul.ErrDenied) {
+	if _, err := Resolve(t.Context(), c, "web", "", Functional, consul.Query{}); !errors.Is(err, consul.ErrDenied) {
 		t.Errorf("resolve what may not be seen: %v, want %v", err, consul.ErrDenied)
 	}
-	if _, err := Resolve(t.Context(), c, "db", "", consul.Query{}); !errors.Is(err, consul.ErrNotFound) {
+	if _, err := Resolve(t.Context(), c, "db", "", Functional, consul.Query{}); !errors.Is(err, consul.ErrNotFound) {
 		t.Errorf("resolve what is not there: %v, want %v", err, consul.ErrNotFound)
 	}
 }
@@ -265,7 +265,7 @@ func TestOneOddNameDoesNotSpoilTheExport(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, err := Fetch(t.Context(), client, consul.Query{})
+	s, err := Fetch(t.Context(), client, Functional, consul.Query{})
 	if err != nil || !slices.Contains(s.Services, "web") {
 		t.Errorf("Fetch = %+v, %v; want web", s, err)
 	}

@@ -17,6 +17,51 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
+// Level is the state that an instance must have reached to be found.
+type Level int
+
+// Levels. Waits, results and exports give them the same meaning.
+const (
+	// Functional: Consul's DNS returns it, since it is passing or warning. The zero
+	// Level, and the default.
+	Functional Level = iota
+	// Addressable: it is registered, with any health.
+	Addressable
+	// Reachable: it is functional and accepts a TCP connection. Only waits find out.
+	Reachable
+)
+
+// String returns the level's name, as ParseLevel reads it.
+func (l Level) String() string {
+	switch l {
+	case Addressable:
+		return "addressable"
+	case Reachable:
+		return "reachable"
+	default:
+		return "functional"
+	}
+}
+
+// ParseLevel reads a Level; empty means Functional.
+func ParseLevel(s string) (Level, error) {
+	switch s {
+	case "", "functional":
+		return Functional, nil
+	case "addressable":
+		return Addressable, nil
+	case "reachable":
+		return Reachable, nil
+	}
+	return 0, fmt.Errorf(`level %q must be "addressable", "functional" or "reachable"`, s)
+}
+
+// Includes reports whether an instance of that health has reached the level, as
+// far as its health alone decides.
+func (l Level) Includes(status string) bool {
+	return l == Addressable || status == consul.HealthPassing || status == consul.HealthWarning
+}
+
 // fetchParallel limits the concurrent requests of Fetch.
 const fetchParallel = 16
 
@@ -43,18 +88,18 @@ func (i ServiceInstance) NodeName() string {
 }
 
 // Snapshot is a copy of the catalog: the names of all services, and the
-// instances whose checks all pass, in order of service, node and id.
+// instances of one level, in order of service, node and id.
 type Snapshot struct {
 	Services  []string
 	Instances []ServiceInstance
 }
 
-// Fetch reads a snapshot: one request for the names and one per service, 16 at
+// Fetch reads a snapshot of the instances that have reached level: one request for the names and one per service, 16 at
 // a time. Consul's documented API has no endpoint that returns addresses with
 // health for more than one service. Errors are those of the client;
 // consul.ErrDenied also if the token does not see everything, because hidden
 // services must not look deleted.
-func Fetch(ctx context.Context, client *consul.Client, q consul.Query) (*Snapshot, error) {
+func Fetch(ctx context.Context, client *consul.Client, level Level, q consul.Query) (*Snapshot, error) {
 	names, meta, err := client.CatalogServices(ctx, q)
 	switch {
 	case err != nil:
@@ -68,7 +113,7 @@ func Fetch(ctx context.Context, client *consul.Client, q consul.Query) (*Snapsho
 	s := &Snapshot{Services: slices.DeleteFunc(slices.Sorted(maps.Keys(names)), unreadable)}
 	found := make([][]ServiceInstance, len(s.Services))
 	err = forEach(ctx, len(found), func(ctx context.Context, i int) (err error) {
-		found[i], err = instancesOf(ctx, client, s.Services[i], "", true, q)
+		found[i], err = instancesOf(ctx, client, s.Services[i], "", level, q)
 		return err
 	})
 	if err != nil {
@@ -92,18 +137,15 @@ func forEach(ctx context.Context, n int, do func(context.Context, int) error) er
 	return g.Wait()
 }
 
-// Resolve reads the instances of a service that Consul's DNS would return: all
-// except critical ones, with the tag if it is not empty. Errors are those of the
+// Resolve reads the instances of a service that have reached level, with the tag
+// if it is not empty. Errors are those of the
 // client; without instances, consul.ErrDenied if the token may not read the
 // service, and otherwise consul.ErrNotFound.
-func Resolve(ctx context.Context, client *consul.Client, name, tag string, q consul.Query) ([]ServiceInstance, error) {
-	all, err := instancesOf(ctx, client, name, tag, false, q)
+func Resolve(ctx context.Context, client *consul.Client, name, tag string, level Level, q consul.Query) ([]ServiceInstance, error) {
+	all, err := instancesOf(ctx, client, name, tag, level, q)
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(i ServiceInstance) bool {
-		return i.Status == consul.HealthCritical || i.Status == consul.HealthMaint
-	})
 	if len(all) > 0 {
 		return all, nil
 	}
@@ -114,11 +156,15 @@ func Resolve(ctx context.Context, client *consul.Client, name, tag string, q con
 	case !may[0]:
 		return nil, fmt.Errorf("service %q: the token lacks service:read on it: %w", name, consul.ErrDenied)
 	}
-	return nil, fmt.Errorf("service %q: no healthy instance: %w", name, consul.ErrNotFound)
+	what := "healthy instances"
+	if level == Addressable {
+		what = "instances"
+	}
+	return nil, fmt.Errorf("service %q: no %s: %w", name, what, consul.ErrNotFound)
 }
 
-func instancesOf(ctx context.Context, client *consul.Client, name, tag string, passing bool, q consul.Query) ([]ServiceInstance, error) {
-	entries, meta, err := client.HealthService(ctx, name, tag, passing, q)
+func instancesOf(ctx context.Context, client *consul.Client, name, tag string, level Level, q consul.Query) ([]ServiceInstance, error) {
+	entries, meta, err := client.HealthService(ctx, name, tag, false, q)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +173,9 @@ func instancesOf(ctx context.Context, client *consul.Client, name, tag string, p
 	}
 	out := make([]ServiceInstance, 0, len(entries))
 	for _, e := range entries {
-		out = append(out, newInstance(e.Node, e.Service, e.Checks.AggregatedStatus()))
+		if status := e.Checks.AggregatedStatus(); level.Includes(status) {
+			out = append(out, newInstance(e.Node, e.Service, status))
+		}
 	}
 	slices.SortFunc(out, func(a, b ServiceInstance) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID))

@@ -120,7 +120,7 @@ func TestReady(t *testing.T) {
 
 func TestWaitingFor(t *testing.T) {
 	t.Parallel()
-	need := func(text string, level blocker.Level) blocker.Need {
+	need := func(text string, level catalog.Level) blocker.Need {
 		target, err := blocker.ParseTarget(text)
 		if err != nil {
 			t.Fatal(err)
@@ -129,7 +129,7 @@ func TestWaitingFor(t *testing.T) {
 	}
 	got := waitingFor([]blocker.State{
 		{Need: need("there", 0), Satisfied: true, Since: time.Now()},
-		{Need: need("primary.db@dc2=3", blocker.Reachable), Have: 1, Why: "1 of 3: connection refused"},
+		{Need: need("primary.db@dc2=3", catalog.Reachable), Have: 1, Why: "1 of 3: connection refused"},
 		{Need: need("web=2", 0), Have: 1, Why: "at least 1 of 2: critical"},
 		{Need: need("x", 0), Have: 0, Why: "0 of 1"},
 		{Need: need("secret", 0), Denied: true, Why: `the token may not read the service "secret"`},

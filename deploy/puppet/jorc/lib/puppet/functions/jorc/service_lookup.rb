@@ -9,8 +9,9 @@ require 'yaml'
 #   service::SERVICE::INTERFACE    the first one, a string
 #
 # INTERFACE is the name of a tagged address, or lan when a service has none.
-# Only instances whose checks all pass count. Other keys, and services without
-# such an instance, are not found here: Hiera continues with the next level.
+# Only functional instances count (passing or warning), or all with the option
+# `for: addressable`. Other keys, and services without such an instance, are not
+# found here: Hiera continues with the next level.
 #
 # With `path` it reads a file that `jorc service export --format hiera --file`
 # wrote; without a path it queries Consul through jorc, once per catalog.
@@ -18,13 +19,14 @@ Puppet::Functions.create_function(:'jorc::service_lookup') do
   # @param key The key that is looked up.
   # @param options `path`: a file as above. `command`: the jorc program, by
   #   default jorc. `arguments`: a list of further arguments, such as
-  #   --http-addr=127.0.0.1:8500.
+  #   --http-addr=127.0.0.1:8500. `for`: functional (the default) or addressable,
+  #   as in `jorc wait`.
   # @param context Hiera's.
   # @return The addresses. A value that is not a list of strings is an error, and
   #   so is a Consul that does not answer: an outage never means "no service".
   dispatch :service_lookup do
     param 'String[1]', :key
-    param 'Struct[{ Optional[path] => String[1], Optional[command] => String[1], Optional[arguments] => Array[String[1]] }]', :options
+    param 'Struct[{ Optional[path] => String[1], Optional[command] => String[1], Optional[arguments] => Array[String[1]], Optional[for] => Enum[functional, addressable] }]', :options
     param 'Puppet::LookupContext', :context
   end
 
@@ -48,6 +50,7 @@ Puppet::Functions.create_function(:'jorc::service_lookup') do
     return [path, context.cached_file_data(path) { |text| parse(text, path) }] if path
 
     command = [options.fetch('command', 'jorc'), *options.fetch('arguments', []), 'service', 'export', '--format=hiera']
+    command << "--for=#{options['for']}" if options.key?('for')
     source = command.join(' ')
     context.cache(source, parse(run(command), source)) unless context.cache_has_key(source)
     [source, context.cached_value(source)]
