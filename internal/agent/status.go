@@ -88,7 +88,7 @@ func serviceView(v catalog.ServiceStatus) web.Service {
 func templateView(v watch.Status) web.Template {
 	return web.Template{
 		Name: v.Name, Destination: v.Destination, Together: v.Together, State: string(v.State),
-		Waiting: v.Waiting, Held: v.Held, Stale: v.Stale, Lost: v.Lost, Error: v.Error,
+		Waiting: v.Waiting, Held: v.Held, Stale: v.Stale, Lost: v.Lost, Edited: v.Edited, Error: v.Error,
 		Changed: v.Changed, Checked: v.Checked, Writes: v.Writes, Executions: v.Executions,
 	}
 }

@@ -88,7 +88,7 @@ type Vault struct {
 
 // TemplateOptions are the limits and rights of all templates.
 type TemplateOptions struct {
-	AllowFunctions []string      `hcl:"allow_functions,optional"` // of "plugin", "writeToFile"
+	AllowFunctions []string      `hcl:"allow_functions,optional"` // of "plugin"
 	AllowEnv       []string      `hcl:"allow_env,optional"`       // names or globs visible to env, mustEnv and envOrDefault
 	RenderTimeout  time.Duration // default 10s: a longer execution fails
 	MaxOutput      int           `hcl:"max_output,optional"` // bytes, default 64 MiB
@@ -197,12 +197,19 @@ type Template struct {
 	EmptyAfter   time.Duration  // default 30s
 	AllowEmpty   bool           `hcl:"allow_empty,optional"`
 	Wait         Wait
+	OnEdit       string `hcl:"on_edit,optional"` // OnEditRestore, the default, or OnEditReport
 	Together     string `hcl:"together,optional"`
 	Slot         string `hcl:"slot,optional"`
 	MaxParallel  int    `hcl:"max_parallel,optional"` // holders of Slot in the cluster; 0: no limit, -1: the slot's present limit
 	Requires     []Requires
 	Pos          string
 }
+
+// What happens to a rendered file that another program changes.
+const (
+	OnEditRestore = "restore" // it is restored at once
+	OnEditReport  = "report"  // it is reported and left until its data changes
+)
 
 // Wait is a quiescence window: a change is applied when nothing else changed
 // for Min, after Max at the latest. Zero means immediately.

@@ -75,7 +75,7 @@ func TestExample(t *testing.T) {
 		Name: "upstreams", Source: "/etc/jorc/templates/upstreams.ctmpl", Destination: "/jorc-test/etc/nginx/conf.d/upstreams.conf", Perms: "0644",
 		Check: []string{"nginx", "-t", "-c", "{{.Staged}}"}, CheckTimeout: 30 * time.Second,
 		Reload: []string{"systemctl", "reload", "nginx"}, ReloadTimeout: 30 * time.Second,
-		MinInstances: map[string]int{"web": 1}, ShrinkAfter: 5 * time.Minute, EmptyAfter: 30 * time.Second,
+		MinInstances: map[string]int{"web": 1}, ShrinkAfter: 5 * time.Minute, EmptyAfter: 30 * time.Second, OnEdit: config.OnEditRestore,
 		Wait:     config.Wait{Min: 50 * time.Millisecond, Max: 2 * time.Second},
 		Together: "edge", Slot: "edge-reload", MaxParallel: 2,
 	}}
@@ -185,6 +185,7 @@ func TestEverything(t *testing.T) {
 		{"wait without maximum", got.Templates[0].Wait, config.Wait{Min: 5 * time.Second, Max: 20 * time.Second}},
 		{"shrink", []string{got.Templates[0].MaxShrink, got.Templates[1].MaxShrink}, []string{"3", "50%"}},
 		{"empty after nothing", got.Templates[0].EmptyAfter, time.Duration(0)},
+		{"edits", []string{got.Templates[0].OnEdit, got.Templates[1].OnEdit}, []string{config.OnEditReport, config.OnEditRestore}},
 		{"template's requires", got.Templates[0].Requires[0].Target, "mysql"},
 		{"escaped interpolation", got.Workflows[0].Tasks[0].Script, "echo {{.Version}} ${HOME}"},
 		{"task's requires", got.Workflows[0].Tasks[0].Requires[0].For, "addressable"},

@@ -84,10 +84,13 @@ func (d *decoder) vaultBlock(v *Vault) blockType {
 func (d *decoder) templateOptions(o *TemplateOptions) blockType {
 	return d.settingsBlock("template_options", o, custom{"render_timeout": d.interval(&o.RenderTimeout)}, func(a *arguments) {
 		a.between(1, math.MaxInt32, "max_output")
-		known := []string{"plugin", "writeToFile"}
 		for _, f := range o.AllowFunctions {
-			if !slices.Contains(known, f) {
-				d.errorf(a.at("allow_functions"), "Invalid value", "%q can have %s, not %q.%s", "allow_functions", list(known, "and"), f, suggest(f, known))
+			switch f {
+			case "plugin":
+			case "writeToFile":
+				d.errorf(a.at("allow_functions"), "Invalid value", "The function writeToFile is not supported, because it would write at every execution: give each file a template of its own.")
+			default:
+				d.errorf(a.at("allow_functions"), "Invalid value", "%q can have plugin, not %q.%s", "allow_functions", f, suggest(f, []string{"plugin"}))
 			}
 		}
 	})

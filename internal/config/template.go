@@ -14,7 +14,7 @@ func (d *decoder) template(b *hcl.Block) Template {
 	t := Template{
 		Name: b.Labels[0], Pos: position(b.TypeRange),
 		CheckTimeout: defaultCommandTime, ReloadTimeout: defaultCommandTime,
-		ShrinkAfter: defaultShrinkAfter, EmptyAfter: defaultEmptyAfter,
+		ShrinkAfter: defaultShrinkAfter, EmptyAfter: defaultEmptyAfter, OnEdit: OnEditRestore,
 	}
 	d.claim("template", "", t.Name, b.LabelRanges[0], checkSegment)
 	args := d.decode(b.Body, b.LabelRanges[0], &t, custom{
@@ -35,6 +35,7 @@ func (d *decoder) template(b *hcl.Block) Template {
 	if _, empty := t.MinInstances[""]; empty {
 		d.errorf(args.at("min_instances"), "Invalid value", "%q names no service.", "min_instances")
 	}
+	args.oneOf("on_edit", OnEditRestore, OnEditReport)
 	label := "Template " + strconv.Quote(t.Name)
 	owner := fmt.Sprintf("template %q", t.Name)
 	args.exactlyOne(label, "source", "contents")

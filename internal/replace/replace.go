@@ -7,6 +7,7 @@ package replace
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"io/fs"
@@ -38,7 +39,19 @@ type File struct {
 	CheckTimeout  time.Duration
 	Reload        []string
 	ReloadTimeout time.Duration
+
+	// Stamp is what the destination was when the last Replace of it returned, and
+	// is brought up to date by the next one. A destination that was removed since
+	// returns with the mode and owner of the stamp. Optional.
+	Stamp *Stamp
+	// Written is the hash of the content that the destination was last brought to.
+	// If Data still is that content, changes that another program made to the
+	// destination are left alone; see Outcome.Edited. nil: they are not.
+	Written *Hash
 }
+
+// Hash is the SHA-256 of a file's content.
+type Hash = [sha256.Size]byte
 
 // Unit is a set of files that are replaced and reloaded together or not at
 // all. Two units never share a destination.
@@ -54,6 +67,7 @@ type Unit struct {
 type Outcome struct {
 	Changed    []string            // destinations whose content was replaced; none after a roll back
 	Fixed      []string            // destinations whose content was right, but not their mode or owner
+	Edited     []string            // destinations that another program changed and that are left alone; see File.Written
 	Lost       map[string][]string // destination → what its new file could not keep of the ACL and the extended attributes
 	Reloaded   [][]string          // reload commands that succeeded with the new content
 	RolledBack bool                // the previous content was put back

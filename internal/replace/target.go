@@ -1,6 +1,7 @@
 package replace
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -30,8 +31,10 @@ type item struct {
 	path string       // of the place, without symbolic links
 	old  *unix.Stat_t // nil when there is no file yet
 	same bool         // the file has the content
-	attr durable.Attributes
-	lost []string // of the old file's attributes, what cannot be kept
+
+	edited bool // another program changed the file, and it is to be left alone
+	attr   durable.Attributes
+	lost   []string // of the old file's attributes, what cannot be kept
 
 	made   []string     // parents that were created, outermost first
 	staged *unix.Stat_t // the staged file
@@ -115,7 +118,12 @@ func (it *item) compare() (fixed bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	keep := it.Written != nil && *it.Written == sha256.Sum256(it.Data)
 	if f == nil {
+		if it.edited = keep; it.Stamp != nil && it.Stamp.known() {
+			it.attr = durable.Attributes{Mode: it.Stamp.mode & permBits, UID: int(it.Stamp.uid), GID: int(it.Stamp.gid)}
+		}
+		it.stamp(&unix.Stat_t{})
 		return false, it.configure()
 	}
 	defer f.Close() // only read
@@ -123,6 +131,7 @@ func (it *item) compare() (fixed bool, err error) {
 	if err := unix.Fstat(int(f.Fd()), it.old); err != nil {
 		return false, ioError("look at", it.Destination, err)
 	}
+	it.stamp(it.old)
 	if it.old.Size == int64(len(it.Data)) {
 		content, err := io.ReadAll(f)
 		if err != nil {
@@ -135,13 +144,25 @@ func (it *item) compare() (fixed bool, err error) {
 		if err := it.configure(); err != nil || it.hasAttributes() {
 			return false, err
 		}
+		if it.edited = keep; keep {
+			return false, nil
+		}
 		if it.old.Nlink == 1 || !it.at.Dir.Shared() {
-			if err := it.fix(f); err != nil {
+			var st unix.Stat_t
+			err := it.fix(f)
+			if err == nil {
+				err = unix.Fstat(int(f.Fd()), &st)
+			}
+			if err != nil {
 				return false, ioError("set mode and owner of", it.Destination, err)
 			}
+			it.stamp(&st)
 			return true, nil
 		}
 		it.same = false // its other names may be those of any file of the host: they keep theirs
+	}
+	if it.edited = keep; keep {
+		return false, nil
 	}
 	if it.attr, it.lost, err = durable.ReadAttributes(f, it.at.Dir.Shared()); err != nil {
 		return false, ioError("read the attributes of", it.Destination, err)
@@ -185,6 +206,50 @@ func (it *item) fix(f *os.File) error {
 		return err
 	}
 	return f.Sync()
+}
+
+// Stamp is what a file is, apart from its content: which file it is, its size,
+// the time of its last change, its mode and owner. The zero Stamp is that of no
+// file. Stamps can be compared.
+type Stamp struct {
+	dev, ino uint64
+	size     int64
+	changed  unix.Timespec
+	mode     uint32
+	uid, gid uint32
+}
+
+func stampOf(st *unix.Stat_t) Stamp {
+	return Stamp{dev: st.Dev, ino: st.Ino, size: st.Size, changed: st.Mtim, mode: st.Mode, uid: st.Uid, gid: st.Gid}
+}
+
+func (s *Stamp) known() bool { return s.ino != 0 }
+
+// ReadStamp returns the present stamp of a destination.
+func ReadStamp(destination string) (Stamp, error) {
+	at, err := durable.Locate(destination)
+	if err != nil {
+		return Stamp{}, ioError("look at", destination, err)
+	}
+	defer at.Dir.Close()
+	if len(at.Missing) > 0 || at.Name == "" {
+		return Stamp{}, nil
+	}
+	st, err := at.Dir.Stat(at.Name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Stamp{}, nil
+	case err != nil:
+		return Stamp{}, ioError("look at", destination, err)
+	}
+	return stampOf(st), nil
+}
+
+// stamp records what the destination is now.
+func (it *item) stamp(st *unix.Stat_t) {
+	if it.Stamp != nil {
+		*it.Stamp = stampOf(st)
+	}
 }
 
 func lookup(name, kind string, id func(string) (string, error)) (int, error) {

@@ -85,13 +85,16 @@ func (r *Replacer) compare(u Unit, out *Outcome) (items []*item, err error) {
 		}
 		seen[it.path] = f.Destination
 		fixed, err := it.compare()
-		if err == nil && !it.same {
+		if err == nil && !it.same && !it.edited {
 			items = append(items, it)
 			continue
 		}
 		_ = it.at.Dir.Close()
 		if err != nil {
 			return items, err
+		}
+		if it.edited {
+			out.Edited = append(out.Edited, f.Destination)
 		}
 		if fixed {
 			out.Fixed = append(out.Fixed, f.Destination)
@@ -145,6 +148,7 @@ func (r *Replacer) replaceOne(it *item, out *Outcome) error {
 		return err
 	}
 	out.Changed = []string{it.Destination}
+	it.stamp(it.staged)
 	r.step("renamed")
 	if err := r.dirs.Sync(it.at.Dir); err != nil {
 		return ioError("replaced, but maybe not for good:", it.Destination, err)
@@ -182,5 +186,11 @@ func (r *Replacer) replaceAll(ctx context.Context, u Unit, items []*item, out *O
 		return err
 	}
 	out.Writing += time.Since(begin)
-	return r.finish(ctx, j, out)
+	if err := r.finish(ctx, j, out); err != nil {
+		return err
+	}
+	for _, it := range items {
+		it.stamp(it.staged)
+	}
+	return nil
 }

@@ -39,6 +39,9 @@ func (e *Engine) begin(ctx context.Context, helpers *sync.WaitGroup) {
 		for _, t := range u.templates {
 			if past != nil {
 				t.accepted, t.restored = past.Accepted[t.conf.Name], past.Accepted[t.conf.Name] != nil
+				if sum, ok := past.Written[t.conf.Name]; ok {
+					t.written = &sum
+				}
 			}
 		}
 		u.touch(now.Add(-u.wait.Min))

@@ -173,7 +173,7 @@ func TestFunctionsThatReachOut(t *testing.T) {
 	for text, want := range map[string]string{
 		`{{ env "SEEN_A" }}`: "value of SEEN_A", `{{ env "HOME" }}`: "", `{{ env "SEEN_NOT" }}`: "",
 		`{{ envOrDefault "HOME" "d" }}`: "d", `{{ envOrDefault "SEEN_A" "d" }}`: "value of SEEN_A", `{{ mustEnv "SEEN_A" }}`: "value of SEEN_A",
-		`{{ mustEnv "HOME" }}`: "error: allow_env", `{{ plugin "true" }}`: "error: allow_functions", `{{ "x" | writeToFile "/tmp/x" "" "" "0644" }}`: "error: allow_functions",
+		`{{ mustEnv "HOME" }}`: "error: allow_env", `{{ plugin "true" }}`: "error: allow_functions", `{{ "x" | writeToFile "/tmp/x" "" "" "0644" }}`: "error: give the file a template of its own",
 		`{{ nomadService "x" }}`: "error: Nomad", `{{ caLeaf "" }}{{ secret }}`: "<no value><no value>", `{{ node "-" | toJSON }}`: "missing",
 		`{{ key "" }}{{ keyExists "" }}{{ keyOrDefault "" "d" }}{{ len (ls "") }}{{ len (service "") }}{{ file "" }}`: "falsed00",
 		`{{ key "a@b@c" }}`: "error: format", `{{ service "a b" }}`: "error: format", `{{ service "a|bad" }}`: "error: filter",

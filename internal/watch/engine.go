@@ -103,6 +103,9 @@ type Engine struct {
 	looping  atomic.Bool
 	settle   map[string]time.Time // doubted dependencies
 	saver    *saver
+	places   []templatePlace // of the templates, in the order of the configuration
+	editNews chan edit
+	edits    *editWatcher // nil while the engine does not follow
 	hot      *pool
 	past     *snapshot // of an earlier process, until all units were rendered; nil: none
 	inFlight int
@@ -116,6 +119,12 @@ type Engine struct {
 	mu       sync.Mutex
 	order    map[string]int
 	statuses []published
+}
+
+// templatePlace is where a template of the configuration is.
+type templatePlace struct {
+	unit *unit
+	tmpl *tmpl
 }
 
 // Bounds of an execution where the configuration names none.
@@ -146,7 +155,8 @@ func New(o Options) (*Engine, error) {
 		index: map[string][]*unit{}, wanted: map[string]*dependency{},
 		plain: plain, commands: commands,
 		done: make(chan job), changes: make(chan []change), gates: make(chan gate), pings: make(chan struct{}),
-		slots: limits(o.Templates), slotNews: make(chan slotNews),
+		editNews: make(chan edit),
+		slots:    limits(o.Templates), slotNews: make(chan slotNews),
 		settle: map[string]time.Time{}, order: map[string]int{}, hot: newPool(),
 	}
 	for i := range o.Templates {
@@ -156,6 +166,12 @@ func New(o Options) (*Engine, error) {
 		}
 		e.order[c.Name] = i
 		e.statuses = append(e.statuses, published{Status: Status{Name: c.Name, Destination: c.Destination, Together: c.Together, State: StateWaiting}})
+	}
+	e.places = make([]templatePlace, len(o.Templates))
+	for _, u := range units {
+		for _, t := range u.templates {
+			e.places[e.order[t.conf.Name]] = templatePlace{u, t}
+		}
 	}
 	e.saver = &saver{dir: o.StateDir, log: o.Log}
 	if o.ReadOnly {

@@ -207,6 +207,54 @@ func TestConsulIsRestored(t *testing.T) {
 	h.want("tree", "y")
 }
 
+// TestAdditionsAfterAReset: what a Consul that came back empty, or was restored,
+// holds appears at once, while what it lacks stays.
+func TestAdditionsAfterAReset(t *testing.T) {
+	t.Parallel()
+	for name, reset := range map[string]func(t *testing.T, s *consultest.Server){
+		"empty": func(_ *testing.T, s *consultest.Server) {
+			s.Stop()
+			s.Wipe()
+			s.Restart()
+		},
+		"restored": func(t *testing.T, s *consultest.Server) {
+			s.Run("snapshot", "restore", filepath.Join(filepath.Dir(t.TempDir()), "empty"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := consultest.Start(t, consultest.Persistent())
+			h := newHost(t, s)
+			s.Run("snapshot", "save", filepath.Join(filepath.Dir(t.TempDir()), "empty"))
+			for i := range 500 {
+				h.put("filler", fmt.Sprint(i)) // an index well above that of the reset Consul
+			}
+			h.put("app/b", "old")
+			h.put("app/c", "old")
+			h.register("web", 2, consul.HealthPassing)
+			templates := []config.Template{
+				h.tmpl("tree", `{{ range tree "app/" }}{{ .Key }}={{ .Value }};{{ end }}`),
+				h.tmpl("web", `{{ range service "web" }}{{ .Port }};{{ end }}`),
+				h.tmpl("names", `{{ range services }}{{ if ne .Name "consul" }}{{ .Name }};{{ end }}{{ end }}`),
+			}
+			e, _ := h.run(templates...)
+			h.want("tree", "b=old;c=old;")
+			h.want("web", "8002;")
+			h.want("names", "web;")
+			reset(t, s)
+			h.stale(e, "lost something", "tree", "web", "names")
+			h.put("app/a", "new")
+			h.put("app/c", "new")
+			h.register("web", 1, consul.HealthPassing)
+			h.register("cache", 1, consul.HealthPassing)
+			h.want("tree", "a=new;b=old;c=new;")
+			h.want("web", "8001;8002;")
+			h.want("names", "cache;web;")
+			h.stale(e, "lost something", "tree", "web")
+		})
+	}
+}
+
 func TestBadAnswersChangeNothing(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)

@@ -36,6 +36,7 @@ func (x *execution) functions() template.FuncMap {
 	for _, name := range printingFunctions {
 		m[name] = x.refused(name, "it would print values to jorc's own output; use spew_sdump or spew_sprintf")
 	}
+	m["writeToFile"] = x.refused("writeToFile", "it would write at every execution, past checks, links and rights: give the file a template of its own")
 	for _, name := range nomadFunctions {
 		m[name] = x.refused(name, "jorc does not talk to Nomad")
 	}
@@ -43,7 +44,7 @@ func (x *execution) functions() template.FuncMap {
 }
 
 // guardedFunctions reach outside of the template.
-var guardedFunctions = []string{"plugin", "writeToFile"}
+var guardedFunctions = []string{"plugin"}
 
 // printingFunctions write to stdout.
 var printingFunctions = []string{"spew_dump", "spew_printf"}

@@ -34,6 +34,7 @@ type job struct {
 	complete   bool      // all templates had their data and were executed
 	past       *snapshot // what may stand in for data that is not known
 	since      time.Time
+	edited     bool // it restores a file that another program changed
 }
 
 // launch runs a job of u in the background; its end comes through e.done.
@@ -46,7 +47,8 @@ func (e *Engine) launch(ctx context.Context, u *unit, now time.Time) {
 	if u.fallback {
 		j.past = e.past
 	}
-	u.running, u.dirty = true, false
+	j.edited = !u.restore.IsZero()
+	u.running, u.dirty, u.restore = true, false, time.Time{}
 	if u.queue == e.plain {
 		e.stirred = now
 	}
@@ -127,9 +129,15 @@ func (e *Engine) write(ctx context.Context, j *job) {
 	for i, t := range j.unit.templates {
 		f := t.file
 		f.Data = j.renderings[i].output
+		f.Stamp, f.Written = &t.stamp, t.written
 		u.Files = append(u.Files, f)
 	}
-	j.outcome, j.err = e.o.Replacer.Replace(ctx, u)
+	if j.outcome, j.err = e.o.Replacer.Replace(ctx, u); j.err != nil {
+		return
+	}
+	for i, t := range j.unit.templates {
+		t.setWritten(j.renderings[i].output, &j.outcome)
+	}
 }
 
 // finish takes in the end of a job.
@@ -150,9 +158,22 @@ func (e *Engine) finish(j job) {
 	for i, t := range u.templates {
 		e.report(t, &j, i, now)
 	}
+	if u.recheck {
+		u.recheck = false
+		e.edits.look(e.indexes(u))
+	}
 	e.publish(u)
 	u.queue.reschedule(u)
 	e.tell(&j, now)
+}
+
+// indexes are the places of a unit's templates in the configuration.
+func (e *Engine) indexes(u *unit) []int {
+	list := make([]int, 0, len(u.templates))
+	for _, t := range u.templates {
+		list = append(list, e.order[t.conf.Name])
+	}
+	return list
 }
 
 // tell reports a job that replaced files, or failed to.

@@ -83,6 +83,7 @@ func (e *Engine) rendered(u *unit) {
 		return
 	}
 	u.rendered = true
+	e.edits.look(e.indexes(u))
 	if e.unrendered--; e.unrendered == 0 {
 		e.past = nil
 		e.store.remember(nil, nil)
@@ -125,6 +126,7 @@ func (e *Engine) report(t *tmpl, j *job, i int, now time.Time) {
 	default:
 		s.State = StateRendered
 	}
+	e.reportEdit(j.unit, t, j, now)
 	if slices.Contains(j.outcome.Changed, t.conf.Destination) {
 		s.Changed = now
 		s.Writes++

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/jorc/jorc/internal/replace"
 )
 
 // How long a new set of dependencies may wait for the jobs that are due, so
@@ -28,6 +30,10 @@ func (e *Engine) run(ctx context.Context, once bool) error {
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
 	defer stop()
+	if !once {
+		e.edits = newEditWatcher(e.o.Templates, e.editNews, e.o.Log)
+		helpers.Go(func() { e.edits.run(ctx) })
+	}
 	e.begin(ctx, &helpers)
 	defer e.end()
 	e.looping.Store(true)
@@ -54,6 +60,8 @@ func (e *Engine) run(ctx context.Context, once bool) error {
 			e.take(c)
 		case j := <-e.done:
 			e.finish(j)
+		case ed := <-e.editNews:
+			e.checkEdit(ed)
 		case g := <-e.gates:
 			e.open(g)
 		case n := <-e.slotNews:
@@ -211,6 +219,7 @@ func (e *Engine) save(now time.Time) {
 func (e *Engine) snapshot() *snapshot {
 	s := &snapshot{
 		Format: snapshotFormat, Accepted: map[string]map[string]any{}, Sources: map[string]string{},
+		Written: map[string]replace.Hash{},
 	}
 	s.Data, s.Indexes = e.store.all(e.wanted)
 	for _, u := range e.units {
@@ -219,6 +228,9 @@ func (e *Engine) snapshot() *snapshot {
 				s.Accepted[t.conf.Name] = t.accepted
 			}
 			s.Sources[t.conf.Name] = t.hash()
+			if t.written != nil {
+				s.Written[t.conf.Name] = *t.written
+			}
 		}
 	}
 	return s

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/replace"
 )
 
 // snapshot is the last good data on local disk. It lets guards remember across
@@ -26,6 +27,7 @@ type snapshot struct {
 	Indexes  map[string]uint64         // dependency id → Consul's index
 	Accepted map[string]map[string]any // template → dependency id → what its file is made of
 	Sources  map[string]string         // template → hash of its text
+	Written  map[string]replace.Hash   // template → hash of what its file was brought to; see on_edit
 }
 
 const snapshotFormat = 1

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/replace"
 )
 
 // On disk a snapshot is gob, which keeps keys and values byte for byte, around
@@ -19,6 +20,7 @@ type wireSnapshot struct {
 	Indexes  map[string]uint64
 	Accepted map[string]map[string]wireValue
 	Sources  map[string]string
+	Written  map[string]replace.Hash
 }
 
 // wireValue is one value; Type says which of the fields it is in.
@@ -30,7 +32,7 @@ type wireValue struct {
 }
 
 func (s *snapshot) wire() (*wireSnapshot, error) {
-	w := &wireSnapshot{Format: s.Format, Indexes: s.Indexes, Accepted: map[string]map[string]wireValue{}, Sources: s.Sources}
+	w := &wireSnapshot{Format: s.Format, Indexes: s.Indexes, Accepted: map[string]map[string]wireValue{}, Sources: s.Sources, Written: s.Written}
 	var err error
 	if w.Data, err = wireValues(s.Data); err != nil {
 		return nil, err
@@ -44,7 +46,7 @@ func (s *snapshot) wire() (*wireSnapshot, error) {
 }
 
 func (w *wireSnapshot) snapshot() (*snapshot, error) {
-	s := &snapshot{Format: w.Format, Indexes: w.Indexes, Accepted: map[string]map[string]any{}, Sources: w.Sources}
+	s := &snapshot{Format: w.Format, Indexes: w.Indexes, Accepted: map[string]map[string]any{}, Sources: w.Sources, Written: w.Written}
 	var err error
 	if s.Data, err = values(w.Data); err != nil {
 		return nil, err

@@ -29,6 +29,7 @@ type Status struct {
 	Held        []string  // what its guards hold back
 	Stale       []string  // of its data, what cannot be read or is doubted, and since when
 	Lost        []string  // of the ACL and extended attributes, what the file could not keep when it was last replaced
+	Edited      string    // that another program changed the file, and what became of it
 	Error       string    // of the last job; empty when it succeeded
 	Changed     time.Time // when its file was last replaced by this process
 	Checked     time.Time // when its last job ended

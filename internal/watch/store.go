@@ -1,7 +1,10 @@
 package watch
 
 import (
+	"maps"
 	"reflect"
+	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -34,7 +37,7 @@ type datum struct {
 	at    time.Time
 	index uint64 // of the last answer
 
-	pending  any // newer, with losses, not believed before until
+	pending  any // the last answer, without what value keeps of it until then
 	doubtful bool
 	until    time.Time
 
@@ -105,7 +108,11 @@ func (s *store) put(c change) (changed bool, settle time.Time) {
 			d.until = until
 		}
 		d.doubtful, d.pending = true, c.value
-		return false, d.until
+		kept := union(old, c.value)
+		if !d.known && reflect.DeepEqual(kept, old) {
+			return false, d.until
+		}
+		return d.take(kept, c.at), d.until
 	}
 	d.doubtful, d.pending = false, nil
 	return d.take(c.value, c.at), time.Time{}
@@ -165,20 +172,20 @@ func (s *store) all(wanted map[string]*dependency) (values map[string]any, index
 	return values, indexes
 }
 
-// lost tells whether something that old holds is missing in value.
+// lost reports whether something that old holds is missing in value.
 func lost(old, value any) bool {
 	switch old := old.(type) {
 	case string:
 		return value == nil
 	case []*dep.KeyPair:
 		now, _ := value.([]*dep.KeyPair)
-		return missing(old, now, func(p *dep.KeyPair) string { return p.Path })
+		return len(missing(old, now, keyOfPair)) > 0
 	case []*dep.HealthService:
 		now, _ := value.([]*dep.HealthService)
-		return missing(old, now, instanceKey)
+		return len(missing(old, now, instanceKey)) > 0
 	case []*dep.CatalogSnippet:
 		now, _ := value.([]*dep.CatalogSnippet)
-		return missing(old, now, func(s *dep.CatalogSnippet) string { return s.Name })
+		return len(missing(old, now, keyOfName)) > 0
 	case profile.Params:
 		now, _ := value.(profile.Params)
 		for name := range old {
@@ -188,25 +195,80 @@ func lost(old, value any) bool {
 		}
 	case []*dep.Node:
 		now, _ := value.([]*dep.Node)
-		return missing(old, now, func(n *dep.Node) string { return n.Node })
+		return len(missing(old, now, keyOfNode)) > 0
 	case *dep.CatalogNode:
 		now, _ := value.(*dep.CatalogNode)
-		return old != nil && old.Node != nil && (now == nil || now.Node == nil || len(now.Services) < len(old.Services))
+		return old != nil && old.Node != nil && (now == nil || now.Node == nil || len(missing(old.Services, now.Services, keyOfNodeService)) > 0)
 	}
 	return false
 }
 
-func instanceKey(s *dep.HealthService) string { return s.Node + "/" + s.ID }
+// union is value with what old holds and value lacks, in the order in which
+// Consul's answers come.
+func union(old, value any) any {
+	switch old := old.(type) {
+	case []*dep.KeyPair:
+		now, _ := value.([]*dep.KeyPair)
+		return merge(old, now, keyOfPair, func(list []*dep.KeyPair) sort.Interface { return pairsByPath(list) })
+	case []*dep.HealthService:
+		now, _ := value.([]*dep.HealthService)
+		return merge(old, now, instanceKey, func(list []*dep.HealthService) sort.Interface { return dep.ByNodeThenID(list) })
+	case []*dep.CatalogSnippet:
+		now, _ := value.([]*dep.CatalogSnippet)
+		return merge(old, now, keyOfName, func(list []*dep.CatalogSnippet) sort.Interface { return dep.ByName(list) })
+	case []*dep.Node:
+		now, _ := value.([]*dep.Node)
+		return merge(old, now, keyOfNode, func(list []*dep.Node) sort.Interface { return dep.ByNode(list) })
+	case profile.Params:
+		now, _ := value.(profile.Params)
+		all := maps.Clone(old)
+		maps.Copy(all, now)
+		return all
+	case *dep.CatalogNode:
+		now, _ := value.(*dep.CatalogNode)
+		if now == nil || now.Node == nil {
+			return old
+		}
+		services := merge(old.Services, now.Services, keyOfNodeService, func(list []*dep.CatalogNodeService) sort.Interface { return dep.ByService(list) })
+		return &dep.CatalogNode{Node: now.Node, Services: services}
+	}
+	return old // a key that is missing
+}
 
-func missing[T any](old, now []T, key func(T) string) bool {
+// merge adds to now what is missing of old. Lists in the order of by stay so; the
+// others, sorted by distance, get the additions at their end.
+func merge[T any](old, now []T, key func(T) string, by func([]T) sort.Interface) []T {
+	ordered := sort.IsSorted(by(now)) && sort.IsSorted(by(old))
+	all := append(slices.Clone(now), missing(old, now, key)...)
+	if ordered {
+		sort.Stable(by(all))
+	}
+	return all
+}
+
+// pairsByPath implements sort.Interface.
+type pairsByPath []*dep.KeyPair
+
+func (p pairsByPath) Len() int           { return len(p) }
+func (p pairsByPath) Less(i, j int) bool { return p[i].Path < p[j].Path }
+func (p pairsByPath) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }
+
+func keyOfPair(p *dep.KeyPair) string                   { return p.Path }
+func keyOfName(s *dep.CatalogSnippet) string            { return s.Name }
+func keyOfNode(n *dep.Node) string                      { return n.Node }
+func keyOfNodeService(s *dep.CatalogNodeService) string { return s.ID }
+func instanceKey(s *dep.HealthService) string           { return s.Node + "/" + s.ID }
+
+// missing returns what old holds and now lacks.
+func missing[T any](old, now []T, key func(T) string) (gone []T) {
 	there := make(map[string]bool, len(now))
 	for _, v := range now {
 		there[key(v)] = true
 	}
 	for _, v := range old {
 		if !there[key(v)] {
-			return true
+			gone = append(gone, v)
 		}
 	}
-	return false
+	return gone
 }

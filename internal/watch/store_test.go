@@ -2,10 +2,14 @@ package watch
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	dep "github.com/hashicorp/consul-template/dependency"
+
+	"github.com/jorc/jorc/internal/profile"
 )
 
 func instance(node string) *dep.HealthService { return &dep.HealthService{Node: node, ID: "web"} }
@@ -26,6 +30,7 @@ func TestStore(t *testing.T) {
 	begin := time.Now()
 	two, one := []*dep.HealthService{instance("a"), instance("b")}, []*dep.HealthService{instance("a")}
 	other := []*dep.HealthService{instance("a"), instance("c")}
+	all := []*dep.HealthService{instance("a"), instance("b"), instance("c")}
 	broken := errors.New("no answer")
 	for name, tt := range map[string]struct {
 		past  map[string]any
@@ -71,10 +76,12 @@ func TestStore(t *testing.T) {
 			{change: change{value: one, doubt: time.Second}, value: two, known: true, until: time.Second},
 			{change: change{value: one, doubt: time.Minute}, value: two, known: true, until: time.Minute},
 		}},
-		"gains and replacements are not doubted when nothing is lost": {steps: []step{
+		"gains are never doubted, and what is lost stays meanwhile": {steps: []step{
 			{change: change{value: one}, changed: true, value: one, known: true},
 			{change: change{value: two, doubt: time.Minute}, changed: true, value: two, known: true},
-			{change: change{value: other, doubt: time.Minute}, value: two, known: true, until: time.Minute},
+			{change: change{value: other, doubt: time.Minute}, changed: true, value: all, known: true, until: time.Minute},
+			{change: change{value: other}, after: time.Second, value: all, known: true, until: time.Minute},
+			{settle: true, after: time.Minute, changed: true, value: other, known: true},
 		}},
 		"an index that went backwards is doubted": {steps: []step{
 			{change: change{value: "1", index: 90}, changed: true, value: "1", known: true},
@@ -122,15 +129,19 @@ func TestStore(t *testing.T) {
 func same(a, b any) bool {
 	if a, ok := a.([]*dep.HealthService); ok {
 		b, ok := b.([]*dep.HealthService)
-		return ok && len(a) == len(b) && !missing(a, b, instanceKey)
+		return ok && len(a) == len(b) && len(missing(a, b, instanceKey)) == 0
 	}
 	return a == b
 }
 
 func TestLost(t *testing.T) {
 	t.Parallel()
-	node := func(services int) *dep.CatalogNode {
-		return &dep.CatalogNode{Node: &dep.Node{Node: "n"}, Services: make([]*dep.CatalogNodeService, services)}
+	node := func(ids ...string) *dep.CatalogNode {
+		n := &dep.CatalogNode{Node: &dep.Node{Node: "n"}}
+		for _, id := range ids {
+			n.Services = append(n.Services, &dep.CatalogNodeService{ID: id})
+		}
+		return n
 	}
 	for _, tt := range []struct {
 		old, now any
@@ -145,13 +156,46 @@ func TestLost(t *testing.T) {
 		{[]*dep.CatalogSnippet{{Name: "a"}}, []*dep.CatalogSnippet{{Name: "b"}}, true},
 		{[]*dep.Node{{Node: "a"}}, []*dep.Node{{Node: "a"}, {Node: "b"}}, false},
 		{[]*dep.Node{{Node: "a"}}, nil, true},
-		{node(1), node(0), true},
-		{node(1), &dep.CatalogNode{}, true},
-		{node(0), node(1), false},
+		{node("a"), node(), true},
+		{node("a"), node("b"), true},
+		{node("a"), &dep.CatalogNode{}, true},
+		{node(), node("a"), false},
 		{&dep.CatalogNode{}, &dep.CatalogNode{}, false},
 	} {
 		if got := lost(tt.old, tt.now); got != tt.want {
 			t.Errorf("lost(%v, %v) = %v; want %v", tt.old, tt.now, got, tt.want)
+		}
+	}
+}
+
+// TestUnion: what is doubted stays beside what is new.
+func TestUnion(t *testing.T) {
+	t.Parallel()
+	node := func(address string, ids ...string) *dep.CatalogNode {
+		n := &dep.CatalogNode{Node: &dep.Node{Node: "n", Address: address}}
+		for _, id := range ids {
+			n.Services = append(n.Services, &dep.CatalogNodeService{ID: id, Service: id})
+		}
+		return n
+	}
+	for _, tt := range []struct{ old, now, want any }{
+		{"a", nil, "a"},
+		{[]*dep.KeyPair{{Path: "a", Value: "1"}, {Path: "c", Value: "1"}}, []*dep.KeyPair{{Path: "b", Value: "2"}, {Path: "c", Value: "2"}}, []*dep.KeyPair{{Path: "a", Value: "1"}, {Path: "b", Value: "2"}, {Path: "c", Value: "2"}}},
+		{[]*dep.KeyPair{{Path: "a"}}, nil, []*dep.KeyPair{{Path: "a"}}},
+		{[]*dep.HealthService{instance("a"), instance("c")}, []*dep.HealthService{instance("b")}, []*dep.HealthService{instance("a"), instance("b"), instance("c")}},
+		{[]*dep.HealthService{instance("c"), instance("a")}, []*dep.HealthService{instance("a")}, []*dep.HealthService{instance("a"), instance("c")}},
+		{[]*dep.CatalogSnippet{{Name: "a"}}, []*dep.CatalogSnippet{{Name: "b"}}, []*dep.CatalogSnippet{{Name: "a"}, {Name: "b"}}},
+		{[]*dep.Node{{Node: "b"}}, []*dep.Node{{Node: "a"}}, []*dep.Node{{Node: "a"}, {Node: "b"}}},
+		{profile.Params{"a": profile.Value{}}, profile.Params{"b": profile.Value{}}, profile.Params{"a": profile.Value{}, "b": profile.Value{}}},
+		{node("1", "a"), node("2", "b"), node("2", "a", "b")},
+		{node("1", "a"), &dep.CatalogNode{}, node("1", "a")},
+	} {
+		old, now := fmt.Sprint(tt.old), fmt.Sprint(tt.now)
+		if diff := cmp.Diff(tt.want, union(tt.old, tt.now), cmp.AllowUnexported(profile.Value{})); diff != "" {
+			t.Errorf("union(%v, %v) (-want +got):\n%s", tt.old, tt.now, diff)
+		}
+		if fmt.Sprint(tt.old) != old || fmt.Sprint(tt.now) != now {
+			t.Errorf("union(%v, %v) changed its arguments", tt.old, tt.now)
 		}
 	}
 }

@@ -25,6 +25,9 @@ type unit struct {
 	rendered bool      // its files are as they should be, or were once
 	wake     time.Time // look again then, whatever happens; zero: never
 	retry    time.Time // not before then, after a failure
+	restore  time.Time // when an edited file is restored; zero: none is
+	edits    editHistory
+	recheck  bool // a file may have been edited while the job ran
 	failures int
 	blocked  string // why it may not be rendered yet; see Options.Require
 	slot     string // what fleet slot its job waits for
@@ -45,7 +48,9 @@ type tmpl struct {
 	used     map[string]*dependency
 	accepted map[string]any // what the file is made of: services only
 	holds    map[string]hold
-	restored bool // accepted is known, from this process or an earlier one
+	stamp    replace.Stamp // of the destination after the last job
+	written  *replace.Hash // of the content after the last job; nil: not known, or not needed
+	restored bool          // accepted is known, from this process or an earlier one
 	status   Status
 	waits    []wait
 }
@@ -122,12 +127,18 @@ func (u *unit) next() (due time.Time, ok bool) {
 		return time.Time{}, false
 	}
 	if u.dirty {
-		return quiet(u.first, u.last, u.wait), true
+		due = quiet(u.first, u.last, u.wait)
+		if !u.restore.IsZero() && u.restore.Before(due) {
+			due = u.restore
+		}
+		return due, true
 	}
-	if !u.retry.IsZero() && (u.wake.IsZero() || u.retry.Before(u.wake)) {
-		return u.retry, true
+	for _, at := range [...]time.Time{u.retry, u.wake, u.restore} {
+		if !at.IsZero() && (due.IsZero() || at.Before(due)) {
+			due = at
+		}
 	}
-	return u.wake, !u.wake.IsZero()
+	return due, !due.IsZero()
 }
 
 // quiet is when a series of changes has come to rest: min after the last of

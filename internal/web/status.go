@@ -139,6 +139,7 @@ type Template struct {
 	Held        []string  `json:"held"`             // what guards hold back
 	Stale       []string  `json:"stale"`            // which data is not up to date, why, since when
 	Lost        []string  `json:"lost,omitempty"`   // of the ACL and extended attributes, when the file was last replaced
+	Edited      string    `json:"edited,omitempty"` // that another program changed the file, and what became of it
 	Error       string    `json:"error"`            // of the last job
 	Changed     time.Time `json:"changed,omitzero"` // when the file was last replaced by this process
 	Checked     time.Time `json:"checked,omitzero"` // when the last job ended

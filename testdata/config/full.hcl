@@ -34,7 +34,7 @@ vault {
   ca_file    = "/etc/ssl/vault.pem"
 }
 template_options {
-  allow_functions = ["plugin", "writeToFile"]
+  allow_functions = ["plugin"]
   allow_env       = ["HOSTNAME", "APP_*"]
   render_timeout  = "20s"
   max_output      = 1048576
@@ -139,6 +139,7 @@ template "inline" {
   shrink_after         = "1m"
   empty_after          = "0s"
   allow_empty          = true
+  on_edit              = "report"
   wait                 = "5s"
   requires "mysql" {}
 }

@@ -17,7 +17,7 @@ vault {
   address = "https://user:hunter2@vault:8200"
 }
 template_options {
-  allow_functions = ["plugins"]
+  allow_functions = ["plugins", "writeToFile"]
   render_timeout  = "0s"
   max_output      = 0
 }

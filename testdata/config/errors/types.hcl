@@ -29,6 +29,7 @@ template "t" {
   max_shrink    = -5
   max_parallel  = -2
   allow_empty   = 1
+  on_edit       = "reports"
   requires "db" {
     count = 0
     for   = "functionnal"
