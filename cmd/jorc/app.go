@@ -20,6 +20,7 @@ type host struct {
 	hangup         func(context.Context) <-chan struct{} // SIGHUPs, from the call on
 	build          build
 	environ        func() []string
+	author         func() string                                   // OS user and host, as a hint at who makes a change; nil: $USER
 	exec           func(path string, args, environ []string) error // replaces the process; returns only when it cannot
 	guard          []string                                        // a command line that guards the command which follows it; see guard
 }

@@ -59,7 +59,11 @@ func (e *environment) changeRun(already string, change func(c *cli.Context, r *r
 		if err != nil {
 			return err
 		}
-		run, changed, err := change(c, r, args[0], e.getenv("USER"))
+		by, err := e.author(c)
+		if err != nil {
+			return err
+		}
+		run, changed, err := change(c, r, args[0], by)
 		if errors.Is(err, runs.ErrState) {
 			return &exitError{code: exitConflict, err: err}
 		}

@@ -105,7 +105,11 @@ func (e *environment) control(already string, change func(*cli.Context, *cluster
 		if err != nil {
 			return err
 		}
-		h := cluster.Hold{Since: time.Now().UTC().Truncate(time.Second), Reason: c.String("reason"), By: e.getenv("USER")}
+		by, err := e.author(c)
+		if err != nil {
+			return err
+		}
+		h := cluster.Hold{Since: time.Now().UTC().Truncate(time.Second), Reason: c.String("reason"), By: by}
 		changed, err := change(c, cl, h)
 		if err != nil {
 			return err

@@ -79,7 +79,11 @@ func (e *environment) runOnMembers(c *cli.Context) error {
 	if err := anybody(c.Context, cl, r, id, q); err != nil {
 		return err
 	}
-	run, created, err := r.Ask(c.Context, id, q, e.getenv("USER"))
+	by, err := e.author(c)
+	if err != nil {
+		return err
+	}
+	run, created, err := r.Ask(c.Context, id, q, by)
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ func main() {
 		etc:     "/etc",
 		getenv:  os.Getenv,
 		environ: os.Environ,
+		author:  func() string { return osUser(os.Getenv) },
 		stdin:   os.Stdin,
 		stdout:  os.Stdout,
 		stderr:  os.Stderr,

@@ -85,13 +85,13 @@ func (e *environment) printFailures(c *cli.Context, all []cluster.Failure) error
 	if format, _ := e.value(c, "output"); len(all) == 0 && format != formatJSON {
 		return nil // silence is good news
 	}
-	l := listing{columns: []string{"host", "kind", "name", "state", "service", "version", "since", "detail"}, states: []string{"state"}}
+	l := listing{columns: []string{"host", "kind", "name", "state", "service", "version", "since", "detail", "log"}, states: []string{"state"}}
 	for _, f := range all {
 		detail := cluster.Brief(f.Detail)
 		if f.Kind == cluster.FailureCheck { // whose first line says what is wrong
 			detail, _, _ = strings.Cut(f.Detail, "\n")
 		}
-		l.rows = append(l.rows, []string{f.Host, f.Kind, f.Name, f.State, f.Service, f.Version, when(f.Since), detail})
+		l.rows = append(l.rows, []string{f.Host, f.Kind, f.Name, f.State, f.Service, f.Version, when(f.Since), detail, f.LogURL})
 	}
 	return e.print(c, l, all)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,14 +13,11 @@ import (
 
 // operateCommands change the rollout that is under way.
 func operateCommands(env *environment) []*cli.Command {
-	stop := func(e *environment, c *cli.Context) rollout.Stop {
-		return rollout.Stop{Reason: c.String("reason"), By: e.getenv("USER")}
-	}
 	return []*cli.Command{
 		{
 			Name: "pause", Usage: "stop starting new hosts; hosts already updating continue", Flags: []cli.Flag{reasonFlag()},
 			Action: env.operate("it is paused already", func(c *cli.Context, r *rollout.Rollouts) (rollout.Document, bool, error) {
-				return r.Pause(c.Context, stop(env, c))
+				return stopped(env, c, r.Pause)
 			}),
 		},
 		{
@@ -37,7 +35,7 @@ func operateCommands(env *environment) []*cli.Command {
 		{
 			Name: "abort", Usage: "end the rollout: no further host begins, and the desired version stays", Flags: []cli.Flag{reasonFlag()},
 			Action: env.operate("it is aborted already", func(c *cli.Context, r *rollout.Rollouts) (rollout.Document, bool, error) {
-				return r.Abort(c.Context, stop(env, c))
+				return stopped(env, c, r.Abort)
 			}),
 		},
 		{
@@ -60,6 +58,17 @@ func operateCommands(env *environment) []*cli.Command {
 	}
 }
 
+// stopped stops the rollout in the name of the command's author.
+func stopped(
+	e *environment, c *cli.Context, stop func(context.Context, rollout.Stop) (rollout.Document, bool, error),
+) (rollout.Document, bool, error) {
+	by, err := e.author(c)
+	if err != nil {
+		return rollout.Document{}, false, err
+	}
+	return stop(c.Context, rollout.Stop{Reason: c.String("reason"), By: by})
+}
+
 // giveUpHost gives up on the grant of a host.
 func (e *environment) giveUpHost(c *cli.Context, host string) error {
 	if _, err := e.format(c); err != nil {
@@ -70,7 +79,11 @@ func (e *environment) giveUpHost(c *cli.Context, host string) error {
 		return err
 	}
 	defer closeClient()
-	version, err := rollouts.GiveUp(c.Context, host, e.getenv("USER"), c.String("reason"))
+	by, err := e.author(c)
+	if err != nil {
+		return err
+	}
+	version, err := rollouts.GiveUp(c.Context, host, by, c.String("reason"))
 	if err != nil {
 		return err
 	}

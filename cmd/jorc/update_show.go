@@ -95,8 +95,8 @@ func rolloutRows(s rollout.Status) [][]string {
 	for _, o := range s.Apart {
 		add("takes no part", "%s: %s", more(o.Nodes, o.Count), o.Reason)
 	}
-	for _, node := range s.Strangers {
-		add("not a member", "%s has a grant: 'jorc update give-up %s' ends it", node, node)
+	if len(s.Strangers) > 0 {
+		add("not members", "%s: have a grant, which does not count; 'jorc update give-up HOST' ends it", more(s.Strangers, s.StrangerCount))
 	}
 	for _, w := range s.Waits {
 		add("waits for", "%s", w)

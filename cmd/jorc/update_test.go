@@ -111,7 +111,7 @@ func TestUpdateSession(t *testing.T) {
 		update why -o json
 		update why n2
 	`)
-	if err := os.WriteFile(filepath.Join(env["JORC_STATE_DIR"], "hold"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(env["JORC_STATE_DIR"], "hold"), []byte("disks are replaced\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	session(t, s, env, "why", `

@@ -43,13 +43,17 @@ func (e *environment) trigger(c *cli.Context, quiet bool) error {
 	if err != nil {
 		return err
 	}
+	by, err := e.author(c)
+	if err != nil {
+		return err
+	}
 	rollouts, closeClient, err := e.rollouts(c)
 	if err != nil {
 		return err
 	}
 	defer closeClient()
 	t, err := rollouts.Trigger(c.Context, rollout.Request{
-		Version: args[0], Policy: policy, By: e.getenv("USER"), DryRun: c.Bool("dry-run"), RequireConverged: c.Bool("require-converged"),
+		Version: args[0], Policy: policy, By: by, DryRun: c.Bool("dry-run"), RequireConverged: c.Bool("require-converged"),
 	})
 	switch {
 	case errors.Is(err, rollout.ErrPolicy):

@@ -3,13 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/jorc/jorc/internal/agent"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
@@ -54,7 +53,7 @@ func (e *environment) why(c *cli.Context) error {
 		return err
 	}
 	if own {
-		facts.HoldFile = holdFile(settings)
+		facts.HoldFile = agent.HoldReason(settings.StateDir)
 	}
 	if facts.Desired != "" && facts.Desired != facts.Report.Version {
 		if facts.Rollout, err = rollout.New(client, settings.Prefix, settings.Cluster).Why(c.Context, host); err != nil {
@@ -74,15 +73,6 @@ func (e *environment) why(c *cli.Context) error {
 		return &exitError{code: exitStopped}
 	}
 	return &exitError{code: exitFailed}
-}
-
-// holdFile is the path of the file that holds this host, when it is there.
-func holdFile(settings *config.Config) string {
-	file := filepath.Join(settings.StateDir, "hold")
-	if _, err := os.Stat(file); err != nil {
-		return ""
-	}
-	return file
 }
 
 // holds says in words what holds host, its roles or its cluster.

@@ -83,6 +83,7 @@ type CategoryState struct {
 	Version string    `json:"version,omitempty"` // the version that the state is about
 	LogURL  string    `json:"log_url,omitempty"` // the full log
 	Suspect string    `json:"suspect,omitempty"` // why success is doubtful: it took more than one attempt
+	NextTry time.Time `json:"next_try,omitzero"` // of what failed; zero: not known
 
 	more map[string]json.RawMessage // members that a newer jorc wrote
 }
@@ -182,7 +183,7 @@ func (s *CategoryState) UnmarshalJSON(data []byte) error {
 }
 
 // stateMembers are the JSON names of CategoryState's fields.
-var stateMembers = []string{"state", "since", "detail", "version", "log_url", "suspect"}
+var stateMembers = []string{"state", "since", "detail", "version", "log_url", "suspect", "next_try"}
 
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer

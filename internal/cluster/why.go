@@ -22,7 +22,7 @@ type WhyFacts struct {
 	Report   Report
 	Host     Host // of the catalog, with its condition
 
-	HoldFile string   // of this host, when it is there
+	HoldFile string   // what the hold file of this host says, in words; empty: it does not exist
 	Held     []string // what holds the node or its cluster, in words
 	Rollout  []Reason // what the rollout says
 }
@@ -116,7 +116,7 @@ func Explain(f WhyFacts) Why {
 func (w *Why) explain(f WhyFacts) {
 	w.condition(f.Host)
 	if f.HoldFile != "" {
-		w.add(WhyHeld, "the file %s is there", f.HoldFile)
+		w.add(WhyHeld, "%s", f.HoldFile)
 	}
 	for _, h := range f.Held {
 		w.add(WhyHeld, "%s", h)
@@ -191,6 +191,9 @@ func stateText(category string, s CategoryState) string {
 	}
 	if s.Detail != "" {
 		text += ": " + Brief(s.Detail)
+	}
+	if !s.NextTry.IsZero() {
+		text += "; the next try is at " + s.NextTry.Format(time.RFC3339)
 	}
 	if s.LogURL != "" {
 		text += " (" + s.LogURL + ")"

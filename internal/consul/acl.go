@@ -53,6 +53,18 @@ func (c *Client) CreateToken(ctx context.Context, description string, ttl time.D
 	})
 }
 
+// TokenName identifies an ACL token without its secret.
+type TokenName struct {
+	AccessorID  string
+	Description string
+}
+
+// OwnToken returns which token the client uses.
+func (c *Client) OwnToken(ctx context.Context) (TokenName, error) {
+	t, _, err := read(ctx, c, "read the own ACL token", "", Query{}, raw[TokenName](c, "/v1/acl/token/self"))
+	return t, err
+}
+
 // Right is one access that an ACL token may have: Access to Segment of Resource.
 type Right struct {
 	Resource string // "key", "service", "node", "acl", …

@@ -43,7 +43,7 @@ func same(a, b *cluster.CategoryState) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.State == b.State && a.Version == b.Version && a.Detail == b.Detail && a.LogURL == b.LogURL && a.Suspect == b.Suspect
+	return a.State == b.State && a.Version == b.Version && a.Detail == b.Detail && a.LogURL == b.LogURL && a.Suspect == b.Suspect && a.NextTry.Equal(b.NextTry)
 }
 
 func (r report) equal(o report) bool {

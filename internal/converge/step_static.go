@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/workflow"
@@ -156,8 +157,11 @@ func (c *Converger) failed(v verdict) {
 	c.mem.retryAt, c.mem.rest = c.now().Add(pause), restNone
 	c.log.Error("the static workflow failed", "version", a.Version, "job", a.Job, "why", v.why, "again_in", pause)
 	c.unsaved = true
-	c.setConfig(cluster.CategoryState{State: cluster.StateFailed, Version: a.Version, Detail: v.detail(), LogURL: v.logURL})
+	c.setConfig(cluster.CategoryState{State: cluster.StateFailed, Version: a.Version, Detail: v.detail(), LogURL: v.logURL, NextTry: c.nextTry()})
 }
+
+// nextTry is when the next attempt is due, as reports hold it.
+func (c *Converger) nextTry() time.Time { return c.mem.retryAt.UTC().Truncate(time.Second) }
 
 // stuckWith reports what keeps the attempt from going on: it goes on later,
 // from where it is.

@@ -138,7 +138,7 @@ func (c *Converger) invalid(why, logURL string, checks bool) {
 	c.mem.retryAt = now.Add(pause)
 	c.log.Error("this host does not work as it should", "version", a.Version, "why", a.Why, "static_workflow_in", pause)
 	r := c.p.Report
-	r.Validation = &cluster.CategoryState{State: cluster.StateFailed, Version: a.Version, Detail: why, LogURL: logURL}
+	r.Validation = &cluster.CategoryState{State: cluster.StateFailed, Version: a.Version, Detail: why, LogURL: logURL, NextTry: c.nextTry()}
 	if from == stageValidating && a.Job != "" {
 		r.Config, r.Instead = &cluster.CategoryState{State: cluster.StateSuccess, Version: a.Version, Suspect: a.Suspect}, nil
 	}

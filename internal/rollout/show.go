@@ -24,9 +24,11 @@ type Status struct {
 	Behind   []string  `json:"behind"` // not at the version; the first of them
 	Out      []Out     `json:"out"`    // of service without a grant; the first of each reason
 	// Apart are members that take no part, by reason.
-	Apart     []Out    `json:"apart"`
-	Strangers []string `json:"strangers"` // that have an open grant and are not members
-	Waits     []string `json:"waits"`     // what it waits for, in words
+	Apart []Out `json:"apart"`
+	// Strangers have an open grant and are not members; the first of them.
+	Strangers     []string `json:"strangers"`
+	StrangerCount int      `json:"stranger_count"` // all of them
+	Waits         []string `json:"waits"`          // what it waits for, in words
 }
 
 // Granted is a member that has a grant.
@@ -82,10 +84,14 @@ func Describe(d Document, s State, now time.Time) Status {
 	p := newPlanner(d, s, now)
 	status := Status{
 		Document: d, State: d.State(), Now: p.counts, Waits: p.waits(),
-		Grants: []Granted{}, Failed: []Failed{}, Strangers: append([]string{}, s.Strangers...),
+		Grants: []Granted{}, Failed: []Failed{},
+		Strangers: append([]string{}, s.Strangers[:min(len(s.Strangers), mostNames)]...), StrangerCount: len(s.Strangers),
 		Down: names(p.in(down)), Behind: names(p.with(func(m ranked) bool { return m.Version != d.Version })),
 		Admitted: len(p.admitted(func(ranked) bool { return true })),
 		Out:      groups(p.members, func(m Member) string { return outText[m.out()] }),
+	}
+	if status.Previous == d.Version { // a rollback returns to the version that ran before
+		status.Previous = ""
 	}
 	if d.Paced() {
 		status.Limit, _ = p.room()

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+const supersedeConf = `
+http { addr = "127.0.0.1:0" }
+member { roles = ["web"] }
+orchestrator { interval = "1s" }
+static { workflow = "converge" }
+workflow "converge" {
+  task "apply" { script = "echo {{ .Version }} >>DIR/begun; test ! -e DIR/fail" }
+}
+`
+
+// closedWindow is a window that is closed now and for at least a day.
+func closedWindow() string {
+	return time.Now().UTC().AddDate(0, 0, 3).Format("Mon") + " 03:00-03:01 UTC"
+}
+
+// supersedeMachine is a host with the role web that runs a1, and an orchestrator.
+func supersedeMachine(t *testing.T) *machine {
+	t.Helper()
+	s := consultest.Start(t)
+	m := newMachine(t, s, supersedeConf)
+	m.must("cluster", "init", "default")
+	m.must("update", "trigger", "a1")
+	m.agent()
+	m.must("cluster", "join", "--node", "db-1", "--role", "db")
+	m.wantShown("the host to run a1", func(s shownRollout) bool { return s.Version == "a1" && s.Now.Done == 1 })
+	return m
+}
+
+func (m *machine) shown() (s shownRollout) {
+	m.t.Helper()
+	if err := json.Unmarshal([]byte(m.must("update", "show", "-o", "json").stdout), &s); err != nil {
+		m.t.Fatal(err)
+	}
+	return s
+}
+
+func (m *machine) wantShown(what string, ok func(shownRollout) bool) {
+	m.t.Helper()
+	m.eventually(what, func() error {
+		if s := m.shown(); !ok(s) {
+			return fmt.Errorf("update show: %s, %+v, grants %+v, failed %+v, waits %q", s.StateText(), s.Now, s.Grants, s.Failed, s.Waits)
+		}
+		return nil
+	})
+}
+
+// note adds a line to what the host noted when it began.
+func (m *machine) note(line string) {
+	m.t.Helper()
+	m.write("begun", m.read("begun")+line+"\n")
+}
+
+// TestSupersedingPolicy: a host that still has a grant of the rollout before
+// begins with the next version only as the policy in force allows.
+func TestSupersedingPolicy(t *testing.T) {
+	t.Parallel()
+	for _, before := range []struct {
+		name   string
+		fails  bool
+		policy []string
+	}{
+		{name: "waits for min-healthy", policy: []string{"--max-parallel", "2", "--min-healthy", "1h"}},
+		{name: "failed", fails: true, policy: []string{"--max-parallel", "2", "--max-failures", "1"}},
+	} {
+		for _, after := range []struct {
+			name, why string
+			policy    []string
+			lift      []string
+		}{
+			{"window", "outside the window until ", []string{"--max-parallel", "2", "--window", closedWindow()}, []string{"--window", "always"}},
+			{"role kept back", `the policy keeps back role "web"`, []string{"--max-parallel", "2", "--order", "db=1,web=0"}, []string{"--order", "db=1,web"}},
+		} {
+			t.Run(before.name+", "+after.name, func(t *testing.T) {
+				t.Parallel()
+				m := supersedeMachine(t)
+				want := "a1\na2\n"
+				if before.fails {
+					m.write("fail", "")
+				}
+				m.must(append([]string{"update", "trigger", "a2"}, before.policy...)...)
+				m.wantShown("the host to have a grant of a2, and to wait", func(s shownRollout) bool {
+					return len(s.Grants) == 1 && s.Grants[0].Version == "a2" && m.read("begun") == want && (len(s.Failed) == 1) == before.fails
+				})
+				m.must(append([]string{"update", "trigger", "a3"}, after.policy...)...)
+				m.eventually("why the host waits", func() error { return lacks(m.run("update", "why").stdout, after.why) })
+				for range 3 {
+					m.must("cluster", "orchestrate")
+				}
+				m.note("lifted")
+				if before.fails {
+					m.remove("fail")
+				}
+				m.must(append([]string{"update", "trigger", "a3"}, after.lift...)...)
+				m.wantFile("begun", want+"lifted\na3\n")
+				m.must("update", "wait", "--timeout", "5m")
+			})
+		}
+	}
+}
+
+// TestDownWithGrant: a host that went down with a grant of the rollout before is
+// out of service in the next one and no failure of it; trigger names the host.
+func TestDownWithGrant(t *testing.T) {
+	t.Parallel()
+	m := supersedeMachine(t)
+	m.must("cluster", "leave", "--node", "db-1")
+	m.must("cluster", "join", "--node", "gone", "--role", "web") // Consul's catalog does not have it
+	since := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+	m.put("jorc/default/nodes/gone", `{"format":1,"version":"a1","grant":{"id":"1.1.x","version":"a2","state":"accepted","since":"`+since+`"}}`)
+	policy := []string{"--max-parallel", "2", "--max-failures", "0", "--on-failure", "rollback"}
+	got := m.run(append([]string{"update", "trigger", "a3", "--require-converged"}, policy...)...)
+	if got.code != exitFailed || !strings.Contains(got.stderr, "gone") {
+		t.Errorf("--require-converged: %+v", got)
+	}
+	if s := m.shown(); s.Version != "a1" {
+		t.Errorf("the refused trigger made %s the version", s.Version)
+	}
+	got = m.must(append([]string{"update", "trigger", "a3"}, policy...)...)
+	if !strings.Contains(got.stderr, "out of service: gone: ") {
+		t.Errorf("trigger does not name the host that is out of service: %q", got.stderr)
+	}
+	m.wantShown("the rollout to be done beside the host that is down", func(s shownRollout) bool { return s.Phase == rollout.Done })
+	s := m.shown()
+	if s.Version != "a3" || s.Now.Done != 1 || s.Now.Down != 1 || len(s.Failed) != 0 || s.RollbackOf != nil {
+		t.Errorf("update show: %s, %+v, failed %+v, rollback %+v", s.Version, s.Now, s.Failed, s.RollbackOf)
+	}
+}
+
+// TestStrangers: grants, reports and turns of 3,000 hosts that are not members
+// take no place in a rollout, and cost the orchestrator no request of their own.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	proxy := s.Proxy()
+	m := newMachine(t, s, supersedeConf)
+	m.must("cluster", "init", "default")
+	own := m.env
+	m.env = append(slices.Clone(own), "CONSUL_HTTP_ADDR="+proxy.Addr)
+	m.agent()
+	m.env = own
+	m.eventually("the host to be a member", func() error { return lacks(m.run("cluster", "members").stdout, s.Node) })
+	var cost []int // of each rollout, in requests of the agent
+	for i, n := range []int{1, 3000} {
+		m.strangers(n)
+		version, before := fmt.Sprintf("v%d", i), proxy.Asked("/v1/")
+		m.must("update", "trigger", version, "--max-parallel", "1")
+		m.must("update", "wait", "--timeout", "5m")
+		cost = append(cost, proxy.Asked("/v1/")-before)
+		shown := m.shown()
+		if shown.Now.Members != 1 || shown.Now.Done != 1 || len(shown.Strangers) != min(n, 10) || shown.StrangerCount != n {
+			t.Errorf("beside %d strangers: %+v, strangers %v of %d", n, shown.Now, shown.Strangers, shown.StrangerCount)
+		}
+		if got := m.must("update", "show").stdout; strings.Count(got, "ghost") > 10 {
+			t.Errorf("update show lists all strangers: %s", got)
+		}
+	}
+	t.Logf("requests of the agent in a rollout beside 1 and 3,000 strangers: %v", cost)
+	if cost[1] > cost[0]+200 {
+		t.Errorf("a rollout beside 3,000 strangers takes %d requests, one beside one takes %d", cost[1], cost[0])
+	}
+}
+
+// strangers writes what n hosts that are not members could hold.
+func (m *machine) strangers(n int) {
+	m.t.Helper()
+	var ops consul.TxnOps
+	flush := func() {
+		if ok, answer, err := m.client.Txn(m.t.Context(), "strangers", ops); err != nil || !ok {
+			m.t.Fatalf("%+v, %v", answer, err)
+		}
+		ops = nil
+	}
+	for k := range n {
+		ghost := fmt.Sprintf("ghost%d", k)
+		for key, value := range map[string]string{
+			"host/" + ghost + "/grant":           `{"format":1,"id":"1.1.x","version":"v0","state":"offered","since":"2020-01-01T00:00:00Z"}`,
+			"nodes/" + ghost:                     `{"format":1,"version":"v0","grant":{"id":"1.1.x","version":"v0","state":"accepted","since":"2020-01-01T00:00:00Z"}}`,
+			"slots/rollout/wait/" + ghost + "/x": `{}`,
+		} {
+			ops = append(ops, &consul.TxnOp{KV: &consul.KVTxnOp{Verb: consul.KVSet, Key: "jorc/default/" + key, Value: []byte(value)}})
+		}
+		if len(ops) >= 60 || k == n-1 {
+			flush()
+		}
+	}
+}
+
+func (m *machine) remove(name string) {
+	m.t.Helper()
+	if err := os.Remove(m.path(name)); err != nil {
+		m.t.Fatal(err)
+	}
+}
