@@ -12,15 +12,18 @@ import (
 func leaderCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "leader",
-		Usage: "say who leads, or choose",
-		Description: "Prints one leader per line; exits 1 when there is none. With --elect vacancies are filled at random by members that are eligible " +
-			"(param cluster/leader-eligible; by default all but managers, and those that the param cluster/filter leaves out), healthy ones first; who leads stays. " +
-			"A leader that fails while a healthy member could lead is watched, and replaced when it has been failing for --grace without a break. " +
-			"The agents of the members do the same by themselves.",
+		Usage: "show or elect leaders",
+		Description: "Prints one leader per line; exits 1 if there is none. With --elect, eligible members fill vacancies at random, healthy ones first; leaders stay. " +
+			"The param cluster/leader-eligible of a member, of its roles or of the cluster makes members eligible or not; by default all are but managers " +
+			"and members that the param cluster/filter leaves out. " +
+			"A failing leader is watched if a healthy member could lead, and replaced after failing for --grace without a break. " +
+			"The agents of the members do the same by themselves. " +
+			"With --self it prints nothing: it exits 0 if this host (or --node) leads, 1 if it does not, and 2 or more if that is not known.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "elect", Usage: "fill vacancies now", DisableDefaultText: true},
-			&cli.DurationFlag{Name: "grace", Usage: "with --elect: wait for `D` that a leader which fails recovers; 0 does not wait and replaces none", DefaultText: "param cluster/leader-grace, or 30s"},
-			&cli.IntFlag{Name: "count", Usage: "from now on `N` members are to lead", DefaultText: "as it is"},
+			&cli.DurationFlag{Name: "grace", Usage: "with --elect: wait for `D` for a failing leader to recover; 0 does not wait and replaces none", DefaultText: "param cluster/leader-grace, or 30s"},
+			&cli.IntFlag{Name: "count", Usage: "set the number of leaders to `N`", DefaultText: "unchanged"},
+			&cli.BoolFlag{Name: "self", Usage: "report by the exit code whether this host leads", DisableDefaultText: true},
 		},
 		Action: env.showLeaders,
 	}
@@ -31,7 +34,7 @@ type leading struct {
 	Leaders  []string `json:"leaders"`
 	Count    int      `json:"count"`
 	Managers []string `json:"managers"`
-	Retired  []string `json:"retired"` // led until now, and may not know yet that they do no more
+	Retired  []string `json:"retired"` // led until now, and may not know yet that they no longer do
 }
 
 func (e *environment) showLeaders(c *cli.Context) error {
@@ -42,7 +45,13 @@ func (e *environment) showLeaders(c *cli.Context) error {
 		return usagef(c, "--count is %d, but must be 1 to %d", n, cluster.MaxLeaders)
 	}
 	if g := c.Duration("grace"); c.IsSet("grace") && (g < 0 || !c.Bool("elect")) {
-		return usagef(c, "--grace goes with --elect and is not negative")
+		return usagef(c, "--grace needs --elect and must not be negative")
+	}
+	if c.Bool("self") {
+		if c.IsSet("count") || c.Bool("elect") {
+			return usagef(c, "--self excludes --elect and --count")
+		}
+		return e.leadsItself(c)
 	}
 	cl, err := e.cluster(c, "")
 	if err != nil {
@@ -78,7 +87,36 @@ func (e *environment) showLeaders(c *cli.Context) error {
 	return err
 }
 
-// elect does what the flags ask for and returns who leads then.
+// leadsItself reports by its exit code whether this host leads. No other error has
+// the exit code 1.
+func (e *environment) leadsItself(c *cli.Context) error {
+	leads, err := e.leads(c)
+	switch {
+	case err != nil && classify(err) == exitFailed:
+		return &exitError{code: exitUsage, err: err}
+	case err != nil || leads:
+		return err
+	}
+	return &exitError{code: exitFailed}
+}
+
+func (e *environment) leads(c *cli.Context) (bool, error) {
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return false, err
+	}
+	node, err := e.ownNode(c)
+	if err != nil {
+		return false, err
+	}
+	if _, err := cl.Profile(c.Context); err != nil {
+		return false, err
+	}
+	l, err := cl.Leaders(c.Context)
+	return l.Leads(node), err
+}
+
+// elect does what the flags ask for and returns the leaders afterwards.
 func (e *environment) elect(c *cli.Context, cl *cluster.Cluster) (cluster.Leaders, error) {
 	if !c.IsSet("count") && !c.Bool("elect") {
 		return cl.Leaders(c.Context)

@@ -78,6 +78,7 @@ func (f *fleet) work(node string) {
 			{Name: "say", Tasks: []config.Task{{Name: "one", Command: []string{"echo", "all is well"}}}},
 			{Name: "half", Tasks: []config.Task{{Name: "one", Script: `[ $JORC_NODE = a ] && exit 3; until [ -e $DIR/go ]; do sleep 0.05; done`}}},
 			{Name: "hang", Tasks: []config.Task{{Name: "one", Idempotent: true, Script: `trap "" TERM; echo $$ >$DIR/hung-$JORC_NODE; while :; do sleep 0.05; done`}}},
+			{Name: "linger", Tasks: []config.Task{{Name: "one", Command: []string{"sh", "-c", "exit 196"}}}},
 			{Name: "break", Tasks: []config.Task{{Name: "two", Command: []string{"sh", "-c", "echo no such disk; exit 3"}}}},
 		},
 	})

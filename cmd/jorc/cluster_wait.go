@@ -23,6 +23,8 @@ func clusterWaitCommand(env *environment) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "for", Usage: "`GOAL` to wait for", Value: "idle"},
 			&cli.StringFlag{Name: "filter", Usage: "only members that `EXPR` matches"},
+			&cli.StringFlag{Name: "except-run", Usage: "with idle: do not wait for run `ID`"},
+			&cli.StringFlag{Name: "except-node", Usage: "with idle: do not wait for the work of `NODE`"},
 			&cli.DurationFlag{Name: "timeout", Usage: "give up after `D`", DefaultText: "none"},
 		},
 		Action: env.waitForCluster,
@@ -36,6 +38,12 @@ func (e *environment) waitForCluster(c *cli.Context) error {
 	goal, err := runs.ParseGoal(c.String("for"))
 	if err != nil {
 		return usagef(c, "--for: %v", err)
+	}
+	if c.IsSet("except-run") || c.IsSet("except-node") {
+		if !goal.Idle {
+			return usagef(c, "--except-run and --except-node need --for idle")
+		}
+		goal.Except = runs.Caller{Run: c.String("except-run"), Node: c.String("except-node")}
 	}
 	filter, err := cluster.ParseFilter(c.String("filter"))
 	if err != nil {

@@ -72,6 +72,27 @@ func TestRunWithDamagedMember(t *testing.T) {
 	do(result{0, "", ""}, "wait", "--filter", `Node == "a"`, "--timeout", "60s")
 }
 
+// TestWaitBesideCaller: a job that waits for the cluster to be idle does not wait
+// for its own run, nor for what only its own node has not done.
+func TestWaitBesideCaller(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "a", "b")
+	f.orchestrate()
+	do := doer(t, f.env)
+	do(result{0, "mine\n", ""}, "run", "linger", "--filter", `Node == "a"`, "--id", "mine")
+	c := cluster.New(f.server.Client(), "jorc", "prod")
+	if _, err := c.SetState(t.Context(), "a", cluster.CategoryConfig, cluster.CategoryState{State: "pending"}); err != nil {
+		t.Fatal(err)
+	}
+	do(result{0, "", ""}, "wait", "--except-run", "mine", "--except-node", "a", "--timeout", "60s")
+	inVain(t, f.env, "in progress: run mine, a (config)")
+	inVain(t, f.env, "in progress: a (config)", "--except-run", "mine")
+	do(result{0, "queued\n", ""}, "run", "install", "--id", "queued")
+	do(result{0, "", ""}, "wait", "--except-run", "mine", "--except-node", "a", "--timeout", "60s") // b runs it, a waits for the caller
+	inVain(t, f.env, "in progress: run queued, a (config)", "--except-run", "mine")
+	do(result{2, "", "jorc: --except-run and --except-node need --for idle; see 'jorc cluster wait --help'\n"}, "wait", "--for", "run=queued", "--except-run", "mine")
+}
+
 // TestWaitForRollout: a rollout by a policy that goes on, or waits to, is in
 // progress for those who are not there yet; one that is paused is not, and of one
 // that cannot be read nobody knows.

@@ -157,6 +157,10 @@ func (w *Waiter) look(ctx context.Context, g Goal, seen map[string]bool) (v Verd
 		if l.runs, _, err = r.List(ctx); err != nil {
 			return Verdict{}, 0, err
 		}
+		l.caller = g.Except
+		if l.own, err = w.ownRuns(ctx, l.runs, l.caller); err != nil {
+			return Verdict{}, 0, err
+		}
 		for _, run := range l.runs {
 			seen[run.ID] = seen[run.ID] || inProgress(run)
 		}

@@ -12,9 +12,16 @@ import (
 // Goal is what a cluster is waited for to reach; one field is set.
 type Goal struct {
 	Idle    bool   // nothing is in progress
+	Except  Caller // left out with Idle
 	Version string // all members run it
 	Members int    // so many have joined
 	Run     string // the run has come to its end
+}
+
+// Caller is a job that waits: its own work is not waited for.
+type Caller struct {
+	Run  string // that the job belongs to; empty: none
+	Node string // on which it runs; empty: none
 }
 
 // ParseGoal reads "idle", "version=V", "members=N" or "run=ID". It returns
@@ -44,6 +51,8 @@ type look struct {
 	some    bool             // not all members are waited for
 	rollout rollout.Document // for idle
 	runs    []Run            // for idle
+	caller  Caller           // for idle
+	own     map[string]bool  // for idle: runs in progress that wait for nothing but the caller
 	seen    map[string]bool  // runs that were in progress since the waiting began
 	results []Detail         // for idle: the runs by which members are judged; nil: not read yet
 	run     Detail           // for run

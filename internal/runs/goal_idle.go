@@ -18,7 +18,7 @@ func judgeIdle(l look) Verdict {
 	v := Verdict{Over: true}
 	var busy []string
 	for _, r := range l.runs {
-		if inProgress(r) {
+		if inProgress(r) && !l.own[r.ID] {
 			busy = append(busy, "run "+r.ID)
 		}
 	}
@@ -29,7 +29,7 @@ func judgeIdle(l look) Verdict {
 		node := l.members[i].Node
 		d := l.reports[node]
 		for _, category := range sorted(d.States) {
-			if s := d.States[category].State; s == "running" || s == "pending" {
+			if s := d.States[category].State; (s == "running" || s == "pending") && node != l.caller.Node {
 				busy = append(busy, node+" ("+category+")")
 				break
 			}
@@ -55,8 +55,9 @@ func (l look) rollsOut() bool {
 	if !d.Paced() || d.Over() || d.State() == rollout.Paused {
 		return false
 	}
-	return !l.some || slices.ContainsFunc(l.members, func(m cluster.Member) bool {
-		return l.reports[m.Node].Version != d.Version && d.Policy.KeepsBack(m.Roles) == ""
+	callerCounts := slices.ContainsFunc(l.members, func(m cluster.Member) bool { return m.Node == l.caller.Node })
+	return !l.some && !callerCounts || slices.ContainsFunc(l.members, func(m cluster.Member) bool {
+		return m.Node != l.caller.Node && l.reports[m.Node].Version != d.Version && d.Policy.KeepsBack(m.Roles) == ""
 	})
 }
 
@@ -99,6 +100,31 @@ func failedRuns(l look) []Trouble {
 		}
 	}
 	return all
+}
+
+// ownRuns returns the runs in progress that belong to the caller, or of which only
+// the caller's node has not finished its part: it cannot before the caller ends.
+func (w *Waiter) ownRuns(ctx context.Context, all []Run, caller Caller) (map[string]bool, error) {
+	own := map[string]bool{}
+	for _, run := range all {
+		if !inProgress(run) || caller.Node == "" && run.ID != caller.Run {
+			continue
+		}
+		if run.ID == caller.Run {
+			own[run.ID] = true
+			continue
+		}
+		d, err := New(w.Cluster.Store()).Show(ctx, run.ID)
+		switch {
+		case errors.Is(err, ErrNoRun), errors.Is(err, kv.ErrDamaged), errors.Is(err, kv.ErrNewer):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		open := slices.DeleteFunc(slices.Clone(d.Members), func(m Member) bool { return m.State.Ended() })
+		own[run.ID] = len(open) > 0 && !slices.ContainsFunc(open, func(m Member) bool { return m.Node != caller.Node })
+	}
+	return own, nil
 }
 
 // results reads the runs by which l's members are judged: from the newest back
