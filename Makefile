@@ -33,6 +33,7 @@ PROSE = \
 	internal/blocker \
 	internal/command \
 	internal/trigger \
+	internal/profile \
 	internal/slots \
 	docs/adr/0010-a-slot-is-a-key-of-its-holder.md
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +23,7 @@ func TestClusterGuide(t *testing.T) {
 		n := &guideNode{t: t, name: s.Node}
 		n.env = []string{
 			"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "CONSUL_HTTP_ADDR=" + s.HTTPAddr,
-			consultest.NoConfig, "JORC_CLUSTER=prod", fmt.Sprintf("ZONE=rack-%d", i), "NODE=" + s.Node,
+			consultest.NoConfig, "JORC_CLUSTER=prod", "JORC_STATE_DIR=" + t.TempDir(), fmt.Sprintf("ZONE=rack-%d", i), "NODE=" + s.Node,
 		}
 		nodes = append(nodes, n)
 	}
@@ -36,7 +37,10 @@ func TestClusterGuide(t *testing.T) {
 			}
 		case "race":
 			race(t, nodes, b.text)
+		case "script":
+			runEverywhere(t, nodes, b.text)
 		case "config": // TestDocuments
+		case "manager": // TestRebarManager of the program
 		default:
 			t.Errorf("unknown kind of block %q", b.kind)
 		}
@@ -65,6 +69,26 @@ func (n *guideNode) succeed(text string) {
 			n.t.Errorf("%s: %s: exit %d\n%s", n.name, strings.TrimSpace(line), code, out)
 		}
 	}
+}
+
+// runEverywhere runs the workflow of a configuration on all nodes at the same time.
+func runEverywhere(t *testing.T, nodes []*guideNode, configuration string) {
+	t.Helper()
+	_, rest, _ := strings.Cut(configuration, `workflow "`)
+	name, _, _ := strings.Cut(rest, `"`)
+	file := filepath.Join(t.TempDir(), "workflow.hcl")
+	if err := os.WriteFile(file, []byte(configuration), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	for _, n := range nodes {
+		running.Go(func() {
+			if code, out := n.run("jorc workflow run " + name + " --config " + file); code != 0 {
+				t.Errorf("%s: workflow %s: exit %d\n%s", n.name, name, code, out)
+			}
+		})
+	}
+	running.Wait()
 }
 
 func race(t *testing.T, nodes []*guideNode, text string) {

@@ -48,6 +48,7 @@ func clusterCommand(env *environment) *cli.Command {
 			leaderCommand(env),
 			profileCommand(env),
 			metaCommand(env),
+			drpcliCommand(env),
 			pauseCommand(env),
 			resumeCommand(env),
 			holdCommand(env),

@@ -158,13 +158,14 @@ func membersCommand(env *environment) *cli.Command {
 		Usage: "list members",
 		Description: "EXPR is an expression such as 'Zone == \"a\" and \"db\" in Roles and Params[\"disks\"] != 4' over " +
 			strings.Join(cluster.FieldNames(), ", ") + "; what a member does not have is false or empty. " +
-			"Fields are these, too, or one entry below one, such as Params.disks.",
+			"FIELDS are these or single entries of them, such as Params.disks.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "filter", Usage: "only members that `EXPR` matches"},
+			&cli.BoolFlag{Name: "cluster-filter", Usage: "only members that the param cluster/filter matches", DisableDefaultText: true},
 			&cli.StringFlag{Name: "role", Usage: "only members with `ROLE`"},
-			&cli.BoolFlag{Name: "count", Usage: "print how many and nothing else", DisableDefaultText: true},
-			&cli.StringFlag{Name: "fields", Usage: "print these `FIELDS`, with commas between them"},
-			&cli.StringFlag{Name: "sort", Usage: "sort by `FIELD`; with - in front the other way round"},
+			&cli.BoolFlag{Name: "count", Usage: "print only their number", DisableDefaultText: true},
+			&cli.StringFlag{Name: "fields", Usage: "print these `FIELDS`, separated by commas"},
+			&cli.StringFlag{Name: "sort", Usage: "sort by `FIELD`; prefix with - to sort descending"},
 			&cli.IntFlag{Name: "limit", Usage: "at most `N` members", DefaultText: "all"},
 		},
 		Action: env.listMembers,
@@ -203,6 +204,13 @@ func (e *environment) listMembers(c *cli.Context) error {
 	cl, err := e.cluster(c, "")
 	if err != nil {
 		return err
+	}
+	if c.Bool("cluster-filter") {
+		own, err := cl.Filter(c.Context)
+		if err != nil {
+			return err
+		}
+		o.Filter = cluster.AllOf(o.Filter, own)
 	}
 	all, err := cl.Members(c.Context, o)
 	if err != nil {

@@ -99,6 +99,17 @@ func ParamEquals(key, text string) *Filter {
 	}}
 }
 
+// FieldEquals returns the filter that matches members whose field is text; it takes
+// any text, and the names of fields that hold one.
+func FieldEquals(name, text string) (*Filter, error) {
+	f, ok := fields[name]
+	if !ok || f.kind != textual {
+		return nil, fmt.Errorf("field %q: %w: it does not exist or does not hold one text", name, ErrInvalid)
+	}
+	l := literal{raw: text, plain: true}
+	return &Filter{text: fmt.Sprintf("%s == %q", name, text), need: f.need, match: func(m *Member, _ *binding) bool { return f.get(m).equals(l) }}, nil
+}
+
 // AllOf returns the filter that matches what all filters match.
 func AllOf(filters ...*Filter) *Filter {
 	all := &Filter{match: func(m *Member, b *binding) bool {

@@ -75,7 +75,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Validate returns ErrInvalid when the document is no profile that refers to
+// Validate returns ErrInvalid when the document is not a profile that refers to
 // itself, and ErrTooLarge when it is beyond a limit. Schemas are not consulted:
 // the Editor does that for what changes.
 func (d Document) Validate() error {
@@ -141,7 +141,7 @@ func (d Document) clone() Document {
 }
 
 // known are the members of a document, in the order in which they are written;
-// behind them come those that a newer jorc added, sorted by name.
+// the members that a newer jorc added follow, sorted by name.
 var known = []string{"format", "name", "params", "meta", "schemas", "roles"}
 
 // Encode returns the document as it is stored and exported: one line of JSON,

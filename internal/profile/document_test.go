@@ -125,7 +125,7 @@ func TestValidate(t *testing.T) {
 			t.Errorf("%s: %v, want %q", in, err, want)
 		}
 	}
-	// The first change makes good what is missing, and a wrong one has to be set.
+	// The first change adds what is missing; a wrong name has to be set.
 	var e profile.Editor
 	d, err := e.Set(doc(t, `{"name":"a"}`), profile.Scope{}, "x", js(t, `1`), profile.Ref{})
 	if err != nil || !strings.Contains(encoded(t, d), `"cluster/profile":"a"`) {

@@ -80,7 +80,7 @@ func (e *Editor) Set(d Document, s Scope, key string, v Value, ref Ref) (Documen
 	return e.finish(d, d.in(s, p))
 }
 
-// Remove removes param key if ref holds; it is not an error if there is none.
+// Remove removes param key if ref holds; it is not an error if the param does not exist.
 func (e *Editor) Remove(d Document, s Scope, key string, ref Ref) (Document, error) {
 	p, err := d.In(s).Remove(key, d.conform(key, ref))
 	if err != nil {
@@ -163,7 +163,7 @@ func (e *Editor) SetSchema(d Document, key string, text Value) (Document, error)
 	return e.finish(d, next)
 }
 
-// RemoveSchema removes the schema of param key; it is not an error if there is none.
+// RemoveSchema removes the schema of param key, if it has one.
 func (e *Editor) RemoveSchema(d Document, key string) (Document, error) {
 	next := d.clone()
 	delete(next.Schemas, key)
@@ -180,8 +180,7 @@ func (e *Editor) SetMeta(d Document, key string, v Value) (Document, error) {
 	return e.finish(d, next)
 }
 
-// RemoveMeta removes key from the profile's meta; it is not an error if
-// there is none.
+// RemoveMeta removes key from the profile's meta, if it exists.
 func (e *Editor) RemoveMeta(d Document, key string) (Document, error) {
 	next := d.clone()
 	delete(next.Meta, key)

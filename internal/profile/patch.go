@@ -27,7 +27,7 @@ type operation struct {
 type PatchError struct {
 	Index  int    // of the operation, from 0
 	Op     string // its name
-	Path   string // as it stands in the patch
+	Path   string // as in the patch
 	Reason string
 
 	class error
@@ -191,22 +191,13 @@ func (w *patcher) copy(tree any) (any, error) {
 }
 
 func (w *patcher) apply(o operation) error {
+	source := o.value
 	switch o.op {
-	case "add":
-		value, err := w.copy(o.value)
-		if err != nil {
-			return err
-		}
-		return w.add(o.path, value)
+	case "test":
+		return w.test(o.path, o.value)
 	case "remove":
 		_, err := w.remove(o.path)
 		return err
-	case "replace":
-		value, err := w.copy(o.value)
-		if err != nil {
-			return err
-		}
-		return w.replace(o.path, value)
 	case "move":
 		if _, err := w.find(o.from); err != nil {
 			return err
@@ -224,13 +215,16 @@ func (w *patcher) apply(o operation) error {
 		if err != nil {
 			return err
 		}
-		value, err := w.copy(found)
-		if err != nil {
-			return err
-		}
-		return w.add(o.path, value)
+		source = found
 	}
-	return w.test(o.path, o.value)
+	value, err := w.copy(source)
+	if err != nil {
+		return err
+	}
+	if o.op == "replace" {
+		return w.replace(o.path, value)
+	}
+	return w.add(o.path, value)
 }
 
 // find returns what p names.

@@ -12,7 +12,7 @@ import (
 type Pointer []string
 
 // ParsePointer reads the string form of a pointer: "" or "/…", in which "~0"
-// stands for "~" and "~1" for "/". It returns ErrInvalid.
+// means "~" and "~1" means "/". It returns ErrInvalid.
 func ParsePointer(text string) (Pointer, error) {
 	if text == "" {
 		return Pointer{}, nil

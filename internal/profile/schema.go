@@ -98,8 +98,8 @@ type schema struct {
 	tracks bool
 }
 
-// rule is a keyword that looks at the value itself; ok is false where it
-// refuses it.
+// rule is a keyword that checks the value itself; ok is false if it refuses the
+// value.
 type rule struct {
 	keyword string
 	apply   func(c *check, value any) (ok bool, reason string)
@@ -116,8 +116,8 @@ type schemaCompiler struct {
 	tracks  bool
 }
 
-// compileSchema returns ErrInvalid or ErrTooLarge for what is no schema, or one
-// that needs more than its own text.
+// compileSchema returns ErrInvalid for a value that is not a schema or needs more
+// than its own text, and ErrTooLarge.
 func compileSchema(tree any, source string) (*schema, error) {
 	if len(source) > maxSchema {
 		return nil, &SizeError{What: "the schema", Bytes: len(source), Limit: maxSchema}

@@ -177,7 +177,7 @@ func (k *keywords) applicators() {
 		k.apply(func(c *check, value any) {
 			limit := 1
 			if c.seen != nil {
-				limit = len(some) // each that matches says what it has looked at
+				limit = len(some) // each that matches adds what it has evaluated
 			}
 			if c.count(some, value, limit) == 0 {
 				c.fail("anyOf", "matches none of the alternatives")
@@ -403,7 +403,7 @@ func (c *check) name(s *schema, name string) {
 	c.seen = outer
 }
 
-// unevaluated compiles the keywords about what no other keyword has looked at;
+// unevaluated compiles the keywords about what no other keyword has evaluated;
 // they come last.
 func (k *keywords) unevaluated() {
 	if s := k.sub("unevaluatedItems"); s != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// formatOf returns what checks a value of "format", nil for those that are
-// comments only.
+// formatOf returns the check for a value of "format", nil for a format that is not
+// checked.
 func formatOf(name string) func(string) bool {
 	switch name {
 	case "date":

@@ -118,7 +118,7 @@ func (k *keywords) reference(ref any) {
 	k.s.same = append(k.s.same, to)
 }
 
-// sub compiles the schema below a keyword, nil when there is none.
+// sub compiles the schema below a keyword, nil without that keyword.
 func (k *keywords) sub(keyword string) *schema {
 	v, ok := k.get(keyword)
 	if !ok {
@@ -171,7 +171,7 @@ func (k *keywords) schemaMap(keyword string) map[string]*schema {
 	return all
 }
 
-// number returns a keyword's number, nil when there is none.
+// number returns a keyword's number, nil without that keyword.
 func (k *keywords) number(keyword string) *big.Rat {
 	v, ok := k.get(keyword)
 	if !ok {

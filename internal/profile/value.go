@@ -26,7 +26,7 @@ func Null() Value { return Value{} }
 // Bool returns b as a JSON value.
 func Bool(b bool) Value { return Value{tree: b} }
 
-// Text returns s as a JSON string: what --string stands for. It returns
+// Text returns s as a JSON string, as --string reads it. It returns
 // ErrInvalid when s is not UTF-8 and ErrTooLarge when no profile can hold it.
 func Text(s string) (Value, error) {
 	if !utf8.ValidString(s) {

@@ -5,14 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/profile"
 )
 
 // askTime bounds one question that templates put to others.
 const askTime = 15 * time.Second
+
+// originRun begins the origin of a job that belongs to a run.
+const originRun = "run "
 
 // paramProfile is the param that holds the name of the member's own cluster.
 const paramProfile = "cluster/profile"
@@ -78,7 +83,7 @@ func (f *facts) Param(name string) (any, error) {
 	return v, err
 }
 
-// ParamExists tells whether there is a param of that name, null included.
+// ParamExists reports whether a param exists, null and defaults included.
 func (f *facts) ParamExists(name string) (bool, error) {
 	_, ok, err := f.param(name)
 	return ok, err
@@ -95,7 +100,26 @@ func (f *facts) param(name string) (v any, ok bool, err error) {
 	if v, ok = member[name]; ok {
 		f.used[name] = v
 	}
+	if !ok || v == nil || v == "" {
+		if fallback, has := f.defaultParam(name); has {
+			return fallback, true, nil
+		}
+	}
 	return v, ok, nil
+}
+
+// defaultParam returns the value that a param with a meaning has where it is not
+// set, or is null or empty.
+func (f *facts) defaultParam(name string) (v any, ok bool) {
+	switch name {
+	case "cluster/" + cluster.RoleLeader, "cluster/" + cluster.RoleManager:
+		return false, true
+	case cluster.ParamFilter:
+		if own := f.ClusterProfile(); own != "" {
+			return "Profiles Eq " + own, true // as drpcli reads it
+		}
+	}
+	return nil, false
 }
 
 // Params are all params by name.
@@ -131,13 +155,18 @@ func (f *facts) Version() (string, error) {
 	return f.job.Version, nil
 }
 
-// VersionExists tells whether the job is for a version.
+// VersionExists reports whether the job is for a version.
 func (f *facts) VersionExists() bool { return f.job.Version != "" }
 
 // Node is this node's name.
 func (f *facts) Node() string { return f.o.Node }
 
-// Job has the fields ID, Workflow and Origin.
-func (f *facts) Job() struct{ ID, Workflow, Origin string } {
-	return struct{ ID, Workflow, Origin string }{f.job.ID, f.job.Workflow, f.job.Origin}
+// Job has the fields ID, Workflow, Origin and Run: the run that the job belongs
+// to, or empty.
+func (f *facts) Job() struct{ ID, Workflow, Origin, Run string } {
+	run, ok := strings.CutPrefix(f.job.Origin, originRun)
+	if !ok {
+		run = ""
+	}
+	return struct{ ID, Workflow, Origin, Run string }{f.job.ID, f.job.Workflow, f.job.Origin, run}
 }

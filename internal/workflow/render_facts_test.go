@@ -148,7 +148,7 @@ exit 1
 	}
 }
 
-// TestTokenAfterRestart: what a job goes on to print is redacted by whoever goes on.
+// TestTokenAfterRestart: the process that continues a job redacts its tokens, too.
 func TestTokenAfterRestart(t *testing.T) {
 	t.Parallel()
 	m := &minting{secret: secret}
@@ -212,7 +212,7 @@ func TestTokenErrors(t *testing.T) {
 			t.Errorf("%v: got %v, want ErrInvalid %v", test.task, err, test.invalid)
 		}
 	}
-	// Scripts that can do without one do, and ACLs that are off are no error.
+	// A script that only prefers a token runs without one; it is not an error if ACLs are off.
 	for _, m := range []*minting{{err: denied}, {}} {
 		h := newHost(t, Options{Params: member.Params, Tokens: m.Tokens}, script(`{{template "cluster-utilities.tmpl" .}}`+"\necho \"<$CLUSTER_PROFILE $PROFILE_TOKEN>\""))
 		want(t, "state", h.run().State, Success)

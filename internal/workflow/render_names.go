@@ -6,8 +6,8 @@ import (
 	syntax "text/template/parse"
 )
 
-// defined reports a template that a text takes in though there is none of that
-// name: executing tells that only when it gets there.
+// defined returns an error for a template that a text includes and that does not
+// exist: executing the text finds it only if it gets there.
 func defined(t *template.Template) error {
 	if t.Tree == nil {
 		return nil // nothing but blanks
@@ -19,7 +19,7 @@ func definedIn(t *template.Template, n syntax.Node) error {
 	switch n := n.(type) {
 	case *syntax.TemplateNode:
 		if t.Lookup(n.Name) == nil {
-			return fmt.Errorf("line %d: there is no template %q: cluster-utilities.tmpl is one", n.Line, n.Name)
+			return fmt.Errorf("line %d: there is no template %q: cluster-utilities.tmpl and setup.tmpl exist", n.Line, n.Name)
 		}
 	case *syntax.IfNode:
 		return definedInBranch(t, &n.BranchNode)

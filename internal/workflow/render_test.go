@@ -131,7 +131,8 @@ func TestClusterUtilities(t *testing.T) {
 case "$*" in *" -- cluster/profile") exit 0 ;; esac
 printf '%s:' "${JORC_CLUSTER-}" "${CONSUL_HTTP_TOKEN-}" "${CONSUL_HTTP_TOKEN_FILE-}"
 for a; do printf '<%s>' "$a"; done; echo
-[ "$2" != leader ] || printf 'n1\tx\n'
+case "$2 $5" in "leader n1" | "leader out") exit 0 ;; "leader n2") exit 1 ;; "leader "*) exit 5 ;; esac
+[ "$2" != drpcli ] || tr '\0' '|'
 `
 	if err := os.WriteFile(filepath.Join(bin, "jorc"), []byte(stub), 0o755); err != nil {
 		t.Fatal(err)
@@ -157,23 +158,55 @@ for a; do printf '<%s>' "$a"; done; echo
 		{"add_param a -1", Success, "prod:::<cluster><profile><add><--><a><->\n"},
 		{"remove_param a", Success, "prod:::<cluster><profile><remove><--><a>\n"},
 		{"remove_param a 1", Success, "prod:::<cluster><profile><remove><--ref><1><--><a>\n"},
-		{"cluster_members", Success, "prod:::<cluster><members><-o><plain><--fields><Node>\n"},
-		{"cluster_members --filter 'Zone == a'", Success, "prod:::<cluster><members><-o><plain><--fields><Node><--filter><Zone == a>\n"},
+		{"cluster_members", Success, "prod:::<cluster><members><-o><plain><--fields><Node><--cluster-filter>\n"},
+		{"cluster_members --filter 'Zone == a'", Success, "prod:::<cluster><members><-o><plain><--fields><Node><--cluster-filter><--filter><Zone == a>\n"},
 		{"cluster_wait_for_workflow_complete r1 5s", Success, "prod:::<cluster><wait><--for><run=r1><--timeout><5s>\n"},
-		{"is_leader && echo yes", Success, "yes\n"},
-		{"JORC_NODE=n2; is_leader", Failed, ""},
+		{"cluster_wait_for_workflow_complete", Success, "prod:::<cluster><wait><--for><idle><--except-run><r7><--except-node><n1><--timeout><0>\n"},
+		{"cluster_wait_for_workflow_complete '' 5s", Success, "prod:::<cluster><wait><--for><idle><--except-run><r7><--except-node><n1><--timeout><5s>\n"},
+		{"is_leader >/dev/null && echo yes", Success, "yes\n"},
+		{"JORC_NODE=n2; is_leader >/dev/null || echo no $?", Success, "no 1\n"},
+		{"JORC_NODE=n3; is_leader >/dev/null || echo unknown $?", Success, "unknown 5\n"},
+		{"drpcli -T tok -r 'a b' profiles set prod param k to -T", Success, "prod:tok::<cluster><drpcli>\n9|-r|a b|profiles|set|prod|param|k|to|-T|"},
+		{"printf 'x\\ny\\n' | drpcli -T $PROFILE_TOKEN profiles add prod param to to -", Success, "prod:::<cluster><drpcli>\n7|profiles|add|prod|param|to|to|-|x\ny\n"},
+		{"PROFILE_TOKEN=t1; drpcli machines list cluster/leader Eq true --slim Params", Success, "prod:t1::<cluster><drpcli>\n7|machines|list|cluster/leader|Eq|true|--slim|Params|"},
+		{"drpcli -T", Failed, "drpcli: flag -T needs a value\n"},
+		{"drpcli", Success, "prod:::<cluster><drpcli>\n0|"},
 		{"PROFILE_TOKEN=secret; CONSUL_HTTP_TOKEN_FILE=/f; get_param a; echo ${CONSUL_HTTP_TOKEN-none}", Success, "prod:secret::<cluster><profile><get><--raw><--><a>\nnone\n"},
 	} {
-		for _, shell := range []string{"#!/bin/sh -eu", "#!/bin/bash"} {
+		include := `{{template "cluster-utilities.tmpl" .}}` + "\n"
+		if strings.Contains(test.script, "drpcli") {
+			include = `{{template "setup.tmpl" .}}` + "\n" + include
+		}
+		for _, shell := range []string{"#!/bin/sh -eu\n", "#!/bin/bash\n"} {
 			h := newHost(t, Options{Environ: []string{"JORC_CLUSTER=prod"}}, config.Task{
-				Name: "one", Script: shell + "\n{{template \"cluster-utilities.tmpl\" .}}\n" + test.script + "\n",
-				Env: map[string]string{"PATH": bin + ":" + os.Getenv("PATH")},
+				Name: "one", Script: shell + include + test.script + "\n", Env: map[string]string{"PATH": bin + ":" + os.Getenv("PATH")},
 			})
-			res := h.run()
-			if res.State != test.state || h.log("j", "") != test.log {
-				t.Errorf("%s, %s: got %s, %q, want %s, %q", shell, test.script, res.State, h.log("j", ""), test.state, test.log)
+			res, err := h.Run(t.Context(), Job{ID: "j", Workflow: "w", Origin: "run r7"})
+			if err != nil || res.State != test.state || h.log("j", "") != test.log {
+				t.Errorf("%s, %s: got %s, %q, %v; want %s, %q", shell, test.script, res.State, h.log("j", ""), err, test.state, test.log)
 			}
 		}
+	}
+}
+
+// TestDefaultParams: the params by which Digital Rebar's scripts tell members apart
+// have defaults, and a param of the job or the member takes their place.
+func TestDefaultParams(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ member, in, want string }{
+		{`{"cluster/profile": "prod"}`, `{{.Param "cluster/leader"}} {{.Param "cluster/manager"}} {{.Param "cluster/filter"}}`, "false false Profiles Eq prod"},
+		{`{"cluster/profile": "prod", "cluster/filter": null}`, `{{.Param "cluster/filter"}}`, "Profiles Eq prod"},
+		{`{"cluster/profile": "prod", "cluster/filter": "Zone == a", "cluster/leader": true}`, `{{.Param "cluster/leader"}} {{.Param "cluster/filter"}}`, "true Zone == a"},
+		{`{}`, `{{if .Param "cluster/leader"}}leads{{else}}follows{{end}} {{.ParamExists "cluster/filter"}} {{.ParamExists "cluster/manager"}}`, "follows false true"},
+	} {
+		member := &asking{params: params(t, test.member)}
+		got, err := render(test.in, newFacts(t.Context(), &Options{Node: "n1", Params: member.Params}, Job{}))
+		if err != nil || got != test.want {
+			t.Errorf("%s: got %q, %v, want %q", test.in, got, err, test.want)
+		}
+	}
+	if got, err := render(`{{.Param "cluster/leader"}}`, newFacts(t.Context(), &Options{Node: "n1"}, Job{})); err != nil || got != "false" {
+		t.Errorf("without a cluster: got %q, %v", got, err)
 	}
 }
 

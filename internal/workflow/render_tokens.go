@@ -103,7 +103,7 @@ func (f *facts) secrets() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// betrays tells whether a text holds a token.
+// betrays reports whether a text holds a token.
 func (f *facts) betrays(text string) bool {
 	return slices.ContainsFunc(f.secrets(), func(s string) bool { return strings.Contains(text, s) })
 }
