@@ -21,8 +21,8 @@ import (
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// rebarFleet is a cluster "prod" under default deny: the manager boss, which
-// orchestrates, and five members, each with a token of its own that has the
+// rebarFleet is a cluster "prod" under default deny: a manager, on whose host
+// Consul and the orchestrator run, and five members, each with a token of its own that has the
 // policies of bootstrap-acl. Their workflows are scripts in the style of Digital
 // Rebar's. Members may write the profile by the token_file of their tasks, but n1,
 // which may create tokens; the manager's tasks have an operator's token.
@@ -54,9 +54,9 @@ func newRebarFleet(t *testing.T, scripts map[string]string) *rebarFleet {
 	root := onServer(t, s)
 	root["JORC_CLUSTER"] = "prod"
 	must := doer(t, root)
-	must(result{0, "", ""}, "init", "prod", "--leaders", "0", "--manager", "boss")
+	must(result{0, "", ""}, "init", "prod", "--leaders", "0", "--manager", s.Node)
 	policies := map[string][]string{}
-	for _, node := range append([]string{"boss"}, rebarMembers...) {
+	for _, node := range append([]string{s.Node}, rebarMembers...) {
 		got := jorc(t, root, "cluster", "bootstrap-acl", "--node", node, "--elector", "--create", "-o", "json")
 		var all []cluster.Policy
 		if err := json.Unmarshal([]byte(got.stdout), &all); err != nil || len(all) != 4 {
@@ -64,15 +64,14 @@ func newRebarFleet(t *testing.T, scripts map[string]string) *rebarFleet {
 		}
 		policies[node] = []string{all[0].Name, all[1].Name, all[2].Name, all[3].Name} // agent, operator, orchestrator, elector
 	}
-	f.operator = map[string]string{"CONSUL_HTTP_ADDR": s.HTTPAddr, "CONSUL_HTTP_TOKEN": f.token(policies["boss"][1]), "JORC_CLUSTER": "prod", "USER": "ann"}
+	f.operator = map[string]string{"CONSUL_HTTP_ADDR": s.HTTPAddr, "CONSUL_HTTP_TOKEN": f.token(policies[s.Node][1]), "JORC_CLUSTER": "prod", "USER": "ann"}
 	f.files["operator"] = writeFile(t, "operator", f.operator["CONSUL_HTTP_TOKEN"])
 	f.files["profile"] = writeFile(t, "profile", jorc(t, root, "cluster", "profile", "token", "--ttl", "1h").stdout)
-	f.up("boss")
-	boss := s.ClientWithToken(f.token(policies["boss"][2]))
-	f.work("boss", boss, f.files["operator"])
+	boss := s.ClientWithToken(f.token(policies[s.Node][2]))
+	f.work(s.Node, boss, f.files["operator"])
 	o := orchestrator.New(orchestrator.Options{
-		Client: boss, Prefix: "jorc", Cluster: "prod", Node: "boss", Interval: 200 * time.Millisecond,
-		Deciders: []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), "boss")},
+		Client: boss, Prefix: "jorc", Cluster: "prod", Node: s.Node, Interval: 200 * time.Millisecond,
+		Deciders: []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), s.Node)},
 	})
 	f.all.Go(func() { _ = o.Run(f.ctx) })
 	mint := consul.ACLPolicy{Name: "mint", Rules: `acl = "write"`}
@@ -143,8 +142,22 @@ func (f *rebarFleet) run(args ...string) {
 	f.t.Helper()
 	got := jorc(f.t, f.operator, append([]string{"cluster", "run", "--wait", "--timeout", "2m"}, args...)...)
 	if got.code != exitOK {
-		f.t.Fatalf("run %v: %+v\n%s", args, got, jorc(f.t, f.operator, "cluster", "runs", strings.TrimSpace(got.stdout), "-o", "json").stdout)
+		logs := jorc(f.t, f.operator, "cluster", "runs", strings.TrimSpace(got.stdout)).stdout
+		for _, node := range append([]string{f.server.Node}, rebarMembers...) {
+			for _, file := range must(filepath.Glob(filepath.Join(f.dir, "state-"+node, "jobs", "*", "*log*"))) {
+				logs += node + " " + filepath.Base(filepath.Dir(file)) + ":\n" + string(must(os.ReadFile(file)))
+			}
+		}
+		f.t.Fatalf("run %v: %+v\n%s", args, got, logs)
 	}
+}
+
+// must returns v; an error ends the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 func (f *rebarFleet) read(name string) string {
@@ -250,13 +263,13 @@ func TestRebarManager(t *testing.T) {
 		"install": documented(t, "manager", "install"),
 		"report": rebarSetup + `
 {{template "cluster-utilities.tmpl" .}}
-drpcli machines list cluster/manager Eq false cluster/leader Eq {{.Param "cluster/manager"}} {{.Param "cluster/filter"}} --slim Meta >$DIR/workers.json
+drpcli machines list cluster/manager Eq false cluster/leader Eq {{.Param "cluster/leader"}} {{.Param "cluster/filter"}} --slim Meta >$DIR/workers.json
 drpcli machines list {{.Param "cluster/filter"}} cluster/leader Eq true --slim Params,Meta >$DIR/leaders.json
 drpcli machines list {{.Param "cluster/filter"}} >$DIR/all.json
 { drpcli machines count {{.Param "cluster/filter"}}; drpcli machines count {{.Param "cluster/filter"}} cluster/manager Eq true; cluster_members | wc -l; } >$DIR/counts
 drpcli profiles show prod 2>$DIR/refused
 echo $? >>$DIR/refused
-drpcli machines workflow boss noop >$DIR/started.json
+drpcli machines workflow n5 noop >$DIR/started.json
 `,
 		"noop": "true",
 		"server": rebarSetup + `
@@ -300,7 +313,7 @@ exit 0
 		t.Errorf("workers: %+v", workers)
 	}
 	for _, m := range f.machines("all.json") {
-		if icon := m.Meta["icon"]; (icon == "anchor") != (m.Uuid == leader) || m.Params["cluster/manager"] != (m.Uuid == "boss") {
+		if icon := m.Meta["icon"]; (icon == "anchor") != (m.Uuid == leader) || m.Params["cluster/manager"] != (m.Uuid == f.server.Node) {
 			t.Errorf("%s: %+v", m.Uuid, m)
 		}
 	}
@@ -311,7 +324,7 @@ exit 0
 		t.Errorf("a form that does not exist: %q", got)
 	}
 	var started struct{ Uuid, Workflow, Run string }
-	if err := json.Unmarshal([]byte(f.read("started.json")), &started); err != nil || started.Uuid != "boss" || started.Workflow != "noop" || started.Run == "" {
+	if err := json.Unmarshal([]byte(f.read("started.json")), &started); err != nil || started.Uuid != "n5" || started.Workflow != "noop" || started.Run == "" {
 		t.Errorf("started: %+v, %v", started, err)
 	}
 	for _, m := range workers {
