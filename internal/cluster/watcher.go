@@ -2,33 +2,199 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"hash/fnv"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
 )
 
-// Watcher keeps a State current: each State reads only what has changed since
-// the one before. Its first read, and the first after an error or after an index
-// that went backwards, is complete and consistent. It is safe for concurrent use.
+// ErrRestored: an index of Consul went backwards, because its data was restored or
+// lost. What was read before may no longer hold.
+var ErrRestored = errors.New("Consul's data was restored")
+
+// Watcher keeps a State current: State reads only what has changed since the last
+// call, and Run reports that something may have changed. The first read, and the
+// first after an error or after an index that went backwards, is complete and
+// consistent. It is safe for concurrent use.
 type Watcher struct {
 	cluster *Cluster
 	need    Need
+	also    []string // keys beside those of the State, or their prefixes
 
 	mu      sync.Mutex
-	whole   bool // what follows is as it was at the last State
+	whole   bool // the fields below are as of the last State
 	last    State
 	answers answers
 	hosts   *keyTree
 	reports *keyTree
-	catalog uint64 // index of nodes, services and checks
+	catalog uint64        // index of nodes, services and checks
+	took    time.Duration // by the last State
+
+	highest uint64 // index of the KV that Run saw
+
+	changes []concurrency.Signal
 }
 
-// NewWatcher returns a watcher of the parts that need names, reports included.
-// It does no I/O.
-func (c *Cluster) NewWatcher(need Need) *Watcher {
-	return &Watcher{cluster: c, need: need | NeedReports}
+// NewWatcher returns a watcher of the parts that need names. Run also reports
+// changes of the keys also, or below them. With a cluster that Consistent
+// returned, each State has all writes that were complete before it was asked for.
+// NewWatcher does no I/O.
+func (c *Cluster) NewWatcher(need Need, also ...string) *Watcher {
+	return &Watcher{cluster: c, need: need, also: also}
+}
+
+// Changes returns a signal that Run sets at its start and after each change. Each
+// caller gets its own; call it before Run.
+func (w *Watcher) Changes() concurrency.Signal {
+	s := concurrency.NewSignal()
+	w.changes = append(w.changes, s)
+	return s
+}
+
+// Run waits for changes until ctx ends; then it returns ctx's error. It returns
+// ErrRestored as soon as it sees an index that went backwards. It keeps one
+// blocking query for each prefix of keys, and up to three for health.
+func (w *Watcher) Run(ctx context.Context) error {
+	keys := append([]string{PrefixCurrent, PrefixHosts}, w.also...)
+	if w.need&NeedReports != 0 {
+		keys = append(keys, PrefixReports)
+	}
+	if w.need&NeedProfile != 0 {
+		keys = append(keys, KeyProfile)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, key := range keys {
+		g.Go(func() error { return w.watchIndex(ctx, key, w.keysIndex(key)) })
+	}
+	if w.need&(needChecks|NeedInstances) != 0 {
+		for _, state := range []string{consul.HealthCritical, consul.HealthWarning} {
+			g.Go(func() error { return w.watchIndex(ctx, "", w.checksIn(state)) })
+		}
+	}
+	if w.need&(needNodes|NeedServices|NeedInstances) != 0 {
+		g.Go(func() error {
+			return w.watchIndex(ctx, "", func(ctx context.Context, q consul.Query) (uint64, consul.Meta, error) {
+				meta, err := w.cluster.client.ServicesIndex(ctx, q)
+				return meta.Index, meta, err
+			})
+		})
+	}
+	return g.Wait()
+}
+
+// Bounds of the time for which changes are gathered before Consul is asked again.
+// Consul goes through all keys of a prefix to find out when it changed, so changes
+// are gathered for as long as the last State took.
+const (
+	gatherLeast = 10 * time.Millisecond
+	gatherMost  = time.Second
+)
+
+// watchIndex sets the signals when source's value changes, which stands for all
+// that one query covers. key is the prefix of keys that it covers; empty: none.
+func (w *Watcher) watchIndex(ctx context.Context, key string, source consul.Source[uint64]) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var last uint64
+	first := true
+	_ = consul.Watch(ctx, w.cluster.client, consul.Query{}, source, func(u consul.Update[uint64]) {
+		switch {
+		case u.Err != nil:
+			return
+		case u.Reset && key != "" && w.restored(ctx, key, u.Meta.Index):
+			cancel(ErrRestored)
+			return
+		case first || u.Value != last:
+			first, last = false, u.Value
+			for _, s := range w.changes {
+				s.Notify()
+			}
+		}
+		w.mu.Lock()
+		w.highest = max(w.highest, u.Meta.Index)
+		gather := min(max(w.took, gatherLeast), gatherMost)
+		w.mu.Unlock()
+		_ = concurrency.Sleep(ctx, gather) // ends with ctx
+	}) // ends with ctx
+	return context.Cause(ctx)
+}
+
+// restored reports whether Consul's data was restored or lost, after the index of
+// all keys that begin with prefix went back to index. That alone is no proof:
+// Consul forgets deletions after a while. It is one if a key that was read has a
+// later index, or if the index of the whole KV is lower than one that was seen.
+func (w *Watcher) restored(ctx context.Context, prefix string, index uint64) bool {
+	w.mu.Lock()
+	read, highest := w.latest(prefix), w.highest
+	w.mu.Unlock()
+	if index < read {
+		return true
+	}
+	// The index of a key that does not exist is that of the whole KV.
+	_, meta, err := w.cluster.client.KVGet(ctx, w.cluster.store.Path(PrefixCurrent+"/none"), consul.Query{Consistent: true})
+	return err == nil && meta.Index < highest
+}
+
+// latest returns the highest index of the documents that were read below prefix.
+func (w *Watcher) latest(prefix string) (index uint64) {
+	switch a := w.answers; prefix {
+	case PrefixHosts:
+		return max(latest(a.members), latest(a.holds), latest(a.grants), latest(a.queues))
+	case PrefixReports:
+		return latest(a.reports)
+	}
+	for key, i := range w.last.Indexes {
+		if strings.HasPrefix(key, prefix) {
+			index = max(index, i)
+		}
+	}
+	return index
+}
+
+func latest[T any](leaves map[string]kv.Leaf[T]) (index uint64) {
+	for _, leaf := range leaves {
+		index = max(index, leaf.Index)
+	}
+	return index
+}
+
+// keysIndex is when a key that begins with key last changed; 0: there is none.
+// With the slash as separator the answer has one name, whatever stands below it.
+func (w *Watcher) keysIndex(key string) consul.Source[uint64] {
+	path := w.cluster.store.Path(strings.TrimSuffix(key, "/"))
+	return func(ctx context.Context, q consul.Query) (uint64, consul.Meta, error) {
+		names, meta, err := w.cluster.client.KVKeys(ctx, path, "/", q)
+		if len(names) == 0 {
+			return 0, meta, err // the index is that of all keys
+		}
+		return meta.Index, meta, err
+	}
+}
+
+// checksIn is a digest of the checks in a state, without their output. Consul has
+// an index of the states, so checks that pass cost nothing.
+func (w *Watcher) checksIn(state string) consul.Source[uint64] {
+	return func(ctx context.Context, q consul.Query) (uint64, consul.Meta, error) {
+		checks, meta, err := w.cluster.client.HealthState(ctx, state, q)
+		lines := make([]string, 0, len(checks))
+		for _, c := range checks {
+			lines = append(lines, c.Node+"\x00"+c.CheckID+"\x00"+c.Status+"\x00"+c.Notes+"\n")
+		}
+		slices.Sort(lines)
+		h := fnv.New64a()
+		for _, line := range lines {
+			_, _ = h.Write([]byte(line)) // it cannot fail
+		}
+		return h.Sum64(), meta, err
+	}
 }
 
 // Reset makes the next State read everything again.
@@ -43,6 +209,8 @@ func (w *Watcher) Reset() {
 func (w *Watcher) State(ctx context.Context) (State, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	begin := time.Now()
+	defer func() { w.took = time.Since(begin) }()
 	backwards := false
 	if w.whole {
 		w.whole = false // an error makes it stay so
@@ -79,11 +247,14 @@ func (w *Watcher) readAll(ctx context.Context) error {
 		w.answers.hostDocuments = c.decodeHosts(pairs)
 		return err
 	})
-	g.Go(func() error {
-		pairs, err := w.reports.readAll(ctx)
-		w.answers.reports = c.reports.Decode(pairs)
-		return err
-	})
+	w.answers.reports = nil
+	if w.need&NeedReports != 0 {
+		g.Go(func() error {
+			pairs, err := w.reports.readAll(ctx)
+			w.answers.reports = c.reports.Decode(pairs)
+			return err
+		})
+	}
 	g.Go(func() (err error) {
 		if w.catalog, err = c.catalogIndex(ctx, w.need); err == nil {
 			w.answers.catalog, err = c.readCatalog(ctx, w.need)
@@ -104,7 +275,9 @@ func (w *Watcher) update(ctx context.Context) (backwards bool, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { documents.documents, err = c.get(w.need, "").Commit(ctx); return err })
 	g.Go(func() (err error) { hosts, err = w.hosts.changed(ctx); return err })
-	g.Go(func() (err error) { reports, err = w.reports.changed(ctx); return err })
+	if w.need&NeedReports != 0 {
+		g.Go(func() (err error) { reports, err = w.reports.changed(ctx); return err })
+	}
 	g.Go(func() (err error) {
 		if index, err = c.catalogIndex(ctx, w.need); err == nil && index != w.catalog {
 			nodes, err = c.readCatalog(ctx, w.need)

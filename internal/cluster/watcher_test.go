@@ -2,14 +2,19 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"reflect"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/profile"
 )
 
 // TestWatcher: after any sequence of changes the state that a watcher keeps
@@ -172,4 +177,103 @@ func TestWatcherAfterLoss(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestWatcherWakes: Run reports each kind of change that the State can show, and
+// a State that is asked for then has it.
+func TestWatcherWakes(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	addNode(t, s, "n1", "passing", "passing")
+	join(t, c, "n1")
+	w := c.Consistent().NewWatcher(cluster.NeedState, "runs/")
+	changes, others := w.Changes(), w.Changes()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := w.Run(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("Run = %v, want context.Canceled", err)
+		}
+	})
+	t.Cleanup(func() { cancel(); running.Wait() })
+	wait := func(what string, ok func(cluster.State) bool) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for {
+			state, err := w.State(ctx)
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if ok(state) {
+				return
+			}
+			if err := changes.Wait(ctx); err != nil {
+				t.Fatalf("%s: no wake-up: %v", what, err)
+			}
+		}
+	}
+	wait("a version", func(state cluster.State) bool { return state.Exists })
+	for _, test := range []struct {
+		what   string
+		change func() error
+		shows  func(cluster.State) bool
+	}{
+		{"a report", func() error { _, err := c.ReportVersion(t.Context(), "n1", "v1"); return err }, func(s cluster.State) bool { return s.Hosts["n1"].Report.Version == "v1" }},
+		{"the desired version", func() error {
+			return s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/current_version", Value: []byte("v2")})
+		}, func(s cluster.State) bool { return s.Desired == "v2" }},
+		{"a pause", func() error { _, err := c.Pause(t.Context(), cluster.Hold{Reason: "x"}); return err }, func(s cluster.State) bool { return s.Control.Paused != nil }},
+		{"a member", func() error { join(t, c, "n2"); return nil }, func(s cluster.State) bool { return s.Hosts["n2"] != nil }},
+		{"a param", func() error { return set(t, c, "x", "1", profile.Ref{}) }, func(s cluster.State) bool { return len(s.Profile.Params) > 1 }},
+		{"a critical check", func() error { addNode(t, s, "n1", "critical", "passing"); return nil }, func(s cluster.State) bool { return s.Hosts["n1"].Condition.Liveness == cluster.LivenessDown }},
+	} {
+		if err := test.change(); err != nil {
+			t.Fatal(err)
+		}
+		wait(test.what, test.shows)
+	}
+	if err := others.Wait(t.Context()); err != nil {
+		t.Errorf("the second caller was not woken: %v", err)
+	}
+}
+
+// TestWatcherRestored: Run ends when Consul's data was restored, and a deletion
+// is not mistaken for that.
+func TestWatcherRestored(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	join(t, c, "n1")
+	w := c.NewWatcher(cluster.NeedState)
+	changes := w.Changes()
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { ended <- w.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	if err := changes.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	backup := filepath.Join(t.TempDir(), "backup.snap")
+	s.Run("snapshot", "save", backup)
+	join(t, c, "n2")
+	if _, err := c.Leave(t.Context(), "n2", false); err != nil {
+		t.Fatal(err)
+	}
+	consultest.Eventually(t, "the watcher to see the last change", func(ctx context.Context) error {
+		state, err := w.State(ctx)
+		if err == nil && len(state.Nodes()) != 1 {
+			err = fmt.Errorf("members %q", state.Nodes())
+		}
+		return err
+	})
+	select {
+	case err := <-ended:
+		t.Fatalf("Run ended before the restore: %v", err)
+	default:
+	}
+	s.Run("snapshot", "restore", backup)
+	if err := <-ended; !errors.Is(err, cluster.ErrRestored) {
+		t.Errorf("Run = %v, want ErrRestored", err)
+	}
 }
