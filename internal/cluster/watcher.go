@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -61,31 +62,17 @@ func (w *Watcher) Changes() concurrency.Signal {
 
 // Run waits for changes until ctx ends; then it returns ctx's error. It returns
 // ErrRestored as soon as it sees an index that went backwards. It keeps one
-// blocking query for each prefix of keys, and up to three for health.
+// blocking query for all keys and up to three for the catalog.
 func (w *Watcher) Run(ctx context.Context) error {
-	keys := append([]string{PrefixCurrent, PrefixHosts}, w.also...)
-	if w.need&NeedReports != 0 {
-		keys = append(keys, PrefixReports)
-	}
-	if w.need&NeedProfile != 0 {
-		keys = append(keys, KeyProfile)
-	}
 	g, ctx := errgroup.WithContext(ctx)
-	for _, key := range keys {
-		g.Go(func() error { return w.watchIndex(ctx, key, w.keysIndex(key)) })
-	}
+	g.Go(func() error { return w.watchKeys(ctx) })
 	if w.need&(needChecks|NeedInstances) != 0 {
 		for _, state := range []string{consul.HealthCritical, consul.HealthWarning} {
-			g.Go(func() error { return w.watchIndex(ctx, "", w.checksIn(state)) })
+			g.Go(func() error { return w.watchCatalog(ctx, w.checksIn(state)) })
 		}
 	}
 	if w.need&(needNodes|NeedServices|NeedInstances) != 0 {
-		g.Go(func() error {
-			return w.watchIndex(ctx, "", func(ctx context.Context, q consul.Query) (uint64, consul.Meta, error) {
-				meta, err := w.cluster.client.ServicesIndex(ctx, q)
-				return meta.Index, meta, err
-			})
-		})
+		g.Go(func() error { return w.watchCatalog(ctx, w.services) })
 	}
 	return g.Wait()
 }
@@ -98,42 +85,102 @@ const (
 	gatherMost  = time.Second
 )
 
-// watchIndex sets the signals when source's value changes, which stands for all
-// that one query covers. key is the prefix of keys that it covers; empty: none.
-func (w *Watcher) watchIndex(ctx context.Context, key string, source consul.Source[uint64]) error {
+// notify sets the signals.
+func (w *Watcher) notify() {
+	for _, s := range w.changes {
+		s.Notify()
+	}
+}
+
+// gather pauses before the next query.
+func (w *Watcher) gather(ctx context.Context) {
+	w.mu.Lock()
+	d := min(max(w.took, gatherLeast), gatherMost)
+	w.mu.Unlock()
+	_ = concurrency.Sleep(ctx, d) // ends with ctx
+}
+
+// watchCatalog sets the signals when source's value changes.
+func (w *Watcher) watchCatalog(ctx context.Context, source consul.Source[uint64]) error {
+	var last uint64
+	return consul.Watch(ctx, w.cluster.client, consul.Query{}, source, func(u consul.Update[uint64]) {
+		if u.Err == nil && u.Value != last {
+			last = u.Value
+			w.notify()
+		}
+		w.gather(ctx)
+	})
+}
+
+// watchKeys sets the signals when a key of the State changes. One query blocks on
+// all keys of the cluster. With the slash as separator all keys of a directory are
+// one name, so no answer has more than a few.
+func (w *Watcher) watchKeys(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var last uint64
-	first := true
-	_ = consul.Watch(ctx, w.cluster.client, consul.Query{}, source, func(u consul.Update[uint64]) {
-		switch {
-		case u.Err != nil:
+	all := func(ctx context.Context, q consul.Query) ([]string, consul.Meta, error) {
+		return w.cluster.client.KVKeys(ctx, w.cluster.store.Path(""), "/", q)
+	}
+	var last map[string]uint64
+	_ = consul.Watch(ctx, w.cluster.client, consul.Query{}, all, func(u consul.Update[[]string]) {
+		if u.Err != nil {
 			return
-		case u.Reset && key != "" && w.restored(ctx, key, u.Meta.Index):
+		}
+		if u.Reset && w.restored(ctx, u.Meta.Index) {
 			cancel(ErrRestored)
 			return
-		case first || u.Value != last:
-			first, last = false, u.Value
-			for _, s := range w.changes {
-				s.Notify()
-			}
 		}
 		w.mu.Lock()
 		w.highest = max(w.highest, u.Meta.Index)
-		gather := min(max(w.took, gatherLeast), gatherMost)
 		w.mu.Unlock()
-		_ = concurrency.Sleep(ctx, gather) // ends with ctx
+		if indexes, err := w.keyIndexes(ctx); err != nil || !maps.Equal(indexes, last) {
+			last = indexes
+			w.notify()
+		}
+		w.gather(ctx)
 	}) // ends with ctx
 	return context.Cause(ctx)
 }
 
+// keyIndexes reads when the keys of the State last changed, by prefix; a prefix
+// without a key is missing.
+func (w *Watcher) keyIndexes(ctx context.Context) (map[string]uint64, error) {
+	prefixes := append([]string{PrefixCurrent, PrefixHosts}, w.also...)
+	if w.need&NeedReports != 0 {
+		prefixes = append(prefixes, PrefixReports)
+	}
+	if w.need&NeedProfile != 0 {
+		prefixes = append(prefixes, KeyProfile)
+	}
+	indexes := map[string]uint64{}
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	for _, prefix := range prefixes {
+		g.Go(func() error {
+			path := w.cluster.store.Path(strings.TrimSuffix(prefix, "/"))
+			names, meta, err := w.cluster.client.KVKeys(ctx, path, "/", consul.Query{})
+			if err == nil && len(names) > 0 {
+				mu.Lock()
+				defer mu.Unlock()
+				indexes[prefix] = meta.Index
+			}
+			return err
+		})
+	}
+	return indexes, g.Wait()
+}
+
 // restored reports whether Consul's data was restored or lost, after the index of
-// all keys that begin with prefix went back to index. That alone is no proof:
-// Consul forgets deletions after a while. It is one if a key that was read has a
-// later index, or if the index of the whole KV is lower than one that was seen.
-func (w *Watcher) restored(ctx context.Context, prefix string, index uint64) bool {
+// the cluster's keys went back to index. That alone is no proof: Consul forgets
+// deletions after a while. It is one if a key that was read has a later index, or
+// if the index of the whole KV is lower than one that was seen.
+func (w *Watcher) restored(ctx context.Context, index uint64) bool {
 	w.mu.Lock()
-	read, highest := w.latest(prefix), w.highest
+	a, highest := w.answers, w.highest
+	read := max(latest(a.members), latest(a.holds), latest(a.grants), latest(a.queues), latest(a.reports))
+	for _, i := range w.last.Indexes {
+		read = max(read, i)
+	}
 	w.mu.Unlock()
 	if index < read {
 		return true
@@ -143,22 +190,6 @@ func (w *Watcher) restored(ctx context.Context, prefix string, index uint64) boo
 	return err == nil && meta.Index < highest
 }
 
-// latest returns the highest index of the documents that were read below prefix.
-func (w *Watcher) latest(prefix string) (index uint64) {
-	switch a := w.answers; prefix {
-	case PrefixHosts:
-		return max(latest(a.members), latest(a.holds), latest(a.grants), latest(a.queues))
-	case PrefixReports:
-		return latest(a.reports)
-	}
-	for key, i := range w.last.Indexes {
-		if strings.HasPrefix(key, prefix) {
-			index = max(index, i)
-		}
-	}
-	return index
-}
-
 func latest[T any](leaves map[string]kv.Leaf[T]) (index uint64) {
 	for _, leaf := range leaves {
 		index = max(index, leaf.Index)
@@ -166,17 +197,10 @@ func latest[T any](leaves map[string]kv.Leaf[T]) (index uint64) {
 	return index
 }
 
-// keysIndex is when a key that begins with key last changed; 0: there is none.
-// With the slash as separator the answer has one name, whatever stands below it.
-func (w *Watcher) keysIndex(key string) consul.Source[uint64] {
-	path := w.cluster.store.Path(strings.TrimSuffix(key, "/"))
-	return func(ctx context.Context, q consul.Query) (uint64, consul.Meta, error) {
-		names, meta, err := w.cluster.client.KVKeys(ctx, path, "/", q)
-		if len(names) == 0 {
-			return 0, meta, err // the index is that of all keys
-		}
-		return meta.Index, meta, err
-	}
+// services is when an instance of a service was registered or deregistered last.
+func (w *Watcher) services(ctx context.Context, q consul.Query) (uint64, consul.Meta, error) {
+	meta, err := w.cluster.client.ServicesIndex(ctx, q)
+	return meta.Index, meta, err
 }
 
 // checksIn is a digest of the checks in a state, without their output. Consul has

@@ -24,7 +24,8 @@ type LeaseOptions struct {
 	LockDelay time.Duration
 	// Ephemeral deletes the key when the session ends, Release included.
 	Ephemeral bool
-	// Holder is shown to others. ID and Since are filled in when they are zero.
+	// Holder is shown to others. A zero ID is filled in, and a zero Since becomes
+	// the time at which the lock was acquired.
 	Holder Holder
 	// Value is a struct that the key holds, as a document of format 1, instead of
 	// Holder. Store.Holder does not read such a key.
@@ -51,9 +52,6 @@ func (o LeaseOptions) withDefaults() LeaseOptions {
 	}
 	if o.Holder.ID == "" {
 		o.Holder.ID = fmt.Sprintf("%016x", rand.Uint64())
-	}
-	if o.Holder.Since.IsZero() {
-		o.Holder.Since = time.Now().UTC().Truncate(time.Millisecond)
 	}
 	return o
 }
@@ -127,13 +125,7 @@ const (
 	spread = 20 * time.Millisecond
 )
 
-func (a *acquisition) run(ctx context.Context) (err error) {
-	if a.options.Value == nil {
-		a.options.Value = a.options.Holder
-	}
-	if a.value, err = (document[any]{format: holderFormat}).encode(a.options.Value, nil); err != nil {
-		return err
-	}
+func (a *acquisition) run(ctx context.Context) error {
 	retry := concurrency.NewBackoff(firstTry, lastTry)
 	for {
 		waited, err := a.free(ctx)
@@ -146,6 +138,9 @@ func (a *acquisition) run(ctx context.Context) (err error) {
 				return err
 			}
 		}
+		if err := a.date(); err != nil {
+			return err
+		}
 		got, err := a.take(ctx)
 		if got || err != nil {
 			return err
@@ -157,6 +152,21 @@ func (a *acquisition) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+}
+
+// date encodes the holder with the present time, unless the caller gave another:
+// the wait for the lock may have been long.
+func (a *acquisition) date() (err error) {
+	value := a.options.Value
+	if value == nil {
+		h := a.options.Holder
+		if h.Since.IsZero() {
+			h.Since = time.Now().UTC().Truncate(time.Millisecond)
+		}
+		value = h
+	}
+	a.value, err = (document[any]{format: holderFormat}).encode(value, nil)
+	return err
 }
 
 // free waits until no other session holds the lock; waited reports whether one did.

@@ -224,3 +224,35 @@ func TestLockAnswersThatAreLost(t *testing.T) {
 		}
 	}
 }
+
+// TestHeldSince: a holder that had to wait is dated from when it got the lock.
+func TestHeldSince(t *testing.T) {
+	t.Parallel()
+	s, srv := newStore(t)
+	first := mustLock(t, s, "lock")
+	c := newCutter(t, srv)
+	got := make(chan error, 1)
+	var second *kv.Lease
+	go func() {
+		var err error
+		second, err = c.store.Lock(t.Context(), "lock", quick)
+		got <- err
+	}()
+	consultest.Eventually(t, "the second to wait", func(context.Context) error {
+		if c.blocking.Load() == 0 {
+			return errors.New("it has not asked yet")
+		}
+		return nil
+	})
+	released := time.Now().Truncate(time.Millisecond)
+	if err := first.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = second.Release(context.Background()) }() // Consul may be gone
+	if who, held, err := s.Holder(t.Context(), "lock"); err != nil || !held || who.Since.Before(released) {
+		t.Errorf("Holder = %+v, %v, %v; want since %v or later", who, held, err, released)
+	}
+}

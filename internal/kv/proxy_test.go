@@ -26,6 +26,7 @@ type cutter struct {
 	before, after atomic.Int64
 	between       func()
 	renewals      atomic.Int64 // seen so far
+	blocking      atomic.Int64 // reads that block, seen so far
 }
 
 func newCutter(t *testing.T, srv *consultest.Server) *cutter {
@@ -36,6 +37,9 @@ func newCutter(t *testing.T, srv *consultest.Server) *cutter {
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/session/renew/") {
 			c.renewals.Add(1)
+		}
+		if r.URL.Query().Has("index") {
+			c.blocking.Add(1)
 		}
 		write := r.Method == http.MethodPut
 		if write && c.before.Add(-1) >= 0 {

@@ -43,7 +43,7 @@ type courier struct {
 	*Orchestrator
 	doc    kv.Doc[positions]
 	opened chan struct{}
-	news   map[string]chan struct{} // by sink
+	news   map[string]concurrency.Signal // by sink
 
 	mu      sync.Mutex
 	at      map[string]uint64
@@ -54,10 +54,10 @@ type courier struct {
 func newCourier(o *Orchestrator, s *kv.Store) *courier {
 	c := &courier{
 		Orchestrator: o, doc: kv.NewDoc[positions](s, keySinks, sinksFormat), opened: make(chan struct{}),
-		news: map[string]chan struct{}{}, at: map[string]uint64{},
+		news: map[string]concurrency.Signal{}, at: map[string]uint64{},
 	}
 	for _, s := range o.o.Sinks {
-		c.news[s.Name()] = make(chan struct{}, 1)
+		c.news[s.Name()] = concurrency.NewSignal()
 	}
 	return c
 }
@@ -108,8 +108,8 @@ func (c *courier) tell(seq uint64) {
 	c.mu.Lock()
 	c.seq = seq
 	c.mu.Unlock()
-	for _, ch := range c.news {
-		tell(ch)
+	for _, news := range c.news {
+		news.Notify()
 	}
 }
 
@@ -196,10 +196,8 @@ func (c *courier) serve(ctx context.Context, s Sink) error {
 	for {
 		at, seq := c.position(s.Name())
 		if at >= seq {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-c.news[s.Name()]:
+			if err := c.news[s.Name()].Wait(ctx); err != nil {
+				return err
 			}
 			continue
 		}

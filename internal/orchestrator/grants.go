@@ -5,10 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/jorc/jorc/internal/concurrency"
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -26,62 +23,21 @@ type granter struct {
 	*tenure
 	rollouts *rollout.Rollouts // in the store of the lock
 	ledger   kv.Entry[rollout.Ledger]
-	news     concurrency.Signal
+	wake     concurrency.Signal
 }
 
 func newGranter(t *tenure) *granter {
-	return &granter{tenure: t, rollouts: t.Orchestrator.rollouts.Held(t.held), news: concurrency.NewSignal()}
-}
-
-// run plans and offers until ctx ends. What the holder of the lock before sent
-// late cannot be carried out once the ledger is renewed.
-func (g *granter) run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for _, key := range []string{"nodes", "host", "current"} {
-		group.Go(func() error { return g.watch(ctx, key) })
-	}
-	group.Go(func() error { return g.loop(ctx) })
-	return group.Wait()
-}
-
-// errRestored ends a tenure: Consul's KV was restored, so what was read before
-// may not be so.
-var errRestored = errors.New("consul's KV was restored")
-
-// watch wakes the loop when a key, or one below it, changes. With the slash as
-// separator a query answers with one name, whatever stands below. It returns
-// errRestored once an index went backwards.
-func (g *granter) watch(ctx context.Context, key string) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	path := g.Orchestrator.store.Path(key)
-	source := func(ctx context.Context, q consul.Query) (uint64, consul.Meta, error) {
-		_, meta, err := g.o.Client.KVKeys(ctx, path, "/", q)
-		return meta.Index, meta, err
-	}
-	_ = consul.Watch(ctx, g.o.Client, consul.Query{}, source, func(u consul.Update[uint64]) {
-		switch {
-		case u.Err != nil:
-		case u.Reset:
-			g.o.Log.Warn("Consul's KV was restored: nothing is granted for a while", "for", g.o.Quiet)
-			if err := g.Orchestrator.rollouts.Quiet(ctx, g.o.Quiet); err != nil {
-				g.o.Log.Warn("the next orchestrator may not know that Consul's KV was restored", "error", err)
-			}
-			cancel(errRestored)
-		default:
-			g.news.Notify()
-		}
-	}) // ends with ctx
-	return context.Cause(ctx)
+	return &granter{tenure: t, rollouts: t.Orchestrator.rollouts.Held(t.held), wake: t.watcher.Changes()}
 }
 
 // Pauses after a pass that failed.
 const firstGrantRetry, lastGrantRetry = 100 * time.Millisecond, 10 * time.Second
 
-// loop plans and offers until ctx ends. After anything that went wrong it renews
+// run plans and offers until ctx ends. What the former holder of the lock sent late
+// cannot be carried out once the ledger is renewed. After anything that went wrong it renews
 // the ledger and reads everything anew: no plan is made of a state that is older
 // than what this orchestrator wrote, or may have written.
-func (g *granter) loop(ctx context.Context) error {
+func (g *granter) run(ctx context.Context) error {
 	retry := concurrency.NewBackoff(firstGrantRetry, lastGrantRetry)
 	renewed, begin := false, true
 	for ctx.Err() == nil {
@@ -121,7 +77,7 @@ func (g *granter) await(ctx context.Context, at time.Time) {
 		wait, cancel = context.WithDeadline(ctx, at.Add(time.Millisecond))
 		defer cancel()
 	}
-	if g.news.Wait(wait) == nil {
+	if g.wake.Wait(wait) == nil {
 		_ = concurrency.Sleep(ctx, gatherReports) // ends with ctx
 	}
 }
@@ -147,7 +103,7 @@ func (g *granter) pass(ctx context.Context) (again time.Time, err error) {
 	state.Tenure = g.began
 	plan := rollout.Plan(s.Document, state, time.Now())
 	if g.rollouts.Replace(s, plan.Document) != nil {
-		tell(g.wanted) // the cycle changes the document, together with its events
+		g.wanted.Notify() // the cycle changes the document, together with its events
 		return time.Now().Add(time.Second), nil
 	}
 	if len(plan.Offers)+len(plan.Withdrawals) == 0 {

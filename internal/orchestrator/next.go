@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -61,7 +62,7 @@ func (n next) answer(answers []Answer) (next, bool) {
 // requests are those for cycles.
 type requests struct {
 	doc    kv.Doc[next]
-	wanted chan struct{}
+	wanted concurrency.Signal
 
 	mu      sync.Mutex
 	running bool
@@ -69,7 +70,7 @@ type requests struct {
 	known   map[string]bool
 }
 
-func newRequests(s *kv.Store, wanted chan struct{}) *requests {
+func newRequests(s *kv.Store, wanted concurrency.Signal) *requests {
 	return &requests{doc: newNext(s), wanted: wanted, known: map[string]bool{}}
 }
 
@@ -81,7 +82,7 @@ func (q *requests) watch(ctx context.Context, t *tenure) error {
 				return
 			}
 			t.o.Log.Warn("requests for cycles cannot be read; the document is made anew after the next cycle", "error", u.Err)
-			tell(t.news)
+			t.changes.Notify()
 			return
 		}
 		discarded := q.take(u.Entry.Value.Requests)
@@ -125,7 +126,7 @@ func (q *requests) take(all []request) (discarded []Answer) {
 			discarded = append(discarded, Answer{ID: r.ID, Discarded: true})
 		default:
 			q.waiting = append(q.waiting, r.ID)
-			tell(q.wanted)
+			q.wanted.Notify()
 		}
 	}
 	for id := range q.known {
@@ -146,7 +147,7 @@ func (q *requests) begin() []string {
 	ids := q.waiting
 	q.running, q.waiting = true, nil
 	select {
-	case <-q.wanted:
+	case <-q.wanted.C():
 	default:
 	}
 	return ids

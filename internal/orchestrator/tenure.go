@@ -2,13 +2,13 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -32,18 +32,19 @@ type tenure struct {
 
 	grants  *granter
 	began   time.Time
-	news    chan struct{} // something relevant changed
-	wanted  chan struct{} // somebody asked for a cycle
-	backoff time.Duration // after failures; 0: the last cycle was fine
-	fails   uint64        // cycles in a row that failed
-	unsaved []Event       // about that, not journalled yet
+	changes concurrency.Signal // of the state
+	wanted  concurrency.Signal // a cycle was requested
+	backoff time.Duration      // after failures; 0: the last cycle was fine
+	fails   uint64             // cycles in a row that failed
+	unsaved []Event            // about that, not journalled yet
 }
 
 func newTenure(o *Orchestrator, held *kv.Lease) *tenure {
 	t := &tenure{
-		Orchestrator: o, held: held, store: held.Store(), began: time.Now(), watcher: o.cluster.Consistent().NewWatcher(cluster.NeedState),
-		news: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
+		Orchestrator: o, held: held, store: held.Store(), began: time.Now(), wanted: concurrency.NewSignal(),
+		watcher: o.cluster.Consistent().NewWatcher(cluster.NeedState, cluster.PrefixRuns),
 	}
+	t.changes = t.watcher.Changes()
 	t.life = newLife(o.o.Probe, o.o.Client)
 	t.requests = newRequests(t.store, t.wanted)
 	t.reports = newReports(t.store)
@@ -55,10 +56,7 @@ func newTenure(o *Orchestrator, held *kv.Lease) *tenure {
 // run runs cycles, and what wakes them, until ctx ends.
 func (t *tenure) run(ctx context.Context) {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return t.watchKeys(ctx) })
-	g.Go(func() error { return t.watchChecks(ctx, consul.HealthCritical) })
-	g.Go(func() error { return t.watchChecks(ctx, consul.HealthWarning) })
-	g.Go(func() error { return t.watchServices(ctx) })
+	g.Go(func() error { return t.watch(ctx) })
 	g.Go(func() error { return t.requests.watch(ctx, t) })
 	g.Go(func() error { return t.sinks.run(ctx) })
 	g.Go(func() error { return t.cycles(ctx) })
@@ -66,6 +64,19 @@ func (t *tenure) run(ctx context.Context) {
 		g.Go(func() error { return t.grants.run(ctx) })
 	}
 	_ = g.Wait() // all of them end with ctx
+}
+
+// watch reports changes to the cycles and the granter. A tenure ends when Consul's
+// data was restored, since what was read before may no longer hold.
+func (t *tenure) watch(ctx context.Context) error {
+	err := t.watcher.Run(ctx)
+	if errors.Is(err, cluster.ErrRestored) && t.o.Grants {
+		t.o.Log.Warn("Consul's KV was restored: nothing is granted for a while", "for", t.o.Quiet)
+		if err := t.Orchestrator.rollouts.Quiet(ctx, t.o.Quiet); err != nil {
+			t.o.Log.Warn("the next orchestrator may not know that Consul's KV was restored", "error", err)
+		}
+	}
+	return err
 }
 
 // What keeps cycles apart.
@@ -112,9 +123,9 @@ func (t *tenure) await(ctx context.Context, p pace, trigger *string) error {
 	if at.Before(p.earliest) {
 		at = p.earliest
 	}
-	news := t.news
+	changes := t.changes.C()
 	if !p.early {
-		news = nil // what changes during a backoff is seen after it
+		changes = nil // what changes during a backoff is seen after it
 	}
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()
@@ -122,13 +133,13 @@ func (t *tenure) await(ctx context.Context, p pace, trigger *string) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-t.wanted:
+		case <-t.wanted.C():
 			*trigger = triggerRequest
 			return nil
 		case <-timer.C:
 			return nil
-		case <-news:
-			*trigger, news = triggerChange, nil
+		case <-changes:
+			*trigger, changes = triggerChange, nil
 			timer.Reset(max(0, time.Until(p.earliest)))
 		}
 	}
@@ -152,12 +163,4 @@ func (t *tenure) takeOver(ctx context.Context) pace {
 		t.backoff = min(max(t.o.Interval, p.due.Sub(now)), maxBackoff)
 	}
 	return p
-}
-
-// tell fills ch, which holds one, without waiting.
-func tell(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
 }
