@@ -35,8 +35,12 @@ func statusCommand(env *environment) *cli.Command {
 			failuresCommand(env),
 			{
 				Name: "unaccounted", Usage: "list hosts that were provisioned and do not do their part",
-				Description: "Those that are no member of the cluster, run no version, are dead, or whose jorc agent is. Exits 1 when there are any.",
-				Action:      env.listUnaccounted,
+				Description: "Hosts that are no member of the cluster, run no version, are down, or whose jorc agent is down. A host without a jorc agent is " +
+					"also listed when its last report of a category is older than --ttl allows. Exits 1 when there are any.",
+				Flags: []cli.Flag{&cli.StringSliceFlag{
+					Name: "ttl", Usage: "`CATEGORY=DURATION`: how old a report of a host without a jorc agent may be; 0: any age (default: config=24h, validation=1h)",
+				}},
+				Action: env.listUnaccounted,
 			},
 			{
 				Name: "decommission", Usage: "remove every trace of a host", ArgsUsage: "HOST",

@@ -104,12 +104,16 @@ func (e *environment) listUnaccounted(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	ttl, err := reportTTL(c)
+	if err != nil {
+		return err
+	}
 	ledger, client, _, err := e.ledger(c)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	all, err := ledger.Unaccounted(c.Context)
+	all, err := ledger.Unaccounted(c.Context, ttl)
 	if err != nil {
 		return err
 	}
@@ -126,6 +130,22 @@ func (e *environment) listUnaccounted(c *cli.Context) error {
 		return &exitError{code: exitFailed}
 	}
 	return nil
+}
+
+// reportTTL reads --ttl.
+func reportTTL(c *cli.Context) (map[string]time.Duration, error) {
+	ttl := cluster.DefaultReportTTL()
+	for _, text := range c.StringSlice("ttl") {
+		category, age, ok := strings.Cut(text, "=")
+		d, err := time.ParseDuration(age)
+		if !ok || err != nil || d < 0 || cluster.CheckCategory(category) != nil {
+			return nil, usagef(c, "--ttl is %q, but must be CATEGORY=DURATION, such as config=24h", text)
+		}
+		if ttl[category] = d; d == 0 {
+			delete(ttl, category)
+		}
+	}
+	return ttl, nil
 }
 
 // when is a time in a listing; empty when it is not known.

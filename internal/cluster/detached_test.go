@@ -37,7 +37,7 @@ func TestDeath(t *testing.T) {
 		}
 		return err
 	})
-	if all, err := l.Unaccounted(t.Context()); err != nil || len(all) != 1 || all[0].Host != dead || !slices.Contains(all[0].Reasons, cluster.ReasonDown) {
+	if all, err := l.Unaccounted(t.Context(), cluster.DefaultReportTTL()); err != nil || len(all) != 1 || all[0].Host != dead || !slices.Contains(all[0].Reasons, cluster.ReasonDown) {
 		t.Errorf("Unaccounted = %+v, %v", all, err)
 	}
 	if all, err := l.Failures(t.Context(), false); err != nil || len(all) != 1 || all[0].Host != dead || all[0].Kind != cluster.FailureCheck {

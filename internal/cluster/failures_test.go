@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
@@ -76,7 +77,7 @@ func TestUnaccounted(t *testing.T) {
 	l, s := newLedger(t)
 	want := func(want ...string) {
 		t.Helper()
-		all, err := l.Unaccounted(t.Context())
+		all, err := l.Unaccounted(t.Context(), cluster.DefaultReportTTL())
 		var got []string
 		for _, u := range all {
 			got = append(got, u.Host+": "+strings.Join(u.Reasons, ", "))
@@ -102,7 +103,7 @@ func TestUnaccounted(t *testing.T) {
 	check(t, s, "good", "service:jorc-other", "critical", "jorc-other", "")
 	want("dead: "+cluster.ReasonDown, "gone: "+cluster.ReasonAbsent, "silent: "+cluster.ReasonNoVersion, "stale: "+cluster.ReasonNoAgent)
 	put(t, s, "jorc/default/host/good/member", "{}") // there is a cluster now
-	all, err := l.Unaccounted(t.Context())
+	all, err := l.Unaccounted(t.Context(), cluster.DefaultReportTTL())
 	if err != nil || len(all) != 4 || !slices.Contains(all[2].Reasons, cluster.ReasonNotMember) {
 		t.Errorf("in a cluster: %+v, %v", all, err)
 	}
@@ -112,4 +113,55 @@ func TestUnaccounted(t *testing.T) {
 		}
 	}
 	want()
+}
+
+// TestReportsAge: a provisioned host without a jorc agent is unaccounted for once
+// its last report of a category is too old; a repeated report is recorded when it
+// matters, and not before.
+func TestReportsAge(t *testing.T) {
+	t.Parallel()
+	l, s := newLedger(t)
+	now := time.Now().UTC().Truncate(time.Second)
+	report := func(node string, config, validation, repeated time.Duration) {
+		t.Helper()
+		put(t, s, "jorc/default/nodes/"+node, fmt.Sprintf(`{"format":1,"version":"v1","states":{"provisioned":{"state":"success"},
+			"config":{"state":"success","version":"v1","since":%q},"validation":{"state":"success","version":"v1","since":%q,"reported":%q}}}`,
+			now.Add(-config).Format(time.RFC3339), now.Add(-validation).Format(time.RFC3339), now.Add(-repeated).Format(time.RFC3339)))
+		host(t, s, node, "passing")
+	}
+	const h, m = time.Hour, time.Minute
+	report("agent", 100*h, 100*h, 100*h)
+	check(t, s, "agent", "service:jorc", "passing", "jorc", "")
+	report("fresh", 23*h, 100*h, 50*m)
+	report("old", 25*h, 100*h, 50*m)
+	report("older", 25*h, 100*h, 70*m)
+	want := func(ttl map[string]time.Duration, want ...string) {
+		t.Helper()
+		all, err := l.Unaccounted(t.Context(), ttl)
+		var got []string
+		for _, u := range all {
+			got = append(got, u.Host+": "+strings.Join(u.Reasons, ", "))
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("Unaccounted(%v)\ngot  %q, %v\nwant %q", ttl, got, err, want)
+		}
+	}
+	ttl := cluster.DefaultReportTTL()
+	want(ttl, "old: no report of config for more than 24h", "older: no report of config for more than 24h, no report of validation for more than 1h")
+	want(nil)
+	for _, node := range []string{"fresh", "older"} {
+		changed, err := l.SetState(t.Context(), node, cluster.CategoryValidation, cluster.CategoryState{State: cluster.StateSuccess, Version: "v1"})
+		if !changed || err != nil {
+			t.Errorf("a repeated report of %s: changed %v, %v; want it recorded", node, changed, err)
+		}
+	}
+	want(map[string]time.Duration{cluster.CategoryValidation: h})
+	unwritten(t, s, "a report that is repeated at once", func() {
+		if changed, err := l.SetState(t.Context(), "older", cluster.CategoryValidation, cluster.CategoryState{State: cluster.StateSuccess, Version: "v1"}); changed || err != nil {
+			t.Errorf("changed %v, %v", changed, err)
+		}
+	})
+	if state := mustDocument(t, l, "older").States[cluster.CategoryValidation]; !state.Since.Equal(now.Add(-100 * h)) {
+		t.Errorf("since %v, want the time of the first report", state.Since)
+	}
 }

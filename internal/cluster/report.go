@@ -84,6 +84,8 @@ type CategoryState struct {
 	LogURL  string    `json:"log_url,omitempty"` // the full log
 	Suspect string    `json:"suspect,omitempty"` // why success is doubtful: it took more than one attempt
 	NextTry time.Time `json:"next_try,omitzero"` // of what failed; zero: not known
+	// Reported is when the same state was last reported again by a host script.
+	Reported time.Time `json:"reported,omitzero"`
 
 	more map[string]json.RawMessage // members that a newer jorc wrote
 }
@@ -102,9 +104,9 @@ func (r Report) At(version string, now time.Time) Report {
 func (r Report) With(category string, s CategoryState, now time.Time) Report {
 	old, known := r.States[category]
 	s.Detail = ClipDetail(s.Detail)
-	s.Since, s.more = now, old.more
+	s.Since, s.Reported, s.more = now, time.Time{}, old.more
 	if known && old.State == s.State && old.Version == s.Version {
-		s.Since = old.Since
+		s.Since, s.Reported = old.Since, old.Reported
 	}
 	r.States = maps.Clone(r.States)
 	if r.States == nil {
@@ -183,7 +185,7 @@ func (s *CategoryState) UnmarshalJSON(data []byte) error {
 }
 
 // stateMembers are the JSON names of CategoryState's fields.
-var stateMembers = []string{"state", "since", "detail", "version", "log_url", "suspect", "next_try"}
+var stateMembers = []string{"state", "since", "detail", "version", "log_url", "suspect", "next_try", "reported"}
 
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
@@ -206,6 +208,37 @@ func ClipDetail(s string) string {
 		i++
 	}
 	return s[i:]
+}
+
+// DefaultReportTTL returns how old the report of a host without a jorc agent may
+// be, by category. Other categories do not age.
+func DefaultReportTTL() map[string]time.Duration {
+	return map[string]time.Duration{CategoryConfig: 24 * time.Hour, CategoryValidation: time.Hour}
+}
+
+// refreshShare is the share of its TTL after which a repeated report is recorded
+// again: often enough to be fresh, and seldom enough to cost few writes.
+const refreshShare = 4
+
+// refreshed returns r with the time of a repeated report, if it is to be recorded.
+func (r Report) refreshed(category string, now time.Time) Report {
+	s := r.States[category]
+	ttl, ages := DefaultReportTTL()[category]
+	if !ages || now.Sub(s.latest()) < ttl/refreshShare {
+		return r
+	}
+	s.Reported = now
+	r.States = maps.Clone(r.States)
+	r.States[category] = s
+	return r
+}
+
+// latest is when the state was last reported, as far as that was recorded.
+func (s CategoryState) latest() time.Time {
+	if s.Reported.After(s.Since) {
+		return s.Reported
+	}
+	return s.Since
 }
 
 // Brief is the one line of a state's detail that says most. Programs say on the

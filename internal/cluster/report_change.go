@@ -47,7 +47,7 @@ func (c *Cluster) SetState(ctx context.Context, node, category string, s Categor
 		if s.Version == "" {
 			s.Version = d.Version
 		}
-		return d.With(category, s, now()), nil
+		return d.With(category, s, now()).refreshed(category, now()), nil
 	})
 }
 

@@ -173,7 +173,7 @@ func TestAtTheRoot(t *testing.T) {
 	if failures, err := l.Failures(t.Context(), true); err != nil || len(failures) != 1 || failures[0].Host != "n1" {
 		t.Errorf("Failures = %+v, %v", failures, err)
 	}
-	if _, err := l.Unaccounted(t.Context()); err != nil {
+	if _, err := l.Unaccounted(t.Context(), cluster.DefaultReportTTL()); err != nil {
 		t.Error(err)
 	}
 	if _, err := l.Repair(t.Context()); err != nil {

@@ -27,7 +27,7 @@ func TestRights(t *testing.T) {
 		"Document":     func(l *cluster.Cluster) error { _, _, err := l.Report(t.Context(), "n1"); return err },
 		"States":       func(l *cluster.Cluster) error { _, _, err := l.HostStates(t.Context(), ""); return err },
 		"Failures":     func(l *cluster.Cluster) error { _, err := l.Failures(t.Context(), false); return err },
-		"Unaccounted":  func(l *cluster.Cluster) error { _, err := l.Unaccounted(t.Context()); return err },
+		"Unaccounted":  func(l *cluster.Cluster) error { _, err := l.Unaccounted(t.Context(), cluster.DefaultReportTTL()); return err },
 		"Facts":        func(l *cluster.Cluster) error { _, err := l.WhyFacts(t.Context(), "n1"); return err },
 		"Departed":     func(l *cluster.Cluster) error { return l.CheckDeparted(t.Context(), "n1") },
 		"Repair":       func(l *cluster.Cluster) error { _, err := l.Repair(t.Context()); return err },

@@ -2,17 +2,16 @@ package cluster
 
 import (
 	"context"
-	"iter"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
-
-	"github.com/jorc/jorc/internal/kv"
 )
 
-// Unaccounted is a host that was provisioned and does not do its part.
+// Unaccounted is a provisioned host that does not do its part.
 type Unaccounted struct {
 	Host    string   `json:"host"`
 	Reasons []string `json:"reasons"`
@@ -27,95 +26,67 @@ const (
 	ReasonAbsent    = "not in Consul's catalog"
 )
 
-// presences is what is known of all hosts, read with a number of requests
-// that does not depend on theirs.
-type presences struct {
-	provisioned []string
-	clustered   bool // there is a cluster to be a member of
-	members     map[string]bool
-	versions    map[string]bool
-	lives       map[string]Condition // of the provisioned
-}
-
-// Unaccounted reads which hosts were provisioned, but are no member (where
-// there is a cluster), run no version, have a jorc that died, or are dead. It
-// returns consul.ErrDenied also when the token may see only a part, or
-// consul.ErrUnreachable.
-func (c *Cluster) Unaccounted(ctx context.Context) ([]Unaccounted, error) {
-	p, err := c.presences(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return p.unaccounted(), nil
-}
-
-func (c *Cluster) presences(ctx context.Context) (p presences, err error) {
+// Unaccounted reads which provisioned hosts do not do their part; ttl is as for
+// State.Unaccounted. It returns consul.ErrDenied also when the token may see only
+// a part, or consul.ErrUnreachable.
+func (c *Cluster) Unaccounted(ctx context.Context, ttl map[string]time.Duration) ([]Unaccounted, error) {
+	var s State
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		return c.mayRead(gctx, PrefixReports, PrefixHosts, KeyProfile)
-	})
-	g.Go(func() error {
-		documents, err := c.reports.List(gctx)
-		p.versions = map[string]bool{}
-		for _, node := range slices.Sorted(maps.Keys(documents)) {
-			d := documents[node].Value
-			if d.States[CategoryProvisioned].State == StateSuccess {
-				p.provisioned = append(p.provisioned, node)
-			}
-			if d.Version != "" {
-				p.versions[node] = true
-			}
-		}
-		return err
-	})
-	g.Go(func() error {
-		names, err := kv.NewTextTree(c.store, PrefixHosts).Ending(EndMember).Names(gctx)
-		if err != nil {
-			return err
-		}
-		p.members = set(slices.Values(names))
-		profile, err := kv.NewText(c.store, KeyProfile).Get(gctx)
-		p.clustered = profile.Exists || len(names) > 0
+	g.Go(func() error { return c.mayRead(gctx, PrefixReports, PrefixHosts, KeyProfile) })
+	g.Go(func() error { return c.maySeeCatalog(gctx) })
+	g.Go(func() (err error) {
+		s, err = c.Load(gctx, NeedReports|NeedAgent|NeedLiveness|NeedProfile)
 		return err
 	})
 	if err := g.Wait(); err != nil {
-		return p, err
+		return nil, err
 	}
-	p.lives, err = c.conditions(ctx, p.provisioned)
-	return p, err
+	return s.Unaccounted(ttl, now()), nil
 }
 
-// unaccounted judges each provisioned host.
-func (p presences) unaccounted() []Unaccounted {
+// Unaccounted returns the hosts that were provisioned, but are no member (where
+// there is a cluster), run no version, have a jorc agent that died, are down or
+// absent, or have no jorc agent and reported a category for the last time longer
+// ago than its ttl.
+func (s *State) Unaccounted(ttl map[string]time.Duration, now time.Time) []Unaccounted {
+	clustered := s.Exists || len(s.Nodes()) > 0
 	all := []Unaccounted{}
-	for _, h := range p.provisioned {
+	for _, node := range slices.Sorted(maps.Keys(s.Hosts)) {
+		h := s.Hosts[node]
+		if h.Report.States[CategoryProvisioned].State != StateSuccess {
+			continue
+		}
 		var reasons []string
-		for _, r := range []struct {
-			holds  bool
-			reason string
-		}{
-			{p.lives[h].Liveness == LivenessAbsent, ReasonAbsent},
-			{p.lives[h].Liveness == LivenessDown, ReasonDown},
-			{p.clustered && !p.members[h], ReasonNotMember},
-			{!p.versions[h], ReasonNoVersion},
-			{p.lives[h].AgentCheck() == SignalFailing, ReasonNoAgent},
-		} {
-			if r.holds {
-				reasons = append(reasons, r.reason)
+		add := func(holds bool, reason string) {
+			if holds {
+				reasons = append(reasons, reason)
+			}
+		}
+		add(h.Condition.Liveness == LivenessAbsent, ReasonAbsent)
+		add(h.Condition.Liveness == LivenessDown, ReasonDown)
+		add(clustered && !h.Member, ReasonNotMember)
+		add(h.Report.Version == "", ReasonNoVersion)
+		add(h.Condition.AgentCheck() == SignalFailing, ReasonNoAgent)
+		if h.Condition.AgentCheck() == SignalNone {
+			for _, category := range slices.Sorted(maps.Keys(ttl)) {
+				state, reported := h.Report.States[category]
+				add(reported && now.Sub(state.latest()) > ttl[category], fmt.Sprintf("no report of %s for more than %s", category, shortDuration(ttl[category])))
 			}
 		}
 		if len(reasons) > 0 {
-			all = append(all, Unaccounted{Host: h, Reasons: reasons})
+			all = append(all, Unaccounted{Host: node, Reasons: reasons})
 		}
 	}
-	slices.SortFunc(all, func(a, b Unaccounted) int { return strings.Compare(a.Host, b.Host) })
 	return all
 }
 
-func set[T comparable](members iter.Seq[T]) map[T]bool {
-	s := map[T]bool{}
-	for m := range members {
-		s[m] = true
+// shortDuration is d without units that are zero: 24h in place of 24h0m0s.
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
 	}
-	return s
+	return text
 }
