@@ -135,13 +135,13 @@ func (e *environment) elect(c *cli.Context, cl *cluster.Cluster) (cluster.Leader
 	}
 	if !c.IsSet("grace") {
 		var err error
-		if grace, err = cl.LeaderGrace(c.Context); err != nil {
+		if grace, err = cl.LeaderGracePeriod(c.Context); err != nil {
 			return cluster.Leaders{}, err
 		}
 	}
 	// The place of a retired leader stays empty for as long as always.
 	timing := cluster.Timing{Replace: grace}
-	return cl.ElectPatiently(c.Context, timing, func(failing, retired []string) {
+	return cl.ElectAndWait(c.Context, timing, func(failing, retired []string) {
 		for _, node := range failing {
 			fmt.Fprintf(c.App.ErrWriter, "jorc: leader %s is failing: replaced if it still is in %s\n", node, grace)
 		}

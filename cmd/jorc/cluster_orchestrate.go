@@ -91,7 +91,7 @@ func (e *environment) orchestrate(c *cli.Context) error {
 func tellNobody(c *cli.Context, cl *cluster.Cluster, what string) {
 	if _, held, err := cluster.Orchestrator(c.Context, cl.Store()); err == nil && !held {
 		fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q: %v, so %s: start an agent whose configuration has an orchestrator block\n",
-			cl.Name(), orchestrator.ErrNobody, what)
+			cl.Name(), orchestrator.ErrNoOrchestrator, what)
 	}
 }
 

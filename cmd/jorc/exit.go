@@ -111,7 +111,7 @@ func report(w io.Writer, err error) {
 	if err == nil || errors.As(err, &explicit) && explicit.err == nil {
 		return
 	}
-	text := strings.TrimSpace(err.Error()) + after(": ", cluster.Remedy(err))
+	text := strings.TrimSpace(err.Error()) + after(": ", cluster.RepairHint(err))
 	if file := new(*config.Error); !errors.As(err, file) {
 		text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 	}

@@ -34,9 +34,9 @@ type part struct {
 	jobs    *workflow.Runner
 	log     hclog.Logger
 
-	keeper       atomic.Pointer[cluster.Keeper] // nil: it has not begun, or this host is no member by itself
-	converge     *converge.Converger            // nil: this host has no static configuration
-	managing     *workflow.Runner               // runs on managers
+	keeper       atomic.Pointer[cluster.RecordSync] // nil: it has not begun, or this host is no member by itself
+	converge     *converge.Converger                // nil: this host has no static configuration
+	managing     *workflow.Runner                   // runs on managers
 	orchestrated []*orchestrator.Orchestrator
 	outposts     []*outpost
 }

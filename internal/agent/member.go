@@ -86,7 +86,7 @@ func (p *part) belong(ctx context.Context) error {
 	log := p.log.Named("cluster")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		keeper := p.cluster.NewKeeper(cluster.KeeperOptions{Node: p.node, Name: agentName(p.conf.StateDir), Files: files, Log: log})
+		keeper := p.cluster.NewRecordSync(cluster.RecordSyncOptions{Node: p.node, Name: agentName(p.conf.StateDir), Files: files, Log: log})
 		p.keeper.Store(keeper)
 		return keeper.Run(ctx)
 	})
@@ -116,7 +116,7 @@ func (p *part) rival() string {
 	if keeper == nil {
 		return ""
 	}
-	other, seen := keeper.Rival()
+	other, seen := keeper.OtherAgent()
 	if other == "" {
 		return ""
 	}

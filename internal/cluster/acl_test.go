@@ -192,7 +192,7 @@ func TestAgentAtWork(t *testing.T) {
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
 	s := &stage{on: map[string]bool{}}
-	running.Go(func() { _ = c.NewKeeper(cluster.KeeperOptions{Node: node, LeaveOnStop: true}).Run(ctx) })
+	running.Go(func() { _ = c.NewRecordSync(cluster.RecordSyncOptions{Node: node, LeaveOnStop: true}).Run(ctx) })
 	running.Go(func() { _ = c.NewElection(cluster.ElectionOptions{Node: node}).Run(ctx) })
 	running.Go(func() { _ = c.Lead(ctx, node, cluster.Timing{}, s.lead(node)) })
 	consultest.Eventually(t, "the agent to lead", func(context.Context) error {

@@ -79,9 +79,9 @@ func (c *Cluster) In(s *kv.Store) *Cluster {
 	d.profile = kv.NewDoc[profile.Document](s, KeyProfile, profile.Format)
 	d.leaders = kv.NewDoc[Leaders](s, KeyLeaders, leadersFormat)
 	d.control = kv.NewDoc[Control](s, KeyControl, controlFormat)
-	d.members = kv.NewTree[Record](s, PrefixHosts, recordFormat).Ending(EndMember).Checked(mostBytes, Record.bounded)
+	d.members = kv.NewTree[Record](s, PrefixHosts, recordFormat).Ending(EndMember).Checked(maxDocument, Record.bounded)
 	d.holds = kv.NewTree[Hold](s, PrefixHosts, holdFormat).Ending(EndHold)
-	d.reports = kv.NewTree[Report](s, PrefixReports, reportFormat).Checked(mostBytes, Report.Bounded)
+	d.reports = kv.NewTree[Report](s, PrefixReports, reportFormat).Checked(maxDocument, Report.Bounded)
 	return &d
 }
 
@@ -107,11 +107,11 @@ func paramValidators() map[string]profile.Validator {
 			_, err := ParseFilter(v.Raw())
 			return err
 		},
-		ParamGrace: func(v profile.Value) error {
+		ParamLeaderGrace: func(v profile.Value) error {
 			if v.IsNull() {
 				return nil
 			}
-			_, err := parseGrace(v, Timing{}.withDefaults())
+			_, err := parseGracePeriod(v, Timing{}.withDefaults())
 			return err
 		},
 		ParamEligible: func(v profile.Value) error {
@@ -206,3 +206,64 @@ func (c *Cluster) Delete(ctx context.Context) error {
 	}
 	return c.client.KVDeleteTree(ctx, c.store.Path(""))
 }
+
+// Orchestrator tells who orchestrates the cluster whose store is s; held is false
+// when nobody does, also when something that is no orchestrator holds the lock.
+// It returns kv.ErrNewer, and that it is held, when a newer jorc does; or
+// consul.ErrDenied or consul.ErrUnreachable.
+func Orchestrator(ctx context.Context, s *kv.Store) (h kv.Holder, held bool, err error) {
+	h, held, err = s.Holder(ctx, OrchestratorLock)
+	if errors.Is(err, kv.ErrDamaged) {
+		return kv.Holder{}, false, nil
+	}
+	return h, held, err
+}
+
+// Orchestrated tells whether somebody orchestrates the cluster whose store is s:
+// without, no run begins and no policy goes on. It returns consul.ErrDenied or
+// consul.ErrUnreachable.
+func Orchestrated(ctx context.Context, s *kv.Store) (bool, error) {
+	_, held, err := Orchestrator(ctx, s)
+	if errors.Is(err, kv.ErrNewer) {
+		err = nil
+	}
+	return held, err
+}
+
+// Desired reads the desired version; it is empty when none was triggered. It
+// returns kv.ErrDamaged for what cannot be a version, consul.ErrDenied or
+// consul.ErrUnreachable.
+func (c *Cluster) Desired(ctx context.Context) (string, error) {
+	e, err := c.desired().Get(ctx)
+	if err != nil {
+		return "", err
+	}
+	return c.desiredOf(e)
+}
+
+// WatchDesired calls handle with the desired version, and whenever it changes,
+// until ctx ends; then it returns ctx's error. err is what Desired returns, or
+// why the key cannot be read at present.
+func (c *Cluster) WatchDesired(ctx context.Context, handle func(version string, err error)) error {
+	return c.desired().Watch(ctx, func(u kv.Update[string]) {
+		if u.Err != nil {
+			handle("", u.Err)
+			return
+		}
+		handle(c.desiredOf(u.Entry))
+	})
+}
+
+// desiredOf reads what the key holds; scripts leave a line end behind it.
+func (c *Cluster) desiredOf(e kv.Entry[string]) (string, error) {
+	version := strings.TrimSpace(e.Value)
+	if version == "" {
+		return "", nil
+	}
+	if err := CheckVersion(version); err != nil {
+		return "", fmt.Errorf("key %q: %w: %v", c.store.Path(KeyDesired), kv.ErrDamaged, err)
+	}
+	return version, nil
+}
+
+func (c *Cluster) desired() kv.Doc[string] { return kv.NewText(c.store, KeyDesired) }

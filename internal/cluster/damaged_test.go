@@ -97,7 +97,7 @@ func TestKeeperRepairs(t *testing.T) {
 	t.Parallel()
 	c, s := initialized(t)
 	files := cluster.Record{Roles: []string{"db"}, Zone: "r1", Params: params(t, `{"disks": 4}`)}
-	keep(t, c, cluster.KeeperOptions{Node: "n", Files: files})
+	keep(t, c, cluster.RecordSyncOptions{Node: "n", Files: files})
 	const want = `{"roles":["db"],"zone":"r1","params":{"disks":4},"declared":{"params":["disks"]}}`
 	wantRecord(t, c, "n", want)
 	damage(t, s, "jorc/prod/host/n/member")
@@ -108,8 +108,8 @@ func TestKeeperRepairs(t *testing.T) {
 		t.Fatal(err)
 	}
 	damage(t, s, "jorc/prod/host/o/member")
-	keep(t, c, cluster.KeeperOptions{Node: "m", Files: files})
-	keep(t, c, cluster.KeeperOptions{Node: "o", Files: files})
+	keep(t, c, cluster.RecordSyncOptions{Node: "m", Files: files})
+	keep(t, c, cluster.RecordSyncOptions{Node: "o", Files: files})
 	wantRecord(t, c, "o", want) // also one that was damaged before its keeper came
 	_, err := c.Record(t.Context(), "m")
 	if !errors.Is(err, kv.ErrNewer) {

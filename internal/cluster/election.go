@@ -130,14 +130,14 @@ func (e *Election) preside(held *kv.Lease) {
 		}
 	}
 	c := e.cluster.In(held.Store())
-	var r relevance
+	var r relevantChecks
 	g.Go(func() error {
 		return c.members.Watch(ctx, func(kv.TreeUpdate[Record]) { tell() })
 	})
 	g.Go(func() error {
 		return c.leaders.Watch(ctx, func(u kv.Update[Leaders]) {
 			if u.Err == nil {
-				r.lead(u.Entry.Value)
+				r.setLeaders(u.Entry.Value)
 			}
 			tell()
 		})
@@ -156,7 +156,7 @@ func (e *Election) preside(held *kv.Lease) {
 		return consul.Watch(ctx, c.client, consul.Query{}, source, func(u consul.Update[consul.HealthChecks]) {
 			switch {
 			case u.Err != nil: // there will be an answer
-			case r.fail(u.Value):
+			case r.setFailing(u.Value):
 				tell()
 			case !pending.Swap(true): // checks that are gone are not among those that fail
 				later.Reset(lookAnyway)
@@ -251,7 +251,7 @@ func (e *Election) prepare(ctx context.Context, c *Cluster, m *memory) ([]Candid
 	if err != nil {
 		return nil, err
 	}
-	grace, wrong := graceOf(p.Value, e.o.Timing)
+	grace, wrong := gracePeriodIn(p.Value, e.o.Timing)
 	if wrong != nil && e.wrong != wrong.Error() {
 		e.o.Log.Warn("the grace for failing leaders is the default", "error", wrong)
 	}

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
 )
 
 // check puts a check of a host into the catalog.
@@ -163,5 +165,98 @@ func TestReportsAge(t *testing.T) {
 	})
 	if state := mustDocument(t, l, "older").States[cluster.CategoryValidation]; !state.Since.Equal(now.Add(-100 * h)) {
 		t.Errorf("since %v, want the time of the first report", state.Since)
+	}
+}
+
+// TestDeath kills a host's Consul agent: gossip tells, and from then on the
+// host holds nothing back, is told of everywhere, and can be decommissioned.
+func TestDeath(t *testing.T) {
+	t.Parallel()
+	servers := consultest.StartCluster(t, 3)
+	l := cluster.New(servers[0].Client(), "jorc", "default")
+	for i, s := range servers {
+		mustState(t, l, s.Node, cluster.CategoryProvisioned, cluster.CategoryState{State: cluster.StateSuccess})
+		mustReport(t, l, s.Node, []string{"v2", "v2", "v1"}[i])
+	}
+	dead := servers[2].Node
+	single := func() (cluster.Uniqueness, error) { return l.UniqueVersion(t.Context(), "v2") }
+	if got, err := single(); err != nil || got.Single {
+		t.Errorf("while it lives: %+v, %v", got, err)
+	}
+	wantIs(t, "Departed while it lives", l.CheckDeparted(t.Context(), dead), cluster.ErrAlive)
+	servers[2].Kill()
+	consultest.Eventually(t, "gossip to miss a host", func(ctx context.Context) error {
+		got, err := single()
+		if err == nil && !got.Single {
+			err = fmt.Errorf("%+v", got)
+		}
+		if err == nil && (len(got.Detached) != 1 || got.Detached[0].Host != dead || got.Detached[0].Life != cluster.LivenessDown) {
+			t.Errorf("named apart: %+v", got.Detached)
+		}
+		return err
+	})
+	if all, err := l.Unaccounted(t.Context(), cluster.DefaultReportTTL()); err != nil || len(all) != 1 || all[0].Host != dead || !slices.Contains(all[0].Reasons, cluster.ReasonDown) {
+		t.Errorf("Unaccounted = %+v, %v", all, err)
+	}
+	if all, err := l.Failures(t.Context(), false); err != nil || len(all) != 1 || all[0].Host != dead || all[0].Kind != cluster.FailureCheck {
+		t.Errorf("Failures = %+v, %v", all, err)
+	}
+	if err := l.CheckDeparted(t.Context(), dead); err != nil {
+		t.Errorf("Departed = %v", err)
+	}
+	if removed, _, err := l.Decommission(t.Context(), dead); err != nil || len(removed) != 3 {
+		t.Errorf("Decommission = %v, %v", removed, err)
+	}
+	if got, err := single(); err != nil || !got.Single || len(got.Detached) > 0 {
+		t.Errorf("after it was decommissioned: %+v, %v", got, err)
+	}
+}
+
+func TestWhy(t *testing.T) {
+	t.Parallel()
+	l, s := newLedger(t)
+	why := func(node string) string {
+		t.Helper()
+		f, err := l.WhyFacts(t.Context(), node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Held = append(f.Held, "the cluster is paused")
+		var reasons []string
+		w := cluster.Explain(f)
+		for _, r := range w.Reasons {
+			reasons = append(reasons, r.Reason)
+		}
+		return fmt.Sprint(w.Pending, " ", strings.Join(reasons, " "))
+	}
+	host(t, s, "n1", "passing") // no agent of Consul's, which would remove what it does not know
+	for _, step := range []struct {
+		do   func()
+		node string
+		want string
+	}{
+		{func() {}, "n1", "false nothing desired"},
+		{func() { put(t, s, "jorc/default/current_version", "v2") }, "n1", "true agent held"},
+		{func() { check(t, s, "n1", "service:jorc", "passing", "jorc", "") }, "n1", "true held"},
+		{func() { mustState(t, l, "n1", "config", cluster.CategoryState{State: cluster.StateFailed}) }, "n1", "true held state"},
+		{func() { mustReport(t, l, "n1", "v2") }, "n1", "false arrived state"},
+		{func() {
+			mustState(t, l, "n1", "config", cluster.CategoryState{State: cluster.StateSuccess, Suspect: "drifted: /etc/x"})
+		}, "n1", "false arrived state"},
+		{func() { mustState(t, l, "n1", "config", cluster.CategoryState{State: cluster.StateSuccess}) }, "n1", "false arrived"},
+		{func() { host(t, s, "dead", "critical") }, "dead", "true host held"},
+		{func() {}, "gone", "true host held"},
+	} {
+		step.do()
+		if got := why(step.node); got != step.want {
+			t.Errorf("%s: got %s, want %s", step.node, got, step.want)
+		}
+	}
+	well := cluster.Assess(cluster.Signals{
+		Cataloged: true, Gossip: cluster.SignalPassing, Agent: cluster.SignalPassing, Maintenance: cluster.MaintenanceNone, Checks: "passing",
+	})
+	w := cluster.Explain(cluster.WhyFacts{Node: "n", Desired: "v2", Host: cluster.Host{Condition: well}})
+	if len(w.Reasons) != 1 || w.Reasons[0].Reason != cluster.WhyUnknown {
+		t.Errorf("nothing known: %+v", w)
 	}
 }

@@ -213,11 +213,11 @@ func presence(t *testing.T, s *consultest.Server) {
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	c, server := initialized(t)
-	news := make(chan cluster.Standing, 100)
+	news := make(chan cluster.Leadership, 100)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		err := c.Follow(ctx, "a", cluster.Timing{StepDown: time.Second}, func(s cluster.Standing) { news <- s })
+		err := c.Follow(ctx, "a", cluster.Timing{StepDown: time.Second}, func(s cluster.Leadership) { news <- s })
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Follow: %v", err)
 		}

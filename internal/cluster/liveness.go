@@ -205,7 +205,7 @@ func (s *Signals) add(check consul.CheckState, presence string) {
 	case check.CheckID == consul.GossipCheck && check.ServiceID == "":
 		s.Gossip = signalOf(check.Status != consul.HealthCritical)
 	}
-	s.Checks = worse(s.Checks, check.Status)
+	s.Checks = worst(s.Checks, check.Status)
 }
 
 func signalOf(passing bool) Signal {
@@ -216,7 +216,7 @@ func signalOf(passing bool) Signal {
 }
 
 // worse returns the worse of two states of checks.
-func worse(a, b string) string {
+func worst(a, b string) string {
 	order := []string{"", consul.HealthPassing, consul.HealthWarning, consul.HealthCritical}
 	if slices.Index(order, b) > slices.Index(order, a) {
 		return b

@@ -420,7 +420,7 @@ func whole[T any](v T, meta consul.Meta, err error) (T, error) {
 func unreadable(err error) bool { return errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer) }
 
 // mostNamed is how many hosts a filter names; for more all are read.
-const mostNamed = 32
+const maxFilterNames = 32
 
 // Conditions reads the conditions of hosts, whether they are members or not, with
 // two requests whatever their number. It returns a class of package consul.
@@ -460,7 +460,7 @@ func (c *Cluster) Conditions(ctx context.Context, hosts []string) (map[string]Co
 // namedFilter is a filter for these hosts; empty when there are too many, or
 // when one has a name that a filter cannot hold as it is.
 func namedFilter(hosts []string) string {
-	if len(hosts) > mostNamed {
+	if len(hosts) > maxFilterNames {
 		return ""
 	}
 	parts := make([]string, len(hosts))

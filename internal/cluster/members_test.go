@@ -163,12 +163,12 @@ func TestMemberParams(t *testing.T) {
 }
 
 // keep runs a keeper until the returned function is called.
-func keep(t *testing.T, c *cluster.Cluster, o cluster.KeeperOptions) (stop func()) {
+func keep(t *testing.T, c *cluster.Cluster, o cluster.RecordSyncOptions) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := c.NewKeeper(o).Run(ctx); err != nil {
+		if err := c.NewRecordSync(o).Run(ctx); err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})
@@ -198,7 +198,7 @@ func TestKeeper(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := cluster.Record{Roles: []string{"db"}, Zone: "r1", Params: params(t, `{"disks": 4, "old": 1}`)}
-	stop := keep(t, c, cluster.KeeperOptions{Node: "n", Files: files})
+	stop := keep(t, c, cluster.RecordSyncOptions{Node: "n", Files: files})
 	wantRecord(t, c, "n", `{"roles":["db"],"zone":"r1","params":{"disks":4,"job":1,"old":1},"declared":{"params":["disks","old"]}}`)
 	before := index(t, s, "jorc/prod/host/")
 
@@ -225,10 +225,10 @@ func TestKeeper(t *testing.T) {
 	// The same host with another image: what its files no longer name goes.
 	before = index(t, s, "jorc/prod/host/")
 	files.Params = params(t, `{"disks": 8}`)
-	stop = keep(t, c, cluster.KeeperOptions{Node: "n", Files: files, LeaveOnStop: true})
+	stop = keep(t, c, cluster.RecordSyncOptions{Node: "n", Files: files, LeaveOnStop: true})
 	wantRecord(t, c, "n", `{"roles":["db"],"zone":"r1","params":{"disks":8},"declared":{"params":["disks"]}}`)
 	again := index(t, s, "jorc/prod/host/")
-	stop2 := keep(t, c, cluster.KeeperOptions{Node: "n", Files: files})
+	stop2 := keep(t, c, cluster.RecordSyncOptions{Node: "n", Files: files})
 	stop2()
 	if now := index(t, s, "jorc/prod/host/"); now != again || again == before {
 		t.Errorf("a keeper with nothing to correct wrote: index %d, then %d", again, now)

@@ -95,12 +95,12 @@ func TestNewsOfLeadershipIsOneAnswer(t *testing.T) {
 	c, server := initialized(t)
 	proxy := server.Proxy()
 	mine := through(t, proxy)
-	news := make(chan cluster.Standing, 100)
+	news := make(chan cluster.Leadership, 100)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
 		// So long a time that no confirmation falls into the test.
-		_ = mine.Follow(ctx, "a", cluster.Timing{StepDown: time.Hour}, func(s cluster.Standing) { news <- s })
+		_ = mine.Follow(ctx, "a", cluster.Timing{StepDown: time.Hour}, func(s cluster.Leadership) { news <- s })
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })
 	until := func(leading bool) {
@@ -134,11 +134,11 @@ func TestNewsOfLeadershipIsOneAnswer(t *testing.T) {
 func BenchmarkNewsOfLeadership(b *testing.B) {
 	c, server := initialized(b)
 	mine := cluster.New(server.Client(), "jorc", "prod")
-	news := make(chan cluster.Standing, 100)
+	news := make(chan cluster.Leadership, 100)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		_ = mine.Follow(ctx, "a", cluster.Timing{}, func(s cluster.Standing) { news <- s })
+		_ = mine.Follow(ctx, "a", cluster.Timing{}, func(s cluster.Leadership) { news <- s })
 	})
 	b.Cleanup(func() { cancel(); running.Wait() })
 	until := func(leading bool) {

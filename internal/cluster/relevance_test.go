@@ -21,8 +21,8 @@ func TestRelevance(t *testing.T) {
 		{vacant, []string{"x/web yes", "x/web no", "x/web/jorc:out yes", "yes", "no"}},
 		{retired, []string{"x/web yes", "yes", "no"}},
 	} {
-		var r relevance
-		r.lead(c.leaders)
+		var r relevantChecks
+		r.setLeaders(c.leaders)
 		for _, step := range c.checks {
 			f := strings.Fields(step)
 			var checks consul.HealthChecks
@@ -34,7 +34,7 @@ func TestRelevance(t *testing.T) {
 				}
 				checks = append(checks, check)
 			}
-			if news := r.fail(checks); news != (f[len(f)-1] == "yes") {
+			if news := r.setFailing(checks); news != (f[len(f)-1] == "yes") {
 				t.Errorf("leaders %v: %q: news %v", c.leaders, step, news)
 			}
 		}

@@ -252,3 +252,55 @@ func Brief(detail string) string {
 	}
 	return last
 }
+
+// Bounds of what one node says of itself. What is beyond them is not read, so
+// that one node cannot fill the documents that all share.
+const (
+	maxDocument    = 256 << 10 // of one document
+	maxRoles       = 64
+	maxTargets     = 512 // provided or required
+	maxStates      = 64
+	maxBoundedName = 256 // bytes
+)
+
+// bounded returns what of a record is beyond the bounds.
+func (r Record) bounded() error {
+	for _, list := range []struct {
+		what  string
+		names []string
+		most  int
+	}{{"roles", r.Roles, maxRoles}, {"provided services", r.Provides, maxTargets}, {"keeper", []string{r.Keeper}, 1}, {"zone", []string{r.Zone}, 1}} {
+		if err := boundedNames(list.what, list.names, list.most); err != nil {
+			return err
+		}
+	}
+	targets := make([]string, 0, 2*len(r.Requires))
+	for _, q := range r.Requires {
+		targets = append(targets, q.Target, q.For)
+	}
+	return boundedNames("required services", targets, 2*maxTargets)
+}
+
+// MaxReport is how many bytes of a node's report are read.
+const MaxReport = maxDocument
+
+// Bounded returns what of a node's report is beyond the bounds.
+func (d Report) Bounded() error {
+	names := []string{d.Version, d.Previous}
+	for category, s := range d.States {
+		names = append(names, category, s.State, s.Version)
+	}
+	return boundedNames("states", names, 2+3*maxStates)
+}
+
+func boundedNames(what string, names []string, most int) error {
+	if len(names) > most {
+		return fmt.Errorf("it has %d %s, at most %d are read", len(names), what, most)
+	}
+	for _, name := range names {
+		if len(name) > maxBoundedName {
+			return fmt.Errorf("%s: a name of %d bytes, at most %d are read", what, len(name), maxBoundedName)
+		}
+	}
+	return nil
+}

@@ -2,13 +2,155 @@ package cluster
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
-	"golang.org/x/sync/errgroup"
 )
+
+// Policy is a policy of Consul's ACLs.
+type Policy struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Rules       string `json:"rules"`
+}
+
+// Kinds of policies.
+const (
+	PolicyAgent        = string(KindAgent)
+	PolicyOperator     = string(KindOperator)
+	PolicyOrchestrator = string(KindOrchestrator)
+	PolicyElector      = string(KindElector)
+)
+
+// Policies returns the least that a cluster's callers need: the agent on node, an
+// operator, and an orchestrator on node. An agent may write the keys of its own
+// node and slots; an operator everything of the cluster; an orchestrator what an
+// agent may and the documents that it decides.
+func (c *Cluster) Policies(node string) []Policy {
+	return []Policy{
+		c.policy(KindAgent, "the agent on node "+node, node, c.readRules(), c.agentRules(node)),
+		c.policy(KindOperator, "an operator", "", c.readRules(), c.operatorRules()),
+		c.policy(KindOrchestrator, "the orchestrator on node "+node, node, c.readRules(), c.agentRules(node), c.keyRules(KindOrchestrator, "")),
+	}
+}
+
+// ElectorPolicy returns what an agent needs beside its own policy when its member
+// may lead: the lock of the election, and to write who leads while it has it.
+func (c *Cluster) ElectorPolicy() Policy {
+	return c.policy(KindElector, "agents whose members may lead", "", c.keyRules(KindElector, ""))
+}
+
+func (c *Cluster) policy(kind Kind, what, node string, rules ...[]rule) Policy {
+	segments := []string{string(kind), c.prefix, c.name}
+	if node != "" {
+		segments = append(segments, node)
+	}
+	return Policy{
+		Name: policyName(segments...), Description: fmt.Sprintf("jorc: %s of cluster %q", what, c.name),
+		Rules: policyText(slices.Concat(rules...)),
+	}
+}
+
+// readRules let see the cluster and who serves what.
+func (c *Cluster) readRules() []rule {
+	return []rule{
+		{"key_prefix", c.store.Path(""), "read"},
+		{"node_prefix", "", "read"},
+		{"service_prefix", "", "read"},
+		{"agent_prefix", "", "read"},
+	}
+}
+
+// keyRules are the rules for the keys that a kind of token may write by the table
+// of keys. With a node they are for that node's keys only: a pattern in which
+// something else than the node is free, such as a version before it, gives no
+// rule, since Consul's prefixes cannot express it.
+func (c *Cluster) keyRules(kind Kind, node string) []rule {
+	var rules []rule
+	for _, k := range Keys {
+		if !slices.Contains(k.Writers, kind) {
+			continue
+		}
+		pattern := k.Pattern
+		if node != "" {
+			pattern = strings.ReplaceAll(pattern, "<node>", node)
+		}
+		fixed, _, free := strings.Cut(pattern, "<")
+		fixed, _, below := strings.Cut(fixed, "…")
+		r := rule{"key", c.store.Path(fixed), "write"}
+		if free || below {
+			r.resource = "key_prefix"
+		}
+		if node != "" && strings.Contains(k.Pattern, "<node>") && free {
+			continue
+		}
+		if !slices.Contains(rules, r) {
+			rules = append(rules, r)
+		}
+	}
+	return rules
+}
+
+// agentRules let one node speak for itself.
+func (c *Cluster) agentRules(node string) []rule {
+	return append(c.keyRules(KindAgent, node),
+		rule{"session", node, "write"},
+		rule{"node", node, "write"},
+		rule{"service_prefix", "", "write"},
+	)
+}
+
+func (c *Cluster) operatorRules() []rule {
+	return []rule{
+		{"key_prefix", c.store.Path(""), "write"},
+		{"session_prefix", "", "write"},
+	}
+}
+
+// rule is one rule in Consul's language.
+type rule struct{ resource, name, access string }
+
+// policyText writes rules, of two for the same only the one that gives more.
+func policyText(rules []rule) string {
+	var lines []string
+	for i, r := range rules {
+		wider := slices.ContainsFunc(rules[i+1:], func(o rule) bool {
+			return o.resource == r.resource && o.name == r.name && o.access == "write"
+		})
+		if !wider {
+			lines = append(lines, fmt.Sprintf("%s %s { policy = %q }", r.resource, strconv.Quote(r.name), r.access))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// policyName joins segments to a name that Consul takes: letters, digits,
+// dashes and underscores, at most 128 of them. Its end tells apart what would
+// look alike.
+func policyName(segments ...string) string {
+	clean := func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-':
+			return r
+		}
+		return '-'
+	}
+	name := "jorc"
+	for _, s := range segments {
+		if s = strings.Map(clean, s); s != "" {
+			name += "-" + s
+		}
+	}
+	sum := sha256.Sum256([]byte(strings.Join(segments, "\x00")))
+	return fmt.Sprintf("%s-%x", name[:min(len(name), 119)], sum[:4])
+}
 
 // mayRead returns consul.ErrDenied unless the token may read all keys below
 // each of prefixes. Consul leaves out what a token may not see, and tells that

@@ -1,12 +1,15 @@
 package cluster_test
 
 import (
+	"context"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
 )
 
 // TestRights: what a token may not see is never taken for what is not there.
@@ -23,11 +26,14 @@ func TestRights(t *testing.T) {
 			_, err := l.HostsNotRunning(t.Context(), "v1", []string{"n1"})
 			return err
 		},
-		"Single":       func(l *cluster.Cluster) error { _, err := l.UniqueVersion(t.Context(), "v9"); return err },
-		"Document":     func(l *cluster.Cluster) error { _, _, err := l.Report(t.Context(), "n1"); return err },
-		"States":       func(l *cluster.Cluster) error { _, _, err := l.HostStates(t.Context(), ""); return err },
-		"Failures":     func(l *cluster.Cluster) error { _, err := l.Failures(t.Context(), false); return err },
-		"Unaccounted":  func(l *cluster.Cluster) error { _, err := l.Unaccounted(t.Context(), cluster.DefaultReportTTL()); return err },
+		"Single":   func(l *cluster.Cluster) error { _, err := l.UniqueVersion(t.Context(), "v9"); return err },
+		"Document": func(l *cluster.Cluster) error { _, _, err := l.Report(t.Context(), "n1"); return err },
+		"States":   func(l *cluster.Cluster) error { _, _, err := l.HostStates(t.Context(), ""); return err },
+		"Failures": func(l *cluster.Cluster) error { _, err := l.Failures(t.Context(), false); return err },
+		"Unaccounted": func(l *cluster.Cluster) error {
+			_, err := l.Unaccounted(t.Context(), cluster.DefaultReportTTL())
+			return err
+		},
 		"Facts":        func(l *cluster.Cluster) error { _, err := l.WhyFacts(t.Context(), "n1"); return err },
 		"Departed":     func(l *cluster.Cluster) error { return l.CheckDeparted(t.Context(), "n1") },
 		"Repair":       func(l *cluster.Cluster) error { _, err := l.Repair(t.Context()); return err },
@@ -60,4 +66,48 @@ func TestRights(t *testing.T) {
 	wantIs(t, "a host that speaks for another", err, consul.ErrDenied)
 	wantWhole(t, s, "n1")
 	wantWhole(t, s, "n2")
+}
+
+func TestDesired(t *testing.T) {
+	t.Parallel()
+	l, s := newLedger(t)
+	if v, err := l.Desired(t.Context()); v != "" || err != nil {
+		t.Errorf("before any trigger: %q, %v", v, err)
+	}
+	put(t, s, "jorc/default/current_version", " v3\n")
+	if v, err := l.Desired(t.Context()); v != "v3" || err != nil {
+		t.Errorf("written by hand: %q, %v", v, err)
+	}
+	put(t, s, "jorc/default/current_version", "no version")
+	_, err := l.Desired(t.Context())
+	wantIs(t, "rubbish", err, kv.ErrDamaged)
+}
+
+func TestWatchDesired(t *testing.T) {
+	t.Parallel()
+	l, s := newLedger(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := make(chan string)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		_ = l.WatchDesired(ctx, func(v string, err error) { // ends with ctx
+			if err != nil {
+				v = "error"
+			}
+			select {
+			case seen <- v:
+			case <-ctx.Done():
+			}
+		})
+	})
+	for _, step := range []struct{ put, want string }{{"", ""}, {"v1", "v1"}, {"a b", "error"}, {"v2\n", "v2"}} {
+		if step.put != "" {
+			put(t, s, "jorc/default/current_version", step.put)
+		}
+		if got := <-seen; got != step.want {
+			t.Errorf("after %q: %q, want %q", step.put, got, step.want)
+		}
+	}
+	cancel()
+	watching.Wait()
 }

@@ -115,7 +115,7 @@ func TestDamagedLeaders(t *testing.T) {
 			}
 		}
 		put()
-		if _, err := c.Leaders(t.Context()); !errors.Is(err, kv.ErrDamaged) || cluster.Remedy(err) == "" {
+		if _, err := c.Leaders(t.Context()); !errors.Is(err, kv.ErrDamaged) || cluster.RepairHint(err) == "" {
 			t.Errorf("Leaders of %s: %v", garbage, err)
 		}
 		if _, err := c.Join(t.Context(), "n", func(r cluster.Record) (cluster.Record, error) { return r, nil }); err != nil {

@@ -43,7 +43,7 @@ func TestPolicy(t *testing.T) {
 	}
 	s.eventually("the sink to have all events", func() error {
 		if orch.Status().Sinks["file:"+path] != 6 {
-			return errNotYet
+			return errEventsPending
 		}
 		return nil
 	})

@@ -51,7 +51,7 @@ func TestAnsweredLater(t *testing.T) {
 			close(asked)
 			s.eventually("the first cycle to be over", func() error {
 				if orch.Status().Cycles == 0 {
-					return errNotYet
+					return errEventsPending
 				}
 				return nil
 			})
@@ -66,7 +66,7 @@ func TestAnsweredLater(t *testing.T) {
 		}()
 		s.eventually("an answer that is refused", func() error {
 			if failed.Load() == 0 {
-				return errNotYet
+				return errEventsPending
 			}
 			return nil
 		})

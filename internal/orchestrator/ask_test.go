@@ -27,14 +27,14 @@ func TestAskNobodyLeft(t *testing.T) {
 	s.eventually("the request", func() error {
 		p, _, err := s.client.KVGet(t.Context(), s.store.Path("orchestrate/next"), consul.Query{})
 		if err == nil && p == nil {
-			err = errNotYet
+			err = errEventsPending
 		}
 		return err
 	})
 	if err := held.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-got; !errors.Is(err, orchestrator.ErrNobody) {
+	if err := <-got; !errors.Is(err, orchestrator.ErrNoOrchestrator) {
 		t.Errorf("Ask = %v", err)
 	}
 }

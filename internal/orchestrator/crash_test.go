@@ -243,7 +243,7 @@ func exactlyOnce(t *testing.T, d time.Duration) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if len(f.events) < len(s.events()) {
-			return errNotYet
+			return errEventsPending
 		}
 		return nil
 	})
@@ -305,7 +305,7 @@ func TestTakeOver(t *testing.T) {
 	stopSecond()
 	s.eventually("the process to take over", func() error {
 		if s.holder() != killed.name() {
-			return errNotYet
+			return errEventsPending
 		}
 		return nil
 	})

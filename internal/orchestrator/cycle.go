@@ -11,7 +11,7 @@ import (
 )
 
 // cycle runs one cycle and reports on it. again says that there is more to do at once.
-func (t *tenure) cycle(ctx context.Context, trigger string) (again bool) {
+func (t *term) cycle(ctx context.Context, trigger string) (again bool) {
 	asked := t.requests.begin()
 	switch {
 	case len(asked) > 0:
@@ -30,11 +30,11 @@ func (t *tenure) cycle(ctx context.Context, trigger string) (again bool) {
 		again, err = t.steps(ctx, &r)
 	}
 	r.Duration = time.Since(start).Milliseconds()
-	t.judge(ctx, &r, err)
+	t.setOutcome(ctx, &r, err)
 	t.countFailures(ctx, &r)
 	if err := t.finish(ctx, &r, asked); err != nil && ctx.Err() == nil {
 		t.o.Log.Warn("the report of a cycle cannot be kept", "error", err)
-		t.requests.again(asked)
+		t.requests.requeue(asked)
 	}
 	t.requests.end()
 	t.setStatus(func(s *Status) { s.Cycles++; s.Last = &r })
@@ -43,12 +43,12 @@ func (t *tenure) cycle(ctx context.Context, trigger string) (again bool) {
 
 // overwritten tells whether err says that somebody wrote past the lock what is
 // current, as when keys are restored from a backup: it is to be read again.
-func (t *tenure) overwritten(err error) bool {
+func (t *term) overwritten(err error) bool {
 	return t.journal == nil && t.held.Err() == nil && errors.Is(err, kv.ErrConflict) && !errors.Is(err, kv.ErrLockLost)
 }
 
 // judge says how the cycle went, and for how long to rest if it failed.
-func (t *tenure) judge(ctx context.Context, r *Report, err error) {
+func (t *term) setOutcome(ctx context.Context, r *Report, err error) {
 	switch {
 	case t.held.Err() != nil || ctx.Err() != nil || errors.Is(err, kv.ErrLockLost):
 		r.Outcome, r.Error = OutcomeLost, "the agent stops"
@@ -78,7 +78,7 @@ const failsUntilEvent = 3
 // countFailures counts the cycles in a row that failed, and journals when they
 // become too many and when cycles succeed again. An event that cannot be
 // journalled now is tried again after the next cycle.
-func (t *tenure) countFailures(ctx context.Context, r *Report) {
+func (t *term) countFailures(ctx context.Context, r *Report) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	switch r.Outcome {
 	case OutcomeLost:
@@ -110,7 +110,7 @@ func (t *tenure) countFailures(ctx context.Context, r *Report) {
 
 // steps are those of a cycle: last view, facts, new view, difference, save,
 // decide.
-func (t *tenure) steps(ctx context.Context, r *Report) (again bool, err error) {
+func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 	events, err := t.open(ctx)
 	if err != nil {
 		return false, err
@@ -121,7 +121,7 @@ func (t *tenure) steps(ctx context.Context, r *Report) (again bool, err error) {
 	}
 	now := time.Now()
 	before := t.journal.View()
-	probes, again, err := t.life.run(ctx, targets(&state, before), now)
+	probes, again, err := t.prober.run(ctx, probeTargets(&state, before), now)
 	if err != nil {
 		return false, err
 	}
@@ -146,14 +146,14 @@ func (t *tenure) steps(ctx context.Context, r *Report) (again bool, err error) {
 		r.problem("document", cluster.PrefixRunning, err)
 	}
 	t.setStatus(func(s *Status) { s.Aggregate = v.Aggregate() })
-	if r.Idle = idle(&state); r.Idle != "" {
+	if r.Idle = idleReason(&state); r.Idle != "" {
 		return again, nil
 	}
 	return again, t.decide(ctx, t.input(&state, before, events, now), r)
 }
 
 // project brings the index keys of nodes up to date where Consul has ACLs.
-func (t *tenure) project(ctx context.Context, s *cluster.State) error {
+func (t *term) project(ctx context.Context, s *cluster.State) error {
 	if !t.aclsKnown {
 		enabled, err := t.o.Client.ACLsEnabled(ctx)
 		if err != nil {
@@ -190,7 +190,7 @@ func (r *Report) count(v View) {
 }
 
 // idle says why the deciders are not asked.
-func idle(s *cluster.State) string {
+func idleReason(s *cluster.State) string {
 	for _, key := range []string{cluster.KeyControl, cluster.KeyLeaders, cluster.KeyProfile} {
 		if err := s.Damaged[key]; err != nil {
 			return fmt.Sprintf("%s cannot be read: nothing is decided on what may be wrong", key)
@@ -205,7 +205,7 @@ func idle(s *cluster.State) string {
 	return ""
 }
 
-func (t *tenure) input(s *cluster.State, before View, events []Event, now time.Time) Input {
+func (t *term) input(s *cluster.State, before View, events []Event, now time.Time) Input {
 	v := t.journal.View()
 	return Input{
 		Now: now, View: v, Previous: before, Events: events,
@@ -216,14 +216,14 @@ func (t *tenure) input(s *cluster.State, before View, events []Event, now time.T
 
 // refresh reads the members as they are now, but for those whose records cannot
 // be read: what is wrong with them is in the view.
-func (t *tenure) refresh(ctx context.Context) ([]cluster.Member, error) {
+func (t *term) refresh(ctx context.Context) ([]cluster.Member, error) {
 	s, err := t.watcher.State(ctx)
 	return s.Members(nil), err
 }
 
 // open reads what is current, at the beginning and after every failure to save.
 // What of it was damaged is told by events.
-func (t *tenure) open(ctx context.Context) ([]Event, error) {
+func (t *term) open(ctx context.Context) ([]Event, error) {
 	if err := t.reports.load(ctx); err != nil {
 		return nil, err
 	}
@@ -249,10 +249,10 @@ func (t *tenure) open(ctx context.Context) ([]Event, error) {
 }
 
 // save saves and tells those who wait for events.
-func (t *tenure) save(ctx context.Context, v View, events []Event, now time.Time, also func(*kv.Txn), r *Report) ([]Event, error) {
+func (t *term) save(ctx context.Context, v View, events []Event, now time.Time, also func(*kv.Txn), r *Report) ([]Event, error) {
 	numbered, err := t.journal.Save(ctx, v, events, now, also)
 	if err != nil {
-		if !mendable(err) {
+		if !isDecisionError(err) {
 			t.journal = nil
 		}
 		return nil, err
@@ -260,6 +260,69 @@ func (t *tenure) save(ctx context.Context, v View, events []Event, now time.Time
 	seq := t.journal.Commit().Seq
 	r.saved(numbered[0].Seq, seq)
 	t.setStatus(func(s *Status) { s.Seq = seq })
-	t.sinks.tell(seq)
+	t.sinks.notify(seq)
 	return numbered, nil
+}
+
+// finish keeps the report if it says something new, answers those who asked
+// for the cycle, and says when the next is due after an error. When all of that
+// is as it was, nothing is written.
+func (t *term) finish(ctx context.Context, r *Report, asked []string) error {
+	if r.Outcome == OutcomeLost {
+		return nil
+	}
+	var kept []Report
+	if t.reports.read && (len(asked) > 0 || t.reports.isNews(*r)) {
+		kept, *r = t.reports.appended(*r)
+	}
+	keep := func(txn *kv.Txn) {
+		if kept != nil {
+			t.reports.doc.SetIn(txn, Reports{kept})
+		}
+	}
+	var answers []Answer
+	for _, id := range asked {
+		answers = append(answers, Answer{ID: id, Report: r.Number})
+	}
+	written := false
+	_, err := t.requests.doc.Change(ctx, func(old kv.Entry[next], txn *kv.Txn) (next, bool, error) {
+		n, changed := old.Value.answer(answers)
+		n, changed = n.failed(*r, t.backoff, changed)
+		if changed {
+			keep(txn)
+		}
+		written = changed
+		return n, changed, nil
+	})
+	switch {
+	case errors.Is(err, kv.ErrDamaged):
+		txn := t.store.Txn()
+		t.requests.doc.SetIn(txn, next{})
+		keep(txn)
+		_, err = txn.Commit(ctx)
+	case err == nil && !written && kept != nil:
+		txn := t.store.Txn()
+		keep(txn)
+		_, err = txn.Commit(ctx)
+	}
+	if err == nil && kept != nil {
+		t.reports.last = kept
+	}
+	return err
+}
+
+// failed says in n when the next cycle is due after an error: nothing new while
+// the error and the backoff stay.
+func (n next) failed(r Report, backoff time.Duration, changed bool) (next, bool) {
+	switch {
+	case backoff == 0 && n.Error == "" && n.Due.IsZero():
+		return n, changed
+	case backoff == 0:
+		n.Error, n.Due = "", time.Time{}
+	case n.Error == r.Error && backoff == maxBackoff:
+		return n, changed
+	default:
+		n.Error, n.Due = r.Error, time.Now().Add(backoff).UTC().Truncate(time.Second)
+	}
+	return n, true
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/runs"
 )
 
 // Decider is asked in each cycle what is to be done. It must not keep what it
@@ -78,12 +79,12 @@ func (d Decision) event() Event {
 
 // decide asks the deciders and journals what they say. One that fails keeps
 // none of the others from deciding; only what ends the cycle is returned.
-func (t *tenure) decide(ctx context.Context, in Input, r *Report) error {
+func (t *term) decide(ctx context.Context, in Input, r *Report) error {
 	for _, d := range t.o.Deciders {
 		in.Record = func(ctx context.Context, decisions []Decision, also func(*kv.Txn)) error {
 			return t.record(ctx, d.Name(), decisions, also, r)
 		}
-		for left := mostTries - 1; ; left-- {
+		for left := maxTries - 1; ; left-- {
 			decisions, err := d.Decide(ctx, in)
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -92,7 +93,7 @@ func (t *tenure) decide(ctx context.Context, in Input, r *Report) error {
 				r.problem("decider", d.Name(), err)
 			}
 			if t.journal == nil {
-				return fmt.Errorf("carry out a decision of %s: %w", d.Name(), errors.Join(err, errNotCurrent))
+				return fmt.Errorf("carry out a decision of %s: %w", d.Name(), errors.Join(err, errJournalClosed))
 			}
 			again, err := t.carryOut(ctx, d.Name(), decisions, in.Now, r, left > 0)
 			if err != nil {
@@ -108,12 +109,12 @@ func (t *tenure) decide(ctx context.Context, in Input, r *Report) error {
 
 // mostTries is how often a decider is asked in one cycle whose decisions others
 // overtake.
-const mostTries = 10
+const maxTries = 10
 
 // carryOut journals decisions: those that were carried out already together,
 // each of the others with what carries it out. again says that what was dropped
 // should be decided anew now, if it may be.
-func (t *tenure) carryOut(ctx context.Context, decider string, decisions []Decision, now time.Time, r *Report, may bool) (again bool, err error) {
+func (t *term) carryOut(ctx context.Context, decider string, decisions []Decision, now time.Time, r *Report, may bool) (again bool, err error) {
 	var done []Event
 	for len(decisions) > 0 && !again {
 		n := 1
@@ -130,7 +131,7 @@ func (t *tenure) carryOut(ctx context.Context, decider string, decisions []Decis
 		if group[0].Do == nil {
 			done = append(done, events...)
 		} else if _, dropped = t.save(ctx, t.journal.View(), events, now, group[0].Do, r); dropped != nil {
-			if !mendable(dropped) {
+			if !isDecisionError(dropped) {
 				return false, fmt.Errorf("carry out a decision of %s: %w", decider, dropped)
 			}
 			again = may && group[0].Again
@@ -147,12 +148,12 @@ func (t *tenure) carryOut(ctx context.Context, decider string, decisions []Decis
 	return again, err
 }
 
-var errNotCurrent = errors.New("what is current has to be read again")
+var errJournalClosed = errors.New("what is current has to be read again")
 
 // record journals decisions with what carries them out.
-func (t *tenure) record(ctx context.Context, decider string, decisions []Decision, also func(*kv.Txn), r *Report) error {
+func (t *term) record(ctx context.Context, decider string, decisions []Decision, also func(*kv.Txn), r *Report) error {
 	if t.journal == nil {
-		return errNotCurrent
+		return errJournalClosed
 	}
 	events := make([]Event, len(decisions))
 	for i, d := range decisions {
@@ -169,6 +170,34 @@ func (t *tenure) record(ctx context.Context, decider string, decisions []Decisio
 
 // mendable tells whether err, of saving, is of the decision alone: nothing was
 // written then.
-func mendable(err error) bool {
+func isDecisionError(err error) bool {
 	return IsDecisionConflict(err) || errors.Is(err, kv.ErrBadKey) || errors.Is(err, consul.ErrTooLarge)
+}
+
+// ForRuns returns the decider that spreads a cluster's runs over members; node
+// is the orchestrator's own.
+func ForRuns(d *runs.Decider, node string) Decider { return runsDecider{d, node} }
+
+type runsDecider struct {
+	runs *runs.Decider
+	node string
+}
+
+// Name implements Decider.
+func (runsDecider) Name() string { return "runs" }
+
+// Decide implements Decider. What it decides is recorded on the way, each
+// transaction with its events.
+func (d runsDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
+	_, err := d.runs.Decide(ctx, in.Store, runs.Observed{
+		Node: d.node, Members: in.Members, Profile: in.State.Profile, Control: in.State.Control, Now: in.Now, Refresh: in.Refresh,
+		Record: func(ctx context.Context, decided []runs.Decision, also func(*kv.Txn)) error {
+			decisions := make([]Decision, len(decided))
+			for i, p := range decided {
+				decisions[i] = Decision{Kind: p.Kind, Node: p.Node, Text: p.Text, After: p.Run}
+			}
+			return in.Record(ctx, decisions, also)
+		},
+	})
+	return nil, err
 }

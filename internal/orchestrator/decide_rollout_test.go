@@ -71,7 +71,7 @@ func TestOvertaken(t *testing.T) {
 		"member_joined a", "service_up web", "rollout_admitted")
 	s.eventually("the report", func() error {
 		if len(s.reports()) == 0 {
-			return errNotYet
+			return errEventsPending
 		}
 		return nil
 	})

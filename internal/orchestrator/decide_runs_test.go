@@ -63,7 +63,7 @@ func (s *site) dies(t *testing.T, at string) {
 		case <-ended:
 			return nil
 		default:
-			return errNotYet
+			return errEventsPending
 		}
 	})
 	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
@@ -164,7 +164,7 @@ func TestRulesDecided(t *testing.T) {
 		next := s.process(dieAt + "=never")
 		s.eventually(fmt.Sprintf("step %d: %s", i, step.kind), func() error {
 			if count(step.kind) == 0 {
-				return errNotYet
+				return errEventsPending
 			}
 			return nil
 		})

@@ -105,7 +105,7 @@ func TestDeciders(t *testing.T) {
 		good.mu.Lock()
 		defer good.mu.Unlock()
 		if good.inputs[len(good.inputs)-1].Paused == nil {
-			return errNotYet
+			return errEventsPending
 		}
 		return nil
 	})
@@ -130,7 +130,7 @@ func TestObserveOnly(t *testing.T) {
 	s.must(s.cluster.SetObserveOnly(t.Context(), false, cluster.Hold{}))
 	s.eventually("the decider to be asked", func() error {
 		if d.asked() == 0 {
-			return errNotYet
+			return errEventsPending
 		}
 		return nil
 	})
@@ -141,7 +141,7 @@ func TestObserveOnly(t *testing.T) {
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	if _, err := orchestrator.Ask(t.Context(), s.store, "me"); !errors.Is(err, orchestrator.ErrNobody) {
+	if _, err := orchestrator.Ask(t.Context(), s.store, "me"); !errors.Is(err, orchestrator.ErrNoOrchestrator) {
 		t.Errorf("Ask without an orchestrator: %v", err)
 	}
 	begin, end := make(chan struct{}), make(chan struct{})
@@ -174,7 +174,7 @@ func TestAsk(t *testing.T) {
 	}
 	s.eventually("the first cycle to be over", func() error {
 		if orch.Status().Cycles == 0 {
-			return errNotYet
+			return errEventsPending
 		}
 		return nil
 	})
@@ -212,7 +212,7 @@ func TestDamagedRequests(t *testing.T) {
 	s.eventually("a report", func() error {
 		r, err := orchestrator.Ask(t.Context(), s.store, "me")
 		if err == nil && r == nil {
-			err = errNotYet // discarded
+			err = errEventsPending // discarded
 		}
 		return err
 	})

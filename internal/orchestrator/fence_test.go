@@ -46,7 +46,7 @@ func TestFenced(t *testing.T) {
 	d.mu.Unlock()
 	s.eventually("the lock to be held again", func() error {
 		if st := orch.Status(); !st.Active || st.Epoch <= first || st.Last == nil || st.Last.Epoch != st.Epoch {
-			return errNotYet
+			return errEventsPending
 		}
 		return nil
 	})

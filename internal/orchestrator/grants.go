@@ -20,14 +20,14 @@ const quietAfterRestore = time.Minute
 // granter offers grants to the hosts of a rollout, beside the cycles: it neither
 // waits for them nor for events to be journalled.
 type granter struct {
-	*tenure
+	*term
 	rollouts *rollout.Rollouts // in the store of the lock
 	ledger   kv.Entry[rollout.Ledger]
 	wake     concurrency.Signal
 }
 
-func newGranter(t *tenure) *granter {
-	return &granter{tenure: t, rollouts: t.Orchestrator.rollouts.Held(t.held), wake: t.watcher.Changes()}
+func newGranter(t *term) *granter {
+	return &granter{term: t, rollouts: t.Orchestrator.rollouts.Held(t.held), wake: t.watcher.Changes()}
 }
 
 // Pauses after a pass that failed.
@@ -103,7 +103,7 @@ func (g *granter) pass(ctx context.Context) (again time.Time, err error) {
 	state.Tenure = g.began
 	plan := rollout.Plan(s.Document, state, time.Now())
 	if g.rollouts.Replace(s, plan.Document) != nil {
-		g.wanted.Notify() // the cycle changes the document, together with its events
+		g.requested.Notify() // the cycle changes the document, together with its events
 		return time.Now().Add(time.Second), nil
 	}
 	if len(plan.Offers)+len(plan.Withdrawals) == 0 {

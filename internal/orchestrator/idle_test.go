@@ -25,7 +25,7 @@ func TestIdle(t *testing.T) {
 		t.Helper()
 		s.eventually(fmt.Sprintf("idle: %q", want), func() error {
 			if last := orch.Status().Last; last == nil || last.Idle != want {
-				return errNotYet
+				return errEventsPending
 			}
 			return nil
 		})

@@ -2,12 +2,139 @@ package orchestrator
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
+	"reflect"
 	"slices"
+	"time"
 
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 )
+
+// part is one value that is written under a new name.
+type viewPart struct {
+	key   string
+	value []byte
+}
+
+// Save makes next the view and adds events to the journal, both at once, and
+// returns the events with their numbers; their times are now where they have
+// none. also, if not nil, adds what is to happen in the same transaction.
+//
+// After any error but one of also's operations (see Own) it is unknown what is
+// current: Open again.
+func (j *Journal) Save(ctx context.Context, next View, events []Event, now time.Time, also func(*kv.Txn)) ([]Event, error) {
+	old := j.commit.Value
+	c := Commit{Generation: old.Generation + 1, Seq: old.Seq, Time: now.UTC().Truncate(time.Millisecond), Node: j.o.Node}
+	parts, err := j.saveView(&c, next)
+	if err != nil {
+		return nil, err
+	}
+	numbered, tail, more, err := j.saveEvents(&c, events)
+	if err != nil {
+		return nil, err
+	}
+	parts = append(parts, more...)
+	index, err := j.write(ctx, c, parts, also)
+	if err != nil {
+		return nil, err
+	}
+	j.commit = kv.Entry[Commit]{Value: c, Index: index, Exists: true}
+	j.view, j.tail = next, tail
+	return numbered, nil
+}
+
+// Own tells whether err, of Save, says that the operations which also added did
+// not hold, and nothing else: then nothing was written, and the journal is as it was.
+func IsDecisionConflict(err error) bool {
+	var conflict *kv.ConflictError
+	if !errors.As(err, &conflict) {
+		return false
+	}
+	return !slices.ContainsFunc(conflict.Failures, func(f kv.Failure) bool { return f.Key == keyCommit })
+}
+
+// saveView encodes the parts of the view that are different.
+func (j *Journal) saveView(c *Commit, next View) ([]viewPart, error) {
+	old := j.commit.Value
+	var parts []viewPart
+	c.Cluster = old.Cluster
+	if c.Cluster == 0 || !reflect.DeepEqual(j.view.Cluster, next.Cluster) {
+		c.Cluster = c.Generation
+		value, err := encodePart(clusterPart{journalFormat, next.Cluster})
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, viewPart{clusterKey(c.Cluster), value})
+	}
+	shards := shardCount(len(next.Nodes), len(old.Shards))
+	for {
+		more, largest, err := j.saveShards(c, next, shards)
+		if err != nil {
+			return nil, err
+		}
+		if largest <= maxPart || shards == maxShards {
+			return append(parts, more...), nil
+		}
+		shards *= 2
+	}
+}
+
+// maxPart is what a part should have at most, in bytes.
+const maxPart = 128 << 10
+
+// saveShards encodes the shards that are different, and tells the largest.
+func (j *Journal) saveShards(c *Commit, next View, shards int) (parts []viewPart, largest int, err error) {
+	c.Shards = slices.Clone(j.commit.Value.Shards)
+	anew := shards != len(c.Shards)
+	if anew {
+		c.Shards = make([]uint64, shards)
+	}
+	dirty := map[int]map[string]NodeView{}
+	for _, nodes := range []map[string]NodeView{j.view.Nodes, next.Nodes} {
+		for name := range nodes {
+			if i := shardOf(name, shards); dirty[i] == nil && (anew || changedNode(j.view.Nodes, next.Nodes, name)) {
+				dirty[i] = map[string]NodeView{}
+			}
+		}
+	}
+	for name, n := range next.Nodes {
+		if nodes := dirty[shardOf(name, shards)]; nodes != nil {
+			nodes[name] = n
+		}
+	}
+	for _, i := range slices.Sorted(maps.Keys(dirty)) {
+		c.Shards[i] = 0
+		if len(dirty[i]) == 0 {
+			continue
+		}
+		c.Shards[i] = c.Generation
+		value, err := encodePart(shardPart{journalFormat, dirty[i]})
+		if err != nil {
+			return nil, 0, err
+		}
+		largest = max(largest, len(value))
+		parts = append(parts, viewPart{shardKey(i, c.Generation), value})
+	}
+	return parts, largest, nil
+}
+
+func changedNode(a, b map[string]NodeView, name string) bool {
+	was, ok := a[name]
+	is, still := b[name]
+	return ok != still || !reflect.DeepEqual(was, is)
+}
+
+func encodePart(v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode a part of the view: %w", err)
+	}
+	return data, nil
+}
 
 // write makes c current: in one transaction when everything fits, else with the
 // parts written ahead.
@@ -66,3 +193,72 @@ func (j *Journal) commitTxn(c Commit, also func(*kv.Txn)) *kv.Txn {
 }
 
 func fits(t *kv.Txn) bool { return t.Len() <= kv.MaxOps && t.Size() <= kv.MaxBody }
+
+// Sizes of batches. A batch is continued, under a new name, while it is short.
+const (
+	shortBatch = 64        // events
+	shortBytes = 24 << 10  // of a batch that is continued
+	longBatch  = 512       // events
+	longBytes  = 128 << 10 // of a batch that is written at once
+)
+
+// saveEvents numbers events, puts them into batches and drops the oldest. tail
+// are the events of the last batch.
+func (j *Journal) saveEvents(c *Commit, events []Event) (numbered, tail []Event, parts []viewPart, err error) {
+	c.Batches = slices.Clone(j.commit.Value.Batches)
+	if len(events) == 0 {
+		return nil, j.tail, nil, nil
+	}
+	for _, e := range events {
+		c.Seq++
+		e.Seq = c.Seq
+		if e.Time.IsZero() {
+			e.Time = c.Time
+		}
+		numbered = append(numbered, e.Bounded())
+	}
+	if n := len(j.tail) + len(numbered); len(j.tail) > 0 && n <= shortBatch {
+		if value, err := encodePart(batchPart{journalFormat, slices.Concat(j.tail, numbered)}); err == nil && len(value) <= shortBytes {
+			last := &c.Batches[len(c.Batches)-1]
+			last.Last, last.Generation, last.Time = c.Seq, c.Generation, numbered[len(numbered)-1].Time
+			c.Batches = j.keptBatches(c)
+			return numbered, slices.Concat(j.tail, numbered), []viewPart{{last.key(), value}}, nil
+		}
+	}
+	values := map[string][]byte{}
+	for rest := numbered; len(rest) > 0; {
+		var value []byte
+		n := min(longBatch, len(rest))
+		for {
+			if value, err = encodePart(batchPart{journalFormat, rest[:n]}); err != nil {
+				return nil, nil, nil, err
+			}
+			if len(value) <= longBytes || n == 1 {
+				break
+			}
+			n /= 2
+		}
+		b := EventBatch{First: rest[0].Seq, Last: rest[n-1].Seq, Generation: c.Generation, Time: rest[n-1].Time}
+		c.Batches = append(c.Batches, b)
+		values[b.key()] = value
+		tail, rest = rest[:n:n], rest[n:]
+	}
+	c.Batches = j.keptBatches(c)
+	for _, b := range c.Batches {
+		if value, ok := values[b.key()]; ok {
+			parts = append(parts, viewPart{b.key(), value})
+		}
+	}
+	return numbered, tail, parts, nil
+}
+
+// kept are the batches without those that are too old or too many; the last one
+// stays.
+func (j *Journal) keptBatches(c *Commit) []EventBatch {
+	oldest := c.Time.Add(-j.o.MaxAge)
+	all := c.Batches
+	for len(all) > 1 && (c.Seq-all[0].First+1 > uint64(j.o.MaxEvents) || all[0].Time.Before(oldest)) {
+		all = all[1:]
+	}
+	return all
+}

@@ -16,8 +16,8 @@ import (
 // TestKinds: all kinds of events and decisions that packages declare are known.
 func TestKinds(t *testing.T) {
 	t.Parallel()
-	want := []string{orchestrator.RolloutAdopted, orchestrator.OrchestratorFailing, orchestrator.OrchestratorRecovered}
-	for file, prefix := range map[string]string{"event.go": "", "../rollout/plan.go": "rollout_", "../runs/plan.go": ""} {
+	want := []string{orchestrator.RolloutAdopted}
+	for file, prefix := range map[string]string{"events.go": "", "../rollout/plan.go": "rollout_", "../runs/plan.go": ""} {
 		n := len(want)
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 		if err != nil {

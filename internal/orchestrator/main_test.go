@@ -233,4 +233,4 @@ func (s *site) cyclesPass(o *orchestrator.Orchestrator, n uint64) {
 	})
 }
 
-var errNotYet = errors.New("not yet")
+var errEventsPending = errors.New("not yet")

@@ -22,7 +22,7 @@ func TestDamagedPositions(t *testing.T) {
 	s.wantEvents(0, "cluster_created", "cluster_changed", "leaders_changed", "member_joined a")
 	s.eventually("the sink to have all events", func() error {
 		if orch.Status().Sinks["file:"+path] != 4 {
-			return errNotYet
+			return errEventsPending
 		}
 		return nil
 	})

@@ -43,14 +43,14 @@ const (
 )
 
 // life probes the nodes that gossip does not reach.
-type life struct {
-	probe  Probe
-	client *consul.Client
-	probed map[string]time.Time // nodes that are down → when they were probed last
+type prober struct {
+	probe     Probe
+	client    *consul.Client
+	lastProbe map[string]time.Time // nodes that are down → when they were probed last
 }
 
-func newLife(p Probe, c *consul.Client) *life {
-	return &life{probe: p, client: c, probed: map[string]time.Time{}}
+func newProber(p Probe, c *consul.Client) *prober {
+	return &prober{probe: p, client: c, lastProbe: map[string]time.Time{}}
 }
 
 // probeTarget is a node that gossip does not reach.
@@ -60,7 +60,7 @@ type probeTarget struct {
 }
 
 // targets are the members that gossip does not reach.
-func targets(s *cluster.State, before View) []probeTarget {
+func probeTargets(s *cluster.State, before View) []probeTarget {
 	var all []probeTarget
 	for _, node := range s.Nodes() {
 		if h := s.Hosts[node]; h.Condition.NeedsProbe() {
@@ -72,12 +72,12 @@ func targets(s *cluster.State, before View) []probeTarget {
 
 // run probes the targets, those first that were up last; more reports that the
 // time was too short for some of them, whose probes are pending.
-func (l *life) run(ctx context.Context, all []probeTarget, now time.Time) (results map[string]cluster.ProbeResult, more bool, err error) {
+func (l *prober) run(ctx context.Context, all []probeTarget, now time.Time) (results map[string]cluster.ProbeResult, more bool, err error) {
 	results = make(map[string]cluster.ProbeResult, len(all))
 	var list []probeTarget
 	known := map[string]time.Time{}
 	for _, p := range all {
-		if at, ok := l.probed[p.node]; ok && p.before == cluster.LivenessDown && now.Sub(at) < probeDownEach {
+		if at, ok := l.lastProbe[p.node]; ok && p.before == cluster.LivenessDown && now.Sub(at) < probeDownEach {
 			results[p.node] = cluster.ProbeResult{Probe: cluster.ProbeFailed}
 			known[p.node] = at
 			continue
@@ -85,7 +85,7 @@ func (l *life) run(ctx context.Context, all []probeTarget, now time.Time) (resul
 		results[p.node] = cluster.ProbeResult{Probe: cluster.ProbePending, Before: p.before}
 		list = append(list, p)
 	}
-	l.probed = known
+	l.lastProbe = known
 	if len(list) == 0 {
 		return results, false, nil
 	}
@@ -118,7 +118,7 @@ func (l *life) run(ctx context.Context, all []probeTarget, now time.Time) (resul
 				more = true
 			default:
 				results[p.node] = cluster.ProbeResult{Probe: cluster.ProbeFailed}
-				l.probed[p.node] = now
+				l.lastProbe[p.node] = now
 			}
 			return nil
 		})
@@ -132,7 +132,7 @@ func rank(before cluster.Liveness) int {
 }
 
 // prepare finds out on which port agents gossip: all of them on the same.
-func (l *life) prepare(ctx context.Context) error {
+func (l *prober) prepare(ctx context.Context) error {
 	if l.probe != nil {
 		return nil
 	}

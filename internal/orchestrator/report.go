@@ -69,13 +69,13 @@ type Problem struct {
 // Bounds of a report, and of all that are kept, as JSON: they are written in one
 // transaction with what those who asked are answered.
 const (
-	mostListed  = 20
-	longestText = 300 // bytes
-	mostBytes   = 128 << 10
+	maxListed      = 20
+	maxReportText  = 300 // bytes
+	maxReportBytes = 128 << 10
 )
 
 func (r *Report) problem(what, name string, err error) {
-	if len(r.Problems) < mostListed {
+	if len(r.Problems) < maxListed {
 		r.Problems = append(r.Problems, Problem{What: what, Name: short(name), Why: short(err.Error())})
 	}
 	if what == "decider" {
@@ -85,7 +85,7 @@ func (r *Report) problem(what, name string, err error) {
 
 func (r *Report) decided(decider string, d Decision, dropped error) {
 	r.Decided++
-	if len(r.Decisions) >= mostListed {
+	if len(r.Decisions) >= maxListed {
 		return
 	}
 	one := Decided{Decider: decider, Kind: short(d.Kind), Node: short(d.Node), Text: short(d.Text), Reason: short(d.Reason)}
@@ -104,11 +104,11 @@ func (r *Report) saved(first, last uint64) {
 }
 
 func short(s string) string {
-	if len(s) <= longestText {
+	if len(s) <= maxReportText {
 		return s
 	}
 	const more = "…"
-	return strings.ToValidUTF8(s[:longestText-len(more)], "") + more
+	return strings.ToValidUTF8(s[:maxReportText-len(more)], "") + more
 }
 
 // Reports are the last cycles that did something, the newest last.
@@ -153,7 +153,7 @@ func (k *reports) load(ctx context.Context) error {
 }
 
 // worth tells whether r says something that the last report did not.
-func (k *reports) worth(r Report) bool {
+func (k *reports) isNews(r Report) bool {
 	if r.Events > 0 || r.Decided > 0 || r.Trigger == triggerRequest {
 		return true
 	}
@@ -180,7 +180,7 @@ func sameProblems(a, b []Problem) bool {
 
 // with returns the list with r as its newest, and r with its number. The oldest
 // make room.
-func (k *reports) with(r Report) ([]Report, Report) {
+func (k *reports) appended(r Report) ([]Report, Report) {
 	r.Number = 1
 	if n := len(k.last); n > 0 {
 		r.Number = k.last[n-1].Number + 1
@@ -189,7 +189,7 @@ func (k *reports) with(r Report) ([]Report, Report) {
 	size := 0
 	for i := len(all) - 1; i >= 0; i-- {
 		data, _ := json.Marshal(all[i]) // cannot fail: texts, numbers, a time
-		if size += len(data); size > mostBytes && i < len(all)-1 {
+		if size += len(data); size > maxReportBytes && i < len(all)-1 {
 			return all[i+1:], r
 		}
 	}

@@ -32,7 +32,7 @@ func TestLongReports(t *testing.T) {
 	for range asked {
 		s.eventually("a cycle", func() (err error) {
 			if last, err = orchestrator.Ask(t.Context(), s.store, "me"); err == nil && last == nil {
-				err = errNotYet // discarded
+				err = errEventsPending // discarded
 			}
 			return err
 		})

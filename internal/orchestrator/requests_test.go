@@ -92,7 +92,7 @@ func TestRequests(t *testing.T) {
 				cycles = orch.Status().Cycles
 				r, err := orchestrator.Ask(t.Context(), s.store, "test")
 				if err == nil && r == nil {
-					err = errNotYet
+					err = errEventsPending
 				}
 				return err
 			})
@@ -101,7 +101,7 @@ func TestRequests(t *testing.T) {
 					cycles = now
 					return nil
 				}
-				return errNotYet
+				return errEventsPending
 			})
 			return cycles
 		}
@@ -178,7 +178,7 @@ func TestBackoffLasts(t *testing.T) {
 	orch, _ := s.start(o)
 	s.eventually("the first cycle", func() error {
 		if orch.Status().Cycles != 1 {
-			return errNotYet
+			return errEventsPending
 		}
 		return nil
 	})
@@ -191,7 +191,7 @@ func TestBackoffLasts(t *testing.T) {
 			case err != nil:
 				return err
 			case r == nil: // the one before was not over
-				return errNotYet
+				return errEventsPending
 			case r.Outcome != orchestrator.OutcomeFailed || r.Trigger != "request":
 				t.Errorf("Ask = %+v", r)
 			}
@@ -200,7 +200,7 @@ func TestBackoffLasts(t *testing.T) {
 	}
 	s.eventually("the last cycle to be counted", func() error { // its answer comes first
 		if orch.Status().Cycles < 1+rounds {
-			return errNotYet
+			return errEventsPending
 		}
 		return nil
 	})

@@ -137,7 +137,7 @@ func TestSinks(t *testing.T) {
 	_, stop = s.start(o)
 	s.eventually("the third to be at work", func() error {
 		if s.holder() != "boss" {
-			return errNotYet
+			return errEventsPending
 		}
 		return nil
 	})
@@ -186,7 +186,7 @@ func TestSinksOfTheKilled(t *testing.T) {
 		s.join(fmt.Sprint("n", before))
 		s.eventually("an event", func() error {
 			if len(s.events()) == before {
-				return errNotYet
+				return errEventsPending
 			}
 			return nil
 		})
@@ -229,7 +229,7 @@ func TestLateSink(t *testing.T) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if n := len(h.seqs); n == 0 || h.seqs[n-1] < last() {
-			return errNotYet
+			return errEventsPending
 		}
 		return nil
 	})

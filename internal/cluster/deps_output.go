@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"html"
 	"slices"
 	"strconv"
 	"strings"
@@ -171,4 +172,143 @@ func (g Graph) mermaid() string {
 
 func quoteMermaid(s string) string {
 	return `"` + strings.NewReplacer(`"`, "#quot;", "#", "#35;", "\n", " ").Replace(s) + `"`
+}
+
+// Measures of the drawing, in pixels.
+const (
+	svgColumn = 220
+	svgRow    = 60
+	svgWidth  = 150
+	svgHeight = 32
+	svgMargin = 20
+)
+
+// box is one member or outside service of the drawing.
+type box struct {
+	label          string
+	x, y           int
+	external, loop bool
+}
+
+// svg draws the graph without a library and without scripts: members in
+// columns, each behind those that it requires.
+func (g Graph) svg() string {
+	boxes, order := g.layout()
+	width, height := 0, 0
+	for _, b := range boxes {
+		width, height = max(width, b.x+svgWidth+svgMargin), max(height, b.y+svgHeight+svgMargin)
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n",
+		width, height, width, height)
+	out.WriteString(`<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8z"/></marker></defs>` + "\n")
+	for _, l := range g.links() {
+		to := "member " + l.to
+		if l.external {
+			to = "service " + l.to
+		}
+		out.WriteString(arrow(l, boxes["member "+l.from], boxes[to]))
+	}
+	for _, key := range order {
+		out.WriteString(boxes[key].svg())
+	}
+	out.WriteString("</svg>\n")
+	return out.String()
+}
+
+// layout places the boxes: a column for each length of the way to what
+// requires nothing, counted as far as there is no circle.
+func (g Graph) layout() (boxes map[string]box, order []string) {
+	to := map[string][]string{}
+	for _, l := range g.links() {
+		target := "member " + l.to
+		if l.external {
+			target = "service " + l.to
+		}
+		to["member "+l.from] = append(to["member "+l.from], target)
+	}
+	for _, n := range g.Nodes {
+		order = append(order, "member "+n)
+	}
+	for _, s := range g.External() {
+		order = append(order, "service "+s)
+	}
+	level := map[string]int{}
+	for range order { // each round settles at least one level
+		moved := false
+		for _, from := range order {
+			for _, target := range to[from] {
+				if want := level[target] + 1; level[from] < want && want < len(order) && target != from && !slices.Contains(to[target], from) {
+					level[from], moved = want, true
+				}
+			}
+		}
+		if !moved {
+			break
+		}
+	}
+	boxes, rows := map[string]box{}, map[int]int{}
+	used := map[int]bool{}
+	for _, l := range level {
+		used[l] = true
+	}
+	used[0] = true
+	column := func(l int) (n int) {
+		for other := range used {
+			if other < l {
+				n++
+			}
+		}
+		return n
+	}
+	for _, key := range order {
+		kind, name, _ := strings.Cut(key, " ")
+		l := level[key]
+		boxes[key] = box{
+			label: name, x: svgMargin + column(l)*svgColumn, y: svgMargin + rows[l]*svgRow,
+			external: kind == "service", loop: kind == "member" && g.InCycle(name),
+		}
+		rows[l]++
+	}
+	return boxes, order
+}
+
+func (b box) svg() string {
+	stroke, dash, round := "black", "", 3
+	if b.loop {
+		stroke = "red"
+	}
+	if b.external {
+		dash, round = ` stroke-dasharray="4 3"`, svgHeight/2
+	}
+	label := []rune(b.label)
+	if len(label) > 22 {
+		label = append(label[:21], '…')
+	}
+	return fmt.Sprintf(`<g><title>%s</title><rect x="%d" y="%d" width="%d" height="%d" rx="%d" fill="white" stroke="%s"%s/>`+
+		`<text x="%d" y="%d" text-anchor="middle">%s</text></g>`+"\n",
+		html.EscapeString(b.label), b.x, b.y, svgWidth, svgHeight, round, stroke, dash,
+		b.x+svgWidth/2, b.y+svgHeight/2+4, html.EscapeString(string(label)))
+}
+
+func arrow(l link, from, to box) string {
+	stroke, dash := "gray", ""
+	if l.cycle {
+		stroke = "red"
+	}
+	if l.loose {
+		dash = ` stroke-dasharray="4 3"`
+	}
+	x1, y1, x2, y2 := from.x, from.y+svgHeight/2, to.x+svgWidth, to.y+svgHeight/2
+	bend := svgColumn / 4
+	if to.x >= from.x { // the same column, or backwards: around the right side
+		x1, x2 = from.x+svgWidth, to.x+svgWidth
+		bend = -svgColumn / 4
+	}
+	if from == to {
+		y1, y2 = y1-6, y2+6
+	}
+	return fmt.Sprintf(`<path d="M%d %dC%d %d %d %d %d %d" fill="none" stroke="%s"%s marker-end="url(#arrow)"/>`+
+		`<text x="%d" y="%d" text-anchor="middle" font-size="10" fill="%s">%s</text>`+"\n",
+		x1, y1, x1-bend, y1, x2+bend, y2, x2, y2, stroke, dash, (x1+x2)/2, (y1+y2)/2-4, stroke, html.EscapeString(l.label))
 }

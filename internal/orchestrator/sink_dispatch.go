@@ -30,31 +30,31 @@ const (
 	firstRetry  = time.Second
 	lastRetry   = time.Minute
 	// remember is how often it is written down at most how far the sinks are.
-	remember = 5 * time.Second
+	saveInterval = 5 * time.Second
 )
 
 // positions say how far each sink is: the next orchestrator goes on there.
-type positions struct {
+type sinkOffsets struct {
 	Sinks map[string]uint64 `json:"sinks"`
 }
 
 // courier brings events to the sinks, without delaying cycles.
-type courier struct {
+type sinkDispatcher struct {
 	*Orchestrator
-	doc    kv.Doc[positions]
+	doc    kv.Doc[sinkOffsets]
 	opened chan struct{}
 	news   map[string]concurrency.Signal // by sink
 
 	mu      sync.Mutex
-	at      map[string]uint64
+	offsets map[string]uint64
 	seq     uint64            // of the last event
-	written map[string]uint64 // at, as it was last read or written
+	saved   map[string]uint64 // at, as it was last read or written
 }
 
-func newCourier(o *Orchestrator, s *kv.Store) *courier {
-	c := &courier{
-		Orchestrator: o, doc: kv.NewDoc[positions](s, keySinks, sinksFormat), opened: make(chan struct{}),
-		news: map[string]concurrency.Signal{}, at: map[string]uint64{},
+func newSinkDispatcher(o *Orchestrator, s *kv.Store) *sinkDispatcher {
+	c := &sinkDispatcher{
+		Orchestrator: o, doc: kv.NewDoc[sinkOffsets](s, keySinks, sinksFormat), opened: make(chan struct{}),
+		news: map[string]concurrency.Signal{}, offsets: map[string]uint64{},
 	}
 	for _, s := range o.o.Sinks {
 		c.news[s.Name()] = concurrency.NewSignal()
@@ -64,12 +64,12 @@ func newCourier(o *Orchestrator, s *kv.Store) *courier {
 
 // open reads how far the sinks are; new ones begin behind the event seq, and
 // that is written down before there are more events.
-func (c *courier) open(ctx context.Context, seq uint64) error {
+func (c *sinkDispatcher) open(ctx context.Context, seq uint64) error {
 	if len(c.o.Sinks) == 0 {
 		return nil
 	}
-	e, err := c.doc.Update(ctx, func(old kv.Entry[positions]) (positions, bool, error) {
-		p := positions{Sinks: maps.Clone(old.Value.Sinks)}
+	e, err := c.doc.Update(ctx, func(old kv.Entry[sinkOffsets]) (sinkOffsets, bool, error) {
+		p := sinkOffsets{Sinks: maps.Clone(old.Value.Sinks)}
 		if p.Sinks == nil {
 			p.Sinks = map[string]uint64{}
 		}
@@ -83,28 +83,28 @@ func (c *courier) open(ctx context.Context, seq uint64) error {
 	})
 	if unreadable(err) {
 		err = nil // what was not delivered is again, from the beginning; the document is replaced
-		e.Value = positions{}
+		e.Value = sinkOffsets{}
 	}
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	for _, s := range c.o.Sinks {
-		c.at[s.Name()] = e.Value.Sinks[s.Name()]
+		c.offsets[s.Name()] = e.Value.Sinks[s.Name()]
 	}
-	c.written = maps.Clone(c.at)
+	c.saved = maps.Clone(c.offsets)
 	c.mu.Unlock()
 	select {
 	case <-c.opened:
 	default:
 		close(c.opened)
 	}
-	c.tell(seq)
+	c.notify(seq)
 	return nil
 }
 
 // tell says that there are events up to number seq.
-func (c *courier) tell(seq uint64) {
+func (c *sinkDispatcher) notify(seq uint64) {
 	c.mu.Lock()
 	c.seq = seq
 	c.mu.Unlock()
@@ -113,22 +113,22 @@ func (c *courier) tell(seq uint64) {
 	}
 }
 
-func (c *courier) position(name string) (at, seq uint64) {
+func (c *sinkDispatcher) offset(name string) (at, seq uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.at[name], c.seq
+	return c.offsets[name], c.seq
 }
 
-func (c *courier) moved(name string, at uint64) {
+func (c *sinkDispatcher) setOffset(name string, at uint64) {
 	c.mu.Lock()
-	c.at[name] = at
-	sinks := maps.Clone(c.at)
+	c.offsets[name] = at
+	sinks := maps.Clone(c.offsets)
 	c.mu.Unlock()
 	c.setStatus(func(s *Status) { s.Sinks = sinks })
 }
 
 // run serves the sinks until ctx ends; then it writes down how far they are.
-func (c *courier) run(ctx context.Context) error {
+func (c *sinkDispatcher) run(ctx context.Context) error {
 	if len(c.o.Sinks) == 0 {
 		return nil
 	}
@@ -142,28 +142,28 @@ func (c *courier) run(ctx context.Context) error {
 		g.Go(func() error { return c.serve(gctx, s) })
 	}
 	g.Go(func() error {
-		for concurrency.Sleep(gctx, remember) == nil {
-			c.write(gctx)
+		for concurrency.Sleep(gctx, saveInterval) == nil {
+			c.saveOffsets(gctx)
 		}
 		return gctx.Err()
 	})
 	err := g.Wait()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), remember)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveInterval)
 	defer cancel()
-	c.write(last)
+	c.saveOffsets(last)
 	return err
 }
 
 // write writes down how far the sinks are, if that is news.
-func (c *courier) write(ctx context.Context) {
+func (c *sinkDispatcher) saveOffsets(ctx context.Context) {
 	c.mu.Lock()
-	at, news := maps.Clone(c.at), !maps.Equal(c.at, c.written)
+	at, news := maps.Clone(c.offsets), !maps.Equal(c.offsets, c.saved)
 	c.mu.Unlock()
 	if !news {
 		return
 	}
-	_, err := c.doc.Update(ctx, func(old kv.Entry[positions]) (positions, bool, error) {
-		p := positions{Sinks: maps.Clone(old.Value.Sinks)}
+	_, err := c.doc.Update(ctx, func(old kv.Entry[sinkOffsets]) (sinkOffsets, bool, error) {
+		p := sinkOffsets{Sinks: maps.Clone(old.Value.Sinks)}
 		if p.Sinks == nil {
 			p.Sinks = map[string]uint64{}
 		}
@@ -176,9 +176,9 @@ func (c *courier) write(ctx context.Context) {
 		return p, changed, nil
 	})
 	if errors.Is(err, kv.ErrDamaged) { // what it said is lost
-		var e kv.Entry[positions]
+		var e kv.Entry[sinkOffsets]
 		if e, err = c.doc.Get(ctx); errors.Is(err, kv.ErrDamaged) {
-			_, err = c.doc.CompareAndSwap(ctx, e, positions{Sinks: at})
+			_, err = c.doc.CompareAndSwap(ctx, e, sinkOffsets{Sinks: at})
 		}
 	}
 	if err != nil && ctx.Err() == nil {
@@ -186,15 +186,15 @@ func (c *courier) write(ctx context.Context) {
 	}
 	if err == nil {
 		c.mu.Lock()
-		c.written = at
+		c.saved = at
 		c.mu.Unlock()
 	}
 }
 
 // serve gives one sink what is new, again and again until it takes it.
-func (c *courier) serve(ctx context.Context, s Sink) error {
+func (c *sinkDispatcher) serve(ctx context.Context, s Sink) error {
 	for {
-		at, seq := c.position(s.Name())
+		at, seq := c.offset(s.Name())
 		if at >= seq {
 			if err := c.news[s.Name()].Wait(ctx); err != nil {
 				return err
@@ -215,19 +215,19 @@ func (c *courier) serve(ctx context.Context, s Sink) error {
 				return err
 			}
 			retry = min(2*retry, lastRetry)
-			at, _ = c.position(s.Name())
+			at, _ = c.offset(s.Name())
 		}
 	}
 }
 
 // deliver gives the sink the events after number at.
-func (c *courier) deliver(ctx context.Context, s Sink, at uint64) error {
+func (c *sinkDispatcher) deliver(ctx context.Context, s Sink, at uint64) error {
 	events, commit, err := ReadEvents(ctx, c.Orchestrator.store, at, 0)
 	switch {
 	case err != nil && !errors.Is(err, kv.ErrDamaged):
 		return err
 	case commit.Seq <= at:
-		return errNotYet
+		return errEventsPending
 	case err != nil || len(events) == 0 || events[0].Seq > at+1:
 		c.o.Log.Warn("events were gone before a sink took them", "sink", s.Name(), "after", at, "error", err)
 	}
@@ -239,11 +239,11 @@ func (c *courier) deliver(ctx context.Context, s Sink, at uint64) error {
 		if err != nil {
 			return err
 		}
-		c.moved(s.Name(), events[n-1].Seq)
+		c.setOffset(s.Name(), events[n-1].Seq)
 		events = events[n:]
 	}
-	c.moved(s.Name(), commit.Seq) // also when the last ones are gone
+	c.setOffset(s.Name(), commit.Seq) // also when the last ones are gone
 	return nil
 }
 
-var errNotYet = errors.New("the events that were journalled cannot be read yet")
+var errEventsPending = errors.New("the events that were journalled cannot be read yet")

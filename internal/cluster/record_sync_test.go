@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -13,11 +14,12 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/profile"
 )
 
 // kept is a keeper that runs, and what it logs.
 type kept struct {
-	*cluster.Keeper
+	*cluster.RecordSync
 	stop func()
 
 	mu  sync.Mutex
@@ -45,7 +47,7 @@ func (k *kept) warnings() (all []string) {
 func keeping(t *testing.T, c *cluster.Cluster, name string, files cluster.Record) *kept {
 	t.Helper()
 	k := &kept{}
-	k.Keeper = c.NewKeeper(cluster.KeeperOptions{Node: "n", Name: name, Files: files, Log: hclog.New(&hclog.LoggerOptions{Output: k})})
+	k.RecordSync = c.NewRecordSync(cluster.RecordSyncOptions{Node: "n", Name: name, Files: files, Log: hclog.New(&hclog.LoggerOptions{Output: k})})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = k.Run(ctx) }) // nil
@@ -78,7 +80,7 @@ func TestRivals(t *testing.T) {
 		other string
 	}{{first, "b:/x"}, {second, "a:/x"}} {
 		consultest.Eventually(t, "the other to be named", func(context.Context) error {
-			if other, seen := k.Rival(); other != k.other || seen.IsZero() {
+			if other, seen := k.OtherAgent(); other != k.other || seen.IsZero() {
 				return errors.New(other)
 			}
 			return nil
@@ -121,7 +123,51 @@ func TestReplacedAgent(t *testing.T) {
 	if r, err := c.Record(t.Context(), "n"); err != nil || r.Keeper != "b:/x" {
 		t.Errorf("after the import the record is %+v, %v", r, err)
 	}
-	if other, _ := k.Rival(); other != "" || len(k.warnings()) > 0 {
+	if other, _ := k.OtherAgent(); other != "" || len(k.warnings()) > 0 {
 		t.Errorf("%q is taken for a rival: %q", other, k.warnings())
+	}
+}
+
+// TestMemberOf: one member alone is what it is among all, and the cluster's
+// filter says the same of it.
+func TestMemberOf(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	addNode(t, s, "one", "passing", "warning")
+	addNode(t, s, "two", "critical", "passing")
+	for _, node := range []string{"one", "two", "hostless"} {
+		join(t, c, node, "db")
+	}
+	report := &consul.KVPair{Key: "jorc/prod/nodes/one", Value: []byte(`{"format":1,"version":"v7","states":{"config":{"state":"failed"}}}`)}
+	if err := s.Client().KVPut(t.Context(), report); err != nil {
+		t.Fatal(err)
+	}
+	filter, err := profile.ParseValue(`Health == "warning" or Version == "v7" or Agent == "up"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Set(t.Context(), profile.Scope{}, cluster.ParamFilter, filter, profile.Ref{}); err != nil {
+		t.Fatal(err)
+	}
+	f, err := c.Filter(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := c.Profile(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for node, want := range members(t, c, "") {
+		got, err := c.MemberOf(t.Context(), node, cluster.NeedAll)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, %v, want %+v", node, got, err, want)
+		}
+		belongs, err := c.Belongs(t.Context(), d, node)
+		if err != nil || belongs != f.Match(&want) {
+			t.Errorf("%s belongs: got %t, %v, want %t", node, belongs, err, f.Match(&want))
+		}
+	}
+	if _, err := c.MemberOf(t.Context(), "stranger", cluster.NeedAll); !errors.Is(err, cluster.ErrNoMember) {
+		t.Errorf("got %v, want ErrNoMember", err)
 	}
 }

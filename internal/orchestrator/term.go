@@ -13,7 +13,7 @@ import (
 )
 
 // tenure is what one holder of the lock knows; it ends with the lock.
-type tenure struct {
+type term struct {
 	*Orchestrator
 	held  *kv.Lease
 	store *kv.Store // fenced
@@ -21,40 +21,40 @@ type tenure struct {
 	watcher  *cluster.Watcher                                   // of the cluster, for cycles and grants
 	probes   concurrency.Latest[map[string]cluster.ProbeResult] // of the last cycle
 	journal  *Journal                                           // nil: what is current has to be read (again)
-	life     *life
+	prober   *prober
 	requests *requests
 	reports  *reports
-	sinks    *courier
+	sinks    *sinkDispatcher
 	// projector writes the index keys of nodes, whose tokens may not; nil: whether
 	// Consul has ACLs is not known yet, or it has none and nodes write them.
 	projector *cluster.Projector
 	aclsKnown bool
 
-	grants  *granter
-	began   time.Time
-	changes concurrency.Signal // of the state
-	wanted  concurrency.Signal // a cycle was requested
-	backoff time.Duration      // after failures; 0: the last cycle was fine
-	fails   uint64             // cycles in a row that failed
-	unsaved []Event            // about that, not journalled yet
+	grants    *granter
+	began     time.Time
+	changes   concurrency.Signal // of the state
+	requested concurrency.Signal // a cycle was requested
+	backoff   time.Duration      // after failures; 0: the last cycle was fine
+	fails     uint64             // cycles in a row that failed
+	unsaved   []Event            // about that, not journalled yet
 }
 
-func newTenure(o *Orchestrator, held *kv.Lease) *tenure {
-	t := &tenure{
-		Orchestrator: o, held: held, store: held.Store(), began: time.Now(), wanted: concurrency.NewSignal(),
+func newTerm(o *Orchestrator, held *kv.Lease) *term {
+	t := &term{
+		Orchestrator: o, held: held, store: held.Store(), began: time.Now(), requested: concurrency.NewSignal(),
 		watcher: o.cluster.Consistent().NewWatcher(cluster.NeedState, cluster.PrefixRuns),
 	}
 	t.changes = t.watcher.Changes()
-	t.life = newLife(o.o.Probe, o.o.Client)
-	t.requests = newRequests(t.store, t.wanted)
+	t.prober = newProber(o.o.Probe, o.o.Client)
+	t.requests = newRequests(t.store, t.requested)
 	t.reports = newReports(t.store)
-	t.sinks = newCourier(o, t.store)
+	t.sinks = newSinkDispatcher(o, t.store)
 	t.grants = newGranter(t)
 	return t
 }
 
 // run runs cycles, and what wakes them, until ctx ends.
-func (t *tenure) run(ctx context.Context) {
+func (t *term) run(ctx context.Context) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return t.watch(ctx) })
 	g.Go(func() error { return t.requests.watch(ctx, t) })
@@ -68,7 +68,7 @@ func (t *tenure) run(ctx context.Context) {
 
 // watch reports changes to the cycles and the granter. A tenure ends when Consul's
 // data was restored, since what was read before may no longer hold.
-func (t *tenure) watch(ctx context.Context) error {
+func (t *term) watch(ctx context.Context) error {
 	err := t.watcher.Run(ctx)
 	if errors.Is(err, cluster.ErrRestored) && t.o.Grants {
 		t.o.Log.Warn("Consul's KV was restored: nothing is granted for a while", "for", t.o.Quiet)
@@ -88,8 +88,8 @@ const (
 
 // cycles runs one cycle after the other: when it is due, when something changed,
 // and at once when somebody waits for it.
-func (t *tenure) cycles(ctx context.Context) error {
-	due := t.takeOver(ctx)
+func (t *term) cycles(ctx context.Context) error {
+	due := t.resume(ctx)
 	trigger := triggerStart
 	for {
 		if err := t.await(ctx, due, &trigger); err != nil {
@@ -118,7 +118,7 @@ type pace struct {
 }
 
 // await returns when the next cycle is to run, and says why.
-func (t *tenure) await(ctx context.Context, p pace, trigger *string) error {
+func (t *term) await(ctx context.Context, p pace, trigger *string) error {
 	at := p.due
 	if at.Before(p.earliest) {
 		at = p.earliest
@@ -133,7 +133,7 @@ func (t *tenure) await(ctx context.Context, p pace, trigger *string) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-t.wanted.C():
+		case <-t.requested.C():
 			*trigger = triggerRequest
 			return nil
 		case <-timer.C:
@@ -147,14 +147,14 @@ func (t *tenure) await(ctx context.Context, p pace, trigger *string) error {
 
 // takeOver reads when the cluster is next due: the one before may have
 // failed, and have asked for patience.
-func (t *tenure) takeOver(ctx context.Context) pace {
+func (t *term) resume(ctx context.Context) pace {
 	now := time.Now()
 	p := pace{earliest: now, due: now}
 	next, err := t.requests.doc.Get(ctx)
 	if err != nil {
 		return p // the cycle tells
 	}
-	t.requests.take(next.Value.Requests) // the first cycle answers them
+	t.requests.accept(next.Value.Requests) // the first cycle answers them
 	if next.Value.Due.After(now) {
 		p.due = next.Value.Due
 		if latest := now.Add(maxBackoff); p.due.After(latest) {

@@ -12,7 +12,7 @@ import (
 )
 
 // Standing is where a node stands.
-type Standing struct {
+type Leadership struct {
 	Leading bool
 	Leaders []string // as last read
 	// Err is why a node that is to lead does not: it has not heard from Consul
@@ -26,7 +26,7 @@ type Standing struct {
 // told that it leads no more after Timing.StepDown at the latest, counted from
 // when it last asked a question that Consul answered. handle is called by one
 // goroutine at a time and should return soon; Lead runs what takes longer.
-func (c *Cluster) Follow(ctx context.Context, node string, t Timing, handle func(Standing)) error {
+func (c *Cluster) Follow(ctx context.Context, node string, t Timing, handle func(Leadership)) error {
 	f := &follower{
 		cluster: c, node: node, timing: t.withDefaults(), handle: handle,
 		doc: c.Consistent().leaders, wake: make(chan struct{}, 1),
@@ -43,21 +43,21 @@ func (c *Cluster) Follow(ctx context.Context, node string, t Timing, handle func
 // returned, as long as it returns within Timing.StepDown; and when it returned
 // Consul is told so, that nobody has to wait longer.
 func (c *Cluster) Lead(ctx context.Context, node string, t Timing, lead func(ctx context.Context)) error {
-	l := &lease{news: make(chan struct{}, 1)}
+	l := &leadRun{changed: make(chan struct{}, 1)}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.Follow(ctx, node, t, l.stand) })
+	g.Go(func() error { return c.Follow(ctx, node, t, l.update) })
 	g.Go(func() error {
 		for {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-l.news:
+			case <-l.changed:
 			}
 			if run, stop := l.begin(ctx); run != nil {
 				lead(run)
 				<-run.Done()
 				stop()
-				c.stoodDown(ctx, node, t.withDefaults().StepDown)
+				c.confirmStepDown(ctx, node, t.withDefaults().StepDown)
 			}
 		}
 	})
@@ -65,15 +65,15 @@ func (c *Cluster) Lead(ctx context.Context, node string, t Timing, lead func(ctx
 }
 
 // lease is what Lead knows of the standing between two runs.
-type lease struct {
-	news chan struct{}
+type leadRun struct {
+	changed chan struct{}
 
 	mu      sync.Mutex
 	leading bool
 	stop    context.CancelFunc // of the run under way
 }
 
-func (l *lease) stand(s Standing) {
+func (l *leadRun) update(s Leadership) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leading = s.Leading
@@ -81,13 +81,13 @@ func (l *lease) stand(s Standing) {
 		l.stop()
 	}
 	select {
-	case l.news <- struct{}{}:
+	case l.changed <- struct{}{}:
 	default:
 	}
 }
 
 // begin returns the context of a run; nil when the node does not lead.
-func (l *lease) begin(ctx context.Context) (context.Context, context.CancelFunc) {
+func (l *leadRun) begin(ctx context.Context) (context.Context, context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.leading {
@@ -100,7 +100,7 @@ func (l *lease) begin(ctx context.Context) (context.Context, context.CancelFunc)
 
 // stoodDown says that node knows that it was retired. Whoever cannot say so is
 // waited for.
-func (c *Cluster) stoodDown(ctx context.Context, node string, within time.Duration) {
+func (c *Cluster) confirmStepDown(ctx context.Context, node string, within time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	_, _ = c.leaders.Update(ctx, func(old kv.Entry[Leaders]) (Leaders, bool, error) {
@@ -115,18 +115,18 @@ type follower struct {
 	cluster *Cluster
 	node    string
 	timing  Timing
-	handle  func(Standing)
+	handle  func(Leadership)
 	doc     kv.Doc[Leaders]
 	wake    chan struct{} // something to confirm
 
-	mu     sync.Mutex
-	known  bool
-	now    kv.Entry[Leaders]
-	until  time.Time // how long to believe now.Value
-	err    error     // of the last attempt to confirm
-	told   bool
-	last   Standing
-	expiry *time.Timer
+	mu       sync.Mutex
+	known    bool
+	now      kv.Entry[Leaders]
+	until    time.Time // how long to believe now.Value
+	err      error     // of the last attempt to confirm
+	notified bool
+	last     Leadership
+	expiry   *time.Timer
 }
 
 // watch learns news. A node that is to lead does so once that is confirmed.
@@ -137,7 +137,7 @@ func (f *follower) watch(ctx context.Context) error {
 		}
 		f.mu.Lock()
 		f.known, f.now = true, u.Entry
-		f.tell()
+		f.notify()
 		f.mu.Unlock()
 		select {
 		case f.wake <- struct{}{}:
@@ -153,7 +153,7 @@ func (f *follower) confirm(ctx context.Context) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if ctx.Err() == nil {
-			f.tell()
+			f.notify()
 		}
 	})
 	f.expiry.Stop()
@@ -207,14 +207,14 @@ func (f *follower) ask(ctx context.Context) error {
 		f.now = e
 		f.until = sent.Add(f.timing.StepDown - f.timing.StepDown/10)
 	}
-	f.tell()
+	f.notify()
 	return nil
 }
 
 // tell hands on the standing when it is another; with f.mu held.
-func (f *follower) tell() {
+func (f *follower) notify() {
 	now := time.Now()
-	s := Standing{Leaders: f.now.Value.Leader}
+	s := Leadership{Leaders: f.now.Value.Leader}
 	if f.now.Value.Leads(f.node) {
 		s.Leading = now.Before(f.until)
 		if !s.Leading {
@@ -229,9 +229,9 @@ func (f *follower) tell() {
 	case f.expiry != nil:
 		f.expiry.Reset(f.until.Sub(now))
 	}
-	if f.told && s.Leading == f.last.Leading && slices.Equal(s.Leaders, f.last.Leaders) && (s.Err == nil) == (f.last.Err == nil) {
+	if f.notified && s.Leading == f.last.Leading && slices.Equal(s.Leaders, f.last.Leaders) && (s.Err == nil) == (f.last.Err == nil) {
 		return
 	}
-	f.told, f.last = true, s
+	f.notified, f.last = true, s
 	f.handle(s)
 }

@@ -15,7 +15,7 @@ import (
 
 // fetch returns the state of the cluster as it is now. Only what has changed
 // since the last cycle is read.
-func (t *tenure) fetch(ctx context.Context) (cluster.State, error) {
+func (t *term) fetch(ctx context.Context) (cluster.State, error) {
 	s, err := t.watcher.State(ctx)
 	if err != nil {
 		return s, err
@@ -36,7 +36,7 @@ func viewOf(s *cluster.State, before View) View {
 		n := was
 		var damaged []string
 		if err := s.DamagedMember(node); err != nil {
-			damaged = append(damaged, trouble(err))
+			damaged = append(damaged, damageText(err))
 		} else {
 			n = NodeView{
 				Address: h.Address, Datacenter: h.Datacenter, Zone: h.Record.Zone, Roles: s.Roles(h),
@@ -51,14 +51,14 @@ func viewOf(s *cluster.State, before View) View {
 			}
 		}
 		if err := s.DamagedHold(node); err != nil {
-			damaged = append(damaged, trouble(err))
+			damaged = append(damaged, damageText(err))
 		}
 		n.Life, n.Agent, n.Health = h.Condition.Liveness, h.Condition.Agent, h.Condition.Health
 		if err := s.DamagedReport(node); err != nil {
 			n.Version, n.States = was.Version, was.States
-			damaged = append(damaged, trouble(err))
+			damaged = append(damaged, damageText(err))
 		} else {
-			n.Version, n.States = h.Report.Version, states(h.Report)
+			n.Version, n.States = h.Report.Version, stateViews(h.Report)
 		}
 		n.Services = maps.Clone(h.Services)
 		delete(n.Services, cluster.AgentService)
@@ -89,7 +89,7 @@ func members(s *cluster.State, v View) []cluster.Member {
 	return all
 }
 
-func states(d cluster.Report) map[string]StateView {
+func stateViews(d cluster.Report) map[string]StateView {
 	if len(d.States) == 0 {
 		return nil
 	}
@@ -114,7 +114,7 @@ func shorten(text string) string {
 func clusterView(s *cluster.State, before ClusterView) ClusterView {
 	c := ClusterView{
 		Exists: s.Exists, Desired: s.Desired, Leaders: sorted(s.Leaders.Leader), Managers: sorted(s.Managers()), LeaderCount: s.Leaders.Count,
-		Paused: holdText(s.Control.Paused), ObserveOnly: holdText(s.Control.ObserveOnly), Holds: holds(s.Control),
+		Paused: holdText(s.Control.Paused), ObserveOnly: holdText(s.Control.ObserveOnly), Holds: holdTexts(s.Control),
 	}
 	if s.Exists {
 		c.Profile = digestJSON(s.Profile)
@@ -136,14 +136,14 @@ func clusterView(s *cluster.State, before ClusterView) ClusterView {
 		if c.Trouble == nil {
 			c.Trouble = map[string]string{}
 		}
-		c.Trouble[key] = trouble(err)
+		c.Trouble[key] = damageText(err)
 	}
 	return c
 }
 
 // trouble is what is said of a document that cannot be read.
-func trouble(err error) string {
-	if remedy := cluster.Remedy(err); remedy != "" {
+func damageText(err error) string {
+	if remedy := cluster.RepairHint(err); remedy != "" {
 		return err.Error() + ": " + remedy
 	}
 	return err.Error()
@@ -171,7 +171,7 @@ func holdText(h *cluster.Hold) string {
 	return text
 }
 
-func holds(c cluster.Control) (all []string) {
+func holdTexts(c cluster.Control) (all []string) {
 	add := func(what string, h cluster.Hold) {
 		if h.Off {
 			what += " excepted"

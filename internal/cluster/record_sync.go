@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -17,7 +18,7 @@ import (
 )
 
 // KeeperOptions are what a Keeper needs.
-type KeeperOptions struct {
+type RecordSyncOptions struct {
 	Node string
 	// Name tells this agent from all others, and stays the same when it is started
 	// again; empty: another agent that keeps the same record is not noticed.
@@ -30,18 +31,18 @@ type KeeperOptions struct {
 }
 
 // Keeper keeps one member's record true to the member's own files.
-type Keeper struct {
-	cluster *Cluster
-	o       KeeperOptions
-	rivals  rivals
+type RecordSync struct {
+	cluster  *Cluster
+	o        RecordSyncOptions
+	conflict nameConflict
 }
 
 // NewKeeper returns a keeper of o.Node's record.
-func (c *Cluster) NewKeeper(o KeeperOptions) *Keeper {
+func (c *Cluster) NewRecordSync(o RecordSyncOptions) *RecordSync {
 	if o.Log == nil {
 		o.Log = hclog.NewNullLogger()
 	}
-	return &Keeper{cluster: c, o: o, rivals: rivals{self: o.Name}}
+	return &RecordSync{cluster: c, o: o, conflict: nameConflict{self: o.Name}}
 }
 
 // Pauses between two corrections of one record: a host that fights with
@@ -49,7 +50,7 @@ func (c *Cluster) NewKeeper(o KeeperOptions) *Keeper {
 const (
 	firstCorrection = 100 * time.Millisecond
 	lastCorrection  = 30 * time.Second
-	calm            = time.Minute // after which the pause is short again
+	correctionCalm  = time.Minute // after which the pause is short again
 )
 
 // leaveWithin bounds how long a stop may take.
@@ -58,14 +59,14 @@ const leaveWithin = 5 * time.Second
 // Run joins the cluster and corrects the record whenever it is not what the
 // files say, until ctx ends; then it leaves, if it is to, and returns nil. It
 // writes only on change. Where Consul refuses, it goes on trying.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *RecordSync) Run(ctx context.Context) error {
 	var spell time.Duration
 	var last time.Time
 	for ctx.Err() == nil {
-		if err := k.differs(ctx); err != nil {
+		if err := k.awaitDifference(ctx); err != nil {
 			break // ctx ended
 		}
-		if time.Since(last) > calm {
+		if time.Since(last) > correctionCalm {
 			spell = 0
 		}
 		if concurrency.Sleep(ctx, spell) != nil {
@@ -89,25 +90,25 @@ func (k *Keeper) Run(ctx context.Context) error {
 // Rival names another agent that keeps the same record, because it was given the
 // same node name, and when it was noticed last; empty: there is none. It may be
 // called at any time.
-func (k *Keeper) Rival() (name string, seen time.Time) { return k.rivals.now(time.Now()) }
+func (k *RecordSync) OtherAgent() (name string, seen time.Time) { return k.conflict.other(time.Now()) }
 
 // wanted is the record as this agent wants it.
-func (k *Keeper) wanted(have Record, now time.Time) Record {
+func (k *RecordSync) wanted(have Record, now time.Time) Record {
 	next := have.declare(k.o.Files)
-	if in, claims := k.rivals.due(have.Keeper, now); claims && in == 0 {
+	if in, claims := k.conflict.reclaimIn(have.Keeper, now); claims && in == 0 {
 		next.Keeper = k.o.Name
 	}
 	return next
 }
 
 // correct makes the record what the files say, also where a hand has damaged it.
-func (k *Keeper) correct(ctx context.Context) (changed bool, err error) {
+func (k *RecordSync) correct(ctx context.Context) (changed bool, err error) {
 	now := time.Now()
 	join := func() (bool, error) {
 		var next Record
 		changed, err := k.cluster.Join(ctx, k.o.Node, func(have Record) (Record, error) { next = k.wanted(have, now); return next, nil })
 		if changed && next.Keeper == k.o.Name {
-			k.rivals.wrote(now)
+			k.conflict.reclaimed(now)
 		}
 		return changed, err
 	}
@@ -119,17 +120,17 @@ func (k *Keeper) correct(ctx context.Context) (changed bool, err error) {
 	if failed != nil || !replaced {
 		return changed, cmp.Or(failed, err)
 	}
-	k.rivals.wrote(now)
+	k.conflict.reclaimed(now)
 	k.o.Log.Warn("the member's record was damaged, and is what the files say again; what else had been set is lost", "node", k.o.Node, "error", err)
 	_, err = join()
 	return true, err
 }
 
 // differs returns when the record in Consul is not what the files say.
-func (k *Keeper) differs(ctx context.Context) error {
+func (k *RecordSync) awaitDifference(ctx context.Context) error {
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
-	again := time.AfterFunc(laterClaims, cancel) // another's name is looked at again
+	again := time.AfterFunc(reclaimInterval, cancel) // another's name is looked at again
 	again.Stop()
 	defer again.Stop()
 	denied := false
@@ -150,20 +151,20 @@ func (k *Keeper) differs(ctx context.Context) error {
 			return
 		}
 		have, now := u.Entry.Value, time.Now()
-		if k.rivals.saw(have.Keeper, now) {
+		if k.conflict.observe(have.Keeper, now) {
 			k.o.Log.Warn("another agent was given the same node name and keeps the same member record: stop one of the two, or give it a name of its own",
 				"node", k.o.Node, "other", have.Keeper, "this", k.o.Name)
 		}
 		if !k.wanted(have, now).equal(have) {
 			cancel()
-		} else if in, claims := k.rivals.due(have.Keeper, now); claims {
+		} else if in, claims := k.conflict.reclaimIn(have.Keeper, now); claims {
 			again.Reset(in)
 		}
 	}) // ends with watch
 	return ctx.Err()
 }
 
-func (k *Keeper) leave(ctx context.Context) {
+func (k *RecordSync) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 	defer cancel()
 	if _, err := k.cluster.Leave(ctx, k.o.Node, false); err != nil {
@@ -197,3 +198,79 @@ func overlay(have profile.Params, before []string, files profile.Params) profile
 }
 
 func keys(p profile.Params) []string { return slices.Sorted(maps.Keys(p)) }
+
+// Times of two agents that keep one record: both were given the same node name.
+const (
+	firstReclaims     = 2                // so often an agent takes the record back at once
+	reclaimInterval   = 10 * time.Minute // and then once in so long, so that both go on noticing
+	conflictForgotten = 30 * time.Minute // an agent that has not been noticed for so long is gone
+)
+
+// rivals notices that another agent keeps the same record. Each writes its name
+// into the record; one that finds the other's name there takes the record back.
+// A restored backup, or an agent that was replaced, does not answer to that.
+type nameConflict struct {
+	self string // this agent's name; empty: nothing is noticed
+
+	mu          sync.Mutex
+	own         bool      // the record bore this agent's name last
+	taken       int       // how often another took it away since
+	reclaimedAt time.Time // when it was taken back last
+	otherName   string    // who answered to that; empty: nobody
+	seen        time.Time // when it did last
+}
+
+// saw notes whose name the record bears; news says that another agent answered,
+// and that this was not said within the last minute.
+func (r *nameConflict) observe(name string, now time.Time) (news bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.self == "" || name == "" || name == r.self {
+		r.own = r.own || name == r.self
+		return false
+	}
+	if !r.own {
+		return false
+	}
+	if now.Sub(r.reclaimedAt) > conflictForgotten {
+		r.taken = 0
+	}
+	r.own = false
+	if r.taken++; r.taken < firstReclaims {
+		return false
+	}
+	news = name != r.otherName || now.Sub(r.seen) > time.Minute
+	r.otherName, r.seen = name, now
+	return news
+}
+
+// due is in how long the record that bears name is to be taken back; claims
+// tells whether it is to be at all.
+func (r *nameConflict) reclaimIn(name string, now time.Time) (in time.Duration, claims bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.self == "" || name == r.self:
+		return 0, false
+	case name == "" || r.taken <= firstReclaims:
+		return 0, true
+	}
+	return max(0, reclaimInterval-now.Sub(r.reclaimedAt)), true
+}
+
+// wrote notes that this agent wrote the record under its own name.
+func (r *nameConflict) reclaimed(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.own, r.reclaimedAt = true, now
+}
+
+// now is the other agent, empty when there is none, and when it was noticed last.
+func (r *nameConflict) other(at time.Time) (other string, seen time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.otherName == "" || at.Sub(r.seen) > conflictForgotten {
+		return "", time.Time{}
+	}
+	return r.otherName, r.seen
+}
