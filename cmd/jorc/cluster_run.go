@@ -76,7 +76,7 @@ func (e *environment) runOnMembers(c *cli.Context) error {
 		return err
 	}
 	r := runs.New(cl.Store())
-	if err := anybody(c.Context, cl, r, id, q); err != nil {
+	if err := checkMembers(c.Context, cl, r, id, q); err != nil {
 		return err
 	}
 	by, err := e.author(c)
@@ -137,35 +137,29 @@ func requestOf(c *cli.Context, workflow string) (runs.Request, error) {
 	return q, nil
 }
 
-// anybody fails for a new run that is for nobody.
-func anybody(ctx context.Context, cl *cluster.Cluster, r *runs.Runs, id string, q runs.Request) error {
-	if exists, err := cl.Exists(ctx); err != nil || !exists {
-		if err == nil {
-			_, err = cl.Profile(ctx) // says what to do
-		}
+// checkMembers fails for a new run that no member matches.
+func checkMembers(ctx context.Context, cl *cluster.Cluster, r *runs.Runs, id string, q runs.Request) error {
+	filter, err := cluster.ParseFilter(q.Filter)
+	if err != nil {
+		return err
+	}
+	all, exists, err := runs.Candidates(ctx, cl, filter)
+	if err != nil {
+		return err
+	}
+	if !exists {
+		_, err := cl.Profile(ctx) // says what to do
 		return err
 	}
 	if q.OnManager {
 		return nil
 	}
-	filter, err := cluster.ParseFilter(q.Filter)
-	if err != nil {
-		return err
-	}
-	own, err := cl.Filter(ctx)
-	if err != nil {
-		return err
-	}
-	all, err := runs.Candidates(ctx, cl, own, filter)
-	if err != nil {
-		return err
-	}
-	q.Filter = "" // Candidates looked at both
+	q.Filter = "" // the candidates match it
 	if len(runs.Matching(q, all, nil)) > 0 {
 		return nil
 	}
 	if _, err := r.Show(ctx, id); !errors.Is(err, runs.ErrNoRun) {
-		return err // who it is for is decided already
+		return err // its members are decided already
 	}
 	if q.Role != "" {
 		return withoutRole(ctx, cl, q.Role)
@@ -173,10 +167,10 @@ func anybody(ctx context.Context, cl *cluster.Cluster, r *runs.Runs, id string, 
 	return fmt.Errorf("no member of cluster %q matches: nothing was written; 'jorc cluster members' lists them, managers take no part", cl.Name())
 }
 
-// withoutRole says that nobody with a role matches, or that nobody has it and
-// which roles there are.
+// withoutRole is the error that no member with a role matches, or that no member
+// has the role, and which roles exist.
 func withoutRole(ctx context.Context, cl *cluster.Cluster, role string) error {
-	all, err := runs.Candidates(ctx, cl, nil, nil)
+	all, err := cl.Members(ctx, cluster.MembersOptions{Unreadable: func(string, error) {}})
 	if err != nil {
 		return err
 	}

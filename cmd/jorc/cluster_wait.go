@@ -79,7 +79,7 @@ func (e *environment) await(c *cli.Context, cl *cluster.Cluster, goal runs.Goal,
 	defer cancel()
 	missing := ""
 	w := &runs.Waiter{
-		Client: client, Cluster: cl, Ledger: cluster.New(client, settings.Prefix, settings.Cluster), Filter: filter,
+		Client: client, Cluster: cl, Filter: filter,
 		Rollouts: rollout.New(client, settings.Prefix, settings.Cluster),
 		Missing: func(text string) {
 			missing = text

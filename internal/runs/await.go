@@ -20,54 +20,48 @@ import (
 // ErrPaused: the cluster is paused, so nothing is worth waiting for.
 var ErrPaused = errors.New("the cluster is paused")
 
-// ErrNobody: nobody is there to be waited for.
+// ErrNobody: the wait is for no member.
 var ErrNobody = errors.New("no member matches")
 
 const (
-	// gather is for how long changes are gathered before they are looked at.
+	// gather is for how long changes are gathered before the cluster is read.
 	gather = 50 * time.Millisecond
-	// lookAgain is the pause after a look that failed: what it would have seen
-	// may be the last change for a long time.
-	lookAgain = time.Second
+	// readAgain is the pause after a failed read: what it would have returned may
+	// be the last change for a long time.
+	readAgain = time.Second
 )
 
 // Waiter waits for a cluster.
 type Waiter struct {
 	Client   *consul.Client
 	Cluster  *cluster.Cluster
-	Ledger   *cluster.Cluster
 	Rollouts *rollout.Rollouts
 	Filter   *cluster.Filter // which of the members count; nil: all
-	Missing  func(string)    // told what is waited for, when that changes; optional
+	Missing  func(string)    // receives what is waited for, when that changes; optional
 }
 
-// Await returns when the goal is reached, or when some have failed, with their
-// names; it looks whenever something changed. It returns ErrPaused when the
-// cluster is, ErrNoRun, ErrNobody when no member counts at the first look,
-// ctx's error, or a class of package consul when the first look failed, for
-// consul.ElectionTime when it is consul.IsTransient; later ones are repeated.
+// Await returns when the goal is reached, or when members have failed, with their
+// names; it reads the cluster whenever something changed. It returns ErrPaused if
+// the cluster is paused, ErrNoRun, ErrNobody if no member counts at the first read,
+// ctx's error, or a class of package consul if the first read failed, after
+// consul.ElectionTime if it is consul.IsTransient; later reads are repeated.
 func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	bell := make(chan struct{}, 1)
-	ring := func() {
-		select {
-		case bell <- struct{}{}:
-		default:
-		}
-	}
+	changed := concurrency.NewSignal()
 	group, watching := errgroup.WithContext(watching)
-	group.Go(func() error { return watchPaths(watching, w.Client, w.Cluster.Store(), g.paths(), ring) })
+	group.Go(func() error {
+		return watchPaths(watching, w.Client, w.Cluster.Store(), g.paths(), changed.Notify)
+	})
 	if w.filters() { // it may be about health
 		group.Go(func() error {
-			return consul.Watch(watching, w.Client, consul.Query{}, w.Client.CheckIndexes, func(consul.Update[[]consul.CheckIndex]) { ring() })
+			return consul.Watch(watching, w.Client, consul.Query{}, w.Client.CheckIndexes, func(consul.Update[[]consul.CheckIndex]) { changed.Notify() })
 		})
 	}
-	defer func() { stop(); _ = group.Wait() }()
-	seen, first, told, begin := map[string]bool{}, true, "", time.Now()
+	defer func() { stop(); _ = group.Wait() }() // it returns the watches' end
+	seen, first, reported, begin := map[string]bool{}, true, "", time.Now()
 	for {
-		v, members, err := w.look(ctx, g, seen)
-		if err == nil && first && members == 0 && w.wants(g) {
+		v, members, err := w.read(ctx, g, seen)
+		if err == nil && first && members == 0 && w.needsMembers(g) {
 			err = fmt.Errorf("cluster %q: %w: there is nothing to wait for; 'jorc cluster members' lists them", w.Cluster.Name(), ErrNobody)
 		}
 		electing := first && consul.IsTransient(err) && time.Since(begin) < consul.ElectionTime
@@ -76,22 +70,20 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 			return v, err
 		case err == nil && (v.Over || len(v.Failed) > 0):
 			return v, nil
-		case err == nil && v.Missing != told && w.Missing != nil:
-			told = v.Missing
-			w.Missing(told)
+		case err == nil && v.Missing != reported && w.Missing != nil:
+			reported = v.Missing
+			w.Missing(reported)
 		}
 		first = electing
-		var again <-chan time.Time
 		if err != nil {
-			again = time.After(lookAgain)
+			err = concurrency.SleepUnless(ctx, changed.C(), readAgain)
+		} else {
+			err = changed.Wait(ctx)
 		}
-		select {
-		case <-ctx.Done():
-			return v, ctx.Err()
-		case <-bell:
-		case <-again:
+		if err == nil {
+			err = concurrency.Sleep(ctx, gather)
 		}
-		if err := concurrency.Sleep(ctx, gather); err != nil {
+		if err != nil {
 			return v, err
 		}
 	}
@@ -110,45 +102,43 @@ func (g Goal) paths() []string {
 	return []string{cluster.KeyControl, "host", "nodes", cluster.KeyRollout, "runs"}
 }
 
-// wants tells whether somebody has to match: that none of nobody is at a
-// version, or idle, is not what was asked for.
-func (w *Waiter) wants(g Goal) bool { return g.Version != "" || g.Idle && w.filters() }
+// needsMembers reports whether a wait for no member is a mistake.
+func (w *Waiter) needsMembers(g Goal) bool { return g.Version != "" || g.Idle && w.filters() }
 
-// filters tells whether only some of the members count.
+// filters reports whether only some of the members count.
 func (w *Waiter) filters() bool { return w.Filter != nil && w.Filter.String() != "" }
 
-// look judges the cluster as it is now; members is how many of them count.
-func (w *Waiter) look(ctx context.Context, g Goal, seen map[string]bool) (v Verdict, members int, err error) {
+// read judges the cluster as it is now; members is how many of them count.
+func (w *Waiter) read(ctx context.Context, g Goal, seen map[string]bool) (v Verdict, members int, err error) {
 	l, r := look{seen: seen}, New(w.Cluster.Store())
 	if g.Run != "" {
 		if l.run, err = r.Show(ctx, g.Run); err != nil {
 			return Verdict{}, 0, err
 		}
-		if v := g.judge(l); v.Over || len(v.Failed) > 0 {
+		if v = g.judge(l); v.Over || len(v.Failed) > 0 {
 			return v, 0, nil
 		}
-	}
-	control, err := w.Cluster.Control(ctx)
-	switch {
-	case err != nil:
-		return Verdict{}, 0, err
-	case control.Paused != nil:
-		why := ""
-		if control.Paused.Reason != "" {
-			why = ": " + control.Paused.Reason
+		control, err := w.Cluster.Control(ctx)
+		if err == nil {
+			err = paused(control)
 		}
-		return Verdict{}, 0, fmt.Errorf("%w%s; 'jorc cluster resume' lets it go on", ErrPaused, why)
-	case g.Run != "":
-		return g.judge(l), 0, nil
+		return v, 0, err
 	}
-	if l.members, err = w.members(ctx); err != nil {
-		return Verdict{}, 0, err
-	}
+	need := cluster.NeedControl
 	if g.Members == 0 {
-		if l.reports, err = w.reports(ctx); err != nil {
-			return Verdict{}, 0, err
-		}
+		need |= cluster.NeedReports
 	}
+	state, own, err := loadState(ctx, w.Cluster, need, w.Filter)
+	if err == nil {
+		err = state.Damaged[cluster.KeyControl]
+	}
+	if err == nil {
+		err = paused(state.Control)
+	}
+	if err != nil {
+		return Verdict{}, 0, err
+	}
+	l.members, l.reports = waitedFor(&state, own, w.Filter), reportsOf(&state)
 	if g.Idle {
 		l.some = w.filters()
 		if l.rollout, err = w.rollout(ctx); err != nil {
@@ -173,6 +163,14 @@ func (w *Waiter) look(ctx context.Context, g Goal, seen map[string]bool) (v Verd
 	return g.judge(l), len(l.members), nil
 }
 
+// paused is ErrPaused while the cluster is paused.
+func paused(c cluster.Control) error {
+	if c.Paused == nil {
+		return nil
+	}
+	return fmt.Errorf("%w%s; 'jorc cluster resume' lets it go on", ErrPaused, behind(": ", c.Paused.Reason))
+}
+
 // rollout reads the rollout; the zero value is none.
 func (w *Waiter) rollout(ctx context.Context) (rollout.Document, error) {
 	s, err := w.Rollouts.Load(ctx)
@@ -180,7 +178,7 @@ func (w *Waiter) rollout(ctx context.Context) (rollout.Document, error) {
 		err = s.Damaged
 	}
 	if errors.Is(err, kv.ErrDamaged) {
-		err = fmt.Errorf("whether a rollout is under way is not known: %w: 'jorc update trigger VERSION' writes a new one", err)
+		err = fmt.Errorf("cannot read the state of the rollout: %w: 'jorc update trigger VERSION' writes a new one", err)
 	}
 	if err != nil || s.Document.Version != s.Desired {
 		return rollout.Document{}, err
@@ -188,63 +186,86 @@ func (w *Waiter) rollout(ctx context.Context) (rollout.Document, error) {
 	return s.Document, nil
 }
 
-// members are those that count: of the cluster, by its own filter, without
-// managers.
-func (w *Waiter) members(ctx context.Context) ([]cluster.Member, error) {
-	own, err := w.Cluster.Filter(ctx)
-	if err != nil && !errors.Is(err, cluster.ErrNoCluster) {
-		return nil, err
+// loadState reads the state of the cluster: the parts that need names, and those
+// that filter and the cluster's own filter are about.
+func loadState(ctx context.Context, c *cluster.Cluster, need cluster.Need, filter *cluster.Filter) (s cluster.State, own *cluster.Filter, err error) {
+	need |= cluster.NeedProfile
+	if filter != nil {
+		need |= filter.Need()
 	}
-	all, err := Candidates(ctx, w.Cluster, own, w.Filter)
-	if err != nil {
-		return nil, err
+	for {
+		if s, err = c.Load(ctx, need); err == nil {
+			err = s.Damaged[cluster.KeyProfile]
+		}
+		if err != nil {
+			return s, nil, err
+		}
+		if own, err = s.Filter(); err != nil || own.Need()&^need == 0 {
+			return s, own, err
+		}
+		need |= own.Need()
 	}
-	return slices.DeleteFunc(all, func(m cluster.Member) bool { return slices.Contains(m.Roles, cluster.RoleManager) }), nil
 }
 
-// Candidates reads the members that both filters match, nil matches all;
-// managers are members whatever own says. Those whose records cannot be read are
-// left out, as they are from runs.
-func Candidates(ctx context.Context, c *cluster.Cluster, own, filter *cluster.Filter) ([]cluster.Member, error) {
-	all, err := c.Members(ctx, cluster.MembersOptions{Filter: filter, Unreadable: ignored})
-	if err != nil || own == nil || own.String() == "" {
-		return all, err
-	}
-	mine, err := c.Members(ctx, cluster.MembersOptions{Filter: own, Unreadable: ignored})
-	if err != nil {
-		return nil, err
-	}
-	names := map[string]bool{}
-	for i := range mine {
-		names[mine[i].Node] = true
-	}
-	return slices.DeleteFunc(all, func(m cluster.Member) bool {
-		return !names[m.Node] && !slices.Contains(m.Roles, cluster.RoleManager)
-	}), nil
+// candidates are the members that both filters match; managers are members
+// whatever own says. Those whose records cannot be read are left out, as they are
+// from runs.
+func candidates(s *cluster.State, own, filter *cluster.Filter) []cluster.Member {
+	return slices.DeleteFunc(s.Members(filter), func(m cluster.Member) bool {
+		return !slices.Contains(m.Roles, cluster.RoleManager) && !own.Match(&m)
+	})
 }
 
-func ignored(string, error) {}
+// waitedFor are the candidates without managers.
+func waitedFor(s *cluster.State, own, filter *cluster.Filter) []cluster.Member {
+	return slices.DeleteFunc(candidates(s, own, filter), func(m cluster.Member) bool { return slices.Contains(m.Roles, cluster.RoleManager) })
+}
 
-// reports are what nodes say of themselves; those that cannot be read count as
-// silent.
-func (w *Waiter) reports(ctx context.Context) (map[string]cluster.Report, error) {
-	leaves, err := w.Ledger.Reports().List(ctx)
+// Candidates reads the members that the cluster's own filter and filter match, for
+// Matching, and whether the cluster exists.
+func Candidates(ctx context.Context, c *cluster.Cluster, filter *cluster.Filter) (all []cluster.Member, exists bool, err error) {
+	s, own, err := loadState(ctx, c, 0, filter)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	all := make(map[string]cluster.Report, len(leaves))
-	for node, leaf := range leaves {
-		if leaf.Err == nil {
-			all[node] = leaf.Value
+	return candidates(&s, own, filter), s.Exists, nil
+}
+
+// reportsOf are what nodes report; a report that cannot be read counts as none.
+func reportsOf(s *cluster.State) map[string]cluster.Report {
+	all := make(map[string]cluster.Report, len(s.Hosts))
+	for node, h := range s.Hosts {
+		if h.Reported {
+			all[node] = h.Report
 		}
 	}
-	return all, nil
+	return all
+}
+
+// watchPaths calls wake when something at one of the keys, or below it, may
+// have changed. What changed is not sent: with the slash as separator all of a
+// directory is one name.
+func watchPaths(ctx context.Context, client *consul.Client, store *kv.Store, paths []string, wake func()) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, path := range paths {
+		names := func(ctx context.Context, q consul.Query) ([]string, consul.Meta, error) {
+			return client.KVKeys(ctx, store.Path(path), "/", q)
+		}
+		g.Go(func() error {
+			return consul.Watch(ctx, client, consul.Query{}, names, func(u consul.Update[[]string]) {
+				if u.Err == nil {
+					wake()
+				}
+			})
+		})
+	}
+	return g.Wait()
 }
 
 func sorted[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
 
-// Orchestrated tells whether an orchestrator holds the cluster's lock: without
-// one no run begins. It returns what cluster.Orchestrated returns.
+// Orchestrated reports whether an orchestrator holds the cluster's lock: without
+// one no run starts. It returns what cluster.Orchestrated returns.
 func (r *Runs) Orchestrated(ctx context.Context) (bool, error) {
 	return cluster.Orchestrated(ctx, r.store)
 }

@@ -21,14 +21,14 @@ func TestAwaitLooksAgain(t *testing.T) {
 	client := proxy.Client()
 	var electing atomic.Int64
 	proxy.Do(func(r *http.Request) (f consultest.Fault) {
-		if r.URL.Path == "/v1/kv/jorc/default/current/control" && electing.Add(1) < 3 { // when the wait begins
+		if r.URL.Path == "/v1/txn" && electing.Add(1) < 3 { // when the wait begins
 			f.Status = http.StatusInternalServerError
 		}
 		return f
 	})
 	waits := make(chan string, 100)
 	w := &Waiter{
-		Client: client, Cluster: cluster.New(client, "jorc", "default"), Ledger: cluster.New(client, "jorc", "default"), Rollouts: rollout.New(client, "jorc", "default"),
+		Client: client, Cluster: cluster.New(client, "jorc", "default"), Rollouts: rollout.New(client, "jorc", "default"),
 		Missing: func(what string) { waits <- what },
 	}
 	done := make(chan error, 1)
@@ -44,7 +44,7 @@ func TestAwaitLooksAgain(t *testing.T) {
 	}
 	var failed atomic.Int64
 	proxy.Do(func(r *http.Request) (f consultest.Fault) {
-		if q := r.URL.Query(); r.URL.Path == "/v1/kv/jorc/default/current/control" && !q.Has("index") && !q.Has("keys") {
+		if r.URL.Path == "/v1/txn" {
 			failed.Add(1)
 			f.Status = http.StatusInternalServerError
 		}

@@ -120,7 +120,7 @@ func (x *site) tenure(held *kv.Lease, client *consul.Client, node string, d *Dec
 	var running sync.WaitGroup
 	news := make(chan struct{}, 1)
 	running.Go(func() {
-		_ = x.runs.Wake(ctx, client, func() {
+		_ = watchPaths(ctx, client, x.runs.store, []string{strings.TrimSuffix(keyActive, "/"), strings.TrimSuffix(cluster.PrefixHosts, "/")}, func() {
 			select {
 			case news <- struct{}{}:
 			default:
