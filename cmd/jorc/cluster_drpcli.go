@@ -368,7 +368,7 @@ func (e *environment) drpcliWorkflow(c *cli.Context, call drpcliCall) error {
 		return usagef(c, "%v", err)
 	}
 	r, id := runs.New(cl.Store()), runs.NewID(time.Now())
-	if err := anybody(c.Context, cl, r, id, q); err != nil {
+	if err := checkMembers(c.Context, cl, r, id, q); err != nil {
 		return err
 	}
 	if _, _, err := r.Ask(c.Context, id, q, e.getenv("USER")); err != nil {

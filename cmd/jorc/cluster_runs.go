@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -139,4 +140,172 @@ func (e *environment) runs(c *cli.Context) (*runs.Runs, error) {
 		return nil, err
 	}
 	return runs.New(cl.Store()), nil
+}
+
+func runLogsCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "logs", Usage: "print the last output of a run's tasks", ArgsUsage: "ID [NODE]",
+		Description: "The end of the output (of a failed task at most 4 KB, otherwise 1 KB), and where the full log is if there is a log store; " +
+			"without NODE of all members that have ended or wait. Values of params, environment variables and tokens are left out. " +
+			"On the node itself 'jorc workflow logs run-ID' prints everything.",
+		Action: env.runLogs,
+	}
+}
+
+// runLog is what one member left.
+type runLog struct {
+	Node     string     `json:"node"`
+	State    runs.State `json:"state"`
+	Task     string     `json:"task"`
+	ExitCode int        `json:"exit_code"`
+	Why      string     `json:"why"`
+	Tail     string     `json:"tail"`
+	LogURL   string     `json:"log_url"`
+}
+
+func (e *environment) runLogs(c *cli.Context) error {
+	args := arguments(c)
+	if len(args) < 1 || len(args) > 2 {
+		return usagef(c, "which ID, and maybe NODE?")
+	}
+	format, err := e.format(c)
+	if err != nil {
+		return err
+	}
+	r, err := e.runs(c)
+	if err != nil {
+		return err
+	}
+	d, err := r.Show(c.Context, args[0])
+	if err != nil {
+		return wrongID(c, err)
+	}
+	var tails map[string]string
+	if len(args) == 1 {
+		if tails, err = r.Tails(c.Context, d.ID); err != nil {
+			return err
+		}
+	}
+	logs, found := []runLog{}, false
+	for _, m := range d.Members {
+		if len(args) == 2 && m.Node != args[1] {
+			continue
+		}
+		found = true
+		tail := tails[m.Node]
+		if len(args) == 2 {
+			if tail, err = r.Tail(c.Context, d.ID, m.Node); err != nil {
+				return err
+			}
+		}
+		if len(args) == 2 || tail != "" || m.LogURL != "" || m.Why != "" || m.State.Ended() {
+			logs = append(logs, runLog{m.Node, m.State, m.Task, m.ExitCode, m.Why, tail, m.LogURL})
+		}
+	}
+	if !found && len(args) == 2 {
+		return fmt.Errorf("run %q: node %q has no part in it: 'jorc cluster runs %s' lists who has", d.ID, args[1], d.ID)
+	}
+	for _, l := range logs {
+		if len(args) == 2 && l.Tail == "" && l.LogURL == "" && l.State != runs.Pending {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: no output is here; 'jorc workflow logs run-%s' on %s prints the log\n", d.ID, printable(l.Node))
+		}
+	}
+	if format == formatJSON {
+		return writeJSON(c.App.Writer, logs)
+	}
+	for _, l := range logs {
+		fmt.Fprintf(c.App.Writer, "%s: %s%s\n", l.Node, l.State, after(": ", printable(l.Why)))
+		if l.LogURL != "" {
+			fmt.Fprintf(c.App.Writer, "  full log: %s\n", printable(l.LogURL))
+		}
+		for line := range strings.Lines(l.Tail) {
+			fmt.Fprintf(c.App.Writer, "  %s\n", printable(strings.TrimRight(line, "\r\n")))
+		}
+	}
+	return nil
+}
+
+// after is text behind a mark, or nothing.
+func after(mark, text string) string {
+	if text == "" {
+		return ""
+	}
+	return mark + text
+}
+
+func approveCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "approve", Usage: "let a run begin that needs it", ArgsUsage: "ID",
+		Description: "Repeating it changes nothing. A run that was cancelled stays so, and the exit code is 4.",
+		Action:      env.changeRun("it needs no approval (any more)", approveRun),
+	}
+}
+
+func cancelCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "cancel", Usage: "end a run", ArgsUsage: "ID",
+		Description: "Members that have not started do not start; the others end after the task that is running, or at once with --kill. " +
+			"Repeating it changes nothing. A run of a rule would come back: it ends with its rule, and the exit code is 4.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "kill", Usage: "also end running tasks: SIGTERM, then SIGKILL", DisableDefaultText: true},
+		},
+		Action: env.changeRun("it has ended, or was cancelled already", cancelRun),
+	}
+}
+
+func approveRun(c *cli.Context, r *runs.Runs, id, by string) (runs.Run, bool, error) {
+	return r.Approve(c.Context, id, by)
+}
+
+func cancelRun(c *cli.Context, r *runs.Runs, id, by string) (runs.Run, bool, error) {
+	return r.Cancel(c.Context, id, by, c.Bool("kill"))
+}
+
+// changedRun is the answer of what changes a run.
+type changedRun struct {
+	ID      string     `json:"id"`
+	State   runs.State `json:"state"`
+	Changed bool       `json:"changed"`
+}
+
+// changeRun is an action on one run; already is said when there was nothing to
+// change.
+func (e *environment) changeRun(already string, change func(c *cli.Context, r *runs.Runs, id, by string) (runs.Run, bool, error)) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		args := arguments(c)
+		if len(args) != 1 {
+			return usagef(c, "which ID?")
+		}
+		if _, err := e.format(c); err != nil {
+			return err
+		}
+		r, err := e.runs(c)
+		if err != nil {
+			return err
+		}
+		by, err := e.author(c)
+		if err != nil {
+			return err
+		}
+		run, changed, err := change(c, r, args[0], by)
+		if errors.Is(err, runs.ErrState) {
+			return &exitError{code: exitConflict, err: err}
+		}
+		if err != nil {
+			return wrongID(c, err)
+		}
+		if !changed {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: run %q: %s; nothing was changed\n", args[0], already)
+		}
+		l := listing{columns: []string{"id", "state"}, rows: [][]string{{args[0], string(run.State)}}}
+		return e.print(c, l, changedRun{args[0], run.State, changed})
+	}
+}
+
+// wrongID makes wrong usage of what is no ID.
+func wrongID(c *cli.Context, err error) error {
+	if errors.Is(err, runs.ErrInvalid) {
+		return usagef(c, "%v", err)
+	}
+	return err
 }

@@ -1,13 +1,19 @@
 package workflow
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
+	"time"
 
+	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/durable"
 )
 
@@ -123,4 +129,110 @@ func copyLog(w io.Writer, path string) error {
 		}
 	}
 	return nil
+}
+
+// Store keeps full logs where others can read them.
+type Store interface {
+	// Put copies the file to name, segments joined by slashes, replaces what
+	// was there, and returns where it can be read.
+	Put(ctx context.Context, name, file string) (url string, err error)
+}
+
+// NewStore is the Store that c describes, nil for none. Errors are ErrInvalid.
+func NewStore(c *config.LogStore) (Store, error) {
+	switch {
+	case c == nil:
+		return nil, nil
+	case c.S3 == nil:
+		return DirStore{c.Dir}, nil
+	}
+	s, err := NewS3Store(*c.S3)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// DirStore is a Store in a directory, which others may serve or mount.
+type DirStore struct{ Dir string }
+
+// Put returns a file URL.
+func (d DirStore) Put(ctx context.Context, name, file string) (string, error) {
+	if !filepath.IsLocal(name) {
+		return "", fmt.Errorf("log %q: %w: not a name below the log store", name, ErrInvalid)
+	}
+	target := filepath.Join(d.Dir, filepath.FromSlash(name))
+	if err := durable.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return "", fmt.Errorf("log store: %w", err)
+	}
+	if err := errors.Join(durable.RemoveTemp(filepath.Dir(target)), copyFile(ctx, target, file)); err != nil {
+		return "", fmt.Errorf("log store: %w", err)
+	}
+	return (&url.URL{Scheme: "file", Path: target}).String(), nil
+}
+
+// copyFile replaces target by a copy of file, whole or not at all.
+func copyFile(ctx context.Context, target, file string) error {
+	in, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer in.Close() // only read
+	return durable.Create(target, 0o644, func(w io.Writer) error {
+		_, err := io.Copy(w, reader{ctx, in})
+		return err
+	})
+}
+
+// reader ends with its context.
+type reader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r reader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p)
+}
+
+// storeTime bounds how long a log is uploaded.
+const storeTime = time.Minute
+
+// store uploads the log of a task; trouble with that is told, and changes nothing.
+func (r *Runner) store(ctx context.Context, j *job, i int) {
+	if r.o.Store == nil || ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	where, err := r.upload(ctx, j, i)
+	if err != nil {
+		r.log.Warn("the log could not be stored", "job", j.spec.ID, "task", j.spec.Steps[i].Name, "error", err)
+		task := &j.rec.Tasks[i]
+		task.LogError = strings.TrimPrefix(task.LogError+"; not stored: "+err.Error(), "; ")
+		return
+	}
+	j.rec.Tasks[i].LogURL = where
+}
+
+func (r *Runner) upload(ctx context.Context, j *job, i int) (string, error) {
+	file := j.logPath(i)
+	if _, err := os.Stat(file + rotated); err == nil {
+		whole, err := os.CreateTemp(j.dir, ".log-*")
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = os.Remove(whole.Name()) }()
+		if err := errors.Join(copyLog(whole, file), whole.Close()); err != nil {
+			return "", err
+		}
+		file = whole.Name()
+	}
+	node := strings.ReplaceAll(r.o.Node, "/", "_")
+	if node == "" {
+		node = "localhost"
+	}
+	return r.o.Store.Put(ctx, node+"/"+j.spec.ID+"/"+filepath.Base(j.logPath(i)), file)
 }

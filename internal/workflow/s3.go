@@ -1,0 +1,388 @@
+package workflow
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/minio/minio-go/v7/pkg/s3utils"
+
+	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/config"
+)
+
+const (
+	// s3Tries is how often an upload is begun, s3Pause half of the first pause
+	// between; pauses double.
+	s3Tries = 5
+	s3Pause = 100 * time.Millisecond
+	// s3Region is what stores that have no regions expect.
+	s3Region = "us-east-1"
+)
+
+// S3Store is a Store in a bucket of Amazon S3 or a server that speaks its
+// protocol. It is safe for concurrent use.
+type S3Store struct {
+	endpoint    url.URL // where the client connects to: scheme and host
+	public      url.URL // the bucket's own URL: what object names are put after
+	virtual     bool    // the bucket is part of the host's name
+	bucket      string
+	region      string
+	prefix      string
+	credentials s3Credentials
+	transport   *http.Transport
+}
+
+// NewS3Store checks c without asking the server; errors are ErrInvalid.
+//
+// The endpoint is HOST[:PORT] or a URL of it, spoken to in TLS unless c is
+// insecure. Objects are at ENDPOINT/BUCKET/…, except where the endpoint's name
+// begins with that of the bucket, and at Amazon's and Google's: there the
+// bucket is part of the host's name.
+func NewS3Store(c config.S3) (*S3Store, error) {
+	endpoint, err := s3Endpoint(c)
+	if err != nil {
+		return nil, fmt.Errorf("log_store: s3: %w: %w", ErrInvalid, err)
+	}
+	if err := s3utils.CheckValidBucketName(c.Bucket); err != nil {
+		return nil, fmt.Errorf("log_store: s3: %w: bucket %q: %w", ErrInvalid, c.Bucket, err)
+	}
+	if c.Prefix != "" && !filepath.IsLocal(strings.TrimPrefix(c.Prefix, "/")) {
+		return nil, fmt.Errorf("log_store: s3: %w: prefix %q leads out of the bucket", ErrInvalid, c.Prefix)
+	}
+	transport, err := minio.DefaultTransport(!c.Insecure)
+	if err != nil {
+		return nil, fmt.Errorf("log_store: s3: %w", err)
+	}
+	s := &S3Store{
+		endpoint: endpoint, bucket: c.Bucket, region: c.Region, prefix: strings.Trim(c.Prefix, "/"),
+		credentials: s3Credentials{file: c.CredentialsFile, getenv: os.Getenv}, transport: transport,
+	}
+	if host, ok := strings.CutPrefix(endpoint.Host, c.Bucket+"."); ok {
+		s.endpoint.Host, s.virtual = host, true
+	} else {
+		s.virtual = s3utils.IsVirtualHostSupported(endpoint, c.Bucket)
+	}
+	s.public = s.endpoint
+	if s.virtual {
+		s.public.Host = c.Bucket + "." + s.endpoint.Host
+	} else {
+		s.public.Path = "/" + c.Bucket
+	}
+	if s.region == "" {
+		s.region = s3utils.GetRegionFromURL(s.endpoint)
+	}
+	if s.region == "" {
+		s.region = s3Region
+	}
+	if _, err := s.client(credentials.Value{}); err != nil {
+		return nil, fmt.Errorf("log_store: s3: %w: endpoint %q: %w", ErrInvalid, c.Endpoint, err)
+	}
+	return s, nil
+}
+
+// s3Endpoint is the URL that c.Endpoint means.
+func s3Endpoint(c config.S3) (url.URL, error) {
+	text := c.Endpoint
+	if !strings.Contains(text, "://") {
+		scheme := "https://"
+		if c.Insecure {
+			scheme = "http://"
+		}
+		text = scheme + text
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil: // it would repeat the text, a password in it included
+		return url.URL{}, errors.New("endpoint is not HOST[:PORT] or a URL")
+	case u.User != nil:
+		return url.URL{}, errors.New("endpoint holds credentials: they belong into credentials_file")
+	case u.Scheme == "http" && !c.Insecure:
+		return url.URL{}, fmt.Errorf("endpoint %q is not encrypted: use https, or say insecure = true", c.Endpoint)
+	case u.Scheme == "https" && c.Insecure:
+		return url.URL{}, fmt.Errorf("endpoint %q is encrypted, but insecure is true: remove one", c.Endpoint)
+	case u.Scheme != "http" && u.Scheme != "https", u.Host == "", strings.Trim(u.Path, "/") != "", u.RawQuery != "", u.Fragment != "":
+		return url.URL{}, fmt.Errorf("endpoint %q is not HOST[:PORT] or a URL of that: the bucket and a prefix have settings of their own", c.Endpoint)
+	}
+	return url.URL{Scheme: u.Scheme, Host: u.Host}, nil
+}
+
+// client does no I/O.
+func (s *S3Store) client(secret credentials.Value) (*minio.Client, error) {
+	lookup := minio.BucketLookupPath
+	if s.virtual {
+		lookup = minio.BucketLookupDNS
+	}
+	return minio.New(s.endpoint.Host, &minio.Options{
+		Creds:  credentials.NewStaticV4(secret.AccessKeyID, secret.SecretAccessKey, secret.SessionToken),
+		Secure: s.endpoint.Scheme == "https", Transport: s.transport, Region: s.region,
+		BucketLookup: lookup, MaxRetries: 1,
+	})
+}
+
+// Put uploads the file as UTF-8 text in one request, streamed from the disk,
+// and returns the object's URL. It reads the credentials each time, so that
+// they may be changed while jorc runs. Errors say what to do.
+func (s *S3Store) Put(ctx context.Context, name, file string) (string, error) {
+	if !filepath.IsLocal(name) {
+		return "", fmt.Errorf("log %q: %w: not a name below the log store", name, ErrInvalid)
+	}
+	key := path.Join(s.prefix, name)
+	where := s.public
+	where.Path = path.Join("/", where.Path, key)
+	if err := s.put(ctx, key, file); err != nil {
+		return "", fmt.Errorf("log store: put %s to %s: %w", file, &where, err)
+	}
+	return where.String(), nil
+}
+
+// put tries it a few times while the trouble may pass.
+func (s *S3Store) put(ctx context.Context, key, file string) error {
+	secret, err := s.credentials.read()
+	if err != nil {
+		return err
+	}
+	client, err := s.client(secret)
+	if err != nil {
+		return err
+	}
+	defer s.transport.CloseIdleConnections() // uploads are rare
+	for try := range s3Tries {
+		if try > 0 {
+			if late := concurrency.Sleep(ctx, s3Pause<<try); late != nil {
+				return fmt.Errorf("%w, after: %w", late, s.trouble(err))
+			}
+		}
+		if err = s.upload(ctx, client, key, file); err == nil || !passing(err) || ctx.Err() != nil {
+			break
+		}
+	}
+	return s.trouble(err)
+}
+
+// upload tries it once. It opens the file for itself: an earlier try that was
+// answered before all was sent may still be reading.
+func (s *S3Store) upload(ctx context.Context, client *minio.Client, key, file string) error {
+	in, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }() // only read
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return &fs.PathError{Op: "read", Path: file, Err: ErrInvalid}
+	}
+	done, err := client.PutObject(ctx, s.bucket, key, in, info.Size(), minio.PutObjectOptions{
+		ContentType: "text/plain; charset=utf-8", DisableMultipart: true,
+		// The signature covers the MD5, and so the content. The client's other
+		// way, signing piece by piece, panics when the server answers early.
+		SendContentMd5: true, DisableContentSha256: true,
+	})
+	if err == nil && done.ETag == "" {
+		return errNotS3
+	}
+	return err
+}
+
+// Keys of a credentials file; the variables of the environment have the same
+// names in capitals.
+const (
+	s3KeyID  = "aws_access_key_id"
+	s3Secret = "aws_secret_access_key"
+	s3Token  = "aws_session_token"
+)
+
+// s3Profile is the section of a credentials file that is used.
+const s3Profile = "default"
+
+// s3Credentials tells where the keys of an S3 store are.
+type s3Credentials struct {
+	file   string // as the AWS tools write it; empty: in the environment
+	getenv func(string) string
+}
+
+// source names the place for people.
+func (c s3Credentials) source() string {
+	if c.file != "" {
+		return c.file
+	}
+	return "the environment"
+}
+
+// read returns the keys. Its errors name lines and keys, never their values.
+func (c s3Credentials) read() (credentials.Value, error) {
+	get := func(name string) string { return c.getenv(strings.ToUpper(name)) }
+	remedy := "set " + strings.ToUpper(s3KeyID) + " and " + strings.ToUpper(s3Secret) + ", or credentials_file in log_store"
+	if c.file != "" {
+		data, err := os.ReadFile(c.file)
+		if err != nil {
+			return credentials.Value{}, fmt.Errorf("credentials_file: %w", err)
+		}
+		keys, err := parseS3Credentials(string(data))
+		if err != nil {
+			return credentials.Value{}, fmt.Errorf("credentials_file: %s: %w", c.file, err)
+		}
+		get = func(name string) string { return keys[name] }
+		remedy = "set " + s3KeyID + " and " + s3Secret + " below [" + s3Profile + "]"
+	}
+	v := credentials.Value{AccessKeyID: get(s3KeyID), SecretAccessKey: get(s3Secret), SessionToken: get(s3Token)}
+	if v.AccessKeyID == "" || v.SecretAccessKey == "" {
+		return credentials.Value{}, fmt.Errorf("no credentials in %s: %s", c.source(), remedy)
+	}
+	return v, nil
+}
+
+// parseS3Credentials reads the section [default] of a credentials file of AWS:
+// lines "key = value", comments begin with # or ;, what is indented below a
+// key belongs to that key and is left out.
+func parseS3Credentials(text string) (map[string]string, error) {
+	keys := map[string]string{}
+	section, found := "", false
+	number := 0
+	for raw := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) {
+		number++
+		line := strings.TrimSpace(raw)
+		switch {
+		case line == "" || line[0] == '#' || line[0] == ';':
+			continue
+		case line[0] == '[':
+			name, rest, ok := strings.Cut(line[1:], "]")
+			if rest = strings.TrimSpace(rest); !ok || rest != "" && rest[0] != '#' && rest[0] != ';' {
+				return nil, fmt.Errorf("line %d: a section is [NAME]", number)
+			}
+			section = strings.TrimSpace(name)
+			found = found || section == s3Profile
+			continue
+		case raw[0] == ' ' || raw[0] == '\t':
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		if name = strings.ToLower(strings.TrimSpace(name)); !ok || name == "" {
+			return nil, fmt.Errorf("line %d: want KEY = VALUE", number)
+		}
+		if section == s3Profile {
+			keys[name] = strings.TrimSpace(value)
+		}
+	}
+	if !found {
+		return nil, errors.New("there is no section [" + s3Profile + "]")
+	}
+	return keys, nil
+}
+
+// maxS3Text bounds what is repeated of a server's answer.
+const maxS3Text = 200
+
+// errNotS3 is a success that no S3 store would announce.
+var errNotS3 = errors.New("it answers, but not as an S3 store does: correct endpoint in log_store")
+
+// passing reports whether an upload that failed so is worth another try.
+func passing(err error) bool {
+	var answer minio.ErrorResponse
+	var request *url.Error
+	switch {
+	case errors.As(err, &answer):
+		return answer.StatusCode >= http.StatusInternalServerError ||
+			answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusRequestTimeout || answer.Code == "RequestTimeout"
+	case errors.As(err, &request):
+		return !noTLS(err) && !untrusted(err)
+	}
+	return false
+}
+
+func noTLS(err error) bool {
+	return strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")
+}
+
+func untrusted(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	return errors.As(err, &certificate)
+}
+
+// trouble says in one line why an upload failed and what to do.
+func (s *S3Store) trouble(err error) error {
+	var answer minio.ErrorResponse
+	var request *url.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("no answer in time: %w: see that %s can be reached", context.DeadlineExceeded, s.endpoint.Host)
+	case errors.As(err, &answer):
+	case errors.As(err, &request):
+		return s.unreachable(request.Err) // without the URL, which is told already
+	default:
+		return err
+	}
+	said := fmt.Sprintf("it says %d %s", answer.StatusCode, quoted(answer.Code))
+	if answer.Message != "" && answer.Message != answer.Code {
+		said += ", " + quoted(answer.Message)
+	}
+	return fmt.Errorf("%s (%s)", s.remedy(answer), said)
+}
+
+// remedy tells what an answer means, by its S3 error code or else its status.
+func (s *S3Store) remedy(answer minio.ErrorResponse) string {
+	region := "correct region in log_store"
+	if answer.Region != "" && answer.Region != s.region {
+		region = "set region = " + quoted(answer.Region) + " in log_store"
+	}
+	switch answer.Code {
+	case "NoSuchBucket":
+		return fmt.Sprintf("there is no bucket %q: create it, or correct bucket in log_store", s.bucket)
+	case "InvalidAccessKeyId":
+		return "the access key is not known there: correct it in " + s.credentials.source()
+	case "SignatureDoesNotMatch":
+		return "the secret key is wrong: correct it in " + s.credentials.source()
+	case "ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired":
+		return "the session token is not valid any more: replace the keys in " + s.credentials.source()
+	case "AuthorizationHeaderMalformed", "InvalidRegion", "IncorrectEndpoint", "PermanentRedirect", "IllegalLocationConstraintException":
+		return fmt.Sprintf("the bucket is not in region %q: %s", s.region, region)
+	case "RequestTimeTooSkewed":
+		return "this host's clock is wrong: set it, and see that NTP runs"
+	case "AccessDenied", "AllAccessDisabled", "AccountProblem":
+		return fmt.Sprintf("denied: the access key in %s must be allowed s3:PutObject in bucket %q", s.credentials.source(), s.bucket)
+	}
+	switch {
+	case answer.StatusCode >= http.StatusInternalServerError, answer.StatusCode == http.StatusTooManyRequests:
+		return fmt.Sprintf("the server has trouble, %d times in a row: the log stays on this host", s3Tries)
+	case answer.Code == "NoSuchKey", strings.HasPrefix(answer.Code, fmt.Sprint(answer.StatusCode)):
+		return "it does not answer as an S3 store does: correct endpoint or insecure in log_store"
+	}
+	return "refused: the log stays on this host"
+}
+
+// unreachable tells why there was no answer.
+func (s *S3Store) unreachable(err error) error {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case noTLS(err):
+		return errors.New("it does not speak TLS: correct endpoint, or say insecure = true in log_store")
+	case untrusted(err):
+		return fmt.Errorf("its certificate is not to be trusted: %w: add its authority to this host's, or to the file SSL_CERT_FILE", err)
+	}
+	return fmt.Errorf("no answer: %w: correct endpoint or insecure in log_store, or see that %s can be reached", err, s.endpoint.Host)
+}
+
+// quoted is foreign text in one line, not too long.
+func quoted(text string) string {
+	if len(text) > maxS3Text {
+		text = strings.ToValidUTF8(text[:maxS3Text], "") + "…"
+	}
+	return fmt.Sprintf("%q", text)
+}
