@@ -187,7 +187,7 @@ func withoutRole(ctx context.Context, cl *cluster.Cluster, role string) error {
 	return fmt.Errorf("no member of cluster %q has role %q: nothing was written; they have %s", cl.Name(), role, cmp.Or(have, "none"))
 }
 
-// wantsOrchestrator says so when nobody would carry out a run.
+// wantsOrchestrator warns if no orchestrator would carry out a run.
 func (e *environment) wantsOrchestrator(c *cli.Context, r *runs.Runs) {
 	if there, err := r.Orchestrated(c.Context); err == nil && !there {
 		fmt.Fprintln(c.App.ErrWriter, "jorc: no orchestrator is there: it begins when an agent whose configuration has an orchestrator block is up")

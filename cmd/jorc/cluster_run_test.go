@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
@@ -22,7 +24,7 @@ import (
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// fleet is a cluster "prod" whose members' parts in runs go on in this process.
+// fleet is a cluster "prod" whose members run in this process.
 type fleet struct {
 	t      *testing.T
 	server *consultest.Server
@@ -49,7 +51,8 @@ func newFleet(t *testing.T, leaders int, nodes ...string) *fleet {
 	return f
 }
 
-// up registers a node as if Consul's and jorc's agents ran there.
+// up registers a node as if jorc's agent ran there. It has no check of gossip:
+// Consul's leader removes nodes that have one and that it does not know.
 func (f *fleet) up(node string) { f.register(node, consul.HealthPassing) }
 
 // down registers a node as if it had failed.
@@ -60,7 +63,6 @@ func (f *fleet) register(node, status string) {
 	err := f.server.Client().CatalogRegister(f.t.Context(), &consul.CatalogRegistration{
 		Node: node, Address: "127.0.0.1", Service: &consul.AgentService{ID: "jorc-prod", Service: "jorc"},
 		Checks: consul.HealthChecks{
-			{Node: node, CheckID: "serfHealth", Name: "Serf Health Status", Status: status},
 			{Node: node, CheckID: "service:jorc-prod", ServiceID: "jorc-prod", ServiceName: "jorc", Status: status},
 		},
 	})
@@ -93,6 +95,13 @@ func (f *fleet) orchestrate() {
 		Deciders: []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), f.server.Node)},
 	})
 	f.all.Go(func() { _ = o.Run(f.ctx) })
+	f.eventually("the orchestrator", func() error {
+		there, err := cluster.Orchestrated(f.t.Context(), kv.New(f.server.Client(), "jorc/prod"))
+		if err == nil && !there {
+			err = errors.New("it does not hold the lock")
+		}
+		return err
+	})
 }
 
 // TestMilestones is the script that installs leaders first and workers when

@@ -302,7 +302,7 @@ func (e *environment) changeRun(already string, change func(c *cli.Context, r *r
 	}
 }
 
-// wrongID makes wrong usage of what is no ID.
+// wrongID makes an invalid ID wrong usage.
 func wrongID(c *cli.Context, err error) error {
 	if errors.Is(err, runs.ErrInvalid) {
 		return usagef(c, "%v", err)

@@ -122,7 +122,7 @@ func TestWaitForRollout(t *testing.T) {
 	if err := f.server.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/current/rollout", Value: []byte("garbage")}); err != nil {
 		t.Fatal(err)
 	}
-	if got := jorc(t, f.env, "cluster", "wait"); got.code != 1 || !strings.Contains(got.stderr, "whether a rollout is under way is not known") {
+	if got := jorc(t, f.env, "cluster", "wait"); got.code != 1 || !strings.Contains(got.stderr, "cannot read the state of the rollout") {
 		t.Errorf("with a damaged rollout: %+v", got)
 	}
 	update("trigger", "v3")

@@ -165,7 +165,7 @@ func nodeName(ctx context.Context, client *consul.Client, settings *config.Confi
 	return name
 }
 
-// hostVersion is what the version file says; nothing when it holds rubbish.
+// hostVersion is the version in the version file; empty if that holds none.
 func (e *environment) hostVersion(settings *config.Config) string {
 	data, err := os.ReadFile(settings.VersionFile)
 	if errors.Is(err, fs.ErrNotExist) {

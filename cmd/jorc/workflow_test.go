@@ -149,8 +149,8 @@ func TestWorkflowUsage(t *testing.T) {
 	}
 }
 
-// TestWorkflowUnreachable: a param that nobody can be asked for is no mistake of
-// the caller's, and nothing is run.
+// TestWorkflowUnreachable: a param that cannot be read is not a mistake of the
+// caller, and nothing is run.
 func TestWorkflowUnreachable(t *testing.T) {
 	t.Parallel()
 	env, config := alone(t)

@@ -13,10 +13,10 @@ import (
 )
 
 // Check returns ErrInvalid, or a *cluster.FilterError, for a request that
-// nobody can carry out.
+// cannot be carried out.
 func (q Request) Check() error {
 	if q.Workflow == "" {
-		return fmt.Errorf("run: %w: which workflow?", ErrInvalid)
+		return fmt.Errorf("run: %w: the name of the workflow is missing", ErrInvalid)
 	}
 	if q.OnManager && (q.Filter != "" || q.Role != "" || q.MaxParallel.N > 0) {
 		return fmt.Errorf("run: %w: on a manager it is run once: no filter, role or limit applies", ErrInvalid)
@@ -28,8 +28,8 @@ func (q Request) Check() error {
 // awaitsOrchestrator is why a run waits that no orchestrator has seen.
 const awaitsOrchestrator = "waits for the orchestrator"
 
-// Ask asks for a run. That the same was asked for already under this ID is no
-// error: the run is returned as it is, and created is false. by says who asks.
+// Ask asks for a run. If the same run exists under this ID, it is returned
+// unchanged, and created is false. by is the user.
 // It returns ErrInvalid, ErrTaken (nothing was written), or what kv.Txn.Commit
 // returns.
 func (r *Runs) Ask(ctx context.Context, id string, q Request, by string) (run Run, created bool, err error) {
@@ -63,14 +63,14 @@ func (r *Runs) Ask(ctx context.Context, id string, q Request, by string) (run Ru
 	return e.Value, e.Value.Created.Equal(now) && e.Value.By == by, nil
 }
 
-// touch tells the orchestrator that there is something to do with a run.
+// touch wakes the orchestrator for a run.
 func (r *Runs) touch(t *kv.Txn, id string, now time.Time) {
 	r.active.At(id).SetIn(t, now.Format(time.RFC3339Nano))
 }
 
-// Approve lets a run begin that needs it; that it was approved already is no
-// error, and changed is false then. It returns the run as it is now; ErrNoRun, or
-// ErrState for a run that was cancelled.
+// Approve lets a run start that needs approval. If it was approved before, changed
+// is false. It returns the run as it is now; ErrNoRun, or ErrState for a run that
+// was cancelled.
 func (r *Runs) Approve(ctx context.Context, id, by string) (run Run, changed bool, err error) {
 	return r.change(ctx, id, func(run Run, now time.Time) (Run, bool, error) {
 		switch {
@@ -106,7 +106,7 @@ func (r *Runs) Cancel(ctx context.Context, id, by string, kill bool) (run Run, c
 	})
 }
 
-// change changes a run's document and tells the orchestrator.
+// change changes a run's document and wakes the orchestrator.
 func (r *Runs) change(ctx context.Context, id string, change func(Run, time.Time) (Run, bool, error)) (run Run, changed bool, err error) {
 	if err := CheckID(id); err != nil {
 		return Run{}, false, err

@@ -110,12 +110,12 @@ func (w *Waiter) filters() bool { return w.Filter != nil && w.Filter.String() !=
 
 // read judges the cluster as it is now; members is how many of them count.
 func (w *Waiter) read(ctx context.Context, g Goal, seen map[string]bool) (v Verdict, members int, err error) {
-	l, r := look{seen: seen}, New(w.Cluster.Store())
+	l, r := reading{seen: seen}, New(w.Cluster.Store())
 	if g.Run != "" {
 		if l.run, err = r.Show(ctx, g.Run); err != nil {
 			return Verdict{}, 0, err
 		}
-		if v = g.judge(l); v.Over || len(v.Failed) > 0 {
+		if v = g.assess(l); v.Over || len(v.Failed) > 0 {
 			return v, 0, nil
 		}
 		control, err := w.Cluster.Control(ctx)
@@ -154,13 +154,13 @@ func (w *Waiter) read(ctx context.Context, g Goal, seen map[string]bool) (v Verd
 		for _, run := range l.runs {
 			seen[run.ID] = seen[run.ID] || inProgress(run)
 		}
-		if judgeIdle(l).Over {
+		if assessIdle(l).Over {
 			if l.results, err = w.results(ctx, l); err != nil {
 				return Verdict{}, 0, err
 			}
 		}
 	}
-	return g.judge(l), len(l.members), nil
+	return g.assess(l), len(l.members), nil
 }
 
 // paused is ErrPaused while the cluster is paused.
@@ -171,7 +171,7 @@ func paused(c cluster.Control) error {
 	return fmt.Errorf("%w%s; 'jorc cluster resume' lets it go on", ErrPaused, behind(": ", c.Paused.Reason))
 }
 
-// rollout reads the rollout; the zero value is none.
+// rollout reads the rollout; the zero value if it does not exist.
 func (w *Waiter) rollout(ctx context.Context) (rollout.Document, error) {
 	s, err := w.Rollouts.Load(ctx)
 	if err == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/jorc/jorc/internal/rollout"
 )
 
-// TestAwaitLooksAgain: a look that Consul answers with a failure of its own is
-// repeated, be it the first, and also when nothing changes any more.
+// TestAwaitLooksAgain: a read that Consul answers with a failure of its own is
+// repeated, also the first one, and also when nothing changes later.
 func TestAwaitLooksAgain(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a")

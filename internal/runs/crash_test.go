@@ -53,7 +53,7 @@ func crashMain() int {
 }
 
 // TestCrash kills a worker at each step of a run. The next one brings it to its
-// end, no task is run twice, and the result is told.
+// end, no task is run twice, and the result is reported.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	x := newSite(t)
@@ -145,8 +145,8 @@ func TestComesBack(t *testing.T) {
 	})
 }
 
-// TestFailOver: a run on a manager goes on at the next one at the first task
-// that is not done, and the first manager does not go on.
+// TestFailOver: the next manager continues a run at the first unfinished task,
+// and the first manager stops.
 func TestFailOver(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "m1/manager", "m2/manager", "a")
@@ -163,7 +163,7 @@ func TestFailOver(t *testing.T) {
 		}
 		return nil
 	})
-	x.agent("m1", false) // as if: it goes on running, cut off
+	x.agent("m1", false) // it continues, cut off
 	x.wasTold(RunMoved, "m2")
 	touch(t, x, "m2", "go")
 	x.becomes("r", "done: m1=lost m2=done")
@@ -225,8 +225,7 @@ func TestTwoDeciders(t *testing.T) {
 	}
 }
 
-// TestAway: Consul fails at each step of a run; the run comes to its end when
-// it is back.
+// TestAway: Consul fails at each step of a run; the run ends when it is back.
 func TestAway(t *testing.T) {
 	t.Parallel()
 	x := newSite(t)
@@ -268,7 +267,7 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestFrozen: while Consul is frozen a job that has begun goes on to its end.
+// TestFrozen: while Consul is frozen a running job continues to its end.
 func TestFrozen(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a")
@@ -295,8 +294,8 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
-// TestDamagedQueue: a queue that somebody damaged is made again, whatever its
-// node was at; what it has begun goes on, and nothing is run twice.
+// TestDamagedQueue: a damaged queue is rebuilt, whatever its node was doing;
+// jobs that it has started continue, and nothing is run twice.
 func TestDamagedQueue(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a", "b", "m/manager")
@@ -339,7 +338,7 @@ func TestDamagedQueue(t *testing.T) {
 }
 
 // TestNewerQueue: the queue of a newer jorc is left alone: what is in it is not
-// lost, and others go on.
+// lost, and other nodes continue.
 func TestNewerQueue(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a", "b")

@@ -27,29 +27,28 @@ type Observed struct {
 	Profile profile.Document
 	Control cluster.Control
 	Now     time.Time
-	// Refresh reads the members anew. It is asked when a run begins: somebody may
-	// have joined after the orchestrator looked, and before the run was asked for.
+	// Refresh reads the members again. It is called when a run starts: a host may
+	// have joined after the cycle began, and before the run was asked for.
 	// nil: Members are newer than any run.
 	Refresh func(ctx context.Context) ([]cluster.Member, error)
-	// Record tells what was decided. nil: nobody is told, but by what Decide
-	// returns.
+	// Record records decisions. nil: Decide only returns them.
 	Record Record
 }
 
 // Decider is the orchestrator's part in runs. It keeps nothing that is not also
-// in Consul, except since when agents have been down: another Decider begins to
-// count anew. It is for one goroutine.
+// in Consul, except since when agents have been down: another Decider
+// counts from zero. It is for one goroutine.
 type Decider struct {
 	grace time.Duration
 	log   hclog.Logger
 
-	down   map[string]time.Time
-	told   map[string]string // what was told already of what is wrong: what → text
-	pruned time.Time
-	store  *kv.Store
-	cache  map[string]*loaded // runs as they are, read from store
-	record Record
-	hook   func(step string) // tests die here
+	down     map[string]time.Time
+	recorded map[string]string // what was told already of what is wrong: what → text
+	pruned   time.Time
+	store    *kv.Store
+	cache    map[string]*loaded // runs as they are, read from store
+	record   Record
+	hook     func(step string) // tests die here
 }
 
 // NewDecider returns a Decider; a grace of 0 is the default.
@@ -61,22 +60,22 @@ func NewDecider(grace time.Duration, log hclog.Logger) *Decider {
 		log = hclog.NewNullLogger()
 	}
 	return &Decider{
-		grace: grace, log: log, down: map[string]time.Time{}, told: map[string]string{}, cache: map[string]*loaded{}, hook: func(string) {},
+		grace: grace, log: log, down: map[string]time.Time{}, recorded: map[string]string{}, cache: map[string]*loaded{}, hook: func(string) {},
 	}
 }
 
-// Decide looks at the runs of the cluster whose keys are in store, which should
-// be that of the orchestrator's lock, and writes what is to happen next: two
-// requests when nothing is under way, two more and two for each run that changed
+// Decide reads the runs of the cluster whose keys are in store, which should be
+// that of the orchestrator's lock, and writes what is to happen next: two requests
+// when no run is in progress, two more and two for each run that changed
 // since, and one transaction for each thirty members or so that have news. It
 // writes nothing when nothing changes. Each decision is recorded in the
-// transaction that carries it out, and returned; what was overtaken by somebody
-// else's write is decided anew the next time. Errors are those of package kv;
+// transaction that carries it out, and returned; what another write
+// overtook is decided again the next time. Errors are those of package kv;
 // what was written before stays, and nothing depends on the rest being written
 // too.
 func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]Decision, error) {
 	r := New(store)
-	if d.store != store { // another lock: somebody else may have written in between
+	if d.store != store { // another lock: another orchestrator may have written in between
 		d.store, d.cache = store, map[string]*loaded{}
 	}
 	d.record = o.Record
@@ -92,14 +91,14 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 		}
 		d.watchAgents(o, now)
 	}
-	d.follow(ctx, r, state, o.Profile)
+	d.applyRules(ctx, r, state, o.Profile)
 	changes := Plan(d.situation(o, state, now), state.runs(), state.good)
 	for _, node := range state.damaged {
 		if _, changed := changes.Queues[node]; !changed {
 			changes.Queues[node] = state.good[node]
 		}
 	}
-	notes, err := d.tellNotes(ctx, state)
+	notes, err := d.recordNotes(ctx, state)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +112,7 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 	return append(decisions, more...), err
 }
 
-// watchAgents keeps since when agents have been down.
+// watchAgents notes since when agents have been down.
 func (d *Decider) watchAgents(o Observed, now time.Time) {
 	known := map[string]bool{}
 	for i := range o.Members {
@@ -125,7 +124,7 @@ func (d *Decider) watchAgents(o Observed, now time.Time) {
 			d.down[m.Node] = now
 		}
 	}
-	for _, l := range d.cache { // who left the cluster is as good as down
+	for _, l := range d.cache { // a host that left the cluster counts as down
 		for _, node := range l.active.Roster {
 			if _, ok := d.down[node]; !ok && !known[node] && node != o.Node {
 				d.down[node] = now
@@ -144,10 +143,10 @@ func (d *Decider) situation(o Observed, st *readState, now time.Time) Situation 
 	}
 	filter, err := cluster.ParseFilter(text)
 	if err != nil {
-		st.say(d, RunUnreadable, "filter", "", fmt.Sprintf("param %s: %v: no run begins", cluster.ParamFilter, err))
+		st.warn(d, RunUnreadable, "filter", "", fmt.Sprintf("param %s: %v: no run begins", cluster.ParamFilter, err))
 		s.Still = "the cluster's own filter cannot be read"
 	} else {
-		d.fine("filter")
+		d.clear("filter")
 	}
 	s.Filter = filter
 	switch {
@@ -159,29 +158,29 @@ func (d *Decider) situation(o Observed, st *readState, now time.Time) Situation 
 	return s
 }
 
-// follow makes the runs of rules those that the profile asks for.
-func (d *Decider) follow(ctx context.Context, r *Runs, st *readState, p profile.Document) {
+// applyRules makes the runs of rules match the profile.
+func (d *Decider) applyRules(ctx context.Context, r *Runs, st *readState, p profile.Document) {
 	good, bad := ParseRules(p.Params[ParamRules])
 	wanted, damaged := map[string]bool{}, map[string]bool{}
 	for _, b := range bad {
 		damaged[b.Name] = true
-		st.say(d, RuleInvalid, "rule "+b.Name, "", b.Err.Error())
+		st.warn(d, RuleInvalid, "rule "+b.Name, "", b.Err.Error())
 	}
 	for _, rule := range good {
-		d.fine("rule " + rule.Name)
+		d.clear("rule " + rule.Name)
 		id := rule.id()
 		wanted[id] = true
 		if l := st.loaded[id]; l != nil && l.active.Run.Rule != nil && !l.active.Run.Rule.Gone {
 			continue
 		}
-		if err := d.stand(ctx, r, st, rule); err != nil {
-			st.say(d, RunUnreadable, "run "+id, id, err.Error())
+		if err := d.addRule(ctx, r, st, rule); err != nil {
+			st.warn(d, RunUnreadable, "run "+id, id, err.Error())
 		}
 	}
 	for id, l := range st.loaded {
 		run := &l.active.Run
 		if run.Rule == nil || run.Rule.Gone || wanted[id] || damaged[run.Rule.Name] || len(bad) > 0 && damaged[""] {
-			continue // one that cannot be read (any more) goes on as it was
+			continue // a rule that cannot be read continues unchanged
 		}
 		gone := *run.Rule
 		gone.Gone = true
@@ -191,8 +190,8 @@ func (d *Decider) follow(ctx context.Context, r *Runs, st *readState, p profile.
 	}
 }
 
-// stand makes the run of a rule, or takes up one that there was before.
-func (d *Decider) stand(ctx context.Context, r *Runs, st *readState, rule Rule) error {
+// addRule makes the run of a rule, or takes up one that there was before.
+func (d *Decider) addRule(ctx context.Context, r *Runs, st *readState, rule Rule) error {
 	id := rule.id()
 	l, err := d.load(ctx, r, id, st)
 	if errors.Is(err, ErrNoRun) {
@@ -219,7 +218,7 @@ const (
 	keepRuns   = 100
 	keepFor    = 30 * 24 * time.Hour
 	pruneEvery = time.Hour
-	pruneMost  = 10 // runs at one time: the rest has time
+	pruneMost  = 10 // runs per transaction: the rest can wait
 )
 
 // prune forgets runs that ended long ago, looking for them when one has ended
@@ -248,7 +247,7 @@ func (d *Decider) prune(ctx context.Context, r *Runs, now time.Time) ([]Decision
 		marks.Delete(r.ended.At(id).Key())
 	}
 	decisions := []Decision{{Kind: RunPruned, Text: fmt.Sprintf("%d runs that ended long ago are forgotten: %s", len(all), several(all))}}
-	if err := d.carryOut(ctx, r, marks, decisions); err != nil {
+	if err := d.commitWith(ctx, r, marks, decisions); err != nil {
 		return nil, d.unpruned(err)
 	}
 	return decisions, nil

@@ -23,7 +23,7 @@ const (
 	Lost          State = "lost" // the member was gone for too long; its result is taken when it is back
 )
 
-// Ended tells whether nothing more is expected to happen.
+// Ended reports whether nothing more is expected to happen.
 func (s State) Ended() bool { return s == Done || s == Failed || s == Cancelled || s == Lost }
 
 // Request is what is asked for.
@@ -34,11 +34,11 @@ type Request struct {
 	Role     string         `json:"role,omitempty"`
 	// OnManager: once, on a manager or where the orchestrator is.
 	OnManager     bool           `json:"on_manager,omitempty"`
-	MaxParallel   rollout.Amount `json:"max_parallel,omitzero"` // none: all at one time
+	MaxParallel   rollout.Amount `json:"max_parallel,omitzero"` // none: all at the same time
 	NeedsApproval bool           `json:"needs_approval,omitempty"`
 }
 
-// Same tells whether both ask for the same.
+// Same reports whether both ask for the same.
 func (q Request) Same(o Request) bool {
 	return q.Workflow == o.Workflow && q.Params.Equal(o.Params) && q.Filter == o.Filter && q.Role == o.Role &&
 		q.OnManager == o.OnManager && q.MaxParallel == o.MaxParallel && q.NeedsApproval == o.NeedsApproval
@@ -67,7 +67,7 @@ type Run struct {
 type Standing struct {
 	Name  string `json:"name"`
 	After string `json:"after,omitempty"`
-	Gone  bool   `json:"gone,omitempty"` // the rule is not there any more
+	Gone  bool   `json:"gone,omitempty"` // the rule no longer exists
 }
 
 // Counts are a run's members by state.

@@ -14,13 +14,13 @@ import (
 	"github.com/jorc/jorc/internal/rollout"
 )
 
-// Goal is what a cluster is waited for to reach; one field is set.
+// Goal is the state of a cluster that a wait is for; one field is set.
 type Goal struct {
 	Idle    bool   // nothing is in progress
 	Except  Caller // left out with Idle
 	Version string // all members run it
 	Members int    // so many have joined
-	Run     string // the run has come to its end
+	Run     string // the run has ended
 }
 
 // Caller is a job that waits: its own work is not waited for.
@@ -49,8 +49,8 @@ func ParseGoal(text string) (Goal, error) {
 	return Goal{}, fmt.Errorf("%q: %w: idle, version=V, members=N or run=ID can be waited for", text, ErrInvalid)
 }
 
-// look is a cluster as a waiter sees it.
-type look struct {
+// reading is a cluster as a Waiter reads it.
+type reading struct {
 	members []cluster.Member // that are waited for
 	reports map[string]cluster.Report
 	some    bool             // not all members are waited for
@@ -76,23 +76,23 @@ type Verdict struct {
 	Missing string    `json:"missing,omitempty"` // what is waited for
 }
 
-// judge tells how far l is from the goal.
-func (g Goal) judge(l look) Verdict {
+// assess is how far l is from the goal.
+func (g Goal) assess(l reading) Verdict {
 	switch {
 	case g.Run != "":
-		return judgeRun(l.run)
+		return assessRun(l.run)
 	case g.Members > 0:
 		if n := len(l.members); n < g.Members {
 			return Verdict{Missing: fmt.Sprintf("%d of %d members", n, g.Members)}
 		}
 		return Verdict{Over: true}
 	case g.Version != "":
-		return judgeVersion(g.Version, l)
+		return assessVersion(g.Version, l)
 	}
-	return judgeIdle(l)
+	return assessIdle(l)
 }
 
-func judgeRun(d Detail) Verdict {
+func assessRun(d Detail) Verdict {
 	if !d.State.Ended() {
 		if failed := failedMembers(d); len(failed) > 0 { // whatever the others do, the run fails
 			return Verdict{Failed: failed}
@@ -125,7 +125,7 @@ func failedMembers(d Detail) []Trouble {
 	return all
 }
 
-func judgeVersion(version string, l look) Verdict {
+func assessVersion(version string, l reading) Verdict {
 	v, behind := Verdict{Over: true}, 0
 	for i := range l.members {
 		node := l.members[i].Node
@@ -145,7 +145,7 @@ func judgeVersion(version string, l look) Verdict {
 	return v
 }
 
-// failure says why a node failed on its way to a version.
+// failure is why a node failed on its way to a version.
 func failure(d cluster.Report, version string) string {
 	for _, category := range sorted(d.States) {
 		if s := d.States[category]; s.State == "failed" && (version == "" || s.Version == version) {
@@ -155,9 +155,9 @@ func failure(d cluster.Report, version string) string {
 	return ""
 }
 
-// judgeIdle waits until nothing is in progress; then those count as failed that
+// assessIdle waits until nothing is in progress; then those count as failed that
 // report it, and those whose last run came to that.
-func judgeIdle(l look) Verdict {
+func assessIdle(l reading) Verdict {
 	v := Verdict{Over: true}
 	var busy []string
 	for _, r := range l.runs {
@@ -190,10 +190,10 @@ func judgeIdle(l look) Verdict {
 
 func inProgress(r Run) bool { return r.State == Pending || r.State == Running }
 
-// rollsOut tells whether a rollout with a policy goes on, or waits to, for some of
-// the members that count. Without a policy each member is on its own, and one that
+// rollsOut reports whether a rollout with a policy is in progress for some of the
+// members that count. Without a policy each member is on its own, and one that
 // has no workflow may never bring itself to the version.
-func (l look) rollsOut() bool {
+func (l reading) rollsOut() bool {
 	d := l.rollout
 	if !d.Paced() || d.Over() || d.State() == rollout.Paused {
 		return false
@@ -205,9 +205,9 @@ func (l look) rollsOut() bool {
 }
 
 // failedRuns are the members whose last run failed, also when that was before
-// the waiting began: whether it was must not depend on who was faster. Of runs
-// that ended meanwhile those are told, too, that failed on nobody who counts.
-func failedRuns(l look) []Trouble {
+// the waiting began: whether it was must not depend on timing. Runs that ended
+// meanwhile are reported, too, if they failed on no member that counts.
+func failedRuns(l reading) []Trouble {
 	type result struct {
 		at       time.Time
 		run, why string
@@ -273,7 +273,7 @@ func (w *Waiter) ownRuns(ctx context.Context, all []Run, caller Caller) (map[str
 // results reads the runs by which l's members are judged: from the newest back
 // until each has had a part in one, and those of rules, which members join late.
 // It is two requests for each.
-func (w *Waiter) results(ctx context.Context, l look) ([]Detail, error) {
+func (w *Waiter) results(ctx context.Context, l reading) ([]Detail, error) {
 	open := map[string]bool{}
 	for i := range l.members {
 		open[l.members[i].Node] = true

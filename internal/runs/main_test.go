@@ -89,7 +89,7 @@ func (x *site) join(member string) {
 	}
 }
 
-// background runs f until the test ends, or until it is told to stop.
+// background runs f until the test ends, or until stop is called.
 func (x *site) background(f func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

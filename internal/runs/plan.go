@@ -26,7 +26,7 @@ type Situation struct {
 	Grace time.Duration
 }
 
-// Active is a run that is under way, with all that is known of it.
+// Active is a run in progress, with all that is known of it.
 type Active struct {
 	Run    Run
 	Roster []string       // nil: not yet decided
@@ -48,7 +48,7 @@ const (
 	RunStarted    = "run_started"
 	RunScheduled  = "run_scheduled"
 	RunEnded      = "run_ended"
-	RunMoved      = "run_moved" // a run on a manager goes on elsewhere
+	RunMoved      = "run_moved" // a run on a manager continues elsewhere
 	RunPruned     = "run_pruned"
 	JobFailed     = "run_job_failed"
 	JobLost       = "run_job_lost"
@@ -66,7 +66,7 @@ func DecisionKinds() []string {
 	}
 }
 
-// Changes is what a plan comes to: only what differs from what there is.
+// Changes is the result of a plan: only what differs from what is stored.
 type Changes struct {
 	Runs      map[string]Run
 	Rosters   map[string][]string
@@ -76,16 +76,15 @@ type Changes struct {
 	Decisions []Decision
 }
 
-// Plan decides what becomes of runs, which are read and left as they are, and
-// of the queues of nodes. It is pure: from what came of it, another plan goes
-// on. A job is put into a queue at most once, except one on a manager, which
-// others take over.
+// Plan decides about runs and the queues of nodes. It is pure and leaves its
+// arguments unchanged. A job is put into a queue at most once, except one on a
+// manager, which other managers take over.
 func Plan(s Situation, runs []Active, queues map[string]Queue) Changes {
 	p := newPlanner(s, runs, queues)
 	for _, a := range p.runs {
 		p.collect(a)
 	}
-	p.dropStrangers()
+	p.dropUnknown()
 	for _, a := range p.runs {
 		p.begin(a)
 		if a.Run.Request.OnManager {
@@ -138,7 +137,7 @@ func newPlanner(s Situation, runs []Active, queues map[string]Queue) *planner {
 	return p
 }
 
-// up tells whether a node's agent is there.
+// up reports whether a node's agent is up.
 func (p *planner) up(node string) bool {
 	m := p.members[node]
 	return node == p.s.Holder || m != nil && m.Agent == cluster.AgentUp
@@ -150,7 +149,7 @@ func (p *planner) withoutHost(node string) bool {
 	return m != nil && !p.up(node) && m.Condition.Liveness == cluster.LivenessAbsent
 }
 
-// gone tells whether a node's agent has been down for too long.
+// gone reports whether a node's agent has been down for too long.
 func (p *planner) gone(node string) bool {
 	since, known := p.s.Down[node]
 	return !p.up(node) && known && p.s.Now.Sub(since) >= p.s.Grace
@@ -158,7 +157,7 @@ func (p *planner) gone(node string) bool {
 
 func (p *planner) origin() string { return "orchestrator on " + p.s.Holder }
 
-// put sets what is known of a job, with a transition when its state is new.
+// put sets the document of a job, with a transition if its state is new.
 func (p *planner) put(a *Active, node string, j Job, at time.Time, by, text string) {
 	if old, ok := a.Jobs[node]; !ok || old.State != j.State || old.Attempt != j.Attempt {
 		j.History = noted(j.History, Change{At: at, State: j.State, By: by, Text: text})
@@ -172,7 +171,7 @@ func (p *planner) putQueue(node string, q Queue) {
 	p.out.Queues[node] = q
 }
 
-func (p *planner) tell(kind, run, node, text string) {
+func (p *planner) decide(kind, run, node, text string) {
 	p.out.Decisions = append(p.out.Decisions, Decision{Kind: kind, Run: run, Node: node, Text: text})
 }
 
@@ -190,7 +189,7 @@ func (p *planner) remove(node, job string) {
 	p.putQueue(node, q)
 }
 
-// changes leaves out what came back to what it was.
+// changes leaves out what is as it was before.
 func (p *planner) changes(before []Active) Changes {
 	old := map[string]Active{}
 	for _, a := range before {
@@ -208,7 +207,7 @@ func (p *planner) changes(before []Active) Changes {
 	return p.out
 }
 
-// sameRun tells whether both are stored alike: what the planner changes.
+// sameRun reports whether both are equal in what the planner changes.
 func sameRun(a, b Run) bool {
 	gone := func(r Run) bool { return r.Rule != nil && r.Rule.Gone }
 	return a.State == b.State && a.Why == b.Why && a.Cancel == b.Cancel && a.Counts == b.Counts && gone(a) == gone(b) &&

@@ -8,7 +8,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 )
 
-// begin decides who a run is for, once; members join one of a rule later, too.
+// begin decides the members of a run, once; members join a rule later, too.
 func (p *planner) begin(a *Active) {
 	r := &a.Run
 	if r.State == NeedsApproval || r.State.Ended() && r.Rule == nil || r.Cancel != "" {
@@ -35,7 +35,7 @@ func (p *planner) begin(a *Active) {
 		text = "on a manager"
 	}
 	r.History = noted(r.History, Change{At: p.s.Now, State: Running, By: p.origin(), Text: text})
-	p.tell(RunStarted, r.ID, "", fmt.Sprintf("workflow %q begins: %s", r.Request.Workflow, text))
+	p.decide(RunStarted, r.ID, "", fmt.Sprintf("workflow %q begins: %s", r.Request.Workflow, text))
 }
 
 // join adds the members that match a rule by now.
@@ -55,7 +55,7 @@ func (p *planner) matching(q Request) []string { return Matching(q, p.s.Members,
 
 // Matching returns the names of the members that a request is for, sorted; own
 // is the cluster's filter. Managers are left out unless the request is for
-// them by role. An expression that cannot be read matches nobody.
+// them by role. An expression that cannot be read matches no member.
 func Matching(q Request, members []cluster.Member, own *cluster.Filter) []string {
 	filter, err := cluster.ParseFilter(q.Filter)
 	if err != nil {
@@ -77,8 +77,8 @@ func Matching(q Request, members []cluster.Member, own *cluster.Filter) []string
 	return names
 }
 
-// schedule puts jobs into the queues of members: of those that no older run has
-// something to do on, as many as may run at one time.
+// schedule puts jobs into the queues of members: where no older run has something to do, as
+// many as may run at the same time.
 func (p *planner) schedule(a *Active) {
 	r := &a.Run
 	if a.Run.State == NeedsApproval || a.Run.State == Pending {
@@ -154,8 +154,8 @@ func scheduled(r *Run, nodes []string) Decision {
 	return Decision{Kind: RunScheduled, Run: r.ID, Text: fmt.Sprintf("workflow %q on %s", r.Request.Workflow, several(nodes)), nodes: nodes}
 }
 
-// pass hands a cancellation on to a node, or takes the job back when it has not
-// begun.
+// pass passes a cancellation on to a node, or removes the job from the queue if it
+// has not started.
 func (p *planner) pass(a *Active, node string, j Job) {
 	if a.Run.Cancel == "" {
 		return
@@ -198,7 +198,7 @@ func (p *planner) busy(node string, manager bool) string {
 	return ""
 }
 
-// after tells whether the rule that a rule comes after is done on a member.
+// after reports whether the rule that a rule comes after is done on a member.
 func (p *planner) after(a *Active, node string) bool {
 	if a.Run.Rule == nil || a.Run.Rule.After == "" {
 		return true
@@ -206,10 +206,10 @@ func (p *planner) after(a *Active, node string) bool {
 	return slices.ContainsFunc(p.before(a), func(o *Active) bool { return o.Jobs[node].State == Done })
 }
 
-// comes tells whether a member's turn in a rule is sure to be decided: what it
-// comes after is done there, or on its way. One after a rule that failed there,
+// willCome reports whether the turn of a member in a rule will come: what the rule
+// comes after is done there, or in progress. One after a rule that failed there,
 // or whose member is down, waits for people.
-func (p *planner) comes(a *Active, node string) bool {
+func (p *planner) willCome(a *Active, node string) bool {
 	seen := map[*Active]bool{}
 	var on func(*Active) bool
 	on = func(a *Active) bool {
@@ -237,7 +237,7 @@ func (p *planner) before(a *Active) []*Active {
 	return all
 }
 
-// several names the first few.
+// several names the first five.
 func several(names []string) string {
 	if more := len(names) - 5; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:5], ", "), more)
@@ -246,8 +246,8 @@ func several(names []string) string {
 }
 
 // onManager keeps a run with one node: a manager whose agent is up, else the
-// orchestrator's own. When that is lost the next goes on at the first task that
-// is not done.
+// orchestrator's own. When that is lost the next node continues at the first task
+// that is not done.
 func (p *planner) onManager(a *Active) {
 	r := &a.Run
 	if r.State == NeedsApproval || r.State == Pending || r.State.Ended() {
@@ -276,10 +276,10 @@ func (p *planner) onManager(a *Active) {
 	}
 	p.enqueue(a, node, attempts+1, done)
 	if last != "" {
-		p.tell(RunMoved, r.ID, node, fmt.Sprintf("workflow %q goes on: it was on %s", r.Request.Workflow, last))
+		p.decide(RunMoved, r.ID, node, fmt.Sprintf("workflow %q goes on: it was on %s", r.Request.Workflow, last))
 		return
 	}
-	p.tell(RunScheduled, r.ID, node, fmt.Sprintf("workflow %q on %s", r.Request.Workflow, node))
+	p.decide(RunScheduled, r.ID, node, fmt.Sprintf("workflow %q on %s", r.Request.Workflow, node))
 }
 
 // manager is where workflows of managers run now.

@@ -8,7 +8,7 @@ import (
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// collect takes over what nodes report in their queues.
+// collect reads what nodes report in their queues.
 func (p *planner) collect(a *Active) {
 	for _, node := range a.Roster {
 		j, scheduled := a.Jobs[node]
@@ -18,7 +18,7 @@ func (p *planner) collect(a *Active) {
 		i := p.queues[node].find(jobID(a.Run.ID, j.Attempt))
 		switch {
 		case i >= 0:
-			p.take(a, node, j, p.queues[node].Jobs[i])
+			p.accept(a, node, j, p.queues[node].Jobs[i])
 		case !j.State.Ended():
 			j.State, j.Why = Lost, "it is not in the node's queue any more"
 			p.lose(a, node, j)
@@ -26,8 +26,8 @@ func (p *planner) collect(a *Active) {
 	}
 }
 
-// take brings a job up to what its node reports.
-func (p *planner) take(a *Active, node string, j Job, e Queued) {
+// accept brings a job up to what its node reports.
+func (p *planner) accept(a *Active, node string, j Job, e Queued) {
 	j.Done = e.Done
 	switch {
 	case e.State.Ended():
@@ -42,16 +42,16 @@ func (p *planner) take(a *Active, node string, j Job, e Queued) {
 			set(p.out.Tails, a.Run.ID, node, e.Tail)
 		}
 		if e.State == Failed {
-			p.tell(JobFailed, a.Run.ID, node, fmt.Sprintf("workflow %q failed on %s: %s", a.Run.Request.Workflow, node, e.Why))
+			p.decide(JobFailed, a.Run.ID, node, fmt.Sprintf("workflow %q failed on %s: %s", a.Run.Request.Workflow, node, e.Why))
 		}
 		p.remove(node, e.Job)
 	case j.State == Lost:
 		if p.up(node) {
 			j.State, j.Why = e.State, ""
 			p.put(a, node, j, p.s.Now, p.origin(), "the member is back")
-			p.tell(JobCameBack, a.Run.ID, node, node+" is back")
+			p.decide(JobCameBack, a.Run.ID, node, node+" is back")
 		} else if p.s.Now.Sub(e.Started) > keepFor {
-			p.remove(node, e.Job) // nobody waits for it any more
+			p.remove(node, e.Job) // no run waits for it
 		}
 	case e.State == Running && j.State == Pending:
 		j.State, j.Why, j.Task = Running, e.Why, e.Task
@@ -65,9 +65,9 @@ func (p *planner) take(a *Active, node string, j Job, e Queued) {
 	}
 }
 
-// giveUp says that a member was gone for too long. What it has begun stays in
+// giveUp ends the wait for a member that is gone for too long. What it has started stays in
 // its queue, so that the result can be taken when it is back; the rest does not:
-// nothing begins when nobody expects it any more.
+// nothing starts that is no longer expected.
 func (p *planner) giveUp(a *Active, node string, j Job, e Queued) {
 	begun := e.State == Running
 	j.State, j.Why = Lost, "its agent went down while it ran"
@@ -82,18 +82,18 @@ func (p *planner) giveUp(a *Active, node string, j Job, e Queued) {
 
 func (p *planner) lose(a *Active, node string, j Job) {
 	p.put(a, node, j, p.s.Now, p.origin(), j.Why)
-	p.tell(JobLost, a.Run.ID, node, fmt.Sprintf("workflow %q on %s is lost: %s", a.Run.Request.Workflow, node, j.Why))
+	p.decide(JobLost, a.Run.ID, node, fmt.Sprintf("workflow %q on %s is lost: %s", a.Run.Request.Workflow, node, j.Why))
 }
 
 // fail ends a job that never began.
 func (p *planner) fail(a *Active, node, why string) {
 	p.put(a, node, Job{State: Failed, Why: why}, p.s.Now, p.origin(), why)
-	p.tell(JobFailed, a.Run.ID, node, fmt.Sprintf("workflow %q failed on %s: %s", a.Run.Request.Workflow, node, why))
+	p.decide(JobFailed, a.Run.ID, node, fmt.Sprintf("workflow %q failed on %s: %s", a.Run.Request.Workflow, node, why))
 }
 
-// dropStrangers takes out of the queues what no run knows of. A node that runs
-// it ends it then.
-func (p *planner) dropStrangers() {
+// dropUnknown removes from queues the jobs of unknown runs. A node that runs one
+// ends it then.
+func (p *planner) dropUnknown() {
 	known := map[string]bool{}
 	for _, a := range p.runs {
 		known[a.Run.ID] = true
@@ -107,8 +107,8 @@ func (p *planner) dropStrangers() {
 	}
 }
 
-// settle counts, and ends a run of which nothing more is expected. The result
-// of a lost member changes what it came to, also afterwards.
+// settle counts the members, and ends a run of which nothing more is expected. The
+// result of a lost member changes the result of the run, also afterwards.
 func (p *planner) settle(a *Active) {
 	r := &a.Run
 	if r.State == NeedsApproval || r.State == Pending || r.Started.IsZero() {
@@ -146,7 +146,7 @@ func (p *planner) settle(a *Active) {
 		if r.Why != "" {
 			text += ": " + r.Why
 		}
-		p.tell(RunEnded, r.ID, "", text)
+		p.decide(RunEnded, r.ID, "", text)
 	}
 }
 
@@ -184,9 +184,9 @@ func (p *planner) waiting(a *Active) string {
 	return workflow.LastBytes(strings.Join(parts, "; "), maxWhy)
 }
 
-// count counts members by state. Those that wait for a rule to come to them
-// (because they are down, or because what it comes after is not on its way) are
-// no work in progress.
+// count counts members by state. A member whose turn in a rule may never come
+// (because it is down, or because what the rule comes after is not in progress) is
+// not work in progress.
 func (p *planner) count(a *Active) (c Counts, inProgress bool) {
 	over := a.Run.Cancel != "" || a.Run.Rule != nil && a.Run.Rule.Gone
 	for _, node := range a.Roster {
@@ -199,13 +199,13 @@ func (p *planner) count(a *Active) (c Counts, inProgress bool) {
 			c.add(Cancelled)
 		default:
 			c.add(Pending)
-			inProgress = inProgress || a.Run.Rule == nil || p.comes(a, node)
+			inProgress = inProgress || a.Run.Rule == nil || p.willCome(a, node)
 		}
 	}
 	return c, inProgress
 }
 
-// verdict is what a run comes to when nothing of it is in progress.
+// verdict is the result of a run of which nothing is in progress.
 func verdict(r *Run) (State, string) {
 	c := r.Counts
 	bad := ""
@@ -232,7 +232,7 @@ func verdict(r *Run) (State, string) {
 	return Done, ""
 }
 
-// managerVerdict is what the last attempt came to.
+// managerVerdict is the result of the last attempt.
 func (p *planner) managerVerdict(a *Active) (State, string) {
 	var last Job
 	node := ""

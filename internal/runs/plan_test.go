@@ -292,7 +292,7 @@ func TestPlanCancel(t *testing.T) {
 }
 
 // TestPlanRuleAfter: a rule is not done before what it comes after is; where
-// that failed nobody waits for it.
+// that failed no run waits for it.
 func TestPlanRuleAfter(t *testing.T) {
 	t.Parallel()
 	w := newWorld("a", "b")
@@ -321,8 +321,8 @@ func TestPlanRuleAfter(t *testing.T) {
 	}
 }
 
-// TestPlanLost: what had begun is taken when the member is back, the rest is
-// not begun any more.
+// TestPlanLost: what had begun is taken when the member is back, the rest
+// no longer starts.
 func TestPlanLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld("a", "b", "c", "d")
@@ -368,7 +368,7 @@ func TestPlanLostForGood(t *testing.T) {
 }
 
 // TestPlanOnManager: it runs once, on a manager or where the orchestrator is,
-// and goes on elsewhere at the first task that is not done.
+// and continues elsewhere at the first task that is not done.
 func TestPlanOnManager(t *testing.T) {
 	t.Parallel()
 	w := newWorld("a", "m1/manager", "m2/manager")
@@ -411,7 +411,7 @@ func TestPlanStrangers(t *testing.T) {
 	w.want(t, "r", "running: a=pending | a")
 }
 
-// TestPlanAnything: whatever happens, no more run at one time than may, no job
+// TestPlanAnything: whatever happens, no more run at the same time than may, no job
 // is handed out twice, a node has one at a time in the order of creation, and
 // all runs end.
 func TestPlanAnything(t *testing.T) {
@@ -488,7 +488,7 @@ func (w *world) hold(t *testing.T, limits map[string]int) {
 			t.Fatalf("%s has %d jobs at one time", node, len(q.Jobs))
 		}
 		for _, e := range q.Jobs {
-			wasLost := func(c Change) bool { return c.State == Lost } // nobody asks who comes back
+			wasLost := func(c Change) bool { return c.State == Lost } // no run asks which member comes back
 			if !slices.ContainsFunc(w.runs[e.Run].Jobs[node].History, wasLost) {
 				flying[e.Run]++
 			}

@@ -14,7 +14,7 @@ import (
 // loaded is a run as it was read, with what its writes compare with.
 type loaded struct {
 	active Active
-	mark   uint64 // index of the run's mark among those under way, when it was read
+	mark   uint64 // index of the run's mark among the active ones, when it was read
 	spec   kv.Entry[Run]
 	roster kv.Entry[Roster]
 	jobs   map[string]kv.Entry[Job]
@@ -23,12 +23,12 @@ type loaded struct {
 // readState is everything that one decision is made of.
 type readState struct {
 	now       time.Time
-	index     map[string]kv.Leaf[string] // runs under way
+	index     map[string]kv.Leaf[string] // active runs
 	queues    map[string]kv.Leaf[Queue]
-	good      map[string]Queue   // those that can be read
+	good      map[string]Queue   // queues that can be read
 	loaded    map[string]*loaded // runs, by id
 	unread    map[string]bool
-	damaged   []string        // nodes whose queues are made again
+	damaged   []string        // nodes whose queues are rebuilt
 	closed    map[string]bool // nodes whose queues are of a newer jorc
 	changed   map[string]bool // runs that differ from what was read before there is a plan
 	decisions []Decision      // about runs that differ so
@@ -45,7 +45,7 @@ func (st *readState) runs() []Active {
 	return all
 }
 
-// begins tells whether there is a run whose members are to be decided.
+// begins reports whether the members of a run are to be decided.
 func (st *readState) begins() bool {
 	for _, l := range st.loaded {
 		if l.active.Run.State == Pending {
@@ -55,8 +55,8 @@ func (st *readState) begins() bool {
 	return false
 }
 
-// read reads what is under way. Documents of runs are written by whoever holds
-// the orchestrator's lock, and by others only together with the run's mark: as
+// read reads the active runs. Documents of runs are written by the holder of the
+// orchestrator's lock, and by others only together with the run's mark: as
 // long as that is as it was, they are as this Decider left them.
 func (d *Decider) read(ctx context.Context, r *Runs, o Observed, now time.Time) (*readState, error) {
 	st := &readState{now: now, good: map[string]Queue{}, loaded: map[string]*loaded{}, unread: map[string]bool{}, changed: map[string]bool{}, closed: map[string]bool{}}
@@ -73,14 +73,14 @@ func (d *Decider) read(ctx context.Context, r *Runs, o Observed, now time.Time) 
 	}
 	for node, leaf := range st.queues {
 		switch {
-		case errors.Is(leaf.Err, kv.ErrDamaged): // made again, once the runs are read
-			st.say(d, RunUnreadable, "queue "+node, "", fmt.Sprintf("what node %s is to run is made again from what is known: %v", node, leaf.Err))
+		case errors.Is(leaf.Err, kv.ErrDamaged): // rebuilt, once the runs are read
+			st.warn(d, RunUnreadable, "queue "+node, "", fmt.Sprintf("the queue of node %s is rebuilt from its runs: %v", node, leaf.Err))
 			st.damaged = append(st.damaged, node)
 		case leaf.Err != nil:
-			st.say(d, RunUnreadable, "queue "+node, "", fmt.Sprintf("node %s gets nothing to run: %v", node, leaf.Err))
+			st.warn(d, RunUnreadable, "queue "+node, "", fmt.Sprintf("node %s gets nothing to run: %v", node, leaf.Err))
 			st.closed[node] = true
 		default:
-			d.fine("queue " + node)
+			d.clear("queue " + node)
 			st.good[node] = leaf.Value
 		}
 	}
@@ -99,10 +99,10 @@ func (d *Decider) read(ctx context.Context, r *Runs, o Observed, now time.Time) 
 		case err == nil:
 			l.mark = mark.Index
 			st.loaded[id] = l
-			d.fine("run " + id)
+			d.clear("run " + id)
 		case errors.Is(err, ErrNoRun), errors.Is(err, kv.ErrDamaged), errors.Is(err, kv.ErrNewer):
 			st.unread[id] = true
-			st.say(d, RunUnreadable, "run "+id, id, err.Error())
+			st.warn(d, RunUnreadable, "run "+id, id, err.Error())
 		default:
 			return nil, err
 		}
@@ -114,8 +114,8 @@ func (d *Decider) read(ctx context.Context, r *Runs, o Observed, now time.Time) 
 }
 
 // rebuilt is the queue of a node as it follows from what is known of the runs:
-// what the node has told since is told again by it, since its own files say what
-// it has done.
+// the node reports again what it has reported since, because its own files have
+// what it has done.
 func (st *readState) rebuilt(node string) Queue {
 	q := Queue{Jobs: []Queued{}}
 	for _, id := range st.ids() {
@@ -152,7 +152,7 @@ func (d *Decider) stillAway(st *readState, o Observed) map[string]bool {
 	return away
 }
 
-// load reads one run. It returns ErrNoRun when there is none.
+// load reads one run. It returns ErrNoRun if it does not exist.
 func (d *Decider) load(ctx context.Context, r *Runs, id string, st *readState) (*loaded, error) {
 	if err := CheckID(id); err != nil {
 		return nil, errors.Join(err, ErrNoRun)
@@ -173,7 +173,7 @@ func (d *Decider) load(ctx context.Context, r *Runs, id string, st *readState) (
 		return nil, noRun(id)
 	}
 	l.active = Active{Run: l.spec.Value, Roster: l.roster.Value.Nodes, Jobs: map[string]Job{}}
-	l.active.Run.ID = id // whatever somebody wrote there
+	l.active.Run.ID = id // whatever the document says
 	jobs, err := r.jobs(id).List(ctx)
 	if err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func (d *Decider) load(ctx context.Context, r *Runs, id string, st *readState) (
 	for node, leaf := range jobs {
 		if leaf.Err != nil {
 			// Nothing of it is believed, and nothing is done again because of it.
-			st.say(d, RunUnreadable, "job "+id+" "+node, id, fmt.Sprintf("run %s: what %s did cannot be read: %v", id, node, leaf.Err))
+			st.warn(d, RunUnreadable, "job "+id+" "+node, id, fmt.Sprintf("run %s: what %s did cannot be read: %v", id, node, leaf.Err))
 			l.active.Jobs[node] = Job{State: Failed, Why: "its document cannot be read", Attempt: 1}
 			continue
 		}

@@ -123,7 +123,7 @@ func before(i int, rules []Rule) []int {
 	return all
 }
 
-// answers tells whether an after of that text is about r.
+// answers reports whether an after of that text is about r.
 func (r Rule) answers(to string) bool { return r.Name == to || r.Workflow == to }
 
 // id is that of the run of this revision of the rule.

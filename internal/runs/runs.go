@@ -21,29 +21,29 @@ import (
 
 // Sentinels of this package.
 var (
-	// ErrInvalid: what was asked for is no run.
+	// ErrInvalid: this cannot be a run.
 	ErrInvalid = errors.New("invalid")
 	// ErrNoRun: there is no run of that ID.
 	ErrNoRun = errors.New("no such run")
 	// ErrTaken: there is another run of that ID. It is a kv.ErrConflict.
 	ErrTaken error = taken{}
-	// ErrState: the run is past the point where this could be done to it.
+	// ErrState: the run is past the point where this is possible.
 	ErrState = errors.New("too late")
 )
 
 // format is that of all documents of this package.
 const format = 1
 
-// Keys, below the cluster's prefix. Who must know of runs that are under way
-// reads an index; IDs do not begin with a dot.
+// Keys, below the cluster's prefix. The active runs are
+// listed in an index; IDs do not begin with a dot.
 const (
 	keyRuns   = cluster.PrefixRuns
-	keyActive = keyRuns + ".active/" // <id>: under way, or results are still to come
-	keyEnded  = keyRuns + ".ended/"  // <id>: all is told
+	keyActive = keyRuns + ".active/" // <id>: in progress, or results are still to come
+	keyEnded  = keyRuns + ".ended/"  // <id>: nothing more is expected
 	keyTails  = "/tails/"            // of a run, <node>
 )
 
-// awaitsLate is what the index holds of a run that has come to its end while
+// awaitsLate is what the index holds of a run that has ended while
 // results of lost members may still come.
 const awaitsLate = "late"
 

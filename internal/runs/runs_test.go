@@ -242,7 +242,7 @@ func TestPaused(t *testing.T) {
 	x.becomes("r", "done: a=done")
 }
 
-// TestDamaged: what cannot be read is told, and the others go on.
+// TestDamaged: what cannot be read is reported, and the others continue.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a", "b")
@@ -310,7 +310,7 @@ func touch(t *testing.T, x *site, node, name string) {
 }
 
 // TestManyLost: a member that is lost to more runs at once than a transaction
-// holds is told in several.
+// holds is reported in several.
 func TestManyLost(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a")

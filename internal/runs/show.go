@@ -117,7 +117,7 @@ func (r *Runs) Show(ctx context.Context, id string) (Detail, error) {
 	return d, r.explain(ctx, d.Members)
 }
 
-// explain adds why those who are in progress do not go on: their queue cannot be
+// explain adds why members in progress do not continue: their queue cannot be
 // read. It returns a class of package consul.
 func (r *Runs) explain(ctx context.Context, members []Member) error {
 	silent := func(m Member) bool { return m.Why == "" && (m.State == Pending || m.State == Running) }

@@ -34,7 +34,7 @@ func (g gate) Wait(ctx context.Context, _ []config.Requires) error {
 	}
 }
 
-// TestWaits: what is required is looked at on the node before a task is run;
+// TestWaits: what is required is checked on the node before a task is run;
 // what a member waits for stands in the run, and no longer than that.
 func TestWaits(t *testing.T) {
 	t.Parallel()
@@ -75,7 +75,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// waits until the only member of a run that goes on says that it waits so.
+// waits until the only member of a running run waits for that reason.
 func (x *site) waits(id, task, why string) {
 	x.t.Helper()
 	consultest.Eventually(x.t, fmt.Sprintf("run %s to wait for %q", id, why), func(ctx context.Context) error {
@@ -90,8 +90,8 @@ func (x *site) waits(id, task, why string) {
 	})
 }
 
-// TestWaitsUntold: that nobody can be told what a job waits for does not
-// keep it waiting.
+// TestWaitsUntold: a job does not wait longer because its reason cannot be
+// reported.
 func TestWaitsUntold(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, "a")
@@ -110,8 +110,8 @@ func TestWaitsUntold(t *testing.T) {
 	}
 }
 
-// TestJudgeIdle: members are judged by their last run, whoever was faster.
-func TestJudgeIdle(t *testing.T) {
+// TestAssessIdle: members are judged by their last run, whatever the order.
+func TestAssessIdle(t *testing.T) {
 	t.Parallel()
 	at := func(minute int) []Change { return []Change{{At: epoch.Add(time.Duration(minute) * time.Minute)}} }
 	run := func(id string, s State, members ...Member) Detail {
@@ -142,11 +142,11 @@ func TestJudgeIdle(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			l := look{members: newWorld("a", "b").members, results: test.runs, seen: map[string]bool{test.seen: true}}
+			l := reading{members: newWorld("a", "b").members, results: test.runs, seen: map[string]bool{test.seen: true}}
 			for _, d := range test.runs {
 				l.runs = append(l.runs, d.Run)
 			}
-			v, got := judgeIdle(l), []string{}
+			v, got := assessIdle(l), []string{}
 			for _, f := range v.Failed {
 				got = append(got, f.Node+": "+f.Why)
 			}
@@ -157,13 +157,13 @@ func TestJudgeIdle(t *testing.T) {
 	}
 }
 
-// TestJudgeRun: what ended a member's part is said once, or not at all.
-func TestJudgeRun(t *testing.T) {
+// TestAssessRun: what ended a member's part is said once, or not at all.
+func TestAssessRun(t *testing.T) {
 	t.Parallel()
 	d := Detail{Run: Run{ID: "r", State: Cancelled, Why: "by ann"}, Members: []Member{
 		{Node: "a", Job: Job{State: Cancelled, Why: "by ann"}}, {Node: "b", Job: Job{State: Cancelled}}, {Node: "c", Job: Job{State: Done}},
 	}}
-	v := Goal{Run: "r"}.judge(look{run: d})
+	v := Goal{Run: "r"}.assess(reading{run: d})
 	if got, want := fmt.Sprint(v.Failed), "[{a cancelled: by ann} {b cancelled}]"; !v.Over || got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

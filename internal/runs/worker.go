@@ -71,7 +71,7 @@ func (w *Worker) backoff() *concurrency.Backoff { return concurrency.NewBackoff(
 
 // Run executes what is in the node's queue, in its order, until ctx ends; then it
 // returns nil. The next Run continues a job that this interrupts, also in another
-// process, and never starts it anew. While Consul cannot be reached, the running
+// process, and never starts it a second time. While Consul cannot be reached, the running
 // job continues to its end, and its result is reported when Consul is back.
 func (w *Worker) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)

@@ -257,7 +257,7 @@ func (j *queuedJob) report(ctx context.Context, end Queued) error {
 }
 
 // update changes the job's entry in the queue, however long that takes. It
-// returns errGone when there is none, or ctx's error.
+// returns errGone if it has no entry, or ctx's error.
 func (j *queuedJob) update(ctx context.Context, change func(*Queued)) error {
 	var gone error
 	err := concurrency.Retry(ctx, j.w.backoff(), func(ctx context.Context) error {

@@ -11,8 +11,8 @@ import (
 )
 
 // write writes changes, each with the decisions that it carries out, and
-// returns those that came true: what somebody overtook is left out, and so is
-// all that depends on it.
+// returns the decisions that were written. What another write overtook is left out,
+// and so is all that depends on it.
 func (d *Decider) write(ctx context.Context, r *Runs, st *readState, c Changes) ([]Decision, error) {
 	w := &written{
 		overtaken: map[string]bool{}, changed: map[string]bool{}, open: append(st.decisions, c.Decisions...),
@@ -24,19 +24,19 @@ func (d *Decider) write(ctx context.Context, r *Runs, st *readState, c Changes) 
 		w.changed[id] = run || roster || jobs || st.changed[id]
 	}
 	if err := d.commit(ctx, r, st, d.beginnings(r, st, c), w); err != nil {
-		return w.told, err
+		return w.recorded, err
 	}
 	if err := d.commit(ctx, r, st, nodeGroups(r, st, c, w), w); err != nil {
-		return w.told, err
+		return w.recorded, err
 	}
 	if err := d.commit(ctx, r, st, d.ends(r, st, c, w), w); err != nil {
-		return w.told, err
+		return w.recorded, err
 	}
 	if w.ended {
 		d.pruned = time.Time{} // look now
 	}
 	d.remember(st, w)
-	return w.told, nil
+	return w.recorded, nil
 }
 
 // remember keeps the runs that are as they were read.
@@ -214,8 +214,8 @@ func (r *Runs) move(t *kv.Txn, id, mark string, now time.Time) {
 	}
 }
 
-// Record carries out what also adds to a transaction and tells decisions, both
-// or neither; also may be nil. An error is a kv.ConflictError when something of
+// Record commits what also adds to a transaction together with decisions, both or
+// neither; also may be nil. An error is a kv.ConflictError when something of
 // also's did not hold; nothing was done then.
 type Record func(ctx context.Context, decisions []Decision, also func(*kv.Txn)) error
 
@@ -229,13 +229,13 @@ type group struct {
 	runs  []string // that it is about
 }
 
-// written is what became of the groups.
+// written is the result of writing groups.
 type written struct {
 	overtaken map[string]bool // runs of which something was not written
 	changed   map[string]bool // runs of which something was to be written
-	ended     bool            // a run came to its end
-	open      []Decision      // to be told with what carries them out
-	told      []Decision
+	ended     bool            // a run ended
+	open      []Decision      // not yet recorded
+	recorded  []Decision
 }
 
 func (w *written) overtake(g group) {
@@ -245,7 +245,7 @@ func (w *written) overtake(g group) {
 }
 
 // about are the decisions that groups carry out. Of members that are given
-// something to do it names those that groups are about.
+// something to do it names the members that groups are about.
 func (w *written) about(st *readState, groups []group) []Decision {
 	var all []Decision
 	for _, d := range w.open {
@@ -265,7 +265,7 @@ func (w *written) about(st *readState, groups []group) []Decision {
 	return all
 }
 
-// about tells whether g writes what run does on node, or the run's own
+// about reports whether g writes what run does on node, or the run's own
 // documents when that is empty.
 func (g group) about(run, node string) bool {
 	return g.whole == (node == "") && g.node == node && slices.Contains(g.runs, run)
@@ -277,9 +277,9 @@ const (
 	mostBody = kv.MaxBody - 64<<10
 )
 
-// commit writes groups, in their order, as many at one time as fit, each with
-// the decisions that it carries out. It leaves out those that somebody overtook:
-// the others do not depend on them.
+// commit writes groups, in their order, as many per transaction as fit, each
+// with the decisions that it carries out. It leaves out groups that another write
+// overtook: the others do not depend on them.
 func (d *Decider) commit(ctx context.Context, r *Runs, st *readState, groups []group, w *written) error {
 	for len(groups) > 0 {
 		t, n := r.store.Txn(), 0
@@ -289,11 +289,11 @@ func (d *Decider) commit(ctx context.Context, r *Runs, st *readState, groups []g
 		}
 		d.hook("commit")
 		decisions := w.about(st, groups[:n])
-		err := d.carryOut(ctx, r, t, decisions)
+		err := d.commitWith(ctx, r, t, decisions)
 		var conflict *kv.ConflictError
 		switch {
 		case err == nil:
-			w.told = append(w.told, decisions...)
+			w.recorded = append(w.recorded, decisions...)
 			groups = groups[n:]
 			continue
 		case !errors.As(err, &conflict) || errors.Is(err, kv.ErrLockLost):
@@ -314,8 +314,8 @@ func (d *Decider) commit(ctx context.Context, r *Runs, st *readState, groups []g
 	return nil
 }
 
-// carryOut commits t and tells decisions with it.
-func (d *Decider) carryOut(ctx context.Context, r *Runs, t *kv.Txn, decisions []Decision) error {
+// commitWith commits t and records decisions with it.
+func (d *Decider) commitWith(ctx context.Context, r *Runs, t *kv.Txn, decisions []Decision) error {
 	if len(decisions) == 0 || d.record == nil {
 		_, err := t.Commit(ctx)
 		return err
@@ -330,18 +330,19 @@ type note struct {
 	what string
 }
 
-// say tells what is wrong, once for each text.
-func (st *readState) say(d *Decider, kind, what, run, text string) {
-	if d.told[what] != text {
+// warn notes what is wrong, once for each text.
+func (st *readState) warn(d *Decider, kind, what, run, text string) {
+	if d.recorded[what] != text {
 		st.notes = append(st.notes, note{Decision{Kind: kind, Run: run, Text: text}, what})
 	}
 }
 
-// fine forgets what was told.
-func (d *Decider) fine(what string) { delete(d.told, what) }
+// clear forgets what was recorded.
+func (d *Decider) clear(what string) { delete(d.recorded, what) }
 
-// tellNotes tells what is wrong; what could not be told is told the next time.
-func (d *Decider) tellNotes(ctx context.Context, st *readState) ([]Decision, error) {
+// recordNotes records what is wrong; what cannot be recorded is recorded the next
+// time.
+func (d *Decider) recordNotes(ctx context.Context, st *readState) ([]Decision, error) {
 	if len(st.notes) == 0 {
 		return nil, nil
 	}
@@ -356,7 +357,7 @@ func (d *Decider) tellNotes(ctx context.Context, st *readState) ([]Decision, err
 	}
 	for _, n := range st.notes {
 		d.log.Warn(n.Text)
-		d.told[n.what] = n.Text
+		d.recorded[n.what] = n.Text
 	}
 	return all, nil
 }

@@ -23,9 +23,9 @@ import (
 // onlyIfTime bounds an only_if of a task whose configuration has no timeout.
 const onlyIfTime = time.Minute
 
-// Environ are the variables that tell tasks, and the jorc and consul commands
-// in them, which cluster and Consul c names: for Options.Environ. No secrets
-// are among them.
+// Environ are the variables that name c's cluster and Consul to tasks, and to the
+// jorc and consul commands in them: for Options.Environ. No secrets are among
+// them.
 func Environ(c *config.Config) []string {
 	var env []string
 	for _, v := range [...]struct{ name, value string }{
@@ -76,9 +76,9 @@ func (r *Runner) environ(j *job, i int, p place, u *user.User) []string {
 	return env
 }
 
-// arrange gives the user of a task a place. The caller saves the record before
+// makePlace gives the user of a task a place. The caller saves the record before
 // anything is in a new directory, so that a crash leaves nothing behind.
-func (r *Runner) arrange(j *job, i int) (p place, u *user.User, err error) {
+func (r *Runner) makePlace(j *job, i int) (p place, u *user.User, err error) {
 	s := &j.spec.Steps[i]
 	if u, err = account(s.User); err != nil {
 		return p, nil, err
@@ -88,7 +88,7 @@ func (r *Runner) arrange(j *job, i int) (p place, u *user.User, err error) {
 		if err != nil {
 			return p, nil, fmt.Errorf("token_file: %w", err)
 		}
-		_ = f.Close() // only looked at
+		_ = f.Close() // it only has to be readable
 	}
 	if !isOther(u) {
 		return place{dir: j.dir, tokenFile: s.TokenFile}, u, nil
@@ -97,8 +97,8 @@ func (r *Runner) arrange(j *job, i int) (p place, u *user.User, err error) {
 	return place{dir: j.rec.Temp}, u, err
 }
 
-// leave takes the place away again.
-func (r *Runner) leave(j *job) {
+// removePlace removes the place.
+func (r *Runner) removePlace(j *job) {
 	if err := removeTemp(j.rec.Temp); err != nil {
 		r.log.Warn("a directory of a task stays behind", "job", j.spec.ID, "error", err)
 	}
@@ -147,14 +147,14 @@ func (j *job) secrets(i int) []string {
 	return all
 }
 
-// wanted asks a task's only_if.
-func (r *Runner) wanted(ctx context.Context, j *job, i int) (bool, error) {
+// checkOnlyIf runs a task's only_if.
+func (r *Runner) checkOnlyIf(ctx context.Context, j *job, i int) (bool, error) {
 	s := &j.spec.Steps[i]
 	if len(s.OnlyIf) == 0 {
 		return true, nil
 	}
-	p, u, err := r.arrange(j, i)
-	defer r.leave(j)
+	p, u, err := r.makePlace(j, i)
+	defer r.removePlace(j)
 	if err == nil && j.rec.Temp != "" {
 		err = r.save(j)
 	}
@@ -195,12 +195,12 @@ func (r *Runner) attempt(ctx context.Context, j *job, i int, p place, u *user.Us
 	if cut {
 		return res, outcomeFailed, "", err
 	}
-	what, why := judge(s, res, err)
+	what, why := classify(s, res, err)
 	return res, what, hide.text(why), nil
 }
 
-// leftBehind are the processes that a task left running. Those that are just
-// ending get a moment.
+// leftBehind are the processes that a task left running. Processes that
+// are just ending get a moment.
 func (r *Runner) leftBehind(ctx context.Context, j *job, i int, among func(int) bool) []string {
 	const tries, moment = 10, 10 * time.Millisecond
 	var found []process
@@ -290,7 +290,7 @@ func giveTo(path string, data []byte, uid int) error {
 	return errors.Join(err, f.Chown(uid, -1), f.Close())
 }
 
-// makeTemp makes a directory that everybody can enter and only jorc can list.
+// makeTemp makes a directory that every user can enter and only jorc can list.
 func makeTemp() (string, error) {
 	if err := durable.CheckOwner(os.TempDir()); err != nil {
 		return "", fmt.Errorf("directory for a task of another user: %w", err)

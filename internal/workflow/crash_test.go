@@ -60,7 +60,7 @@ func crashHost(t testing.TB, s scenario, root string) *host {
 	return h
 }
 
-// toEnd runs the job until it has come to its end, with a reboot when it asks
+// toEnd runs the job until it has ended, with a reboot when it asks
 // for one.
 func (h *host) toEnd() (Result, error) {
 	for {
@@ -75,7 +75,7 @@ func (h *host) toEnd() (Result, error) {
 }
 
 // TestCrash kills jorc at every step of a job. What is done is not done again,
-// what may not be repeated is not, and the job comes to its end.
+// what may not be repeated is not, and the job ends.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	for _, s := range scenarios() {
@@ -256,7 +256,7 @@ func TestCrashWhileRunning(t *testing.T) {
 	}
 }
 
-// gone says whether a process has ended; one that nobody reaped yet has.
+// gone says whether a process has ended; one that is not reaped yet has.
 func gone(pid int) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 )
 
 // newMark begins the names of job directories that are not whole, oldMark of
-// those that are being removed.
+// directories that are being removed.
 const (
 	newMark = ".new-"
 	oldMark = ".old-"

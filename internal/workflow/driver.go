@@ -194,7 +194,7 @@ func (d *drive) failed(ctx context.Context, res Result, err error) (Result, erro
 }
 
 // abandon ends the job for why. Without a job there is nothing to end; one that
-// came to its end before stays as it is.
+// ended before stays as it is.
 func (d *drive) abandon(ctx context.Context, why error) (Result, error) {
 	if d.job.ID == "" {
 		return Result{}, why

@@ -33,23 +33,23 @@ type Job struct {
 	Between func(ctx context.Context) error
 }
 
-// State is how far a job is.
+// State is the progress of a job.
 type State string
 
-// States of jobs. Result.Open tells whether Run with the same ID goes on.
+// States of jobs. Result.Open reports whether Run with the same ID continues it.
 const (
-	Running     State = "running"     // also: can go on, nobody runs it now
+	Running     State = "running"     // or open, and not running now
 	Success     State = "success"     // every task is done or was not needed
 	Failed      State = "failed"      // a task failed, its retries used up
 	Pending     State = "pending"     // the next task waits for something; no failure
 	Stopped     State = "stopped"     // ended early on purpose: by a task, by Between, by Abandon
-	Reboot      State = "reboot"      // goes on after a reboot
-	Held        State = "held"        // goes on when nobody holds the host any more
+	Reboot      State = "reboot"      // continues after a reboot
+	Held        State = "held"        // continues when the host is no longer on hold
 	Interrupted State = "interrupted" // a task was cut off; open when the task is idempotent
 	Damaged     State = "damaged"     // its files cannot be read
 )
 
-// TaskState is how far a task is.
+// TaskState is the progress of a task.
 type TaskState string
 
 // States of tasks.
@@ -58,7 +58,7 @@ const (
 	TaskRunning     TaskState = "running"
 	TaskRetrying    TaskState = "retrying" // failed, and is tried again in a while
 	TaskSuccess     TaskState = "success"
-	TaskSkipped     TaskState = "skipped" // its only_if said no
+	TaskSkipped     TaskState = "skipped" // its only_if failed
 	TaskFailed      TaskState = "failed"
 	TaskPending     TaskState = "pending"
 	TaskInterrupted TaskState = "interrupted"
@@ -66,14 +66,14 @@ const (
 
 func (s TaskState) done() bool { return s == TaskSuccess || s == TaskSkipped }
 
-// Result is a job as it stands.
+// Result is the state of a job.
 type Result struct {
 	ID       string `json:"id"`
 	Workflow string `json:"workflow"`
 	Version  string `json:"version"`
 	Origin   string `json:"origin"`
 	State    State  `json:"state"`
-	Open     bool   `json:"open"` // Run with the same ID goes on with it
+	Open     bool   `json:"open"` // Run with the same ID continues it
 	Why      string `json:"why"`  // one line; empty for success
 	Task     string `json:"task"` // the task that Why is about
 
@@ -92,7 +92,7 @@ type Result struct {
 	Finished time.Time    `json:"finished,omitzero"`
 }
 
-// TaskStatus is a task as it stands.
+// TaskStatus is the state of a task.
 type TaskStatus struct {
 	Name          string    `json:"name"`
 	State         TaskState `json:"state"`

@@ -43,7 +43,7 @@ func newestFirst(a, b Result) int {
 }
 
 // Open are the jobs that have something left to do, in the order of their
-// creation: what an agent goes on with when it starts.
+// creation: what an agent continues when it starts.
 func (r *Runner) Open() ([]Result, error) {
 	all, err := r.Jobs()
 	if err != nil {
@@ -140,7 +140,7 @@ func (a *Archive) Job(id string) (res Result, r *Runner, err error) {
 	return res, r, err
 }
 
-// Forget removes a job that has come to its end, with its logs, before its
+// Forget removes a job that has ended, with its logs, before its
 // retention is over. Errors are ErrNoJob, ErrInvalid, ErrDamaged, and ErrBusy
 // for one that is still open.
 func (r *Runner) Forget(id string) error {
@@ -157,7 +157,7 @@ func (r *Runner) Forget(id string) error {
 	return r.remove(id)
 }
 
-// remove removes a job whole or not at all; sweep makes good what a crash left.
+// remove removes a job whole or not at all; sweep repairs what a crash left.
 func (r *Runner) remove(id string) error {
 	old := filepath.Join(r.jobs, oldMark+id)
 	if err := os.Rename(filepath.Join(r.jobs, id), old); err != nil {
@@ -171,7 +171,7 @@ func (r *Runner) remove(id string) error {
 }
 
 // Retention bounds the finished jobs that are kept; open ones are always. Zero
-// values are the defaults, negative ones are no bound.
+// values are the defaults, negative ones mean no bound.
 type Retention struct {
 	Jobs  int           // of each workflow, default 50
 	Age   time.Duration // since they finished, default 30 days
@@ -191,7 +191,7 @@ func (k Retention) withDefaults() Retention {
 	return k
 }
 
-// finished is what retention looks at.
+// finished is a job as retention sees it.
 type finished struct {
 	id       string
 	workflow string

@@ -79,7 +79,7 @@ func TestRetention(t *testing.T) {
 	want(t, "jobs", strings.Join(ids, " "), "4:success 3:success 2:success open:pending damaged:damaged")
 }
 
-// TestDamaged: a job whose files hold rubbish is told, and is in nobody's way.
+// TestDamaged: a job whose files hold invalid data is reported, and hinders no other.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(map[string]any){

@@ -24,7 +24,7 @@ const (
 )
 
 // taskLog is a task's log: a file and, when that has grown to half of max, the
-// one before it. Writing never fails; what was lost is told at the end.
+// one before it. Writing never fails; close reports what was lost.
 type taskLog struct {
 	mu   sync.Mutex
 	path string
@@ -96,7 +96,7 @@ func (l *taskLog) rotate() {
 	l.open()
 }
 
-// close ends the log and says what is missing in it; empty when nothing is.
+// close ends the log and returns what is missing in it; empty if nothing is.
 func (l *taskLog) close() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,7 +200,7 @@ func (r reader) Read(p []byte) (int, error) {
 // storeTime bounds how long a log is uploaded.
 const storeTime = time.Minute
 
-// store uploads the log of a task; trouble with that is told, and changes nothing.
+// store uploads the log of a task; a failure is logged, and changes nothing.
 func (r *Runner) store(ctx context.Context, j *job, i int) {
 	if r.o.Store == nil || ctx.Err() != nil {
 		return

@@ -52,7 +52,7 @@ func marked(mark string, among func(pid int) bool) ([]process, error) {
 	return found, nil
 }
 
-// carries tells whether a process runs and was started with mark.
+// carries reports whether a process runs and was started with mark.
 func carries(pid int, mark string) bool {
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
@@ -75,7 +75,7 @@ func pidWindow() func() func(int) bool {
 	return func() func(int) bool {
 		after := lastPID()
 		if before == 0 || after < before {
-			return anyPID // unknown, or the numbers began anew
+			return anyPID // unknown, or the numbers started again
 		}
 		return func(pid int) bool { return pid > before && pid <= after }
 	}

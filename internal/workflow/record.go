@@ -50,7 +50,7 @@ type job struct {
 	rec  *record
 }
 
-// open tells whether there is something left to do.
+// open reports whether there is something left to do.
 func (j *job) open() bool { return j.rec.Finished.IsZero() }
 
 // loadJob reads the job of that id. Errors are ErrNoJob and ErrDamaged.
@@ -111,7 +111,7 @@ func (r *Runner) note(j *job, i int, state, text string) {
 	}
 }
 
-// save writes the record, and tells.
+// save writes the record, and calls Options.Changed.
 func (r *Runner) save(j *job) error {
 	j.rec.Updated = r.now().UTC()
 	doc, err := json.Marshal(j.rec)
@@ -146,8 +146,8 @@ func (r *Runner) finish(j *job, s State, i int, why string) error {
 	return r.save(j)
 }
 
-// rest leaves the job open in state s; it writes nothing when that is nothing new.
-func (r *Runner) rest(j *job, s State, i int, why string) error {
+// suspend leaves the job open in state s; it writes nothing when that is nothing new.
+func (r *Runner) suspend(j *job, s State, i int, why string) error {
 	if j.rec.State == s && j.rec.Task == i && j.rec.Why == why {
 		return nil
 	}
@@ -163,8 +163,8 @@ func jobWhy(j *job, i int, why string) string {
 	return fmt.Sprintf("task %q: %s", j.spec.Steps[i].Name, why)
 }
 
-// goesOn makes the job running, whatever it waited for.
-func (j *job) goesOn() { j.rec.State, j.rec.Task, j.rec.Why = Running, -1, "" }
+// setRunning makes the job running, whatever it waited for.
+func (j *job) setRunning() { j.rec.State, j.rec.Task, j.rec.Why = Running, -1, "" }
 
 // result is the job as others see it.
 func (j *job) result() Result {
@@ -192,7 +192,7 @@ func (j *job) logPath(i int) string {
 	return filepath.Join(j.dir, fileName(i, j.spec.Steps[i].Name)+".log")
 }
 
-// Names in the directory of jobs that are no jobs.
+// Names in the directory of jobs that are not jobs.
 const (
 	lockName    = "lock"
 	reserveName = "reserve"
@@ -213,7 +213,7 @@ func (r *Runner) ensureReserve() error {
 	}
 	err := allocate(path)
 	if err != nil {
-		_ = os.Remove(path) // a part of it is no use
+		_ = os.Remove(path) // a part of it does not help
 		return fmt.Errorf("no room to write down how a task ends, so none was begun: %w: free some space", err)
 	}
 	return nil
@@ -233,7 +233,7 @@ func allocate(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// freeReserve gives the room free; it tells whether there was any.
+// freeReserve frees the space; it reports whether there was any.
 func (r *Runner) freeReserve() bool { return os.Remove(filepath.Join(r.jobs, reserveName)) == nil }
 
 // boot names one life of the host: the kernel's boot id, and when its first
@@ -264,8 +264,8 @@ func startTime(stat string) string {
 	return fields[19]
 }
 
-// same tells whether the host was not restarted in between. What is not known
-// of either counts as equal.
+// same reports whether the host was not restarted in between. What is unknown of
+// either counts as equal.
 func (b boot) same(o boot) bool {
 	equal := func(x, y string) bool { return x == "" || y == "" || x == y }
 	return equal(b.ID, o.ID) && equal(b.Init, o.Init)

@@ -18,7 +18,7 @@ import (
 // as "true" or "web".
 const leastSecret = 8
 
-// redacted stands for a value in a record.
+// redacted replaces a value in a record.
 const redacted = "[redacted]"
 
 // secretLines are the lines of texts that are kept out of records: a line of

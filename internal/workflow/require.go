@@ -12,7 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 )
 
-// FromBlocker are the Requirements that b tells of.
+// FromBlocker are Requirements that b checks.
 func FromBlocker(b *blocker.Blocker) Requirements { return services{b} }
 
 type services struct{ blocker *blocker.Blocker }
@@ -46,7 +46,7 @@ func (s services) Wait(ctx context.Context, r []config.Requires) error {
 	}
 }
 
-// deniedPause is how long it takes until a token's rights are looked at again.
+// deniedPause is how long it takes until a token's rights are checked again.
 const deniedPause = 10 * time.Second
 
 func (s services) wait(ctx context.Context, r []config.Requires, o blocker.Options) error {

@@ -15,8 +15,8 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 )
 
-// TestRequires: a missing dependency is pending, told with target and count;
-// when it is there the job goes on.
+// TestRequires: a missing dependency is pending, with target and count;
+// when it is there the job continues.
 func TestRequires(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)

@@ -9,9 +9,9 @@ import (
 	"github.com/jorc/jorc/internal/durable"
 )
 
-// Run creates the job, or goes on with the one of that ID, and brings it as far
-// as it goes; the Result says where that is. A job that has come to its end
-// stays as it is: asking for it again runs nothing. Within one process calls
+// Run creates the job, or continues the one of that ID, as far as possible; the
+// Result says how far that is. A job that has ended stays as it is: asking for it
+// again runs nothing. Drive continues it until it has ended. Within one process calls
 // wait for each other.
 //
 // A workflow that fails is a Result, not an error. Errors: ErrBusy when another
@@ -81,7 +81,7 @@ func (r *Runner) hold(ctx context.Context) (release func(), err error) {
 	}
 	lock, err := durable.TryLock(filepath.Join(r.jobs, lockName))
 	if errors.Is(err, durable.ErrLocked) {
-		return nil, fmt.Errorf("%w%s: %w", ErrBusy, r.runs(), err)
+		return nil, fmt.Errorf("%w%s: %w", ErrBusy, r.runningJob(), err)
 	}
 	if err != nil {
 		return nil, err
@@ -94,8 +94,8 @@ func (r *Runner) hold(ctx context.Context) (release func(), err error) {
 	}, nil
 }
 
-// runs says which job seems to be running.
-func (r *Runner) runs() string {
+// runningJob names the job that seems to be running.
+func (r *Runner) runningJob() string {
 	open, err := r.Open()
 	if err != nil {
 		return ""
@@ -163,7 +163,7 @@ func (r *Runner) between(ctx context.Context, j *job, ask func(context.Context) 
 		return false, err
 	}
 	if why := r.held(); why != "" {
-		return false, r.rest(j, Held, -1, "held: "+why)
+		return false, r.suspend(j, Held, -1, "held: "+why)
 	}
 	if ask != nil {
 		if err := ask(ctx); err != nil {
@@ -176,7 +176,7 @@ func (r *Runner) between(ctx context.Context, j *job, ask func(context.Context) 
 	return true, nil
 }
 
-// resume makes good what happened to an open job since it was written down.
+// resume handles what happened to an open job since its record was written.
 func (r *Runner) resume(ctx context.Context, j *job) (goOn bool, err error) {
 	goOn, err = r.interrupted(ctx, j)
 	if err != nil || !goOn {
@@ -188,7 +188,7 @@ func (r *Runner) resume(ctx context.Context, j *job) (goOn bool, err error) {
 	if j.rec.Boot.same(r.boot()) {
 		return false, nil
 	}
-	j.goesOn()
+	j.setRunning()
 	r.note(j, -1, string(Running), "the host was rebooted")
 	return true, r.save(j)
 }
@@ -196,7 +196,7 @@ func (r *Runner) resume(ctx context.Context, j *job) (goOn bool, err error) {
 // interrupted deals with the task that ran when jorc ended without a word. What
 // is left of it is killed: nothing of it may run beside what comes next.
 func (r *Runner) interrupted(ctx context.Context, j *job) (goOn bool, err error) {
-	defer r.leave(j)
+	defer r.removePlace(j)
 	for i := range j.rec.Tasks {
 		if j.rec.Tasks[i].State != TaskRunning {
 			continue

@@ -118,7 +118,7 @@ func TestRetries(t *testing.T) {
 	want(t, "exit code", res.ExitCode, 1)
 	want(t, "slept", fmt.Sprint(h.slept), "[3s 6s 12s 24s]")
 
-	// Stopped in a pause, it goes on with what is left of the budget.
+	// Stopped in a pause, it continues with what is left of the budget.
 	h = newHost(t, Options{}, task("9"))
 	ctx, cancel := context.WithCancel(t.Context())
 	h.sleep = func(ctx context.Context, _ time.Duration) error { cancel(); return ctx.Err() }
@@ -299,7 +299,7 @@ func TestWrongJobs(t *testing.T) {
 	}
 }
 
-// TestChanged: every transition is told in order, and is on the disk by then.
+// TestChanged: every transition is reported in order, and is on the disk by then.
 func TestChanged(t *testing.T) {
 	t.Parallel()
 	var h *host

@@ -161,14 +161,14 @@ func (s *S3Store) put(ctx context.Context, key, file string) error {
 	for try := range s3Tries {
 		if try > 0 {
 			if late := concurrency.Sleep(ctx, s3Pause<<try); late != nil {
-				return fmt.Errorf("%w, after: %w", late, s.trouble(err))
+				return fmt.Errorf("%w, after: %w", late, s.explain(err))
 			}
 		}
-		if err = s.upload(ctx, client, key, file); err == nil || !passing(err) || ctx.Err() != nil {
+		if err = s.upload(ctx, client, key, file); err == nil || !isTransient(err) || ctx.Err() != nil {
 			break
 		}
 	}
-	return s.trouble(err)
+	return s.explain(err)
 }
 
 // upload tries it once. It opens the file for itself: an earlier try that was
@@ -290,8 +290,8 @@ const maxS3Text = 200
 // errNotS3 is a success that no S3 store would announce.
 var errNotS3 = errors.New("it answers, but not as an S3 store does: correct endpoint in log_store")
 
-// passing reports whether an upload that failed so is worth another try.
-func passing(err error) bool {
+// isTransient reports whether an upload that failed so is worth another try.
+func isTransient(err error) bool {
 	var answer minio.ErrorResponse
 	var request *url.Error
 	switch {
@@ -313,8 +313,8 @@ func untrusted(err error) bool {
 	return errors.As(err, &certificate)
 }
 
-// trouble says in one line why an upload failed and what to do.
-func (s *S3Store) trouble(err error) error {
+// explain says in one line why an upload failed and what to do.
+func (s *S3Store) explain(err error) error {
 	var answer minio.ErrorResponse
 	var request *url.Error
 	switch {
@@ -324,7 +324,7 @@ func (s *S3Store) trouble(err error) error {
 		return fmt.Errorf("no answer in time: %w: see that %s can be reached", context.DeadlineExceeded, s.endpoint.Host)
 	case errors.As(err, &answer):
 	case errors.As(err, &request):
-		return s.unreachable(request.Err) // without the URL, which is told already
+		return s.unreachable(request.Err) // without the URL, which the caller adds
 	default:
 		return err
 	}

@@ -303,7 +303,7 @@ func TestS3End(t *testing.T) {
 	}
 }
 
-// TestS3Memory: a log is streamed. Not parallel: it looks at all allocations.
+// TestS3Memory: a log is streamed. Not parallel: it counts all allocations.
 func TestS3Memory(t *testing.T) {
 	const size = 64 << 20
 	for name, tls := range map[string]bool{"plain": false, "tls": true} {

@@ -13,7 +13,7 @@ import (
 )
 
 // maxInterruptions bounds how often a task that may be run again is: one that
-// ends jorc itself would go on for ever.
+// ends jorc itself would never stop.
 const maxInterruptions = 10
 
 // task brings task i as far as it goes. goOn says that the next one is to
@@ -21,7 +21,7 @@ const maxInterruptions = 10
 // nothing can be written down.
 func (r *Runner) task(ctx context.Context, j *job, i int) (goOn bool, err error) {
 	s, t := &j.spec.Steps[i], &j.rec.Tasks[i]
-	want, err := r.wanted(ctx, j, i)
+	want, err := r.checkOnlyIf(ctx, j, i)
 	switch {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
@@ -29,7 +29,7 @@ func (r *Runner) task(ctx context.Context, j *job, i int) (goOn bool, err error)
 		t.ExitCode = command.ExitCannotRun
 		return false, r.fail(ctx, j, i, err.Error())
 	case !want:
-		j.goesOn()
+		j.setRunning()
 		t.State, t.Why, t.Ended = TaskSkipped, "its only_if said no", r.now().UTC()
 		r.note(j, i, string(TaskSkipped), t.Why)
 		return true, r.save(j)
@@ -95,12 +95,12 @@ func (r *Runner) try(ctx context.Context, j *job, i int) (again, goOn bool, err 
 	if err := r.ensureReserve(); err != nil {
 		return false, false, fmt.Errorf("job %q: task %q: %w", j.spec.ID, s.Name, err)
 	}
-	p, u, placeErr := r.arrange(j, i)
-	defer r.leave(j)
+	p, u, placeErr := r.makePlace(j, i)
+	defer r.removePlace(j)
 	t.Attempts++
 	t.State, t.Why, t.Tail, t.ExitCode, t.LeftBehind = TaskRunning, "", "", 0, nil
 	t.Started = r.now().UTC()
-	j.goesOn()
+	j.setRunning()
 	j.rec.Boot = r.boot()
 	r.note(j, i, string(TaskRunning), fmt.Sprintf("attempt %d", t.Attempts))
 	if err := r.save(j); err != nil {
@@ -111,7 +111,7 @@ func (r *Runner) try(ctx context.Context, j *job, i int) (again, goOn bool, err 
 		why = placeErr.Error()
 	} else if res, what, why, err = r.attempt(ctx, j, i, p, u); err != nil {
 		t.Tail = res.Output
-		r.leave(j)
+		r.removePlace(j)
 		why := "jorc was stopped while it ran"
 		if killed := context.Cause(ctx); errors.Is(killed, ErrKill) {
 			why = killed.Error()
@@ -121,7 +121,7 @@ func (r *Runner) try(ctx context.Context, j *job, i int) (again, goOn bool, err 
 	r.hook("ran")
 	t.Ended = r.now().UTC()
 	t.ExitCode, t.Why, t.Tail = res.ExitCode, why, res.Output
-	r.leave(j)
+	r.removePlace(j)
 	return r.conclude(ctx, j, i, what, why)
 }
 
@@ -149,7 +149,7 @@ func (r *Runner) conclude(ctx context.Context, j *job, i int, what outcome, why 
 	r.note(j, i, string(TaskSuccess), join(why, leftRunning(t.LeftBehind)))
 	switch what {
 	case outcomeReboot:
-		return false, false, r.rest(j, Reboot, i, why)
+		return false, false, r.suspend(j, Reboot, i, why)
 	case outcomeStop:
 		return false, false, r.finish(j, Stopped, i, why)
 	}
@@ -173,7 +173,7 @@ func join(parts ...string) string {
 func (r *Runner) postpone(j *job, i int, why string) error {
 	t := &j.rec.Tasks[i]
 	t.State, t.Why = TaskPending, why
-	return r.rest(j, Pending, i, why)
+	return r.suspend(j, Pending, i, why)
 }
 
 // fail ends a task and its job as failed.
@@ -203,7 +203,7 @@ func (r *Runner) cutOff(ctx context.Context, j *job, i int, why string, cause er
 	case s.Idempotent && t.Interruptions < maxInterruptions:
 		t.State, t.Why = TaskInterrupted, why+"; it is idempotent and will be run again"
 		r.note(j, i, string(TaskInterrupted), t.Why)
-		err = r.rest(j, Interrupted, i, t.Why)
+		err = r.suspend(j, Interrupted, i, t.Why)
 	case s.Idempotent:
 		why = fmt.Sprintf("%s, for the %dth time: it is not run again", why, t.Interruptions)
 		err = r.fail(ctx, j, i, why)
@@ -230,9 +230,9 @@ const (
 	outcomeNotYet
 )
 
-// judge says what an attempt came to, and why it did not succeed. err is the
+// classify says what an attempt came to, and why it did not succeed. err is the
 // command's when it could not be started.
-func judge(s *step, res command.Result, err error) (outcome, string) {
+func classify(s *step, res command.Result, err error) (outcome, string) {
 	switch {
 	case err != nil:
 		return outcomeFailed, err.Error()
@@ -241,24 +241,24 @@ func judge(s *step, res command.Result, err error) (outcome, string) {
 	case slices.Contains(s.OkExitCodes, res.ExitCode):
 		return outcomeDone, ""
 	case res.ExitCode == ExitReboot:
-		return outcomeReboot, "a reboot is needed" + said(res.Output)
+		return outcomeReboot, "a reboot is needed" + lastLine(res.Output)
 	case res.ExitCode == ExitStop:
-		return outcomeStop, "it said to stop here" + said(res.Output)
+		return outcomeStop, "it said to stop here" + lastLine(res.Output)
 	case res.ExitCode == ExitNotYet:
-		return outcomeNotYet, "not yet" + said(res.Output)
+		return outcomeNotYet, "not yet" + lastLine(res.Output)
 	}
 	why := fmt.Sprintf("exit code %d", res.ExitCode)
 	if n := res.ExitCode - 128; n > 0 && n <= 64 {
 		why += fmt.Sprintf(" (signal %d)", n)
 	}
-	return outcomeFailed, why + said(res.Output)
+	return outcomeFailed, why + lastLine(res.Output)
 }
 
-// maxSaid bounds what a line of output adds to a line about it, in characters.
-const maxSaid = 160
+// maxLastLine bounds what a line of output adds to a line about it, in characters.
+const maxLastLine = 160
 
-// said is the last line of output that says something, after a colon.
-func said(output string) string {
+// lastLine is the last line of output that says something, after a colon.
+func lastLine(output string) string {
 	lines := strings.Split(output, "\n")
 	for _, line := range slices.Backward(lines) {
 		line = strings.TrimSpace(strings.Map(func(r rune) rune {
@@ -270,8 +270,8 @@ func said(output string) string {
 		if line == "" {
 			continue
 		}
-		if r := []rune(line); len(r) > maxSaid {
-			line = string(r[:maxSaid-1]) + "…"
+		if r := []rune(line); len(r) > maxLastLine {
+			line = string(r[:maxLastLine-1]) + "…"
 		}
 		return ": " + line
 	}

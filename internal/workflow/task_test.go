@@ -50,7 +50,7 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// TestLeftBehind: a task that succeeds may leave processes; they are told.
+// TestLeftBehind: a task that succeeds may leave processes; they are reported.
 func TestLeftBehind(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, Options{}, sh("one", `setsid sh -c 'while :; do sleep 600; done' >/dev/null 2>&1 & echo $! >$DIR/pid`), sh("two", ""))
@@ -81,7 +81,7 @@ func mark(t *testing.T, h *host, i int) string {
 	return j.mark(i)
 }
 
-// TestStop: what becomes of a task when jorc is told to stop.
+// TestStop: what becomes of a task when jorc stops.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{true, false} {
@@ -192,7 +192,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestFiles: nobody else can read what belongs to a job.
+// TestFiles: no other user can read what belongs to a job.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, Options{}, config.Task{Name: "one", Script: "echo here\n"})

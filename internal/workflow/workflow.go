@@ -42,7 +42,7 @@ var (
 	ErrDamaged = errors.New("damaged")
 )
 
-// Requirements tells whether services that a task requires are there.
+// Requirements reports whether services that a task requires are available.
 // FromBlocker makes one.
 type Requirements interface {
 	// Missing says in one line what is not there now: "waiting for mysql: 0 of 1
@@ -88,7 +88,7 @@ type Runner struct {
 
 	mu      sync.Mutex
 	running int           // calls of Run
-	idle    chan struct{} // closed while there is none
+	idle    chan struct{} // closed while no job runs
 	yield   string        // why no further task may start: another Runner takes over
 
 	now   func() time.Time

@@ -134,7 +134,7 @@ func TestDiskFullDuring(t *testing.T) {
 }
 
 // TestOtherUser: a task of another user finds its script, its params and its
-// token, and nothing else of jorc's; nobody else finds them.
+// token, and nothing else of jorc's; no other user finds them.
 func TestOtherUser(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
