@@ -24,6 +24,10 @@ PROSE = \
 	docs/slots.md \
 	docs/puppet.md \
 	docs/fleet-tests.md \
+	docs/liveness.md \
+	docs/adr/0011-one-model.md \
+	internal/cluster \
+	internal/orchestrator \
 	deploy \
 	templates \
 	internal/concurrency \

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -158,7 +157,7 @@ func TestFollowEvents(t *testing.T) {
 	do(result{0, "", ""}, "init", "prod")
 	orchestrating(t, s)
 	wantJournal(t, s, 2)
-	var out lockedBuffer
+	var out output
 	var stderr bytes.Buffer
 	ctx, cancel := context.WithCancelCause(t.Context())
 	h := testHost(env, nil, &stderr)
@@ -183,47 +182,4 @@ func TestFollowEvents(t *testing.T) {
 	if n := strings.Count(out.String(), "\n"); n != 2 {
 		t.Errorf("%d lines:\n%s", n, out.String())
 	}
-}
-
-// lockedBuffer is read while it is written.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
-// TestManagersShown: a member whose record makes it a manager is one in 'cluster
-// show' and 'cluster view'.
-func TestManagersShown(t *testing.T) {
-	t.Parallel()
-	s := consultest.Start(t)
-	env := onServer(t, s)
-	env["JORC_CLUSTER"] = "prod"
-	do := doer(t, env)
-	do(result{0, "", ""}, "init", "prod")
-	do(result{0, "", ""}, "join", "--node", "boss", "--role", "manager")
-	orchestrating(t, s)
-	var show shown
-	if err := json.Unmarshal([]byte(jorc(t, env, "cluster", "show", "-o", "json").stdout), &show); err != nil || !slices.Equal(show.Managers, []string{"boss"}) {
-		t.Errorf("show names managers %q, %v", show.Managers, err)
-	}
-	consultest.Eventually(t, "the view to name the manager", func(context.Context) error {
-		var v seen
-		err := json.Unmarshal([]byte(jorc(t, env, "cluster", "view", "-o", "json").stdout), &v)
-		if err == nil && !slices.Equal(v.Whole.Managers, []string{"boss"}) {
-			err = fmt.Errorf("managers %q", v.Whole.Managers)
-		}
-		return err
-	})
 }

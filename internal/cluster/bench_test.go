@@ -56,7 +56,7 @@ func benchmarkBare(b *testing.B, c *cluster.Cluster, client *consul.Client) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		p.Flags++ // a write of the same bytes and flags is none
+		p.Flags++ // a write of the same bytes and flags changes no index
 		if ok, err := client.KVCAS(b.Context(), p); !ok || err != nil {
 			b.Fatal(ok, err)
 		}

@@ -94,7 +94,7 @@ func (c *Cluster) WithValidators(validators map[string]profile.Validator) *Clust
 }
 
 // paramValidators are the validators of the params that mean something to this
-// package. Null stands for the default.
+// package. Null means the default.
 func paramValidators() map[string]profile.Validator {
 	return map[string]profile.Validator{
 		ParamFilter: func(v profile.Value) error {
@@ -158,8 +158,8 @@ type Summary struct {
 }
 
 // List reads which clusters there are below prefix, in order of their names,
-// with one request for the names of keys, and one for the token's rights when
-// there are none. It returns consul.ErrDenied also when
+// with one request for the names of keys, and one for the token's rights when it
+// sees no key. It returns consul.ErrDenied also when
 // the token may see only some of the keys.
 func List(ctx context.Context, client *consul.Client, prefix string) ([]Summary, error) {
 	names, err := kv.NewTextTree(kv.New(client, prefix), "").Names(ctx)
@@ -199,7 +199,7 @@ func maySee(ctx context.Context, client *consul.Client, prefix string) error {
 }
 
 // Delete deletes all keys of the cluster, whatever they hold; that there are
-// none is no error.
+// none is not an error.
 func (c *Cluster) Delete(ctx context.Context) error {
 	if c.name == "" {
 		return fmt.Errorf("delete a cluster without a name: %w: its keys cannot be told from those of others", ErrInvalid)
@@ -208,7 +208,7 @@ func (c *Cluster) Delete(ctx context.Context) error {
 }
 
 // Orchestrator tells who orchestrates the cluster whose store is s; held is false
-// when nobody does, also when something that is no orchestrator holds the lock.
+// when the lock is free, also when something that is not an orchestrator holds the lock.
 // It returns kv.ErrNewer, and that it is held, when a newer jorc does; or
 // consul.ErrDenied or consul.ErrUnreachable.
 func Orchestrator(ctx context.Context, s *kv.Store) (h kv.Holder, held bool, err error) {
@@ -219,8 +219,8 @@ func Orchestrator(ctx context.Context, s *kv.Store) (h kv.Holder, held bool, err
 	return h, held, err
 }
 
-// Orchestrated tells whether somebody orchestrates the cluster whose store is s:
-// without, no run begins and no policy goes on. It returns consul.ErrDenied or
+// Orchestrated reports whether the cluster whose store is s has an orchestrator:
+// without, no run begins and no policy continues. It returns consul.ErrDenied or
 // consul.ErrUnreachable.
 func Orchestrated(ctx context.Context, s *kv.Store) (bool, error) {
 	_, held, err := Orchestrator(ctx, s)

@@ -17,7 +17,7 @@ type Column struct {
 	get  func(*Member) operand
 }
 
-// ParseColumn reads the name of a column; fields are told from one another
+// ParseColumn reads the name of a column; fields are distinguished
 // whatever their case, with or without underscores. It returns ErrInvalid.
 func ParseColumn(name string) (Column, error) {
 	base, rest := name, ""
@@ -95,7 +95,7 @@ func (c Column) JSON(m *Member) any {
 }
 
 // Sort orders members by the column, numbers by their value and before texts;
-// those that are the same keep their order.
+// the ones that are the same keep their order.
 func (c Column) Sort(all []Member, descending bool) {
 	slices.SortStableFunc(all, func(a, b Member) int {
 		if n := compare(c.get(&a), c.get(&b), c.Text(&a), c.Text(&b)); descending {

@@ -48,7 +48,7 @@ func (s Scope) String() string {
 	return "the cluster"
 }
 
-// Held tells whether convergence is held on node with roles: what is said of
+// Held reports whether convergence is held on node with roles: what is said of
 // the node counts before what is said of a role, in the order of roles, and that
 // before what is said of the cluster.
 func (c Control) Held(node string, roles []string) (Hold, bool) {
@@ -114,7 +114,7 @@ func (c *Cluster) WatchControl(ctx context.Context, handle func(kv.Update[Contro
 }
 
 // Pause pauses the cluster: nothing new starts. It changes nothing, not even
-// the reason, when it is paused already, and tells whether it did.
+// the reason, when it is paused already, and reports whether it did.
 func (c *Cluster) Pause(ctx context.Context, h Hold) (changed bool, err error) {
 	return c.changeControl(ctx, func(v *Control) bool { return begin(&v.Paused, h) })
 }
@@ -142,7 +142,7 @@ func (c *Cluster) Hold(ctx context.Context, s Scope, h Hold) (changed bool, err 
 	return c.changeControl(ctx, func(v *Control) bool { return v.hold(s.Role, h) })
 }
 
-// Unhold lets convergence go on in a scope. Where the scope is held because
+// Unhold lets convergence continue in a scope. Where the scope is held because
 // something more general is, it becomes an exception from that. Exceptions end
 // with the last hold of the cluster and of roles.
 func (c *Cluster) Unhold(ctx context.Context, s Scope, h Hold) (changed bool, err error) {

@@ -86,7 +86,7 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// TestParseArchive: what is no export of a cluster is refused as a whole.
+// TestParseArchive: what is not an export of a cluster is refused as a whole.
 func TestParseArchive(t *testing.T) {
 	t.Parallel()
 	const good = `{"format":1,"name":"p","profile":{"name":"p","params":{"cluster/profile":"p"}},"leaders":{"count":1},"members":{"n":{"roles":["db"]}}}`

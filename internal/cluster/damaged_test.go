@@ -13,7 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// damage writes what is no document.
+// damage writes what is not a document.
 func damage(t *testing.T, s *consultest.Server, key string) {
 	t.Helper()
 	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: key, Value: []byte(`{"roles": `)}); err != nil {
@@ -21,7 +21,7 @@ func damage(t *testing.T, s *consultest.Server, key string) {
 	}
 }
 
-// TestDamagedRecord: a record that cannot be read keeps nobody else from being
+// TestDamagedRecord: a record that cannot be read keeps no other process from being
 // shown and chosen, is named, and costs its member no leadership.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()

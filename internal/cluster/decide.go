@@ -8,7 +8,7 @@ import (
 // Timing says how long leaders are waited for. The zero value is good; all
 // members of a cluster use the same.
 type Timing struct {
-	// StepDown is how long a leader that cannot reach Consul goes on leading,
+	// StepDown is how long a leader that cannot reach Consul keeps leading,
 	// and how long the place of one that was retired stays empty. Default 10 s.
 	StepDown time.Duration
 	// Replace is how long a leader has to have been failing before another
@@ -30,13 +30,13 @@ func (t Timing) withDefaults() Timing {
 type Candidate struct {
 	Node     string
 	Eligible bool
-	Failing  bool // its host or its agent is down, or a check of it critical; maintenance set by jorc is no failure
+	Failing  bool // its host or its agent is down, or a check of it critical; maintenance set by jorc is not a failure
 	// Unreadable is why the member's record cannot be read: whether it may lead
 	// is not known, so it keeps its place and gets none.
 	Unreadable error
 }
 
-// electable tells whether the member can be given a place.
+// electable reports whether the member can be given a place.
 func (m Candidate) electable() bool { return m.Eligible && m.Unreadable == nil }
 
 // Situation is when a decision is made, and what its maker saw until then.
@@ -49,9 +49,9 @@ type Situation struct {
 
 // Decide returns who is to lead. Leaders stay while they are eligible members
 // and not failing; one that has been failing for too long is retired when
-// somebody better is there, and one that is a member no more, or not eligible,
+// a better member exists, and one that is a member no more, or not eligible,
 // at once. The places of the retired stay empty until they must have noticed.
-// Vacancies go to eligible members, those that are not failing first, at random
+// Vacancies go to eligible members, the ones that are not failing first, at random
 // by pick, which returns a number below its argument.
 func Decide(l Leaders, members []Candidate, s Situation, pick func(int) int) Leaders {
 	next := l.clone()

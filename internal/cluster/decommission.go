@@ -11,7 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/slots"
 )
 
-// Departed returns ErrAlive for a host that gossip hears, and otherwise nil,
+// CheckDeparted returns ErrAlive for a host that gossip hears, and otherwise nil,
 // consul.ErrDenied or consul.ErrUnreachable.
 func (c *Cluster) CheckDeparted(ctx context.Context, node string) error {
 	if err := CheckNode(node); err != nil {
@@ -26,8 +26,8 @@ func (c *Cluster) CheckDeparted(ctx context.Context, node string) error {
 
 // Decommission removes all that node reported and frees its slots. It returns
 // the keys that were removed: the node's document, the index keys that name it,
-// also those that somebody else wrote, and its queue of runs; and, as <group>/<id>, the claims.
-// Repeating it is no failure. Its errors are those of Move.
+// also the ones that another process wrote, and its queue of runs; and, as <group>/<id>, the claims.
+// Repeating it is not a failure. Its errors are those of Move.
 func (c *Cluster) Decommission(ctx context.Context, node string) (removed, freed []string, err error) {
 	if err := CheckNode(node); err != nil {
 		return nil, nil, err
@@ -35,6 +35,7 @@ func (c *Cluster) Decommission(ctx context.Context, node string) (removed, freed
 	if freed, err = slots.New(c.store, slots.Options{}).RemoveNode(ctx, node); err != nil {
 		return nil, freed, err
 	}
+	conflict := newConflictBackoff()
 	for {
 		keys, err := c.removeReport(ctx, node)
 		removed = append(removed, keys...)
@@ -45,13 +46,13 @@ func (c *Cluster) Decommission(ctx context.Context, node string) (removed, freed
 		if !errors.Is(err, kv.ErrConflict) {
 			return removed, freed, err
 		}
-		if err := pause(ctx, conflictPause); err != nil {
+		if err := conflict.Wait(ctx); err != nil {
 			return removed, freed, err
 		}
 	}
 }
 
-// dequeue deletes what node was to run, and its grant.
+// deleteOrders deletes what node was to run, and its grant.
 func (c *Cluster) deleteOrders(ctx context.Context, node string) (deleted []string, err error) {
 	for _, key := range []string{QueueKey(node), GrantKey(node)} {
 		doc := kv.NewText(c.store, key)
@@ -67,7 +68,7 @@ func (c *Cluster) deleteOrders(ctx context.Context, node string) (deleted []stri
 	return deleted, nil
 }
 
-// remove deletes the document together with its index keys, and then other index
+// removeReport deletes the document together with its index keys, and then other index
 // keys that name the node, as long as no new document appears.
 func (c *Cluster) removeReport(ctx context.Context, node string) ([]string, error) {
 	doc := c.reports.At(node)

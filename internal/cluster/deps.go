@@ -30,7 +30,7 @@ type Edge struct {
 }
 
 // addressable: a service is registered whatever its health, and so before its
-// host's static configuration; waiting for it blocks nobody.
+// host's static configuration; waiting for it blocks no member.
 const addressable = "addressable"
 
 // Dependencies builds the graph of members.
@@ -78,7 +78,7 @@ func serviceOf(target string) string {
 	return target
 }
 
-// blocks tells whether the edge keeps its member waiting for other members.
+// blocks reports whether the edge keeps its member waiting for other members.
 func (e Edge) blocks() bool { return !e.External && e.For != addressable }
 
 // findStuck lets every member begin that can, again until no more can: the
@@ -123,7 +123,7 @@ func (g *Graph) ready(e Edge, began map[string]bool) int {
 }
 
 // findCycles finds for every stuck member that is in a circle the first that a
-// walk along unmet requirements closes; each circle is told once.
+// walk along unmet requirements closes; each circle is returned once.
 func (g *Graph) findCycles(began map[string]bool) {
 	told := map[string]bool{}
 	for _, start := range g.Stuck {
@@ -177,7 +177,7 @@ func (g Graph) External() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// InCycle tells whether a member waits in a circle.
+// InCycle reports whether a member waits in a circle.
 func (g Graph) InCycle(node string) bool {
 	return slices.ContainsFunc(g.Cycles, func(c []string) bool { return slices.Contains(c, node) })
 }

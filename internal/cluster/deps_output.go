@@ -68,11 +68,11 @@ func (e Edge) label() string {
 	return e.Service
 }
 
-// link is one arrow of a drawing: from a member to one of those that provide
+// link is one arrow of a drawing: from a member to one of the ones that provide
 // what it requires, or to a service from elsewhere.
 type link struct {
 	from, to, label string
-	external, loose bool // loose: it blocks nobody
+	external, loose bool // loose: it blocks no member
 	cycle           bool
 }
 
@@ -191,7 +191,7 @@ type box struct {
 }
 
 // svg draws the graph without a library and without scripts: members in
-// columns, each behind those that it requires.
+// columns, each behind the ones that it requires.
 func (g Graph) svg() string {
 	boxes, order := g.layout()
 	width, height := 0, 0

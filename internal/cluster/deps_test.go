@@ -11,7 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 )
 
-// host describes a member as "name: provides a b, requires c d=2/addressable".
+// hosts describes a member as "name: provides a b, requires c d=2/addressable".
 func hosts(lines ...string) []cluster.Member {
 	var all []cluster.Member
 	for _, line := range lines {

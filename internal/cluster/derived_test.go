@@ -8,7 +8,7 @@ import (
 )
 
 // TestDerivedParams: roles show as params, in filters and to scripts alike, and
-// no param makes a leader of who is none.
+// no param makes another member a leader.
 func TestDerivedParams(t *testing.T) {
 	t.Parallel()
 	c, _ := initialized(t)
@@ -60,7 +60,7 @@ func TestDerivedParams(t *testing.T) {
 	}
 }
 
-// TestRolesThatAreNone: what would show as a param of another meaning is no role.
+// TestRolesThatAreNone: what would show as a param of another meaning is not a role.
 func TestRolesThatAreNone(t *testing.T) {
 	t.Parallel()
 	c, _ := initialized(t)

@@ -22,7 +22,7 @@ type ElectionOptions struct {
 	Node   string // who runs it; shown to others
 	Timing Timing
 	Lock   kv.LeaseOptions
-	// Spread is over what time those who wait come when whoever decides is
+	// Spread is over what time the ones that wait come when the deciding agent is
 	// gone, so that few of a large cluster come at once. Default 2 s.
 	Spread time.Duration
 	Log    hclog.Logger
@@ -98,7 +98,7 @@ func (e *Election) mayElect(ctx context.Context) bool {
 	return may
 }
 
-// free returns when nobody holds the lock and this one's turn has come.
+// free returns when the lock is free and this one's turn has come.
 func (e *Election) free(ctx context.Context) error {
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -158,7 +158,7 @@ func (e *Election) preside(held *kv.Lease) {
 			case u.Err != nil: // there will be an answer
 			case r.setFailing(u.Value):
 				tell()
-			case !pending.Swap(true): // checks that are gone are not among those that fail
+			case !pending.Swap(true): // checks that are gone are not among the ones that fail
 				later.Reset(lookAnyway)
 			}
 		})
@@ -167,7 +167,7 @@ func (e *Election) preside(held *kv.Lease) {
 	_ = g.Wait() // ends with the lock
 }
 
-// Bounds of how often the members are read anew: for news that matter, and for
+// Bounds of how often the members are read again: for news that matter, and for
 // others.
 const (
 	pauseBetween = 250 * time.Millisecond
@@ -227,7 +227,7 @@ func (e *Election) once(ctx context.Context, c *Cluster, m *memory) time.Duratio
 }
 
 // repair writes who leads in place of a document that is damaged: as it was read
-// last, or else nobody, once those who led have noticed that they do not.
+// last, or else none, once the ones that led have noticed that they do not.
 func (e *Election) repair(ctx context.Context, c *Cluster, damage error) (Leaders, error) {
 	next := Leaders{Count: 1}
 	if e.good != nil {

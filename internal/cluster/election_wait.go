@@ -13,14 +13,14 @@ import (
 	"github.com/jorc/jorc/internal/profile"
 )
 
-// lookAgain is how often ElectPatiently reads the members.
+// electPoll is how often ElectPatiently reads the members.
 const electPoll = time.Second
 
-// ElectPatiently is Elect by a caller who waits for what an Election would do
+// ElectAndWait is Elect by a caller who waits for what an Election would do
 // later: a leader that fails is watched, and replaced when it has been failing
 // for t.Replace without a break; the place of a retired one is filled when it
-// must have noticed, so that t.Replace may be as short as one likes. waiting is told what is waited for, once each time that it
-// is something else: the leaders that fail, then those that retired.
+// must have noticed, so that t.Replace may be as short as one likes. waiting is called with what is waited for, once each time that it
+// is something else: the leaders that fail, then the ones that retired.
 func (c *Cluster) ElectAndWait(ctx context.Context, t Timing, waiting func(failing, retired []string)) (Leaders, error) {
 	m := newMemory(t)
 	if t.Replace > 0 {
@@ -54,8 +54,8 @@ func (c *Cluster) ElectAndWait(ctx context.Context, t Timing, waiting func(faili
 	}
 }
 
-// unsettled returns what time alone will change: leaders that fail while
-// somebody better is there, and who retired while there is a vacancy.
+// pendingChanges returns what time alone will change: leaders that fail while
+// a better member exists, and who retired while there is a vacancy.
 func (l Leaders) pendingChanges(candidates []Candidate) (failing, retired []string) {
 	better := slices.ContainsFunc(candidates, func(m Candidate) bool {
 		return m.electable() && !m.Failing && !l.Leads(m.Node) && !l.retired(m.Node)
@@ -73,12 +73,12 @@ func (l Leaders) pendingChanges(candidates []Candidate) (failing, retired []stri
 	return failing, retired
 }
 
-// ParamGrace is the param of the profile that says how long a leader has to
+// ParamLeaderGrace is the param of the profile that says how long a leader has to
 // have been failing before another takes its place: a duration such as "2m",
-// longer than a leader goes on without Consul.
+// longer than a leader continues without Consul.
 const ParamLeaderGrace = "cluster/leader-grace"
 
-// LeaderGrace reads how long a leader has to have been failing before another
+// LeaderGracePeriod reads how long a leader has to have been failing before another
 // takes its place. It returns ErrInvalid for a param that does not say so, with
 // the default, or what reading the profile returns.
 func (c *Cluster) LeaderGracePeriod(ctx context.Context) (time.Duration, error) {
@@ -89,7 +89,7 @@ func (c *Cluster) LeaderGracePeriod(ctx context.Context) (time.Duration, error) 
 	return gracePeriodIn(e.Value, Timing{}.withDefaults())
 }
 
-// graceOf returns the profile's grace, or t's where it says none, with
+// gracePeriodIn returns the profile's grace, or t's where it says none, with
 // ErrInvalid where it says none that is possible.
 func gracePeriodIn(d profile.Document, t Timing) (time.Duration, error) {
 	v, ok := d.Params[ParamLeaderGrace]
@@ -103,7 +103,7 @@ func gracePeriodIn(d profile.Document, t Timing) (time.Duration, error) {
 	return grace, nil
 }
 
-// parseGrace returns ErrInvalid for what is not a duration longer than a leader
+// parseGracePeriod returns ErrInvalid for what is not a duration longer than a leader
 // leads without Consul.
 func parseGracePeriod(v profile.Value, t Timing) (time.Duration, error) {
 	grace, err := time.ParseDuration(v.Raw())
@@ -113,7 +113,7 @@ func parseGracePeriod(v profile.Value, t Timing) (time.Duration, error) {
 	return grace, nil
 }
 
-// relevance tells which news of failing checks an election has to look at. While
+// relevantChecks tells which news of failing checks an election has to read. While
 // all places are filled and no leader fails it is only about leaders: in a large
 // cluster checks of others come and go all the time, and to look is to read all
 // members.
@@ -124,7 +124,7 @@ type relevantChecks struct {
 	last    string   // what mattered of it when it was asked
 }
 
-// lead takes over who leads. It is always news.
+// setLeaders takes over who leads. It is always news.
 func (r *relevantChecks) setLeaders(l Leaders) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,7 +132,7 @@ func (r *relevantChecks) setLeaders(l Leaders) {
 	r.last = r.relevant()
 }
 
-// fail takes over which checks are critical, and tells whether that is news.
+// setFailing takes over which checks are critical, and reports whether that is news.
 func (r *relevantChecks) setFailing(checks consul.HealthChecks) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,14 +147,14 @@ func (r *relevantChecks) setFailing(checks consul.HealthChecks) bool {
 	return news
 }
 
-// matters is what of the failing checks matters, with r.mu held.
+// relevant is what of the failing checks matters, with r.mu held.
 func (r *relevantChecks) relevant() string {
 	of := slices.DeleteFunc(slices.Clone(r.failing), func(check string) bool {
 		node, _, _ := strings.Cut(check, " ")
 		return !r.leaders.Leads(node)
 	})
 	if len(of) > 0 || r.leaders.Vacancies() > 0 || len(r.leaders.Retired) > 0 {
-		of = r.failing // somebody else is wanted, whoever is well
+		of = r.failing // another leader is wanted: all checks count
 	}
 	return strings.Join(of, "\n")
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/jorc/jorc/internal/profile"
 )
 
-// TestElectPatiently: without any agent, a leader that goes on failing is
-// replaced after the grace, one that recovers is not, and one that nobody
+// TestElectPatiently: without any agent, a leader that keeps failing is
+// replaced after the grace, one that recovers is not, and one that no member
 // could replace stays.
 func TestElectPatiently(t *testing.T) {
 	t.Parallel()
@@ -35,7 +35,7 @@ func TestElectPatiently(t *testing.T) {
 	}
 	elect(nil, "a")
 	addNode(t, s, "a", consul.HealthCritical, consul.HealthPassing)
-	elect(nil, "a") // nobody better
+	elect(nil, "a") // no better member
 	if len(waited) != 0 {
 		t.Errorf("waited for %q; nobody could take the place", waited)
 	}
@@ -57,7 +57,7 @@ func TestElectPatiently(t *testing.T) {
 }
 
 // TestLeaderGrace: the profile says how long a leader may fail, but never less
-// than it goes on leading without Consul.
+// than it keeps leading without Consul.
 func TestLeaderGrace(t *testing.T) {
 	t.Parallel()
 	c, _ := initialized(t)
@@ -93,7 +93,7 @@ func unchecked(c *cluster.Cluster) *cluster.Cluster {
 }
 
 // TestLeaderGraceOfAnElection: an election goes by the profile, also where its
-// own default would never come to an end.
+// own default would never end.
 func TestLeaderGraceOfAnElection(t *testing.T) {
 	t.Parallel()
 	c, s := twoMembers(t)

@@ -78,7 +78,7 @@ func (c *Cluster) Export(ctx context.Context) (Archive, error) {
 			return Archive{}, leaf.Err
 		}
 		r := leaf.Value
-		r.Keeper = "" // nobody decided that
+		r.Keeper = "" // an agent writes it, not an operator
 		a.Members[node] = r
 	}
 	return a, nil
@@ -129,8 +129,8 @@ func (a Archive) document() (profile.Document, error) { return profile.Decode(a.
 // there is a cluster already nothing is written, and kv.ErrConflict returned,
 // unless replace is set: then the profile and all that a names take the place
 // of what is there, and other members stay. The profile is written last, so
-// that a cluster which was imported in part is none, and importing again goes
-// on. Nobody who is no member leads, and who leads already goes on, so that there
+// that a cluster which was imported in part does not exist yet, and importing again goes
+// on. Only members lead, and a present leader continues, so that there
 // are never more leaders than there are to be.
 func (c *Cluster) Import(ctx context.Context, a Archive, replace bool) error {
 	old, err := c.profile.Get(ctx)
@@ -230,7 +230,7 @@ func (c *Cluster) checkImport(a Archive, next profile.Document) error {
 }
 
 // restored returns l as a has it. Who leads now stays, as long as there are not
-// too many; those that led in a take the other places.
+// too many; the ones that led in a take the other places.
 func (l Leaders) restored(a Archive) Leaders {
 	next := l.clone()
 	next.Count, next.Manager = cmp.Or(a.Leaders.Count, l.Count, 1), slices.Clone(a.Leaders.Manager)

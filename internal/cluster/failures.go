@@ -210,7 +210,7 @@ func (c *Cluster) Unaccounted(ctx context.Context, ttl map[string]time.Duration)
 	return s.Unaccounted(ttl, now()), nil
 }
 
-// Unaccounted returns the hosts that were provisioned, but are no member (where
+// Unaccounted returns the hosts that were provisioned, but are not members (where
 // there is a cluster), run no version, have a jorc agent that died, are down or
 // absent, or have no jorc agent and reported a category for the last time longer
 // ago than its ttl.

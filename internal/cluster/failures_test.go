@@ -169,7 +169,7 @@ func TestReportsAge(t *testing.T) {
 }
 
 // TestDeath kills a host's Consul agent: gossip tells, and from then on the
-// host holds nothing back, is told of everywhere, and can be decommissioned.
+// host holds nothing back, is shown everywhere, and can be decommissioned.
 func TestDeath(t *testing.T) {
 	t.Parallel()
 	servers := consultest.StartCluster(t, 3)

@@ -29,7 +29,7 @@ type Filter struct {
 	match predicate
 }
 
-// predicate tells whether a member matches, with what any and all have bound.
+// predicate reports whether a member matches, with what any and all have bound.
 type predicate func(m *Member, bound *binding) bool
 
 // FilterError points at what is wrong with a filter. It is an ErrInvalid.
@@ -81,7 +81,7 @@ func ParseFilter(text string) (*Filter, error) {
 	return f, nil
 }
 
-// Match tells whether the filter matches m.
+// Match reports whether the filter matches m.
 func (f *Filter) Match(m *Member) bool { return f.match(m, nil) }
 
 // String returns the expression.

@@ -11,7 +11,7 @@ import (
 )
 
 // TestImportKeepsTheLeaders: a file brings no leader beside one that leads now;
-// where nobody does, those of the file lead.
+// where no member leads, those of the file lead.
 func TestImportKeepsTheLeaders(t *testing.T) {
 	t.Parallel()
 	old, s := initialized(t)

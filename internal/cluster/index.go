@@ -16,7 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// slot is the place of a state's index keys: running_version/<name>/ has no
+// indexPlace is the place of a state's index keys: running_version/<name>/ has no
 // category. Index keys are a projection of the documents for foreign readers.
 // jorc never reads them to learn about a node.
 type indexPlace struct{ category, name string }
@@ -44,7 +44,7 @@ func parseIndexKey(key string) (s indexPlace, node string, ok bool) {
 	return s, node, status && s.category != "" && s.name != "" && CheckNode(node) == nil
 }
 
-// op is one write to an index key.
+// indexWrite is one write to an index key.
 type indexWrite struct {
 	key    string
 	value  []byte
@@ -60,7 +60,7 @@ func (o indexWrite) add(t *kv.Txn) {
 	t.Set(o.key, o.value)
 }
 
-// projection is the index keys that follow from a document.
+// indexOf is the index keys that follow from a document.
 func indexOf(d Report) map[indexPlace]string {
 	want := make(map[indexPlace]string, 1+len(d.States))
 	if d.Version != "" {
@@ -72,7 +72,7 @@ func indexOf(d Report) map[indexPlace]string {
 	return want
 }
 
-// projectionOps returns the writes that make node's index keys want, where they
+// indexWrites returns the writes that make node's index keys want, where they
 // are have.
 func indexWrites(node string, have, want map[indexPlace]string) []indexWrite {
 	var ops []indexWrite
@@ -111,7 +111,7 @@ func (c *Cluster) NewProjector(s *kv.Store) *Projector { return &Projector{ledge
 
 // Project writes what of the index keys is not what documents say, as many at a
 // time as a transaction takes. The first time it reads all index keys, and
-// deletes those that name a node with a document and do not follow from it. A
+// deletes the ones that name a node with a document and do not follow from it. A
 // document that cannot be read leaves its node's keys as they are. It returns
 // kv.ErrLockLost or a class of package consul.
 func (p *Projector) Project(ctx context.Context, documents map[string]kv.Leaf[Report]) error {
@@ -169,7 +169,7 @@ func (p *Projector) Project(ctx context.Context, documents map[string]kv.Leaf[Re
 	return commit()
 }
 
-// indexKeys reads all index keys, by node; what stands for nothing is left out.
+// indexKeys reads all index keys, by node; what has no meaning is left out.
 func (c *Cluster) indexKeys(ctx context.Context) (map[string]map[indexPlace]string, error) {
 	all := map[string]map[indexPlace]string{}
 	for _, prefix := range []string{PrefixRunning, PrefixStatus} {
@@ -191,7 +191,7 @@ func (c *Cluster) indexKeys(ctx context.Context) (map[string]map[indexPlace]stri
 	return all, nil
 }
 
-// restored is what index keys tell of a node whose document is damaged.
+// reportFromIndex is what index keys tell of a node whose document is damaged.
 func reportFromIndex(index map[indexPlace]string) Report {
 	var d Report
 	for _, s := range slices.SortedFunc(maps.Keys(index), indexPlace.compare) {
@@ -209,7 +209,7 @@ func reportFromIndex(index map[indexPlace]string) Report {
 	return d
 }
 
-// usable tells whether a document can hold the slot.
+// usable reports whether a document can hold the slot.
 func (s indexPlace) usable() bool {
 	if s.category == "" {
 		return CheckVersion(s.name) == nil
@@ -232,7 +232,7 @@ func stateOf(state, value string) CategoryState {
 	return CategoryState{State: state, Since: s.Since, Detail: ClipDetail(s.Detail), Version: s.Version, LogURL: s.LogURL}
 }
 
-// parseTime reads RFC 3339; the zero time stands for anything else.
+// parseTime reads RFC 3339; the zero time means anything else.
 func parseTime(s string) time.Time {
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil {
@@ -266,10 +266,10 @@ type Repaired struct {
 	Nodes   int      `json:"nodes"`   // with a document
 	Fixed   []string `json:"fixed"`   // nodes whose index keys or document were not right
 	Orphans []string `json:"orphans"` // nodes with index keys and no document: left alone
-	Strange []string `json:"strange"` // keys that stand for nothing: left alone
+	Strange []string `json:"strange"` // keys that have no meaning: left alone
 }
 
-// Repair puts right what somebody else wrote past the documents: three reads
+// Repair puts right what another process wrote past the documents: three reads
 // of all there is, and a few for each node that it fixes. Only writes that
 // change something are made. It returns what Move returns.
 func (c *Cluster) Repair(ctx context.Context) (Repaired, error) {
@@ -307,7 +307,7 @@ func (c *Cluster) Repair(ctx context.Context) (Repaired, error) {
 	return r, nil
 }
 
-// repair carries out ops, as long as node's document stays as it was read; one
+// repairIndex carries out ops, as long as node's document stays as it was read; one
 // that is damaged becomes d. What changed meanwhile is left to the next pass.
 func (c *Cluster) repairIndex(ctx context.Context, node string, leaf kv.Leaf[Report], d Report, ops []indexWrite) error {
 	doc := c.reports.At(node)
@@ -337,7 +337,7 @@ func (c *Cluster) repairIndex(ctx context.Context, node string, leaf kv.Leaf[Rep
 	}
 }
 
-// everything reads all documents, and all index keys by node.
+// readAllReports reads all documents, and all index keys by node.
 func (c *Cluster) readAllReports(ctx context.Context, r *Repaired) (map[string]kv.Leaf[Report], map[string]map[indexPlace]string, error) {
 	var documents map[string]kv.Leaf[Report]
 	var running, status map[string]kv.Leaf[string]

@@ -11,7 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// TestForeignIndexKeys: index keys that somebody plants never become part of what
+// TestForeignIndexKeys: index keys that another program plants never become part of what
 // a node reports, and no answer of jorc's comes from them; a repair deletes them.
 func TestForeignIndexKeys(t *testing.T) {
 	t.Parallel()
@@ -87,7 +87,7 @@ func TestRepair(t *testing.T) {
 }
 
 // TestProjector: where nodes may not write index keys the holder of a lock does,
-// and deletes those that others planted.
+// and deletes the ones that others planted.
 func TestProjector(t *testing.T) {
 	t.Parallel()
 	root, s := newLedger(t, consultest.WithACL())

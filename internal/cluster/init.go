@@ -45,7 +45,7 @@ func (c *Cluster) Init(ctx context.Context, o InitOptions) (created bool, err er
 	for {
 		created, err = c.create(ctx, d, o)
 		if !errors.Is(err, kv.ErrConflict) {
-			break // else somebody else did, or a manager joined: look again
+			break // else another process did, or a manager joined: look again
 		}
 	}
 	if err != nil || !created {

@@ -95,13 +95,13 @@ const (
 
 // Key is one key of a cluster, or all keys of one pattern.
 type Key struct {
-	// Pattern is the key below the cluster's prefix. <name> stands for one
+	// Pattern is the key below the cluster's prefix. <name> means one
 	// segment and … for any number of them.
 	Pattern string
 	Holds   string
 	Format  string // "JSON" with a format number, "text", "lock"
 	// Writers may write it beside the operator, who may write every key. An agent
-	// may write those that end with, or are below, its own <node> only.
+	// may write the ones that end with, or are below, its own <node> only.
 	Writers []Kind
 	Readers string // who watches or reads it
 }
@@ -159,7 +159,7 @@ func (c *Cluster) checkLayout(text string, exists, old bool) error {
 }
 
 // CheckLayout returns ErrLayout for a cluster whose keys this jorc does not
-// read, kv.ErrDamaged for a layout that is no number, or a class of package
+// read, kv.ErrDamaged for a layout that is not a number, or a class of package
 // consul. It takes one request.
 func (c *Cluster) CheckLayout(ctx context.Context) error {
 	r, err := c.store.Txn().Get(KeyLayout).Get(KeyProfile).Commit(ctx)

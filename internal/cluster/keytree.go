@@ -12,7 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// Bounds of a keyTree: the names of one leaf, and the requests at one time.
+// Bounds of a keyTree: the names of one leaf, and the requests at the same time.
 const (
 	namesInLeaf  = 80
 	readsAtATime = 16
@@ -51,7 +51,7 @@ func (c changedKeys) covers(name string) bool {
 
 func newKeyTree(c *Cluster, prefix string) *keyTree { return &keyTree{cluster: c, prefix: prefix} }
 
-// readAll reads all keys and begins anew.
+// readAll reads all keys and begins again.
 func (t *keyTree) readAll(ctx context.Context) (consul.KVPairs, error) {
 	index, err := t.indexOf(ctx, strings.TrimSuffix(t.prefix, "/"))
 	if err != nil {

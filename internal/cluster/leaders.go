@@ -62,7 +62,7 @@ func (l *Leaders) UnmarshalJSON(data []byte) error {
 // Vacancies is how many leaders can be chosen now.
 func (l Leaders) Vacancies() int { return max(0, l.Count-len(l.Leader)-len(l.Retired)) }
 
-// Leads tells whether node is a leader.
+// Leads reports whether node is a leader.
 func (l Leaders) Leads(node string) bool { return slices.Contains(l.Leader, node) }
 
 func (l Leaders) retired(node string) bool {
@@ -120,7 +120,7 @@ func (l *Leaders) retire(node string, now time.Time) {
 	}
 }
 
-// forget drops node from those who retired.
+// forget drops node from the ones that retired.
 func (l *Leaders) forget(node string) {
 	l.Retired = slices.DeleteFunc(l.Retired, func(r Retired) bool { return r.Node == node })
 }
@@ -201,8 +201,8 @@ func (c *Cluster) decide(ctx context.Context, candidates []Candidate, m *memory,
 	return e.Value, err
 }
 
-// fillVacancies chooses leaders where there is a vacancy. Whoever may not
-// leaves it to those who may.
+// fillVacancies chooses leaders where there is a vacancy. A token without that
+// right leaves it to electors.
 func (c *Cluster) fillVacancies(ctx context.Context) error {
 	l, err := c.Leaders(ctx)
 	if err == nil && l.Vacancies() > 0 {
@@ -216,7 +216,7 @@ func (c *Cluster) fillVacancies(ctx context.Context) error {
 
 // Filter reads the cluster's own filter, which says who belongs to it when it
 // runs, elects and waits: the param cluster/filter, by default every member. It
-// returns a *FilterError when that is none.
+// returns a *FilterError for a filter that cannot be read.
 func (c *Cluster) Filter(ctx context.Context) (*Filter, error) {
 	e, err := c.profile.Get(ctx)
 	if err != nil {
@@ -237,9 +237,9 @@ func filterOf(d profile.Document) (*Filter, error) {
 	return f, nil
 }
 
-// candidates reads the members as an election sees them: those that the
+// candidates reads the members as an election sees them: the ones that the
 // cluster's own filter leaves out are not eligible. A record that cannot be read
-// keeps nobody else from being chosen.
+// keeps no other process from being chosen.
 func (c *Cluster) candidates(ctx context.Context) ([]Candidate, error) {
 	f, err := c.Filter(ctx)
 	if err != nil {
@@ -276,8 +276,8 @@ func (m Member) candidate(d profile.Document) Candidate {
 	return Candidate{Node: m.Node, Eligible: eligible, Failing: m.Condition.Fails()}
 }
 
-// MayBelieve tells whether a jorc agent of this cluster may run on node, so
-// that it may act as leader until it learns that it is none.
+// MayBelieve reports whether a jorc agent of this cluster may run on node, so
+// that it may act as leader until it learns that it no longer leads.
 func (c *Cluster) MayBelieve(ctx context.Context, node string) bool {
 	checks, meta, err := c.client.HealthNode(ctx, node, consul.Query{})
 	if err != nil || meta.Filtered {

@@ -8,15 +8,16 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// Standing is where a node stands.
+// Leadership is where a node stands.
 type Leadership struct {
 	Leading bool
 	Leaders []string // as last read
 	// Err is why a node that is to lead does not: it has not heard from Consul
-	// for so long that another may lead by now.
+	// for this long that another may lead by now.
 	Err error
 }
 
@@ -29,7 +30,7 @@ type Leadership struct {
 func (c *Cluster) Follow(ctx context.Context, node string, t Timing, handle func(Leadership)) error {
 	f := &follower{
 		cluster: c, node: node, timing: t.withDefaults(), handle: handle,
-		doc: c.Consistent().leaders, wake: make(chan struct{}, 1),
+		doc: c.Consistent().leaders, wake: concurrency.NewSignal(),
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return f.watch(ctx) })
@@ -41,17 +42,15 @@ func (c *Cluster) Follow(ctx context.Context, node string, t Timing, handle func
 // it does so no more, until ctx ends; then it returns ctx's error. The
 // node's place among the leaders is not given to another before lead has
 // returned, as long as it returns within Timing.StepDown; and when it returned
-// Consul is told so, that nobody has to wait longer.
+// that is written to Consul, so that no election waits longer.
 func (c *Cluster) Lead(ctx context.Context, node string, t Timing, lead func(ctx context.Context)) error {
-	l := &leadRun{changed: make(chan struct{}, 1)}
+	l := &leadRun{changed: concurrency.NewSignal()}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.Follow(ctx, node, t, l.update) })
 	g.Go(func() error {
 		for {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-l.changed:
+			if err := l.changed.Wait(ctx); err != nil {
+				return err
 			}
 			if run, stop := l.begin(ctx); run != nil {
 				lead(run)
@@ -64,13 +63,13 @@ func (c *Cluster) Lead(ctx context.Context, node string, t Timing, lead func(ctx
 	return g.Wait()
 }
 
-// lease is what Lead knows of the standing between two runs.
+// leadRun is what Lead knows of the standing between two runs.
 type leadRun struct {
-	changed chan struct{}
+	changed concurrency.Signal
 
 	mu      sync.Mutex
 	leading bool
-	stop    context.CancelFunc // of the run under way
+	stop    context.CancelFunc // of the run running
 }
 
 func (l *leadRun) update(s Leadership) {
@@ -80,10 +79,7 @@ func (l *leadRun) update(s Leadership) {
 	if !s.Leading && l.stop != nil {
 		l.stop()
 	}
-	select {
-	case l.changed <- struct{}{}:
-	default:
-	}
+	l.changed.Notify()
 }
 
 // begin returns the context of a run; nil when the node does not lead.
@@ -98,8 +94,8 @@ func (l *leadRun) begin(ctx context.Context) (context.Context, context.CancelFun
 	return run, stop
 }
 
-// stoodDown says that node knows that it was retired. Whoever cannot say so is
-// waited for.
+// confirmStepDown says that node knows that it was retired. The election waits for a
+// node that cannot write this.
 func (c *Cluster) confirmStepDown(ctx context.Context, node string, within time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -117,7 +113,7 @@ type follower struct {
 	timing  Timing
 	handle  func(Leadership)
 	doc     kv.Doc[Leaders]
-	wake    chan struct{} // something to confirm
+	wake    concurrency.Signal // something to confirm
 
 	mu       sync.Mutex
 	known    bool
@@ -139,10 +135,7 @@ func (f *follower) watch(ctx context.Context) error {
 		f.known, f.now = true, u.Entry
 		f.notify()
 		f.mu.Unlock()
-		select {
-		case f.wake <- struct{}{}:
-		default:
-		}
+		f.wake.Notify()
 	})
 }
 
@@ -160,23 +153,15 @@ func (f *follower) confirm(ctx context.Context) error {
 	f.mu.Unlock()
 	defer f.expiry.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-f.wake:
+		if err := f.wake.Wait(ctx); err != nil {
+			return err
 		}
 		for f.leads() {
 			if err := f.ask(ctx); err != nil {
 				return err
 			}
-			timer := time.NewTimer(f.timing.StepDown / 4)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return ctx.Err()
-			case <-f.wake:
-				timer.Stop()
-			case <-timer.C:
+			if err := concurrency.SleepUnless(ctx, f.wake.C(), f.timing.StepDown/4); err != nil {
+				return err
 			}
 		}
 	}
@@ -211,7 +196,7 @@ func (f *follower) ask(ctx context.Context) error {
 	return nil
 }
 
-// tell hands on the standing when it is another; with f.mu held.
+// notify reports the leadership when it changed; with f.mu held.
 func (f *follower) notify() {
 	now := time.Now()
 	s := Leadership{Leaders: f.now.Value.Leader}

@@ -105,7 +105,7 @@ func TestProfileIsLinearizable(t *testing.T) {
 		}
 		c = c.Consistent()
 		clients.Go(func() {
-			// A client whose write is unknown goes on as another one: porcupine's clients do one thing at a time.
+			// A client whose write is unknown continues as another one: porcupine's clients do one thing at a time.
 			for n, id := 0, i; ctx.Err() == nil; n++ {
 				if readAndWrite(ctx, t, h, c, id, n) {
 					id += 6

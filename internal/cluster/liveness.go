@@ -145,7 +145,7 @@ const (
 	OutGrant       OutReason = "grant"       // it has an open grant of a rollout
 	OutDown        OutReason = "down"        // its host or its jorc agent is
 	OutCritical    OutReason = "critical"    // one of its checks is
-	OutMaintenance OutReason = "maintenance" // whoever set it
+	OutMaintenance OutReason = "maintenance" // jorc or another program set it
 )
 
 // OutOfService returns why the host is out of service; granted says that it has
@@ -215,7 +215,7 @@ func signalOf(passing bool) Signal {
 	return SignalFailing
 }
 
-// worse returns the worse of two states of checks.
+// worst returns the worse of two states of checks.
 func worst(a, b string) string {
 	order := []string{"", consul.HealthPassing, consul.HealthWarning, consul.HealthCritical}
 	if slices.Index(order, b) > slices.Index(order, a) {

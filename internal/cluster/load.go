@@ -394,7 +394,7 @@ func document[T any](s *State, r *kv.Result, d kv.Doc[T], value *T, before *Stat
 }
 
 // checksFor is the filter, in Consul's own language, for the checks that can
-// make a difference: those that do not pass, and those that an agent's state or
+// make a difference: the ones that do not pass, and the ones that an agent's state or
 // a host's liveness follow from. In large clusters that is far less than all.
 func checksFor(need Need, presence string) string {
 	filter := "Status != " + strconv.Quote(consul.HealthPassing)
@@ -419,7 +419,7 @@ func whole[T any](v T, meta consul.Meta, err error) (T, error) {
 // unreadable reports whether err is about what a document holds.
 func unreadable(err error) bool { return errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer) }
 
-// mostNamed is how many hosts a filter names; for more all are read.
+// maxFilterNames is how many hosts a filter names; for more all are read.
 const maxFilterNames = 32
 
 // Conditions reads the conditions of hosts, whether they are members or not, with

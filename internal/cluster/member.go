@@ -15,7 +15,7 @@ import (
 
 // Roles with a meaning. Leader and worker are derived.
 const (
-	RoleManager = "manager" // coordinates and is no part of the work
+	RoleManager = "manager" // coordinates and is not part of the work
 	RoleLeader  = "leader"
 	RoleWorker  = "worker" // neither leader nor manager
 )
@@ -50,7 +50,7 @@ type Declared struct {
 
 // Join makes node a member with the record that change returns, asked with
 // what there is (the zero Record for a new member), and fills a vacancy among
-// the leaders. It writes nothing when nothing changes, and tells whether it
+// the leaders. It writes nothing when nothing changes, and reports whether it
 // did. It returns change's error, ErrInvalid, or what kv.Doc.Update returns.
 func (c *Cluster) Join(ctx context.Context, node string, change func(Record) (Record, error)) (changed bool, err error) {
 	if err := checkNode(node); err != nil {
@@ -109,7 +109,7 @@ func (c *Cluster) changeRecordUnder(ctx context.Context, under func() (profile.D
 	return e.Value, changed && err == nil, err
 }
 
-// replaceDamaged writes r in place of a record that is damaged; it tells whether
+// replaceDamaged writes r in place of a record that is damaged; it reports whether
 // there was one.
 func (c *Cluster) replaceDamaged(ctx context.Context, node string, r Record) (bool, error) {
 	doc := c.members.At(node)
@@ -126,13 +126,17 @@ func (c *Cluster) replaceDamaged(ctx context.Context, node string, r Record) (bo
 
 // Leave ends node's membership: its record goes, and it leads and manages no
 // more. believes says that the node itself may not know that yet, so that its
-// place among the leaders stays empty for a while. It tells whether the node
+// place among the leaders stays empty for a while. It reports whether the node
 // was a member.
 func (c *Cluster) Leave(ctx context.Context, node string, believes bool) (left bool, err error) {
+	conflict := newConflictBackoff()
 	for {
 		left, err = c.leave(ctx, node, believes)
 		if !errors.Is(err, kv.ErrConflict) {
 			break
+		}
+		if err := conflict.Wait(ctx); err != nil {
+			return false, err
 		}
 	}
 	if err != nil || !left {
@@ -173,13 +177,13 @@ func (c *Cluster) leave(ctx context.Context, node string, believes bool) (bool, 
 	}
 	_, err = t.Commit(ctx)
 	if changed && record.Exists && errors.Is(err, consul.ErrDenied) {
-		_, err = remove(c.store.Txn()).Commit(ctx) // electors retire who is no member
+		_, err = remove(c.store.Txn()).Commit(ctx) // electors retire who is not a member
 	}
 	return err == nil, err
 }
 
 // SetMemberParam sets a param of a member's own if ref holds and the profile's
-// schema takes it. It returns ErrNoMember for a node that is no member.
+// schema takes it. It returns ErrNoMember for a node that is not a member.
 func (c *Cluster) SetMemberParam(ctx context.Context, node, key string, v profile.Value, ref profile.Ref) error {
 	d, err := c.profile.Get(ctx)
 	if err != nil {
@@ -246,7 +250,7 @@ func (r Record) validate() error {
 	return nil
 }
 
-// equal tells whether both are stored alike.
+// equal reports whether both are stored alike.
 func (r Record) equal(o Record) bool {
 	return slices.Equal(r.Roles, o.Roles) && r.Zone == o.Zone && identical(r.Params, o.Params) && identical(r.Meta, o.Meta) &&
 		slices.Equal(r.Provides, o.Provides) && slices.Equal(r.Requires, o.Requires) && r.declared().equal(o.declared()) &&
@@ -274,10 +278,10 @@ func (d Declared) equal(o Declared) bool {
 	return slices.Equal(d.Params, o.Params) && slices.Equal(d.Meta, o.Meta)
 }
 
-// roleParam is the param by which a role shows: true for those who have it.
+// roleParam is the param by which a role shows: true for the ones that have it.
 func roleParam(role string) string { return "cluster/" + role }
 
-// derive returns a member's own params with those that its roles show as. Who
+// derive returns a member's own params with the ones that its roles show as. Who
 // leads and manages is said by one document alone: a param that says otherwise
 // does not count.
 func derive(own profile.Params, roles []string) profile.Params {

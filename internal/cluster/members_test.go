@@ -202,7 +202,7 @@ func TestKeeper(t *testing.T) {
 	wantRecord(t, c, "n", `{"roles":["db"],"zone":"r1","params":{"disks":4,"job":1,"old":1},"declared":{"params":["disks","old"]}}`)
 	before := index(t, s, "jorc/prod/host/")
 
-	// Somebody else's hand is corrected, what the files do not name is left.
+	// Another program's hand is corrected, what the files do not name is left.
 	if err := c.SetMemberParam(t.Context(), "n", "disks", value(t, "9"), profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}

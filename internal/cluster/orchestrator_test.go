@@ -7,7 +7,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// TestOrchestrator: who holds the lock is told; what cannot be read there is no
+// TestOrchestrator: the lock holder is returned; what cannot be read there is no
 // orchestrator, unless a newer jorc wrote it.
 func TestOrchestrator(t *testing.T) {
 	t.Parallel()

@@ -40,7 +40,7 @@ func follow(t *testing.T, p cluster.Params) *followed {
 	return f
 }
 
-// wait waits until param key is what is wanted, null when there is none.
+// wait waits until param key is what is wanted, null if it does not exist.
 func (f *followed) wait(t *testing.T, key, want string) {
 	t.Helper()
 	consultest.Eventually(t, fmt.Sprintf("param %s to be %s", key, want), func(context.Context) error {

@@ -23,7 +23,7 @@ func through(t testing.TB, p *consultest.Proxy) *cluster.Cluster {
 }
 
 // TestLeadersUnderPartition cuts the leaders off, one after the other, while
-// Consul and the others go on: who is cut off stops leading before another
+// Consul and the others continue: who is cut off stops leading before another
 // begins, so that never more than one leads.
 func TestLeadersUnderPartition(t *testing.T) {
 	t.Parallel()
@@ -88,7 +88,7 @@ func TestLeadersUnderPartition(t *testing.T) {
 	}
 }
 
-// TestNewsOfLeadershipIsOneAnswer: becoming and ceasing to be leader is told by
+// TestNewsOfLeadershipIsOneAnswer: becoming and ceasing to be leader is reported by
 // the answer to one question that waited for it, not by asking often.
 func TestNewsOfLeadershipIsOneAnswer(t *testing.T) {
 	t.Parallel()
@@ -129,7 +129,7 @@ func TestNewsOfLeadershipIsOneAnswer(t *testing.T) {
 	}
 }
 
-// BenchmarkNewsOfLeadership is from the moment that somebody lets a member join
+// BenchmarkNewsOfLeadership is from the moment that a member joins
 // or leave until the member itself knows that it leads or does so no more.
 func BenchmarkNewsOfLeadership(b *testing.B) {
 	c, server := initialized(b)

@@ -10,7 +10,7 @@ import (
 )
 
 // Profile reads the profile with one request. It returns ErrNoCluster when
-// there is none, or what kv.Doc.Get returns.
+// the profile does not exist, or what kv.Doc.Get returns.
 func (c *Cluster) Profile(ctx context.Context) (profile.Document, error) {
 	e, err := c.profile.Get(ctx)
 	if err == nil && !e.Exists {
@@ -19,7 +19,7 @@ func (c *Cluster) Profile(ctx context.Context) (profile.Document, error) {
 	return e.Value, err
 }
 
-// Exists tells whether the cluster has a profile.
+// Exists reports whether the cluster has a profile.
 func (c *Cluster) Exists(ctx context.Context) (bool, error) {
 	e, err := c.profile.Get(ctx)
 	return e.Exists, err
@@ -30,7 +30,7 @@ func (c *Cluster) Exists(ctx context.Context) (bool, error) {
 type Change func(e *profile.Editor, d profile.Document) (profile.Document, error)
 
 // ChangeProfile reads the profile, asks change for its successor and writes
-// that, again until nobody else wrote in between; it writes nothing when
+// that, again until no other process wrote in between; it writes nothing when
 // nothing changed. It returns the profile as it is now, or change's error
 // (nothing was written then), ErrNoCluster, consul.ErrOutcomeUnknown,
 // consul.ErrTooLarge or another class of package consul.
@@ -63,7 +63,7 @@ func (c *Cluster) Set(ctx context.Context, s profile.Scope, key string, v profil
 	})
 }
 
-// Remove removes a param as Set sets one; that it is gone already is no error.
+// Remove removes a param as Set sets one; that it is gone already is not an error.
 func (c *Cluster) Remove(ctx context.Context, s profile.Scope, key string, ref profile.Ref) (profile.Document, error) {
 	return c.ChangeProfile(ctx, func(e *profile.Editor, d profile.Document) (profile.Document, error) {
 		return e.Remove(d, s, key, ref)
@@ -71,7 +71,7 @@ func (c *Cluster) Remove(ctx context.Context, s profile.Scope, key string, ref p
 }
 
 // UpdateParam sets a param to what change makes of its present value; ok is
-// false when there is none. It is what a loop of reading and setting with a
+// false if it does not exist. It is what a loop of reading and setting with a
 // reference comes to, without its mismatches: change is asked again when
 // another writer came first. Its error ends the update.
 func (c *Cluster) UpdateParam(ctx context.Context, s profile.Scope, key string, change func(now profile.Value, ok bool) (profile.Value, error)) error {
@@ -95,7 +95,7 @@ type View struct {
 	Leaders Leaders
 }
 
-// Roles returns the member's roles, derived ones last; a node that is no member
+// Roles returns the member's roles, derived ones last; a node that is not a member
 // has none.
 func (v View) Roles() []string {
 	if !v.Member {
@@ -126,7 +126,7 @@ func (v View) Effective(compose bool) profile.Effective {
 }
 
 // View reads what node's params come from, with one request. That the node is
-// no member is no error: it has the cluster's params. It returns ErrNoCluster
+// no member is not an error: it has the cluster's params. It returns ErrNoCluster
 // when there is no profile.
 func (c *Cluster) View(ctx context.Context, node string) (View, error) {
 	v := View{Node: node}

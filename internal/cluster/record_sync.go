@@ -17,7 +17,7 @@ import (
 	"github.com/jorc/jorc/internal/profile"
 )
 
-// KeeperOptions are what a Keeper needs.
+// RecordSyncOptions are what a Keeper needs.
 type RecordSyncOptions struct {
 	Node string
 	// Name tells this agent from all others, and stays the same when it is started
@@ -30,14 +30,14 @@ type RecordSyncOptions struct {
 	Log         hclog.Logger
 }
 
-// Keeper keeps one member's record true to the member's own files.
+// RecordSync keeps one member's record true to the member's own files.
 type RecordSync struct {
 	cluster  *Cluster
 	o        RecordSyncOptions
 	conflict nameConflict
 }
 
-// NewKeeper returns a keeper of o.Node's record.
+// NewRecordSync returns a keeper of o.Node's record.
 func (c *Cluster) NewRecordSync(o RecordSyncOptions) *RecordSync {
 	if o.Log == nil {
 		o.Log = hclog.NewNullLogger()
@@ -58,18 +58,20 @@ const leaveWithin = 5 * time.Second
 
 // Run joins the cluster and corrects the record whenever it is not what the
 // files say, until ctx ends; then it leaves, if it is to, and returns nil. It
-// writes only on change. Where Consul refuses, it goes on trying.
+// writes only on change. Where Consul refuses, it keeps trying.
 func (k *RecordSync) Run(ctx context.Context) error {
-	var spell time.Duration
+	retry := concurrency.NewBackoff(firstCorrection, lastCorrection)
+	var pause time.Duration // the first correction is immediate
 	var last time.Time
 	for ctx.Err() == nil {
 		if err := k.awaitDifference(ctx); err != nil {
 			break // ctx ended
 		}
 		if time.Since(last) > correctionCalm {
-			spell = 0
+			pause = 0
+			retry.Reset()
 		}
-		if concurrency.Sleep(ctx, spell) != nil {
+		if concurrency.Sleep(ctx, pause) != nil {
 			break
 		}
 		changed, err := k.correct(ctx)
@@ -79,7 +81,7 @@ func (k *RecordSync) Run(ctx context.Context) error {
 		case changed:
 			k.o.Log.Info("the member's record was written", "cluster", k.cluster.name, "node", k.o.Node, "roles", k.o.Files.Roles)
 		}
-		last, spell = time.Now(), min(max(2*spell, firstCorrection), lastCorrection)
+		last, pause = time.Now(), retry.Next()
 	}
 	if k.o.LeaveOnStop {
 		k.leave(ctx)
@@ -87,8 +89,8 @@ func (k *RecordSync) Run(ctx context.Context) error {
 	return nil
 }
 
-// Rival names another agent that keeps the same record, because it was given the
-// same node name, and when it was noticed last; empty: there is none. It may be
+// OtherAgent names another agent that keeps the same record, because it was given the
+// same node name, and when it was noticed last; empty: none exists. It may be
 // called at any time.
 func (k *RecordSync) OtherAgent() (name string, seen time.Time) { return k.conflict.other(time.Now()) }
 
@@ -126,11 +128,11 @@ func (k *RecordSync) correct(ctx context.Context) (changed bool, err error) {
 	return true, err
 }
 
-// differs returns when the record in Consul is not what the files say.
+// awaitDifference returns when the record in Consul is not what the files say.
 func (k *RecordSync) awaitDifference(ctx context.Context) error {
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
-	again := time.AfterFunc(reclaimInterval, cancel) // another's name is looked at again
+	again := time.AfterFunc(reclaimInterval, cancel) // another's name is read again
 	again.Stop()
 	defer again.Stop()
 	denied := false
@@ -173,7 +175,7 @@ func (k *RecordSync) leave(ctx context.Context) {
 }
 
 // declare returns have as files want it: roles, zone, provides and requires are
-// theirs; of params and meta those that the files name, and no more those that
+// theirs; of params and meta the ones that the files name, and no more the ones that
 // they named before. Others were set by jobs or people, and stay.
 func (r Record) declare(files Record) Record {
 	next := r
@@ -202,11 +204,11 @@ func keys(p profile.Params) []string { return slices.Sorted(maps.Keys(p)) }
 // Times of two agents that keep one record: both were given the same node name.
 const (
 	firstReclaims     = 2                // so often an agent takes the record back at once
-	reclaimInterval   = 10 * time.Minute // and then once in so long, so that both go on noticing
-	conflictForgotten = 30 * time.Minute // an agent that has not been noticed for so long is gone
+	reclaimInterval   = 10 * time.Minute // and then once in so long, so that both keep noticing
+	conflictForgotten = 30 * time.Minute // an agent that has not been noticed for this long is gone
 )
 
-// rivals notices that another agent keeps the same record. Each writes its name
+// nameConflict notices that another agent keeps the same record. Each writes its name
 // into the record; one that finds the other's name there takes the record back.
 // A restored backup, or an agent that was replaced, does not answer to that.
 type nameConflict struct {
@@ -216,11 +218,11 @@ type nameConflict struct {
 	own         bool      // the record bore this agent's name last
 	taken       int       // how often another took it away since
 	reclaimedAt time.Time // when it was taken back last
-	otherName   string    // who answered to that; empty: nobody
+	otherName   string    // the agent that answered; empty: none did
 	seen        time.Time // when it did last
 }
 
-// saw notes whose name the record bears; news says that another agent answered,
+// observe notes whose name the record bears; news says that another agent answered,
 // and that this was not said within the last minute.
 func (r *nameConflict) observe(name string, now time.Time) (news bool) {
 	r.mu.Lock()
@@ -244,8 +246,8 @@ func (r *nameConflict) observe(name string, now time.Time) (news bool) {
 	return news
 }
 
-// due is in how long the record that bears name is to be taken back; claims
-// tells whether it is to be at all.
+// reclaimIn is in how long the record that bears name is to be taken back; claims
+// reports whether it is to be at all.
 func (r *nameConflict) reclaimIn(name string, now time.Time) (in time.Duration, claims bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -258,14 +260,14 @@ func (r *nameConflict) reclaimIn(name string, now time.Time) (in time.Duration, 
 	return max(0, reclaimInterval-now.Sub(r.reclaimedAt)), true
 }
 
-// wrote notes that this agent wrote the record under its own name.
+// reclaimed notes that this agent wrote the record under its own name.
 func (r *nameConflict) reclaimed(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.own, r.reclaimedAt = true, now
 }
 
-// now is the other agent, empty when there is none, and when it was noticed last.
+// other is the other agent, empty if it does not exist, and when it was noticed last.
 func (r *nameConflict) other(at time.Time) (other string, seen time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

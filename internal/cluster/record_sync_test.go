@@ -96,7 +96,7 @@ func TestRivals(t *testing.T) {
 }
 
 // TestReplacedAgent: an agent that takes the place of another, an import and a
-// restored record are no rivals.
+// restored record are not rivals.
 func TestReplacedAgent(t *testing.T) {
 	t.Parallel()
 	c, s := initialized(t)

@@ -8,7 +8,7 @@ import (
 )
 
 // TestRelevance: while leaders are well and all places are filled only checks of
-// leaders are news; otherwise those of everybody.
+// leaders are news; otherwise those of all members.
 func TestRelevance(t *testing.T) {
 	t.Parallel()
 	full, vacant := Leaders{Leader: []string{"a", "b"}, Count: 2}, Leaders{Leader: []string{"a"}, Count: 2}

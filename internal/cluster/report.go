@@ -164,7 +164,7 @@ func (s CategoryState) MarshalJSON() ([]byte, error) {
 	return append(known, more[1:]...), nil
 }
 
-// UnmarshalJSON also takes the state alone, as somebody may write it by hand.
+// UnmarshalJSON also takes the state alone, as an operator may write it by hand.
 func (s *CategoryState) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '"' {
 		*s = CategoryState{}

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// move reports versions and states without end, and says so.
+// reportChange reports versions and states without end, and says so.
 func reportChange(address string) error {
 	client, err := consul.New(config.Consul{Address: address})
 	if err != nil {
@@ -76,7 +76,7 @@ func newLedger(t testing.TB, opts ...consultest.Option) (*cluster.Cluster, *serv
 	return cluster.New(s.Client(), "jorc", "default"), s
 }
 
-// put writes a key as somebody else's script would.
+// put writes a key as another program's script would.
 func put(t testing.TB, s *server, key, value string) {
 	t.Helper()
 	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: key, Value: []byte(value)}); err != nil {
@@ -185,7 +185,7 @@ func raftIndex(t testing.TB, s *server) string {
 }
 
 // unwritten fails the test when do makes Consul write anything. Consul itself
-// writes after its start, so do is repeated until nobody writes meanwhile.
+// writes after its start, so do is repeated until no other write happens meanwhile.
 func unwritten(t testing.TB, s *server, what string, do func()) {
 	t.Helper()
 	consultest.Eventually(t, what+" without a write", func(context.Context) error {

@@ -108,7 +108,7 @@ func TestPendencyOf(t *testing.T) {
 	}
 }
 
-// FuzzStateJSON: what somebody wrote is read or refused, and what was read is
+// FuzzStateJSON: what another program wrote is read or refused, and what was read is
 // written so that it is read again as the same.
 func FuzzStateJSON(f *testing.F) {
 	for _, seed := range []string{`"failed"`, `{"state":"success","more":{"a":[1]}}`, `{"ſtate":"x"}`, `{"State":"a","state":"b"}`, `null`, `{"since":"9999-12-31T23:59:59Z"}`, "{\"\xff\":1}"} {

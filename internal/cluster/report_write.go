@@ -4,16 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// Report records that node runs version, and reports whether that was news. It
+// ReportVersion records that node runs version, and reports whether that was news. It
 // writes nothing when it is known. It returns ErrBadName, or what Move returns.
 func (c *Cluster) ReportVersion(ctx context.Context, node, version string) (changed bool, err error) {
 	if err := CheckVersion(version); err != nil {
@@ -24,7 +24,7 @@ func (c *Cluster) ReportVersion(ctx context.Context, node, version string) (chan
 	})
 }
 
-// SetState records the state of node in a category, and tells whether that was
+// SetState records the state of node in a category, and reports whether that was
 // news; s.Since is not used. Without s.Version the state is about the desired
 // version, or about the one that the node runs. A node that is provisioned
 // stays so: ErrProvisioned. It returns ErrBadName, ErrBadState, or what Move
@@ -51,7 +51,7 @@ func (c *Cluster) SetState(ctx context.Context, node, category string, s Categor
 	})
 }
 
-// Move replaces node's document by what change makes of it. change is asked again
+// ChangeReport replaces node's document by what change makes of it. change is asked again
 // when another process wrote in between, so it must have no effects of its own;
 // its second argument is the desired version, which may be empty. When it changes
 // nothing, nothing is written. A document that is damaged counts as empty.
@@ -66,7 +66,7 @@ func (c *Cluster) ChangeReport(ctx context.Context, node string, change func(d R
 	return c.changeReport(ctx, node, change, nil)
 }
 
-// MoveFenced is Move of which the transaction also holds what fence adds. When
+// ChangeReportFenced is Move of which the transaction also holds what fence adds. When
 // that does not hold, nor the document stays, MoveFenced returns kv.ErrConflict
 // at once, having written nothing.
 func (c *Cluster) ChangeReportFenced(
@@ -81,6 +81,7 @@ func (c *Cluster) changeReport(
 	if err := CheckNode(node); err != nil {
 		return false, err
 	}
+	conflict := newConflictBackoff()
 	for {
 		m, err := c.prepareFromLast(ctx, node, change)
 		if err != nil || !m.news {
@@ -93,13 +94,13 @@ func (c *Cluster) changeReport(
 		if !errors.Is(err, kv.ErrConflict) || fence != nil {
 			return err == nil, err
 		}
-		if err := pause(ctx, conflictPause); err != nil {
+		if err := conflict.Wait(ctx); err != nil {
 			return false, err
 		}
 	}
 }
 
-// move is one step of a node.
+// reportChange is one step of a node.
 type reportChange struct {
 	node    string
 	old     kv.Entry[Report]
@@ -173,7 +174,7 @@ func (c *Cluster) prepareFromLast(ctx context.Context, node string, change func(
 	return m, err
 }
 
-// prepare reads node's document and the desired version, and asks change.
+// prepareReport reads node's document and the desired version, and asks change.
 func (c *Cluster) prepareReport(ctx context.Context, node string, change func(Report, string) (Report, error)) (reportChange, error) {
 	doc := c.reports.At(node)
 	r, err := c.store.Txn().Get(doc.Key()).Get(KeyDesired).Commit(ctx)
@@ -252,7 +253,7 @@ func (c *Cluster) readBack(t *kv.Txn, m reportChange) *kv.Txn {
 	return t
 }
 
-// fenced returns a transaction that holds what m's fence adds.
+// fencedTxn returns a transaction that holds what m's fence adds.
 func (c *Cluster) fencedTxn(m reportChange) *kv.Txn {
 	t := c.store.Txn()
 	if m.fence != nil {
@@ -261,13 +262,20 @@ func (c *Cluster) fencedTxn(m reportChange) *kv.Txn {
 	return t
 }
 
+// Pauses after a conflict, and bounds of how long the outcome of a write is
+// searched for.
 const (
-	conflictPause = 20 * time.Millisecond
-	settlePause   = 100 * time.Millisecond
-	settleWithin  = 15 * time.Second
+	firstConflictPause = 10 * time.Millisecond
+	lastConflictPause  = 500 * time.Millisecond
+	settlePause        = 100 * time.Millisecond
+	settleWithin       = 15 * time.Second
 )
 
-// settle finds out what became of a move whose answer never came: unknown is
+func newConflictBackoff() *concurrency.Backoff {
+	return concurrency.NewBackoff(firstConflictPause, lastConflictPause)
+}
+
+// settleReport finds out what became of a move whose answer never came: unknown is
 // the error it ended with. While the document is as it was the move was not
 // carried out so far, and ErrConflict makes it be tried again: of all that ask
 // for one index at most one is ever carried out. A document that was and is
@@ -276,11 +284,12 @@ func (c *Cluster) settleReport(ctx context.Context, m reportChange, unknown erro
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
 	doc := c.reports.In(c.store.Consistent()).At(m.node)
+	retry := concurrency.NewBackoff(settlePause, settleWithin/4)
 	for {
 		e, err := doc.Get(ctx)
 		switch {
 		case errors.Is(err, consul.ErrUnreachable), errors.Is(err, consul.ErrRateLimited):
-			if pause(ctx, settlePause) != nil {
+			if retry.Wait(ctx) != nil {
 				return unknown
 			}
 		case e.Exists && e.Index == m.old.Index:
@@ -290,18 +299,6 @@ func (c *Cluster) settleReport(ctx context.Context, m reportChange, unknown erro
 		default:
 			return unknown
 		}
-	}
-}
-
-// pause returns after up to d, or with the context's error when it ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(rand.N(d) + 1)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
 	}
 }
 

@@ -104,8 +104,8 @@ func TestProvisionedStays(t *testing.T) {
 	}
 }
 
-// TestRacingReports: however many report for one node at the same time, whoever
-// looks sees it at one version, and in one state per category.
+// TestRacingReports: however many processes report for one node at the same time, a
+// reader sees it at one version, and in one state per category.
 func TestRacingReports(t *testing.T) {
 	t.Parallel()
 	_, s := newLedger(t)
@@ -192,8 +192,8 @@ func TestAtTheRoot(t *testing.T) {
 }
 
 // TestKilledInTheMiddle kills a process that moves a node, again and again, at
-// moments that nobody chose: the node is at exactly one version and in one
-// state per category each time, and the next process goes on from there.
+// moments that are random: the node is at exactly one version and in one
+// state per category each time, and the next process continues from there.
 func TestKilledInTheMiddle(t *testing.T) {
 	t.Parallel()
 	l, s := newLedger(t)
@@ -293,7 +293,7 @@ func (f *nthRequest) of(*http.Request) consultest.Fault {
 	return consultest.Fault{}
 }
 
-// met tells whether there were so many requests.
+// met reports whether there were so many requests.
 func (f *nthRequest) met() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

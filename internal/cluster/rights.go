@@ -190,7 +190,7 @@ func (c *Cluster) authorize(ctx context.Context, rights []consul.Right) error {
 	return fmt.Errorf("%w: the token needs %s", consul.ErrDenied, strings.Join(missing, ", "))
 }
 
-// read reads keys, as many as a transaction takes at a time, and returns the
+// readKeys reads keys, as many as a transaction takes at a time, and returns the
 // result that holds each.
 func (c *Cluster) readKeys(ctx context.Context, keys []string) (map[string]*kv.Result, error) {
 	results := make(map[string]*kv.Result, len(keys))

@@ -95,7 +95,7 @@ func (s *State) Managers() []string {
 }
 
 // Members returns the members whose records can be read, in order of their
-// names. Those that filter does not match are left out; nil matches all.
+// names. The ones that filter does not match are left out; nil matches all.
 func (s *State) Members(filter *Filter) []Member {
 	nodes := s.Nodes()
 	all := make([]Member, 0, len(nodes))
@@ -146,7 +146,7 @@ func (s *State) member(h *Host) Member {
 // member does. It returns a *FilterError.
 func (s *State) Filter() (*Filter, error) { return filterOf(s.Profile) }
 
-// candidates returns the members as an election sees them: those that the
+// candidates returns the members as an election sees them: the ones that the
 // cluster's own filter leaves out are not eligible. A record that cannot be read
 // keeps no other member from being chosen.
 func (s *State) candidates(f *Filter) []Candidate {
@@ -318,9 +318,9 @@ type Member struct {
 type MembersOptions struct {
 	Filter *Filter // nil: all
 	Need   Need    // beside what the filter needs
-	// Unreadable, if not nil, is told of documents that cannot be read, by key
+	// Unreadable, if not nil, is called with documents that cannot be read, by key
 	// below the cluster's: members whose records cannot be are left out then, who
-	// leads counts as nobody, and what nodes report as nothing; that is no error.
+	// leads counts as no member, and what nodes report as nothing; that is not an error.
 	Unreadable func(key string, err error)
 }
 
@@ -378,7 +378,7 @@ func (c *Cluster) Belongs(ctx context.Context, d profile.Document, node string) 
 	return f.Match(&m), nil
 }
 
-// Remedy says what to do about err when it is of a damaged document of a cluster
+// RepairHint says what to do about err when it is of a damaged document of a cluster
 // and does not say so itself; else it is empty.
 func RepairHint(err error) string {
 	text := err.Error()

@@ -18,7 +18,7 @@ const (
 	DefaultTokenTTL = 2 * time.Hour
 )
 
-// Token is an ACL token. Its secret is printed by String no more than by a log.
+// Token is an ACL token. Its secret appears neither in String nor in a log.
 type Token struct {
 	Accessor string
 	Secret   string
@@ -81,7 +81,7 @@ func (c *Cluster) mintError(err error) error {
 }
 
 // PutPolicy makes Consul's policy of p's name what p says, and writes only when
-// it is not that already; changed tells whether it did.
+// it is not that already; changed reports whether it did.
 func PutPolicy(ctx context.Context, client *consul.Client, p Policy) (changed bool, err error) {
 	have, err := client.PolicyByName(ctx, p.Name, consul.Query{})
 	if err != nil {
@@ -96,7 +96,7 @@ func PutPolicy(ctx context.Context, client *consul.Client, p Policy) (changed bo
 	}
 	_, err = client.PutPolicy(ctx, &next)
 	if err != nil && have == nil {
-		// Somebody else may have created it meanwhile.
+		// Another process may have created it meanwhile.
 		if now, again := client.PolicyByName(ctx, p.Name, consul.Query{Consistent: true}); again == nil && now != nil {
 			return false, nil
 		}

@@ -31,7 +31,7 @@ func ReadVersionFile(path string) (string, error) {
 		return "", fmt.Errorf("version file: %w", err)
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, 4*maxName)) // whatever is longer is no version
+	data, err := io.ReadAll(io.LimitReader(f, 4*maxName)) // longer text cannot be a version
 	if err != nil {
 		return "", fmt.Errorf("version file: %w", err)
 	}
@@ -62,7 +62,7 @@ func WriteVersionFile(path, version string) error {
 	return durable.WriteFile(path, []byte(data), 0o644)
 }
 
-// Pendency says whether a host has an update to make. Its numbers are those
+// PendingChange says whether a host has an update to make. Its numbers are those
 // that scripts know.
 type PendingChange int
 
@@ -74,7 +74,7 @@ const (
 	NoDesiredVersion PendingChange = 3 // no version was triggered, or this host has none and Consul is unreachable
 )
 
-// PendencyOf compares the desired version, as Desired returned it, with that of
+// PendingChangeOf compares the desired version, as Desired returned it, with that of
 // the version file, as ReadVersionFile returned it.
 func PendingChangeOf(desired string, desiredErr error, local string, localErr error) PendingChange {
 	known := desired != "" && desiredErr == nil

@@ -16,7 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// Running reads which versions run on any node, in order, with two requests. It
+// RunningVersions reads which versions run on any node, in order, with two requests. It
 // returns consul.ErrDenied also when the token may see only a part, or
 // consul.ErrUnreachable.
 func (c *Cluster) RunningVersions(ctx context.Context) ([]string, error) {
@@ -32,7 +32,7 @@ func (c *Cluster) RunningVersions(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(versions)), nil
 }
 
-// Hosts reads which nodes run version, in order, with two requests. It returns
+// HostsRunning reads which nodes run version, in order, with two requests. It returns
 // ErrBadName, or what Running returns.
 func (c *Cluster) HostsRunning(ctx context.Context, version string) ([]string, error) {
 	if err := CheckVersion(version); err != nil {
@@ -74,13 +74,13 @@ func (c *Cluster) readReports(ctx context.Context) (map[string]Report, error) {
 	return all, nil
 }
 
-// Elsewhere is a host that does not run the version that it should.
+// OtherHost is a host that does not run the version that it should.
 type OtherHost struct {
 	Host    string `json:"host"`
 	Version string `json:"version"` // empty: none is known
 }
 
-// Verify returns those of hosts that do not run version, in order, and what
+// HostsNotRunning returns those of hosts that do not run version, in order, and what
 // they run. It returns ErrBadName, kv.ErrNewer, or what Running returns.
 func (c *Cluster) HostsNotRunning(ctx context.Context, version string, hosts []string) ([]OtherHost, error) {
 	for _, h := range hosts {
@@ -133,7 +133,7 @@ func both[T any](ctx context.Context, allowed func(context.Context) error, ask f
 	return answer, nil
 }
 
-// Singleness says whether one version is the only one that runs.
+// Uniqueness says whether one version is the only one that runs.
 type Uniqueness struct {
 	Version  string         `json:"version"`
 	Single   bool           `json:"single"`
@@ -142,14 +142,14 @@ type Uniqueness struct {
 	Detached []DetachedHost `json:"apart"`  // hosts that run another one, but are not there
 }
 
-// Other is another version that runs.
+// OtherVersion is another version that runs.
 type OtherVersion struct {
 	Version  string   `json:"version"`
 	Hosts    int      `json:"hosts"`
 	Examples []string `json:"examples"` // the first of them
 }
 
-// Apart is a host that is not there any more, and what is known of it.
+// DetachedHost is a host that is not there longer, and what is known of it.
 type DetachedHost struct {
 	Host    string   `json:"host"`
 	Version string   `json:"version"`
@@ -160,7 +160,7 @@ type DetachedHost struct {
 // examples is how many hosts of a version are named.
 const examples = 3
 
-// Single tells whether version is the only one that runs. Hosts that are dead,
+// UniqueVersion reports whether version is the only one that runs. Hosts that are dead,
 // or not in Consul's catalog, keep no version alive: they are named apart. It
 // takes two requests when no other version runs, and otherwise a few, and
 // returns what Running returns.
@@ -229,7 +229,7 @@ type HostState struct {
 	Suspect  string    `json:"suspect"`
 }
 
-// States reads the states of node, or of all nodes when it is empty, in order
+// HostStates reads the states of node, or of all nodes when it is empty, in order
 // of hosts and categories. Documents that cannot be read do not hide others:
 // unreadable says why. It returns what Report returns.
 func (c *Cluster) HostStates(ctx context.Context, node string) (all []HostState, unreadable []error, err error) {
@@ -264,7 +264,7 @@ func statesOf(host string, d Report) []HostState {
 	return all
 }
 
-// StateOfPuppet is the state that a detailed exit code of Puppet stands for: 0
+// StateOfPuppet is the state that a detailed exit code of Puppet means: 0
 // nothing to do, 2 changes made; all others are failures.
 func StateOfPuppet(code int) CategoryState {
 	switch code {
@@ -275,7 +275,7 @@ func StateOfPuppet(code int) CategoryState {
 	}
 }
 
-// StateOfExit is the state that an exit code of any other program stands for.
+// StateOfExit is the state that an exit code of any other program means.
 func StateOfExit(code int) CategoryState {
 	if code == 0 {
 		return CategoryState{State: StateSuccess}

@@ -107,7 +107,7 @@ func TestSingle(t *testing.T) {
 			t.Errorf("Single = %+v, %v; want %v, %d others, apart %v", got, err, want, others, apart)
 		}
 	}
-	single(false, 0) // nobody runs it
+	single(false, 0) // no host runs it
 	mustReport(t, l, s.Node, "v1")
 	single(true, 0)
 	for _, h := range []struct{ name, status, version string }{
@@ -119,7 +119,7 @@ func TestSingle(t *testing.T) {
 		mustReport(t, l, h.name, h.version)
 	}
 	single(true, 0, "old down", "dead down", "gone absent")
-	host(t, s, "logical", "") // nobody watches over it, so it counts
+	host(t, s, "logical", "") // gossip does not cover it, so it counts
 	mustReport(t, l, "logical", "v2")
 	single(false, 1, "old down", "dead down", "gone absent")
 	host(t, s, "alive", "passing")

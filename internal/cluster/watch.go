@@ -84,7 +84,7 @@ func (w *Watched) layoutIn(ctx context.Context, pairs consul.KVPairs) error {
 }
 
 // WatchRecord calls handle with what node says of itself, and whenever that
-// changes, until ctx ends; that the node is no member is an entry that does not
+// changes, until ctx ends; that the node is not a member is an entry that does not
 // exist.
 func (c *Cluster) WatchRecord(ctx context.Context, node string, handle func(kv.Update[Record])) error {
 	return c.members.At(node).Watch(ctx, handle)
@@ -96,7 +96,7 @@ func (c *Cluster) WatchHold(ctx context.Context, node string, handle func(kv.Upd
 	return c.holds.At(node).Watch(ctx, handle)
 }
 
-// RolesOf returns the roles of a node that says r of itself, with those that
+// RolesOf returns the roles of a node that says r of itself, with the ones that
 // are derived behind them.
 func (l Leaders) RolesOf(node string, r Record) []string { return l.rolesOf(node, r.Roles) }
 

@@ -154,7 +154,7 @@ func (w *Watcher) keyIndexes(ctx context.Context) (map[string]uint64, error) {
 }
 
 // restored reports whether Consul's data was restored or lost, after the index of
-// the cluster's keys went back to index. That alone is no proof: Consul forgets
+// the cluster's keys went back to index. That alone proves nothing: Consul forgets
 // deletions after a while. It is one if a key that was read has a later index, or
 // if the index of the whole KV is lower than one that was seen.
 func (w *Watcher) restored(ctx context.Context, index uint64) bool {

@@ -13,7 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// Facts are what is known of why a node runs what it runs. What the ledger
+// WhyFacts are what is known of why a node runs what it runs. What the ledger
 // does not know is filled in by who asks.
 type WhyFacts struct {
 	Node     string
@@ -59,7 +59,7 @@ const (
 	WhyUnknown        = "unknown"
 )
 
-// Facts reads what the ledger and the catalog know of node. It returns what
+// WhyFacts reads what the ledger and the catalog know of node. It returns what
 // Report and Desired return.
 func (c *Cluster) WhyFacts(ctx context.Context, node string) (WhyFacts, error) {
 	f := WhyFacts{Node: node}
@@ -180,7 +180,7 @@ func (w *Why) doubts(d Report) {
 	}
 }
 
-// told is a state in words, on one line.
+// stateText is a state in words, on one line.
 func stateText(category string, s CategoryState) string {
 	text := fmt.Sprintf("%s is %s", category, s.State)
 	if !s.Since.IsZero() {

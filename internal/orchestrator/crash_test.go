@@ -207,7 +207,7 @@ func (s *site) sabotage(d time.Duration) (kills, freezes int) {
 	for until := time.Now().Add(d); time.Now().Before(until); {
 		s.must(nil, concurrency.Sleep(s.t.Context(), time.Duration(r.IntN(700))*time.Millisecond))
 		i := r.IntN(len(all))
-		for k, p := range all { // mostly whoever is at work
+		for k, p := range all { // mostly the active one
 			if p.name() == s.holder() && r.IntN(4) > 0 {
 				i = k
 			}
@@ -227,7 +227,7 @@ func (s *site) sabotage(d time.Duration) (kills, freezes int) {
 }
 
 // exactlyOnce changes members and ends orchestrators in the middle of their
-// work for a while, and looks at the journal then.
+// work for a while, and reads the journal then.
 func exactlyOnce(t *testing.T, d time.Duration) {
 	s := newSite(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -284,7 +284,7 @@ func TestExactlyOnce(t *testing.T) {
 	exactlyOnce(t, 20*time.Second)
 }
 
-// TestTakeOver: on a clean stop another goes on at once, long before the lock
+// TestTakeOver: on a clean stop another continues at once, long before the lock
 // could expire; a killed one is replaced as well.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
@@ -319,7 +319,7 @@ func TestTakeOver(t *testing.T) {
 }
 
 // TestFrozen stops a process that orchestrates for longer than its lock lives
-// and lets it go on: it writes nothing any more.
+// and lets it continue: it writes nothing longer.
 func TestFrozen(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -41,13 +41,13 @@ func (t *term) cycle(ctx context.Context, trigger string) (again bool) {
 	return again
 }
 
-// overwritten tells whether err says that somebody wrote past the lock what is
+// overwritten reports whether err means that another program wrote without the lock what is
 // current, as when keys are restored from a backup: it is to be read again.
 func (t *term) overwritten(err error) bool {
 	return t.journal == nil && t.held.Err() == nil && errors.Is(err, kv.ErrConflict) && !errors.Is(err, kv.ErrLockLost)
 }
 
-// judge says how the cycle went, and for how long to rest if it failed.
+// setOutcome says how the cycle went, and for how long to rest if it failed.
 func (t *term) setOutcome(ctx context.Context, r *Report, err error) {
 	switch {
 	case t.held.Err() != nil || ctx.Err() != nil || errors.Is(err, kv.ErrLockLost):
@@ -101,7 +101,7 @@ func (t *term) countFailures(ctx context.Context, r *Report) {
 	if len(t.unsaved) == 0 || t.journal == nil {
 		return
 	}
-	if _, err := t.save(ctx, t.journal.View(), t.unsaved, now, nil, &Report{}); err != nil { // it is no event of this cycle
+	if _, err := t.save(ctx, t.journal.View(), t.unsaved, now, nil, &Report{}); err != nil { // not an event of this cycle
 		t.o.Log.Warn("an event about failed cycles cannot be journalled yet", "error", err)
 		return
 	}
@@ -189,7 +189,7 @@ func (r *Report) count(v View) {
 	}
 }
 
-// idle says why the deciders are not asked.
+// idleReason says why the deciders are not asked.
 func idleReason(s *cluster.State) string {
 	for _, key := range []string{cluster.KeyControl, cluster.KeyLeaders, cluster.KeyProfile} {
 		if err := s.Damaged[key]; err != nil {
@@ -222,7 +222,7 @@ func (t *term) refresh(ctx context.Context) ([]cluster.Member, error) {
 }
 
 // open reads what is current, at the beginning and after every failure to save.
-// What of it was damaged is told by events.
+// What of it was damaged becomes events.
 func (t *term) open(ctx context.Context) ([]Event, error) {
 	if err := t.reports.load(ctx); err != nil {
 		return nil, err
@@ -248,7 +248,7 @@ func (t *term) open(ctx context.Context) ([]Event, error) {
 	return events, nil
 }
 
-// save saves and tells those who wait for events.
+// save saves and tells the ones that wait for events.
 func (t *term) save(ctx context.Context, v View, events []Event, now time.Time, also func(*kv.Txn), r *Report) ([]Event, error) {
 	numbered, err := t.journal.Save(ctx, v, events, now, also)
 	if err != nil {
@@ -264,7 +264,7 @@ func (t *term) save(ctx context.Context, v View, events []Event, now time.Time, 
 	return numbered, nil
 }
 
-// finish keeps the report if it says something new, answers those who asked
+// finish keeps the report if it says something new, answers the ones that asked
 // for the cycle, and says when the next is due after an error. When all of that
 // is as it was, nothing is written.
 func (t *term) finish(ctx context.Context, r *Report, asked []string) error {

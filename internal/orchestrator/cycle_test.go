@@ -95,7 +95,7 @@ func TestLife(t *testing.T) {
 	o := quick(s.client)
 	o.Interval = 50 * time.Millisecond
 	o.Probe = orchestrator.TCPProbe{Port: l.Addr().(*net.TCPAddr).Port}
-	gone := "127.0.0.9" // nobody listens there
+	gone := "127.0.0.9" // nothing listens there
 	for node, address := range map[string]string{"a": s.server.IP, "b": gone} {
 		s.host(node, address, "passing", "passing")
 		s.join(node)
@@ -128,8 +128,8 @@ func TestDefaultProbe(t *testing.T) {
 	s.wantEvents(0, "cluster_created", "cluster_changed", "leaders_changed", "member_joined a", "node_suspect a", "member_joined b", "node_down b", "service_changed web")
 }
 
-// TestDamaged: a document that cannot be read is told once, what was known is
-// kept, and others go on.
+// TestDamaged: a document that cannot be read is reported once, what was known is
+// kept, and others continue.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

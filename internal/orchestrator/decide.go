@@ -37,7 +37,7 @@ type Input struct {
 	Store *kv.Store
 	Epoch uint64    // of the lock
 	Since time.Time // that the lock is held
-	// Refresh reads the members anew, for who must know of one that joined a
+	// Refresh reads the members again, for who must know of one that joined a
 	// moment ago.
 	Refresh func(ctx context.Context) ([]cluster.Member, error)
 	// Record carries decisions out at once, for who needs many transactions: their
@@ -107,13 +107,13 @@ func (t *term) decide(ctx context.Context, in Input, r *Report) error {
 	return nil
 }
 
-// mostTries is how often a decider is asked in one cycle whose decisions others
+// maxTries is how often a decider is asked in one cycle whose decisions others
 // overtake.
 const maxTries = 10
 
-// carryOut journals decisions: those that were carried out already together,
+// carryOut journals decisions: the ones that were carried out already together,
 // each of the others with what carries it out. again says that what was dropped
-// should be decided anew now, if it may be.
+// should be decided again now, if it may be.
 func (t *term) carryOut(ctx context.Context, decider string, decisions []Decision, now time.Time, r *Report, may bool) (again bool, err error) {
 	var done []Event
 	for len(decisions) > 0 && !again {
@@ -168,7 +168,7 @@ func (t *term) record(ctx context.Context, decider string, decisions []Decision,
 	return nil
 }
 
-// mendable tells whether err, of saving, is of the decision alone: nothing was
+// isDecisionError reports whether err, of saving, is of the decision alone: nothing was
 // written then.
 func isDecisionError(err error) bool {
 	return IsDecisionConflict(err) || errors.Is(err, kv.ErrBadKey) || errors.Is(err, consul.ErrTooLarge)

@@ -18,7 +18,7 @@ type rolloutDecider struct{ rollouts *rollout.Rollouts }
 func (rolloutDecider) Name() string { return "rollout" }
 
 // Decide implements Decider. The plan is part of its decisions, so that it happens
-// with them or not at all; when the rollout was changed in between it is made anew.
+// with them or not at all; when the rollout was changed in between it is rebuilt.
 func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
 	r := d.rollouts.In(in.Store)
 	s, err := r.Load(ctx)

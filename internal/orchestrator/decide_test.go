@@ -14,7 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/orchestrator"
 )
 
-// recorder is a decider that does what it is told and notes what it was asked.
+// recorder is a decider that decides what the test says and notes what it was asked.
 type recorder struct {
 	name   string
 	mu     sync.Mutex
@@ -111,7 +111,7 @@ func TestDeciders(t *testing.T) {
 	})
 }
 
-// TestObserveOnly: views, events and reports go on, and nobody is asked.
+// TestObserveOnly: views, events and reports continue, and no decider is asked.
 func TestObserveOnly(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -198,8 +198,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestDamagedRequests: what somebody's hand made of the requests and of the
-// reports keeps nobody from asking for long.
+// TestDamagedRequests: damage of the requests and of the
+// reports does not block requests for long.
 func TestDamagedRequests(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

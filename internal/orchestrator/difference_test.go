@@ -131,7 +131,7 @@ func mutate(r *rand.Rand, v reflect.Value) {
 	}
 }
 
-// TestEveryDifferenceIsAnEvent: a view is no different from itself, and
+// TestEveryDifferenceIsAnEvent: a view does not differ from itself, and
 // whatever field changes there is an event, except for the times since when.
 func TestEveryDifferenceIsAnEvent(t *testing.T) {
 	t.Parallel()

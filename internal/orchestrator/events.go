@@ -13,7 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/runs"
 )
 
-// Diff returns what is different in now from before: the cluster first, then
+// Difference returns what is different in now from before: the cluster first, then
 // the members by name, then the services by name. Whatever differs yields an
 // event, except the times since when something is so. The events have neither
 // number nor time.
@@ -140,7 +140,7 @@ func (d *difference) node(name string, a, b NodeView) {
 	}
 }
 
-// member compares what a member says of itself; who leads is told of the cluster.
+// member compares what a member says of itself; who leads is an event of the cluster.
 func (d *difference) member(name string, a, b NodeView) {
 	var what, before, after []string
 	for _, f := range []struct{ name, a, b string }{
@@ -247,7 +247,7 @@ const (
 	NodeUp      = "node_up"
 	NodeDown    = "node_down"
 	NodeSuspect = "node_suspect"
-	NodeGone    = "node_gone" // it is not in the catalog any more
+	NodeGone    = "node_gone" // it is not in the catalog longer
 	AgentUp     = "agent_up"
 	AgentDown   = "agent_down"
 
@@ -256,14 +256,14 @@ const (
 	StateChanged   = "state_changed"
 
 	ServiceUp      = "service_up"   // it has functional instances again, or for the first time
-	ServiceDown    = "service_down" // it has none any more
+	ServiceDown    = "service_down" // it has none longer
 	ServiceChanged = "service_changed"
 
 	DocumentDamaged  = "document_damaged"
 	DocumentReadable = "document_readable" // again
 )
 
-// Kinds returns all kinds of events that Diff finds.
+// differenceKinds returns all kinds of events that Diff finds.
 func differenceKinds() []string {
 	return []string{
 		ClusterCreated, ClusterDeleted, ClusterChanged, ClusterPaused, ClusterResumed, DesiredVersionChanged, LeadersChanged, ManagersChanged,

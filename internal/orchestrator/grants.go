@@ -35,7 +35,7 @@ const firstGrantRetry, lastGrantRetry = 100 * time.Millisecond, 10 * time.Second
 
 // run plans and offers until ctx ends. What the former holder of the lock sent late
 // cannot be carried out once the ledger is renewed. After anything that went wrong it renews
-// the ledger and reads everything anew: no plan is made of a state that is older
+// the ledger and reads everything again: no plan is made of a state that is older
 // than what this orchestrator wrote, or may have written.
 func (g *granter) run(ctx context.Context) error {
 	retry := concurrency.NewBackoff(firstGrantRetry, lastGrantRetry)

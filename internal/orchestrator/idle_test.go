@@ -11,7 +11,7 @@ import (
 )
 
 // TestIdle: while any of the documents that decisions are made of cannot be read
-// nobody is asked, and that goes on by itself when it can.
+// no decider is asked, and that continues by itself when it can.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -22,7 +22,7 @@ const (
 const journalFormat = 1
 
 // Commit is the pointer: what is current. Everything else below view/ and
-// events/batch/ was written ahead by somebody who never came to commit it.
+// events/batch/ was written ahead by an orchestrator that never committed it.
 type Commit struct {
 	Generation uint64       `json:"generation"` // grows by one with each commit
 	Seq        uint64       `json:"seq"`        // of the last event; 0: none yet
@@ -33,7 +33,7 @@ type Commit struct {
 	Batches    []EventBatch `json:"batches"` // in order
 }
 
-// Batch is some events that are kept at one key.
+// EventBatch is some events that are kept at one key.
 type EventBatch struct {
 	First      uint64    `json:"first"`
 	Last       uint64    `json:"last"`
@@ -90,7 +90,7 @@ type (
 	}
 )
 
-// decode reads one part. It returns kv.ErrDamaged or kv.ErrNewer.
+// decodePart reads one part. It returns kv.ErrDamaged or kv.ErrNewer.
 func decodePart[T any](key, text string, of func(T) int) (T, error) {
 	var v, zero T
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
@@ -135,7 +135,7 @@ func shardOf(node string, shards int) int {
 	return int(h.Sum32() % uint32(shards))
 }
 
-// Options say how much is kept. The zero value is good.
+// JournalOptions say how much is kept. The zero value is good.
 type JournalOptions struct {
 	Node      string        // who writes; shown to others
 	MaxEvents int           // default 10,000
@@ -154,7 +154,7 @@ type Journal struct {
 	garbage []string
 }
 
-// Open reads what is current and deletes what somebody wrote ahead and never
+// OpenJournal reads what is current and deletes what another orchestrator wrote ahead and never
 // committed. Problems are parts that could not be read: what they said is not
 // in the view. s is the store of the held lock. It returns kv.ErrNewer, or what
 // kv.Txn.Commit returns.
@@ -189,8 +189,8 @@ func OpenJournal(ctx context.Context, s *kv.Store, o JournalOptions) (j *Journal
 	return j, problems, j.deleteGarbage(ctx)
 }
 
-// recovered is a pointer in place of one that was damaged: the view is lost,
-// and the numbers of events go on.
+// recoverCommit is a pointer in place of one that was damaged: the view is lost,
+// and the numbers of events continue.
 func (j *Journal) recoverCommit(ctx context.Context) (Commit, error) {
 	names, err := kv.NewTextTree(j.store, keyBatches).Names(ctx)
 	if err != nil {
@@ -253,7 +253,7 @@ func (j *Journal) findGarbage(ctx context.Context) error {
 	return nil
 }
 
-// collect deletes the garbage; what cannot be deleted now is later.
+// deleteGarbage deletes the garbage; what cannot be deleted now is later.
 func (j *Journal) deleteGarbage(ctx context.Context) error {
 	if len(j.garbage) == 0 {
 		return nil

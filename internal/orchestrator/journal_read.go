@@ -10,7 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// Saved is a view as it is kept.
+// SavedView is a view as it is kept.
 type SavedView struct {
 	Commit Commit
 	View   View
@@ -20,7 +20,7 @@ type SavedView struct {
 	entry kv.Entry[Commit]
 }
 
-// Read reads the last view with one request. That there is none is no error:
+// ReadView reads the last view with one request. It is not an error if there is no view yet:
 // its generation is 0. It returns kv.ErrDamaged or kv.ErrNewer for a pointer
 // that cannot be read, or a class of package consul.
 func ReadView(ctx context.Context, s *kv.Store) (SavedView, error) {
@@ -75,7 +75,7 @@ func (s *SavedView) problem(err error) {
 	}
 }
 
-// pointerOf reads the pointer among texts; one more request only tells why it
+// commitIn reads the pointer among texts; one more request only tells why it
 // cannot be read.
 func commitIn(ctx context.Context, s *kv.Store, texts map[string]kv.Leaf[string]) (kv.Entry[Commit], error) {
 	doc := kv.NewDoc[Commit](s, keyCommit, journalFormat)
@@ -94,8 +94,8 @@ func commitIn(ctx context.Context, s *kv.Store, texts map[string]kv.Leaf[string]
 	return kv.Entry[Commit]{Value: p.Commit, Index: leaf.Index, Exists: true}, nil
 }
 
-// Events reads the events after number after, the last limit of them when limit
-// is not 0, and what was current then. Batches that somebody else's hand damaged
+// ReadEvents reads the events after number after, the last limit of them when limit
+// is not 0, and what was current then. Batches that another program's hand damaged
 // are left out, and told by an error next to the others. It returns
 // kv.ErrDamaged, kv.ErrNewer or a class of package consul.
 func ReadEvents(ctx context.Context, s *kv.Store, after uint64, limit int) ([]Event, Commit, error) {
@@ -175,7 +175,7 @@ func readBatches(ctx context.Context, s *kv.Store, batches []EventBatch) (events
 	return events, errors.Join(problems...)
 }
 
-// holds tells whether events are those of the batch.
+// holds reports whether events are those of the batch.
 func (b EventBatch) holds(events []Event) bool {
 	for i, e := range events {
 		if e.Seq != b.First+uint64(i) {
@@ -185,7 +185,7 @@ func (b EventBatch) holds(events []Event) bool {
 	return uint64(len(events)) == b.Last-b.First+1
 }
 
-// ErrGone: events that were asked for are not kept any more.
+// ErrEventsGone: events that were asked for are not kept longer.
 var ErrEventsGone = errors.New("not kept any more")
 
 // Pauses between two attempts to read events that were committed.
@@ -194,16 +194,17 @@ const (
 	lastReadRetry  = 10 * time.Second
 )
 
-// Follow calls handle with the events after number after, and again whenever
+// FollowEvents calls handle with the events after number after, and again whenever
 // there are more, until ctx ends or handle returns an error; it returns that.
-// ErrGone, with handle called all the same, says that some had gone before they
-// could be read. Failures to read are retried; tell, if not nil, is told of them.
-func FollowEvents(ctx context.Context, s *kv.Store, after uint64, handle func([]Event) error, tell func(error)) error {
+// ErrEventsGone, with handle called all the same, says that some had gone before they
+// could be read. Failures to read are retried; failed, if not nil, is called with
+// them.
+func FollowEvents(ctx context.Context, s *kv.Store, after uint64, handle func([]Event) error, failed func(error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	report := func(err error) {
-		if err != nil && tell != nil && ctx.Err() == nil {
-			tell(err)
+		if err != nil && failed != nil && ctx.Err() == nil {
+			failed(err)
 		}
 	}
 	err := kv.NewDoc[Commit](s, keyCommit, journalFormat).Watch(ctx, func(u kv.Update[Commit]) {
@@ -211,7 +212,7 @@ func FollowEvents(ctx context.Context, s *kv.Store, after uint64, handle func([]
 			report(u.Err)
 			return
 		}
-		if u.Entry.Value.Seq < after { // the cluster was deleted and begins anew
+		if u.Entry.Value.Seq < after { // the cluster was deleted and begins again
 			after = 0
 		}
 		if u.Entry.Value.Seq == after {
@@ -238,17 +239,16 @@ func FollowEvents(ctx context.Context, s *kv.Store, after uint64, handle func([]
 	return err
 }
 
-// eventsAtLast reads the events after number after, again and again until it
+// retryEvents reads the events after number after, again and again until it
 // can; what is damaged is left out. It returns ctx's error only.
-func retryEvents(ctx context.Context, s *kv.Store, after uint64, report func(error)) ([]Event, Commit, error) {
-	for retry := firstReadRetry; ; retry = min(2*retry, lastReadRetry) {
-		events, c, err := ReadEvents(ctx, s, after, 0)
+func retryEvents(ctx context.Context, s *kv.Store, after uint64, report func(error)) (events []Event, c Commit, err error) {
+	err = concurrency.Retry(ctx, concurrency.NewBackoff(firstReadRetry, lastReadRetry), func(ctx context.Context) error {
+		events, c, err = ReadEvents(ctx, s, after, 0)
 		report(err)
-		if err == nil || errors.Is(err, kv.ErrDamaged) && c.Seq > 0 {
-			return events, c, nil
+		if errors.Is(err, kv.ErrDamaged) && c.Seq > 0 {
+			return nil
 		}
-		if err := concurrency.Sleep(ctx, retry); err != nil {
-			return nil, Commit{}, err
-		}
-	}
+		return err
+	}, nil)
+	return events, c, err
 }

@@ -301,8 +301,8 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestJournalDamaged: a part that somebody's hand damaged costs what it said and
-// nothing else; numbers of events go on.
+// TestJournalDamaged: a part that was damaged by hand costs what it said and
+// nothing else; numbers of events continue.
 func TestJournalDamaged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -361,7 +361,7 @@ func TestJournalDamaged(t *testing.T) {
 	}
 }
 
-// TestFollow: whoever follows gets each event once, in order.
+// TestFollow: a follower gets each event once, in order.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

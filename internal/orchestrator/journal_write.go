@@ -14,7 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// part is one value that is written under a new name.
+// viewPart is one value that is written under a new name.
 type viewPart struct {
 	key   string
 	value []byte
@@ -47,7 +47,7 @@ func (j *Journal) Save(ctx context.Context, next View, events []Event, now time.
 	return numbered, nil
 }
 
-// Own tells whether err, of Save, says that the operations which also added did
+// IsDecisionConflict reports whether err, of Save, says that the operations which also added did
 // not hold, and nothing else: then nothing was written, and the journal is as it was.
 func IsDecisionConflict(err error) bool {
 	var conflict *kv.ConflictError
@@ -177,7 +177,7 @@ func (j *Journal) write(ctx context.Context, c Commit, parts []viewPart, also fu
 	return r.Index(keyCommit), nil
 }
 
-// again tells whether garbage that could not be deleted can wait for next time:
+// canWait reports whether garbage that could not be deleted can wait for next time:
 // not when the lock is lost.
 func canWait(err error) bool {
 	return !errors.Is(err, kv.ErrLockLost) && (errors.Is(err, consul.ErrUnreachable) || errors.Is(err, consul.ErrOutcomeUnknown) || errors.Is(err, consul.ErrRateLimited))
@@ -252,7 +252,7 @@ func (j *Journal) saveEvents(c *Commit, events []Event) (numbered, tail []Event,
 	return numbered, tail, parts, nil
 }
 
-// kept are the batches without those that are too old or too many; the last one
+// keptBatches are the batches without the ones that are too old or too many; the last one
 // stays.
 func (j *Journal) keptBatches(c *Commit) []EventBatch {
 	oldest := c.Time.Add(-j.o.MaxAge)

@@ -75,8 +75,8 @@ func New(o Options) *Orchestrator {
 	}
 }
 
-// Run stands for the cluster's lock and works whenever it holds it, until ctx
-// ends; then it gives the lock back, so that another can go on at once, and
+// Run means the cluster's lock and works whenever it holds it, until ctx
+// ends; then it gives the lock back, so that another can continue at once, and
 // returns nil.
 func (o *Orchestrator) Run(ctx context.Context) error {
 	const spread, denied = time.Second, 10 * time.Second

@@ -9,7 +9,7 @@ import (
 )
 
 // TestDamagedPositions: how far the sinks are is written down again when
-// somebody's hand damaged that, and each event comes once more.
+// that was damaged by hand, and each event comes once more.
 func TestDamagedPositions(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

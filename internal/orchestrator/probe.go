@@ -14,14 +14,14 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// Probe tells whether a node that gossip does not hear can be reached all the
+// Probe reports whether a node that gossip does not hear can be reached all the
 // same. It returns nil when the node answered.
 type Probe interface {
 	Probe(ctx context.Context, address string) error
 }
 
 // TCPProbe connects to a TCP port. That something accepts the connection is an
-// answer; that it is refused is none: the node's Consul agent does not run.
+// answer; a refusal is not an answer: the node's Consul agent does not run.
 type TCPProbe struct{ Port int }
 
 // Probe implements the interface.
@@ -42,7 +42,7 @@ const (
 	gossipPort    = 8301
 )
 
-// life probes the nodes that gossip does not reach.
+// prober probes the nodes that gossip does not reach.
 type prober struct {
 	probe     Probe
 	client    *consul.Client
@@ -59,7 +59,7 @@ type probeTarget struct {
 	before        cluster.Liveness
 }
 
-// targets are the members that gossip does not reach.
+// probeTargets are the members that gossip does not reach.
 func probeTargets(s *cluster.State, before View) []probeTarget {
 	var all []probeTarget
 	for _, node := range s.Nodes() {

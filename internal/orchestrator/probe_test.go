@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// deaf reaches nobody, and counts the attempts.
+// deaf reaches no host, and counts the attempts.
 type deaf struct{ asked atomic.Int64 }
 
 func (d *deaf) Probe(context.Context, string) error {

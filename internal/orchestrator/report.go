@@ -29,7 +29,7 @@ const (
 
 // Report is what one cycle did.
 type Report struct {
-	Number   uint64    `json:"number"` // of those that are kept; 0: it is not
+	Number   uint64    `json:"number"` // of the ones that are kept; 0: it is not
 	Node     string    `json:"node"`   // the orchestrator's
 	Epoch    uint64    `json:"epoch"`  // of its lock
 	Trigger  string    `json:"trigger"`
@@ -67,7 +67,7 @@ type Problem struct {
 }
 
 // Bounds of a report, and of all that are kept, as JSON: they are written in one
-// transaction with what those who asked are answered.
+// transaction with what the ones that asked are answered.
 const (
 	maxListed      = 20
 	maxReportText  = 300 // bytes
@@ -152,7 +152,7 @@ func (k *reports) load(ctx context.Context) error {
 	return nil
 }
 
-// worth tells whether r says something that the last report did not.
+// isNews reports whether r says something that the last report did not.
 func (k *reports) isNews(r Report) bool {
 	if r.Events > 0 || r.Decided > 0 || r.Trigger == triggerRequest {
 		return true
@@ -178,7 +178,7 @@ func sameProblems(a, b []Problem) bool {
 	return true
 }
 
-// with returns the list with r as its newest, and r with its number. The oldest
+// appended returns the list with r as its newest, and r with its number. The oldest
 // make room.
 func (k *reports) appended(r Report) ([]Report, Report) {
 	r.Number = 1

@@ -12,7 +12,7 @@ import (
 )
 
 // TestLongReports: reports that say as much as they can are kept as far as there
-// is room, the newest always, and whoever asked is answered.
+// is room, the newest always, and each request is answered.
 func TestLongReports(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -76,7 +76,7 @@ func newRequests(s *kv.Store, wanted concurrency.Signal) *requests {
 	return &requests{doc: newNext(s), requested: wanted, known: map[string]bool{}}
 }
 
-// watch takes requests, and discards those that come while a cycle runs.
+// watch takes requests, and discards the ones that come while a cycle runs.
 func (q *requests) watch(ctx context.Context, t *term) error {
 	return q.doc.Watch(ctx, func(u kv.Update[next]) {
 		if u.Err != nil {
@@ -107,7 +107,7 @@ func (q *requests) watch(ctx context.Context, t *term) error {
 	})
 }
 
-// again lets those wait for the next cycle, whenever that is, who could not be
+// requeue lets those wait for the next cycle, whenever that is, who could not be
 // answered.
 func (q *requests) requeue(ids []string) {
 	q.mu.Lock()
@@ -115,7 +115,7 @@ func (q *requests) requeue(ids []string) {
 	q.waiting = append(q.waiting, ids...)
 }
 
-// take notes new requests; it returns answers to those that are discarded.
+// accept notes new requests; it returns answers to the ones that are discarded.
 func (q *requests) accept(all []request) (discarded []Answer) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -163,19 +163,19 @@ func (q *requests) end() {
 
 func unreadable(err error) bool { return errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer) }
 
-// ErrNobody: no orchestrator holds the cluster's lock.
+// ErrNoOrchestrator: no orchestrator holds the cluster's lock.
 var ErrNoOrchestrator = errors.New("nobody orchestrates the cluster")
 
 // Ask asks for a cycle now and waits until it is over, or discarded because one
 // is running. s is the cluster's store; by says who asks. The report is nil when
-// the request was discarded. It returns ErrNobody when nobody holds the lock,
+// the request was discarded. It returns ErrNoOrchestrator when the lock is free,
 // also when it is lost for good meanwhile, ctx's error, or what kv.Doc.Update
 // returns.
 func Ask(ctx context.Context, s *kv.Store, by string) (*Report, error) {
 	return ask(ctx, s, by, takeOverTimeout)
 }
 
-// takeOver is how long nobody may hold the lock: another takes over within 40 s.
+// takeOverTimeout is for how long the lock may be free: another orchestrator takes it within 40 s.
 const takeOverTimeout = 45 * time.Second
 
 func ask(ctx context.Context, s *kv.Store, by string, patience time.Duration) (*Report, error) {
@@ -217,7 +217,7 @@ func checkOrchestrated(ctx context.Context, s *kv.Store) error {
 	return err
 }
 
-// await waits for the answer to a request, while nobody holds the lock for no
+// await waits for the answer to a request, while the lock is free for no
 // longer than patience.
 func await(ctx context.Context, s *kv.Store, doc kv.Doc[next], id string, patience time.Duration) (Answer, error) {
 	watch, cancel := context.WithCancel(ctx)
@@ -266,7 +266,7 @@ func await(ctx context.Context, s *kv.Store, doc kv.Doc[next], id string, patien
 			if errors.Is(err, ErrNoOrchestrator) {
 				return Answer{}, err
 			}
-			if gone = nil; err != nil { // Consul is away: nobody knows
+			if gone = nil; err != nil { // Consul is away: the holder is unknown
 				gone = time.After(patience)
 			}
 		}

@@ -166,8 +166,8 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// TestBackoffLasts: during a backoff no change makes a cycle run, but somebody who
-// asks for one does.
+// TestBackoffLasts: during a backoff no change makes a cycle run, but a request
+// does.
 func TestBackoffLasts(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -33,12 +32,12 @@ const (
 	saveInterval = 5 * time.Second
 )
 
-// positions say how far each sink is: the next orchestrator goes on there.
+// sinkOffsets say how far each sink is: the next orchestrator continues there.
 type sinkOffsets struct {
 	Sinks map[string]uint64 `json:"sinks"`
 }
 
-// courier brings events to the sinks, without delaying cycles.
+// sinkDispatcher brings events to the sinks, without delaying cycles.
 type sinkDispatcher struct {
 	*Orchestrator
 	doc    kv.Doc[sinkOffsets]
@@ -75,7 +74,7 @@ func (c *sinkDispatcher) open(ctx context.Context, seq uint64) error {
 		}
 		changed := false
 		for _, s := range c.o.Sinks {
-			if at, ok := p.Sinks[s.Name()]; !ok || at > seq { // or the cluster was deleted and begins anew
+			if at, ok := p.Sinks[s.Name()]; !ok || at > seq { // or the cluster was deleted and begins again
 				p.Sinks[s.Name()], changed = seq, true
 			}
 		}
@@ -103,7 +102,7 @@ func (c *sinkDispatcher) open(ctx context.Context, seq uint64) error {
 	return nil
 }
 
-// tell says that there are events up to number seq.
+// notify says that there are events up to number seq.
 func (c *sinkDispatcher) notify(seq uint64) {
 	c.mu.Lock()
 	c.seq = seq
@@ -154,7 +153,7 @@ func (c *sinkDispatcher) run(ctx context.Context) error {
 	return err
 }
 
-// write writes down how far the sinks are, if that is news.
+// saveOffsets writes down how far the sinks are, if that is news.
 func (c *sinkDispatcher) saveOffsets(ctx context.Context) {
 	c.mu.Lock()
 	at, news := maps.Clone(c.offsets), !maps.Equal(c.offsets, c.saved)
@@ -182,7 +181,7 @@ func (c *sinkDispatcher) saveOffsets(ctx context.Context) {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		c.o.Log.Debug("how far the sinks of events are cannot be written down; some events may be given to them twice", "error", err)
+		c.o.Log.Debug("cannot save sink offsets; events may be delivered twice", "error", err)
 	}
 	if err == nil {
 		c.mu.Lock()
@@ -201,21 +200,14 @@ func (c *sinkDispatcher) serve(ctx context.Context, s Sink) error {
 			}
 			continue
 		}
-		retry := firstRetry
-		for {
-			err := c.deliver(ctx, s, at)
-			if err == nil {
-				break
-			}
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			c.o.Log.Warn("a sink of events does not take them; they are kept and given to it again", "sink", s.Name(), "retry_in", retry, "error", err)
-			if err := concurrency.Sleep(ctx, retry/2+rand.N(retry/2)); err != nil {
-				return err
-			}
-			retry = min(2*retry, lastRetry)
+		err := concurrency.Retry(ctx, concurrency.NewBackoff(firstRetry, lastRetry), func(ctx context.Context) error {
 			at, _ = c.offset(s.Name())
+			return c.deliver(ctx, s, at)
+		}, func(err error, pause time.Duration) {
+			c.o.Log.Warn("cannot deliver events to a sink; will retry", "sink", s.Name(), "retry_in", pause, "error", err)
+		})
+		if err != nil {
+			return err
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// complete tells whether each event up to seq came, in order apart from repetitions.
+// complete reports whether each event up to seq came, in order apart from repetitions.
 func (h *hook) complete(seq uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -172,7 +172,7 @@ func TestSlowSink(t *testing.T) {
 	s.eventually("all events", func() error { return h.complete(3 + 5) })
 }
 
-// TestSinksOfTheKilled: whoever is killed, each event comes at least once.
+// TestSinksOfTheKilled: whichever orchestrator is killed, each event comes at least once.
 func TestSinksOfTheKilled(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -197,7 +197,7 @@ func TestSinksOfTheKilled(t *testing.T) {
 }
 
 // TestLateSink: a sink that refuses events for longer than the journal keeps them
-// gets those that are kept, in order, and what it missed is told.
+// gets the ones that are kept, in order, and what it missed is logged.
 func TestLateSink(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -361,7 +361,7 @@ func TestFileSinkShared(t *testing.T) {
 	}
 }
 
-// TestWebhookFailures: what is no success is a failure that shows neither the
+// TestWebhookFailures: anything but success is a failure that shows neither the
 // secret nor the address's query.
 func TestWebhookFailures(t *testing.T) {
 	t.Parallel()

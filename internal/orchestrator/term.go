@@ -12,7 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// tenure is what one holder of the lock knows; it ends with the lock.
+// term is what one holder of the lock knows; it ends with the lock.
 type term struct {
 	*Orchestrator
 	held  *kv.Lease
@@ -87,7 +87,7 @@ const (
 )
 
 // cycles runs one cycle after the other: when it is due, when something changed,
-// and at once when somebody waits for it.
+// and at once when a request waits for it.
 func (t *term) cycles(ctx context.Context) error {
 	due := t.resume(ctx)
 	trigger := triggerStart
@@ -145,7 +145,7 @@ func (t *term) await(ctx context.Context, p pace, trigger *string) error {
 	}
 }
 
-// takeOver reads when the cluster is next due: the one before may have
+// resume reads when the cluster is next due: the one before may have
 // failed, and have asked for patience.
 func (t *term) resume(ctx context.Context) pace {
 	now := time.Now()

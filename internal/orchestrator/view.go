@@ -18,7 +18,7 @@ type View struct {
 	Nodes   map[string]NodeView `json:"nodes"` // the members, by name
 }
 
-// Cluster is what a view says of the cluster as a whole.
+// ClusterView is what a view says of the cluster as a whole.
 type ClusterView struct {
 	Exists      bool     `json:"exists"`  // it has a profile
 	Profile     string   `json:"profile"` // digest of the profile's text
@@ -34,7 +34,7 @@ type ClusterView struct {
 	Trouble map[string]string `json:"trouble"`
 }
 
-// Node is what a view says of one member. It holds no output of checks nor any
+// NodeView is what a view says of one member. It holds no output of checks nor any
 // other text that changes all the time.
 type NodeView struct {
 	Address    string                   `json:"address,omitempty"`
@@ -53,12 +53,12 @@ type NodeView struct {
 	Trouble    string                   `json:"trouble,omitempty"`  // why what it reports could not be read: it is as it was before
 
 	// LifeSince and HealthSince are when an orchestrator saw Life and Health as
-	// they are for the first time. They are no difference by themselves.
+	// they are for the first time. Alone they make no difference.
 	LifeSince   time.Time `json:"life_since,omitzero"`
 	HealthSince time.Time `json:"health_since,omitzero"`
 }
 
-// State is a node's state in one category.
+// StateView is a node's state in one category.
 type StateView struct {
 	State   string `json:"state"`
 	Version string `json:"version,omitempty"` // that it is about
@@ -120,7 +120,7 @@ type Aggregate struct {
 	Trouble  int            `json:"trouble"` // nodes of which something could not be read
 }
 
-// None is the word under which an Aggregate counts what is missing.
+// AggregateNone is the word under which an Aggregate counts what is missing.
 const AggregateNone = "none"
 
 // Aggregate counts the members of v. The maps are never nil.
@@ -171,7 +171,7 @@ func union[A, B any](a map[string]A, b map[string]B) map[string]struct{} {
 	return all
 }
 
-// bounded cuts s to at most n bytes of valid text.
+// truncate cuts s to at most n bytes of valid text.
 func truncate(s string, n int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= n {
@@ -193,7 +193,7 @@ const (
 	perService  = 48       // what is counted
 )
 
-// Bounded returns n with no more than a view has room for. What is left out, or
+// Bounded returns n with what a view has room for. What is left out, or
 // cut, is trouble of the node.
 func (n NodeView) Bounded() NodeView {
 	cut := 0

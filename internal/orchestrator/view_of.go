@@ -141,7 +141,7 @@ func clusterView(s *cluster.State, before ClusterView) ClusterView {
 	return c
 }
 
-// trouble is what is said of a document that cannot be read.
+// damageText is what is said of a document that cannot be read.
 func damageText(err error) string {
 	if remedy := cluster.RepairHint(err); remedy != "" {
 		return err.Error() + ": " + remedy
@@ -190,7 +190,7 @@ func holdTexts(c cluster.Control) (all []string) {
 	return all
 }
 
-// digest stands for a text that only its changes matter of; an empty object has none.
+// digest means a text that only its changes matter of; an empty object has none.
 func digest(text string) string {
 	if text == "{}" || text == "null" || text == "" {
 		return ""
