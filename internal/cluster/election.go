@@ -122,28 +122,22 @@ func (e *Election) free(ctx context.Context) error {
 // preside decides again and again while the lock is held.
 func (e *Election) preside(held *kv.Lease) {
 	g, ctx := errgroup.WithContext(held.Context())
-	news := make(chan struct{}, 1)
-	tell := func() {
-		select {
-		case news <- struct{}{}:
-		default:
-		}
-	}
+	news := concurrency.NewSignal()
 	c := e.cluster.In(held.Store())
 	var r relevantChecks
 	g.Go(func() error {
-		return c.members.Watch(ctx, func(kv.TreeUpdate[Record]) { tell() })
+		return c.members.Watch(ctx, func(kv.TreeUpdate[Record]) { news.Notify() })
 	})
 	g.Go(func() error {
 		return c.leaders.Watch(ctx, func(u kv.Update[Leaders]) {
 			if u.Err == nil {
 				r.setLeaders(u.Entry.Value)
 			}
-			tell()
+			news.Notify()
 		})
 	})
 	g.Go(func() error { // who is eligible
-		return c.profile.Watch(ctx, func(kv.Update[profile.Document]) { tell() })
+		return c.profile.Watch(ctx, func(kv.Update[profile.Document]) { news.Notify() })
 	})
 	g.Go(func() error {
 		// The answer itself is small; its index moves with every check.
@@ -151,15 +145,15 @@ func (e *Election) preside(held *kv.Lease) {
 			return c.client.HealthState(ctx, consul.HealthCritical, q)
 		}
 		var pending atomic.Bool
-		later := time.AfterFunc(lookAnyway, func() { pending.Store(false); tell() })
+		later := time.AfterFunc(recheckAfter, func() { pending.Store(false); news.Notify() })
 		defer later.Stop()
 		return consul.Watch(ctx, c.client, consul.Query{}, source, func(u consul.Update[consul.HealthChecks]) {
 			switch {
 			case u.Err != nil: // there will be an answer
 			case r.setFailing(u.Value):
-				tell()
+				news.Notify()
 			case !pending.Swap(true): // checks that are gone are not among the ones that fail
-				later.Reset(lookAnyway)
+				later.Reset(recheckAfter)
 			}
 		})
 	})
@@ -171,10 +165,10 @@ func (e *Election) preside(held *kv.Lease) {
 // others.
 const (
 	pauseBetween = 250 * time.Millisecond
-	lookAnyway   = 5 * time.Second
+	recheckAfter = 5 * time.Second
 )
 
-func (e *Election) decide(ctx context.Context, c *Cluster, news <-chan struct{}) error {
+func (e *Election) decide(ctx context.Context, c *Cluster, news concurrency.Signal) error {
 	m := newMemory(e.o.Timing)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -182,7 +176,7 @@ func (e *Election) decide(ctx context.Context, c *Cluster, news <-chan struct{})
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-news:
+		case <-news.C():
 		case <-timer.C:
 		}
 		again := e.once(ctx, c, m)
@@ -206,7 +200,7 @@ func (e *Election) once(ctx context.Context, c *Cluster, m *memory) time.Duratio
 		candidates, err = e.prepare(ctx, c, m)
 	}
 	if err == nil {
-		e.complain(candidates)
+		e.reportTrouble(candidates)
 		if before.Count > 0 {
 			var after Leaders
 			if after, err = c.decide(ctx, candidates, m, time.Now()); err == nil && !after.equal(before) {
@@ -266,8 +260,8 @@ func (e *Election) prepare(ctx context.Context, c *Cluster, m *memory) ([]Candid
 	return c.candidatesBy(ctx, f)
 }
 
-// complain names the members whose records cannot be read, once each.
-func (e *Election) complain(all []Candidate) {
+// reportTrouble names the members whose records cannot be read, once each.
+func (e *Election) reportTrouble(all []Candidate) {
 	told := map[string]string{}
 	for _, m := range all {
 		if m.Unreadable == nil {
