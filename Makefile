@@ -39,6 +39,10 @@ PROSE = \
 	internal/trigger \
 	internal/profile \
 	internal/slots \
+	internal/rollout \
+	internal/converge \
+	docs/rollouts.md \
+	docs/adr/0013-the-orchestrator-grants.md \
 	docs/adr/0010-a-slot-is-a-key-of-its-holder.md
 
 # The version comes from git alone, the date is the commit's: the same commit

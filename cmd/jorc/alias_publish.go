@@ -36,7 +36,7 @@ type taggedAddress struct {
 }
 
 // parsePublished reads [HOST] [INTERFACE=]ADDRESS… SERVICE…: the first argument
-// is a host when an address follows it, addresses end at what is none.
+// is a host when an address follows it, the addresses end at the first other word.
 func parsePublished(args []string) (p published, err error) {
 	if len(args) > 1 && !isAddress(args[0]) && isAddress(args[1]) {
 		p.host, args = args[0], args[1:]
@@ -61,7 +61,7 @@ func parsePublished(args []string) (p published, err error) {
 
 func isAddress(s string) bool { return parseAddress(s).address.IsValid() }
 
-// parseAddress reads [INTERFACE=]ADDRESS; the address is not valid when it is none.
+// parseAddress reads [INTERFACE=]ADDRESS; the address is invalid for any other text.
 func parseAddress(s string) taggedAddress {
 	tag, text, tagged := strings.Cut(s, "=")
 	if !tagged {

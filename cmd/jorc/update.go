@@ -106,7 +106,7 @@ func (e *environment) lines(c *cli.Context, column string, words []string, v any
 }
 
 // versionAnswer is the answer of commands about one version; it is empty when
-// there is none.
+// no version is known.
 type versionAnswer struct {
 	Version string `json:"version"`
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/rollout"
 )
 
-// operateCommands change the rollout that is under way.
+// operateCommands change the current rollout.
 func operateCommands(env *environment) []*cli.Command {
 	return []*cli.Command{
 		{

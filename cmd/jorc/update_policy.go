@@ -35,7 +35,7 @@ func policyFlags() []cli.Flag {
 	}
 }
 
-// policyOf is what the policy flags of c change; nil when there are none.
+// policyOf is what the policy flags of c change; nil without such flags.
 func policyOf(c *cli.Context) (func(*rollout.Policy), error) {
 	var changes []func(*rollout.Policy)
 	add := func(name string, change func(*rollout.Policy)) {
@@ -57,7 +57,7 @@ func policyOf(c *cli.Context) (func(*rollout.Policy), error) {
 		return nil, err
 	}
 	if len(changes) == 0 {
-		return nil, nil //nolint:nilnil // no policy is none
+		return nil, nil //nolint:nilnil // nil: no policy
 	}
 	return func(p *rollout.Policy) {
 		for _, change := range changes {

@@ -21,7 +21,7 @@ func showRolloutCommand(env *environment) *cli.Command {
 // shownRollout is the answer of `update show`.
 type shownRollout struct {
 	rollout.Status
-	Orchestrated bool `json:"orchestrated"` // somebody holds the orchestrator's lock
+	Orchestrated bool `json:"orchestrated"` // an agent holds the orchestrator's lock
 }
 
 func (e *environment) showRollout(c *cli.Context) error {

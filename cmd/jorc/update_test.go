@@ -19,7 +19,7 @@ var instant = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
 // session types commands, one per line, and holds what they print and how they
 // exit to a golden file; go test -update writes it. A line "< words" is the
-// standard input of the next one; % stands for a space within an argument.
+// standard input of the next one; % is a space within an argument.
 func session(t *testing.T, s *consultest.Server, env map[string]string, name, lines string) {
 	t.Helper()
 	var text strings.Builder
@@ -125,7 +125,7 @@ func TestUpdateSession(t *testing.T) {
 	`)
 }
 
-// TestRubbish: a version file and a desired version that are none.
+// TestRubbish: an invalid version file and an invalid desired version.
 func TestRubbish(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)

@@ -83,7 +83,7 @@ func (e *environment) trigger(c *cli.Context, quiet bool) error {
 
 const noOrchestrator = "no orchestrator runs, so no host is offered a grant: start an agent with orchestrator { enabled = true }"
 
-// planListing is what a dry run answers: who would be admitted when nobody fails.
+// planListing is what a dry run answers: who would be admitted if no member fails.
 func planListing(steps []rollout.Decision) listing {
 	l := listing{columns: []string{"step", "what", "hosts", "of"}}
 	for i, d := range steps {

@@ -82,7 +82,7 @@ func (e *environment) hostArguments(ctx context.Context, args []string) ([]strin
 // mostWords bounds what is read from standard input, in bytes.
 const mostWords = 16 << 20
 
-// readWords reads words up to the end of r, or of ctx: nobody may be there to
+// readWords reads words up to the end of r, or of ctx: no writer may be there to
 // end what is typed.
 func readWords(ctx context.Context, r io.Reader) ([]string, error) {
 	type answer struct {

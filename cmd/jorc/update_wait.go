@@ -74,9 +74,9 @@ func (e *environment) waitRollout(c *cli.Context) error {
 	return err
 }
 
-// rolloutBar is a progress bar, when somebody looks.
+// rolloutBar is a progress bar on a terminal.
 type rolloutBar struct {
-	progress *mpb.Progress // nil: nobody looks
+	progress *mpb.Progress // nil: no terminal
 	bar      *mpb.Bar
 	phase    atomic.Pointer[string]
 }

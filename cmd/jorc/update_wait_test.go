@@ -33,7 +33,7 @@ func TestUpdateWaitOnTerminal(t *testing.T) {
 	seen := make(chan struct{})
 	go func() {
 		defer close(seen)
-		_, _ = io.Copy(&screen, ours) // it ends when nobody has the other end any more
+		_, _ = io.Copy(&screen, ours) // it ends when the other end is closed
 	}()
 	wait := exec.CommandContext(t.Context(), builtOnce(t), "update", "wait")
 	wait.Env = []string{"PATH=" + os.Getenv("PATH"), "TERM=xterm", consultest.NoConfig}

@@ -2,11 +2,13 @@
 // that is desired, and keeps it there: requirements, admission, the static
 // workflow, validation, the record. What to do next is decided by a pure
 // function of what is known; every step is on the disk before the next begins,
-// so that whoever comes after a crash goes on from there.
+// so that the next process continues from there after a crash.
 package converge
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
@@ -16,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/workflow"
 )
@@ -31,14 +34,14 @@ type Options struct {
 	Ledger       Ledger
 	Runner       Runner
 	Requirements Requirements // needed when there are Requires
-	Admission    Admission    // nil: this host may update whenever it likes
+	Admission    Admission    // nil: this host may update at any time
 	Holds        Holds        // nil: nothing holds it
-	Checks       Checks       // nil: only the validation workflow tells whether the host works
+	Checks       Checks       // nil: only the validation workflow decides whether the host works
 	// Cycle returns the cycle of static requirements that this host is part of,
-	// as names, nil when there is none. It is asked while requirements are
+	// as names, nil without a cycle. It is called while requirements are
 	// missing, seldom.
 	Cycle func(ctx context.Context) ([]string, error)
-	// Changed is told every change of the status. It must not block.
+	// Changed is called with every change of the status. It must not block.
 	Changed func(Status)
 	Log     hclog.Logger
 }
@@ -75,14 +78,14 @@ type Admission interface {
 	// other methods wait for it.
 	Run(ctx context.Context, heard AdmissionEvents) error
 	// Enter returns nil once this host may take itself out of service for
-	// version. waiting is told why it has to wait, whenever that changes. A host
-	// that was let in before, also before a restart, is let in at once.
+	// version. waiting receives why it has to wait, whenever that changes. A host
+	// that was admitted before, also before a restart, is admitted at once.
 	Enter(ctx context.Context, version string, waiting func(reason string)) error
 	// Cannot says why this host could not begin if it were let in; empty: it
 	// could, or has nothing to begin with.
 	Cannot(reason string)
 	// Leave gives back what Enter took, once the host is as healthy as the
-	// policy asks; that may take minutes. Repeating it is no failure. It is
+	// policy asks; that may take minutes. Repeating it is not an error. It is
 	// called after version runs, was validated and reported; its ctx ends when
 	// something else has to be done first, and it is called again later.
 	Leave(ctx context.Context, version string) error
@@ -109,7 +112,7 @@ type Holds interface {
 // Checks tells which of this host's health checks fail.
 type Checks interface {
 	// Watch calls handle with them, "web: critical: HTTP 500", now and whenever
-	// they change, until ctx ends. Maintenance that jorc itself began is none.
+	// they change, until ctx ends. Maintenance that jorc itself began is left out.
 	Watch(ctx context.Context, handle func(failing []string)) error
 }
 
@@ -129,11 +132,11 @@ type Converger struct {
 	p       progress
 	unsaved bool
 	mem     memory
-	errands map[string]*errand
+	tasks   map[string]*task
 
-	wake     chan struct{} // something may have to be decided anew
-	tell     chan struct{} // the report is another
-	saidNews chan struct{} // the ledger has another report
+	wake     concurrency.Signal // a decision may be due
+	changed  concurrency.Signal // of the report
+	reported concurrency.Signal // the stored report is another
 
 	mu     sync.Mutex
 	in     inputs
@@ -147,12 +150,12 @@ type Converger struct {
 type timing struct {
 	firstRetry, maxRetry time.Duration // after a failed attempt
 	settle               time.Duration // that checks may fail after a static run
-	patience             time.Duration // with Consul, before an open job goes on without
+	patience             time.Duration // with Consul, before an open job continues without it
 	recount              time.Duration // between reports of which only numbers changed
 	sayWithin            time.Duration // that a static run waits for "running" to be reported
 	cycle                time.Duration // until a cycle is looked for; doubles
 	trouble, maxTrouble  time.Duration // after what could not be done at all
-	mend                 time.Duration // between looks at what others wrote of this host
+	mend                 time.Duration // between repairs of keys that other programs wrote about this host
 }
 
 func defaultTiming() timing {
@@ -163,7 +166,7 @@ func defaultTiming() timing {
 	}
 }
 
-// defaultInterval is how often validation is looked at again.
+// defaultInterval is how often validation runs again.
 const defaultInterval = 5 * time.Minute
 
 // New returns a Converger. It does no I/O.
@@ -176,9 +179,9 @@ func New(o Options) *Converger {
 	}
 	c := &Converger{
 		o: o, log: o.Log, timing: defaultTiming(), now: time.Now, jitter: rand.Float64, hook: func(string) {},
-		errands: map[string]*errand{}, wake: make(chan struct{}, 1), tell: make(chan struct{}, 1), saidNews: make(chan struct{}, 1),
+		tasks: map[string]*task{}, wake: concurrency.NewSignal(), changed: concurrency.NewSignal(), reported: concurrency.NewSignal(),
 	}
-	c.drift = newDrift(o.Static.Paths, filepath.Join(o.StateDir, "drift.json"), o.Static.ValidationInterval, c.stir, o.Log)
+	c.drift = newDrift(o.Static.Paths, filepath.Join(o.StateDir, "drift.json"), o.Static.ValidationInterval, c.wakeUp, o.Log)
 	return c
 }
 
@@ -216,12 +219,51 @@ func (c *Converger) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// stir makes the loop decide anew.
-func (c *Converger) stir() { poke(c.wake) }
+// wakeUp makes the loop decide again.
+func (c *Converger) wakeUp() { c.wake.Notify() }
 
-func poke(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
+// Outcome is how a single pass ends.
+type Outcome string
+
+// Outcomes.
+const (
+	Converged Outcome = "converged" // or nothing is desired
+	Failed    Outcome = "failed"
+	Held      Outcome = "held"    // or paused
+	Pending   Outcome = "pending" // something was missing until ctx ended, or a reboot is needed
+)
+
+// Errors of Once; compare with errors.Is.
+var (
+	ErrFailed  = errors.New("did not converge")
+	ErrHeld    = errors.New("convergence is stopped")
+	ErrPending = errors.New("not converged yet")
+)
+
+// Once makes one pass: this host converges, fails, or is held; what is missing
+// is waited for until ctx ends. The error is nil when it converged, and else
+// ErrFailed, ErrHeld or ErrPending with what is the matter.
+func (c *Converger) Once(ctx context.Context) (Status, error) {
+	c.once = true
+	err := c.run(ctx)
+	s := c.Status()
+	if s.Outcome == "" {
+		s.Outcome = Pending
 	}
+	if s.Detail == "" {
+		s.Detail = "nothing could be found out in time"
+	}
+	switch s.Outcome {
+	case Converged:
+		return s, nil
+	case Failed:
+		return s, fmt.Errorf("%w: %s", ErrFailed, s.Detail)
+	case Held:
+		return s, fmt.Errorf("%w: %s", ErrHeld, s.Detail)
+	case Pending:
+	}
+	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return s, fmt.Errorf("%w: %s: %w", ErrPending, s.Detail, err)
+	}
+	return s, fmt.Errorf("%w: %s", ErrPending, s.Detail)
 }

@@ -153,8 +153,8 @@ func testChecksFail(t *testing.T) {
 	want(t, "validation", h.document().States[cluster.CategoryValidation].State, cluster.StateSuccess)
 }
 
-// TestChecksAfterStaticRun: that checks failed during the static workflow may be
-// heard of when it has ended; it counts no more than when it is heard before.
+// TestChecksAfterStaticRun: a check that failed during the static workflow may be
+// reported after its end; it counts as little as one reported before.
 func TestChecksAfterStaticRun(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -166,22 +166,22 @@ func TestChecksAfterStaticRun(t *testing.T) {
 		do   func()
 		want bool
 	}{
-		{"nothing is known", func() { h.heardChecks(bad) }, false},
-		{"they pass", func() { h.heardChecks(nil) }, false},
-		{"they fail", func() { h.heardChecks(bad) }, true},
-		{"they pass again", func() { h.heardChecks(nil) }, false},
-		{"static run, news of before its end", func() { h.freshChecks(); h.heardChecks(bad) }, false},
+		{"nothing is known", func() { h.setChecks(bad) }, false},
+		{"they pass", func() { h.setChecks(nil) }, false},
+		{"they fail", func() { h.setChecks(bad) }, true},
+		{"they pass again", func() { h.setChecks(nil) }, false},
+		{"static run, news of before its end", func() { h.freshChecks(); h.setChecks(bad) }, false},
 		{"29 s later", func() { clock = clock.Add(29 * time.Second) }, false},
 		{"30 s later", func() { clock = clock.Add(time.Second) }, true},
 		{"they passed since, and fail", func() {
-			h.heardChecks(nil)
+			h.setChecks(nil)
 			h.freshChecks()
-			h.heardChecks(bad)
-			h.heardChecks(nil)
-			h.heardChecks(bad)
+			h.setChecks(bad)
+			h.setChecks(nil)
+			h.setChecks(bad)
 		}, true},
-		{"static run, no news", func() { h.heardChecks(nil); h.freshChecks(); clock = clock.Add(31 * time.Second) }, false},
-		{"they fail long after it", func() { h.heardChecks(bad) }, true},
+		{"static run, no news", func() { h.setChecks(nil); h.freshChecks(); clock = clock.Add(31 * time.Second) }, false},
+		{"they fail long after it", func() { h.setChecks(bad) }, true},
 	} {
 		step.do()
 		if got, _ := h.facts().checksFail(clock); got != step.want {

@@ -119,7 +119,7 @@ func (c *counter) met(step string) int {
 	return c.steps[step]
 }
 
-// TestCrash kills a converging host at every step. It goes on from there: no
+// TestCrash kills a converging host at every step. It continues from there: no
 // task runs twice, Consul gets no needless write, and the host converges.
 func TestCrash(t *testing.T) {
 	server := consultest.Start(t)
@@ -231,8 +231,8 @@ type noTest struct{ testing.TB }
 func (noTest) Helper()           {}
 func (noTest) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
-// TestCrashInTask: a task that may not be repeated and is cut off is told as
-// interrupted; then the version is tried again from the first task on.
+// TestCrashInTask: a task that may not be repeated and is cut off is reported
+// as interrupted; then the version is tried again from the first task on.
 func TestCrashInTask(t *testing.T) {
 	t.Parallel()
 	server := consultest.Start(t)

@@ -11,11 +11,11 @@ type action string
 
 const (
 	doNothing  action = ""
-	doAdopt    action = "adopt"    // take over the version that somebody else brought
+	doAdopt    action = "adopt"    // take over the version that another program brought
 	doBegin    action = "begin"    // an attempt
-	doStatic   action = "static"   // run the static workflow, or go on with it
+	doStatic   action = "static"   // run or continue the static workflow
 	doDrop     action = "drop"     // the open attempt: another version is wanted
-	doValidate action = "validate" // run the validation workflow, or go on with it
+	doValidate action = "validate" // run or continue the validation workflow
 	doPass     action = "pass"     // all that validates did
 	doInvalid  action = "invalid"  // checks fail
 	doRecord   action = "record"   // the version that runs
@@ -34,7 +34,7 @@ const (
 	PhasePending    Phase = "pending"    // waiting for what is required
 	PhaseAdmission  Phase = "admission"  // waiting to be let in
 	PhaseStatic     Phase = "static"     // the static workflow runs
-	PhaseReboot     Phase = "reboot"     // the job goes on after one
+	PhaseReboot     Phase = "reboot"     // the job continues after a reboot
 	PhaseValidation Phase = "validation" // looking whether it works
 	PhaseRecording  Phase = "recording"  // it does
 	PhaseFailed     Phase = "failed"     // and is tried again
@@ -48,7 +48,7 @@ type decision struct {
 
 	phase   Phase
 	detail  string
-	outcome Outcome // of a single pass; empty: it goes on
+	outcome Outcome // of a single pass; empty: the pass continues
 
 	require bool   // follow what is required
 	enter   string // version to ask admission for
@@ -96,7 +96,7 @@ func decide(f *facts, now time.Time) decision {
 	return d
 }
 
-// decideOpen goes on with an attempt under way.
+// decideOpen continues an open attempt.
 func decideOpen(f *facts, now time.Time) decision {
 	a := f.p.Attempt
 	patient := f.mem.started.Add(f.patience)
@@ -104,7 +104,7 @@ func decideOpen(f *facts, now time.Time) decision {
 	case f.replaced(a.Version):
 		return decision{do: doDrop, phase: PhaseStatic, detail: "version " + f.desired + " is wanted now"}
 	case (!f.desiredKnown || !f.holdKnown) && now.Before(patient):
-		return decision{until: patient, phase: PhaseStarting, detail: "asking Consul before going on with version " + a.Version}
+		return decision{until: patient, phase: PhaseStarting, detail: "asking Consul before continuing with version " + a.Version}
 	case f.held() != "":
 		return decision{phase: PhaseHeld, detail: f.held(), outcome: Held}
 	case f.mem.rest == restReboot:
@@ -172,4 +172,148 @@ func list(all []string) string {
 		text += s
 	}
 	return text
+}
+
+// decideClosed finds out whether an attempt has to be made.
+func decideClosed(f *facts, now time.Time) decision {
+	a := f.p.Attempt
+	broken := a.Stage == stageFailed || a.Stage == stageInvalid
+	switch {
+	case !f.needed() && f.local != "" && a.Version != f.local && !a.unfinished():
+		return decision{do: doAdopt, phase: PhaseRecording, detail: "version " + f.local + " is there already"}
+	case f.needed() && !f.static && f.held() != "":
+		return decision{phase: PhaseHeld, detail: f.held(), outcome: Held}
+	case f.needed() && !f.static && !f.holdKnown:
+		return decision{phase: PhaseStarting, detail: "asking Consul whether this host is held"}
+	case f.needed() && !f.static:
+		return decision{phase: PhaseIdle, detail: "no static workflow is configured: another program brings version " + f.desired, outcome: Pending}
+	case f.needed() && (!broken || a.Version != f.desired):
+		return decideStart(f, now, f.desired)
+	case broken:
+		return decideBroken(f, now)
+	}
+	return decideSettled(f, now)
+}
+
+// decideBroken is about an attempt that failed, or no longer works.
+func decideBroken(f *facts, now time.Time) decision {
+	a := f.p.Attempt
+	d := decision{phase: PhaseFailed, detail: a.Why, outcome: Failed}
+	if a.Stage == stageInvalid && f.held() == "" {
+		again := !now.Before(f.mem.validateAt)
+		if a.Checks {
+			again = f.checksPass()
+		}
+		if again || a.Validation != "" && f.mem.rest == restNone {
+			d.do = doValidate
+			return d
+		}
+		if !a.Checks {
+			d.wake(f.mem.validateAt)
+		}
+	}
+	switch {
+	case !f.desiredKnown: // a single pass does not end before it is known whether to try again
+		d.outcome = ""
+		return d
+	case f.desired == "":
+		return d // nothing is started
+	case !f.static:
+		return d
+	case now.Before(f.mem.retryAt):
+		d.wake(f.mem.retryAt)
+		if f.held() != "" {
+			d.detail = "held: " + f.held() + "; " + d.detail
+		}
+		return d
+	}
+	return decideStart(f, now, f.desired)
+}
+
+// decideStart begins an attempt at version once nothing is in its way.
+func decideStart(f *facts, now time.Time, version string) decision {
+	switch {
+	case !f.holdKnown:
+		return decision{phase: PhaseStarting, detail: "asking Consul whether this host is held"}
+	case f.held() != "":
+		return decision{phase: PhaseHeld, detail: f.held(), outcome: Held}
+	case f.hold.Paused != "":
+		return decision{phase: PhasePaused, detail: f.hold.Paused, outcome: Held}
+	}
+	d := decision{phase: PhasePending, require: f.requires}
+	switch {
+	case f.requires && !f.missingKnown:
+		d.detail = "asking whether what is required is there"
+		return d
+	case f.requires && len(f.missing) > 0 && len(f.cycle) > 0:
+		d.phase, d.detail, d.cycle = PhaseFailed, cycleText(f.cycle), true
+		d.waiting, d.outcome = "cycle "+list(f.cycle), Failed
+		return d
+	case f.requires && len(f.missing) > 0:
+		d.detail, d.waiting = waitingFor(f.missing), targets(f.missing)
+		if at := f.mem.pendingAt.Add(f.cycleAfter); f.cycles && !f.mem.pendingAt.IsZero() {
+			if d.cycle = !now.Before(at); !d.cycle {
+				d.wake(at)
+			}
+		}
+		return d
+	case f.admission && f.p.Entered != version:
+		d.phase, d.enter, d.detail = PhaseAdmission, version, f.waiting
+		if d.detail == "" {
+			d.detail = "asking to be let in for version " + version
+		}
+		if f.p.Waiting != "" {
+			d.waiting = awaitsAdmission // the reported reason no longer holds
+		}
+		return d
+	}
+	return decision{do: doBegin, require: f.requires, phase: PhaseStatic, detail: "version " + version}
+}
+
+// decideSettled keeps an eye on what is as it should be.
+func decideSettled(f *facts, now time.Time) decision {
+	a := f.p.Attempt
+	d := decision{phase: PhaseConverged, detail: "version " + a.Version}
+	switch {
+	case !f.desiredKnown:
+		d.phase, d.detail = PhaseStarting, "asking Consul which version is desired"
+		if f.desiredErr != "" {
+			d.detail = f.desiredErr
+		}
+	case f.desired == "":
+		d.phase, d.detail, d.outcome = PhaseIdle, "no version is desired", Converged
+	case f.held() != "":
+		d.outcome = Held
+	default:
+		d.outcome = Converged
+	}
+	if f.admission && f.p.Entered != "" && f.told {
+		if f.left == f.p.Entered {
+			d.do = doLeft
+			return d
+		}
+		d.leave = f.p.Entered
+	}
+	if a.Stage != stageDone {
+		return d // there is nothing yet
+	}
+	fails, at := f.checksFail(now)
+	switch {
+	case fails:
+		d.do, d.detail = doInvalid, "health checks fail: "+list(f.failing)
+	case f.held() != "":
+		d.detail = "held: " + f.held()
+	case f.mem.rest == restReady && f.ready != f.openJob():
+		d.ready = f.openJob()
+	case f.mem.rest == restReboot:
+	case !now.Before(f.mem.validateAt) || a.Validation != "":
+		d.do = doValidate
+	default:
+		d.wake(f.mem.validateAt)
+	}
+	d.wake(at)
+	if d.outcome == Converged && (!f.told || d.leave != "" || d.do != doNothing || d.ready != "") {
+		d.outcome = ""
+	}
+	return d
 }

@@ -125,8 +125,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideErrands is about what goes on beside the loop.
-func TestDecideErrands(t *testing.T) {
+// TestDecideTasks is about what runs beside the loop.
+func TestDecideTasks(t *testing.T) {
 	t.Parallel()
 	d := decide(known(func(f *facts) { f.admission, f.p.Entered = true, "v1" }), noon)
 	want(t, "leave", d.leave, "v1")

@@ -18,8 +18,8 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 )
 
-// TestDiskFull: while the disk is full nothing begins, and why is told, here and
-// to all others, once; when there is room the host converges, with every task
+// TestDiskFull: while the disk is full nothing begins, and the reason is reported
+// once; when there is room the host converges, with every task
 // run once.
 func TestDiskFull(t *testing.T) {
 	server := consultest.Start(t)

@@ -2,25 +2,33 @@ package converge
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/jorc/jorc/internal/concurrency"
+
+	"github.com/jorc/jorc/internal/durable"
 )
 
-// drift tells which files of static configuration are not any more as they
+// drift finds the files of static configuration that are no longer as they
 // were when the host converged.
 type drift struct {
 	patterns []pattern
 	file     string        // keeps what they were
-	interval time.Duration // between looks at all of them, whatever was heard
+	interval time.Duration // between full scans
 	deafened time.Duration // between looks while nothing can be heard
 	changed  func()
 	log      hclog.Logger
-	wake     chan struct{}
+	wake     concurrency.Signal
 
 	scanning sync.Mutex // one scan at a time; before mu
 
@@ -44,7 +52,7 @@ type snapshot struct {
 }
 
 func newDrift(paths []string, file string, interval time.Duration, changed func(), log hclog.Logger) *drift {
-	d := &drift{file: file, interval: interval, deafened: interval, changed: changed, log: log, wake: make(chan struct{}, 1)}
+	d := &drift{file: file, interval: interval, deafened: interval, changed: changed, log: log, wake: concurrency.NewSignal()}
 	for _, p := range paths {
 		d.patterns = append(d.patterns, newPattern(p))
 	}
@@ -66,14 +74,14 @@ func (d *drift) snapshot(ctx context.Context, job, version string) error {
 	d.mu.Lock()
 	d.base, d.quiet, d.drifted, d.text, d.capped = s, false, nil, "", capped
 	d.mu.Unlock()
-	poke(d.wake)
+	d.wake.Notify()
 	if capped != "" {
 		d.log.Warn("drift of static files", "note", capped)
 	}
 	return d.save(s)
 }
 
-// load goes on from the snapshot on the disk, if that is of this attempt.
+// load continues from the snapshot on the disk, if that is of this attempt.
 func (d *drift) load(a attempt) {
 	if len(d.patterns) == 0 || a.Stage != stageDone && a.Stage != stageInvalid && !(a.Stage == stageValidating && a.Invalid) {
 		return
@@ -107,7 +115,7 @@ func (d *drift) hush(ctx context.Context) {
 	d.mu.Unlock()
 }
 
-// unhush remembers what became of the files meanwhile, but for those that had
+// unhush remembers the present state of the files, except of files that had
 // drifted.
 func (d *drift) unhush(ctx context.Context) {
 	d.scanning.Lock()
@@ -241,4 +249,73 @@ func (d *drift) noted() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return suspectWith(d.capped, d.deaf)
+}
+
+// watched are the directories in which something has to happen before files of
+// the patterns change: the scanned ones, and for a missing one its
+// nearest ancestor.
+func watched(ctx context.Context, patterns []pattern) []string {
+	s := &scanner{ctx: ctx, dirs: map[string]bool{}}
+	var dirs []string
+	for _, p := range patterns {
+		dir := p.base
+		info, err := os.Stat(dir)
+		for ; (err != nil || !info.IsDir()) && dir != "/"; info, err = os.Stat(dir) {
+			dir = filepath.Dir(dir)
+		}
+		dirs = append(dirs, dir, filepath.Dir(p.base))
+		if dir == p.base {
+			s.walk(p, dir, 0)
+		}
+	}
+	for dir := range s.dirs {
+		dirs = append(dirs, dir)
+	}
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
+}
+
+// walk finds the directories below one.
+func (s *scanner) walk(p pattern, dir string, depth int) {
+	if len(s.dirs) >= maxDirs || s.ctx.Err() != nil {
+		return
+	}
+	s.dirs[dir] = true
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() && p.enters(depth+1) {
+			s.walk(p, filepath.Join(dir, e.Name()), depth+1)
+		}
+	}
+}
+
+// snapshotFormat is the number of the file's format.
+const snapshotFormat = 1
+
+// save writes a snapshot down.
+func (d *drift) save(s *snapshot) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("snapshot of static files: %w", err)
+	}
+	if err := durable.MkdirAll(filepath.Dir(d.file), 0o750); err != nil {
+		return fmt.Errorf("snapshot of static files: %w", err)
+	}
+	return durable.WriteFile(d.file, data, 0o600)
+}
+
+// readSnapshot reads one; nil when no snapshot exists.
+func readSnapshot(file string) (*snapshot, error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var s snapshot
+	if err := json.Unmarshal(data, &s); err != nil || s.Format != snapshotFormat {
+		return nil, errors.Join(fmt.Errorf("%s holds no snapshot of format %d", file, snapshotFormat), err)
+	}
+	return &s, nil
 }

@@ -18,8 +18,8 @@ func chmod(t *testing.T, path string, mode os.FileMode) {
 	}
 }
 
-// testAdoptedDrifts: also a version that somebody else brought drifts, and
-// what was waited for before is not waited for any more.
+// testAdoptedDrifts: also a version that another program brought drifts, and
+// the host no longer waits for what it waited for before.
 func testAdoptedDrifts(t *testing.T) {
 	h := newHost(t)
 	h.write("etc/app.conf", "by others")

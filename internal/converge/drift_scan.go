@@ -34,16 +34,16 @@ type print struct {
 	Access string `json:"access,omitempty"` // mode, owner and group: "0640 0:33"; empty: not known
 }
 
-// unread tells whether the content need not be read again to know that it is
+// unread reports whether the content need not be read again to know that it is
 // that of old.
 func (p print) unread(old print) bool {
 	return p.Size == old.Size && p.Time == old.Time && p.Inode == old.Inode
 }
 
-// is tells whether a file that was as p is as q now.
+// is reports whether a file that was as p is as q now.
 func (p print) is(q print) bool { return p.Sum == q.Sum && p.allows(q) }
 
-// allows tells whether the same ones may do the same with both.
+// allows reports whether the same ones may do the same with both.
 func (p print) allows(q print) bool { return p.Access == q.Access || p.Access == "" || q.Access == "" }
 
 // access is who owns a file and what they may do with it.
@@ -72,18 +72,18 @@ func newPattern(p string) pattern {
 	return pattern{base: path.Clean(base), rest: rest}
 }
 
-// owns tells whether the file name, relative to base, is one of the pattern's.
+// owns reports whether the file name, relative to base, is one of the pattern's.
 func (p pattern) owns(name string) bool {
 	return p.rest == "" || doublestar.MatchUnvalidated(p.rest, name)
 }
 
-// enters tells whether files of the pattern can be below a directory that is
+// enters reports whether files of the pattern can be below a directory that is
 // depth levels below base.
 func (p pattern) enters(depth int) bool {
 	return p.rest == "" || strings.Contains(p.rest, "**") || strings.Contains(p.rest, "{") || depth < strings.Count(p.rest, "/")+1
 }
 
-// scanner looks at all files of all patterns.
+// scanner reads all files of all patterns.
 type scanner struct {
 	ctx    context.Context
 	known  map[string]print // whose content need not be read again
@@ -118,7 +118,7 @@ func (s *scanner) pattern(p pattern) error {
 	return s.dir(p, p.base, "", 0)
 }
 
-// dir looks at a directory, in the order of names, and below it. Symlinks to
+// dir reads a directory, in the order of names, and below it. Symlinks to
 // directories are files here.
 func (s *scanner) dir(p pattern, dir, name string, depth int) error {
 	if err := s.ctx.Err(); err != nil {

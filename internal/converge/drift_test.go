@@ -142,7 +142,7 @@ func TestScanReadsOnce(t *testing.T) {
 	want(t, "sum of a file that was touched", again[file].Sum, files[file].Sum)
 }
 
-// TestScanIsBounded: of too many files the first are watched, and that is told.
+// TestScanIsBounded: of too many files the first are watched, and the status says so.
 func TestScanIsBounded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -159,7 +159,7 @@ func TestScanIsBounded(t *testing.T) {
 	wantText(t, "note", capped, "only the first 10000 files")
 }
 
-// TestDeaf: a host that gives no more watches has its files looked at.
+// TestDeaf: a host that gives no more watches has its files scanned.
 func TestDeaf(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	driftQuiet = 200 * time.Millisecond // after the last change, until files are looked at
+	driftQuiet = 200 * time.Millisecond // after the last change, until files are scanned
 	driftMost  = 2 * time.Second        // after the first one
 )
 
@@ -33,7 +33,7 @@ func (d *drift) run(ctx context.Context) error {
 	defer tick.Stop()
 	instead := time.NewTicker(d.deafened)
 	defer instead.Stop()
-	due := time.NewTimer(0) // a look at the start
+	due := time.NewTimer(0) // a scan at the start
 	defer due.Stop()
 	first := time.Now()
 	for {
@@ -45,7 +45,7 @@ func (d *drift) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-d.wake:
+		case <-d.wake.C():
 			due.Reset(0)
 		case e := <-events:
 			if !d.concerns(e.Name) {
@@ -56,7 +56,7 @@ func (d *drift) run(ctx context.Context) error {
 			}
 			due.Reset(max(0, min(driftQuiet, time.Until(first.Add(driftMost)))))
 		case err := <-failures:
-			d.log.Warn("changes of static files", "error", err) // an overflow: look at all
+			d.log.Warn("changes of static files", "error", err) // an overflow: scan all
 			due.Reset(driftQuiet)
 		case <-instead.C:
 			if w == nil {
@@ -85,7 +85,7 @@ func (d *drift) listener() *fsnotify.Watcher {
 }
 
 // aim has w listen to all directories that matter now. When the host's limit
-// is reached it is given back: files are looked at every interval then.
+// is reached it is given back: files are then scanned at every interval.
 func (d *drift) aim(ctx context.Context, w *fsnotify.Watcher) *fsnotify.Watcher {
 	d.mu.Lock()
 	idle := d.base == nil
@@ -98,7 +98,7 @@ func (d *drift) aim(ctx context.Context, w *fsnotify.Watcher) *fsnotify.Watcher 
 		had[dir] = true
 	}
 	for _, dir := range watched(ctx, d.patterns) {
-		// A directory that was replaced by another of its name is not listened to any more.
+		// A directory that was replaced by another of its name is no longer watched.
 		had[dir] = false
 		err := w.Add(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
@@ -133,7 +133,7 @@ func (d *drift) deafen(err error) {
 	}
 }
 
-// concerns tells whether a change of name can change files of the patterns.
+// concerns reports whether a change of name can change files of the patterns.
 func (d *drift) concerns(name string) bool {
 	for _, p := range d.patterns {
 		if name == p.base || strings.HasPrefix(p.base, strings.TrimSuffix(name, "/")+"/") || strings.HasPrefix(name, strings.TrimSuffix(p.base, "/")+"/") {

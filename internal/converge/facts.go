@@ -2,9 +2,11 @@ package converge
 
 import (
 	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
 )
 
-// inputs is what others told the converger.
+// inputs are the latest values of what the converger follows.
 type inputs struct {
 	desired      string
 	desiredKnown bool
@@ -31,13 +33,13 @@ type inputs struct {
 
 	said      uint64 // number of the report that the ledger has
 	reportErr string
-	errandErr string
+	taskErr   string
 }
 
 // memory is what the loop knows beside its progress; a restart forgets it.
 type memory struct {
 	started    time.Time
-	retryAt    time.Time // no failed attempt is made again before; zero: at once
+	retryAt    time.Time // the earliest time of the next attempt after a failure; zero: at once
 	validateAt time.Time
 
 	rest    rest   // what the open job waits for
@@ -71,7 +73,7 @@ type facts struct {
 	mem     memory
 	p       progress
 	unsaved bool
-	local   string // version that the version file tells; empty: none
+	local   string // version in the version file; empty: none
 	told    bool   // the ledger has the report
 	drifted []string
 
@@ -86,7 +88,7 @@ type facts struct {
 	cycleAfter time.Duration
 }
 
-// held is why nothing may go on. Before holds are known, what they were.
+// held is why the host must stop. Until holds are known, the last known ones count.
 func (f *facts) held() string {
 	if f.holdKnown {
 		return f.hold.Held
@@ -94,21 +96,21 @@ func (f *facts) held() string {
 	return f.p.Hold.Held
 }
 
-// replaced tells whether another version is wanted than v. That none is wanted
-// stops nothing.
+// replaced reports whether another version than v is desired. Without a desired
+// version the attempt continues.
 func (f *facts) replaced(v string) bool {
 	return f.desiredKnown && f.desired != "" && f.desired != v
 }
 
-// needed tells whether the static workflow has something to bring: another
+// needed reports whether the static workflow has something to bring: another
 // version, or the rest of what an attempt at another one left half done.
 func (f *facts) needed() bool {
 	a := f.p.Attempt
 	return f.desiredKnown && f.desired != "" && (f.local != f.desired || a.Stage == stageDropped || a.unfinished() && a.Version != f.desired)
 }
 
-// checksFail tells whether failing checks mean that the host does not work,
-// and otherwise when they will if they go on failing.
+// checksFail reports whether failing checks mean that the host does not work,
+// and otherwise when they will if they continue to fail.
 func (f *facts) checksFail(now time.Time) (fail bool, at time.Time) {
 	if !f.checks || !f.checksKnown || len(f.failing) == 0 {
 		return false, time.Time{}
@@ -117,5 +119,76 @@ func (f *facts) checksFail(now time.Time) (fail bool, at time.Time) {
 	return f.checksAllGood || !now.Before(at), at
 }
 
-// checksPass tells whether the checks say that the host works.
+// checksPass reports whether the checks say that the host works.
 func (f *facts) checksPass() bool { return !f.checks || f.checksKnown && len(f.failing) == 0 }
+
+// observe brings what changed around an attempt into what is remembered of it.
+func (c *Converger) observe() {
+	c.mu.Lock()
+	in := c.in
+	c.in.retry = false
+	c.mu.Unlock()
+	if in.retry {
+		c.mem.retryAt, c.mem.troubleAt, c.mem.saveAt = time.Time{}, time.Time{}, time.Time{}
+	}
+	a := c.p.Attempt
+	if in.holdKnown && a.open() && c.p.Hold != in.hold {
+		c.p.Hold, c.unsaved = in.hold, true
+	}
+	if in.admitted != "" && c.p.Entered != in.admitted {
+		c.p.Entered, c.unsaved = in.admitted, true
+	}
+	if !in.missingKnown || len(in.missing) == 0 {
+		c.mem.pendingAt = time.Time{}
+	} else if c.mem.pendingAt.IsZero() {
+		c.mem.pendingAt = c.now()
+	}
+	if a.Stage != stageDone && a.Stage != stageInvalid {
+		return
+	}
+	c.settleReport(in)
+}
+
+// settleReport reports success again once no requirement is missing,
+// and whether static files drifted.
+func (c *Converger) settleReport(in inputs) {
+	r := c.p.Report
+	back := in.desiredKnown && in.desired == c.p.Attempt.Version && c.p.Attempt.Stage == stageDone
+	if back && r.Config != nil && c.p.Waiting != "" {
+		r.Config, r.Instead = c.p.Good.Config, nil
+		if r.Config == nil {
+			r.Config = brought(in.desired)
+		}
+		c.p.Waiting = ""
+	}
+	why := suspectWith(c.p.Attempt.doubt(), c.drift.told())
+	if c.p.Attempt.Job == "" { // the program that brought the version reports config
+		r.Validation = suspected(r.Validation, why)
+	} else {
+		r.Config = suspected(r.Config, why)
+	}
+	c.setReport(r)
+}
+
+// brought is the state of configuration that another program applied without
+// reporting it.
+func brought(version string) *cluster.CategoryState {
+	return &cluster.CategoryState{State: cluster.StateSuccess, Version: version, Suspect: "jorc did not apply it: the version file says that it is there"}
+}
+
+// suspected is s, which is doubtful for that reason if it is a success.
+func suspected(s *cluster.CategoryState, why string) *cluster.CategoryState {
+	if s == nil || s.State != cluster.StateSuccess || s.Suspect == why {
+		return s
+	}
+	other := *s
+	other.Suspect = why
+	return &other
+}
+
+func suspectWith(a, b string) string {
+	if a != "" && b != "" {
+		return a + "; " + b
+	}
+	return a + b
+}

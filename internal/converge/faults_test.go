@@ -145,8 +145,8 @@ func testLostProgress(t *testing.T) {
 	}
 }
 
-// testUnwritable: where the version file cannot be written, that is told, and
-// made good once it can; nothing runs twice.
+// testUnwritable: where the version file cannot be written, that is reported,
+// and repaired once it can; nothing runs twice.
 func testUnwritable(t *testing.T) {
 	h := newHost(t)
 	h.write("version/in the way", "a directory where the file should be")
@@ -164,7 +164,7 @@ func testUnwritable(t *testing.T) {
 	want(t, "ran", h.ran(), "one@v1 two@v1 check@v1")
 }
 
-// testBusy: while somebody runs a workflow by hand, it is waited.
+// testBusy: while an operator runs a workflow, the host waits.
 func testBusy(t *testing.T) {
 	h := newHost(t)
 	h.flows = append(h.flows, config.Workflow{Name: "by hand", Tasks: []config.Task{sh("hand", "while [ ! -e $DIR/go ]; do sleep 0.01; done")}})

@@ -69,7 +69,7 @@ type grantAction string
 const (
 	grantNothing  grantAction = ""
 	grantAdopt    grantAction = "adopt"    // the intent was carried out
-	grantForget   grantAction = "forget"   // the intent was not, and cannot be any more
+	grantForget   grantAction = "forget"   // the intent was not, and no longer can be
 	grantClose    grantAction = "close"    // the grant is done
 	grantReassert grantAction = "reassert" // the report does not say what the record does
 	grantLost     grantAction = "lost"     // the record does not say what the report does
@@ -81,7 +81,7 @@ const (
 	grantFree     grantAction = "free"  // begin without a grant
 	grantLift     grantAction = "lift"  // come back into service
 	grantFinish   grantAction = "finish"
-	grantLeft     grantAction = "left" // nothing is open any more
+	grantLeft     grantAction = "left" // no grant is open
 )
 
 // grantFacts is what a decision about the grant depends on.

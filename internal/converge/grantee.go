@@ -18,7 +18,7 @@ import (
 )
 
 // Maintenance takes this host out of service in Consul and back. Only what jorc
-// itself began is lifted; repeating either is no failure and writes nothing.
+// itself began is lifted; repeating either is not an error and writes nothing.
 type Maintenance interface {
 	Begin(ctx context.Context, reason string) error
 	Lift(ctx context.Context) error
@@ -127,7 +127,7 @@ func (g *Grantee) ask(ctx context.Context, place **request, q *request) error {
 	}
 }
 
-// change changes what the loop looks at. set reports whether what is stored has
+// change changes the inputs of the loop. set reports whether what is stored has
 // to be read again.
 func (g *Grantee) change(set func() (read bool)) {
 	g.mu.Lock()
@@ -156,7 +156,7 @@ func (g *Grantee) Run(ctx context.Context, heard AdmissionEvents) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.watchGrant(ctx, heard) })
 	group.Go(func() error { return g.watchRollout(ctx) })
-	group.Go(func() error { return g.o.Checks.Watch(ctx, g.heardChecks) })
+	group.Go(func() error { return g.o.Checks.Watch(ctx, g.setChecks) })
 	group.Go(func() error { return g.loop(ctx, heard) })
 	return group.Wait()
 }
@@ -215,7 +215,7 @@ func (g *Grantee) watchRollout(ctx context.Context) error {
 	})
 }
 
-func (g *Grantee) heardChecks(failing []string) {
+func (g *Grantee) setChecks(failing []string) {
 	g.change(func() bool {
 		if len(failing) == 0 && (len(g.failing) > 0 || !g.checked) {
 			g.since = time.Now()

@@ -4,24 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 )
 
 // loop decides and acts until ctx ends, or a single pass has its outcome.
 func (c *Converger) loop(ctx context.Context) error {
-	defer c.endErrands()
+	defer c.endTasks()
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		c.observe()
-		c.writeDown()
-		c.handOn() // what a restart would not know is reported only when the disk fails
+		c.saveProgress()
+		c.passReport() // what a restart would not know is reported only when the disk fails
 		f := c.facts()
 		d := decide(f, c.now())
-		c.keepErrands(ctx, d)
+		c.keepTasks(ctx, d)
 		if d.waiting != "" {
 			c.reportPending(f, &d)
 		}
@@ -37,7 +41,7 @@ func (c *Converger) loop(ctx context.Context) error {
 	}
 }
 
-// await returns when something may have to be decided anew.
+// await returns when a decision may be due.
 func (c *Converger) await(ctx context.Context, until time.Time) {
 	var due <-chan time.Time
 	if !until.IsZero() {
@@ -47,7 +51,7 @@ func (c *Converger) await(ctx context.Context, until time.Time) {
 	}
 	select {
 	case <-ctx.Done():
-	case <-c.wake:
+	case <-c.wake.C():
 	case <-due:
 	}
 }
@@ -68,7 +72,7 @@ func (c *Converger) facts() *facts {
 	return f
 }
 
-// readVersion reads the version file. What it cannot tell is no version.
+// readVersion reads the version file. A file that cannot be read counts as no version.
 func (c *Converger) readVersion() string {
 	version, err := cluster.ReadVersionFile(c.o.VersionFile)
 	note := ""
@@ -113,16 +117,16 @@ func (c *Converger) act(ctx context.Context, f *facts, do action) {
 		return
 	}
 	c.hook(string(do) + " done")
-	c.took(do, err)
+	c.noteResult(do, err)
 }
 
 func (f *facts) checksWhy() string {
 	return fmt.Sprintf("health checks fail: %s", list(f.failing))
 }
 
-// writeDown saves what changed. While it cannot be nothing is begun, and it is
+// saveProgress saves what changed. While it cannot be nothing is begun, and it is
 // tried again.
-func (c *Converger) writeDown() {
+func (c *Converger) saveProgress() {
 	m := &c.mem
 	if !c.unsaved || c.now().Before(m.saveAt) {
 		return
@@ -148,7 +152,7 @@ func (c *Converger) writeDown() {
 }
 
 // due is the version that nothing but the disk keeps from being begun; empty:
-// there is none.
+// no such version exists.
 func (c *Converger) due() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,8 +162,8 @@ func (c *Converger) due() string {
 	return c.in.desired
 }
 
-// took notes how an action went.
-func (c *Converger) took(do action, err error) {
+// noteResult notes how an action went.
+func (c *Converger) noteResult(do action, err error) {
 	m := &c.mem
 	if err == nil {
 		m.trouble, m.troubles, m.troubleIs = doNothing, 0, ""
@@ -189,4 +193,87 @@ func doubled(first, most time.Duration, n int) time.Duration {
 func (c *Converger) retryPause(n int) time.Duration {
 	d := doubled(c.timing.firstRetry, c.timing.maxRetry, n)
 	return time.Duration(float64(d) * (0.8 + 0.4*c.jitter()))
+}
+
+// listen follows what drives the converger. A source that ends is asked again.
+func (c *Converger) listen(ctx context.Context, g *errgroup.Group) {
+	c.input(func(in *inputs) {
+		in.holdKnown = c.o.Holds == nil
+		in.checksKnown = c.o.Checks == nil
+	})
+	g.Go(func() error {
+		return c.follow(ctx, "desired version", func(ctx context.Context) error { return c.o.Ledger.WatchDesired(ctx, c.setDesired) })
+	})
+	if c.o.Holds != nil {
+		g.Go(func() error {
+			return c.follow(ctx, "holds", func(ctx context.Context) error { return c.o.Holds.Watch(ctx, c.setHold) })
+		})
+	}
+	if c.o.Checks != nil {
+		g.Go(func() error {
+			return c.follow(ctx, "health checks", func(ctx context.Context) error { return c.o.Checks.Watch(ctx, c.setChecks) })
+		})
+	}
+}
+
+// follow watches until ctx ends, whatever becomes of a watch.
+func (c *Converger) follow(ctx context.Context, what string, watch func(context.Context) error) error {
+	for {
+		err := watch(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		c.log.Warn("a watch ended; it is begun again", "of", what, "error", err)
+		if err := concurrency.Sleep(ctx, c.timing.trouble); err != nil {
+			return err
+		}
+	}
+}
+
+// input changes an input and makes the loop decide again.
+func (c *Converger) input(change func(in *inputs)) {
+	c.mu.Lock()
+	change(&c.in)
+	c.mu.Unlock()
+	c.wakeUp()
+}
+
+// setDesired keeps the last version that could be read.
+func (c *Converger) setDesired(version string, err error) {
+	c.input(func(in *inputs) {
+		if err != nil {
+			in.desiredErr = err.Error()
+			return
+		}
+		in.desired, in.desiredKnown, in.desiredErr = version, true, ""
+	})
+}
+
+func (c *Converger) setHold(h Hold) {
+	c.input(func(in *inputs) { in.hold, in.holdKnown = h, true })
+}
+
+func (c *Converger) setChecks(failing []string) {
+	failing = slices.Clone(failing)
+	now := c.now()
+	c.input(func(in *inputs) {
+		switch {
+		case len(failing) == 0:
+			in.checksAllGood = true
+		case len(in.failing) == 0:
+			in.failingSince = now
+			in.checksAllGood = in.checksAllGood || in.checksKnown && now.After(in.freshUntil)
+		}
+		in.failing, in.checksKnown = failing, true
+	})
+}
+
+// freshChecks forgets how checks were before the static workflow ran. That they
+// pass, as far as is known, may be of before: a check that failed while the
+// workflow restarted a service is heard of when that serves again.
+func (c *Converger) freshChecks() {
+	now := c.now()
+	c.input(func(in *inputs) {
+		in.failingSince, in.checksAllGood, in.freshUntil = now, false, now.Add(c.timing.settle)
+	})
 }

@@ -29,7 +29,7 @@ import (
 // always, and the static workflow of each runs exactly once.
 func TestMutual(t *testing.T) {
 	t.Parallel()
-	// Consul counts a blocking query that nobody waits for any more until it ends:
+	// Consul counts a blocking query whose client has left until it ends:
 	// hundreds of hosts, one after the other, are too many for one address.
 	server := consultest.Start(t, consultest.WithConfig(map[string]any{"limits": map[string]any{"http_max_conns_per_client": 4000}}))
 	client := server.Client()

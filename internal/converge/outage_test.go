@@ -90,7 +90,7 @@ func TestConsulDies(t *testing.T) {
 	want(t, "config", d.States[cluster.CategoryConfig].State, cluster.StateSuccess)
 }
 
-// TestOpenJobWithoutConsul: a host that was restarted in the middle goes on
+// TestOpenJobWithoutConsul: a host that was restarted in the middle continues
 // when Consul does not come back: its tasks may be what brings it back.
 func TestOpenJobWithoutConsul(t *testing.T) {
 	t.Parallel()

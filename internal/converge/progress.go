@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/workflow"
@@ -41,8 +42,8 @@ type progress struct {
 type attempt struct {
 	Version    string    `json:"version,omitempty"`
 	Stage      stage     `json:"stage,omitempty"`
-	Job        string    `json:"job,omitempty"`        // of the static workflow; empty: somebody else brought the version
-	Validation string    `json:"validation,omitempty"` // job under way
+	Job        string    `json:"job,omitempty"`        // of the static workflow; empty: another program brought the version
+	Validation string    `json:"validation,omitempty"` // open job
 	Passed     bool      `json:"passed,omitempty"`     // the validation workflow did; the checks have to
 	Fails      int       `json:"fails,omitempty"`      // attempts in a row at this version that came to nothing
 	Why        string    `json:"why,omitempty"`        // the last of them did; one line
@@ -68,13 +69,13 @@ const (
 	stageDropped    stage = "dropped" // another version is wanted
 )
 
-// open tells whether something of the attempt is under way.
+// open reports whether a job of the attempt is open.
 func (a attempt) open() bool { return a.Stage == stageStatic || a.Stage == stageValidating }
 
 // doubt is why a success of the attempt is doubtful.
 func (a attempt) doubt() string { return cmp.Or(a.Doubt, a.Suspect) }
 
-// unfinished tells whether static configuration may be half of this version
+// unfinished reports whether static configuration may be half of this version
 // and half of another.
 func (a attempt) unfinished() bool { return a.Stage != stageNone && a.Stage != stageDone }
 
@@ -84,8 +85,7 @@ const (
 	validationJob = "validate-"
 )
 
-// Origin is that of all jobs of this package: nobody else should go on with
-// them.
+// Origin is that of all jobs of this package: no other package continues them.
 const Origin = "jorc converge"
 
 // nextJob names another job. It differs from those of a file that was lost.
@@ -128,7 +128,8 @@ func readProgress(path string) (p progress, fresh bool, err error) {
 
 // load reads what is on the disk; it tries until that can be read or ctx ends.
 func (c *Converger) load(ctx context.Context) error {
-	for wait := c.timing.trouble; ; wait = min(2*wait, c.timing.maxTrouble) {
+	backoff := concurrency.NewBackoff(c.timing.trouble, c.timing.maxTrouble)
+	for {
 		p, fresh, err := readProgress(c.progressFile())
 		err = errors.Join(err, c.removeTemp())
 		if err != nil {
@@ -144,7 +145,7 @@ func (c *Converger) load(ctx context.Context) error {
 			c.drift.load(p.Attempt)
 			return nil
 		}
-		if err := concurrency.Sleep(ctx, wait); err != nil {
+		if err := backoff.Wait(ctx); err != nil {
 			return err
 		}
 	}
@@ -159,7 +160,7 @@ func (c *Converger) removeTemp() error {
 	return errors.Join(errs...)
 }
 
-// resumeClocks sets what is due: a failed attempt is made again at once, a
+// resumeClocks sets what is due: a failed attempt is retried at once, a
 // validation when its interval since the last one is over.
 func (c *Converger) resumeClocks() {
 	now := c.now()
@@ -170,7 +171,7 @@ func (c *Converger) resumeClocks() {
 	}
 }
 
-// abandonStrays ends jobs of which nothing is known any more.
+// abandonStrays ends jobs that no longer belong to an attempt.
 func (c *Converger) abandonStrays(ctx context.Context) {
 	jobs, err := c.o.Runner.Open()
 	if err != nil {
@@ -181,7 +182,7 @@ func (c *Converger) abandonStrays(ctx context.Context) {
 			continue
 		}
 		if _, err := c.o.Runner.Abandon(ctx, jobs[i].ID, "the progress of convergence was lost"); err != nil {
-			c.log.Warn("job of a convergence that is not known any more", "job", jobs[i].ID, "error", err)
+			c.log.Warn("cannot abandon a job of an unknown attempt", "job", jobs[i].ID, "error", err)
 		}
 	}
 }
@@ -203,3 +204,109 @@ func (c *Converger) save() error {
 }
 
 var _ Runner = (*workflow.Runner)(nil)
+
+// record makes the version the one that this host runs: what static files are
+// like, the version file, progress, and then, in one move, the ledger.
+func (c *Converger) record(ctx context.Context) error {
+	a := c.p.Attempt
+	now := c.now()
+	if err := c.drift.snapshot(ctx, a.Job, a.Version); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		c.log.Warn("it will not be known whether static files drift", "error", err)
+	}
+	c.hook("snapshot")
+	if err := cluster.WriteVersionFile(c.o.VersionFile, a.Version); err != nil {
+		return c.stuckWith(fmt.Errorf("version %s runs and works, but cannot be recorded: %w", a.Version, err))
+	}
+	c.hook("version file")
+	a.Doubt = a.suspicion()
+	a.Invalid, a.Checks = false, false
+	a.Stage, a.Arrived = stageDone, now.UTC().Truncate(time.Second)
+	r := c.p.Report
+	r.Version = a.Version
+	if a.Job != "" {
+		r.Config, r.Instead = &cluster.CategoryState{State: cluster.StateSuccess, Version: a.Version, Suspect: a.Doubt}, nil
+	} else {
+		r = c.adopted(r, a.Version)
+	}
+	r.Validation = &cluster.CategoryState{State: cluster.StateSuccess, Version: a.Version}
+	if a.Job == "" {
+		r.Validation.Suspect = a.Doubt
+	}
+	old := c.p
+	c.p.Attempt, c.p.Report, c.p.Good, c.p.Waiting, c.p.Hold = a, r, r, "", Hold{}
+	if err := c.save(); err != nil {
+		c.p = old
+		return c.stuckWith(err)
+	}
+	c.hook("recorded")
+	c.mem.retryAt = time.Time{}
+	c.log.Info("converged", "version", a.Version, "suspect", a.Doubt)
+	return nil
+}
+
+// adopted is r for a version that another program brought: what was reported
+// before is corrected, unless that program did so.
+func (c *Converger) adopted(r report, version string) report {
+	r.Instead = r.Config
+	switch good := c.p.Good.Config; {
+	case r.Config == nil:
+	case r.Config.State != cluster.StateSuccess: // what was waited for is there
+		r.Config = brought(version)
+	case good != nil && good.Version == r.Config.Version: // what drifted did so from that one
+		r.Config = good
+	}
+	return r
+}
+
+// awaitsAdmission is what a host waits for once nothing that it requires is missing.
+const awaitsAdmission = "waiting to be let in"
+
+// reportPending reports that requirements are missing: when that begins, when
+// others are missing, and seldom when only their numbers changed.
+func (c *Converger) reportPending(f *facts, d *decision) {
+	s := cluster.CategoryState{State: cluster.StatePending, Version: f.desired, Detail: d.detail}
+	switch {
+	case d.waiting == awaitsAdmission:
+		s.Detail = awaitsAdmission // whatever the reasons, which change
+	case d.phase == PhaseFailed:
+		s.State = cluster.StateFailed
+	}
+	d.wake(c.reportSeldom(s, d.waiting))
+}
+
+// reportStuck reports that the attempt cannot continue now. That it continues later
+// is not worth a write: the next one is its end.
+func (c *Converger) reportStuck(s cluster.CategoryState, about string) {
+	if s.Version == "" {
+		s.Version = c.p.Attempt.Version
+	}
+	c.reportSeldom(s, about)
+}
+
+// reportSeldom reports s, which is about something: at once when it is about
+// something else than what is reported, otherwise not before the time that it
+// returns.
+func (c *Converger) reportSeldom(s cluster.CategoryState, about string) (at time.Time) {
+	old := c.p.Report.Config
+	now := c.now()
+	if old != nil && old.State == s.State && old.Version == s.Version && c.p.Waiting == about {
+		if old.Detail == s.Detail {
+			return time.Time{}
+		}
+		if now.Before(c.mem.recountAt) {
+			return c.mem.recountAt
+		}
+	}
+	c.p.Waiting = about
+	c.mem.recountAt = now.Add(c.timing.recount)
+	c.setConfig(s)
+	return time.Time{}
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}

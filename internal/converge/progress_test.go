@@ -52,7 +52,7 @@ func TestJobNames(t *testing.T) {
 	}
 }
 
-// FuzzProgress: whatever the file holds, there is progress to go on from.
+// FuzzProgress: whatever the file holds, there is progress to continue from.
 func FuzzProgress(f *testing.F) {
 	whole, err := json.Marshal(newProgress())
 	if err != nil {

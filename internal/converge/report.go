@@ -3,6 +3,7 @@ package converge
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
@@ -34,7 +35,7 @@ func (r report) apply(d cluster.Report, now time.Time) cluster.Report {
 	return d
 }
 
-// replaces tells whether r.Config may take the place of s.
+// replaces reports whether r.Config may take the place of s.
 func (r report) replaces(s cluster.CategoryState) bool {
 	return r.Instead == nil || s.State == r.Instead.State && s.Version == r.Instead.Version
 }
@@ -63,15 +64,15 @@ func (c *Converger) setConfig(s cluster.CategoryState) {
 	c.setReport(r)
 }
 
-// handOn gives the report to who writes it to the ledger, also while the disk
-// is full: others should know.
-func (c *Converger) handOn() {
+// passReport passes the report to the goroutine that writes it, also while the disk is
+// full: other hosts should know.
+func (c *Converger) passReport() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.report.equal(c.p.Report) {
 		c.report = c.p.Report
 		c.gen++
-		poke(c.tell)
+		c.changed.Notify()
 	}
 }
 
@@ -82,23 +83,23 @@ func (c *Converger) reportAll(ctx context.Context) error {
 		if err := c.reportOne(ctx); err != nil {
 			return err
 		}
-		if err := c.mendUntilTold(ctx); err != nil {
+		if err := c.repairUntilChanged(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// mendUntilTold returns when the report changes, or with ctx's error. Meanwhile
-// it looks seldom whether somebody else wrote keys about this host past its
+// repairUntilChanged returns when the report changes, or with ctx's error. Meanwhile
+// it checks at long intervals whether other programs wrote keys about this host past its
 // document, and has them put right; the document itself stays as it is.
-func (c *Converger) mendUntilTold(ctx context.Context) error {
+func (c *Converger) repairUntilChanged(ctx context.Context) error {
 	for {
 		due := time.NewTimer(time.Duration(float64(c.timing.mend) * (0.8 + 0.4*c.jitter())))
 		select {
 		case <-ctx.Done():
 			due.Stop()
 			return ctx.Err()
-		case <-c.tell:
+		case <-c.changed.C():
 			due.Stop()
 			return nil
 		case <-due.C:
@@ -118,7 +119,8 @@ func (c *Converger) mendUntilTold(ctx context.Context) error {
 
 // reportOne brings the newest report to the ledger. Its error is ctx's.
 func (c *Converger) reportOne(ctx context.Context) error {
-	for wait := c.timing.trouble; ; wait = min(2*wait, c.timing.maxTrouble/2) {
+	backoff := concurrency.NewBackoff(c.timing.trouble, c.timing.maxTrouble/2)
+	for first := true; ; first = false {
 		c.mu.Lock()
 		r, gen := c.report, c.gen
 		c.mu.Unlock()
@@ -139,10 +141,10 @@ func (c *Converger) reportOne(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if wait == c.timing.trouble {
+		if first {
 			c.log.Warn("this host's state cannot be reported; it is tried until it can", "error", err)
 		}
-		if err := c.restUntilTold(ctx, wait); err != nil {
+		if err := c.pauseUntilChanged(ctx, backoff.Next()); err != nil {
 			return err
 		}
 	}
@@ -154,8 +156,8 @@ func (c *Converger) reassert() {
 	c.mu.Lock()
 	c.gen++
 	c.mu.Unlock()
-	poke(c.tell)
-	c.stir()
+	c.changed.Notify()
+	c.wakeUp()
 }
 
 // retryNow makes another attempt due at once.
@@ -163,13 +165,13 @@ func (c *Converger) retryNow() {
 	c.input(func(in *inputs) { in.retry = true })
 }
 
-// restUntilTold waits, shorter when the report changes.
-func (c *Converger) restUntilTold(ctx context.Context, d time.Duration) error {
+// pauseUntilChanged waits, shorter when the report changes.
+func (c *Converger) pauseUntilChanged(ctx context.Context, d time.Duration) error {
 	short, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	select {
 	case <-short.Done():
-	case <-c.tell:
+	case <-c.changed.C():
 		_ = concurrency.Sleep(short, min(d, c.timing.trouble)) // Consul may still be away
 	}
 	return ctx.Err()
@@ -184,13 +186,13 @@ func (c *Converger) said(gen uint64, err error) {
 		c.in.reportErr = err.Error()
 	}
 	c.mu.Unlock()
-	poke(c.saidNews)
-	c.stir()
+	c.reported.Notify()
+	c.wakeUp()
 }
 
-// awaitSaid waits until the ledger has the report, for a while: a host that
+// awaitReported waits until the ledger has the report, for a while: a host that
 // cannot reach Consul is not kept from converging by that.
-func (c *Converger) awaitSaid(ctx context.Context) {
+func (c *Converger) awaitReported(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timing.sayWithin, errors.New("not reported in time"))
 	defer cancel()
 	for {
@@ -203,7 +205,105 @@ func (c *Converger) awaitSaid(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.saidNews:
+		case <-c.reported.C():
 		}
 	}
+}
+
+// Status is how this host converges.
+type Status struct {
+	Phase     Phase     `json:"phase"`
+	Detail    string    `json:"detail"`
+	Since     time.Time `json:"since"`   // of the phase
+	Desired   string    `json:"desired"` // empty: none, or not known
+	Version   string    `json:"version"` // that the version file tells
+	Attempt   string    `json:"attempt"` // version that is, or was last, applied
+	Job       string    `json:"job"`     // of the static workflow
+	Fails     int       `json:"fails"`   // attempts in a row that came to nothing
+	Why       string    `json:"why"`     // the last of them did
+	Next      time.Time `json:"next,omitzero"`
+	Missing   []Missing `json:"missing"` // requirements
+	Failing   []string  `json:"failing"` // health checks
+	Drifted   []string  `json:"drifted"` // paths of static configuration
+	DriftNote string    `json:"drift_note"`
+	Hold      Hold      `json:"hold"`
+	Suspect   string    `json:"suspect"`
+	Trouble   []string  `json:"trouble"` // what cannot be done at present, one line each
+
+	Config     *cluster.CategoryState `json:"config"`     // as reported; nil: nothing was
+	Validation *cluster.CategoryState `json:"validation"` // as reported
+	Reported   bool                   `json:"reported"`   // the ledger has it
+
+	Outcome Outcome      `json:"outcome"` // empty: the pass continues
+	History []Transition `json:"history"` // the last ones
+}
+
+// Transition is one change of phase.
+type Transition struct {
+	At      time.Time `json:"at"`
+	Phase   Phase     `json:"phase"`
+	Version string    `json:"version"` // desired
+	Detail  string    `json:"detail"`
+}
+
+// maxHistory bounds Status.History.
+const maxHistory = 50
+
+// Status returns how this host converges now. It is safe for concurrent use.
+func (c *Converger) Status() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.status
+	if s.Phase == "" {
+		s.Phase = PhaseStarting
+	}
+	s.Missing, s.Failing, s.Drifted, s.Trouble, s.History = whole(s.Missing), whole(s.Failing), whole(s.Drifted), whole(s.Trouble), whole(s.History)
+	return s
+}
+
+// whole is a copy that is never nil: lists in JSON are lists.
+func whole[T any](all []T) []T { return append([]T{}, all...) }
+
+// publish makes the status what was found and decided, and hands it on when it
+// is another one.
+func (c *Converger) publish(f *facts, d decision) {
+	now := c.now()
+	a := c.p.Attempt
+	s := Status{
+		Phase: d.phase, Detail: d.detail, Since: now, Desired: f.desired, Version: f.local, Attempt: a.Version, Job: a.Job,
+		Fails: a.Fails, Why: a.Why, Next: d.until.Round(0), Missing: f.missing, Failing: f.failing,
+		Drifted: f.drifted, DriftNote: c.drift.noted(), Hold: f.hold, Suspect: suspectWith(a.doubt(), c.drift.told()),
+		Config: c.p.Report.Config, Validation: c.p.Report.Validation, Reported: f.told && !c.unsaved, Outcome: d.outcome,
+	}
+	if d.outcome != "" && d.do != doNothing {
+		s.Outcome = ""
+	}
+	c.mu.Lock()
+	for _, text := range []string{c.mem.saveIs, c.mem.troubleIs, c.note, f.desiredErr, f.reportErr, f.taskErr} {
+		if text != "" {
+			s.Trouble = append(s.Trouble, text)
+		}
+	}
+	old := c.status
+	s.History = old.History
+	if old.Phase == s.Phase && old.Desired == s.Desired {
+		s.Since = old.Since
+	} else {
+		s.History = append(slices.Clone(s.History), Transition{At: now.UTC().Truncate(time.Millisecond), Phase: s.Phase, Version: s.Desired, Detail: s.Detail})
+		if n := len(s.History) - maxHistory; n > 0 {
+			s.History = s.History[n:]
+		}
+	}
+	c.status = s
+	c.mu.Unlock()
+	if c.o.Changed != nil && !s.sameAs(old) {
+		c.o.Changed(s)
+	}
+}
+
+func (s Status) sameAs(o Status) bool {
+	return s.Phase == o.Phase && s.Detail == o.Detail && s.Desired == o.Desired && s.Version == o.Version && s.Job == o.Job &&
+		s.Fails == o.Fails && s.Reported == o.Reported && s.Outcome == o.Outcome && s.Suspect == o.Suspect && s.DriftNote == o.DriftNote &&
+		s.Hold == o.Hold && same(s.Config, o.Config) && same(s.Validation, o.Validation) &&
+		slices.Equal(s.Missing, o.Missing) && slices.Equal(s.Failing, o.Failing) && slices.Equal(s.Drifted, o.Drifted) && slices.Equal(s.Trouble, o.Trouble)
 }

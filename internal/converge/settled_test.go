@@ -9,7 +9,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 )
 
-// testFlapping: what recovers by itself again and again is told once.
+// testFlapping: what recovers by itself again and again is reported once.
 func testFlapping(t *testing.T) {
 	h := newHost(t)
 	h.options.Static.ValidationInterval = 20 * time.Millisecond

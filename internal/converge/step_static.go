@@ -11,7 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// adopt takes over a version that the version file tells and that somebody
+// adopt takes over a version in the version file that another program
 // else brought: it is recorded once it passed validation.
 func (c *Converger) adopt(version string) error {
 	c.log.Info("this host runs a version that somebody else brought; it is validated", "version", version)
@@ -23,7 +23,7 @@ func (c *Converger) adopt(version string) error {
 }
 
 // begin makes a new attempt. Its job has its name on the disk before it exists:
-// whoever comes after a crash goes on with the same one.
+// the next process continues the same one after a crash.
 func (c *Converger) begin(ctx context.Context, version string) error {
 	old := c.p
 	a := attempt{Version: version, Stage: stageStatic}
@@ -46,12 +46,12 @@ func (c *Converger) begin(ctx context.Context, version string) error {
 	c.log.Info("converging", "version", version, "job", a.Job, "failed_before", a.Fails)
 	c.drift.stop()
 	c.mem.rest, c.mem.retryAt = restNone, c.now()
-	c.handOn()
-	c.awaitSaid(ctx)
+	c.passReport()
+	c.awaitReported(ctx)
 	return nil
 }
 
-// runStatic runs the static workflow, or goes on with it.
+// runStatic runs or continues the static workflow.
 func (c *Converger) runStatic(ctx context.Context) error {
 	a := c.p.Attempt
 	res, err := c.o.Runner.Run(ctx, workflow.Job{
@@ -67,7 +67,7 @@ func (c *Converger) runStatic(ctx context.Context) error {
 		}
 		return c.stuckWith(err)
 	}
-	v := judge(res)
+	v := classify(res)
 	switch v.what {
 	case jobPassed:
 		c.hook("static passed")
@@ -90,7 +90,7 @@ func (c *Converger) runStatic(ctx context.Context) error {
 	return nil
 }
 
-// heldBack is for jobs that may go on, now or when a hold ends. The hold may
+// heldBack is for jobs that may continue, now or when a hold ends. The hold may
 // not be known here yet.
 func (c *Converger) heldBack(v verdict) error {
 	c.mem.rest = restNone
@@ -163,7 +163,7 @@ func (c *Converger) failed(v verdict) {
 // nextTry is when the next attempt is due, as reports hold it.
 func (c *Converger) nextTry() time.Time { return c.mem.retryAt.UTC().Truncate(time.Second) }
 
-// stuckWith reports what keeps the attempt from going on: it goes on later,
+// stuckWith reports what keeps the attempt from continuing: it continues later,
 // from where it is.
 func (c *Converger) stuckWith(err error) error { return c.stuckAt(c.p.Attempt.Version, err) }
 

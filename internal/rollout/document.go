@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Phase is how far a rollout has come.
+// Phase is the stage of a rollout.
 type Phase string
 
 // Phases.
 const (
-	Waiting     Phase = "waiting" // no host has been admitted yet
+	Waiting     Phase = "waiting" // no host is admitted yet
 	Canary      Phase = "canary"
 	Batch       Phase = "batch" // see Document.Batch
 	RollingBack Phase = "rolling back"
@@ -25,7 +25,7 @@ const Paused = "paused"
 type Document struct {
 	Version string `json:"version"`
 	// Previous is the last version that all members ran without a failure;
-	// empty: none is known.
+	// empty: not known.
 	Previous string    `json:"previous,omitempty"`
 	Policy   Policy    `json:"policy"`
 	By       string    `json:"by,omitempty"` // who triggered it
@@ -35,18 +35,18 @@ type Document struct {
 	Phase  Phase     `json:"phase"`
 	Batch  int       `json:"batch,omitempty"` // in phase Batch: which, from 1
 	Since  time.Time `json:"since"`           // of the phase
-	Group  *Group    `json:"group,omitempty"` // whose turn it is, with an order or zone by zone
+	Group  *Group    `json:"group,omitempty"` // the group that is admitted, with an order or zone by zone
 	Counts Counts    `json:"counts"`          // at the last change of phase
 
 	// Stopped says that the rollout is paused. Phase is then where it continues.
 	Stopped *Stop `json:"stopped,omitempty"`
-	// Promoted: the canary needs no consent any more.
+	// Promoted: the rollout needs no consent to continue after the canary.
 	Promoted bool `json:"promoted,omitempty"`
-	// Forgiven is how many failures were accepted by a resume; Forgive says that
-	// the present ones are to be.
+	// Forgiven is how many failures were accepted by a resume; Forgive requests
+	// that for the present ones.
 	Forgiven int  `json:"forgiven,omitempty"`
 	Forgive  bool `json:"forgive,omitempty"`
-	// RollbackOf says that this rollout takes back another one.
+	// RollbackOf: this rollout takes another one back.
 	RollbackOf *Rollback `json:"rollback_of,omitempty"`
 }
 
@@ -95,7 +95,7 @@ type Counts struct {
 	GivenUp int `json:"given_up"` // by an operator
 }
 
-// Over reports whether the rollout has come to an end.
+// Over reports whether the rollout has ended.
 func (d Document) Over() bool { return d.Phase == Done || d.Phase == Aborted }
 
 // Paced reports whether hosts need a grant to begin.
@@ -121,7 +121,7 @@ func (d Document) StateText() string {
 	return phase
 }
 
-// equal reports whether both are stored alike.
+// equal reports whether both have the same stored form.
 func (d Document) equal(o Document) bool {
 	same := d.Version == o.Version && d.Previous == o.Previous && d.By == o.By && d.Policy.equal(o.Policy) &&
 		d.Started.Equal(o.Started) && d.Finished.Equal(o.Finished) && d.Since.Equal(o.Since)
@@ -170,7 +170,7 @@ func (d Document) repolicied(p Policy, now time.Time) Document {
 }
 
 // Adopted returns the document of a version that was written to current_version
-// past the rollout; ok is false when there is nothing to adopt.
+// past the rollout; ok is false when no such version exists.
 func (s Stored) Adopted(now time.Time) (next Document, ok bool) {
 	if s.Desired == "" || s.Exists && s.Document.Version == s.Desired {
 		return s.Document, false
@@ -196,7 +196,7 @@ func (d Document) paused(s Stop, now time.Time) Document {
 }
 
 // resumed is the document without its pause: what failed until then is
-// accepted, and the time without progress begins anew.
+// accepted, and the time without progress starts again.
 func (d Document) resumed(now time.Time) Document {
 	if d.Stopped != nil && !d.Over() {
 		d.Stopped, d.Forgive, d.Since = nil, true, stamp(now)

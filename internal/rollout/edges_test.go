@@ -8,7 +8,7 @@ import (
 	"github.com/jorc/jorc/internal/rollout"
 )
 
-// TestForgiven: failures that were accepted and are mended do not let as many
+// TestForgiven: failures that were accepted and are fixed do not let as many
 // others fail.
 func TestForgiven(t *testing.T) {
 	t.Parallel()
@@ -60,7 +60,7 @@ func TestProgressWithinWindow(t *testing.T) {
 }
 
 // testFailedOnly: members that run the version and whose validation failed have
-// not converged, though nobody is behind.
+// not converged, though no member is behind.
 func testFailedOnly(t *testing.T, f *system) {
 	f.join("m1", "m2")
 	f.trigger(rollout.Request{Version: "v1"})

@@ -88,7 +88,7 @@ func TestForesee(t *testing.T) {
 	}
 }
 
-// TestForeseeHalfWay: while the canary is under way, too, it is told who comes next.
+// TestForeseeHalfWay: also while the canary runs the next hosts are foreseen.
 func TestForeseeHalfWay(t *testing.T) {
 	t.Parallel()
 	v := fleetOf(4, nil)

@@ -1,17 +1,22 @@
 package rollout
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
 )
 
 // States of a Grant as they are stored. What the host answers is in its report.
 const (
 	Offered   = "offered"
 	Withdrawn = "withdrawn" // the host did not answer
-	GivenUp   = "given up"  // by an operator: the host does not count any more
+	GivenUp   = "given up"  // by an operator: the host no longer counts
 )
 
 // Grant is the permission for one host to begin with one version, at the key
@@ -82,4 +87,214 @@ func (l Ledger) next() Ledger {
 // a restored ledger counts the same numbers again.
 func (l Ledger) id(session string) string {
 	return fmt.Sprintf("%d.%d.%.8s", l.Term, l.Seq, session)
+}
+
+// Permit is what the rollout says to one node, and what the node last said, read
+// at one moment. Its zero value says nothing.
+type Permit struct {
+	Stored
+	Grant  Grant
+	Report cluster.Report
+	// Halted: the cluster is paused, or only observed.
+	Halted bool
+
+	node    string
+	control uint64
+	grant   uint64
+}
+
+// Permit reads what the rollout says to node, as no server that lost its
+// leadership can answer. It returns what Load returns; a report or a grant that
+// is damaged counts as none.
+func (r *Rollouts) Permit(ctx context.Context, node string) (Permit, error) {
+	store := r.store.Consistent()
+	control, grant, report := kv.NewDoc[cluster.Control](store, cluster.KeyControl, 1), r.grant(node), r.ledger.Reports().At(node)
+	read, err := store.Txn().Get(keyDesired).Get(keyRollout).Get(cluster.KeyControl).Get(grant.Key()).Get(report.Key()).Commit(ctx)
+	if err != nil {
+		return Permit{}, err
+	}
+	p := Permit{node: node}
+	if p.Stored, err = r.stored(read); err != nil {
+		return Permit{}, err
+	}
+	c, err := control.From(read)
+	if err != nil {
+		return Permit{}, err
+	}
+	p.Halted, p.control = c.Value.Paused != nil || c.Value.ObserveOnly != nil, c.Index
+	g, err := grant.From(read)
+	if err != nil && !errors.Is(err, kv.ErrDamaged) {
+		return Permit{}, err
+	}
+	p.Grant, p.grant = g.Value, g.Index
+	d, err := report.From(read)
+	if err != nil && !errors.Is(err, kv.ErrDamaged) {
+		return Permit{}, err
+	}
+	p.Report = d.Value
+	return p, nil
+}
+
+// WatchGrant calls handle with the grant of node, and whenever it changes, until
+// ctx ends; then it returns ctx's error.
+func (r *Rollouts) WatchGrant(ctx context.Context, node string, handle func(kv.Update[Grant])) error {
+	return r.grant(node).Watch(ctx, handle)
+}
+
+// WithRollout returns the permit with a newer document of the rollout, as a watch
+// delivers it. The desired version stays as it was read.
+func (p Permit) WithRollout(e kv.Entry[Document]) Permit {
+	if e.Exists && p.Exists && e.Index > p.doc.Index {
+		p.doc, p.Document = e, e.Value
+	}
+	return p
+}
+
+// Fence adds to t what the acceptance of p's grant depends on: the lock of the
+// orchestrator that offered it, and that nothing of p has changed.
+func (p Permit) Fence(t *kv.Txn) {
+	t.CheckSession(cluster.OrchestratorLock, p.Grant.Session).CheckIndex(cluster.GrantKey(p.node), p.grant)
+	t.CheckIndex(keyDesired, p.desired.Index).CheckIndex(keyRollout, p.doc.Index).CheckIndex(cluster.KeyControl, p.control)
+}
+
+// Free says whether the node may begin with version without a grant. When it may
+// not, because it needs one or for the reason that is returned, ok is false.
+func (p Permit) Free(version string) (ok bool, reason string) {
+	d := p.Document
+	switch {
+	case p.Damaged != nil:
+		return false, "the rollout cannot be read: " + p.Damaged.Error()
+	case p.Desired != version:
+		return false, "version " + version + " is no longer desired"
+	case !p.Current(): // hosts without a cluster, or current_version was written past the rollout
+		return true, ""
+	case d.Phase == Aborted:
+		return false, "the rollout was aborted"
+	case d.Stopped != nil && !d.Over():
+		return false, d.Stopped.text()
+	case d.Paced():
+		return false, ""
+	}
+	return true, ""
+}
+
+// Offer reports whether the node can accept the grant for version, and says why
+// it has to decline it, if it has to.
+func (p Permit) Offer(version string, now time.Time) (ok bool, decline string) {
+	g := p.Grant
+	switch {
+	case g.answered(p.Report.Grant) || p.void(g) || p.Halted || g.Version != version || !p.Current():
+		return false, ""
+	case !g.Until.IsZero() && !now.Before(g.Until):
+		return false, "the window is over since " + g.Until.UTC().Format(time.RFC3339) + " by this host's clock"
+	}
+	return true, ""
+}
+
+// GivenUp reports whether an operator gave up on the grant id.
+func (p Permit) GivenUp(id string) bool { return p.Grant.State == GivenUp && p.Grant.ID == id }
+
+// Replace returns what carries out a plan's document by itself, in the
+// transaction of its events: it commits only if what s says of the rollout still
+// is so. It is nil when nothing changes.
+func (r *Rollouts) Replace(s Stored, next Document) func(*kv.Txn) {
+	if s.Exists && next.equal(s.Document) {
+		return nil
+	}
+	return func(t *kv.Txn) { r.write(t, s, next) }
+}
+
+// mostGrants is how many grants one transaction offers or withdraws: with the
+// checks beside them it stays below Consul's 64 operations.
+const mostGrants = 50
+
+// Apply carries out the offers and withdrawals of a plan that was made of s and
+// state: it swaps the ledger and, while all that s says is so, the grants, some
+// fifty at a time. It returns the ledger as it is then.
+//
+// It returns kv.ErrConflict, consul.ErrOutcomeUnknown (Renew, load and plan again)
+// or kv.ErrLockLost; what was written before stays.
+func (r *Rollouts) Apply(ctx context.Context, s Stored, state State, p Planned) (kv.Entry[Ledger], error) {
+	grants := make(map[string]Grant, len(state.Members))
+	for _, m := range state.Members {
+		grants[m.Node] = m.Grant
+	}
+	now := r.now().UTC().Truncate(time.Millisecond)
+	type change struct {
+		node string
+		next Grant
+	}
+	var all []change
+	for _, node := range p.Withdrawals {
+		g := grants[node]
+		g.State, g.Since, g.Tries = Withdrawn, now, g.Tries+1
+		all = append(all, change{node, g})
+	}
+	for _, o := range p.Offers {
+		all = append(all, change{o.Node, Grant{
+			Version: p.Document.Version, State: Offered, Since: now, Session: r.session, Rollout: s.doc.Index,
+			Until: p.Until, Tries: o.Tries, Retry: grants[o.Node].Retry,
+		}})
+	}
+	for part := range slices.Chunk(all, mostGrants) {
+		t := r.store.Txn()
+		ledger := s.Ledger.next()
+		r.ledgers.SwapIn(t, s.ledger, ledger)
+		s.fence(t)
+		for _, c := range part {
+			old := grants[c.node]
+			if c.next.State == Offered {
+				c.next.ID = ledger.id(r.session)
+			}
+			r.grant(c.node).SwapIn(t, kv.Entry[Grant]{Index: old.index, Exists: old.index != 0}, c.next)
+		}
+		done, err := t.Commit(ctx)
+		if err != nil {
+			return s.ledger, err
+		}
+		s.Ledger, s.ledger = ledger, kv.Entry[Ledger]{Value: ledger, Index: done.Index(keyLedger), Exists: true}
+	}
+	return s.ledger, nil
+}
+
+// Renew swaps the ledger alone and returns it: no transaction that was sent before
+// and swaps it, too, can be carried out from then on. With begin it counts a new
+// term. It tries until that is certain and returns what Commit returns otherwise.
+func (r *Rollouts) Renew(ctx context.Context, begin bool) (kv.Entry[Ledger], error) {
+	return r.swapLedger(ctx, func(l Ledger) Ledger {
+		if begin {
+			l.Term, l.Seq = l.Term+1, 0
+		}
+		return l.next()
+	})
+}
+
+// Quiet has orchestrators grant nothing for some time. It returns what Renew
+// returns.
+func (r *Rollouts) Quiet(ctx context.Context, long time.Duration) error {
+	_, err := r.swapLedger(ctx, func(l Ledger) Ledger {
+		l.Quiet = r.now().UTC().Truncate(time.Second).Add(long)
+		return l.next()
+	})
+	return err
+}
+
+func (r *Rollouts) swapLedger(ctx context.Context, change func(Ledger) Ledger) (kv.Entry[Ledger], error) {
+	for ctx.Err() == nil {
+		e, err := r.ledgers.In(r.store.Consistent()).Get(ctx)
+		if err != nil && !errors.Is(err, kv.ErrDamaged) {
+			return kv.Entry[Ledger]{}, err
+		}
+		t := r.store.Txn()
+		next := change(e.Value)
+		r.ledgers.SwapIn(t, e, next)
+		done, err := t.Commit(ctx)
+		if err == nil {
+			return kv.Entry[Ledger]{Value: next, Index: done.Index(keyLedger), Exists: true}, nil
+		}
+		if !errors.Is(err, kv.ErrConflict) && !errors.Is(err, consul.ErrOutcomeUnknown) {
+			return kv.Entry[Ledger]{}, err
+		}
+	}
+	return kv.Entry[Ledger]{}, context.Cause(ctx)
 }

@@ -37,8 +37,8 @@ type Planned struct {
 	// is a rollback: the desired version changes with it.
 	Document  Document
 	Decisions []Decision
-	// Offers and Withdrawals are for the document as it is; there are none while
-	// Document differs from it.
+	// Offers and Withdrawals are for the document as it is; both are empty
+	// while Document differs from it.
 	Offers      []Offer
 	Withdrawals []string
 	// Until is the end of the window for the offers; zero: none.
@@ -47,7 +47,7 @@ type Planned struct {
 	Again time.Time
 }
 
-// Plan decides what becomes of a rollout and which hosts are offered a grant. It
+// Plan decides the next state of a rollout and which hosts are offered a grant. It
 // is a pure function: planning again on its document decides nothing more.
 func Plan(d Document, s State, now time.Time) Planned {
 	p := newPlanner(d, s, now)
@@ -89,7 +89,7 @@ type planner struct {
 	doc     Document
 	now     time.Time
 	members []ranked
-	// others take no part any more, but have an open grant.
+	// others no longer take part, but have an open grant.
 	others    []ranked
 	counts    Counts
 	decisions []Decision
@@ -185,7 +185,8 @@ func (p *planner) decide() {
 	}
 }
 
-// finish ends a rollout in which all members are admitted, when none is left.
+// finish ends a rollout in which all members are admitted, once no member is
+// pending or at work.
 func (p *planner) finish() {
 	if p.doc.Phase == Waiting {
 		p.enter(Batch, 1)
@@ -293,8 +294,8 @@ func (p *planner) next() (at time.Time) {
 	return at
 }
 
-// forgive accepts the failures that a resume found; of those that are fixed
-// since none is left for others.
+// forgive accepts the failures that a resume found; failures that
+// are fixed since leave no allowance for others.
 func (p *planner) forgive() {
 	failures := p.in(failed)
 	if p.doc.Forgive {

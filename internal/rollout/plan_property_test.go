@@ -148,7 +148,7 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// settle lets nothing go wrong any more: whatever happened, the rollout ends.
+// settle ends all faults: whatever happened, the rollout ends.
 func (f *fleet) settle(seed uint64) {
 	f.t.Helper()
 	f.healthy = true

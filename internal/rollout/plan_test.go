@@ -367,8 +367,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestWithdraw: an offer that is not answered in time, or whose host may not begin
-// any more, is withdrawn; one that the host accepted, or that is void, is not.
+// TestWithdraw: an offer that is not answered in time, or whose host may no longer
+// begin, is withdrawn; one that the host accepted, or that is void, is not.
 func TestWithdraw(t *testing.T) {
 	t.Parallel()
 	d := started(t, rollout.Policy{MaxParallel: rollout.Amount{N: 5}})

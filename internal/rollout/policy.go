@@ -1,13 +1,164 @@
 package rollout
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jorc/jorc/internal/profile"
 )
 
-// What becomes of a rollout when more members failed than its policy allows.
+// ErrPolicy: the policy is invalid.
+var ErrPolicy = errors.New("not a policy")
+
+// Amount is a number of members, or a share of them in per cent. The zero
+// Amount means that no amount is given.
+type Amount struct {
+	N       int
+	Percent bool
+}
+
+// mostMembers bounds counts, so that nothing computed from them overflows.
+const mostMembers = 1_000_000
+
+// ParseAmount reads "3" or "10%". Both begin at 1. It returns ErrPolicy.
+func ParseAmount(text string) (Amount, error) {
+	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
+	n, err := strconv.Atoi(number)
+	switch {
+	case err != nil || number[0] == '+':
+		return Amount{}, fmt.Errorf("%w: %q is neither a number of members such as 3 nor a whole share such as 10%%", ErrPolicy, text)
+	case n < 1:
+		return Amount{}, fmt.Errorf("%w: %q is nobody: give at least 1 or 1%%", ErrPolicy, text)
+	case percent && n > 100:
+		return Amount{}, fmt.Errorf("%w: %q is more than all: give at most 100%%", ErrPolicy, text)
+	case n > mostMembers:
+		return Amount{}, fmt.Errorf("%w: %q is more than %d", ErrPolicy, text, mostMembers)
+	}
+	return Amount{N: n, Percent: percent}, nil
+}
+
+// Of is how many of n members the amount is: shares are rounded down, but are
+// at least one member. It is 0 for the zero Amount only.
+func (a Amount) Of(n int) int {
+	switch {
+	case a.N <= 0:
+		return 0
+	case a.Percent:
+		return max(1, max(0, n)*min(a.N, 100)/100)
+	}
+	return a.N
+}
+
+func (a Amount) String() string {
+	switch {
+	case a.N <= 0:
+		return ""
+	case a.Percent:
+		return strconv.Itoa(a.N) + "%"
+	}
+	return strconv.Itoa(a.N)
+}
+
+// MarshalText writes what ParseAmount reads.
+func (a Amount) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText is ParseAmount, and reads "" as none.
+func (a *Amount) UnmarshalText(text []byte) (err error) {
+	if *a = (Amount{}); len(text) > 0 {
+		*a, err = ParseAmount(string(text))
+	}
+	return err
+}
+
+// Role is one role in the order of a policy.
+type Role struct {
+	Name string
+	// Limit is how many members at this place may be out of service at one
+	// time, shares are of those; none: what the policy says for all.
+	Limit Amount
+	// Kept: members with this role are not admitted.
+	Kept bool
+}
+
+// ParseRole reads "role", "role=2", "role=10%" or, for one that is kept back,
+// "role=0". It returns ErrPolicy.
+func ParseRole(text string) (Role, error) {
+	name, limit, limited := strings.Cut(strings.TrimSpace(text), "=")
+	r := Role{Name: name}
+	if err := profile.CheckName(name); err != nil {
+		return Role{}, fmt.Errorf("%w: order has the role %q: %w", ErrPolicy, name, err)
+	}
+	if !limited {
+		return r, nil
+	}
+	if r.Kept = limit == "0"; r.Kept {
+		return r, nil
+	}
+	var err error
+	if r.Limit, err = ParseAmount(limit); err != nil {
+		return Role{}, fmt.Errorf("%w (limit of role %q; 0 without %% keeps the role back)", err, name)
+	}
+	return r, nil
+}
+
+// ParseOrder reads roles separated by commas.
+func ParseOrder(text string) ([]Role, error) {
+	var all []Role
+	for part := range strings.SplitSeq(text, ",") {
+		r, err := ParseRole(part)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+func (r Role) String() string {
+	switch {
+	case r.Kept:
+		return r.Name + "=0"
+	case r.Limit != Amount{}:
+		return r.Name + "=" + r.Limit.String()
+	}
+	return r.Name
+}
+
+// MarshalText writes what ParseRole reads.
+func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText is ParseRole.
+func (r *Role) UnmarshalText(text []byte) (err error) {
+	*r, err = ParseRole(string(text))
+	return err
+}
+
+// place is where members with roles stand in the order: at the first role that
+// they have; those without any come last.
+func (p Policy) place(roles []string) int {
+	i := slices.IndexFunc(p.Order, func(r Role) bool { return !r.Kept && slices.Contains(roles, r.Name) })
+	if i < 0 {
+		return len(p.Order)
+	}
+	return i
+}
+
+// KeepsBack returns the role for which members with roles are not admitted;
+// empty: they may be.
+func (p Policy) KeepsBack(roles []string) string {
+	for _, r := range p.Order {
+		if r.Kept && slices.Contains(roles, r.Name) {
+			return r.Name
+		}
+	}
+	return ""
+}
+
+// Actions when more members failed than the policy allows.
 const (
 	OnFailurePause    = "pause"
 	OnFailureRollback = "rollback"
@@ -17,21 +168,21 @@ const (
 var defaultParallel = Amount{N: 25, Percent: true}
 
 // Policy is how a version reaches the members. The zero Policy is the plain
-// one: everybody at once, without slots.
+// one: all members at once, without grants.
 type Policy struct {
 	// Canary is how many members come first, on their own.
 	Canary int `json:"canary,omitempty"`
 	// Batches are how many members in all are admitted, step by step; the last
 	// is 100 %.
 	Batches []Amount `json:"batches,omitempty"`
-	// MaxParallel is how many members may be out of service at one time.
+	// MaxParallel is how many members may be out of service at the same time.
 	MaxParallel Amount `json:"max_parallel,omitzero"`
 	// MaxFailures is how many members may fail before OnFailure happens.
 	MaxFailures int `json:"max_failures,omitempty"`
-	// MinHealthy is how long all checks of a node must have passed before it
-	// hands its slot on. With it a canary is promoted without being asked.
+	// MinHealthy is how long all checks of a node must have passed before
+	// its grant ends. With it a canary is promoted without being asked.
 	MinHealthy Duration `json:"min_healthy,omitempty"`
-	// NodeDeadline is how long a node may hold its slot before it counts as failed.
+	// NodeDeadline is how long a node may hold its grant before it counts as failed.
 	NodeDeadline Duration `json:"node_deadline,omitempty"`
 	// ProgressDeadline is how long no member may arrive before the rollout is paused.
 	ProgressDeadline Duration `json:"progress_deadline,omitempty"`
@@ -43,10 +194,10 @@ type Policy struct {
 	Windows   []Window `json:"windows,omitempty"`    // none: always
 }
 
-// Plain tells whether the policy lets everybody go at once, without slots.
+// Plain reports whether the policy lets all members begin at once, without grants.
 func (p Policy) Plain() bool { return p.equal(Policy{}) }
 
-// equal tells whether both are stored alike.
+// equal reports whether both have the same stored form.
 func (p Policy) equal(o Policy) bool {
 	same := p.Canary == o.Canary && p.MaxParallel == o.MaxParallel && p.MaxFailures == o.MaxFailures && p.MinHealthy == o.MinHealthy
 	same = same && p.NodeDeadline == o.NodeDeadline && p.ProgressDeadline == o.ProgressDeadline && p.ZoneByZone == o.ZoneByZone
@@ -54,7 +205,7 @@ func (p Policy) equal(o Policy) bool {
 		slices.EqualFunc(p.Windows, o.Windows, func(a, b Window) bool { return a.text == b.text })
 }
 
-// sameWalk tells whether both admit the same members in the same steps.
+// sameWalk reports whether both admit the same members in the same steps.
 func (p Policy) sameWalk(o Policy) bool {
 	steps := func(p Policy) Policy {
 		s := Policy{Canary: p.Canary, Batches: p.Batches, ZoneByZone: p.ZoneByZone}
@@ -66,7 +217,7 @@ func (p Policy) sameWalk(o Policy) bool {
 	return p.Plain() == o.Plain() && steps(p).equal(steps(o))
 }
 
-// Complete returns the policy with what it does not say filled in; a plain one
+// Complete returns the policy with the defaults filled in; a plain one
 // stays plain.
 func (p Policy) Complete() Policy {
 	if p.Plain() {

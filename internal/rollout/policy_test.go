@@ -121,7 +121,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestPolicyJSON: what is stored comes back, and what nobody can have stored
+// TestPolicyJSON: what is stored comes back, and what cannot have been stored
 // does not.
 func TestPolicyJSON(t *testing.T) {
 	t.Parallel()

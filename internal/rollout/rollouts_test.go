@@ -312,7 +312,7 @@ func testOperate(t *testing.T, f *system) {
 }
 
 // testHalted: a rollout of a cluster that is paused, or only observed, says what
-// goes on with it.
+// continues it.
 func testHalted(t *testing.T, f *system) {
 	f.join("h1", "h2")
 	f.trigger(rollout.Request{Version: "v1", Policy: canary(1)})
@@ -493,7 +493,7 @@ func testVoid(t *testing.T, f *system) {
 	}
 }
 
-// testGiveUp: a host that an operator gave up on does not count any more, and its
+// testGiveUp: a host that an operator gave up on no longer counts, and its
 // place goes to the next.
 func testGiveUp(t *testing.T, f *system) {
 	f.join("h1", "h2")
@@ -593,8 +593,8 @@ func testDamaged(t *testing.T, f *system) {
 	}
 }
 
-// testNoVersion: what somebody wrote as the desired version is none. The rollout
-// stays as it is, and goes on once it is triggered again.
+// testNoVersion: the desired version is invalid. The rollout stays as it
+// is, and continues once it is triggered again.
 func testNoVersion(t *testing.T, f *system) {
 	f.join("v1", "v2", "v3")
 	f.trigger(rollout.Request{Version: "1.0", Policy: canary(1)})
@@ -623,7 +623,7 @@ func testNoVersion(t *testing.T, f *system) {
 }
 
 // testFlags: a flag whose value is the default makes a policy, too; and a dry run
-// that admits nobody says what for.
+// that admits no host says why.
 func testFlags(t *testing.T, f *system) {
 	f.join("f1", "f2")
 	got := f.trigger(rollout.Request{Version: "v1", Policy: func(p *rollout.Policy) { p.MaxFailures = 0 }})

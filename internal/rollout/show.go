@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
 )
 
 // Status is a rollout with what is known of the members.
@@ -17,7 +18,7 @@ type Status struct {
 	State    string    `json:"state"`
 	Now      Counts    `json:"now"`
 	Admitted int       `json:"admitted"` // members within the present step
-	Limit    int       `json:"limit"`    // of members out of service at one time; 0: none
+	Limit    int       `json:"limit"`    // of members out of service at the same time; 0: no limit
 	Grants   []Granted `json:"grants"`   // that are open or were given up, the oldest first
 	Failed   []Failed  `json:"failed"`
 	Down     []string  `json:"down"`   // and not at the version; the first of them
@@ -122,8 +123,8 @@ func (m Member) describeGrant() Granted {
 	return g
 }
 
-// groups puts members together by what of says of them; of those for which it is
-// empty nothing is said.
+// groups puts members together by the text that of returns; members without a
+// text are left out.
 func groups(all []ranked, of func(Member) string) []Out {
 	by := map[string][]ranked{}
 	for _, m := range all {
@@ -177,7 +178,7 @@ func (p *planner) waits() []string {
 		add(broken, fmt.Sprintf("to be in service again: %d may be out of it, and 'jorc update give-up' frees the place of a host with a grant", allowed))
 	}
 	if len(waits) == 0 && p.tooManyDown() {
-		add(p.in(down), "to be back")
+		add(p.in(down), "to come back")
 	}
 	if !p.inWindow() {
 		waits = append(waits, "its window: "+closedText(windowsChange(d.Policy.Windows, p.now)))
@@ -343,4 +344,58 @@ func (p *planner) outNames(out []ranked) string {
 		all = append(all, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(all, ", ")
+}
+
+// mostForeseen bounds how many decisions Foresee looks ahead.
+const mostForeseen = 1000
+
+// Foresee returns who is to be admitted, one decision after the other, when all
+// that are admitted or at work arrive, canaries are promoted and nothing else
+// happens. It is a pure function.
+func Foresee(d Document, s State, now time.Time) []Decision {
+	s.Members = append([]Member{}, s.Members...)
+	if d.Over() || d.Stopped != nil {
+		return nil
+	}
+	if !d.Paced() {
+		p := newPlanner(d, s, now)
+		all := p.admitted(func(m ranked) bool { return !m.settled() })
+		p.record(DecideAdmit, "", all, "all at once: %d members are admitted", len(all))
+		return p.decisions
+	}
+	d.Promoted = true
+	var steps []Decision
+	for range mostForeseen {
+		plan := Plan(d, s, now)
+		for _, one := range plan.Decisions {
+			if one.Kind != DecideDone {
+				steps = append(steps, one)
+			}
+		}
+		d = plan.Document
+		if d.Over() || d.Stopped != nil || !arrive(d, s, now) && len(plan.Decisions) == 0 {
+			break
+		}
+	}
+	return steps
+}
+
+// arrive lets those arrive that are admitted, and those finish that are at work
+// from before; it reports whether there were any.
+func arrive(d Document, s State, now time.Time) (any bool) {
+	p := newPlanner(d, s, now)
+	step := p.step()
+	for i := range s.Members {
+		m := &s.Members[i]
+		if !m.Up() {
+			continue
+		}
+		in := m.takesPart(d.Policy) && step.admits(d.Policy.KeyOf(d.Version, m.Node, m.Roles, m.Zone))
+		if any = any || m.granted() || in && (m.Version != d.Version || m.out() != cluster.InService); in {
+			m.Version, m.Arrived = d.Version, now
+			m.Condition.Health, m.Condition.Maintenance = consul.HealthPassing, cluster.MaintenanceNone
+		}
+		m.Grant, m.Answer = Grant{}, cluster.GrantAnswer{}
+	}
+	return any
 }

@@ -36,7 +36,7 @@ type fleet struct {
 	docIndex uint64
 	ledger   Ledger // swapped by every offering transaction
 	session  int    // of the orchestrator's lock
-	// cycles are those under way: another orchestrator may be faster. passes are
+	// cycles are the open ones: another orchestrator may be faster. passes are
 	// transactions that were sent and may be carried out late.
 	cycles  []seen
 	passes  []seen

@@ -12,7 +12,7 @@ import (
 )
 
 // TestOutWithoutGrant: a host that is out of service without a grant is named
-// with the reason; one that an operator gave up on does not count any more.
+// with the reason; one that an operator gave up on no longer counts.
 func TestOutWithoutGrant(t *testing.T) {
 	t.Parallel()
 	const own, foreign = cluster.MaintenanceOwn, cluster.MaintenanceForeign

@@ -13,7 +13,7 @@ import (
 // where groups come one after the other.
 type step struct {
 	all   bool
-	last  *Key // nil: nobody
+	last  *Key // nil: no member
 	group *Group
 }
 
@@ -53,7 +53,7 @@ func (p *planner) admitted(wanted func(ranked) bool) []ranked {
 }
 
 // advance admits the next group or the next step once nothing more is expected
-// of those that are admitted.
+// of the admitted members.
 func (p *planner) advance() {
 	if !p.quiet() || len(p.admitted(func(m ranked) bool { return !m.settled() && p.counted(m) })) > 0 {
 		return
@@ -77,7 +77,7 @@ func (p *planner) counted(m ranked) bool {
 }
 
 // canary admits the canary, or reports that it has to be waited for. Members
-// that are down or do not answer are no canaries: the next ones take their place.
+// that are down or do not answer are not canaries: the next ones take their place.
 func (p *planner) canary() (wait bool) {
 	if p.doc.Policy.Canary == 0 {
 		return false
@@ -213,7 +213,7 @@ func (p *planner) groupText() string {
 	return strings.Join(parts, ", ")
 }
 
-// room is how many members may be out of service at one time, and which are. With
+// room is how many members may be out of service at the same time, and which are. With
 // a limit of its own a role's members count by themselves, but for open grants,
 // which always count. What an operator gave up on does not.
 func (p *planner) room() (allowed int, out []ranked) {
@@ -235,7 +235,7 @@ func (p *planner) room() (allowed int, out []ranked) {
 }
 
 // expired reports whether the member's offer is to be withdrawn: it was not
-// answered in time, or the member may not begin any more.
+// answered in time, or the member may no longer begin.
 func (p *planner) expired(m ranked) bool {
 	late := !m.Grant.Until.IsZero() && !p.now.Before(m.Grant.Until)
 	return late || p.now.Sub(m.Grant.Since) >= answerWithin || p.barred(m) != ""

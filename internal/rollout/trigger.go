@@ -36,7 +36,7 @@ type Triggered struct {
 	// Superseded is the unfinished rollout that this one took the place of.
 	Superseded *Superseded `json:"superseded,omitempty"`
 	// Plan says who is to be admitted step by step, for a dry run; Waits what it
-	// waits for when that is nobody.
+	// waits for when no member is.
 	Plan  []Decision `json:"plan,omitempty"`
 	Waits []string   `json:"waits,omitempty"`
 	// Note says what was left as it is, when that may surprise.
@@ -53,7 +53,7 @@ type Superseded struct {
 	Count   int      `json:"count"`  // all of them
 	Failed  []string `json:"failed"` // the first of them
 
-	healthy bool // nobody is behind or failed, and there is somebody
+	healthy bool // members exist, and all run the version without a failure
 }
 
 // Trigger makes a version the desired one, together with its rollout, in one
@@ -152,8 +152,8 @@ func outList(all []Out) string {
 	return "out of service: " + strings.Join(parts, "; ")
 }
 
-// OutText names the members that are out of service, in one line; empty: there
-// are none.
+// OutText names the members that are out of service, in one line; empty: all are
+// in service.
 func (t Triggered) OutText() string {
 	if len(t.Out) == 0 {
 		return ""

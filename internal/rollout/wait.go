@@ -14,7 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// How a rollout can end for who waits for it.
+// Errors of Wait.
 var (
 	// ErrFailed: members failed, it was rolled back, or another one took its place.
 	ErrFailed = errors.New("the rollout failed")
@@ -23,20 +23,20 @@ var (
 )
 
 const (
-	// gather is for how long changes are gathered before all members are looked at.
+	// gather is for how long changes are gathered before all members are read.
 	gather = 50 * time.Millisecond
-	// lookAgain is the pause after a look that failed.
-	lookAgain = time.Second
+	// retryPause is the pause after a read that failed.
+	retryPause = time.Second
 )
 
-// Wait waits for the rollout that is under way, and calls progress whenever
+// Wait waits for the current rollout, and calls progress whenever
 // something of it changed. It returns nil when all members are there; ErrFailed;
 // ErrStopped at once; ErrNobody for a rollout without members; ctx's error; or
 // what Show returns, for consul.ElectionTime when it is consul.IsTransient.
 func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
 	begin := time.Now()
 	first, err := r.Show(ctx)
-	for consul.IsTransient(err) && time.Since(begin) < consul.ElectionTime && concurrency.Sleep(ctx, lookAgain) == nil {
+	for consul.IsTransient(err) && time.Since(begin) < consul.ElectionTime && concurrency.Sleep(ctx, retryPause) == nil {
 		first, err = r.Show(ctx)
 	}
 	if ctx.Err() != nil {
@@ -46,8 +46,8 @@ func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	changed := make(chan struct{}, 1)
-	changed <- struct{}{}
+	changed := concurrency.NewSignal()
+	changed.Notify()
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel(nil)
@@ -55,27 +55,24 @@ func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
 		if errors.Is(err, consul.ErrDenied) {
 			cancel(err)
 		}
-		select {
-		case changed <- struct{}{}:
-		default: // it is to look already
-		}
+		changed.Notify()
 	})
 	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-changed:
+		case <-changed.C():
 		case <-again:
 		}
 		if concurrency.Sleep(ctx, gather) != nil {
 			return context.Cause(ctx)
 		}
-		over, err := r.look(ctx, first.Document, progress)
+		over, err := r.check(ctx, first.Document, progress)
 		away := errors.Is(err, consul.ErrUnreachable) || errors.Is(err, consul.ErrRateLimited)
 		switch again = nil; {
-		case away && ctx.Err() == nil: // what it would have seen may be the last change for a long time
-			again = time.After(lookAgain)
+		case away && ctx.Err() == nil: // the change that it missed may be the last one for a long time
+			again = time.After(retryPause)
 		case err != nil || over:
 			return err
 		}
@@ -92,8 +89,8 @@ func (r *Rollouts) watch(ctx context.Context, watching *sync.WaitGroup, changed 
 	watching.Go(func() { _ = r.ledger.WatchReports(ctx, changed) })
 }
 
-// look tells whether the wait is over, and how it ended.
-func (r *Rollouts) look(ctx context.Context, first Document, progress func(Status)) (over bool, err error) {
+// check reports whether the wait is over, and how it ended.
+func (r *Rollouts) check(ctx context.Context, first Document, progress func(Status)) (over bool, err error) {
 	s, err := r.Load(ctx)
 	if err != nil {
 		return false, err
@@ -110,7 +107,7 @@ func (r *Rollouts) look(ctx context.Context, first Document, progress func(Statu
 		return false, err
 	}
 	d := s.Document
-	if d.Policy.Plain() { // goes on without an orchestrator, which may not have looked yet
+	if d.Policy.Plain() { // continues without an orchestrator, which may not have planned yet
 		d = Plan(d, v, r.now()).Document
 	}
 	status := Describe(d, v, r.now())
@@ -129,8 +126,8 @@ func (r *Rollouts) look(ctx context.Context, first Document, progress func(Statu
 	return false, nil
 }
 
-// outcome is why the rollout that was first is not done, and will not be
-// without somebody's doing.
+// outcome is why the rollout that was first cannot end by itself; nil: it can, or
+// it is done.
 func (s Status) outcome(desired string, first Document) error {
 	switch {
 	case s.RollbackOf != nil && s.Version != first.Version:
@@ -140,7 +137,7 @@ func (s Status) outcome(desired string, first Document) error {
 	case s.Phase == Aborted:
 		return fmt.Errorf("%w: that of %s was aborted", ErrStopped, s.Version)
 	case s.Document.State() == Paused:
-		return fmt.Errorf("%w: %s: 'jorc update resume' goes on", ErrStopped, s.Stopped.text())
+		return fmt.Errorf("%w: %s: 'jorc update resume' continues it", ErrStopped, s.Stopped.text())
 	case s.Phase != Done:
 		return nil
 	case s.RollbackOf != nil:

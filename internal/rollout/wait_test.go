@@ -11,8 +11,8 @@ import (
 	"github.com/jorc/jorc/internal/rollout"
 )
 
-// TestWaitLooksAgain: a look that Consul answers with a failure of its own is
-// repeated, be it the first, and also when nothing changes any more.
+// TestWaitLooksAgain: a read that Consul answers with a failure of its own is
+// repeated, also the first, and also when nothing else changes.
 func TestWaitLooksAgain(t *testing.T) {
 	t.Parallel()
 	server := consultest.Start(t)

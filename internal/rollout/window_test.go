@@ -73,7 +73,7 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestWindowsByTheMinute: the computed changes are those that a search minute by
+// TestWindowsByTheMinute: the computed changes are the ones that a search minute by
 // minute finds, in zones whose clocks change, at any time of the year.
 func TestWindowsByTheMinute(t *testing.T) {
 	t.Parallel()
