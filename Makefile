@@ -11,6 +11,7 @@ LINT  = $(GO) tool -modfile=tools/lint/go.mod
 # Files and folders whose docs and comments vale checks (.vale.ini, docs/glossary.md).
 PROSE = \
 	README.md \
+	CHANGELOG.md \
 	docs/glossary.md \
 	docs/cluster.md \
 	docs/templates.md \
@@ -36,7 +37,8 @@ PROSE = \
 	internal/catalog \
 	internal/blocker \
 	internal/command \
-	internal/trigger \
+	internal/workflow \
+	internal/runs \
 	internal/profile \
 	internal/slots \
 	internal/rollout \

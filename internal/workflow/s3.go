@@ -23,10 +23,11 @@ import (
 )
 
 const (
-	// s3Tries is how often an upload is begun, s3Pause half of the first pause
-	// between; pauses double.
-	s3Tries = 5
-	s3Pause = 100 * time.Millisecond
+	// s3Tries is how often an upload is attempted, s3Pause the first pause between
+	// attempts, maxS3Pause the longest.
+	s3Tries    = 5
+	s3Pause    = 200 * time.Millisecond
+	maxS3Pause = 2 * time.Second
 	// s3Region is what stores that have no regions expect.
 	s3Region = "us-east-1"
 )
@@ -158,9 +159,10 @@ func (s *S3Store) put(ctx context.Context, key, file string) error {
 		return err
 	}
 	defer s.transport.CloseIdleConnections() // uploads are rare
+	pauses := concurrency.NewBackoff(s3Pause, maxS3Pause)
 	for try := range s3Tries {
 		if try > 0 {
-			if late := concurrency.Sleep(ctx, s3Pause<<try); late != nil {
+			if late := pauses.Wait(ctx); late != nil {
 				return fmt.Errorf("%w, after: %w", late, s.explain(err))
 			}
 		}

@@ -64,17 +64,10 @@ func (r *Runner) RunTriggers(ctx context.Context, o TriggerOptions) error {
 // run runs one trigger until ctx ends. If the state cannot be read or written,
 // the trigger runs nothing and tries again later.
 func (w *triggerWatcher) run(ctx context.Context) error {
-	const again = 30 * time.Second
-	for {
-		err := w.once(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		w.log.Error("trigger failed, will retry", "error", err, "again_in", again)
-		if concurrency.Sleep(ctx, again) != nil {
-			return nil
-		}
-	}
+	const first, most = 5 * time.Second, time.Minute
+	return concurrency.Restart(ctx, concurrency.NewBackoff(first, most), most, w.once, func(err error, pause time.Duration) {
+		w.log.Error("trigger failed, will retry", "error", err, "again_in", pause)
+	})
 }
 
 // once reads the state, finishes a job that a restart interrupted, and follows
