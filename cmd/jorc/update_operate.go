@@ -71,10 +71,7 @@ func stopped(
 
 // giveUpHost gives up on the grant of a host.
 func (e *environment) giveUpHost(c *cli.Context, host string) error {
-	if _, err := e.format(c); err != nil {
-		return err
-	}
-	rollouts, closeClient, err := e.rollouts(c)
+	rollouts, closeClient, err := e.printedRollouts(c)
 	if err != nil {
 		return err
 	}
@@ -131,10 +128,7 @@ func (e *environment) operate(already string, change func(*cli.Context, *rollout
 		if err := noArguments(c); err != nil {
 			return err
 		}
-		if _, err := e.format(c); err != nil {
-			return err
-		}
-		rollouts, closeClient, err := e.rollouts(c)
+		rollouts, closeClient, err := e.printedRollouts(c)
 		if err != nil {
 			return err
 		}

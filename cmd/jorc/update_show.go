@@ -28,10 +28,7 @@ func (e *environment) showRollout(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
-	if _, err := e.format(c); err != nil {
-		return err
-	}
-	rollouts, closeClient, err := e.rollouts(c)
+	rollouts, closeClient, err := e.printedRollouts(c)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -140,6 +141,38 @@ func TestDownWithGrant(t *testing.T) {
 	if s.Version != "a3" || s.Now.Done != 1 || s.Now.Down != 1 || len(s.Failed) != 0 || s.RollbackOf != nil {
 		t.Errorf("update show: %s, %+v, failed %+v, rollback %+v", s.Version, s.Now, s.Failed, s.RollbackOf)
 	}
+}
+
+// TestFrozenAcrossWindow: a host and an orchestrator that are stopped while the
+// window ends begin nothing when they continue.
+func TestFrozenAcrossWindow(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	m := newMachine(t, s, supersedeConf)
+	m.must("cluster", "init", "default")
+	m.must("update", "trigger", "a1")
+	d := m.agent()
+	m.wantShown("the host to run a1", func(s shownRollout) bool { return s.Version == "a1" && s.Now.Done == 1 })
+	d.signal(syscall.SIGSTOP)
+	closes := time.Now().Add(65 * time.Second).Truncate(time.Minute).UTC()
+	m.must("update", "trigger", "a2", "--max-parallel", "1", "--window", closes.Add(-time.Hour).Format("15:04")+"-"+closes.Format("15:04"))
+	m.eventually("the window to be over", func() error {
+		if now := time.Now(); now.Before(closes) {
+			return fmt.Errorf("it is %v", now)
+		}
+		return nil
+	})
+	d.signal(syscall.SIGCONT)
+	m.eventually("why the host waits", func() error { return lacks(m.run("update", "why").stdout, "outside the window until ") })
+	m.eventually("cycles after the stop", func() error {
+		if got := m.run("cluster", "orchestrate"); got.code != 0 {
+			return fmt.Errorf("%+v", got)
+		}
+		return nil
+	})
+	m.note("lifted")
+	m.must("update", "trigger", "a2", "--window", "always")
+	m.wantFile("begun", "a1\nlifted\na2\n")
 }
 
 // TestStrangers: grants, reports and turns of 3,000 hosts that are not members

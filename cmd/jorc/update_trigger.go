@@ -120,6 +120,15 @@ func triggerNotes(t rollout.Triggered, dry, orchestrated bool) []string {
 	return notes
 }
 
+// printedRollouts is rollouts for a command that prints an answer: it checks the
+// format first.
+func (e *environment) printedRollouts(c *cli.Context) (*rollout.Rollouts, func(), error) {
+	if _, err := e.format(c); err != nil {
+		return nil, nil, err
+	}
+	return e.rollouts(c)
+}
+
 // rollouts are those of the cluster.
 func (e *environment) rollouts(c *cli.Context) (r *rollout.Rollouts, closeClient func(), err error) {
 	client, settings, err := e.consul(c)

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+const agreementConf = `
+http { addr = "127.0.0.1:0" }
+member { roles = ["manager"] }
+orchestrator { interval = "1s" }
+`
+
+// situation is a host, and what every command says about it.
+type situation struct {
+	host   string
+	role   string
+	report string                // what the host reported
+	grant  string                // what the orchestrator stored
+	checks consul.HealthChecks   // beside jorc's own
+	absent bool                  // Consul's catalog does not have it
+	counts func(*rollout.Counts) // how `update show` counts it; nil: it takes no part
+	why    []string
+	code   int // of `update why`
+}
+
+// TestAgreement: `update show`, `update why`, `cluster view`, `cluster show` and
+// `cluster members` say the same about a host in every situation.
+func TestAgreement(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	m := newMachine(t, s, agreementConf)
+	m.must("cluster", "init", "default")
+	at := func(version string) string { return `{"format":1,"version":"` + version + `"}` }
+	now := time.Now().UTC().Format(time.RFC3339)
+	open := func(state string) string {
+		return `{"format":1,"version":"v1","grant":{"id":"1.1.x","version":"v2","state":"` + state + `","since":"` + now + `"}}`
+	}
+	maintenance := func(notes string) consul.HealthChecks {
+		return consul.HealthChecks{{CheckID: "_node_maintenance", Name: "Node Maintenance Mode", Status: "critical", Notes: notes}}
+	}
+	critical := consul.HealthChecks{{CheckID: "disk", Name: "disk", Status: "critical"}}
+	pending := func(c *rollout.Counts) { c.Pending++ }
+	working := func(c *rollout.Counts) { c.Working++ }
+	window := "outside the window until "
+	situations := []situation{
+		{host: "done", report: at("v2"), counts: func(c *rollout.Counts) { c.Done++ }, why: []string{"it runs v2"}},
+		{host: "plain", report: at("v1"), counts: pending, why: []string{window}, code: exitFailed},
+		{host: "down", absent: true, report: at("v1"), counts: func(c *rollout.Counts) { c.Down++ }, why: []string{"the host is not in Consul's catalog"}, code: exitFailed},
+		{host: "critical", checks: critical, report: at("v1"), counts: pending, why: []string{"disk is critical", window}, code: exitFailed},
+		{host: "by-hand", checks: maintenance("disks"), report: at("v1"), counts: pending, why: []string{"an operator or another program has put it into maintenance", window}, code: exitFailed},
+		{
+			host: "by-jorc", checks: maintenance(consul.JorcNote + " update to v2"), report: open("accepted"), counts: working,
+			why: []string{"jorc has put it into maintenance", "it has a grant of v2 since "}, code: exitFailed,
+		},
+		{host: "failed", report: open("failed"), counts: func(c *rollout.Counts) { c.Failed++ }, why: []string{"stays out of service and tries again by itself"}, code: exitFailed},
+		{
+			host: "given-up", report: open("accepted"), grant: `{"format":1,"id":"1.1.x","version":"v2","state":"given up","by":"ann","since":"` + now + `"}`,
+			counts: func(c *rollout.Counts) { c.GivenUp++ }, why: []string{"an operator gave up on it at "}, code: exitFailed,
+		},
+		{host: "held", report: at("v1"), counts: pending, why: []string{"convergence is held since", "disk is replaced"}, code: exitStopped},
+		{host: "held-role", role: "db", report: at("v1"), counts: pending, why: []string{"convergence is held since", "schema"}, code: exitStopped},
+		{host: "kept", role: "cache", report: at("v1"), why: []string{`the policy keeps back role "cache"`}, code: exitFailed},
+	}
+	var want rollout.Counts
+	for _, it := range situations {
+		m.situate(it)
+		if it.counts != nil {
+			want.Members++
+			it.counts(&want)
+		}
+	}
+	m.must("cluster", "hold", "--node", "held", "--reason", "disk is replaced")
+	m.must("cluster", "hold", "--role", "db", "--reason", "schema")
+	d := m.agent()
+	m.must("update", "trigger", "v2", "--max-parallel", "100%", "--max-failures", "1", "--order", "cache=0", "--window", closedWindow())
+	m.eventually("a view of all hosts", func() error {
+		for _, it := range situations {
+			if err := lacks(m.run("cluster", "view").stdout, it.host); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	m.must("cluster", "orchestrate")
+	m.agree(situations, want)
+
+	shown := m.shown()
+	if !shown.Orchestrated || shown.Previous == shown.Version {
+		t.Errorf("orchestrated %v, previous %q of %q", shown.Orchestrated, shown.Previous, shown.Version)
+	}
+	m.must("update", "pause", "--reason", "lunch")
+	if got := m.run("update", "why", "plain"); got.code != exitStopped || !strings.Contains(got.stdout, ": lunch") {
+		t.Errorf("why of a paused rollout: %+v", got)
+	}
+	m.must("update", "resume")
+	d.signal(syscall.SIGTERM)
+	d.wantExit(0)
+	m.eventually("the lock to be free", func() error { return lacks(m.run("update", "why", "plain").stdout, "no orchestrator runs") })
+	if m.shown().Orchestrated {
+		t.Error("update show knows an orchestrator, and update why does not")
+	}
+}
+
+// situate makes a host what a situation says.
+func (m *machine) situate(it situation) {
+	m.t.Helper()
+	role := it.role
+	if role == "" {
+		role = "web"
+	}
+	m.must("cluster", "join", "--node", it.host, "--role", role)
+	m.put("jorc/default/nodes/"+it.host, it.report)
+	if it.grant != "" {
+		m.put("jorc/default/host/"+it.host+"/grant", it.grant)
+	}
+	if it.absent {
+		return
+	}
+	id := catalog.PresenceID("default")
+	checks := consul.HealthChecks{{CheckID: "service:" + id, ServiceID: id, ServiceName: "jorc", Status: "passing"}}
+	for _, check := range append(checks, it.checks...) {
+		check.Node = it.host
+		checks = append(checks, check)
+	}
+	err := m.client.CatalogRegister(m.t.Context(), &consul.CatalogRegistration{
+		Node: it.host, Address: m.server.IP, Service: &consul.AgentService{ID: id, Service: "jorc"}, Checks: checks[1:],
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// agree compares what the commands say about the hosts.
+func (m *machine) agree(situations []situation, want rollout.Counts) {
+	t := m.t
+	t.Helper()
+	var view seen
+	var whole shown
+	var members []cluster.Member
+	for args, answer := range map[string]any{"cluster view": &view, "cluster show": &whole, "cluster members": &members} {
+		if err := json.Unmarshal([]byte(m.must(append(strings.Fields(args), "-o", "json")...).stdout), answer); err != nil {
+			t.Fatalf("jorc %s: %v", args, err)
+		}
+	}
+	shown := m.shown()
+	if shown.Now != want {
+		t.Errorf("update show counts %+v, want %+v", shown.Now, want)
+	}
+	n := shown.Now
+	apart := 0
+	for _, group := range shown.Apart {
+		apart += group.Count
+	}
+	if sum := n.Done + n.Failed + n.Working + n.Down + n.Pending + n.GivenUp; sum != n.Members {
+		t.Errorf("the counts of update show add up to %d of %d members", sum, n.Members)
+	}
+	if all := n.Members + apart; all != view.Aggregate.Nodes || all != whole.Members || all != len(members) {
+		t.Errorf("update show has %d members, cluster view %d, cluster show %d, cluster members %d", all, view.Aggregate.Nodes, whole.Members, len(members))
+	}
+	if len(shown.Down) != n.Down || len(shown.Failed) != n.Failed {
+		t.Errorf("update show counts %+v and names %v as down, %v as failed", n, shown.Down, shown.Failed)
+	}
+	for _, it := range situations {
+		i := slices.IndexFunc(view.Nodes, func(v seenNode) bool { return v.Name == it.host })
+		if i < 0 {
+			t.Errorf("cluster view does not have %s", it.host)
+			continue
+		}
+		v := view.Nodes[i]
+		gone := cluster.Liveness(v.Life).Detached()
+		if down := slices.Contains(shown.Down, it.host); down != gone || gone != it.absent || gone != (v.Agent == cluster.AgentDown) {
+			t.Errorf("%s: down in update show %v; life %s, agent %s in cluster view", it.host, down, v.Life, v.Agent)
+		}
+		why := m.run("update", "why", it.host)
+		if why.code != it.code {
+			t.Errorf("update why %s: exit %d, want %d", it.host, why.code, it.code)
+		}
+		for _, text := range it.why {
+			if !strings.Contains(why.stdout, text) {
+				t.Errorf("update why %s lacks %q: %s", it.host, text, why.stdout)
+			}
+		}
+		granted := slices.ContainsFunc(shown.Grants, func(g rollout.Granted) bool { return g.Node == it.host })
+		if granted != strings.Contains(why.stdout, "grant  ") {
+			t.Errorf("%s has a grant in update show: %v; update why: %s", it.host, granted, why.stdout)
+		}
+		kept := slices.ContainsFunc(shown.Apart, func(o rollout.Out) bool { return slices.Contains(o.Nodes, it.host) })
+		if kept != (it.counts == nil) {
+			t.Errorf("%s takes no part in update show: %v", it.host, kept)
+		}
+		out := slices.ContainsFunc(shown.Out, func(o rollout.Out) bool { return slices.Contains(o.Nodes, it.host) })
+		if sick := v.Health != consul.HealthPassing; it.counts != nil && !granted && out != sick {
+			t.Errorf("%s is out of service in update show: %v; health %q in cluster view", it.host, out, v.Health)
+		}
+	}
+	if t.Failed() {
+		t.Log(fmt.Sprintf("%+v", shown.Status))
+	}
+}
