@@ -114,7 +114,7 @@ func (e *environment) watchProfile(c *cli.Context) error {
 		if u.Err != nil {
 			if errors.Is(u.Err, consul.ErrDenied) {
 				cancel(u.Err)
-			} else if text := u.Err.Error(); text != trouble { // it is told as long as it lasts
+			} else if text := u.Err.Error(); text != trouble { // reported once
 				fmt.Fprintf(c.App.ErrWriter, "jorc: %s\n", text)
 				trouble = text
 			}

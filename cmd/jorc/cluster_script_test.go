@@ -98,7 +98,7 @@ func TestClusterUtilities(t *testing.T) {
 		{"no match", `set_param size 5 9 2>/dev/null`, 4, ""},
 		{"first", `add_param who -1 && get_param who && ! add_param who 2 2>/dev/null && remove_param who -1`, 0, "-1\n"},
 		{"default of a reference", `set_param other x none none && get_param other && remove_param other`, 0, "x\n"},
-		{"members", `cluster_members; cluster_members --count --role db; is_leader && echo leads; effective_param size; effective_param gone none`, 0, "n1\n1\nleads\n2\nnone\n"},
+		{"members", `cluster_members; cluster_members --count --role db; is_leader && echo leads; effective_param size; effective_param gone none; cluster_wait_for_workflow_complete "" 60s && echo idle`, 0, "n1\n1\nleads\n2\nnone\nidle\n"},
 		{"beyond the token", `cluster_jorc cluster meta set icon x --node n1 2>/dev/null`, 5, ""},
 		{"variables", `echo "$CLUSTER_PROFILE"`, 0, "prod\n"},
 	} {
@@ -115,8 +115,8 @@ func TestClusterUtilities(t *testing.T) {
 	}
 }
 
-// TestClusterUtilitiesTokens: who cannot make a token is told what to do, and no
-// token is where it does not belong.
+// TestClusterUtilitiesTokens: the error for a token that cannot be created says what
+// to do, and no token is where it does not belong.
 func TestClusterUtilitiesTokens(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t, consultest.WithACL())

@@ -76,7 +76,7 @@ func (r *valueReader) wrong(what string, err error) error {
 	return nil
 }
 
-// text returns what an argument stands for: the content of a file or of stdin, or the argument itself.
+// text returns the content of the file or of stdin that an argument names, or the argument itself.
 func (r *valueReader) text(arg string) (string, error) {
 	file, isFile := strings.CutPrefix(arg, "@")
 	if arg != "-" && !isFile {

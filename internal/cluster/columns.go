@@ -17,8 +17,8 @@ type Column struct {
 	get  func(*Member) operand
 }
 
-// ParseColumn reads the name of a column; fields are distinguished
-// whatever their case, with or without underscores. It returns ErrInvalid.
+// ParseColumn reads the name of a column; the case of a field's name and its
+// underscores do not matter. It returns ErrInvalid.
 func ParseColumn(name string) (Column, error) {
 	base, rest := name, ""
 	if i := strings.IndexAny(name, ".["); i >= 0 {
@@ -95,7 +95,7 @@ func (c Column) JSON(m *Member) any {
 }
 
 // Sort orders members by the column, numbers by their value and before texts;
-// the ones that are the same keep their order.
+// equal ones keep their order.
 func (c Column) Sort(all []Member, descending bool) {
 	slices.SortStableFunc(all, func(a, b Member) int {
 		if n := compare(c.get(&a), c.get(&b), c.Text(&a), c.Text(&b)); descending {

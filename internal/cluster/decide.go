@@ -8,8 +8,8 @@ import (
 // Timing says how long leaders are waited for. The zero value is good; all
 // members of a cluster use the same.
 type Timing struct {
-	// StepDown is how long a leader that cannot reach Consul keeps leading,
-	// and how long the place of one that was retired stays empty. Default 10 s.
+	// StepDown is how long a leader that cannot reach Consul continues to lead, and
+	// how long the place of a retired leader stays empty. Default 10 s.
 	StepDown time.Duration
 	// Replace is how long a leader has to have been failing before another
 	// takes its place; longer than StepDown. Default 30 s.
@@ -30,7 +30,7 @@ func (t Timing) withDefaults() Timing {
 type Candidate struct {
 	Node     string
 	Eligible bool
-	Failing  bool // its host or its agent is down, or a check of it critical; maintenance set by jorc is not a failure
+	Failing  bool // its host or its agent is down, or a check of it critical; maintenance set by jorc does not count
 	// Unreadable is why the member's record cannot be read: whether it may lead
 	// is not known, so it keeps its place and gets none.
 	Unreadable error
@@ -47,12 +47,12 @@ type Situation struct {
 	Timing  Timing
 }
 
-// Decide returns who is to lead. Leaders stay while they are eligible members
-// and not failing; one that has been failing for too long is retired when
-// a better member exists, and one that is a member no more, or not eligible,
-// at once. The places of the retired stay empty until they must have noticed.
-// Vacancies go to eligible members, the ones that are not failing first, at random
-// by pick, which returns a number below its argument.
+// Decide returns the next leaders. Leaders stay while they are eligible members
+// and not failing; one that has been failing for too long is retired if a healthy
+// member can replace it, and one that is no longer a member, or not eligible, at
+// once. The places of retired leaders stay empty until they must have noticed.
+// Vacancies go to eligible members, healthy ones first, at random by pick, which
+// returns a number below its argument.
 func Decide(l Leaders, members []Candidate, s Situation, pick func(int) int) Leaders {
 	next := l.clone()
 	for _, r := range l.Retired {

@@ -19,11 +19,11 @@ import (
 
 // ElectionOptions are what an Election needs.
 type ElectionOptions struct {
-	Node   string // who runs it; shown to others
+	Node   string // on which it runs; shown to others
 	Timing Timing
 	Lock   kv.LeaseOptions
-	// Spread is over what time the ones that wait come when the deciding agent is
-	// gone, so that few of a large cluster come at once. Default 2 s.
+	// Spread is the time over which the waiting electors try to take the lock after
+	// its holder is gone, so that few of a large cluster try at once. Default 2 s.
 	Spread time.Duration
 	Log    hclog.Logger
 }
@@ -98,7 +98,7 @@ func (e *Election) mayElect(ctx context.Context) bool {
 	return may
 }
 
-// free returns when the lock is free and this one's turn has come.
+// free returns when the lock is free and this elector's turn has come.
 func (e *Election) free(ctx context.Context) error {
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -152,7 +152,7 @@ func (e *Election) preside(held *kv.Lease) {
 			case u.Err != nil: // there will be an answer
 			case r.setFailing(u.Value):
 				news.Notify()
-			case !pending.Swap(true): // checks that are gone are not among the ones that fail
+			case !pending.Swap(true): // checks that are gone are not among the failing ones
 				later.Reset(recheckAfter)
 			}
 		})
@@ -161,7 +161,7 @@ func (e *Election) preside(held *kv.Lease) {
 	_ = g.Wait() // ends with the lock
 }
 
-// Bounds of how often the members are read again: for news that matter, and for
+// Bounds of how often the members are read again: after relevant changes, and after
 // others.
 const (
 	pauseBetween = 250 * time.Millisecond
@@ -220,8 +220,8 @@ func (e *Election) once(ctx context.Context, c *Cluster, m *memory) time.Duratio
 	return longest
 }
 
-// repair writes who leads in place of a document that is damaged: as it was read
-// last, or else none, once the ones that led have noticed that they do not.
+// repair replaces a damaged document by the leaders that were read last; without
+// them by none, once former leaders must have noticed that they no longer lead.
 func (e *Election) repair(ctx context.Context, c *Cluster, damage error) (Leaders, error) {
 	next := Leaders{Count: 1}
 	if e.good != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/go-bexpr/grammar"
 )
 
-// ParamFilter is the param of the profile that says who belongs to the cluster
-// when it runs, elects and waits.
+// ParamFilter is the param of the profile that selects the members for runs,
+// elections and waits.
 const ParamFilter = "cluster/filter"
 
 // Bounds of a filter's expression.

@@ -28,7 +28,7 @@ func single(get func(*Member) string) func(*Member) operand {
 	return func(m *Member) operand { return text(get(m)) }
 }
 
-// fields are read, never changed.
+// fields never change.
 var fields = map[string]field{
 	"Node":       {textual, 0, single(func(m *Member) string { return m.Node })},
 	"Address":    {textual, NeedCatalog, single(func(m *Member) string { return m.Address })},

@@ -77,12 +77,12 @@ func (o operand) descend(path []string) operand {
 	return o
 }
 
-// literal is a value as a filter has it; go-bexpr does not tell words
-// from quoted texts.
+// literal is a value in a filter; go-bexpr does not distinguish words from quoted
+// texts.
 type literal struct {
 	raw    string
 	scalar profile.Value // what raw is when it is a number, true or false
-	plain  bool          // another kind
+	plain  bool          // neither of them
 }
 
 func newLiteral(raw string) literal {
@@ -142,7 +142,7 @@ func (o operand) empty() bool {
 	return len(o.names)+len(o.labels)+len(o.params) == 0
 }
 
-// plain is the text that a regular expression reads.
+// plain is the text for a regular expression.
 func (o operand) plain() string {
 	if o.kind == value {
 		return o.value.String()

@@ -45,7 +45,7 @@ func (c *Cluster) Init(ctx context.Context, o InitOptions) (created bool, err er
 	for {
 		created, err = c.create(ctx, d, o)
 		if !errors.Is(err, kv.ErrConflict) {
-			break // else another process did, or a manager joined: look again
+			break // else another process created it, or a manager joined: read again
 		}
 	}
 	if err != nil || !created {

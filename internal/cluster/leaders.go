@@ -120,7 +120,7 @@ func (l *Leaders) retire(node string, now time.Time) {
 	}
 }
 
-// forget drops node from the ones that retired.
+// forget removes node from the retired leaders.
 func (l *Leaders) forget(node string) {
 	l.Retired = slices.DeleteFunc(l.Retired, func(r Retired) bool { return r.Node == node })
 }
@@ -201,8 +201,8 @@ func (c *Cluster) decide(ctx context.Context, candidates []Candidate, m *memory,
 	return e.Value, err
 }
 
-// fillVacancies chooses leaders where there is a vacancy. A token without that
-// right leaves it to electors.
+// fillVacancies chooses leaders if there are vacancies. It does nothing if the
+// token has no right to: an elector fills them then.
 func (c *Cluster) fillVacancies(ctx context.Context) error {
 	l, err := c.Leaders(ctx)
 	if err == nil && l.Vacancies() > 0 {
@@ -214,9 +214,9 @@ func (c *Cluster) fillVacancies(ctx context.Context) error {
 	return err
 }
 
-// Filter reads the cluster's own filter, which says who belongs to it when it
-// runs, elects and waits: the param cluster/filter, by default every member. It
-// returns a *FilterError for a filter that cannot be read.
+// Filter reads the cluster's own filter, which selects the members for runs,
+// elections and waits: the param cluster/filter, by default every member. It
+// returns a *FilterError for a param that is not a filter.
 func (c *Cluster) Filter(ctx context.Context) (*Filter, error) {
 	e, err := c.profile.Get(ctx)
 	if err != nil {
@@ -237,9 +237,9 @@ func filterOf(d profile.Document) (*Filter, error) {
 	return f, nil
 }
 
-// candidates reads the members as an election sees them: the ones that the
-// cluster's own filter leaves out are not eligible. A record that cannot be read
-// keeps no other process from being chosen.
+// candidates reads the members as an election sees them: a member that the
+// cluster's own filter leaves out is not eligible. A record that cannot be read
+// does not keep other members from being chosen.
 func (c *Cluster) candidates(ctx context.Context) ([]Candidate, error) {
 	f, err := c.Filter(ctx)
 	if err != nil {
@@ -276,8 +276,8 @@ func (m Member) candidate(d profile.Document) Candidate {
 	return Candidate{Node: m.Node, Eligible: eligible, Failing: m.Condition.Fails()}
 }
 
-// MayBelieve reports whether a jorc agent of this cluster may run on node, so
-// that it may act as leader until it learns that it no longer leads.
+// MayBelieve reports whether a jorc agent of this cluster may run on node, so that
+// it may act as leader until it learns that it is not.
 func (c *Cluster) MayBelieve(ctx context.Context, node string) bool {
 	checks, meta, err := c.client.HealthNode(ctx, node, consul.Query{})
 	if err != nil || meta.Filtered {

@@ -120,6 +120,13 @@ func (c *Cluster) replaceDamaged(ctx context.Context, node string, r Record) (bo
 	if err := r.validate(); err != nil {
 		return false, err
 	}
+	p, err := c.profile.Get(ctx)
+	if err != nil && !errors.Is(err, kv.ErrDamaged) {
+		return false, err
+	}
+	if r.Params, err = c.editor.CheckOwn(p.Value, node, nil, r.Params); err != nil {
+		return false, err
+	}
 	_, err = doc.CompareAndSwap(ctx, old, r)
 	return err == nil, err
 }
@@ -278,11 +285,11 @@ func (d Declared) equal(o Declared) bool {
 	return slices.Equal(d.Params, o.Params) && slices.Equal(d.Meta, o.Meta)
 }
 
-// roleParam is the param by which a role shows: true for the ones that have it.
+// roleParam is the param by which a role shows: true for members that have it.
 func roleParam(role string) string { return "cluster/" + role }
 
-// derive returns a member's own params with the ones that its roles show as. Who
-// leads and manages is said by one document alone: a param that says otherwise
+// derive returns a member's own params with one for each of its roles. Only the key
+// current/leaders determines who leads and manages: a param that says otherwise
 // does not count.
 func derive(own profile.Params, roles []string) profile.Params {
 	all := make(profile.Params, len(own)+len(roles))

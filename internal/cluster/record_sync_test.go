@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"sync"
@@ -24,6 +25,12 @@ type kept struct {
 
 	mu  sync.Mutex
 	log bytes.Buffer
+}
+
+func (k *kept) text() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.log.String()
 }
 
 func (k *kept) Write(p []byte) (int, error) {
@@ -169,5 +176,45 @@ func TestMemberOf(t *testing.T) {
 	}
 	if _, err := c.MemberOf(t.Context(), "stranger", cluster.NeedAll); !errors.Is(err, cluster.ErrNoMember) {
 		t.Errorf("got %v, want ErrNoMember", err)
+	}
+}
+
+// TestRecordSyncChecksParams: params of a member's own files are refused as others are,
+// also in place of a record that is damaged.
+func TestRecordSyncChecksParams(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	_, err := c.ChangeProfile(t.Context(), func(e *profile.Editor, d profile.Document) (profile.Document, error) {
+		return e.SetSchema(d, "disks", value(t, `{"type": "integer"}`))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ node, stored string }{{"new", ""}, {"damaged", "garbage"}} {
+		for key, bad := range map[string]string{"disks": "hunter2", "cluster/filter": "Zone =="} {
+			if test.stored != "" {
+				if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: c.Store().Path(cluster.MemberKey(test.node)), Value: []byte(test.stored)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := index(t, s, "jorc/")
+			log := &kept{}
+			ctx, cancel := context.WithCancel(t.Context())
+			files := cluster.Record{Params: profile.Params{key: value(t, `"`+bad+`"`)}}
+			k := c.NewRecordSync(cluster.RecordSyncOptions{Node: test.node, Files: files, Log: hclog.New(&hclog.LoggerOptions{Output: log})})
+			var running sync.WaitGroup
+			running.Go(func() { _ = k.Run(ctx) })
+			consultest.Eventually(t, "the refusal of "+key, func(context.Context) error {
+				if text := log.text(); !strings.Contains(text, "cannot be written") || !strings.Contains(text, key) || strings.Contains(text, "hunter2") {
+					return fmt.Errorf("the log is %q", text)
+				}
+				return nil
+			})
+			cancel()
+			running.Wait()
+			if now := index(t, s, "jorc/"); now != before {
+				t.Errorf("%s, %s: something was written", test.node, key)
+			}
+		}
 	}
 }

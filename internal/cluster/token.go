@@ -18,7 +18,7 @@ const (
 	DefaultTokenTTL = 2 * time.Hour
 )
 
-// Token is an ACL token. Its secret appears neither in String nor in a log.
+// Token is an ACL token. String and logs leave out its secret.
 type Token struct {
 	Accessor string
 	Secret   string
@@ -80,8 +80,8 @@ func (c *Cluster) mintError(err error) error {
 	return fmt.Errorf("make a token for the profile of cluster %q: %w", c.name, err)
 }
 
-// PutPolicy makes Consul's policy of p's name what p says, and writes only when
-// it is not that already; changed reports whether it did.
+// PutPolicy creates Consul's policy of p's name, or updates it if its rules differ
+// from p's; changed reports whether it wrote.
 func PutPolicy(ctx context.Context, client *consul.Client, p Policy) (changed bool, err error) {
 	have, err := client.PolicyByName(ctx, p.Name, consul.Query{})
 	if err != nil {
