@@ -75,6 +75,9 @@ func (e *Engine) checkEdit(ed edit) {
 	}
 	now := time.Now()
 	pause := u.edits.add(now)
+	if t.conf.OnEdit == config.OnEditReport {
+		pause = min(pause, firstRestore) // nothing is written
+	}
 	u.restore = now.Add(pause)
 	if pause > 0 && t.conf.OnEdit != config.OnEditReport {
 		t.status.Edited = fmt.Sprintf("changed %d times by another program since %s; it is restored at %s",

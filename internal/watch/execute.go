@@ -195,6 +195,9 @@ func (x *execution) recall(d *dependency) (any, bool) {
 	if value, ok := x.values[d.id]; ok {
 		return value, true
 	}
+	if _, missing := x.missing[d.id]; missing {
+		return nil, false // also if it came meanwhile: one execution sees one state of the data
+	}
 	value, ok := x.view.recall(d)
 	if !ok {
 		x.waitFor(d, "")

@@ -100,18 +100,27 @@ func (e *Engine) take(changes []change) {
 	var news news
 	for _, c := range changes {
 		if e.wanted[c.id] == nil {
-			continue // nobody uses it any more
+			if !e.replan.IsZero() { // until then a template may use it again, and nothing sends it twice
+				e.keep(c)
+			}
+			continue
 		}
 		news.note(e.wanted[c.id], c, c.err != nil && e.store.get(c.id).err == nil)
-		changed, settle := e.store.put(c)
-		if !settle.IsZero() {
-			e.settle[c.id] = settle
-		}
-		if changed {
+		if e.keep(c) {
 			e.touch(c.id, c.at)
 		}
 	}
 	e.absent = news.tell(e.o.Log, e.absent)
+}
+
+// keep puts a change into the store and reports whether templates would see
+// other data.
+func (e *Engine) keep(c change) (changed bool) {
+	changed, settle := e.store.put(c)
+	if !settle.IsZero() {
+		e.settle[c.id] = settle
+	}
+	return changed
 }
 
 func (e *Engine) touch(id string, at time.Time) {
