@@ -34,7 +34,7 @@ func (e *environment) runAgent(c *cli.Context) error {
 		return err
 	}
 	load := func() (*config.Config, error) { return e.config(c) }
-	a, log, err := e.buildAgent(c, load)
+	a, log, err := e.buildAgent(c, load, !c.Bool("once"))
 	if err != nil {
 		return err
 	}
@@ -48,11 +48,19 @@ func (e *environment) runAgent(c *cli.Context) error {
 	return a.Once(ctx)
 }
 
-// buildAgent makes an agent of what load returns.
-func (e *environment) buildAgent(c *cli.Context, load func() (*config.Config, error)) (*agent.Agent, hclog.Logger, error) {
+// buildAgent makes an agent of what load returns. A patient one waits for a token
+// file that does not exist yet.
+func (e *environment) buildAgent(c *cli.Context, load func() (*config.Config, error), patient bool) (*agent.Agent, hclog.Logger, error) {
 	conf, err := load()
 	if err != nil {
 		return nil, nil, err
+	}
+	if !patient {
+		client, err := newClient(conf)
+		if err != nil {
+			return nil, nil, err
+		}
+		client.Close()
 	}
 	log := e.logger(conf.LogLevel, conf.LogJSON)
 	bridgeStandardLog(log)

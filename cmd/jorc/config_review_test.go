@@ -2,6 +2,7 @@ package main
 
 import (
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -131,6 +132,15 @@ func TestMissingToken(t *testing.T) {
 		for _, line := range []string{"update current", "cluster members", "wait web", "service list", "ping"} {
 			args := append([]string{"--token-file", file}, strings.Fields(line)...)
 			if got := jorc(t, nil, args...); got.code != exitUsage || !strings.Contains(got.stderr, file) || strings.Contains(got.stderr, "denied") {
+				t.Errorf("jorc %s: got %+v, want exit 2 and the file", line, got)
+			}
+		}
+		conf := writeFile(t, "jorc.hcl", "consul {\n  token_file = "+strconv.Quote(file)+"\n}\n"+
+			"template \"t\" {\n  contents = \"{{ key \\\"k\\\" }}\"\n  destination = "+strconv.Quote(filepath.Join(t.TempDir(), "out"))+"\n}\n"+
+			"workflow \"w\" {\n  task \"t\" { script = \"echo {{ .Param \\\"p\\\" }}\" }\n}\n")
+		env := map[string]string{"JORC_STATE_DIR": t.TempDir(), "JORC_CONFIG": conf}
+		for _, line := range []string{"render --timeout 5s", "render --diff --timeout 5s", "agent --once --config " + conf, "workflow run w"} {
+			if got := jorc(t, env, strings.Fields(line)...); got.code != exitUsage || !strings.Contains(got.stderr, file) || strings.Contains(got.stderr, "denied") {
 				t.Errorf("jorc %s: got %+v, want exit 2 and the file", line, got)
 			}
 		}

@@ -50,6 +50,7 @@ var classes = []struct {
 	{cluster.ErrBadState, exitUsage},
 	{cluster.ErrInvalid, exitUsage},
 	{slots.ErrName, exitUsage},
+	{consul.ErrNoToken, exitUsage},
 	{consul.ErrDenied, exitDenied},
 	{kv.ErrConflict, exitConflict},
 	{cluster.ErrProvisioned, exitConflict},

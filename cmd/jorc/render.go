@@ -42,7 +42,7 @@ func (e *environment) render(c *cli.Context) error {
 	if len(e.configPaths(c)) == 0 {
 		return usagef(c, "no configuration: %s does not exist; name one with --config PATH", filepath.Join(e.etc, "jorc"))
 	}
-	a, _, err := e.buildAgent(c, func() (*config.Config, error) { return e.config(c) })
+	a, _, err := e.buildAgent(c, func() (*config.Config, error) { return e.config(c) }, false)
 	if err != nil {
 		return err
 	}

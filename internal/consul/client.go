@@ -194,7 +194,7 @@ type authorized struct {
 func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 	token, err := a.tokens.get()
 	if err != nil {
-		return nil, &Error{Op: "authorize", Class: ErrDenied, Err: err}
+		return nil, &Error{Op: "authorize", Class: ErrNoToken, Err: err}
 	}
 	r = r.Clone(r.Context())
 	r.Header.Del("X-Consul-Token")

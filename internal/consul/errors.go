@@ -20,6 +20,9 @@ var (
 	ErrUnreachable = errors.New("Consul could not be reached")
 	// ErrDenied: the token lacks a right, or does not exist.
 	ErrDenied = errors.New("denied by ACLs")
+	// ErrNoToken: the token file is missing, empty or not readable, and no request
+	// was sent. It is ErrDenied, too.
+	ErrNoToken error = noTokenError{}
 	// ErrRateLimited: Consul has too many requests or connections (HTTP 429).
 	ErrRateLimited = errors.New("rate limited by Consul")
 	// ErrOutcomeUnknown: a write was sent and got no answer; it may or may not
@@ -32,6 +35,11 @@ var (
 	// ErrRefused: Consul understood the request and refused it.
 	ErrRefused = errors.New("refused by Consul")
 )
+
+type noTokenError struct{}
+
+func (noTokenError) Error() string        { return "no token" }
+func (noTokenError) Is(target error) bool { return target == ErrDenied }
 
 // Error is a failed request: the operation, its object and the class of failure.
 type Error struct {

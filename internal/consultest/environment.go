@@ -12,7 +12,7 @@ const NoConfig = "JORC_CONFIG=" + os.DevNull
 
 // programs are variables that name programs and directories for tests; those that
 // begin with JORC_TEST_ are for children of tests.
-var programs = []string{"CONSUL_BIN", "JORC_BIN", "JORC_FLEET_DIR"}
+var programs = []string{"CONSUL_BIN", "CONSUL_TEMPLATE_BIN", "JORC_BIN", "JORC_FLEET_DIR"}
 
 // init keeps tests, and the programs that inherit their environment, apart from
 // the jorc, Consul and Vault of the machine that they run on.
