@@ -108,13 +108,14 @@ func (e *Engine) reportEdit(u *unit, t *tmpl, j *job, now time.Time) {
 	}
 }
 
-// setWritten updates the hash of what a file was last brought to, which
-// on_edit = "report" needs.
-func (t *tmpl) setWritten(data []byte, o *replace.Outcome) {
-	if t.conf.OnEdit == config.OnEditReport && !slices.Contains(o.Edited, t.conf.Destination) {
-		sum := sha256.Sum256(data)
-		t.written = &sum
+// hashWritten is the hash of what the file was brought to, which on_edit =
+// "report" needs; nil if it is not needed, or stays as it was.
+func (t *tmpl) hashWritten(data []byte, o *replace.Outcome) *replace.Hash {
+	if t.conf.OnEdit != config.OnEditReport || slices.Contains(o.Edited, t.conf.Destination) {
+		return nil
 	}
+	sum := sha256.Sum256(data)
+	return &sum
 }
 
 // editWatcher reads the stamps of destinations whenever something happens to

@@ -34,7 +34,8 @@ type job struct {
 	complete   bool      // all templates had their data and were executed
 	past       *snapshot // what may stand in for data that is not known
 	since      time.Time
-	edited     bool // it restores a file that another program changed
+	written    []*replace.Hash // of the templates' contents; nil: unchanged
+	edited     bool            // it restores a file that another program changed
 }
 
 // launch runs a job of u in the background; its end comes through e.done.
@@ -135,8 +136,9 @@ func (e *Engine) write(ctx context.Context, j *job) {
 	if j.outcome, j.err = e.o.Replacer.Replace(ctx, u); j.err != nil {
 		return
 	}
+	j.written = make([]*replace.Hash, len(j.unit.templates))
 	for i, t := range j.unit.templates {
-		t.setWritten(j.renderings[i].output, &j.outcome)
+		j.written[i] = t.hashWritten(j.renderings[i].output, &j.outcome)
 	}
 }
 

@@ -34,6 +34,9 @@ func (e *Engine) judge(j *job, now time.Time) {
 		e.rendered(u)
 		for i, t := range u.templates {
 			t.accept(j.renderings[i].values)
+			if j.written[i] != nil {
+				t.written = j.written[i]
+			}
 		}
 		if len(j.outcome.Changed) > 0 {
 			e.saver.dirty = true
