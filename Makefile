@@ -36,6 +36,9 @@ PROSE = \
 	internal/consul \
 	internal/catalog \
 	internal/blocker \
+	internal/watch \
+	internal/replace \
+	internal/durable \
 	internal/command \
 	internal/workflow \
 	internal/runs \

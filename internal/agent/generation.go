@@ -64,7 +64,7 @@ func (a *Agent) engineOptions(c *config.Config) (watch.Options, error) {
 	o := watch.Options{
 		Client: a.client, Consul: c.Consul, Vault: c.Vault, Templates: c.Templates,
 		Allow: c.TemplateOpts, LookupEnv: a.o.LookupEnv, StateDir: c.StateDir,
-		Patient: true, Held: func() string { return strings.TrimPrefix(HoldReason(c.StateDir), "held ") },
+		LoadLater: true, Held: func() string { return strings.TrimPrefix(HoldReason(c.StateDir), "held ") },
 		Others: watches(c), Params: memberParams{a, c},
 		Slot: a.slot, Rendered: a.rendered, Log: a.o.Log.Named("templates"),
 	}

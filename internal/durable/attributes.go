@@ -76,7 +76,7 @@ func carried(name string) bool {
 }
 
 // Apply gives a new file, which only its owner can open, the attributes. lost
-// names those that the file cannot have; the mode is narrowed where a lost ACL
+// names the attributes that the file cannot have; the mode is narrowed where a lost ACL
 // allowed less.
 func (a Attributes) Apply(f *os.File) (lost []string, err error) {
 	fd := int(f.Fd())

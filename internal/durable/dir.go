@@ -58,7 +58,7 @@ func (d *Dir) enter(name string, last bool) (next *Dir, link string, err error) 
 		return nil, "", d.failed("stat", name, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
-		return nil, "", err // of a parent that is no directory
+		return nil, "", err // of a parent that is not a directory
 	}
 	if !trusted(st.Uid) || d.Foreign() {
 		return nil, "", &LinkError{Path: d.Join(name), UID: st.Uid, DirUID: d.stat.Uid}

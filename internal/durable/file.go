@@ -48,7 +48,7 @@ func Create(path string, perm fs.FileMode, content func(io.Writer) error) error 
 
 // Update makes path hold data. A file that does already is not touched; a
 // replaced one keeps owner, mode, ACL and extended attributes, and lost names
-// those that could not be kept; a new one gets the mode perm. Links are followed
+// the ones that could not be kept; a new one gets the mode perm. Links are followed
 // as by Locate.
 func Update(path string, data []byte, perm fs.FileMode) (changed bool, lost []string, err error) {
 	p, err := Locate(path)
@@ -113,7 +113,7 @@ func about(path string, err error) error {
 	return &fs.PathError{Op: "write", Path: path, Err: err}
 }
 
-// write replaces name by a new file, which nobody else can read before finish
+// write replaces name by a new file, which no other user can read before finish
 // has set its rights.
 func (d *Dir) write(name string, content func(io.Writer) error, finish func(*os.File) error) (err error) {
 	f, temp, err := d.createTemp(name)

@@ -3,6 +3,8 @@ package durable
 import (
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -22,7 +24,7 @@ type Lock struct {
 
 // TryLock takes the lock at path without waiting, creating the file (0644)
 // when it is missing. The file holds the holder's process id. The error wraps
-// ErrLocked when somebody else has it.
+// ErrLocked when another process holds it.
 func TryLock(path string) (*Lock, error) {
 	f, err := OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -67,7 +69,7 @@ func writePID(f *os.File) error {
 	return err
 }
 
-// holder reads who has the lock; between its flock and its write nobody knows.
+// holder reads which process holds the lock; that is unknown between its flock and its write.
 func holder(f *os.File) string {
 	buf := make([]byte, 32)
 	n, _ := f.ReadAt(buf, 0)
@@ -76,4 +78,32 @@ func holder(f *os.File) string {
 		return "another process"
 	}
 	return "pid " + strconv.Itoa(pid)
+}
+
+// Holder returns which process holds the lock at path, "pid 123", without taking it; empty
+// when none does, or when there is no such file.
+func Holder(path string) (string, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("lock: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, 32))
+	if err != nil {
+		return "", fmt.Errorf("lock %s: %w", path, err)
+	}
+	if strings.TrimSpace(string(text)) == "" {
+		return "", nil // given back: trying it could get in the way of who takes it now
+	}
+	err = flock(f, unix.LOCK_SH|unix.LOCK_NB) // closing the file gives it back
+	switch {
+	case err == nil:
+		return "", nil // its holder has ended without giving it back
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return holder(f), nil
+	}
+	return "", fmt.Errorf("lock %s: %w", path, err)
 }

@@ -47,7 +47,7 @@ func (e *OwnerError) Error() string {
 func trusted(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
 // Place is where a path leads: a name in an open directory. What is there under
-// that name is no symbolic link that was followed, and may be nothing.
+// that name is not a symbolic link that was followed, and may not exist.
 type Place struct {
 	Dir     *Dir
 	Name    string   // empty: the directory itself

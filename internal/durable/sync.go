@@ -19,10 +19,10 @@ type inode struct{ dev, ino uint64 }
 // dirQueue is one directory's fsync in flight and the one after it. It exists
 // only while an fsync is in flight.
 type dirQueue struct {
-	next *dirBatch // nil while nobody waits
+	next *dirBatch // nil while no caller waits
 }
 
-// dirBatch is one fsync and everybody who is covered by it.
+// dirBatch is one fsync and all callers that it covers.
 type dirBatch struct {
 	turn chan struct{} // closed when the fsync before this one is done
 	done chan struct{} // closed when err is set
@@ -75,6 +75,6 @@ func (s *DirSyncer) lead(d *Dir, key inode, q *dirQueue) error {
 		return err
 	}
 	close(q.next.turn)
-	q.next = nil // it begins now: who comes later needs the one after it
+	q.next = nil // it begins now: who comes later needs the next one
 	return err
 }

@@ -20,7 +20,7 @@ const (
 	none       = 0xffffffff
 )
 
-// acl is a list with an entry for one user (nobody) beside the usual ones.
+// acl is a list with an entry for one user beside the usual ones.
 func acl(owner, nobody, group, mask, other uint16) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, 2)
 	for _, e := range []struct {

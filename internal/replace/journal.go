@@ -188,7 +188,7 @@ func (j *journal) closeDirs() {
 	}
 }
 
-// load reads a unit's journal; fs.ErrNotExist when there is none.
+// load reads a unit's journal; fs.ErrNotExist when it does not exist.
 func load(path string) (*journal, error) {
 	doc, err := os.ReadFile(path)
 	if err != nil {

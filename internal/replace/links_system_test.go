@@ -151,7 +151,7 @@ func TestForeignLinks(t *testing.T) {
 	}
 }
 
-// TestHardLink: a name that another user gave to root's file is no reason to
+// TestHardLink: a name that another user gave to root's file does not make jorc
 // give that file away.
 func TestHardLink(t *testing.T) {
 	for name, data := range map[string]string{"other content": "new\n", "the same content": "secret\n"} {

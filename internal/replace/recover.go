@@ -2,10 +2,14 @@ package replace
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/jorc/jorc/internal/durable"
 )
@@ -36,7 +40,7 @@ type RecoverOptions struct {
 
 type gateFunc = func(ctx context.Context, unit string) (release func(), err error)
 
-// Recover makes good what a crash left; call it before the first Replace.
+// Recover repairs what a crash left; call it before the first Replace.
 // Units of which every file is new, or can be made so, are completed and
 // reloaded; when that fails or a staged file is damaged they are rolled back.
 // The error joins those of all units; they do not keep each other.
@@ -78,7 +82,7 @@ func (r *Replacer) settleOld(ctx context.Context, u Unit) error {
 		return u.Gate(ctx)
 	}
 	rec := r.recoverUnit(ctx, j, gate)
-	r.log.Info("made good an interrupted replacement", "unit", rec.Unit, "action", rec.Action)
+	r.log.Info("repaired an interrupted replacement", "unit", rec.Unit, "action", rec.Action)
 	return rec.Err
 }
 
@@ -171,4 +175,91 @@ func (j *journal) complete() (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// setAside keeps a journal that cannot be read, but out of the way.
+func (r *Replacer) setAside(path string, cause error) error {
+	aside := strings.TrimSuffix(path, ".json") + ".unreadable"
+	d, err := durable.OpenDir(r.journals)
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	defer d.Close()
+	if err := d.Rename(filepath.Base(path), filepath.Base(aside)); err != nil {
+		return errors.Join(cause, err)
+	}
+	return fmt.Errorf("%w: kept as %s; check the files it names, then remove it", cause, aside)
+}
+
+// sweep removes what crashes left beside destinations, except what a journal
+// still needs. Destinations that were configured when jorc last started count,
+// too: a template may have been removed since the crash.
+func (r *Replacer) sweep(destinations, journals []string) error {
+	needed := make(map[string]bool)
+	for _, path := range journals {
+		j, err := load(path)
+		if err != nil {
+			continue // done, or set aside
+		}
+		for i := range j.Files {
+			needed[j.Files[i].Target] = true
+		}
+	}
+	before, err := r.readTargets()
+	errs := []error{err}
+	var now []string
+	for i, d := range slices.Concat(destinations, before) {
+		p, err := durable.Locate(d)
+		if err != nil {
+			continue // it is reported when it is replaced
+		}
+		path := p.Path()
+		if len(p.Missing) == 0 && p.Name != "" && !needed[path] {
+			errs = append(errs, unlink(p.Dir, stagedName(p.Name)), unlink(p.Dir, backupName(p.Name)))
+		}
+		_ = p.Dir.Close()
+		if i < len(destinations) || needed[path] {
+			now = append(now, path)
+		}
+	}
+	return errors.Join(append(errs, r.writeTargets(before, now))...)
+}
+
+// targetsFile holds the paths of the files that were configured last.
+func (r *Replacer) targetsFile() string {
+	return filepath.Join(filepath.Dir(r.journals), "targets.json")
+}
+
+func (r *Replacer) readTargets() ([]string, error) {
+	doc, err := os.ReadFile(r.targetsFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("destinations of the last start: %w", err)
+	}
+	var list []string
+	if json.Unmarshal(doc, &list) != nil {
+		return nil, nil // it is written again
+	}
+	return slices.DeleteFunc(list, func(path string) bool { return !filepath.IsAbs(path) }), nil
+}
+
+func (r *Replacer) writeTargets(before, now []string) error {
+	slices.Sort(now)
+	now = slices.Compact(now)
+	if slices.Equal(before, now) {
+		return nil
+	}
+	doc, err := json.Marshal(now)
+	if err != nil {
+		return err
+	}
+	if err := durable.MkdirAll(filepath.Dir(r.journals), 0o750); err != nil {
+		return fmt.Errorf("destinations of this start: %w", err)
+	}
+	if err := durable.WriteFile(r.targetsFile(), doc, 0o600); err != nil {
+		return fmt.Errorf("destinations of this start: %w", err)
+	}
+	return nil
 }

@@ -90,7 +90,7 @@ func TestReloadFails(t *testing.T) {
 	}
 }
 
-// TestContextEndsDuringReload must not leave new content that nobody loaded.
+// TestContextEndsDuringReload must not leave new content that was not loaded.
 func TestContextEndsDuringReload(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

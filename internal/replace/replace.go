@@ -1,7 +1,7 @@
 // Package replace brings files to new content without ever leaving a
 // half-written one: compare, stage beside the destination, check the staged
 // file, replace atomically, reload who uses it, and put everything back when
-// that fails. A journal makes good what a crash left. The package knows
+// that fails. A journal repairs what a crash left. The package knows
 // nothing of templates or Consul.
 package replace
 
@@ -115,7 +115,7 @@ func New(stateDir string, env []string, log hclog.Logger) *Replacer {
 // the next Recover reloads it.
 var ErrAbandoned = errors.New("abandoned")
 
-// Abandon ends the commands that are under way and lets none begin: for a stop
+// Abandon ends the running commands and lets none begin: for a stop
 // that cannot wait for them. What they would have done stays in the journal.
 func (r *Replacer) Abandon() { r.abandon() }
 

@@ -79,7 +79,7 @@ func locate(f File) (it *item, err error) {
 	return it, nil
 }
 
-// open opens the file that is there now; nil when there is none. One that may
+// open opens the file that is there now; nil when it does not exist. One that may
 // not be read is opened with O_PATH.
 func (it *item) open() (*os.File, error) {
 	if len(it.at.Missing) > 0 {

@@ -16,7 +16,7 @@ import (
 // content is put back and reloaded, and the error is a *ReloadError.
 //
 // When ctx ends after the first file was replaced, the reload is still run to
-// its end: no file stays behind that nobody has loaded.
+// its end: every new file has been loaded.
 func (r *Replacer) Replace(ctx context.Context, u Unit) (out Outcome, err error) {
 	release, err := r.hold(ctx, u.Name)
 	if err != nil {
@@ -131,7 +131,7 @@ func (r *Replacer) prepare(ctx context.Context, items []*item, out *Outcome) err
 	return err
 }
 
-// replaceOne is the short way: a single file that nobody has to reload needs
+// replaceOne is the short way: a single file without a reload command needs
 // no journal, because the rename is all there is.
 func (r *Replacer) replaceOne(it *item, out *Outcome) error {
 	begin := time.Now()

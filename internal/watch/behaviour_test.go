@@ -40,7 +40,7 @@ func TestASourceThatCannotBeParsed(t *testing.T) {
 	if _, err := watch.New(watch.Options{Client: h.client, Templates: []config.Template{h.tmpl("good", "x"), bad}}); err == nil || !strings.Contains(err.Error(), `"bad"`) {
 		t.Errorf("New = %v; want which template it is", err)
 	}
-	h.edit = func(o *watch.Options) { o.Patient = true }
+	h.edit = func(o *watch.Options) { o.LoadLater = true }
 	e, _ := h.run(h.tmpl("good", `{{ key "k" }}`), bad, absent, unknown)
 	h.want("good", "v")
 	for name, says := range map[string]string{"bad": "unexpected EOF", "absent": "no such file", "unknown": "nonsense"} {

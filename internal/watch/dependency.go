@@ -95,7 +95,7 @@ func (d *dependency) label() string {
 	return text
 }
 
-// passingOnly tells whether Consul can do the filtering.
+// passingOnly reports whether Consul can do the filtering.
 func (d *dependency) passingOnly() bool {
 	return len(d.filters) == 1 && d.filters[0] == dep.HealthPassing
 }
@@ -123,7 +123,7 @@ func newDependency(k kind, q dep.Dependency, re *regexp.Regexp, text string) *de
 }
 
 // healthFilters is consul-template's reading of "a,b" behind the bar: sorted,
-// passing when there is none.
+// passing if the text is empty.
 func healthFilters(text string) []string {
 	var filters []string
 	for f := range strings.SplitSeq(text, ",") {

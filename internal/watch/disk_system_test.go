@@ -158,7 +158,7 @@ func TestReadOnlyDiskFailsOneTemplate(t *testing.T) {
 }
 
 // TestFullStateDisk: what is to be reloaded needs the journal, and is not begun
-// without it; what is not reloaded goes on.
+// without it; what is not reloaded continues.
 func TestFullStateDisk(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t))

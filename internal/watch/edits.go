@@ -20,7 +20,7 @@ import (
 
 const (
 	// editSettle is how long the events of one edit are collected before the file
-	// is looked at.
+	// is read.
 	editSettle = 20 * time.Millisecond
 	// editPoll is the pause between attempts to watch a directory that does not
 	// exist, or that exceeds the kernel's limit on watches.
@@ -129,11 +129,11 @@ type editWatcher struct {
 	dirs    map[string]string // a destination's directory → the same without symbolic links, which is watched
 	names   map[string][]int  // path in a watched directory → files
 	unarmed map[int]bool      // files whose directory is not watched
-	pending map[int]bool      // files to be looked at
+	pending map[int]bool      // files to be read
 
 	asked concurrency.Signal
 	mu    sync.Mutex
-	asks  []int // files to be looked at, of other goroutines
+	asks  []int // files to be read, of other goroutines
 }
 
 func newEditWatcher(templates []config.Template, found chan<- edit, log hclog.Logger) *editWatcher {
@@ -147,7 +147,7 @@ func newEditWatcher(templates []config.Template, found chan<- edit, log hclog.Lo
 	return w
 }
 
-// look asks for a look at files; those not watched before are from then on. It
+// look asks for files to be read, and watched from then on. It
 // does not block.
 func (w *editWatcher) look(files []int) {
 	if w == nil {
@@ -278,7 +278,7 @@ func (w *editWatcher) arm(i int) error {
 	}
 	target, err := filepath.EvalSymlinks(name)
 	if err != nil {
-		return nil // the look at the file reports why
+		return nil // reading the stamp reports why
 	}
 	_, err = w.watchName(target, i)
 	return err

@@ -1,5 +1,5 @@
 // Package watch renders templates in consul-template's language to files and
-// keeps them true: it follows what the templates use, executes those whose data
+// keeps them up to date: it follows what the templates use, executes those whose data
 // changed, and replaces and reloads their files with care. Data flows one way:
 // sources → store → units → files.
 package watch
@@ -30,16 +30,16 @@ type Options struct {
 	LookupEnv func(string) (string, bool)
 	// Functions are added to those of consul-template, or replace them.
 	Functions template.FuncMap
-	// Others is how many queries of the same client may block for somebody else
-	// at one time. The engine leaves them room.
+	// Others is how many queries of other users of the client may block at the same
+	// time. The engine leaves them room.
 	Others int
 	// Params are what the function param gives. Optional: without them it is an error.
 	Params Params
 	// Replacer brings files to disk, or compares, in a dry run.
 	Replacer Replacer
-	// Patient: a template whose source cannot be read or parsed fails alone, and
+	// LoadLater: a template whose source cannot be read or parsed fails alone, and
 	// is tried again, instead of being New's error.
-	Patient bool
+	LoadLater bool
 	// StateDir keeps the snapshot of the last good data; empty: none.
 	StateDir string
 	// ReadOnly: the snapshot is read, but never written.
@@ -53,7 +53,7 @@ type Options struct {
 	// many may hold one, 0 any number, below zero as it is. Optional: without it
 	// templates that name a slot are refused.
 	Slot func(ctx context.Context, group string, limit int, reason string) (release func(), err error)
-	// Rendered is told of each job that replaced files: how long it took since
+	// Rendered is called with each job that replaced files: how long it took since
 	// the change reached this host. Optional; it must not block.
 	Rendered func(Rendered)
 	Log      hclog.Logger
@@ -146,7 +146,7 @@ func New(o Options) (*Engine, error) {
 	}
 	plain, commands := &queue{limit: maxPlainJobs}, &queue{limit: maxCommandJobs}
 	opts := options{TemplateOptions: o.Allow, LookupEnv: o.LookupEnv, Functions: o.Functions, Params: o.Params != nil}
-	units, err := newUnits(o.Templates, opts, o.Patient, plain, commands)
+	units, err := newUnits(o.Templates, opts, o.LoadLater, plain, commands)
 	if err != nil {
 		return nil, err
 	}
@@ -181,11 +181,11 @@ func New(o Options) (*Engine, error) {
 }
 
 // Run renders and follows until ctx ends, then returns nil. It waits for jobs
-// under way; their commands are bounded by their timeouts.
+// that run; their commands are bounded by their timeouts.
 func (e *Engine) Run(ctx context.Context) error { return e.run(ctx, false) }
 
 // Once returns when every template was rendered once, or has failed for a
-// reason that waiting does not mend. What failed, or what is still waited for
+// reason that waiting does not fix. What failed, or what is still waited for
 // when ctx ends, is the error.
 func (e *Engine) Once(ctx context.Context) error { return e.run(ctx, true) }
 
@@ -196,5 +196,74 @@ func (e *Engine) Ping(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// gate is news of what a unit requires.
+type gate struct {
+	unit *unit
+	ok   bool
+	why  string
+}
+
+// begin makes all units due and starts what watches their requirements.
+func (e *Engine) begin(ctx context.Context, helpers *sync.WaitGroup) {
+	past, err := loadSnapshot(e.o.StateDir)
+	if err != nil {
+		e.o.Log.Warn(err.Error())
+	}
+	e.past = past
+	if past != nil {
+		e.store.remember(past.Data, past.Indexes)
+	}
+	e.unrendered = len(e.units)
+	e.sources = &sources{
+		client: e.o.Client, changes: e.changes, log: e.o.Log,
+		foreign: &foreignSource{consul: e.o.Consul, vault: e.o.Vault},
+		params:  e.o.Params,
+		rights:  newRights(e.o.Client), places: share(e.o.Client.Stats().Places, e.o.Others),
+		running: map[string]*watcher{},
+	}
+	now := time.Now()
+	e.begun = now
+	for _, u := range e.units {
+		for _, t := range u.templates {
+			if past != nil {
+				t.accepted, t.restored = past.Accepted[t.conf.Name], past.Accepted[t.conf.Name] != nil
+				if sum, ok := past.Written[t.conf.Name]; ok {
+					t.written = &sum
+				}
+			}
+		}
+		u.touch(now.Add(-u.wait.Min))
+		if r := requirements(u); len(r) > 0 && e.o.Require != nil {
+			u.blocked = "its requirements have not been looked at yet"
+			helpers.Go(func() { e.watchGate(ctx, u, r) })
+		}
+		u.queue.reschedule(u)
+	}
+}
+
+// share is how many of the queries that may block at the same time templates take:
+// with one loop more than there are places, all have to take turns.
+func share(all, others int) int { return max(all/4, all-max(2, all/7, others)) }
+
+func requirements(u *unit) []config.Requires {
+	var all []config.Requires
+	for _, t := range u.templates {
+		all = append(all, t.conf.Requires...)
+	}
+	return all
+}
+
+func (e *Engine) watchGate(ctx context.Context, u *unit, r []config.Requires) {
+	err := e.o.Require(ctx, r, func(ok bool, why string) {
+		select {
+		case e.gates <- gate{unit: u, ok: ok, why: why}:
+		case <-ctx.Done():
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		e.o.Log.Error("what a template requires cannot be watched", "unit", u.name, "error", err)
 	}
 }

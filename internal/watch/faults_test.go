@@ -29,7 +29,7 @@ func (h *host) through(conf config.Consul) *consul.Client {
 	return c
 }
 
-// frozen returns a function that tells whether the files are those of now.
+// frozen returns a function that reports whether the files are unchanged.
 func (h *host) frozen(names ...string) func() {
 	h.t.Helper()
 	before := map[string]os.FileInfo{}
@@ -99,7 +99,7 @@ func (h *host) wantMixed(value string) {
 	}
 }
 
-// stir ends the queries that wait for a change of what mixed uses; those that
+// stir ends the queries that wait for a change of what mixed uses; queries that
 // are on their way already may still be answered.
 func (h *host) stir() {
 	h.t.Helper()

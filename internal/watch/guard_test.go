@@ -28,7 +28,7 @@ func TestGuard(t *testing.T) {
 	for name, tt := range map[string]struct {
 		conf      conf
 		had, next []*dep.HealthService
-		unknown   bool // nobody knows what the file is made of
+		unknown   bool // it is unknown what the file is made of
 		why       string
 		until     time.Duration // 0: never
 	}{
@@ -58,7 +58,7 @@ func TestGuard(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v := g.judge(&dependency{name: "web"}, tt.had, tt.next, !tt.unknown, since)
+		v := g.check(&dependency{name: "web"}, tt.had, tt.next, !tt.unknown, since)
 		if v.hold != (tt.why != "") || !strings.Contains(v.why, tt.why) {
 			t.Errorf("%s: held %v, because %q; want %q", name, v.hold, v.why, tt.why)
 		}

@@ -129,8 +129,8 @@ func (h *hot) run(x *execution) (output string, ok bool) {
 // hotTemplates bounds the templates that are kept hot: each takes some 150 KB.
 const hotTemplates = 128
 
-// pool keeps the templates hot that were executed last, of those that are
-// executed again and again.
+// pool keeps templates hot: the ones executed last among all that are executed
+// repeatedly.
 type pool struct {
 	wg sync.WaitGroup
 

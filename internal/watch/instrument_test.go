@@ -77,7 +77,7 @@ func FuzzInstrument(f *testing.F) {
 	})
 }
 
-// recursive tells whether a template calls another one from inside of one, or
+// recursive reports whether a template calls another one from inside of one, or
 // counts far.
 func recursive(text, left, right string) bool {
 	trees := map[string]*parse.Tree{}

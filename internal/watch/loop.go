@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/replace"
 )
 
@@ -57,7 +61,7 @@ func (e *Engine) run(ctx context.Context, once bool) error {
 			}
 			return nil
 		case c := <-e.changes:
-			e.take(c)
+			e.accept(c)
 		case j := <-e.done:
 			e.finish(j)
 		case ed := <-e.editNews:
@@ -76,7 +80,7 @@ func (e *Engine) run(ctx context.Context, once bool) error {
 		case <-e.saver.saving:
 			e.saver.ended()
 		case <-alarm.C:
-			e.believe(time.Now())
+			e.settleDoubts(time.Now())
 		}
 	}
 }
@@ -95,8 +99,8 @@ func (e *Engine) end() {
 	e.saver.finish(e.snapshot)
 }
 
-// take puts changes into the store and makes the units that use them due.
-func (e *Engine) take(changes []change) {
+// accept puts changes into the store and makes the units that use them due.
+func (e *Engine) accept(changes []change) {
 	var news news
 	for _, c := range changes {
 		if e.wanted[c.id] == nil {
@@ -110,7 +114,7 @@ func (e *Engine) take(changes []change) {
 			e.touch(c.id, c.at)
 		}
 	}
-	e.absent = news.tell(e.o.Log, e.absent)
+	e.absent = news.logTo(e.o.Log, e.absent)
 }
 
 // keep puts a change into the store and reports whether templates would see
@@ -131,8 +135,8 @@ func (e *Engine) touch(id string, at time.Time) {
 	}
 }
 
-// believe takes doubted values whose time has come.
-func (e *Engine) believe(now time.Time) {
+// settleDoubts accepts doubted values whose time has come.
+func (e *Engine) settleDoubts(now time.Time) {
 	for id, at := range e.settle {
 		if now.Before(at) {
 			continue
@@ -211,8 +215,8 @@ func (e *Engine) plan(ctx context.Context, now time.Time) {
 	e.store.keep(e.wanted)
 }
 
-// busy tells whether jobs run, or are about to, that may use something new.
-// Those that run commands are not waited for.
+// busy reports whether jobs run, or are about to, that may use something new.
+// It does not wait for jobs that run commands.
 func (e *Engine) busy(now time.Time) bool {
 	at, ok := e.plain.next()
 	return e.plain.running > 0 && now.Before(e.stirred.Add(replanLull)) || ok && !at.After(now)
@@ -245,7 +249,7 @@ func (e *Engine) snapshot() *snapshot {
 	return s
 }
 
-// finished tells whether every unit has come to an end, for Once.
+// finished reports whether every unit has been rendered or has failed, for Once.
 func (e *Engine) finished() bool {
 	for _, u := range e.units {
 		if !u.rendered && u.failures == 0 {
@@ -270,4 +274,117 @@ func (e *Engine) failure(cause error) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// How many jobs may run at the same time: plain ones, which render and write and
+// mostly wait for the disk, and the ones with commands, which
+// may take long and must not keep the others waiting.
+const (
+	maxPlainJobs   = 32
+	maxCommandJobs = 256
+)
+
+// queue holds the units that have a job to come, by when it is due.
+type queue struct {
+	units   []*unit
+	running int
+	limit   int
+}
+
+// reschedule puts u where its next job belongs.
+func (q *queue) reschedule(u *unit) {
+	due, ok := u.next()
+	switch {
+	case !ok && u.place >= 0:
+		heap.Remove((*byDue)(q), u.place)
+	case ok && u.place >= 0:
+		u.due = due
+		heap.Fix((*byDue)(q), u.place)
+	case ok:
+		u.due = due
+		heap.Push((*byDue)(q), u)
+	}
+}
+
+// pop takes out a unit that is due, if there is one and room for its job.
+func (q *queue) pop(now time.Time) *unit {
+	if len(q.units) == 0 || q.running >= q.limit || q.units[0].due.After(now) {
+		return nil
+	}
+	q.running++
+	return heap.Pop((*byDue)(q)).(*unit)
+}
+
+// next is when pop would return the next unit; ok is false when it is not
+// time that it waits for.
+func (q *queue) next() (at time.Time, ok bool) {
+	if len(q.units) == 0 || q.running >= q.limit {
+		return time.Time{}, false
+	}
+	return q.units[0].due, true
+}
+
+// byDue implements heap.Interface.
+type byDue queue
+
+func (q *byDue) Len() int           { return len(q.units) }
+func (q *byDue) Less(i, j int) bool { return q.units[i].due.Before(q.units[j].due) }
+func (q *byDue) Swap(i, j int) {
+	q.units[i], q.units[j] = q.units[j], q.units[i]
+	q.units[i].place, q.units[j].place = i, j
+}
+
+func (q *byDue) Push(x any) {
+	u := x.(*unit)
+	u.place = len(q.units)
+	q.units = append(q.units, u)
+}
+
+func (q *byDue) Pop() any {
+	last := len(q.units) - 1
+	u := q.units[last]
+	u.place = -1
+	q.units[last] = nil
+	q.units = q.units[:last]
+	return u
+}
+
+// news is what a batch of changes says about reading data, for the log: a line
+// for each kind of trouble that begins, not one for each dependency.
+type news struct {
+	answers int
+	failed  change      // the first that begins to fail
+	data    *dependency // failed's
+	others  int         // that do too
+}
+
+// note takes in a change; begins reports whether a failure is the first in a row.
+func (n *news) note(d *dependency, c change, begins bool) {
+	switch {
+	case c.err == nil:
+		n.answers++
+	case begins && n.failed.err == nil:
+		n.failed, n.data = c, d
+	case begins:
+		n.others++
+	}
+}
+
+// logTo writes the log and returns whether Consul is absent now; was is whether
+// it was before.
+func (n *news) logTo(log hclog.Logger, was bool) (absent bool) {
+	err := n.failed.err
+	switch {
+	case err == nil && n.answers > 0 && was:
+		log.Info("data is read from Consul again")
+		return false
+	case err == nil:
+		return was
+	case !errors.Is(err, consul.ErrUnreachable):
+		log.Warn("data cannot be read; what is made of it stays as it is", "data", n.data, "others", n.others, "error", n.data.reading(err))
+		return was
+	case !was:
+		log.Warn("Consul does not answer; files stay as they are until it does", "error", err)
+	}
+	return true
 }

@@ -2,7 +2,9 @@ package watch
 
 import (
 	"cmp"
+	"container/heap"
 	"slices"
+	"strings"
 )
 
 // plan is how the wanted dependencies are fetched within a budget of blocking
@@ -70,6 +72,134 @@ func makePlan(wanted map[string]*dependency, places int) plan {
 	return p
 }
 
-// shareable tells whether the checks and services of the own datacenter wake
+// shareable reports whether the checks and services of the own datacenter wake
 // up a service's watcher.
 func shareable(d *dependency) bool { return d.kind == kindService && d.scope == scope{} }
+
+// group is a set of keys and key prefixes that one blocking query watches.
+type group struct {
+	scope  scope
+	prefix string // all names begin with it
+	deps   []*dependency
+}
+
+// exact reports whether the group is one key, which is read without its siblings.
+func (g *group) exact() bool { return len(g.deps) == 1 && g.deps[0].kind == kindKey }
+
+// group keys compare by scope and prefix, so that a plan can be compared with
+// what runs already.
+func (g *group) id() string {
+	mode := "prefix "
+	if g.exact() {
+		mode = "key "
+	}
+	s := g.scope
+	return strings.Join([]string{mode, s.datacenter, s.namespace, s.partition, g.prefix}, "\x00")
+}
+
+// groupKeys divides keys and prefixes into at most n groups (more when there
+// are more scopes than that), each with the longest prefix that its members
+// share, so that the largest group is as small as the names allow: the largest
+// is divided at the byte behind its prefix as long as there is room. A KV
+// prefix need not end at a slash.
+func groupKeys(deps []*dependency, n int) []*group {
+	var done []*group
+	todo := &groupHeap{}
+	for _, g := range byScope(deps) {
+		heap.Push(todo, g)
+	}
+	for todo.Len() > 0 {
+		g := heap.Pop(todo).(*group)
+		room := n - len(done) - todo.Len()
+		parts := divide(g)
+		if len(parts) < 2 || len(parts) > room {
+			done = append(done, g)
+			continue
+		}
+		for _, p := range parts {
+			heap.Push(todo, p)
+		}
+	}
+	slices.SortFunc(done, func(a, b *group) int { return cmp.Compare(a.id(), b.id()) })
+	return done
+}
+
+func byScope(deps []*dependency) []*group {
+	scopes := map[scope]*group{}
+	for _, d := range deps {
+		g := scopes[d.scope]
+		if g == nil {
+			g = &group{scope: d.scope}
+			scopes[d.scope] = g
+		}
+		g.deps = append(g.deps, d)
+	}
+	groups := make([]*group, 0, len(scopes))
+	for _, g := range scopes {
+		slices.SortFunc(g.deps, func(a, b *dependency) int {
+			// Of one name, the prefix comes first: divide looks there.
+			return cmp.Or(cmp.Compare(a.name, b.name), -cmp.Compare(a.kind, b.kind), cmp.Compare(a.id, b.id))
+		})
+		g.prefix = shared(g.deps)
+		groups = append(groups, g)
+	}
+	return groups
+}
+
+// shared is the longest prefix of all names; deps are sorted by name.
+func shared(deps []*dependency) string {
+	first, last := deps[0].name, deps[len(deps)-1].name
+	i := 0
+	for i < len(first) && i < len(last) && first[i] == last[i] {
+		i++
+	}
+	return first[:i]
+}
+
+// divide splits a group by the byte behind its prefix. A wanted prefix that
+// is the group's own cannot be divided: what it watches is all of the group.
+func divide(g *group) []*group {
+	if len(g.deps) < 2 {
+		return nil
+	}
+	var parts []*group
+	start := 0
+	for i := 1; i <= len(g.deps); i++ {
+		if i < len(g.deps) && at(g.deps[i], len(g.prefix)) == at(g.deps[start], len(g.prefix)) {
+			continue
+		}
+		members := g.deps[start:i]
+		if len(members[0].name) == len(g.prefix) && members[0].kind == kindPrefix {
+			return nil
+		}
+		parts = append(parts, &group{scope: g.scope, prefix: shared(members), deps: members})
+		start = i
+	}
+	return parts
+}
+
+func at(d *dependency, i int) int {
+	if i < len(d.name) {
+		return int(d.name[i])
+	}
+	return -1
+}
+
+// groupHeap gives out the largest group first, and of equals always the same.
+type groupHeap []*group
+
+func (h groupHeap) Len() int { return len(h) }
+func (h groupHeap) Less(i, j int) bool {
+	if a, b := len(h[i].deps), len(h[j].deps); a != b {
+		return a > b
+	}
+	return h[i].id() < h[j].id()
+}
+func (h groupHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *groupHeap) Push(x any)   { *h = append(*h, x.(*group)) }
+func (h *groupHeap) Pop() any {
+	old := *h
+	g := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return g
+}

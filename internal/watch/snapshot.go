@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/gob"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,9 +13,12 @@ import (
 	"path/filepath"
 	"time"
 
+	dep "github.com/hashicorp/consul-template/dependency"
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/replace"
 )
 
@@ -79,7 +83,7 @@ func (s *snapshot) save(dir string) error {
 	return nil
 }
 
-// hash tells whether a template's text is the one it was.
+// hash identifies a template's text.
 func (t *tmpl) hash() string {
 	if t.src == nil {
 		return ""
@@ -94,7 +98,7 @@ type saver struct {
 	log    hclog.Logger
 	dirty  bool
 	next   time.Time     // not before then
-	saving chan struct{} // closed when the save under way has ended; nil: none
+	saving chan struct{} // closed when the running save has ended; nil: none runs
 }
 
 // due is when a save should begin; ok is false when none should.
@@ -115,10 +119,10 @@ func (s *saver) begin(snap *snapshot) {
 	s.next = start.Add(snapshotEvery)
 }
 
-// ended takes note that the save under way is done.
+// ended takes note that the running save is done.
 func (s *saver) ended() { s.saving = nil }
 
-// finish waits for a save under way and saves what has changed since.
+// finish waits for a running save and saves what has changed since.
 func (s *saver) finish(make func() *snapshot) {
 	if s.saving != nil {
 		<-s.saving
@@ -133,3 +137,145 @@ func (s *saver) finish(make func() *snapshot) {
 
 // snapshotEvery spaces the snapshots of data that keeps changing.
 const snapshotEvery = 5 * time.Second
+
+// On disk a snapshot is gob, which keeps keys and values byte for byte, around
+// JSON for what has come out of JSON: gob takes an empty list for none, and
+// templates would render it differently.
+type wireSnapshot struct {
+	Format   int
+	Data     map[string]wireValue
+	Indexes  map[string]uint64
+	Accepted map[string]map[string]wireValue
+	Sources  map[string]string
+	Written  map[string]replace.Hash
+}
+
+// wireValue is one value; Type says which of the fields it is in.
+type wireValue struct {
+	Type  string
+	Text  string
+	Pairs []*dep.KeyPair
+	JSON  []byte
+}
+
+func (s *snapshot) wire() (*wireSnapshot, error) {
+	w := &wireSnapshot{Format: s.Format, Indexes: s.Indexes, Accepted: map[string]map[string]wireValue{}, Sources: s.Sources, Written: s.Written}
+	var err error
+	if w.Data, err = wireValues(s.Data); err != nil {
+		return nil, err
+	}
+	for name, values := range s.Accepted {
+		if w.Accepted[name], err = wireValues(values); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+func (w *wireSnapshot) snapshot() (*snapshot, error) {
+	s := &snapshot{Format: w.Format, Indexes: w.Indexes, Accepted: map[string]map[string]any{}, Sources: w.Sources, Written: w.Written}
+	var err error
+	if s.Data, err = values(w.Data); err != nil {
+		return nil, err
+	}
+	for name, wired := range w.Accepted {
+		if s.Accepted[name], err = values(wired); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func wireValues(values map[string]any) (map[string]wireValue, error) {
+	wired := make(map[string]wireValue, len(values))
+	for id, value := range values {
+		v, err := wireOf(value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", id, err)
+		}
+		wired[id] = v
+	}
+	return wired, nil
+}
+
+func values(wired map[string]wireValue) (map[string]any, error) {
+	values := make(map[string]any, len(wired))
+	for id, w := range wired {
+		v, err := w.value()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", id, err)
+		}
+		values[id] = v
+	}
+	return values, nil
+}
+
+// Types of values in JSON.
+const (
+	wireText        = "text"
+	wirePairs       = "pairs"
+	wireServices    = "services"
+	wireNames       = "names"
+	wireNodes       = "nodes"
+	wireNode        = "node"
+	wireRoots       = "roots"
+	wireDatacenters = "datacenters"
+	wireParams      = "params"
+)
+
+func wireOf(value any) (w wireValue, err error) {
+	switch v := value.(type) {
+	case string:
+		return wireValue{Type: wireText, Text: v}, nil
+	case []*dep.KeyPair:
+		return wireValue{Type: wirePairs, Pairs: v}, nil
+	case []*dep.HealthService:
+		w.Type = wireServices
+	case []*dep.CatalogSnippet:
+		w.Type = wireNames
+	case []*dep.Node:
+		w.Type = wireNodes
+	case *dep.CatalogNode:
+		w.Type = wireNode
+	case []*consul.CARoot:
+		w.Type = wireRoots
+	case []string:
+		w.Type = wireDatacenters
+	case profile.Params:
+		w.Type = wireParams
+	default:
+		return w, fmt.Errorf("cannot keep a %T", value)
+	}
+	w.JSON, err = json.Marshal(value)
+	return w, err
+}
+
+func (w wireValue) value() (any, error) {
+	switch w.Type {
+	case wireText:
+		return w.Text, nil
+	case wirePairs:
+		return append([]*dep.KeyPair{}, w.Pairs...), nil
+	case wireServices:
+		return decode[[]*dep.HealthService](w.JSON)
+	case wireNames:
+		return decode[[]*dep.CatalogSnippet](w.JSON)
+	case wireNodes:
+		return decode[[]*dep.Node](w.JSON)
+	case wireNode:
+		return decode[*dep.CatalogNode](w.JSON)
+	case wireRoots:
+		return decode[[]*consul.CARoot](w.JSON)
+	case wireDatacenters:
+		return decode[[]string](w.JSON)
+	case wireParams:
+		return decode[profile.Params](w.JSON)
+	}
+	return nil, fmt.Errorf("unknown type %q", w.Type)
+}
+
+func decode[T any](data []byte) (any, error) {
+	var v T
+	err := json.Unmarshal(data, &v)
+	return v, err
+}

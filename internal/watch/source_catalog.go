@@ -2,7 +2,11 @@ package watch
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"sort"
+	"sync"
 	"time"
 
 	dep "github.com/hashicorp/consul-template/dependency"
@@ -86,5 +90,199 @@ func (s *sources) watchDatacenters(ctx context.Context, d *dependency) {
 			retry.Reset(2 * time.Second)
 		}
 		s.send(ctx, []change{{id: d.id, value: list, err: err, at: time.Now()}})
+	}
+}
+
+// fetcher returns how d is read from Consul, as the type that consul-template
+// gives to templates. An answer that ACLs have thinned out is an error: it
+// must not change a file.
+func (s *sources) fetcher(d *dependency) consul.Source[any] {
+	return func(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
+		scoped := d.scope.query()
+		scoped.Index, scoped.Wait, scoped.Hash, scoped.Near = q.Index, q.Wait, q.Hash, d.near
+		value, empty, meta, err := s.fetch(ctx, d, scoped)
+		if err != nil {
+			return nil, meta, err
+		}
+		if err := s.rights.verify(ctx, d, meta.Filtered, empty); err != nil {
+			return nil, meta, err
+		}
+		return value, meta, nil
+	}
+}
+
+func (s *sources) fetch(ctx context.Context, d *dependency, q consul.Query) (value any, empty bool, meta consul.Meta, err error) {
+	switch d.kind {
+	case kindService:
+		list, meta, err := s.client.HealthService(ctx, d.name, d.tag, d.passingOnly(), q)
+		return instances(d, list), len(list) == 0, meta, err
+	case kindConnect:
+		list, meta, err := s.client.HealthConnect(ctx, d.name, d.tag, d.passingOnly(), q)
+		return instances(d, list), len(list) == 0, meta, err
+	case kindServices:
+		services, meta, err := s.client.CatalogServices(ctx, q)
+		return snippets(services), len(services) == 0, meta, err
+	case kindNodes:
+		list, meta, err := s.client.CatalogNodes(ctx, q)
+		return nodes(list, d.near == ""), len(list) == 0, meta, err
+	case kindNode:
+		return s.fetchNode(ctx, d, q)
+	case kindCARoots:
+		roots, meta, err := s.client.CARoots(ctx, q)
+		if err != nil {
+			return nil, false, meta, err
+		}
+		return roots.Roots, false, meta, nil
+	case kindCALeaf:
+		leaf, meta, err := s.client.CALeaf(ctx, d.name, q)
+		return leaf, false, meta, err
+	}
+	panic("watch: no fetcher for " + string(d.kind))
+}
+
+// instances is consul-template's view of the instances of a service.
+func instances(d *dependency, entries []*consul.ServiceEntry) []*dep.HealthService {
+	list := make([]*dep.HealthService, 0, len(entries))
+	for _, e := range entries {
+		status := e.Checks.AggregatedStatus()
+		if !slices.Contains(d.filters, status) && !slices.Contains(d.filters, dep.HealthAny) {
+			continue
+		}
+		address := e.Service.Address
+		if address == "" {
+			address = e.Node.Address
+		}
+		for _, c := range e.Checks {
+			c.CreateIndex, c.ModifyIndex = 0, 0 // a check written again with equal content is not a change
+		}
+		list = append(list, &dep.HealthService{
+			Node: e.Node.Node, NodeID: e.Node.ID, NodeAddress: e.Node.Address,
+			NodeTaggedAddresses: e.Node.TaggedAddresses, NodeMeta: e.Node.Meta,
+			ServiceMeta: e.Service.Meta, Address: address, ServiceTaggedAddresses: e.Service.TaggedAddresses,
+			ID: e.Service.ID, Name: e.Service.Service, Tags: sortedTags(e.Service.Tags),
+			Status: status, Checks: e.Checks, Port: e.Service.Port, Weights: e.Service.Weights,
+		})
+	}
+	if d.near == "" {
+		sort.Stable(dep.ByNodeThenID(list))
+	}
+	return list
+}
+
+func sortedTags(tags []string) dep.ServiceTags {
+	sorted := make([]string, 0, len(tags))
+	sorted = append(sorted, tags...)
+	slices.Sort(sorted)
+	return sorted
+}
+
+// rights tells an empty answer from one that the token may not see: Consul
+// filters silently, for anonymous tokens without even saying so.
+type rights struct {
+	client *consul.Client
+
+	mu    sync.Mutex
+	asked map[consul.Right]time.Time // the granted ones
+}
+
+// rightsFor is how long a granted right is taken for granted.
+const rightsFor = time.Minute
+
+func newRights(c *consul.Client) *rights {
+	return &rights{client: c, asked: map[consul.Right]time.Time{}}
+}
+
+// verify returns ErrDenied for an answer that may be short for want of rights.
+func (r *rights) verify(ctx context.Context, d *dependency, filtered, empty bool) error {
+	right := rightFor(d)
+	if filtered {
+		return denied(d, right, "Consul left out what the token may not see")
+	}
+	if !empty {
+		r.mu.Lock()
+		delete(r.asked, right) // should it become empty, that has to be asked about
+		r.mu.Unlock()
+		return nil
+	}
+	if right.Resource == "" || d.scope.datacenter != "" || d.scope.peer != "" {
+		return nil
+	}
+	r.mu.Lock()
+	granted := time.Since(r.asked[right]) < rightsFor
+	r.mu.Unlock()
+	if granted {
+		return nil
+	}
+	ok, err := r.client.Authorize(ctx, right)
+	if err != nil {
+		return err
+	}
+	if !ok[0] {
+		return denied(d, right, "the answer is empty and the token may not see more")
+	}
+	r.mu.Lock()
+	r.asked[right] = time.Now()
+	r.mu.Unlock()
+	return nil
+}
+
+// rightsAtOnce is the number of rights that Consul answers in one request.
+const rightsAtOnce = 64
+
+// confirm notes in refused which of the keys, of one scope and at most
+// rightsAtOnce, the token may not read.
+func (r *rights) confirm(ctx context.Context, keys []*dependency, refused map[string]error) error {
+	if keys[0].scope.datacenter != "" {
+		return r.confirmElsewhere(ctx, keys, refused)
+	}
+	ask := make([]consul.Right, len(keys))
+	for i, d := range keys {
+		ask[i] = rightFor(d)
+	}
+	ok, err := r.client.Authorize(ctx, ask...)
+	if err != nil {
+		return err
+	}
+	for i, d := range keys {
+		if !ok[i] {
+			refused[d.id] = denied(d, ask[i], "the token may not see it")
+		}
+	}
+	return nil
+}
+
+// confirmElsewhere asks another datacenter, whose rights only its answers tell.
+func (r *rights) confirmElsewhere(ctx context.Context, keys []*dependency, refused map[string]error) error {
+	for _, d := range keys {
+		_, _, err := r.client.KVGet(ctx, d.name, d.scope.query())
+		if errors.Is(err, consul.ErrDenied) {
+			refused[d.id] = err
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func rightFor(d *dependency) consul.Right {
+	switch d.kind {
+	case kindKey:
+		return consul.Right{Resource: "key", Access: "read", Segment: d.name}
+	case kindPrefix:
+		return consul.Right{Resource: "key", Access: "read", Segment: d.name}
+	case kindService, kindConnect:
+		return consul.Right{Resource: "service", Access: "read", Segment: d.name}
+	case kindNode, kindNodes:
+		return consul.Right{Resource: "node", Access: "read", Segment: d.name}
+	case kindServices:
+		return consul.Right{Resource: "service", Access: "read", Segment: "consul"}
+	}
+	return consul.Right{}
+}
+
+func denied(d *dependency, right consul.Right, what string) error {
+	return &consul.Error{
+		Op: "read " + string(d.kind), Name: d.name, Class: consul.ErrDenied,
+		Err: fmt.Errorf("%s: grant %s:%s on %q", what, right.Resource, right.Access, right.Segment),
 	}
 }

@@ -98,7 +98,7 @@ func (s *sources) watchForeign(ctx context.Context, d *dependency) {
 	stop := context.AfterFunc(ctx, d.foreign.Stop)
 	defer stop()
 	opts := dep.QueryOptions{WaitTime: foreignWait}
-	wait := time.Second
+	backoff := concurrency.NewBackoff(time.Second, time.Minute)
 	for {
 		fetched := make(chan foreignAnswer, 1)
 		go func() { fetched <- s.fetchForeign(d, opts) }()
@@ -113,15 +113,15 @@ func (s *sources) watchForeign(ctx context.Context, d *dependency) {
 		}
 		s.send(ctx, []change{{id: d.id, value: a.value, err: a.err, at: time.Now()}})
 		if a.err == nil {
-			opts.WaitIndex, wait = a.index, time.Second
+			opts.WaitIndex = a.index
+			backoff.Reset()
 			continue
 		}
 		opts.WaitIndex = 0
 		s.foreign.reset()
-		if concurrency.Sleep(ctx, wait) != nil {
+		if backoff.Wait(ctx) != nil {
 			return
 		}
-		wait = min(2*wait, time.Minute)
 	}
 }
 

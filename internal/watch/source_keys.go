@@ -88,7 +88,7 @@ func (w *groupWatcher) readPrefix(ctx context.Context, q consul.Query) (any, con
 	return pairs, meta, err
 }
 
-// wide tells whether most of what the prefix holds is not wanted.
+// wide reports whether most of what the prefix holds is not wanted.
 func (w *groupWatcher) wide(found int) bool {
 	if w.group.scope.datacenter != "" {
 		return false // transactions read in the own datacenter
@@ -175,7 +175,7 @@ func (w *groupWatcher) handle(ctx context.Context) func(consul.Update[any]) {
 			return
 		}
 		if u.Reset {
-			clear(w.seen) // an index may stand for another value now
+			clear(w.seen) // an index may belong to another value now
 		}
 		pairs := u.Value.(*pairsByKey)
 		doubt := w.tracker.doubt(u.Reset)
@@ -242,4 +242,52 @@ func (w *groupWatcher) value(d *dependency, pairs *pairsByKey) any {
 		}
 	}
 	return list
+}
+
+// confirm finds out whether what a list did not bring is not there or may not
+// be seen. What may not be seen concerns only the templates that use it.
+func (w *groupWatcher) confirm(ctx context.Context, pairs *pairsByKey, filtered bool) error {
+	var absent []*dependency
+	for _, d := range w.group.deps {
+		if d.kind == kindPrefix {
+			if err := w.confirmPrefix(ctx, pairs, d, filtered); err != nil {
+				return err
+			}
+			continue
+		}
+		if mark, ok := w.seen[d.id]; pairs.by[d.name] == nil && (!ok || mark != 0) {
+			absent = append(absent, d)
+		}
+	}
+	for len(absent) > 0 {
+		some := absent[:min(len(absent), rightsAtOnce)]
+		absent = absent[len(some):]
+		if err := w.rights.confirm(ctx, some, pairs.denied); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *groupWatcher) confirmPrefix(ctx context.Context, pairs *pairsByKey, d *dependency, filtered bool) error {
+	empty := true
+	for _, p := range pairs.list {
+		if strings.HasPrefix(p.Key, d.name) {
+			empty = false
+			break
+		}
+	}
+	if filtered && d.name != w.group.prefix { // was it something outside of d?
+		_, meta, err := w.client.KVList(ctx, d.name, d.scope.query())
+		if err != nil {
+			return err
+		}
+		filtered = meta.Filtered
+	}
+	err := w.rights.verify(ctx, d, filtered, empty)
+	if errors.Is(err, consul.ErrDenied) {
+		pairs.denied[d.id] = err
+		return nil
+	}
+	return err
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 )
 
@@ -23,7 +24,7 @@ func (s *sources) watchShared(ctx context.Context, deps []*dependency) {
 	w := &sharedWatcher{
 		sources: s, deps: deps, byName: map[string][]*dependency{},
 		trackers: make(map[string]*sharedTracker, len(deps)), places: newPlaces(),
-		sweep: make(chan struct{}, 1), pace: newPace(),
+		sweep: concurrency.NewSignal(), pace: newPace(),
 		failed: map[string]*dependency{}, retry: time.NewTimer(retryShared),
 	}
 	defer w.retry.Stop()
@@ -61,8 +62,8 @@ type sharedWatcher struct {
 	took   time.Duration       // since pace was last asked
 	pace   *rate.Limiter
 
-	known bool          // the names were read once
-	sweep chan struct{} // asks for all services to be read again
+	known bool               // the names were read once
+	sweep concurrency.Signal // asks for all services to be read again
 
 	stamps map[string]uint64 // node → index; of the goroutine that follows the nodes
 
@@ -97,7 +98,7 @@ func (w *sharedWatcher) readNodes(ctx context.Context, q consul.Query) (any, con
 	return indexes, meta, err
 }
 
-// moved reads the services of nodes again that were registered anew.
+// moved reads the services of nodes again that were registered again.
 func (w *sharedWatcher) moved(ctx context.Context) func(consul.Update[any]) {
 	return func(u consul.Update[any]) {
 		if u.Err != nil {
@@ -152,7 +153,7 @@ func (w *sharedWatcher) checked(ctx context.Context) func(consul.Update[any]) {
 		names := w.compare(u.Value.([]consul.CheckIndex))
 		if first || u.Reset {
 			w.refresh(ctx, w.deps, u.Reset)
-			w.lookAtNodes(ctx)
+			w.readNodeServices(ctx)
 		} else {
 			w.refresh(ctx, w.named(names), false)
 		}

@@ -20,18 +20,15 @@ const maxNodes = 64
 // them was registered again.
 func (w *sharedWatcher) registered(u consul.Update[any]) {
 	if u.Err != nil || !w.known {
-		w.known = true // the first answer is no news, and failures the checks' query tells
+		w.known = true // the first answer is not a change; the checks' query reports failures
 		return
 	}
-	select {
-	case w.sweep <- struct{}{}:
-	default:
-	}
+	w.sweep.Notify()
 }
 
 // sweepAgain is how long after a registration was found on a known node all
 // services are read once more: at the same time another one may have come to a
-// node that nobody knows yet.
+// node that is not known yet.
 const sweepAgain = 10 * time.Second
 
 // sweeper looks for what was registered: on the nodes that are known to serve
@@ -55,7 +52,7 @@ func (w *sharedWatcher) sweeper(ctx context.Context) error {
 		case <-again.C:
 			start, weight, waiting = time.Now(), 5, false
 			w.refresh(ctx, w.deps, false)
-		case <-w.sweep:
+		case <-w.sweep.C():
 			start = time.Now()
 			if w.sweepNodes(ctx) {
 				if !waiting {
@@ -77,18 +74,18 @@ func (w *sharedWatcher) sweeper(ctx context.Context) error {
 // sweepNodes refreshes the services that changed on the known nodes; it is
 // false when none did, or not all nodes could be asked.
 func (w *sharedWatcher) sweepNodes(ctx context.Context) (found bool) {
-	changed, all := w.lookAtNodes(ctx)
+	changed, all := w.readNodeServices(ctx)
 	if !all {
 		return false
 	}
 	w.refresh(ctx, w.named(changed), false)
-	return len(changed) > 0 // of services that nobody here uses, too: that was it
+	return len(changed) > 0 // also of services that no template uses: that was the registration
 }
 
-// lookAtNodes reads what the known nodes have registered and returns the names
+// readNodeServices reads what the known nodes have registered and returns the names
 // of the services that changed since the last time; all is false when nodes
 // could not be read, or are too many.
-func (w *sharedWatcher) lookAtNodes(ctx context.Context) (changed map[string]bool, all bool) {
+func (w *sharedWatcher) readNodeServices(ctx context.Context) (changed map[string]bool, all bool) {
 	changed = map[string]bool{}
 	names := w.places.nodes()
 	if len(names) > maxNodes {

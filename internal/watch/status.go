@@ -45,7 +45,7 @@ type wait struct {
 }
 
 // published is a status as the loop left it; what it waits for is put into
-// words when somebody asks.
+// words by Status.
 type published struct {
 	Status
 	waits []wait

@@ -20,11 +20,11 @@ const (
 	doubtFailure = 5 * time.Second
 )
 
-// change is one dependency's news: a value, or why there is none.
+// change is one dependency's news: a value, or why it cannot be read.
 type change struct {
 	id    string
 	value any
-	index uint64        // Consul's, of the answer; 0 where there is none
+	index uint64        // Consul's, of the answer; 0 if it has no index
 	doubt time.Duration // above zero: what is missing in value may come back that soon
 	err   error
 	at    time.Time // when it reached this host
@@ -74,8 +74,8 @@ func (s *store) get(id string) datum {
 	return datum{}
 }
 
-// put takes in a change. changed tells whether templates would see other data;
-// settle is when a doubted value may be believed, zero if there is none.
+// put takes in a change. changed reports whether templates would see other data;
+// settle is when a doubted value may be believed, zero if no value is doubted.
 func (s *store) put(c change) (changed bool, settle time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,10 +112,10 @@ func (s *store) put(c change) (changed bool, settle time.Time) {
 		if !d.known && reflect.DeepEqual(kept, old) {
 			return false, d.until
 		}
-		return d.take(kept, c.at), d.until
+		return d.replace(kept, c.at), d.until
 	}
 	d.doubtful, d.pending = false, nil
-	return d.take(c.value, c.at), time.Time{}
+	return d.replace(c.value, c.at), time.Time{}
 }
 
 // settle believes the doubted value of id when its time has come.
@@ -128,10 +128,10 @@ func (s *store) settle(id string, now time.Time) (changed bool) {
 	}
 	value := d.pending
 	d.doubtful, d.pending = false, nil
-	return d.take(value, now)
+	return d.replace(value, now)
 }
 
-func (d *datum) take(value any, at time.Time) (changed bool) {
+func (d *datum) replace(value any, at time.Time) (changed bool) {
 	if d.known && reflect.DeepEqual(d.value, value) {
 		return false
 	}
