@@ -16,11 +16,11 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// checks knows which health checks of this node fail, with one blocking query
-// for all who want to know.
+// checks publishes which health checks of this node fail.
 type checks struct {
 	client  *consul.Client
 	node    string
+	shared  *concurrency.Latest[catalog.NodeChecks] // the registrar's, or nil
 	log     hclog.Logger
 	failing concurrency.Latest[[]string]
 	own     concurrency.Latest[[]string] // those of them that the host itself can mend
@@ -48,21 +48,38 @@ func mendable(all consul.HealthChecks) consul.HealthChecks {
 // run follows the node's checks until ctx ends. While they cannot be read the
 // last word counts.
 func (c *checks) run(ctx context.Context) error {
-	source := func(ctx context.Context, q consul.Query) (consul.HealthChecks, consul.Meta, error) {
-		return c.client.HealthNode(ctx, c.node, q)
-	}
 	var seen concurrency.Latest[consul.HealthChecks]
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return seen.Watch(ctx, func(all consul.HealthChecks) { c.judge(ctx, &seen, all) }) })
 	g.Go(func() error {
-		return consul.Watch(ctx, c.client, consul.Query{}, source, func(u consul.Update[consul.HealthChecks]) {
-			if u.Err == nil && !u.Meta.Filtered {
-				c.failing.Set(failing(u.Value))
-				seen.Set(u.Value)
-			}
+		return c.read(ctx, func(all consul.HealthChecks) {
+			c.failing.Set(failing(all))
+			seen.Set(all)
 		})
 	})
 	return g.Wait()
+}
+
+// read calls handle with the node's checks and after each change. It uses the
+// registrar's query, unless the configured name is another than the agent's.
+func (c *checks) read(ctx context.Context, handle func(consul.HealthChecks)) error {
+	if c.shared != nil {
+		first, err := c.shared.Wait(ctx, func(catalog.NodeChecks) bool { return true })
+		if err != nil {
+			return err
+		}
+		if first.Node == c.node {
+			return c.shared.Watch(ctx, func(n catalog.NodeChecks) { handle(n.Checks) })
+		}
+	}
+	source := func(ctx context.Context, q consul.Query) (consul.HealthChecks, consul.Meta, error) {
+		return c.client.HealthNode(ctx, c.node, q)
+	}
+	return consul.Watch(ctx, c.client, consul.Query{}, source, func(u consul.Update[consul.HealthChecks]) {
+		if u.Err == nil && !u.Meta.Filtered {
+			handle(u.Value)
+		}
+	})
 }
 
 // disagreement is the pause between two looks while the catalog and the local

@@ -152,6 +152,9 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	}
 	p.holds = newHolds(p.cluster.Cluster, node, c.StateDir, p.log)
 	p.checks = &checks{client: a.client, node: node, log: p.log}
+	if a.registrar != nil {
+		p.checks.shared = a.registrar.NodeChecks()
+	}
 	store, err := workflow.NewStore(c.LogStore)
 	if err != nil {
 		p.log.Error("full logs stay on this host", "error", err)

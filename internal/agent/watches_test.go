@@ -50,7 +50,7 @@ func inFront(t *testing.T, s *consultest.Server) (*blocking, string) {
 	b := &blocking{now: map[string]int{}}
 	to := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: s.HTTPAddr})
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Get("index") != "" {
+		if q := r.URL.Query(); q.Get("index") != "" || q.Get("hash") != "" {
 			b.count(r.URL.Path, 1)
 			defer b.count(r.URL.Path, -1)
 		}
@@ -60,9 +60,9 @@ func inFront(t *testing.T, s *consultest.Server) (*blocking, string) {
 	return b, front.Listener.Addr().String()
 }
 
-// TestFourQueries: an idle agent without templates asks Consul for news of its
-// cluster with one query on what all nodes watch, one on its own keys, one on its health, and one
-// on the election where its member may lead; and it gets the news by them.
+// TestFourQueries: an idle agent without templates has four blocking queries: on
+// the keys that all hosts watch, on its own keys, on its services in the catalog and
+// on its health; and a fifth on the election if its member may lead.
 func TestFourQueries(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)
@@ -87,11 +87,8 @@ workflow "converge" {
 	h.trigger("v1")
 	h.start()
 	h.wantVersion("v1")
-	// The registrar of services asks for its node in the catalog and for the health
-	// of it itself.
 	want := []string{
-		"/v1/catalog/node/" + s.Node, "/v1/health/node/" + s.Node,
-		"/v1/health/node/" + s.Node, "/v1/kv/jorc/default/current", "/v1/kv/jorc/default/" + cluster.KeyElection,
+		"/v1/catalog/node/" + s.Node, "/v1/health/node/" + s.Node, "/v1/kv/jorc/default/current", "/v1/kv/jorc/default/" + cluster.KeyElection,
 		"/v1/kv/jorc/default/host/" + s.Node + "/",
 	}
 	same := func() error {
@@ -100,7 +97,7 @@ workflow "converge" {
 		}
 		return nil
 	}
-	h.eventually("four queries and those of the registrar", same)
+	h.eventually("four queries and that of the election", same)
 	h.trigger("v2")
 	h.wantVersion("v2")
 	if _, err := h.cluster().Hold(t.Context(), cluster.Scope{Node: s.Node}, cluster.Hold{Reason: "the moon"}); err != nil {

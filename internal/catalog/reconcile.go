@@ -333,14 +333,13 @@ func (r *Registrar) setLive(w *registration, live bool) {
 	}
 }
 
-// follow watches what shows that the agent's services have changed, each by a
-// blocking query that only wakes reconcile:
-//
-//   - jorc's own service at the agent: the connection breaks when the agent
-//     stops, and the service is missing after a restart without state. This
-//     needs no servers.
-//   - the node's services in the catalog: one was deregistered.
-//   - the node's checks in the catalog: results of Consul's own checks.
+// follow watches the node's services and checks in the catalog, each with one
+// blocking query, and wakes reconcile when something changed: a service was
+// deregistered, or a check of Consul's has a new result. Both queries go through
+// the local agent, so their connections break when it stops; after that, and
+// while no server answers, each failed attempt wakes reconcile, which finds
+// services that the agent lost in a restart. If the token may not read the
+// catalog, a heartbeat that finds no check wakes it.
 //
 // It does nothing if it watches the node already.
 func (r *Registrar) follow(ctx context.Context, node string) {
@@ -352,24 +351,36 @@ func (r *Registrar) follow(ctx context.Context, node string) {
 	}
 	ctx, r.unfollow = context.WithCancel(ctx)
 	r.following = node
-	watchFor(ctx, r, func(ctx context.Context, q consul.Query) (*consul.AgentService, consul.Meta, error) {
-		return r.client.AgentService(ctx, PresenceID(r.o.Cluster), q)
-	})
 	watchFor(ctx, r, func(ctx context.Context, q consul.Query) (*consul.CatalogNode, consul.Meta, error) {
 		return r.client.CatalogNode(ctx, node, q)
-	})
+	}, nil)
 	watchFor(ctx, r, func(ctx context.Context, q consul.Query) (consul.HealthChecks, consul.Meta, error) {
 		return r.client.HealthNode(ctx, node, q)
-	})
+	}, func(all consul.HealthChecks) { r.nodeChecks.Set(NodeChecks{Node: node, Checks: all}) })
 }
 
-func watchFor[T any](ctx context.Context, r *Registrar, source consul.Source[T]) {
+// watchFor wakes reconcile at each update of source, and passes complete answers
+// to keep, if it is not nil.
+func watchFor[T any](ctx context.Context, r *Registrar, source consul.Source[T], keep func(T)) {
 	r.wg.Go(func() {
 		// Watch returns only when ctx ends.
 		_ = consul.Watch(ctx, r.client, consul.Query{}, source, func(u consul.Update[T]) {
+			if keep != nil && u.Err == nil && !u.Meta.Filtered {
+				keep(u.Value)
+			}
 			if !errors.Is(u.Err, consul.ErrDenied) {
 				r.wake.Notify()
 			}
 		})
 	})
 }
+
+// NodeChecks is the health of the node of the local Consul agent.
+type NodeChecks struct {
+	Node   string
+	Checks consul.HealthChecks
+}
+
+// NodeChecks returns the node's checks as the catalog last had them, kept current
+// while Run runs. So other components need no query of their own.
+func (r *Registrar) NodeChecks() *concurrency.Latest[NodeChecks] { return &r.nodeChecks }

@@ -51,6 +51,7 @@ type Registrar struct {
 	registered chan struct{}
 	first      sync.Once
 	starts     *rate.Limiter // of first runs
+	nodeChecks concurrency.Latest[NodeChecks]
 
 	mu         sync.Mutex
 	configured []config.Service
