@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/durable"
 )
 
 // onServer are the variables that point a command line at s, with a state
@@ -183,6 +185,38 @@ func TestServiceOfTheDaemon(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	wantPassing(t, s, "web")
+}
+
+// TestDeregisterAfterStop: what a stopped agent left registered can be deregistered
+// at once, although its own service still passes; while it runs, it cannot.
+func TestDeregisterAfterStop(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	env := onServer(t, s)
+	lock, err := durable.TryLock(filepath.Join(env["JORC_STATE_DIR"], catalog.LockFile)) // as the agent does
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := catalog.NewRegistrar(s.Client(), []config.Service{{Name: "conf"}}, catalog.RegistrarOptions{StateDir: env["JORC_STATE_DIR"]})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	wantInCatalog(t, s, "conf", "jorc")
+	wantPassing(t, s, "jorc")
+	if got := jorc(t, env, "service", "deregister", "conf"); got.code != exitConflict {
+		t.Errorf("deregister what a running agent has: %+v", got)
+	}
+	stop()
+	if err := errors.Join(<-done, lock.Unlock()); err != nil {
+		t.Fatal(err)
+	}
+	wantPassing(t, s, "jorc")
+	if got := jorc(t, env, "service", "deregister", "conf"); got != (result{0, "", ""}) {
+		t.Errorf("deregister what a stopped agent left: %+v", got)
+	}
+	if got, _, err := s.Client().CatalogService(t.Context(), "conf", "", consul.Query{}); err != nil || len(got) > 0 {
+		t.Errorf("the catalog has %v, %v", got, err)
+	}
 }
 
 // wantInCatalog waits until these services are in the catalog.

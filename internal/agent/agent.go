@@ -232,7 +232,7 @@ func lockState(dir string) (*durable.Lock, error) {
 	if err := durable.CheckOwner(dir); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	lock, err := durable.TryLock(filepath.Join(dir, "agent.lock"))
+	lock, err := durable.TryLock(filepath.Join(dir, catalog.LockFile))
 	if errors.Is(err, durable.ErrLocked) {
 		return nil, fmt.Errorf("another jorc agent works with %s: %w", dir, err)
 	}

@@ -3,9 +3,14 @@ package agent
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -17,13 +22,43 @@ func (p *part) converger(m converge.Maintenance) *converge.Converger {
 		Node: p.node, StateDir: p.conf.StateDir, Rollouts: rollout.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()), Ledger: ledger,
 		Maintenance: m, Checks: p.checks, Log: p.log.Named("rollout"),
 	})
+	p.admission = &admission{Grantee: grantee, store: p.cluster.Store()}
 	return converge.New(converge.Options{
 		Node: p.node, StateDir: p.conf.StateDir, VersionFile: p.conf.VersionFile,
 		Static: *p.conf.Static, Requires: p.conf.Requires,
 		Ledger: ledger, Runner: p.jobs,
-		Requirements: converge.FromBlocker(p.blocker), Admission: grantee, Holds: p.holds, Checks: ownChecks{p.checks},
+		Requirements: converge.FromBlocker(p.blocker), Admission: p.admission, Holds: p.holds, Checks: ownChecks{p.checks},
 		Cycle: p.cycle, Log: p.log.Named("converge"),
 	})
+}
+
+// admission is the Grantee, which also observes that no orchestrator runs while
+// this host waits for a grant.
+type admission struct {
+	*converge.Grantee
+	store          *kv.Store
+	unorchestrated atomic.Bool
+}
+
+// takeover is how long an orchestrator that ended may take to be replaced: the
+// longest life of its session and the lock delay. A shorter wait for a grant costs
+// no query.
+const takeover = 31 * time.Second
+
+// Enter implements converge.Admission.
+func (a *admission) Enter(ctx context.Context, version string, waiting func(string)) error {
+	watch, stop := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		if concurrency.Sleep(watch, takeover) != nil {
+			return
+		}
+		_ = cluster.WatchOrchestrated(watch, a.store, func(is bool) { a.unorchestrated.Store(!is) }) // ends with watch
+	})
+	defer a.unorchestrated.Store(false)
+	defer watching.Wait()
+	defer stop()
+	return a.Grantee.Enter(ctx, version, waiting)
 }
 
 // joinOnce is the pass of a host without static configuration: when ctx ends

@@ -36,6 +36,7 @@ type part struct {
 
 	keeper       atomic.Pointer[cluster.RecordSync] // nil: it has not begun, or this host is no member by itself
 	converge     *converge.Converger                // nil: this host has no static configuration
+	admission    *admission                         // of converge
 	managing     *workflow.Runner                   // runs on managers
 	orchestrated []*orchestrator.Orchestrator
 	outposts     []*outpost

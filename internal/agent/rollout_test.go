@@ -8,6 +8,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -85,4 +86,43 @@ func TestRollout(t *testing.T) {
 	if strings.Contains(h.log.String(), "[ERROR]") {
 		t.Errorf("the log has errors")
 	}
+}
+
+// TestRolloutWithoutOrchestrator: a host that waits for a grant reports that no
+// orchestrator runs, and no longer once one does.
+func TestRolloutWithoutOrchestrator(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, consultest.Start(t), `
+version_file = "DIR/version"
+member {}
+static { workflow = "converge" }
+workflow "converge" {
+  task "nothing" { command = ["true"] }
+}
+`)
+	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	h.wantRecord("the record", func(cluster.Record) bool { return true })
+	policy := func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: 1} }
+	if _, err := h.rollouts().Trigger(t.Context(), rollout.Request{Version: "v1", Policy: policy}); err != nil {
+		t.Fatal(err)
+	}
+	report := func(want bool) func() error {
+		return func() error {
+			c := h.agent.Status().Convergence
+			if c == nil || c.Unorchestrated != want || strings.Contains(strings.Join(c.Trouble, "\n"), "no orchestrator runs") != want {
+				return fmt.Errorf("got %+v", c)
+			}
+			return nil
+		}
+	}
+	h.eventually("the report that no orchestrator runs", report(true))
+	lock, err := h.cluster().Store().Lock(t.Context(), cluster.OrchestratorLock, kv.LeaseOptions{Holder: kv.Holder{Node: "another"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lock.Release(t.Context()) })
+	h.eventually("the orchestrator to be seen", report(false))
 }

@@ -37,6 +37,9 @@ func (a *Agent) Status() web.Status {
 		s.Held, s.Rival = part.holds.Held(), part.rival()
 		if part.converge != nil {
 			s.Convergence = convergenceView(part.converge.Status())
+			if s.Convergence.Unorchestrated = part.admission.unorchestrated.Load(); s.Convergence.Unorchestrated {
+				s.Convergence.Trouble = append(s.Convergence.Trouble, "no orchestrator runs: no host is offered a grant")
+			}
 		}
 		for _, o := range part.orchestrated {
 			s.Orchestrators = append(s.Orchestrators, orchestratorView(o.Status()))

@@ -56,7 +56,7 @@ func Publish(ctx context.Context, client *consul.Client, stateDir string, s conf
 	if err != nil {
 		return p, err
 	}
-	p.Daemon = daemon(have, owner)
+	p.Daemon = daemon(have, owner, stateDir)
 	a := plan([]*registration{r}, have, owner)[0]
 	wasStored, err := isStored(stateDir, s.ID)
 	switch {
@@ -98,7 +98,7 @@ func Withdraw(ctx context.Context, client *consul.Client, stateDir, id string) e
 		return err
 	}
 	s, there := have.services[id]
-	if there && !stored && s.Meta[MetaOwner] == owner && daemon(have, owner) {
+	if there && !stored && s.Meta[MetaOwner] == owner && daemon(have, owner, stateDir) {
 		return fmt.Errorf("service %q: %w: remove it there", id, ErrConfigured)
 	}
 	if _, err := unstore(stateDir, id); err != nil {
@@ -114,8 +114,19 @@ func Withdraw(ctx context.Context, client *consul.Client, stateDir, id string) e
 	return nil
 }
 
-// daemon reports whether owner's jorc agent runs: its own service is passing.
-func daemon(have atAgent, owner string) bool {
+// LockFile is the file in the state directory that a running jorc agent locks.
+const LockFile = "agent.lock"
+
+// daemon reports whether owner's jorc agent runs: its own service is passing, and
+// it holds the lock of its state directory. After a stop the service keeps passing
+// until its TTL ends, so the lock decides if its file can be read.
+func daemon(have atAgent, owner, stateDir string) bool {
+	lock := filepath.Join(stateDir, LockFile)
+	if _, err := os.Stat(lock); err == nil && stateDir != "" {
+		if holder, err := durable.Holder(lock); err == nil && holder == "" {
+			return false
+		}
+	}
 	for _, c := range have.checks {
 		s, ok := have.services[c.ServiceID]
 		if ok && s.Service == PresenceName && s.Meta[MetaOwner] == owner && c.Status == consul.HealthPassing {

@@ -219,6 +219,17 @@ func Orchestrator(ctx context.Context, s *kv.Store) (h kv.Holder, held bool, err
 	return h, held, err
 }
 
+// WatchOrchestrated calls handle with whether the cluster whose store is s has an
+// orchestrator, and after each change, until ctx ends. While the lock cannot be
+// read, handle is not called.
+func WatchOrchestrated(ctx context.Context, s *kv.Store, handle func(bool)) error {
+	return kv.NewText(s, OrchestratorLock).Watch(ctx, func(u kv.Update[string]) {
+		if u.Err == nil {
+			handle(u.Entry.Session != "")
+		}
+	})
+}
+
 // Orchestrated reports whether the cluster whose store is s has an orchestrator:
 // without, no run begins and no policy continues. It returns consul.ErrDenied or
 // consul.ErrUnreachable.

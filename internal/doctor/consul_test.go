@@ -12,11 +12,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/doctor"
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/rollout"
 )
 
 // patience is long enough for a busy machine; impatience bounds questions that
@@ -63,7 +67,7 @@ func TestExamineHealthy(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)
 	o := optionsFor(t, s)
-	lock, err := durable.TryLock(filepath.Join(o.Config.StateDir, "agent.lock"))
+	lock, err := durable.TryLock(filepath.Join(o.Config.StateDir, catalog.LockFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,4 +301,50 @@ func TestHealthRights(t *testing.T) {
 			t.Errorf("%s: %+v, %v", test.name, h, err)
 		}
 	}
+}
+
+// TestExamineRollout: a rollout that waits for an orchestrator is reported, and
+// one that needs none is not.
+func TestExamineRollout(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	o := optionsFor(t, s)
+	o.Config.Prefix, o.Config.Cluster = "jorc", "default"
+	found := func(doing string, want doctor.Status) {
+		t.Helper()
+		got := doctor.Status("")
+		for _, f := range doctor.Examine(t.Context(), s.Client(), o).Findings {
+			if f.Check == "orchestrator" {
+				got = f.Status
+			}
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", doing, got, want)
+		}
+	}
+	c := cluster.New(s.Client(), "jorc", "default")
+	if _, err := c.Init(t.Context(), cluster.InitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Join(t.Context(), "n", func(r cluster.Record) (cluster.Record, error) { return r, nil }); err != nil {
+		t.Fatal(err)
+	}
+	rollouts := rollout.New(s.Client(), "jorc", "default")
+	trigger := func(version string, policy func(*rollout.Policy)) {
+		t.Helper()
+		if _, err := rollouts.Trigger(t.Context(), rollout.Request{Version: version, Policy: policy}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found("no rollout", "")
+	trigger("v1", nil)
+	found("a rollout without a policy", "")
+	trigger("v2", func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: 1} })
+	found("a rollout with a policy", doctor.Warn)
+	lock, err := c.Store().Lock(t.Context(), cluster.OrchestratorLock, kv.LeaseOptions{Holder: kv.Holder{Node: "n"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Release(t.Context()) }()
+	found("with an orchestrator", doctor.OK)
 }

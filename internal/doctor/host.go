@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/durable"
 )
@@ -119,7 +120,7 @@ func tryWrite(dir string) error {
 // it is.
 func (e *examination) agent(ctx context.Context) []Finding {
 	const name = "agent"
-	holder, err := durable.Holder(filepath.Join(e.Config.StateDir, "agent.lock"))
+	holder, err := durable.Holder(filepath.Join(e.Config.StateDir, catalog.LockFile))
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return one(name, Skip, err.Error(), "run this as the agent's user")

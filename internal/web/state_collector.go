@@ -41,6 +41,7 @@ func newStateCollector(status func() Status) *stateCollector {
 		{"jorc_template_executions_total", "Executions of templates.", nil},
 		{"jorc_convergence", "1 for the phase that this host's convergence is in.", []string{"phase"}},
 		{"jorc_convergence_pending", "Whether another version is desired than this host runs.", nil},
+		{"jorc_convergence_unorchestrated", "Whether this host waits for a grant of a rollout and no orchestrator runs.", nil},
 		{"jorc_convergence_failures", "Attempts in a row that came to nothing.", nil},
 		{"jorc_drifted_paths", "Paths of static configuration that somebody changed.", nil},
 		{"jorc_orchestrating", "Whether this agent holds the lock of a cluster that it may orchestrate.", []string{"cluster"}},
@@ -96,6 +97,7 @@ func (b *batch) convergence(c *Convergence) {
 	}
 	b.gauge("jorc_convergence", 1, c.Phase)
 	b.gauge("jorc_convergence_pending", truth(c.Desired != "" && c.Desired != c.Version))
+	b.gauge("jorc_convergence_unorchestrated", truth(c.Unorchestrated))
 	b.gauge("jorc_convergence_failures", float64(c.Fails))
 	b.gauge("jorc_drifted_paths", float64(len(c.Drifted)))
 }

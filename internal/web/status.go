@@ -82,6 +82,8 @@ type Convergence struct {
 	Drifted []string  `json:"drifted"` // paths of static configuration that somebody changed
 	Suspect string    `json:"suspect"`
 	Trouble []string  `json:"trouble"` // what cannot be done at present
+	// Unorchestrated: this host waits for a grant, and no orchestrator runs.
+	Unorchestrated bool `json:"unorchestrated,omitempty"`
 }
 
 // Consul is how jorc gets on with it.
