@@ -78,8 +78,11 @@ func (r *Registrar) pass(ctx context.Context) (again time.Duration) {
 		}
 	}
 	r.passed(seen)
-	if changed {
+	switch {
+	case changed:
 		r.wake.Notify() // to verify it at the agent
+	case r.following == "":
+		r.nodeChecks.Set(NodeChecks{}) // the agent has no check, and gets none
 	}
 	return again
 }
@@ -96,7 +99,6 @@ func readAgent(ctx context.Context, client *consul.Client) (have atAgent, err er
 // adopt takes over the agent's states of the checks of our services.
 func (r *Registrar) adopt(ctx context.Context, want []*registration, have atAgent) {
 	now := time.Now()
-	node := ""
 	for _, w := range want {
 		s, ok := have.services[w.id]
 		if !ok || s.Meta[MetaOwner] != r.o.Owner {
@@ -104,13 +106,13 @@ func (r *Registrar) adopt(ctx context.Context, want []*registration, have atAgen
 		}
 		for _, spec := range w.checks {
 			if at, ok := have.checks[spec.id]; ok {
-				node = at.Node
 				r.check(spec.id).adopt(at, now)
 			}
 		}
 	}
-	if node != "" {
-		r.follow(ctx, node)
+	for _, at := range have.checks { // all are of the agent's node
+		r.follow(ctx, at.Node)
+		return
 	}
 }
 
@@ -375,7 +377,8 @@ func watchFor[T any](ctx context.Context, r *Registrar, source consul.Source[T],
 	})
 }
 
-// NodeChecks is the health of the node of the local Consul agent.
+// NodeChecks is the health of the node of the local Consul agent. Node is empty
+// while the agent has no check by which Run learns the node's name.
 type NodeChecks struct {
 	Node   string
 	Checks consul.HealthChecks
