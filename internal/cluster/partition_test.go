@@ -28,7 +28,8 @@ func through(t testing.TB, p *consultest.Proxy) *cluster.Cluster {
 func TestLeadersUnderPartition(t *testing.T) {
 	t.Parallel()
 	c, server := initialized(t)
-	timing := cluster.Timing{StepDown: time.Second, Replace: 2 * time.Second}
+	// A leader that a busy machine delays for longer than StepDown would step down.
+	timing := cluster.Timing{StepDown: 5 * time.Second, Replace: 8 * time.Second}
 	s := &stage{on: map[string]bool{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
