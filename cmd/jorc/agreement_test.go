@@ -100,6 +100,15 @@ func TestAgreement(t *testing.T) {
 	if !shown.Orchestrated || shown.Previous == shown.Version {
 		t.Errorf("orchestrated %v, previous %q of %q", shown.Orchestrated, shown.Previous, shown.Version)
 	}
+	lock := m.command("cluster", "lock", "backup", "--", "sleep", "1000")
+	if err := lock.Start(); err != nil {
+		t.Fatal(err)
+	}
+	m.eventually("why to name the slot", func() error { return lacks(m.run("update", "why").stdout, `it holds a slot of group "backup" since `) })
+	if err := lock.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = lock.Wait() // it ends by the signal
 	m.must("update", "pause", "--reason", "lunch")
 	if got := m.run("update", "why", "plain"); got.code != exitStopped || !strings.Contains(got.stdout, ": lunch") {
 		t.Errorf("why of a paused rollout: %+v", got)

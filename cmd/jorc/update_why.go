@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/slots"
 )
 
 func whyCommand(env *environment) *cli.Command {
@@ -59,6 +60,9 @@ func (e *environment) why(c *cli.Context) error {
 		if facts.Rollout, err = rollout.New(client, settings.Prefix, settings.Cluster).Why(c.Context, host); err != nil {
 			return err
 		}
+		if facts.Slots, err = e.slotsOf(c, host); err != nil { // the other reasons do not depend on them
+			fmt.Fprintf(c.App.ErrWriter, "jorc: cannot read slots: %v\n", err)
+		}
 	}
 	w := cluster.Explain(facts)
 	l := listing{columns: []string{"reason", "detail"}}
@@ -73,6 +77,37 @@ func (e *environment) why(c *cli.Context) error {
 		return &exitError{code: exitStopped}
 	}
 	return &exitError{code: exitFailed}
+}
+
+// slotsOf says in words which slots host holds or waits for, as commands under
+// 'jorc cluster lock' and templates do.
+func (e *environment) slotsOf(c *cli.Context, host string) (all []string, err error) {
+	s, client, err := e.slots(c)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	groups, err := s.Groups(c.Context)
+	if err != nil {
+		return nil, err
+	}
+	for _, group := range groups {
+		v, _, err := s.Show(c.Context, group)
+		if err != nil {
+			return all, err
+		}
+		for _, list := range []struct {
+			verb    string
+			entries []slots.Entry
+		}{{"it holds a slot of group", v.Holders}, {"it waits for a slot of group", v.Queue}} {
+			for _, entry := range list.entries {
+				if entry.Node == host {
+					all = append(all, fmt.Sprintf("%s %q since %s%s", list.verb, group, entry.Since.UTC().Format(time.RFC3339), after(": ", entry.Reason)))
+				}
+			}
+		}
+	}
+	return all, nil
 }
 
 // holds says in words what holds host, its roles or its cluster.

@@ -24,6 +24,7 @@ type WhyFacts struct {
 
 	HoldFile string   // what the hold file of this host says, in words; empty: it does not exist
 	Held     []string // what holds the node or its cluster, in words
+	Slots    []string // slots that the host holds or waits for, in words
 	Rollout  []Reason // what the rollout says
 }
 
@@ -52,6 +53,7 @@ const (
 	WhyCheck          = "check"       // a critical one
 	WhyMaintenance    = "maintenance" // of the node or of one of its services
 	WhyHeld           = "held"
+	WhySlot           = "slot"    // held or waited for by the host
 	WhyRollout        = "rollout" // it is not admitted by the rollout
 	WhyGrant          = "grant"   // of the rollout
 	WhyStopped        = "stopped" // the rollout is paused or aborted
@@ -120,6 +122,9 @@ func (w *Why) explain(f WhyFacts) {
 	}
 	for _, h := range f.Held {
 		w.add(WhyHeld, "%s", h)
+	}
+	for _, s := range f.Slots {
+		w.add(WhySlot, "%s", s)
 	}
 	w.Reasons = append(w.Reasons, f.Rollout...)
 	for _, category := range slices.Sorted(maps.Keys(f.Report.States)) {
