@@ -442,15 +442,18 @@ func TestTokenLosesItsRights(t *testing.T) {
 	templates, names := h.mixed()
 	e, _ := h.run(templates...)
 	h.wantMixed("0")
-	for i, token := range []func() string{
-		func() string { s.DeleteToken(first); return first },
-		func() string { return s.NewToken(`key_prefix "other" { policy = "read" }`) },
-		func() string { return "00000000-0000-0000-0000-000000000000" },
-		func() string { return "" },
+	for i, test := range []struct {
+		token func() string
+		why   string
+	}{
+		{func() string { s.DeleteToken(first); return first }, "denied"},
+		{func() string { return s.NewToken(`key_prefix "other" { policy = "read" }`) }, "denied"},
+		{func() string { return "00000000-0000-0000-0000-000000000000" }, "denied"},
+		{func() string { return "" }, "no token"},
 	} {
-		write(token())
+		write(test.token())
 		h.stir()
-		h.stale(e, "denied", "key", "default", "exists", "tree", "web", "any")
+		h.stale(e, test.why, "key", "default", "exists", "tree", "web", "any")
 		h.put("app/name", fmt.Sprint("new", i))
 		failures := c.Stats().LastAnswer
 		consultest.Eventually(t, "more answers", func(context.Context) error {
