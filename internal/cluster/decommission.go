@@ -27,7 +27,7 @@ func (c *Cluster) CheckDeparted(ctx context.Context, node string) error {
 // Decommission removes all that node reported and frees its slots. It returns
 // the keys that were removed: the node's document, the index keys that name it,
 // also the ones that another process wrote, and its queue of runs; and, as <group>/<id>, the claims.
-// Repeating it is not a failure. Its errors are those of Move.
+// Repeating it is not a failure. Its errors are those of ChangeReport.
 func (c *Cluster) Decommission(ctx context.Context, node string) (removed, freed []string, err error) {
 	if err := CheckNode(node); err != nil {
 		return nil, nil, err

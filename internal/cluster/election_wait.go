@@ -13,7 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/profile"
 )
 
-// electPoll is how often ElectPatiently reads the members.
+// electPoll is how often ElectAndWait reads the members.
 const electPoll = time.Second
 
 // ElectAndWait is Elect by a caller who waits for what an Election would do

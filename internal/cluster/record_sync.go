@@ -17,7 +17,7 @@ import (
 	"github.com/jorc/jorc/internal/profile"
 )
 
-// RecordSyncOptions are what a Keeper needs.
+// RecordSyncOptions are what a RecordSync needs.
 type RecordSyncOptions struct {
 	Node string
 	// Name tells this agent from all others, and stays the same when it is started

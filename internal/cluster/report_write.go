@@ -14,7 +14,7 @@ import (
 )
 
 // ReportVersion records that node runs version, and reports whether that was news. It
-// writes nothing when it is known. It returns ErrBadName, or what Move returns.
+// writes nothing when it is known. It returns ErrBadName, or what ChangeReport returns.
 func (c *Cluster) ReportVersion(ctx context.Context, node, version string) (changed bool, err error) {
 	if err := CheckVersion(version); err != nil {
 		return false, err
@@ -59,7 +59,7 @@ func (c *Cluster) SetState(ctx context.Context, node, category string, s Categor
 // The index keys that follow from the document move in the same transaction where
 // the token may write them. Where it may not the orchestrator writes them.
 //
-// Move returns change's error, ErrBadName, ErrBadState, kv.ErrNewer,
+// ChangeReport returns change's error, ErrBadName, ErrBadState, kv.ErrNewer,
 // consul.ErrDenied, consul.ErrUnreachable, consul.ErrTooLarge or
 // consul.ErrOutcomeUnknown.
 func (c *Cluster) ChangeReport(ctx context.Context, node string, change func(d Report, desired string) (Report, error)) (changed bool, err error) {
@@ -67,7 +67,7 @@ func (c *Cluster) ChangeReport(ctx context.Context, node string, change func(d R
 }
 
 // ChangeReportFenced is Move of which the transaction also holds what fence adds. When
-// that does not hold, nor the document stays, MoveFenced returns kv.ErrConflict
+// that does not hold, nor the document stays, ChangeReportFenced returns kv.ErrConflict
 // at once, having written nothing.
 func (c *Cluster) ChangeReportFenced(
 	ctx context.Context, node string, change func(d Report, desired string) (Report, error), fence func(*kv.Txn),

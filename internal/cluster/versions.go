@@ -33,7 +33,7 @@ func (c *Cluster) RunningVersions(ctx context.Context) ([]string, error) {
 }
 
 // HostsRunning reads which nodes run version, in order, with two requests. It returns
-// ErrBadName, or what Running returns.
+// ErrBadName, or what RunningVersions returns.
 func (c *Cluster) HostsRunning(ctx context.Context, version string) ([]string, error) {
 	if err := CheckVersion(version); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ type OtherHost struct {
 }
 
 // HostsNotRunning returns those of hosts that do not run version, in order, and what
-// they run. It returns ErrBadName, kv.ErrNewer, or what Running returns.
+// they run. It returns ErrBadName, kv.ErrNewer, or what RunningVersions returns.
 func (c *Cluster) HostsNotRunning(ctx context.Context, version string, hosts []string) ([]OtherHost, error) {
 	for _, h := range hosts {
 		if err := CheckNode(h); err != nil {
@@ -163,7 +163,7 @@ const examples = 3
 // UniqueVersion reports whether version is the only one that runs. Hosts that are dead,
 // or not in Consul's catalog, keep no version alive: they are named apart. It
 // takes two requests when no other version runs, and otherwise a few, and
-// returns what Running returns.
+// returns what RunningVersions returns.
 func (c *Cluster) UniqueVersion(ctx context.Context, version string) (Uniqueness, error) {
 	s := Uniqueness{Version: version, Others: []OtherVersion{}, Detached: []DetachedHost{}}
 	if err := CheckVersion(version); err != nil {

@@ -66,7 +66,7 @@ func (t *term) run(ctx context.Context) {
 	_ = g.Wait() // all of them end with ctx
 }
 
-// watch reports changes to the cycles and the granter. A tenure ends when Consul's
+// watch reports changes to the cycles and the granter. A term ends when Consul's
 // data was restored, since what was read before may no longer hold.
 func (t *term) watch(ctx context.Context) error {
 	err := t.watcher.Run(ctx)
