@@ -72,6 +72,16 @@ func (e *environment) cluster(c *cli.Context, name string) (*cluster.Cluster, er
 	return cluster.New(client, settings.Prefix, name).WithValidators(map[string]profile.Validator{runs.ParamRules: runs.CheckRules}), nil
 }
 
+// existing is the cluster that flags and environment name, or name when that is
+// not empty. It fails unless that cluster exists.
+func (e *environment) existing(c *cli.Context, name string) (*cluster.Cluster, error) {
+	cl, err := e.cluster(c, name)
+	if err != nil {
+		return nil, err
+	}
+	return cl, cl.CheckExists(c.Context)
+}
+
 // ownNode is the node that --node or JORC_NODE names, or the local agent's.
 func (e *environment) ownNode(c *cli.Context) (string, error) {
 	if node, given := e.value(c, "node"); given {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -79,24 +78,5 @@ func TestSignal(t *testing.T) {
 	other := errors.New("other")
 	if err := endedBy(ctx, other); err != other {
 		t.Errorf("got %v, want %v", err, other)
-	}
-}
-
-func TestEdits(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		a, b string
-		want int
-	}{
-		{"", "", 0},
-		{"a", "", 1},
-		{"wait", "wiat", 1},
-		{"list", "lst", 1},
-		{"service", "servces", 2},
-		{strings.Repeat("x", 1000), "x", 64},
-	} {
-		if got := edits(test.a, test.b); got != test.want {
-			t.Errorf("edits(%q, %q) = %d, want %d", test.a, test.b, got, test.want)
-		}
 	}
 }

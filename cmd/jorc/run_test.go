@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"os"
 	"strings"
 	"testing"
 )
@@ -35,13 +36,14 @@ func testHost(environ map[string]string, stdout, stderr *bytes.Buffer) host {
 			}
 			return apart[name]
 		},
-		stdin:  strings.NewReader(""),
-		stdout: stdout,
-		stderr: stderr,
-		hangup: func(context.Context) <-chan struct{} { return nil },
-		guard:  guardSelf(),
-		etc:    "/nonexistent/etc",
-		build:  build{"v1.2.3", "abcdef", "2026-01-02T03:04:05Z", "go1.26", "linux/amd64"},
+		stdin:   strings.NewReader(""),
+		stdout:  stdout,
+		stderr:  stderr,
+		hangup:  func(context.Context) <-chan struct{} { return nil },
+		guard:   guardSelf(),
+		environ: func() []string { return []string{"PATH=" + os.Getenv("PATH")} },
+		etc:     "/nonexistent/etc",
+		build:   build{"v1.2.3", "abcdef", "2026-01-02T03:04:05Z", "go1.26", "linux/amd64"},
 	}
 }
 

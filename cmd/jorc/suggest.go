@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/suggest"
 )
 
 func (a *arranger) usage(text string) error {
@@ -44,7 +46,7 @@ func (a *arranger) unknownCommand(name string) error {
 		}
 	}
 	text := fmt.Sprintf("unknown command %q", name)
-	if near := closest(name, known); near != "" {
+	if near := suggest.Closest(name, known); near != "" {
 		text += fmt.Sprintf(", did you mean %q?", near)
 	}
 	return a.usage(text)
@@ -58,7 +60,7 @@ func (a *arranger) unknownFlag(name string) error {
 		known = append(known, visibleNames(c.Flags)...)
 	}
 	text := "unknown flag " + dashes(name)
-	if near := closest(name, known); near != "" {
+	if near := suggest.Closest(name, known); near != "" {
 		return a.usage(text + ", did you mean " + dashes(near) + "?")
 	}
 	if len(a.path) == 0 {
@@ -100,56 +102,4 @@ func dashes(name string) string {
 		return "-" + name
 	}
 	return "--" + name
-}
-
-// closest is the candidate with the fewest edits, when these are few enough for
-// a slip of the finger; else the only one that begins with name; else nothing.
-func closest(name string, candidates []string) string {
-	best, least := "", max(1, min(3, len(name)/3))+1
-	for _, c := range candidates {
-		if len(c) == 1 {
-			continue
-		}
-		if d := edits(name, c); d < least {
-			best, least = c, d
-		}
-	}
-	if best != "" || len(name) < 2 {
-		return best
-	}
-	begins := func(c string) bool { return strings.HasPrefix(c, name) }
-	if i := slices.IndexFunc(candidates, begins); i >= 0 && !slices.ContainsFunc(candidates[i+1:], begins) {
-		return candidates[i]
-	}
-	return ""
-}
-
-// edits counts the insertions, deletions, replacements and swaps of neighbours
-// that turn a into b.
-func edits(a, b string) int {
-	const longest = 64
-	if len(a) > longest || len(b) > longest {
-		return longest
-	}
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		rows[i][0] = i
-	}
-	for j := range rows[0] {
-		rows[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		for j := 1; j <= len(b); j++ {
-			replace := rows[i-1][j-1]
-			if a[i-1] != b[j-1] {
-				replace++
-			}
-			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, replace)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
-		}
-	}
-	return rows[len(a)][len(b)]
 }

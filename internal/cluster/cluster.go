@@ -147,10 +147,6 @@ func path(segments ...string) string {
 	return strings.Join(parts, "/")
 }
 
-func (c *Cluster) missing() error {
-	return fmt.Errorf("cluster %q: %w: create it with 'jorc cluster init %s'", c.name, ErrNoCluster, c.name)
-}
-
 // Summary is one cluster below a prefix.
 type Summary struct {
 	Name    string `json:"name"`

@@ -44,7 +44,7 @@ func (c *Cluster) Export(ctx context.Context) (Archive, error) {
 		return Archive{}, err
 	}
 	if !p.Exists {
-		return Archive{}, c.missing()
+		return Archive{}, c.missing(ctx)
 	}
 	l, err := c.leaders.From(r)
 	if err != nil {

@@ -24,7 +24,7 @@ func (c *Cluster) ParamsOf(node string) Params { return Params{c, node} }
 // changes, until ctx ends; then it returns ctx's error. Three queries block: on the profile, on who leads
 // and on the node's record, as roles bring params with them.
 func (p Params) Watch(ctx context.Context, handle func(profile.Params, error)) error {
-	w := &paramsWatcher{view: View{Node: p.node}, missing: p.cluster.missing(), handle: handle}
+	w := &paramsWatcher{view: View{Node: p.node}, missing: p.cluster.noCluster(""), handle: handle}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		return p.cluster.profile.Watch(ctx, func(u kv.Update[profile.Document]) {

@@ -14,7 +14,7 @@ import (
 func (c *Cluster) Profile(ctx context.Context) (profile.Document, error) {
 	e, err := c.profile.Get(ctx)
 	if err == nil && !e.Exists {
-		err = c.missing()
+		err = c.missing(ctx)
 	}
 	return e.Value, err
 }
@@ -37,7 +37,7 @@ type Change func(e *profile.Editor, d profile.Document) (profile.Document, error
 func (c *Cluster) ChangeProfile(ctx context.Context, change Change) (profile.Document, error) {
 	e, err := c.profile.Update(ctx, func(old kv.Entry[profile.Document]) (profile.Document, bool, error) {
 		if !old.Exists {
-			return profile.Document{}, false, c.missing()
+			return profile.Document{}, false, c.missing(ctx)
 		}
 		next, err := change(c.editor, old.Value)
 		if err != nil {
@@ -149,7 +149,7 @@ func (c *Cluster) View(ctx context.Context, node string) (View, error) {
 	}
 	v.Profile, v.Leaders, v.Record, v.Member = p.Value, l.Value, m.Value, m.Exists
 	if !p.Exists {
-		return v, c.missing()
+		return v, c.missing(ctx)
 	}
 	return v, nil
 }

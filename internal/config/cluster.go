@@ -80,7 +80,7 @@ func (d *decoder) checkWorkflows(c *Config) {
 	}
 	for _, ref := range d.workflowRefs {
 		if !slices.Contains(known, ref.value) {
-			d.warnf(ref.rng, "Unknown workflow", "%s names the workflow %q, which is not defined.%s", ref.owner, ref.value, suggest(ref.value, known))
+			d.warnf(ref.rng, "Unknown workflow", "%s names the workflow %q, which is not defined.%s", ref.owner, ref.value, didYouMean(ref.value, known))
 		}
 	}
 }
@@ -185,7 +185,7 @@ func (d *decoder) sink(b *hcl.Block) EventSink {
 		return EventSink{Kind: kind, URL: s.URL, SecretFile: s.SecretFile}
 	default:
 		kinds := []string{SinkLog, SinkFile, SinkWebhook}
-		d.errorf(def, "Unknown sink", "A sink can be %s, not %q.%s", list(kinds, "or"), kind, suggest(kind, kinds))
+		d.errorf(def, "Unknown sink", "A sink can be %s, not %q.%s", list(kinds, "or"), kind, didYouMean(kind, kinds))
 	}
 	return EventSink{Kind: kind}
 }

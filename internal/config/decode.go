@@ -201,7 +201,7 @@ func (a *arguments) text(name string) string {
 // oneOf checks that an argument is one of a few words.
 func (a *arguments) oneOf(name string, words ...string) {
 	if got := a.text(name); a.ok(name) && !slices.Contains(words, got) {
-		a.d.errorf(a.at(name), "Invalid value", "%q must be %s, not %q.%s", name, list(words, "or"), got, suggest(got, words))
+		a.d.errorf(a.at(name), "Invalid value", "%q must be %s, not %q.%s", name, list(words, "or"), got, didYouMean(got, words))
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/agext/levenshtein"
+	"github.com/jorc/jorc/internal/suggest"
 )
 
 const (
@@ -253,22 +253,12 @@ func hasControl(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
-// suggest returns the end of a message: the known name that is close to got.
-func suggest(got string, known []string) string {
-	if best := closest(got, known); best != "" {
+// didYouMean returns the end of a message: the known name that is close to got.
+func didYouMean(got string, known []string) string {
+	if best := suggest.Closest(got, known); best != "" {
 		return fmt.Sprintf(" Did you mean %q?", best)
 	}
 	return ""
-}
-
-func closest(got string, known []string) string {
-	best, least := "", 3
-	for _, k := range known {
-		if n := levenshtein.Distance(strings.ToLower(got), k, nil); n < least {
-			best, least = k, n
-		}
-	}
-	return best
 }
 
 // list joins names as a sentence does.

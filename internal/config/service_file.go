@@ -183,7 +183,7 @@ func (b *objectBody) Content(schema *hcl.BodySchema) (*hcl.BodyContent, hcl.Diag
 			continue
 		}
 		diag := &hcl.Diagnostic{Severity: hcl.DiagError, Subject: &p.rng, Summary: "Unknown key"}
-		diag.Detail = strconv.Quote(p.key) + " is not known in " + b.what + "." + suggest(p.key, known)
+		diag.Detail = strconv.Quote(p.key) + " is not known in " + b.what + "." + didYouMean(p.key, known)
 		for _, name := range unsupportedKeys[b.what] {
 			if normal(name) == p.name {
 				diag.Summary, diag.Detail = "Unsupported key", "Consul accepts "+strconv.Quote(p.key)+" in "+b.what+", jorc does not support it."

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+
+	"github.com/jorc/jorc/internal/suggest"
 )
 
 // source is the origin of a setting: a position in a file, or the name of a flag
@@ -90,7 +92,7 @@ func (d *decoder) templateOptions(o *TemplateOptions) blockType {
 			case "writeToFile":
 				d.errorf(a.at("allow_functions"), "Invalid value", "The function writeToFile is not supported, because it would write at every execution: give each file a template of its own.")
 			default:
-				d.errorf(a.at("allow_functions"), "Invalid value", "%q can have plugin, not %q.%s", "allow_functions", f, suggest(f, []string{"plugin"}))
+				d.errorf(a.at("allow_functions"), "Invalid value", "%q can have plugin, not %q.%s", "allow_functions", f, didYouMean(f, []string{"plugin"}))
 			}
 		}
 	})
@@ -286,7 +288,7 @@ func (d *decoder) setting(name string, err error) {
 }
 
 func checkWord(s string, words []string) error {
-	switch best := closest(s, words); {
+	switch best := suggest.Closest(s, words); {
 	case slices.Contains(words, s):
 		return nil
 	case best != "":

@@ -1,0 +1,129 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/suggest"
+)
+
+// DefaultName is the name of the cluster of hosts that no configuration assigns
+// to another one.
+const DefaultName = "default"
+
+var (
+	// ErrNoHost: the host is neither in the catalog nor a member, and has not
+	// reported anything.
+	ErrNoHost = errors.New("no such host")
+	// ErrNoRole: no member has the role, and the profile has no params for it.
+	ErrNoRole = errors.New("no such role")
+)
+
+// CheckExists returns ErrNoCluster, with the clusters that exist, unless the
+// cluster has a profile or a member. The default cluster and the one without a name
+// always exist. What the token may not read counts as existing.
+func (c *Cluster) CheckExists(ctx context.Context) error {
+	if c.name == "" || c.name == DefaultName {
+		return nil
+	}
+	switch names, err := kv.NewTextTree(c.store, KeyProfile).Names(ctx); {
+	case errors.Is(err, consul.ErrDenied):
+		return nil
+	case err != nil || len(names) > 0:
+		return err
+	}
+	switch members, err := c.members.Names(ctx); {
+	case errors.Is(err, consul.ErrDenied):
+		return nil
+	case err != nil || len(members) > 0:
+		return err
+	}
+	if err := c.maySeeNothing(ctx); err != nil {
+		return err
+	}
+	return c.missing(ctx)
+}
+
+// maySeeNothing returns consul.ErrDenied when keys may be hidden from the token.
+func (c *Cluster) maySeeNothing(ctx context.Context) error {
+	return maySee(ctx, c.client, strings.TrimSuffix(c.store.Path(""), "/"))
+}
+
+// missing is ErrNoCluster with the clusters that exist, as far as they can be read.
+func (c *Cluster) missing(ctx context.Context) error {
+	known := ""
+	if all, err := List(ctx, c.client, c.prefix); err == nil && len(all) > 0 {
+		names := make([]string, len(all))
+		for i, s := range all {
+			names[i] = s.Name
+		}
+		known = suggest.Unknown(c.name, "clusters", names)
+	}
+	return c.noCluster(known)
+}
+
+// noCluster is ErrNoCluster; known is what is said about the clusters that exist.
+func (c *Cluster) noCluster(known string) error {
+	return fmt.Errorf("cluster %q: %w%s: create it with 'jorc cluster init %s'", c.name, ErrNoCluster, known, c.name)
+}
+
+// CheckHost returns ErrNoHost, with hosts that exist, unless node is in the
+// catalog, a member, or has reported something.
+func (c *Cluster) CheckHost(ctx context.Context, node string) error {
+	if err := checkNode(node); err != nil {
+		return err
+	}
+	s, err := c.LoadHost(ctx, node, NeedCatalog|NeedReports)
+	if err != nil || s.Hosts[node].exists() || s.DamagedMember(node) != nil || s.DamagedReport(node) != nil {
+		return err
+	}
+	known, err := c.hostNames(ctx)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("host %q: %w%s", node, ErrNoHost, suggest.Unknown(node, "hosts", known))
+}
+
+// exists reports whether the host is a member, in the catalog, or has reported
+// something.
+func (h *Host) exists() bool {
+	return h != nil && (h.Member || h.Reported || h.Condition.Liveness != LivenessAbsent)
+}
+
+// hostNames returns the names of all hosts that exist.
+func (c *Cluster) hostNames(ctx context.Context) ([]string, error) {
+	s, err := c.Load(ctx, NeedReports)
+	if err != nil {
+		return nil, err
+	}
+	known := slices.Collect(maps.Keys(s.Hosts))
+	nodes, err := whole(c.client.CatalogHosts(ctx, consul.Query{Consistent: c.consistent}))
+	for _, n := range nodes {
+		known = append(known, n.Node)
+	}
+	return known, err
+}
+
+// CheckRole returns ErrNoRole, with the roles that exist, unless a member has the
+// role, the profile has params for it, or it is held.
+func (c *Cluster) CheckRole(ctx context.Context, role string) error {
+	s, err := c.Load(ctx, NeedProfile|NeedControl)
+	if err != nil {
+		return err
+	}
+	known := append([]string{RoleManager, RoleLeader, RoleWorker}, slices.Collect(maps.Keys(s.Profile.Roles))...)
+	known = append(known, slices.Collect(maps.Keys(s.Control.Roles))...)
+	for _, h := range s.Hosts {
+		known = append(known, h.Record.Roles...)
+	}
+	if slices.Contains(known, role) {
+		return nil
+	}
+	return fmt.Errorf("role %q: %w in cluster %q%s", role, ErrNoRole, c.name, suggest.Unknown(role, "roles", known))
+}
