@@ -112,7 +112,7 @@ func (e *environment) checkPuppet(c *cli.Context) error {
 	if len(args) > 1 {
 		return usagef(c, "too many arguments: give one HOST")
 	}
-	client, settings, err := e.consul(c)
+	cl, client, settings, err := e.ledger(c)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,6 @@ func (e *environment) checkPuppet(c *cli.Context) error {
 			return &exitError{code: exitPuppetDisabled, err: fmt.Errorf("convergence on this host is %s", reason)}
 		}
 	}
-	cl := cluster.New(client, settings.Prefix, settings.Cluster)
 	control, err := cl.ControlOf(c.Context, host)
 	if err != nil {
 		return err
@@ -150,7 +149,11 @@ func (e *environment) localHealth(c *cli.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		d, _, err := cluster.New(client, settings.Prefix, settings.Cluster).Report(c.Context, host)
+		cl := cluster.New(client, settings.Prefix, settings.Cluster)
+		if err := cl.CheckExists(c.Context); err != nil {
+			return nil, err
+		}
+		d, _, err := cl.Report(c.Context, host)
 		if err != nil {
 			return nil, err
 		}

@@ -51,8 +51,7 @@ func commands(env *environment) []*cli.Command {
 // exit code. It reads and writes nothing but what h holds.
 func run(ctx context.Context, args []string, h host) int {
 	stdout, stderr := safe(h.stdout), safe(h.stderr)
-	defer stdout.flush()
-	defer stderr.flush()
+	defer func() { _ = stderr.flush() }() // there is nowhere left to report it
 	h.stdout, h.stderr = stdout, stderr
 	app := newApp(h)
 	if len(args) > 0 && args[0] == completeCommand {
@@ -63,7 +62,7 @@ func run(ctx context.Context, args []string, h host) int {
 	if err == nil {
 		err = app.RunContext(ctx, append([]string{app.Name}, normal...))
 	}
-	err = endedBy(ctx, err)
+	err = answered(endedBy(ctx, err), stdout.flush())
 	report(h.stderr, err)
 	return exitCode(app, args, err)
 }

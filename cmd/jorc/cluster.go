@@ -189,7 +189,7 @@ func (e *environment) deleteCluster(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	cl, err := e.cluster(c, name)
+	cl, err := e.existing(c, name)
 	if err != nil {
 		return err
 	}

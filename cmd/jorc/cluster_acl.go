@@ -88,7 +88,7 @@ func (e *environment) profileToken(c *cli.Context) error {
 	if err := none(c); err != nil {
 		return err
 	}
-	cl, err := e.cluster(c, "")
+	cl, err := e.existing(c, "")
 	if err != nil {
 		return err
 	}

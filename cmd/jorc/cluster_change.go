@@ -33,7 +33,10 @@ func (e *environment) setParam(c *cli.Context, add bool) error {
 		return err
 	}
 	if c.IsSet("node") {
-		return cl.SetMemberParam(c.Context, c.String("node"), name, v, ref)
+		return noMember(c, cl, cl.SetMemberParam(c.Context, c.String("node"), name, v, ref))
+	}
+	if err := checkRole(c, cl, s); err != nil {
+		return err
 	}
 	return e.changed(c)(cl.Set(c.Context, s, name, v, ref))
 }
@@ -56,7 +59,10 @@ func (e *environment) removeParam(c *cli.Context) error {
 		return err
 	}
 	if c.IsSet("node") {
-		return cl.RemoveMemberParam(c.Context, c.String("node"), name, ref)
+		return noMember(c, cl, cl.RemoveMemberParam(c.Context, c.String("node"), name, ref))
+	}
+	if err := checkRole(c, cl, s); err != nil {
+		return err
 	}
 	return e.changed(c)(cl.Remove(c.Context, s, name, ref))
 }
@@ -81,6 +87,9 @@ func (e *environment) allParams(c *cli.Context) error {
 		return err
 	}
 	cl, err := e.cluster(c, "")
+	if err == nil {
+		err = checkRole(c, cl, s)
+	}
 	if err != nil {
 		return err
 	}

@@ -37,9 +37,15 @@ const scopeText = "Without --role or --node the whole cluster. What is said of a
 func holdCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "hold", Usage: "stop convergence in the cluster, a role or a node (--node)", Description: scopeText,
-		Flags: []cli.Flag{&cli.StringFlag{Name: "role", Usage: "of members with `ROLE`"}, reasonFlag()},
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "role", Usage: "of members with `ROLE`"}, reasonFlag(),
+			&cli.BoolFlag{Name: "force", Usage: "also a role that no member has, or a node that does not exist", DisableDefaultText: true},
+		},
 		Action: env.control("it is held already", func(c *cli.Context, cl *cluster.Cluster, h cluster.Hold) (bool, error) {
 			s, err := holdScope(c)
+			if err == nil && !c.Bool("force") {
+				err = checkScope(c, cl, s)
+			}
 			if err != nil {
 				return false, err
 			}
@@ -55,6 +61,9 @@ func unholdCommand(env *environment) *cli.Command {
 		Flags:       []cli.Flag{&cli.StringFlag{Name: "role", Usage: "of members with `ROLE`"}, reasonFlag()},
 		Action: env.control("it is not held", func(c *cli.Context, cl *cluster.Cluster, h cluster.Hold) (bool, error) {
 			s, err := holdScope(c)
+			if err == nil {
+				err = checkHeld(c, cl, s)
+			}
 			if err != nil {
 				return false, err
 			}
@@ -94,6 +103,28 @@ func holdScope(c *cli.Context) (cluster.Scope, error) {
 	return s, nil
 }
 
+// checkScope fails for a role or node that does not exist.
+func checkScope(c *cli.Context, cl *cluster.Cluster, s cluster.Scope) error {
+	switch {
+	case s.Node != "":
+		return cl.CheckHost(c.Context, s.Node)
+	case s.Role != "":
+		return cl.CheckRole(c.Context, s.Role)
+	}
+	return nil
+}
+
+// checkHeld is checkScope for what may have been held in advance.
+func checkHeld(c *cli.Context, cl *cluster.Cluster, s cluster.Scope) error {
+	if s.Node != "" {
+		control, err := cl.ControlOf(c.Context, s.Node)
+		if _, held := control.Nodes[s.Node]; err != nil || held {
+			return err
+		}
+	}
+	return checkScope(c, cl, s)
+}
+
 // control is an action that changes what holds a cluster; already is said when
 // there was nothing to change.
 func (e *environment) control(already string, change func(*cli.Context, *cluster.Cluster, cluster.Hold) (bool, error)) cli.ActionFunc {
@@ -101,7 +132,7 @@ func (e *environment) control(already string, change func(*cli.Context, *cluster
 		if err := none(c); err != nil {
 			return err
 		}
-		cl, err := e.cluster(c, "")
+		cl, err := e.existing(c, "")
 		if err != nil {
 			return err
 		}
@@ -117,10 +148,6 @@ func (e *environment) control(already string, change func(*cli.Context, *cluster
 		if !changed {
 			fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q: %s; nothing was changed\n", cl.Name(), already)
 			return nil
-		}
-		// Hosts obey also where there is no profile, so that is no error.
-		if there, err := cl.Exists(c.Context); err == nil && !there {
-			fmt.Fprintf(c.App.ErrWriter, "jorc: warning: cluster %q has no profile: is that its name?\n", cl.Name())
 		}
 		return nil
 	}

@@ -42,7 +42,7 @@ func (e *environment) showDeps(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	cl, err := e.cluster(c, "")
+	cl, err := e.existing(c, "")
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func (e *environment) showEvents(c *cli.Context) error {
 	if limit < 0 {
 		return usagef(c, "--limit is %d, but must be 0 or more", limit)
 	}
-	cl, err := e.cluster(c, "")
+	cl, err := e.existing(c, "")
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func (e *environment) showLeaders(c *cli.Context) error {
 		}
 		return e.leadsItself(c)
 	}
-	cl, err := e.cluster(c, "")
+	cl, err := e.existing(c, "")
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (e *environment) joinCluster(c *cli.Context) error {
 	if err := none(c); err != nil {
 		return err
 	}
-	cl, err := e.cluster(c, "")
+	cl, err := e.existing(c, "")
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (e *environment) leaveCluster(c *cli.Context) error {
 	if err := none(c); err != nil {
 		return err
 	}
-	cl, err := e.cluster(c, "")
+	cl, err := e.existing(c, "")
 	if err != nil {
 		return err
 	}
@@ -147,6 +147,9 @@ func (e *environment) leaveCluster(c *cli.Context) error {
 	}
 	left, err := cl.Leave(c.Context, node, cl.MayBelieve(c.Context, node))
 	if err == nil && !left {
+		if err := cl.CheckHost(c.Context, node); err != nil {
+			return err
+		}
 		fmt.Fprintf(c.App.ErrWriter, "jorc: node %q is no member of cluster %q\n", node, cl.Name())
 	}
 	return err
@@ -201,7 +204,7 @@ func (e *environment) listMembers(c *cli.Context) error {
 			o.Need = cluster.NeedAll
 		}
 	}
-	cl, err := e.cluster(c, "")
+	cl, err := e.existing(c, "")
 	if err != nil {
 		return err
 	}
@@ -218,6 +221,11 @@ func (e *environment) listMembers(c *cli.Context) error {
 	}
 	if role := c.String("role"); role != "" {
 		all = slices.DeleteFunc(all, func(m cluster.Member) bool { return !slices.Contains(m.Roles, role) })
+		if len(all) == 0 {
+			if err := cl.CheckRole(c.Context, role); err != nil {
+				return err
+			}
+		}
 	}
 	order.Sort(all, strings.HasPrefix(c.String("sort"), "-"))
 	if c.IsSet("limit") {

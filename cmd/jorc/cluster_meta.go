@@ -33,7 +33,7 @@ func (e *environment) getMeta(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	cl, err := e.cluster(c, "")
+	cl, err := e.existing(c, "")
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (e *environment) getMeta(c *cli.Context) error {
 	if c.IsSet("node") {
 		r, err := cl.Record(c.Context, c.String("node"))
 		if err != nil {
-			return err
+			return noMember(c, cl, err)
 		}
 		meta = r.Meta
 	} else {
@@ -84,12 +84,12 @@ func (e *environment) removeMeta(c *cli.Context) error {
 
 // changeMeta sets an entry, or removes it when v is nil.
 func (e *environment) changeMeta(c *cli.Context, name string, v *profile.Value) error {
-	cl, err := e.cluster(c, "")
+	cl, err := e.existing(c, "")
 	if err != nil {
 		return err
 	}
 	if c.IsSet("node") {
-		return cl.SetMemberMeta(c.Context, c.String("node"), name, v)
+		return noMember(c, cl, cl.SetMemberMeta(c.Context, c.String("node"), name, v))
 	}
 	return e.changed(c)(cl.ChangeProfile(c.Context, func(ed *profile.Editor, d profile.Document) (profile.Document, error) {
 		if v == nil {

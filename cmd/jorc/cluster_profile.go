@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/urfave/cli/v2"
@@ -44,6 +45,7 @@ func profileCommand(env *environment) *cli.Command {
 					&cli.StringFlag{Name: "default", Usage: "with --ref: a param that is missing counts as `D`"},
 					&cli.BoolFlag{Name: "absent", Usage: "only if there is no such param", DisableDefaultText: true},
 					role,
+					forceFlag(),
 				}, valueFlags()...),
 				Action: func(c *cli.Context) error { return env.setParam(c, false) },
 			},
@@ -52,7 +54,7 @@ func profileCommand(env *environment) *cli.Command {
 				Usage:       "set a param that is not there yet",
 				ArgsUsage:   "KEY VALUE",
 				Description: valueHelp + " Exits 4 when it is.",
-				Flags:       append([]cli.Flag{role}, valueFlags()...),
+				Flags:       append([]cli.Flag{role, forceFlag()}, valueFlags()...),
 				Action:      func(c *cli.Context) error { return env.setParam(c, true) },
 			},
 			{
@@ -69,7 +71,7 @@ func profileCommand(env *environment) *cli.Command {
 				ArgsUsage: "[FILE]",
 				Description: "FILE is an object in JSON or YAML, or - for stdin. With --ref OLDFILE what differs between the two files is carried over, " +
 					"if all of that still is as in OLDFILE; else exit 4.",
-				Flags:  []cli.Flag{&cli.StringFlag{Name: "ref", Usage: "only what differs from `OLDFILE`"}, role},
+				Flags:  []cli.Flag{&cli.StringFlag{Name: "ref", Usage: "only what differs from `OLDFILE`"}, role, forceFlag()},
 				Action: env.allParams,
 			},
 			{
@@ -111,6 +113,29 @@ func scope(c *cli.Context) (profile.Scope, error) {
 		}
 	}
 	return profile.Scope{Role: c.String("role")}, nil
+}
+
+// noMember is err, or that the node of --node does not exist at all.
+func noMember(c *cli.Context, cl *cluster.Cluster, err error) error {
+	if errors.Is(err, cluster.ErrNoMember) {
+		if err := cl.CheckHost(c.Context, c.String("node")); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// forceFlag lets commands write params of a role in advance.
+func forceFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "force", Usage: "also for a role that no member has yet", DisableDefaultText: true}
+}
+
+// checkRole fails for a role that does not exist, unless --force is given.
+func checkRole(c *cli.Context, cl *cluster.Cluster, s profile.Scope) error {
+	if s.Role == "" || c.Bool("force") {
+		return nil
+	}
+	return cl.CheckRole(c.Context, s.Role)
 }
 
 // key is the first of n arguments.
@@ -179,12 +204,18 @@ func (e *environment) layer(c *cli.Context, cl *cluster.Cluster) (profile.Params
 			return nil, err
 		}
 		v, err := cl.View(c.Context, node)
+		if err == nil && !v.Member && c.IsSet("node") {
+			err = cl.CheckHost(c.Context, node)
+		}
 		return v.Effective(compose).Params(), err
 	case !effective && c.IsSet("node"): // not JORC_NODE: that says who this host is
 		r, err := cl.Record(c.Context, c.String("node"))
-		return r.Params, err
+		return r.Params, noMember(c, cl, err)
 	default:
 		d, err := cl.Profile(c.Context)
+		if _, known := d.Roles[s.Role]; err == nil && s.Role != "" && !known {
+			err = cl.CheckRole(c.Context, s.Role)
+		}
 		switch {
 		case err != nil || !effective:
 			return d.In(s), err

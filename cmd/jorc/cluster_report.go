@@ -19,7 +19,7 @@ func (e *environment) showReport(c *cli.Context) error {
 	if which != "" && err != nil {
 		return usagef(c, "%q is not the number of a report", which)
 	}
-	cl, err := e.cluster(c, "")
+	cl, err := e.existing(c, "")
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -15,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/suggest"
 )
 
 // runsCommands are those of "jorc cluster" that are about runs, and wait.
@@ -96,7 +95,7 @@ func (e *environment) runOnMembers(c *cli.Context) error {
 		_, err = fmt.Fprintln(c.App.Writer, id)
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("run %q was created, but its id could not be printed: %w", id, err)
 	}
 	if !run.State.Ended() {
 		e.wantsOrchestrator(c, r)
@@ -106,7 +105,9 @@ func (e *environment) runOnMembers(c *cli.Context) error {
 	}
 	_, err = e.await(c, cl, runs.Goal{Run: id}, nil, c.Duration("timeout"))
 	if d, showErr := r.Show(c.Context, id); format == formatJSON && showErr == nil {
-		return errors.Join(writeJSON(c.App.Writer, d), err)
+		if writeErr := writeJSON(c.App.Writer, d); writeErr != nil {
+			return fmt.Errorf("run %q: its outcome could not be printed: %w", id, errors.Join(writeErr, err))
+		}
 	}
 	return err
 }
@@ -183,8 +184,7 @@ func withoutRole(ctx context.Context, cl *cluster.Cluster, role string) error {
 	if known[role] {
 		return fmt.Errorf("no member of cluster %q with role %q matches: nothing was written; 'jorc cluster members' lists them", cl.Name(), role)
 	}
-	have := strings.Join(slices.Sorted(maps.Keys(known)), ", ")
-	return fmt.Errorf("no member of cluster %q has role %q: nothing was written; they have %s", cl.Name(), role, cmp.Or(have, "none"))
+	return fmt.Errorf("no member of cluster %q has role %q%s", cl.Name(), role, suggest.Unknown(role, "roles", slices.Collect(maps.Keys(known))))
 }
 
 // wantsOrchestrator warns if no orchestrator would carry out a run.

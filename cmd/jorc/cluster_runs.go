@@ -135,7 +135,7 @@ func withoutMembers(r runs.Run) string {
 
 // runs are the runs of the cluster that flags and environment name.
 func (e *environment) runs(c *cli.Context) (*runs.Runs, error) {
-	cl, err := e.cluster(c, "")
+	cl, err := e.existing(c, "")
 	if err != nil {
 		return nil, err
 	}
@@ -203,6 +203,13 @@ func (e *environment) runLogs(c *cli.Context) error {
 		}
 	}
 	if !found && len(args) == 2 {
+		cl, err := e.cluster(c, "")
+		if err == nil {
+			err = cl.CheckHost(c.Context, args[1])
+		}
+		if err != nil {
+			return err
+		}
 		return fmt.Errorf("run %q: node %q has no part in it: 'jorc cluster runs %s' lists who has", d.ID, args[1], d.ID)
 	}
 	for _, l := range logs {

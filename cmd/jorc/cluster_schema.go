@@ -102,7 +102,7 @@ func (e *environment) watchProfile(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	cl, err := e.cluster(c, "")
+	cl, err := e.existing(c, "")
 	if err != nil {
 		return err
 	}
@@ -132,13 +132,15 @@ func (e *environment) watchProfile(c *cli.Context) error {
 			v = u.Entry.Value.Value()
 		}
 		if last == nil || !last.Equal(v) {
-			fmt.Fprintln(c.App.Writer, v)
+			if _, err := fmt.Fprintln(c.App.Writer, v); err != nil {
+				cancel(err)
+			}
 		}
 		last = &v
 	})
 	switch {
 	case c.Context.Err() != nil:
-		return nil // interrupted: how a watch ends
+		return endedBy(c.Context, err)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/slots"
+	"github.com/jorc/jorc/internal/suggest"
 )
 
 // slotsCommands are the commands of "jorc cluster" for slots.
@@ -40,11 +40,11 @@ func slotsCommands(env *environment) []*cli.Command {
 
 // slots returns the groups of the cluster that flags and environment name.
 func (e *environment) slots(c *cli.Context) (*slots.Slots, *consul.Client, error) {
-	client, settings, err := e.consul(c)
+	cl, client, _, err := e.ledger(c)
 	if err != nil {
 		return nil, nil, err
 	}
-	return slots.New(kv.New(client, path.Join(settings.Prefix, settings.Cluster)), slots.Options{}), client, nil
+	return slots.New(cl.Store(), slots.Options{}), client, nil
 }
 
 func (e *environment) showSlots(c *cli.Context) error {
@@ -91,7 +91,7 @@ func (e *environment) showGroup(c *cli.Context, s *slots.Slots, group string) er
 		return err
 	}
 	if !exists {
-		return fmt.Errorf("slot group %q: no such group: no process has asked for a slot of it; 'jorc cluster slots' lists the groups", group)
+		return unknownGroup(c, s, group)
 	}
 	l := listing{columns: []string{"state", "node", "id", "since", "reason"}}
 	row := func(state string, entry slots.Entry) {
@@ -104,6 +104,15 @@ func (e *environment) showGroup(c *cli.Context, s *slots.Slots, group string) er
 		row("waits", entry)
 	}
 	return e.print(c, l, v)
+}
+
+// unknownGroup is the error about a group that does not exist.
+func unknownGroup(c *cli.Context, s *slots.Slots, group string) error {
+	known, err := s.Groups(c.Context)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("slot group %q does not exist%s", group, suggest.Unknown(group, "groups", known))
 }
 
 func limitText(limit int) string {
@@ -142,6 +151,11 @@ func (e *environment) unlockSlot(c *cli.Context) error {
 	s, _, err := e.slots(c)
 	if err != nil {
 		return err
+	}
+	if _, exists, err := s.Show(c.Context, args[0]); err != nil {
+		return err
+	} else if !exists {
+		return unknownGroup(c, s, args[0])
 	}
 	out, err := s.Unlock(c.Context, args[0], node, id)
 	if format == formatJSON && err == nil {

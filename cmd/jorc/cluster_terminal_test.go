@@ -49,7 +49,7 @@ func says(t *testing.T, o *output, what string) {
 }
 
 // TestProfileWatch: it prints what is there and what changes, survives a
-// restart of Consul, and ends well when it is interrupted.
+// restart of Consul, and exits 130 or 143 when a signal ends it.
 func TestProfileWatch(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t, consultest.Persistent())
@@ -73,12 +73,12 @@ func TestProfileWatch(t *testing.T) {
 	says(t, &one, "3\n")
 	do(result{0, "", ""}, "profile", "remove", "n")
 	says(t, &one, "null\n")
-	for _, watch := range []*exec.Cmd{key, whole} {
-		if err := watch.Process.Signal(syscall.SIGINT); err != nil {
+	for watch, number := range map[*exec.Cmd]syscall.Signal{key: syscall.SIGINT, whole: syscall.SIGTERM} {
+		if err := watch.Process.Signal(number); err != nil {
 			t.Fatal(err)
 		}
-		if err := watch.Wait(); err != nil {
-			t.Errorf("%v after an interrupt: %v", watch.Args[1:], err)
+		if err := watch.Wait(); watch.ProcessState.ExitCode() != exitSignal+int(number) {
+			t.Errorf("%v after %v: %v", watch.Args[1:], number, err)
 		}
 	}
 	if got, want := one.String(), "1\n{\"a\":2}\n3\nnull\n"; got != want {

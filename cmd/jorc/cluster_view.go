@@ -49,7 +49,7 @@ func (e *environment) showView(c *cli.Context) error {
 	if err := none(c); err != nil {
 		return err
 	}
-	cl, err := e.cluster(c, "")
+	cl, err := e.existing(c, "")
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (e *environment) waitForCluster(c *cli.Context) error {
 	if c.Duration("timeout") < 0 {
 		return usagef(c, "--timeout must not be negative")
 	}
-	cl, err := e.cluster(c, "")
+	cl, err := e.existing(c, "")
 	if err != nil {
 		return err
 	}

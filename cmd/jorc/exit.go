@@ -105,6 +105,25 @@ func classify(err error) int {
 	return exitFailed
 }
 
+// answered is err, or that the answer could not be written to stdout. Codes of
+// commands that answer by their exit code stay.
+func answered(err, writeErr error) error {
+	if writeErr == nil {
+		return err
+	}
+	writeErr = fmt.Errorf("write the answer to stdout: %w", writeErr)
+	var explicit *exitError
+	switch {
+	case err == nil:
+		return writeErr
+	case errors.As(err, &explicit) && explicit.err == nil && explicit.code == exitFailed:
+		return &exitError{code: exitFailed, err: writeErr}
+	case errors.As(err, &explicit) && explicit.err == nil:
+		return &exitError{code: explicit.code, err: writeErr}
+	}
+	return err
+}
+
 // report writes err to w as one line; a configuration's diagnostics keep the
 // lines of the file that they point at.
 func report(w io.Writer, err error) {

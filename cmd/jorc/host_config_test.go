@@ -46,10 +46,14 @@ func (h *configured) write(conf string) {
 func (h *configured) jorc(args ...string) result {
 	h.t.Helper()
 	var stdout, stderr bytes.Buffer
-	host := testHost(h.env, &stdout, &stderr)
-	host.etc = filepath.Dir(h.dir)
-	code := run(h.t.Context(), args, host)
+	code := run(h.t.Context(), args, h.host(&stdout, &stderr))
 	return result{code, stdout.String(), stderr.String()}
+}
+
+func (h *configured) host(stdout, stderr *bytes.Buffer) host {
+	host := testHost(h.env, stdout, stderr)
+	host.etc = filepath.Dir(h.dir)
+	return host
 }
 
 func (h *configured) succeed(args ...string) string {

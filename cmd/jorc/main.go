@@ -23,6 +23,7 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == guardArg {
 		os.Exit(guard(os.Args[2:]))
 	}
+	keepWriteErrors()
 	ctx, cancel := untilSignal(context.Background())
 	code := run(ctx, os.Args[1:], host{
 		etc:     "/etc",
@@ -55,6 +56,10 @@ func guard(args []string) int {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, os.Interrupt, syscall.SIGHUP, syscall.SIGQUIT)
 	return command.Guarded(args, os.Stdout, os.Stderr)
 }
+
+// keepWriteErrors makes a write to a closed pipe an error of the command instead of
+// the process's end. Children have the signal's default.
+func keepWriteErrors() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // untilSignal returns a context that SIGINT or SIGTERM ends, with the signal as
 // its cause. The second signal ends the process the hard way.

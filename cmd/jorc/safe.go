@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -22,6 +23,7 @@ type safeWriter struct {
 	to     io.Writer
 	held   []byte // the beginning of a character, or a \r
 	column int    // in the present line; for tabs
+	err    error  // the first
 }
 
 // tabStop is the distance of a terminal's tab stops.
@@ -38,17 +40,22 @@ func (s *safeWriter) Write(p []byte) (int, error) {
 	}
 	text, s.held = cutHeld(text)
 	if _, err := io.WriteString(s.to, s.escape(text)); err != nil {
+		s.err = cmp.Or(s.err, err)
 		return 0, err
 	}
 	return len(p), nil
 }
 
-// flush writes what was held back: there is no more.
-func (s *safeWriter) flush() {
+// flush writes what was held back: there is no more. It returns the first error of
+// all writes, also of those whose callers ignored it.
+func (s *safeWriter) flush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, _ = io.WriteString(s.to, s.escape(s.held)) // the process is about to end
-	s.held = nil
+	if len(s.held) > 0 {
+		_, err := io.WriteString(s.to, s.escape(s.held))
+		s.held, s.err = nil, cmp.Or(s.err, err)
+	}
+	return s.err
 }
 
 // cutHeld cuts off a last character that is not complete.

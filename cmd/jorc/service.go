@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -9,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/suggest"
 )
 
 func serviceCommand(env *environment) *cli.Command {
@@ -110,6 +113,9 @@ func quotedFew(names []string) string {
 
 func (e *environment) listNode(c *cli.Context, client *consul.Client, node string) error {
 	all, err := catalog.ListNode(c.Context, client, node, consul.Query{})
+	if errors.Is(err, consul.ErrNotFound) {
+		err = e.unknownNode(c, client, node, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -120,10 +126,36 @@ func (e *environment) listNode(c *cli.Context, client *consul.Client, node strin
 	return e.print(c, l, all)
 }
 
+// unknownNode is err with the nodes that exist, as far as they can be read.
+func (e *environment) unknownNode(c *cli.Context, client *consul.Client, node string, err error) error {
+	hosts, _, listErr := client.CatalogHosts(c.Context, consul.Query{})
+	if listErr != nil {
+		return err
+	}
+	var known []string
+	for _, h := range hosts {
+		known = append(known, h.Node)
+	}
+	return fmt.Errorf("%w%s", err, suggest.Unknown(node, "nodes", known))
+}
+
 // resolved is one answer of `service resolve -o json`.
 type resolved struct {
 	catalog.ServiceInstance
 	DNSName string `json:"dns_name"`
+}
+
+// unknownService is err; when no service has the name, with those that exist.
+func unknownService(c *cli.Context, client *consul.Client, name string, err error) error {
+	all, _, listErr := catalog.List(c.Context, client, consul.Query{})
+	if listErr != nil || slices.ContainsFunc(all, func(s catalog.ServiceSummary) bool { return s.Service == name }) {
+		return err
+	}
+	known := []string{}
+	for _, s := range all {
+		known = append(known, s.Service)
+	}
+	return fmt.Errorf("%w%s", err, suggest.Unknown(name, "services", known))
 }
 
 func (e *environment) resolveService(c *cli.Context) error {
@@ -140,6 +172,9 @@ func (e *environment) resolveService(c *cli.Context) error {
 		return err
 	}
 	found, err := catalog.Resolve(c.Context, client, args[0], c.String("tag"), level, consul.Query{})
+	if errors.Is(err, consul.ErrNotFound) {
+		err = unknownService(c, client, args[0], err)
+	}
 	if err != nil {
 		return err
 	}

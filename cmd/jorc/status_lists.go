@@ -36,7 +36,11 @@ func (e *environment) listStatus(c *cli.Context) error {
 		return err
 	}
 	defer client.Close()
-	all, unreadable, err := ledger.HostStates(c.Context, strings.Join(args, ""))
+	host := strings.Join(args, "")
+	all, unreadable, err := ledger.HostStates(c.Context, host)
+	if err == nil && host != "" && len(all) == 0 {
+		err = ledger.CheckHost(c.Context, host)
+	}
 	if err != nil {
 		return err
 	}

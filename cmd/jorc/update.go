@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -74,15 +75,32 @@ func (e *environment) ledger(c *cli.Context) (*cluster.Cluster, *consul.Client, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return cluster.New(client, settings.Prefix, settings.Cluster), client, settings, nil
+	cl := cluster.New(client, settings.Prefix, settings.Cluster)
+	if err := cl.CheckExists(c.Context); err != nil {
+		client.Close()
+		return nil, nil, nil, err
+	}
+	return cl, client, settings, nil
+}
+
+// desired reads the desired version. Where there is none it returns
+// cluster.ErrNoCluster for a cluster that does not exist; hosts that ask often make
+// no other request.
+func desired(ctx context.Context, cl *cluster.Cluster) (string, error) {
+	version, err := cl.Desired(ctx)
+	if err == nil && version == "" {
+		err = cl.CheckExists(ctx)
+	}
+	return version, err
 }
 
 // hostNamed is the host that a command is about: the one that was named, this
-// one by its setting, or the local agent's node.
+// one by its setting, or the local agent's node. It fails for the name of a host
+// that does not exist.
 func hostNamed(c *cli.Context, client *consul.Client, settings *config.Config, name string) (string, error) {
 	switch {
-	case name != "":
-		return name, nil
+	case name != "" && name != settings.Node:
+		return name, cluster.New(client, settings.Prefix, settings.Cluster).CheckHost(c.Context, name)
 	case settings.Node != "":
 		return settings.Node, nil
 	}
@@ -130,12 +148,11 @@ func (e *environment) desiredVersion(c *cli.Context) (string, error) {
 	if err := noArguments(c); err != nil {
 		return "", err
 	}
-	ledger, client, _, err := e.ledger(c)
+	cl, err := e.cluster(c, "")
 	if err != nil {
 		return "", err
 	}
-	defer client.Close()
-	return ledger.Desired(c.Context)
+	return desired(c.Context, cl)
 }
 
 func (e *environment) runningVersions(c *cli.Context) error {

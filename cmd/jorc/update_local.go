@@ -74,13 +74,15 @@ func (e *environment) pendingUpdate(c *cli.Context, legacy string) error {
 	if err != nil {
 		return err
 	}
-	ledger, client, _, err := e.ledger(c)
+	cl, err := e.cluster(c, "")
 	if err != nil {
 		return err
 	}
-	defer client.Close()
 	local, localErr := cluster.ReadVersionFile(file)
-	desired, desiredErr := ledger.Desired(c.Context)
+	desired, desiredErr := desired(c.Context, cl)
+	if errors.Is(desiredErr, cluster.ErrNoCluster) {
+		return &exitError{code: int(cluster.NoDesiredVersion), err: desiredErr}
+	}
 	if c.Context.Err() != nil {
 		return desiredErr
 	}
@@ -90,10 +92,8 @@ func (e *environment) pendingUpdate(c *cli.Context, legacy string) error {
 		}
 	}
 	p := cluster.PendingChangeOf(desired, desiredErr, local, localErr)
-	if err := e.lines(c, "answer", []string{p.String()}, pendency{p.String(), desired, local, int(p)}); err != nil {
-		return err
-	}
-	return &exitError{code: int(p)}
+	err = e.lines(c, "answer", []string{p.String()}, pendency{p.String(), desired, local, int(p)})
+	return &exitError{code: int(p), err: err}
 }
 
 // reportVersion reports for host, or for this one.

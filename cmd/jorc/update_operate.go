@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/suggest"
 )
 
 // operateCommands change the current rollout.
@@ -82,6 +85,11 @@ func (e *environment) giveUpHost(c *cli.Context, host string) error {
 	}
 	version, err := rollouts.GiveUp(c.Context, host, by, c.String("reason"))
 	if err != nil {
+		if cl, clusterErr := e.cluster(c, ""); clusterErr == nil {
+			if unknown := cl.CheckHost(c.Context, host); errors.Is(unknown, cluster.ErrNoHost) {
+				return unknown
+			}
+		}
 		return err
 	}
 	fmt.Fprintf(c.App.ErrWriter, "jorc: the next host may begin; %s stays in maintenance until it has converged\n", printable(host))
@@ -109,7 +117,7 @@ func (e *environment) retryHost(c *cli.Context) error {
 		return err
 	}
 	if !slices.Contains(known, host) {
-		return fmt.Errorf("host %q never reported anything: these did: %s", host, more(known[:min(len(known), 10)], len(known)))
+		return fmt.Errorf("host %q has not reported anything%s", host, suggest.Unknown(host, "hosts that have", known))
 	}
 	return rollout.New(client, settings.Prefix, settings.Cluster).Retry(c.Context, host)
 }

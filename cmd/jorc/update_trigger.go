@@ -131,7 +131,7 @@ func (e *environment) printedRollouts(c *cli.Context) (*rollout.Rollouts, func()
 
 // rollouts are those of the cluster.
 func (e *environment) rollouts(c *cli.Context) (r *rollout.Rollouts, closeClient func(), err error) {
-	client, settings, err := e.consul(c)
+	_, client, settings, err := e.ledger(c)
 	if err != nil {
 		return nil, nil, err
 	}

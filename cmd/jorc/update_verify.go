@@ -33,7 +33,19 @@ func (e *environment) elsewhere(c *cli.Context) (version string, hosts int, miss
 		return version, 0, nil, err
 	}
 	defer client.Close()
-	missing, err = ledger.HostsNotRunning(c.Context, version, names)
+	if missing, err = ledger.HostsNotRunning(c.Context, version, names); err != nil {
+		return version, len(names), nil, err
+	}
+	var silent []string
+	for _, m := range missing {
+		if m.Version == "" {
+			silent = append(silent, m.Host)
+		}
+	}
+	unknown, err := ledger.UnknownHosts(c.Context, silent)
+	for _, err := range unknown {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: %v\n", err)
+	}
 	return version, len(names), missing, err
 }
 

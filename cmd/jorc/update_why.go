@@ -41,7 +41,9 @@ func (e *environment) why(c *cli.Context) error {
 	host, err := hostNamed(c, client, settings, "")
 	own := err == nil
 	if len(args) == 1 { // also where it cannot be told which host this is
-		host, own, err = args[0], own && host == args[0], nil
+		if host, own, err = args[0], own && host == args[0], nil; !own {
+			err = ledger.CheckHost(c.Context, host)
+		}
 	}
 	if err != nil {
 		return err

@@ -7,7 +7,9 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -26,8 +28,9 @@ type furnished struct {
 	proxy  *consultest.Proxy
 	dir    string
 
-	mu   sync.Mutex
-	keys map[string]bool // that were asked for, or of which a transaction was made
+	mu       sync.Mutex
+	requests int
+	keys     map[string]bool // that were asked for, or of which a transaction was made
 }
 
 const furnishing = `
@@ -72,6 +75,8 @@ func furnish(t *testing.T) *furnished {
 	h.succeed("cluster", "run", "converge", "--id", "r1", "--needs-approval")
 	h.succeed("update", "trigger", "v1", "--max-parallel", "1")
 	h.succeed("cluster", "lock", "reload", "--max", "2", "--", "true")
+	h.succeed("service", "register", filepath.Join(h.dir, "services.json"))
+	wantInCatalog(t, s, "web")
 	h.succeed("workflow", "run", "converge", "--id", "j1")
 	archive := h.succeed("cluster", "export")
 	h.file("archive.json", archive)
@@ -85,15 +90,17 @@ func (h *furnished) file(name, text string) {
 	}
 }
 
-// line splits a command line; DIR in it is the host's directory, NODE its name.
+// line splits a command line; DIR in it is the host's directory, CONF that of its
+// configuration, NODE its name.
 func (h *furnished) line(text string) []string {
-	return strings.Fields(strings.NewReplacer("DIR", h.dir, "NODE", h.server.Node).Replace(text))
+	return strings.Fields(strings.NewReplacer("DIR", h.dir, "CONF", h.configured.dir, "NODE", h.server.Node).Replace(text))
 }
 
 // record notes the keys of a request.
 func (h *furnished) record(r *http.Request) consultest.Fault {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.requests++
 	if key, ok := strings.CutPrefix(r.URL.Path, "/v1/kv/"); ok {
 		h.keys[key] = true
 	}
@@ -142,6 +149,8 @@ type walked struct {
 	line string
 	// local: it acts on no cluster, or on all.
 	local bool
+	// endless: line ends with a signal, or when it cannot write.
+	endless bool
 	// code is what line exits with.
 	code int
 	// wrong are lines with names of hosts, roles, groups, runs and workflows that do not exist.
@@ -156,7 +165,7 @@ var walks = []walked{
 	{path: "completion bash", line: "completion bash", local: true},
 	{path: "completion fish", line: "completion fish", local: true},
 	{path: "completion zsh", line: "completion zsh", local: true},
-	{path: "config validate", line: "config validate DIR/jorc/agent.hcl -o json", local: true},
+	{path: "config validate", line: "config validate CONF/agent.hcl -o json", local: true},
 	{path: "current_version", line: "current_version"},
 	{path: "debug_timeout", local: true},
 	{path: "dev", local: true},
@@ -165,7 +174,7 @@ var walks = []walked{
 	{path: "manage_config", local: true},
 	{path: "set_config", local: true},
 	{path: "upgrade_status", local: true},
-	{path: "doctor", line: "doctor", code: -1},
+	{path: "doctor", line: "doctor", code: -1, local: true},
 	{path: "get_failures", line: "get_failures"},
 	{path: "health", line: "health -o json", local: true},
 	{path: "hosts_at_version", line: "hosts_at_version v1"},
@@ -179,7 +188,7 @@ var walks = []walked{
 	{path: "render", line: "render --dry-run", local: true},
 	{path: "running_versions", line: "running_versions"},
 	{path: "service register", line: "service register DIR/services.json", local: true},
-	{path: "service list", line: "service list", local: true, wrong: []string{"service list --node ap-9"}},
+	{path: "service list", line: "service list", local: true, wrong: []string{"service list --node NODEx"}},
 	{path: "service resolve", line: "service resolve web", local: true, wrong: []string{"service resolve wbe"}},
 	{path: "service export", line: "service export --format json", local: true},
 	{path: "service deregister", line: "service deregister web", local: true},
@@ -246,7 +255,7 @@ var walks = []walked{
 	{path: "cluster profile schema get", line: "cluster profile schema get checked"},
 	{path: "cluster profile schema remove", line: "cluster profile schema remove unchecked"},
 	{path: "cluster profile token", line: "cluster profile token", code: 1},
-	{path: "cluster profile watch"},
+	{path: "cluster profile watch", line: "cluster profile watch", endless: true},
 	{path: "cluster meta get", line: "cluster meta get icon", wrong: []string{"cluster meta get --node ap-9"}},
 	{path: "cluster meta set", line: "cluster meta set icon x", wrong: []string{"cluster meta set icon x --node ap-9"}},
 	{path: "cluster meta remove", line: "cluster meta remove none", wrong: []string{"cluster meta remove icon --node ap-9"}},
@@ -265,7 +274,7 @@ var walks = []walked{
 	{path: "cluster unlock", line: "cluster unlock reload app-9", wrong: []string{"cluster unlock relaod app-9", "cluster unlock reload ap-9"}},
 	{path: "cluster leave", line: "cluster leave --node app-9", wrong: []string{"cluster leave --node ap-9"}},
 	{path: "status decommission", line: "status decommission app-9 --yes"},
-	{path: "cluster delete", line: "cluster delete other --yes", wrong: []string{"cluster delete prdd --yes"}},
+	{path: "cluster delete", line: "cluster delete other --yes", local: true, wrong: []string{"cluster delete prdd --yes"}},
 }
 
 // TestWalksAreComplete: every command of the tree is tried out below.
@@ -296,7 +305,7 @@ func TestCommandsActOnConfiguredCluster(t *testing.T) {
 	h.env["EDITOR"] = "true"
 	h.asked()
 	for _, w := range walks {
-		if w.line == "" {
+		if w.line == "" || w.endless {
 			continue
 		}
 		got := h.jorc(h.line(w.line)...)
@@ -309,7 +318,7 @@ func TestCommandsActOnConfiguredCluster(t *testing.T) {
 				t.Errorf("jorc %s asks for %q", w.line, key)
 			}
 		}
-		if len(keys) == 0 && !w.local {
+		if len(keys) == 0 && !w.local && w.path != "cluster profile token" { // it is refused before, without ACLs
 			t.Errorf("jorc %s asks for no key", w.line)
 		}
 	}
@@ -324,7 +333,7 @@ func TestNamesThatDoNotExist(t *testing.T) {
 	check := func(line, near string) {
 		t.Helper()
 		got := h.jorc(h.line(line)...)
-		if got.code != exitFailed || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 || !strings.Contains(got.stderr, "did you mean \""+near+"\"?") {
+		if got.code != exitFailed || (got.stdout != "" && !strings.Contains(line, "verify")) || strings.Count(got.stderr, "\n") > 2 || !strings.Contains(got.stderr, "did you mean \""+near+"\"?") {
 			t.Errorf("jorc %s: %+v, want exit 1 and the suggestion %s", line, got, near)
 		}
 		if after := h.stored(); !maps.Equal(before, after) {
@@ -332,7 +341,7 @@ func TestNamesThatDoNotExist(t *testing.T) {
 			before = after
 		}
 	}
-	meant := map[string]string{"ap-9": "app-9", "wbe": "web", "relaod": "reload", "r2": "r1", "j2": "j1", "convegre": "converge", "prdd": "prd"}
+	meant := map[string]string{"ap-9": "app-9", "wbe": "web", "relaod": "reload", "r2": "r1", "j2": "j1", "convegre": "converge", "prdd": "prd", "NODEx": h.server.Node}
 	for _, w := range walks {
 		for _, line := range w.wrong {
 			for _, word := range strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" =,", r) }) {
@@ -344,5 +353,102 @@ func TestNamesThatDoNotExist(t *testing.T) {
 		if w.line != "" && !w.local && !strings.Contains(w.path, "pending") {
 			check("--cluster prdd "+w.line, "prd")
 		}
+	}
+}
+
+// TestMissingTokenFile: no command asks Consul without the token that it should
+// have; it exits 2.
+func TestMissingTokenFile(t *testing.T) {
+	t.Parallel()
+	h := furnish(t)
+	h.env["EDITOR"] = "true"
+	h.env["CONSUL_HTTP_TOKEN_FILE"] = filepath.Join(h.dir, "absent")
+	h.asked()
+	before := h.requests
+	for _, w := range walks {
+		if w.line == "" {
+			continue
+		}
+		got := h.jorc(h.line(w.line)...)
+		if told := strings.Contains(got.stderr, "token cannot be read"); told != (got.code == exitUsage) || !told && !w.local {
+			t.Errorf("jorc %s: %+v, want exit 2 and the reason", w.line, got)
+		}
+	}
+	if asked := h.requests - before; asked > 0 {
+		t.Errorf("Consul was asked %d times", asked)
+	}
+}
+
+// TestAnswersThatCannotBeWritten: a command that answers on stdout exits 1 when
+// that is full, or a pipe that was closed, and says so on stderr.
+func TestAnswersThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	reader, closed, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed.Close()
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h := furnish(t)
+	h.env["EDITOR"] = "true"
+	for _, w := range walks {
+		if w.line == "" {
+			continue
+		}
+		for stdout, want := range map[*os.File]string{full: "no space left on device", closed: "broken pipe"} {
+			line := h.line(w.line)
+			before := result{stdout: "endless"}
+			if !w.endless {
+				before = h.jorc(line...)
+			}
+			if before.stdout == "" {
+				continue
+			}
+			var stderr bytes.Buffer
+			host := h.host(nil, &stderr)
+			host.stdout = stdout
+			code := run(t.Context(), line, host)
+			wantCode := exitFailed
+			if strings.Contains(w.path, "pending") {
+				wantCode = before.code // its code is the answer
+			}
+			if code != wantCode || !strings.Contains(stderr.String(), want) {
+				t.Errorf("jorc %s: exit %d, stderr %q, want exit %d and %q", w.line, code, &stderr, wantCode, want)
+			}
+			if w.path == "cluster run" && !regexp.MustCompile(`run "[0-9a-z-]+" was created`).Match(stderr.Bytes()) {
+				t.Errorf("jorc %s: stderr %q names no run", w.line, &stderr)
+			}
+		}
+	}
+}
+
+// TestBrokenPipe: also the process itself survives a closed pipe, and names the run.
+func TestBrokenPipe(t *testing.T) {
+	t.Parallel()
+	h := furnish(t)
+	reader, closed, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var stderr output
+	env := map[string]string{"JORC_CONFIG": h.configured.dir}
+	cmd := below(t, env, func(c *exec.Cmd) { c.Stdout, c.Stderr = closed, &stderr }, "run", "converge", "--id", "piped")
+	err = cmd.Wait()
+	_ = closed.Close()
+	if cmd.ProcessState.ExitCode() != exitFailed || !strings.Contains(stderr.String(), `run "piped" was created`) {
+		t.Errorf("%v: stderr %q", err, &stderr)
+	}
+	if got := h.jorc("cluster", "runs", "piped", "-o", "json"); got.code != exitOK {
+		t.Errorf("the run: %+v", got)
 	}
 }

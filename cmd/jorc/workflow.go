@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/suggest"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -145,6 +146,9 @@ func (e *environment) workflowLogs(c *cli.Context) error {
 	if errors.Is(err, workflow.ErrInvalid) {
 		return usagef(c, "%v", err)
 	}
+	if errors.Is(err, workflow.ErrNoJob) {
+		err = unknownJob(r, args[0], err)
+	}
 	if err != nil {
 		return err
 	}
@@ -153,6 +157,19 @@ func (e *environment) workflowLogs(c *cli.Context) error {
 	}
 	fmt.Fprintf(c.App.ErrWriter, "jorc: %s\n", printable(summary(job)))
 	return r.WriteLog(c.App.Writer, job.ID, c.String("task"))
+}
+
+// unknownJob is err with the jobs that exist, the newest first.
+func unknownJob(r *workflow.Runner, id string, err error) error {
+	jobs, listErr := r.Jobs()
+	if listErr != nil {
+		return err
+	}
+	var known []string
+	for i := range jobs {
+		known = append(known, jobs[i].ID)
+	}
+	return fmt.Errorf("%w%s", err, suggest.Unknown(id, "jobs", known))
 }
 
 // summary is a job in one line.

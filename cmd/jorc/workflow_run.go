@@ -82,7 +82,7 @@ func (e *environment) runWorkflow(c *cli.Context) error {
 		return usagef(c, "%v; name a configuration with --config", err)
 	case errors.Is(err, consul.ErrDenied):
 		return err
-	case errors.Is(err, workflow.ErrUnknown), errors.Is(err, workflow.ErrInvalid):
+	case errors.Is(err, workflow.ErrInvalid):
 		return usagef(c, "%v", err)
 	case errors.Is(err, workflow.ErrBusy):
 		return &exitError{code: exitConflict, err: err}

@@ -74,26 +74,59 @@ func (c *Cluster) noCluster(known string) error {
 }
 
 // CheckHost returns ErrNoHost, with hosts that exist, unless node is in the
-// catalog, a member, or has reported something.
+// catalog, a member, or has reported something. What the token may not read counts as
+// existing.
 func (c *Cluster) CheckHost(ctx context.Context, node string) error {
 	if err := checkNode(node); err != nil {
 		return err
 	}
 	s, err := c.LoadHost(ctx, node, NeedCatalog|NeedReports)
+	if errors.Is(err, consul.ErrDenied) {
+		return nil
+	}
 	if err != nil || s.Hosts[node].exists() || s.DamagedMember(node) != nil || s.DamagedReport(node) != nil {
 		return err
 	}
 	known, err := c.hostNames(ctx)
-	if err != nil {
+	switch {
+	case errors.Is(err, consul.ErrDenied):
+		return noHost(node, nil)
+	case err != nil:
 		return err
 	}
+	return noHost(node, known)
+}
+
+// UnknownHosts returns ErrNoHost for each of the nodes that does not exist. What is
+// read does not grow with their number.
+func (c *Cluster) UnknownHosts(ctx context.Context, nodes []string) ([]error, error) {
+	if len(nodes) == 0 {
+		return nil, nil
+	}
+	known, err := c.hostNames(ctx)
+	switch {
+	case errors.Is(err, consul.ErrDenied):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	var unknown []error
+	for _, node := range nodes {
+		if !slices.Contains(known, node) {
+			unknown = append(unknown, noHost(node, known))
+		}
+	}
+	return unknown, nil
+}
+
+func noHost(node string, known []string) error {
 	return fmt.Errorf("host %q: %w%s", node, ErrNoHost, suggest.Unknown(node, "hosts", known))
 }
 
 // exists reports whether the host is a member, in the catalog, or has reported
 // something.
 func (h *Host) exists() bool {
-	return h != nil && (h.Member || h.Reported || h.Condition.Liveness != LivenessAbsent)
+	return h != nil && (h.Member || h.Reported || h.Datacenter != "")
 }
 
 // hostNames returns the names of all hosts that exist.
@@ -114,7 +147,10 @@ func (c *Cluster) hostNames(ctx context.Context) ([]string, error) {
 // role, the profile has params for it, or it is held.
 func (c *Cluster) CheckRole(ctx context.Context, role string) error {
 	s, err := c.Load(ctx, NeedProfile|NeedControl)
-	if err != nil {
+	switch {
+	case errors.Is(err, consul.ErrDenied):
+		return nil
+	case err != nil:
 		return err
 	}
 	known := append([]string{RoleManager, RoleLeader, RoleWorker}, slices.Collect(maps.Keys(s.Profile.Roles))...)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/suggest"
 )
 
 // Request is a version that members are to have.
@@ -204,7 +205,11 @@ func (d Document) matches(v State) error {
 	}
 	for _, role := range d.Policy.Order {
 		if !slices.ContainsFunc(v.Members, func(m Member) bool { return slices.Contains(m.Roles, role.Name) }) {
-			return fmt.Errorf("%w: no member has role %q: 'jorc cluster members' lists theirs", ErrNobody, role.Name)
+			var known []string
+			for _, m := range v.Members {
+				known = append(known, m.Roles...)
+			}
+			return fmt.Errorf("%w: no member has role %q%s", ErrNobody, role.Name, suggest.Unknown(role.Name, "roles", known))
 		}
 	}
 	if !slices.ContainsFunc(v.Members, func(m Member) bool { return m.takesPart(d.Policy) }) {

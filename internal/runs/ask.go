@@ -10,6 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/suggest"
 )
 
 // Check returns ErrInvalid, or a *cluster.FilterError, for a request that
@@ -113,7 +114,7 @@ func (r *Runs) change(ctx context.Context, id string, change func(Run, time.Time
 	}
 	e, err := r.spec(id).Change(ctx, func(old kv.Entry[Run], t *kv.Txn) (Run, bool, error) {
 		if !old.Exists {
-			return Run{}, false, noRun(id)
+			return Run{}, false, r.unknown(ctx, id)
 		}
 		now := time.Now().UTC().Truncate(time.Millisecond)
 		next, write, err := change(old.Value, now)
@@ -127,4 +128,14 @@ func (r *Runs) change(ctx context.Context, id string, change func(Run, time.Time
 
 func noRun(id string) error {
 	return fmt.Errorf("run %q: %w: 'jorc cluster runs' lists them", id, ErrNoRun)
+}
+
+// unknown is ErrNoRun with the runs that exist, as far as they can be read.
+func (r *Runs) unknown(ctx context.Context, id string) error {
+	active, err := r.active.Names(ctx)
+	ended, endedErr := r.ended.Names(ctx)
+	if err != nil || endedErr != nil {
+		return noRun(id)
+	}
+	return fmt.Errorf("run %q: %w%s", id, ErrNoRun, suggest.Unknown(id, "runs", append(active, ended...)))
 }

@@ -87,7 +87,7 @@ func (r *Runs) Show(ctx context.Context, id string) (Detail, error) {
 		return Detail{}, err
 	}
 	if !s.Exists {
-		return Detail{}, noRun(id)
+		return Detail{}, r.unknown(ctx, id)
 	}
 	m, err := roster.From(res)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/suggest"
 )
 
 // Exit codes with which a task says more than success or failure, unless its
@@ -132,9 +132,5 @@ func (r *Runner) find(name string) (*config.Workflow, error) {
 			return &r.o.Workflows[i], nil
 		}
 	}
-	known := strings.Join(r.Workflows(), ", ")
-	if known == "" {
-		known = "none"
-	}
-	return nil, fmt.Errorf("workflow %q: %w: known: %s", name, ErrUnknown, known)
+	return nil, fmt.Errorf("workflow %q: %w%s", name, ErrUnknown, suggest.Unknown(name, "workflows", r.Workflows()))
 }
