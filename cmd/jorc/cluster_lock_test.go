@@ -139,7 +139,7 @@ func TestLockLost(t *testing.T) {
 		}
 		return nil
 	})
-	want := result{0, "", "jorc: n1 has no slot and no place in slot group \"g\"; nothing was changed\n"}
+	want := result{0, "", "jorc: n1 has no slot and no place in slot group \"g\"; nothing was changed\njorc: host \"n1\": no such host; hosts: " + s.Node + "\n"}
 	if got := jorc(t, env, "cluster", "unlock", "g", "n1"); got != want {
 		t.Errorf("unlock again: %+v", got)
 	}
@@ -169,7 +169,7 @@ func TestSlotsOfNobody(t *testing.T) {
 	env := onServer(t, s)
 	do := doer(t, env)
 	do(result{0, "[]\n", ""}, "slots", "-o", "json")
-	do(result{1, "", "jorc: slot group \"g\": no such group: no process has asked for a slot of it; 'jorc cluster slots' lists the groups\n"}, "slots", "g")
+	do(result{1, "", "jorc: slot group \"g\": no such group; there are no groups\n"}, "slots", "g")
 	do(result{2, "", "jorc: missing arguments GROUP and NODE[/ID]; see 'jorc cluster unlock --help'\n"}, "unlock", "g")
 	for _, blank := range []string{" ", "\t"} {
 		do(result{2, "", "jorc: GROUP must not be blank; see 'jorc cluster slots --help'\n"}, "slots", blank)
@@ -193,5 +193,5 @@ func TestUnlockAnswers(t *testing.T) {
 	newer := "jorc: slot group \"a\": read key \"jorc/default/slots/group/a\": document of a newer format: 9; this jorc reads up to 1: upgrade jorc on this host\n"
 	do(result{1, "g\t1\t1\t0\n", newer}, "slots", "-o", "plain")
 	do(result{0, "[\n  \"n1/" + id + "\"\n]\n", ""}, "unlock", "g", "n1", "-o", "json")
-	do(result{0, "[]\n", "jorc: n1 has no slot and no place in slot group \"g\"; nothing was changed\n"}, "unlock", "g", "n1", "-o", "json")
+	do(result{0, "[]\n", "jorc: n1 has no slot and no place in slot group \"g\"; nothing was changed\njorc: host \"n1\": no such host; hosts: " + s.Node + "\n"}, "unlock", "g", "n1", "-o", "json")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -147,12 +148,18 @@ func (e *environment) leaveCluster(c *cli.Context) error {
 	}
 	left, err := cl.Leave(c.Context, node, cl.MayBelieve(c.Context, node))
 	if err == nil && !left {
-		if err := cl.CheckHost(c.Context, node); err != nil {
-			return err
-		}
-		fmt.Fprintf(c.App.ErrWriter, "jorc: node %q is no member of cluster %q\n", node, cl.Name())
+		fmt.Fprintf(c.App.ErrWriter, "jorc: node %q is no member of cluster %q%s\n", node, cl.Name(), after("; ", unknownHost(c, cl, node)))
 	}
 	return err
+}
+
+// unknownHost says that a host does not exist; empty: it does, or that is not known.
+// Commands whose goal is that it is gone say so and succeed.
+func unknownHost(c *cli.Context, cl *cluster.Cluster, node string) string {
+	if err := cl.CheckHost(c.Context, node); errors.Is(err, cluster.ErrNoHost) {
+		return err.Error()
+	}
+	return ""
 }
 
 func membersCommand(env *environment) *cli.Command {

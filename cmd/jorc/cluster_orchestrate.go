@@ -54,13 +54,13 @@ func (e *environment) orchestrate(c *cli.Context) error {
 	if err := none(c); err != nil {
 		return err
 	}
-	cl, err := e.existing(c, "")
-	if err != nil {
-		return err
-	}
 	ctx, timeout := c.Context, c.Duration("timeout")
 	if timeout < 0 {
 		return usagef(c, "--timeout is %s, but must be 0 or more", timeout)
+	}
+	cl, err := e.existing(c, "")
+	if err != nil {
+		return err
 	}
 	if timeout > 0 {
 		var cancel context.CancelFunc

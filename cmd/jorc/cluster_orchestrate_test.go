@@ -77,6 +77,8 @@ func TestOrchestratorCommands(t *testing.T) {
 	env := onServer(t, s)
 	env["JORC_CLUSTER"] = "prod"
 	do := doer(t, env)
+	do(result{1, "", "jorc: cluster \"prod\": no such cluster: create it with 'jorc cluster init prod'\n"}, "orchestrate")
+	do(result{0, "", ""}, "init", "prod")
 	do(result{1, "", "jorc: cluster \"prod\": lock \"jorc/prod/orchestrate/lock\": nobody orchestrates the cluster: " +
 		"start an agent whose configuration has an orchestrator block\n"}, "orchestrate")
 	do(result{1, "", "jorc: cluster \"prod\": there is no view: no orchestrator has seen it yet\n"}, "view")
@@ -88,7 +90,6 @@ func TestOrchestratorCommands(t *testing.T) {
 	do(result{2, "", "jorc: --limit is -1, but must be 0 or more; see 'jorc cluster events --help'\n"}, "events", "--limit", "-1")
 	do(result{2, "", "jorc: --timeout is -1s, but must be 0 or more; see 'jorc cluster orchestrate --help'\n"}, "orchestrate", "--timeout", "-1s")
 
-	do(result{0, "", ""}, "init", "prod")
 	do(result{0, "", ""}, "join", "--node", "a", "--role", "db", "--zone", "r1")
 	stop := orchestrating(t, s)
 	wantJournal(t, s, 4)

@@ -149,7 +149,7 @@ func TestRunCommands(t *testing.T) {
 	absent := "jorc: no orchestrator is there: it begins when an agent whose configuration has an orchestrator block is up\n"
 	do(result{1, "", "jorc: no member of cluster \"prod\" matches: nothing was written; 'jorc cluster members' lists them, managers take no part\n"},
 		"run", "install", "--filter", `Node == "x"`)
-	do(result{1, "", "jorc: no member of cluster \"prod\" has role \"databse\": nothing was written; they have leader\n"}, "run", "install", "--role", "databse")
+	do(result{1, "", "jorc: no member of cluster \"prod\" has role \"databse\"; roles: leader\n"}, "run", "install", "--role", "databse")
 	do(result{1, "", "jorc: no member of cluster \"prod\" with role \"leader\" matches: nothing was written; 'jorc cluster members' lists them\n"},
 		"run", "install", "--role", "leader", "--filter", `Node == "x"`)
 	do(result{0, "", ""}, "runs", "-o", "plain")
@@ -176,7 +176,7 @@ func TestRunCommands(t *testing.T) {
 	} {
 		do(result{2, "", "jorc: " + test.want + "\n"}, strings.Fields(test.args)...)
 	}
-	do(result{1, "", "jorc: run \"none\": no such run: 'jorc cluster runs' lists them\n"}, "approve", "none")
+	do(result{1, "", "jorc: run \"none\": no such run; runs: r\n"}, "approve", "none")
 	do(result{0, "ID  STATE\nr   pending\n", ""}, "approve", "r")
 	already := "jorc: run \"r\": it needs no approval (any more); nothing was changed\n"
 	do(result{0, "{\n  \"id\": \"r\",\n  \"state\": \"pending\",\n  \"changed\": false\n}\n", already}, "approve", "r", "-o", "json")
@@ -190,7 +190,7 @@ func TestRunCommands(t *testing.T) {
 	do(result{0, "ID   STATE\nbad  failed\n", "jorc: run \"bad\": it has ended, or was cancelled already; nothing was changed\n"}, "cancel", "bad")
 	do(result{0, "a: failed: exit code 3: no such disk\n  no such disk\n", ""}, "logs", "bad")
 	do(result{0, "a: done\n", "jorc: no output is here; 'jorc workflow logs run-r' on a prints the log\n"}, "logs", "r", "a")
-	do(result{1, "", "jorc: run \"bad\": node \"x\" has no part in it: 'jorc cluster runs bad' lists who has\n"}, "logs", "bad", "x")
+	do(result{1, "", "jorc: host \"x\": no such host; hosts: a, " + f.server.Node + "\n"}, "logs", "bad", "x")
 	do(result{0, "a: failed: exit code 3: no such disk\n  no such disk\n", ""}, "logs", "bad", "a")
 	do(result{0, "never\n", ""}, "run", "install", "--id", "never", "--needs-approval")
 	do(result{0, "{\n  \"id\": \"never\",\n  \"state\": \"cancelled\",\n  \"changed\": true\n}\n", ""}, "cancel", "never", "-o", "json")

@@ -73,7 +73,7 @@ func TestClusterUtilities(t *testing.T) {
 	do := doer(t, operator)
 	do(result{0, "", ""}, "init", "prod")
 	do(result{0, "", ""}, "profile", "set", "size", "3")
-	do(result{0, "", ""}, "profile", "set", "colour", "blue", "--role", "db")
+	do(result{0, "", ""}, "profile", "set", "colour", "blue", "--role", "db", "--force")
 	do(result{0, "", ""}, "join", "--node", "n1", "--role", "db", "--param", "size=2")
 	token := jorc(t, operator, "cluster", "profile", "token", "--ttl", "5m")
 	if token.code != exitOK || token.stderr != "" {

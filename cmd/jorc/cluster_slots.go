@@ -112,7 +112,7 @@ func unknownGroup(c *cli.Context, s *slots.Slots, group string) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("slot group %q does not exist%s", group, suggest.Unknown(group, "groups", known))
+	return fmt.Errorf("slot group %q: no such group%s", group, suggest.Unknown(group, "groups", known))
 }
 
 func limitText(limit int) string {
@@ -167,6 +167,9 @@ func (e *environment) unlockSlot(c *cli.Context) error {
 	}
 	if err == nil && len(out) == 0 {
 		fmt.Fprintf(c.App.ErrWriter, "jorc: %s has no slot and no place in slot group %q; nothing was changed\n", printable(args[1]), args[0])
+		if cl, err := e.cluster(c, ""); err == nil && unknownHost(c, cl, node) != "" {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: %s\n", unknownHost(c, cl, node))
+		}
 	}
 	return err
 }

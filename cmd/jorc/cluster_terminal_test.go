@@ -184,6 +184,9 @@ func TestUnholdBeatsWiderHolds(t *testing.T) {
 		return result{0, "", "jorc: cluster \"default\": " + what + "; nothing was changed\n"}
 	}
 	do(result{0, "", ""}, "init", "default")
+	for node, role := range map[string]string{"n1": "db", "n2": "web", "n3": "web", "n9": "web"} {
+		do(result{0, "", ""}, "join", "--node", node, "--role", role)
+	}
 	for _, step := range []struct {
 		args []string
 		want result
@@ -226,5 +229,10 @@ func TestUnholdBeatsWiderHolds(t *testing.T) {
 		t.Errorf("show says %+v", shown)
 	}
 	do(result{2, "", "jorc: the name \"a/b\" holds a slash, a blank or a control character; see 'jorc cluster init --help'\n"}, "init", "a/b")
-	do(result{0, "", "jorc: warning: cluster \"none\" has no profile: is that its name?\n"}, "hold", "--cluster", "none")
+	do(result{1, "", "jorc: cluster \"none\": no such cluster; clusters: default; create it with 'jorc cluster init none'\n"}, "hold", "--cluster", "none")
+	do(result{1, "", "jorc: role \"wbe\": no such role in cluster \"default\", did you mean \"web\"?; roles: db, leader, manager, web, worker\n"}, "hold", "--role", "wbe")
+	do(result{0, "", ""}, "hold", "--role", "later", "--force")
+	do(result{0, "", ""}, "unhold", "--role", "later")
+	do(result{0, "", ""}, "hold", "--node", "later", "--force")
+	do(result{0, "", ""}, "unhold", "--node", "later")
 }

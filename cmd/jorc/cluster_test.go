@@ -69,7 +69,7 @@ func TestClusterCommands(t *testing.T) {
 	do(result{1, s.Node + " -[http]-> web-1 -[mysql]-> " + s.Node + "\n", hurt}, "deps", "--check")
 	do(result{0, "", ""}, "leave", "--node", "hurt")
 	do(result{0, "", ""}, "leave", "--node", "web-1")
-	do(result{0, "", "jorc: node \"web-1\" is no member of cluster \"prod\"\n"}, "leave", "--node", "web-1")
+	do(result{0, "", "jorc: node \"web-1\" is no member of cluster \"prod\"; host \"web-1\": no such host; hosts: boss, " + s.Node + "\n"}, "leave", "--node", "web-1")
 	do(result{1, "", "jorc: make a token for the profile of cluster \"prod\": Consul's ACLs are switched off: none is needed\n"}, "profile", "token")
 
 	exported := jorc(t, env, "cluster", "export")
@@ -144,7 +144,7 @@ func TestProfileCommands(t *testing.T) {
 	do(result{0, "", ""}, "profile", "set", "limit", "5", "--node", s.Node)
 	do(result{0, "5\n", ""}, "profile", "get", "limit", "--effective")
 	do(result{0, "4\n", ""}, "profile", "get", "limit", "--effective", "--role", "db")
-	do(result{1, "", "jorc: node \"other\" in cluster \"default\": not a member: join it first\n"}, "profile", "set", "limit", "5", "--node", "other")
+	do(result{1, "", "jorc: host \"other\": no such host; hosts: " + s.Node + "\n"}, "profile", "set", "limit", "5", "--node", "other")
 	do(result{0, "", ""}, "profile", "schema", "remove", "limit")
 	half := strings.Repeat("x", 450<<10)
 	got := jorc(t, env, "cluster", "profile", "set", "half", "@"+writeFile(t, "half.json", `"`+half+`"`))

@@ -27,7 +27,7 @@ func TestTextStaysText(t *testing.T) {
 	env := onServer(t, consultest.Start(t))
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
-	do(result{0, "", ""}, "join", "--node", "n1")
+	do(result{0, "", ""}, "join", "--node", "n1", "--role", "db")
 	for _, text := range []string{"007", "0x1F", "a #b", "1_000", "~", "{a: 1}", "a: b", " x ", "abc.0123456789abcdef", certificate, "tab\there"} {
 		do(result{0, "", ""}, "profile", "set", "v", text)
 		do(result{0, text + "\n", ""}, "profile", "get", "v", "--raw")
@@ -94,7 +94,7 @@ func TestSchemaOfStringsKeepsText(t *testing.T) {
 	env := onServer(t, consultest.Start(t))
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
-	do(result{0, "", ""}, "join", "--node", "n1")
+	do(result{0, "", ""}, "join", "--node", "n1", "--role", "db")
 	do(result{0, "", ""}, "profile", "schema", "set", "v", writeFile(t, "schema", `{"type": "string"}`))
 	for _, scope := range [][]string{nil, {"--role", "db"}, {"--node", "n1"}} {
 		args := func(args ...string) []string { return append(append([]string{"profile"}, args...), scope...) }
@@ -130,7 +130,7 @@ func TestSchemasHoldEverywhere(t *testing.T) {
 	do(result{0, `"1e3"` + "\n", ""}, "profile", "get", "name", "--node", "n1")
 	refused(`is refused by its schema: minimum`, "join", "--node", "n1", "--param", "disks=0", "--zone", "z")
 	refused(`is refused by its schema`, "profile", "set", "disks", "hunter2", "--node", "n1")
-	refused(`of role "db" is refused by its schema`, "profile", "set", "disks", "hunter2", "--role", "db")
+	refused(`of role "db" is refused by its schema`, "profile", "set", "disks", "hunter2", "--role", "db", "--force")
 	do(result{0, "4\n", ""}, "profile", "get", "disks", "--node", "n1")
 
 	archive := jorc(t, env, "cluster", "export").stdout
@@ -148,7 +148,7 @@ func TestSchemasHoldEverywhere(t *testing.T) {
 			t.Errorf("import with a wrong %s: %+v", name, got)
 		}
 	}
-	do(result{1, "", "jorc: cluster \"copy\": no such cluster: create it with 'jorc cluster init copy'\n"}, "profile", "show", "--cluster", "copy")
+	do(result{1, "", "jorc: cluster \"copy\": no such cluster; clusters: default; create it with 'jorc cluster init copy'\n"}, "profile", "show", "--cluster", "copy")
 	do(result{0, "", ""}, "import", writeFile(t, "export.json", archive), "--cluster", "copy")
 	do(result{0, "4\n", ""}, "profile", "get", "disks", "--node", "n1", "--cluster", "copy")
 }
@@ -160,7 +160,7 @@ func TestParamsWithAMeaning(t *testing.T) {
 	env := onServer(t, consultest.Start(t))
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
-	do(result{0, "", ""}, "join", "--node", "n1")
+	do(result{0, "", ""}, "join", "--node", "n1", "--role", "db")
 	for key, values := range map[string]struct{ good, bad []string }{
 		"cluster/filter":          {[]string{`Zone == "a"`, "", "null"}, []string{"Zone ==", "7", `{"a":1}`, "Nope == 1"}},
 		"cluster/leader-grace":    {[]string{"2m", "null"}, []string{"10s", "120", "soon", "-1m"}},

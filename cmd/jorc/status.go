@@ -134,6 +134,11 @@ func (e *environment) decommission(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if !left && !freed && len(keys)+len(slots) == 0 {
+		if text := unknownHost(c, members, host); text != "" {
+			fmt.Fprintf(c.App.ErrWriter, "jorc: %s\n", text)
+		}
+	}
 	answer := decommissioned{Host: host, Member: left, Hold: freed, Keys: append([]string{}, keys...), Slots: append([]string{}, slots...)}
 	if answer.Catalog, err = strike(c.Context, client, ledger, host); err != nil {
 		fmt.Fprintf(e.stderr, "jorc: %s is still in Consul's catalog until Consul reaps it: %v\n", host, err)

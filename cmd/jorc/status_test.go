@@ -22,7 +22,7 @@ func TestStatusSession(t *testing.T) {
 		status unaccounted -o json
 		status set config success
 		status set config success --detail again
-		status set backup running --host n2
+		status set backup running --node n2
 		status set puppet --exit-code 2
 		status set puppet --exit-code 6
 		status set puppet --exit-code -1
@@ -63,7 +63,7 @@ func TestStatusSession(t *testing.T) {
 	}
 	session(t, s, env, "told", `
 		update trigger v1
-		update report --host n3 --version v1
+		update report --node n3 --version v1
 		status list
 		status failures --warnings
 		update why n3
@@ -82,7 +82,7 @@ func TestStatusSession(t *testing.T) {
 	}
 	session(t, s, env, "repair", `
 		status repair
-		update report --host n1 --version v1
+		update report --node n1 --version v1
 		status repair -o json
 		status decommission ghost
 	`)
@@ -107,7 +107,7 @@ func TestAliasSession(t *testing.T) {
 		local_version
 		pending_update
 		update_own_info
-		update_own_info --hostname n2 --version v10
+		update_own_info --node n2 --version v10
 		running_versions
 		hosts_at_version v1
 		verify_hosts v1 NODE

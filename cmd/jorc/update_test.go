@@ -86,8 +86,8 @@ func TestUpdateSession(t *testing.T) {
 		update local ../v1
 		update pending
 		update report
-		update report --host n2 --version v10
-		update report --host n3 --version v1
+		update report --node n2 --version v10
+		update report --node n3 --version v1
 		update report --version a/b
 		update running
 		update running -o json

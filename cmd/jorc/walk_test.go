@@ -155,6 +155,9 @@ type walked struct {
 	code int
 	// wrong are lines with names of hosts, roles, groups, runs and workflows that do not exist.
 	wrong []string
+	// gone is a line with the name of a host that does not exist, which is what the
+	// command wants.
+	gone string
 }
 
 // walks has every command of the tree once; those that remove something come last.
@@ -271,9 +274,9 @@ var walks = []walked{
 	{path: "cluster events", line: "cluster events"},
 	{path: "cluster slots", line: "cluster slots reload", wrong: []string{"cluster slots relaod"}},
 	{path: "cluster lock", line: "cluster lock reload -- true"},
-	{path: "cluster unlock", line: "cluster unlock reload app-9", wrong: []string{"cluster unlock relaod app-9", "cluster unlock reload ap-9"}},
-	{path: "cluster leave", line: "cluster leave --node app-9", wrong: []string{"cluster leave --node ap-9"}},
-	{path: "status decommission", line: "status decommission app-9 --yes"},
+	{path: "cluster unlock", line: "cluster unlock reload app-9", wrong: []string{"cluster unlock relaod app-9"}, gone: "cluster unlock reload ap-9"},
+	{path: "cluster leave", line: "cluster leave --node app-9", gone: "cluster leave --node ap-9"},
+	{path: "status decommission", line: "status decommission app-9 --yes", gone: "status decommission ap-9"},
 	{path: "cluster delete", line: "cluster delete other --yes", local: true, wrong: []string{"cluster delete prdd --yes"}},
 }
 
@@ -348,6 +351,12 @@ func TestNamesThatDoNotExist(t *testing.T) {
 				if near, ok := meant[word]; ok {
 					check(line, near)
 				}
+			}
+		}
+		if w.gone != "" {
+			got := h.jorc(h.line(w.gone)...)
+			if got.code != exitOK || !strings.Contains(got.stderr, `did you mean "app-9"?`) || !maps.Equal(before, h.stored()) {
+				t.Errorf("jorc %s: %+v, want exit 0, a suggestion and no change", w.gone, got)
 			}
 		}
 		if w.line != "" && !w.local && !strings.Contains(w.path, "pending") {

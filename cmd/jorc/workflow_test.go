@@ -125,7 +125,6 @@ func TestWorkflowUsage(t *testing.T) {
 	env, config := alone(t)
 	for _, test := range []struct{ args, want string }{
 		{"run", "which workflow?"},
-		{"run nope", `workflow "nope": no such workflow on this node: known: breaks, greet,`},
 		{"run greet --alone", `there is no param "who"`},
 		{"run greet --param who", "write NAME=VALUE"},
 		{"run greet --param who={\"a\":1,\"a\":2}", `param "who": `},
@@ -143,6 +142,10 @@ func TestWorkflowUsage(t *testing.T) {
 		if got.code != exitUsage || got.stdout != "" || !strings.Contains(got.stderr, test.want) || strings.Count(got.stderr, "\n") != 1 {
 			t.Errorf("%s: got %+v, want exit 2 with %q", test.args, got, test.want)
 		}
+	}
+	unknown := `workflow "nope": no such workflow on this node; workflows: breaks, greet,`
+	if got := jorc(t, env, "workflow", "run", "nope", "--config", config); got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, unknown) {
+		t.Errorf("run nope: got %+v, want exit 1 with %q", got, unknown)
 	}
 	if got := jorc(t, env, "workflow", "jobs", "--config", config, "-o", "json"); got.stdout != "[]\n" {
 		t.Errorf("jobs: got %+v, want none", got)
@@ -241,7 +244,7 @@ func TestWorkflowJobs(t *testing.T) {
 		"logs g1":             {0, "hello you of n1\n", "jorc: job g1, workflow \"greet\": success\n"},
 		"logs b1 --task fine": {0, "", "jorc: job b1, workflow \"breaks\": failed: task \"breaks\": exit code 3: broken (attempt 2)\n"},
 		"logs g1 --task nope": {1, "", "jorc: job g1, workflow \"greet\": success\njorc: job \"g1\": task \"nope\": no such task\n"},
-		"logs nope":           {1, "", "jorc: job \"nope\": no such job\n"},
+		"logs nope":           {1, "", "jorc: job \"nope\": no such job; jobs: b1, g1\n"},
 	} {
 		if got := do(append([]string{"workflow"}, strings.Fields(args)...)...); got != want {
 			t.Errorf("%s: got %+v, want %+v", args, got, want)

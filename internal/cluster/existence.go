@@ -70,14 +70,18 @@ func (c *Cluster) missing(ctx context.Context) error {
 
 // noCluster is ErrNoCluster; known is what is said about the clusters that exist.
 func (c *Cluster) noCluster(known string) error {
-	return fmt.Errorf("cluster %q: %w%s: create it with 'jorc cluster init %s'", c.name, ErrNoCluster, known, c.name)
+	mark := ":"
+	if known != "" {
+		mark = ";"
+	}
+	return fmt.Errorf("cluster %q: %w%s%s create it with 'jorc cluster init %s'", c.name, ErrNoCluster, known, mark, c.name)
 }
 
 // CheckHost returns ErrNoHost, with hosts that exist, unless node is in the
 // catalog, a member, or has reported something. What the token may not read counts as
 // existing.
 func (c *Cluster) CheckHost(ctx context.Context, node string) error {
-	if err := checkNode(node); err != nil {
+	if err := CheckNode(node); err != nil {
 		return err
 	}
 	s, err := c.LoadHost(ctx, node, NeedCatalog|NeedReports)

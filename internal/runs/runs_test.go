@@ -43,7 +43,7 @@ func TestRun(t *testing.T) {
 	x.wasTold(JobFailed, "b")
 	x.ask("unknown", Request{Workflow: "nonsense", Filter: `Node == "a"`})
 	d = x.becomes("unknown", "failed: a=failed")
-	if want := `workflow "nonsense": no such workflow on this node: known: w`; d.Members[0].Why != want {
+	if want := `workflow "nonsense": no such workflow on this node; workflows: w`; d.Members[0].Why != want {
 		t.Errorf("got %q, want %q", d.Members[0].Why, want)
 	}
 	all, bad, err := x.runs.List(t.Context())

@@ -36,20 +36,20 @@ func Unknown(name, what string, known []string) string {
 // case, if these are few enough for a typing mistake; otherwise the only known name
 // that begins with name; otherwise nothing.
 func Closest(name string, known []string) string {
-	if name == "" {
+	if len(name) < 2 {
 		return ""
 	}
 	name = strings.ToLower(name)
 	best, least := "", max(1, min(3, len(name)/3))+1
 	for _, k := range known {
-		if len(k) == 1 && len(name) > 1 {
+		if len(k) < 2 {
 			continue
 		}
 		if d := edits(name, strings.ToLower(k)); d < least {
 			best, least = k, d
 		}
 	}
-	if best != "" || len(name) < 2 {
+	if best != "" {
 		return best
 	}
 	begins := func(k string) bool { return strings.HasPrefix(strings.ToLower(k), name) }

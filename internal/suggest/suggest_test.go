@@ -16,7 +16,7 @@ func TestClosest(t *testing.T) {
 		want  string
 	}{
 		{"", []string{"a", "web"}, ""},
-		{"a", []string{"b"}, "b"},
+		{"a", []string{"b"}, ""},
 		{"wiat", []string{"why", "wait"}, "wait"},
 		{"servces", []string{"status", "service"}, "service"},
 		{"WEB", []string{"web"}, "web"},

@@ -277,8 +277,8 @@ func TestWrongJobs(t *testing.T) {
 		want error
 		text string
 	}{
-		{Job{Workflow: "nope"}, ErrUnknown, "known: w"},
-		{Job{ID: "x", Workflow: "nope"}, ErrUnknown, "known: w"},
+		{Job{Workflow: "nope"}, ErrUnknown, "workflows: w"},
+		{Job{ID: "x", Workflow: "nope"}, ErrUnknown, "workflows: w"},
 		{Job{ID: "x"}, ErrNoJob, `job "x"`},
 		{Job{ID: "j", Workflow: "other"}, ErrInvalid, `it is of workflow "w"`},
 		{Job{ID: "x/j", Workflow: "w"}, ErrInvalid, "slashes"},
@@ -294,7 +294,7 @@ func TestWrongJobs(t *testing.T) {
 	}
 	want(t, "ran", h.read("ran"), "one\n")
 	h.start(Options{})
-	if _, err := h.Run(t.Context(), Job{Workflow: "w"}); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "known: none") {
+	if _, err := h.Run(t.Context(), Job{Workflow: "w"}); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "there are no workflows") {
 		t.Errorf("got %v", err)
 	}
 }
