@@ -29,7 +29,7 @@ func (e *environment) showRuns(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	cl, err := e.cluster(c, "")
+	cl, err := e.existing(c, "")
 	if err != nil {
 		return err
 	}

@@ -147,7 +147,7 @@ func (e *environment) workflowLogs(c *cli.Context) error {
 		return usagef(c, "%v", err)
 	}
 	if errors.Is(err, workflow.ErrNoJob) {
-		err = unknownJob(r, args[0], err)
+		err = unknownJob(archive, args[0], err)
 	}
 	if err != nil {
 		return err
@@ -160,8 +160,8 @@ func (e *environment) workflowLogs(c *cli.Context) error {
 }
 
 // unknownJob is err with the jobs that exist, the newest first.
-func unknownJob(r *workflow.Runner, id string, err error) error {
-	jobs, listErr := r.Jobs()
+func unknownJob(archive *workflow.Archive, id string, err error) error {
+	jobs, listErr := archive.Jobs()
 	if listErr != nil {
 		return err
 	}
