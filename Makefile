@@ -155,6 +155,13 @@ vuln: ## govulncheck, where it can reach its data
 	*) echo "govulncheck could not reach its data (https://vuln.go.dev); going on without it" ;; \
 	esac
 
+# Product Go: cmd and internal without the packages that only tests use.
+.PHONY: loc
+loc: ## count the lines and files of product Go, tests left out
+	@git ls-files 'cmd/*.go' 'internal/*.go' | grep -v -e '_test\.go$$' -e '^internal/consultest/' -e '^internal/fleettest/' \
+		| xargs cat | wc -l | sed 's/$$/ lines/'
+	@git ls-files 'cmd/*.go' 'internal/*.go' | grep -v -e '_test\.go$$' -e '^internal/consultest/' -e '^internal/fleettest/' | wc -l | sed 's/$$/ files/'
+
 .PHONY: bench
 bench: build consul bin/consul-template ## measure jorc beside consul-template and write docs/benchmarks.md
 	CONSUL_BIN='$(CONSUL)' $(GO) run ./bench

@@ -17,12 +17,12 @@ func agentCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:    "agent",
 		Aliases: []string{"daemon"},
-		Usage:   "publish this host's services, render its templates and bring it to the desired version, as a daemon",
+		Usage:   "run the daemon: register this host's services, render its templates, converge to the desired version",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "once", Usage: "register, converge, render everything once, and exit"},
-			&cli.DurationFlag{Name: "once-timeout", Value: 5 * time.Minute, Usage: "with --once: how long to wait for what is missing; 0 is for ever"},
+			&cli.DurationFlag{Name: "once-timeout", Value: 5 * time.Minute, Usage: "with --once: wait at most this long for missing data; 0: no limit"},
 		},
-		Description: "SIGHUP reads the configuration again; a bad one is reported and the old one goes on. SIGTERM stops cleanly. " +
+		Description: "SIGHUP reads the configuration again; an invalid one is reported and the old one stays in force. SIGTERM stops cleanly. " +
 			"A file 'hold' in the state directory stops convergence, and replacements and reloads of files, on this host. " +
 			"With --once the exit code is 0 when the host has converged, 1 when it failed, 6 when it is held, and 124 when something was still missing.",
 		Action: env.runAgent,
@@ -85,7 +85,7 @@ func (e *environment) buildAgent(c *cli.Context, load func() (*config.Config, er
 func notifier(log hclog.Logger) func(string) {
 	return func(state string) {
 		if _, err := daemon.SdNotify(false, state); err != nil {
-			log.Warn("the service manager could not be told", "state", state, "error", err)
+			log.Warn("cannot notify the service manager", "state", state, "error", err)
 		}
 	}
 }

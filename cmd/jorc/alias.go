@@ -218,7 +218,7 @@ func (e *environment) checkSingleVersion(c *cli.Context) error {
 func (e *environment) updateStatus(c *cli.Context) error {
 	args := arguments(c)
 	if len(args) != 2 {
-		return usagef(c, "which type, and which result?")
+		return usagef(c, "missing arguments TYPE and RESULT")
 	}
 	s, err := cluster.ParseResult(args[0], args[1])
 	if err != nil {

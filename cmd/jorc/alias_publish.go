@@ -52,9 +52,9 @@ func parsePublished(args []string) (p published, err error) {
 	p.services = args
 	switch {
 	case len(p.addresses) == 0:
-		return p, fmt.Errorf("which addresses?")
+		return p, fmt.Errorf("missing ADDRESS")
 	case len(p.services) == 0:
-		return p, fmt.Errorf("which services?")
+		return p, fmt.Errorf("missing SERVICE")
 	}
 	return p, nil
 }

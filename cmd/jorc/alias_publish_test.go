@@ -55,10 +55,10 @@ func TestParsePublished(t *testing.T) {
 		{"h1 10.0.0.1 web db", "h1 10.0.0.1 | web db"},
 		{"eth0=10.0.0.1 eth1=fd00::1 web", " eth0=10.0.0.1 eth1=fd00::1 | web"},
 		{"::ffff:10.0.0.1 web", " 10.0.0.1 | web"},
-		{"web 10.0.0.1", `which services?`},
+		{"web 10.0.0.1", `missing SERVICE`},
 		{"10.0.0.1 web 10.0.0.2", `"10.0.0.2" is not the name of a service`},
-		{"=10.0.0.1 web", `which addresses?`},
-		{"web db", `which addresses?`},
+		{"=10.0.0.1 web", `missing ADDRESS`},
+		{"web db", `missing ADDRESS`},
 	} {
 		p, err := parsePublished(strings.Fields(test.args))
 		got := ""

@@ -73,7 +73,7 @@ func newApp(h host) *cli.App {
 	app := &cli.App{
 		Name:           "jorc",
 		HelpName:       "jorc",
-		Usage:          "a fleet of plain hosts assembles, configures and updates itself, with Consul as its only shared engine",
+		Usage:          "assemble, configure and update a fleet of plain hosts that run Consul",
 		UsageText:      "jorc [flags] COMMAND [flags] [arguments] [-- COMMAND ARG…]",
 		Flags:          append(globalFlags(), helpFlag(), &cli.BoolFlag{Name: "version", Usage: "print the version", DisableDefaultText: true}),
 		Commands:       commands(env),
@@ -91,8 +91,11 @@ func newApp(h host) *cli.App {
 		DisableSliceFlagSeparator: true,
 	}
 	slices.SortFunc(app.Commands, func(a, b *cli.Command) int { return strings.Compare(a.Name, b.Name) })
+	arrangeGroups(app.Commands, rootGroups)
+	app.CustomAppHelpTemplate = groupedHelp(cli.AppHelpTemplate, app.Commands, rootGroups)
 	for _, c := range app.Commands {
-		finish(c, "jorc")
+		groups := map[string][]group{"cluster": clusterGroups}[c.Name]
+		finish(c, "jorc", groups)
 	}
 	app.Setup()
 	return app
@@ -104,58 +107,6 @@ func (e *environment) root(c *cli.Context) error {
 		return e.printVersion(c)
 	}
 	return cli.ShowAppHelp(c)
-}
-
-// finish gives c and all below it what every command has: help of its own (the
-// library's shares flag values between apps, and takes "help" and "h" from the
-// arguments), a usage line and errors that name the command.
-func finish(c *cli.Command, parent string) {
-	name := parent + " " + c.Name
-	c.HideHelp = true
-	c.Flags = append(c.Flags, helpFlag())
-	c.OnUsageError = onUsageError
-	if c.UsageText == "" {
-		c.UsageText = usageLine(c, name)
-	}
-	c.CustomHelpTemplate = cli.CommandHelpTemplate
-	if len(c.Subcommands) > 0 {
-		c.CustomHelpTemplate = cli.SubcommandHelpTemplate
-	}
-	c.CustomHelpTemplate += "\nThe flags of 'jorc --help' are accepted here, too.\n"
-	if c.Action == nil && len(c.Subcommands) > 0 {
-		c.Action = func(ctx *cli.Context) error { return usagef(ctx, "which of %s?", names(c.Subcommands)) }
-	}
-	for _, sub := range c.Subcommands {
-		finish(sub, name)
-	}
-}
-
-func usageLine(c *cli.Command, name string) string {
-	parts := []string{name}
-	if len(c.Flags) > 1 {
-		parts = append(parts, "[flags]")
-	}
-	if len(c.Subcommands) > 0 {
-		parts = append(parts, "COMMAND")
-	}
-	if c.ArgsUsage != "" {
-		parts = append(parts, c.ArgsUsage)
-	}
-	return strings.Join(parts, " ")
-}
-
-func names(commands []*cli.Command) string {
-	var all []string
-	for _, c := range commands {
-		if !c.Hidden {
-			all = append(all, c.Name)
-		}
-	}
-	return strings.Join(all, ", ")
-}
-
-func helpFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "help", Aliases: []string{"h"}, Usage: "show help", DisableDefaultText: true}
 }
 
 // onUsageError words what the library found wrong with a flag's value.

@@ -76,7 +76,7 @@ func TestArrange(t *testing.T) {
 func TestArrangeErrors(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, args, want string }{
-		{"flag before its command", "--timeout 5s wait web", "unknown flag --timeout: it belongs behind its command: jorc wait --timeout; see 'jorc --help'"},
+		{"flag before its command", "--timeout 5s wait web", "unknown flag --timeout: it belongs after its command: jorc wait --timeout; see 'jorc --help'"},
 		{"flag of another command", "service list --any", "unknown flag --any; see 'jorc service list --help'"},
 		{"swapped letters", "wait --tiemout 5s", "unknown flag --tiemout, did you mean --timeout?; see 'jorc wait --help'"},
 		{"value for short booleans", "service list -ff=true", "-ff takes no value; see 'jorc service list --help'"},

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/runs"
 )
@@ -16,7 +17,7 @@ import (
 func clusterCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "cluster",
-		Usage: "machines that share one profile: members, roles, params, leaders",
+		Usage: "form clusters, run work on members, look at them, lock, administer",
 		Subcommands: append(append(append(slotsCommands(env), runsCommands(env)...), orchestratorCommands(env)...), []*cli.Command{
 			{
 				Name:      "init",
@@ -31,12 +32,12 @@ func clusterCommand(env *environment) *cli.Command {
 				Action: env.initCluster,
 			},
 			{Name: "list", Usage: "list the clusters below the prefix", Action: env.listClusters},
-			{Name: "show", Usage: "say how a cluster is", ArgsUsage: "[NAME]", Action: env.showCluster},
+			{Name: "show", Usage: "show a cluster's status", ArgsUsage: "[NAME]", Action: env.showCluster},
 			{
 				Name:      "delete",
-				Usage:     "delete a cluster with all that it holds",
+				Usage:     "delete a cluster and all of its keys",
 				ArgsUsage: "[NAME]",
-				Flags:     []cli.Flag{&cli.BoolFlag{Name: "yes", Usage: "really", DisableDefaultText: true}},
+				Flags:     []cli.Flag{&cli.BoolFlag{Name: "yes", Usage: "confirm", DisableDefaultText: true}},
 				Action:    env.deleteCluster,
 			},
 			bootstrapACLCommand(env),
@@ -69,7 +70,15 @@ func (e *environment) cluster(c *cli.Context, name string) (*cluster.Cluster, er
 	if name == "" {
 		name = settings.Cluster
 	}
+	reportTarget(c, settings, name)
 	return cluster.New(client, settings.Prefix, name).WithValidators(map[string]profile.Validator{runs.ParamRules: runs.CheckRules}), nil
+}
+
+// reportTarget names the cluster that a command acts on, with --verbose.
+func reportTarget(c *cli.Context, settings *config.Config, name string) {
+	if c.IsSet("verbose") && c.Bool("verbose") {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q below prefix %q of Consul at %s\n", name, settings.Prefix, settings.Consul.Address)
+	}
 }
 
 // existing is the cluster that flags and environment name, or name when that is
@@ -93,7 +102,7 @@ func (e *environment) ownNode(c *cli.Context) (string, error) {
 	}
 	self, err := client.AgentSelf(c.Context)
 	if err != nil {
-		return "", fmt.Errorf("whose node is this (--node or JORC_NODE says so, too): %w", err)
+		return "", fmt.Errorf("find this host's node name (--node or JORC_NODE sets it): %w", err)
 	}
 	return self.Config.NodeName, nil
 }
@@ -107,7 +116,7 @@ func optional(c *cli.Context) (string, error) {
 	case len(args) > 1:
 		return "", usagef(c, "too many arguments")
 	case len(args) == 1 && args[0] == "":
-		return "", usagef(c, "an empty argument is none: leave it out, or say what is meant")
+		return "", usagef(c, "an argument must not be empty: leave it out or give a name")
 	}
 	return strings.Join(args, ""), nil
 }
@@ -123,7 +132,7 @@ func none(c *cli.Context) error {
 func (e *environment) initCluster(c *cli.Context) error {
 	args := arguments(c)
 	if len(args) != 1 {
-		return usagef(c, "which NAME?")
+		return usagef(c, "missing argument NAME")
 	}
 	leaders, manager := c.Int("leaders"), c.String("manager")
 	if leaders < 0 || leaders > cluster.MaxLeaders {
@@ -194,7 +203,7 @@ func (e *environment) deleteCluster(c *cli.Context) error {
 		return err
 	}
 	if !c.Bool("yes") {
-		return usagef(c, "this deletes cluster %q with its profile, members and history: say --yes", cl.Name())
+		return usagef(c, "this deletes cluster %q with its profile, members and history: confirm with --yes", cl.Name())
 	}
 	return cl.Delete(c.Context)
 }

@@ -13,12 +13,12 @@ import (
 func bootstrapACLCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "bootstrap-acl",
-		Usage: "print or create the least policies for agent, operator and orchestrator",
-		Description: "Those of agent and orchestrator are for one node (--node, default this one), so that no host can speak for another. " +
+		Usage: "print or create the ACL policies of agent, operator and orchestrator",
+		Description: "The policies of agent and orchestrator allow one node (--node, default: this one) to write its own keys only. " +
 			"Tokens are made from them with 'consul acl token create -policy-name'.",
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "elector", Usage: "also the policy that agents need beside their own when their members may lead", DisableDefaultText: true},
-			&cli.BoolFlag{Name: "create", Usage: "create them in Consul, or bring them up to date", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "elector", Usage: "also print the policy that agents of members that may lead need in addition", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "create", Usage: "create or update the policies in Consul", DisableDefaultText: true},
 		},
 		Action: env.bootstrapACL,
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 func (e *environment) setParam(c *cli.Context, add bool) error {
-	name, rest, err := key(c, 2, "which KEY and VALUE")
+	name, rest, err := key(c, 2, "missing arguments KEY and VALUE")
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (e *environment) setParam(c *cli.Context, add bool) error {
 }
 
 func (e *environment) removeParam(c *cli.Context) error {
-	name, _, err := key(c, 1, "which KEY")
+	name, _, err := key(c, 1, "missing argument KEY")
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (e *environment) removeParam(c *cli.Context) error {
 func (e *environment) changed(c *cli.Context) func(profile.Document, error) error {
 	return func(d profile.Document, err error) error {
 		if err == nil && d.Size().Near() {
-			fmt.Fprintf(c.App.ErrWriter, "jorc: the profile takes %s: keep large values in keys of their own\n", d.Size())
+			fmt.Fprintf(c.App.ErrWriter, "jorc: the profile takes %s: store large values in keys of their own\n", d.Size())
 		}
 		return err
 	}

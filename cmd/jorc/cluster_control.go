@@ -10,12 +10,12 @@ import (
 )
 
 func reasonFlag() cli.Flag {
-	return &cli.StringFlag{Name: "reason", Usage: "`WHY`, for others to read"}
+	return &cli.StringFlag{Name: "reason", Usage: "`REASON` shown to others"}
 }
 
 func pauseCommand(env *environment) *cli.Command {
 	return &cli.Command{
-		Name: "pause", Usage: "let nothing new start anywhere in the cluster; waits leave with exit 6",
+		Name: "pause", Usage: "pause the cluster: nothing new starts, and waits exit 6",
 		Flags: []cli.Flag{reasonFlag()},
 		Action: env.control("it is paused already", func(c *cli.Context, cl *cluster.Cluster, h cluster.Hold) (bool, error) {
 			return cl.Pause(c.Context, h)
@@ -32,13 +32,13 @@ func resumeCommand(env *environment) *cli.Command {
 	}
 }
 
-const scopeText = "Without --role or --node the whole cluster. What is said of a node counts before what is said of its roles, and that before the cluster."
+const scopeText = "Without --role or --node the whole cluster. A hold of a node takes precedence over one of its roles, and that over one of the cluster."
 
 func holdCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "hold", Usage: "stop convergence in the cluster, a role or a node (--node)", Description: scopeText,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "role", Usage: "of members with `ROLE`"}, reasonFlag(),
+			&cli.StringFlag{Name: "role", Usage: "members with `ROLE`"}, reasonFlag(),
 			&cli.BoolFlag{Name: "force", Usage: "also a role that no member has, or a node that does not exist", DisableDefaultText: true},
 		},
 		Action: env.control("it is held already", func(c *cli.Context, cl *cluster.Cluster, h cluster.Hold) (bool, error) {
@@ -56,9 +56,9 @@ func holdCommand(env *environment) *cli.Command {
 
 func unholdCommand(env *environment) *cli.Command {
 	return &cli.Command{
-		Name: "unhold", Usage: "let convergence go on in the cluster, a role or a node (--node)",
-		Description: scopeText + " While something wider is held this makes an exception from it.",
-		Flags:       []cli.Flag{&cli.StringFlag{Name: "role", Usage: "of members with `ROLE`"}, reasonFlag()},
+		Name: "unhold", Usage: "allow convergence again in the cluster, a role or a node (--node)",
+		Description: scopeText + " While a wider hold is in force, an exception from it is stored.",
+		Flags:       []cli.Flag{&cli.StringFlag{Name: "role", Usage: "members with `ROLE`"}, reasonFlag()},
 		Action: env.control("it is not held", func(c *cli.Context, cl *cluster.Cluster, h cluster.Hold) (bool, error) {
 			s, err := holdScope(c)
 			if err == nil {
@@ -79,7 +79,7 @@ func observeOnlyCommand(env *environment) *cli.Command {
 		}
 	}
 	return &cli.Command{
-		Name: "observe-only", Usage: "let the orchestrator observe and decide nothing",
+		Name: "observe-only", Usage: "switch the orchestrator between observing only and deciding",
 		Subcommands: []*cli.Command{
 			{Name: "on", Usage: "observe only", Flags: []cli.Flag{reasonFlag()}, Action: env.control("it is on already", set(true))},
 			{Name: "off", Usage: "decide again", Action: env.control("it is off already", set(false))},
@@ -95,10 +95,10 @@ func holdScope(c *cli.Context) (cluster.Scope, error) {
 		s.Node = c.String("node")
 	}
 	if s.Role != "" && s.Node != "" {
-		return s, usagef(c, "--role and --node exclude one another")
+		return s, usagef(c, "--role and --node exclude each other")
 	}
 	if c.IsSet("role") && s.Role == "" || c.IsSet("node") && s.Node == "" {
-		return s, usagef(c, "an empty name is none")
+		return s, usagef(c, "a name must not be empty")
 	}
 	return s, nil
 }

@@ -11,9 +11,9 @@ import (
 func depsCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "deps",
-		Usage: "say who requires whom across hosts",
-		Description: "Made of what members say they provide and what their static configuration requires. What is only to be addressable blocks nobody. " +
-			"A cycle is one that no other provider breaks: its members would wait for one another for ever.",
+		Usage: "show which hosts require services of which others",
+		Description: "Made from the services that members provide and those that their static configuration requires. A requirement of addressable instances blocks no host. " +
+			"In a cycle that no other provider breaks the members wait for each other without end.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "check", Usage: "print cycles and nothing else; exit 1 when there is one", DisableDefaultText: true},
 			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: " + joinOr(cluster.DepsFormats()), Value: cluster.DepsText},

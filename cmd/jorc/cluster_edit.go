@@ -37,12 +37,12 @@ func (e *environment) editProfile(c *cli.Context) error {
 	}
 	file, err := os.CreateTemp("", "jorc-"+cl.Name()+"-*.json")
 	if err != nil {
-		return fmt.Errorf("a file to edit: %w", err)
+		return fmt.Errorf("create a file to edit: %w", err)
 	}
 	before := append(base.Indented(), '\n')
 	_, err = file.Write(before)
 	if err := errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("a file to edit: %w", err)
+		return fmt.Errorf("create a file to edit: %w", err)
 	}
 	if err := e.runEditor(c, file.Name()); err != nil {
 		_ = os.Remove(file.Name()) // nothing of value is in it
@@ -50,10 +50,10 @@ func (e *environment) editProfile(c *cli.Context) error {
 	}
 	after, err := os.ReadFile(file.Name())
 	if err != nil {
-		return fmt.Errorf("the edited file: %w", err)
+		return fmt.Errorf("read the edited file: %w", err)
 	}
 	if bytes.Equal(before, after) {
-		fmt.Fprintln(c.App.ErrWriter, "jorc: nothing was changed")
+		fmt.Fprintln(c.App.ErrWriter, "jorc: nothing changed")
 		return os.Remove(file.Name())
 	}
 	if err := e.storeEdited(c, cl, base, after); err != nil {

@@ -36,7 +36,7 @@ func (e *environment) showEvents(c *cli.Context) error {
 		return err
 	}
 	if c.Bool("follow") {
-		tellNobody(c, cl, "no events come")
+		tellNobody(c, cl, "no events occur")
 		return e.followEvents(c, cl, kinds, events, seq)
 	}
 	return e.print(c, eventListing(events), events)

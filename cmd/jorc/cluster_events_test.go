@@ -47,7 +47,7 @@ func TestDamagedJournal(t *testing.T) {
 	do := doer(t, onServer(t, s))
 	do(result{0, "", ""}, "init", "default")
 	s.Run("kv", "put", "jorc/default/view/commit", "xx")
-	want := "jorc: read key \"jorc/default/view/commit\": damaged document: not a JSON object; the orchestrator makes it anew when something changes\n"
+	want := "jorc: read key \"jorc/default/view/commit\": damaged document: not a JSON object; the orchestrator writes it again when something changes\n"
 	do(result{1, "", want}, "view")
 	do(result{1, "", want}, "events")
 }

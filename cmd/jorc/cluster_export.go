@@ -18,9 +18,9 @@ func exportClusterCommand(env *environment) *cli.Command {
 
 func importClusterCommand(env *environment) *cli.Command {
 	return &cli.Command{
-		Name: "import", Usage: "make a cluster from what export printed", ArgsUsage: "FILE",
-		Description: "FILE may be - for stdin. The cluster is called as in FILE, or as --cluster says. Exits 4 when there is a different one already.",
-		Flags:       []cli.Flag{&cli.BoolFlag{Name: "replace", Usage: "overwrite the cluster that is there", DisableDefaultText: true}},
+		Name: "import", Usage: "create a cluster from an export", ArgsUsage: "FILE",
+		Description: "FILE may be - for stdin. The cluster gets the name in FILE, or that of --cluster. Exits 4 if a different cluster of that name exists.",
+		Flags:       []cli.Flag{&cli.BoolFlag{Name: "replace", Usage: "overwrite an existing cluster", DisableDefaultText: true}},
 		Action:      env.importCluster,
 	}
 }
@@ -47,7 +47,7 @@ func (e *environment) exportCluster(c *cli.Context) error {
 }
 
 func (e *environment) importCluster(c *cli.Context) error {
-	file, _, err := key(c, 1, "which FILE")
+	file, _, err := key(c, 1, "missing argument FILE")
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func leaderCommand(env *environment) *cli.Command {
 			"The param cluster/leader-eligible of a member, of its roles or of the cluster makes members eligible or not; by default all are but managers " +
 			"and members that the param cluster/filter leaves out. " +
 			"A failing leader is watched if a healthy member could lead, and replaced after failing for --grace without a break. " +
-			"The agents of the members do the same by themselves. " +
+			"The members' agents do the same on their own. " +
 			"With --self it prints nothing: it exits 0 if this host (or --node) leads, 1 if it does not, and 2 or more if that is not known.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "elect", Usage: "fill vacancies now", DisableDefaultText: true},
@@ -80,7 +80,7 @@ func (e *environment) showLeaders(c *cli.Context) error {
 	}
 	if err == nil && len(l.Leader) == 0 {
 		if len(answer.Retired) > 0 {
-			fmt.Fprintf(c.App.ErrWriter, "jorc: %s led until now and may not know yet: try again in some seconds\n", strings.Join(answer.Retired, ", "))
+			fmt.Fprintf(c.App.ErrWriter, "jorc: %s led until now and may not have noticed yet: try again in a few seconds\n", strings.Join(answer.Retired, ", "))
 		}
 		return &exitError{code: exitFailed}
 	}
@@ -143,10 +143,10 @@ func (e *environment) elect(c *cli.Context, cl *cluster.Cluster) (cluster.Leader
 	timing := cluster.Timing{Replace: grace}
 	return cl.ElectAndWait(c.Context, timing, func(failing, retired []string) {
 		for _, node := range failing {
-			fmt.Fprintf(c.App.ErrWriter, "jorc: leader %s is failing: replaced if it still is in %s\n", node, grace)
+			fmt.Fprintf(c.App.ErrWriter, "jorc: leader %s is failing: replaced if it has not recovered in %s\n", node, grace)
 		}
 		for _, node := range retired {
-			fmt.Fprintf(c.App.ErrWriter, "jorc: %s led until now and may not know yet: its place is filled in some seconds\n", node)
+			fmt.Fprintf(c.App.ErrWriter, "jorc: %s led until now and may not have noticed yet: its place is filled in a few seconds\n", node)
 		}
 	})
 }

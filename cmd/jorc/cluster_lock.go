@@ -18,7 +18,7 @@ import (
 func lockCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:      "lock",
-		Usage:     "run a command while a slot of a group is held",
+		Usage:     "run a command while holding a slot of a group",
 		ArgsUsage: "GROUP -- COMMAND ARG…",
 		Description: "Waits for a slot, first come, first served, and holds it while COMMAND runs. Exits with COMMAND's code, or 128 plus the " +
 			"number of the signal that ended it; 124 if no slot was free before the timeout (3 if Consul never answered); 6 if the slot was lost: COMMAND and its " +

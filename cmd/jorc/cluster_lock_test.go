@@ -175,7 +175,7 @@ func TestSlotsOfNobody(t *testing.T) {
 		do(result{2, "", "jorc: GROUP must not be blank; see 'jorc cluster slots --help'\n"}, "slots", blank)
 		do(result{2, "", "jorc: GROUP must not be blank; see 'jorc cluster unlock --help'\n"}, "unlock", blank, "n")
 	}
-	do(result{2, "", "jorc: an empty argument is none: leave it out, or say what is meant; see 'jorc cluster slots --help'\n"}, "slots", "")
+	do(result{2, "", "jorc: an argument must not be empty: leave it out or give a name; see 'jorc cluster slots --help'\n"}, "slots", "")
 	do(result{2, "", "jorc: GROUP must not be blank; see 'jorc cluster unlock --help'\n"}, "unlock", "", "n")
 	do(result{2, "", "jorc: \"n/\" must be NODE or NODE/ID; see 'jorc cluster unlock --help'\n"}, "unlock", "g", "n/")
 }

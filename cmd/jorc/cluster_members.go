@@ -17,14 +17,14 @@ func joinCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "join",
 		Usage: "make this host (or --node, which needs no host) a member, or change its member record",
-		Description: "What is not named stays as it is; with --role the roles are those named. Repeating it changes nothing. " +
+		Description: "Settings without a flag stay unchanged; --role replaces all roles. Repeating it changes nothing. " +
 			"A member block in the configuration of the host's agent decides: what it sets cannot be changed here. " + valueHelp,
 		Flags: append([]cli.Flag{
-			&cli.StringSliceFlag{Name: "role", Usage: "a `ROLE`; may be given more than once"},
-			&cli.StringFlag{Name: "zone", Usage: "the failure `ZONE` that it is in"},
-			&cli.StringSliceFlag{Name: "param", KeepSpace: true, Usage: "a param of its own, `K=V`; may be given more than once"},
-			&cli.StringSliceFlag{Name: "provides", Usage: "a `SERVICE` that it provides; may be given more than once"},
-			&cli.StringSliceFlag{Name: "requires", Usage: "a `TARGET` that its static configuration waits for, [TAG.]SERVICE[=N]; may be given more than once"},
+			&cli.StringSliceFlag{Name: "role", Usage: "`ROLE` of the member; may be repeated"},
+			&cli.StringFlag{Name: "zone", Usage: "failure `ZONE` of the member"},
+			&cli.StringSliceFlag{Name: "param", KeepSpace: true, Usage: "param of the member, `K=V`; may be repeated"},
+			&cli.StringSliceFlag{Name: "provides", Usage: "`SERVICE` that the member provides; may be repeated"},
+			&cli.StringSliceFlag{Name: "requires", Usage: "`TARGET` that its static configuration requires, [TAG.]SERVICE[=N]; may be repeated"},
 		}, valueFlags()...),
 		Action: env.joinCluster,
 	}
@@ -129,8 +129,8 @@ func leaveCommand(env *environment) *cli.Command {
 		Name:   "leave",
 		Usage:  "end the membership of this host, or of --node",
 		Action: env.leaveCluster,
-		Description: "It leads and manages no more. Where a jorc agent runs that has a member block, that one joins again. " +
-			"That it is no member is no error.",
+		Description: "The member no longer leads or manages. A running jorc agent with a member block joins again. " +
+			"It is not an error if the node is not a member.",
 	}
 }
 
@@ -167,7 +167,7 @@ func membersCommand(env *environment) *cli.Command {
 		Name:  "members",
 		Usage: "list members",
 		Description: "EXPR is an expression such as 'Zone == \"a\" and \"db\" in Roles and Params[\"disks\"] != 4' over " +
-			strings.Join(cluster.FieldNames(), ", ") + "; what a member does not have is false or empty. " +
+			strings.Join(cluster.FieldNames(), ", ") + "; a missing value is false or empty. " +
 			"FIELDS are these or single entries of them, such as Params.disks.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "filter", Usage: "only members that `EXPR` matches"},

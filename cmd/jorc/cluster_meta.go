@@ -9,14 +9,14 @@ import (
 )
 
 func metaCommand(env *environment) *cli.Command {
-	const whose = "Of the cluster, or with --node of a member. The keys icon and colour say how it is shown; others are free."
+	const whose = "Of the cluster, or with --node of a member. The keys icon and colour set how it is displayed; other keys are free."
 	return &cli.Command{
 		Name:  "meta",
-		Usage: "how a cluster or a member is shown: icon, colour, and what else people note",
+		Usage: "icon, colour and notes of a cluster or member",
 		Subcommands: []*cli.Command{
 			{
 				Name: "get", Usage: "print one entry, or all", ArgsUsage: "[KEY]", Description: whose,
-				Flags:  []cli.Flag{&cli.BoolFlag{Name: "raw", Usage: "print a text without quotes", DisableDefaultText: true}},
+				Flags:  []cli.Flag{&cli.BoolFlag{Name: "raw", Usage: "print a string without quotes", DisableDefaultText: true}},
 				Action: env.getMeta,
 			},
 			{
@@ -57,13 +57,13 @@ func (e *environment) getMeta(c *cli.Context) error {
 	}
 	v, ok := meta[name]
 	if !ok {
-		return fmt.Errorf("meta %q in cluster %q: there is none", name, cl.Name())
+		return fmt.Errorf("meta %q in cluster %q does not exist", name, cl.Name())
 	}
 	return e.printValue(c, v, c.Bool("raw"))
 }
 
 func (e *environment) setMeta(c *cli.Context) error {
-	name, rest, err := key(c, 2, "which KEY and VALUE")
+	name, rest, err := key(c, 2, "missing arguments KEY and VALUE")
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (e *environment) setMeta(c *cli.Context) error {
 }
 
 func (e *environment) removeMeta(c *cli.Context) error {
-	name, _, err := key(c, 1, "which KEY")
+	name, _, err := key(c, 1, "missing argument KEY")
 	if err != nil {
 		return err
 	}

@@ -20,30 +20,30 @@ func orchestratorCommands(env *environment) []*cli.Command {
 	return []*cli.Command{
 		{
 			Name:  "orchestrate",
-			Usage: "ask the orchestrator for a cycle now, and wait for it",
-			Description: "Prints the cycle's report, or \"discarded\" when one is running: what it does not see the next one will. " +
-				"Exits 1 when the cycle failed, or nobody orchestrates the cluster.",
+			Usage: "run an orchestrator cycle now and wait for it",
+			Description: "Prints the cycle's report, or \"discarded\" if a cycle is running already. " +
+				"Exits 1 if the cycle failed, or the cluster has no orchestrator.",
 			Flags:  []cli.Flag{&cli.DurationFlag{Name: "timeout", Usage: "give up after `D`; 0: never", Value: 2 * time.Minute}},
 			Action: env.orchestrate,
 		},
 		{
-			Name: "view", Usage: "show what the orchestrator saw of the members last",
+			Name: "view", Usage: "show the orchestrator's last view of the members",
 			Flags: []cli.Flag{&cli.BoolFlag{
-				Name: "aggregate", Usage: "only count members by life, agent, health, version, role and zone", DisableDefaultText: true,
+				Name: "aggregate", Usage: "show only counts by life, agent, health, version, role and zone", DisableDefaultText: true,
 			}},
 			Action: env.showView,
 		},
 		{
-			Name: "report", Usage: "show what the last cycles did that did something", ArgsUsage: "[NUMBER]",
+			Name: "report", Usage: "show recent orchestrator cycles that changed something", ArgsUsage: "[NUMBER]",
 			Description: "With NUMBER one report with its decisions and problems, 0 for the newest.",
 			Action:      env.showReport,
 		},
 		{
-			Name: "events", Usage: "show what changed and what was decided",
+			Name: "events", Usage: "show events: observed changes and decisions",
 			Flags: []cli.Flag{
-				&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on with those that come", DisableDefaultText: true},
-				&cli.StringSliceFlag{Name: "kind", Usage: "only events of kind `K`, such as node_down; may be given again"},
-				&cli.IntFlag{Name: "limit", Usage: "only the last `N`; 0: all that are kept", Value: 100},
+				&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "print new events as they occur", DisableDefaultText: true},
+				&cli.StringSliceFlag{Name: "kind", Usage: "only events of kind `K`, such as node_down; may be repeated"},
+				&cli.IntFlag{Name: "limit", Usage: "only the last `N`; 0: all stored ones", Value: 100},
 			},
 			Action: env.showEvents,
 		},
@@ -69,7 +69,7 @@ func (e *environment) orchestrate(c *cli.Context) error {
 	}
 	r, err := orchestrator.Ask(ctx, cl.Store(), e.getenv("USER"))
 	if errors.Is(err, context.DeadlineExceeded) && c.Context.Err() == nil {
-		return &exitError{exitTimeout, fmt.Errorf("cluster %q: the cycle was not over after %s: 'jorc cluster report' tells when it is", cl.Name(), timeout)}
+		return &exitError{exitTimeout, fmt.Errorf("cluster %q: the cycle had not ended after %s: 'jorc cluster report' shows it when it has", cl.Name(), timeout)}
 	}
 	if err != nil {
 		return fmt.Errorf("cluster %q: %w", cl.Name(), err)
@@ -90,7 +90,7 @@ func (e *environment) orchestrate(c *cli.Context) error {
 // shown is old; what cannot be known is not told.
 func tellNobody(c *cli.Context, cl *cluster.Cluster, what string) {
 	if _, held, err := cluster.Orchestrator(c.Context, cl.Store()); err == nil && !held {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q: %v, so %s: start an agent whose configuration has an orchestrator block\n",
+		fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q: %v, so %s: start an agent with an orchestrator block\n",
 			cl.Name(), orchestrator.ErrNoOrchestrator, what)
 	}
 }

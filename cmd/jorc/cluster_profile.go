@@ -11,11 +11,11 @@ import (
 )
 
 func profileCommand(env *environment) *cli.Command {
-	role := &cli.StringFlag{Name: "role", Usage: "of `ROLE` and not of the cluster"}
+	role := &cli.StringFlag{Name: "role", Usage: "params of `ROLE` instead of the cluster's"}
 	ref := &cli.StringFlag{Name: "ref", Usage: "only if the param is `V` now; else exit 4"}
 	return &cli.Command{
 		Name:  "profile",
-		Usage: "the document that all members share",
+		Usage: "the document that all members share: params, meta, schemas",
 		Subcommands: []*cli.Command{
 			{Name: "show", Usage: "print the whole document", Action: env.showProfile},
 			editCommand(env),
@@ -23,11 +23,11 @@ func profileCommand(env *environment) *cli.Command {
 				Name:      "get",
 				Usage:     "print a param",
 				ArgsUsage: "KEY",
-				Description: valueHelp + " Exits 1 when there is no such param and no --default. With --node or --role it is that of the member or role alone. " +
+				Description: valueHelp + " Exits 1 if the param does not exist and --default is not given. With --node or --role only the member's or role's own params are read. " +
 					"With --effective it is what a member (--node, default this one) has when schema defaults, cluster, roles and its own params are laid over one another.",
 				Flags: append([]cli.Flag{
-					&cli.BoolFlag{Name: "raw", Usage: "print a text without quotes", DisableDefaultText: true},
-					&cli.StringFlag{Name: "default", Usage: "print `D` when there is no such param"},
+					&cli.BoolFlag{Name: "raw", Usage: "print a string without quotes", DisableDefaultText: true},
+					&cli.StringFlag{Name: "default", Usage: "print `D` if the param does not exist"},
 					&cli.BoolFlag{Name: "effective", Usage: "with all layers", DisableDefaultText: true},
 					&cli.BoolFlag{Name: "compose", Usage: "with all layers, objects merged", DisableDefaultText: true},
 					role,
@@ -43,7 +43,7 @@ func profileCommand(env *environment) *cli.Command {
 				Flags: append([]cli.Flag{
 					ref,
 					&cli.StringFlag{Name: "default", Usage: "with --ref: a param that is missing counts as `D`"},
-					&cli.BoolFlag{Name: "absent", Usage: "only if there is no such param", DisableDefaultText: true},
+					&cli.BoolFlag{Name: "absent", Usage: "only if the param does not exist", DisableDefaultText: true},
 					role,
 					forceFlag(),
 				}, valueFlags()...),
@@ -51,9 +51,9 @@ func profileCommand(env *environment) *cli.Command {
 			},
 			{
 				Name:        "add",
-				Usage:       "set a param that is not there yet",
+				Usage:       "set a param that does not exist yet",
 				ArgsUsage:   "KEY VALUE",
-				Description: valueHelp + " Exits 4 when it is.",
+				Description: valueHelp + " Exits 4 if the param exists.",
 				Flags:       append([]cli.Flag{role, forceFlag()}, valueFlags()...),
 				Action:      func(c *cli.Context) error { return env.setParam(c, true) },
 			},
@@ -61,7 +61,7 @@ func profileCommand(env *environment) *cli.Command {
 				Name:        "remove",
 				Usage:       "remove a param",
 				ArgsUsage:   "KEY",
-				Description: valueHelp + " That there is none is no error.",
+				Description: valueHelp + " It is not an error if the param does not exist.",
 				Flags:       append([]cli.Flag{ref, role}, valueFlags()...),
 				Action:      env.removeParam,
 			},
@@ -69,8 +69,8 @@ func profileCommand(env *environment) *cli.Command {
 				Name:      "params",
 				Usage:     "print or replace all params",
 				ArgsUsage: "[FILE]",
-				Description: "FILE is an object in JSON or YAML, or - for stdin. With --ref OLDFILE what differs between the two files is carried over, " +
-					"if all of that still is as in OLDFILE; else exit 4.",
+				Description: "FILE is an object in JSON or YAML, or - for stdin. With --ref OLDFILE only the differences between the two files are applied, " +
+					"if all affected params are as in OLDFILE; else exit 4.",
 				Flags:  []cli.Flag{&cli.StringFlag{Name: "ref", Usage: "only what differs from `OLDFILE`"}, role, forceFlag()},
 				Action: env.allParams,
 			},
@@ -84,17 +84,17 @@ func profileCommand(env *environment) *cli.Command {
 			schemaCommand(env),
 			{
 				Name:  "token",
-				Usage: "make an ACL token that may write this one profile and expires",
-				Description: "Prints its secret and nothing else. Only callers with acl:write can make one; " +
-					"others are given a file with a token, which tasks name as their token_file.",
-				Flags:  []cli.Flag{&cli.DurationFlag{Name: "ttl", Usage: "how long it lives: 1m to 24h", Value: cluster.DefaultTokenTTL}},
+				Usage: "create an ACL token that may write this profile and expires",
+				Description: "Prints its secret and nothing else. Only callers with acl:write can create one; " +
+					"without that right, name a file with a token as token_file of the task.",
+				Flags:  []cli.Flag{&cli.DurationFlag{Name: "ttl", Usage: "life of the token: 1m to 24h", Value: cluster.DefaultTokenTTL}},
 				Action: env.profileToken,
 			},
 			{
 				Name:        "watch",
 				Usage:       "print the document, or a param, now and whenever it changes",
 				ArgsUsage:   "[KEY]",
-				Description: "One line of JSON each; null while there is no such param. Ends with a signal.",
+				Description: "One line of JSON each; null while the param does not exist. A signal ends it: exit 130 or 143.",
 				Flags:       []cli.Flag{role},
 				Action:      env.watchProfile,
 			},
@@ -106,7 +106,7 @@ func profileCommand(env *environment) *cli.Command {
 func scope(c *cli.Context) (profile.Scope, error) {
 	if c.IsSet("role") {
 		if c.IsSet("node") {
-			return profile.Scope{}, usagef(c, "--role and --node exclude one another")
+			return profile.Scope{}, usagef(c, "--role and --node exclude each other")
 		}
 		if err := profile.CheckName(c.String("role")); err != nil {
 			return profile.Scope{}, usagef(c, "--role: %v", err)
@@ -142,7 +142,7 @@ func checkRole(c *cli.Context, cl *cluster.Cluster, s profile.Scope) error {
 func key(c *cli.Context, n int, want string) (string, []string, error) {
 	args := arguments(c)
 	if len(args) != n {
-		return "", nil, usagef(c, "%s?", want)
+		return "", nil, usagef(c, "%s", want)
 	}
 	return args[0], args[1:], nil
 }
@@ -164,7 +164,7 @@ func (e *environment) showProfile(c *cli.Context) error {
 }
 
 func (e *environment) getParam(c *cli.Context) error {
-	name, _, err := key(c, 1, "which KEY")
+	name, _, err := key(c, 1, "missing argument KEY")
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (e *environment) getParam(c *cli.Context) error {
 	case !ok && fallback != nil:
 		v = *fallback
 	case !ok:
-		return fmt.Errorf("param %q of cluster %q: there is none; --default says what to print then", name, cl.Name())
+		return fmt.Errorf("param %q of cluster %q: it does not exist; --default gives a value for that case", name, cl.Name())
 	}
 	return e.printValue(c, v, c.Bool("raw"))
 }

@@ -33,9 +33,9 @@ func (e *environment) showReport(c *cli.Context) error {
 				return e.print(c, reportListing(r), r)
 			}
 		}
-		return fmt.Errorf("cluster %q: there is no report %d: 'jorc cluster report' lists those that are kept", cl.Name(), number)
+		return fmt.Errorf("cluster %q: report %d does not exist: 'jorc cluster report' lists the stored reports", cl.Name(), number)
 	}
-	tellNobody(c, cl, "there are no more cycles")
+	tellNobody(c, cl, "no cycles run")
 	l := listing{columns: []string{"number", "start", "duration", "orchestrator", "trigger", "outcome", "synced", "failed", "events", "decisions"}, states: []string{"outcome"}}
 	for _, r := range all {
 		l.rows = append(l.rows, []string{

@@ -26,7 +26,7 @@ func runsCommands(env *environment) []*cli.Command {
 func clusterRunCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "run", Usage: "run a workflow on members", ArgsUsage: "WORKFLOW",
-		Description: "The workflow is one that is defined on the members; those without it fail. Prints the run's id. Members are those that the cluster's " +
+		Description: "The workflow must be defined on the members; a member without it fails. Prints the run's id. Members are those that the cluster's " +
 			"own filter, --filter and --role match when the run begins, managers left out; exits 1 when there are none now. " +
 			"The same --id twice is one run; with anything else under it nothing is written, and the exit code is 4. " +
 			"With --wait exits as 'jorc cluster wait --for run=ID' does.",
@@ -34,13 +34,13 @@ func clusterRunCommand(env *environment) *cli.Command {
 			&cli.StringFlag{Name: "filter", Usage: "only members that `EXPR` matches"},
 			&cli.StringFlag{Name: "role", Usage: "only members with `ROLE`"},
 			&cli.BoolFlag{Name: "on-manager", Usage: "once, on a manager or where the orchestrator is; its tasks may start runs", DisableDefaultText: true},
-			&cli.StringFlag{Name: "max-parallel", Usage: "on `N` members at one time, or N%", DefaultText: "all"},
+			&cli.StringFlag{Name: "max-parallel", Usage: "at most `N` members at the same time, or N%", DefaultText: "all"},
 			&cli.StringSliceFlag{Name: "param", KeepSpace: true, Usage: "a param as `NAME=VALUE`, VALUE is JSON if it is valid JSON, otherwise text; may be repeated"},
 			&cli.BoolFlag{Name: "string", Usage: "treat values of params as plain strings", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "yaml", Usage: "read values of params as YAML", DisableDefaultText: true},
-			&cli.BoolFlag{Name: "needs-approval", Usage: "begin when somebody says 'jorc cluster approve'", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "needs-approval", Usage: "begin after 'jorc cluster approve ID'", DisableDefaultText: true},
 			&cli.StringFlag{Name: "id", Usage: "`ID` of the run", DefaultText: "a new one"},
-			&cli.BoolFlag{Name: "wait", Usage: "wait for its end", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "wait", Usage: "wait for the run's end", DisableDefaultText: true},
 			&cli.DurationFlag{Name: "timeout", Usage: "with --wait: give up after `D`", DefaultText: "none"},
 		},
 		Action: env.runOnMembers,
@@ -50,7 +50,7 @@ func clusterRunCommand(env *environment) *cli.Command {
 func (e *environment) runOnMembers(c *cli.Context) error {
 	args := arguments(c)
 	if len(args) != 1 {
-		return usagef(c, "which workflow?")
+		return usagef(c, "missing argument WORKFLOW")
 	}
 	if c.IsSet("timeout") && (!c.Bool("wait") || c.Duration("timeout") < 0) {
 		return usagef(c, "--timeout goes with --wait, and must not be negative")
@@ -126,7 +126,7 @@ func requestOf(c *cli.Context, workflow string) (runs.Request, error) {
 		}
 	}
 	if c.IsSet("role") && q.Role == "" {
-		return q, usagef(c, "--role: an empty name is none")
+		return q, usagef(c, "--role must not be empty")
 	}
 	var bad *cluster.FilterError
 	switch err := q.Check(); {
@@ -190,6 +190,6 @@ func withoutRole(ctx context.Context, cl *cluster.Cluster, role string) error {
 // wantsOrchestrator warns if no orchestrator would carry out a run.
 func (e *environment) wantsOrchestrator(c *cli.Context, r *runs.Runs) {
 	if there, err := r.Orchestrated(c.Context); err == nil && !there {
-		fmt.Fprintln(c.App.ErrWriter, "jorc: no orchestrator is there: it begins when an agent whose configuration has an orchestrator block is up")
+		fmt.Fprintln(c.App.ErrWriter, "jorc: no orchestrator runs: the run begins when an agent with an orchestrator block is up")
 	}
 }

@@ -136,7 +136,7 @@ func TestRunsSayWhyTheyWait(t *testing.T) {
 			t.Errorf("runs: %s, want %q in it", got.stdout, why)
 		}
 	}
-	absent := "jorc: no orchestrator is there: it begins when an agent whose configuration has an orchestrator block is up\n"
+	absent := "jorc: no orchestrator runs: the run begins when an agent with an orchestrator block is up\n"
 	do(result{0, "alone\n", absent}, "run", "say", "--id", "alone")
 	says("alone", "waits for the orchestrator")
 	f.orchestrate()

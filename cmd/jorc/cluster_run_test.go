@@ -146,7 +146,7 @@ func TestRunCommands(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "a")
 	do := doer(t, f.env)
-	absent := "jorc: no orchestrator is there: it begins when an agent whose configuration has an orchestrator block is up\n"
+	absent := "jorc: no orchestrator runs: the run begins when an agent with an orchestrator block is up\n"
 	do(result{1, "", "jorc: no member of cluster \"prod\" matches: nothing was written; 'jorc cluster members' lists them, managers take no part\n"},
 		"run", "install", "--filter", `Node == "x"`)
 	do(result{1, "", "jorc: no member of cluster \"prod\" has role \"databse\"; roles: leader\n"}, "run", "install", "--role", "databse")

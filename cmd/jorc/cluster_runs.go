@@ -18,7 +18,7 @@ import (
 
 func clusterRunsCommand(env *environment) *cli.Command {
 	return &cli.Command{
-		Name: "runs", Usage: "list the runs, or say how one stands on each member", ArgsUsage: "[ID]",
+		Name: "runs", Usage: "list runs, or show one with its members", ArgsUsage: "[ID]",
 		Description: "The newest come first. Runs that have ended are kept for 30 days, at most 100 of them.",
 		Action:      env.showRuns,
 	}

@@ -15,13 +15,13 @@ import (
 func schemaCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "schema",
-		Usage: "JSON Schemas that params have to pass",
+		Usage: "JSON Schemas of params",
 		Subcommands: []*cli.Command{
 			{
 				Name:        "set",
 				Usage:       "set the schema of a param",
 				ArgsUsage:   "KEY [FILE]",
-				Description: "FILE is JSON or YAML; without it the schema comes from stdin. The params that there are have to pass it.",
+				Description: "FILE is JSON or YAML; without it the schema comes from stdin. Existing params must be valid under it.",
 				Action:      env.setSchema,
 			},
 			{Name: "get", Usage: "print the schema of a param", ArgsUsage: "KEY", Action: env.getSchema},
@@ -33,7 +33,7 @@ func schemaCommand(env *environment) *cli.Command {
 func (e *environment) setSchema(c *cli.Context) error {
 	args := arguments(c)
 	if len(args) < 1 || len(args) > 2 {
-		return usagef(c, "which KEY, and which FILE?")
+		return usagef(c, "missing argument KEY")
 	}
 	file := "-"
 	if len(args) == 2 {
@@ -58,7 +58,7 @@ func (e *environment) setSchema(c *cli.Context) error {
 }
 
 func (e *environment) getSchema(c *cli.Context) error {
-	name, _, err := key(c, 1, "which KEY")
+	name, _, err := key(c, 1, "missing argument KEY")
 	if err != nil {
 		return err
 	}
@@ -72,14 +72,14 @@ func (e *environment) getSchema(c *cli.Context) error {
 	}
 	v, ok := d.Schemas[name]
 	if !ok {
-		return fmt.Errorf("schema of param %q in cluster %q: there is none", name, cl.Name())
+		return fmt.Errorf("schema of param %q in cluster %q does not exist", name, cl.Name())
 	}
 	_, err = fmt.Fprintf(c.App.Writer, "%s\n", v.Indented())
 	return err
 }
 
 func (e *environment) removeSchema(c *cli.Context) error {
-	name, _, err := key(c, 1, "which KEY")
+	name, _, err := key(c, 1, "missing argument KEY")
 	if err != nil {
 		return err
 	}

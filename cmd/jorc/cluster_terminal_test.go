@@ -205,7 +205,7 @@ func TestUnholdBeatsWiderHolds(t *testing.T) {
 		{[]string{"unhold", "--node", "n3"}, result{}, map[string]bool{"n3/web": false, "n2/web": true}},
 		{[]string{"unhold"}, result{}, map[string]bool{"n2/web": false, "n2/db": true, "n1/db": false}},
 		{[]string{"unhold", "--role", "db"}, result{}, map[string]bool{"n2/db": false, "n1/db": false}},
-		{[]string{"unhold", "--node", ""}, result{2, "", "jorc: an empty name is none; see 'jorc cluster unhold --help'\n"}, nil},
+		{[]string{"unhold", "--node", ""}, result{2, "", "jorc: a name must not be empty; see 'jorc cluster unhold --help'\n"}, nil},
 		{[]string{"unhold", "n1"}, result{2, "", "jorc: no arguments expected; see 'jorc cluster unhold --help'\n"}, nil},
 	} {
 		do(step.want, step.args...)

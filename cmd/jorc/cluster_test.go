@@ -53,14 +53,14 @@ func TestClusterCommands(t *testing.T) {
 	do(result{1, s.Node + " -[http]-> web-1 -[mysql]-> " + s.Node + "\n", ""}, "deps", "--check")
 	do(result{0, "", ""}, "meta", "set", "icon", "db", "--node", "web-1")
 	do(result{0, "db\n", ""}, "meta", "get", "icon", "--raw", "--node", "web-1")
-	do(result{1, "", "jorc: meta \"icon\" in cluster \"prod\": there is none\n"}, "meta", "get", "icon")
+	do(result{1, "", "jorc: meta \"icon\" in cluster \"prod\" does not exist\n"}, "meta", "get", "icon")
 	do(result{0, "", ""}, "pause", "--reason", "why")
 	do(result{0, "", "jorc: cluster \"prod\": it is paused already; nothing was changed\n"}, "pause")
 	do(result{0, "", ""}, "resume")
 	do(result{0, "", ""}, "hold", "--role", "db")
 	do(result{0, "", ""}, "unhold", "--node", s.Node)
 	do(result{0, "", ""}, "observe-only", "on")
-	do(result{2, "", "jorc: --role and --node exclude one another; see 'jorc cluster hold --help'\n"}, "hold", "--role", "x", "--node", "y")
+	do(result{2, "", "jorc: --role and --node exclude each other; see 'jorc cluster hold --help'\n"}, "hold", "--role", "x", "--node", "y")
 	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/host/hurt/member", Value: []byte("{")}); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestClusterCommands(t *testing.T) {
 	if want := strings.ReplaceAll(exported.stdout, `"prod"`, `"copy"`); again.stdout != want {
 		t.Errorf("export of the import:\n%s\nwant\n%s", again.stdout, want)
 	}
-	do(result{2, "", "jorc: this deletes cluster \"copy\" with its profile, members and history: say --yes; see 'jorc cluster delete --help'\n"}, "delete", "copy")
+	do(result{2, "", "jorc: this deletes cluster \"copy\" with its profile, members and history: confirm with --yes; see 'jorc cluster delete --help'\n"}, "delete", "copy")
 	do(result{0, "", ""}, "delete", "copy", "--yes")
 	do(result{0, "prod\t2\n", ""}, "list", "-o", "plain")
 }
@@ -106,14 +106,14 @@ func TestProfileCommands(t *testing.T) {
 	do(result{4, "", "jorc: param \"new\" does not exist, and the reference asks for a value: nothing was written; read it again and decide\n"}, "profile", "set", "new", "2", "--ref", "1")
 	do(result{0, "", ""}, "profile", "set", "new", "2", "--ref", "none", "--default", "none")
 	do(result{0, "none\n", ""}, "profile", "get", "my/data", "--raw", "--default", "none")
-	do(result{1, "", "jorc: param \"my/data\" of cluster \"default\": there is none; --default says what to print then\n"}, "profile", "get", "my/data")
+	do(result{1, "", "jorc: param \"my/data\" of cluster \"default\": it does not exist; --default gives a value for that case\n"}, "profile", "get", "my/data")
 	do(result{0, "", ""}, "profile", "set", "big", "123456789012345678901234567890")
 	do(result{0, "123456789012345678901234567890\n", ""}, "profile", "get", "big")
 	do(result{0, "", ""}, "profile", "set", "list", "@"+writeFile(t, "list.yaml", "- a\n- {b: 1}\n"), "--yaml")
 	do(result{0, `["a",{"b":1}]` + "\n", ""}, "profile", "get", "list")
 	do(result{0, "", ""}, "profile", "remove", "list")
 	do(result{0, "", ""}, "profile", "remove", "list")
-	do(result{2, "", "jorc: --absent and --ref exclude one another; see 'jorc cluster profile set --help'\n"}, "profile", "set", "n", "1", "--ref", "1", "--absent")
+	do(result{2, "", "jorc: --absent and --ref exclude each other; see 'jorc cluster profile set --help'\n"}, "profile", "set", "n", "1", "--ref", "1", "--absent")
 	do(result{2, "", "jorc: --default needs --ref; see 'jorc cluster profile set --help'\n"}, "profile", "set", "n", "1", "--default", "1")
 
 	before := writeFile(t, "before.json", `{"n": 1, "big": 0}`)
@@ -136,7 +136,7 @@ func TestProfileCommands(t *testing.T) {
 	if got := jorc(t, env, "cluster", "profile", "set", "limit", "10"); got.code != exitFailed || !strings.Contains(got.stderr, "maximum: more than 9") {
 		t.Errorf("a value past its schema: %+v", got)
 	}
-	do(result{1, "", "jorc: param \"limit\" of cluster \"default\": there is none; --default says what to print then\n"}, "profile", "get", "limit")
+	do(result{1, "", "jorc: param \"limit\" of cluster \"default\": it does not exist; --default gives a value for that case\n"}, "profile", "get", "limit")
 	do(result{0, "3\n", ""}, "profile", "get", "limit", "--effective")
 	do(result{0, "", ""}, "join", "--role", "db")
 	do(result{0, "", ""}, "profile", "set", "limit", "4", "--role", "db")
@@ -168,7 +168,7 @@ func TestProfileEdit(t *testing.T) {
 	do(result{0, "", ""}, "profile", "set", "mine", "1")
 	do(result{0, "", ""}, "profile", "set", "theirs", "1")
 	env["EDITOR"] = "true"
-	do(result{0, "", "jorc: nothing was changed\n"}, "profile", "edit")
+	do(result{0, "", "jorc: nothing changed\n"}, "profile", "edit")
 	binary := builtOnce(t)
 	meanwhile := "CONSUL_HTTP_ADDR=" + s.HTTPAddr + " " + binary + " cluster profile set "
 	env["EDITOR"] = meanwhile + `theirs 2; sed -i 's/"mine": 1/"mine": 2/'`

@@ -145,7 +145,7 @@ func (r *valueReader) ref() (profile.Ref, error) {
 	}
 	switch {
 	case ref.Absent && ref.Value != nil:
-		return ref, usagef(r.c, "--absent and --ref exclude one another")
+		return ref, usagef(r.c, "--absent and --ref exclude each other")
 	case ref.Default != nil && ref.Value == nil:
 		return ref, usagef(r.c, "--default needs --ref")
 	}

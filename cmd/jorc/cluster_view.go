@@ -58,12 +58,12 @@ func (e *environment) showView(c *cli.Context) error {
 		return madeAnew(err)
 	}
 	if saved.Commit.Generation == 0 {
-		return fmt.Errorf("cluster %q: there is no view: no orchestrator has seen it yet", cl.Name())
+		return fmt.Errorf("cluster %q has no view: no orchestrator has run a cycle yet", cl.Name())
 	}
 	for _, p := range saved.Problems {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: a part of the view is damaged, and made anew when something changes: %v\n", p)
+		fmt.Fprintf(c.App.ErrWriter, "jorc: a part of the view is damaged, and written again when something changes: %v\n", p)
 	}
-	tellNobody(c, cl, "this is what was seen last, "+saved.Commit.Time.UTC().Format(time.RFC3339))
+	tellNobody(c, cl, "this view is of "+saved.Commit.Time.UTC().Format(time.RFC3339))
 	v := saved.View
 	if c.Bool("aggregate") {
 		a := v.Aggregate()
@@ -111,7 +111,7 @@ func aggregateListing(a orchestrator.Aggregate) listing {
 // madeAnew says what becomes of what the orchestrator keeps when it is damaged.
 func madeAnew(err error) error {
 	if errors.Is(err, kv.ErrDamaged) {
-		return fmt.Errorf("%w; the orchestrator makes it anew when something changes", err)
+		return fmt.Errorf("%w; the orchestrator writes it again when something changes", err)
 	}
 	return err
 }

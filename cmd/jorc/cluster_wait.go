@@ -16,7 +16,7 @@ import (
 
 func clusterWaitCommand(env *environment) *cli.Command {
 	return &cli.Command{
-		Name: "wait", Usage: "wait for the members of the cluster",
+		Name: "wait", Usage: "wait until members of the cluster reach a goal",
 		Description: "GOAL is idle (no run, no rollout by a policy and no member's work is in progress; whose last run failed counts as failed), version=V (all run it), members=N (so many have joined) or run=ID (it has ended). " +
 			"Members are those that the cluster's own filter and --filter match, managers left out. " +
 			"Exits 0 when all have it, 1 when some failed, with a line on stderr for each; 6 at once when the cluster is paused; 124 at the timeout.",

@@ -26,7 +26,7 @@ func TestEmptyArguments(t *testing.T) {
 	do(result{0, "", ""}, "init", "default")
 	for _, args := range []string{"delete --yes", "export", "show", "meta get", "profile watch", "profile params", "slots"} {
 		command := append(strings.Fields(args), "")
-		if got := jorc(t, env, append([]string{"cluster"}, command...)...); got.code != exitUsage || !strings.Contains(got.stderr, "an empty argument is none") {
+		if got := jorc(t, env, append([]string{"cluster"}, command...)...); got.code != exitUsage || !strings.Contains(got.stderr, "an argument must not be empty") {
 			t.Errorf("%q = %+v", command, got)
 		}
 	}

@@ -15,10 +15,10 @@ import (
 func configCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "config",
-		Usage: "work with configuration files",
+		Usage: "check configuration files",
 		Subcommands: []*cli.Command{{
 			Name:      "validate",
-			Usage:     "check configuration files, as the agent reads them",
+			Usage:     "check configuration files as the agent reads them",
 			ArgsUsage: "PATH…",
 			Description: "PATH is a file or a directory of *.hcl and *.json; all of them make one configuration. " +
 				"Problems are shown with file, line and excerpt, and exit 2. Programs, sources and directories that do not exist here are warnings. " +

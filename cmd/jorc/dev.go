@@ -15,9 +15,9 @@ import (
 func devCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "dev",
-		Usage: "try jorc: a throw-away Consul, an agent and an example, on free ports",
+		Usage: "try jorc: run a throw-away Consul, an agent and an example on free ports",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "keep", Usage: "keep the data in `DIR`, and go on with what is there"},
+			&cli.StringFlag{Name: "keep", Usage: "keep the data in `DIR`, and reuse what it holds"},
 		},
 		Description: "Prints where everything is and what to try, and runs until Ctrl-C; then nothing is left. SIGHUP reloads the configuration. " +
 			"With --config PATH that configuration replaces the example. " +

@@ -15,7 +15,7 @@ import (
 func doctorCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "doctor",
-		Usage: "check all that jorc depends on, and say what to do",
+		Usage: "check what jorc depends on, with remedies",
 		Description: "One line per check with its remedy: Consul's API, version and leader, this node, DNS, the token's rights, limits, clocks, the token file, the state directory, " +
 			"the running agent, the configuration and the rights that it needs. Changes nothing. " +
 			"Exits 0 when no check fails, 1 when any does, 3 when Consul does not answer.",

@@ -91,6 +91,8 @@ func globalFlags() []cli.Flag {
 		Name: "config", KeepSpace: true, Category: aboutJorc, DefaultText: "/etc/jorc, where it exists",
 		Usage: "`PATH` of this host's configuration: a file, or a directory of *.hcl and *.json; may be repeated [$JORC_CONFIG, separated by colons]",
 	}, &cli.BoolFlag{
+		Name: "verbose", Usage: "report on stderr which cluster, prefix and Consul a command uses", Category: aboutOutput, DisableDefaultText: true,
+	}, &cli.BoolFlag{
 		Name: "log-json", Usage: "log JSON lines [$JORC_LOG_JSON]", Category: aboutOutput, DisableDefaultText: true,
 	})
 }

@@ -17,7 +17,7 @@ func healthCommand(env *environment) *cli.Command {
 		Description: "One line per check of the node and its services that is critical or in maintenance: service (none: the node itself), check, state and the first line " +
 			"of its output. Exits 1 when there are any, 5 when the token may not see all checks. Warnings are shown with --verbose and do not count.",
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "show warnings, too, and say when nothing fails", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "also show warnings, and report if nothing fails", DisableDefaultText: true},
 			timeoutFlag(),
 		},
 		Action: env.health,

@@ -12,7 +12,7 @@ import (
 func pingCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "ping",
-		Usage: "ask the local Consul agent and its leader whether they are there",
+		Usage: "check that the local Consul agent and its leader answer",
 		Description: "One line: node, datacenter, Consul's version, leader and the time for a round trip. Needs no rights; without agent:read it says less. " +
 			"Exits 3 when Consul does not answer or knows no leader, 5 when it does not know the token.",
 		Flags:  []cli.Flag{timeoutFlag()},
@@ -22,7 +22,7 @@ func pingCommand(env *environment) *cli.Command {
 
 // timeoutFlag bounds each question of ping, health and doctor.
 func timeoutFlag() cli.Flag {
-	return &cli.DurationFlag{Name: "timeout", Value: doctor.DefaultTimeout, Usage: "how long to wait for an answer to each question"}
+	return &cli.DurationFlag{Name: "timeout", Value: doctor.DefaultTimeout, Usage: "wait at most this long for each answer"}
 }
 
 // timeout is the value of timeoutFlag.

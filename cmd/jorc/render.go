@@ -18,7 +18,7 @@ func renderCommand(env *environment) *cli.Command {
 			&cli.BoolFlag{Name: "once", Usage: "write the files (the default)"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "write nothing; list the files that would change"},
 			&cli.BoolFlag{Name: "diff", Usage: "write nothing; print what would change, and exit 1 if anything would"},
-			&cli.DurationFlag{Name: "timeout", Value: time.Minute, Usage: "how long to wait for data that is missing; 0 is for ever"},
+			&cli.DurationFlag{Name: "timeout", Value: time.Minute, Usage: "wait at most this long for missing data; 0: no limit"},
 		},
 		Description: "Checks, guards, reloads and the order of things are those of 'jorc agent'. " +
 			"While an agent works with the same state directory only --dry-run and --diff are possible.",

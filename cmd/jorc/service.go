@@ -17,7 +17,7 @@ import (
 func serviceCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "service",
-		Usage: "services in Consul's catalog: look at them, publish them, export them",
+		Usage: "services in Consul's catalog: list, resolve, register, export",
 		Subcommands: []*cli.Command{
 			{
 				Name:  "list",
@@ -35,7 +35,7 @@ func serviceCommand(env *environment) *cli.Command {
 				Flags: []cli.Flag{
 					levelFlag(),
 					&cli.StringFlag{Name: "tag", Usage: "only instances with `TAG`"},
-					&cli.BoolFlag{Name: "port-only", Usage: "print ports and nothing else", DisableDefaultText: true},
+					&cli.BoolFlag{Name: "port-only", Usage: "print only ports", DisableDefaultText: true},
 				},
 				Action: env.resolveService,
 			},
@@ -161,7 +161,7 @@ func unknownService(c *cli.Context, client *consul.Client, name string, err erro
 func (e *environment) resolveService(c *cli.Context) error {
 	args := arguments(c)
 	if len(args) != 1 {
-		return usagef(c, "which service?")
+		return usagef(c, "missing argument NAME")
 	}
 	level, err := levelOf(c)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 func registerCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:      "register",
-		Usage:     "publish services from one of Consul's service definition files",
+		Usage:     "register services from a Consul service definition file",
 		ArgsUsage: "FILE",
 		Description: "FILE is Consul's service JSON, or HCL when its name ends in .hcl. The definitions are kept in <state-dir>/services: " +
 			"the jorc agent of that directory keeps them registered and runs their script checks. " +
-			"Prints the ids. Exits 4 when somebody else holds an id, or the agent's configuration does.",
+			"Prints the ids. Exits 4 if another owner, or the agent's configuration, holds an id.",
 		Action: env.registerServices,
 	}
 }
@@ -26,7 +26,7 @@ func registerCommand(env *environment) *cli.Command {
 func deregisterCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:      "deregister",
-		Usage:     "take a service of this host away, whoever registered it",
+		Usage:     "deregister a service of this host",
 		ArgsUsage: "ID",
 		Description: "Removes it from the local Consul agent, and from <state-dir>/services. " +
 			"Exits 4 when it belongs to the configuration of the running jorc agent, which would register it again.",
@@ -37,7 +37,7 @@ func deregisterCommand(env *environment) *cli.Command {
 func exportCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "export",
-		Usage: "write the addresses of all services for other programs",
+		Usage: "export the addresses of all services",
 		Description: "Formats: hiera (services::<service>::<interface>: addresses; the interface is " +
 			"the name of a tagged address, lan when there is none), json, prometheus (file_sd), hosts. The same catalog gives the same bytes, " +
 			"and a file that holds them already is not touched. When the token does not see all of the catalog nothing is written, exit 5.",
@@ -61,7 +61,7 @@ type registered struct {
 func (e *environment) registerServices(c *cli.Context) error {
 	args := arguments(c)
 	if len(args) != 1 {
-		return usagef(c, "which file?")
+		return usagef(c, "missing argument FILE")
 	}
 	services, err := config.ParseServiceFile(args[0])
 	if err != nil {
@@ -97,7 +97,7 @@ func (e *environment) registerServices(c *cli.Context) error {
 func (e *environment) deregisterService(c *cli.Context) error {
 	args := arguments(c)
 	if len(args) != 1 {
-		return usagef(c, "which service id?")
+		return usagef(c, "missing argument ID")
 	}
 	client, settings, err := e.consul(c)
 	if err != nil {
@@ -117,7 +117,7 @@ func (e *environment) exportServices(c *cli.Context) error {
 	}
 	format := c.String("format")
 	if format == "" {
-		return usagef(c, "which --format: %s?", joinOr(catalog.ExportFormats()))
+		return usagef(c, "missing --format: one of %s", joinOr(catalog.ExportFormats()))
 	}
 	if err := oneOf(c, "format", format, catalog.ExportFormats()...); err != nil {
 		return err

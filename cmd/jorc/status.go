@@ -4,17 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/suggest"
 )
 
 func statusCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "status",
-		Usage: "states of hosts: what was provisioned, configured and validated, and what failed",
+		Usage: "states of hosts: provisioned, config, validation and your own categories",
 		Subcommands: []*cli.Command{
 			{
 				Name: "set", Usage: "record the state of a host in a category", ArgsUsage: "CATEGORY STATE|--exit-code N",
@@ -22,7 +24,7 @@ func statusCommand(env *environment) *cli.Command {
 					"A host that is provisioned stays so until it is decommissioned. Repeating a state writes nothing.",
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "host", Usage: "of `HOST`", DefaultText: "this one"},
-					&cli.StringFlag{Name: "detail", Usage: "`TEXT` for people: what failed, what is waited for"},
+					&cli.StringFlag{Name: "detail", Usage: "`TEXT` for people: what failed, what the host waits for"},
 					&cli.IntFlag{Name: "exit-code", Usage: "the state that exit code `N` of Puppet stands for: 0 and 2 are success", DefaultText: "none"},
 				},
 				Action: env.setStatus,
@@ -34,8 +36,8 @@ func statusCommand(env *environment) *cli.Command {
 			},
 			failuresCommand(env),
 			{
-				Name: "unaccounted", Usage: "list hosts that were provisioned and do not do their part",
-				Description: "Hosts that are no member of the cluster, run no version, are down, or whose jorc agent is down. A host without a jorc agent is " +
+				Name: "unaccounted", Usage: "list provisioned hosts that do not report as expected",
+				Description: "Hosts that are not members of the cluster, run no version, are down, or whose jorc agent is down. A host without a jorc agent is " +
 					"also listed when its last report of a category is older than --ttl allows. Exits 1 when there are any.",
 				Flags: []cli.Flag{&cli.StringSliceFlag{
 					Name: "ttl", Usage: "`CATEGORY=DURATION`: how old a report of a host without a jorc agent may be; 0: any age (default: config=24h, validation=1h)",
@@ -43,15 +45,15 @@ func statusCommand(env *environment) *cli.Command {
 				Action: env.listUnaccounted,
 			},
 			{
-				Name: "decommission", Usage: "remove every trace of a host", ArgsUsage: "HOST",
-				Description: "Its reports, its membership, its slots. Refuses a host that is alive without --yes. Repeating it is no failure. " +
+				Name: "decommission", Usage: "remove a host: its reports, membership, slots", ArgsUsage: "HOST",
+				Description: "Refuses a host that is alive unless --yes is given. Repeating it is not an error. " +
 					"Prints what was removed.",
 				Flags:  []cli.Flag{&cli.BoolFlag{Name: "yes", Usage: "also when the host is alive", DisableDefaultText: true}},
 				Action: env.decommission,
 			},
 			{
-				Name: "repair", Usage: "put right index keys that somebody else wrote",
-				Description: "The documents nodes/<node> are the truth; hosts put their own keys right with each report. Lists the hosts whose keys were not right.",
+				Name: "repair", Usage: "correct index keys written by others",
+				Description: "The documents nodes/<node> are the truth. Lists the hosts whose index keys were corrected.",
 				Action:      env.repairStatus,
 			},
 		},
@@ -67,15 +69,39 @@ func (e *environment) setStatus(c *cli.Context) error {
 	case len(args) == 2 && !c.IsSet("exit-code"):
 		s.State = args[1]
 	default:
-		return usagef(c, "which category, and which state or --exit-code?")
+		return usagef(c, "missing arguments: CATEGORY, and STATE or --exit-code")
 	}
 	if c.IsSet("host") && c.String("host") == "" {
-		return usagef(c, "--host is empty: of which host?")
+		return usagef(c, "--host must not be empty")
 	}
 	if c.IsSet("detail") {
 		s.Detail = c.String("detail")
 	}
+	if err := e.warnCategory(c, args[0]); err != nil {
+		return err
+	}
 	return e.recordState(c, c.String("host"), args[0], s)
+}
+
+// warnCategory warns about a category of the user's own that is close to a built-in
+// one, or the name of a host.
+func (e *environment) warnCategory(c *cli.Context, category string) error {
+	builtin := []string{cluster.CategoryProvisioned, cluster.CategoryConfig, cluster.CategoryValidation}
+	if slices.Contains(builtin, category) || cluster.CheckCategory(category) != nil {
+		return nil
+	}
+	if near := suggest.Closest(category, builtin); near != "" {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: warning: category %q is a new one, did you mean %q?\n", category, near)
+		return nil
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	if isHost, err := cl.HasHost(c.Context, category); err == nil && isHost {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: warning: category %q is the name of a host: its state is set by 'jorc status set CATEGORY STATE --host %s'\n", category, category)
+	}
+	return nil
 }
 
 // recordState records the state of host, or of this one.
@@ -98,7 +124,7 @@ func (e *environment) recordState(c *cli.Context, host, category string, s clust
 func (e *environment) decommission(c *cli.Context) error {
 	args := arguments(c)
 	if len(args) != 1 {
-		return usagef(c, "which host?")
+		return usagef(c, "missing argument HOST")
 	}
 	if _, err := e.format(c); err != nil {
 		return err
@@ -141,7 +167,7 @@ func (e *environment) decommission(c *cli.Context) error {
 	}
 	answer := decommissioned{Host: host, Member: left, Hold: freed, Keys: append([]string{}, keys...), Slots: append([]string{}, slots...)}
 	if answer.Catalog, err = strike(c.Context, client, ledger, host); err != nil {
-		fmt.Fprintf(e.stderr, "jorc: %s is still in Consul's catalog until Consul reaps it: %v\n", host, err)
+		fmt.Fprintf(e.stderr, "jorc: %s stays in Consul's catalog until Consul reaps it: %v\n", host, err)
 	}
 	return e.print(c, answer.listing(), answer)
 }
@@ -209,10 +235,10 @@ func (e *environment) repairStatus(c *cli.Context) error {
 		return err
 	}
 	for _, host := range r.Orphans {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: host %s has index keys and never reported to jorc: left as they are\n", printable(host))
+		fmt.Fprintf(c.App.ErrWriter, "jorc: host %s has index keys and never reported to jorc: left unchanged\n", printable(host))
 	}
 	for _, key := range r.Strange {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: key %s stands for nothing: left as it is\n", printable(key))
+		fmt.Fprintf(c.App.ErrWriter, "jorc: key %s has no meaning: left unchanged\n", printable(key))
 	}
 	return e.lines(c, "host", r.Fixed, r)
 }

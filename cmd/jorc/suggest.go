@@ -65,7 +65,7 @@ func (a *arranger) unknownFlag(name string) error {
 	}
 	if len(a.path) == 0 {
 		if c := commandWithFlag(a.app.Commands, name, ""); c != "" {
-			return a.usage(fmt.Sprintf("%s: it belongs behind its command: jorc %s %s", text, c, dashes(name)))
+			return a.usage(fmt.Sprintf("%s: it belongs after its command: jorc %s %s", text, c, dashes(name)))
 		}
 	}
 	return a.usage(text)

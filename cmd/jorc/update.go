@@ -15,7 +15,7 @@ import (
 func updateCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "update",
-		Usage: "versions: which one is desired, how it reaches the members, and who runs what",
+		Usage: "versions: the desired one, its rollout, and what hosts run",
 		Subcommands: append([]*cli.Command{
 			triggerCommand(env),
 			{
@@ -24,7 +24,7 @@ func updateCommand(env *environment) *cli.Command {
 				Action:      env.currentVersion,
 			},
 			{
-				Name: "pending", Usage: "say by the exit code whether this host has an update to make",
+				Name: "pending", Usage: "report by exit code whether this host has a pending update",
 				Description: "Compares the desired version with that of the version file. Exits 0 when an update is pending, 1 when none is, " +
 					"2 when Consul is unreachable and this host has a version, 3 when no version was triggered, or Consul is unreachable and this host has none, 64 on wrong usage.",
 				Action: func(c *cli.Context) error { return env.pendingUpdate(c, "") },
@@ -35,7 +35,7 @@ func updateCommand(env *environment) *cli.Command {
 				Action:      env.localVersion,
 			},
 			{
-				Name: "report", Usage: "tell the others which version this host runs",
+				Name: "report", Usage: "report which version this host runs",
 				Description: "Without --version that of the version file; without any version it does nothing.",
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "host", Usage: "report for `HOST`", DefaultText: "this one"},
@@ -43,23 +43,23 @@ func updateCommand(env *environment) *cli.Command {
 				},
 				Action: func(c *cli.Context) error {
 					if c.IsSet("host") && c.String("host") == "" {
-						return usagef(c, "--host is empty: of which host?")
+						return usagef(c, "--host must not be empty")
 					}
 					return env.reportVersion(c, c.String("host"), "")
 				},
 			},
-			{Name: "running", Usage: "list the versions that run", Action: env.runningVersions},
+			{Name: "running", Usage: "list running versions", Action: env.runningVersions},
 			{Name: "hosts", Usage: "list the hosts that run a version", ArgsUsage: "VERSION", Action: env.hostsAtVersion},
 			{
-				Name: "verify", Usage: "say whether hosts run a version", ArgsUsage: "VERSION [HOST…]",
+				Name: "verify", Usage: "check that hosts run a version", ArgsUsage: "VERSION [HOST…]",
 				Description: "Hosts also come from standard input, separated by white space: without HOST, or where it is -. " +
 					"Lists those that do not run it, and what they run. Exits 0 only when all do; no host at all is 1.",
 				Action: env.verifyHosts,
 			},
 			{
-				Name: "single", Usage: "say whether a version is the only one that runs", ArgsUsage: "VERSION",
-				Description: "Lists the other versions. Hosts that are dead or not in Consul's catalog do not count and are named apart. " +
-					"Exits 0 when it is the only one, 1 when not, or when nobody runs it.",
+				Name: "single", Usage: "check that a version is the only running one", ArgsUsage: "VERSION",
+				Description: "Lists the other versions. Hosts that are down or not in Consul's catalog do not count and are listed separately. " +
+					"Exits 0 when it is the only one, 1 if it is not, or no host runs it.",
 				Action: env.singleVersion,
 			},
 			showRolloutCommand(env),
@@ -75,6 +75,7 @@ func (e *environment) ledger(c *cli.Context) (*cluster.Cluster, *consul.Client, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	reportTarget(c, settings, settings.Cluster)
 	cl := cluster.New(client, settings.Prefix, settings.Cluster)
 	if err := cl.CheckExists(c.Context); err != nil {
 		client.Close()
@@ -106,7 +107,7 @@ func hostNamed(c *cli.Context, client *consul.Client, settings *config.Config, n
 	}
 	self, err := client.AgentSelf(c.Context)
 	if err != nil {
-		return "", fmt.Errorf("which host this is (--node or JORC_NODE says so, too): %w", err)
+		return "", fmt.Errorf("find this host's node name (--node or JORC_NODE sets it): %w", err)
 	}
 	return self.Config.NodeName, nil
 }
@@ -141,7 +142,7 @@ func (e *environment) currentVersion(c *cli.Context) error {
 	if err := e.lines(c, "version", words, versionAnswer{version}); err != nil || version != "" {
 		return err
 	}
-	return errors.New("no version was triggered yet: 'jorc update trigger VERSION' does")
+	return errors.New("no desired version set: 'jorc update trigger VERSION' sets it")
 }
 
 func (e *environment) desiredVersion(c *cli.Context) (string, error) {
@@ -174,7 +175,7 @@ func (e *environment) runningVersions(c *cli.Context) error {
 func (e *environment) hostsAtVersion(c *cli.Context) error {
 	args := arguments(c)
 	if len(args) != 1 {
-		return usagef(c, "which version?")
+		return usagef(c, "missing argument VERSION")
 	}
 	ledger, client, _, err := e.ledger(c)
 	if err != nil {

@@ -29,7 +29,7 @@ func (e *environment) localVersion(c *cli.Context) error {
 func (e *environment) readOrWriteLocal(c *cli.Context, legacy string) error {
 	args := arguments(c)
 	if len(args) > 1 {
-		return usagef(c, "which of these versions?")
+		return usagef(c, "too many arguments: give one VERSION")
 	}
 	file, err := e.versionFile(c, legacy)
 	if err != nil {

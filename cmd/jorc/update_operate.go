@@ -24,7 +24,7 @@ func operateCommands(env *environment) []*cli.Command {
 			}),
 		},
 		{
-			Name: "resume", Usage: "end a pause; failures until now do not count any more",
+			Name: "resume", Usage: "end a pause; earlier failures no longer count",
 			Action: env.operate("it is not paused", func(c *cli.Context, r *rollout.Rollouts) (rollout.Document, bool, error) {
 				return r.Resume(c.Context)
 			}),

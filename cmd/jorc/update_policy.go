@@ -19,18 +19,18 @@ func policyFlags() []cli.Flag {
 	}
 	return []cli.Flag{
 		&cli.IntFlag{Name: "canary", Usage: "`N` members come first, on their own", DefaultText: "none", Category: category},
-		text("batches", "how many members in all are admitted, `STEP` by step, such as 1,10%,100%", "100%"),
-		text("max-parallel", "at most `N` members or P% of them out of service at one time", "25% when there is a policy"),
+		text("batches", "how many members are admitted in total, `STEP` by step, such as 1,10%,100%", "100%"),
+		text("max-parallel", "at most `N` members or P% of them out of service at the same time", "25% when there is a policy"),
 		&cli.IntFlag{Name: "max-failures", Usage: "`N` members may fail", DefaultText: "0", Category: category},
-		duration("min-healthy", "a node must be healthy for `D` before the next may go; a canary then needs no promotion"),
-		duration("node-deadline", "a node that takes longer than `D` failed"),
-		duration("progress-deadline", "pause when no member arrived for `D`"),
+		duration("min-healthy", "a node must be healthy for `D` before the next starts; a canary then needs no promotion"),
+		duration("node-deadline", "a node that takes longer than `D` has failed"),
+		duration("progress-deadline", "pause if no member finished for `D`"),
 		&cli.BoolFlag{Name: "zone-by-zone", Usage: "finish one zone before the next", DisableDefaultText: true, Category: category},
-		text("order", "finish one `ROLE` before the next, such as db=1,web; =N is a limit of its own, =0 keeps the role back", "none"),
+		text("order", "finish one `ROLE` before the next, such as db=1,web; =N is a limit of its own, =0 excludes the role", "none"),
 		text("on-failure", "`WHAT` to do when too many failed: pause or rollback", "pause"),
 		&cli.StringSliceFlag{
 			Name: "window", Category: category, DefaultText: "always",
-			Usage: "nodes begin only then: `SPEC` is such as \"Mon-Fri 22:00-06:00 Europe/Berlin\"; several with ; between them; \"always\" for none",
+			Usage: "times when nodes may begin: `SPEC` is such as \"Mon-Fri 22:00-06:00 Europe/Berlin\"; separate several by ;; \"always\" for none",
 		},
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 func showRolloutCommand(env *environment) *cli.Command {
 	return &cli.Command{
-		Name: "show", Usage: "show the rollout: phase, counts, who is out of service, who failed, what it waits for",
+		Name: "show", Usage: "show the rollout: phase, counts, hosts out of service, failures, what it waits for",
 		Description: "Exits 1 when nothing was triggered.",
 		Action:      env.showRollout,
 	}

@@ -13,14 +13,14 @@ import (
 
 func triggerCommand(env *environment) *cli.Command {
 	return &cli.Command{
-		Name: "trigger", Usage: "make a version the desired one", ArgsUsage: "VERSION",
+		Name: "trigger", Usage: "set the desired version", ArgsUsage: "VERSION",
 		Description: "A version is one segment of a key: letters, digits and . - _ + ~ : @ = , but no slash. " +
 			"Without a policy all hosts go at once; with any of its flags members go as the orchestrator admits them. " +
-			"An unfinished rollout is superseded; hosts that are behind, failed or out of service are named. " +
-			"Triggering the same version again changes nothing; with other flags it changes these in the policy of the rollout under way. " +
+			"It supersedes an unfinished rollout and names hosts that are behind, failed or out of service. " +
+			"Triggering the same version again changes nothing; with other flags it changes the policy of the running rollout. " +
 			"Exits 1 when a role is unknown or no member is left.",
 		Flags: append([]cli.Flag{
-			&cli.BoolFlag{Name: "dry-run", Usage: "print who would be admitted, step by step, and write nothing", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "dry-run", Usage: "print the hosts that would be admitted, step by step, and write nothing", DisableDefaultText: true},
 			&cli.BoolFlag{
 				Name: "require-converged", DisableDefaultText: true,
 				Usage: "exit 1 while members are behind the version desired so far, failed, or out of service",

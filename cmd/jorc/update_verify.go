@@ -18,7 +18,7 @@ import (
 func (e *environment) elsewhere(c *cli.Context) (version string, hosts int, missing []cluster.OtherHost, err error) {
 	args := arguments(c)
 	if len(args) == 0 {
-		return "", 0, nil, usagef(c, "which version?")
+		return "", 0, nil, usagef(c, "missing argument VERSION")
 	}
 	version = args[0]
 	if err := cluster.CheckVersion(version); err != nil {
@@ -76,7 +76,7 @@ func (e *environment) verifyHosts(c *cli.Context) error {
 	return nil
 }
 
-var errNoHosts = &exitError{code: exitFailed, err: fmt.Errorf("no host was named, neither as an argument nor on standard input")}
+var errNoHosts = &exitError{code: exitFailed, err: fmt.Errorf("no hosts given, neither as arguments nor on standard input")}
 
 // hostArguments are the hosts named by arguments; "-", or none at all, stands
 // for what standard input names.
@@ -161,7 +161,7 @@ func (e *environment) singleVersion(c *cli.Context) error {
 func (e *environment) singleness(c *cli.Context) (cluster.Uniqueness, error) {
 	args := arguments(c)
 	if len(args) != 1 {
-		return cluster.Uniqueness{}, usagef(c, "which version?")
+		return cluster.Uniqueness{}, usagef(c, "missing argument VERSION")
 	}
 	if _, err := e.format(c); err != nil {
 		return cluster.Uniqueness{}, err

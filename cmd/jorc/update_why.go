@@ -18,8 +18,8 @@ import (
 
 func whyCommand(env *environment) *cli.Command {
 	return &cli.Command{
-		Name: "why", Usage: "say why a host does not run the desired version", ArgsUsage: "[HOST]",
-		Description: "Lists what keeps HOST (this one) from updating: dead, held, paused, failed, not admitted yet, waiting for a grant. " +
+		Name: "why", Usage: "explain why a host does not run the desired version", ArgsUsage: "[HOST]",
+		Description: "Lists what keeps HOST (default: this one) from updating: dead, held, paused, failed, not admitted yet, waiting for a grant. " +
 			"Exits 0 when it runs the desired version, 1 when it does not, 6 when it is held, or the rollout is paused or aborted.",
 		Action: env.why,
 	}

@@ -45,7 +45,7 @@ func stamped(version, commit, date string) build {
 func versionCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:   "version",
-		Usage:  "print the version, and what it was built from",
+		Usage:  "print the version and build information",
 		Action: env.printVersion,
 	}
 }

@@ -19,8 +19,8 @@ func waitCommand(env *environment) *cli.Command {
 		Usage:     "wait for services, then run a command",
 		ArgsUsage: "TARGET… [-- COMMAND ARG…]",
 		Description: "TARGET is [TAG.]SERVICE[@DC][=N], N instances of a service (1), where the last dot splits tag and service; " +
-			"or a full DNS name with a dot at its end, NAME.[=N], N addresses. Leaves as soon as all targets are there. " +
-			"With -- the process becomes COMMAND then, without Consul's and Vault's tokens in its environment. " +
+			"or a full DNS name with a dot at its end, NAME.[=N], N addresses. Ends as soon as all targets are available. " +
+			"With -- the process is then replaced by COMMAND, without Consul's and Vault's tokens in its environment. " +
 			"Exits 124 at the timeout, 3 when Consul never answered, 5 when the token may not read a service, " +
 			"126 or 127 when COMMAND cannot be run or is not found.",
 		Flags: []cli.Flag{
@@ -29,12 +29,12 @@ func waitCommand(env *environment) *cli.Command {
 				Usage: "`LEVEL` that instances must have reached: addressable (registered, whatever their health), " +
 					"functional (they answer in Consul's DNS) or reachable (and accept a TCP connection)",
 			},
-			&cli.BoolFlag{Name: "passing", Usage: "only instances of which all checks pass: no warnings", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "passing", Usage: "only instances whose checks all pass: no warnings", DisableDefaultText: true},
 			&cli.DurationFlag{Name: "timeout", Value: time.Minute, DefaultText: "60s; none with --tries", Usage: "give up after `D`; 0: never"},
-			&cli.DurationFlag{Name: "stable", DefaultText: "0s", Usage: "the targets must stay there for `D`"},
+			&cli.DurationFlag{Name: "stable", DefaultText: "0s", Usage: "targets must stay available for `D`"},
 			&cli.BoolFlag{Name: "any", Usage: "one target is enough", DisableDefaultText: true},
-			&cli.BoolFlag{Name: "dns-only", Usage: "use nothing but DNS", DisableDefaultText: true},
-			&cli.IntFlag{Name: "tries", DefaultText: "as many as it takes", Usage: "ask `N` times, woken by nothing, as a plain poller does"},
+			&cli.BoolFlag{Name: "dns-only", Usage: "use only DNS", DisableDefaultText: true},
+			&cli.IntFlag{Name: "tries", DefaultText: "no limit", Usage: "poll `N` times"},
 			&cli.DurationFlag{Name: "try-sleep", DefaultText: "0s", Usage: "sleep `D` between tries"},
 			&cli.BoolFlag{Name: "pass-token", Usage: "leave tokens in COMMAND's environment", DisableDefaultText: true},
 		},
@@ -45,7 +45,7 @@ func waitCommand(env *environment) *cli.Command {
 func (e *environment) wait(c *cli.Context) error {
 	texts, program, dashed := splitDash(c)
 	if dashed && len(program) == 0 {
-		return usagef(c, "which command after --?")
+		return usagef(c, "missing COMMAND after --")
 	}
 	settings, err := e.config(c)
 	if err != nil {

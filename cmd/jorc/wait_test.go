@@ -49,7 +49,7 @@ func TestWaitWrongUsage(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"":                                 "what to wait for?",
-		"web --":                           "which command after --?",
+		"web --":                           "missing COMMAND after --",
 		"web=x":                            `target "web=x", character 5: want a number after =, not 'x'`,
 		"web --for alive":                  `--for is "alive", but must be one of addressable, functional or reachable`,
 		"web --dns-only --passing":         `"web": DNS does not tell passing from warning`,

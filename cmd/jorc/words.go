@@ -22,7 +22,7 @@ func counted(counts ...count) string {
 		}
 	}
 	if len(parts) == 0 {
-		return "nothing in it"
+		return "nothing"
 	}
 	return strings.Join(parts, ", ")
 }

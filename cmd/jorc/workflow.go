@@ -16,11 +16,11 @@ import (
 func workflowCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "workflow",
-		Usage: "run this host's workflows by hand, and see what they did",
+		Usage: "run this host's workflows by hand, and read their logs",
 		Subcommands: []*cli.Command{
 			{
 				Name:   "list",
-				Usage:  "list the workflows that are defined on this host, with the last job of each",
+				Usage:  "list the workflows defined on this host, with the last job of each",
 				Action: env.listWorkflows,
 			},
 			runWorkflowCommand(env),
@@ -31,7 +31,7 @@ func workflowCommand(env *environment) *cli.Command {
 			},
 			{
 				Name:      "logs",
-				Usage:     "print what the tasks of a job said",
+				Usage:     "print the output of a job's tasks",
 				ArgsUsage: "[JOB]",
 				Description: "JOB is one of 'jorc workflow jobs'; default: the newest. The log of a task is bounded: of more than 16 MiB the beginning is lost. " +
 					"-o json prints the job with the state and history of its tasks instead.",

@@ -33,7 +33,7 @@ func runWorkflowCommand(env *environment) *cli.Command {
 		Description: "Tasks run one after another; what they print goes to stderr as it comes, a line per task to stdout at the end. " +
 			"While another workflow runs on this host nothing is done, and the exit code is 4. " +
 			"Exits 1 when a task failed, 124 when something that a task requires was still missing, " +
-			"6 when a task said to stop or asked for a reboot: the job goes on with the same --id. " +
+			"6 if a task asked to stop or reboot: run it again with the same --id to continue. " +
 			"A param that a script needs and that is not given here is the member's, as 'jorc cluster profile get --effective' has it; " +
 			"Consul is asked only for such. " +
 			"A 'hold' file does not stop what is run by hand.",
@@ -42,8 +42,8 @@ func runWorkflowCommand(env *environment) *cli.Command {
 			&cli.BoolFlag{Name: "string", Usage: "treat values of params as plain strings", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "yaml", Usage: "read values of params as YAML", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "alone", Usage: "do not ask the cluster: there are no params but those given here", DisableDefaultText: true},
-			&cli.StringFlag{Name: "id", DefaultText: "a new one", Usage: "`ID` of the job: one that exists goes on, one that is finished stays as it is"},
-			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "how long to wait for what tasks require; 0 is for ever"},
+			&cli.StringFlag{Name: "id", DefaultText: "a new one", Usage: "`ID` of the job: an existing job continues, a finished one stays unchanged"},
+			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "wait at most this long for what tasks require; 0: no limit"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "show nothing until the end", DisableDefaultText: true},
 		},
 		Action: env.runWorkflow,
@@ -53,7 +53,7 @@ func runWorkflowCommand(env *environment) *cli.Command {
 func (e *environment) runWorkflow(c *cli.Context) error {
 	args := arguments(c)
 	if len(args) != 1 {
-		return usagef(c, "which workflow? See 'jorc workflow list'")
+		return usagef(c, "missing argument NAME: 'jorc workflow list' lists the workflows")
 	}
 	if _, err := e.format(c); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (e *environment) runner(c *cli.Context, settings *config.Config) (*workflow
 		o.Params, o.Tokens = workflow.ParamsOf(cluster.New(client, settings.Prefix, settings.Cluster), node), workflow.TokensOf(client, settings.Prefix, settings.Cluster)
 	}
 	if o.Store, err = workflow.NewStore(settings.LogStore); err != nil {
-		fmt.Fprintf(e.stderr, "jorc: full logs stay on this host: %v\n", err)
+		fmt.Fprintf(e.stderr, "jorc: complete logs are kept on this host only: %v\n", err)
 	}
 	if !c.Bool("quiet") {
 		p := &progress{w: c.App.ErrWriter}
@@ -174,10 +174,10 @@ func (e *environment) hostVersion(settings *config.Config) string {
 	v := strings.TrimSpace(string(data))
 	bad := func(r rune) bool { return r == '/' || unicode.IsSpace(r) || !unicode.IsPrint(r) }
 	if err == nil && (len(v) > 128 || strings.ContainsFunc(v, bad)) {
-		err = errors.New("it holds no version")
+		err = errors.New("it does not hold a version")
 	}
 	if err != nil {
-		fmt.Fprintf(e.stderr, "jorc: version file %s: %v: going on without a version\n", settings.VersionFile, err)
+		fmt.Fprintf(e.stderr, "jorc: version file %s: %v: continuing without a version\n", settings.VersionFile, err)
 		return ""
 	}
 	return v

@@ -90,9 +90,9 @@ func TestWorkflowRun(t *testing.T) {
 			"breaks", exitFailed, "fine\tsuccess\t1\t0\t|breaks\tfailed\t2\t3\t",
 			[]string{`workflow "breaks": failed: task "breaks": exit code 3: broken (attempt 2); see 'jorc workflow logs`},
 		},
-		{"waits --timeout 1ns", exitTimeout, "db\tpending\t0\t\t", []string{"pending: task \"db\": waiting for mysql: 0 of 1 functional (", "go on with 'jorc workflow run waits --id "}},
+		{"waits --timeout 1ns", exitTimeout, "db\tpending\t0\t\t", []string{"pending: task \"db\": waiting for mysql: 0 of 1 functional (", "continue with 'jorc workflow run waits --id "}},
 		{"stops", exitStopped, "enough\tsuccess\t1\t195\t", []string{`stopped: task "enough": it said to stop here; see`}},
-		{"reboots", exitStopped, "kernel\tsuccess\t1\t194\t", []string{`reboot: task "kernel": a reboot is needed; reboot, and then go on with`}},
+		{"reboots", exitStopped, "kernel\tsuccess\t1\t194\t", []string{`reboot: task "kernel": a reboot is needed; reboot, then continue with`}},
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			t.Parallel()
@@ -124,7 +124,7 @@ func TestWorkflowUsage(t *testing.T) {
 	t.Parallel()
 	env, config := alone(t)
 	for _, test := range []struct{ args, want string }{
-		{"run", "which workflow?"},
+		{"run", "missing argument NAME"},
 		{"run greet --alone", `there is no param "who"`},
 		{"run greet --param who", "write NAME=VALUE"},
 		{"run greet --param who={\"a\":1,\"a\":2}", `param "who": `},
@@ -199,7 +199,7 @@ func TestWorkflowVersion(t *testing.T) {
 		if want != "" && (got.code != exitOK || !strings.Contains(got.stderr, want)) {
 			t.Errorf("%q: got %+v, want %q", text, got, want)
 		}
-		if want == "" && (got.code != exitUsage || !strings.Contains(got.stderr, "it holds no version: going on without a version\n")) {
+		if want == "" && (got.code != exitUsage || !strings.Contains(got.stderr, "it does not hold a version: continuing without a version\n")) {
 			t.Errorf("%q: got %+v, want it told", text, got)
 		}
 	}

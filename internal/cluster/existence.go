@@ -84,11 +84,10 @@ func (c *Cluster) CheckHost(ctx context.Context, node string) error {
 	if err := CheckNode(node); err != nil {
 		return err
 	}
-	s, err := c.LoadHost(ctx, node, NeedCatalog|NeedReports)
-	if errors.Is(err, consul.ErrDenied) {
+	switch exists, err := c.HasHost(ctx, node); {
+	case errors.Is(err, consul.ErrDenied):
 		return nil
-	}
-	if err != nil || s.Hosts[node].exists() || s.DamagedMember(node) != nil || s.DamagedReport(node) != nil {
+	case err != nil || exists:
 		return err
 	}
 	known, err := c.hostNames(ctx)
@@ -99,6 +98,13 @@ func (c *Cluster) CheckHost(ctx context.Context, node string) error {
 		return err
 	}
 	return noHost(node, known)
+}
+
+// HasHost reports whether node is in the catalog, a member, or has reported
+// something. It returns a class of package consul.
+func (c *Cluster) HasHost(ctx context.Context, node string) (bool, error) {
+	s, err := c.LoadHost(ctx, node, NeedCatalog|NeedReports)
+	return err == nil && (s.Hosts[node].exists() || s.DamagedMember(node) != nil || s.DamagedReport(node) != nil), err
 }
 
 // UnknownHosts returns ErrNoHost for each of the nodes that does not exist. What is

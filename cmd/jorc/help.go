@@ -1,0 +1,151 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// group is a heading in the list of commands and the names below it.
+type group struct {
+	heading  string
+	commands []string
+}
+
+// rootGroups are the groups of jorc's own help, in the order shown.
+var rootGroups = []group{
+	{"Set up a host", []string{"agent", "render", "config", "dev"}},
+	{"Form a cluster and run work on it", []string{"cluster", "update", "workflow", "wait"}},
+	{"Look", []string{"status", "service", "health"}},
+	{"Administer", []string{"doctor", "ping", "completion", "man", "version"}},
+}
+
+// clusterGroups are those of 'jorc cluster'.
+var clusterGroups = []group{
+	{"Form a cluster", []string{"init", "join", "leave", "leader", "profile", "meta"}},
+	{"Run work", []string{"run", "runs", "approve", "cancel", "logs", "wait", "orchestrate"}},
+	{"Look", []string{"list", "show", "members", "view", "events", "report", "deps"}},
+	{"Lock and hold", []string{"lock", "unlock", "slots", "pause", "resume", "hold", "unhold", "observe-only"}},
+	{"Administer", []string{"bootstrap-acl", "export", "import", "delete"}},
+}
+
+// arrangeGroups gives each command the heading of its group as category.
+func arrangeGroups(commands []*cli.Command, groups []group) {
+	for _, g := range groups {
+		for _, name := range g.commands {
+			if c := find(commands, name); c != nil {
+				c.Category = g.heading
+			}
+		}
+	}
+}
+
+// groupedHelp is a help template of the library with the commands below the
+// headings of groups. The library orders headings by their letters.
+func groupedHelp(template string, commands []*cli.Command, groups []group) string {
+	if len(groups) == 0 {
+		return template
+	}
+	width := 0
+	for _, c := range commands {
+		if !c.Hidden {
+			width = max(width, len(c.Name))
+		}
+	}
+	var b strings.Builder
+	for _, g := range groups {
+		fmt.Fprintf(&b, "\n   %s:\n", g.heading)
+		for _, name := range g.commands {
+			if c := find(commands, name); c != nil && !c.Hidden {
+				fmt.Fprintf(&b, "     %-*s  %s\n", width, strings.Join(c.Names(), ", "), c.Usage)
+			}
+		}
+	}
+	return strings.Replace(template, `{{template "visibleCommandCategoryTemplate" .}}`, strings.TrimRight(b.String(), "\n"), 1)
+}
+
+// commandHelp is the library's template without the category of the command.
+func commandHelp(template string) string {
+	const category = `{{if .Category}}
+
+CATEGORY:
+   {{.Category}}{{end}}`
+	return strings.Replace(template, category, "", 1)
+}
+
+// finish gives c and all below it what every command has: help of its own (the
+// library's shares flag values between apps, and takes "help" and "h" from the
+// arguments), a usage line and errors that name the command.
+func finish(c *cli.Command, parent string, groups []group) {
+	name := parent + " " + c.Name
+	c.HideHelp = true
+	c.Flags = append(c.Flags, helpFlag())
+	c.OnUsageError = onUsageError
+	if c.UsageText == "" {
+		c.UsageText = usageLine(c, name)
+	}
+	c.CustomHelpTemplate = cli.CommandHelpTemplate
+	if !legacyCommand(c) {
+		c.CustomHelpTemplate = commandHelp(cli.CommandHelpTemplate)
+	}
+	if len(c.Subcommands) > 0 {
+		arrangeGroups(c.Subcommands, groups)
+		c.CustomHelpTemplate = groupedHelp(commandHelp(cli.SubcommandHelpTemplate), c.Subcommands, groups)
+	}
+	c.CustomHelpTemplate += "\nThe flags of 'jorc --help' are accepted here, too.\n"
+	if c.Action == nil && len(c.Subcommands) > 0 {
+		c.Action = func(ctx *cli.Context) error { return usagef(ctx, "missing command: one of %s", names(c.Subcommands)) }
+	}
+	for _, sub := range c.Subcommands {
+		finish(sub, name, nil)
+	}
+}
+
+func usageLine(c *cli.Command, name string) string {
+	parts := []string{name}
+	if len(c.Flags) > 1 {
+		parts = append(parts, "[flags]")
+	}
+	if len(c.Subcommands) > 0 {
+		parts = append(parts, "COMMAND")
+	}
+	if c.ArgsUsage != "" {
+		parts = append(parts, c.ArgsUsage)
+	}
+	return strings.Join(parts, " ")
+}
+
+func names(commands []*cli.Command) string {
+	var all []string
+	for _, c := range commands {
+		if !c.Hidden {
+			all = append(all, c.Name)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+func helpFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "help", Aliases: []string{"h"}, Usage: "show help", DisableDefaultText: true}
+}
+
+func manCommand(*environment) *cli.Command {
+	return &cli.Command{
+		Name:        "man",
+		Usage:       "print the manual page (roff)",
+		Description: "Read it with 'jorc man | man -l -', or install it as jorc.8.",
+		Action: func(c *cli.Context) error {
+			if err := none(c); err != nil {
+				return err
+			}
+			page, err := c.App.ToManWithSection(8)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(underlying(c.App.Writer), page)
+			return err
+		},
+	}
+}
