@@ -29,6 +29,10 @@ PROSE = \
 	docs/adr/0011-one-model.md \
 	internal/cluster \
 	internal/orchestrator \
+	cmd/jorc \
+	internal/config \
+	internal/consultest \
+	internal/suggest \
 	deploy \
 	templates \
 	internal/concurrency \

@@ -175,7 +175,7 @@ service "keep" {
 	d.wantExit(0)
 }
 
-// TestKilled: kill -9 loses nothing: the next agent goes on, a reload that was
+// TestKilled: kill -9 loses nothing: the next agent continues, a reload that was
 // cut off included.
 func TestKilled(t *testing.T) {
 	t.Parallel()

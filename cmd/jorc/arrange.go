@@ -94,7 +94,7 @@ func (a *arranger) flag(arg string, following []string) (int, error) {
 }
 
 // cluster takes short flags that were written together: -fn, or -ojson when the
-// first takes a value. It tells whether they are that.
+// first takes a value. ok reports whether they are.
 func (a *arranger) cluster(letters string) (add func(value string, hasValue bool) error, ok bool) {
 	if letters == "" {
 		return nil, false
@@ -220,7 +220,7 @@ func takesValue(f cli.Flag) bool {
 }
 
 // splitDash splits what an action got at the first "--": its own arguments, and
-// the command to run. dashed tells whether there was a "--" at all.
+// the command to run. dashed reports whether there was a "--".
 func splitDash(c *cli.Context) (args, command []string, dashed bool) {
 	all := c.Args().Slice()
 	if i := slices.Index(all, "--"); i >= 0 {

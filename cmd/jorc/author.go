@@ -10,7 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// author says who makes a change, as the changed document records it: the ACL
+// author is the author of a change, as the changed document records it: the ACL
 // token, where Consul has ACLs, by its accessor ID and description, and as a hint
 // the OS user and the host of the command. The secret of a token appears nowhere.
 func (e *environment) author(c *cli.Context) (string, error) {

@@ -108,7 +108,7 @@ func (e *environment) ownNode(c *cli.Context) (string, error) {
 }
 
 // optional is the one argument that may be given; empty when it is not. One that
-// is empty itself comes from a variable that was not set: it must not stand for
+// is empty itself comes from a variable that was not set: it must not mean
 // all there is, or for another cluster.
 func optional(c *cli.Context) (string, error) {
 	args := arguments(c)

@@ -87,8 +87,8 @@ func observeOnlyCommand(env *environment) *cli.Command {
 	}
 }
 
-// holdScope is what --role and --node say. JORC_NODE does not count: nobody
-// wants to hold one node and means the cluster, or the other way round.
+// holdScope is what --role and --node say. JORC_NODE does not count: no caller
+// wants to hold one node and means the cluster, or the reverse.
 func holdScope(c *cli.Context) (cluster.Scope, error) {
 	s := cluster.Scope{Role: c.String("role")}
 	if c.IsSet("node") {

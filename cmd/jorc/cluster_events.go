@@ -36,7 +36,7 @@ func (e *environment) showEvents(c *cli.Context) error {
 		return err
 	}
 	if c.Bool("follow") {
-		tellNobody(c, cl, "no events occur")
+		warnUnorchestrated(c, cl, "no events occur")
 		return e.followEvents(c, cl, kinds, events, seq)
 	}
 	return e.print(c, eventListing(events), events)
@@ -46,7 +46,7 @@ func (e *environment) showEvents(c *cli.Context) error {
 func lastEvents(c *cli.Context, cl *cluster.Cluster, kinds []string, limit int) ([]orchestrator.Event, uint64, error) {
 	read := limit
 	if len(kinds) > 0 {
-		read = 0 // nobody knows how far back those of a kind are
+		read = 0 // how far back events of a kind are is not known
 	}
 	events, commit, err := orchestrator.ReadEvents(c.Context, cl.Store(), 0, read)
 	if errors.Is(err, kv.ErrDamaged) && commit.Seq > 0 {
@@ -102,7 +102,7 @@ func eventRow(e orchestrator.Event) []string {
 	return []string{strconv.FormatUint(e.Seq, 10), e.Time.UTC().Format(time.RFC3339), e.Kind, e.Text}
 }
 
-// followEvents prints events and those that come, one per line: as JSON objects
+// followEvents prints events and new ones, one per line: as JSON objects
 // or as rows.
 func (e *environment) followEvents(c *cli.Context, cl *cluster.Cluster, kinds []string, events []orchestrator.Event, after uint64) error {
 	format, err := e.format(c)

@@ -10,7 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/orchestrator"
 )
 
-// TestEventKinds: a kind that nobody knows is refused with those that are known;
+// TestEventKinds: an unknown kind is refused with the known ones;
 // what a newer jorc journalled is shown.
 func TestEventKinds(t *testing.T) {
 	t.Parallel()

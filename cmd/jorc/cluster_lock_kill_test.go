@@ -62,7 +62,7 @@ func ended(t *testing.T, what string, pid int) {
 	})
 }
 
-// TestLockAnyKilled: whichever process is killed, no command goes on without a slot.
+// TestLockAnyKilled: whichever process is killed, no command continues without a slot.
 func TestLockAnyKilled(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)

@@ -180,7 +180,7 @@ func TestSlotsOfNobody(t *testing.T) {
 	do(result{2, "", "jorc: \"n/\" must be NODE or NODE/ID; see 'jorc cluster unlock --help'\n"}, "unlock", "g", "n/")
 }
 
-// TestUnlockAnswers: what was taken away is an answer for scripts, too, and one
+// TestUnlockAnswers: revoked slots are printed for scripts, and one
 // group of a newer format hides no other.
 func TestUnlockAnswers(t *testing.T) {
 	t.Parallel()

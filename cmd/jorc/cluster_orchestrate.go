@@ -86,9 +86,9 @@ func (e *environment) orchestrate(c *cli.Context) error {
 	return nil
 }
 
-// tellNobody says on stderr that nobody orchestrates the cluster, so that what is
+// warnUnorchestrated reports on stderr that the cluster has no orchestrator, so that what is
 // shown is old; what cannot be known is not told.
-func tellNobody(c *cli.Context, cl *cluster.Cluster, what string) {
+func warnUnorchestrated(c *cli.Context, cl *cluster.Cluster, what string) {
 	if _, held, err := cluster.Orchestrator(c.Context, cl.Store()); err == nil && !held {
 		fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q: %v, so %s: start an agent with an orchestrator block\n",
 			cl.Name(), orchestrator.ErrNoOrchestrator, what)

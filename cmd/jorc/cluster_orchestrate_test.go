@@ -43,8 +43,8 @@ func (e endless) Decide(ctx context.Context, _ orchestrator.Input) ([]orchestrat
 	return nil, ctx.Err()
 }
 
-// TestOrchestrateDiscarded: who asks for a cycle while one runs is told that this
-// is discarded, and that is no failure.
+// TestOrchestrateDiscarded: a request for a cycle while one runs reports that it
+// is discarded, and succeeds.
 func TestOrchestrateDiscarded(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)

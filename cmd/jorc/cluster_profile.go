@@ -208,7 +208,7 @@ func (e *environment) layer(c *cli.Context, cl *cluster.Cluster) (profile.Params
 			err = cl.CheckHost(c.Context, node)
 		}
 		return v.Effective(compose).Params(), err
-	case !effective && c.IsSet("node"): // not JORC_NODE: that says who this host is
+	case !effective && c.IsSet("node"): // not JORC_NODE: that names this host
 		r, err := cl.Record(c.Context, c.String("node"))
 		return r.Params, noMember(c, cl, err)
 	default:

@@ -35,7 +35,7 @@ func (e *environment) showReport(c *cli.Context) error {
 		}
 		return fmt.Errorf("cluster %q: report %d does not exist: 'jorc cluster report' lists the stored reports", cl.Name(), number)
 	}
-	tellNobody(c, cl, "no cycles run")
+	warnUnorchestrated(c, cl, "no cycles run")
 	l := listing{columns: []string{"number", "start", "duration", "orchestrator", "trigger", "outcome", "synced", "failed", "events", "decisions"}, states: []string{"outcome"}}
 	for _, r := range all {
 		l.rows = append(l.rows, []string{

@@ -120,7 +120,7 @@ func (e *environment) showRun(c *cli.Context, cl *cluster.Cluster, id string) er
 	return e.print(c, l, d)
 }
 
-// withoutMembers says why no member has a part in a run yet, or had one.
+// withoutMembers is the reason why no member has a part in a run yet, or had one.
 func withoutMembers(r runs.Run) string {
 	switch {
 	case r.Why != "":

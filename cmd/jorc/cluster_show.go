@@ -29,7 +29,7 @@ type shown struct {
 	// By role and by node; "off" is an exception from what is held more widely.
 	HeldRoles map[string]cluster.Hold `json:"held_roles"`
 	HeldNodes map[string]cluster.Hold `json:"held_nodes"`
-	// Orchestrator is who orchestrates the cluster; nil: nobody.
+	// Orchestrator is the node that orchestrates the cluster; nil: none.
 	Orchestrator *orchestrates `json:"orchestrator"`
 }
 

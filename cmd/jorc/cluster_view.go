@@ -63,7 +63,7 @@ func (e *environment) showView(c *cli.Context) error {
 	for _, p := range saved.Problems {
 		fmt.Fprintf(c.App.ErrWriter, "jorc: a part of the view is damaged, and written again when something changes: %v\n", p)
 	}
-	tellNobody(c, cl, "this view is of "+saved.Commit.Time.UTC().Format(time.RFC3339))
+	warnUnorchestrated(c, cl, "this view is of "+saved.Commit.Time.UTC().Format(time.RFC3339))
 	v := saved.View
 	if c.Bool("aggregate") {
 		a := v.Aggregate()

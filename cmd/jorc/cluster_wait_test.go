@@ -10,7 +10,7 @@ import (
 )
 
 // TestWaitForVersion: it waits until all members that count run the version,
-// names those that failed on the way to it, and says that nobody counts.
+// names the members that failed on the way to it, and reports that no member counts.
 func TestWaitForVersion(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "a", "b")
@@ -44,7 +44,7 @@ func TestWaitForVersion(t *testing.T) {
 }
 
 // inVain waits until a timeout, and says what for. A timeout may be too short for
-// the first look on a busy machine: then a longer one is tried.
+// the first read on a busy machine: then a longer one is tried.
 func inVain(t *testing.T, env map[string]string, missing string, args ...string) {
 	t.Helper()
 	var got, want result
@@ -57,7 +57,7 @@ func inVain(t *testing.T, env map[string]string, missing string, args ...string)
 	t.Errorf("jorc cluster wait %v: got %+v, want %+v", args, got, want)
 }
 
-// TestRunWithDamagedMember: a member whose record somebody damaged keeps nobody
+// TestRunWithDamagedMember: a member with a damaged record keeps no other
 // else from running a workflow, or from waiting for that.
 func TestRunWithDamagedMember(t *testing.T) {
 	t.Parallel()
@@ -93,9 +93,9 @@ func TestWaitBesideCaller(t *testing.T) {
 	do(result{2, "", "jorc: --except-run and --except-node need --for idle; see 'jorc cluster wait --help'\n"}, "wait", "--for", "run=queued", "--except-run", "mine")
 }
 
-// TestWaitForRollout: a rollout by a policy that goes on, or waits to, is in
-// progress for those who are not there yet; one that is paused is not, and of one
-// that cannot be read nobody knows.
+// TestWaitForRollout: a rollout by a policy that continues, or waits to, is in
+// progress for members that are not at the version yet; a paused one is not, and of one
+// that cannot be read that is not known.
 func TestWaitForRollout(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "a", "b")

@@ -16,7 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 )
 
-// TestEmptyArguments: an argument from a variable that was not set stands for
+// TestEmptyArguments: an argument from a variable that was not set means
 // nothing, least of all for the cluster of the environment.
 func TestEmptyArguments(t *testing.T) {
 	t.Parallel()
@@ -55,7 +55,7 @@ func TestMembersFieldsJSON(t *testing.T) {
 	}
 }
 
-// TestClusterDenied: who may not see what is asked for is told so, and is not
+// TestClusterDenied: a caller who may not see the answer gets an error, and is not
 // shown that nothing is there.
 func TestClusterDenied(t *testing.T) {
 	t.Parallel()
@@ -99,7 +99,7 @@ func TestClusterDenied(t *testing.T) {
 	denied(env)
 }
 
-// TestProfileWatchOfTrouble: what goes on being wrong is told once.
+// TestProfileWatchOfTrouble: a lasting problem is reported once.
 func TestProfileWatchOfTrouble(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64

@@ -52,7 +52,7 @@ func (e *environment) config(c *cli.Context) (*config.Config, error) {
 
 // configPaths are the files and directories of this host's configuration: those
 // of --config or JORC_CONFIG, else /etc/jorc where that exists. JORC_CONFIG=/dev/null
-// stands for a host without a configuration.
+// means a host without a configuration.
 func (e *environment) configPaths(c *cli.Context) []string {
 	if paths := c.StringSlice("config"); len(paths) > 0 {
 		return paths

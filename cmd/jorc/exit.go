@@ -69,7 +69,7 @@ var classes = []struct {
 // promise others than exitUsage.
 var usageExits = map[string]int{"jorc update pending": exitPending, "jorc pending_update": exitPending}
 
-// exitCode returns the exit code that err stands for after the command line args.
+// exitCode returns the exit code of err after the command line args.
 func exitCode(app *cli.App, args []string, err error) int {
 	code := classify(err)
 	if special, ok := usageExits[commandOf(app, args)]; ok && code == exitUsage && !errors.As(err, new(*exitError)) {
@@ -78,7 +78,7 @@ func exitCode(app *cli.App, args []string, err error) int {
 	return code
 }
 
-// classify returns the exit code that err stands for.
+// classify returns the exit code of err.
 func classify(err error) int {
 	if err == nil {
 		return exitOK

@@ -43,7 +43,7 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// TestReport: an error is one line, "no" is none, and diagnostics keep theirs.
+// TestReport: an error is one line, "no" prints nothing, and diagnostics keep their lines.
 func TestReport(t *testing.T) {
 	t.Parallel()
 	problems := &config.Error{Problems: []config.Problem{

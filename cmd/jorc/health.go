@@ -61,7 +61,7 @@ func (e *environment) healthWith(c *cli.Context, failures func(*consul.Client, *
 	}
 	h.Checks = append(h.Checks, failed...)
 	h.Healthy = h.Healthy && len(failed) == 0
-	if len(h.Checks) > 0 || format == formatJSON { // silence is good news
+	if len(h.Checks) > 0 || format == formatJSON { // no output means no failure
 		if err := e.print(c, healthListing(h), h); err != nil {
 			return err
 		}

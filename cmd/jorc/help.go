@@ -51,7 +51,7 @@ func groupedHelp(template string, commands []*cli.Command, groups []group) strin
 	width := 0
 	for _, c := range commands {
 		if !c.Hidden {
-			width = max(width, len(c.Name))
+			width = max(width, len(strings.Join(c.Names(), ", ")))
 		}
 	}
 	var b strings.Builder

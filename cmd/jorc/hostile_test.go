@@ -23,7 +23,7 @@ func plant(t *testing.T, s *consultest.Server, env map[string]string) {
 	t.Helper()
 	client := s.Client()
 	for _, node := range []string{"n1", "evil" + hostileText} {
-		// Consul may refuse a name; then nobody can plant it.
+		// Consul may refuse a name; then it cannot be planted.
 		err := client.CatalogRegister(t.Context(), &consul.CatalogRegistration{
 			Node: node, Address: "10.0.0.1", NodeMeta: map[string]string{"k": hostileText},
 			Service: &consul.AgentService{ID: "web" + hostileText, Service: "web", Port: 80, Tags: []string{"t" + hostileText}, Meta: map[string]string{"k": hostileText}},
@@ -70,7 +70,7 @@ func plant(t *testing.T, s *consultest.Server, env map[string]string) {
 				continue
 			}
 			if err := client.KVPut(t.Context(), &consul.KVPair{Key: "jorc/damaged/" + key, Value: []byte(value)}); err != nil && !strings.Contains(key, hostileText) {
-				t.Fatal(err) // a key that Consul refuses can be planted by nobody
+				t.Fatal(err) // a key that Consul refuses cannot be planted
 			}
 		}
 	}

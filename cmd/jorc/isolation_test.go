@@ -158,7 +158,7 @@ func (m *machine) register(node string, n, length int) {
 }
 
 // TestFailingOrchestrator: an orchestrator of which cycles fail again and again is
-// not ready, and says why; when they succeed again it is, and events tell of both.
+// not ready, and shows the reason; when they succeed again it is, and events tell of both.
 func TestFailingOrchestrator(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, consultest.Start(t), isolationConf)

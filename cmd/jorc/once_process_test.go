@@ -38,7 +38,7 @@ func TestAgentOnce(t *testing.T) {
 }
 
 // TestAgentOnceConverges: what became of convergence, as exit code and as one
-// line that says why.
+// line with the reason.
 func TestAgentOnceConverges(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, consultest.Start(t), oneOfEach)

@@ -18,7 +18,7 @@ import (
 	"github.com/jorc/jorc/internal/web"
 )
 
-// process is a program under way.
+// process is a running program.
 type process struct {
 	m        *machine
 	cmd      *exec.Cmd
@@ -75,7 +75,7 @@ func (m *machine) agent(args ...string) *process {
 	return m.start(append([]string{"agent", "--config", m.path("jorc.hcl")}, args...)...)
 }
 
-// listen takes in what systemd is told.
+// listen collects the notifications to systemd.
 func (d *process) listen() string {
 	dir, err := os.MkdirTemp("", "jorc-notify-") // short: such names are bounded
 	if err != nil {

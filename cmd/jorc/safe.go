@@ -101,7 +101,7 @@ func steers(r rune) bool {
 }
 
 // underlying is where a safeWriter writes to. What is written there is safe
-// already (cells, between jorc's own tabs and colours), or is no text of jorc's: the
+// already (cells, between jorc's own tabs and colours), or is not jorc's text: the
 // output of a program that the user named.
 func underlying(w io.Writer) io.Writer {
 	if s, ok := w.(*safeWriter); ok {

@@ -74,7 +74,7 @@ func (e *environment) listServices(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.IsSet("node") { // not JORC_NODE: that says who this host is
+	if c.IsSet("node") { // not JORC_NODE: that names this host
 		return e.listNode(c, client, c.String("node"))
 	}
 	all, leftOut, err := catalog.List(c.Context, client, consul.Query{})
@@ -145,7 +145,7 @@ type resolved struct {
 	DNSName string `json:"dns_name"`
 }
 
-// unknownService is err; when no service has the name, with those that exist.
+// unknownService is err, with the existing services if none has the name.
 func unknownService(c *cli.Context, client *consul.Client, name string, err error) error {
 	all, _, listErr := catalog.List(c.Context, client, consul.Query{})
 	if listErr != nil || slices.ContainsFunc(all, func(s catalog.ServiceSummary) bool { return s.Service == name }) {

@@ -17,7 +17,7 @@ import (
 )
 
 // TestWhatAWaitLetsThroughIsFound: of instances in every state of health, a wait
-// counts those that resolve, every export and the shipped templates show.
+// counts the instances that resolve, every export and the shipped templates show.
 func TestWhatAWaitLetsThroughIsFound(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)

@@ -161,7 +161,7 @@ func TestServiceRights(t *testing.T) {
 }
 
 // TestServiceOfTheDaemon: a running agent takes up what register stores, and
-// its own services are not to be taken away.
+// its own services must not be deregistered.
 func TestServiceOfTheDaemon(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)

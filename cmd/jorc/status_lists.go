@@ -87,7 +87,7 @@ func (e *environment) printFailures(c *cli.Context, all []cluster.Failure) error
 		return e.lines(c, "host", hosts, hosts)
 	}
 	if format, _ := e.value(c, "output"); len(all) == 0 && format != formatJSON {
-		return nil // silence is good news
+		return nil // no output means no failure
 	}
 	l := listing{columns: []string{"host", "kind", "name", "state", "service", "version", "since", "detail", "log"}, states: []string{"state"}}
 	for _, f := range all {
@@ -125,7 +125,7 @@ func (e *environment) listUnaccounted(c *cli.Context) error {
 	for _, u := range all {
 		l.rows = append(l.rows, []string{u.Host, strings.Join(u.Reasons, "; ")})
 	}
-	if len(all) > 0 || format == formatJSON { // silence is good news
+	if len(all) > 0 || format == formatJSON { // no output means no failure
 		if err := e.print(c, l, all); err != nil {
 			return err
 		}

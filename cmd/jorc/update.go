@@ -84,7 +84,7 @@ func (e *environment) ledger(c *cli.Context) (*cluster.Cluster, *consul.Client, 
 	return cl, client, settings, nil
 }
 
-// desired reads the desired version. Where there is none it returns
+// desired reads the desired version. Without a version it returns
 // cluster.ErrNoCluster for a cluster that does not exist; hosts that ask often make
 // no other request.
 func desired(ctx context.Context, cl *cluster.Cluster) (string, error) {

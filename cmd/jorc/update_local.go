@@ -51,8 +51,8 @@ func (e *environment) readOrWriteLocal(c *cli.Context, legacy string) error {
 	return e.lines(c, "version", []string{version}, versionAnswer{version})
 }
 
-// pendency is the answer of `update pending -o json`.
-type pendency struct {
+// pendingAnswer is the answer of `update pending -o json`.
+type pendingAnswer struct {
 	Answer  string `json:"answer"`
 	Desired string `json:"desired"`
 	Local   string `json:"local"`
@@ -92,7 +92,7 @@ func (e *environment) pendingUpdate(c *cli.Context, legacy string) error {
 		}
 	}
 	p := cluster.PendingChangeOf(desired, desiredErr, local, localErr)
-	err = e.lines(c, "answer", []string{p.String()}, pendency{p.String(), desired, local, int(p)})
+	err = e.lines(c, "answer", []string{p.String()}, pendingAnswer{p.String(), desired, local, int(p)})
 	return &exitError{code: int(p), err: err}
 }
 

@@ -62,7 +62,7 @@ func (e *environment) verifyHosts(c *cli.Context) error {
 		l.rows = append(l.rows, []string{m.Host, orDash(m.Version)})
 	}
 	format, _ := e.value(c, "output")
-	if len(missing) > 0 || format == formatJSON { // silence is good news
+	if len(missing) > 0 || format == formatJSON { // no output means no failure
 		if err := e.print(c, l, append([]cluster.OtherHost{}, missing...)); err != nil {
 			return err
 		}
@@ -144,7 +144,7 @@ func (e *environment) singleVersion(c *cli.Context) error {
 		l.rows = append(l.rows, []string{a.Version, a.Host, string(a.Life), a.Arrived})
 	}
 	format, _ := e.value(c, "output")
-	if len(l.rows) > 0 || format == formatJSON { // silence is good news
+	if len(l.rows) > 0 || format == formatJSON { // no output means no failure
 		if err := e.print(c, l, s); err != nil {
 			return err
 		}

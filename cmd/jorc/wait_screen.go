@@ -14,7 +14,7 @@ import (
 // screen shows on a terminal what is still missing, a line per target, and
 // overwrites its lines when something changes.
 type screen struct {
-	w     io.Writer // nil: nobody looks
+	w     io.Writer // nil: not a terminal
 	width func() int
 	lines int // drawn last
 }

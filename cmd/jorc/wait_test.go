@@ -159,5 +159,5 @@ func TestScreenOverwrites(t *testing.T) {
 	if got := out.String(); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	(&screen{}).draw(nil) // nobody looks
+	(&screen{}).draw(nil) // no terminal
 }

@@ -160,7 +160,7 @@ type walked struct {
 	gone string
 }
 
-// walks has every command of the tree once; those that remove something come last.
+// walks has every command of the tree once; commands that remove something come last.
 var walks = []walked{
 	{path: "agent", local: true},
 	{path: "check_puppet", line: "check_puppet", wrong: []string{"check_puppet ap-9"}},

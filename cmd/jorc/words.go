@@ -10,7 +10,7 @@ type count struct {
 	noun string
 }
 
-// counted says "1 service, 2 templates"; what there is none of is left out.
+// counted says "1 service, 2 templates"; zero counts are left out.
 func counted(counts ...count) string {
 	var parts []string
 	for _, c := range counts {

@@ -135,7 +135,7 @@ func fieldTypes(into any) map[string]reflect.Type {
 	return types
 }
 
-// hasType reports whether a value can be decoded into t, and says why not. HCL
+// hasType reports whether a value can be decoded into t, and the reason if not. HCL
 // itself would convert: the number 1.10 to the string "1.1".
 func (d *decoder) hasType(expr hcl.Expression, name string, t reflect.Type) bool {
 	before := len(d.diags)

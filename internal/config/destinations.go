@@ -273,7 +273,7 @@ func (s staticPath) owns(id string) bool {
 }
 
 // findAliases finds the symlinks below base, nearest first, also in the
-// directories that they lead to. depth limits the search; negative is no limit.
+// directories that they lead to. depth limits the search; negative: unlimited.
 func findAliases(r *resolver, base string, depth int, budget *int) aliases {
 	type dir struct {
 		name, real string

@@ -108,7 +108,7 @@ func (d *decoder) address(expr hcl.Expression, name string) (Address, bool) {
 	return addr, true
 }
 
-// Kinds of checks: those that run at intervals, and the others.
+// Kinds of checks: with and without an interval.
 var (
 	activeChecks  = []string{"script", "http", "tcp", "udp", "grpc", "h2ping"}
 	passiveChecks = []string{"ttl", "alias_service"}

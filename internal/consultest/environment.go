@@ -10,7 +10,7 @@ import (
 // the machine's own configuration, /etc/jorc.
 const NoConfig = "JORC_CONFIG=" + os.DevNull
 
-// programs are variables that name programs and directories for tests; those that
+// programs are variables that name programs and directories for tests; variables that
 // begin with JORC_TEST_ are for children of tests.
 var programs = []string{"CONSUL_BIN", "CONSUL_TEMPLATE_BIN", "JORC_BIN", "JORC_FLEET_DIR"}
 

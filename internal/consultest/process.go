@@ -35,7 +35,7 @@ func (s *Server) Freeze() {
 	}
 }
 
-// Thaw lets a frozen server go on.
+// Thaw lets a frozen server continue.
 func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
 
 // Restart starts a server that was stopped or killed, at the same addresses

@@ -166,7 +166,7 @@ func (s *Server) WaitLeader() {
 }
 
 // toReport is the time before the deadline of `go test` that a failed test needs
-// to say why.
+// to report the reason.
 const toReport = 30 * time.Second
 
 // Eventually calls check until it returns nil. There is no limit but the deadline
@@ -199,7 +199,7 @@ func Eventually(t testing.TB, what string, check func(context.Context) error) {
 	}
 }
 
-// freeIP picks an address of the loopback network that nobody listens on.
+// freeIP picks an unused address of the loopback network.
 func freeIP(t testing.TB) string {
 	t.Helper()
 	for range 100 {
