@@ -76,7 +76,10 @@ func (e *environment) cluster(c *cli.Context, name string) (*cluster.Cluster, er
 
 // reportTarget names the cluster that a command acts on, with --verbose.
 func reportTarget(c *cli.Context, settings *config.Config, name string) {
-	if c.IsSet("verbose") && c.Bool("verbose") {
+	if c.Command != nil && flagNamed(c.Command.Flags, "verbose") != nil {
+		return // a flag of the command's own
+	}
+	if c.Bool("verbose") {
 		fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q below prefix %q of Consul at %s\n", name, settings.Prefix, settings.Consul.Address)
 	}
 }

@@ -167,7 +167,7 @@ func TestRunCommands(t *testing.T) {
 	}, "wait", "-o", "json")
 	do(result{0, "", ""}, "resume")
 	for _, test := range []struct{ want, args string }{
-		{"which workflow?; see 'jorc cluster run --help'", "run"},
+		{"missing argument WORKFLOW; see 'jorc cluster run --help'", "run"},
 		{"--max-parallel: not a policy: \"0\" is nobody: give at least 1 or 1%; see 'jorc cluster run --help'", "run install --max-parallel 0"},
 		{"run id \"a/b\": invalid: letters, digits, '.', '_' and '-' make one, and a letter, a digit or '_' begins it; see 'jorc cluster runs --help'", "runs a/b"},
 		{"run: invalid: on a manager it is run once: no filter, role or limit applies; see 'jorc cluster run --help'", "run install --on-manager --role x"},
@@ -178,7 +178,7 @@ func TestRunCommands(t *testing.T) {
 	}
 	do(result{1, "", "jorc: run \"none\": no such run; runs: r\n"}, "approve", "none")
 	do(result{0, "ID  STATE\nr   pending\n", ""}, "approve", "r")
-	already := "jorc: run \"r\": it needs no approval (any more); nothing was changed\n"
+	already := "jorc: run \"r\": it no longer needs approval; nothing was changed\n"
 	do(result{0, "{\n  \"id\": \"r\",\n  \"state\": \"pending\",\n  \"changed\": false\n}\n", already}, "approve", "r", "-o", "json")
 	f.orchestrate()
 	do(result{0, "", ""}, "wait", "--for", "run=r", "--timeout", "60s")

@@ -166,7 +166,7 @@ type runLog struct {
 func (e *environment) runLogs(c *cli.Context) error {
 	args := arguments(c)
 	if len(args) < 1 || len(args) > 2 {
-		return usagef(c, "which ID, and maybe NODE?")
+		return usagef(c, "missing argument ID")
 	}
 	format, err := e.format(c)
 	if err != nil {
@@ -242,9 +242,9 @@ func after(mark, text string) string {
 
 func approveCommand(env *environment) *cli.Command {
 	return &cli.Command{
-		Name: "approve", Usage: "let a run begin that needs it", ArgsUsage: "ID",
+		Name: "approve", Usage: "approve a run that needs approval", ArgsUsage: "ID",
 		Description: "Repeating it changes nothing. A run that was cancelled stays so, and the exit code is 4.",
-		Action:      env.changeRun("it needs no approval (any more)", approveRun),
+		Action:      env.changeRun("it no longer needs approval", approveRun),
 	}
 }
 
@@ -281,7 +281,7 @@ func (e *environment) changeRun(already string, change func(c *cli.Context, r *r
 	return func(c *cli.Context) error {
 		args := arguments(c)
 		if len(args) != 1 {
-			return usagef(c, "which ID?")
+			return usagef(c, "missing argument ID")
 		}
 		if _, err := e.format(c); err != nil {
 			return err

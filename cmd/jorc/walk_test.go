@@ -165,6 +165,7 @@ var walks = []walked{
 	{path: "agent", local: true},
 	{path: "check_puppet", line: "check_puppet", wrong: []string{"check_puppet ap-9"}},
 	{path: "check_single_version", line: "check_single_version v1 -v", code: 1},
+	{path: "cluster drpcli", local: true},
 	{path: "completion bash", line: "completion bash", local: true},
 	{path: "completion fish", line: "completion fish", local: true},
 	{path: "completion zsh", line: "completion zsh", local: true},
@@ -459,5 +460,59 @@ func TestBrokenPipe(t *testing.T) {
 	}
 	if got := h.jorc("cluster", "runs", "piped", "-o", "json"); got.code != exitOK {
 		t.Errorf("the run: %+v", got)
+	}
+}
+
+// TestVerbose: --verbose names the cluster that a command acts on, on stderr.
+func TestVerbose(t *testing.T) {
+	t.Parallel()
+	h := furnish(t)
+	for _, line := range []string{"update current", "cluster members", "status list", "cluster slots", "current_version"} {
+		got := h.jorc(h.line("--verbose " + line)...)
+		if want := `jorc: cluster "prd" below prefix "site" of Consul at ` + h.proxy.Addr + "\n"; got.code != exitOK || got.stderr != want {
+			t.Errorf("jorc --verbose %s: %+v, want stderr %q", line, got, want)
+		}
+	}
+}
+
+// TestStatusOfUnknownCategory: a category that is close to a built-in one, or the name
+// of a host, is recorded with a warning.
+func TestStatusOfUnknownCategory(t *testing.T) {
+	t.Parallel()
+	h := furnish(t)
+	for category, want := range map[string]string{
+		"app-9":  "is the name of a host",
+		"confg":  `did you mean "config"?`,
+		"backup": "",
+	} {
+		got := h.jorc("status", "set", category, "failed")
+		if got.code != exitOK || got.stdout != "" || !strings.Contains(got.stderr, want) || (want == "") != (got.stderr == "") {
+			t.Errorf("jorc status set %s failed: %+v, want the warning %q", category, got, want)
+		}
+	}
+}
+
+// TestWrongConfigEverywhere: with an invalid configuration no command acts on the
+// default cluster; it exits 2.
+func TestWrongConfigEverywhere(t *testing.T) {
+	t.Parallel()
+	h := furnish(t)
+	h.write("clutser = \"prd\"\n")
+	before := h.requests
+	for _, w := range walks {
+		if w.line == "" || slices.Contains([]string{"completion bash", "completion fish", "completion zsh", "man", "version", "doctor"}, w.path) {
+			continue
+		}
+		code := exitUsage
+		if strings.Contains(w.path, "pending") {
+			code = exitPending
+		}
+		got := h.jorc(h.line(w.line)...)
+		if got.code != code || !strings.Contains(got.stdout+got.stderr, "cluster") {
+			t.Errorf("jorc %s: %+v, want exit %d", w.line, got, code)
+		}
+	}
+	if asked := h.requests - before; asked > 0 {
+		t.Errorf("Consul was asked %d times", asked)
 	}
 }

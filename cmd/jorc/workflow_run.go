@@ -247,9 +247,9 @@ func (e *environment) tellJob(c *cli.Context, res workflow.Result) error {
 	}
 	text := summary(res)
 	if res.Open && res.State == workflow.Reboot {
-		text += fmt.Sprintf("; reboot, and then go on with 'jorc workflow run %s --id %s'", res.Workflow, res.ID)
+		text += fmt.Sprintf("; reboot, then continue with 'jorc workflow run %s --id %s'", res.Workflow, res.ID)
 	} else if res.Open {
-		text += fmt.Sprintf("; go on with 'jorc workflow run %s --id %s'", res.Workflow, res.ID)
+		text += fmt.Sprintf("; continue with 'jorc workflow run %s --id %s'", res.Workflow, res.ID)
 	} else if res.Task != "" {
 		text += fmt.Sprintf("; see 'jorc workflow logs %s'", res.ID)
 	}

@@ -212,7 +212,7 @@ func ask(ctx context.Context, s *kv.Store, by string, patience time.Duration) (*
 func checkOrchestrated(ctx context.Context, s *kv.Store) error {
 	_, held, err := cluster.Orchestrator(ctx, s)
 	if err == nil && !held {
-		return fmt.Errorf("lock %q: %w: start an agent whose configuration has an orchestrator block", s.Path(cluster.OrchestratorLock), ErrNoOrchestrator)
+		return fmt.Errorf("lock %q: %w: start an agent with an orchestrator block", s.Path(cluster.OrchestratorLock), ErrNoOrchestrator)
 	}
 	return err
 }
