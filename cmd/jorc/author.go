@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -21,7 +22,7 @@ func (e *environment) author(c *cli.Context) (string, error) {
 	defer client.Close()
 	token, err := client.OwnToken(c.Context)
 	switch {
-	case consul.ACLsDisabled(err):
+	case consul.ACLsDisabled(err), errors.Is(err, consul.ErrDenied): // the change itself will be refused
 		return e.osUser(), nil
 	case err != nil:
 		return "", err
