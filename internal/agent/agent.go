@@ -138,7 +138,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.follow(ctx) })
 	g.Go(func() error { return a.claim(ctx) })
 	g.Go(func() error { return a.takePart(ctx) })
-	g.Go(func() error { return a.feelPulse(ctx) })
+	g.Go(func() error { return a.watchdog(ctx) })
 	a.o.Log.Info("started", "version", a.o.Version, "consul", a.conf.Consul.Address, "status", a.web.Addr(), "state_dir", a.conf.StateDir)
 	a.o.Notify("READY=1")
 	g.Go(func() error {

@@ -34,12 +34,12 @@ type part struct {
 	jobs    *workflow.Runner
 	log     hclog.Logger
 
-	keeper       atomic.Pointer[cluster.RecordSync] // nil: it has not begun, or this host is no member by itself
-	converge     *converge.Converger                // nil: this host has no static configuration
-	admission    *admission                         // of converge
-	managing     *workflow.Runner                   // runs on managers
-	orchestrated []*orchestrator.Orchestrator
-	outposts     []*outpost
+	keeper        atomic.Pointer[cluster.RecordSync] // nil: it has not begun, or this host is no member by itself
+	converge      *converge.Converger                // nil: this host has no static configuration
+	admission     *admission                         // of converge
+	managing      *workflow.Runner                   // runs on managers
+	orchestrated  []*orchestrator.Orchestrator
+	guestClusters []*guestCluster
 }
 
 // belongs tells whether c gives the host any part in its cluster.
@@ -102,7 +102,7 @@ func (a *Agent) takePart(ctx context.Context) error {
 func (p *part) rest(ctx context.Context, why string) {
 	p.jobs.HandOver(ctx, why)
 	p.managing.HandOver(ctx, why)
-	for _, o := range p.outposts {
+	for _, o := range p.guestClusters {
 		o.managing.HandOver(ctx, why)
 	}
 }
@@ -178,7 +178,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 		p.converge = p.converger(a.maintenance)
 	}
 	p.orchestrated = p.orchestrators()
-	p.outposts = p.newOutposts(o)
+	p.guestClusters = p.newGuestClusters(o)
 	return p, nil
 }
 

@@ -48,7 +48,7 @@ func (p *part) orchestrate(ctx context.Context) error {
 	for _, o := range p.orchestrated {
 		g.Go(func() error { return o.Run(ctx) })
 	}
-	for _, o := range p.outposts {
+	for _, o := range p.guestClusters {
 		g.Go(func() error { return o.run(ctx) })
 	}
 	return g.Wait()

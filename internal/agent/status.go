@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"errors"
+
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/replace"
 	"github.com/jorc/jorc/internal/watch"
 	"github.com/jorc/jorc/internal/web"
 )
@@ -94,4 +97,25 @@ func templateView(v watch.Status) web.Template {
 		Waiting: v.Waiting, Held: v.Held, Stale: v.Stale, Lost: v.Lost, Edited: v.Edited, Error: v.Error,
 		Changed: v.Changed, Checked: v.Checked, Writes: v.Writes, Executions: v.Executions,
 	}
+}
+
+// rendered counts a job of the template engine.
+func (a *Agent) rendered(r watch.Rendered) {
+	a.metrics.Observe(web.Job{Took: r.Took, Changed: r.Changed, Reloaded: r.Reloaded, Failed: kindOf(r)})
+}
+
+func kindOf(r watch.Rendered) web.Kind {
+	var check *replace.CheckError
+	var reload *replace.ReloadError
+	switch {
+	case r.Err == nil, errors.Is(r.Err, watch.ErrHeld):
+		return ""
+	case r.Failed:
+		return web.KindRender
+	case errors.As(r.Err, &check):
+		return web.KindCheck
+	case errors.As(r.Err, &reload):
+		return web.KindReload
+	}
+	return web.KindReplace
 }
