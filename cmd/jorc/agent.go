@@ -48,14 +48,14 @@ func (e *environment) runAgent(c *cli.Context) error {
 	return a.Once(ctx)
 }
 
-// buildAgent makes an agent of what load returns. A patient one waits for a token
+// buildAgent makes an agent of what load returns. With waitForToken it waits for a token
 // file that does not exist yet.
-func (e *environment) buildAgent(c *cli.Context, load func() (*config.Config, error), patient bool) (*agent.Agent, hclog.Logger, error) {
+func (e *environment) buildAgent(c *cli.Context, load func() (*config.Config, error), waitForToken bool) (*agent.Agent, hclog.Logger, error) {
 	conf, err := load()
 	if err != nil {
 		return nil, nil, err
 	}
-	if !patient {
+	if !waitForToken {
 		client, err := newClient(conf)
 		if err != nil {
 			return nil, nil, err
