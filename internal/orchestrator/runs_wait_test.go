@@ -1,4 +1,4 @@
-package runs_test
+package orchestrator_test
 
 import (
 	"context"
