@@ -85,6 +85,12 @@ func newApp(h host) *cli.App {
 		OnUsageError:   onUsageError,
 		ExitErrHandler: func(*cli.Context, error) {}, // run reports and maps; nothing below main exits
 		Action:         env.root,
+		After: func(*cli.Context) error {
+			for _, client := range env.clients {
+				client.Close()
+			}
+			return nil
+		},
 
 		// A comma is part of a value: flags that may be given more than once are
 		// given more than once.

@@ -19,6 +19,7 @@ import (
 type environment struct {
 	host
 	settings map[string]*setting
+	clients  []*consul.Client // closed when the command has ended
 }
 
 func newEnvironment(h host) *environment {
@@ -109,6 +110,9 @@ func (e *environment) consul(c *cli.Context) (*consul.Client, *config.Config, er
 		return nil, nil, err
 	}
 	client, err := newClient(settings)
+	if err == nil {
+		e.clients = append(e.clients, client)
+	}
 	return client, settings, err
 }
 
