@@ -135,7 +135,7 @@ func (e *environment) checkPuppet(c *cli.Context) error {
 		return err
 	}
 	if h, held := control.Held(host, record.Roles); held {
-		return &exitError{code: exitPuppetDisabled, err: fmt.Errorf("convergence is held on %s: %s", host, holdText(h))}
+		return &exitError{code: exitPuppetDisabled, err: fmt.Errorf("convergence is held on %s: %s", host, h)}
 	}
 	return nil
 }

@@ -152,15 +152,3 @@ func (e *environment) control(already string, change func(*cli.Context, *cluster
 		return nil
 	}
 }
-
-// holdText says since when, by whom and why.
-func holdText(h cluster.Hold) string {
-	text := "since " + h.Since.Format(time.RFC3339)
-	if h.By != "" {
-		text += " by " + h.By
-	}
-	if h.Reason != "" {
-		text += ": " + h.Reason
-	}
-	return text
-}

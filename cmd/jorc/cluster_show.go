@@ -97,9 +97,9 @@ func holdRows(c cluster.Control) (rows [][]string) {
 		switch {
 		case h == nil:
 		case h.Off:
-			rows = append(rows, []string{"not " + what, holdText(*h)})
+			rows = append(rows, []string{"not " + what, h.String()})
 		default:
-			rows = append(rows, []string{what, holdText(*h)})
+			rows = append(rows, []string{what, h.String()})
 		}
 	}
 	add("paused", c.Paused)

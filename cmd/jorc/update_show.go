@@ -59,7 +59,7 @@ func rolloutRows(s rollout.Status) [][]string {
 	}
 	add("phase", "%s since %s", s.StateText(), s.Since.UTC().Format(time.RFC3339))
 	if s.Stopped != nil {
-		add(s.State, "%s", stopText(*s.Stopped))
+		add(s.State, "%s", *s.Stopped)
 	}
 	if r := s.RollbackOf; r != nil {
 		add("rolled back", "%s: %s", r.Version, r.Reason)
@@ -106,17 +106,6 @@ func more(names []string, count int) string {
 	text := strings.Join(names, ", ")
 	if count > len(names) {
 		text += fmt.Sprintf(" and %d more", count-len(names))
-	}
-	return text
-}
-
-func stopText(s rollout.Stop) string {
-	text := "since " + s.Since.UTC().Format(time.RFC3339)
-	if s.By != "" {
-		text += " by " + s.By
-	}
-	if s.Reason != "" {
-		text += ": " + s.Reason
 	}
 	return text
 }

@@ -121,10 +121,10 @@ func holds(c *cli.Context, client *consul.Client, settings *config.Config, host 
 	}
 	var all []string
 	if control.Paused != nil {
-		all = append(all, held("the cluster is paused", *control.Paused))
+		all = append(all, "the cluster is paused "+control.Paused.String())
 	}
 	if control.ObserveOnly != nil {
-		all = append(all, held("the cluster is only observed", *control.ObserveOnly))
+		all = append(all, "the cluster is only observed "+control.ObserveOnly.String())
 	}
 	if control.Hold == nil && len(control.Roles) == 0 && len(control.Nodes) == 0 {
 		return all, nil
@@ -134,18 +134,7 @@ func holds(c *cli.Context, client *consul.Client, settings *config.Config, host 
 		return nil, err
 	}
 	if h, ok := control.Held(host, view.Roles()); ok {
-		all = append(all, held("convergence is held", h))
+		all = append(all, "convergence is held "+h.String())
 	}
 	return all, nil
-}
-
-func held(what string, h cluster.Hold) string {
-	text := what + " since " + h.Since.Format(time.RFC3339)
-	if h.By != "" {
-		text += " by " + h.By
-	}
-	if h.Reason != "" {
-		text += fmt.Sprintf(": %s", h.Reason)
-	}
-	return text
 }

@@ -88,7 +88,7 @@ func TestConverge(t *testing.T) {
 	if _, err := h.cluster().Hold(t.Context(), cluster.Scope{Role: "web"}, cluster.Hold{Reason: "the moon", By: "ann"}); err != nil {
 		t.Fatal(err)
 	}
-	h.wantPhase(converge.PhaseHeld, "held by ann: the moon")
+	h.wantPhase(converge.PhaseHeld, " by ann: the moon")
 	h.register("mysql")
 	if _, err := h.cluster().Unhold(t.Context(), cluster.Scope{Role: "web"}, cluster.Hold{}); err != nil {
 		t.Fatal(err)

@@ -137,14 +137,14 @@ func (h *holds) change(source string, err error, set func()) {
 func (h *holds) judge() {
 	next := converge.Hold{Held: HoldReason(h.stateDir)}
 	if p := h.control.Paused; p != nil {
-		next.Paused = describe("the cluster is paused", *p)
+		next.Paused = "the cluster is paused " + p.String()
 	}
 	control := h.control
 	if h.hold != nil {
 		control.Nodes = map[string]cluster.Hold{h.node: *h.hold}
 	}
 	if why, is := control.Held(h.node, h.leaders.RolesOf(h.node, h.record)); is && next.Held == "" {
-		next.Held = describe("held", why)
+		next.Held = "held " + why.String()
 	}
 	for _, source := range slices.Sorted(maps.Keys(h.sources)) { // of several the same each time
 		if err := h.sources[source]; err != nil && next.Held == "" {
@@ -159,16 +159,6 @@ func (h *holds) judge() {
 	}
 	h.now.Set(next)
 	h.is.Set(h.member)
-}
-
-func describe(what string, h cluster.Hold) string {
-	if h.By != "" {
-		what += " by " + h.By
-	}
-	if h.Reason != "" {
-		what += ": " + h.Reason
-	}
-	return what
 }
 
 // watchFile judges again whenever the hold file may have changed. Where the

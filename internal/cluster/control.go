@@ -31,6 +31,18 @@ type Hold struct {
 	Off    bool      `json:"off,omitempty"`
 }
 
+// String returns the hold as one text: "since 2026-11-22T10:00:00Z by ann: disks".
+func (h Hold) String() string {
+	text := "since " + h.Since.UTC().Format(time.RFC3339)
+	if h.By != "" {
+		text += " by " + h.By
+	}
+	if h.Reason != "" {
+		text += ": " + h.Reason
+	}
+	return text
+}
+
 // Scope is what a hold is of: a node, a role, or, when both are empty, the
 // cluster.
 type Scope struct {

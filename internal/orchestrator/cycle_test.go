@@ -49,7 +49,7 @@ func TestObserve(t *testing.T) {
 	s.host("a", "10.0.0.1", "passing", "critical")
 	step("health_changed a", "service_down web")
 	s.must(s.cluster.Pause(t.Context(), cluster.Hold{Since: time.Unix(0, 0), Reason: "why", By: "ann"}))
-	if e := step("cluster_paused")[0]; e.Text != "the cluster is paused: why (since 1970-01-01T00:00:00Z by ann)" {
+	if e := step("cluster_paused")[0]; e.Text != "the cluster is paused: since 1970-01-01T00:00:00Z by ann: why" {
 		t.Errorf("%+v", e)
 	}
 	s.must(s.cluster.Leave(t.Context(), "a", false))

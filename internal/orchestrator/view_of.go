@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 )
@@ -161,14 +160,7 @@ func holdText(h *cluster.Hold) string {
 	if h == nil {
 		return ""
 	}
-	text := "since " + h.Since.UTC().Format(time.RFC3339)
-	if h.By != "" {
-		text += " by " + h.By
-	}
-	if h.Reason != "" {
-		text = h.Reason + " (" + text + ")"
-	}
-	return text
+	return h.String()
 }
 
 func holdTexts(c cluster.Control) (all []string) {
@@ -176,7 +168,7 @@ func holdTexts(c cluster.Control) (all []string) {
 		if h.Off {
 			what += " excepted"
 		}
-		all = append(all, what+": "+holdText(&h))
+		all = append(all, what+": "+h.String())
 	}
 	if c.Hold != nil {
 		add("the cluster", *c.Hold)

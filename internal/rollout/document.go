@@ -3,6 +3,8 @@ package rollout
 import (
 	"fmt"
 	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
 )
 
 // Phase is the stage of a rollout.
@@ -66,16 +68,12 @@ type Stop struct {
 // byJorc is Stop.By of pauses that no operator asked for.
 const byJorc = "jorc"
 
-func (s Stop) text() string {
-	text := "the rollout is paused since " + s.Since.UTC().Format(time.RFC3339)
-	if s.By != "" {
-		text += " by " + s.By
-	}
-	if s.Reason != "" {
-		text += ": " + s.Reason
-	}
-	return text
+// String returns the pause as the text of a hold.
+func (s Stop) String() string {
+	return cluster.Hold{Since: s.Since, Reason: s.Reason, By: s.By}.String()
 }
+
+func (s Stop) text() string { return "the rollout is paused " + s.String() }
 
 // Rollback says which rollout was taken back and why.
 type Rollback struct {

@@ -47,7 +47,7 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 		}
 		one.Void = stored.void(one.Grant)
 		if h, held := s.Control.Held(m.Node, m.Roles); held {
-			one.Hold = holdText(h)
+			one.Hold = h.String()
 		}
 		state.Members = append(state.Members, one)
 	}
@@ -77,10 +77,7 @@ func (s Stored) void(g Grant) bool {
 // halted returns what halts the whole cluster, and what ends that.
 func halted(c cluster.Control) string {
 	text := func(command, what string, h cluster.Hold) string {
-		if why := holdText(h); why != "" {
-			what += ": " + shorten(why)
-		}
-		return command + ": " + what
+		return command + ": " + what + ": " + shorten(h.String())
 	}
 	switch {
 	case c.Paused != nil:
@@ -89,15 +86,6 @@ func halted(c cluster.Control) string {
 		return text("'jorc cluster observe-only off'", "the orchestrator only observes", *c.ObserveOnly)
 	}
 	return ""
-}
-
-// holdText is what holds a member, in words.
-func holdText(h cluster.Hold) string {
-	by := "by " + h.By
-	if h.By == "" {
-		by = ""
-	}
-	return strings.TrimSuffix(strings.TrimPrefix(by+": "+h.Reason, ": "), ": ")
 }
 
 // State is what a plan is made of, beside the document.

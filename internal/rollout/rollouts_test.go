@@ -324,14 +324,14 @@ func testHalted(t *testing.T, f *system) {
 		}
 	}
 	want("the orchestrator")
-	if _, err := f.cluster.SetObserveOnly(t.Context(), true, cluster.Hold{Since: time.Now()}); err != nil {
+	if _, err := f.cluster.SetObserveOnly(t.Context(), true, cluster.Hold{Since: time.Unix(0, 0)}); err != nil {
 		t.Fatal(err)
 	}
-	want("'jorc cluster observe-only off': the orchestrator only observes")
-	if _, err := f.cluster.Pause(t.Context(), cluster.Hold{Since: time.Now(), Reason: "storage is moved", By: "ann"}); err != nil {
+	want("'jorc cluster observe-only off': the orchestrator only observes: since 1970-01-01T00:00:00Z")
+	if _, err := f.cluster.Pause(t.Context(), cluster.Hold{Since: time.Unix(0, 0), Reason: "storage is moved", By: "ann"}); err != nil {
 		t.Fatal(err)
 	}
-	want("'jorc cluster resume': the cluster is paused: by ann: storage is moved")
+	want("'jorc cluster resume': the cluster is paused: since 1970-01-01T00:00:00Z by ann: storage is moved")
 }
 
 func testPolicyHalfWay(t *testing.T, f *system) {
