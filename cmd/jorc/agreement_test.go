@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -217,4 +218,85 @@ func (m *machine) agree(situations []situation, want rollout.Counts) {
 	if t.Failed() {
 		t.Log(fmt.Sprintf("%+v", shown.Status))
 	}
+}
+
+// TestRetry: each 'update retry' makes the host try again at once, however long the
+// pause after its failures is by then; 'update why' names the next try.
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, consultest.Start(t), agreementConf+`
+static { workflow = "converge" }
+workflow "converge" {
+  task "apply" { script = "echo >>DIR/tries; test -e DIR/good" }
+}
+`)
+	m.must("cluster", "init", "default")
+	m.agent()
+	m.must("update", "trigger", "v1")
+	failed := func(tries int) {
+		t.Helper()
+		m.eventually(fmt.Sprintf("%d tries", tries), func() error {
+			if got := strings.Count(m.read("tries"), "\n"); got != tries {
+				return fmt.Errorf("got %d", got)
+			}
+			return lacks(m.run("update", "why").stdout, "; the next try is at ")
+		})
+	}
+	failed(1)
+	for n := range 6 { // the last pause is half an hour
+		m.must("update", "retry")
+		failed(2 + n)
+	}
+	m.write("good", "")
+	m.must("update", "retry", m.server.Node)
+	m.eventually("the host to converge", func() error { return lacks(m.run("update", "why").stdout, "it runs v1 since ") })
+	if got := m.run("update", "why"); got.code != exitOK {
+		t.Errorf("update why: %+v", got)
+	}
+}
+
+// TestWaitingHost: what keeps a host, be it a hold file or a place that another host has,
+// stands in 'update show', 'update why' on this host and elsewhere, and 'cluster runs'.
+func TestWaitingHost(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	m := newMachine(t, s, strings.Replace(agreementConf, `"manager"`, `"web"`, 1)+`
+static { workflow = "converge" }
+workflow "converge" {
+  task "apply" { script = "true" }
+}
+`)
+	m.must("cluster", "init", "default")
+	m.agent()
+	m.must("update", "trigger", "v1", "--max-parallel", "1")
+	m.must("update", "wait")
+	m.write("state/hold", "disk swap\n")
+	m.must("update", "trigger", "v2", "--max-parallel", "1")
+	m.must("cluster", "run", "converge", "--id", "r")
+	file := "held by the file " + m.path("state/hold") + ": disk swap"
+	says := func(text string, commands ...string) {
+		t.Helper()
+		for _, args := range commands {
+			m.eventually("jorc "+args, func() error { return lacks(m.run(strings.Fields(args)...).stdout, text) })
+		}
+	}
+	elsewhere := "update why " + s.Node + " --state-dir " + m.path("elsewhere")
+	says(s.Node+": it cannot begin: "+file, "update show")
+	says(file, "update why", elsewhere, "cluster runs", "cluster runs r")
+	if got := m.run("update", "why"); got.code != exitStopped {
+		t.Errorf("update why of a held host: %+v, want exit 6", got)
+	}
+
+	now := time.Now().UTC().Format(time.RFC3339)
+	m.situate(situation{host: "slow", report: `{"format":1,"version":"v1","grant":{"id":"1.1.x","version":"v2","state":"accepted","since":"` + now + `"}}`})
+	says("grant      slow: accepted of v2", "update show")
+	if err := os.Remove(m.path("state/hold")); err != nil {
+		t.Fatal(err)
+	}
+	says("1 may be out of service at one time, and are: slow (grant since "+now, "update why", elsewhere)
+	says("slow to finish", "update show")
+	if got := m.run("update", "why"); got.code != exitFailed {
+		t.Errorf("update why of a host that waits for a place: %+v, want exit 1", got)
+	}
+	m.must("cluster", "wait", "--for", "run=r")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"strings"
 	"testing"
@@ -40,8 +41,14 @@ func TestAuthor(t *testing.T) {
 		m.must("cluster", "cancel", "r1")
 		m.must("update", "trigger", "v1", "--max-parallel", "1")
 		m.must("update", "pause", "--reason", "wait")
+		call := m.command("cluster", "drpcli")
+		call.Stdin = strings.NewReader("4\x00machines\x00workflow\x00n1\x00hello\x00")
+		var started struct{ Run string }
+		if out, err := call.Output(); err != nil || json.Unmarshal(out, &started) != nil {
+			t.Fatalf("with ACLs %v: drpcli machines workflow: %v, %s", acl, err, out)
+		}
 		for key, n := range map[string]int{
-			"host/n1/hold": 1, "current/control": 1, "current/rollout": 2, "runs/r1/spec": 6,
+			"runs/" + started.Run + "/spec": 2, "host/n1/hold": 1, "current/control": 1, "current/rollout": 2, "runs/r1/spec": 6,
 		} {
 			if got := m.value("jorc/default/" + key); strings.Count(got, want) != n || s.RootToken != "" && strings.Contains(got, s.RootToken) {
 				t.Errorf("with ACLs %v: %s: %s does not record %d times %q", acl, key, got, n, want)

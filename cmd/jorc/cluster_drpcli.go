@@ -371,7 +371,11 @@ func (e *environment) drpcliWorkflow(c *cli.Context, call drpcliCall) error {
 	if err := checkMembers(c.Context, cl, r, id, q); err != nil {
 		return err
 	}
-	if _, _, err := r.Ask(c.Context, id, q, e.getenv("USER")); err != nil {
+	by, err := e.author(c)
+	if err != nil {
+		return err
+	}
+	if _, _, err := r.Ask(c.Context, id, q, by); err != nil {
 		return err
 	}
 	e.wantsOrchestrator(c, r)

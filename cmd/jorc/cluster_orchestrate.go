@@ -67,7 +67,11 @@ func (e *environment) orchestrate(c *cli.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	r, err := orchestrator.Ask(ctx, cl.Store(), e.getenv("USER"))
+	by, err := e.author(c)
+	if err != nil {
+		return err
+	}
+	r, err := orchestrator.Ask(ctx, cl.Store(), by)
 	if errors.Is(err, context.DeadlineExceeded) && c.Context.Err() == nil {
 		return &exitError{exitTimeout, fmt.Errorf("cluster %q: the cycle had not ended after %s: 'jorc cluster report' shows it when it has", cl.Name(), timeout)}
 	}
