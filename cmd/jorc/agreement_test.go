@@ -179,6 +179,9 @@ func (m *machine) agree(situations []situation, want rollout.Counts) {
 	if all := n.Members + apart; all != view.Aggregate.Nodes || all != whole.Members || all != len(members) {
 		t.Errorf("update show has %d members, cluster view %d, cluster show %d, cluster members %d", all, view.Aggregate.Nodes, whole.Members, len(members))
 	}
+	if boss := []string{m.server.Node}; !slices.Equal(view.Whole.Managers, boss) || !slices.Equal(whole.Managers, boss) {
+		t.Errorf("managers are %v in cluster view, %v in cluster show, want %v", view.Whole.Managers, whole.Managers, boss)
+	}
 	if len(shown.Down) != n.Down || len(shown.Failed) != n.Failed {
 		t.Errorf("update show counts %+v and names %v as down, %v as failed", n, shown.Down, shown.Failed)
 	}

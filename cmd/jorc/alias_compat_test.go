@@ -101,6 +101,13 @@ func TestOldHostScript(t *testing.T) {
 
 	h.stub("run-parts", 1)
 	h.script(1, "up to date", 0)
+	jorc(1, "local_health")
+	for args, want := range map[string]string{"resolve keystone": "5000", "export --format hiera": "services::keystone::lan:"} {
+		code, out := h.run(builtOnce(t), strings.Fields("--http-addr "+s.HTTPAddr+" service "+args)...)
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("of a host that fails its validation: jorc service %s exits %d: %s", args, code, out)
+		}
+	}
 	h.stub("run-parts", 0)
 	h.script(0, "repair: SERVICE", 1) // the failed validation makes it run Puppet
 	h.script(0, "up to date", 0)

@@ -99,6 +99,7 @@ func TestClusterUtilities(t *testing.T) {
 		{"first", `add_param who -1 && get_param who && ! add_param who 2 2>/dev/null && remove_param who -1`, 0, "-1\n"},
 		{"default of a reference", `set_param other x none none && get_param other && remove_param other`, 0, "x\n"},
 		{"members", `cluster_members; cluster_members --count --role db; is_leader && echo leads; effective_param size; effective_param gone none; cluster_wait_for_workflow_complete "" 60s && echo idle`, 0, "n1\n1\nleads\n2\nnone\nidle\n"},
+		{"filter", `set_param cluster/filter 'Node == "none"' && cluster_members --count; remove_param cluster/filter; cluster_members --count`, 0, "0\n1\n"},
 		{"beyond the token", `cluster_jorc cluster meta set icon x --node n1 2>/dev/null`, 5, ""},
 		{"variables", `echo "$CLUSTER_PROFILE"`, 0, "prod\n"},
 	} {

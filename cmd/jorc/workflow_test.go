@@ -301,3 +301,41 @@ func TestWorkflowNode(t *testing.T) {
 	env["CONSUL_HTTP_ADDR"] = s.HTTPAddr
 	do(s.Node) // as an agent would have it
 }
+
+// TestWorkflowDefaultTimeout: a task ends after two hours, unless its configuration
+// says another time or, by 0, none.
+func TestWorkflowDefaultTimeout(t *testing.T) {
+	t.Parallel()
+	env, _ := alone(t)
+	config := writeFile(t, "w.hcl", `
+workflow "w" {
+  task "default" { script = "true" }
+  task "none" {
+    script  = "true"
+    timeout = "0"
+  }
+  task "own" {
+    script  = "true"
+    timeout = "5m"
+  }
+}
+`)
+	if got := jorc(t, env, "workflow", "run", "w", "--alone", "--id", "j", "--config", config); got.code != exitOK {
+		t.Fatalf("run: %+v", got)
+	}
+	data, err := os.ReadFile(filepath.Join(env["JORC_STATE_DIR"], "jobs", "j", "spec.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var job struct {
+		Tasks []struct{ Timeout time.Duration }
+	}
+	if err := json.Unmarshal(data, &job); err != nil || len(job.Tasks) != 3 {
+		t.Fatalf("the job is %s, %v", data, err)
+	}
+	for i, want := range []time.Duration{2 * time.Hour, 0, 5 * time.Minute} {
+		if got := job.Tasks[i].Timeout; got != want {
+			t.Errorf("timeout of task %d: got %v, want %v", i, got, want)
+		}
+	}
+}

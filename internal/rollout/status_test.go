@@ -56,6 +56,19 @@ func TestOutWithoutGrant(t *testing.T) {
 	}
 }
 
+// TestPreviousIsAnother: the version that a rollback returns to is not shown as the one
+// before itself.
+func TestPreviousIsAnother(t *testing.T) {
+	t.Parallel()
+	d := started(t, rollout.Policy{MaxParallel: rollout.Amount{N: 1}})
+	for _, previous := range []string{"v1", ""} {
+		if got := rollout.Describe(d, rollout.State{}, noon).Previous; got != previous {
+			t.Errorf("%s: previous is %q, want %q", d.Version, got, previous)
+		}
+		d.Version = d.Previous
+	}
+}
+
 // planOffers is how many hosts a plan offers a grant.
 func planOffers(d rollout.Document, v rollout.State) int {
 	d.Phase, d.Batch = rollout.Batch, 1

@@ -74,7 +74,7 @@ func (w *triggerWatcher) run(ctx context.Context) error {
 // the source. It returns the error that ended it.
 func (w *triggerWatcher) once(ctx context.Context) error {
 	var err error
-	if w.seen, err = loadTriggerState(w.file, triggerKind(w.conf)+" "+triggerSubject(w.conf)); err != nil {
+	if w.seen, err = w.loadTriggerState(triggerKind(w.conf) + " " + triggerSubject(w.conf)); err != nil {
 		return err
 	}
 	if err := w.finish(ctx); err != nil {

@@ -220,11 +220,11 @@ func digest(value Item) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// loadTriggerState reads the state of a trigger on of. A state that cannot be parsed, or is
+// loadTriggerState reads the state of a trigger on of. A state that is damaged, or is
 // that of another object, counts as missing: the next observation is the initial
-// state.
-func loadTriggerState(file, of string) (triggerState, error) {
-	data, err := os.ReadFile(file)
+// state. For a damaged one it logs a warning.
+func (w *triggerWatcher) loadTriggerState(of string) (triggerState, error) {
+	data, err := os.ReadFile(w.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return triggerState{Of: of}, nil
 	}
@@ -232,7 +232,11 @@ func loadTriggerState(file, of string) (triggerState, error) {
 		return triggerState{}, fmt.Errorf("read the trigger's state: %w", err)
 	}
 	var s triggerState
-	if json.Unmarshal(data, &s) != nil || s.Of != of {
+	if err := json.Unmarshal(data, &s); err != nil || s.Of == "" {
+		w.log.Warn("the trigger's state is damaged: changes since it was saved start no workflow", "file", w.file, "error", err)
+		return triggerState{Of: of}, nil
+	}
+	if s.Of != of {
 		return triggerState{Of: of}, nil
 	}
 	return s, nil

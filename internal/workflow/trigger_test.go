@@ -342,6 +342,40 @@ func TestUnknownWorkflow(t *testing.T) {
 	stop()
 }
 
+// TestDamagedState: a trigger whose state was damaged says so, names the file, and
+// handles the next change.
+func TestDamagedState(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{"cut": `{"of":"key d/k`, "empty": "", "other": "{}"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, consultest.Start(t))
+			file := filepath.Join(b.dir, "triggers", "k.json")
+			conf := config.Trigger{Name: "k", Key: "d/k", Workflow: "note"}
+			stop := b.run(conf)
+			b.wantKnown("k")
+			stop()
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			stop = b.run(conf)
+			consultest.Eventually(t, "a first look", func(context.Context) error {
+				data, err := os.ReadFile(file)
+				if err == nil && !strings.Contains(string(data), `"known":true`) {
+					err = fmt.Errorf("got %s", data)
+				}
+				return err
+			})
+			b.put("d/k", "1")
+			b.wantChanges("added d/k")
+			stop()
+			if log := b.log.String(); strings.Count(log, "the trigger's state is damaged") != 1 || !strings.Contains(log, file) {
+				t.Errorf("the log is %q, want that the state in %s is damaged", log, file)
+			}
+		})
+	}
+}
+
 // TestFiltered: instances that the token may no longer read are not removed.
 func TestFiltered(t *testing.T) {
 	t.Parallel()
