@@ -50,7 +50,7 @@ func TestAgentUnderSystemd(t *testing.T) {
 	m.configure("nonsense")
 	d.signal(syscall.SIGHUP)
 	d.wantNotified("RELOADING=1\nMONOTONIC_USEC=")
-	d.wantSaid("the new configuration is bad; the old one goes on")
+	d.wantSaid("the new configuration is invalid; the agent keeps the current one")
 	m.eventually("the error in the status", func() error {
 		if r := d.status().Reload; r.OK || lacks(r.Error, "jorc.hcl:1,") != nil {
 			return fmt.Errorf("got %+v", r)
@@ -209,7 +209,7 @@ template "slow" {
 	m.wantFile("slow", "2")
 	m.wantFile("loaded", "2")
 	m.wantServices("jorc web")
-	second.wantSaid("made good what a crash had left")
+	second.wantSaid("repaired an interrupted replacement")
 	if strings.Contains(second.said.String(), "service registered: id=web") {
 		t.Error("a service that was there was registered again")
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/jorc/jorc/internal/runs"
 )
 
-// TestJoinedByHand: a host that somebody joined, and whose configuration says
-// nothing of the cluster, does its part in runs, and knows its workflows.
+// TestJoinedByHand: a host that an operator joined, and whose configuration has no
+// member block, works on runs and knows its workflows.
 func TestJoinedByHand(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)
@@ -38,7 +38,7 @@ workflow "hello" {
 		want          runs.State
 	}{
 		{"hello", "", runs.Done},
-		{"helo", "hello", runs.Failed}, // it names those that it knows
+		{"helo", "hello", runs.Failed}, // the error names the known workflows
 	} {
 		if _, _, err := all.Ask(t.Context(), test.workflow, runs.Request{Workflow: test.workflow}, "me"); err != nil {
 			t.Fatal(err)

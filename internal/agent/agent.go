@@ -23,7 +23,7 @@ import (
 	"github.com/jorc/jorc/internal/web"
 )
 
-// stopWithin leaves time for what else a clean stop does, within the 45 s that
+// stopWithin leaves time for the other steps of a clean stop within the 45 s that
 // the systemd unit allows.
 const stopWithin = 20 * time.Second
 
@@ -36,14 +36,14 @@ type Options struct {
 	Hangup <-chan struct{}
 	// Notify tells the service manager: "READY=1" and so on. Optional.
 	Notify func(state string)
-	// Watchdog is how often the service manager wants to hear that all is
-	// well; zero: not at all.
+	// Watchdog is the service manager's watchdog interval; zero: the watchdog is
+	// off.
 	Watchdog time.Duration
-	// StopWithin is how long reload commands under way may go on when the agent
-	// stops; those that are ended then are made good at the next start. Default
-	// 20s.
+	// StopWithin is how long running reload commands may continue when the agent
+	// stops. The next start repeats the commands that had to be killed. Default 20s.
 	StopWithin time.Duration
-	// LookupEnv is the environment that templates may be allowed to see.
+	// LookupEnv is the environment, of which template_options { allow_env } selects what
+	// templates may read.
 	LookupEnv func(string) (string, bool)
 	Version   string
 	Commit    string
@@ -62,28 +62,28 @@ type Agent struct {
 
 	maintenance converge.Maintenance // of this node
 
-	parts chan *config.Config // for the host's part in its cluster, the next one
+	parts chan *config.Config // the next configuration for runParts
 	named chan struct{}       // closed when node is known
 
-	claimed chan struct{} // closed when the state directory is known to be the node's
+	claimed chan struct{} // closed when the state directory belongs to the node
 
 	mu     sync.Mutex
 	conf   *config.Config
-	gen    *generation // what runs now
+	gen    *generation // the running one
 	part   *part       // nil: the node's name is not known yet
 	node   string      // its name in Consul, once known
 	reload reloadResult
 
-	unhealthy string // why the engine does not seem to be alive
+	unhealthy string // why the engine counts as stuck; empty: it answers
 }
 
-// reloadResult is how the last reload ended.
+// reloadResult is the result of the last reload.
 type reloadResult struct {
 	at  time.Time
 	err error
 }
 
-// New builds an agent. All that the configuration can be blamed for fails here.
+// New builds an agent. Every error that the configuration can cause occurs here.
 func New(o Options) (*Agent, error) {
 	if o.Notify == nil {
 		o.Notify = func(string) {}
@@ -112,13 +112,13 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// StatusAddr is where the status API listens, with its real port; empty until
-// it does, and when it is switched off.
+// StatusAddr is the address of the status API with its actual port; empty while
+// the API does not listen yet or is disabled.
 func (a *Agent) StatusAddr() string { return a.web.Addr() }
 
 // Run publishes the services and renders the templates until ctx ends; then it
-// stops cleanly and returns nil. Other errors: another agent runs on the same
-// state directory, or the status API's address is taken.
+// stops cleanly and returns nil. It fails if another agent uses the same state
+// directory or if the status API's address is in use.
 func (a *Agent) Run(ctx context.Context) error {
 	lock, err := a.lock()
 	if err != nil {
@@ -135,9 +135,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.registrar.Run(ctx) })
 	g.Go(func() error { return a.web.Run(ctx) })
-	g.Go(func() error { return a.follow(ctx) })
+	g.Go(func() error { return a.runGenerations(ctx) })
 	g.Go(func() error { return a.claim(ctx) })
-	g.Go(func() error { return a.takePart(ctx) })
+	g.Go(func() error { return a.runParts(ctx) })
 	g.Go(func() error { return a.watchdog(ctx) })
 	a.o.Log.Info("started", "version", a.o.Version, "consul", a.conf.Consul.Address, "status", a.web.Addr(), "state_dir", a.conf.StateDir)
 	a.o.Notify("READY=1")
@@ -156,9 +156,9 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 // Once publishes the services, renders every template once, makes one pass of
-// convergence and returns. The error says what failed, or what was still missing
-// when ctx ended; it is a converge.ErrFailed, ErrHeld or ErrPending, too, when
-// that is what became of convergence.
+// convergence and returns. The error names what failed, or what was still missing
+// when ctx ended. It wraps converge.ErrFailed, ErrHeld or ErrPending if convergence
+// returned that.
 func (a *Agent) Once(ctx context.Context) error {
 	lock, err := a.lock()
 	if err != nil {
@@ -194,14 +194,15 @@ func (a *Agent) Once(ctx context.Context) error {
 		rendering := a.gen.once(render)
 		<-done
 		if render.Err() != nil && running.Err() == nil {
-			rendering = nil // convergence says what holds both
+			rendering = nil // the error of convergence gives the reason for both
 		}
 		return errors.Join(a.unregistered(), a.unreached(rendering), a.unreached(converging))
 	})
 	return g.Wait()
 }
 
-// unreached adds to err that Consul has never answered, if it was asked.
+// unreached wraps err in consul.ErrUnreachable if requests were sent to Consul and
+// it has never answered.
 func (a *Agent) unreached(err error) error {
 	stats := a.client.Stats()
 	asked := stats.Failures > 0 || errors.Is(err, context.DeadlineExceeded)
@@ -211,7 +212,7 @@ func (a *Agent) unreached(err error) error {
 	return fmt.Errorf("%w: %w", consul.ErrUnreachable, err)
 }
 
-// unregistered says which services could not be registered.
+// unregistered returns an error for each service that could not be registered.
 func (a *Agent) unregistered() error {
 	var errs []error
 	for _, s := range a.registrar.Status() {
@@ -222,7 +223,7 @@ func (a *Agent) unregistered() error {
 	return errors.Join(errs...)
 }
 
-// lock makes sure that one agent works with a state directory.
+// lock ensures that only one agent uses the state directory.
 func (a *Agent) lock() (*durable.Lock, error) { return lockState(a.conf.StateDir) }
 
 func lockState(dir string) (*durable.Lock, error) {

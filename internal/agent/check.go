@@ -20,23 +20,23 @@ import (
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// Check reports what is wrong with a configuration that only the packages that
-// use it can tell: targets, check commands, and templates that cannot be read or
-// parsed. The error is a *config.Error.
+// Check reports the faults of a configuration that only the packages that use it
+// can detect: invalid targets and check commands, and templates that cannot be read
+// or parsed. The error is a *config.Error.
 func Check(c *config.Config) error {
 	found, absent := review(c)
 	return asError(append(found, absent...))
 }
 
-// Review is Check for a machine that need not be the one that the configuration
+// Review is Check on a machine that may differ from the one that the configuration
 // is for: files and programs that do not exist here are warnings.
 func Review(c *config.Config) (warnings []config.Problem, err error) {
 	found, absent := review(c)
 	return slices.Concat(absent, missingFiles(c), HiddenVariables(c)), asError(found)
 }
 
-// HiddenVariables are warnings about environment variables that templates read
-// and that allow_env hides from them.
+// HiddenVariables warns about environment variables that templates read and that
+// allow_env hides from them.
 func HiddenVariables(c *config.Config) (warnings []config.Problem) {
 	for i := range c.Templates {
 		t := &c.Templates[i]
@@ -55,7 +55,7 @@ func HiddenVariables(c *config.Config) (warnings []config.Problem) {
 	return warnings
 }
 
-// missingFiles are warnings about programs and directories that do not exist.
+// missingFiles warns about programs and directories that do not exist.
 func missingFiles(c *config.Config) (warnings []config.Problem) {
 	program := func(place, what, dir string, argv []string) {
 		if len(argv) == 0 || strings.Contains(argv[0], "{{") {
@@ -126,9 +126,9 @@ func review(c *config.Config) (found, absent []config.Problem) {
 	return found, absent
 }
 
-// usable is the part of Check that keeps an agent from starting. A template or
-// workflow that cannot be read or parsed fails alone, and without a log store
-// logs stay here: services do not wait for them.
+// usable is the part of Check whose errors keep an agent from starting. A template
+// or workflow that cannot be read or parsed fails alone, and without a log store
+// logs stay on the host: neither delays the services.
 func usable(c *config.Config) error { return asError(unusable(c)) }
 
 func unusable(c *config.Config) (found []config.Problem) {
@@ -169,9 +169,9 @@ func unusable(c *config.Config) (found []config.Problem) {
 	return found
 }
 
-// problem puts err at a place, "file:line".
+// problem is err with its place, "file:line".
 func problem(place string, err error) config.Problem {
-	text := strings.Replace(err.Error(), blocker.ErrUsage.Error()+": ", "", 1) // it is not the command line's
+	text := strings.Replace(err.Error(), blocker.ErrUsage.Error()+": ", "", 1) // the fault is not in the command line
 	p := config.Problem{Message: strings.Join(strings.Fields(text), " ")}
 	if i := strings.LastIndexByte(place, ':'); i > 0 {
 		if line, err := strconv.Atoi(place[i+1:]); err == nil {

@@ -23,17 +23,18 @@ type checks struct {
 	shared  *concurrency.Latest[catalog.NodeChecks] // the registrar's, or nil
 	log     hclog.Logger
 	failing concurrency.Latest[[]string]
-	own     concurrency.Latest[[]string] // those of them that the host itself can mend
+	own     concurrency.Latest[[]string] // the failing checks that the host's configuration can fix
 }
 
-// Watch calls handle with what fails, and whenever that changes, until ctx ends.
+// Watch calls handle with the failing checks, and whenever they change, until ctx
+// ends.
 func (c *checks) Watch(ctx context.Context, handle func(failing []string)) error {
 	return c.failing.Watch(ctx, handle)
 }
 
-// ownChecks tells the checks by which a host judges whether its configuration
-// works. That gossip does not hear a host, or did not a moment ago, is nothing
-// that its static workflow could mend.
+// ownChecks are the checks that decide whether the host's configuration works. The
+// gossip check is not one of them: the static workflow cannot fix the host's
+// connection to the gossip pool.
 type ownChecks struct{ *checks }
 
 // Watch implements converge.Checks.
@@ -41,16 +42,17 @@ func (c ownChecks) Watch(ctx context.Context, handle func(failing []string)) err
 	return c.own.Watch(ctx, handle)
 }
 
-func mendable(all consul.HealthChecks) consul.HealthChecks {
+// fixable returns the checks that the host's configuration can fix.
+func fixable(all consul.HealthChecks) consul.HealthChecks {
 	return slices.DeleteFunc(slices.Clone(all), func(h *consul.HealthCheck) bool { return h.CheckID == consul.GossipCheck })
 }
 
-// run follows the node's checks until ctx ends. While they cannot be read the
-// last word counts.
+// run follows the node's checks until ctx ends. While they cannot be read the last
+// known state counts.
 func (c *checks) run(ctx context.Context) error {
 	var seen concurrency.Latest[consul.HealthChecks]
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return seen.Watch(ctx, func(all consul.HealthChecks) { c.judge(ctx, &seen, all) }) })
+	g.Go(func() error { return seen.Watch(ctx, func(all consul.HealthChecks) { c.setOwn(ctx, &seen, all) }) })
 	g.Go(func() error {
 		return c.read(ctx, func(all consul.HealthChecks) {
 			c.failing.Set(failing(all))
@@ -61,7 +63,7 @@ func (c *checks) run(ctx context.Context) error {
 }
 
 // read calls handle with the node's checks and after each change. It uses the
-// registrar's query, unless the configured name is another than the agent's.
+// registrar's query unless the configured node name differs from the Consul agent's.
 func (c *checks) read(ctx context.Context, handle func(consul.HealthChecks)) error {
 	if c.shared != nil {
 		first, err := c.shared.Wait(ctx, func(catalog.NodeChecks) bool { return true })
@@ -82,28 +84,29 @@ func (c *checks) read(ctx context.Context, handle func(consul.HealthChecks)) err
 	})
 }
 
-// disagreement is the pause between two looks while the catalog and the local
-// agent say different things.
-const disagreement = 2 * time.Second
+// confirmInterval is the pause between two comparisons while the catalog and the
+// local agent differ.
+const confirmInterval = 2 * time.Second
 
-// judge sets what the host itself can mend. What fails in the catalog counts
-// only as long as it does so on the host's own agent, too: while the servers have
-// no leader the catalog stands still, and tells later what has long passed.
-func (c *checks) judge(ctx context.Context, seen *concurrency.Latest[consul.HealthChecks], all consul.HealthChecks) {
+// setOwn sets the failing checks that the host can fix. A check that is critical in
+// the catalog counts only while it is critical on the local agent, too: while the
+// servers have no leader the catalog does not change, and afterwards it still holds
+// old states for a moment.
+func (c *checks) setOwn(ctx context.Context, seen *concurrency.Latest[consul.HealthChecks], all consul.HealthChecks) {
 	for {
-		real, agreed := c.confirmed(ctx, mendable(all))
+		real, agreed := c.confirmed(ctx, fixable(all))
 		c.own.Set(failing(real))
-		if agreed || concurrency.Sleep(ctx, disagreement) != nil {
+		if agreed || concurrency.Sleep(ctx, confirmInterval) != nil {
 			return
 		}
 		if now, _ := seen.Get(); !reflect.DeepEqual(now, all) {
-			return // judged next
+			return // the next call handles it
 		}
 	}
 }
 
-// confirmed are all without those critical ones that pass on the local agent;
-// agreed: there were none.
+// confirmed returns all without the critical checks that are not critical on the
+// local agent; agreed: the catalog and the agent did not differ.
 func (c *checks) confirmed(ctx context.Context, all consul.HealthChecks) (real consul.HealthChecks, agreed bool) {
 	if len(failing(all)) == 0 {
 		return all, true
@@ -119,9 +122,9 @@ func (c *checks) confirmed(ctx context.Context, all consul.HealthChecks) (real c
 	return real, len(real) == len(all)
 }
 
-// failing are the critical checks, but what shows this host's own work: jorc's
-// maintenance, and its sign of life, which also stays behind from an agent of
-// another cluster.
+// failing describes the critical checks, except the two that jorc itself causes:
+// its maintenance mode, and its presence service, which an agent of another cluster
+// may have left behind.
 func failing(all consul.HealthChecks) []string {
 	list := []string{}
 	presence := catalog.PresenceID("") // the service's name, whatever its cluster
@@ -143,13 +146,13 @@ func failing(all consul.HealthChecks) []string {
 	return list
 }
 
-// maintenance is that of this node in Consul.
+// maintenance is the maintenance mode of this node in Consul.
 type maintenance struct {
 	client *consul.Client
 }
 
-// Begin takes the node out of service; one that is so already, whoever did it,
-// stays as it is.
+// Begin sets the node's maintenance mode. Maintenance that is already set, by jorc
+// or by an operator, stays unchanged.
 func (m maintenance) Begin(ctx context.Context, reason string) error {
 	_, there, err := m.notes(ctx)
 	if err != nil || there {
@@ -158,7 +161,7 @@ func (m maintenance) Begin(ctx context.Context, reason string) error {
 	return m.client.SetNodeMaintenance(ctx, true, reason)
 }
 
-// Lift ends maintenance that jorc began.
+// Lift ends maintenance that jorc set.
 func (m maintenance) Lift(ctx context.Context) error {
 	notes, there, err := m.notes(ctx)
 	if err != nil || !there || !consul.StartedByJorc(notes) {

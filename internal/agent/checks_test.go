@@ -23,8 +23,8 @@ func TestFailing(t *testing.T) {
 	if got, want := failing(all), []string{"host: Serf Health Status is critical: Agent not live or unreachable", disk}; !slices.Equal(got, want) {
 		t.Errorf("failing: got %q, want %q", got, want)
 	}
-	if got, want := failing(mendable(all)), []string{disk}; !slices.Equal(got, want) {
-		t.Errorf("mendable: got %q, want %q", got, want)
+	if got, want := failing(fixable(all)), []string{disk}; !slices.Equal(got, want) {
+		t.Errorf("fixable: got %q, want %q", got, want)
 	}
 	if all[0].CheckID != consul.GossipCheck {
 		t.Error("the answer of Consul was changed")

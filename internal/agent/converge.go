@@ -14,8 +14,8 @@ import (
 	"github.com/jorc/jorc/internal/rollout"
 )
 
-// converger brings the host from the version that it runs to the desired one,
-// when the cluster's rollout lets it.
+// converger returns the Converger that brings the host to the desired version when
+// the cluster's rollout admits it.
 func (p *part) converger(m converge.Maintenance) *converge.Converger {
 	ledger := cluster.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()).Remembering()
 	grantee := converge.NewGrantee(converge.GranteeOptions{
@@ -40,9 +40,9 @@ type admission struct {
 	unorchestrated atomic.Bool
 }
 
-// takeover is how long an orchestrator that ended may take to be replaced: the
-// longest life of its session and the lock delay. A shorter wait for a grant costs
-// no query.
+// takeover is how long the replacement of an orchestrator that ended can take: the
+// maximum lifetime of its session plus the lock delay. A shorter wait for a grant
+// costs no query.
 const takeover = 31 * time.Second
 
 // Enter implements converge.Admission.
@@ -61,26 +61,26 @@ func (a *admission) Enter(ctx context.Context, version string, waiting func(stri
 	return a.Grantee.Enter(ctx, version, waiting)
 }
 
-// joinOnce is the pass of a host without static configuration: when ctx ends
-// before it has joined its cluster that failed.
+// joinOnce is the pass of a host without static configuration. It fails if ctx ends
+// before the host has joined its cluster.
 func (p *part) joinOnce(ctx context.Context) error {
 	if p.conf.Member != nil {
 		if err := p.joined(ctx); err != nil {
 			return err
 		}
 	}
-	return stopped(p.conf.StateDir)
+	return heldByFile(p.conf.StateDir)
 }
 
-// stopped is converge.ErrHeld while there is a hold file.
-func stopped(stateDir string) error {
+// heldByFile returns a converge.ErrHeld while the hold file exists.
+func heldByFile(stateDir string) error {
 	if reason := HoldReason(stateDir); reason != "" {
 		return fmt.Errorf("%w: %s", converge.ErrHeld, reason)
 	}
 	return nil
 }
 
-// cycle is the cycle of static requirements that this host is part of: each
+// cycle returns the cycle of static requirements that contains this host: each
 // member waits for the next, and the last for the first. It reads all members.
 func (p *part) cycle(ctx context.Context) ([]string, error) {
 	members, err := p.cluster.Members(ctx, cluster.MembersOptions{})
@@ -101,7 +101,7 @@ func (p *part) cycle(ctx context.Context) ([]string, error) {
 	return nil, nil
 }
 
-// version is the version that this host runs; empty when none is known.
+// version returns the version that this host runs; empty if it is unknown.
 func (p *part) version() string {
 	v, err := cluster.ReadVersionFile(p.conf.VersionFile)
 	if err != nil {

@@ -75,7 +75,7 @@ template "t" {
 `
 
 // TestConverge: a version waits for what static configuration requires while
-// services and templates go on, is held, applied once, and followed by the next.
+// services and templates continue, is held, applied once, and followed by the next.
 func TestConverge(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t), staticConf)
@@ -111,8 +111,8 @@ func TestConverge(t *testing.T) {
 	h.wantLines("applied", "v1", "v2")
 }
 
-// TestConvergeBesideADeadAgent: what an agent of another cluster left on this
-// host does not tell whether the host works.
+// TestConvergeBesideADeadAgent: the presence service that an agent of another
+// cluster left on this host does not affect convergence.
 func TestConvergeBesideADeadAgent(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t), strings.Replace(staticConf, `requires "mysql" {}`, "", 1))

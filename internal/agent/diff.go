@@ -9,7 +9,7 @@ import (
 	"github.com/pmezard/go-difflib/difflib"
 )
 
-// diff prints unified diffs, as patch reads them.
+// diff prints unified diffs that patch(1) accepts.
 func (c *comparer) diff(out io.Writer) bool {
 	for _, f := range c.sorted() {
 		from := f.file.Destination
@@ -20,7 +20,7 @@ func (c *comparer) diff(out io.Writer) bool {
 			fmt.Fprintf(out, "Binary files %s and the new content differ\n", f.file.Destination)
 			continue
 		}
-		// The writer's errors are the caller's: it sees them at the next write.
+		// The caller notices errors of its writer at the next write.
 		_ = difflib.WriteUnifiedDiff(out, difflib.UnifiedDiff{
 			A: lines(f.current), B: lines(f.file.Data),
 			FromFile: from, ToFile: f.file.Destination, Context: 3,
@@ -29,7 +29,7 @@ func (c *comparer) diff(out io.Writer) bool {
 	return len(c.changed) > 0
 }
 
-// lines splits data. A last line without an end differs from one that has it.
+// lines splits data. A last line without a newline differs from one with it.
 func lines(data []byte) []string {
 	list := strings.SplitAfter(string(data), "\n")
 	last := len(list) - 1

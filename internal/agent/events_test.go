@@ -13,9 +13,9 @@ import (
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// TestEventsBeginAnew: a trigger that has handled more events than the journal
-// has is told that it began anew, and then of those that come.
-func TestEventsBeginAnew(t *testing.T) {
+// TestEventsRestart: a trigger that has handled more events than the journal has
+// observes a restart of the journal, and then the events that follow.
+func TestEventsRestart(t *testing.T) {
 	t.Parallel()
 	store := kv.New(consultest.Start(t).Client(), "jorc/default")
 	held, err := store.Lock(t.Context(), "orchestrate/lock", kv.LeaseOptions{})

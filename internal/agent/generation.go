@@ -17,8 +17,8 @@ import (
 	"github.com/jorc/jorc/internal/watch"
 )
 
-// generation is what one configuration is made into, apart from the services.
-// Building one touches nothing that runs.
+// generation is the template engine that one configuration results in. Building
+// one does not affect the running generation.
 type generation struct {
 	conf     *config.Config
 	engine   *watch.Engine
@@ -38,16 +38,16 @@ func (a *Agent) build(c *config.Config) (*generation, error) {
 		recovered, err := r.Recover(ctx, replace.RecoverOptions{
 			Destinations: destinations(c),
 			Gate: func(ctx context.Context, unit string) (func(), error) {
-				ctx, cancel := context.WithTimeout(ctx, recoverPatience)
+				ctx, cancel := context.WithTimeout(ctx, recoverSlotTimeout)
 				defer cancel()
 				return g.engine.Gate(ctx, unit)
 			},
 		})
 		for _, u := range recovered {
-			log.Info("made good what a crash had left", "unit", u.Unit, "files", u.Destinations, "action", u.Action)
+			log.Info("repaired an interrupted replacement", "unit", u.Unit, "files", u.Destinations, "action", u.Action)
 		}
 		if err != nil {
-			log.Error("what a crash had left could not all be made good", "error", err)
+			log.Error("cannot repair every interrupted replacement; the next start tries again", "error", err)
 		}
 	}
 	o, err := a.engineOptions(c)
@@ -59,13 +59,13 @@ func (a *Agent) build(c *config.Config) (*generation, error) {
 	return g, err
 }
 
-// engineOptions are those of an engine without a replacer.
+// engineOptions returns the options of an engine, without a replacer.
 func (a *Agent) engineOptions(c *config.Config) (watch.Options, error) {
 	o := watch.Options{
 		Client: a.client, Consul: c.Consul, Vault: c.Vault, Templates: c.Templates,
 		Allow: c.TemplateOpts, LookupEnv: a.o.LookupEnv, StateDir: c.StateDir,
 		LoadLater: true, Held: func() string { return strings.TrimPrefix(HoldReason(c.StateDir), "held ") },
-		Others: watches(c), Params: memberParams{a, c},
+		Others: countWatches(c), Params: memberParams{a, c},
 		Slot: a.slot, Rendered: a.rendered, Log: a.o.Log.Named("templates"),
 	}
 	dns, err := catalog.NewResolver(c.DNS.Addr)
@@ -79,7 +79,8 @@ func (a *Agent) engineOptions(c *config.Config) (watch.Options, error) {
 	return o, nil
 }
 
-// require reports whether all that r asks for is there.
+// require calls changed with whether all requirements are met and, if not, what is
+// missing, whenever that changes.
 func require(ctx context.Context, b *blocker.Blocker, r []config.Requires, changed func(bool, string)) error {
 	needs := make([]blocker.Need, len(r))
 	for i := range r {
@@ -123,7 +124,7 @@ func HoldReason(stateDir string) string {
 func (g *generation) run(ctx context.Context) error {
 	g.recover(ctx)
 	g.looping.Store(true)
-	stop := context.AfterFunc(ctx, func() { g.looping.Store(false) }) // it waits for its commands then
+	stop := context.AfterFunc(ctx, func() { g.looping.Store(false) }) // the loop no longer answers: it waits for its commands
 	defer stop()
 	return g.engine.Run(ctx)
 }

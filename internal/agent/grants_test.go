@@ -55,7 +55,7 @@ func (g *gatekeeper) take() (requests, writes int) {
 }
 
 // besideRollouts reports whether a request belongs to the start of an agent or to
-// the election of leaders, which may still be under way when a test counts.
+// the election of leaders, which may still be running when a test counts.
 func besideRollouts(path string, body []byte) bool {
 	for _, part := range []string{"/v1/internal/", "/v1/catalog/", "/v1/health/", "/v1/session/", "/elect/", "/leaders", "/profile"} {
 		if strings.Contains(path, part) {
@@ -120,7 +120,7 @@ type grantFleet struct {
 
 	mu   sync.Mutex
 	out  map[string]bool // hosts in maintenance
-	most int             // of them at one time
+	most int             // of them at the same time
 }
 
 type grantHost struct {
@@ -345,7 +345,8 @@ func (f *grantFleet) done(version string) {
 	}
 }
 
-// never more than most hosts were in maintenance at one time.
+// neverMore fails the test if more than most hosts were in maintenance at the same
+// time.
 func (f *grantFleet) neverMore(most int) {
 	f.t.Helper()
 	f.mu.Lock()
@@ -359,8 +360,8 @@ func atOnce(n int) func(*rollout.Policy) {
 	return func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: n} }
 }
 
-// TestGrantsPace: as many hosts as the policy allows are at work at one time, and
-// what that costs each of them does not grow with their number.
+// TestGrantsPace: as many hosts as the policy allows work at the same time, and the
+// cost for each of them does not grow with their number.
 func TestGrantsPace(t *testing.T) {
 	t.Parallel()
 	f := newGrantFleet(t, 6)
@@ -391,7 +392,7 @@ func TestGrantsDelayed(t *testing.T) {
 		defer mu.Unlock()
 		if late == nil && strings.HasPrefix(r.URL.Path, "/v1/txn") && bytes.Contains(body, []byte("/grant\"")) && writing(body) {
 			late = body
-			panic(http.ErrAbortHandler) // the connection ends, and nobody knows what became of it
+			panic(http.ErrAbortHandler) // the connection ends without an answer
 		}
 		return false
 	})
@@ -432,8 +433,8 @@ func TestGrantsTakeOver(t *testing.T) {
 	f := newGrantFleet(t, 4)
 	dead := func(http.ResponseWriter, *http.Request, []byte) bool { panic(http.ErrAbortHandler) }
 	run := 0
-	// dies starts an orchestrator that reaches nothing any more once a request
-	// is what the test waits for.
+	// dies starts an orchestrator that can no longer reach Consul after the request
+	// that at matches.
 	dies := func(at func(r *http.Request, body []byte) bool) *gatekeeper {
 		run++
 		g := &gatekeeper{}

@@ -13,9 +13,9 @@ import (
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// guestCluster is this host's part in a cluster that it may orchestrate without being a
-// member: workflows for managers run where the orchestrator is when the cluster
-// has no manager.
+// guestCluster is this host's part in a cluster that it may orchestrate without
+// being a member: if the cluster has no manager, workflows for managers run on the
+// host of the orchestrator.
 type guestCluster struct {
 	cluster  *cluster.Watched
 	node     string
@@ -25,35 +25,35 @@ type guestCluster struct {
 	log      hclog.Logger
 }
 
-// newGuestClusters are those of the clusters in which the host is not a member by its
-// configuration; o is how it runs workflows otherwise.
+// newGuestClusters returns a guestCluster for each orchestrated cluster of which the
+// configuration does not make the host a member. o is copied and adapted.
 func (p *part) newGuestClusters(o workflow.Options) []*guestCluster {
 	var all []*guestCluster
-	for _, name := range orchestrates(p.conf) {
-		o, own := o, name == p.conf.Cluster // each changes options of its own
+	for _, name := range orchestratedClusters(p.conf) {
+		o, own := o, name == p.conf.Cluster // a copy for each cluster
 		if own && p.conf.Member != nil {
 			continue
 		}
-		post := &guestCluster{
+		guest := &guestCluster{
 			cluster: cluster.New(p.client, p.conf.Prefix, name).WatchedBy(p.node), node: p.node, version: p.version,
 			log: p.log.With("cluster", name),
 		}
-		post.holds = newHolds(post.cluster.Cluster, p.node, p.conf.StateDir, post.log)
+		guest.holds = newHolds(guest.cluster.Cluster, p.node, p.conf.StateDir, guest.log)
 		if !own {
 			o.StateDir = workflow.ClusterDir(p.conf.StateDir, name)
 			there := *p.conf
 			there.Cluster = name
 			o.Environ = workflow.Environ(&there)
-			o.Params, o.Tokens = workflow.ParamsOf(post.cluster.Cluster, p.node), workflow.TokensOf(p.client, p.conf.Prefix, name)
+			o.Params, o.Tokens = workflow.ParamsOf(guest.cluster.Cluster, p.node), workflow.TokensOf(p.client, p.conf.Prefix, name)
 		}
-		o.Held, o.Free = post.holds.Held, post.holds.free
-		post.managing = workflow.New(o)
-		all = append(all, post)
+		o.Held, o.Free = guest.holds.Held, guest.holds.free
+		guest.managing = workflow.New(o)
+		all = append(all, guest)
 	}
 	return all
 }
 
-// run does the host's part in the cluster's runs until ctx ends.
+// run executes the host's tasks of the cluster's runs until ctx ends.
 func (o *guestCluster) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return o.cluster.Run(ctx) })
@@ -67,9 +67,9 @@ func (o *guestCluster) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// adoptable reports whether an operator may make the host a member by hand, whose
-// part in runs nothing else does.
-func (p *part) adoptable() bool {
+// mayBeJoinedManually reports whether workOnceJoined has to run: neither the
+// configuration nor a guest cluster makes this host work on the cluster's runs.
+func (p *part) mayBeJoinedManually() bool {
 	if p.conf.Member != nil {
 		return false
 	}
@@ -81,16 +81,16 @@ func (p *part) adoptable() bool {
 	return true
 }
 
-// adopted does the host's part in runs once it is a member by hand: there is a
-// record of it, although its configuration says nothing of that. What it has
-// begun then continues when it leaves. It returns ctx's error when that has ended.
-func (p *part) adopted(ctx context.Context) error {
+// workOnceJoined works on runs once an operator has joined the host manually, so
+// that a record of it exists although its configuration has no member block. Work
+// that has begun continues when the host leaves. It returns ctx's error.
+func (p *part) workOnceJoined(ctx context.Context) error {
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	err := p.cluster.WatchRecord(waiting, p.node, func(u kv.Update[cluster.Record]) {
 		switch {
 		case u.Err != nil:
-			p.log.Debug("whether this host was joined by hand cannot be read", "error", u.Err)
+			p.log.Debug("cannot read whether this host was joined manually", "error", u.Err)
 		case u.Entry.Exists:
 			cancel(errJoined)
 		}
@@ -98,9 +98,9 @@ func (p *part) adopted(ctx context.Context) error {
 	if !errors.Is(context.Cause(waiting), errJoined) {
 		return err
 	}
-	p.log.Info("this host was joined by hand: it does its part in runs", "cluster", p.cluster.Name())
+	p.log.Info("this host was joined manually; it works on runs", "cluster", p.cluster.Name())
 	g, ctx := errgroup.WithContext(ctx)
-	if !belongs(p.conf) {
+	if !participates(p.conf) {
 		g.Go(func() error { return p.holds.run(ctx) })
 	}
 	g.Go(func() error { return p.work(ctx) })

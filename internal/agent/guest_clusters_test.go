@@ -9,10 +9,10 @@ import (
 	"github.com/jorc/jorc/internal/runs"
 )
 
-// TestOutpost: a host that only orchestrates runs what is asked for on managers,
-// in each of its clusters, since none of them has a manager; a pause of one
-// cluster is none of the other, and what was asked for goes on after a restart.
-func TestOutpost(t *testing.T) {
+// TestGuestClusters: a host that only orchestrates runs the workflows for managers
+// of each of its clusters, because none of them has a manager. A pause of one
+// cluster does not affect the other, and a run continues after a restart.
+func TestGuestClusters(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t), `
 orchestrator {

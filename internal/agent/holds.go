@@ -21,8 +21,8 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// holds knows what holds this host still: the file "hold" in its state
-// directory, and what the cluster's control says of the node, its roles and all.
+// holds knows why this host is held: the file "hold" in its state directory, or the
+// holds in the cluster's control of the node, its roles or the whole cluster.
 type holds struct {
 	cluster  *cluster.Cluster
 	node     string
@@ -33,23 +33,23 @@ type holds struct {
 	control cluster.Control
 	hold    *cluster.Hold // of this node; nil: none
 	record  cluster.Record
-	member  bool // there is a record
+	member  bool // the record exists
 	leaders cluster.Leaders
-	sources map[string]error // what was asked, and why there was no answer
+	sources map[string]error // by source that has answered: why it cannot be read; nil: it can
 
-	now concurrency.Latest[converge.Hold] // what follows from all that
+	now concurrency.Latest[converge.Hold] // the result of evaluate
 	is  concurrency.Latest[bool]          // whether the node is a member
 }
 
-// asked is how many documents say what holds a host. Nothing begins before each
-// has been read once.
-const asked = 4
+// holdSources is the number of documents that can hold a host. No task begins before
+// each has been read once.
+const holdSources = 4
 
 func newHolds(c *cluster.Cluster, node, stateDir string, log hclog.Logger) *holds {
 	return &holds{cluster: c, node: node, stateDir: stateDir, log: log, sources: map[string]error{}}
 }
 
-// Held says why no further task may begin now; empty: it may.
+// Held returns why no further task may begin now; empty: one may.
 func (h *holds) Held() string {
 	if reason := HoldReason(h.stateDir); reason != "" {
 		return reason
@@ -58,18 +58,19 @@ func (h *holds) Held() string {
 	return now.Held
 }
 
-// Watch calls handle with what holds the host, once the cluster's word is known,
-// and whenever that changes, until ctx ends.
+// Watch calls handle with the host's hold once all sources have been read, and
+// whenever it changes, until ctx ends.
 func (h *holds) Watch(ctx context.Context, handle func(converge.Hold)) error {
 	return h.now.Watch(ctx, handle)
 }
 
-// free returns when nothing holds the host any more, or with ctx's error.
+// free returns when the host is no longer held, or with ctx's error.
 func (h *holds) free(ctx context.Context) error {
 	return h.await(ctx, func(now converge.Hold) bool { return now.Held == "" })
 }
 
-// begin returns when something new may begin, or with ctx's error.
+// begin returns when a new job may begin (not held, not paused), or with ctx's
+// error.
 func (h *holds) begin(ctx context.Context) error {
 	return h.await(ctx, func(now converge.Hold) bool { return now == converge.Hold{} })
 }
@@ -79,7 +80,7 @@ func (h *holds) await(ctx context.Context, good func(converge.Hold) bool) error 
 	return err
 }
 
-// run follows all that can hold the host until ctx ends.
+// run follows everything that can hold the host until ctx ends.
 func (h *holds) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -111,9 +112,9 @@ func (h *holds) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// change takes in what set does, or why the source could not be read: its last
-// good word counts then. A host is held by what it may not read, and by what
-// could never be read yet for its content.
+// change calls set, or records why the source could not be read. After an error the
+// source's last value counts, with two exceptions, which hold the host: access is
+// denied, or the content is invalid and no value has been read before.
 func (h *holds) change(source string, err error, set func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,7 +122,7 @@ func (h *holds) change(source string, err error, set func()) {
 	switch {
 	case errors.Is(err, consul.ErrDenied), (errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer)) && !(seen && before == nil):
 		if before == nil {
-			h.log.Error("what holds this host cannot be read: nothing is converged until it can", "error", err)
+			h.log.Error("cannot read whether this host is held; it does not converge until it can", "error", err)
 		}
 		h.sources[source] = err
 	case err != nil:
@@ -130,11 +131,11 @@ func (h *holds) change(source string, err error, set func()) {
 		h.sources[source] = nil
 		set()
 	}
-	h.judge()
+	h.evaluate()
 }
 
-// judge works out what holds the host, and tells; the caller has the lock.
-func (h *holds) judge() {
+// evaluate works out what holds the host and publishes it. The caller holds the lock.
+func (h *holds) evaluate() {
 	next := converge.Hold{Held: HoldReason(h.stateDir)}
 	if p := h.control.Paused; p != nil {
 		next.Paused = "the cluster is paused " + p.String()
@@ -146,24 +147,24 @@ func (h *holds) judge() {
 	if why, is := control.Held(h.node, h.leaders.RolesOf(h.node, h.record)); is && next.Held == "" {
 		next.Held = "held " + why.String()
 	}
-	for _, source := range slices.Sorted(maps.Keys(h.sources)) { // of several the same each time
+	for _, source := range slices.Sorted(maps.Keys(h.sources)) { // of several errors always the same one
 		if err := h.sources[source]; err != nil && next.Held == "" {
 			next.Held = fmt.Sprintf("what holds this host cannot be read: %v", err)
 		}
 	}
-	if len(h.sources) < asked {
+	if len(h.sources) < holdSources {
 		return
 	}
 	if before, _ := h.now.Get(); next.Held != before.Held {
-		h.log.Info("hold", "reason", cmp.Or(next.Held, "none any more"))
+		h.log.Info("hold", "reason", cmp.Or(next.Held, "none"))
 	}
 	h.now.Set(next)
 	h.is.Set(h.member)
 }
 
-// watchFile judges again whenever the hold file may have changed. Where the
-// kernel gives no notice of that, the file is seen at the next other change, and
-// always before a task begins.
+// watchFile evaluates again whenever the hold file may have changed. If the kernel
+// sends no event, the file is read at the next change of another source and before
+// each task.
 func (h *holds) watchFile(ctx context.Context) error {
 	w, err := fsnotify.NewWatcher()
 	if err == nil {
@@ -171,7 +172,7 @@ func (h *holds) watchFile(ctx context.Context) error {
 		err = w.Add(h.stateDir)
 	}
 	if err != nil {
-		h.log.Warn("the hold file is looked at only before tasks", "error", err)
+		h.log.Warn("cannot watch the hold file; it is read only before tasks", "error", err)
 		return nil
 	}
 	for {
@@ -180,17 +181,17 @@ func (h *holds) watchFile(ctx context.Context) error {
 			return nil
 		case e := <-w.Events:
 			if filepath.Base(e.Name) == "hold" {
-				h.look()
+				h.readFile()
 			}
 		case err := <-w.Errors:
 			h.log.Debug("watching the hold file", "error", err)
-			h.look()
+			h.readFile()
 		}
 	}
 }
 
-func (h *holds) look() {
+func (h *holds) readFile() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.judge()
+	h.evaluate()
 }

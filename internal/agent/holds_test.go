@@ -8,8 +8,8 @@ import (
 	"github.com/jorc/jorc/internal/converge"
 )
 
-// TestHolds: what is held stays as it is; while the cluster is paused nothing new
-// begins, and what has begun goes on.
+// TestHolds: a held host changes nothing; while the cluster is paused no new job
+// begins, and running jobs continue.
 func TestHolds(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -19,9 +19,9 @@ import (
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// part is what a host does in its cluster by one configuration, beside services
-// and templates: its member record, elections, holds, workflows, convergence. It
-// outlives generations: a reload replaces it between two tasks.
+// part is what a host does in its cluster under one configuration, apart from
+// services and templates: its member record, elections, holds, workflows,
+// convergence. It can outlive a generation: a reload replaces it between two tasks.
 type part struct {
 	conf    *config.Config
 	node    string
@@ -34,7 +34,7 @@ type part struct {
 	jobs    *workflow.Runner
 	log     hclog.Logger
 
-	keeper        atomic.Pointer[cluster.RecordSync] // nil: it has not begun, or this host is no member by itself
+	keeper        atomic.Pointer[cluster.RecordSync] // nil: not started, or the configuration does not make this host a member
 	converge      *converge.Converger                // nil: this host has no static configuration
 	admission     *admission                         // of converge
 	managing      *workflow.Runner                   // runs on managers
@@ -42,30 +42,30 @@ type part struct {
 	guestClusters []*guestCluster
 }
 
-// belongs tells whether c gives the host any part in its cluster.
-func belongs(c *config.Config) bool {
+// participates reports whether c has the host take part in its cluster.
+func participates(c *config.Config) bool {
 	return c.Member != nil || c.Static != nil || len(c.Triggers) > 0
 }
 
-// watches is how many queries of a host's part in its cluster may block at one
-// time: what all nodes watch, and what this node does; its health; the lock of
-// the election, and what its holder looks at (3); triggers; and what an
-// orchestrator looks at in each cluster.
-func watches(c *config.Config) int {
+// countWatches returns how many blocking queries the host's part in its cluster
+// may have open at the same time: 2 for the keys that all nodes watch and for this
+// node's own, 1 for its health, 4 for the election's lock and what the lock holder
+// reads, 1 per trigger, and 14 per orchestrated cluster.
+func countWatches(c *config.Config) int {
 	n := 2
-	if belongs(c) {
+	if participates(c) {
 		n++
 	}
 	if c.Member != nil {
 		n += 4
 	}
 	n += len(c.Triggers)
-	return n + 14*len(orchestrates(c))
+	return n + 14*len(orchestratedClusters(c))
 }
 
-// takePart runs the host's part in its cluster until ctx ends, anew after each
-// reload.
-func (a *Agent) takePart(ctx context.Context) error {
+// runParts runs the host's part in its cluster until ctx ends. It starts a new one
+// after each reload that changes it.
+func (a *Agent) runParts(ctx context.Context) error {
 	node, err := a.awaitClaim(ctx)
 	if err != nil {
 		return nil // ctx ended
@@ -82,10 +82,10 @@ func (a *Agent) takePart(ctx context.Context) error {
 		go func() { done <- p.run(running, false) }()
 		if next := a.nextPart(ctx, c, done); next != nil {
 			c = next
-			p.rest(ctx, "the configuration was read again")
+			p.drain(ctx, "the configuration was read again")
 		}
 		if ctx.Err() != nil {
-			a.finish(p)
+			a.drainOnStop(p)
 		}
 		stop()
 		if err := <-done; err != nil {
@@ -98,8 +98,9 @@ func (a *Agent) takePart(ctx context.Context) error {
 	return nil
 }
 
-// rest returns when no task runs any more, or ctx has ended. No other begins.
-func (p *part) rest(ctx context.Context, why string) {
+// drain starts no further tasks and returns when the running ones have ended, or
+// ctx has.
+func (p *part) drain(ctx context.Context, why string) {
 	p.jobs.HandOver(ctx, why)
 	p.managing.HandOver(ctx, why)
 	for _, o := range p.guestClusters {
@@ -107,16 +108,16 @@ func (p *part) rest(ctx context.Context, why string) {
 	}
 }
 
-// finish gives tasks under way the time that a stop leaves.
-func (a *Agent) finish(p *part) {
+// drainOnStop waits for running tasks for at most Options.StopWithin.
+func (a *Agent) drainOnStop(p *part) {
 	ctx, cancel := context.WithTimeout(context.Background(), a.o.StopWithin)
 	defer cancel()
-	p.rest(ctx, "jorc is stopping")
+	p.drain(ctx, "jorc is stopping")
 }
 
-// nextPart waits for a configuration that changes what the host does in its
-// cluster; it returns nil when ctx has ended, or the present part is done, with
-// an error that stays in done.
+// nextPart waits for a configuration that changes the host's part in its cluster.
+// It returns nil when ctx has ended or the current part has returned; the part's
+// error stays in done.
 func (a *Agent) nextPart(ctx context.Context, c *config.Config, done chan error) *config.Config {
 	for {
 		select {
@@ -133,8 +134,8 @@ func (a *Agent) nextPart(ctx context.Context, c *config.Config, done chan error)
 	}
 }
 
-// relevant is c without what has nothing to do with the host's part in its
-// cluster: a reload for that does not come between two tasks of a job.
+// relevant returns c without the settings that do not affect the host's part in
+// its cluster, so that a reload of those does not interrupt a job between two tasks.
 func relevant(c *config.Config) config.Config {
 	r := *c
 	r.Templates, r.TemplateOpts, r.Vault, r.Warnings, r.LogLevel, r.OnStop = nil, config.TemplateOptions{}, config.Vault{}, nil, "", ""
@@ -145,7 +146,7 @@ func relevant(c *config.Config) config.Config {
 	return r
 }
 
-// newPart builds what p.run runs; it does no I/O.
+// newPart builds a part. It does no I/O.
 func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	p := &part{
 		conf: c, node: node, client: a.client, cluster: cluster.New(a.client, c.Prefix, c.Cluster).WatchedBy(node),
@@ -182,9 +183,9 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	return p, nil
 }
 
-// run does the host's part, once the cluster's keys have the layout that this
-// jorc reads, and returns nil when ctx has ended. With once it leaves converging
-// to its caller.
+// run waits until the cluster's keys have the layout that this jorc reads, then
+// runs the part's components. It returns nil after ctx ends. With once the caller
+// converges.
 func (p *part) run(ctx context.Context, once bool) error {
 	p.running = ctx
 	g, watching := errgroup.WithContext(ctx)
@@ -196,7 +197,7 @@ func (p *part) run(ctx context.Context, once bool) error {
 		if err != nil {
 			return err
 		}
-		return p.takePart(watching, once)
+		return p.runComponents(watching, once)
 	})
 	if err := g.Wait(); ctx.Err() == nil {
 		return err
@@ -204,10 +205,11 @@ func (p *part) run(ctx context.Context, once bool) error {
 	return nil
 }
 
-func (p *part) takePart(ctx context.Context, once bool) error {
+// runComponents runs the components that the configuration asks for until ctx ends.
+func (p *part) runComponents(ctx context.Context, once bool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { <-ctx.Done(); return nil })
-	if belongs(p.conf) {
+	if participates(p.conf) {
 		g.Go(func() error { return p.holds.run(ctx) })
 		g.Go(func() error { return p.checks.run(ctx) })
 	}
@@ -215,8 +217,8 @@ func (p *part) takePart(ctx context.Context, once bool) error {
 	case once:
 	case p.conf.Member != nil:
 		g.Go(func() error { return p.work(ctx) })
-	case p.adoptable():
-		g.Go(func() error { return p.adopted(ctx) })
+	case p.mayBeJoinedManually():
+		g.Go(func() error { return p.workOnceJoined(ctx) })
 	}
 	if !once {
 		g.Go(func() error { return p.orchestrate(ctx) })
@@ -228,12 +230,12 @@ func (p *part) takePart(ctx context.Context, once bool) error {
 		g.Go(func() error { return p.converge.Run(ctx) })
 	}
 	if p.conf.Member != nil {
-		g.Go(func() error { return p.belong(ctx) })
+		g.Go(func() error { return p.runMember(ctx) })
 	}
 	return g.Wait()
 }
 
-// storePrefix is where the keys of c's cluster begin.
+// storePrefix returns the prefix of the keys of c's cluster.
 func storePrefix(c *config.Config) string { return path.Join(c.Prefix, c.Cluster) }
 
 func (a *Agent) setPart(p *part) {
@@ -242,9 +244,9 @@ func (a *Agent) setPart(p *part) {
 	a.part = p
 }
 
-// handOver gives the next configuration to the host's part in its cluster; of
-// several the last counts.
-func (a *Agent) handOver(c *config.Config) {
+// offerPart passes the next configuration to runParts. A later configuration
+// replaces one that runParts has not received yet.
+func (a *Agent) offerPart(c *config.Config) {
 	for {
 		select {
 		case a.parts <- c:

@@ -18,7 +18,7 @@ import (
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// record is what a host's configuration says of it as a member.
+// record returns the member record that the host's configuration describes.
 func record(c *config.Config) (cluster.Record, error) {
 	m := c.Member
 	r := cluster.Record{Roles: m.Roles, Zone: m.Zone, Provides: slices.Clone(m.Provides)}
@@ -59,7 +59,7 @@ func paramsOf(have map[string]any) (profile.Params, error) {
 	return params, nil
 }
 
-// memberParams are the effective params of this host, for templates.
+// memberParams watches the effective params of this host for templates.
 type memberParams struct {
 	agent *Agent
 	conf  *config.Config
@@ -77,9 +77,9 @@ func (p memberParams) Watch(ctx context.Context, handle func(profile.Params, err
 	return cluster.New(p.agent.client, p.conf.Prefix, p.conf.Cluster).ParamsOf(node).Watch(ctx, handle)
 }
 
-// belong keeps the host's member record true, takes part in elections and runs
-// the workflows that hang on leading, until ctx ends.
-func (p *part) belong(ctx context.Context) error {
+// runMember keeps the host's member record up to date, takes part in elections and
+// runs the workflows of leaders, until ctx ends.
+func (p *part) runMember(ctx context.Context) error {
 	files, err := record(p.conf)
 	if err != nil {
 		return err
@@ -95,13 +95,13 @@ func (p *part) belong(ctx context.Context) error {
 		return p.cluster.NewElection(cluster.ElectionOptions{Node: p.node, Log: log}).Run(ctx)
 	})
 	if p.conf.Member.OnLead != "" || p.conf.Member.OnStepDown != "" {
-		g.Go(func() error { return p.cluster.Lead(ctx, p.node, cluster.Timing{}, p.lead) })
+		g.Go(func() error { return p.cluster.Lead(ctx, p.node, cluster.Timing{}, p.runLeaderWorkflows) })
 	}
 	return g.Wait()
 }
 
-// agentName tells this agent from all others: the host's name for people, and
-// what services are marked with.
+// agentName identifies this agent: the host's name, for people, and the owner that
+// its services are marked with.
 func agentName(stateDir string) string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -110,9 +110,9 @@ func agentName(stateDir string) string {
 	return host + " " + catalog.Owner(stateDir)
 }
 
-// rival says that another agent was given this host's name, and which; empty:
-// none was noticed.
-func (p *part) rival() string {
+// nameConflict reports that another agent uses this host's node name, and which one;
+// empty: no such agent was noticed.
+func (p *part) nameConflict() string {
 	keeper := p.keeper.Load()
 	if keeper == nil {
 		return ""
@@ -125,7 +125,8 @@ func (p *part) rival() string {
 		other, p.node, seen.UTC().Format(time.RFC3339))
 }
 
-// joined returns when the host's record is in the cluster, or ctx has ended.
+// joined returns nil when the cluster has the host's record, or an error when ctx
+// has ended.
 func (p *part) joined(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -142,10 +143,10 @@ func (p *part) joined(ctx context.Context) error {
 
 var errJoined = errors.New("joined")
 
-// leaveWithin bounds how long a clean stop may take for the cluster's sake.
+// leaveWithin bounds how long a clean stop may take to leave the cluster.
 const leaveWithin = 5 * time.Second
 
-// leave ends the host's membership when its configuration asks for that.
+// leave ends the host's membership if the configuration sets leave_on_stop.
 func (p *part) leave(ctx context.Context) {
 	if p.conf.Member == nil || !p.conf.Member.LeaveOnStop {
 		return
@@ -161,23 +162,23 @@ func (p *part) leave(ctx context.Context) {
 	}
 }
 
-// Reasons for which such a workflow ends between two tasks.
+// Reasons for which a leader's workflow ends between two tasks.
 var (
 	errNotLeading    = errors.New("this member no longer leads")
 	errStepDownIsDue = errors.New("another member takes the place of this one now")
 )
 
 // stepDownWithin bounds the workflow of a former leader: after
-// cluster.Timing.StepDown another takes its place anyway.
+// cluster.Timing.StepDown another member takes its place in any case.
 const stepDownWithin = time.Minute
 
-// lead runs on_lead when this member begins to lead, and on_step_down when it
-// ceases to: ctx ends then. The place is given to nobody else before that
-// workflow has ended, or the time for stepping down has run out.
-func (p *part) lead(ctx context.Context) {
+// runLeaderWorkflows runs on_lead when this member begins to lead, and on_step_down
+// when ctx ends because it no longer leads. No other member takes the place before
+// that workflow or the time for stepping down has ended.
+func (p *part) runLeaderWorkflows(ctx context.Context) {
 	p.log.Info("this member leads now", "cluster", p.cluster.Name())
 	if name := p.conf.Member.OnLead; name != "" {
-		p.runLeading(ctx, errNotLeading, workflow.Job{Workflow: name, Origin: "leading cluster " + p.cluster.Name()})
+		p.runLeaderWorkflow(ctx, errNotLeading, workflow.Job{Workflow: name, Origin: "leading cluster " + p.cluster.Name()})
 	}
 	<-ctx.Done()
 	if p.running.Err() != nil {
@@ -187,13 +188,13 @@ func (p *part) lead(ctx context.Context) {
 	if name := p.conf.Member.OnStepDown; name != "" {
 		down, cancel := context.WithTimeout(p.running, stepDownWithin)
 		defer cancel()
-		p.runLeading(down, errStepDownIsDue, workflow.Job{Workflow: name, Origin: "no longer leading cluster " + p.cluster.Name()})
+		p.runLeaderWorkflow(down, errStepDownIsDue, workflow.Job{Workflow: name, Origin: "no longer leading cluster " + p.cluster.Name()})
 	}
 }
 
-// runLeading runs a job to its end; one that failed stays so. It ends early, for
-// why, when ctx does.
-func (p *part) runLeading(ctx context.Context, why error, job workflow.Job) {
+// runLeaderWorkflow runs a job to its end and does not repeat one that failed. When
+// ctx ends the job ends early, with why as the reason.
+func (p *part) runLeaderWorkflow(ctx context.Context, why error, job workflow.Job) {
 	res, err := p.jobs.Drive(p.running, job, workflow.Hooks{Watch: func(watching context.Context, stop func(error)) {
 		select {
 		case <-ctx.Done():

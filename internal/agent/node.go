@@ -24,7 +24,7 @@ func (a *Agent) learnNode(ctx context.Context) error {
 	return nil
 }
 
-// nodeName is this host's name in Consul.
+// nodeName returns this host's name in Consul.
 func (a *Agent) nodeName(ctx context.Context) (string, error) {
 	a.mu.Lock()
 	name := a.node
@@ -39,7 +39,8 @@ func (a *Agent) nodeName(ctx context.Context) (string, error) {
 	return a.setNode(self.Config.NodeName), nil
 }
 
-// setNode makes name the node's unless it has one, and returns which it has.
+// setNode sets the node's name unless it is known already, and returns the known
+// one.
 func (a *Agent) setNode(name string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,24 +63,24 @@ func (a *Agent) awaitNode(ctx context.Context) (string, error) {
 	return a.node, nil
 }
 
-// nodeState are the names in the state directory of what belongs to a node. The
-// journal belongs to the files on this disk, and the hold file to the operator:
-// both stay.
+// nodeState names the entries of the state directory that belong to a node. The
+// journal belongs to the files on this disk and the hold file to the operator: both
+// stay.
 var nodeState = []string{
 	"jobs", "manager", "clusters", "triggers", "services",
 	"converge.json", "converge.json.bad", "drift.json", "snapshot.gob",
 }
 
-// claimPatience bounds how long the start waits for Consul to name the node. A
-// node that is named later claims its state then, before anything of it is used
-// but stored services and the templates' last data.
-const claimPatience = 2 * time.Second
+// claimTimeout bounds how long the start waits for the node's name from Consul. If
+// Consul answers later the state is claimed then, before any of it is used except
+// stored services and the templates' last data.
+const claimTimeout = 2 * time.Second
 
 // claimEarly claims the state directory if the node's name is known, or Consul
-// tells it at once.
+// answers within claimTimeout.
 func (a *Agent) claimEarly(ctx context.Context) error {
 	a.removeTemp()
-	ctx, cancel := context.WithTimeout(ctx, claimPatience)
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	node, err := a.nodeName(ctx)
 	if err != nil {
@@ -88,7 +89,7 @@ func (a *Agent) claimEarly(ctx context.Context) error {
 	return a.claimFor(node)
 }
 
-// removeTemp removes what killed processes left half written.
+// removeTemp removes the unfinished files of killed processes.
 func (a *Agent) removeTemp() {
 	dir := a.conf.StateDir
 	for _, err := range []error{
@@ -114,7 +115,8 @@ func (a *Agent) claim(ctx context.Context) error {
 	return a.claimFor(node)
 }
 
-// claimFor makes the state that of node: what belongs to another is put aside.
+// claimFor makes node the owner of the state directory and moves the state of
+// another node aside.
 func (a *Agent) claimFor(node string) error {
 	select {
 	case <-a.claimed:
@@ -152,8 +154,7 @@ func (a *Agent) awaitClaim(ctx context.Context) (string, error) {
 	}
 }
 
-// readOwner returns the node that the state belongs to; empty before the first
-// start of a jorc that records it.
+// readOwner returns the node that owns the state; empty if none is recorded.
 func readOwner(stateDir string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(stateDir, config.NodeFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -162,9 +163,9 @@ func readOwner(stateDir string) (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// putAside moves the state of a node and the version file into a directory of
-// the state directory, which it returns. What a crash interrupts is continued at
-// the next start: the record of the owner is replaced after everything else.
+// putAside moves the state of a node and the version file into a new directory
+// inside the state directory, and returns that directory. The next start continues an interrupted
+// move, because the owner's record is replaced last.
 func putAside(stateDir, versionFile, owner string, now time.Time) (aside string, err error) {
 	name := "state." + strings.ReplaceAll(owner, "/", "_") + "." + now.UTC().Format("20060102T150405.000000Z")
 	aside = filepath.Join(stateDir, name)
@@ -179,7 +180,7 @@ func putAside(stateDir, versionFile, owner string, now time.Time) (aside string,
 	if filepath.Dir(versionFile) == filepath.Clean(stateDir) {
 		err = moveInto(aside, versionFile)
 	} else {
-		err = renameBeside(versionFile, filepath.Base(versionFile)+"."+name) // it may be on another file system
+		err = renameBeside(versionFile, filepath.Base(versionFile)+"."+name) // may be on another file system
 	}
 	if err == nil {
 		err = errors.Join(durable.SyncDir(aside), durable.SyncDir(stateDir))
@@ -187,7 +188,7 @@ func putAside(stateDir, versionFile, owner string, now time.Time) (aside string,
 	return aside, err
 }
 
-// renameBeside gives a file that need not be there another name.
+// renameBeside renames a file in its directory. A missing file is not an error.
 func renameBeside(path, name string) error {
 	d, err := durable.OpenDir(filepath.Dir(path))
 	if err == nil {
@@ -202,7 +203,7 @@ func renameBeside(path, name string) error {
 	return err
 }
 
-// moveInto moves what need not be there into a directory.
+// moveInto moves a file into a directory. A missing file is not an error.
 func moveInto(dir, path string) error {
 	err := os.Rename(path, filepath.Join(dir, filepath.Base(path)))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// convergeOnce makes one pass of the host's part in its cluster, with the errors
-// of converge.Converger.Once. A host without static configuration only joins; the
-// hold file holds it, too.
+// convergeOnce makes one pass of convergence and returns the errors of
+// converge.Converger.Once. A host without static configuration only joins its
+// cluster; the hold file prevents that, too.
 func (a *Agent) convergeOnce(ctx context.Context) error {
 	c := a.generation().conf
-	if !belongs(c) {
-		return stopped(c.StateDir)
+	if !participates(c) {
+		return heldByFile(c.StateDir)
 	}
 	node, err := a.awaitClaim(ctx)
 	if err != nil {
-		return fmt.Errorf("this node's name could not be learned: %w", err)
+		return fmt.Errorf("cannot find out this node's name: %w", err)
 	}
 	p, err := a.newPart(c, node)
 	if err != nil {

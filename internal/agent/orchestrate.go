@@ -11,8 +11,9 @@ import (
 	"github.com/jorc/jorc/internal/runs"
 )
 
-// orchestrates names the clusters that an agent of c stands for.
-func orchestrates(c *config.Config) []string {
+// orchestrates names the clusters for whose orchestrator lock an agent
+// of c campaigns.
+func orchestratedClusters(c *config.Config) []string {
 	switch o := c.Orchestrator; {
 	case o == nil || !o.Enabled:
 		return nil
@@ -23,10 +24,10 @@ func orchestrates(c *config.Config) []string {
 	}
 }
 
-// orchestrators stand for the clusters that the configuration names, a lock and
-// a cycle each, so that a slow cluster delays no other.
+// orchestrators returns an orchestrator for each cluster that the configuration
+// names. Each has its own lock and cycle, so that a slow cluster delays no other.
 func (p *part) orchestrators() []*orchestrator.Orchestrator {
-	conf, names := p.conf.Orchestrator, orchestrates(p.conf)
+	conf, names := p.conf.Orchestrator, orchestratedClusters(p.conf)
 	all := make([]*orchestrator.Orchestrator, len(names))
 	for i, name := range names {
 		log := p.log.Named("orchestrator").With("cluster", name)
@@ -42,7 +43,7 @@ func (p *part) orchestrators() []*orchestrator.Orchestrator {
 	return all
 }
 
-// orchestrate runs them until ctx ends.
+// orchestrate runs the orchestrators and the guest clusters until ctx ends.
 func (p *part) orchestrate(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, o := range p.orchestrated {
@@ -54,7 +55,7 @@ func (p *part) orchestrate(ctx context.Context) error {
 	return g.Wait()
 }
 
-// work does this host's part in runs until ctx ends.
+// work executes this host's tasks of runs until ctx ends.
 func (p *part) work(ctx context.Context) error {
 	return runs.NewWorker(runs.WorkerOptions{
 		Store: p.cluster.Store(), Node: p.node, Runner: p.jobs, Manager: p.managing,

@@ -19,7 +19,7 @@ workflow "converge" {
 `
 
 // TestReloadBetweenTasks: a reload waits for the task that runs, and the job
-// goes on with the new configuration.
+// continues with the new configuration.
 func TestReloadBetweenTasks(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t), twoTasks)
@@ -44,8 +44,8 @@ func TestReloadBetweenTasks(t *testing.T) {
 	h.wantLines("ran", "first", "second", "first", "second")
 }
 
-// TestClusterRemoved: a configuration that gives the host no part in its cluster
-// any more ends that part, and services and templates go on.
+// TestClusterRemoved: a configuration without the host's part in its cluster ends
+// that part; services and templates continue.
 func TestClusterRemoved(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t), "service \"web\" { port = 80 }\n"+twoTasks)

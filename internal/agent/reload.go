@@ -11,9 +11,9 @@ import (
 	"github.com/jorc/jorc/internal/config"
 )
 
-// follow runs the present generation, and the next one after each reload that
-// succeeds.
-func (a *Agent) follow(ctx context.Context) error {
+// runGenerations runs the current generation, and the next one after each
+// successful reload.
+func (a *Agent) runGenerations(ctx context.Context) error {
 	for ctx.Err() == nil {
 		running, stop := context.WithCancel(ctx)
 		done := make(chan error, 1)
@@ -22,8 +22,8 @@ func (a *Agent) follow(ctx context.Context) error {
 		next, err := a.nextGeneration(ctx, done)
 		if next != nil {
 			a.registrar.SetOnStop(next.conf.OnStop)
-			a.registrar.Reload(next.conf.Services) // they do not wait for templates
-			a.handOver(next.conf)
+			a.registrar.Reload(next.conf.Services) // services do not wait for templates
+			a.offerPart(next.conf)
 		}
 		stop()
 		if next == nil {
@@ -32,13 +32,13 @@ func (a *Agent) follow(ctx context.Context) error {
 		if err := <-done; err != nil {
 			return err
 		}
-		a.adopt(next)
+		a.activate(next)
 	}
 	return nil
 }
 
-// runGeneration runs gen until running ends. When life, the agent's, has ended,
-// its commands are not waited for much longer.
+// runGeneration runs gen until running ends. After life, the agent's context, ends,
+// gen's commands have Options.StopWithin to finish.
 func (a *Agent) runGeneration(life, running context.Context, gen *generation) error {
 	ended := make(chan struct{})
 	defer close(ended)
@@ -47,7 +47,7 @@ func (a *Agent) runGeneration(life, running context.Context, gen *generation) er
 		defer t.Stop()
 		select {
 		case <-t.C:
-			a.o.Log.Warn("reload commands are ended; the next start makes them good", "waited", a.o.StopWithin)
+			a.o.Log.Warn("reload commands killed; the next start repeats them", "waited", a.o.StopWithin)
 			gen.replacer.Abandon()
 		case <-ended:
 		}
@@ -56,8 +56,8 @@ func (a *Agent) runGeneration(life, running context.Context, gen *generation) er
 	return gen.run(running)
 }
 
-// nextGeneration waits for a reload that can be carried out; it returns nil
-// when the present generation has ended by itself or with ctx.
+// nextGeneration waits for a reload whose configuration is valid. It returns nil
+// when the current generation has ended by itself or with ctx.
 func (a *Agent) nextGeneration(ctx context.Context, done <-chan error) (*generation, error) {
 	for {
 		select {
@@ -74,7 +74,7 @@ func (a *Agent) nextGeneration(ctx context.Context, done <-chan error) (*generat
 		if err == nil {
 			return next, nil
 		}
-		a.o.Log.Error("the new configuration is bad; the old one goes on", "error", err)
+		a.o.Log.Error("the new configuration is invalid; the agent keeps the current one", "error", err)
 		a.o.Notify("READY=1")
 		if ctx.Err() != nil {
 			return nil, <-done
@@ -82,7 +82,7 @@ func (a *Agent) nextGeneration(ctx context.Context, done <-chan error) (*generat
 	}
 }
 
-// prepare does all of a reload that can fail.
+// prepare carries out the steps of a reload that can fail.
 func (a *Agent) prepare() (*generation, error) {
 	if a.o.Load == nil {
 		return nil, errors.New("this agent cannot read its configuration again")
@@ -91,7 +91,7 @@ func (a *Agent) prepare() (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := fixed(a.generation().conf, c); err != nil {
+	if err := checkUnchangeable(a.generation().conf, c); err != nil {
 		return nil, err
 	}
 	if err := Check(c); err != nil {
@@ -100,8 +100,8 @@ func (a *Agent) prepare() (*generation, error) {
 	return a.build(c)
 }
 
-// adopt makes next the present generation.
-func (a *Agent) adopt(next *generation) {
+// activate makes next the current generation.
+func (a *Agent) activate(next *generation) {
 	a.mu.Lock()
 	a.gen, a.conf = next, next.conf
 	a.mu.Unlock()
@@ -119,8 +119,8 @@ func (a *Agent) generation() *generation {
 	return a.gen
 }
 
-// fixed refuses changes of what only a restart can change.
-func fixed(old, next *config.Config) error {
+// checkUnchangeable returns an error if next changes a setting that needs a restart.
+func checkUnchangeable(old, next *config.Config) error {
 	for _, f := range []struct {
 		name    string
 		changed bool

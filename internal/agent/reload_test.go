@@ -60,7 +60,7 @@ func TestReload(t *testing.T) {
 	h.put("k", "2")
 	h.wantFile("t", "now 2")
 	h.wantFile("new", "2")
-	h.wantFile("old", "1") // nobody's any more
+	h.wantFile("old", "1") // no longer rendered
 	services, err := h.client.AgentServices(t.Context(), "")
 	if err != nil || services["web"].Port != 90 {
 		t.Errorf("got %+v, %v", services["web"], err)
@@ -75,7 +75,8 @@ func TestReload(t *testing.T) {
 	h.wantFile("old", "2")
 }
 
-// TestBadReload: a bad configuration is reported, and the old one goes on.
+// TestBadReload: an invalid configuration is reported, and the agent keeps the
+// current one.
 func TestBadReload(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t), before)

@@ -11,7 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/watch"
 )
 
-// RenderMode is what Render does with what it has rendered.
+// RenderMode is what Render does with the rendered files.
 type RenderMode int
 
 // The modes of Render.
@@ -23,7 +23,8 @@ const (
 
 // Render renders every template once, by the same pipeline as Run, without
 // publishing services. In the modes DryRun and Diff it writes to out instead
-// of to files, and runs beside an agent; changes tells whether there are any.
+// of to files, may run beside an agent, and changes reports whether a file would
+// change.
 func (a *Agent) Render(ctx context.Context, mode RenderMode, out io.Writer) (changes bool, err error) {
 	defer a.client.Close()
 	if mode == RenderOnce {

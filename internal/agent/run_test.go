@@ -166,7 +166,7 @@ func TestAlone(t *testing.T) {
 	h.wantServices("jorc", "web", "other")
 }
 
-// TestHold: the hold file stops replacements, its removal lets them go on.
+// TestHold: the hold file stops replacements, its removal lets them continue.
 func TestHold(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t), `

@@ -12,23 +12,23 @@ import (
 
 // SimulatedOptions are what a Simulated host needs.
 type SimulatedOptions struct {
-	// Config is that of the host; Node must be set, and its state directory be there.
+	// Config is the host's. Node must be set and the state directory must exist.
 	Config *config.Config
-	// Client reaches Consul in place of the host's own Consul agent.
+	// Client replaces the host's own Consul agent.
 	Client *consul.Client
-	// Maintenance takes the place of the one that the host's Consul agent keeps.
+	// Maintenance replaces the maintenance mode of the host's Consul agent.
 	Maintenance converge.Maintenance
 	Log         hclog.Logger
 }
 
 // Simulated is a host's part in its cluster without the rest of an agent: no
-// services, templates or status API, and nothing that only a Consul agent of
-// its own can do. Many of them in one process stand for a fleet.
+// services, templates or status API, and nothing that needs a Consul agent of its
+// own. Many of them in one process simulate a fleet.
 type Simulated struct {
 	part *part
 }
 
-// Simulate returns a host; it does no I/O. It fails as New does.
+// Simulate returns a host. It does no I/O and has the errors of New.
 func Simulate(o SimulatedOptions) (*Simulated, error) {
 	if o.Log == nil {
 		o.Log = hclog.NewNullLogger()
@@ -41,11 +41,11 @@ func Simulate(o SimulatedOptions) (*Simulated, error) {
 	return &Simulated{part: p}, nil
 }
 
-// Run does the host's part until ctx ends; then it returns nil.
+// Run runs the host's part in its cluster until ctx ends; then it returns nil.
 func (s *Simulated) Run(ctx context.Context) error { return s.part.run(ctx, false) }
 
-// Convergence is how the host converges; the zero Status where it has no static
-// configuration.
+// Convergence returns the state of the host's convergence; the zero Status if the
+// host has no static configuration.
 func (s *Simulated) Convergence() converge.Status {
 	if s.part.converge == nil {
 		return converge.Status{}

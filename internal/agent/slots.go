@@ -11,16 +11,16 @@ import (
 	"github.com/jorc/jorc/internal/slots"
 )
 
-// recoverPatience bounds the wait for the fleet slot of a reload that a crash
-// has left; it is made up for later, when the unit has its turn.
-const recoverPatience = 2 * time.Second
+// recoverSlotTimeout bounds the wait for the fleet slot of an interrupted reload. If
+// the wait ends first, the reload is repeated later, when the unit gets the slot.
+const recoverSlotTimeout = 2 * time.Second
 
-// newSlots are the fleet slots of the agent's cluster.
+// newSlots returns the fleet slots of the agent's cluster.
 func newSlots(client *consul.Client, c *config.Config) *slots.Slots {
 	return slots.New(kv.New(client, storePrefix(c)), slots.Options{})
 }
 
-// slot is watch.Options.Slot.
+// slot implements watch.Options.Slot.
 func (a *Agent) slot(ctx context.Context, group string, limit int, reason string) (release func(), err error) {
 	node, err := a.nodeName(ctx)
 	if err != nil {

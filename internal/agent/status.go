@@ -37,7 +37,7 @@ func (a *Agent) Status() web.Status {
 		s.Templates = append(s.Templates, templateView(v))
 	}
 	if part != nil {
-		s.Held, s.Rival = part.holds.Held(), part.rival()
+		s.Held, s.Rival = part.holds.Held(), part.nameConflict()
 		if part.converge != nil {
 			s.Convergence = convergenceView(part.converge.Status())
 			if s.Convergence.Unorchestrated = part.admission.unorchestrated.Load(); s.Convergence.Unorchestrated {
@@ -99,7 +99,7 @@ func templateView(v watch.Status) web.Template {
 	}
 }
 
-// rendered counts a job of the template engine.
+// rendered counts a finished job of the template engine.
 func (a *Agent) rendered(r watch.Rendered) {
 	a.metrics.Observe(web.Job{Took: r.Took, Changed: r.Changed, Reloaded: r.Reloaded, Failed: kindOf(r)})
 }

@@ -53,8 +53,8 @@ func TestStopWithoutConsul(t *testing.T) {
 	}
 }
 
-// TestWatchdog: the service manager hears that all is well, also while what a
-// crash has left is made good.
+// TestWatchdog: the service manager gets watchdog notifications, also while
+// interrupted replacements are repaired.
 func TestWatchdog(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, consultest.Start(t), `

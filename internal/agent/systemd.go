@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reloading is what sd_notify(3) asks for at the start of a reload: the state
-// and the time on the monotonic clock.
+// reloading returns the message that sd_notify(3) requires at the start of a reload:
+// the state and the time on the monotonic clock.
 func reloading() string {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -48,9 +48,9 @@ func (a *Agent) watchdog(ctx context.Context) error {
 	}
 }
 
-// alive returns nil when the engine's loop has answered, or has not begun: what
-// a crash left is repaired first, by commands with timeouts of their own, and
-// a former engine may still wait for its commands to end.
+// alive returns nil when the engine's loop has answered or does not run. It does not
+// run yet while interrupted replacements are repaired, by commands with their own
+// timeouts, and no longer while the engine waits for its last commands to end.
 func (a *Agent) alive(ctx context.Context, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

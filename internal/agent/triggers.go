@@ -26,12 +26,12 @@ func (p *part) triggers(ctx context.Context) error {
 	})
 }
 
-// events are those of one kind in the cluster's journal.
+// events are the events of one kind in the cluster's journal.
 type events struct {
 	store *kv.Store
 	kind  string
 	after uint64
-	known bool // there is an after
+	known bool // after is set
 	log   hclog.Logger
 }
 
@@ -47,8 +47,8 @@ func (e events) Watch(ctx context.Context, observe func(workflow.Observation)) e
 	}
 	last := e.after
 	return orchestrator.FollowEvents(ctx, e.store, e.after, func(all []orchestrator.Event) error {
-		anew := all[0].Seq <= last
-		if last = all[len(all)-1].Seq; anew { // the cluster was deleted, or an older state restored
+		restarted := all[0].Seq <= last
+		if last = all[len(all)-1].Seq; restarted { // the cluster was deleted, or an older state restored
 			observe(workflow.Observation{Happened: true, UpTo: last, Restarted: true})
 			return nil
 		}
@@ -67,5 +67,5 @@ func (e events) Watch(ctx context.Context, observe func(workflow.Observation)) e
 			observe(workflow.Observation{Items: items, Happened: true})
 		}
 		return nil
-	}, func(err error) { e.log.Warn("events that a trigger waits for", "event", e.kind, "error", err) })
+	}, func(err error) { e.log.Warn("cannot read the events of a trigger", "event", e.kind, "error", err) })
 }

@@ -1,6 +1,6 @@
-// Package dev is jorc to try out: a throw-away Consul and an agent in this
-// process, on free ports of this machine, with a small example that visibly
-// works. It leaves nothing behind.
+// Package dev runs jorc for a trial: a temporary Consul server and an agent in this
+// process, on free ports of this machine, with a small example. It removes
+// everything at the end.
 package dev
 
 import (
@@ -20,16 +20,16 @@ import (
 	"github.com/jorc/jorc/internal/durable"
 )
 
-// announceWithin is how long the announcement waits for all to be registered
-// and rendered; what is missing then is part of it.
+// announceWithin is how long the announcement waits until all services are
+// registered and all templates rendered. After that it lists what is missing.
 const announceWithin = 10 * time.Second
 
 // Options are what Run needs.
 type Options struct {
 	Consul string   // path of the consul program; see FindConsul
-	Keep   string   // directory for the data; empty: one of its own, removed in the end
+	Keep   string   // directory for the data; empty: a temporary one, removed at the end
 	Config []string // a configuration to use instead of the example's
-	// Announce is called once, when all is up. Its error ends Run.
+	// Announce is called once, when everything runs. Its error ends Run.
 	Announce  func(Places) error
 	Overrides config.Overrides // of the log
 	Logger    func(level string, json bool) hclog.Logger
@@ -39,7 +39,7 @@ type Options struct {
 	Commit    string
 }
 
-// Places is where everything is.
+// Places holds the addresses and paths of the session.
 type Places struct {
 	Dir      string   `json:"dir"`
 	Kept     bool     `json:"kept"` // the directory stays
@@ -54,12 +54,12 @@ type Places struct {
 	NotReady []string `json:"not_ready"`
 }
 
-// UI is the URL of Consul's page.
+// UI returns the URL of Consul's web UI.
 func (p Places) UI() string { return "http://" + p.HTTPAddr + "/ui" }
 
-// Run runs Consul, the agent and the example until ctx ends; then it ends and
-// removes them and returns nil. Errors: what cannot be started, and a Consul
-// that ended by itself.
+// Run runs Consul, the agent and the example until ctx ends; then it stops and
+// removes them and returns nil. It fails if one of them cannot be started or Consul
+// ends by itself.
 func Run(ctx context.Context, o Options) (err error) {
 	dir, remove, err := directory(o.Keep)
 	if err != nil {
@@ -84,7 +84,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	return s.run(ctx)
 }
 
-// session is what runs beside the Consul server.
+// session is the agent and the example beside the Consul server.
 type session struct {
 	o      Options
 	server *server
@@ -126,8 +126,7 @@ func (s *session) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// agent builds the agent of the configuration, which runs on this Consul
-// whatever it says.
+// agent builds the agent of the configuration, but with this session's Consul.
 func (s *session) agent(notify func(string)) (*agent.Agent, error) {
 	conf, err := s.load()
 	if err != nil {
@@ -145,8 +144,8 @@ func (s *session) agent(notify func(string)) (*agent.Agent, error) {
 	})
 }
 
-// load reads the configuration. The environment, which may name a real Consul
-// and hold its token, does not count.
+// load reads the configuration. It ignores the environment, which may hold the
+// address and token of a production Consul.
 func (s *session) load() (*config.Config, error) {
 	o, none := s.o.Overrides, ""
 	o.HTTPAddr, o.DNSAddr, o.StateDir = &s.places.HTTPAddr, &s.places.DNSAddr, &s.places.StateDir
@@ -161,7 +160,8 @@ func (s *session) load() (*config.Config, error) {
 	return conf, nil
 }
 
-// announce waits until all is registered and rendered, and tells where it is.
+// announce waits until all services are registered and all templates rendered, then
+// calls Options.Announce.
 func (s *session) announce(ctx context.Context, a *agent.Agent) error {
 	s.places.Status = "http://" + a.StatusAddr() + "/"
 	bound, cancel := context.WithTimeout(ctx, announceWithin)
@@ -175,8 +175,8 @@ func (s *session) announce(ctx context.Context, a *agent.Agent) error {
 	return s.o.Announce(s.places)
 }
 
-// directory makes keep, or a directory that remove takes away with all that is
-// in it.
+// directory creates keep or, if keep is empty, a temporary directory, which remove
+// deletes with its contents.
 func directory(keep string) (dir string, remove func() error, err error) {
 	if keep == "" {
 		dir, err = os.MkdirTemp("", "jorc-dev-")

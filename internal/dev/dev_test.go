@@ -60,14 +60,14 @@ func TestExample(t *testing.T) {
 	}
 	for _, addr := range append([]string{r.HTTPAddr, r.DNSAddr}, strings.TrimPrefix(r.Web[0], "http://")) {
 		if c, err := net.Dial("tcp", addr); err == nil {
-			t.Errorf("somebody still listens on %s", addr)
+			t.Errorf("%s still accepts connections", addr)
 			_ = c.Close()
 		}
 	}
 }
 
-// TestKeep: what is kept goes on where it was, with what the user has changed,
-// even when its ports have been taken.
+// TestKeep: a session in a kept directory continues with the user's changes, even
+// if its ports are no longer free.
 func TestKeep(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a 'b' ${c}")
@@ -159,8 +159,8 @@ func consulOf(t *testing.T, dir string) int {
 	return 0
 }
 
-// TestOwnConfig: a configuration that was given is used as it is but for where
-// Consul is; what is not ready is told.
+// TestOwnConfig: a given configuration is used unchanged except for Consul's
+// address; the announcement lists what is not ready.
 func TestOwnConfig(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 )
 
-// remedy is what to do without a consul program.
+// remedy is the advice if no consul program is found.
 const remedy = "install Consul (https://developer.hashicorp.com/consul/install), set CONSUL_BIN to its path, or run 'make consul' in jorc's sources"
 
-// ErrNoConsul: there is no consul program to run.
+// ErrNoConsul is returned if no consul program is found.
 var ErrNoConsul = errors.New("no consul program found: " + remedy)
 
 // FindConsul returns the path of the consul program: variable (the value of

@@ -11,8 +11,8 @@ import (
 	"strconv"
 )
 
-// ports are those of a Consul server. What is kept remembers them, so that
-// what was copied from an earlier announcement goes on to work.
+// ports are the ports of a Consul server. A kept directory stores them, so that
+// commands copied from an earlier announcement continue to work.
 type ports struct {
 	HTTP   int `json:"http"`
 	DNS    int `json:"dns"`
@@ -27,8 +27,8 @@ func (p ports) dnsAddr() string  { return address(p.DNS) }
 
 func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
 
-// freePorts finds ports that are free for TCP and UDP, those of before if they
-// are. Nothing keeps others from taking them before Consul does.
+// freePorts returns ports that are free for TCP and UDP, preferably those of before.
+// Another process can take them before Consul does.
 func freePorts(ctx context.Context, before ports) (found ports, err error) {
 	var taken []io.Closer
 	defer func() {
@@ -51,7 +51,7 @@ func freePorts(ctx context.Context, before ports) (found ports, err error) {
 	return ports{wanted[0], wanted[1], wanted[2], wanted[3]}, nil
 }
 
-// hold takes a port, any for 0, for TCP and UDP.
+// hold binds a port for TCP and UDP; 0: any free one.
 func hold(ctx context.Context, port *int) ([]io.Closer, error) {
 	var lc net.ListenConfig
 	var last error
@@ -74,7 +74,7 @@ func hold(ctx context.Context, port *int) ([]io.Closer, error) {
 	return nil, last
 }
 
-// load reads the ports of an earlier run; none when there was none.
+// load reads the ports of an earlier run, if there was one.
 func (p *ports) load(file string) error {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {

@@ -12,11 +12,11 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 )
 
-// pollEvery is how often something that cannot wake us up is looked at.
+// pollEvery is the interval for states without a blocking query.
 const pollEvery = 20 * time.Millisecond
 
-// ready waits until the agent says that its services are registered and its
-// templates rendered. The error, when ctx ends first, says what is missing.
+// ready waits until the agent reports that its services are registered and its
+// templates rendered. If ctx ends first the error lists what is missing.
 func ready(ctx context.Context, status string) error {
 	err := errors.New("not asked yet")
 	for {

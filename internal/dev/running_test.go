@@ -19,7 +19,7 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 )
 
-// running is a Run under way.
+// running is a running session.
 type running struct {
 	Places
 	log  *buffer

@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	startTries  = 10               // ports taken by others in between
-	startWithin = time.Minute      // until there is a leader
-	stopWithin  = 10 * time.Second // a server that is kept, to write what it has
+	startTries  = 10               // attempts, because another process may take a port
+	startWithin = time.Minute      // until a leader is elected
+	stopWithin  = 10 * time.Second // for a kept server to save its state
 	nodeName    = "dev"
-	nodeID      = "6a6f7263-0000-4000-8000-00000000dead" // one server is all there is
+	nodeID      = "6a6f7263-0000-4000-8000-00000000dead" // fixed: the cluster has one server
 )
 
-// errPortTaken: somebody was faster.
+// errPortTaken: another process bound the port first.
 var errPortTaken = errors.New("a port was taken meanwhile")
 
-// server is the Consul that was started.
+// server is the Consul server of the session.
 type server struct {
 	ports ports
 	kept  bool
@@ -39,8 +39,8 @@ type server struct {
 	done  chan struct{} // closed when the process has ended
 }
 
-// startConsul starts program on free ports and waits until it leads. A server
-// that is kept has its data in dir, the other one none.
+// startConsul starts program on free ports and waits until it leads. Only a kept
+// server saves its data, in dir.
 func startConsul(ctx context.Context, program, dir string, kept bool) (*server, error) {
 	file := filepath.Join(dir, "ports.json")
 	var before ports
@@ -72,8 +72,8 @@ func startConsul(ctx context.Context, program, dir string, kept bool) (*server, 
 	return nil, fmt.Errorf("Consul did not start within %d tries: %w", startTries, errPortTaken)
 }
 
-// configure writes Consul's configuration. A server that has data knows itself
-// by the port it had; with another one it must be told.
+// configure writes Consul's configuration. A server with data has its former port
+// in its Raft configuration, so a new port has to be written there.
 func (s *server) configure(dir string, formerPort int) error {
 	conf := map[string]any{
 		"node_name": nodeName, "node_id": nodeID, "datacenter": "dc1", "log_level": "warn", "server": true,
@@ -128,12 +128,12 @@ func (s *server) start(program, dir string) error {
 	go func() {
 		defer close(s.done)
 		// Pdeathsig comes when the thread ends that started the process, so the
-		// thread stays; it dies with jorc, however jorc dies.
+		// thread stays; Consul ends with jorc, even if jorc is killed.
 		runtime.LockOSThread()
 		err := s.cmd.Start()
 		started <- err
 		if err == nil {
-			_ = s.cmd.Wait() // the state says how it ended
+			_ = s.cmd.Wait() // ProcessState has the result
 		}
 	}()
 	return <-started
@@ -182,7 +182,7 @@ func (s *server) ended() error {
 	return fmt.Errorf("Consul (pid %d) has ended: %s; %s", s.cmd.Process.Pid, s.cmd.ProcessState, tail)
 }
 
-// tail is what Consul said last.
+// tail returns the last lines of Consul's log.
 func (s *server) tail() string {
 	data, err := os.ReadFile(s.log)
 	if err != nil {
@@ -199,8 +199,8 @@ func (s *server) tail() string {
 	return "its log ends with: " + strings.Join(lines[max(0, len(lines)-3):], " | ")
 }
 
-// end ends the server and waits until it is gone. One that is kept may write
-// down what it has.
+// end stops the server and waits until it has exited. A kept server gets time to
+// save its state.
 func (s *server) end() {
 	if s.kept {
 		_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended

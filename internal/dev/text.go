@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// hint is something to try: commands that can be copied.
+// hint is a suggestion with commands to copy.
 type hint struct {
 	what     string
 	commands []string
 }
 
-// Text is the announcement for people; jorc is how they call the program.
+// Text returns the announcement for people; jorc is the command that runs the
+// program.
 func (p Places) Text(jorc string) string {
 	var b strings.Builder
 	fate := "removed when it ends"
@@ -70,7 +71,7 @@ func (p Places) hints(jorc string) []hint {
 	return append(list, hint{"let the agent read its configuration again", []string{fmt.Sprintf("kill -HUP %d", p.PID)}})
 }
 
-// quoted is words for a shell.
+// quoted returns words quoted for a shell.
 func quoted(words ...string) string {
 	words = slices.Clone(words)
 	for i, w := range words {
@@ -81,5 +82,5 @@ func quoted(words ...string) string {
 	return strings.Join(words, " ")
 }
 
-// plain are the characters that mean nothing to a shell.
+// plain holds the characters without a special meaning in a shell.
 const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@+%"

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// instance is one little HTTP service of the example. It can be told to be
-// down: then its health check fails.
+// instance is an HTTP service of the example. A request can set it down: then its
+// health check fails.
 type instance struct {
 	id       string
 	listener net.Listener

@@ -10,8 +10,8 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// answers tells whether the agent's HTTP API answers at all; its servers may
-// still be away.
+// answers reports whether the agent's HTTP API answers at all, even if it reaches
+// no server.
 func (e *examination) answers() bool {
 	if _, err := e.leader(); err == nil || !errors.Is(err, consul.ErrUnreachable) {
 		return true
@@ -20,7 +20,7 @@ func (e *examination) answers() bool {
 	return err == nil || errors.Is(err, consul.ErrDenied) && !unknownToken(err)
 }
 
-// api checks that the agent answers, and to this token.
+// api checks that the agent answers and accepts the token.
 func (e *examination) api(context.Context) []Finding {
 	const name = "consul_http"
 	address := e.Config.Consul.Address
@@ -34,13 +34,14 @@ func (e *examination) api(context.Context) []Finding {
 	return one(name, OK, address+" answers", "")
 }
 
-// silent is the finding of a check that needs an answer from Consul, which
-// gives none.
-func silent(name string) []Finding {
+// unanswered is the finding of a check that needs Consul while Consul does not
+// answer.
+func unanswered(name string) []Finding {
 	return one(name, Skip, "Consul does not answer", "")
 }
 
-// unknown is the finding of a check that needs to know the agent.
+// unknown is the finding of a check that needs facts about the agent which could
+// not be read.
 func unknown(name string, err error) []Finding {
 	switch {
 	case unknownToken(err):
@@ -51,28 +52,28 @@ func unknown(name string, err error) []Finding {
 	return one(name, Skip, why(err), "")
 }
 
-// oldest is the first Consul that says when ACLs filtered an answer, on which
-// jorc relies; newest is the last major version that is known.
+// oldest is the first Consul version that reports when ACLs filtered an answer, on
+// which jorc relies; newest is the last known major version.
 const (
 	oldestMajor, oldestMinor = 1, 11
 	newestMajor              = 1
 )
 
-// version checks that the agent's version is one that jorc works with.
+// version checks that jorc works with the agent's version.
 func (e *examination) version(context.Context) []Finding {
 	const name = "consul_version"
 	if !e.answers() {
-		return silent(name)
+		return unanswered(name)
 	}
 	self, err := e.self()
 	if err != nil {
 		return unknown(name, err)
 	}
-	status, detail, remedy := judgeVersion(self.Config.Version)
+	status, detail, remedy := classifyVersion(self.Config.Version)
 	return one(name, status, detail, remedy)
 }
 
-func judgeVersion(version string) (s Status, detail, remedy string) {
+func classifyVersion(version string) (s Status, detail, remedy string) {
 	var major, minor int
 	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
 		return Warn, fmt.Sprintf("%q is not a version that jorc can read", version), "jorc works with Consul 1.11 and later"
@@ -90,7 +91,7 @@ func judgeVersion(version string) (s Status, detail, remedy string) {
 func (e *examination) raft(context.Context) []Finding {
 	const name = "consul_leader"
 	if !e.answers() {
-		return silent(name)
+		return unanswered(name)
 	}
 	leader, err := e.leader()
 	if err == nil && leader == "" {
@@ -114,11 +115,11 @@ func (e *examination) name() (string, error) {
 	return self.Config.NodeName, err
 }
 
-// node checks that this node is in the catalog, and alive for the others.
+// node checks that this node is in the catalog and that gossip reaches it.
 func (e *examination) node(ctx context.Context) []Finding {
 	const name = "node"
 	if !e.answers() {
-		return silent(name)
+		return unanswered(name)
 	}
 	node, err := e.name()
 	if err != nil {
@@ -133,11 +134,11 @@ func (e *examination) node(ctx context.Context) []Finding {
 	if err != nil {
 		return one(name, Fail, fmt.Sprintf("the checks of %s: %s", node, why(err)), remedyFor(err))
 	}
-	status, detail, remedy := judgeNode(node, checks, filtered || len(checks) == 0 && !e.granted(ctx, consul.Right{Resource: "node", Access: "read", Segment: node}))
+	status, detail, remedy := classifyNode(node, checks, filtered || len(checks) == 0 && !e.granted(ctx, consul.Right{Resource: "node", Access: "read", Segment: node}))
 	return one(name, status, detail, remedy)
 }
 
-func judgeNode(node string, checks consul.HealthChecks, hidden bool) (s Status, detail, remedy string) {
+func classifyNode(node string, checks consul.HealthChecks, hidden bool) (s Status, detail, remedy string) {
 	for _, c := range checks {
 		switch {
 		case c.CheckID == consul.NodeMaintenance && consul.StartedByJorc(c.Notes):
@@ -157,17 +158,17 @@ func judgeNode(node string, checks consul.HealthChecks, hidden bool) (s Status, 
 	return Fail, node + " is not in the catalog, or has no serfHealth check", "start the Consul agent on this host, or say with --node how Consul calls it"
 }
 
-// granted asks for one right; an error counts as no.
+// granted reports whether the token has a right; false after an error.
 func (e *examination) granted(ctx context.Context, r consul.Right) bool {
 	allowed, err := bounded(ctx, e.Timeout, func(ctx context.Context) ([]bool, error) { return e.client.Authorize(ctx, r) })
 	return err == nil && allowed[0]
 }
 
-// clock holds this host's clock against those of the agent and of the leader.
+// clock compares this host's clock with those of the agent and of the leader.
 func (e *examination) clock(ctx context.Context) []Finding {
 	const name = "clock"
 	if !e.answers() {
-		return silent(name)
+		return unanswered(name)
 	}
 	skew, err := e.skew(ctx, e.client)
 	if err != nil {
@@ -178,18 +179,18 @@ func (e *examination) clock(ctx context.Context) []Finding {
 		with = "the leader's"
 		skew = leader
 	}
-	status, detail, remedy := judgeSkew(skew, with)
+	status, detail, remedy := classifySkew(skew, with)
 	return one(name, status, detail, remedy)
 }
 
-// leaderSkew asks the leader itself, where its HTTP API is open to us. It gets
-// no token.
+// leaderSkew queries the leader itself, if its HTTP API is reachable, without a
+// token.
 func (e *examination) leaderSkew(ctx context.Context) (time.Duration, error) {
 	leader, err := e.leader()
 	if err != nil {
 		return 0, err
 	}
-	conf, err := elsewhere(e.Config.Consul, leader)
+	conf, err := configOfLeader(e.Config.Consul, leader)
 	if err != nil {
 		return 0, err
 	}
@@ -201,8 +202,8 @@ func (e *examination) leaderSkew(ctx context.Context) (time.Duration, error) {
 	return e.skew(ctx, client)
 }
 
-// skew is how far this host's clock is ahead of the one that client asks,
-// whose answer is in whole seconds.
+// skew returns how far this host's clock is ahead of the clock of the agent that
+// client queries, whose answer is in whole seconds.
 func (e *examination) skew(ctx context.Context, client *consul.Client) (time.Duration, error) {
 	before := time.Now()
 	date, err := bounded(ctx, e.Timeout, client.Date)
@@ -213,11 +214,11 @@ func (e *examination) skew(ctx context.Context, client *consul.Client) (time.Dur
 	return middle.Sub(date.Add(time.Second / 2)), nil
 }
 
-// mostSkew leaves half a second for what whole seconds hide.
-const mostSkew = time.Second + time.Second/2
+// maxSkew includes half a second for the resolution of whole seconds.
+const maxSkew = time.Second + time.Second/2
 
-func judgeSkew(ahead time.Duration, with string) (s Status, detail, remedy string) {
-	if ahead.Abs() <= mostSkew {
+func classifySkew(ahead time.Duration, with string) (s Status, detail, remedy string) {
+	if ahead.Abs() <= maxSkew {
 		return OK, "agrees with " + with, ""
 	}
 	word := "ahead of"

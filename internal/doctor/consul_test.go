@@ -201,8 +201,8 @@ func TestConsulAway(t *testing.T) {
 	away(t, s)
 }
 
-// TestNoLeader: an agent that answers without a leader behind it is told from
-// one that does not answer; and a follower's clock is held against the leader's.
+// TestNoLeader: the findings distinguish an agent whose servers have no leader from
+// one that does not answer, and compare a follower's clock with the leader's.
 func TestNoLeader(t *testing.T) {
 	t.Parallel()
 	servers := consultest.StartCluster(t, 3)

@@ -15,7 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// servers is a name that Consul's DNS has as long as there are servers.
+// servers is a name that Consul's DNS resolves while servers exist.
 const servers = "consul.service.consul."
 
 // dns checks Consul's DNS: over UDP, over TCP, and against the HTTP API.
@@ -47,12 +47,12 @@ func (e *examination) dns(ctx context.Context) []Finding {
 		})
 	})
 	wg.Wait()
-	found := []Finding{judgeDNS("dns_udp", addr, udp, tcp), judgeDNS("dns_tcp", addr, tcp, udp)}
+	found := []Finding{classifyDNS("dns_udp", addr, udp, tcp), classifyDNS("dns_tcp", addr, tcp, udp)}
 	return append(found, e.agrees(ctx, answer, tcp)...)
 }
 
-// listens checks that addr takes TCP connections: a Resolver would fall back
-// to UDP without a word.
+// listens checks that addr accepts TCP connections: a Resolver would silently fall
+// back to UDP.
 func (e *examination) listens(ctx context.Context, addr string) error {
 	if addr == catalog.System {
 		return nil
@@ -65,9 +65,9 @@ func (e *examination) listens(ctx context.Context, addr string) error {
 	return conn.Close()
 }
 
-// judgeDNS is the finding for one transport; other is how the other one fared:
-// a single one is enough to work with.
-func judgeDNS(name, addr string, err, other error) Finding {
+// classifyDNS returns the finding for one transport; other is the error of the other
+// one: jorc works with either.
+func classifyDNS(name, addr string, err, other error) Finding {
 	if err == nil {
 		return Finding{name, OK, addr + " answers", ""}
 	}
@@ -91,14 +91,14 @@ func judgeDNS(name, addr string, err, other error) Finding {
 	return Finding{name, status, firstLine(err.Error()), remedy}
 }
 
-// agrees holds the answer of DNS against that of the HTTP API.
+// agrees compares the answer of DNS with that of the HTTP API.
 func (e *examination) agrees(ctx context.Context, answer catalog.SRVAnswer, err error) []Finding {
 	const name = "dns_agrees"
 	if err != nil {
 		return one(name, Skip, "DNS does not answer", "")
 	}
 	if !e.answers() {
-		return silent(name)
+		return unanswered(name)
 	}
 	entries, err := bounded(ctx, e.Timeout, func(ctx context.Context) ([]*consul.ServiceEntry, error) {
 		entries, _, err := e.client.HealthService(ctx, "consul", "", false, consul.Query{})
@@ -113,11 +113,11 @@ func (e *examination) agrees(ctx context.Context, answer catalog.SRVAnswer, err 
 	if len(entries) == 0 && !e.granted(ctx, consul.Right{Resource: "service", Access: "read", Segment: "consul"}) {
 		return one(name, Skip, `the token may not see the service "consul"`, "give it service:read")
 	}
-	status, detail, remedy := judgeAgreement(answer, entries)
+	status, detail, remedy := classifyAgreement(answer, entries)
 	return one(name, status, detail, remedy)
 }
 
-func judgeAgreement(answer catalog.SRVAnswer, entries []*consul.ServiceEntry) (s Status, detail, remedy string) {
+func classifyAgreement(answer catalog.SRVAnswer, entries []*consul.ServiceEntry) (s Status, detail, remedy string) {
 	var healthy []string
 	for _, e := range entries {
 		if e.Checks.AggregatedStatus() != consul.HealthPassing && e.Checks.AggregatedStatus() != consul.HealthWarning {

@@ -12,7 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// DefaultTimeout bounds each question that a command asks here.
+// DefaultTimeout bounds each request.
 const DefaultTimeout = 5 * time.Second
 
 // Status is the outcome of a check.
@@ -21,9 +21,9 @@ type Status string
 // Outcomes of a check.
 const (
 	OK   Status = "ok"
-	Warn Status = "warn" // works, but for something
+	Warn Status = "warn" // works, with a limitation
 	Fail Status = "fail" // jorc cannot do its work
-	Skip Status = "skip" // could not be looked at, or there is nothing to look at
+	Skip Status = "skip" // could not be checked, or does not apply
 )
 
 // Finding is what one check found.
@@ -31,7 +31,7 @@ type Finding struct {
 	Check  string `json:"check"`
 	Status Status `json:"status"`
 	Detail string `json:"detail"`
-	Remedy string `json:"remedy"` // empty where nothing is to be done
+	Remedy string `json:"remedy"` // empty if there is nothing to do
 }
 
 // Report holds all findings, in the order of the checks.
@@ -40,7 +40,7 @@ type Report struct {
 	Findings  []Finding `json:"findings"`
 }
 
-// Failed tells whether any check failed.
+// Failed reports whether any check failed.
 func (r Report) Failed() bool {
 	for _, f := range r.Findings {
 		if f.Status == Fail {
@@ -50,17 +50,17 @@ func (r Report) Failed() bool {
 	return false
 }
 
-// Options say what to examine.
+// Options select what to examine.
 type Options struct {
-	Config *config.Config // settings; of the files in Paths, when they are valid
-	Paths  []string       // the configuration that was given; may be empty
+	Config *config.Config // the settings, read from Paths if those files are valid
+	Paths  []string       // the given configuration files; may be empty
 	// Problem is what is wrong with the configuration in Paths; nil: nothing.
 	Problem error
-	Timeout time.Duration // of each question; default DefaultTimeout
+	Timeout time.Duration // of each request; default DefaultTimeout
 }
 
-// examination is one run of the doctor. Facts that several checks need are
-// asked for once.
+// examination is one run of the doctor. Facts that several checks need are queried
+// once.
 type examination struct {
 	Options
 	client *consul.Client
@@ -68,8 +68,8 @@ type examination struct {
 	self   func() (consul.Self, error)
 }
 
-// Examine carries out all checks, side by side. It takes a few timeouts at
-// most, whatever does not answer.
+// Examine carries out all checks concurrently. It takes a few timeouts at most,
+// even if nothing answers.
 func Examine(ctx context.Context, client *consul.Client, o Options) Report {
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
@@ -94,19 +94,19 @@ func Examine(ctx context.Context, client *consul.Client, o Options) Report {
 	return r
 }
 
-// bounded asks, and gives up after timeout with consul.ErrUnreachable.
+// bounded calls ask and fails after timeout with consul.ErrUnreachable.
 func bounded[T any](ctx context.Context, timeout time.Duration, ask func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, &silence{timeout})
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, &timeoutError{timeout})
 	defer cancel()
 	return ask(ctx)
 }
 
-// silence is what a question without an answer ends in.
-type silence struct{ timeout time.Duration }
+// timeoutError is the error of a request without an answer.
+type timeoutError struct{ timeout time.Duration }
 
-func (s *silence) Error() string { return fmt.Sprintf("no answer within %v", s.timeout) }
+func (s *timeoutError) Error() string { return fmt.Sprintf("no answer within %v", s.timeout) }
 
-func (s *silence) Unwrap() error { return consul.ErrUnreachable }
+func (s *timeoutError) Unwrap() error { return consul.ErrUnreachable }
 
 func one(check string, s Status, detail, remedy string) []Finding {
 	return []Finding{{Check: check, Status: s, Detail: detail, Remedy: remedy}}

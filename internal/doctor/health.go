@@ -29,12 +29,12 @@ type NodeHealth struct {
 	Node    string       `json:"node"`
 	Healthy bool         `json:"healthy"` // no check is critical or in maintenance
 	Total   int          `json:"total"`   // number of checks
-	Checks  []CheckState `json:"checks"`  // those that fail, the worst first
-	// Hidden: the token may not see all checks.
+	Checks  []CheckState `json:"checks"`  // the failing ones, the worst first
+	// Hidden: the token may not read all checks.
 	Hidden bool `json:"hidden"`
 }
 
-// HealthOptions say whose health, and how to ask for it.
+// HealthOptions select the node and the checks to list.
 type HealthOptions struct {
 	Node      string // default: the local agent's
 	Warnings  bool   // list checks in state warning, too
@@ -42,8 +42,8 @@ type HealthOptions struct {
 	Timeout   time.Duration
 }
 
-// Health reads the checks of a node and lists those that fail. ErrNotFound:
-// there is no such node.
+// Health reads the checks of a node and lists the failing ones. The error is
+// consul.ErrNotFound if the node does not exist.
 func Health(ctx context.Context, client *consul.Client, o HealthOptions) (NodeHealth, error) {
 	node, err := nodeName(ctx, client, o)
 	if err != nil {
@@ -58,7 +58,7 @@ func Health(ctx context.Context, client *consul.Client, o HealthOptions) (NodeHe
 	if err != nil {
 		return NodeHealth{}, err
 	}
-	h := judge(node, checks, o.Warnings)
+	h := summarize(node, checks, o.Warnings)
 	h.Hidden = filtered
 	if h.Hidden || !h.Healthy {
 		return h, nil
@@ -72,8 +72,8 @@ func Health(ctx context.Context, client *consul.Client, o HealthOptions) (NodeHe
 	return h, err
 }
 
-// judge is the health that checks stand for.
-func judge(node string, checks consul.HealthChecks, warnings bool) NodeHealth {
+// summarize returns the health that follows from checks.
+func summarize(node string, checks consul.HealthChecks, warnings bool) NodeHealth {
 	h := NodeHealth{Node: node, Healthy: true, Total: len(checks), Checks: []CheckState{}}
 	for _, c := range checks {
 		s := CheckState{
@@ -109,7 +109,7 @@ func severity(state string) int {
 	}
 }
 
-// nodeName is the node asked for, or else the local agent's.
+// nodeName returns o.Node or, by default, the local agent's node name.
 func nodeName(ctx context.Context, client *consul.Client, o HealthOptions) (string, error) {
 	if o.Node != "" {
 		return o.Node, nil
@@ -121,8 +121,8 @@ func nodeName(ctx context.Context, client *consul.Client, o HealthOptions) (stri
 	return self.Config.NodeName, err
 }
 
-// hidden tells whether a request without a token may miss checks of the node:
-// Consul then leaves them out without a word.
+// hidden reports whether a request without a token may miss checks of the node:
+// Consul then omits them without an error.
 func hidden(ctx context.Context, client *consul.Client, node string, timeout time.Duration) (bool, error) {
 	allowed, err := bounded(ctx, timeout, func(ctx context.Context) ([]bool, error) {
 		return client.Authorize(ctx, consul.Right{Resource: "node", Access: "read", Segment: node},

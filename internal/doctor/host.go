@@ -21,12 +21,12 @@ import (
 	"github.com/jorc/jorc/internal/durable"
 )
 
-// token checks where Consul's token comes from, and who may read it.
+// token checks the source of Consul's token and the permissions of its file.
 func (e *examination) token(context.Context) []Finding {
 	const name = "token"
 	switch c := e.Config.Consul; {
 	case c.TokenFile != "":
-		status, detail, remedy := judgeTokenFile(c.TokenFile)
+		status, detail, remedy := classifyTokenFile(c.TokenFile)
 		return one(name, status, detail, remedy)
 	case c.Token != "":
 		return one(name, OK, "from CONSUL_HTTP_TOKEN", "")
@@ -34,7 +34,7 @@ func (e *examination) token(context.Context) []Finding {
 	return one(name, Skip, "none is set", "")
 }
 
-func judgeTokenFile(path string) (s Status, detail, remedy string) {
+func classifyTokenFile(path string) (s Status, detail, remedy string) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return Fail, err.Error(), "correct --token-file, or run this as the agent's user"
@@ -60,21 +60,20 @@ func judgeTokenFile(path string) (s Status, detail, remedy string) {
 	return OK, path + " is its owner's only", ""
 }
 
-// What is free where the state directory is: bytes below which little, or
-// nothing, can be written.
+// Limits of the free bytes of the state directory's file system.
 const (
 	littleSpace = 256 << 20
 	noSpace     = 16 << 20
 )
 
-// stateDir checks that what must survive a restart can be written.
+// stateDir checks that the state directory can be written.
 func (e *examination) stateDir(context.Context) []Finding {
 	const name = "state_dir"
-	status, detail, remedy := judgeStateDir(e.Config.StateDir)
+	status, detail, remedy := classifyStateDir(e.Config.StateDir)
 	return one(name, status, detail, remedy)
 }
 
-func judgeStateDir(dir string) (s Status, detail, remedy string) {
+func classifyStateDir(dir string) (s Status, detail, remedy string) {
 	err := tryWrite(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -89,10 +88,10 @@ func judgeStateDir(dir string) (s Status, detail, remedy string) {
 		return Warn, fmt.Sprintf("%s: free space: %v", dir, err), ""
 	}
 	free := fsys.Bavail * uint64(fsys.Bsize)
-	return judgeSpace(dir, free, fsys.Files, fsys.Ffree)
+	return classifySpace(dir, free, fsys.Files, fsys.Ffree)
 }
 
-func judgeSpace(dir string, free, files, filesFree uint64) (s Status, detail, remedy string) {
+func classifySpace(dir string, free, files, filesFree uint64) (s Status, detail, remedy string) {
 	detail = fmt.Sprintf("%s: %d MiB free", dir, free>>20)
 	remedy = "make room on its disk"
 	switch {
@@ -116,8 +115,7 @@ func tryWrite(dir string) error {
 	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
-// agent checks that an agent works with the state directory, and asks it how
-// it is.
+// agent checks that an agent uses the state directory, and reads its health.
 func (e *examination) agent(ctx context.Context) []Finding {
 	const name = "agent"
 	holder, err := durable.Holder(filepath.Join(e.Config.StateDir, catalog.LockFile))
@@ -140,13 +138,13 @@ func (e *examination) agent(ctx context.Context) []Finding {
 	if said != "" {
 		return one(name, Warn, fmt.Sprintf("runs (%s), but says: %s", holder, said), "see its log and /v1/status")
 	}
-	if rival := askRival(ctx, e.Config.HTTP); rival != "" {
+	if rival := askNameConflict(ctx, e.Config.HTTP); rival != "" {
 		return one(name, Warn, fmt.Sprintf("runs (%s), but says: %s", holder, rival), "the node's name is that of the Consul agent, or the setting node: see both configurations, and CONSUL_HTTP_ADDR")
 	}
 	return one(name, OK, "runs ("+holder+") and is well", "")
 }
 
-// askHealthz asks a running agent how it is: empty when it is well.
+// askHealthz returns why a running agent is unhealthy; empty: it is healthy.
 func askHealthz(ctx context.Context, c config.HTTP) (string, error) {
 	status, text, err := askAgent(ctx, c, "/healthz", 1<<10)
 	if err != nil || status == http.StatusOK {
@@ -155,9 +153,9 @@ func askHealthz(ctx context.Context, c config.HTTP) (string, error) {
 	return fmt.Sprintf("%d %s: %s", status, http.StatusText(status), firstLine(string(text))), nil
 }
 
-// askRival asks a running agent whether another has the same node name; empty
-// when none has, or it cannot tell.
-func askRival(ctx context.Context, c config.HTTP) string {
+// askNameConflict returns a running agent's report that another agent uses the
+// same node name; empty: no such agent is known, or the status cannot be read.
+func askNameConflict(ctx context.Context, c config.HTTP) string {
 	var s struct {
 		Rival string `json:"rival"`
 	}
@@ -168,7 +166,7 @@ func askRival(ctx context.Context, c config.HTTP) string {
 	return s.Rival
 }
 
-// askAgent asks a running agent's status API, and reads so many bytes at most.
+// askAgent queries a running agent's status API and reads at most most bytes.
 func askAgent(ctx context.Context, c config.HTTP, path string, most int64) (status int, text []byte, err error) {
 	host, port, err := net.SplitHostPort(c.Addr)
 	if err != nil {
@@ -191,7 +189,7 @@ func askAgent(ctx context.Context, c config.HTTP, path string, most int64) (stat
 	return resp.StatusCode, text, err
 }
 
-// configuration checks what was given with --config.
+// configuration checks the files given with --config.
 func (e *examination) configuration(context.Context) []Finding {
 	const name = "configuration"
 	paths := strings.Join(e.Paths, " ")

@@ -21,7 +21,7 @@ func TestJudgeVersion(t *testing.T) {
 		"1.20.1": OK, "1.11.0": OK, "1.22.0-rc1": OK, "1.18.2+ent": OK,
 		"1.10.9": Fail, "0.9.3": Fail, "2.0.0": Warn, "": Warn, "latest": Warn,
 	} {
-		if got, _, _ := judgeVersion(version); got != want {
+		if got, _, _ := classifyVersion(version); got != want {
 			t.Errorf("%q: got %s, want %s", version, got, want)
 		}
 	}
@@ -40,7 +40,7 @@ func TestJudgeSkew(t *testing.T) {
 		{3 * time.Second, Warn, "about 3s ahead of the leader's"},
 		{-2 * time.Minute, Warn, "about 2m0s behind the leader's"},
 	} {
-		got, text, _ := judgeSkew(test.ahead, "the leader's")
+		got, text, _ := classifySkew(test.ahead, "the leader's")
 		if got != test.want || text != test.text {
 			t.Errorf("%v: got %s %q, want %s %q", test.ahead, got, text, test.want, test.text)
 		}
@@ -53,7 +53,7 @@ func TestJudgeConnections(t *testing.T) {
 		wanted, most int
 		want         Status
 	}{{64, 200, OK}, {150, 200, OK}, {151, 200, Warn}, {200, 200, Warn}, {201, 200, Fail}, {64, 0, OK}, {64, -1, OK}} {
-		if got, _, _ := judgeConnections(test.wanted, test.most); got != test.want {
+		if got, _, _ := classifyConnections(test.wanted, test.most); got != test.want {
 			t.Errorf("%d of %d: got %s, want %s", test.wanted, test.most, got, test.want)
 		}
 	}
@@ -71,7 +71,7 @@ func TestJudgeSettings(t *testing.T) {
 		{map[string]any{"DNSDomain": "corp.", "DNSAltDomain": "consul."}, 0},
 	} {
 		got := 0
-		for _, f := range judgeSettings("x", test.settings) {
+		for _, f := range classifySettings("x", test.settings) {
 			if f.Status == Warn && f.Remedy != "" {
 				got++
 			}
@@ -99,7 +99,7 @@ func TestJudgeNode(t *testing.T) {
 		{nil, true, Skip, "the token may not see node n"},
 		{nil, false, Fail, "n is not in the catalog, or has no serfHealth check"},
 	} {
-		if got, text, _ := judgeNode("n", test.checks, test.hidden); got != test.want || text != test.text {
+		if got, text, _ := classifyNode("n", test.checks, test.hidden); got != test.want || text != test.text {
 			t.Errorf("got %s %q, want %s %q", got, text, test.want, test.text)
 		}
 	}
@@ -112,7 +112,7 @@ func TestJudgeMaintenance(t *testing.T) {
 		"disk":               "'consul maint -disable' ends it",
 		"jorc: update to v2": "jorc ends it when the host has converged: 'jorc update why' says what is missing",
 	} {
-		if _, _, remedy := judgeNode("n", consul.HealthChecks{{CheckID: "_node_maintenance", Notes: notes}}, false); remedy != want {
+		if _, _, remedy := classifyNode("n", consul.HealthChecks{{CheckID: "_node_maintenance", Notes: notes}}, false); remedy != want {
 			t.Errorf("%s: %q, want %q", notes, remedy, want)
 		}
 	}
@@ -136,7 +136,7 @@ func TestJudgeDNS(t *testing.T) {
 		{"dns_udp", &catalog.DNSError{Class: catalog.ErrNXDomain}, nil, Warn, "DNS token"},
 		{"dns_udp", &catalog.DNSError{Class: catalog.ErrServFail}, nil, Warn, "leader"},
 	} {
-		got := judgeDNS(test.name, "addr", test.err, test.other)
+		got := classifyDNS(test.name, "addr", test.err, test.other)
 		if got.Status != test.want || !strings.Contains(got.Remedy, test.remedy) {
 			t.Errorf("%s %v, %v: got %+v", test.name, test.err, test.other, got)
 		}
@@ -172,7 +172,7 @@ func TestJudgeAgreement(t *testing.T) {
 		{"others", answer(false, "10.0.1.1", "10.0.1.2"), two, Warn},
 		{"IPv6", answer(false, "fd00::1"), []*consul.ServiceEntry{entry("fd00::1", 1, "passing")}, OK},
 	} {
-		if got, text, _ := judgeAgreement(test.answer, test.entries); got != test.want {
+		if got, text, _ := classifyAgreement(test.answer, test.entries); got != test.want {
 			t.Errorf("%s: got %s %q, want %s", test.name, got, text, test.want)
 		}
 	}
@@ -184,7 +184,7 @@ func TestJudgeSpace(t *testing.T) {
 		free, files, filesFree uint64
 		want                   Status
 	}{{1 << 30, 100, 50, OK}, {100 << 20, 100, 50, Warn}, {1 << 20, 100, 50, Fail}, {1 << 30, 100, 0, Fail}, {1 << 30, 0, 0, OK}} {
-		if got, _, _ := judgeSpace("d", test.free, test.files, test.filesFree); got != test.want {
+		if got, _, _ := classifySpace("d", test.free, test.files, test.filesFree); got != test.want {
 			t.Errorf("%+v: got %s", test, got)
 		}
 	}
@@ -197,13 +197,13 @@ func TestJudgeStateDir(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, text, _ := judgeStateDir(filepath.Join(dir, "none")); got != Warn {
+	if got, text, _ := classifyStateDir(filepath.Join(dir, "none")); got != Warn {
 		t.Errorf("missing: %s %s", got, text)
 	}
-	if got, text, _ := judgeStateDir(file); got != Fail {
+	if got, text, _ := classifyStateDir(file); got != Fail {
 		t.Errorf("a file: %s %s", got, text)
 	}
-	if got, text, _ := judgeStateDir(dir); got == Skip || !strings.Contains(text, "MiB free") {
+	if got, text, _ := classifyStateDir(dir); got == Skip || !strings.Contains(text, "MiB free") {
 		t.Errorf("a directory: %s %s", got, text)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
@@ -233,12 +233,12 @@ func TestJudgeTokenFile(t *testing.T) {
 		if err := os.Chmod(path, test.mode); err != nil {
 			t.Fatal(err)
 		}
-		got, text, remedy := judgeTokenFile(path)
+		got, text, remedy := classifyTokenFile(path)
 		if got != test.want || strings.Contains(text+remedy, secret) {
 			t.Errorf("%04o: got %s %q, want %s", test.mode, got, text, test.want)
 		}
 	}
-	if got, _, _ := judgeTokenFile("/no/such/token"); got != Fail {
+	if got, _, _ := classifyTokenFile("/no/such/token"); got != Fail {
 		t.Errorf("missing: got %s", got)
 	}
 }
@@ -260,13 +260,13 @@ func TestJudge(t *testing.T) {
 		return b.String()
 	}
 	bad := "web-2/critical/exit 2;/maintenance/disk;db/maintenance/upgrade;"
-	if h := judge("n", checks, false); h.Healthy || h.Total != 5 || describe(h) != bad {
+	if h := summarize("n", checks, false); h.Healthy || h.Total != 5 || describe(h) != bad {
 		t.Errorf("got %+v", h)
 	}
-	if h := judge("n", checks, true); h.Healthy || describe(h) != bad+"web-1/warning/;" {
+	if h := summarize("n", checks, true); h.Healthy || describe(h) != bad+"web-1/warning/;" {
 		t.Errorf("with warnings: got %+v", h)
 	}
-	if h := judge("n", checks[:2], true); !h.Healthy || len(h.Checks) != 1 {
+	if h := summarize("n", checks[:2], true); !h.Healthy || len(h.Checks) != 1 {
 		t.Errorf("warnings do not count: got %+v", h)
 	}
 }
@@ -279,7 +279,7 @@ func TestElsewhere(t *testing.T) {
 		"http://consul":        "http://10.0.0.9:8500",
 		"unix:///run/c.socket": "",
 	} {
-		got, err := elsewhere(config.Consul{Address: address, Token: "secret", TokenFile: "/file"}, "10.0.0.9:8300")
+		got, err := configOfLeader(config.Consul{Address: address, Token: "secret", TokenFile: "/file"}, "10.0.0.9:8300")
 		if want == "" && err != nil {
 			continue
 		}
@@ -287,7 +287,7 @@ func TestElsewhere(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", address, got, err)
 		}
 	}
-	if _, err := elsewhere(config.Consul{Address: "127.0.0.1:8500"}, "nonsense"); err == nil {
+	if _, err := configOfLeader(config.Consul{Address: "127.0.0.1:8500"}, "nonsense"); err == nil {
 		t.Error("want an error for a leader without a port")
 	}
 }

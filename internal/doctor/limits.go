@@ -9,11 +9,11 @@ import (
 	"github.com/jorc/jorc/internal/config"
 )
 
-// limits holds jorc's connections against what Consul allows one client.
+// limits compares jorc's connections with Consul's limit per client.
 func (e *examination) limits(context.Context) []Finding {
 	const name = "connections"
 	if !e.answers() {
-		return silent(name)
+		return unanswered(name)
 	}
 	self, err := e.self()
 	if err != nil {
@@ -23,11 +23,11 @@ func (e *examination) limits(context.Context) []Finding {
 	if !ok {
 		return one(name, Skip, "the agent does not say how many connections it takes", "")
 	}
-	status, detail, remedy := judgeConnections(e.Config.Consul.MaxConnections, int(most))
+	status, detail, remedy := classifyConnections(e.Config.Consul.MaxConnections, int(most))
 	return one(name, status, detail, remedy)
 }
 
-func judgeConnections(wanted, most int) (s Status, detail, remedy string) {
+func classifyConnections(wanted, most int) (s Status, detail, remedy string) {
 	detail = fmt.Sprintf("jorc opens %d at most, Consul takes %d from one address (limits.http_max_conns_per_client)", wanted, most)
 	remedy = fmt.Sprintf("set consul.max_connections to %d or less, or raise Consul's limit", most/2)
 	switch {
@@ -41,20 +41,20 @@ func judgeConnections(wanted, most int) (s Status, detail, remedy string) {
 	return OK, detail, ""
 }
 
-// modes looks at settings of the agent that surprise people.
+// modes checks settings of the agent that often cause surprises.
 func (e *examination) modes(context.Context) []Finding {
 	const name = "consul_settings"
 	if !e.answers() {
-		return silent(name)
+		return unanswered(name)
 	}
 	self, err := e.self()
 	if err != nil {
 		return unknown(name, err)
 	}
-	return judgeSettings(name, self.DebugConfig)
+	return classifySettings(name, self.DebugConfig)
 }
 
-func judgeSettings(name string, settings map[string]any) []Finding {
+func classifySettings(name string, settings map[string]any) []Finding {
 	var found []Finding
 	if settings["DevMode"] == true {
 		found = append(found, Finding{name, Warn, "Consul runs in dev mode: its data is gone when it ends", "give it a data_dir, and leave out -dev"})
@@ -79,9 +79,9 @@ func judgeSettings(name string, settings map[string]any) []Finding {
 	return found
 }
 
-// elsewhere are settings that reach another agent, without a token: the HTTP
-// API is taken to be at the same port everywhere.
-func elsewhere(c config.Consul, raft string) (config.Consul, error) {
+// configOfLeader returns settings to reach the leader's HTTP API without a token.
+// It assumes that all agents use the same HTTP port.
+func configOfLeader(c config.Consul, raft string) (config.Consul, error) {
 	host, err := hostOf(raft)
 	if err != nil {
 		return c, err

@@ -10,11 +10,11 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// need is a right, and what it is for.
+// need is a right and its purpose.
 type need struct {
 	consul.Right
 	why      string
-	optional bool // jorc works without, but for what why says
+	optional bool // without it only the purpose in why is affected
 }
 
 // rule is the ACL rule that grants the right.
@@ -30,9 +30,9 @@ func quoted(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// needsOf lists the rights that jorc needs on node for a configuration, as far
-// as it can be told without running it. With service:write jorc registers a
-// service and updates its checks.
+// needsOf lists the rights that jorc needs on node for a configuration, as far as
+// they can be known without running it. With service:write jorc registers a service
+// and updates its checks.
 func needsOf(c *config.Config, node string, configured bool) []need {
 	l := &needs{node: node}
 	l.add(need{consul.Right{Resource: "agent", Access: "read", Segment: node}, "node name and version", true})
@@ -100,7 +100,7 @@ func (l *needs) require(all []config.Requires, what string) {
 	}
 }
 
-// cluster adds what the shared state in KV needs.
+// cluster adds the rights for the shared state in KV.
 func (l *needs) cluster(c *config.Config) {
 	below := func(parts ...string) string { return path.Join(append([]string{c.Prefix, c.Cluster}, parts...)...) }
 	optional := func(resource, access, segment, what string) {
@@ -144,7 +144,7 @@ func (l *needs) cluster(c *config.Config) {
 	}
 }
 
-// sorted puts what jorc cannot do without first.
+// sorted returns the required rights first, then the optional ones.
 func (l *needs) sorted() []need {
 	slices.SortStableFunc(l.all, func(a, b need) int {
 		if a.optional == b.optional {
@@ -158,9 +158,9 @@ func (l *needs) sorted() []need {
 	return l.all
 }
 
-// serviceIn is the service in "[TAG.]SERVICE[@DC][=N]" or, as templates write
+// serviceIn returns the service in "[TAG.]SERVICE[@DC][=N]" or, as templates write
 // it, "[TAG.]SERVICE[?ns=…][@DC][~NEAR][|FILTER]". ok is false for full DNS
-// names and other datacenters, of whose rights the local ACLs say nothing.
+// names and other datacenters, to which the local ACLs do not apply.
 func serviceIn(text string) (name string, ok bool) {
 	if i := strings.LastIndexByte(text, '='); i >= 0 && !strings.ContainsAny(text, "?~|") {
 		text = text[:i]

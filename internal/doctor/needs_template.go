@@ -9,9 +9,9 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// templateReads lists the rights for what a template names as it stands: names
-// that it makes up while it runs are not known. A template that cannot be read
-// or parsed needs none; the configuration's check says so.
+// templateReads lists the rights for the names that a template contains literally;
+// names that it computes are unknown. A template that cannot be read or parsed needs
+// no rights here: the check of the configuration reports it.
 func templateReads(t *config.Template) []consul.Right {
 	text := t.Contents
 	if t.Source != "" {
@@ -104,8 +104,8 @@ func (r *reads) command(c *parse.CommandNode, given string) {
 	}
 }
 
-// call adds the right for one call; arg is empty when it has none, or none
-// that is known.
+// call adds the right for one call; arg is empty if the call has no argument or a
+// computed one.
 func (r *reads) call(function, arg string) {
 	switch function {
 	case "service", "connect":
@@ -139,7 +139,7 @@ func (r *reads) call(function, arg string) {
 	}
 }
 
-// keyIn is the key in "KEY[?ns=…][@DC]"; ok is false for other datacenters.
+// keyIn returns the key in "KEY[?ns=…][@DC]"; ok is false for other datacenters.
 func keyIn(text string) (name string, ok bool) {
 	name, _, _ = strings.Cut(text, "?")
 	return strings.TrimPrefix(name, "/"), text != "" && !strings.Contains(text, "@")

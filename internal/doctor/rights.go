@@ -9,15 +9,15 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// mostRights is how many Consul answers for at once.
-const mostRights = 64
+// maxRights is how many rights Consul checks per request.
+const maxRights = 64
 
 // rights checks that the token has what jorc needs: one finding per missing
 // right, or one for all.
 func (e *examination) rights(ctx context.Context) []Finding {
 	const name = "acl"
 	if !e.answers() {
-		return silent(name)
+		return unanswered(name)
 	}
 	node, err := e.name()
 	if unknownToken(err) {
@@ -27,7 +27,7 @@ func (e *examination) rights(ctx context.Context) []Finding {
 	configured := len(e.Paths) > 0 && e.Problem == nil
 	needed := needsOf(e.Config, node, configured)
 	var missing []need
-	for batch := range slices.Chunk(needed, mostRights) {
+	for batch := range slices.Chunk(needed, maxRights) {
 		asked := make([]consul.Right, len(batch))
 		for i, n := range batch {
 			asked[i] = n.Right
@@ -42,10 +42,10 @@ func (e *examination) rights(ctx context.Context) []Finding {
 			}
 		}
 	}
-	return judgeRights(name, len(needed), missing)
+	return classifyRights(name, len(needed), missing)
 }
 
-func judgeRights(name string, asked int, missing []need) []Finding {
+func classifyRights(name string, asked int, missing []need) []Finding {
 	if len(missing) == 0 {
 		return one(name, OK, fmt.Sprintf("the token has all %d rights that jorc asks for", asked), "")
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/jorc/jorc/internal/rollout"
 )
 
-// rollout checks that an orchestrator runs while a rollout needs one. It finds
-// nothing if no rollout does.
+// rollout checks that an orchestrator runs while a rollout needs one. It has no
+// finding if no rollout does.
 func (e *examination) rollout(ctx context.Context) []Finding {
 	const name = "orchestrator"
 	rollouts := rollout.New(e.client, e.Config.Prefix, e.Config.Cluster)

@@ -10,7 +10,8 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// unreachable says that Consul did not answer at an address, why, and what to do.
+// unreachable is the error that Consul did not answer at an address: why, and what
+// to do.
 type unreachable struct {
 	address string
 	err     error
@@ -22,8 +23,8 @@ func (u *unreachable) Error() string {
 
 func (u *unreachable) Unwrap() error { return consul.ErrUnreachable }
 
-// Explain says what to do about an error of a client of the agent at address;
-// its class stays.
+// Explain adds the remedy to an error of a client of the agent at address; the
+// class of the error stays the same.
 func Explain(address string, err error) error {
 	switch {
 	case errors.Is(err, consul.ErrUnreachable):
@@ -34,11 +35,11 @@ func Explain(address string, err error) error {
 	return err
 }
 
-// why is what the transport or Consul said, without what was asked of whom.
+// why returns the error text of the transport or of Consul, without the request.
 func why(err error) string {
 	var (
 		known  *consul.Error
-		quiet  *silence
+		quiet  *timeoutError
 		op     *net.OpError
 		number syscall.Errno
 	)
@@ -53,7 +54,7 @@ func why(err error) string {
 	return firstLine(err.Error())
 }
 
-// remedies are hints for what transports and Consul say.
+// remedies maps error texts of transports and Consul to hints.
 var remedies = []struct{ said, remedy string }{
 	{"http_max_conns_per_client", "'ss -tnp' on this host says which programs have them"},
 	{"HTTP request to an HTTPS server", "put https:// before the address (--http-addr, CONSUL_HTTP_ADDR)"},
@@ -70,7 +71,7 @@ var remedies = []struct{ said, remedy string }{
 	{"token file", "check --token-file (CONSUL_HTTP_TOKEN_FILE)"},
 }
 
-// remedyFor says what to do about an error of a Consul client.
+// remedyFor returns what to do about an error of a Consul client.
 func remedyFor(err error) string {
 	for _, r := range remedies {
 		if strings.Contains(err.Error(), r.said) {
@@ -80,8 +81,8 @@ func remedyFor(err error) string {
 	return "start the Consul agent, or say where it is with --http-addr (CONSUL_HTTP_ADDR)"
 }
 
-// unknownToken tells a token that Consul does not know (any more), or that
-// could not be read, from one that lacks a right.
+// unknownToken reports whether err means that Consul does not know the token, or no
+// longer knows it, or that the token cannot be read; otherwise the token lacks a right.
 func unknownToken(err error) bool {
 	return errors.Is(err, consul.ErrDenied) &&
 		(strings.Contains(err.Error(), "ACL not found") || strings.Contains(err.Error(), "token file"))

@@ -10,7 +10,7 @@ import (
 
 // connections bounds how many connections are open. Above the limit the oldest
 // connection that serves no request is closed, so that clients which hold idle
-// connections, or never finish a request, do not keep others from an answer.
+// connections, or never finish a request, do not lock others out.
 type connections struct {
 	net.Listener
 	limit int
@@ -24,7 +24,7 @@ type connection struct {
 	net.Conn
 	all     *connections
 	element *list.Element
-	serving int // requests with a handler under way
+	serving int // requests whose handler runs
 }
 
 func newConnections(l net.Listener, limit int) *connections {
@@ -48,8 +48,8 @@ func (a *connections) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// excess returns the connection to close; nil: none. When all others serve
-// requests it is the newest. The lock is held.
+// excess returns the connection to close: the oldest that serves no request, or the
+// newest if all others do; nil: none. The caller holds the lock.
 func (a *connections) excess() *connection {
 	if a.open.Len() <= a.limit {
 		return nil
@@ -75,7 +75,7 @@ func (c *connection) Close() error {
 
 type connectionKey struct{}
 
-// withConnection is http.Server.ConnContext.
+// withConnection implements http.Server.ConnContext.
 func withConnection(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, c)
 }

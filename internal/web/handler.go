@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// answerTimeout bounds how long the source may take; then the answer is 503,
-	// of /healthz too: an agent that cannot say how it stands does not work.
+	// answerTimeout bounds how long the source may take. After that the answer is
+	// 503, also of /healthz: an agent that cannot report its status does not work.
 	answerTimeout = 10 * time.Second
-	// maxAnswers bounds how many answers are made at a time.
+	// maxAnswers bounds how many requests are handled at the same time.
 	maxAnswers = 8
 )
 
-// endpoints is what the answer to an unknown path names.
+// endpoints is listed in the answer to an unknown path.
 const endpoints = "there is / /v1/status /healthz /metrics"
 
-// handler returns the whole of the server; local: only this host reaches it.
+// handler returns the server's handler; local: only this host can reach the server.
 func (s *Server) handler(local bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/v1/status", s.serveStatus)
@@ -29,8 +29,8 @@ func (s *Server) handler(local bool) http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "not found: "+endpoints, http.StatusNotFound)
 	})
-	// Answers that time out keep their place until they end: however long the
-	// source is stuck, what waits for it is bounded.
+	// Handlers that time out count towards maxAnswers until they return, so that a
+	// stuck source blocks a bounded number of them.
 	h := http.TimeoutHandler(limited(mux), s.within, "the agent does not say how it stands\n")
 	if local {
 		h = localOnly(h)
@@ -38,8 +38,8 @@ func (s *Server) handler(local bool) http.Handler {
 	return readOnly(h)
 }
 
-// readOnly refuses all methods that are not for reading, and tells browsers to
-// neither keep, guess at, nor frame the answers.
+// readOnly refuses all methods except GET and HEAD, and forbids browsers to cache,
+// sniff or frame the answers.
 func readOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
@@ -56,7 +56,7 @@ func readOnly(next http.Handler) http.Handler {
 	})
 }
 
-// limited lets maxAnswers requests in at a time; the others wait for their turn.
+// limited handles maxAnswers requests at the same time; the others wait.
 func limited(next http.Handler) http.Handler {
 	slots := make(chan struct{}, maxAnswers)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -70,7 +70,7 @@ func limited(next http.Handler) http.Handler {
 	})
 }
 
-// status asks the source.
+// status returns the completed status of the source.
 func (s *Server) status() Status { return s.o.Source.Status().completed() }
 
 func (s *Server) serveStatus(w http.ResponseWriter, _ *http.Request) {
@@ -83,8 +83,8 @@ func (s *Server) serveStatus(w http.ResponseWriter, _ *http.Request) {
 	s.write(w, append(body, '\n'))
 }
 
-// serveHealth answers for those who would restart jorc (/healthz) and those
-// who wait for it (/healthz?ready).
+// serveHealth serves the liveness probe (/healthz) and the readiness probe
+// (/healthz?ready).
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	status := s.status()
 	var reasons []string
@@ -102,7 +102,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	s.write(w, []byte("ok\n"))
 }
 
-// write sends the body; that the client has left concerns nobody else.
+// write sends the body. A client that has disconnected is only logged.
 func (s *Server) write(w http.ResponseWriter, body []byte) {
 	if _, err := w.Write(body); err != nil {
 		s.o.Log.Debug("the client of the status API left", "error", err)

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// localOnly refuses requests that name a host other than this one. A page of a
-// stranger, open in a browser on this host, can point its own name at
-// 127.0.0.1 (DNS rebinding); the browser then takes the answers for the page's
-// own, but it still sends the page's name.
+// localOnly refuses requests whose Host header names another host. A foreign web
+// page, open in a browser on this host, can point its own name at 127.0.0.1 (DNS
+// rebinding). The browser then treats the answers as same-origin, but it still
+// sends the page's name.
 func localOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !localHost(r.Host) {
@@ -21,8 +21,9 @@ func localOnly(next http.Handler) http.Handler {
 	})
 }
 
-// localHost tells whether the value of a Host header is localhost, a name below
-// it, or an IP address. Clients of HTTP/1.0, which no browser is, send none.
+// localHost reports whether the value of a Host header is localhost, a name below
+// it, or an IP address. It accepts an empty value: HTTP/1.0 clients, which browsers
+// are not, send none.
 func localHost(host string) bool {
 	if host == "" {
 		return true
@@ -38,7 +39,7 @@ func localHost(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// loopback tells whether only this host can reach a.
+// loopback reports whether a is reachable only from this host.
 func loopback(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Kind is what failed. Their number is bounded: each is a series.
+// Kind is the kind of a failure. The set is fixed because each kind is a series.
 type Kind string
 
 // The kinds of failures.
@@ -21,10 +21,10 @@ const (
 	KindReload   Kind = "reload"   // a reload command failed
 	KindRegister Kind = "register" // a service could not be registered
 	KindConfig   Kind = "config"   // a new configuration was refused
-	KindOther    Kind = "other"    // and all that is none of these
+	KindOther    Kind = "other"    // any other failure
 )
 
-// kinds are all of them, so that each has a series from the start.
+// kinds returns all kinds, so that each has a series from the start.
 func kinds() []string {
 	return []string{
 		string(KindRender), string(KindCheck), string(KindReplace), string(KindReload),
@@ -32,15 +32,14 @@ func kinds() []string {
 	}
 }
 
-// buckets of change to file, in seconds: the floor is about half a
-// millisecond, and commands run for up to a minute.
+// buckets returns the buckets of jorc_change_to_file_seconds: the minimum is about
+// half a millisecond, and commands run for up to a minute.
 func buckets() []float64 {
 	return []float64{.0005, .001, .0015, .002, .003, .004, .006, .01, .015, .03, .06, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 }
 
-// Metrics counts what happens. It belongs to the process and outlives servers,
-// whose address may change. Its methods may be called at the same time and
-// never block.
+// Metrics counts what the agent does. It belongs to the process and outlives a
+// server. Its methods are safe for concurrent use and never block.
 type Metrics struct {
 	toFile   prometheus.Histogram
 	jobs     *prometheus.CounterVec
@@ -50,7 +49,7 @@ type Metrics struct {
 	errors   *prometheus.CounterVec
 }
 
-// NewMetrics returns metrics in which nothing has happened.
+// NewMetrics returns metrics whose counters are zero.
 func NewMetrics() *Metrics {
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Name: name, Help: help}
@@ -119,8 +118,8 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.toFile, m.jobs, m.replaced, m.reloads, m.configs, m.errors}
 }
 
-// registry holds what this server shows, and nothing that a library put in the
-// default one.
+// registry returns a registry of this server's metrics, without what libraries
+// register in the default one.
 func (s *Server) registry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(s.o.Metrics.collectors()...)
@@ -136,7 +135,7 @@ func (s *Server) metricsHandler() http.Handler {
 	r := s.registry()
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
 		Registry:      r,
-		ErrorHandling: promhttp.ContinueOnError, // the other metrics are still true
+		ErrorHandling: promhttp.ContinueOnError, // the other metrics are still valid
 		ErrorLog:      s.o.Log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Warn}),
 	})
 }

@@ -20,7 +20,7 @@ func TestMetricsText(t *testing.T) {
 	m.Observe(Job{Took: 1200 * time.Microsecond, Changed: 2, Reloaded: 1})
 	m.Observe(Job{Took: 40 * time.Second, Changed: 1})
 	m.Observe(Job{Took: time.Second, Failed: KindCheck})
-	m.Observe(Job{Took: time.Second}) // nothing to do is no change
+	m.Observe(Job{Took: time.Second}) // no file changed
 	m.Failed(KindRegister)
 	m.Failed("something new")
 	m.ConfigReloaded(true)

@@ -19,7 +19,7 @@ var (
 	pageCSS string
 )
 
-// maxRows bounds the templates on the page; those in trouble come first.
+// maxRows bounds the templates on the page; failed and waiting ones come first.
 const maxRows = 500
 
 // page is what page.html shows.
@@ -43,8 +43,9 @@ func trouble(state string) int {
 	return slices.Index([]string{TemplateRendered, TemplateHeld, TemplateWaiting, TemplateFailed}, state)
 }
 
-// pageHandler serves the page for people. It needs nothing but itself, and its
-// policy lets browsers load and run nothing else, whatever a check printed.
+// pageHandler serves the page for people. The page loads no other resource, and its
+// content security policy forbids browsers to load or run one, even if the output
+// of a check contains markup.
 func (s *Server) pageHandler() http.Handler {
 	functions := template.FuncMap{"age": age, "class": class}
 	t := template.Must(template.New("page").Funcs(functions).Parse(pageHTML))
@@ -63,7 +64,7 @@ func (s *Server) pageHandler() http.Handler {
 	})
 }
 
-// class is the colour of a state.
+// class returns the CSS class of a state.
 func class(state string) string {
 	switch state {
 	case CheckPassing, TemplateRendered, "converged", "idle":
@@ -74,8 +75,7 @@ func class(state string) string {
 	return "warn"
 }
 
-// age says how long ago t was, in its two largest units; nothing for a time
-// that has not come yet.
+// age formats the time since t in its two largest units; empty if t is zero.
 func age(t time.Time) string {
 	if t.IsZero() {
 		return ""

@@ -5,20 +5,20 @@ import (
 	"strings"
 )
 
-// maxReasons bounds how many reasons are told; the states of the services and
-// templates tell the rest.
+// maxReasons bounds how many reasons are listed; the status lists the state of every
+// service and template.
 const maxReasons = 20
 
-// tooManyFails is how many cycles of an orchestrator in a row may not fail.
+// tooManyFails is how many consecutive failed cycles make an orchestrator not ready.
 const tooManyFails = 3
 
-// notReady lists what keeps this host from being as its configuration says:
-// Consul has never answered, a service is not registered, a template has not
-// been rendered or failed, or it orchestrates a cluster and cannot finish cycles.
+// notReady lists why this host does not match its configuration: Consul has never
+// answered, a service is not registered, a template failed or has not been rendered,
+// or the host orchestrates a cluster and its cycles fail.
 //
-// It is no reason that Consul is away now (services and files stay as they
-// are), that a check of a service fails (that is the service's state, not
-// jorc's), or that a guard holds back part of a file (that is its purpose).
+// A host stays ready while Consul is unreachable (services and files stay
+// unchanged), while a service's check fails (that is the service's state, not
+// jorc's), and while a guard holds back part of a file (that is its purpose).
 func notReady(s Status) []string {
 	var reasons []string
 	if s.Consul.LastAnswer.IsZero() {

@@ -1,9 +1,9 @@
-// Package web shows how the agent stands: a status API, health, Prometheus
-// metrics, and a page for people. It only reads, on view structs of its own.
+// Package web shows the agent's status: a status API, health checks, Prometheus
+// metrics, and a page for people. It is read-only and has its own structs.
 //
 //	GET /v1/status      JSON, see Status
-//	GET /healthz        200 while jorc itself works, whatever Consul does; 503 with the reason when a loop of
-//	                    its own has stopped or is stuck
+//	GET /healthz        200 while jorc itself works, even if Consul is unreachable; 503 with the reason when
+//	                    one of its loops has stopped or is stuck
 //	GET /healthz?ready  200 when the services are registered, the files rendered and, on an orchestrator,
 //	                    cycles finished as well; 503 with the reasons, one a line
 //	GET /metrics        Prometheus
@@ -23,7 +23,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// Bounds of what a client can cost.
+// Limits on the resources that clients use.
 const (
 	maxConnections    = 1024
 	maxHeaderBytes    = 16 << 10
@@ -34,7 +34,7 @@ const (
 	shutdownTimeout   = 2 * time.Second
 )
 
-// Options are what a Server is made of.
+// Options are what a Server needs.
 type Options struct {
 	Addr    string // host:port; port 0 takes a free one; empty switches the server off
 	Source  Source
@@ -48,7 +48,7 @@ type Server struct {
 	within time.Duration // how long the source may take
 
 	mu       sync.Mutex
-	listener net.Listener // nil: none yet
+	listener net.Listener // nil: not listening
 }
 
 // New returns a server that does not listen yet.
@@ -59,9 +59,9 @@ func New(o Options) *Server {
 	return &Server{o: o, within: answerTimeout}
 }
 
-// Listen takes the address, so that one that cannot be had is an error before
-// anything has started. Run or Close gives it back. Listening twice, or with
-// an empty address, does nothing.
+// Listen binds the address, so that an unusable one is an error before the agent
+// starts. Run or Close releases it. A second call, or a call with an empty address,
+// does nothing.
 func (s *Server) Listen(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +77,7 @@ func (s *Server) Listen(ctx context.Context) error {
 	return nil
 }
 
-// listenError adds what to do.
+// listenError adds the remedy to the error of Listen.
 func listenError(addr string, err error) error {
 	remedy := "set addr in the http block to an address of this host"
 	switch {
@@ -89,7 +89,7 @@ func listenError(addr string, err error) error {
 	return fmt.Errorf(`status API on %s: %w; %s ("" switches it off)`, addr, cause(err), remedy)
 }
 
-// cause leaves out what net says of the address, which stands in the message.
+// cause strips the address from an error of net: the message names it already.
 func cause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -98,8 +98,8 @@ func cause(err error) error {
 	return err
 }
 
-// Addr returns the address that is listened on, with its real port; empty when
-// there is none.
+// Addr returns the listener's address with its actual port; empty if the server does
+// not listen.
 func (s *Server) Addr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *Server) Addr() string {
 	return s.listener.Addr().String()
 }
 
-// Close gives back the address of a server that Run was not called for.
+// Close releases the address of a server if Run is not called.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,10 +124,10 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Run serves until ctx ends, then lets requests under way end for at most two
-// seconds and returns nil; only a source that does not answer can outlast it.
-// It listens if Listen was not called. Errors are those of Listen, and a
-// listener that broke.
+// Run serves until ctx ends, then waits up to two seconds for running requests and
+// returns nil; only a call of a stuck source can outlast it. It calls Listen if the
+// server does not listen yet. It returns the errors of Listen and of a broken
+// listener.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.Listen(ctx); err != nil {
 		return err

@@ -130,7 +130,7 @@ func TestStopLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestAnswersEndBeforeTheServer: a request under way is answered.
+// TestAnswersEndBeforeTheServer: a running request is answered.
 func TestAnswersEndBeforeTheServer(t *testing.T) {
 	t.Parallel()
 	source := newStuck()

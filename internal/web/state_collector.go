@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// stateCollector turns the status into metrics when they are asked for.
-// Templates are counted by state; only those whose file is not as their data
-// says have a series of their own, so that ten thousand cost no more than one.
+// stateCollector converts the status into metrics when they are collected.
+// Templates are counted by state. Only templates whose file does not match their
+// data have their own series, so that ten thousand templates cost as little as one.
 type stateCollector struct {
 	status func() Status
 	descs  map[string]*prometheus.Desc
@@ -102,8 +102,8 @@ func (b *batch) convergence(c *Convergence) {
 	b.gauge("jorc_drifted_paths", float64(len(c.Drifted)))
 }
 
-// batch sends the metrics of one collection, each at most once: one that came
-// twice would spoil the whole.
+// batch sends the metrics of one collection, each at most once: a duplicate would
+// make the whole collection fail.
 type batch struct {
 	descs map[string]*prometheus.Desc
 	out   chan<- prometheus.Metric
@@ -176,7 +176,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// seconds since 1970; 0 for a time that has not come yet.
+// seconds returns t in seconds since 1970; 0 if t is zero.
 func seconds(t time.Time) float64 {
 	if t.IsZero() {
 		return 0

@@ -2,15 +2,15 @@ package web
 
 import "time"
 
-// Source is where the server learns how the agent stands. Status is asked for
-// every request, by several at a time; it must not wait for Consul.
+// Source provides the agent's status. Status is called for every request,
+// concurrently, and must not wait for Consul.
 type Source interface {
 	Status() Status
 }
 
-// Status is the answer of /v1/status. Its JSON is stable: names and meanings
-// stay, fields are added. Times are RFC 3339 in UTC; one that has not come yet
-// is left out. Lists are never null.
+// Status is the answer of /v1/status. Its JSON is stable: fields are added, but
+// never renamed or given another meaning. Times are RFC 3339 in UTC; unset times are
+// left out. Lists are never null.
 type Status struct {
 	Node    string    `json:"node"`
 	Cluster string    `json:"cluster"`
@@ -21,12 +21,12 @@ type Status struct {
 	// the source puts in NotReady is kept as a reason.
 	Ready    bool     `json:"ready"`
 	NotReady []string `json:"not_ready"`
-	// Unhealthy says which of jorc's own loops has stopped or is stuck; empty:
-	// none. It decides /healthz.
+	// Unhealthy names the loop of jorc that has stopped or is stuck; empty: none. It
+	// decides /healthz.
 	Unhealthy string `json:"unhealthy"`
-	// Held says why nothing is converged and reloaded on this host now; empty: it is.
+	// Held is why this host does not converge or reload now; empty: it is not held.
 	Held string `json:"held"`
-	// Rival says that another agent was given this node's name; empty: none was noticed.
+	// Rival reports that another agent uses this node's name; empty: none was noticed.
 	Rival     string     `json:"rival"`
 	Consul    Consul     `json:"consul"`
 	Services  []Service  `json:"services"`
@@ -34,11 +34,11 @@ type Status struct {
 	Reload    Reload     `json:"reload"`
 	// Convergence is left out on a host without static configuration.
 	Convergence *Convergence `json:"convergence,omitempty"`
-	// Orchestrators are the clusters that this agent orchestrates, or would.
+	// Orchestrators are the clusters for whose orchestrator lock this agent campaigns.
 	Orchestrators []Orchestrator `json:"orchestrators"`
 }
 
-// Orchestrator is how this agent stands with the orchestration of a cluster.
+// Orchestrator is the state of this agent's orchestrator of one cluster.
 type Orchestrator struct {
 	Cluster  string    `json:"cluster"`
 	Active   bool      `json:"active"` // it holds the cluster's lock
@@ -48,17 +48,17 @@ type Orchestrator struct {
 	Last     time.Time `json:"last,omitzero"` // when the last cycle began
 	Took     float64   `json:"took_seconds"`
 	Outcome  string    `json:"outcome"` // of the last cycle
-	Idle     string    `json:"idle"`    // why it decided nothing; empty: it was asked to decide
+	Idle     string    `json:"idle"`    // why it made no decisions; empty: the deciders ran
 	Error    string    `json:"error"`   // why it failed
-	Synced   int       `json:"synced"`  // nodes of which everything could be read
-	Failed   int       `json:"failed"`  // nodes of which something could not
+	Synced   int       `json:"synced"`  // nodes that could be read completely
+	Failed   int       `json:"failed"`  // nodes that could not
 	Problems int       `json:"problems"`
 	Event    uint64    `json:"event"` // number of the last event
 	// Decisions of the last cycle, the first of them.
 	Decisions []Decision `json:"decisions"`
 }
 
-// Decision is what an orchestrator decided, and why.
+// Decision is a decision of an orchestrator.
 type Decision struct {
 	Kind   string `json:"kind"` // that of its event
 	Node   string `json:"node,omitempty"`
@@ -66,7 +66,7 @@ type Decision struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Convergence is how this host comes to the desired version.
+// Convergence is the state of this host's convergence.
 type Convergence struct {
 	Phase   string    `json:"phase"` // starting, idle, held, paused, pending, admission, static, reboot, validation, recording, failed, converged
 	Detail  string    `json:"detail"`
@@ -74,19 +74,19 @@ type Convergence struct {
 	Desired string    `json:"desired"` // empty: none, or not known
 	Version string    `json:"version"` // that this host runs
 	Job     string    `json:"job"`     // of the static workflow
-	Fails   int       `json:"fails"`   // attempts in a row that came to nothing
-	Why     string    `json:"why"`     // the last of them did
+	Fails   int       `json:"fails"`   // consecutive failed attempts
+	Why     string    `json:"why"`     // of the last failure
 	Next    time.Time `json:"next,omitzero"`
-	Missing []string  `json:"missing"` // what is required and not there
+	Missing []string  `json:"missing"` // requirements that are not met
 	Failing []string  `json:"failing"` // health checks
-	Drifted []string  `json:"drifted"` // paths of static configuration that somebody changed
+	Drifted []string  `json:"drifted"` // paths of static configuration that were changed locally
 	Suspect string    `json:"suspect"`
-	Trouble []string  `json:"trouble"` // what cannot be done at present
+	Trouble []string  `json:"trouble"` // current problems
 	// Unorchestrated: this host waits for a grant, and no orchestrator runs.
 	Unorchestrated bool `json:"unorchestrated,omitempty"`
 }
 
-// Consul is how jorc gets on with it.
+// Consul is the state of jorc's connection to Consul.
 type Consul struct {
 	Address          string    `json:"address"`
 	Connected        bool      `json:"connected"` // filled in by the server: it has answered, and not failed to since
@@ -123,7 +123,7 @@ type Check struct {
 	Error   string    `json:"error"`  // of the last heartbeat
 }
 
-// The states of a check; unknown is whatever is none of the others.
+// The states of a check; unknown is any other state.
 const (
 	CheckPassing  = "passing"
 	CheckWarning  = "warning"
@@ -151,21 +151,21 @@ type Template struct {
 
 // The states of a template.
 const (
-	TemplateWaiting  = "waiting"  // some of its data has not come yet
-	TemplateRendered = "rendered" // its file is as its data says
-	TemplateHeld     = "held"     // as rendered, but a guard keeps part of the file as it was
+	TemplateWaiting  = "waiting"  // some of its data is missing
+	TemplateRendered = "rendered" // its file matches its data
+	TemplateHeld     = "held"     // as rendered, but a guard keeps part of the file unchanged
 	TemplateFailed   = "failed"
 )
 
-// Reload is the last time the configuration was read again.
+// Reload is the result of the last reload.
 type Reload struct {
-	At    time.Time `json:"at,omitzero"` // left out: never since the start
-	OK    bool      `json:"ok"`          // true before the first as well
-	Error string    `json:"error"`       // the old configuration goes on
+	At    time.Time `json:"at,omitzero"` // left out: no reload since the start
+	OK    bool      `json:"ok"`          // also true before the first reload
+	Error string    `json:"error"`       // the agent keeps the previous configuration
 }
 
-// completed returns s as it is sent: with what the server decides, without
-// null, in UTC. The source's lists stay as they are.
+// completed returns s as it is sent: with the server's own fields, without null
+// lists, in UTC. It does not modify the source's lists.
 func (s Status) completed() Status {
 	utc(&s.Started, &s.Consul.LastAnswer, &s.Consul.UnreachableSince, &s.Reload.At)
 	s.Consul.Connected = !s.Consul.LastAnswer.IsZero() && s.Consul.UnreachableSince.IsZero()

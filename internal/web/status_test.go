@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestStatusJSON holds the API to its form: a change of the golden file that
-// is no addition breaks scripts.
+// TestStatusJSON holds the API to its form: any change of the golden file
+// except an addition breaks scripts.
 func TestStatusJSON(t *testing.T) {
 	t.Parallel()
 	s := start(t, &board{status: example()})
