@@ -50,6 +50,10 @@ PROSE = \
 	internal/slots \
 	internal/rollout \
 	internal/converge \
+	internal/agent \
+	internal/web \
+	internal/doctor \
+	internal/dev \
 	docs/rollouts.md \
 	docs/adr/0013-the-orchestrator-grants.md \
 	docs/adr/0010-a-slot-is-a-key-of-its-holder.md

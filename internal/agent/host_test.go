@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/agent"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
@@ -34,7 +35,7 @@ type host struct {
 
 	watchdog, stopWithin time.Duration
 
-	hangup   chan struct{}
+	hangup   concurrency.Signal
 	notified *buffer // a line for each
 	agent    *agent.Agent
 	cancel   context.CancelFunc
@@ -43,7 +44,7 @@ type host struct {
 
 func newHost(t *testing.T, s *consultest.Server, conf string) *host {
 	t.Helper()
-	h := &host{t: t, server: s, client: s.Client(), dir: t.TempDir(), log: &buffer{}, notified: &buffer{}, hangup: make(chan struct{}, 1)}
+	h := &host{t: t, server: s, client: s.Client(), dir: t.TempDir(), log: &buffer{}, notified: &buffer{}, hangup: concurrency.NewSignal()}
 	h.configure(conf)
 	t.Cleanup(func() {
 		if h.done != nil {
@@ -92,7 +93,7 @@ func (h *host) make() *agent.Agent {
 		h.t.Fatal(err)
 	}
 	a, err := agent.New(agent.Options{
-		Config: c, Load: h.load, Hangup: h.hangup, Watchdog: h.watchdog, StopWithin: h.stopWithin,
+		Config: c, Load: h.load, Hangup: h.hangup.C(), Watchdog: h.watchdog, StopWithin: h.stopWithin,
 		Notify:  func(state string) { fmt.Fprintln(h.notified, state) },
 		Version: "v1", Log: hclog.New(&hclog.LoggerOptions{Output: h.log, Level: hclog.Debug}),
 	})
@@ -130,7 +131,7 @@ func (h *host) reload() web.Reload {
 	h.t.Helper()
 	before := h.agent.Status().Reload
 	count := strings.Count(h.notified.String(), "READY=1")
-	h.hangup <- struct{}{}
+	h.hangup.Notify()
 	h.eventually("a reload", func() error {
 		if strings.Count(h.notified.String(), "READY=1") == count || h.agent.Status().Reload.At.Equal(before.At) {
 			return errors.New("not yet")

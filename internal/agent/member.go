@@ -15,7 +15,6 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/profile"
-	"github.com/jorc/jorc/internal/workflow"
 )
 
 // record returns the member record that the host's configuration describes.
@@ -159,56 +158,5 @@ func (p *part) leave(ctx context.Context) {
 		p.log.Warn("the cluster could not be left; it shows this host as a member that is down", "cluster", p.cluster.Name(), "node", p.node, "error", err)
 	case left:
 		p.log.Info("left the cluster", "cluster", p.cluster.Name(), "node", p.node)
-	}
-}
-
-// Reasons for which a leader's workflow ends between two tasks.
-var (
-	errNotLeading    = errors.New("this member no longer leads")
-	errStepDownIsDue = errors.New("another member takes the place of this one now")
-)
-
-// stepDownWithin bounds the workflow of a former leader: after
-// cluster.Timing.StepDown another member takes its place in any case.
-const stepDownWithin = time.Minute
-
-// runLeaderWorkflows runs on_lead when this member begins to lead, and on_step_down
-// when ctx ends because it no longer leads. No other member takes the place before
-// that workflow or the time for stepping down has ended.
-func (p *part) runLeaderWorkflows(ctx context.Context) {
-	p.log.Info("this member leads now", "cluster", p.cluster.Name())
-	if name := p.conf.Member.OnLead; name != "" {
-		p.runLeaderWorkflow(ctx, errNotLeading, workflow.Job{Workflow: name, Origin: "leading cluster " + p.cluster.Name()})
-	}
-	<-ctx.Done()
-	if p.running.Err() != nil {
-		return // the agent ends, or has a new configuration; the place stays this member's
-	}
-	p.log.Info("this member no longer leads", "cluster", p.cluster.Name())
-	if name := p.conf.Member.OnStepDown; name != "" {
-		down, cancel := context.WithTimeout(p.running, stepDownWithin)
-		defer cancel()
-		p.runLeaderWorkflow(down, errStepDownIsDue, workflow.Job{Workflow: name, Origin: "no longer leading cluster " + p.cluster.Name()})
-	}
-}
-
-// runLeaderWorkflow runs a job to its end and does not repeat one that failed. When
-// ctx ends the job ends early, with why as the reason.
-func (p *part) runLeaderWorkflow(ctx context.Context, why error, job workflow.Job) {
-	res, err := p.jobs.Drive(p.running, job, workflow.Hooks{Watch: func(watching context.Context, stop func(error)) {
-		select {
-		case <-ctx.Done():
-			stop(why)
-		case <-watching.Done():
-		}
-	}})
-	switch {
-	case p.running.Err() != nil:
-	case errors.Is(err, why):
-		p.log.Info("workflow ended early", "workflow", job.Workflow, "for", job.Origin, "why", err)
-	case err != nil:
-		p.log.Error("cannot run the workflow", "workflow", job.Workflow, "for", job.Origin, "error", err)
-	default:
-		p.log.Info("workflow ended", "workflow", job.Workflow, "for", job.Origin, "state", res.State, "why", res.Why)
 	}
 }

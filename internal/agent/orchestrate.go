@@ -3,12 +3,15 @@ package agent
 import (
 	"context"
 
+	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/workflow"
 )
 
 // orchestrates names the clusters for whose orchestrator lock an agent
@@ -55,10 +58,56 @@ func (p *part) orchestrate(ctx context.Context) error {
 	return g.Wait()
 }
 
-// work executes this host's tasks of runs until ctx ends.
-func (p *part) work(ctx context.Context) error {
-	return runs.NewWorker(runs.WorkerOptions{
-		Store: p.cluster.Store(), Node: p.node, Runner: p.jobs, Manager: p.managing,
-		Begin: p.holds.begin, Held: p.holds.Held, Version: p.version, Log: p.log.Named("runs"),
-	}).Run(ctx)
+// guestCluster is this host's part in a cluster that it may orchestrate without
+// being a member: if the cluster has no manager, workflows for managers run on the
+// host of the orchestrator.
+type guestCluster struct {
+	cluster  *cluster.Watched
+	node     string
+	holds    *holds
+	managing *workflow.Runner
+	version  func() string
+	log      hclog.Logger
+}
+
+// newGuestClusters returns a guestCluster for each orchestrated cluster of which the
+// configuration does not make the host a member. o is copied and adapted.
+func (p *part) newGuestClusters(o workflow.Options) []*guestCluster {
+	var all []*guestCluster
+	for _, name := range orchestratedClusters(p.conf) {
+		o, own := o, name == p.conf.Cluster // a copy for each cluster
+		if own && p.conf.Member != nil {
+			continue
+		}
+		guest := &guestCluster{
+			cluster: cluster.New(p.client, p.conf.Prefix, name).WatchedBy(p.node), node: p.node, version: p.version,
+			log: p.log.With("cluster", name),
+		}
+		guest.holds = newHolds(guest.cluster.Cluster, p.node, p.conf.StateDir, guest.log)
+		if !own {
+			o.StateDir = workflow.ClusterDir(p.conf.StateDir, name)
+			there := *p.conf
+			there.Cluster = name
+			o.Environ = workflow.Environ(&there)
+			o.Params, o.Tokens = workflow.ParamsOf(guest.cluster.Cluster, p.node), workflow.TokensOf(p.client, p.conf.Prefix, name)
+		}
+		o.Held, o.Free = guest.holds.Held, guest.holds.free
+		guest.managing = workflow.New(o)
+		all = append(all, guest)
+	}
+	return all
+}
+
+// run executes the host's tasks of the cluster's runs until ctx ends.
+func (o *guestCluster) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return o.cluster.Run(ctx) })
+	g.Go(func() error { return o.holds.run(ctx) })
+	g.Go(func() error {
+		return runs.NewWorker(runs.WorkerOptions{
+			Store: o.cluster.Store(), Node: o.node, Runner: o.managing, Begin: o.holds.begin, Held: o.holds.Held,
+			Version: o.version, Log: o.log.Named("runs"),
+		}).Run(ctx)
+	})
+	return g.Wait()
 }

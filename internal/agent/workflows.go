@@ -1,0 +1,175 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/workflow"
+)
+
+// work executes this host's tasks of runs until ctx ends.
+func (p *part) work(ctx context.Context) error {
+	return runs.NewWorker(runs.WorkerOptions{
+		Store: p.cluster.Store(), Node: p.node, Runner: p.jobs, Manager: p.managing,
+		Begin: p.holds.begin, Held: p.holds.Held, Version: p.version, Log: p.log.Named("runs"),
+	}).Run(ctx)
+}
+
+// mayBeJoinedManually reports whether workOnceJoined has to run: neither the
+// configuration nor a guest cluster makes this host work on the cluster's runs.
+func (p *part) mayBeJoinedManually() bool {
+	if p.conf.Member != nil {
+		return false
+	}
+	for _, o := range p.guestClusters {
+		if o.cluster.Name() == p.cluster.Name() {
+			return false
+		}
+	}
+	return true
+}
+
+// workOnceJoined works on runs once an operator has joined the host manually, so
+// that a record of it exists although its configuration has no member block. Work
+// that has begun continues when the host leaves. It returns ctx's error.
+func (p *part) workOnceJoined(ctx context.Context) error {
+	waiting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := p.cluster.WatchRecord(waiting, p.node, func(u kv.Update[cluster.Record]) {
+		switch {
+		case u.Err != nil:
+			p.log.Debug("cannot read whether this host was joined manually", "error", u.Err)
+		case u.Entry.Exists:
+			cancel(errJoined)
+		}
+	})
+	if !errors.Is(context.Cause(waiting), errJoined) {
+		return err
+	}
+	p.log.Info("this host was joined manually; it works on runs", "cluster", p.cluster.Name())
+	g, ctx := errgroup.WithContext(ctx)
+	if !participates(p.conf) {
+		g.Go(func() error { return p.holds.run(ctx) })
+	}
+	g.Go(func() error { return p.work(ctx) })
+	return g.Wait()
+}
+
+// triggers runs the workflows of the configuration's triggers until ctx ends.
+func (p *part) triggers(ctx context.Context) error {
+	return p.jobs.RunTriggers(ctx, workflow.TriggerOptions{
+		StateDir: p.conf.StateDir, Triggers: p.conf.Triggers, Log: p.log.Named("triggers"),
+		Source: func(t config.Trigger, after uint64, known bool) workflow.TriggerSource {
+			if t.Event == "" {
+				return workflow.ConsulSource(p.client, t, p.log.Named("triggers"))
+			}
+			return events{store: p.cluster.Store(), kind: t.Event, after: after, known: known, log: p.log}
+		},
+	})
+}
+
+// events are the events of one kind in the cluster's journal.
+type events struct {
+	store *kv.Store
+	kind  string
+	after uint64
+	known bool // after is set
+	log   hclog.Logger
+}
+
+// Watch implements workflow.TriggerSource.
+func (e events) Watch(ctx context.Context, observe func(workflow.Observation)) error {
+	if !e.known {
+		saved, err := orchestrator.ReadView(ctx, e.store)
+		if err != nil {
+			return err
+		}
+		e.after = saved.Commit.Seq
+		observe(workflow.Observation{Happened: true, UpTo: e.after})
+	}
+	last := e.after
+	return orchestrator.FollowEvents(ctx, e.store, e.after, func(all []orchestrator.Event) error {
+		restarted := all[0].Seq <= last
+		if last = all[len(all)-1].Seq; restarted { // the cluster was deleted, or an older state restored
+			observe(workflow.Observation{Happened: true, UpTo: last, Restarted: true})
+			return nil
+		}
+		items := map[string]workflow.Item{}
+		for _, v := range all {
+			if v.Kind != e.kind {
+				continue
+			}
+			data, err := json.Marshal(v)
+			if err != nil {
+				return err
+			}
+			items[strconv.FormatUint(v.Seq, 10)] = data
+		}
+		if len(items) > 0 {
+			observe(workflow.Observation{Items: items, Happened: true})
+		}
+		return nil
+	}, func(err error) { e.log.Warn("cannot read the events of a trigger", "event", e.kind, "error", err) })
+}
+
+// Reasons for which a leader's workflow ends between two tasks.
+var (
+	errNotLeading    = errors.New("this member no longer leads")
+	errStepDownIsDue = errors.New("another member takes the place of this one now")
+)
+
+// stepDownWithin bounds the workflow of a former leader: after
+// cluster.Timing.StepDown another member takes its place in any case.
+const stepDownWithin = time.Minute
+
+// runLeaderWorkflows runs on_lead when this member begins to lead, and on_step_down
+// when ctx ends because it no longer leads. No other member takes the place before
+// that workflow or the time for stepping down has ended.
+func (p *part) runLeaderWorkflows(ctx context.Context) {
+	p.log.Info("this member leads now", "cluster", p.cluster.Name())
+	if name := p.conf.Member.OnLead; name != "" {
+		p.runLeaderWorkflow(ctx, errNotLeading, workflow.Job{Workflow: name, Origin: "leading cluster " + p.cluster.Name()})
+	}
+	<-ctx.Done()
+	if p.running.Err() != nil {
+		return // the agent ends, or has a new configuration; the place stays this member's
+	}
+	p.log.Info("this member no longer leads", "cluster", p.cluster.Name())
+	if name := p.conf.Member.OnStepDown; name != "" {
+		down, cancel := context.WithTimeout(p.running, stepDownWithin)
+		defer cancel()
+		p.runLeaderWorkflow(down, errStepDownIsDue, workflow.Job{Workflow: name, Origin: "no longer leading cluster " + p.cluster.Name()})
+	}
+}
+
+// runLeaderWorkflow runs a job to its end and does not repeat one that failed. When
+// ctx ends the job ends early, with why as the reason.
+func (p *part) runLeaderWorkflow(ctx context.Context, why error, job workflow.Job) {
+	res, err := p.jobs.Drive(p.running, job, workflow.Hooks{Watch: func(watching context.Context, stop func(error)) {
+		select {
+		case <-ctx.Done():
+			stop(why)
+		case <-watching.Done():
+		}
+	}})
+	switch {
+	case p.running.Err() != nil:
+	case errors.Is(err, why):
+		p.log.Info("workflow ended early", "workflow", job.Workflow, "for", job.Origin, "why", err)
+	case err != nil:
+		p.log.Error("cannot run the workflow", "workflow", job.Workflow, "for", job.Origin, "error", err)
+	default:
+		p.log.Info("workflow ended", "workflow", job.Workflow, "for", job.Origin, "state", res.State, "why", res.Why)
+	}
+}
