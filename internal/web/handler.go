@@ -31,7 +31,7 @@ func (s *Server) handler(local bool) http.Handler {
 	})
 	// Handlers that time out count towards maxAnswers until they return, so that a
 	// stuck source blocks a bounded number of them.
-	h := http.TimeoutHandler(limited(mux), s.within, "the agent does not say how it stands\n")
+	h := http.TimeoutHandler(limited(mux), s.within, "the agent does not report its status\n")
 	if local {
 		h = localOnly(h)
 	}

@@ -132,7 +132,7 @@ func (s stuck) Status() Status {
 	return settled()
 }
 
-// TestStuckSource: an agent that cannot say how it stands is not healthy, and
+// TestStuckSource: an agent that cannot report its status is not healthy, and
 // however often it is asked, what waits for it is bounded.
 func TestStuckSource(t *testing.T) {
 	t.Parallel()
@@ -140,7 +140,7 @@ func TestStuckSource(t *testing.T) {
 	defer close(source.release)
 	s := start(t, source, func(s *Server) { s.within = 20 * time.Millisecond })
 	for i := range maxAnswers + 3 {
-		if got := s.get("/healthz"); got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, "does not say how it stands") {
+		if got := s.get("/healthz"); got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, "does not report its status") {
 			t.Fatalf("request %d: got %d %q; want 503", i, got.status, got.body)
 		}
 	}
