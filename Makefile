@@ -54,6 +54,9 @@ PROSE = \
 	internal/web \
 	internal/doctor \
 	internal/dev \
+	internal/fleettest \
+	bench \
+	demo \
 	docs/rollouts.md \
 	docs/adr/0013-the-orchestrator-grants.md \
 	docs/adr/0010-a-slot-is-a-key-of-its-holder.md

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// programs are the paths of what is measured, and of Consul. An empty peer
-// leaves it out.
+// programs holds the paths of the measured programs and of Consul. An empty peer
+// leaves consul-template out.
 type programs struct{ jorc, peer, consul string }
 
 // size is how much is measured.
@@ -50,7 +50,7 @@ type scenario struct {
 	run  func(ctx context.Context, b *bench) error
 }
 
-// bench runs scenarios and gathers what they find.
+// bench runs scenarios and collects their results.
 type bench struct {
 	programs programs
 	size     size
@@ -84,7 +84,7 @@ func newBench(p programs, s size, parent string, log io.Writer) (*bench, error) 
 	return &bench{programs: p, size: s, dir: dir, log: log}, nil
 }
 
-// run carries out the scenarios that match. The error gathers those that failed.
+// run carries out the matching scenarios. The error joins the errors of the scenarios.
 func (b *bench) run(ctx context.Context, all []scenario, match *regexp.Regexp) (report, error) {
 	defer os.RemoveAll(b.dir)
 	b.report.Machine = describe(ctx, b.programs, b.dir)
@@ -123,7 +123,7 @@ func (b *bench) place(name string) (string, error) {
 	return dir, nil
 }
 
-// sleep returns after d, or when ctx ends.
+// sleep returns after d or when ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

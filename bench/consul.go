@@ -83,7 +83,7 @@ func (c *consul) ready(ctx context.Context) error {
 	}
 }
 
-// freeIP picks an address of the loopback network that nobody listens on.
+// freeIP picks a loopback address whose port 8500 is free.
 func freeIP() (string, error) {
 	for range 100 {
 		ip := fmt.Sprintf("127.%d.%d.%d", 128+rand.N(64), rand.N(256), 1+rand.N(254))

@@ -20,7 +20,7 @@ type dnsProxy struct {
 	asked []time.Time
 }
 
-// dnsPatience is how long an answer is waited for.
+// dnsPatience bounds the wait for an answer.
 const dnsPatience = 5 * time.Second
 
 func newDNSProxy(target string) (*dnsProxy, error) {
@@ -60,7 +60,7 @@ func (p *dnsProxy) rate(since time.Time) float64 {
 }
 
 func (p *dnsProxy) close() {
-	_ = p.udp.Close() // nobody is answered any more
+	_ = p.udp.Close() // queries no longer get an answer
 	_ = p.tcp.Close()
 }
 
@@ -77,7 +77,8 @@ func (p *dnsProxy) serveUDP() {
 	}
 }
 
-// exchange passes one datagram on; what fails is not answered, as with DNS itself.
+// exchange forwards one datagram. After an error the client gets no answer, as with
+// DNS itself.
 func (p *dnsProxy) exchange(question []byte, from net.Addr) {
 	conn, err := net.DialTimeout("udp", p.target, dnsPatience)
 	if err != nil {

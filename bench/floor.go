@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// floor measures what the machine takes for the parts of a change that nobody
-// can leave out.
+// floor measures how long the machine takes for the unavoidable parts of a change.
 type floor struct {
 	consul *consul
 	dir    string
@@ -73,7 +72,8 @@ func (f *floor) sample(ctx context.Context, files int) error {
 	return nil
 }
 
-// floorWriters is how many files are written at one time; more are no faster.
+// floorWriters is how many files are written at the same time; more do not speed it
+// up.
 const floorWriters = 32
 
 // replace writes a file beside another, syncs it and puts it in its place.

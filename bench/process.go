@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// process is a program that was started. Whatever becomes of the bench, it
-// does not outlive it.
+// process is a started program. It ends with the bench, even if the bench is killed.
 type process struct {
 	name  string
 	pid   int
@@ -65,7 +64,7 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// wait returns when the process has ended, with how it ended.
+// wait returns when the process has ended, with its result.
 func (p *process) wait(ctx context.Context) (time.Time, error) {
 	select {
 	case <-p.done:
@@ -78,7 +77,7 @@ func (p *process) wait(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// died is the error of a process that should have gone on.
+// died is the error of a process that ended unexpectedly.
 func (p *process) died() error {
 	return fmt.Errorf("%s ended: %v; its output ends with:\n%s", p.name, p.err, p.tail())
 }
@@ -91,7 +90,7 @@ func (p *process) tail() []byte {
 	return bytes.TrimSpace(data[max(0, len(data)-1500):])
 }
 
-// errGone says that a process is not there any more.
+// errGone is the error of a process that no longer exists.
 var errGone = errors.New("the process has ended")
 
 func (p *process) proc(name string) (string, error) {

@@ -20,7 +20,7 @@ import (
 	"github.com/jorc/jorc/internal/converge"
 )
 
-// fleet is many agents in this process, and what stands for the rest of their
+// fleet is many agents in this process, and the simulation of the rest of their
 // hosts. All nodes are in one cluster.
 type fleet struct {
 	size    int
@@ -37,7 +37,7 @@ type fleet struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	mu      sync.Mutex
-	ended   error // of a host that should have gone on
+	ended   error // of a host that ended unexpectedly
 }
 
 const (
@@ -127,11 +127,11 @@ func presence(i int) map[string]any {
 	}
 }
 
-// startsAtOnce is how many agents start at one time.
+// startsAtOnce is how many agents start at the same time.
 const startsAtOnce = 16
 
-// start runs an agent for every node, and returns when each has heard from
-// Consul all that it needs to begin.
+// start runs an agent for every node and returns when each has read from Consul
+// what it needs to begin.
 func (f *fleet) start(ctx context.Context) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	f.stop = stop
@@ -183,8 +183,8 @@ func (f *fleet) host(i int) (*agent.Simulated, *jorcconsul.Client, error) {
 	return host, client, err
 }
 
-// watches is how many queries of an agent block now, in the middle: those who lead
-// have more.
+// watches returns the median number of an agent's open blocking queries: leaders have
+// more than other agents.
 func (f *fleet) watches() int {
 	var all []int
 	for _, c := range f.clients {
@@ -214,7 +214,7 @@ func (f *fleet) await(ctx context.Context, hosts []*agent.Simulated, wanted func
 	}
 }
 
-// converged returns when all hosts run version and Consul knows.
+// converged returns when all hosts run version and have reported it.
 func (f *fleet) converged(ctx context.Context, version string) error {
 	return f.await(ctx, f.hosts, func(s converge.Status) bool {
 		return s.Phase == converge.PhaseConverged && s.Version == version && s.Reported

@@ -13,11 +13,10 @@ import (
 	"time"
 )
 
-// gossip stands for the Consul clients of a simulated fleet: one socket that
-// answers for all of them when the server asks whether they live. Without it
-// the server would take them out of the catalog within a minute, since it does
-// so with whoever has the check serfHealth and does not gossip. It speaks as
-// much of memberlist's protocol, version 2, as that takes.
+// gossip simulates the Consul clients of a fleet: one socket answers the server's
+// pings to all of them. Without it the server would deregister them within a
+// minute, as it does with every node that has the check serfHealth and does not
+// gossip. It implements the necessary part of version 2 of memberlist's protocol.
 type gossip struct {
 	udp    *net.UDPConn
 	tcp    net.Listener
@@ -26,7 +25,7 @@ type gossip struct {
 
 	mu          sync.Mutex
 	incarnation uint32
-	doubted     bool // somebody was taken for dead
+	doubted     bool // the server suspected a member
 	running     sync.WaitGroup
 	stop        context.CancelFunc
 }
@@ -101,7 +100,7 @@ func (g *gossip) packet(p []byte, from *net.UDPAddr) {
 			ack := packMap([]byte{msgAck}, 2)
 			ack = packUint(packText(ack, "SeqNo"), uint64(seq))
 			ack = append(packText(ack, "Payload"), 0xc0)
-			_, _ = g.udp.WriteToUDP(ack, from) // one that is lost is asked for again
+			_, _ = g.udp.WriteToUDP(ack, from) // the server repeats a ping whose answer is lost
 		}
 	case msgSuspect, msgDead:
 		g.mu.Lock()
@@ -147,8 +146,8 @@ func expand(p []byte) ([]byte, bool) {
 	return plain, len(plain) > 0 && (err == nil || errors.Is(err, io.ErrUnexpectedEOF))
 }
 
-// accept ends the streams that the server opens now and then to compare notes:
-// it knows all there is to know.
+// accept closes the streams that the server opens for push/pull: it knows all
+// members already.
 func (g *gossip) accept() {
 	for {
 		conn, err := g.tcp.Accept()
@@ -159,7 +158,7 @@ func (g *gossip) accept() {
 	}
 }
 
-// refute tells the server, when it takes a member for dead, that all live.
+// refute reports all members alive when the server suspects one.
 func (g *gossip) refute(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -174,12 +173,12 @@ func (g *gossip) refute(ctx context.Context) {
 		g.doubted = false
 		g.mu.Unlock()
 		if doubted {
-			_ = g.push(ctx) // the next doubt brings the next try
+			_ = g.push(ctx) // the next suspicion tries again
 		}
 	}
 }
 
-// push says of all members that they live.
+// push reports all members alive.
 func (g *gossip) push(ctx context.Context) error {
 	g.mu.Lock()
 	g.incarnation++
@@ -220,7 +219,7 @@ func (g *gossip) state(incarnation uint32) []byte {
 	return p
 }
 
-// memberTags are what a Consul client tells of itself.
+// memberTags returns the serf tags of a Consul client.
 func memberTags(i int) []byte {
 	tags := [][2]string{
 		{"role", "node"},

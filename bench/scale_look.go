@@ -18,15 +18,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// scaleLook says what to look at more closely while fleets are measured.
+// scaleLook selects parts and additional output of the measurements of fleets.
 type scaleLook struct {
 	parts    string // what to measure; empty: all
 	requests bool   // print requests by kind
 	profiles string // directory for profiles; empty: none
 }
 
-// scaleParts are what -parts takes. That all agents start and take on their
-// first version belongs to each.
+// scaleParts are the values of -parts. Each includes the start of all agents and
+// their first version.
 var scaleParts = []string{"change", "idle", "rollout", "stored"}
 
 func (l scaleLook) check() error {
@@ -41,16 +41,16 @@ func (l scaleLook) check() error {
 	return nil
 }
 
-// has says whether a part is to be measured.
+// has reports whether a part is to be measured.
 func (l scaleLook) has(part string) bool {
 	return l.parts == "" || slices.Contains(strings.Split(l.parts, ","), part)
 }
 
-// consulProfiled is for how long the processor's profile of Consul is taken.
+// consulProfiled is the duration of Consul's CPU profile.
 const consulProfiled = 10 * time.Second
 
-// profiled carries out do and writes to files, whose names begin with name, what
-// this process and Consul did meanwhile.
+// profiled calls do and writes profiles of this process and of Consul to files whose
+// names begin with name.
 func (l scaleLook) profiled(ctx context.Context, c *consul, name string, do func(context.Context) error) (err error) {
 	if l.profiles == "" {
 		return do(ctx)
@@ -100,8 +100,8 @@ func (c *consul) save(ctx context.Context, request, path string) error {
 	return os.WriteFile(path, body, 0o644)
 }
 
-// counted is an address at which Consul answers and requests are counted by
-// kind, until closeAll is called, which breaks all connections.
+// counted returns the address of a proxy to Consul that counts requests by kind
+// until closeAll is called, which breaks all connections.
 func (c *consul) counted(ctx context.Context, k *kinds) (address string, closeAll func(), err error) {
 	ip, err := freeIP()
 	if err != nil {
@@ -127,7 +127,7 @@ func (c *consul) counted(ctx context.Context, k *kinds) (address string, closeAl
 	return listener.Addr().String(), func() { stop(); running.Wait() }, nil
 }
 
-// relay carries bytes both ways until one side ends or ctx does.
+// relay copies bytes in both directions until one side or ctx ends.
 func relay(ctx context.Context, near net.Conn, to string, t *traffic) {
 	defer near.Close()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)

@@ -13,7 +13,8 @@ import (
 	"github.com/jorc/jorc/internal/web"
 )
 
-// orchestrating is a real jorc that orchestrates a fleet and is no member.
+// orchestrating is a real jorc agent that orchestrates a fleet without being a
+// member.
 type orchestrating struct {
 	proc *process
 	addr string // of its status API
@@ -27,8 +28,8 @@ type orchestrating struct {
 	running sync.WaitGroup
 }
 
-// orchestrate starts one that reaches Consul at an address, and returns when it
-// has made its first cycle.
+// orchestrate starts such an agent with Consul at an address, and returns after its
+// first cycle.
 func (b *bench) orchestrate(ctx context.Context, c *consul, address string, interval time.Duration) (*orchestrating, error) {
 	dir, err := b.place("orchestrator")
 	if err != nil {
@@ -64,8 +65,8 @@ func (o *orchestrating) close() {
 	o.proc.kill()
 }
 
-// watch gathers the cycles until ctx ends. Of those that follow each other
-// within a few milliseconds some are missed.
+// watch collects the cycles until ctx ends. It may miss cycles that follow each other
+// within a few milliseconds.
 func (o *orchestrating) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		s, err := o.ask(ctx)
@@ -103,7 +104,7 @@ func (o *orchestrating) ask(ctx context.Context) (s web.Orchestrator, err error)
 	return s, nil
 }
 
-// await returns when that many cycles more were made.
+// await returns after that many more cycles.
 func (o *orchestrating) await(ctx context.Context, more uint64) error {
 	o.mu.Lock()
 	want := o.last + more
@@ -129,7 +130,8 @@ func (o *orchestrating) reset() {
 	o.cycles = map[string]samples{}
 }
 
-// seenCycles are the durations since reset of those that did something, or not.
+// seenCycles returns the durations since reset of the cycles that changed nothing,
+// or of the others.
 func (o *orchestrating) seenCycles(unchanged bool) (all samples) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -30,7 +30,7 @@ func quickScale() scaleSize {
 	return scaleSize{fleets: []int{10, 50}, idle: 5 * time.Second, rest: time.Second, stored: 500, changes: 3, interval: time.Second}
 }
 
-// fleetResult is what a fleet of one size took.
+// fleetResult is the result for a fleet of one size.
 type fleetResult struct {
 	size    int
 	join    window  // from nothing to all members at rest
@@ -43,13 +43,13 @@ type fleetResult struct {
 	rollout rolloutResult
 }
 
-// rolloutResult is what a rollout took.
+// rolloutResult is the result for a rollout.
 type rolloutResult struct {
 	window
 	limit  int
 	served float64 // writes of the Consul agents of the nodes: maintenance mode
-	next   samples // ms, from a free place to the next node
-	cycles samples // ms, of those that changed something
+	next   samples // ms, from a released slot to the next node
+	cycles samples // ms, of the cycles that changed something
 	rss    float64 // MB, peak of the orchestrator
 }
 
@@ -192,7 +192,7 @@ func (b *bench) rollOut(ctx context.Context, f *fleet, r *rolloutResult, step fu
 	return err
 }
 
-// done returns when the rollout is.
+// done returns when the rollout is done.
 func (f *fleet) done(ctx context.Context) error {
 	watch, stop := context.WithCancel(ctx)
 	defer stop()

@@ -126,8 +126,9 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestFleetSaysWhatIsMissing: who waits for a fleet is told what it waits for.
-func TestFleetSaysWhatIsMissing(t *testing.T) {
+// TestFleetReportsWhatIsMissing: the error of a wait for a fleet names what it waits
+// for.
+func TestFleetReportsWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	f := &fleet{traffic: &traffic{}, dir: t.TempDir(), consul: &consul{http: "127.0.0.1:1", dns: "127.0.0.1:1"}, outages: &maintenances{}}
 	host, _, err := f.host(0)

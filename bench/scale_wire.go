@@ -10,12 +10,12 @@ import (
 	jorcconsul "github.com/jorc/jorc/internal/consul"
 )
 
-// traffic counts what the agents of a fleet ask Consul.
+// traffic counts the requests of a fleet's agents to Consul.
 type traffic struct {
 	reads     atomic.Int64 // GETs and transactions that only read
-	blocking  atomic.Int64 // of them, those that carry an index
-	writes    atomic.Int64 // that were answered as done
-	conflicts atomic.Int64 // writes that somebody else was faster than
+	blocking  atomic.Int64 // reads with an index
+	writes    atomic.Int64 // successful ones
+	conflicts atomic.Int64 // writes that lost to another writer
 	other     atomic.Int64 // sessions renewed and the like
 	failures  atomic.Int64 // answers of 5xx and 429
 	sent      atomic.Int64 // bytes
@@ -57,8 +57,8 @@ func (t *traffic) from(ip net.IP) jorcconsul.Option {
 	})
 }
 
-// wire is a connection on which one request follows the answer to the one
-// before; each begins with a Write, its answer with a Read.
+// wire is a connection without pipelining: each request begins with a Write, its
+// answer with a Read.
 type wire struct {
 	net.Conn
 	traffic *traffic
@@ -120,7 +120,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// count counts a request by its answer, and says as what.
+// count counts a request by its answer, and returns how it was counted.
 func (t *traffic) count(asked int32, answer []byte) kindTally {
 	status := string(answer[min(len("HTTP/1.1 "), len(answer)):min(len("HTTP/1.1 200"), len(answer))])
 	switch {

@@ -8,8 +8,8 @@ import (
 )
 
 // serviceSpace is many services of one instance each, with a template for
-// each. All are on one node, which makes finding out what was registered there
-// as dear as it can be.
+// each. All are on one node, so that reading the node's services costs as much as
+// possible.
 type serviceSpace struct {
 	consul    *consul
 	instances []instance
@@ -55,7 +55,7 @@ func (s *serviceSpace) content(i int) string {
 	return fmt.Sprintf("server %s:%d # %s\n", in.address, in.port, in.status)
 }
 
-// flipCheck makes a passing check warn and the other way round.
+// flipCheck changes a passing check to warning, or a warning one to passing.
 func flipCheck(ctx context.Context, s space, i, _ int) error {
 	v := s.(*serviceSpace)
 	in := &v.instances[i]

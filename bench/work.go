@@ -44,7 +44,7 @@ type step struct {
 type side struct {
 	*contender
 	space space
-	took  samples // ms, of the step under way
+	took  samples // ms, of the running step
 }
 
 // carryOut runs the scenario of w.
@@ -166,8 +166,8 @@ func (w *work) alternate(ctx context.Context, b *bench, sides []*side, st *step,
 	return r, nil
 }
 
-// sample makes one change to the item whose turn it is: far from the last
-// one, since neighbours may share a query.
+// sample makes one change to the next item, which is far from the last one, because
+// neighbours may share a query.
 func (w *work) sample(ctx context.Context, s *side, st *step, n int) error {
 	i := n * stride % w.templates
 	want := map[string]string{}
@@ -188,9 +188,9 @@ func (st *step) files(w *work) int {
 	return 1
 }
 
-// settle returns when the program has come to rest after a change, gap later
-// at the earliest: one that executes all its templates is at it for long after
-// the file that changed is there.
+// settle returns when the program is idle after a change, at the earliest after gap:
+// a program that executes all its templates is busy for long after the changed file
+// is written.
 func (s *side) settle(ctx context.Context, gap time.Duration) error {
 	for range mostTurns {
 		before, err := s.proc.cpu()
@@ -206,7 +206,7 @@ func (s *side) settle(ctx context.Context, gap time.Duration) error {
 	return nil
 }
 
-// mostTurns bounds settle, for a program that is never at rest.
+// mostTurns bounds settle for a program that is never idle.
 const mostTurns = 30
 
 // stride has no divisor in common with any number of templates.

@@ -11,26 +11,26 @@ import (
 	"time"
 )
 
-// demo tells what happens on the stage.
+// demo narrates what happens on the stage.
 type demo struct {
 	*stage
 	out   io.Writer
 	began time.Time
-	now   string // the step under way
+	now   string // the running step
 
 	waiting *process // jorc wait
 	app     bytes.Buffer
 }
 
-// show plays the demo to its end and clears the stage, however it ended. The
-// error names the step that did not happen.
+// show plays the demo and clears the stage afterwards, also after an error. The error
+// names the step that failed.
 func show(ctx context.Context, p programs, out io.Writer) (err error) {
 	s, err := newStage(p)
 	if err != nil {
 		return err
 	}
 	d := &demo{stage: s, out: out, began: time.Now()}
-	d.say("jorc's main job on this machine's own addresses (127.0.0.x). All files are in %s, which is removed in the end.\n", d.dir)
+	d.printf("jorc's main job on this machine's own addresses (127.0.0.x). All files are in %s, which is removed in the end.\n", d.dir)
 	err = d.play(ctx)
 	if err != nil {
 		err = fmt.Errorf("FAILED: %s: %w", d.now, err)
@@ -47,7 +47,7 @@ func show(ctx context.Context, p programs, out io.Writer) (err error) {
 	if cleared := d.clear(); cleared != nil {
 		return errors.Join(err, fmt.Errorf("FAILED: %s: %w", d.now, cleared))
 	}
-	d.say("Consul, jorc and the services have ended, and their files are gone.\n")
+	d.printf("Consul, jorc and the services have ended, and their files are gone.\n")
 	return err
 }
 
@@ -99,13 +99,13 @@ func (d *demo) run(ctx context.Context, args ...string) error {
 
 func (d *demo) step(name string) {
 	d.now = name
-	d.say("\n[%4.1f s] %s", time.Since(d.began).Seconds(), name)
+	d.printf("\n[%4.1f s] %s", time.Since(d.began).Seconds(), name)
 }
 
-func (d *demo) command(format string, args ...any) { d.say("  $ "+format, args...) }
+func (d *demo) command(format string, args ...any) { d.printf("  $ "+format, args...) }
 
-// say prints a line. Whoever stopped reading misses the rest.
-func (d *demo) say(format string, args ...any) { _, _ = fmt.Fprintf(d.out, format+"\n", args...) }
+// printf prints a line. It ignores errors of a closed output.
+func (d *demo) printf(format string, args ...any) { _, _ = fmt.Fprintf(d.out, format+"\n", args...) }
 
 // since is a time between two moments, in milliseconds.
 func since(begin, end time.Time) string {

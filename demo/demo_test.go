@@ -69,7 +69,7 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// playing is a demo under way.
+// playing is a running demo.
 type playing struct {
 	cmd  *exec.Cmd
 	said output
@@ -110,7 +110,7 @@ func (p *playing) end(t *testing.T, code int) string {
 	return said
 }
 
-// processes are those that have the demo's directory in their environment or
+// processes returns the processes with the demo's directory in their environment or
 // arguments.
 func (p *playing) processes(t *testing.T) (found []string) {
 	t.Helper()

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// lookEvery is how often a file is looked at: the precision of the times.
-const lookEvery = time.Millisecond
+// pollEvery is how often a file is read: the precision of the times.
+const pollEvery = time.Millisecond
 
 // rendered are the files that jorc renders, in the order they are shown.
 var rendered = [...]string{"upstreams.conf", "hosts", "services.yaml"}
 
-// snapshot is what the files hold.
+// snapshot is the content of the files.
 type snapshot map[string]string
 
 func (s *stage) read() (snapshot, error) {
@@ -37,7 +37,7 @@ func (s *stage) read() (snapshot, error) {
 
 func (s *stage) file(name string) string { return filepath.Join(s.dir, "files", name) }
 
-// follow returns when each file had what holds asks for.
+// follow returns when holds has accepted each file.
 func (s *stage) follow(ctx context.Context, what string, holds func(text string) bool) (map[string]time.Time, error) {
 	at := make([]time.Time, len(rendered))
 	g, ctx := errgroup.WithContext(ctx)
@@ -61,7 +61,7 @@ func (s *stage) follow(ctx context.Context, what string, holds func(text string)
 }
 
 func await(ctx context.Context, file string, holds func(text string) bool) (time.Time, error) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
 		data, err := os.ReadFile(file)
@@ -79,7 +79,8 @@ func await(ctx context.Context, file string, holds func(text string) bool) (time
 	}
 }
 
-// names tells whether a text names all addresses of with and none of without.
+// names returns a function that reports whether a text names all addresses of with
+// and none of without.
 func names(with []*instance, without ...*instance) func(string) bool {
 	return func(text string) bool {
 		for _, i := range with {

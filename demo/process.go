@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// process is a program that was started. It ends with the demo, however that
-// ends.
+// process is a started program. It ends with the demo, even if the demo is killed.
 type process struct {
 	name string
 	cmd  *exec.Cmd
@@ -23,8 +22,8 @@ type process struct {
 	done chan struct{} // closed when it has ended
 }
 
-// start starts a program in a group of its own, so that Ctrl-C is the demo's
-// to handle. farewell is the signal it gets when the demo dies.
+// start starts a program in its own process group, so that only the demo receives
+// Ctrl-C. farewell is the signal that the program gets when the demo dies.
 func start(name string, env []string, out, errOut io.Writer, farewell syscall.Signal, args ...string) (*process, error) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), env...)
@@ -44,7 +43,7 @@ func start(name string, env []string, out, errOut io.Writer, farewell syscall.Si
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // the state says how it ended
+			_ = cmd.Wait() // ProcessState has the result
 		}
 	}()
 	if err := <-started; err != nil {
@@ -61,7 +60,7 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// stop asks the process to end and returns how it did.
+// stop ends the process with SIGTERM and returns its result.
 func (p *process) stop(within time.Duration) error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	t := time.NewTimer(within)

@@ -40,8 +40,8 @@ type report struct {
 	Answers []string
 }
 
-// app is what needs the web services: it asks each of those that Consul, at
-// api, knows to be healthy.
+// app depends on the web services: it requests each one that is healthy according to
+// Consul at api.
 func app(ctx context.Context, api string, out io.Writer) error {
 	r := report{Started: time.Now()}
 	healthy, _, err := passing(ctx, api, "web", 0)

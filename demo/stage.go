@@ -101,7 +101,7 @@ func (s *stage) environment() []string {
 
 func (s *stage) api() string { return "http://" + s.places.HTTPAddr }
 
-// startDev starts `jorc dev` and returns when it has said where it is.
+// startDev starts `jorc dev` and returns after its announcement.
 func (s *stage) startDev(ctx context.Context) error {
 	log, err := os.Create(s.log())
 	if err != nil {

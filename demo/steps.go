@@ -17,9 +17,9 @@ func (d *demo) start(ctx context.Context) error {
 	if err := d.startDev(ctx); err != nil {
 		return err
 	}
-	d.say("up after %s, and jorc's three templates are rendered: an nginx upstream file, a hosts file and a hiera file", since(begin, time.Now()))
-	d.say("  Consul's page  %s/ui", d.api())
-	d.say("  jorc's page    %s", d.places.Status)
+	d.printf("up after %s, and jorc's three templates are rendered: an nginx upstream file, a hosts file and a hiera file", since(begin, time.Now()))
+	d.printf("  Consul's page  %s/ui", d.api())
+	d.printf("  jorc's page    %s", d.places.Status)
 	d.command("export CONSUL_HTTP_ADDR=%s JORC_DNS_ADDR=%s JORC_STATE_DIR=…", d.places.HTTPAddr, d.places.DNSAddr)
 	return nil
 }
@@ -62,9 +62,9 @@ func (d *demo) register(ctx context.Context) error {
 		return err
 	}
 	for _, name := range rendered {
-		d.say("  --- %s", name)
+		d.printf("  --- %s", name)
 		for line := range strings.Lines(now[name]) {
-			d.say("  %s", strings.TrimRight(line, "\n"))
+			d.printf("  %s", strings.TrimRight(line, "\n"))
 		}
 	}
 	return nil
@@ -87,7 +87,7 @@ func (d *demo) appStarted(ctx context.Context, known time.Time) error {
 	if len(r.Answers) != len(d.web) {
 		return fmt.Errorf("app got the answers %q", r.Answers)
 	}
-	d.say("all three are healthy; app started %s later, and they told it: %s", since(known, r.Started), strings.Join(r.Answers, ", "))
+	d.printf("all three are healthy; app started %s later, and they told it: %s", since(known, r.Started), strings.Join(r.Answers, ", "))
 	return nil
 }
 
@@ -105,7 +105,7 @@ func (d *demo) revive(ctx context.Context) error {
 		if err := d.startWeb(ctx, d.web[1]); err != nil {
 			return err
 		}
-		d.say("%s is back at %s, pid %d", d.web[1].name, d.web[1].address, d.web[1].process.pid())
+		d.printf("%s is back at %s, pid %d", d.web[1].name, d.web[1].address, d.web[1].process.pid())
 		return nil
 	})
 }
@@ -129,7 +129,7 @@ func (d *demo) change(ctx context.Context, n int, holds func(string) bool, other
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	d.say("after %s Consul's check has noticed", since(begin, known))
+	d.printf("after %s Consul's check has noticed", since(begin, known))
 	d.followed(begin, files)
 	after, err := d.read()
 	if err != nil {
@@ -137,7 +137,7 @@ func (d *demo) change(ctx context.Context, n int, holds func(string) bool, other
 	}
 	text, err := diff(before, after)
 	for line := range strings.Lines(text) {
-		d.say("  %s", strings.TrimRight(line, "\n"))
+		d.printf("  %s", strings.TrimRight(line, "\n"))
 	}
 	return err
 }
@@ -148,5 +148,5 @@ func (d *demo) followed(begin time.Time, files map[string]time.Time) {
 	for _, name := range rendered {
 		parts = append(parts, name+" after "+since(begin, files[name]))
 	}
-	d.say("the files have followed: %s", strings.Join(parts, ", "))
+	d.printf("the files have followed: %s", strings.Join(parts, ", "))
 }

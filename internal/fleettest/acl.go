@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 )
 
-// acl is the secrets of a fleet.
+// acl holds the secrets of a fleet.
 type acl struct {
 	root   string // may do everything
 	dns    string // may read what Consul's DNS shows
@@ -31,7 +31,7 @@ func newUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// policy is one of those that bootstrap-acl prints, in its order.
+// policy is a policy that bootstrap-acl prints, in its order.
 type policy struct{ Name, Rules string }
 
 const (
@@ -59,7 +59,7 @@ func (f *Fleet) bootstrapACL() error {
 	})
 }
 
-// mayWrite tells whether the cluster of servers takes writes.
+// mayWrite writes a key and fails while the Consul servers refuse writes.
 func (f *Fleet) mayWrite(ctx context.Context) error {
 	return f.API(ctx, http.MethodPut, "/v1/kv/fleettest", "x", nil)
 }

@@ -20,7 +20,7 @@ func (f *Fleet) client(m *Machine) (*http.Client, error) {
 	return &http.Client{Transport: &http.Transport{DialContext: m.space.dial, TLSClientConfig: conf}}, nil
 }
 
-// Raw is a body that is no JSON.
+// Raw is a request or response body that is not JSON.
 type Raw string
 
 // ask makes one request from within a machine; Consul is asked as token.
@@ -69,7 +69,7 @@ func request(ctx context.Context, c *http.Client, method, url, token string, bod
 	return resp.Header.Get("X-Consul-Index"), json.Unmarshal(data, out)
 }
 
-// statusError is an answer that says no.
+// statusError is an answer with an error status.
 type statusError struct {
 	code int
 	text string
@@ -97,15 +97,15 @@ func (f *Fleet) WaitWritable() {
 	f.Eventually("Consul to take writes", f.mayWrite)
 }
 
-// Put writes a key of the cluster; not to be used while servers are in trouble:
-// a write that had no answer is tried again.
+// Put writes a key of the cluster. Do not use it while servers fail: it repeats a
+// write without an answer.
 func (f *Fleet) Put(key, value string) {
 	f.t.Helper()
 	f.must("put "+key, f.API(context.Background(), http.MethodPut, "/v1/kv/"+prefix+key, Raw(value), nil))
 }
 
-// Leader is the server that leads Consul; it waits until there is one, and all
-// servers are so well that any of them may be lost.
+// Leader returns the server that leads Consul. It waits until a server leads and the
+// failure of any one server is tolerated.
 func (f *Fleet) Leader() *Server {
 	f.t.Helper()
 	var leader *Server

@@ -21,7 +21,7 @@ func (s *Server) Kill() { s.killAll() }
 // answers.
 func (s *Server) Freeze() { s.fleet.must("freeze "+s.Name, s.programs()[0].signal(syscall.SIGSTOP)) }
 
-// Thaw lets a frozen server go on.
+// Thaw lets a frozen server continue.
 func (s *Server) Thaw() { s.fleet.must("thaw "+s.Name, s.programs()[0].signal(syscall.SIGCONT)) }
 
 // Start starts a server that was killed.

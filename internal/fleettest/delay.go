@@ -21,8 +21,8 @@ const (
 	proxyMark = 7
 )
 
-// delay is a proxy for what a machine sends to Consul's servers: all bytes come
-// so much later, in both directions.
+// delay is a proxy between a machine and Consul's servers that delays all bytes in
+// both directions.
 type delay struct {
 	m       *Machine
 	by      time.Duration
@@ -32,8 +32,8 @@ type delay struct {
 	workers sync.WaitGroup
 }
 
-// Delay makes all that the machine's Consul agent says to the servers, and
-// their answers, come so much later; 0 ends it. Connections under way break.
+// Delay delays the traffic between the machine's Consul agent and the servers, in
+// both directions; 0 ends it. Open connections break.
 func (m *Machine) Delay(by time.Duration) {
 	m.fleet.t.Helper()
 	m.fleet.must("delay on "+m.Name, m.setDelay(by))
@@ -58,8 +58,8 @@ func (m *Machine) setDelay(by time.Duration) error {
 	return m.redirect(fmt.Sprintf("-A OUTPUT -p tcp --dport 8300 -m mark ! --mark %d -j REDIRECT --to-ports %d\n", proxyMark, proxyPort))
 }
 
-// redirect replaces the rules for connections to Consul's servers. Those that
-// are open do not go through a proxy: they are reset.
+// redirect replaces the rules for connections to Consul's servers. It resets open
+// connections, because they do not use the proxy.
 func (m *Machine) redirect(rule string) error {
 	filter := "*filter\n:OUTPUT ACCEPT\n-F OUTPUT\nCOMMIT\n"
 	if rule != "" {
@@ -115,14 +115,14 @@ func (d *delay) serve(near *net.TCPConn) {
 	both.Wait()
 }
 
-// piece is some bytes, and when they are due.
+// piece is a chunk of bytes and the time to deliver it.
 type piece struct {
 	due  time.Time
 	data []byte
 }
 
-// copy hands on what comes, later, until either end or ctx does; then it calls
-// end, which closes both connections. Many pieces may be under way.
+// copy forwards bytes after the delay until a connection or ctx ends; then it calls
+// end, which closes both connections. Several pieces may be in flight.
 func (d *delay) copy(ctx context.Context, end func(), to io.Writer, from io.Reader) {
 	way := make(chan piece, 4096)
 	var reading sync.WaitGroup
@@ -164,7 +164,7 @@ func sleepUntil(ctx context.Context, at time.Time) error {
 	}
 }
 
-// wanted is where a connection was going before it was redirected.
+// wanted returns the original destination of a redirected connection.
 func wanted(c *net.TCPConn) (addr string, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -11,7 +11,7 @@ func (m *Machine) chains() error {
 	return m.rules("-A INPUT -j CUT\n-A INPUT -j LOSS\n", "CUT", "LOSS")
 }
 
-// rules hands rules to the machine's packet filter; chains are emptied first.
+// rules loads rules into the machine's packet filter; chains are emptied first.
 func (m *Machine) rules(rules string, chains ...string) error {
 	var b strings.Builder
 	b.WriteString("*filter\n")
@@ -24,7 +24,7 @@ func (m *Machine) rules(rules string, chains ...string) error {
 }
 
 // Partition drops all packets between the machines of a and those of b, until
-// Heal. Nobody is told: connections hang.
+// Heal. Connections hang: they are not reset.
 func (f *Fleet) Partition(a, b []*Machine) {
 	f.t.Helper()
 	for _, m := range a {

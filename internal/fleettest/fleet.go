@@ -1,7 +1,7 @@
 // Package fleettest runs a fleet of hosts on one machine for tests: each host
 // and each Consul server in a network namespace with an address of its own, on
 // one bridge, with TLS, gossip encryption and ACLs that deny by default. It
-// does to them what happens to hosts and networks, and watches from outside.
+// injects faults of hosts and networks, and observes the fleet from outside.
 // It needs root, ip, iptables and tc.
 package fleettest
 
@@ -39,7 +39,7 @@ type Fleet struct {
 	errors []error               // of goroutines
 }
 
-// Options say what a fleet is made of.
+// Options describe a fleet.
 type Options struct {
 	Hosts []HostSpec
 	// Cluster are flags of `jorc cluster init` besides the name.
@@ -53,7 +53,7 @@ type HostSpec struct {
 	Name         string
 	Orchestrator bool
 	// Config is HCL for the agent, beside what every agent has. $DIR, $IP, $NAME,
-	// $TEMPLATES (those that ship) and $SELF, the test's own binary, are replaced.
+	// $TEMPLATES (the shipped ones) and $SELF, the test's own binary, are replaced.
 	Config string
 }
 
@@ -150,14 +150,14 @@ func (f *Fleet) must(what string, err error) {
 	}
 }
 
-// failed notes an error of a goroutine, for the end of the test.
+// failed records an error of a goroutine for the end of the test.
 func (f *Fleet) failed(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.errors = append(f.errors, err)
 }
 
-// broken is what goroutines found, or nil.
+// broken returns the recorded errors of goroutines, or nil.
 func (f *Fleet) broken() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -106,7 +106,7 @@ func (h *Host) environ() []string {
 	}
 }
 
-// Kill9All ends all that runs on the host, as a power cut would.
+// Kill9All kills all processes on the host, as a power cut does.
 func (h *Host) Kill9All() { h.killAll() }
 
 // Boot starts what ran on a host before Kill9All.
@@ -125,7 +125,7 @@ func (h *Host) Reboot() {
 // FreezeAgent stops jorc's agent without ending it.
 func (h *Host) FreezeAgent() { h.signalAgent(syscall.SIGSTOP) }
 
-// ThawAgent lets a frozen agent go on.
+// ThawAgent lets a frozen agent continue.
 func (h *Host) ThawAgent() {
 	h.fleet.Observer.terms.excuse(h.Name)
 	h.signalAgent(syscall.SIGCONT)
@@ -140,8 +140,7 @@ func (h *Host) signalAgent(s syscall.Signal) {
 	}
 }
 
-// Status asks the agent how it is, from within the host: partitions do not
-// matter.
+// Status reads the agent's status from within the host: partitions do not affect it.
 func (h *Host) Status(ctx context.Context) (s web.Status, err error) {
 	return s, h.fleet.ask(ctx, h.Machine, "http://127.0.0.1:8520", http.MethodGet, "/v1/status", "", nil, &s)
 }
@@ -171,7 +170,7 @@ func (h *Host) Maintenance(on bool) {
 	h.fleet.must("maintenance of "+h.Name, h.fleet.ask(context.Background(), h.Machine, "https://127.0.0.1:8501", http.MethodPut, path, h.fleet.acl.root, nil, nil))
 }
 
-// File is the content of a file on the host; empty when there is none.
+// File returns the content of a file on the host; empty if it does not exist.
 func (h *Host) File(name string) string {
 	h.fleet.t.Helper()
 	data, err := os.ReadFile(h.Path(name))

@@ -15,7 +15,7 @@ import (
 )
 
 // The main goroutine keeps the main thread: no other goroutine moves that
-// thread, which stands for the process in /proc, to another namespace.
+// thread, which represents the process in /proc, to another namespace.
 func init() { runtime.LockOSThread() }
 
 // space is the name of a network namespace.
@@ -96,8 +96,8 @@ func (s space) pids() []int {
 	return pids
 }
 
-// killAll ends all processes in the namespace with SIGKILL, those too that
-// begin meanwhile, and returns when none is left.
+// killAll kills all processes in the namespace, including new ones, and returns when
+// none is left.
 func (s space) killAll() {
 	for {
 		pids := s.pids()

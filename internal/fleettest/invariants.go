@@ -26,8 +26,8 @@ func oneVersion(keys Keys) error {
 	return nil
 }
 
-// Holders are the nodes that hold slots of a group: the oldest claim, and those
-// that have written that they hold one.
+// Holders are the nodes that hold slots of a group: the oldest claim, and the nodes
+// whose claim records a slot.
 func (k Keys) Holders(group string) []string {
 	var nodes []string
 	oldest, first := uint64(math.MaxUint64), ""
@@ -65,7 +65,7 @@ func (k Keys) Granted() []string {
 		if !ok || json.Unmarshal([]byte(key.Value), &report) != nil || report.Grant.ID == "" || report.Grant.State == "done" {
 			continue
 		}
-		_ = json.Unmarshal([]byte(k["host/"+node+"/grant"].Value), &grant) // one that is damaged is none
+		_ = json.Unmarshal([]byte(k["host/"+node+"/grant"].Value), &grant) // a damaged one counts as missing
 		if grant.ID != report.Grant.ID || grant.State != "given up" {
 			nodes = append(nodes, node)
 		}
@@ -74,7 +74,7 @@ func (k Keys) Granted() []string {
 	return nodes
 }
 
-// FewGranted is the invariant that no more than limit nodes have a grant.
+// FewGranted is the invariant that at most limit nodes have a grant.
 func FewGranted(limit int) func(Keys) error {
 	return func(k Keys) error {
 		if granted := k.Granted(); len(granted) > limit {
@@ -84,7 +84,7 @@ func FewGranted(limit int) func(Keys) error {
 	}
 }
 
-// AtMost is the invariant that no more than limit nodes hold slots of a group.
+// AtMost is the invariant that at most limit nodes hold slots of a group.
 func AtMost(group string, limit int) func(Keys) error {
 	return func(k Keys) error {
 		if holders := k.Holders(group); len(holders) > limit {
@@ -112,8 +112,7 @@ func InMaintenance(checks []Check) []string {
 	return slices.Compact(nodes)
 }
 
-// FewInMaintenance is the invariant that no more than limit nodes are in
-// maintenance.
+// FewInMaintenance is the invariant that at most limit nodes are in maintenance.
 func FewInMaintenance(limit int) func([]Check) error {
 	return func(checks []Check) error {
 		if nodes := InMaintenance(checks); len(nodes) > limit {

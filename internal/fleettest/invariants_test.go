@@ -52,8 +52,8 @@ func TestInvariants(t *testing.T) {
 	wantBroken(t, "two may be", FewInMaintenance(2)(checks), "")
 }
 
-// TestTerms: two hosts that orchestrate at one moment are found, and one that
-// stood still may say once more what it believed.
+// TestTerms: the check fails if two hosts orchestrate at the same moment, but a host
+// that was frozen may report its former term until it notices that it has ended.
 func TestTerms(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
@@ -89,8 +89,8 @@ func (v *verdict) Helper()               {}
 func (v *verdict) Logf(string, ...any)   {}
 func (v *verdict) Errorf(string, ...any) { v.failed = true }
 
-// TestCheckSemaphore: more holders than slots are found, also when one did not
-// say that it gave its slot back, and so is that nobody held any.
+// TestCheckSemaphore: the check fails if more hosts hold slots than there are, also
+// when a release was not recorded, and if no host held a slot.
 func TestCheckSemaphore(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()

@@ -26,7 +26,7 @@ type Load struct {
 	served   map[string]int // by who answered and with which version
 }
 
-// loadWithin bounds how long a load goes on.
+// loadWithin bounds the duration of a load.
 const loadWithin = 10 * time.Minute
 
 // Load begins to ask url, about 200 times a second, until Stop.
@@ -55,7 +55,7 @@ func (f *Fleet) Load(url string) *Load {
 	return l
 }
 
-// ask makes one request. It is brought to its end also when the load ends.
+// ask makes one request. A request that has begun is completed when the load ends.
 func (l *Load) ask(c *http.Client) {
 	who, err := get(c, l.url)
 	l.mu.Lock()

@@ -25,9 +25,8 @@ const common = "jorc-fleet-"
 
 var networks atomic.Int64
 
-// network is a bridge in a namespace of its own with a port for each machine:
-// no address or route of the real machine is touched, and two networks know
-// nothing of one another.
+// network is a bridge in its own namespace with a port for each machine. It changes
+// no address or route of the real machine and is isolated from other networks.
 type network struct {
 	prefix string // of the names of its namespaces
 	spaces []string
@@ -121,7 +120,7 @@ func removeStale() error {
 	return errors.Join(errs...)
 }
 
-// batch hands commands to ip.
+// batch runs a batch of ip commands.
 func batch(commands string, flags ...string) error {
 	return runWith(commands, "ip", append(flags, "-batch", "-")...)
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Observer looks at a fleet from outside all the time, through Consul's
-// servers and with consistent reads, and holds it to its invariants.
+// Observer watches a fleet from outside through Consul's servers, with consistent
+// reads, and checks its invariants.
 type Observer struct {
 	f       *Fleet
 	cancel  context.CancelFunc
@@ -40,7 +40,7 @@ type Key struct {
 	Created uint64 // the index of the write that created it
 }
 
-// Change is what became of a key, and when the observer learned of it.
+// Change is a change of a key and when the observer read it.
 type Change struct {
 	At time.Time
 	Key
@@ -50,7 +50,7 @@ type Change struct {
 // Check is a health check that is not passing.
 type Check struct{ Node, CheckID, ServiceID, Status, Notes, Output string }
 
-// observe begins to look. It ends with stop.
+// observe starts an Observer, which runs until stop.
 func observe(f *Fleet) *Observer {
 	ctx, cancel := context.WithCancel(context.Background())
 	o := &Observer{
@@ -94,8 +94,8 @@ func observe(f *Fleet) *Observer {
 	return o
 }
 
-// follow asks a blocking query until ctx ends, of one server after the other
-// when they do not answer.
+// follow repeats a blocking query until ctx ends. If a server does not answer it uses
+// the next one.
 func (o *Observer) follow(ctx context.Context, path string, handle func([]byte) error) {
 	c, err := o.f.client(o.f.Operator.Machine)
 	if err != nil {
@@ -168,8 +168,8 @@ func (o *Observer) hold(rule string, err error) {
 	}
 }
 
-// Always fails the test when rule returns an error for what the cluster's keys
-// are at any moment from now on.
+// Always fails the test if, from now on, rule returns an error for any state of the
+// cluster's keys.
 func (o *Observer) Always(name string, rule func(Keys) error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -199,21 +199,21 @@ func (o *Observer) Checks() []Check {
 	return o.checks
 }
 
-// History is what became of a key since the observer began.
+// History returns the changes of a key since the observer began.
 func (o *Observer) History(key string) []Change {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return append([]Change(nil), o.history[key]...)
 }
 
-// Changes is how many states of the keys were seen.
+// Changes returns how many states of the keys were seen.
 func (o *Observer) Changes() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.samples
 }
 
-// stop ends looking and tells which invariants did not hold.
+// stop ends the observation and reports the violated invariants.
 func (o *Observer) stop() {
 	o.f.t.Helper()
 	o.cancel()

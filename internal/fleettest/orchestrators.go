@@ -10,7 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/web"
 )
 
-// term is the time for which a host says that it orchestrates.
+// term is the time for which a host reports that it orchestrates.
 type term struct {
 	host        string
 	since, seen time.Time // seen: it still did in an answer to a question asked then
@@ -20,7 +20,7 @@ type term struct {
 type terms struct {
 	mu      sync.Mutex
 	all     map[string]term // by host and since
-	excused map[string]bool // hosts that stood still, and do not know it yet
+	excused map[string]bool // hosts that were frozen and may report a former term
 }
 
 // watchOrchestrators asks all agents, from within their hosts, whether they
@@ -55,14 +55,15 @@ func (t *terms) add(host string, all []web.Orchestrator, asked time.Time) {
 	}
 }
 
-// excuse lets a host that stood still say once more what it believed before.
+// excuse ignores the reports of a host that was frozen until it has noticed that it
+// no longer orchestrates.
 func (t *terms) excuse(host string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.excused[host] = true
 }
 
-// overlap returns an error when two hosts orchestrated at one moment.
+// overlap returns an error if two hosts orchestrated at the same moment.
 func (t *terms) overlap() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -24,7 +24,7 @@ type Process struct {
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd
-	stopped bool          // nobody wants it to run
+	stopped bool          // it must not be started again
 	done    chan struct{} // closed when it has ended and is not started again
 }
 
@@ -59,7 +59,7 @@ func (p *Process) keep(done chan struct{}, started chan<- error) {
 }
 
 // runOnce runs the program once, from a thread that is in the machine's
-// namespace and lives as long: a test binary that is killed takes all along.
+// namespace and lives as long, so that all programs end with a killed test binary.
 func (p *Process) runOnce(started chan<- error) (*exec.Cmd, error) {
 	log, err := os.OpenFile(p.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -86,7 +86,7 @@ func (p *Process) runOnce(started chan<- error) (*exec.Cmd, error) {
 	return cmd, <-ended
 }
 
-var errUnwanted = errors.New("it is not to run any more")
+var errUnwanted = errors.New("the program must not be started again")
 
 func (p *Process) begin(cmd *exec.Cmd) error {
 	p.mu.Lock()
@@ -108,7 +108,7 @@ func (p *Process) signal(s os.Signal) error {
 	return p.cmd.Process.Signal(s)
 }
 
-// unwanted says that the program is not to run any more; it does not end it.
+// unwanted prevents further starts of the program; it does not end it.
 func (p *Process) unwanted() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,12 +14,12 @@ type Hold struct {
 	Who      string
 	Asked    time.Time // zero: Granted
 	Granted  time.Time
-	Released time.Time // began to give it back; zero: never did
-	Given    time.Time // had given it back; zero: nobody knows when, if at all
+	Released time.Time // when the release began; zero: never
+	Given    time.Time // when the release ended; zero: unknown, or never
 }
 
-// CheckSemaphore fails the test when the holdings are not those of a counting
-// semaphore of so many slots, as porcupine judges, or there are none.
+// CheckSemaphore fails the test if holds is empty or, according to porcupine, not
+// linearizable as a counting semaphore with that many slots.
 func CheckSemaphore(t testing.TB, slots int, holds []Hold) {
 	t.Helper()
 	if len(holds) == 0 {

@@ -16,7 +16,7 @@ import (
 
 // WebServer is a program of hosts: `$SELF role:web ADDR NAME VERSIONFILE
 // PIDFILE` answers with its name and the version that it found when it began.
-// It knows nothing of being drained: who ends it breaks its requests.
+// It does not drain: ending it breaks its running requests.
 func WebServer(args []string) error {
 	if len(args) != 4 {
 		return fmt.Errorf("want ADDR NAME VERSIONFILE PIDFILE, not %q", args)
@@ -28,7 +28,7 @@ func WebServer(args []string) error {
 	if err := durable.WriteFile(args[3], []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
 		return err
 	}
-	var last atomic.Int64 // nanoseconds: when a request was last under way
+	var last atomic.Int64 // nanoseconds: when a request was last being served
 	last.Store(time.Now().UnixNano())
 	mux := http.NewServeMux()
 	mux.HandleFunc("/health", func(http.ResponseWriter, *http.Request) {})
@@ -43,7 +43,7 @@ func WebServer(args []string) error {
 	return server.ListenAndServe()
 }
 
-// quiet is what a web server says of itself.
+// quiet is a web server's status.
 type quiet struct {
 	For     time.Duration `json:"for"` // no request has come
 	Version string        `json:"version"`
@@ -71,7 +71,7 @@ func Answers(args []string) error {
 	return untilQuiet(args[0], func(q quiet) bool { return q.Version == args[1] })
 }
 
-// untilQuiet asks the web server at url until it says what is wanted.
+// untilQuiet polls the status of the web server at url until it is the wanted one.
 func untilQuiet(url string, wanted func(quiet) bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
