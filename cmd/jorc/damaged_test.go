@@ -47,8 +47,11 @@ func TestRemedies(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		must(says[2])
-		got := jorc(t, env, strings.Fields(says[0])...)
+		got := jorc(t, env, strings.Fields(says[2])...)
+		if got.code != 0 || strings.HasPrefix(says[2], "update trigger") && !strings.Contains(got.stderr, key+`": damaged document`) {
+			t.Fatalf("%s is damaged: jorc %s: %+v, want exit 0 and what was damaged", key, says[2], got)
+		}
+		got = jorc(t, env, strings.Fields(says[0])...)
 		waits := strings.HasPrefix(says[0], "update why") && got.code == exitFailed // the host does not run the version
 		if got.code != exitOK && !waits {
 			t.Errorf("after %q: jorc %s: %+v", says[2], says[0], got)

@@ -40,7 +40,7 @@ type Triggered struct {
 	// waits for when no member is.
 	Plan  []Decision `json:"plan,omitempty"`
 	Waits []string   `json:"waits,omitempty"`
-	// Note says what was left as it is, when that may surprise.
+	// Note says what was left as it is, when that may surprise, and what was damaged.
 	Note string `json:"note,omitempty"`
 
 	fresh bool // the rollout is new
@@ -85,6 +85,9 @@ func (r *Rollouts) Trigger(ctx context.Context, q Request) (Triggered, error) {
 		t := Triggered{Version: q.Version, Previous: s.Desired, Document: next, Out: []Out{}, fresh: fresh}
 		if d := s.Document; !fresh && q.Policy == nil && !d.Over() && !d.Policy.Plain() {
 			t.Note = "the rollout of " + q.Version + " that is under way keeps its policy: flags such as --max-parallel change it"
+		}
+		if s.Damaged != nil {
+			t.Note = strings.TrimSuffix(s.Damaged.Error()+": it is written anew; "+t.Note, "; ")
 		}
 		bare := r.cluster.Name() == "" && q.Policy == nil && !s.doc.Exists
 		t.Changed = s.Desired != q.Version || s.badDesired || !bare && (!s.Exists || !next.equal(s.Document))
