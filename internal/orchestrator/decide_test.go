@@ -124,7 +124,7 @@ func TestObserveOnly(t *testing.T) {
 	s.join("a")
 	s.wantEvents(3, "leaders_changed", "member_joined a")
 	s.cyclesPass(orch, 1)
-	if idle := orch.Status().Last.Idle; !strings.HasPrefix(idle, "observe only: look") || d.asked() != 0 {
+	if idle := orch.Status().Last.Idle; !strings.HasPrefix(idle, "observe only: since ") || d.asked() != 0 {
 		t.Errorf("idle: %q, asked %d times", idle, d.asked())
 	}
 	s.must(s.cluster.SetObserveOnly(t.Context(), false, cluster.Hold{}))
