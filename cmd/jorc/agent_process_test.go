@@ -245,3 +245,41 @@ func TestHold(t *testing.T) {
 	}
 	m.wantFile("t", "2")
 }
+
+// TestEditedFiles: the agent restores a file that was edited by hand through its check
+// and reload, or reports it where on_edit says so.
+func TestEditedFiles(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, consultest.Start(t), `
+http { addr = "127.0.0.1:0" }
+template "restored" {
+  contents    = "ours"
+  destination = "DIR/restored"
+  check       = ["sh", "-c", "echo check >>DIR/calls"]
+  reload      = ["sh", "-c", "echo reload >>DIR/calls"]
+}
+template "reported" {
+  contents    = "ours"
+  destination = "DIR/reported"
+  on_edit     = "report"
+}
+`)
+	d := m.agent()
+	m.wantFile("restored", "ours")
+	m.wantFile("reported", "ours")
+	m.wantFile("calls", "check\nreload\n")
+	m.write("reported", "by hand")
+	m.write("restored", "by hand")
+	m.wantFile("restored", "ours")
+	m.wantFile("calls", "check\nreload\ncheck\nreload\n")
+	m.eventually("the status to tell of the edits", func() error {
+		edited := map[string]string{}
+		for _, s := range d.status().Templates {
+			edited[s.Name] = s.Edited
+		}
+		return errors.Join(lacks(edited["restored"], "restored at"), lacks(edited["reported"], "changed by another program"))
+	})
+	if got := m.read("reported"); got != "by hand" {
+		t.Errorf("a file whose edits are only reported is %q", got)
+	}
+}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
@@ -130,4 +132,39 @@ func TestAliasSession(t *testing.T) {
 		local_health
 		local_health -v
 	`)
+}
+
+// TestUnaccountedReports: a host that runs only scripts is unaccounted for once its
+// report of config is older than a day, or of validation than an hour; --ttl changes that.
+func TestUnaccountedReports(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	env := onServer(t, s)
+	err := s.Client().CatalogRegister(t.Context(), &consul.CatalogRegistration{
+		Node: "old", Address: "10.0.0.1", Checks: consul.HealthChecks{{Node: "old", CheckID: "serfHealth", Name: "serf", Status: "passing"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ago := func(d time.Duration) string { return time.Now().Add(-d).UTC().Format(time.RFC3339) }
+	report := `{"format":1,"version":"v1","states":{"provisioned":{"state":"success"},"config":{"state":"success","since":"` + ago(30*time.Hour) +
+		`"},"validation":{"state":"success","since":"` + ago(2*time.Hour) + `"}}}`
+	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/default/nodes/old", Value: []byte(report)}); err != nil {
+		t.Fatal(err)
+	}
+	const config, validation = "no report of config for more than 24h", "no report of validation for more than 1h"
+	for _, test := range []struct {
+		flags string
+		want  result
+	}{
+		{"", result{1, "old\t" + config + "; " + validation + "\n", ""}},
+		{"--ttl config=36h", result{1, "old\t" + validation + "\n", ""}},
+		{"--ttl validation=0", result{1, "old\t" + config + "\n", ""}},
+		{"--ttl config=36h --ttl validation=3h", result{}},
+		{"--ttl config", result{2, "", "jorc: --ttl is \"config\", but must be CATEGORY=DURATION, such as config=24h; see 'jorc status unaccounted --help'\n"}},
+	} {
+		if got := jorc(t, env, append([]string{"status", "unaccounted", "-o", "plain"}, strings.Fields(test.flags)...)...); got != test.want {
+			t.Errorf("status unaccounted %s: got %+v, want %+v", test.flags, got, test.want)
+		}
+	}
 }
