@@ -179,7 +179,7 @@ Reproduce with ` + "`make bench`" + `: about ten minutes on two cores; ` + "`go 
 - A change is one request to Consul's HTTP API on a connection that stays open. The clock starts before the request is sent and stops when the
   kernel reports (inotify) that the file with the new content was renamed into place; the content is compared afterwards.
 - The spacing between two changes of the same thing is above consul-template's own pause of 100 ms between two fetches, and changes of
-  different things are about 30 ms apart, so that nobody's pacing is what is measured.
+  different things are about 30 ms apart, so that no program's own pacing is measured.
 - *floor* is what the machine took in the same minutes without either program, in ms: a KV put until a blocking query in another goroutine has
   returned, plus write, fsync and rename of a small file (of 100, 32 at a time, where all files change).
 - Both use their defaults: no quiescence, no checks, no reloads. consul-template runs with ` + "`log_level = \"err\"`" + `, jorc with ` + "`error`" + `.

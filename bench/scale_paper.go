@@ -17,7 +17,7 @@ func (r *scaleReport) markdown() string {
 		"processor and vary with it, as conflicts do. Other counts hardly vary. The ratio is the largest fleet's\n"+
 		"figure divided by the smallest's.\n\n", r.Took.Round(time.Second))
 	if len(r.Fleets) > 0 {
-		b.WriteString("## A version for everybody at once\n\n`jorc update trigger VERSION`, without a policy; each node runs a workflow and a validation of one task that does nothing.\n\n")
+		b.WriteString("## A version for all nodes at once\n\n`jorc update trigger VERSION`, without a policy; each node runs a workflow and a validation of one task that does nothing.\n\n")
 		b.WriteString(r.table(versionRows()))
 		fmt.Fprintf(&b, "\n## Idle\n\nNothing changes for %s.\n\n", r.Fleets[0].idle.took.Round(time.Second))
 		b.WriteString(r.table(idleRows()))
@@ -94,7 +94,7 @@ With the counts of the largest fleet above, where they stay per node:
 
 | what | for %d nodes |
 |---|---|
-| a version for everybody: writes, at the published rate | %s s |
+| a version for all nodes: writes, at the published rate | %s s |
 | the same: reads | %s s |
 | a rollout: all that passes through Raft, conflicts included | %s s |
 | the orchestrator's cycle in which nothing changed, in proportion | %s s |

@@ -137,7 +137,7 @@ func TestTwoAgentsOfOneName(t *testing.T) {
 		return lacks(first.status().Rival, ":"+other+", was given the node name")
 	})
 	got := m.run("doctor", "--config", m.path("other.hcl"), "--state-dir", other, "-o", "plain")
-	if want := ", but says: another agent, "; !strings.Contains(got.stdout, want) || strings.Contains(got.stdout, ":"+other+", was") {
+	if want := ", but reports: another agent, "; !strings.Contains(got.stdout, want) || strings.Contains(got.stdout, ":"+other+", was") {
 		t.Errorf("doctor: %+v, want %q of the first", got, want)
 	}
 }

@@ -215,7 +215,7 @@ func (a *Agent) nextGeneration(ctx context.Context, done <-chan error) (*generat
 // prepare carries out the steps of a reload that can fail.
 func (a *Agent) prepare() (*generation, error) {
 	if a.o.Load == nil {
-		return nil, errors.New("this agent cannot read its configuration again")
+		return nil, errors.New("this agent cannot reload its configuration")
 	}
 	c, err := a.o.Load()
 	if err != nil {

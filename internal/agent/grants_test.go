@@ -352,7 +352,7 @@ func (f *grantFleet) neverMore(most int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.most > most {
-		f.t.Errorf("%d hosts were out of service at one time, want at most %d", f.most, most)
+		f.t.Errorf("%d hosts were out of service at the same time, want at most %d", f.most, most)
 	}
 }
 

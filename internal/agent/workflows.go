@@ -126,7 +126,7 @@ func (e events) Watch(ctx context.Context, observe func(workflow.Observation)) e
 // Reasons for which a leader's workflow ends between two tasks.
 var (
 	errNotLeading    = errors.New("this member no longer leads")
-	errStepDownIsDue = errors.New("another member takes the place of this one now")
+	errStepDownIsDue = errors.New("another member takes the place of this one")
 )
 
 // stepDownWithin bounds the workflow of a former leader: after

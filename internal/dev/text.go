@@ -61,8 +61,8 @@ func (p Places) hints(jorc string) []hint {
 	if len(p.Web) > 0 {
 		worker, cache := quoted(filepath.Join(p.Dir, "worker.down")), quoted(filepath.Join(p.Dir, "cache.json"))
 		list = append(list,
-			hint{"let an instance of web fail its health check, and mend it", []string{"curl -s -X POST " + p.Web[0] + "/down", "curl -s -X POST " + p.Web[0] + "/up"}},
-			hint{"let the script check of worker fail, and mend it", []string{"touch " + worker, "rm " + worker}},
+			hint{"let an instance of web fail its health check, and fix it", []string{"curl -s -X POST " + p.Web[0] + "/down", "curl -s -X POST " + p.Web[0] + "/up"}},
+			hint{"let the script check of worker fail, and fix it", []string{"touch " + worker, "rm " + worker}},
 			hint{"change a key that a file uses", []string{"curl -s -X PUT -d 'Good morning' http://" + p.HTTPAddr + "/v1/kv/greeting"}},
 			hint{"register a service of your own, with a script check that jorc runs", []string{to + " --state-dir " + quoted(p.StateDir) + " service register " + cache}},
 			hint{"wait for services, then start what needs them", []string{to + " --dns-addr " + p.DNSAddr + " wait web=2 cache -- echo all are there"}},

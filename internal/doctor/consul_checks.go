@@ -80,9 +80,9 @@ func classifyVersion(version string) (s Status, detail, remedy string) {
 	}
 	switch {
 	case major < oldestMajor, major == oldestMajor && minor < oldestMinor:
-		return Fail, version + " does not say when ACLs left something out of an answer", "update Consul to 1.11 or later"
+		return Fail, version + " does not report when ACLs filtered an answer", "update Consul to 1.11 or later"
 	case major > newestMajor:
-		return Warn, version + " is newer than what jorc was made for", "look for a newer jorc"
+		return Warn, version + " is newer than the versions that jorc supports", "update jorc"
 	}
 	return OK, version, ""
 }
@@ -155,7 +155,7 @@ func classifyNode(node string, checks consul.HealthChecks, hidden bool) (s Statu
 	if hidden {
 		return Skip, "the token may not see node " + node, "give it node:read"
 	}
-	return Fail, node + " is not in the catalog, or has no serfHealth check", "start the Consul agent on this host, or say with --node how Consul calls it"
+	return Fail, node + " is not in the catalog, or has no serfHealth check", "start the Consul agent on this host, or set --node to its name in Consul"
 }
 
 // granted reports whether the token has a right; false after an error.

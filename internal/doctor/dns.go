@@ -75,7 +75,7 @@ func classifyDNS(name, addr string, err, other error) Finding {
 	if other != nil {
 		status = Fail
 	}
-	remedy := "let Consul's agent serve DNS there (ports.dns), or say where it does with --dns-addr (JORC_DNS_ADDR)"
+	remedy := "let Consul's agent serve DNS there (ports.dns), or set its address with --dns-addr (JORC_DNS_ADDR)"
 	switch {
 	case errors.Is(err, catalog.ErrNXDomain):
 		remedy = "with ACLs: give the agent's DNS token service:read and node:read; else see that it knows its servers"

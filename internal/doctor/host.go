@@ -50,14 +50,14 @@ func classifyTokenFile(path string) (s Status, detail, remedy string) {
 	mode := info.Mode().Perm()
 	switch {
 	case mode&0o007 != 0:
-		return Fail, fmt.Sprintf("everybody on this host can get at %s (mode %04o)", path, mode), remedy
+		return Fail, fmt.Sprintf("every user of this host can access %s (mode %04o)", path, mode), remedy
 	case mode&0o070 != 0:
-		return Warn, fmt.Sprintf("its group can get at %s (mode %04o)", path, mode), remedy
+		return Warn, fmt.Sprintf("its group can access %s (mode %04o)", path, mode), remedy
 	}
 	if owner, ok := info.Sys().(*syscall.Stat_t); ok && owner.Uid != 0 && int(owner.Uid) != os.Geteuid() {
 		return Warn, fmt.Sprintf("%s belongs to user %d", path, owner.Uid), "chown root " + path
 	}
-	return OK, path + " is its owner's only", ""
+	return OK, path + " is accessible only to its owner", ""
 }
 
 // Limits of the free bytes of the state directory's file system.
@@ -136,10 +136,10 @@ func (e *examination) agent(ctx context.Context) []Finding {
 		return one(name, Warn, fmt.Sprintf("runs (%s), but %s: %v", holder, e.Config.HTTP.Addr, err), "see its log; give this the agent's own --config PATH, for http.addr")
 	}
 	if said != "" {
-		return one(name, Warn, fmt.Sprintf("runs (%s), but says: %s", holder, said), "see its log and /v1/status")
+		return one(name, Warn, fmt.Sprintf("runs (%s), but reports: %s", holder, said), "see its log and /v1/status")
 	}
 	if rival := askNameConflict(ctx, e.Config.HTTP); rival != "" {
-		return one(name, Warn, fmt.Sprintf("runs (%s), but says: %s", holder, rival), "the node's name is that of the Consul agent, or the setting node: see both configurations, and CONSUL_HTTP_ADDR")
+		return one(name, Warn, fmt.Sprintf("runs (%s), but reports: %s", holder, rival), "the node's name is that of the Consul agent, or the setting node: see both configurations, and CONSUL_HTTP_ADDR")
 	}
 	return one(name, OK, "runs ("+holder+") and is well", "")
 }
@@ -195,7 +195,7 @@ func (e *examination) configuration(context.Context) []Finding {
 	paths := strings.Join(e.Paths, " ")
 	switch n := len(e.Config.Warnings); {
 	case e.Problem != nil:
-		return one(name, Fail, firstLine(e.Problem.Error()), "'jorc config validate "+paths+"' says all that is wrong")
+		return one(name, Fail, firstLine(e.Problem.Error()), "'jorc config validate "+paths+"' lists every problem")
 	case len(e.Paths) == 0:
 		return one(name, Skip, "none was given", "give --config PATH: it is checked, with the rights that it needs")
 	case n > 0:

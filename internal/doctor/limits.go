@@ -21,7 +21,7 @@ func (e *examination) limits(context.Context) []Finding {
 	}
 	most, ok := self.DebugConfig["HTTPMaxConnsPerClient"].(float64)
 	if !ok {
-		return one(name, Skip, "the agent does not say how many connections it takes", "")
+		return one(name, Skip, "the agent does not report its limit of connections per client", "")
 	}
 	status, detail, remedy := classifyConnections(e.Config.Consul.MaxConnections, int(most))
 	return one(name, status, detail, remedy)
@@ -61,7 +61,7 @@ func classifySettings(name string, settings map[string]any) []Finding {
 	}
 	if settings["EnableRemoteScriptChecks"] == true {
 		found = append(found, Finding{
-			name, Warn, "enable_script_checks lets whoever may register a service run commands on this host",
+			name, Warn, "enable_script_checks lets every token with service:write run commands on this host",
 			"leave it off: jorc runs script checks itself",
 		})
 	}

@@ -56,7 +56,7 @@ func why(err error) string {
 
 // remedies maps error texts of transports and Consul to hints.
 var remedies = []struct{ said, remedy string }{
-	{"http_max_conns_per_client", "'ss -tnp' on this host says which programs have them"},
+	{"http_max_conns_per_client", "'ss -tnp' on this host lists the programs that have them"},
 	{"HTTP request to an HTTPS server", "put https:// before the address (--http-addr, CONSUL_HTTP_ADDR)"},
 	{"HTTP response to HTTPS client", "put http:// before the address, or unset CONSUL_HTTP_SSL"},
 	{"certificate signed by unknown authority", "name Consul's CA with --ca-file (CONSUL_CACERT)"},
@@ -78,7 +78,7 @@ func remedyFor(err error) string {
 			return r.remedy
 		}
 	}
-	return "start the Consul agent, or say where it is with --http-addr (CONSUL_HTTP_ADDR)"
+	return "start the Consul agent, or set its address with --http-addr (CONSUL_HTTP_ADDR)"
 }
 
 // unknownToken reports whether err means that Consul does not know the token, or no

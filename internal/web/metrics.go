@@ -61,7 +61,7 @@ func NewMetrics() *Metrics {
 		}),
 		jobs:     prometheus.NewCounterVec(counter("jorc_renders_total", "Jobs that replaced files (changed) or could not (failed)."), []string{"result"}),
 		replaced: prometheus.NewCounter(counter("jorc_files_replaced_total", "Files that were replaced.")),
-		reloads:  prometheus.NewCounter(counter("jorc_reloads_total", "Reload commands that succeeded; those that failed are errors of kind reload.")),
+		reloads:  prometheus.NewCounter(counter("jorc_reloads_total", "Successful reload commands; failed ones are errors of kind reload.")),
 		configs:  prometheus.NewCounterVec(counter("jorc_config_reloads_total", "Attempts to read the configuration again."), []string{"result"}),
 		errors:   prometheus.NewCounterVec(counter("jorc_errors_total", "Failures, by what failed."), []string{"kind"}),
 	}

@@ -22,15 +22,15 @@ func newStateCollector(status func() Status) *stateCollector {
 		name, help string
 		labels     []string
 	}{
-		{"jorc_build_info", "Always 1; the labels say which jorc this is.", []string{"version", "commit", "goversion"}},
-		{"jorc_healthy", "Whether jorc's own loops work, as /healthz says.", nil},
-		{"jorc_ready", "Whether services are registered, files rendered and cycles finished, as /healthz?ready says.", nil},
+		{"jorc_build_info", "Always 1; the labels are the version of jorc.", []string{"version", "commit", "goversion"}},
+		{"jorc_healthy", "Whether jorc's own loops work (/healthz).", nil},
+		{"jorc_ready", "Whether services are registered, files rendered and cycles finished (/healthz?ready).", nil},
 		{"jorc_held", "Whether this host is held: nothing is converged or reloaded.", nil},
 		{"jorc_consul_up", "Whether Consul answers.", nil},
 		{"jorc_consul_last_contact_timestamp_seconds", "When Consul last answered; 0: never. While nothing changes an answer comes every few minutes.", nil},
 		{"jorc_consul_connections", "Open connections to Consul.", nil},
 		{"jorc_consul_connections_max", "The budget of connections to Consul.", nil},
-		{"jorc_consul_blocking_queries", "Blocking queries under way.", nil},
+		{"jorc_consul_blocking_queries", "Open blocking queries.", nil},
 		{"jorc_consul_failures_total", "Requests to Consul that got no answer.", nil},
 		{"jorc_config_last_reload_successful", "Whether the last attempt to read the configuration again succeeded; 1 before the first.", nil},
 		{"jorc_config_last_reload_timestamp_seconds", "When the configuration was last read again; 0: never since the start.", nil},
@@ -43,7 +43,7 @@ func newStateCollector(status func() Status) *stateCollector {
 		{"jorc_convergence_pending", "Whether another version is desired than this host runs.", nil},
 		{"jorc_convergence_unorchestrated", "Whether this host waits for a grant of a rollout and no orchestrator runs.", nil},
 		{"jorc_convergence_failures", "Attempts in a row that came to nothing.", nil},
-		{"jorc_drifted_paths", "Paths of static configuration that somebody changed.", nil},
+		{"jorc_drifted_paths", "Paths of static configuration that were changed locally.", nil},
 		{"jorc_orchestrating", "Whether this agent holds the lock of a cluster that it may orchestrate.", []string{"cluster"}},
 		{"jorc_orchestrator_cycles_total", "Cycles of this agent since it started.", []string{"cluster"}},
 		{"jorc_orchestrator_failed_cycles", "Cycles in a row that failed, up to the last; from 3 on /healthz?ready is 503.", []string{"cluster"}},
