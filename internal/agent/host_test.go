@@ -158,7 +158,7 @@ func (h *host) wantFile(name, text string) {
 	})
 }
 
-// template waits until the named template's status is as wanted.
+// wantTemplate waits until the named template's status is as wanted.
 func (h *host) wantTemplate(name string, wanted func(web.Template) bool) {
 	h.t.Helper()
 	h.eventually("template "+name, func() error {

@@ -164,8 +164,8 @@ func readOwner(stateDir string) (string, error) {
 }
 
 // putAside moves the state of a node and the version file into a new directory
-// inside the state directory, and returns that directory. The next start continues an interrupted
-// move, because the owner's record is replaced last.
+// inside the state directory, and returns that directory. The next start continues
+// an interrupted move, because the owner's record is replaced last.
 func putAside(stateDir, versionFile, owner string, now time.Time) (aside string, err error) {
 	name := "state." + strings.ReplaceAll(owner, "/", "_") + "." + now.UTC().Format("20060102T150405.000000Z")
 	aside = filepath.Join(stateDir, name)

@@ -14,7 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// orchestrates names the clusters for whose orchestrator lock an agent
+// orchestratedClusters names the clusters for whose orchestrator lock an agent
 // of c campaigns.
 func orchestratedClusters(c *config.Config) []string {
 	switch o := c.Orchestrator; {

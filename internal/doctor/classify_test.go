@@ -15,7 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-func TestJudgeVersion(t *testing.T) {
+func TestClassifyVersion(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]Status{
 		"1.20.1": OK, "1.11.0": OK, "1.22.0-rc1": OK, "1.18.2+ent": OK,
@@ -27,7 +27,7 @@ func TestJudgeVersion(t *testing.T) {
 	}
 }
 
-func TestJudgeSkew(t *testing.T) {
+func TestClassifySkew(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		ahead time.Duration
@@ -47,7 +47,7 @@ func TestJudgeSkew(t *testing.T) {
 	}
 }
 
-func TestJudgeConnections(t *testing.T) {
+func TestClassifyConnections(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		wanted, most int
@@ -59,7 +59,7 @@ func TestJudgeConnections(t *testing.T) {
 	}
 }
 
-func TestJudgeSettings(t *testing.T) {
+func TestClassifySettings(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		settings map[string]any
@@ -82,7 +82,7 @@ func TestJudgeSettings(t *testing.T) {
 	}
 }
 
-func TestJudgeNode(t *testing.T) {
+func TestClassifyNode(t *testing.T) {
 	t.Parallel()
 	serf := func(status string) *consul.HealthCheck {
 		return &consul.HealthCheck{CheckID: "serfHealth", Status: status, Output: "Agent not live\nmore"}
@@ -105,8 +105,9 @@ func TestJudgeNode(t *testing.T) {
 	}
 }
 
-// TestJudgeMaintenance: jorc's own maintenance is not to be ended by hand.
-func TestJudgeMaintenance(t *testing.T) {
+// TestClassifyMaintenance: for jorc's own maintenance the remedy is not to end it
+// manually.
+func TestClassifyMaintenance(t *testing.T) {
 	t.Parallel()
 	for notes, want := range map[string]string{
 		"disk":               "'consul maint -disable' ends it",
@@ -118,7 +119,7 @@ func TestJudgeMaintenance(t *testing.T) {
 	}
 }
 
-func TestJudgeDNS(t *testing.T) {
+func TestClassifyDNS(t *testing.T) {
 	t.Parallel()
 	refused := &catalog.DNSError{Name: servers, Type: "A", Class: catalog.ErrDNSRefused}
 	gone := errors.New("connection refused")
@@ -143,7 +144,7 @@ func TestJudgeDNS(t *testing.T) {
 	}
 }
 
-func TestJudgeAgreement(t *testing.T) {
+func TestClassifyAgreement(t *testing.T) {
 	t.Parallel()
 	entry := func(addr string, port int, status string) *consul.ServiceEntry {
 		return &consul.ServiceEntry{
@@ -178,7 +179,7 @@ func TestJudgeAgreement(t *testing.T) {
 	}
 }
 
-func TestJudgeSpace(t *testing.T) {
+func TestClassifySpace(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		free, files, filesFree uint64
@@ -190,7 +191,7 @@ func TestJudgeSpace(t *testing.T) {
 	}
 }
 
-func TestJudgeStateDir(t *testing.T) {
+func TestClassifyStateDir(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -211,7 +212,7 @@ func TestJudgeStateDir(t *testing.T) {
 	}
 }
 
-func TestJudgeTokenFile(t *testing.T) {
+func TestClassifyTokenFile(t *testing.T) {
 	t.Parallel()
 	const secret = "b1946ac9-secret"
 	for _, test := range []struct {
@@ -243,7 +244,7 @@ func TestJudgeTokenFile(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestClassify(t *testing.T) {
 	t.Parallel()
 	checks := consul.HealthChecks{
 		{CheckID: "serfHealth", Name: "Serf", Status: "passing"},
