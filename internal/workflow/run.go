@@ -79,6 +79,9 @@ func (r *Runner) hold(ctx context.Context) (release func(), err error) {
 	if err := durable.MkdirAll(r.jobs, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w (set state_dir, or run as root)", err)
 	}
+	if err := durable.CheckOwner(r.jobs); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
 	lock, err := durable.TryLock(filepath.Join(r.jobs, lockName))
 	if errors.Is(err, durable.ErrLocked) {
 		return nil, fmt.Errorf("%w%s: %w", ErrBusy, r.runningJob(), err)
