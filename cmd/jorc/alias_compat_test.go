@@ -163,6 +163,28 @@ func TestOldCommands(t *testing.T) {
 			t.Errorf("jorc %s: %+v, want exit %d and %q", test.args, got, test.code, test.says)
 		}
 	}
+	// A bootstrap that fails makes the host unhealthy for its script, and drops none
+	// of its services from answers.
+	if got := jorc(t, env, "publish_service", s.IP, "keystone"); got.code != 0 {
+		t.Fatalf("publish_service: %+v", got)
+	}
+	for _, kind := range []string{"puppet", "validation"} {
+		for _, step := range []struct {
+			args, says string
+			code       int
+		}{
+			{"update_own_status " + kind + " 1", "", 0},
+			{"local_health", "", 1},
+			{"service resolve keystone --port-only", "", 0},
+			{"service export --format hiera", "services::keystone::", 0},
+			{"update_own_status " + kind + " 0", "", 0},
+			{"local_health", "", 0},
+		} {
+			if got := jorc(t, env, strings.Fields(step.args)...); got.code != step.code || !strings.Contains(got.stdout, step.says) {
+				t.Errorf("%s failed: jorc %s: %+v, want exit %d and %q", kind, step.args, got, step.code, step.says)
+			}
+		}
+	}
 	got := jorc(t, env, "cluster", "hold", "--node", s.Node, "--reason", "disk")
 	if got.code != 0 {
 		t.Fatalf("hold: %+v", got)

@@ -61,3 +61,21 @@ func TestRemedies(t *testing.T) {
 		}
 	}
 }
+
+// TestDamagedLeadersStopNoRollout: where the document of leaders is damaged a rollout
+// is triggered, paused and held, and members join and leave.
+func TestDamagedLeadersStopNoRollout(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, consultest.Start(t), supersedeConf)
+	m.must("cluster", "init", "default")
+	m.must("cluster", "join", "--node", "n1", "--role", "web")
+	for _, garbage := range []string{"garbage", `{"format":1,"leader":["a/b"],"count":1}`} {
+		m.put("jorc/default/current/leaders", garbage)
+		for _, args := range []string{
+			"update trigger v1 --canary 1", "update show", "update pause", "update resume", "cluster hold --node n1", "cluster unhold --node n1",
+			"cluster run hello --role web", "cluster join --node n2", "cluster leave --node n2",
+		} {
+			m.must(strings.Fields(args)...)
+		}
+	}
+}

@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,15 +98,31 @@ template "env" {
 	}
 }
 
-// TestValuesStaySecret: values of keys and params, files that only root may read,
+// TestValuesStaySecret: values of keys and params, Vault's, files that only root may read,
 // and addresses of webhooks show in no log, no answer of the status API and
-// nothing that jorc writes to KV, whatever fails on them.
+// nothing that jorc writes to KV or prints when it crashes, whatever fails on them.
 func TestValuesStaySecret(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)
+	const secret = "Sesame"
+	vault := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // as Vault's key-value store answers
+		if r.Header.Get("X-Vault-Token") != secret+"VaultToken" {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		fmt.Fprint(w, `{"lease_duration":3600,"data":{"pw":"`+secret+`Vault"}}`)
+	}))
+	t.Cleanup(vault.Close)
 	m := newMachine(t, s, `
 log_level = "trace"
 cluster   = "default"
+vault {
+  address    = "`+vault.URL+`"
+  token_file = "DIR/vault-token"
+}
+template "vault" {
+  contents    = "{{ with secret \"secret/app\" }}{{ .Data.pw | parseInt }}{{ end }}"
+  destination = "DIR/vault"
+}
 http { addr = "127.0.0.1:0" }
 orchestrator {
   enabled  = true
@@ -169,7 +188,7 @@ template "reload" {
   reload      = ["sh", "-c", "cat DIR/reload; exit 1"]
 }
 `)
-	const secret = "Sesame"
+	m.write("vault-token", secret+"VaultToken")
 	m.put("pw", secret+"Key")
 	m.put("pw2", "nothing yet")
 	m.write("pw", secret+"File")
@@ -180,7 +199,7 @@ template "reload" {
 	}
 	d := m.agent()
 	m.eventually("all to have failed", func() error {
-		for _, what := range []string{"parseInt: failed", "parseBool: failed", "sprig_mustToDate: failed", "spew_dump is switched off", "(a computed name) does not exist", "check.check.log", "reload.reload.log"} {
+		for _, what := range []string{"parseInt: failed", "parseBool: failed", "line 1, column 45: parseInt: failed", "sprig_mustToDate: failed", "spew_dump is switched off", "(a computed name) does not exist", "check.check.log", "reload.reload.log"} {
 			if err := lacks(d.get("/v1/status"), what); err != nil {
 				return err
 			}
@@ -211,6 +230,13 @@ template "reload" {
 	d.signal(syscall.SIGTERM)
 	d.wantExit(0)
 	seen["log"] = d.said.String()
+	crashed := m.agent()
+	m.eventually("templates to fail again", func() error { return lacks(crashed.get("/v1/status"), "parseBool: failed") })
+	crashed.signal(syscall.SIGQUIT)
+	crashed.wantExit(2)
+	if seen["crash"] = crashed.said.String(); !strings.Contains(seen["crash"], "\ngoroutine 1 ") {
+		t.Error("the crash prints no stacks")
+	}
 	pairs, _, err := m.client.KVList(t.Context(), "", consul.Query{})
 	if err != nil {
 		t.Fatal(err)
