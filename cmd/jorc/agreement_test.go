@@ -271,6 +271,7 @@ workflow "converge" {
 `)
 	m.must("cluster", "init", "default")
 	m.agent()
+	m.eventually("the host to be a member", func() error { return lacks(m.run("cluster", "members").stdout, s.Node) })
 	m.must("update", "trigger", "v1", "--max-parallel", "1")
 	m.must("update", "wait")
 	m.write("state/hold", "disk swap\n")
