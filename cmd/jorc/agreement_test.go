@@ -219,7 +219,7 @@ func (m *machine) agree(situations []situation, want rollout.Counts) {
 		}
 	}
 	if t.Failed() {
-		t.Log(fmt.Sprintf("%+v", shown.Status))
+		t.Logf("%+v", shown.Status)
 	}
 }
 
