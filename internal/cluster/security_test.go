@@ -152,4 +152,8 @@ func TestDamagedLeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	consultest.Eventually(t, "the same leader again", led)
+	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/prod/current/leaders", Value: []byte(`{"format":1,"leader":["evil"],"count":1}`)}); err != nil {
+		t.Fatal(err)
+	}
+	consultest.Eventually(t, "a member to lead in place of a host that is not a member", led)
 }
