@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -60,6 +61,17 @@ func (r *Runner) task(ctx context.Context, j *job, i int) (goOn bool, err error)
 // maxOutput bounds what a record keeps of the output of a task that succeeded, in
 // bytes: it becomes part of runs.
 const maxOutput = 1 << 10
+
+// lastOutput returns the end of a task's output as a record keeps it: at most
+// maxOutput bytes, and about as many in JSON, where a control character takes six.
+// A longer record might not fit into what a full disk has left.
+func lastOutput(s string) string {
+	s = LastBytes(s, maxOutput)
+	if encoded, err := json.Marshal(s); err != nil || len(encoded) > 2*maxOutput {
+		return LastBytes(s, maxOutput/6)
+	}
+	return s
+}
 
 // LastBytes returns the last n bytes of a text, or fewer, as valid UTF-8, in whole
 // lines if there are any.
@@ -143,7 +155,7 @@ func (r *Runner) conclude(ctx context.Context, j *job, i int, what outcome, why 
 	}
 	t.State = TaskSuccess
 	if t.Tail != "" {
-		j.rec.Output = LastBytes(t.Tail, maxOutput)
+		j.rec.Output = lastOutput(t.Tail)
 	}
 	t.Tail = ""
 	r.note(j, i, string(TaskSuccess), join(why, leftRunning(t.LeftBehind)))
