@@ -67,7 +67,7 @@ template "env" {
 		})
 		m.configure("nonsense")
 		d.signal(syscall.SIGHUP)
-		d.wantSaid("the new configuration is bad")
+		d.wantSaid("the new configuration is invalid")
 		seen := map[string]string{
 			"log": d.said.String(), "told to systemd": d.notified.String(), "rendered from the environment": m.read("env"),
 		}
