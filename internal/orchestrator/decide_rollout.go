@@ -39,7 +39,7 @@ func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error
 	}
 	state, err := rollout.StateOf(&in.State, s)
 	if err != nil {
-		return nil, err // whom it is about is not known
+		return nil, err // the host is not known
 	}
 	state.Tenure = in.Since
 	downSince(state.Members, in.View)

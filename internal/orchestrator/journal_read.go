@@ -186,7 +186,7 @@ func (b EventBatch) holds(events []Event) bool {
 }
 
 // ErrEventsGone: events that were asked for are not kept longer.
-var ErrEventsGone = errors.New("not kept any more")
+var ErrEventsGone = errors.New("no longer kept")
 
 // Pauses between two attempts to read events that were committed.
 const (

@@ -97,7 +97,7 @@ func (q *requests) watch(ctx context.Context, t *term) error {
 			return n, changed, nil
 		})
 		if err != nil && ctx.Err() == nil {
-			t.o.Log.Warn("whoever asked for a cycle cannot be told that one was running; the next one tells", "error", err)
+			t.o.Log.Warn("requests for a cycle are not answered yet: a cycle was running; the next cycle answers them", "error", err)
 			ids := make([]string, len(discarded))
 			for i, a := range discarded {
 				ids[i] = a.ID
@@ -206,7 +206,7 @@ func ask(ctx context.Context, s *kv.Store, by string, patience time.Duration) (*
 			return &reports[i], nil
 		}
 	}
-	return nil, fmt.Errorf("the cycle is over, but its report %d is not kept any more", a.Report)
+	return nil, fmt.Errorf("the cycle is over, but its report %d is no longer kept", a.Report)
 }
 
 func checkOrchestrated(ctx context.Context, s *kv.Store) error {

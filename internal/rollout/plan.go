@@ -301,7 +301,7 @@ func (p *planner) forgive() {
 	if p.doc.Forgive {
 		p.doc.Forgive, p.doc.Forgiven = false, len(failures)
 		if len(failures) > 0 {
-			p.record(DecideForgive, "the rollout was resumed", failures, "%d failures do not count any more", len(failures))
+			p.record(DecideForgive, "the rollout was resumed", failures, "%d failures no longer count", len(failures))
 		}
 	}
 	p.doc.Forgiven = min(max(0, p.doc.Forgiven), len(failures))

@@ -167,7 +167,7 @@ func (r *Rollouts) GiveUp(ctx context.Context, node, by, reason string) (version
 			g.ID, g.Version = a.ID, a.Version
 		case g.State == Offered && !g.answered(a):
 		default:
-			return g, false, fmt.Errorf("host %q: %w: 'jorc update show' lists those that have one", node, ErrNoGrant)
+			return g, false, fmt.Errorf("host %q: %w: 'jorc update show' lists the hosts with a grant", node, ErrNoGrant)
 		}
 		version = g.Version
 		g.State, g.Since, g.By, g.Reason, g.Tries = GivenUp, r.now().UTC().Truncate(time.Second), by, reason, 1
