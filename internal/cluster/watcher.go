@@ -3,7 +3,9 @@ package cluster
 import (
 	"context"
 	"errors"
+	"hash/fnv"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,7 +29,6 @@ type Watcher struct {
 	cluster *Cluster
 	need    Need
 	also    []string // keys beside those of the State, or their prefixes
-	live    *catalogWatch
 
 	mu      sync.Mutex
 	whole   bool // the fields below are as of the last State
@@ -48,7 +49,7 @@ type Watcher struct {
 // returned, each State has all writes that were complete before it was asked for.
 // NewWatcher does no I/O.
 func (c *Cluster) NewWatcher(need Need, also ...string) *Watcher {
-	return &Watcher{cluster: c, need: need, also: also, live: newCatalogWatch(c)}
+	return &Watcher{cluster: c, need: need, also: also}
 }
 
 // Changes returns a signal that Run sets at its start and after each change. Each
@@ -61,13 +62,17 @@ func (w *Watcher) Changes() concurrency.Signal {
 
 // Run waits for changes until ctx ends; then it returns ctx's error. It returns
 // ErrRestored as soon as it sees an index that went backwards. It keeps one
-// blocking query for all keys and four for the catalog. While it runs, State does
-// not ask for the catalog: that part is as old as a blocking query's answer.
+// blocking query for all keys and up to three for the catalog.
 func (w *Watcher) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return w.watchKeys(ctx) })
+	if w.need&(needChecks|NeedInstances) != 0 {
+		for _, state := range []string{consul.HealthCritical, consul.HealthWarning} {
+			g.Go(func() error { return w.watchCatalog(ctx, w.checksIn(state)) })
+		}
+	}
 	if w.need&(needNodes|NeedServices|NeedInstances) != 0 {
-		g.Go(func() error { return w.live.run(ctx, w.notify, w.gather) })
+		g.Go(func() error { return w.watchCatalog(ctx, w.services) })
 	}
 	return g.Wait()
 }
@@ -93,6 +98,18 @@ func (w *Watcher) gather(ctx context.Context) {
 	d := min(max(w.took, gatherLeast), gatherMost)
 	w.mu.Unlock()
 	_ = concurrency.Sleep(ctx, d) // ends with ctx
+}
+
+// watchCatalog sets the signals when source's value changes.
+func (w *Watcher) watchCatalog(ctx context.Context, source consul.Source[uint64]) error {
+	var last uint64
+	return consul.Watch(ctx, w.cluster.client, consul.Query{}, source, func(u consul.Update[uint64]) {
+		if u.Err == nil && u.Value != last {
+			last = u.Value
+			w.notify()
+		}
+		w.gather(ctx)
+	})
 }
 
 // watchKeys sets the signals when a key of the State changes. One query blocks on
@@ -180,6 +197,30 @@ func latest[T any](leaves map[string]kv.Leaf[T]) (index uint64) {
 	return index
 }
 
+// services is when an instance of a service was registered or deregistered last.
+func (w *Watcher) services(ctx context.Context, q consul.Query) (uint64, consul.Meta, error) {
+	meta, err := w.cluster.client.ServicesIndex(ctx, q)
+	return meta.Index, meta, err
+}
+
+// checksIn is a digest of the checks in a state, without their output. Consul has
+// an index of the states, so checks that pass cost nothing.
+func (w *Watcher) checksIn(state string) consul.Source[uint64] {
+	return func(ctx context.Context, q consul.Query) (uint64, consul.Meta, error) {
+		checks, meta, err := w.cluster.client.HealthState(ctx, state, q)
+		lines := make([]string, 0, len(checks))
+		for _, c := range checks {
+			lines = append(lines, c.Node+"\x00"+c.CheckID+"\x00"+c.Status+"\x00"+c.Notes+"\n")
+		}
+		slices.Sort(lines)
+		h := fnv.New64a()
+		for _, line := range lines {
+			_, _ = h.Write([]byte(line)) // it cannot fail
+		}
+		return h.Sum64(), meta, err
+	}
+}
+
 // Reset makes the next State read everything again.
 func (w *Watcher) Reset() {
 	w.mu.Lock()
@@ -262,10 +303,6 @@ func (w *Watcher) update(ctx context.Context) (backwards bool, err error) {
 		g.Go(func() (err error) { reports, err = w.reports.changed(ctx); return err })
 	}
 	g.Go(func() (err error) {
-		if live, ok := w.live.current(); ok {
-			nodes = live
-			return nil
-		}
 		if index, err = c.catalogIndex(ctx, w.need); err == nil && index != w.catalog {
 			nodes, err = c.readCatalog(ctx, w.need)
 		}

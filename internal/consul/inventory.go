@@ -137,12 +137,6 @@ func (c *Client) CheckStates(ctx context.Context, q Query) ([]CheckState, Meta, 
 	return read(ctx, c, "read checks", "any", q, bulk(c, request{path: "/v1/health/state/any"}, pickStates))
 }
 
-// ChecksInState reads all checks in one state. Consul finds them by an index, so
-// the checks in other states cost nothing.
-func (c *Client) ChecksInState(ctx context.Context, state string, q Query) ([]CheckState, Meta, error) {
-	return read(ctx, c, "read checks", state, q, bulk(c, request{path: "/v1/health/state/" + state}, pickStates))
-}
-
 func pickStates(s *scanner) (list []CheckState) {
 	s.array(func() {
 		var k CheckState
