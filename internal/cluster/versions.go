@@ -149,7 +149,7 @@ type OtherVersion struct {
 	Examples []string `json:"examples"` // the first of them
 }
 
-// DetachedHost is a host that is not there longer, and what is known of it.
+// DetachedHost is a host that is no longer there, and what is known of it.
 type DetachedHost struct {
 	Host    string   `json:"host"`
 	Version string   `json:"version"`

@@ -198,7 +198,7 @@ func idleReason(s *cluster.State) string {
 	}
 	switch {
 	case s.Control.ObserveOnly != nil:
-		return "observe only: " + holdText(s.Control.ObserveOnly)
+		return "observe only: " + s.Control.ObserveOnly.String()
 	case !s.Exists:
 		return "there is no such cluster: jorc cluster init creates it"
 	}

@@ -136,7 +136,7 @@ func TestRunsDecided(t *testing.T) {
 	}
 }
 
-// TestRulesDecided: that a rule is there, and is not there longer, is reported once,
+// TestRulesDecided: that a rule is there, and is no longer there, is reported once,
 // by whichever orchestrator makes it so.
 func TestRulesDecided(t *testing.T) {
 	t.Parallel()

@@ -247,7 +247,7 @@ const (
 	NodeUp      = "node_up"
 	NodeDown    = "node_down"
 	NodeSuspect = "node_suspect"
-	NodeGone    = "node_gone" // it is not in the catalog longer
+	NodeGone    = "node_gone" // it is no longer in the catalog
 	AgentUp     = "agent_up"
 	AgentDown   = "agent_down"
 

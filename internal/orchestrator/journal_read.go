@@ -185,7 +185,7 @@ func (b EventBatch) holds(events []Event) bool {
 	return uint64(len(events)) == b.Last-b.First+1
 }
 
-// ErrEventsGone: events that were asked for are not kept longer.
+// ErrEventsGone: events that were asked for are no longer kept.
 var ErrEventsGone = errors.New("no longer kept")
 
 // Pauses between two attempts to read events that were committed.
