@@ -25,6 +25,7 @@ func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 // and nothing answers. When it returns all of the process has stopped.
 func (s *Server) Freeze() {
 	s.t.Helper()
+	s.refuseShared()
 	s.signal(syscall.SIGSTOP)
 	for {
 		// It takes nothing from who waits for the process to end.
@@ -79,12 +80,21 @@ func (s *Server) Run(args ...string) string {
 
 func (s *Server) end(sig syscall.Signal) {
 	s.t.Helper()
+	s.refuseShared()
 	if s.ended() {
 		return
 	}
 	s.signal(sig)
 	s.signal(syscall.SIGCONT)
 	<-s.done
+}
+
+// refuseShared fails a test that is about to stop the server of other tests.
+func (s *Server) refuseShared() {
+	s.t.Helper()
+	if s.shared {
+		s.t.Fatal("consultest: a shared server must not be stopped: use Start")
+	}
 }
 
 func (s *Server) signal(sig syscall.Signal) {

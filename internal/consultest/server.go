@@ -30,11 +30,12 @@ type Server struct {
 	RootToken string // with ACLs: may do everything
 	CAFile    string // with TLS
 
-	t    testing.TB
-	dir  string
-	args []string
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended
+	t      testing.TB
+	shared bool // by Shared: other tests use the same process
+	dir    string
+	args   []string
+	cmd    *exec.Cmd
+	done   chan struct{} // closed when the process has ended
 }
 
 // Start runs a server in memory and waits until it has a leader and knows
