@@ -81,6 +81,45 @@ func TestCancelKill(t *testing.T) {
 	do(result{0, "next\n", ""}, "run", "install", "--id", "next", "--wait") // the queue is free
 }
 
+// TestKillGrace: a killed task has the time that its kill_grace gives to it.
+func TestKillGrace(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, consultest.Start(t), isolationConf+`
+workflow "tidy" {
+  task "tidy" {
+    kill_grace = "1h"
+    script     = <<-EOT
+      trap 'sleep 3; echo tidied >DIR/tidied; exit 0' TERM
+      echo begun >DIR/begun
+      while :; do sleep 0.05; done
+    EOT
+  }
+}
+`)
+	m.must("cluster", "init", "default")
+	m.agent()
+	m.eventually("the host to be a member", func() error { return lacks(m.run("cluster", "members").stdout, m.server.Node) })
+	m.must("cluster", "run", "tidy", "--id", "r")
+	m.wantFile("begun", "begun\n")
+	m.must("cluster", "cancel", "r", "--kill")
+	m.run("cluster", "wait", "--for", "run=r")
+	if got := m.read("tidied"); got != "tidied\n" {
+		t.Errorf("the task was killed within its grace: it wrote %q", got)
+	}
+	for _, wrong := range []string{"0", `"0s"`, `"-1s"`, `"soon"`, "3"} {
+		m.write("wrong.hcl", `workflow "w" {
+  task "t" {
+    command    = ["true"]
+    kill_grace = `+wrong+`
+  }
+}
+`)
+		if got := m.run("config", "validate", m.path("wrong.hcl")); got.code != exitUsage || !strings.Contains(got.stderr, "kill_grace") {
+			t.Errorf("kill_grace = %s: %+v", wrong, got)
+		}
+	}
+}
+
 // TestRunOnLogicalMember: where there is no host the run fails at once.
 func TestRunOnLogicalMember(t *testing.T) {
 	t.Parallel()

@@ -254,7 +254,7 @@ func cancelCommand(env *environment) *cli.Command {
 		Description: "Members that have not started do not start; the others end after the task that is running, or at once with --kill. " +
 			"Repeating it changes nothing. A run of a rule would come back: it ends with its rule, and the exit code is 4.",
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "kill", Usage: "also end running tasks: SIGTERM, then SIGKILL", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "kill", Usage: "also end running tasks: SIGTERM, then SIGKILL after their kill_grace", DisableDefaultText: true},
 		},
 		Action: env.changeRun("it has ended, or was cancelled already", cancelRun),
 	}

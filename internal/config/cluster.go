@@ -32,6 +32,7 @@ func (d *decoder) task(b *hcl.Block, scope string) Task {
 	args := d.decode(b.Body, b.LabelRanges[0], &t, custom{
 		"command":     d.command(&t.Command),
 		"timeout":     d.duration(&t.Timeout),
+		"kill_grace":  d.interval(&t.KillGrace),
 		"retry_delay": d.duration(&t.RetryDelay),
 		"only_if":     d.program(&t.OnlyIf),
 	}, nested{"requires": d.requires(&t.Requires)})

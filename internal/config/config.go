@@ -290,6 +290,7 @@ type Task struct {
 	Env         map[string]string `hcl:"env,optional"`
 	TokenFile   string            `hcl:"token_file,optional"`
 	Timeout     time.Duration     // default DefaultTaskTimeout; NoTimeout for "0"
+	KillGrace   time.Duration     // between SIGTERM and SIGKILL; 0: that of package command
 	Retries     int               `hcl:"retries,optional"`
 	RetryDelay  time.Duration
 	OkExitCodes []int    `hcl:"ok_exit_codes,optional"` // default 0

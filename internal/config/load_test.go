@@ -189,6 +189,7 @@ func TestEverything(t *testing.T) {
 		{"template's requires", got.Templates[0].Requires[0].Target, "mysql"},
 		{"escaped interpolation", got.Workflows[0].Tasks[0].Script, "echo {{.Version}} ${HOME}"},
 		{"task's requires", got.Workflows[0].Tasks[0].Requires[0].For, "addressable"},
+		{"kill grace", got.Workflows[0].Tasks[0].KillGrace, 30 * time.Second},
 		{"default exit codes", got.Workflows[0].Tasks[0].OkExitCodes, []int{0}},
 		{"only_if with a space", got.Workflows[1].Tasks[0].OnlyIf, []string{"/bin/has space"}},
 		{"params", got.Member.Params, map[string]any{

@@ -127,7 +127,7 @@ func (r *Runner) execute(
 		}
 	}()
 	res, err := command.Run(ctx, command.Command{
-		Args: args, Dir: s.Dir, Env: append(r.environ(j, i, p, u), markName+"="+mark), User: s.User, Timeout: timeout, Stdout: log, Stderr: log,
+		Args: args, Dir: s.Dir, Env: append(r.environ(j, i, p, u), markName+"="+mark), User: s.User, Timeout: timeout, Grace: s.KillGrace, Stdout: log, Stderr: log,
 		Redact: j.secrets(i),
 	})
 	if err != nil && ctx.Err() == nil {

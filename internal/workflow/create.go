@@ -155,6 +155,7 @@ type step struct {
 	TokenFile   string            `json:"token_file,omitempty"`
 	Timeout     time.Duration     `json:"timeout,omitempty"` // ns; 0: none
 	OnlyIfLimit time.Duration     `json:"only_if_limit,omitempty"`
+	KillGrace   time.Duration     `json:"kill_grace,omitempty"` // ns; 0: that of package command
 	Retries     int               `json:"retries,omitempty"`
 	RetryDelay  time.Duration     `json:"retry_delay,omitempty"` // ns
 	OkExitCodes []int             `json:"ok_exit_codes"`
@@ -253,7 +254,7 @@ func (f *facts) given(sp *spec) []string {
 
 func freeze(t *config.Task, i int, f *facts) (s step, script string, err error) {
 	s = step{
-		Name: t.Name, User: t.User, Dir: t.Dir, TokenFile: t.TokenFile, Retries: t.Retries, RetryDelay: t.RetryDelay,
+		Name: t.Name, User: t.User, Dir: t.Dir, TokenFile: t.TokenFile, KillGrace: t.KillGrace, Retries: t.Retries, RetryDelay: t.RetryDelay,
 		OkExitCodes: t.OkExitCodes, Idempotent: t.Idempotent, Requires: t.Requires,
 	}
 	s.Timeout, s.OnlyIfLimit = timeouts(t)

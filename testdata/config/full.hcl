@@ -157,6 +157,7 @@ workflow "converge" {
     env         = { LANG = "C" }
     token_file  = "/etc/jorc/task-token"
     retry_delay = "3s"
+    kill_grace  = "30s"
     requires "cache" {
       for = "addressable"
     }
