@@ -153,14 +153,32 @@ func (c *Cluster) catalogHosts(nodes, inventory []consul.NodeInfo, need Need) ma
 		if !known { // it was registered between the two answers
 			h = catalogHost{NodeInfo: n, signals: observed()}
 		}
-		for _, check := range n.Checks {
-			h.signals.add(check, catalog.PresenceID(c.name))
-		}
-		h.services, h.failing = tally(n.Services, n.Checks), failing(n.Checks)
-		h.NodeInfo.Services, h.NodeInfo.Checks = nil, nil
+		h.add(n, catalog.PresenceID(c.name))
 		all[n.Node] = h
 	}
 	return all
+}
+
+// add counts the services and the checks of n; presence is the id of jorc's own
+// service in the cluster.
+func (h *catalogHost) add(n consul.NodeInfo, presence string) {
+	for _, check := range n.Checks {
+		h.signals.add(check, presence)
+	}
+	h.services, h.failing = tally(n.Services, n.Checks), failing(n.Checks)
+	h.NodeInfo.Services, h.NodeInfo.Checks = nil, nil
+}
+
+// checksOf reads the checks of one node.
+func (c *Cluster) checksOf(ctx context.Context, node string) ([]consul.CheckState, error) {
+	all, err := whole(c.client.HealthNode(ctx, node, consul.Query{Consistent: c.consistent}))
+	checks := make([]consul.CheckState, 0, len(all))
+	for _, h := range all {
+		checks = append(checks, consul.CheckState{
+			Node: node, CheckID: h.CheckID, Status: h.Status, Notes: h.Notes, ServiceID: h.ServiceID, ServiceName: h.ServiceName,
+		})
+	}
+	return checks, err
 }
 
 // LoadHost reads the state as Load does, but of one host: what is read does not
@@ -194,15 +212,7 @@ func (c *Cluster) LoadHost(ctx context.Context, node string, need Need) (State, 
 		})
 	}
 	if need&(needChecks|NeedInstances) != 0 {
-		g.Go(func() error {
-			all, err := whole(c.client.HealthNode(ctx, node, q))
-			for _, h := range all {
-				checks = append(checks, consul.CheckState{
-					Node: node, CheckID: h.CheckID, Status: h.Status, Notes: h.Notes, ServiceID: h.ServiceID, ServiceName: h.ServiceName,
-				})
-			}
-			return err
-		})
+		g.Go(func() (err error) { checks, err = c.checksOf(ctx, node); return err })
 	}
 	if err := g.Wait(); err != nil {
 		return State{}, err

@@ -27,7 +27,6 @@ var ErrRestored = errors.New("Consul's data was restored")
 // consistent. It is safe for concurrent use.
 type Watcher struct {
 	cluster *Cluster
-	need    Need
 	also    []string // keys beside those of the State, or their prefixes
 
 	mu      sync.Mutex
@@ -36,7 +35,7 @@ type Watcher struct {
 	answers answers
 	hosts   *keyTree
 	reports *keyTree
-	catalog uint64        // index of nodes, services and checks
+	catalog *catalogChanges
 	took    time.Duration // by the last State
 
 	highest uint64 // index of the KV that Run saw
@@ -44,12 +43,12 @@ type Watcher struct {
 	changes []concurrency.Signal
 }
 
-// NewWatcher returns a watcher of the parts that need names. Run also reports
+// NewWatcher returns a watcher of all parts of the State. Run also reports
 // changes of the keys also, or below them. With a cluster that Consistent
 // returned, each State has all writes that were complete before it was asked for.
 // NewWatcher does no I/O.
-func (c *Cluster) NewWatcher(need Need, also ...string) *Watcher {
-	return &Watcher{cluster: c, need: need, also: also}
+func (c *Cluster) NewWatcher(also ...string) *Watcher {
+	return &Watcher{cluster: c, also: also}
 }
 
 // Changes returns a signal that Run sets at its start and after each change. Each
@@ -62,18 +61,14 @@ func (w *Watcher) Changes() concurrency.Signal {
 
 // Run waits for changes until ctx ends; then it returns ctx's error. It returns
 // ErrRestored as soon as it sees an index that went backwards. It keeps one
-// blocking query for all keys and up to three for the catalog.
+// blocking query for all keys and three for the catalog.
 func (w *Watcher) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return w.watchKeys(ctx) })
-	if w.need&(needChecks|NeedInstances) != 0 {
-		for _, state := range []string{consul.HealthCritical, consul.HealthWarning} {
-			g.Go(func() error { return w.watchCatalog(ctx, w.checksIn(state)) })
-		}
+	for _, state := range []string{consul.HealthCritical, consul.HealthWarning} {
+		g.Go(func() error { return w.watchCatalog(ctx, w.checksIn(state)) })
 	}
-	if w.need&(needNodes|NeedServices|NeedInstances) != 0 {
-		g.Go(func() error { return w.watchCatalog(ctx, w.services) })
-	}
+	g.Go(func() error { return w.watchCatalog(ctx, w.services) })
 	return g.Wait()
 }
 
@@ -145,13 +140,7 @@ func (w *Watcher) watchKeys(ctx context.Context) error {
 // keyIndexes reads when the keys of the State last changed, by prefix; a prefix
 // without a key is missing.
 func (w *Watcher) keyIndexes(ctx context.Context) (map[string]uint64, error) {
-	prefixes := append([]string{PrefixCurrent, PrefixHosts}, w.also...)
-	if w.need&NeedReports != 0 {
-		prefixes = append(prefixes, PrefixReports)
-	}
-	if w.need&NeedProfile != 0 {
-		prefixes = append(prefixes, KeyProfile)
-	}
+	prefixes := append([]string{PrefixCurrent, PrefixHosts, PrefixReports, KeyProfile}, w.also...)
 	indexes := map[string]uint64{}
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
@@ -250,7 +239,7 @@ func (w *Watcher) State(ctx context.Context) (State, error) {
 			return State{}, err
 		}
 	}
-	s, err := w.cluster.state(w.answers, w.need, &w.last)
+	s, err := w.cluster.state(w.answers, NeedState, &w.last)
 	if err != nil {
 		return State{}, err
 	}
@@ -263,28 +252,20 @@ func (w *Watcher) State(ctx context.Context) (State, error) {
 func (w *Watcher) readAll(ctx context.Context) error {
 	c := w.cluster.Consistent()
 	w.last = State{}
-	w.hosts, w.reports = newKeyTree(c, PrefixHosts), newKeyTree(c, PrefixReports)
+	w.hosts, w.reports, w.catalog = newKeyTree(c, PrefixHosts), newKeyTree(c, PrefixReports), &catalogChanges{cluster: c}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { w.answers.documents, err = c.get(w.need, "").Commit(ctx); return err })
+	g.Go(func() (err error) { w.answers.documents, err = c.get(NeedState, "").Commit(ctx); return err })
 	g.Go(func() (err error) {
 		pairs, err := w.hosts.readAll(ctx)
 		w.answers.hostDocuments = c.decodeHosts(pairs)
 		return err
 	})
-	w.answers.reports = nil
-	if w.need&NeedReports != 0 {
-		g.Go(func() error {
-			pairs, err := w.reports.readAll(ctx)
-			w.answers.reports = c.reports.Decode(pairs)
-			return err
-		})
-	}
-	g.Go(func() (err error) {
-		if w.catalog, err = c.catalogIndex(ctx, w.need); err == nil {
-			w.answers.catalog, err = c.readCatalog(ctx, w.need)
-		}
+	g.Go(func() error {
+		pairs, err := w.reports.readAll(ctx)
+		w.answers.reports = c.reports.Decode(pairs)
 		return err
 	})
+	g.Go(func() (err error) { w.answers.catalog, _, err = w.catalog.read(ctx); return err })
 	return g.Wait()
 }
 
@@ -295,35 +276,24 @@ func (w *Watcher) update(ctx context.Context) (backwards bool, err error) {
 	var documents answers
 	var hosts, reports changedKeys
 	var nodes map[string]catalogHost
-	index := w.catalog
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { documents.documents, err = c.get(w.need, "").Commit(ctx); return err })
+	g.Go(func() (err error) { documents.documents, err = c.get(NeedState, "").Commit(ctx); return err })
 	g.Go(func() (err error) { hosts, err = w.hosts.changed(ctx); return err })
-	if w.need&NeedReports != 0 {
-		g.Go(func() (err error) { reports, err = w.reports.changed(ctx); return err })
-	}
-	g.Go(func() (err error) {
-		if index, err = c.catalogIndex(ctx, w.need); err == nil && index != w.catalog {
-			nodes, err = c.readCatalog(ctx, w.need)
-		}
-		return err
-	})
+	g.Go(func() (err error) { reports, err = w.reports.changed(ctx); return err })
+	g.Go(func() (err error) { nodes, backwards, err = w.catalog.read(ctx); return err })
 	if err := g.Wait(); err != nil {
 		return false, err
 	}
-	if hosts.backwards || reports.backwards || index < w.catalog {
+	if hosts.backwards || reports.backwards || backwards {
 		return true, nil
 	}
-	w.answers.documents = documents.documents
+	w.answers.documents, w.answers.catalog = documents.documents, nodes
 	fresh := c.decodeHosts(hosts.pairs)
 	replace(w.answers.members, fresh.members, hosts)
 	replace(w.answers.holds, fresh.holds, hosts)
 	replace(w.answers.grants, fresh.grants, hosts)
 	replace(w.answers.queues, fresh.queues, hosts)
 	replace(w.answers.reports, c.reports.Decode(reports.pairs), reports)
-	if w.catalog = index; nodes != nil {
-		w.answers.catalog = nodes
-	}
 	return false, nil
 }
 
@@ -340,17 +310,4 @@ func replace[T any](known, fresh map[string]T, changed changedKeys) {
 	for node, leaf := range fresh {
 		known[node] = leaf
 	}
-}
-
-// catalogIndex returns the index of all nodes, services and checks, without
-// reading them: no node has an empty name.
-func (c *Cluster) catalogIndex(ctx context.Context, need Need) (uint64, error) {
-	if need&(needNodes|NeedServices|NeedInstances) == 0 {
-		return 0, nil
-	}
-	_, meta, err := c.client.Inventory(ctx, consul.Query{Consistent: c.consistent, Filter: `Node == ""`})
-	if err != nil {
-		return 0, err
-	}
-	return meta.Index, nil
 }

@@ -41,7 +41,7 @@ func TestWatcher(t *testing.T) {
 		put("host/"+name(i)+"/member", `{"format":1,"zone":"a"}`)
 		put("nodes/"+name(i), `{"format":1,"version":"v1"}`)
 	}
-	w := c.NewWatcher(cluster.NeedState)
+	w := c.NewWatcher()
 	same := func(what string) {
 		t.Helper()
 		got, err := w.State(t.Context())
@@ -123,7 +123,7 @@ func TestWatcherRequests(t *testing.T) {
 		}
 	}
 	g := &gateway{}
-	w := cluster.New(g.client(t, s), "jorc", "prod").NewWatcher(cluster.NeedState)
+	w := cluster.New(g.client(t, s), "jorc", "prod").NewWatcher()
 	read := func() (cluster.State, int64) {
 		t.Helper()
 		before := g.requests.Load()
@@ -134,8 +134,8 @@ func TestWatcherRequests(t *testing.T) {
 		return state, g.requests.Load() - before
 	}
 	read()
-	if _, n := read(); n > 4 {
-		t.Errorf("nothing changed takes %d requests, want at most 4", n)
+	if _, n := read(); n > 5 {
+		t.Errorf("nothing changed takes %d requests, want at most 5", n)
 	}
 	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: c.Store().Path("nodes/node-0777"), Value: []byte(`{"format":1,"version":"v2"}`)}); err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func TestWatcherAfterLoss(t *testing.T) {
 	for i := range 20 {
 		join(t, c, fmt.Sprint("n", i))
 	}
-	w := c.NewWatcher(cluster.NeedState)
+	w := c.NewWatcher()
 	if state, err := w.State(t.Context()); err != nil || len(state.Nodes()) != 20 {
 		t.Fatalf("%d members, %v", len(state.Nodes()), err)
 	}
@@ -186,7 +186,7 @@ func TestWatcherWakes(t *testing.T) {
 	c, s := initialized(t)
 	addNode(t, s, "n1", "passing", "passing")
 	join(t, c, "n1")
-	w := c.Consistent().NewWatcher(cluster.NeedState, "runs/")
+	w := c.Consistent().NewWatcher("runs/")
 	changes, others := w.Changes(), w.Changes()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -244,7 +244,7 @@ func TestWatcherRestored(t *testing.T) {
 	t.Parallel()
 	c, s := initialized(t)
 	join(t, c, "n1")
-	w := c.NewWatcher(cluster.NeedState)
+	w := c.NewWatcher()
 	changes := w.Changes()
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -276,4 +276,107 @@ func TestWatcherRestored(t *testing.T) {
 	if err := <-ended; !errors.Is(err, cluster.ErrRestored) {
 		t.Errorf("Run = %v, want ErrRestored", err)
 	}
+}
+
+// TestWatcherCatalog: while a watcher runs its state becomes the one that a complete
+// read finds, after each kind of change in the catalog, and a check that changes
+// makes no list of all services be read.
+func TestWatcherCatalog(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	const nodes = 30
+	name := func(i int) string { return fmt.Sprintf("node-%02d", i) }
+	for i := range nodes {
+		join(t, c, name(i))
+		addNode(t, s, name(i), "passing", "passing")
+	}
+	proxy := s.Proxy()
+	w := cluster.New(proxy.Client(), "jorc", "prod").NewWatcher()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = w.Run(ctx) }) // ends with ctx
+	defer running.Wait()
+	defer cancel()
+	same := func(what string) {
+		t.Helper()
+		consultest.Eventually(t, what, func(ctx context.Context) error {
+			got, err := w.State(ctx)
+			if err != nil {
+				return err
+			}
+			want, err := c.Consistent().Load(ctx, cluster.NeedState)
+			if err != nil {
+				return err
+			}
+			for node, h := range want.Hosts {
+				if !reflect.DeepEqual(got.Hosts[node], h) {
+					return fmt.Errorf("%s is %+v, want %+v", node, got.Hosts[node], h)
+				}
+			}
+			return nil
+		})
+	}
+	same("first")
+	register := func(node string, checks ...*consul.HealthCheck) {
+		t.Helper()
+		for _, check := range checks {
+			check.Node = node
+		}
+		if err := s.Client().CatalogRegister(t.Context(), &consul.CatalogRegistration{Node: node, Address: "10.0.0.1", SkipNodeUpdate: true, Checks: checks}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drop := func(node, check string) {
+		t.Helper()
+		if err := s.Client().CatalogDeregister(t.Context(), &consul.CatalogDeregister{Node: node, CheckID: check}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := func() int { return proxy.Asked("/v1/internal/ui/nodes") }
+	consultest.Eventually(t, "a state that does not read the catalog", func(ctx context.Context) error {
+		before := asked()
+		if _, err := w.State(ctx); err != nil {
+			return err
+		}
+		if asked() != before {
+			return errors.New("it did")
+		}
+		return nil
+	})
+	before := asked()
+	register("node-03", &consul.HealthCheck{CheckID: "serfHealth", Status: "critical"})
+	same("a host that is down")
+	register("node-04", &consul.HealthCheck{CheckID: "_node_maintenance", Status: "critical", Notes: consul.JorcNote + " update"})
+	same("a host in jorc's maintenance")
+	register("node-05", &consul.HealthCheck{CheckID: "_node_maintenance", Status: "critical", Notes: "disk"})
+	same("a host in maintenance by hand")
+	register("node-06", &consul.HealthCheck{CheckID: "service:jorc-prod", ServiceID: "jorc-prod", ServiceName: "jorc", Status: "critical"})
+	same("a host whose jorc does not answer")
+	register("node-07", &consul.HealthCheck{CheckID: "disk", Status: "warning", Name: "disk"})
+	same("a new check in warning")
+	register("node-07", &consul.HealthCheck{CheckID: "disk", Status: "critical", Name: "disk"})
+	same("the check is critical")
+	register("node-07", &consul.HealthCheck{CheckID: "disk", Status: "passing", Name: "disk"})
+	same("the check passes")
+	register("node-03", &consul.HealthCheck{CheckID: "serfHealth", Status: "passing"})
+	same("the host is back")
+	drop("node-04", "_node_maintenance")
+	drop("node-05", "_node_maintenance")
+	same("no maintenance")
+	// Consul itself may register its node once more shortly after its start.
+	if more := asked() - before; more > 1 {
+		t.Errorf("nine checks that changed made all services be read %d times", more)
+	}
+	addNode(t, s, "node-99", "passing", "passing")
+	join(t, c, "node-99")
+	same("a new host")
+	if err := s.Client().CatalogDeregister(t.Context(), &consul.CatalogDeregister{Node: "node-03"}); err != nil {
+		t.Fatal(err)
+	}
+	same("a host without a node in the catalog")
+	s.Stop()
+	s.Restart()
+	same("after Consul's restart")
+	register("node-08", &consul.HealthCheck{CheckID: "serfHealth", Status: "critical"})
+	same("a host that is down afterwards")
 }

@@ -2,6 +2,8 @@ package consul
 
 import (
 	"context"
+
+	"github.com/hashicorp/consul/api"
 )
 
 // NodeInfo is one node with its services and the states of its checks.
@@ -135,6 +137,12 @@ type CheckState struct {
 // CheckStates reads the status of all checks.
 func (c *Client) CheckStates(ctx context.Context, q Query) ([]CheckState, Meta, error) {
 	return read(ctx, c, "read checks", "any", q, bulk(c, request{path: "/v1/health/state/any"}, pickStates))
+}
+
+// ChecksInState reads all checks in one state. Consul finds them by an index, so
+// the checks in other states cost nothing.
+func (c *Client) ChecksInState(ctx context.Context, state string, q Query) ([]CheckState, Meta, error) {
+	return read(ctx, c, "read checks", state, q, bulk(c, request{path: "/v1/health/state/" + state}, pickStates))
 }
 
 func pickStates(s *scanner) (list []CheckState) {
@@ -276,4 +284,15 @@ func (c *Client) ServicesIndex(ctx context.Context, q Query) (Meta, error) {
 		return struct{}{}
 	}))
 	return meta, err
+}
+
+// RegistrationsIndex returns when a node or a service was last registered or
+// removed, at the same cost whatever their number: it asks for the services of
+// nodes with metadata that no node has.
+func (c *Client) RegistrationsIndex(ctx context.Context, q Query) (uint64, error) {
+	_, meta, err := read(ctx, c, "list services", "", q, func(o *api.QueryOptions) (map[string][]string, *api.QueryMeta, error) {
+		o.NodeMeta = map[string]string{"jorc": "none"}
+		return c.api.Catalog().Services(o)
+	})
+	return meta.Index, err
 }
