@@ -331,6 +331,16 @@ func TestPlan(t *testing.T) {
 			ends: "batch 1 of 1", offers: 1, admits: 1,
 		},
 		{
+			name: "a stranded host whose role is not due keeps the only place", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, Order: []rollout.Role{{Name: "db"}, {Name: "web"}}},
+			state: fleetOf(2, func(i int, m *rollout.Member) {
+				if m.Roles = []string{[]string{"db", "web"}[i]}; i == 1 {
+					grant(m)
+					m.Answer.Version, m.Answer.State = "v1", cluster.GrantStranded
+				}
+			}),
+			ends: "batch 1 of 1", admits: 1,
+		},
+		{
 			name: "what an operator gave up on does not count", policy: one, state: change(fleetOf(3, nil), []string{"n2"}, func(m *rollout.Member) {
 				grant(m)
 				sick(m)
