@@ -190,3 +190,25 @@ func TestCommandsInDocuments(t *testing.T) {
 		t.Errorf("only %d commands were found", len(checked))
 	}
 }
+
+// TestWarningCountsInDocuments: each text that explains what a functional instance
+// is says that one with a warning counts, as commands have it
+// (TestWhatAWaitLetsThroughIsFound in cmd/jorc).
+func TestWarningCountsInDocuments(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{
+		"docs/glossary.md", "docs/updates.md", "docs/workflows.md", "docs/puppet.md",
+		"cmd/jorc/testdata/cli/jorc-wait.txt", "cmd/jorc/testdata/cli/jorc-service-export.txt", "cmd/jorc/testdata/cli/jorc-service-resolve.txt",
+	} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(strings.Fields(string(data)), " ")
+		if !warningCounts.MatchString(text) {
+			t.Errorf("%s explains functional instances and does not say that a warning counts: nothing in it matches %s", file, warningCounts)
+		}
+	}
+}
+
+var warningCounts = regexp.MustCompile(`passing or warning|warning check counts`)

@@ -97,6 +97,9 @@ func (e *environment) runOnMembers(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("run %q was created, but its id could not be printed: %w", id, err)
 	}
+	if created && mayBeClosed(c.App.Writer) {
+		fmt.Fprintf(c.App.ErrWriter, "jorc: stdout is closed, or discards the answer: the id of the run is %s\n", printable(id))
+	}
 	if !run.State.Ended() {
 		e.wantsOrchestrator(c, r)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -116,6 +117,31 @@ workflow "tidy" {
 `)
 		if got := m.run("config", "validate", m.path("wrong.hcl")); got.code != exitUsage || !strings.Contains(got.stderr, "kill_grace") {
 			t.Errorf("kill_grace = %s: %+v", wrong, got)
+		}
+	}
+}
+
+// TestRunWithClosedStdout: the id of a run is on stderr when stdout was closed, and
+// for nobody else.
+func TestRunWithClosedStdout(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "a")
+	m := newMachine(t, f.server, "")
+	m.env = append(m.env, "JORC_CLUSTER=prod")
+	for i, tt := range []struct {
+		redirect string
+		told     bool
+	}{{">&-", true}, {"<&- >&-", true}, {">/dev/null", false}, {">out", false}, {"", false}, {"| cat", false}} {
+		id := fmt.Sprintf("r%d", i)
+		cmd := m.command()
+		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `"$0" cluster run say --id "$1" ` + tt.redirect, cmd.Path, id}
+		var stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = new(bytes.Buffer), &stderr
+		if err := cmd.Run(); err != nil {
+			t.Errorf("%s: %v: %s", tt.redirect, err, &stderr)
+		}
+		if told := strings.Contains(stderr.String(), "the id of the run is "+id+"\n"); told != tt.told {
+			t.Errorf("%s: stderr %q: want the id there: %v", tt.redirect, &stderr, tt.told)
 		}
 	}
 }

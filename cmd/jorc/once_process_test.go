@@ -37,6 +37,28 @@ func TestAgentOnce(t *testing.T) {
 	m.wantFile("t", "1")
 }
 
+// TestAgentOnceWithoutFiles: a file or directory that is missing is the reason of
+// the failure, with or without Consul.
+func TestAgentOnceWithoutFiles(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	for _, address := range []string{s.HTTPAddr, "127.0.0.1:1"} {
+		for _, tt := range []struct{ template, want string }{
+			{`source = "DIR/absent.ctmpl"` + "\n" + `destination = "DIR/out"`, "absent.ctmpl: no such file"},
+			{`contents = "x"` + "\n" + `destination = "DIR/no/out"`, "DIR/no"},
+		} {
+			m := newMachine(t, s, "http { addr = \"127.0.0.1:0\" }\nservice \"web\" { port = 80 }\ntemplate \"t\" {\n"+tt.template+"\n}\n")
+			m.env = append(m.env, "CONSUL_HTTP_ADDR="+address)
+			got := m.run("agent", "--once", "--once-timeout", "2s", "--config", m.path("jorc.hcl"))
+			want := strings.ReplaceAll(tt.want, "DIR", m.dir)
+			last := got.stderr[strings.LastIndexByte(strings.TrimSuffix(got.stderr, "\n"), '\n')+1:]
+			if got.code != exitFailed && got.code != exitUsage || !strings.Contains(last, want) || strings.Contains(last, "could not be reached") {
+				t.Errorf("Consul at %s: got %+v, want exit 1 or 2 and %q", address, got, want)
+			}
+		}
+	}
+}
+
 // TestAgentOnceConverges: what became of convergence, as exit code and as one
 // line with the reason.
 func TestAgentOnceConverges(t *testing.T) {

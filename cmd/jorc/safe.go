@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/mattn/go-isatty"
+	"golang.org/x/sys/unix"
 )
 
 // safeWriter is the last place that all text passes on its way to stdout and
@@ -129,4 +130,25 @@ func terminalOf(w io.Writer) (*os.File, bool) {
 func isTerminal(w io.Writer) bool {
 	_, ok := terminalOf(w)
 	return ok
+}
+
+// mayBeClosed reports whether stdout may have been closed when jorc was started
+// (">&-"). Go's runtime then opens /dev/null for reading and writing in its place,
+// before any code of jorc runs; from a caller that redirects to /dev/null in the
+// same way it cannot be distinguished. A shell's ">/dev/null" only writes.
+func mayBeClosed(w io.Writer) bool {
+	f, ok := underlying(w).(*os.File)
+	if !ok {
+		return false
+	}
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_ACCMODE != unix.O_RDWR {
+		return false
+	}
+	have, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err == nil && os.SameFile(have, null)
 }

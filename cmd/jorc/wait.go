@@ -27,7 +27,7 @@ func waitCommand(env *environment) *cli.Command {
 			&cli.StringFlag{
 				Name: "for", Value: "functional", DefaultText: "functional",
 				Usage: "`LEVEL` that instances must have reached: addressable (registered, whatever their health), " +
-					"functional (they answer in Consul's DNS) or reachable (and accept a TCP connection)",
+					"functional (they answer in Consul's DNS: passing or warning) or reachable (and accept a TCP connection)",
 			},
 			&cli.BoolFlag{Name: "passing", Usage: "only instances whose checks all pass: no warnings", DisableDefaultText: true},
 			&cli.DurationFlag{Name: "timeout", Value: time.Minute, DefaultText: "60s; none with --tries", Usage: "give up after `D`; 0: never"},

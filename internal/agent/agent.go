@@ -179,6 +179,9 @@ func (a *Agent) Once(ctx context.Context) error {
 		select {
 		case <-a.registrar.Registered():
 		case <-running.Done():
+			if err := broken(a.conf); err != nil {
+				return err // it would fail with Consul, too
+			}
 			return a.unreached(fmt.Errorf("services could not be registered: %w", running.Err()))
 		}
 		var converging error

@@ -55,6 +55,25 @@ func HiddenVariables(c *config.Config) (warnings []config.Problem) {
 	return warnings
 }
 
+// broken is Check on the machine that the configuration is for: the directories of
+// destinations must exist, too.
+func broken(c *config.Config) error {
+	found, absent := review(c)
+	return asError(slices.Concat(found, absent, missingDirectories(c)))
+}
+
+// missingDirectories warns about directories of destinations that do not exist.
+func missingDirectories(c *config.Config) (warnings []config.Problem) {
+	for i := range c.Templates {
+		t := &c.Templates[i]
+		dir := filepath.Dir(t.Destination)
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && !t.CreateDirs {
+			warnings = append(warnings, problem(t.Pos, fmt.Errorf("template %q: the directory %s of its destination does not exist: create it or set create_dirs = true", t.Name, dir)))
+		}
+	}
+	return warnings
+}
+
 // missingFiles warns about programs and directories that do not exist.
 func missingFiles(c *config.Config) (warnings []config.Problem) {
 	program := func(place, what, dir string, argv []string) {
@@ -89,11 +108,8 @@ func missingFiles(c *config.Config) (warnings []config.Problem) {
 		t := &c.Templates[i]
 		program(t.Pos, fmt.Sprintf("template %q: check", t.Name), "", t.Check)
 		program(t.Pos, fmt.Sprintf("template %q: reload", t.Name), "", t.Reload)
-		dir := filepath.Dir(t.Destination)
-		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && !t.CreateDirs {
-			warnings = append(warnings, problem(t.Pos, fmt.Errorf("template %q: the directory %s of its destination does not exist: create it or set create_dirs = true", t.Name, dir)))
-		}
 	}
+	warnings = append(warnings, missingDirectories(c)...)
 	for i := range c.Workflows {
 		w := &c.Workflows[i]
 		for _, t := range w.Tasks {
