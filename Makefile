@@ -32,7 +32,7 @@ PROSE = \
 	cmd/jorc \
 	internal/config \
 	internal/consultest \
-	internal/suggest \
+	internal/text \
 	deploy \
 	templates \
 	internal/concurrency \

@@ -47,7 +47,7 @@ var layers = map[string]float64{
 	"internal/command":      1,
 	"internal/durable":      1,
 	"internal/concurrency":  0,
-	"internal/suggest":      0,
+	"internal/text":         0,
 }
 
 // beside are packages that stand outside the house; only tests and other

@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/text"
 )
 
 func clusterCommand(env *environment) *cli.Command {
@@ -142,7 +143,7 @@ func (e *environment) initCluster(c *cli.Context) error {
 		return usagef(c, "--leaders is %d, but must be 0 to %d", leaders, cluster.MaxLeaders)
 	}
 	for _, name := range []string{args[0], cmp.Or(manager, args[0])} {
-		if err := profile.CheckName(name); err != nil {
+		if err := text.CheckName(name); err != nil {
 			return usagef(c, "%v", err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
-	"github.com/jorc/jorc/internal/suggest"
+	"github.com/jorc/jorc/internal/text"
 )
 
 func (e *environment) showEvents(c *cli.Context) error {
@@ -75,7 +75,7 @@ func checkKinds(kinds []string, events []orchestrator.Event) error {
 			continue
 		}
 		hint := ""
-		if near := suggest.Closest(kind, known); near != "" {
+		if near := text.Closest(kind, known); near != "" {
 			hint = fmt.Sprintf("; did you mean %q?", near)
 		}
 		return fmt.Errorf("events of kind %q: there are none, and no such kind is known%s; known are %s", kind, hint, strings.Join(known, ", "))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/text"
 )
 
 func profileCommand(env *environment) *cli.Command {
@@ -108,7 +109,7 @@ func scope(c *cli.Context) (profile.Scope, error) {
 		if c.IsSet("node") {
 			return profile.Scope{}, usagef(c, "--role and --node exclude each other")
 		}
-		if err := profile.CheckName(c.String("role")); err != nil {
+		if err := text.CheckName(c.String("role")); err != nil {
 			return profile.Scope{}, usagef(c, "--role: %v", err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
-	"github.com/jorc/jorc/internal/suggest"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // runsCommands are those of "jorc cluster" that are about runs, and wait.
@@ -187,7 +187,7 @@ func withoutRole(ctx context.Context, cl *cluster.Cluster, role string) error {
 	if known[role] {
 		return fmt.Errorf("no member of cluster %q with role %q matches: nothing was written; 'jorc cluster members' lists them", cl.Name(), role)
 	}
-	return fmt.Errorf("no member of cluster %q has role %q%s", cl.Name(), role, suggest.Unknown(role, "roles", slices.Collect(maps.Keys(known))))
+	return fmt.Errorf("no member of cluster %q has role %q%s", cl.Name(), role, text.Unknown(role, "roles", slices.Collect(maps.Keys(known))))
 }
 
 // wantsOrchestrator warns if no orchestrator would carry out a run.

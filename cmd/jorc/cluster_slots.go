@@ -12,7 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/slots"
-	"github.com/jorc/jorc/internal/suggest"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // slotsCommands are the commands of "jorc cluster" for slots.
@@ -112,7 +112,7 @@ func unknownGroup(c *cli.Context, s *slots.Slots, group string) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("slot group %q: no such group%s", group, suggest.Unknown(group, "groups", known))
+	return fmt.Errorf("slot group %q: no such group%s", group, text.Unknown(group, "groups", known))
 }
 
 func limitText(limit int) string {

@@ -228,7 +228,7 @@ func TestUnholdBeatsWiderHolds(t *testing.T) {
 	if shown := jorc(t, env, "cluster", "show", "-o", "plain"); !strings.Contains(shown.stdout, "\nheld role web\tsince ") {
 		t.Errorf("show says %+v", shown)
 	}
-	do(result{2, "", "jorc: the name \"a/b\" holds a slash, a blank or a control character; see 'jorc cluster init --help'\n"}, "init", "a/b")
+	do(result{2, "", "jorc: \"a/b\" cannot be a name: '/' at position 2 is not allowed: a name is one segment of a key; see 'jorc cluster init --help'\n"}, "init", "a/b")
 	do(result{1, "", "jorc: cluster \"none\": no such cluster; clusters: default; create it with 'jorc cluster init none'\n"}, "hold", "--cluster", "none")
 	do(result{1, "", "jorc: role \"wbe\": no such role in cluster \"default\", did you mean \"web\"?; roles: db, leader, manager, web, worker\n"}, "hold", "--role", "wbe")
 	do(result{0, "", ""}, "hold", "--role", "later", "--force")

@@ -17,7 +17,7 @@ import (
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
-	"github.com/jorc/jorc/internal/slots"
+	"github.com/jorc/jorc/internal/text"
 	"github.com/jorc/jorc/internal/watch"
 )
 
@@ -46,10 +46,9 @@ var classes = []struct {
 	{converge.ErrFailed, exitFailed},
 	{converge.ErrHeld, exitStopped},
 	{blocker.ErrUsage, exitUsage},
-	{cluster.ErrBadName, exitUsage},
+	{text.ErrName, exitUsage},
 	{cluster.ErrBadState, exitUsage},
 	{cluster.ErrInvalid, exitUsage},
-	{slots.ErrName, exitUsage},
 	{consul.ErrNoToken, exitUsage},
 	{consul.ErrDenied, exitDenied},
 	{kv.ErrConflict, exitConflict},

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/suggest"
+	"github.com/jorc/jorc/internal/text"
 )
 
 func serviceCommand(env *environment) *cli.Command {
@@ -136,7 +136,7 @@ func (e *environment) unknownNode(c *cli.Context, client *consul.Client, node st
 	for _, h := range hosts {
 		known = append(known, h.Node)
 	}
-	return fmt.Errorf("%w%s", err, suggest.Unknown(node, "nodes", known))
+	return fmt.Errorf("%w%s", err, text.Unknown(node, "nodes", known))
 }
 
 // resolved is one answer of `service resolve -o json`.
@@ -155,7 +155,7 @@ func unknownService(c *cli.Context, client *consul.Client, name string, err erro
 	for _, s := range all {
 		known = append(known, s.Service)
 	}
-	return fmt.Errorf("%w%s", err, suggest.Unknown(name, "services", known))
+	return fmt.Errorf("%w%s", err, text.Unknown(name, "services", known))
 }
 
 func (e *environment) resolveService(c *cli.Context) error {

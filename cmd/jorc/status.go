@@ -10,7 +10,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/suggest"
+	"github.com/jorc/jorc/internal/text"
 )
 
 func statusCommand(env *environment) *cli.Command {
@@ -90,7 +90,7 @@ func (e *environment) warnCategory(c *cli.Context, category string) error {
 	if slices.Contains(builtin, category) || cluster.CheckCategory(category) != nil {
 		return nil
 	}
-	if near := suggest.Closest(category, builtin); near != "" {
+	if near := text.Closest(category, builtin); near != "" {
 		fmt.Fprintf(c.App.ErrWriter, "jorc: warning: category %q is a new one, did you mean %q?\n", category, near)
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/jorc/jorc/internal/suggest"
+	"github.com/jorc/jorc/internal/text"
 )
 
 func (a *arranger) usage(text string) error {
@@ -45,11 +45,11 @@ func (a *arranger) unknownCommand(name string) error {
 			known = append(known, c.Names()...)
 		}
 	}
-	text := fmt.Sprintf("unknown command %q", name)
-	if near := suggest.Closest(name, known); near != "" {
-		text += fmt.Sprintf(", did you mean %q?", near)
+	message := fmt.Sprintf("unknown command %q", name)
+	if near := text.Closest(name, known); near != "" {
+		message += fmt.Sprintf(", did you mean %q?", near)
 	}
-	return a.usage(text)
+	return a.usage(message)
 }
 
 // unknownFlag says what was close among the flags that are allowed here, or
@@ -59,16 +59,16 @@ func (a *arranger) unknownFlag(name string) error {
 	for _, c := range a.path {
 		known = append(known, visibleNames(c.Flags)...)
 	}
-	text := "unknown flag " + dashes(name)
-	if near := suggest.Closest(name, known); near != "" {
-		return a.usage(text + ", did you mean " + dashes(near) + "?")
+	message := "unknown flag " + dashes(name)
+	if near := text.Closest(name, known); near != "" {
+		return a.usage(message + ", did you mean " + dashes(near) + "?")
 	}
 	if len(a.path) == 0 {
 		if c := commandWithFlag(a.app.Commands, name, ""); c != "" {
-			return a.usage(fmt.Sprintf("%s: it belongs after its command: jorc %s %s", text, c, dashes(name)))
+			return a.usage(fmt.Sprintf("%s: it belongs after its command: jorc %s %s", message, c, dashes(name)))
 		}
 	}
-	return a.usage(text)
+	return a.usage(message)
 }
 
 // commandWithFlag is the first command that has a flag of that name.

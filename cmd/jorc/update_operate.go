@@ -11,7 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/rollout"
-	"github.com/jorc/jorc/internal/suggest"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // operateCommands change the current rollout.
@@ -117,7 +117,7 @@ func (e *environment) retryHost(c *cli.Context) error {
 		return err
 	}
 	if !slices.Contains(known, host) {
-		return fmt.Errorf("host %q has not reported anything%s", host, suggest.Unknown(host, "hosts that have", known))
+		return fmt.Errorf("host %q has not reported anything%s", host, text.Unknown(host, "hosts that have", known))
 	}
 	return rollout.New(client, settings.Prefix, settings.Cluster).Retry(c.Context, host)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/suggest"
+	"github.com/jorc/jorc/internal/text"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -169,7 +169,7 @@ func unknownJob(archive *workflow.Archive, id string, err error) error {
 	for i := range jobs {
 		known = append(known, jobs[i].ID)
 	}
-	return fmt.Errorf("%w%s", err, suggest.Unknown(id, "jobs", known))
+	return fmt.Errorf("%w%s", err, text.Unknown(id, "jobs", known))
 }
 
 // summary is a job in one line.

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/urfave/cli/v2"
 
@@ -167,18 +165,9 @@ func nodeName(ctx context.Context, client *consul.Client, settings *config.Confi
 
 // hostVersion is the version in the version file; empty if that holds none.
 func (e *environment) hostVersion(settings *config.Config) string {
-	data, err := os.ReadFile(settings.VersionFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return ""
-	}
-	v := strings.TrimSpace(string(data))
-	bad := func(r rune) bool { return r == '/' || unicode.IsSpace(r) || !unicode.IsPrint(r) }
-	if err == nil && (len(v) > 128 || strings.ContainsFunc(v, bad)) {
-		err = errors.New("it does not hold a version")
-	}
-	if err != nil {
-		fmt.Fprintf(e.stderr, "jorc: version file %s: %v: continuing without a version\n", settings.VersionFile, err)
-		return ""
+	v, err := cluster.ReadVersionFile(settings.VersionFile)
+	if err != nil && !errors.Is(err, cluster.ErrNoVersion) {
+		fmt.Fprintf(e.stderr, "jorc: %v; continuing without a version\n", err)
 	}
 	return v
 }

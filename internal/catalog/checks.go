@@ -9,11 +9,11 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/text"
 )
 
 const (
@@ -92,33 +92,18 @@ func classify(res command.Result, err error, timeout time.Duration) (state, outp
 	output = strings.TrimSpace(res.Output)
 	switch {
 	case err != nil:
-		return consul.HealthCritical, truncate(err.Error())
+		return consul.HealthCritical, text.Truncate(err.Error(), maxOutput)
 	case res.TimedOut:
-		return consul.HealthCritical, truncate(strings.TrimSpace(fmt.Sprintf("timed out after %s\n%s", timeout, output)))
+		return consul.HealthCritical, text.Truncate(strings.TrimSpace(fmt.Sprintf("timed out after %s\n%s", timeout, output)), maxOutput)
 	case res.ExitCode == 0:
-		return consul.HealthPassing, truncate(output)
+		return consul.HealthPassing, text.Truncate(output, maxOutput)
 	case output == "":
 		output = fmt.Sprintf("exit code %d", res.ExitCode)
 	}
 	if res.ExitCode == 1 {
-		return consul.HealthWarning, truncate(output)
+		return consul.HealthWarning, text.Truncate(output, maxOutput)
 	}
-	return consul.HealthCritical, truncate(output)
-}
-
-// truncate cuts s to maxOutput bytes, between characters.
-func truncate(s string) string {
-	if len(s) <= maxOutput {
-		return s
-	}
-	s = s[:maxOutput]
-	for len(s) > 0 {
-		if last, size := utf8.DecodeLastRuneInString(s); last != utf8.RuneError || size > 1 {
-			break
-		}
-		s = s[:len(s)-1]
-	}
-	return s
+	return consul.HealthCritical, text.Truncate(output, maxOutput)
 }
 
 // beat sends c's current status. If the agent does not have the check, it wakes

@@ -208,16 +208,6 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestLimitCutsBetweenCharacters(t *testing.T) {
-	t.Parallel()
-	for shift := range 4 {
-		got := truncate(strings.Repeat("x", shift) + strings.Repeat("€", maxOutput))
-		if len(got) > maxOutput || len(got) < maxOutput-3 || strings.ContainsRune(got, '\uFFFD') {
-			t.Errorf("shift %d: %d bytes, ends with %q", shift, len(got), got[len(got)-3:])
-		}
-	}
-}
-
 func TestOwnerDiffersByStateDirectory(t *testing.T) {
 	t.Parallel()
 	if a, b := Owner("/var/lib/jorc"), Owner("/var/lib/jorc/"); a != b || !strings.HasSuffix(a, ":/var/lib/jorc") {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,6 +70,7 @@ type try struct {
 }
 
 func (g *guarded) tries(t *testing.T) map[string]try {
+	var count atomic.Int64 // of leaders: each try changes it
 	ctx := t.Context()
 	put := func(key string) func(*cluster.Cluster) error {
 		return func(c *cluster.Cluster) error {
@@ -97,7 +99,7 @@ func (g *guarded) tries(t *testing.T) map[string]try {
 			_, err := c.Members(ctx, cluster.MembersOptions{Need: cluster.NeedAll})
 			return err
 		}},
-		{"elect", func(c *cluster.Cluster) error { return c.SetCount(ctx, 1+time.Now().Nanosecond()%100) }},
+		{"elect", func(c *cluster.Cluster) error { return c.SetCount(ctx, 1+int(count.Add(1))) }},
 		{"hold", func(c *cluster.Cluster) error {
 			_, err := c.Hold(ctx, cluster.Scope{Node: fmt.Sprint(time.Now().UnixNano())}, cluster.Hold{})
 			return err

@@ -178,7 +178,7 @@ func (c *Cluster) ForgetHold(ctx context.Context, node string) (changed bool, er
 // setHold writes the hold of a node, or its exception; changed is false when it
 // has one of that kind already.
 func (c *Cluster) setHold(ctx context.Context, node string, h Hold) (changed bool, err error) {
-	if err := checkNode(node); err != nil {
+	if err := CheckNode(node); err != nil {
 		return false, err
 	}
 	doc := c.holds.At(node)
@@ -206,7 +206,7 @@ func (c *Cluster) unholdNode(ctx context.Context, node string, h Hold) (bool, er
 // endHold deletes the hold of a node, or writes exception in its place where
 // except asks for that, as long as what holds the cluster stays as it was read.
 func (c *Cluster) endHold(ctx context.Context, node string, except func(Control) bool, exception Hold) (bool, error) {
-	if err := checkNode(node); err != nil {
+	if err := CheckNode(node); err != nil {
 		return false, err
 	}
 	doc := c.holds.At(node)

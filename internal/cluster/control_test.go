@@ -7,6 +7,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // TestHeld: node beats role beats cluster.
@@ -102,7 +103,7 @@ func TestParseArchive(t *testing.T) {
 		`{"format":1,"name":"p","profile":{"name":"p","params":{"cluster/profile":"p"}},"leaders":{"count":1},"members":{"n":{"roles":["leader"]}}}`,
 	} {
 		_, err := cluster.ParseArchive([]byte(bad))
-		if !errors.Is(err, cluster.ErrInvalid) && !errors.Is(err, profile.ErrInvalid) && !errors.Is(err, profile.ErrDamaged) {
+		if !errors.Is(err, cluster.ErrInvalid) && !errors.Is(err, profile.ErrInvalid) && !errors.Is(err, text.ErrName) && !errors.Is(err, profile.ErrDamaged) {
 			t.Errorf("ParseArchive(%s) = %v", bad, err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/suggest"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // DefaultName is the name of the cluster of hosts that no configuration assigns
@@ -63,7 +63,7 @@ func (c *Cluster) missing(ctx context.Context) error {
 		for i, s := range all {
 			names[i] = s.Name
 		}
-		known = suggest.Unknown(c.name, "clusters", names)
+		known = text.Unknown(c.name, "clusters", names)
 	}
 	return c.noCluster(known)
 }
@@ -130,7 +130,7 @@ func (c *Cluster) UnknownHosts(ctx context.Context, nodes []string) ([]error, er
 }
 
 func noHost(node string, known []string) error {
-	return fmt.Errorf("host %q: %w%s", node, ErrNoHost, suggest.Unknown(node, "hosts", known))
+	return fmt.Errorf("host %q: %w%s", node, ErrNoHost, text.Unknown(node, "hosts", known))
 }
 
 // exists reports whether the host is a member, in the catalog, or has reported
@@ -171,5 +171,5 @@ func (c *Cluster) CheckRole(ctx context.Context, role string) error {
 	if slices.Contains(known, role) {
 		return nil
 	}
-	return fmt.Errorf("role %q: %w in cluster %q%s", role, ErrNoRole, c.name, suggest.Unknown(role, "roles", known))
+	return fmt.Errorf("role %q: %w in cluster %q%s", role, ErrNoRole, c.name, text.Unknown(role, "roles", known))
 }

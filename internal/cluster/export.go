@@ -107,7 +107,7 @@ func ParseArchive(data []byte) (Archive, error) {
 	}
 	for _, node := range slices.Sorted(maps.Keys(a.Members)) {
 		if err == nil {
-			err = checkNode(node)
+			err = CheckNode(node)
 		}
 		if err == nil {
 			err = a.Members[node].validate()
@@ -116,7 +116,7 @@ func ParseArchive(data []byte) (Archive, error) {
 	if a.Control != nil {
 		for _, node := range slices.Sorted(maps.Keys(a.Control.Nodes)) {
 			if err == nil {
-				err = checkNode(node)
+				err = CheckNode(node)
 			}
 		}
 	}

@@ -25,7 +25,7 @@ func texts(get func(*Member) map[string]string) func(*Member) operand {
 }
 
 func single(get func(*Member) string) func(*Member) operand {
-	return func(m *Member) operand { return text(get(m)) }
+	return func(m *Member) operand { return textOperand(get(m)) }
 }
 
 // fields never change.

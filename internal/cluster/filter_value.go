@@ -31,7 +31,7 @@ type operand struct {
 	value  profile.Value
 }
 
-func text(s string) operand { return operand{kind: textual, text: s} }
+func textOperand(s string) operand { return operand{kind: textual, text: s} }
 
 func number(n int) operand {
 	v, _ := profile.Of(n) // an int is JSON
@@ -43,7 +43,7 @@ func jsonOperand(v profile.Value) operand {
 	case "null":
 		return operand{}
 	case "string":
-		return text(v.Raw())
+		return textOperand(v.Raw())
 	}
 	return operand{kind: value, value: v}
 }
@@ -54,7 +54,7 @@ func (o operand) descend(path []string) operand {
 		switch o.kind {
 		case labels:
 			if v, ok := o.labels[name]; ok {
-				o = text(v)
+				o = textOperand(v)
 				continue
 			}
 		case params:
@@ -64,7 +64,7 @@ func (o operand) descend(path []string) operand {
 			}
 		case names:
 			if n, err := strconv.Atoi(name); err == nil && n >= 0 && n < len(o.names) {
-				o = text(o.names[n])
+				o = textOperand(o.names[n])
 				continue
 			}
 		case value:
@@ -158,15 +158,15 @@ func (o operand) elements() []element {
 	switch o.kind {
 	case names:
 		for _, n := range o.names {
-			all = append(all, element{value: text(n)})
+			all = append(all, element{value: textOperand(n)})
 		}
 	case labels:
 		for _, k := range slices.Sorted(maps.Keys(o.labels)) {
-			all = append(all, element{text(k), text(o.labels[k])})
+			all = append(all, element{textOperand(k), textOperand(o.labels[k])})
 		}
 	case params:
 		for _, k := range o.params.Keys() {
-			all = append(all, element{text(k), jsonOperand(o.params[k])})
+			all = append(all, element{textOperand(k), jsonOperand(o.params[k])})
 		}
 	case value:
 		if object, err := o.value.Params(); err == nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // indexPlace is the place of a state's index keys: running_version/<name>/ has no
@@ -229,7 +230,7 @@ func stateOf(state, value string) CategoryState {
 	if s.Since.IsZero() {
 		s.Since = parseTime(value)
 	}
-	return CategoryState{State: state, Since: s.Since, Detail: ClipDetail(s.Detail), Version: s.Version, LogURL: s.LogURL}
+	return CategoryState{State: state, Since: s.Since, Detail: text.Tail(s.Detail, maxDetail), Version: s.Version, LogURL: s.LogURL}
 }
 
 // parseTime reads RFC 3339; the zero time means anything else.

@@ -38,7 +38,7 @@ func (c *Cluster) Init(ctx context.Context, o InitOptions) (created bool, err er
 		return false, fmt.Errorf("%d leaders: %w: there can be up to %d", o.Leaders, ErrInvalid, MaxLeaders)
 	}
 	if o.Manager != "" {
-		if err := checkNode(o.Manager); err != nil {
+		if err := CheckNode(o.Manager); err != nil {
 			return false, err
 		}
 	}
@@ -106,7 +106,7 @@ func (c *Cluster) create(ctx context.Context, d profile.Document, o InitOptions)
 // AddManager makes node a manager and, if it is not a member, a member. It
 // reports whether that changed something.
 func (c *Cluster) AddManager(ctx context.Context, node string) (changed bool, err error) {
-	if err := checkNode(node); err != nil {
+	if err := CheckNode(node); err != nil {
 		return false, err
 	}
 	if _, err := c.Profile(ctx); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // TestInit: it can be repeated, also at the same time, and then changes nothing.
@@ -78,7 +79,7 @@ func TestInitRefuses(t *testing.T) {
 		wantIs(t, "Init", err, cluster.ErrInvalid)
 	}
 	_, err := c.Init(t.Context(), cluster.InitOptions{Manager: "a/b"})
-	wantIs(t, "Init with a bad manager", err, profile.ErrInvalid)
+	wantIs(t, "Init with a bad manager", err, text.ErrName)
 	for _, name := range []string{"", "a/b", "a b"} {
 		_, err := cluster.New(s.Client(), "jorc", name).Init(t.Context(), cluster.InitOptions{})
 		wantIs(t, "Init of "+name, err, profile.ErrInvalid)
@@ -201,7 +202,7 @@ func TestAddManager(t *testing.T) {
 		t.Errorf("members are %+v (%v)", all, err)
 	}
 	_, err = c.AddManager(t.Context(), "a/b")
-	wantIs(t, "a bad name", err, profile.ErrInvalid)
+	wantIs(t, "a bad name", err, text.ErrName)
 	_, err = cluster.New(s.Client(), "jorc", "none").AddManager(t.Context(), "boss")
 	wantIs(t, "no cluster", err, cluster.ErrNoCluster)
 }

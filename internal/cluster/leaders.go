@@ -50,7 +50,7 @@ func (l *Leaders) UnmarshalJSON(data []byte) error {
 	}
 	seen := map[string]bool{}
 	for _, node := range p.Leader {
-		if checkNode(node) != nil || seen[node] {
+		if CheckNode(node) != nil || seen[node] {
 			return errors.New("a leader whose name is not usable, or twice")
 		}
 		seen[node] = true

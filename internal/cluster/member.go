@@ -11,6 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Roles with a meaning. Leader and worker are derived.
@@ -53,7 +54,7 @@ type Declared struct {
 // the leaders. It writes nothing when nothing changes, and reports whether it
 // did. It returns change's error, ErrInvalid, or what kv.Doc.Update returns.
 func (c *Cluster) Join(ctx context.Context, node string, change func(Record) (Record, error)) (changed bool, err error) {
-	if err := checkNode(node); err != nil {
+	if err := CheckNode(node); err != nil {
 		return false, err
 	}
 	_, changed, err = c.changeRecord(ctx, node, true, change)
@@ -315,8 +316,8 @@ func underived(roles []string) (keys []string) {
 
 // checkRole returns ErrInvalid for what no member can give itself as a role.
 func checkRole(role string) error {
-	if err := profile.CheckName(role); err != nil {
-		return fmt.Errorf("role: %w", err)
+	if err := text.CheckName(role); err != nil {
+		return fmt.Errorf("role %w", err)
 	}
 	switch {
 	case role == RoleLeader, role == RoleWorker:

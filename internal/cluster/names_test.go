@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/text"
 )
 
 func TestCheckVersion(t *testing.T) {
@@ -40,7 +41,7 @@ func TestCheckVersion(t *testing.T) {
 		{strings.Repeat("x", 129), "129 bytes"},
 	} {
 		err := cluster.CheckVersion(bad.name)
-		if !errors.Is(err, cluster.ErrBadName) || !strings.Contains(err.Error(), bad.says) || !strings.Contains(err.Error(), "version") {
+		if !errors.Is(err, text.ErrName) || !strings.Contains(err.Error(), bad.says) || !strings.Contains(err.Error(), "version") {
 			t.Errorf("CheckVersion(%q) = %v, want it to say %s", bad.name, err, bad.says)
 		}
 	}
@@ -54,7 +55,7 @@ func TestCheckNode(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", ".", "..", "a/b", "a b", "a\n", "\xff", strings.Repeat("x", 129)} {
-		if err := cluster.CheckNode(bad); !errors.Is(err, cluster.ErrBadName) {
+		if err := cluster.CheckNode(bad); !errors.Is(err, text.ErrName) {
 			t.Errorf("CheckNode(%q) = %v", bad, err)
 		}
 	}
@@ -68,7 +69,7 @@ func FuzzCheckVersion(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		if err := cluster.CheckVersion(name); err != nil {
-			if !errors.Is(err, cluster.ErrBadName) || !utf8.ValidString(err.Error()) || strings.ContainsAny(err.Error(), "\n\r\x00\x1b") {
+			if !errors.Is(err, text.ErrName) || !utf8.ValidString(err.Error()) || strings.ContainsAny(err.Error(), "\n\r\x00\x1b") {
 				t.Errorf("CheckVersion(%q) = %q", name, err)
 			}
 			return
@@ -148,7 +149,7 @@ func TestVersionFile(t *testing.T) {
 	if err := cluster.WriteVersionFile(file, "v2"); err != nil || os.SameFile(before, inode(t, file)) {
 		t.Errorf("another version was written into the old file: %v", err)
 	}
-	wantIs(t, "a bad name", cluster.WriteVersionFile(file, "a/b"), cluster.ErrBadName)
+	wantIs(t, "a bad name", cluster.WriteVersionFile(file, "a/b"), text.ErrName)
 	for _, test := range []struct {
 		content string
 		want    error

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/jorc/jorc/internal/kv"
@@ -152,12 +151,4 @@ func (c *Cluster) View(ctx context.Context, node string) (View, error) {
 		return v, c.missing(ctx)
 	}
 	return v, nil
-}
-
-// checkNode returns ErrInvalid for what cannot be a node's name.
-func checkNode(node string) error {
-	if err := profile.CheckName(node); err != nil {
-		return fmt.Errorf("node: %w", err)
-	}
-	return nil
 }

@@ -8,7 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 // States of a node in one category. The set is part of the layout of the index
@@ -70,7 +71,7 @@ func (a GrantAnswer) Open() bool {
 
 // Answering returns the report of the same node with another answer.
 func (r Report) Answering(a GrantAnswer) Report {
-	a.Reason = ClipDetail(a.Reason)
+	a.Reason = text.Tail(a.Reason, maxDetail)
 	r.Grant = a
 	return r
 }
@@ -103,7 +104,7 @@ func (r Report) At(version string, now time.Time) Report {
 // state and version stay, Since stays.
 func (r Report) With(category string, s CategoryState, now time.Time) Report {
 	old, known := r.States[category]
-	s.Detail = ClipDetail(s.Detail)
+	s.Detail = text.Tail(s.Detail, maxDetail)
 	s.Since, s.Reported, s.more = now, time.Time{}, old.more
 	if known && old.State == s.State && old.Version == s.Version {
 		s.Since, s.Reported = old.Since, old.Reported
@@ -123,13 +124,13 @@ func (r Report) Equal(o Report) bool {
 	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
-// CheckState returns ErrBadName or ErrBadState unless a node can be in that
+// CheckState returns text.ErrName or ErrBadState unless a node can be in that
 // state in that category.
 func CheckState(category, state string) error {
 	return Report{States: map[string]CategoryState{category: {State: state}}}.Check()
 }
 
-// Check returns ErrBadName or ErrBadState for what cannot be stored.
+// Check returns text.ErrName or ErrBadState for what cannot be stored.
 func (r Report) Check() error {
 	if r.Version != "" {
 		if err := CheckVersion(r.Version); err != nil {
@@ -195,19 +196,6 @@ func encode(v any) ([]byte, error) {
 		return nil, err
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
-
-// ClipDetail keeps the end of a text, where errors are, and its encoding valid.
-func ClipDetail(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= maxDetail {
-		return s
-	}
-	i := len(s) - maxDetail
-	for !utf8.RuneStart(s[i]) {
-		i++
-	}
-	return s[i:]
 }
 
 // DefaultReportTTL returns how old the report of a host without a jorc agent may

@@ -14,7 +14,7 @@ import (
 )
 
 // ReportVersion records that node runs version, and reports whether that was news. It
-// writes nothing when it is known. It returns ErrBadName, or what ChangeReport returns.
+// writes nothing when it is known. It returns text.ErrName, or what ChangeReport returns.
 func (c *Cluster) ReportVersion(ctx context.Context, node, version string) (changed bool, err error) {
 	if err := CheckVersion(version); err != nil {
 		return false, err
@@ -27,7 +27,7 @@ func (c *Cluster) ReportVersion(ctx context.Context, node, version string) (chan
 // SetState records the state of node in a category, and reports whether that was
 // news; s.Since is not used. Without s.Version the state is about the desired
 // version, or about the one that the node runs. A node that is provisioned
-// stays so: ErrProvisioned. It returns ErrBadName, ErrBadState, or what Move
+// stays so: ErrProvisioned. It returns text.ErrName, ErrBadState, or what Move
 // returns.
 func (c *Cluster) SetState(ctx context.Context, node, category string, s CategoryState) (changed bool, err error) {
 	if err := CheckState(category, s.State); err != nil {
@@ -59,7 +59,7 @@ func (c *Cluster) SetState(ctx context.Context, node, category string, s Categor
 // The index keys that follow from the document move in the same transaction where
 // the token may write them. Where it may not the orchestrator writes them.
 //
-// ChangeReport returns change's error, ErrBadName, ErrBadState, kv.ErrNewer,
+// ChangeReport returns change's error, text.ErrName, ErrBadState, kv.ErrNewer,
 // consul.ErrDenied, consul.ErrUnreachable, consul.ErrTooLarge or
 // consul.ErrOutcomeUnknown.
 func (c *Cluster) ChangeReport(ctx context.Context, node string, change func(d Report, desired string) (Report, error)) (changed bool, err error) {

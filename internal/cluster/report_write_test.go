@@ -17,6 +17,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/text"
 )
 
 var errTest = errors.New("a test's own")
@@ -57,11 +58,11 @@ func TestReport(t *testing.T) {
 	})
 	for _, bad := range []string{"", "a/b", "v 1", ".."} {
 		_, err := l.ReportVersion(t.Context(), "n1", bad)
-		wantIs(t, "Report("+bad+")", err, cluster.ErrBadName)
+		wantIs(t, "Report("+bad+")", err, text.ErrName)
 		_, err = l.ReportVersion(t.Context(), bad, "v1")
-		wantIs(t, "Report of "+bad, err, cluster.ErrBadName)
+		wantIs(t, "Report of "+bad, err, text.ErrName)
 		_, err = l.SetState(t.Context(), "n1", bad, cluster.CategoryState{State: cluster.StateSuccess})
-		wantIs(t, "SetState of category "+bad, err, cluster.ErrBadName)
+		wantIs(t, "SetState of category "+bad, err, text.ErrName)
 	}
 	_, err := l.SetState(t.Context(), "n1", "config", cluster.CategoryState{State: "fine"})
 	wantIs(t, "an unknown state", err, cluster.ErrBadState)

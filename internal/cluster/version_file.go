@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Sentinels of version files.
@@ -31,7 +32,7 @@ func ReadVersionFile(path string) (string, error) {
 		return "", fmt.Errorf("version file: %w", err)
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, 4*maxName)) // longer text cannot be a version
+	data, err := io.ReadAll(io.LimitReader(f, 4*text.MaxName)) // longer text cannot be a version
 	if err != nil {
 		return "", fmt.Errorf("version file: %w", err)
 	}
@@ -47,7 +48,7 @@ func ReadVersionFile(path string) (string, error) {
 
 // WriteVersionFile replaces the version file by one that holds version and a
 // line end; its directory is made when it is missing. A file that says so
-// already is not touched. It returns ErrBadName or an *fs.PathError.
+// already is not touched. It returns text.ErrName or an *fs.PathError.
 func WriteVersionFile(path, version string) error {
 	if err := CheckVersion(version); err != nil {
 		return err

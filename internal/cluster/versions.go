@@ -33,7 +33,7 @@ func (c *Cluster) RunningVersions(ctx context.Context) ([]string, error) {
 }
 
 // HostsRunning reads which nodes run version, in order, with two requests. It returns
-// ErrBadName, or what RunningVersions returns.
+// text.ErrName, or what RunningVersions returns.
 func (c *Cluster) HostsRunning(ctx context.Context, version string) ([]string, error) {
 	if err := CheckVersion(version); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ type OtherHost struct {
 }
 
 // HostsNotRunning returns those of hosts that do not run version, in order, and what
-// they run. It returns ErrBadName, kv.ErrNewer, or what RunningVersions returns.
+// they run. It returns text.ErrName, kv.ErrNewer, or what RunningVersions returns.
 func (c *Cluster) HostsNotRunning(ctx context.Context, version string, hosts []string) ([]OtherHost, error) {
 	for _, h := range hosts {
 		if err := CheckNode(h); err != nil {
@@ -105,7 +105,7 @@ func (c *Cluster) HostsNotRunning(ctx context.Context, version string, hosts []s
 }
 
 // Report reads what node reports; exists is false when it never did. It
-// returns ErrBadName, kv.ErrDamaged, kv.ErrNewer, consul.ErrDenied or
+// returns text.ErrName, kv.ErrDamaged, kv.ErrNewer, consul.ErrDenied or
 // consul.ErrUnreachable.
 func (c *Cluster) Report(ctx context.Context, node string) (d Report, exists bool, err error) {
 	if err := CheckNode(node); err != nil {

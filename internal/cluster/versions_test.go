@@ -11,6 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // TestRunning: versions are exact, and what is read does not grow with hosts.
@@ -48,7 +49,7 @@ func TestRunning(t *testing.T) {
 		t.Errorf("Hosts(v) = %v, %v", got, err)
 	}
 	_, err := l.HostsRunning(t.Context(), "v1/n00")
-	wantIs(t, "a bad version", err, cluster.ErrBadName)
+	wantIs(t, "a bad version", err, text.ErrName)
 }
 
 func TestVerify(t *testing.T) {
@@ -74,7 +75,7 @@ func TestVerify(t *testing.T) {
 		}
 	}
 	_, err := l.HostsNotRunning(t.Context(), "v1", []string{"a/b"})
-	wantIs(t, "a bad host", err, cluster.ErrBadName)
+	wantIs(t, "a bad host", err, text.ErrName)
 	many := make([]string, 200)
 	for i := range many {
 		many[i] = fmt.Sprintf("m%03d", i)

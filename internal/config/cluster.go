@@ -10,11 +10,13 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 	"github.com/hashicorp/hcl/v2"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 func (d *decoder) workflow(b *hcl.Block) Workflow {
 	w := Workflow{Name: b.Labels[0]}
-	d.claim("workflow", "", w.Name, b.LabelRanges[0], checkSegment)
+	d.claim("workflow", "", w.Name, b.LabelRanges[0], text.CheckSegment)
 	tasks, scope := 0, b.LabelRanges[0].String() // unique even when two workflows have one name
 	d.decode(b.Body, b.LabelRanges[0], &struct{}{}, nil, nested{"task": {label: "name", read: func(b *hcl.Block) {
 		tasks++
@@ -28,7 +30,7 @@ func (d *decoder) workflow(b *hcl.Block) Workflow {
 
 func (d *decoder) task(b *hcl.Block, scope string) Task {
 	t := Task{Name: b.Labels[0], OkExitCodes: []int{0}}
-	d.claim("task", scope, t.Name, b.LabelRanges[0], checkSegment)
+	d.claim("task", scope, t.Name, b.LabelRanges[0], text.CheckSegment)
 	args := d.decode(b.Body, b.LabelRanges[0], &t, custom{
 		"command":     d.command(&t.Command),
 		"timeout":     d.duration(&t.Timeout),
@@ -53,7 +55,7 @@ func (d *decoder) task(b *hcl.Block, scope string) Task {
 
 func (d *decoder) trigger(b *hcl.Block) Trigger {
 	t := Trigger{Name: b.Labels[0], Pos: position(b.TypeRange)}
-	d.claim("trigger", "", t.Name, b.LabelRanges[0], checkSegment)
+	d.claim("trigger", "", t.Name, b.LabelRanges[0], text.CheckSegment)
 	args := d.decode(b.Body, b.LabelRanges[0], &t, nil, nil)
 	args.valid("service", checkServiceName(t.Service))
 	args.notEmpty("key", "prefix", "event")
@@ -136,9 +138,9 @@ func checkGlob(s string) error {
 func (d *decoder) member(b *hcl.Block) *Member {
 	m := &Member{}
 	args := d.decode(b.Body, b.TypeRange, m, custom{"params": d.anyMap(&m.Params), "meta": d.anyMap(&m.Meta)}, nil)
-	args.names("roles", m.Roles, checkSegment)
+	args.names("roles", m.Roles, text.CheckSegment)
 	args.names("provides", m.Provides, checkServiceName)
-	args.valid("zone", checkSegment(m.Zone))
+	args.valid("zone", text.CheckSegment(m.Zone))
 	args.workflow("on_lead", "The member block")
 	args.workflow("on_step_down", "The member block")
 	return m
@@ -149,7 +151,7 @@ func (d *decoder) orchestrator(b *hcl.Block) *Orchestrator {
 	args := d.decode(b.Body, b.TypeRange, o, custom{"interval": d.interval(&o.Interval)}, nested{
 		"sink": {label: "kind", read: func(b *hcl.Block) { o.Sinks = append(o.Sinks, d.sink(b)) }},
 	})
-	args.names("clusters", o.Clusters, checkSegment)
+	args.names("clusters", o.Clusters, text.CheckSegment)
 	return o
 }
 
@@ -160,7 +162,7 @@ func (d *decoder) sink(b *hcl.Block) EventSink {
 	switch kind {
 	case SinkLog:
 		d.decode(b.Body, def, &struct{}{}, nil, nil)
-		d.claim("sink", "", kind, def, checkVisible)
+		d.claim("sink", "", kind, def, text.CheckVisible)
 	case SinkFile:
 		var s struct {
 			Path string `hcl:"path,optional"`
@@ -169,7 +171,7 @@ func (d *decoder) sink(b *hcl.Block) EventSink {
 		args.required(label, "path")
 		args.ownPath("path", &s.Path, "the file of an event sink")
 		if s.Path != "" {
-			d.claim("sink", kind, s.Path, args.at("path"), checkVisible)
+			d.claim("sink", kind, s.Path, args.at("path"), text.CheckVisible)
 		}
 		return EventSink{Kind: kind, Path: s.Path}
 	case SinkWebhook:
@@ -207,7 +209,7 @@ func (d *decoder) logStore(b *hcl.Block) *LogStore {
 		l.S3 = &S3{}
 		args := d.decode(b.Body, b.TypeRange, l.S3, nil, nil)
 		args.notEmpty("endpoint", "region")
-		args.valid("bucket", checkSegment(l.S3.Bucket))
+		args.valid("bucket", text.CheckSegment(l.S3.Bucket))
 		args.ownPath("credentials_file", &l.S3.CredentialsFile, "the credentials file of the log store")
 		args.required("An s3 block", "endpoint", "bucket")
 	}}})

@@ -11,13 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
-	"github.com/jorc/jorc/internal/suggest"
+	"github.com/jorc/jorc/internal/text"
 )
 
 const (
-	maxName = 128  // bytes of a name that becomes one segment of a key
 	maxPath = 4096 // bytes, PATH_MAX
 )
 
@@ -194,42 +192,13 @@ func checkPerms(s string) error {
 	return nil
 }
 
-// checkSegment checks that a name can be one segment of a key or a path.
-func checkSegment(s string) error {
-	switch {
-	case s == "":
-		return errors.New("the name is empty")
-	case len(s) > maxName:
-		return fmt.Errorf("the name has %d bytes, at most %d are possible", len(s), maxName)
-	case s == "." || s == "..":
-		return fmt.Errorf("%q cannot be a name", s)
-	case strings.Contains(s, "/"):
-		return fmt.Errorf("%q must not contain a slash", s)
-	}
-	return checkVisible(s)
-}
-
 // checkServiceName checks a name or id in the catalog, where other characters
 // are allowed than in a segment of a key.
 func checkServiceName(s string) error {
-	switch {
-	case s == "":
-		return errors.New("the name is empty")
-	case len(s) > maxName:
-		return fmt.Errorf("the name has %d bytes, at most %d are possible", len(s), maxName)
+	if len(s) > text.MaxName {
+		return fmt.Errorf("the name has %d bytes, at most %d are possible", len(s), text.MaxName)
 	}
-	return checkVisible(s)
-}
-
-// checkVisible checks that a name has no invisible characters.
-func checkVisible(s string) error {
-	switch {
-	case !utf8.ValidString(s) || hasControl(s):
-		return fmt.Errorf("%q contains control characters", s)
-	case strings.TrimSpace(s) != s:
-		return fmt.Errorf("%q begins or ends with a space", s)
-	}
-	return nil
+	return text.CheckVisible(s)
 }
 
 // checkPrefix checks segments joined by slashes; an empty prefix is the root of
@@ -242,7 +211,7 @@ func checkPrefix(s string) error {
 		return fmt.Errorf("%q must neither begin nor end with a slash", s)
 	}
 	for part := range strings.SplitSeq(s, "/") {
-		if err := checkSegment(part); err != nil {
+		if err := text.CheckSegment(part); err != nil {
 			return err
 		}
 	}
@@ -255,7 +224,7 @@ func hasControl(s string) bool {
 
 // didYouMean returns the end of a message: the known name that is close to got.
 func didYouMean(got string, known []string) string {
-	if best := suggest.Closest(got, known); best != "" {
+	if best := text.Closest(got, known); best != "" {
 		return fmt.Sprintf(" Did you mean %q?", best)
 	}
 	return ""

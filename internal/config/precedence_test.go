@@ -97,15 +97,15 @@ func TestBadSettings(t *testing.T) {
 		want      string
 	}{
 		{"ssl", []string{"CONSUL_HTTP_SSL=maybe"}, config.Overrides{}, `CONSUL_HTTP_SSL must be true or false, not "maybe"`},
-		{"cluster", []string{"JORC_CLUSTER=a/b"}, config.Overrides{}, `JORC_CLUSTER: "a/b" must not contain a slash`},
+		{"cluster", []string{"JORC_CLUSTER=a/b"}, config.Overrides{}, `JORC_CLUSTER: "a/b" cannot be a name: '/' at position 2`},
 		{"cluster flag", nil, config.Overrides{Cluster: new("..")}, `--cluster: ".." cannot be a name`},
-		{"prefix", nil, config.Overrides{Prefix: new("a//b")}, `--prefix: the name is empty`},
+		{"prefix", nil, config.Overrides{Prefix: new("a//b")}, `--prefix: "" cannot be a name: it is empty`},
 		{"prefix slash", nil, config.Overrides{Prefix: new("/")}, `--prefix: "/" must neither begin nor end with a slash`},
 		{"address", []string{"CONSUL_HTTP_ADDR=http://me:hunter2@x"}, config.Overrides{}, `CONSUL_HTTP_ADDR: an address must not contain a user`},
 		{"dns", nil, config.Overrides{DNSAddr: new("1.2.3.4:x")}, `--dns-addr: "1.2.3.4:x" has no valid port`},
 		{"log level", nil, config.Overrides{LogLevel: new("inof")}, `did you mean "info"?`},
 		{"certificate", []string{"CONSUL_CLIENT_KEY=/k"}, config.Overrides{}, `CONSUL_CLIENT_KEY: a client certificate and its key belong together`},
-		{"node", nil, config.Overrides{Node: new("a\nb")}, "control characters"},
+		{"node", nil, config.Overrides{Node: new("a\nb")}, `'\n' at position 2`},
 	} {
 		_, err := config.Load(nil, config.Options{Getenv: env(tt.env...), Overrides: tt.overrides})
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "hunter2") {

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 var onStopWords = []string{"keep", "deregister", "maintenance"}
@@ -64,7 +66,7 @@ func (d *decoder) completeService(s *Service, checks []checkAt, rng hcl.Range) {
 			}
 		}
 		if s.ID != "" {
-			d.claim("check id", "", c.check.ID, c.rng, checkVisible)
+			d.claim("check id", "", c.check.ID, c.rng, text.CheckVisible)
 		}
 		s.Checks = append(s.Checks, c.check)
 	}

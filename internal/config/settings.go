@@ -12,7 +12,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"github.com/jorc/jorc/internal/suggest"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // source is the origin of a setting: a position in a file, or the name of a flag
@@ -239,10 +239,10 @@ var logLevels = []string{"trace", "debug", "info", "warn", "error", "off"}
 func (d *decoder) checkSettings(c *Config) {
 	d.setting("prefix", checkPrefix(c.Prefix))
 	if c.Cluster != "" {
-		d.setting("cluster", checkSegment(c.Cluster))
+		d.setting("cluster", text.CheckSegment(c.Cluster))
 	}
 	if c.Node != "" {
-		d.setting("node", checkSegment(c.Node))
+		d.setting("node", text.CheckSegment(c.Node))
 	}
 	d.setting("on_stop", checkWord(c.OnStop, onStopWords))
 	d.setting("log_level", checkWord(c.LogLevel, logLevels))
@@ -288,7 +288,7 @@ func (d *decoder) setting(name string, err error) {
 }
 
 func checkWord(s string, words []string) error {
-	switch best := suggest.Closest(s, words); {
+	switch best := text.Closest(s, words); {
 	case slices.Contains(words, s):
 		return nil
 	case best != "":

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 func (d *decoder) template(b *hcl.Block) Template {
@@ -16,7 +18,7 @@ func (d *decoder) template(b *hcl.Block) Template {
 		CheckTimeout: defaultCommandTime, ReloadTimeout: defaultCommandTime,
 		ShrinkAfter: defaultShrinkAfter, EmptyAfter: defaultEmptyAfter, OnEdit: OnEditRestore,
 	}
-	d.claim("template", "", t.Name, b.LabelRanges[0], checkSegment)
+	d.claim("template", "", t.Name, b.LabelRanges[0], text.CheckSegment)
 	args := d.decode(b.Body, b.LabelRanges[0], &t, custom{
 		"check":          d.command(&t.Check),
 		"check_timeout":  d.interval(&t.CheckTimeout),
@@ -29,8 +31,8 @@ func (d *decoder) template(b *hcl.Block) Template {
 	}, nested{"requires": d.requires(&t.Requires)})
 	args.notEmpty("user", "group", "left_delim", "right_delim")
 	args.valid("perms", checkPerms(t.Perms))
-	args.valid("together", checkSegment(t.Together))
-	args.valid("slot", checkSegment(t.Slot))
+	args.valid("together", text.CheckSegment(t.Together))
+	args.valid("slot", text.CheckSegment(t.Slot))
 	args.between(0, math.MaxInt32, "max_parallel", "min_instances")
 	if _, empty := t.MinInstances[""]; empty {
 		d.errorf(args.at("min_instances"), "Invalid value", "%q names no service.", "min_instances")

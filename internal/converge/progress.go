@@ -17,6 +17,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/text"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -91,11 +92,7 @@ const Origin = "jorc converge"
 // nextJob names another job. It differs from those of a file that was lost.
 func (p *progress) nextJob(prefix, version string) string {
 	p.Jobs++
-	const most = 80
-	if len(version) > most {
-		version = strings.ToValidUTF8(version[:most], "")
-	}
-	return fmt.Sprintf("%s%s-%d-%s", prefix, version, p.Jobs, p.ID)
+	return fmt.Sprintf("%s%s-%d-%s", prefix, text.Head(version, 80), p.Jobs, p.ID)
 }
 
 func newProgress() progress {

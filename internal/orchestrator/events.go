@@ -11,6 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Difference returns what is different in now from before: the cluster first, then
@@ -291,10 +292,10 @@ const maxText = 1000
 // Bounded returns e with texts of a length that a journal takes.
 func (e Event) Bounded() Event {
 	for _, s := range []*string{&e.Text, &e.Before, &e.After} {
-		*s = truncate(*s, maxText)
+		*s = text.Truncate(*s, maxText)
 	}
 	for _, s := range []*string{&e.Kind, &e.Node, &e.Service, &e.Category} {
-		*s = truncate(*s, maxText)
+		*s = text.Truncate(*s, maxText)
 	}
 	return e
 }

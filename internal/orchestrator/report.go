@@ -3,11 +3,11 @@ package orchestrator
 import (
 	"context"
 	"encoding/json"
-	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Outcomes of cycles.
@@ -103,13 +103,7 @@ func (r *Report) saved(first, last uint64) {
 	r.Events += int(last - first + 1)
 }
 
-func short(s string) string {
-	if len(s) <= maxReportText {
-		return s
-	}
-	const more = "…"
-	return strings.ToValidUTF8(s[:maxReportText-len(more)], "") + more
-}
+func short(s string) string { return text.Truncate(s, maxReportText) }
 
 // Reports are the last cycles that did something, the newest last.
 type Reports struct {

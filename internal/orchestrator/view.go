@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // View is a cluster as it was observed at one moment. The zero View is that of
@@ -171,20 +171,6 @@ func union[A, B any](a map[string]A, b map[string]B) map[string]struct{} {
 	return all
 }
 
-// truncate cuts s to at most n bytes of valid text.
-func truncate(s string, n int) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= n {
-		return s
-	}
-	const more = "…"
-	i := n - len(more)
-	for i > 0 && !utf8.RuneStart(s[i]) {
-		i--
-	}
-	return s[:i] + more
-}
-
 // Bounds of what one node adds to a view, in bytes.
 const (
 	maxWord     = 256 // an address, a zone, a role, …
@@ -198,7 +184,7 @@ const (
 func (n NodeView) Bounded() NodeView {
 	cut := 0
 	word := func(s string) string {
-		short := truncate(s, maxWord)
+		short := text.Truncate(s, maxWord)
 		if short != s {
 			cut++
 		}
@@ -221,7 +207,7 @@ func (n NodeView) Bounded() NodeView {
 	if cut > 0 {
 		n.troubled(fmt.Sprintf("%d of its names are cut after %d bytes", cut, maxWord))
 	}
-	n.Trouble = truncate(n.Trouble, maxTrouble)
+	n.Trouble = text.Truncate(n.Trouble, maxTrouble)
 	return n
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // fetch returns the state of the cluster as it is now. Only what has changed
@@ -94,20 +95,13 @@ func stateViews(d cluster.Report) map[string]StateView {
 	}
 	all := make(map[string]StateView, len(d.States))
 	for category, s := range d.States {
-		all[category] = StateView{State: s.State, Version: s.Version, Suspect: shorten(s.Suspect)}
+		all[category] = StateView{State: s.State, Version: s.Version, Suspect: text.Truncate(s.Suspect, maxSuspect)}
 	}
 	return all
 }
 
 // maxSuspect bounds in bytes what a view says of a suspect state.
 const maxSuspect = 200
-
-func shorten(text string) string {
-	if len(text) <= maxSuspect {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxSuspect], "") + "…"
-}
 
 // clusterView is what the state says of the cluster as a whole.
 func clusterView(s *cluster.State, before ClusterView) ClusterView {

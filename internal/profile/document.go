@@ -12,9 +12,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 const (
@@ -45,7 +44,7 @@ type Document struct {
 // New returns the profile that a cluster begins with. It returns ErrInvalid for
 // what cannot be the name of one.
 func New(name string) (Document, error) {
-	if err := CheckName(name); err != nil {
+	if err := checkName(name); err != nil {
 		return Document{}, err
 	}
 	return Document{
@@ -57,20 +56,10 @@ func New(name string) (Document, error) {
 	}, nil
 }
 
-// CheckName returns ErrInvalid for what cannot be the name of a profile or a
-// role: it is one segment of a key.
-func CheckName(name string) error {
-	switch {
-	case name == "":
-		return invalid("a name is empty")
-	case name == "." || name == "..":
-		return invalid("the name %q is a path: choose another", name)
-	case len(name) > maxName:
-		return invalid("the name %q is longer than %d bytes", shorten(name), maxName)
-	case !utf8.ValidString(name):
-		return invalid("the name %q is not UTF-8", name)
-	case strings.ContainsFunc(name, func(r rune) bool { return r == '/' || unicode.IsSpace(r) || unicode.IsControl(r) }):
-		return invalid("the name %q holds a slash, a blank or a control character", name)
+// checkName returns ErrInvalid for what cannot be the name of a profile or role.
+func checkName(name string) error {
+	if err := text.CheckName(name); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return nil
 }
@@ -79,14 +68,14 @@ func CheckName(name string) error {
 // itself, and ErrTooLarge when it is beyond a limit. Schemas are not consulted:
 // the Editor does that for what changes.
 func (d Document) Validate() error {
-	if err := CheckName(d.Name); err != nil {
+	if err := checkName(d.Name); err != nil {
 		return err
 	}
 	if self, ok := d.Params[SelfKey]; !ok || !self.Equal(Value{tree: d.Name}) {
 		return invalid("param %q must be %q, the profile's own name: set it", SelfKey, d.Name)
 	}
 	for role := range d.Roles {
-		if err := CheckName(role); err != nil {
+		if err := checkName(role); err != nil {
 			return fmt.Errorf("role: %w", err)
 		}
 	}

@@ -115,7 +115,7 @@ func TestValidate(t *testing.T) {
 		`{"name":"a"}`: "must be",
 		`{"name":"a","params":{"cluster/profile":"b"}}`:                       `must be "a"`,
 		`{"name":"a","params":{"cluster/profile":1}}`:                         `must be "a"`,
-		`{"name":"a b","params":{"cluster/profile":"a b"}}`:                   "blank",
+		`{"name":"a b","params":{"cluster/profile":"a b"}}`:                   "a space at position 2",
 		`{"name":"a","params":{"cluster/profile":"a"},"roles":{"x/y":{}}}`:    "role",
 		`{"name":"a","params":{"cluster/profile":"a"},"roles":{"":{"x": 1}}}`: "empty",
 	} {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Value is one JSON value. It cannot be changed; the zero Value is null.
@@ -231,9 +233,5 @@ func shortenTo(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
-	cut := most
-	for cut > most-utf8.UTFMax && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return fmt.Sprintf("%s… (%d bytes)", s[:cut], len(s))
+	return fmt.Sprintf("%s… (%d bytes)", text.Head(s, most), len(s))
 }

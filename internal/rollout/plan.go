@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Kinds of decisions.
@@ -340,16 +342,10 @@ func (p *planner) failureText(failures []ranked) string {
 	return text
 }
 
-// mostText bounds what is taken over from members, in characters.
+// mostText bounds what is taken over from members, in bytes.
 const mostText = 200
 
-func shorten(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if r := []rune(text); len(r) > mostText {
-		return string(r[:mostText]) + "…"
-	}
-	return text
-}
+func shorten(s string) string { return text.Line(s, mostText) }
 
 func (p *planner) stop(reason string, about []ranked) {
 	p.doc.Stopped = &Stop{Reason: reason, By: byJorc, Since: stamp(p.now)}

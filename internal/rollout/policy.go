@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // ErrPolicy: the policy is invalid.
@@ -86,11 +86,11 @@ type Role struct {
 
 // ParseRole reads "role", "role=2", "role=10%" or, for one that is kept back,
 // "role=0". It returns ErrPolicy.
-func ParseRole(text string) (Role, error) {
-	name, limit, limited := strings.Cut(strings.TrimSpace(text), "=")
+func ParseRole(s string) (Role, error) {
+	name, limit, limited := strings.Cut(strings.TrimSpace(s), "=")
 	r := Role{Name: name}
-	if err := profile.CheckName(name); err != nil {
-		return Role{}, fmt.Errorf("%w: order has the role %q: %w", ErrPolicy, name, err)
+	if err := text.CheckName(name); err != nil {
+		return Role{}, fmt.Errorf("%w: order: role %w", ErrPolicy, err)
 	}
 	if !limited {
 		return r, nil

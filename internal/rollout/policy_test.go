@@ -71,7 +71,7 @@ func TestParseOrder(t *testing.T) {
 		t.Errorf("ParseOrder = %v, %v", got, err)
 	}
 	for text, says := range map[string]string{
-		"": "name", "a,,b": "name", "a b": "blank", "a=0%": "keeps the role back", "a=x": "such as 3", "a=": "such as 3", "a/b": "slash",
+		"": "name", "a,,b": "name", "a b": "a space", "a=0%": "keeps the role back", "a=x": "such as 3", "a=": "such as 3", "a/b": "'/'",
 	} {
 		_, err := rollout.ParseOrder(text)
 		wantError(t, "ParseOrder "+text, err, says)

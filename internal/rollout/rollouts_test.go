@@ -14,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // shared is the one Consul of the tests that do not harm it.
@@ -204,7 +205,7 @@ func testTrigger(t *testing.T, f *system) {
 	}
 	for _, q := range []rollout.Request{{Version: "a/b"}, {}} {
 		_, err := f.Trigger(t.Context(), q)
-		f.wantIs("Trigger "+q.Version, err, cluster.ErrBadName, "")
+		f.wantIs("Trigger "+q.Version, err, text.ErrName, "")
 	}
 	_, err = f.Trigger(t.Context(), rollout.Request{Version: "v3", Policy: func(p *rollout.Policy) { p.Canary = -1 }})
 	f.wantIs("a bad policy", err, rollout.ErrPolicy, "canary")

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/suggest"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Request is a version that members are to have.
@@ -61,7 +61,7 @@ type Superseded struct {
 // transaction; an unfinished one is superseded. Triggering the same version
 // again changes its policy, and nothing when that is the same.
 //
-// It returns cluster.ErrBadName, ErrPolicy, ErrNobody, ErrNotConverged, kv.ErrNewer,
+// It returns text.ErrName, ErrPolicy, ErrNobody, ErrNotConverged, kv.ErrNewer,
 // consul.ErrOutcomeUnknown, or what Load and Observe return.
 func (r *Rollouts) Trigger(ctx context.Context, q Request) (Triggered, error) {
 	if err := cluster.CheckVersion(q.Version); err != nil {
@@ -212,7 +212,7 @@ func (d Document) matches(v State) error {
 			for _, m := range v.Members {
 				known = append(known, m.Roles...)
 			}
-			return fmt.Errorf("%w: no member has role %q%s", ErrNobody, role.Name, suggest.Unknown(role.Name, "roles", known))
+			return fmt.Errorf("%w: no member has role %q%s", ErrNobody, role.Name, text.Unknown(role.Name, "roles", known))
 		}
 	}
 	if !slices.ContainsFunc(v.Members, func(m Member) bool { return m.takesPart(d.Policy) }) {

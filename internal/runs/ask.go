@@ -10,7 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/suggest"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Check returns ErrInvalid, or a *cluster.FilterError, for a request that
@@ -137,5 +137,5 @@ func (r *Runs) unknown(ctx context.Context, id string) error {
 	if err != nil || endedErr != nil {
 		return noRun(id)
 	}
-	return fmt.Errorf("run %q: %w%s", id, ErrNoRun, suggest.Unknown(id, "runs", append(active, ended...)))
+	return fmt.Errorf("run %q: %w%s", id, ErrNoRun, text.Unknown(id, "runs", append(active, ended...)))
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jorc/jorc/internal/workflow"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // collect reads what nodes report in their queues.
@@ -181,7 +181,7 @@ func (p *planner) waiting(a *Active) string {
 	if more := len(parts) - most; more > 0 {
 		parts = append(parts[:most], fmt.Sprintf("%d more reasons", more))
 	}
-	return workflow.LastBytes(strings.Join(parts, "; "), maxWhy)
+	return text.Tail(strings.Join(parts, "; "), maxWhy)
 }
 
 // count counts members by state. A member whose turn in a rule may never come

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/text"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -174,7 +175,7 @@ func notYet(res workflow.Result) bool {
 // reportWait reports why the job waits, once.
 func (j *queuedJob) reportWait(ctx context.Context, why, task string) {
 	if !j.waits {
-		j.waits = j.tryUpdate(ctx, func(q *Queued) { q.Why, q.Task = workflow.LastBytes(why, maxWhy), task })
+		j.waits = j.tryUpdate(ctx, func(q *Queued) { q.Why, q.Task = text.Tail(why, maxWhy), task })
 	}
 }
 
@@ -241,7 +242,7 @@ func (j *queuedJob) report(ctx context.Context, end Queued) error {
 	j.w.hook("tell")
 	err := j.update(ctx, func(q *Queued) {
 		q.State, q.Task, q.ExitCode, q.LogURL = end.State, end.Task, end.ExitCode, end.LogURL
-		q.Why, q.Tail, q.Ended = workflow.LastBytes(end.Why, maxWhy), workflow.LastBytes(end.Tail, maxTail), stamp()
+		q.Why, q.Tail, q.Ended = text.Tail(end.Why, maxWhy), text.Tail(end.Tail, maxTail), stamp()
 		if q.Manager {
 			q.Done = end.Done
 		}

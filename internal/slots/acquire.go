@@ -10,6 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Acquire waits for a slot of the group. The slot is held as long as the lease,
@@ -18,10 +19,10 @@ import (
 // Keep leaves it; the latest request sets it, and takes no slot away.
 //
 // While Consul is unreachable Acquire keeps trying, and lines up again if its
-// session ended meanwhile. It returns the cause of ctx's end; ErrName, kv.ErrNewer,
+// session ended meanwhile. It returns the cause of ctx's end; text.ErrName, kv.ErrNewer,
 // consul.ErrDenied; or kv.ErrLockLost when the claim was unlocked by hand.
 func (s *Slots) Acquire(ctx context.Context, group string, limit int, h Holder) (*kv.Lease, error) {
-	if err := errors.Join(checkGroup(group), check("node", h.Node)); err != nil {
+	if err := errors.Join(checkGroup(group), text.CheckSegment(h.Node)); err != nil {
 		return nil, err
 	}
 	if err := persist(ctx, func() error { return s.setMax(ctx, group, limit) }); err != nil {

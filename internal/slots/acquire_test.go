@@ -12,6 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/slots"
+	"github.com/jorc/jorc/internal/text"
 )
 
 func TestAcquire(t *testing.T) {
@@ -62,12 +63,12 @@ func TestNamesThatCannotBe(t *testing.T) {
 		{slots.Reserved, "n"},
 	} {
 		_, err := s.Acquire(t.Context(), tt.group, 1, slots.Holder{Node: tt.node})
-		wantIs(t, "Acquire", err, slots.ErrName)
+		wantIs(t, "Acquire", err, text.ErrName)
 	}
 	_, _, err := s.Show(t.Context(), "a/b")
-	wantIs(t, "Show", err, slots.ErrName)
+	wantIs(t, "Show", err, text.ErrName)
 	_, err = s.Unlock(t.Context(), "", "n", "")
-	wantIs(t, "Unlock", err, slots.ErrName)
+	wantIs(t, "Unlock", err, text.ErrName)
 }
 
 // TestExclusion lets many hosts pass through few slots.

@@ -44,7 +44,7 @@ func (s *Slots) Groups(ctx context.Context) ([]string, error) {
 }
 
 // Show returns a group; exists is false for one that no process has asked for. It
-// returns ErrName, kv.ErrNewer, consul.ErrDenied or consul.ErrUnreachable.
+// returns text.ErrName, kv.ErrNewer, consul.ErrDenied or consul.ErrUnreachable.
 func (s *Slots) Show(ctx context.Context, name string) (v View, exists bool, err error) {
 	if err := checkGroup(name); err != nil {
 		return View{}, false, err

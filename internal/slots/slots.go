@@ -20,19 +20,12 @@
 package slots
 
 import (
-	"errors"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/text"
 )
-
-// ErrName: the name of a group or node cannot be part of a key. Other errors are
-// those of packages kv and consul.
-var ErrName = errors.New("not a name")
 
 // Reserved is the name of a group that cannot be used: rollouts are paced by
 // grants.
@@ -73,24 +66,16 @@ type Holder struct {
 	Reason string
 }
 
-// maxName is how long a part of a key may be, in bytes.
-const maxName = 256
-
-// check returns ErrName for what cannot be one segment of a key.
-func check(what, name string) error {
-	switch {
-	case name == "", name == ".", name == "..", len(name) > maxName, strings.Contains(name, "/"),
-		!utf8.ValidString(name), strings.ContainsFunc(name, unicode.IsControl):
-		return fmt.Errorf("%s %q: %w", what, name, ErrName)
+// checkGroup returns text.ErrName for what cannot be the name of a group.
+func checkGroup(name string) error {
+	err := text.CheckSegment(name)
+	if name == Reserved {
+		err = fmt.Errorf("%q %w: it is reserved; 'jorc update show' shows rollouts", name, text.ErrName)
+	}
+	if err != nil {
+		return fmt.Errorf("slot group %w", err)
 	}
 	return nil
-}
-
-func checkGroup(name string) error {
-	if name == Reserved {
-		return fmt.Errorf("slot group %q: %w: it is reserved; 'jorc update show' shows rollouts", name, ErrName)
-	}
-	return check("slot group", name)
 }
 
 // wrap adds the group's name to err.

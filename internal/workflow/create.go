@@ -164,24 +164,24 @@ type step struct {
 	Requires    []config.Requires `json:"requires,omitempty"`
 }
 
-// text is one template of a task, and what it is called in errors.
-type text struct{ what, source string }
+// taskText is one template of a task, and what it is called in errors.
+type taskText struct{ what, source string }
 
 // texts are all templates of a task in the order: script, command, only_if,
 // env by name.
-func texts(t *config.Task) []text {
-	var all []text
+func texts(t *config.Task) []taskText {
+	var all []taskText
 	if t.Script != "" {
-		all = append(all, text{"script", t.Script})
+		all = append(all, taskText{"script", t.Script})
 	}
 	for i, arg := range t.Command {
-		all = append(all, text{fmt.Sprintf("command[%d]", i), arg})
+		all = append(all, taskText{fmt.Sprintf("command[%d]", i), arg})
 	}
 	for i, arg := range t.OnlyIf {
-		all = append(all, text{fmt.Sprintf("only_if[%d]", i), arg})
+		all = append(all, taskText{fmt.Sprintf("only_if[%d]", i), arg})
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
-		all = append(all, text{"env." + name, t.Env[name]})
+		all = append(all, taskText{"env." + name, t.Env[name]})
 	}
 	return all
 }

@@ -5,12 +5,10 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Job is one run of a workflow that is asked for. What templates see of it is
@@ -118,21 +116,13 @@ type Transition struct {
 	Text  string    `json:"text,omitempty"`
 }
 
-// maxID bounds the ID of a job in bytes.
-const maxID = 128
-
 // CheckID returns ErrInvalid for what cannot be the ID of a job.
 func CheckID(id string) error {
-	bad := func(r rune) bool { return r == '/' || unicode.IsSpace(r) || !unicode.IsPrint(r) }
-	switch {
-	case id == "":
-		return fmt.Errorf("job id: %w: it is empty", ErrInvalid)
-	case len(id) > maxID:
-		return fmt.Errorf("job id: %w: it has %d bytes, at most %d are possible", ErrInvalid, len(id), maxID)
-	case id[0] == '.' || id == lockName || id == reserveName:
+	if err := text.CheckName(id); err != nil {
+		return fmt.Errorf("%w: job id %w", ErrInvalid, err)
+	}
+	if id[0] == '.' || id == lockName || id == reserveName {
 		return fmt.Errorf("job id %q: %w: the name is taken", id, ErrInvalid)
-	case !utf8.ValidString(id) || strings.ContainsFunc(id, bad):
-		return fmt.Errorf("job id %q: %w: no slashes, spaces or control characters", id, ErrInvalid)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // ParamsOf are the effective params of a node in its cluster, for
@@ -32,7 +33,7 @@ func TokensOf(client *consul.Client, prefix, own string) func(ctx context.Contex
 	return func(ctx context.Context, name string, ttl time.Duration) (string, error) {
 		if name == "" {
 			name = own
-		} else if err := profile.CheckName(name); err != nil {
+		} else if err := text.CheckName(name); err != nil {
 			return "", fmt.Errorf("cluster: %w: %w", ErrInvalid, err)
 		}
 		t, err := cluster.New(client, prefix, name).ProfileToken(ctx, ttl)

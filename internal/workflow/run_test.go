@@ -281,10 +281,10 @@ func TestWrongJobs(t *testing.T) {
 		{Job{ID: "x", Workflow: "nope"}, ErrUnknown, "workflows: w"},
 		{Job{ID: "x"}, ErrNoJob, `job "x"`},
 		{Job{ID: "j", Workflow: "other"}, ErrInvalid, `it is of workflow "w"`},
-		{Job{ID: "x/j", Workflow: "w"}, ErrInvalid, "slashes"},
+		{Job{ID: "x/j", Workflow: "w"}, ErrInvalid, "'/' at position 2"},
 		{Job{ID: ".new-x", Workflow: "w"}, ErrInvalid, "taken"},
 		{Job{ID: "lock", Workflow: "w"}, ErrInvalid, "taken"},
-		{Job{ID: "a b", Workflow: "w"}, ErrInvalid, "spaces"},
+		{Job{ID: "a b", Workflow: "w"}, ErrInvalid, "a space at position 2"},
 		{Job{ID: strings.Repeat("x", 129), Workflow: "w"}, ErrInvalid, "129 bytes"},
 	} {
 		_, err := h.Run(t.Context(), test.job)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/text"
 )
 
 const (
@@ -382,9 +384,6 @@ func (s *S3Store) unreachable(err error) error {
 }
 
 // quoted is foreign text in one line, not too long.
-func quoted(text string) string {
-	if len(text) > maxS3Text {
-		text = strings.ToValidUTF8(text[:maxS3Text], "") + "…"
-	}
-	return fmt.Sprintf("%q", text)
+func quoted(s string) string {
+	return strconv.Quote(text.Truncate(s, maxS3Text))
 }

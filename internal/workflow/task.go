@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jorc/jorc/internal/command"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // maxInterruptions bounds how often a task that may be run again is: one that
@@ -66,26 +66,9 @@ const maxOutput = 1 << 10
 // maxOutput bytes, and about as many in JSON, where a control character takes six.
 // A longer record might not fit into what a full disk has left.
 func lastOutput(s string) string {
-	s = LastBytes(s, maxOutput)
+	s = text.Tail(s, maxOutput)
 	if encoded, err := json.Marshal(s); err != nil || len(encoded) > 2*maxOutput {
-		return LastBytes(s, maxOutput/6)
-	}
-	return s
-}
-
-// LastBytes returns the last n bytes of a text, or fewer, as valid UTF-8, in whole
-// lines if there are any.
-func LastBytes(s string, n int) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= n {
-		return s
-	}
-	s = s[len(s)-n:]
-	for len(s) > 0 && !utf8.RuneStart(s[0]) {
-		s = s[1:]
-	}
-	if i := strings.IndexByte(s, '\n'); i >= 0 && i < len(s)/2 {
-		s = s[i+1:]
+		return text.Tail(s, maxOutput/6)
 	}
 	return s
 }

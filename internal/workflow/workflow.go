@@ -19,7 +19,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/profile"
-	"github.com/jorc/jorc/internal/suggest"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Exit codes with which a task says more than success or failure, unless its
@@ -132,5 +132,5 @@ func (r *Runner) find(name string) (*config.Workflow, error) {
 			return &r.o.Workflows[i], nil
 		}
 	}
-	return nil, fmt.Errorf("workflow %q: %w%s", name, ErrUnknown, suggest.Unknown(name, "workflows", r.Workflows()))
+	return nil, fmt.Errorf("workflow %q: %w%s", name, ErrUnknown, text.Unknown(name, "workflows", r.Workflows()))
 }

@@ -1,11 +1,11 @@
-package suggest_test
+package text_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/jorc/jorc/internal/suggest"
+	"github.com/jorc/jorc/internal/text"
 )
 
 func TestClosest(t *testing.T) {
@@ -27,7 +27,7 @@ func TestClosest(t *testing.T) {
 		{"nothing", []string{"web", "db"}, ""},
 		{"-x", []string{"x", "o"}, ""},
 	} {
-		if got := suggest.Closest(test.name, test.known); got != test.want {
+		if got := text.Closest(test.name, test.known); got != test.want {
 			t.Errorf("Closest(%.20q, %.40q) = %q, want %q", test.name, test.known, got, test.want)
 		}
 	}
@@ -49,7 +49,7 @@ func TestUnknown(t *testing.T) {
 		{"zzz", nil, "; there are no clusters"},
 		{"zzz", many, "; clusters: h00, h01, h02, h03, h04, h05, h06, h07, h08, h09 and 2 more"},
 	} {
-		if got := suggest.Unknown(test.name, "clusters", test.known); got != test.want {
+		if got := text.Unknown(test.name, "clusters", test.known); got != test.want {
 			t.Errorf("Unknown(%q, %q) = %q, want %q", test.name, test.known, got, test.want)
 		}
 	}
@@ -60,7 +60,7 @@ func FuzzClosest(f *testing.F) {
 	f.Add("", "", "é")
 	f.Fuzz(func(t *testing.T, name, a, b string) {
 		known := []string{a, b}
-		if got := suggest.Closest(name, known); got != "" && got != a && got != b {
+		if got := text.Closest(name, known); got != "" && got != a && got != b {
 			t.Errorf("Closest(%q, %q) = %q", name, known, got)
 		}
 	})

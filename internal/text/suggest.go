@@ -1,6 +1,4 @@
-// Package suggest finds the known name that a mistyped one was meant to be, and
-// words the end of errors about names that do not exist.
-package suggest
+package text
 
 import (
 	"fmt"
