@@ -258,6 +258,60 @@ workflow "converge" {
 	}
 }
 
+// TestHoldFile: what the hold file of a host says is known on every machine, also
+// without a policy, and nowhere once the file is gone.
+func TestHoldFile(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	m := newMachine(t, s, strings.Replace(agreementConf, `"manager"`, `"web"`, 1)+`
+static { workflow = "converge" }
+workflow "converge" {
+  task "apply" { script = "true" }
+}
+`)
+	m.must("cluster", "init", "default")
+	m.agent()
+	m.must("update", "trigger", "v1")
+	m.must("update", "wait")
+	idle := m.value("jorc/default/nodes/" + s.Node)
+	m.write("state/hold", "disk \x1b[31mswap\n"+strings.Repeat("x", 5000))
+	m.must("update", "trigger", "v2")
+	file := "held by the file " + m.path("state/hold") + ": disk \uFFFD[31mswap xxx"
+	commands := map[string]string{
+		"update why " + s.Node + " --state-dir " + m.path("elsewhere"): file,
+		"update show":          s.Node + ": it cannot begin: " + file,
+		"cluster view":         file,
+		"cluster view -o json": file,
+	}
+	for args, want := range commands {
+		m.eventually("jorc "+args, func() error {
+			got := m.run(strings.Fields(args)...).stdout
+			if len(got) > 5000 {
+				return fmt.Errorf("%d bytes", len(got))
+			}
+			return lacks(got, want)
+		})
+	}
+	if got := m.run("update", "why", s.Node, "--state-dir", m.path("elsewhere")); got.code != exitStopped {
+		t.Errorf("update why of a held host: %+v, want exit 6", got)
+	}
+	if err := os.Remove(m.path("state/hold")); err != nil {
+		t.Fatal(err)
+	}
+	m.must("update", "wait")
+	for args := range commands {
+		m.eventually("jorc "+args+" without the file", func() error {
+			if got := m.run(strings.Fields(args)...).stdout; strings.Contains(got, "held by") {
+				return fmt.Errorf("got %s", got)
+			}
+			return nil
+		})
+	}
+	if now := m.value("jorc/default/nodes/" + s.Node); strings.Contains(idle, "hold") || strings.Contains(now, "hold") {
+		t.Errorf("the report of a host without a hold file is %s, then %s", idle, now)
+	}
+}
+
 // TestWaitingHost: what keeps a host, be it a hold file or a place that another host has,
 // stands in 'update show', 'update why' on this host and elsewhere, and 'cluster runs'.
 func TestWaitingHost(t *testing.T) {

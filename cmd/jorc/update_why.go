@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -55,8 +56,8 @@ func (e *environment) why(c *cli.Context) error {
 	if facts.Held, err = holds(c, client, settings, host); err != nil {
 		return err
 	}
-	if own {
-		facts.HoldFile = agent.HoldReason(settings.StateDir)
+	if own { // the agent may not run, or may not have reported it yet
+		facts.HoldFile = cmp.Or(agent.HoldReason(settings.StateDir), facts.HoldFile)
 	}
 	if facts.Desired != "" && facts.Desired != facts.Report.Version {
 		if facts.Rollout, err = rollout.New(client, settings.Prefix, settings.Cluster).Why(c.Context, host); err != nil {

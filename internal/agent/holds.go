@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/hashicorp/go-hclog"
@@ -39,6 +40,8 @@ type holds struct {
 
 	now concurrency.Latest[converge.Hold] // the result of evaluate
 	is  concurrency.Latest[bool]          // whether the node is a member
+
+	file concurrency.Latest[string] // why the hold file holds the host; empty: there is none
 }
 
 // holdSources is the number of documents that can hold a host. No task begins before
@@ -137,6 +140,7 @@ func (h *holds) change(source string, err error, set func()) {
 // evaluate works out what holds the host and publishes it. The caller holds the lock.
 func (h *holds) evaluate() {
 	next := converge.Hold{Held: HoldReason(h.stateDir)}
+	h.file.Set(next.Held)
 	if p := h.control.Paused; p != nil {
 		next.Paused = "the cluster is paused " + p.String()
 	}
@@ -194,4 +198,25 @@ func (h *holds) readFile() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.evaluate()
+}
+
+// reportHoldFile keeps what the hold file says in the host's report, so that other
+// machines know it, until ctx ends.
+func (p *part) reportHoldFile(ctx context.Context) error {
+	_ = p.holds.file.Watch(ctx, func(string) { // ends with ctx
+		failed := false
+		_ = concurrency.Retry(ctx, concurrency.NewBackoff(time.Second, time.Minute), func(ctx context.Context) error {
+			reason, _ := p.holds.file.Get()
+			_, err := p.ledger.ChangeReport(ctx, p.node, func(d cluster.Report, _ string) (cluster.Report, error) {
+				return d.WithHoldFile(reason), nil
+			})
+			return err
+		}, func(err error, _ time.Duration) {
+			if !failed {
+				p.log.Warn("cannot report the hold file, will retry", "error", err)
+			}
+			failed = true
+		})
+	})
+	return nil
 }

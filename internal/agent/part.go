@@ -31,6 +31,7 @@ type part struct {
 	blocker *blocker.Blocker
 	holds   *holds
 	checks  *checks
+	ledger  *cluster.Cluster // writes the host's report
 	jobs    *workflow.Runner
 	log     hclog.Logger
 
@@ -152,6 +153,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 		conf: c, node: node, client: a.client, cluster: cluster.New(a.client, c.Prefix, c.Cluster).WatchedBy(node),
 		log: a.o.Log,
 	}
+	p.ledger = cluster.New(a.client, c.Prefix, c.Cluster).In(p.cluster.Store()).Remembering()
 	p.holds = newHolds(p.cluster.Cluster, node, c.StateDir, p.log)
 	p.checks = &checks{client: a.client, node: node, log: p.log}
 	if a.registrar != nil {
@@ -211,6 +213,7 @@ func (p *part) runComponents(ctx context.Context, once bool) error {
 	g.Go(func() error { <-ctx.Done(); return nil })
 	if participates(p.conf) {
 		g.Go(func() error { return p.holds.run(ctx) })
+		g.Go(func() error { return p.reportHoldFile(ctx) })
 		g.Go(func() error { return p.checks.run(ctx) })
 	}
 	switch {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/jorc/jorc/internal/text"
 )
@@ -42,6 +43,29 @@ type Report struct {
 	Previous string                   `json:"previous,omitempty"` // the version before
 	States   map[string]CategoryState `json:"states,omitempty"`   // by category
 	Grant    GrantAnswer              `json:"grant,omitzero"`
+	HoldFile string                   `json:"hold_file,omitempty"` // why the hold file holds the host; empty: there is none
+}
+
+// maxHoldFile bounds what a report says of a hold file, in bytes.
+const maxHoldFile = 400
+
+// WithHoldFile returns the report of a host whose hold file gives that reason.
+func (r Report) WithHoldFile(reason string) Report {
+	r.HoldFile = holdFileText(reason)
+	return r
+}
+
+// HeldByFile is HoldFile as one short printable line, whatever the host wrote.
+func (r Report) HeldByFile() string { return holdFileText(r.HoldFile) }
+
+func holdFileText(s string) string {
+	printable := func(c rune) rune {
+		if unicode.IsPrint(c) || unicode.IsSpace(c) {
+			return c
+		}
+		return unicode.ReplacementChar
+	}
+	return text.Line(strings.Map(printable, text.Head(s, 4*maxHoldFile)), maxHoldFile)
 }
 
 // States of GrantAnswer.

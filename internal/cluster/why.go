@@ -22,7 +22,7 @@ type WhyFacts struct {
 	Report   Report
 	Host     Host // of the catalog, with its condition
 
-	HoldFile string   // what the hold file of this host says, in words; empty: it does not exist
+	HoldFile string   // what the hold file of the host says, in words; empty: it does not exist
 	Held     []string // what holds the node or its cluster, in words
 	Slots    []string // slots that the host holds or waits for, in words
 	Rollout  []Reason // what the rollout says
@@ -85,7 +85,7 @@ func (c *Cluster) WhyFacts(ctx context.Context, node string) (WhyFacts, error) {
 		return f, fmt.Errorf("what node %q reports: %w", node, err)
 	}
 	f.Host = *s.Hosts[node]
-	f.Desired, f.Report, f.Reported = s.Desired, f.Host.Report, f.Host.Reported
+	f.Desired, f.Report, f.Reported, f.HoldFile = s.Desired, f.Host.Report, f.Host.Reported, f.Host.Report.HeldByFile()
 	return f, nil
 }
 

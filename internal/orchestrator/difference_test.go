@@ -71,6 +71,7 @@ func TestDiff(t *testing.T) {
 		{"suspect", onNode(func(n *orchestrator.NodeView) {
 			n.States = map[string]orchestrator.StateView{"config": {State: "success", Version: "v1", Suspect: "drifted: /etc/a"}}
 		}), orchestrator.StateChanged, "b: config is success at v1, suspect: drifted: /etc/a"},
+		{"hold file", onNode(func(n *orchestrator.NodeView) { n.HoldFile = "held by the file /x: disk" }), orchestrator.MemberChanged, "b is held by the file /x: disk"},
 		{"state", onNode(func(n *orchestrator.NodeView) {
 			n.States = map[string]orchestrator.StateView{"config": {State: "failed", Version: "v2"}}
 		}), orchestrator.StateChanged, "b: config is failed at v2"},

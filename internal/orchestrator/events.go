@@ -136,6 +136,11 @@ func (d *difference) node(name string, a, b NodeView) {
 			d.changed(e, old.String(), next.String())
 		}
 	}
+	held := name + ": its hold file is gone"
+	if b.HoldFile != "" {
+		held = name + " is " + b.HoldFile
+	}
+	d.changed(Event{Kind: MemberChanged, Node: name, Text: held}, a.HoldFile, b.HoldFile)
 	if a.Trouble != b.Trouble {
 		d.trouble(name, "what "+name+" reports", a.Trouble, b.Trouble)
 	}

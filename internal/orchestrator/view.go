@@ -48,9 +48,10 @@ type NodeView struct {
 	Agent      string                   `json:"agent,omitempty"`  // jorc's own: up, down
 	Health     string                   `json:"health,omitempty"` // passing, warning, critical, maintenance; empty without a host
 	Version    string                   `json:"version,omitempty"`
-	States     map[string]StateView     `json:"states,omitempty"`   // by category
-	Services   map[string]cluster.Tally `json:"services,omitempty"` // by name
-	Trouble    string                   `json:"trouble,omitempty"`  // why what it reports could not be read: it is as it was before
+	States     map[string]StateView     `json:"states,omitempty"`    // by category
+	Services   map[string]cluster.Tally `json:"services,omitempty"`  // by name
+	HoldFile   string                   `json:"hold_file,omitempty"` // what the file on the host says that holds it
+	Trouble    string                   `json:"trouble,omitempty"`   // why what it reports could not be read: it is as it was before
 
 	// LifeSince and HealthSince are when an orchestrator saw Life and Health as
 	// they are for the first time. Alone they make no difference.

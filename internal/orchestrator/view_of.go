@@ -55,10 +55,10 @@ func viewOf(s *cluster.State, before View) View {
 		}
 		n.Life, n.Agent, n.Health = h.Condition.Liveness, h.Condition.Agent, h.Condition.Health
 		if err := s.DamagedReport(node); err != nil {
-			n.Version, n.States = was.Version, was.States
+			n.Version, n.States, n.HoldFile = was.Version, was.States, was.HoldFile
 			damaged = append(damaged, damageText(err))
 		} else {
-			n.Version, n.States = h.Report.Version, stateViews(h.Report)
+			n.Version, n.States, n.HoldFile = h.Report.Version, stateViews(h.Report), h.Report.HeldByFile()
 		}
 		n.Services = maps.Clone(h.Services)
 		delete(n.Services, cluster.AgentService)

@@ -49,6 +49,7 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 		if h, held := s.Control.Held(m.Node, m.Roles); held {
 			one.Hold = h.String()
 		}
+		one.HoldFile = host.Report.HeldByFile()
 		state.Members = append(state.Members, one)
 	}
 	for node, host := range s.Hosts {
@@ -118,6 +119,7 @@ type Member struct {
 	// DownSince is since when it has not been up; zero: that is not known.
 	DownSince time.Time
 	Hold      string // what holds its convergence, in words
+	HoldFile  string // what the file on the host says that holds it, in words
 
 	Grant  Grant
 	Answer cluster.GrantAnswer

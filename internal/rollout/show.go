@@ -163,14 +163,15 @@ func (p *planner) waits() []string {
 	}
 	add(append(p.in(working), p.others...), "to finish")
 	ready := p.admitted(func(m ranked) bool { return m.progress == pending })
-	free := slices.DeleteFunc(slices.Clone(ready), func(m ranked) bool { return p.barred(m) != "" })
+	barred := p.barred
+	if !d.Paced() {
+		barred = func(m ranked) string { return m.held() } // nothing else keeps a host that needs no grant
+	}
+	free := slices.DeleteFunc(slices.Clone(ready), func(m ranked) bool { return barred(m) != "" })
 	for _, m := range ready {
-		if why := p.barred(m); why != "" && d.Paced() {
+		if why := barred(m); why != "" {
 			waits = append(waits, m.Node+": "+why)
 		}
-	}
-	if !d.Paced() {
-		free = ready
 	}
 	add(free, "to begin")
 	if allowed, out := p.room(); d.Paced() && len(free) > 0 && len(out) >= allowed {

@@ -237,6 +237,7 @@ func (p *planner) room() (allowed int, out []ranked) {
 // expired reports whether the member's offer is to be withdrawn: it was not
 // answered in time, or the member may no longer begin.
 func (p *planner) expired(m ranked) bool {
+	m.HoldFile = "" // the host declines by itself
 	late := !m.Grant.Until.IsZero() && !p.now.Before(m.Grant.Until)
 	return late || p.now.Sub(m.Grant.Since) >= answerWithin || p.barred(m) != ""
 }
@@ -310,6 +311,17 @@ func closedText(opens time.Time) string {
 	return "outside the window until " + opens.UTC().Format(time.RFC3339)
 }
 
+// held says what holds the member alone; empty: nothing does.
+func (m Member) held() string {
+	switch {
+	case m.Hold != "":
+		return "it is held: " + shorten(m.Hold)
+	case m.HoldFile != "":
+		return "it cannot begin: " + shorten(m.HoldFile)
+	}
+	return ""
+}
+
 // barred says why a grant of this member alone has to wait; empty: it does not.
 func (p *planner) barred(m ranked) string {
 	apart := m.apart(p.doc.Policy)
@@ -318,8 +330,8 @@ func (p *planner) barred(m ranked) string {
 		return apart
 	case !m.Up():
 		return "its host or its agent is down"
-	case m.Hold != "":
-		return "it is held: " + shorten(m.Hold)
+	case m.held() != "":
+		return m.held()
 	case m.declined(p.now):
 		return "it cannot begin: " + shorten(m.Answer.Reason)
 	case m.unanswered() && p.now.Before(m.Grant.rested()):
