@@ -55,17 +55,16 @@ type Ledger interface {
 	Forget()
 }
 
-// Runner runs workflows. *workflow.Runner is one; its Options.Held should say
-// what Holds says.
+// Runner runs workflows. *workflow.Runner is one; its Options.Held has to report
+// the same hold as Holds.
 type Runner interface {
-	Run(ctx context.Context, j workflow.Job) (workflow.Result, error)
-	Ready(ctx context.Context, id string) error
+	Drive(ctx context.Context, j workflow.Job, h workflow.Hooks) (workflow.Result, error)
 	Abandon(ctx context.Context, id, why string) (workflow.Result, error)
 	Open() ([]workflow.Result, error)
 	Forget(id string) error
 }
 
-// Requirements tells which services are missing. FromBlocker makes one.
+// Requirements reports which services are missing. FromBlocker makes one.
 type Requirements interface {
 	// Watch calls handle with what is missing, now and whenever that changes,
 	// until ctx ends; then it returns ctx's error or nil.
@@ -76,7 +75,7 @@ type Requirements interface {
 type Admission interface {
 	// Run follows the rollout until ctx ends; then it returns ctx's error. The
 	// other methods wait for it.
-	Run(ctx context.Context, heard AdmissionEvents) error
+	Run(ctx context.Context, events AdmissionEvents) error
 	// Enter returns nil once this host may take itself out of service for
 	// version. waiting receives why it has to wait, whenever that changes. A host
 	// that was admitted before, also before a restart, is admitted at once.
@@ -103,13 +102,13 @@ type Hold struct {
 	Paused string `json:"paused,omitempty"` // only keeps anything new from being started
 }
 
-// Holds tells what holds this host.
+// Holds reports what holds this host.
 type Holds interface {
 	// Watch calls handle with the hold, now and whenever it changes, until ctx ends.
 	Watch(ctx context.Context, handle func(Hold)) error
 }
 
-// Checks tells which of this host's health checks fail.
+// Checks reports which of this host's health checks fail.
 type Checks interface {
 	// Watch calls handle with them, "web: critical: HTTP 500", now and whenever
 	// they change, until ctx ends. Maintenance that jorc itself began is left out.
@@ -133,6 +132,7 @@ type Converger struct {
 	unsaved bool
 	mem     memory
 	tasks   map[string]*task
+	stopJob chan error // ends the job that is driven, for a reason
 
 	wake     concurrency.Signal // a decision may be due
 	changed  concurrency.Signal // of the report
@@ -152,17 +152,17 @@ type timing struct {
 	settle               time.Duration // that checks may fail after a static run
 	patience             time.Duration // with Consul, before an open job continues without it
 	recount              time.Duration // between reports of which only numbers changed
-	sayWithin            time.Duration // that a static run waits for "running" to be reported
+	reportWait           time.Duration // that a static run waits for "running" to be reported
 	cycle                time.Duration // until a cycle is looked for; doubles
 	trouble, maxTrouble  time.Duration // after what could not be done at all
-	mend                 time.Duration // between repairs of keys that other programs wrote about this host
+	repair               time.Duration // between repairs of keys that other programs wrote about this host
 }
 
 func defaultTiming() timing {
 	return timing{
 		firstRetry: time.Minute, maxRetry: 30 * time.Minute, settle: 30 * time.Second, patience: 10 * time.Second,
-		recount: 30 * time.Second, sayWithin: 5 * time.Second, cycle: 5 * time.Second,
-		trouble: time.Second, maxTrouble: time.Minute, mend: time.Hour,
+		recount: 30 * time.Second, reportWait: 5 * time.Second, cycle: 5 * time.Second,
+		trouble: time.Second, maxTrouble: time.Minute, repair: time.Hour,
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"time"
+
+	"github.com/jorc/jorc/internal/workflow"
 )
 
 // action is something to do now.
@@ -13,9 +15,11 @@ const (
 	doNothing  action = ""
 	doAdopt    action = "adopt"    // take over the version that another program brought
 	doBegin    action = "begin"    // an attempt
-	doStatic   action = "static"   // run or continue the static workflow
-	doDrop     action = "drop"     // the open attempt: another version is wanted
-	doValidate action = "validate" // run or continue the validation workflow
+	doStatic   action = "static"   // start or continue the static workflow
+	doDrop     action = "drop"     // the open attempt: another version is desired
+	doValidate action = "validate" // start or continue the validation workflow
+	doStop     action = "stop"     // the job that is driven
+	doEnded    action = "ended"    // the job that was driven has ended
 	doPass     action = "pass"     // all that validates did
 	doInvalid  action = "invalid"  // checks fail
 	doRecord   action = "record"   // the version that runs
@@ -27,7 +31,7 @@ type Phase string
 
 // Phases.
 const (
-	PhaseStarting   Phase = "starting"   // Consul was not heard yet
+	PhaseStarting   Phase = "starting"   // Consul has not answered yet
 	PhaseIdle       Phase = "idle"       // no version is desired
 	PhaseHeld       Phase = "held"       // by the cluster, the role, the host or a file
 	PhasePaused     Phase = "paused"     // nothing new starts
@@ -54,7 +58,6 @@ type decision struct {
 	enter   string // version to ask admission for
 	leave   string // version to give admission back for
 	cannot  string // why the host does not begin with another version; empty: it does, or has none
-	ready   string // job to wait for
 	cycle   bool   // look for cycles of requirements
 
 	waiting string // what the pending state to be reported is about; empty: none
@@ -82,6 +85,9 @@ func decide(f *facts, now time.Time) decision {
 			d.cannot = cmp.Or(d.detail, string(d.phase))
 		}
 	}
+	if f.job.id != "" {
+		d.do = f.besideJob(d.do)
+	}
 	if f.unsaved { // nothing begins before what came before it is on the disk
 		d.do = doNothing
 		if f.mem.saveIs != "" {
@@ -102,26 +108,59 @@ func decideOpen(f *facts, now time.Time) decision {
 	patient := f.mem.started.Add(f.patience)
 	switch {
 	case f.replaced(a.Version):
-		return decision{do: doDrop, phase: PhaseStatic, detail: "version " + f.desired + " is wanted now"}
+		return decision{do: doDrop, phase: PhaseStatic, detail: "version " + f.desired + " is desired now"}
+	case f.job.id != "":
+		return decideDriven(f)
 	case (!f.desiredKnown || !f.holdKnown) && now.Before(patient):
 		return decision{until: patient, phase: PhaseStarting, detail: "asking Consul before continuing with version " + a.Version}
 	case f.held() != "":
 		return decision{phase: PhaseHeld, detail: f.held(), outcome: Held}
-	case f.mem.rest == restReboot:
-		return decision{phase: PhaseReboot, detail: f.mem.restWhy, outcome: Pending}
-	case f.mem.rest == restReady && f.ready != f.openJob():
-		return decision{ready: f.openJob(), phase: PhasePending, detail: f.mem.restWhy}
 	case a.Stage == stageStatic:
 		return decision{do: doStatic, phase: PhaseStatic, detail: "version " + a.Version}
 	}
 	return decideValidating(f, now)
 }
 
-func (f *facts) openJob() string {
-	if f.p.Attempt.Validation != "" {
-		return f.p.Attempt.Validation
+// besideJob is do, or what takes its place while a job is driven: a job that waits
+// does not keep another attempt from being made.
+func (f *facts) besideJob(do action) action {
+	switch do {
+	case doDrop, doBegin, doAdopt, doStatic, doValidate:
+		if !f.job.ended && !f.job.stopping && (do == doDrop || f.job.wait != nil && (do == doBegin || do == doAdopt)) {
+			return doStop
+		}
+		do = doNothing
 	}
-	return f.p.Attempt.Job
+	if f.job.ended {
+		return doEnded
+	}
+	return do
+}
+
+// decideDriven is about the job of the open attempt, which is driven.
+func decideDriven(f *facts) decision {
+	a := f.p.Attempt
+	d := decision{phase: PhaseStatic, detail: "version " + a.Version}
+	if a.Stage == stageValidating {
+		d.phase = PhaseValidation
+	}
+	w := f.job.wait
+	if w == nil {
+		return d
+	}
+	d.detail = waitReason(w)
+	switch {
+	case f.held() != "":
+		d.phase, d.detail, d.outcome = PhaseHeld, f.held(), Held
+	case w.Err != nil:
+	case w.Result.State == workflow.Held:
+		d.phase, d.outcome = PhaseHeld, Held
+	case w.Result.State == workflow.Reboot:
+		d.phase, d.detail, d.outcome = PhaseReboot, "waits for a reboot of this host: "+d.detail, Pending
+	case w.Result.State == workflow.Pending:
+		d.phase = PhasePending
+	}
+	return d
 }
 
 // decideValidating finds out whether what the static workflow made works.
@@ -199,12 +238,12 @@ func decideClosed(f *facts, now time.Time) decision {
 func decideBroken(f *facts, now time.Time) decision {
 	a := f.p.Attempt
 	d := decision{phase: PhaseFailed, detail: a.Why, outcome: Failed}
-	if a.Stage == stageInvalid && f.held() == "" {
+	if a.Stage == stageInvalid && f.held() == "" && f.job.wait == nil {
 		again := !now.Before(f.mem.validateAt)
 		if a.Checks {
 			again = f.checksPass()
 		}
-		if again || a.Validation != "" && f.mem.rest == restNone {
+		if again || a.Validation != "" {
 			d.do = doValidate
 			return d
 		}
@@ -287,7 +326,7 @@ func decideSettled(f *facts, now time.Time) decision {
 	default:
 		d.outcome = Converged
 	}
-	if f.admission && f.p.Entered != "" && f.told {
+	if f.admission && f.p.Entered != "" && f.stored {
 		if f.left == f.p.Entered {
 			d.do = doLeft
 			return d
@@ -303,16 +342,13 @@ func decideSettled(f *facts, now time.Time) decision {
 		d.do, d.detail = doInvalid, "health checks fail: "+list(f.failing)
 	case f.held() != "":
 		d.detail = "held: " + f.held()
-	case f.mem.rest == restReady && f.ready != f.openJob():
-		d.ready = f.openJob()
-	case f.mem.rest == restReboot:
 	case !now.Before(f.mem.validateAt) || a.Validation != "":
 		d.do = doValidate
 	default:
 		d.wake(f.mem.validateAt)
 	}
 	d.wake(at)
-	if d.outcome == Converged && (!f.told || d.leave != "" || d.do != doNothing || d.ready != "") {
+	if d.outcome == Converged && (!f.stored || d.leave != "" || d.do != doNothing || f.job.id != "" && !f.job.reboots()) {
 		d.outcome = ""
 	}
 	return d

@@ -3,6 +3,8 @@ package converge
 import (
 	"testing"
 	"time"
+
+	"github.com/jorc/jorc/internal/workflow"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -15,7 +17,7 @@ func known(change func(*facts)) *facts {
 		inputs: inputs{desired: "v1", desiredKnown: true, holdKnown: true, checksKnown: true},
 		mem:    memory{started: in(-time.Hour), validateAt: in(time.Minute)},
 		p:      progress{Attempt: attempt{Version: "v1", Stage: stageDone, Job: "j"}},
-		local:  "v1", told: true, static: true, settle: 30 * time.Second, patience: 10 * time.Second, cycleAfter: 5 * time.Second,
+		local:  "v1", stored: true, static: true, settle: 30 * time.Second, patience: 10 * time.Second, cycleAfter: 5 * time.Second,
 	}
 	change(f)
 	return f
@@ -71,17 +73,29 @@ func TestDecide(t *testing.T) {
 		{"let in for another version", both(new, admission, func(f *facts) { f.p.Entered = "v1" }), doNothing, PhaseAdmission, time.Time{}},
 		{"let in", both(new, admission, func(f *facts) { f.p.Entered = "v2" }), doBegin, PhaseStatic, time.Time{}},
 		{"version file lost", func(f *facts) { f.local = "" }, doBegin, PhaseStatic, time.Time{}},
-		{"somebody else brought it", func(f *facts) { f.local, f.desired = "v2", "v2" }, doAdopt, PhaseRecording, time.Time{}},
+		{"another program installed it", func(f *facts) { f.local, f.desired = "v2", "v2" }, doAdopt, PhaseRecording, time.Time{}},
 
 		{"static runs", both(new, stageIs(stageStatic), func(f *facts) { f.p.Attempt.Version = "v2" }), doStatic, PhaseStatic, time.Time{}},
 		{"static runs, held", both(stageIs(stageStatic), held), doNothing, PhaseHeld, time.Time{}},
 		{"static runs, paused", both(stageIs(stageStatic), paused), doStatic, PhaseStatic, time.Time{}},
-		{"static runs, nothing desired any more", both(stageIs(stageStatic), func(f *facts) { f.desired = "" }), doStatic, PhaseStatic, time.Time{}},
+		{"static runs, nothing is desired", both(stageIs(stageStatic), func(f *facts) { f.desired = "" }), doStatic, PhaseStatic, time.Time{}},
 		{"static runs, another version", both(stageIs(stageStatic), new), doDrop, PhaseStatic, time.Time{}},
 		{"static runs, another version and held", both(stageIs(stageStatic), new, held), doDrop, PhaseStatic, time.Time{}},
-		{"static waits", both(stageIs(stageStatic), func(f *facts) { f.mem.rest = restReady }), doNothing, PhasePending, time.Time{}},
-		{"static may go on", both(stageIs(stageStatic), func(f *facts) { f.mem.rest, f.ready = restReady, "j" }), doStatic, PhaseStatic, time.Time{}},
-		{"static waits for a reboot", both(stageIs(stageStatic), func(f *facts) { f.mem.rest = restReboot }), doNothing, PhaseReboot, time.Time{}},
+		{"static is driven", both(stageIs(stageStatic), driven()), doNothing, PhaseStatic, time.Time{}},
+		{"static is driven, held", both(stageIs(stageStatic), driven(), held), doNothing, PhaseStatic, time.Time{}},
+		{"static is driven, another version", both(stageIs(stageStatic), driven(), new), doStop, PhaseStatic, time.Time{}},
+		{"static is being stopped", both(stageIs(stageStatic), driven(), new, func(f *facts) { f.job.stopping = true }), doNothing, PhaseStatic, time.Time{}},
+		{"static waits", both(stageIs(stageStatic), waiting(workflow.Pending)), doNothing, PhasePending, time.Time{}},
+		{"static waits, held", both(stageIs(stageStatic), waiting(workflow.Pending), held), doNothing, PhaseHeld, time.Time{}},
+		{"static is held before that is known here", both(stageIs(stageStatic), waiting(workflow.Held)), doNothing, PhaseHeld, time.Time{}},
+		{"static waits for a reboot", both(stageIs(stageStatic), waiting(workflow.Reboot)), doNothing, PhaseReboot, time.Time{}},
+		{"static waits for another job", both(stageIs(stageStatic), driven(), func(f *facts) { f.job.wait = &workflow.Wait{Err: workflow.ErrBusy} }), doNothing, PhaseStatic, time.Time{}},
+		{"static has ended", both(stageIs(stageStatic), driven(), func(f *facts) { f.job.ended = true }), doEnded, PhaseStatic, time.Time{}},
+		{"static has ended, another version", both(stageIs(stageStatic), driven(), new, func(f *facts) { f.job.ended = true }), doEnded, PhaseStatic, time.Time{}},
+		{"validation is driven, another version", both(driven(), new), doNothing, PhaseStatic, time.Time{}},
+		{"validation waits, another version", both(waiting(workflow.Pending), new), doStop, PhaseStatic, time.Time{}},
+		{"validation is driven", both(driven(), func(f *facts) { f.mem.validateAt = noon }), doNothing, PhaseConverged, time.Time{}},
+		{"invalid, due, validation waits", both(stageIs(stageInvalid), waiting(workflow.Pending), func(f *facts) { f.mem.retryAt = noon }), doStop, PhaseStatic, time.Time{}},
 		{"after a start without Consul, soon", both(stageIs(stageStatic), func(f *facts) { f.desiredKnown, f.mem.started = false, in(-4*time.Second) }), doNothing, PhaseStarting, in(6 * time.Second)},
 		{"after a start without Consul, later", both(stageIs(stageStatic), func(f *facts) { f.desiredKnown, f.holdKnown = false, false }), doStatic, PhaseStatic, time.Time{}},
 		{"after a start without Consul, it was held", both(stageIs(stageStatic), func(f *facts) { f.holdKnown, f.p.Hold.Held = false, "by hand" }), doNothing, PhaseHeld, time.Time{}},
@@ -131,15 +145,19 @@ func TestDecideTasks(t *testing.T) {
 	d := decide(known(func(f *facts) { f.admission, f.p.Entered = true, "v1" }), noon)
 	want(t, "leave", d.leave, "v1")
 	want(t, "outcome", d.outcome, Outcome(""))
-	d = decide(known(func(f *facts) { f.admission, f.p.Entered, f.told = true, "v1", false }), noon)
+	d = decide(known(func(f *facts) { f.admission, f.p.Entered, f.stored = true, "v1", false }), noon)
 	want(t, "leave before it is reported", d.leave, "")
 	d = decide(known(func(f *facts) { f.admission, f.desired = true, "v2" }), noon)
 	want(t, "enter", d.enter, "v2")
 	d = decide(known(func(f *facts) { f.admission, f.desired, f.requires = true, "v2", true }), noon)
 	want(t, "enter before what is missing is known", d.enter, "")
 	want(t, "require", d.require, true)
-	d = decide(known(func(f *facts) { f.mem.rest, f.p.Attempt.Stage = restReady, stageStatic }), noon)
-	want(t, "ready", d.ready, "j")
+}
+
+func driven() func(*facts) { return func(f *facts) { f.job.id = "j" } }
+
+func waiting(s workflow.State) func(*facts) {
+	return func(f *facts) { f.job = jobStatus{id: "j", wait: &workflow.Wait{Result: workflow.Result{State: s}}} }
 }
 
 func TestDoubled(t *testing.T) {

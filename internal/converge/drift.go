@@ -22,25 +22,25 @@ import (
 // drift finds the files of static configuration that are no longer as they
 // were when the host converged.
 type drift struct {
-	patterns []pattern
-	file     string        // keeps what they were
-	interval time.Duration // between full scans
-	deafened time.Duration // between looks while nothing can be heard
-	changed  func()
-	log      hclog.Logger
-	wake     concurrency.Signal
+	patterns  []pattern
+	file      string        // keeps what they were
+	interval  time.Duration // between full scans
+	pollEvery time.Duration // between comparisons while changes cannot be watched
+	changed   func()
+	log       hclog.Logger
+	wake      concurrency.Signal
 
 	scanning sync.Mutex // one scan at a time; before mu
 
-	mu      sync.Mutex
-	base    *snapshot // nil: nothing is compared
-	quiet   bool      // a job runs that may change files
-	drifted []string
-	text    string // about drifted, as it was when it began
-	first   string // the one that text names
-	what    string // became of it
-	capped  string // what is not watched, and why
-	deaf    string // why changes are only found by looking
+	mu         sync.Mutex
+	base       *snapshot // nil: nothing is compared
+	quiet      bool      // a job runs that may change files
+	drifted    []string
+	text       string // about drifted, as it was when it began
+	first      string // the one that text names
+	what       string // became of it
+	capped     string // what is not watched, and why
+	watchError string // why files are only compared at intervals
 }
 
 // snapshot is what the files were like.
@@ -52,7 +52,7 @@ type snapshot struct {
 }
 
 func newDrift(paths []string, file string, interval time.Duration, changed func(), log hclog.Logger) *drift {
-	d := &drift{file: file, interval: interval, deafened: interval, changed: changed, log: log, wake: concurrency.NewSignal()}
+	d := &drift{file: file, interval: interval, pollEvery: interval, changed: changed, log: log, wake: concurrency.NewSignal()}
 	for _, p := range paths {
 		d.patterns = append(d.patterns, newPattern(p))
 	}
@@ -88,7 +88,7 @@ func (d *drift) load(a attempt) {
 	}
 	s, err := readSnapshot(d.file)
 	if err != nil {
-		d.log.Warn("it is not known whether static files drifted; it will be after the next convergence", "error", err)
+		d.log.Warn("cannot detect drift of static files until the next convergence", "error", err)
 		return
 	}
 	if s == nil || s.Job != a.Job || s.Version != a.Version {
@@ -106,18 +106,18 @@ func (d *drift) stop() {
 	d.mu.Unlock()
 }
 
-// hush is for the time of a validation: what changed before it drifted, what
+// suspend is for the time of a validation: what changed before it drifted, what
 // changes meanwhile did not.
-func (d *drift) hush(ctx context.Context) {
+func (d *drift) suspend(ctx context.Context) {
 	d.look(ctx)
 	d.mu.Lock()
 	d.quiet = true
 	d.mu.Unlock()
 }
 
-// unhush remembers the present state of the files, except of files that had
+// resume remembers the present state of the files, except of files that had
 // drifted.
-func (d *drift) unhush(ctx context.Context) {
+func (d *drift) resume(ctx context.Context) {
 	d.scanning.Lock()
 	defer d.scanning.Unlock()
 	d.mu.Lock()
@@ -131,7 +131,7 @@ func (d *drift) unhush(ctx context.Context) {
 	}
 	files, _, err := scan(ctx, d.patterns, base.Files)
 	if err != nil {
-		d.log.Warn("static files cannot be looked at", "error", err)
+		d.log.Warn("cannot read static files", "error", err)
 		files = base.Files
 	}
 	next := &snapshot{Format: snapshotFormat, Job: base.Job, Version: base.Version, Files: files}
@@ -230,8 +230,8 @@ func differences(was, is map[string]print) []string {
 	return all
 }
 
-// told is the text about what drifted, as it was when that began.
-func (d *drift) told() string {
+// reason is the text about what drifted, as it was when that began.
+func (d *drift) reason() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.text
@@ -244,11 +244,11 @@ func (d *drift) paths() []string {
 	return d.drifted
 }
 
-// noted is what is not known, and why.
-func (d *drift) noted() string {
+// note is what is not known, and why.
+func (d *drift) note() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return suspectWith(d.capped, d.deaf)
+	return suspectWith(d.capped, d.watchError)
 }
 
 // watched are the directories in which something has to happen before files of

@@ -163,7 +163,7 @@ func (s *scanner) add(file string) {
 	}
 }
 
-// look tells what a file is like; ok is false when it is not there.
+// look reads what a file is like; ok is false if it does not exist.
 func (s *scanner) look(file string) (p print, ok bool) {
 	link := ""
 	info, err := os.Lstat(file)

@@ -179,14 +179,14 @@ func TestDeaf(t *testing.T) {
 			t.Error("it still listens")
 		}
 	}
-	wantText(t, "note", d.noted(), "looked at every 1m0s", "max_user_watches")
+	wantText(t, "note", d.note(), "looked at every 1m0s", "max_user_watches")
 	if err := os.WriteFile(file, []byte("new"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d.look(t.Context())
 	want(t, "drifted", strings.Join(d.paths(), " "), file)
-	d.deafen(nil)
-	want(t, "note", d.noted(), "")
+	d.setWatchError(nil)
+	want(t, "note", d.note(), "")
 }
 
 // TestHush: what a validation changes did not drift, what had drifted before
@@ -207,11 +207,11 @@ func TestHush(t *testing.T) {
 		t.Fatal(err)
 	}
 	put("a", "by hand")
-	d.hush(t.Context())
+	d.suspend(t.Context())
 	put("b", "by validation")
 	put("c", "by validation")
 	d.look(t.Context())
-	d.unhush(t.Context())
+	d.resume(t.Context())
 	d.look(t.Context())
 	want(t, "drifted", strings.Join(d.paths(), " "), dir+"/a")
 	again := newDrift([]string{dir + "/?"}, filepath.Join(dir, "drift.json"), time.Minute, func() {}, hclog.NewNullLogger())

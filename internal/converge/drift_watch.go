@@ -31,7 +31,7 @@ func (d *drift) run(ctx context.Context) error {
 	}()
 	tick := time.NewTicker(d.interval)
 	defer tick.Stop()
-	instead := time.NewTicker(d.deafened)
+	instead := time.NewTicker(d.pollEvery)
 	defer instead.Stop()
 	due := time.NewTimer(0) // a scan at the start
 	defer due.Stop()
@@ -77,10 +77,10 @@ func (d *drift) run(ctx context.Context) error {
 func (d *drift) listener() *fsnotify.Watcher {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		d.deafen(err)
+		d.setWatchError(err)
 		return nil
 	}
-	d.deafen(nil)
+	d.setWatchError(nil)
 	return w
 }
 
@@ -103,7 +103,7 @@ func (d *drift) aim(ctx context.Context, w *fsnotify.Watcher) *fsnotify.Watcher 
 		err := w.Add(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 			_ = w.Close()
-			d.deafen(fmt.Errorf("%s: %w", dir, err))
+			d.setWatchError(fmt.Errorf("%s: %w", dir, err))
 			return nil
 		}
 	}
@@ -115,15 +115,15 @@ func (d *drift) aim(ctx context.Context, w *fsnotify.Watcher) *fsnotify.Watcher 
 	return w
 }
 
-// deafen notes whether changes are heard of.
-func (d *drift) deafen(err error) {
+// setWatchError notes why changes cannot be watched; nil: they are.
+func (d *drift) setWatchError(err error) {
 	text := ""
 	if err != nil {
-		text = fmt.Sprintf("changes of static files are not heard of, so they are looked at every %v: %v (fs.inotify.max_user_watches, max_user_instances)", d.deafened, err)
+		text = fmt.Sprintf("cannot watch static files, comparing them every %v: %v (raise fs.inotify.max_user_watches, max_user_instances)", d.pollEvery, err)
 	}
 	d.mu.Lock()
-	news := text != d.deaf
-	d.deaf = text
+	news := text != d.watchError
+	d.watchError = text
 	d.mu.Unlock()
 	if news {
 		if text != "" {

@@ -28,10 +28,10 @@ type inputs struct {
 	admitted string // version for which Enter returned nil
 	waiting  string // why it did not yet
 	left     string // version for which Leave returned nil
-	ready    string // job that is worth going on with
 	retry    bool   // an operator asks for another attempt now
+	job      jobStatus
 
-	said      uint64 // number of the report that the ledger has
+	storedGen uint64 // number of the report that the ledger has
 	reportErr string
 	taskErr   string
 }
@@ -41,9 +41,6 @@ type memory struct {
 	started    time.Time
 	retryAt    time.Time // the earliest time of the next attempt after a failure; zero: at once
 	validateAt time.Time
-
-	rest    rest   // what the open job waits for
-	restWhy string // in words
 
 	trouble   action // what could not be done
 	troubles  int    // in a row
@@ -58,15 +55,6 @@ type memory struct {
 	pendingAt time.Time // since when requirements are missing
 }
 
-// rest is what an open job waits for.
-type rest int
-
-const (
-	restNone   rest = iota
-	restReady       // a task's requirements, or a pause that it asked for
-	restReboot      // the host's
-)
-
 // facts are all that a decision depends on.
 type facts struct {
 	inputs
@@ -74,7 +62,7 @@ type facts struct {
 	p       progress
 	unsaved bool
 	local   string // version in the version file; empty: none
-	told    bool   // the ledger has the report
+	stored  bool   // the ledger has the report
 	drifted []string
 
 	once       bool
@@ -143,6 +131,9 @@ func (c *Converger) observe() {
 	} else if c.mem.pendingAt.IsZero() {
 		c.mem.pendingAt = c.now()
 	}
+	if in.job.wait != nil && a.open() {
+		c.reportWait(in.job.wait)
+	}
 	if a.Stage != stageDone && a.Stage != stageInvalid {
 		return
 	}
@@ -161,7 +152,7 @@ func (c *Converger) settleReport(in inputs) {
 		}
 		c.p.Waiting = ""
 	}
-	why := suspectWith(c.p.Attempt.doubt(), c.drift.told())
+	why := suspectWith(c.p.Attempt.doubt(), c.drift.reason())
 	if c.p.Attempt.Job == "" { // the program that brought the version reports config
 		r.Validation = suspected(r.Validation, why)
 	} else {

@@ -155,7 +155,7 @@ func testUnwritable(t *testing.T) {
 	s := h.until("trouble", func(s Status) bool {
 		return s.Phase == PhaseRecording && s.Config != nil && s.Config.State == cluster.StateFailed && s.Reported && strings.Contains(s.Detail, "cannot be recorded")
 	})
-	wantText(t, "config", s.Config.Detail, "cannot go on", "cannot be recorded")
+	wantText(t, "config", s.Config.Detail, "stuck, will retry", "cannot be recorded")
 	want(t, "version", h.document().Version, "")
 	if err := os.RemoveAll(h.path("version")); err != nil {
 		t.Fatal(err)

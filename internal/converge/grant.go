@@ -18,7 +18,7 @@ import (
 // is written before anything follows from it.
 type grantRecord struct {
 	Format   int       `json:"format"`
-	ID       string    `json:"id,omitempty"` // of the grant that is open; empty: none is
+	ID       string    `json:"id,omitempty"` // of the open grant; empty: there is none
 	Version  string    `json:"version,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
 	Failed   string    `json:"failed,omitempty"`   // why the grant counts as failed
@@ -184,7 +184,7 @@ func decideLeave(f grantFacts, now time.Time) (do grantAction, why string, again
 	return grantFinish, "", again
 }
 
-// readGrant reads the record. One that is damaged is put aside: what others know
+// readGrant reads the record. One that is damaged is renamed: what others know
 // of the grant is in the report.
 func readGrant(path string) (r grantRecord, err error) {
 	data, err := os.ReadFile(path)
@@ -198,7 +198,7 @@ func readGrant(path string) (r grantRecord, err error) {
 		err = fmt.Errorf("format %d, expected %d", r.Format, grantFormat)
 	}
 	if err != nil {
-		err = fmt.Errorf("record of the grant %s: %w: it is put aside as %s.bad", path, err, filepath.Base(path))
+		err = fmt.Errorf("record of the grant %s: %w: it was renamed to %s.bad", path, err, filepath.Base(path))
 		return grantRecord{Format: grantFormat}, errors.Join(err, os.Rename(path, path+".bad"))
 	}
 	return r, nil

@@ -73,11 +73,11 @@ type Grantee struct {
 
 // request is one call of Enter or Leave.
 type request struct {
-	version string
-	waiting func(string)
-	told    string
-	done    chan struct{}
-	recheck *concurrency.Backoff // when to read again what is stored, while nothing else happens
+	version  string
+	waiting  func(string)
+	reported string
+	done     chan struct{}
+	recheck  *concurrency.Backoff // when to read again what is stored, while nothing else happens
 }
 
 // NewGrantee returns a Grantee. It does no I/O.
@@ -148,16 +148,16 @@ const firstGrantRetry, lastGrantRetry = 200 * time.Millisecond, 10 * time.Second
 const firstRecheck, lastRecheck = 5 * time.Second, 5 * time.Minute
 
 // Run implements Admission.
-func (g *Grantee) Run(ctx context.Context, heard AdmissionEvents) error {
+func (g *Grantee) Run(ctx context.Context, events AdmissionEvents) error {
 	retry := concurrency.NewBackoff(firstGrantRetry, lastGrantRetry)
 	if err := concurrency.Retry(ctx, retry, g.load, g.warn("the record of the grant cannot be read")); err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return g.watchGrant(ctx, heard) })
+	group.Go(func() error { return g.watchGrant(ctx, events) })
 	group.Go(func() error { return g.watchRollout(ctx) })
 	group.Go(func() error { return g.o.Checks.Watch(ctx, g.setChecks) })
-	group.Go(func() error { return g.loop(ctx, heard) })
+	group.Go(func() error { return g.loop(ctx, events) })
 	return group.Wait()
 }
 
@@ -175,7 +175,7 @@ func (g *Grantee) warn(what string) func(error, time.Duration) {
 }
 
 // watchGrant follows the host's own grant.
-func (g *Grantee) watchGrant(ctx context.Context, heard AdmissionEvents) error {
+func (g *Grantee) watchGrant(ctx context.Context, events AdmissionEvents) error {
 	var retried time.Time
 	first := true
 	return g.o.Rollouts.WatchGrant(ctx, g.o.Node, func(u kv.Update[rollout.Grant]) {
@@ -187,10 +187,10 @@ func (g *Grantee) watchGrant(ctx context.Context, heard AdmissionEvents) error {
 		idle := g.enter == nil && g.leave == nil && g.cannot == ""
 		g.mu.Unlock()
 		if u.Reset || !first && idle && next.State == rollout.Offered {
-			heard.Reassert() // the orchestrator does not know what this host runs
+			events.Reassert() // the orchestrator does not know what this host runs
 		}
 		if !first && next.Retry.After(retried) {
-			heard.Retry()
+			events.Retry()
 		}
 		retried, first = next.Retry, false
 		g.change(func() bool { g.grant, g.known, g.verify = next, true, g.verify || u.Reset; return true })
@@ -226,7 +226,7 @@ func (g *Grantee) setChecks(failing []string) {
 }
 
 // loop decides and acts until ctx ends.
-func (g *Grantee) loop(ctx context.Context, heard AdmissionEvents) error {
+func (g *Grantee) loop(ctx context.Context, events AdmissionEvents) error {
 	retry := concurrency.NewBackoff(firstGrantRetry, lastGrantRetry)
 	started := time.Time{} // of the present leave
 	var leaving *request
@@ -245,7 +245,7 @@ func (g *Grantee) loop(ctx context.Context, heard AdmissionEvents) error {
 		if read && g.interested(f) {
 			err = g.refresh(ctx, &f)
 			if err == nil && f.enter != "" && f.permit.Report.Version == f.enter {
-				heard.Reassert() // the report does not say what this host runs
+				events.Reassert() // the report does not say what this host runs
 			}
 		}
 		if err == nil {
@@ -258,14 +258,14 @@ func (g *Grantee) loop(ctx context.Context, heard AdmissionEvents) error {
 		case err != nil:
 			pause := retry.Next()
 			g.o.Log.Warn("the grant of the rollout is tried again", "step", string(do), "error", err, "again_in", pause)
-			tell(enter, "the rollout cannot be asked: "+err.Error())
+			notify(enter, "the rollout cannot be asked: "+err.Error())
 			g.change(func() bool { return true })
 			_ = concurrency.Sleep(ctx, pause) // ends with ctx
 		case do != grantNothing:
 			retry.Reset()
 		default:
 			retry.Reset()
-			tell(enter, why)
+			notify(enter, why)
 			g.await(ctx, again, enter)
 		}
 	}
@@ -278,9 +278,9 @@ func (g *Grantee) interested(f grantFacts) bool {
 	return !f.waits && (f.enter != "" || f.cannot != "" || f.record.ID != "" || f.record.Intent != nil || !g.read)
 }
 
-func tell(q *request, why string) {
-	if q != nil && why != "" && why != q.told {
-		q.told = why
+func notify(q *request, why string) {
+	if q != nil && why != "" && why != q.reported {
+		q.reported = why
 		q.waiting(why)
 	}
 }

@@ -33,7 +33,7 @@ func (c *Converger) loop(ctx context.Context) error {
 		switch {
 		case d.do != doNothing:
 			c.act(ctx, f, d.do)
-		case c.once && d.outcome != "" && !c.unsaved && (f.told || d.outcome == Held):
+		case c.once && d.outcome != "" && !c.unsaved && (f.stored || d.outcome == Held):
 			return nil
 		case f.unsaved || !c.unsaved: // else there is something to write down
 			c.await(ctx, d.until)
@@ -68,7 +68,7 @@ func (c *Converger) facts() *facts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.inputs = c.in
-	f.told = c.in.said >= c.gen && c.report.equal(c.p.Report)
+	f.stored = c.in.storedGen >= c.gen && c.report.equal(c.p.Report)
 	return f
 }
 
@@ -99,11 +99,15 @@ func (c *Converger) act(ctx context.Context, f *facts, do action) {
 	case doBegin:
 		err = c.begin(ctx, f.desired)
 	case doStatic:
-		err = c.runStatic(ctx)
+		c.startJob(ctx, c.p.Attempt.Job, c.o.Static.Workflow)
 	case doDrop:
 		err = c.drop(ctx, f.desired)
 	case doValidate:
-		err = c.runValidation(ctx)
+		err = c.validate(ctx)
+	case doStop:
+		c.endJobEarly(f)
+	case doEnded:
+		err = c.jobEnded(ctx, f.job)
 	case doPass:
 		c.passed()
 	case doInvalid:
@@ -139,7 +143,7 @@ func (c *Converger) saveProgress() {
 		return
 	}
 	if text := err.Error(); text != m.saveIs {
-		c.log.Error("convergence waits and tries again", "error", text)
+		c.log.Error("convergence is stuck, will retry", "error", text)
 		m.saveIs = text
 	}
 	if a := c.p.Attempt; a.open() || a.Stage == stageRecording {
@@ -173,7 +177,7 @@ func (c *Converger) noteResult(do action, err error) {
 		m.trouble, m.troubles = do, 0
 	}
 	if text := err.Error(); text != m.troubleIs {
-		c.log.Warn("convergence waits and tries again", "step", string(do), "error", text)
+		c.log.Warn("convergence is stuck, will retry", "step", string(do), "error", text)
 		m.troubleIs = text
 	}
 	m.troubles++
@@ -223,7 +227,7 @@ func (c *Converger) follow(ctx context.Context, what string, watch func(context.
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		c.log.Warn("a watch ended; it is begun again", "of", what, "error", err)
+		c.log.Warn("a watch ended, starting it again", "of", what, "error", err)
 		if err := concurrency.Sleep(ctx, c.timing.trouble); err != nil {
 			return err
 		}
@@ -270,7 +274,7 @@ func (c *Converger) setChecks(failing []string) {
 
 // freshChecks forgets how checks were before the static workflow ran. That they
 // pass, as far as is known, may be of before: a check that failed while the
-// workflow restarted a service is heard of when that serves again.
+// workflow restarted a service is reported when that serves again.
 func (c *Converger) freshChecks() {
 	now := c.now()
 	c.input(func(in *inputs) {

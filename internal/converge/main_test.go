@@ -112,7 +112,7 @@ func (h *host) build() *host {
 		o.Runner = h.runner
 	}
 	h.Converger = New(o)
-	h.drift.deafened = 100 * time.Millisecond // all on this machine share what can be listened to
+	h.drift.pollEvery = 100 * time.Millisecond // all on this machine share what can be listened to
 	h.timing.trouble, h.timing.maxTrouble = 20*time.Millisecond, 200*time.Millisecond
 	if h.quick != nil {
 		h.quick(&h.timing)

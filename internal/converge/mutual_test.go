@@ -176,14 +176,13 @@ func (m *mutual) host(ctx context.Context, i int, static []config.Requires) erro
 // quick is a Runner whose tasks take no time.
 type quick struct{ ran string }
 
-func (q *quick) Run(_ context.Context, j workflow.Job) (workflow.Result, error) {
+func (q *quick) Drive(_ context.Context, j workflow.Job, _ workflow.Hooks) (workflow.Result, error) {
 	q.ran += j.Version
 	return workflow.Result{ID: j.ID, State: workflow.Success}, nil
 }
 
-func (q *quick) Ready(context.Context, string) error { return nil }
-func (q *quick) Open() ([]workflow.Result, error)    { return nil, nil }
-func (q *quick) Forget(string) error                 { return nil }
+func (q *quick) Open() ([]workflow.Result, error) { return nil, nil }
+func (q *quick) Forget(string) error              { return nil }
 func (q *quick) Abandon(context.Context, string, string) (workflow.Result, error) {
 	return workflow.Result{}, workflow.ErrNoJob
 }

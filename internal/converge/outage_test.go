@@ -41,7 +41,7 @@ func TestOutageAtEveryStep(t *testing.T) {
 			defer func() { <-turn }()
 			p, h := through(t)
 			var met, refused atomic.Int64
-			h.quick = func(q *timing) { q.sayWithin = 100 * time.Millisecond }
+			h.quick = func(q *timing) { q.reportWait = 100 * time.Millisecond }
 			err := h.toEnd(func(now string) {
 				if now == step && met.Add(1) == 1 {
 					p.Do(func(*http.Request) consultest.Fault {

@@ -117,7 +117,7 @@ func readProgress(path string) (p progress, fresh bool, err error) {
 		err = fmt.Errorf("format %d, expected %d", p.Format, progressFormat)
 	}
 	if err != nil {
-		err = fmt.Errorf("progress %s cannot be read: %w: it is put aside as %s.bad, and the version file tells where this host is", path, err, filepath.Base(path))
+		err = fmt.Errorf("progress %s cannot be read: %w: it was renamed to %s.bad, and the version file decides which version this host runs", path, err, filepath.Base(path))
 		return newProgress(), true, errors.Join(err, os.Rename(path, path+".bad"))
 	}
 	return p, false, nil
@@ -211,7 +211,7 @@ func (c *Converger) record(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		c.log.Warn("it will not be known whether static files drift", "error", err)
+		c.log.Warn("cannot record the state of static files; drift will not be detected", "error", err)
 	}
 	c.hook("snapshot")
 	if err := cluster.WriteVersionFile(c.o.VersionFile, a.Version); err != nil {

@@ -17,7 +17,7 @@ type report struct {
 	Config     *cluster.CategoryState `json:"config,omitempty"`
 	Validation *cluster.CategoryState `json:"validation,omitempty"`
 	// Instead is the one state of config that Config may take the place of; nil:
-	// whatever is there. Who brought a version may have told how that went.
+	// whatever is there. The program that brought a version may have reported the result.
 	Instead *cluster.CategoryState `json:"instead,omitempty"`
 }
 
@@ -94,7 +94,7 @@ func (c *Converger) reportAll(ctx context.Context) error {
 // document, and has them put right; the document itself stays as it is.
 func (c *Converger) repairUntilChanged(ctx context.Context) error {
 	for {
-		due := time.NewTimer(time.Duration(float64(c.timing.mend) * (0.8 + 0.4*c.jitter())))
+		due := time.NewTimer(time.Duration(float64(c.timing.repair) * (0.8 + 0.4*c.jitter())))
 		select {
 		case <-ctx.Done():
 			due.Stop()
@@ -112,7 +112,7 @@ func (c *Converger) repairUntilChanged(ctx context.Context) error {
 		}
 		_, err := c.o.Ledger.ChangeReport(ctx, c.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) { return d, nil })
 		if err != nil && ctx.Err() == nil {
-			c.log.Debug("what others wrote of this host cannot be looked at", "error", err)
+			c.log.Debug("cannot check what other programs wrote about this host", "error", err)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func (c *Converger) reportOne(ctx context.Context) error {
 		r, gen := c.report, c.gen
 		c.mu.Unlock()
 		if r.equal(report{}) {
-			c.said(gen, nil)
+			c.noteStored(gen, nil)
 			return nil
 		}
 		c.hook("report")
@@ -137,12 +137,12 @@ func (c *Converger) reportOne(ctx context.Context) error {
 			return ctx.Err()
 		}
 		c.hook("reported")
-		c.said(gen, err)
+		c.noteStored(gen, err)
 		if err == nil {
 			return nil
 		}
 		if first {
-			c.log.Warn("this host's state cannot be reported; it is tried until it can", "error", err)
+			c.log.Warn("cannot report this host's state, will retry", "error", err)
 		}
 		if err := c.pauseUntilChanged(ctx, backoff.Next()); err != nil {
 			return err
@@ -177,11 +177,11 @@ func (c *Converger) pauseUntilChanged(ctx context.Context, d time.Duration) erro
 	return ctx.Err()
 }
 
-// said notes that the ledger has a report, or why not.
-func (c *Converger) said(gen uint64, err error) {
+// noteStored notes that the ledger has a report, or why not.
+func (c *Converger) noteStored(gen uint64, err error) {
 	c.mu.Lock()
 	if err == nil {
-		c.in.said, c.in.reportErr = max(c.in.said, gen), ""
+		c.in.storedGen, c.in.reportErr = max(c.in.storedGen, gen), ""
 	} else {
 		c.in.reportErr = err.Error()
 	}
@@ -193,11 +193,11 @@ func (c *Converger) said(gen uint64, err error) {
 // awaitReported waits until the ledger has the report, for a while: a host that
 // cannot reach Consul is not kept from converging by that.
 func (c *Converger) awaitReported(ctx context.Context) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.timing.sayWithin, errors.New("not reported in time"))
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timing.reportWait, errors.New("not reported in time"))
 	defer cancel()
 	for {
 		c.mu.Lock()
-		done := c.in.said >= c.gen
+		done := c.in.storedGen >= c.gen
 		c.mu.Unlock()
 		if done {
 			return
@@ -216,7 +216,7 @@ type Status struct {
 	Detail    string    `json:"detail"`
 	Since     time.Time `json:"since"`   // of the phase
 	Desired   string    `json:"desired"` // empty: none, or not known
-	Version   string    `json:"version"` // that the version file tells
+	Version   string    `json:"version"` // in the version file
 	Attempt   string    `json:"attempt"` // version that is, or was last, applied
 	Job       string    `json:"job"`     // of the static workflow
 	Fails     int       `json:"fails"`   // attempts in a row that came to nothing
@@ -272,14 +272,14 @@ func (c *Converger) publish(f *facts, d decision) {
 	s := Status{
 		Phase: d.phase, Detail: d.detail, Since: now, Desired: f.desired, Version: f.local, Attempt: a.Version, Job: a.Job,
 		Fails: a.Fails, Why: a.Why, Next: d.until.Round(0), Missing: f.missing, Failing: f.failing,
-		Drifted: f.drifted, DriftNote: c.drift.noted(), Hold: f.hold, Suspect: suspectWith(a.doubt(), c.drift.told()),
-		Config: c.p.Report.Config, Validation: c.p.Report.Validation, Reported: f.told && !c.unsaved, Outcome: d.outcome,
+		Drifted: f.drifted, DriftNote: c.drift.note(), Hold: f.hold, Suspect: suspectWith(a.doubt(), c.drift.reason()),
+		Config: c.p.Report.Config, Validation: c.p.Report.Validation, Reported: f.stored && !c.unsaved, Outcome: d.outcome,
 	}
 	if d.outcome != "" && d.do != doNothing {
 		s.Outcome = ""
 	}
 	c.mu.Lock()
-	for _, text := range []string{c.mem.saveIs, c.mem.troubleIs, c.note, f.desiredErr, f.reportErr, f.taskErr} {
+	for _, text := range []string{c.mem.saveIs, c.mem.troubleIs, c.note, f.desiredErr, f.reportErr, f.taskErr, f.job.trouble()} {
 		if text != "" {
 			s.Trouble = append(s.Trouble, text)
 		}

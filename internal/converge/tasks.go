@@ -42,13 +42,6 @@ func (c *Converger) keepTasks(ctx context.Context, d decision) {
 		c.input(func(in *inputs) { in.admitted, in.waiting = d.enter, "" })
 		return nil
 	})
-	c.keep(ctx, "ready", d.ready, func(ctx context.Context) error {
-		if err := c.o.Runner.Ready(ctx, d.ready); err != nil {
-			return err
-		}
-		c.input(func(in *inputs) { in.ready = d.ready })
-		return nil
-	})
 	require := ""
 	if d.require {
 		require = "requirements"
@@ -96,7 +89,7 @@ func (c *Converger) runTask(ctx context.Context, kind string, do func(context.Co
 			c.input(func(in *inputs) { in.taskErr = "" })
 			return
 		}
-		c.log.Warn("a task of the convergence failed and is tried again", "task", kind, "error", err)
+		c.log.Warn("a task of the convergence failed, will retry", "task", kind, "error", err)
 		c.input(func(in *inputs) { in.taskErr = kind + ": " + err.Error() })
 		if backoff.Wait(ctx) != nil {
 			return
@@ -117,8 +110,6 @@ func (c *Converger) forgetResult(kind string) {
 		c.in.admitted, c.in.waiting = "", ""
 	case "leave":
 		c.in.left = ""
-	case "ready":
-		c.in.ready = ""
 	}
 }
 
@@ -183,7 +174,7 @@ func waitingFor(missing []Missing) string {
 	return "waiting for " + strings.Join(parts, "; ")
 }
 
-// targets tells sets of missing targets apart, whatever their numbers.
+// targets identifies a set of missing targets, whatever their numbers.
 func targets(missing []Missing) string {
 	parts := make([]string, len(missing))
 	for i, m := range missing {
@@ -193,7 +184,7 @@ func targets(missing []Missing) string {
 	return strings.Join(parts, ", ")
 }
 
-// FromBlocker are the Requirements that b tells of.
+// FromBlocker returns Requirements that b watches.
 func FromBlocker(b *blocker.Blocker) Requirements { return services{b} }
 
 type services struct{ blocker *blocker.Blocker }
