@@ -179,7 +179,7 @@ func TestDeaf(t *testing.T) {
 			t.Error("it still listens")
 		}
 	}
-	wantText(t, "note", d.note(), "looked at every 1m0s", "max_user_watches")
+	wantText(t, "note", d.note(), "comparing them every 1m0s", "max_user_watches")
 	if err := os.WriteFile(file, []byte("new"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -172,7 +172,7 @@ func testBusy(t *testing.T) {
 	other := workflow.New(workflow.Options{StateDir: h.path("state"), Workflows: h.flows, Environ: []string{"DIR=" + h.dir}})
 	done := make(chan error, 1)
 	go func() {
-		_, err := other.Run(context.Background(), workflow.Job{Workflow: "by hand"})
+		_, err := other.Drive(context.Background(), workflow.Job{Workflow: "by hand"}, workflow.Hooks{})
 		done <- err
 	}()
 	h.until("the task by hand", func(Status) bool { return strings.HasPrefix(h.ran(), "hand") })

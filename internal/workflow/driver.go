@@ -91,7 +91,6 @@ func (r *Runner) drive(ctx context.Context, j Job, h Hooks) (Result, error) {
 		d.wake(nil)
 		d.kill(nil)
 	}()
-	d.job.Between = d.between
 	return d.toEnd(ctx)
 }
 
@@ -132,7 +131,8 @@ func (d *drive) stopped() error {
 	return d.why
 }
 
-func (d *drive) between(ctx context.Context) error {
+// beforeTask is called before each task that is left.
+func (d *drive) beforeTask(ctx context.Context) error {
 	if why := d.stopped(); why != nil {
 		return why
 	}
@@ -153,7 +153,7 @@ func (d *drive) toEnd(ctx context.Context) (Result, error) {
 		if why := d.stopped(); why != nil {
 			return d.abandon(ctx, why)
 		}
-		res, err := d.r.Run(d.running, d.job)
+		res, err := d.r.advance(d.running, d.job, d.beforeTask)
 		switch {
 		case ctx.Err() != nil:
 			return res, ctx.Err()
@@ -227,7 +227,7 @@ func (d *drive) until(ctx context.Context, res Result, err error) error {
 	d.trouble.Reset()
 	switch {
 	case res.State == Pending:
-		return d.r.Ready(ctx, res.ID)
+		return d.r.ready(ctx, res.ID)
 	case res.State == Reboot, res.State == Held && d.r.handedOver():
 		<-ctx.Done() // another process, or configuration, continues
 		return ctx.Err()
@@ -257,7 +257,7 @@ func (r *Runner) handedOver() bool {
 	return r.yield != ""
 }
 
-// begin counts a call of Run, for HandOver.
+// begin counts a call of advance, for HandOver.
 func (r *Runner) begin() (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -282,4 +282,31 @@ func (r *Runner) held() string {
 		return yield
 	}
 	return r.o.Held()
+}
+
+// ready returns when it is worth running a pending job again: its next task's
+// requirements are there, or, when the task itself said "not yet", after a
+// pause that grows from a second to a minute. It returns at once for jobs that
+// are not pending, and ctx's error when that ended first.
+func (r *Runner) ready(ctx context.Context, id string) error {
+	j, err := r.loadJob(id)
+	if err != nil {
+		return err
+	}
+	if j.rec.State != Pending || j.rec.Task < 0 {
+		return nil
+	}
+	s, t := &j.spec.Steps[j.rec.Task], &j.rec.Tasks[j.rec.Task]
+	if missing, err := r.missing(ctx, s); err != nil || missing == "" {
+		if err != nil {
+			return err
+		}
+		const most = time.Minute
+		return r.sleep(ctx, min(backoff(firstRetry, max(t.Deferrals, 1)), most))
+	}
+	if r.o.Requirements == nil {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return r.o.Requirements.Wait(ctx, s.Requires)
 }

@@ -1,7 +1,6 @@
 package workflow
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -24,23 +23,18 @@ type Job struct {
 	// Done names tasks that are done already, on another host: they are skipped.
 	// It counts when the job is created.
 	Done []string
-
-	// Between is called before each task that is left, also of a job that goes
-	// on; its error ends the job as stopped, and is the reason. It is not kept
-	// with the job. Optional.
-	Between func(ctx context.Context) error
 }
 
 // State is the progress of a job.
 type State string
 
-// States of jobs. Result.Open reports whether Run with the same ID continues it.
+// States of jobs. Result.Open reports whether Drive with the same ID continues it.
 const (
 	Running     State = "running"     // or open, and not running now
 	Success     State = "success"     // every task is done or was not needed
 	Failed      State = "failed"      // a task failed, its retries used up
 	Pending     State = "pending"     // the next task waits for something; no failure
-	Stopped     State = "stopped"     // ended early on purpose: by a task, by Between, by Abandon
+	Stopped     State = "stopped"     // ended early on purpose: by a task, by a hook, by Abandon
 	Reboot      State = "reboot"      // continues after a reboot
 	Held        State = "held"        // continues when the host is no longer on hold
 	Interrupted State = "interrupted" // a task was cut off; open when the task is idempotent
@@ -71,7 +65,7 @@ type Result struct {
 	Version  string `json:"version"`
 	Origin   string `json:"origin"`
 	State    State  `json:"state"`
-	Open     bool   `json:"open"` // Run with the same ID continues it
+	Open     bool   `json:"open"` // Drive with the same ID continues it
 	Why      string `json:"why"`  // one line; empty for success
 	Task     string `json:"task"` // the task that Why is about
 

@@ -61,6 +61,9 @@ func (h *host) start(o Options, tasks ...config.Task) {
 	}
 }
 
+// Run advances a job once.
+func (h *host) Run(ctx context.Context, j Job) (Result, error) { return h.advance(ctx, j, nil) }
+
 // run runs job "j" of workflow w, which must not be an error.
 func (h *host) run() Result {
 	h.t.Helper()

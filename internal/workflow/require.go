@@ -82,33 +82,3 @@ func waitingFor(states []blocker.State) string {
 	}
 	return "waiting for " + strings.Join(parts, "; ")
 }
-
-// Ready returns when it is worth running a pending job again: its next task's
-// requirements are there, or, when the task itself said "not yet", after a
-// pause that grows from a second to a minute. It returns at once for jobs that
-// are not pending, and ctx's error when that ended first.
-func (r *Runner) Ready(ctx context.Context, id string) error {
-	if err := CheckID(id); err != nil {
-		return err
-	}
-	j, err := r.loadJob(id)
-	if err != nil {
-		return err
-	}
-	if j.rec.State != Pending || j.rec.Task < 0 {
-		return nil
-	}
-	s, t := &j.spec.Steps[j.rec.Task], &j.rec.Tasks[j.rec.Task]
-	if missing, err := r.missing(ctx, s); err != nil || missing == "" {
-		if err != nil {
-			return err
-		}
-		const most = time.Minute
-		return r.sleep(ctx, min(backoff(firstRetry, max(t.Deferrals, 1)), most))
-	}
-	if r.o.Requirements == nil {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	return r.o.Requirements.Wait(ctx, s.Requires)
-}

@@ -39,7 +39,7 @@ func TestRequires(t *testing.T) {
 	want(t, "attempts", again.Tasks[1].Attempts, 0)
 
 	ready := make(chan error, 1)
-	go func() { ready <- h.Ready(t.Context(), "j") }()
+	go func() { ready <- h.ready(t.Context(), "j") }()
 	for i, name := range []string{"mysql", "web", "web"} {
 		err := s.Client().RegisterService(t.Context(), &consul.ServiceRegistration{ID: fmt.Sprint(name, i), Name: name, Port: 1000 + i})
 		if err != nil {
@@ -71,7 +71,7 @@ func TestNoConsul(t *testing.T) {
 	want(t, "why", res.Why, "waiting for mysql: there is no Consul to ask")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := h.Ready(ctx, "j"); !errors.Is(err, context.Canceled) {
+	if err := h.ready(ctx, "j"); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's end", err)
 	}
 }
@@ -101,7 +101,7 @@ func TestReady(t *testing.T) {
 	h := newHost(t, Options{}, sh("one", "exit 196"))
 	for range 8 {
 		h.run()
-		if err := h.Ready(t.Context(), "j"); err != nil {
+		if err := h.ready(t.Context(), "j"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -110,10 +110,10 @@ func TestReady(t *testing.T) {
 	if _, err := h.Abandon(t.Context(), "j", "enough"); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Ready(t.Context(), "j"); err != nil || len(h.slept) > 0 {
+	if err := h.ready(t.Context(), "j"); err != nil || len(h.slept) > 0 {
 		t.Errorf("not pending: got %v, %v", err, h.slept)
 	}
-	if err := h.Ready(t.Context(), "x"); !errors.Is(err, ErrNoJob) {
+	if err := h.ready(t.Context(), "x"); !errors.Is(err, ErrNoJob) {
 		t.Errorf("got %v, want ErrNoJob", err)
 	}
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/jorc/jorc/internal/durable"
 )
 
-// Run creates the job, or continues the one of that ID, as far as possible; the
-// Result says how far that is. A job that has ended stays as it is: asking for it
-// again runs nothing. Drive continues it until it has ended. Within one process calls
-// wait for each other.
+// advance creates the job, or continues the one of that ID, as far as possible, with
+// ask before each task that is left; the error of ask ends the job as stopped, and is
+// the reason. A job that has ended stays as it is. Within one process calls wait for
+// each other.
 //
 // A workflow that fails is a Result, not an error. Errors: ErrBusy when another
 // process runs a job on this host, ErrUnknown, ErrInvalid (templates and params
 // included), ErrDamaged, ctx's when it ended before the job did, and what kept
 // progress from being written down. After an error the Result is the job as far
 // as it is known.
-func (r *Runner) Run(ctx context.Context, j Job) (Result, error) {
+func (r *Runner) advance(ctx context.Context, j Job, ask func(context.Context) error) (Result, error) {
 	defer r.begin()()
 	release, err := r.hold(ctx)
 	if err != nil {
@@ -31,13 +31,13 @@ func (r *Runner) Run(ctx context.Context, j Job) (Result, error) {
 		return Result{}, err
 	}
 	if job.open() {
-		err = r.advance(ctx, job, j.Between)
+		err = r.runTasks(ctx, job, ask)
 	}
 	return job.result(), err
 }
 
 // Abandon ends an open job for good without running anything. It returns what
-// Run does.
+// advance does.
 func (r *Runner) Abandon(ctx context.Context, id, why string) (Result, error) {
 	if err := CheckID(id); err != nil {
 		return Result{}, err
@@ -141,19 +141,19 @@ func (r *Runner) loadOrCreate(ctx context.Context, j Job) (*job, error) {
 	return r.create(ctx, j)
 }
 
-// advance runs the tasks that are left, with ask before each.
-func (r *Runner) advance(ctx context.Context, j *job, ask func(context.Context) error) error {
-	if goOn, err := r.resume(ctx, j); err != nil || !goOn {
+// runTasks runs the tasks that are left.
+func (r *Runner) runTasks(ctx context.Context, j *job, ask func(context.Context) error) error {
+	if next, err := r.resume(ctx, j); err != nil || !next {
 		return err
 	}
 	for i := range j.spec.Steps {
 		if j.rec.Tasks[i].State.done() {
 			continue
 		}
-		if goOn, err := r.between(ctx, j, ask); err != nil || !goOn {
+		if next, err := r.between(ctx, j, ask); err != nil || !next {
 			return err
 		}
-		if goOn, err := r.task(ctx, j, i); err != nil || !goOn {
+		if next, err := r.task(ctx, j, i); err != nil || !next {
 			return err
 		}
 	}
@@ -161,7 +161,7 @@ func (r *Runner) advance(ctx context.Context, j *job, ask func(context.Context) 
 }
 
 // between is what happens before each task.
-func (r *Runner) between(ctx context.Context, j *job, ask func(context.Context) error) (goOn bool, err error) {
+func (r *Runner) between(ctx context.Context, j *job, ask func(context.Context) error) (next bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
@@ -180,9 +180,9 @@ func (r *Runner) between(ctx context.Context, j *job, ask func(context.Context) 
 }
 
 // resume handles what happened to an open job since its record was written.
-func (r *Runner) resume(ctx context.Context, j *job) (goOn bool, err error) {
-	goOn, err = r.interrupted(ctx, j)
-	if err != nil || !goOn {
+func (r *Runner) resume(ctx context.Context, j *job) (next bool, err error) {
+	next, err = r.interrupted(ctx, j)
+	if err != nil || !next {
 		return false, err
 	}
 	if j.rec.State != Reboot {
@@ -198,7 +198,7 @@ func (r *Runner) resume(ctx context.Context, j *job) (goOn bool, err error) {
 
 // interrupted deals with the task that ran when jorc ended without a word. What
 // is left of it is killed: nothing of it may run beside what comes next.
-func (r *Runner) interrupted(ctx context.Context, j *job) (goOn bool, err error) {
+func (r *Runner) interrupted(ctx context.Context, j *job) (next bool, err error) {
 	defer r.removePlace(j)
 	for i := range j.rec.Tasks {
 		if j.rec.Tasks[i].State != TaskRunning {

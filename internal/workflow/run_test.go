@@ -211,37 +211,37 @@ func TestHeld(t *testing.T) {
 	want(t, "ran", h.read("ran"), "one\ntwo\n")
 }
 
-// TestBetween: each call of Run has a Between of its own, also for a job that
+// TestBetween: each call has a function of its own before tasks, also for a job that
 // another call began.
 func TestBetween(t *testing.T) {
 	t.Parallel()
 	newer := errors.New("version v3 is newer")
 	reboot := sh("one", "exit $JORC_EXIT_REBOOT")
 	h := newHost(t, Options{}, reboot, sh("two", ""), sh("three", ""))
-	do := func(j Job) Result {
+	do := func(j Job, ask func(context.Context) error) Result {
 		t.Helper()
-		res, err := h.Run(t.Context(), j)
+		res, err := h.advance(t.Context(), j, ask)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return res
 	}
 	calls := 0
-	first := do(Job{ID: "j", Workflow: "w", Between: func(context.Context) error { calls++; return nil }})
+	first := do(Job{ID: "j", Workflow: "w"}, func(context.Context) error { calls++; return nil })
 	want(t, "state", first.State, Reboot)
 	want(t, "calls", calls, 1)
 	h.booted = boot{ID: "second"}
-	res := do(Job{ID: "j", Between: func(context.Context) error {
+	res := do(Job{ID: "j"}, func(context.Context) error {
 		if calls++; calls > 2 {
 			return newer
 		}
 		return nil
-	}})
+	})
 	want(t, "state", res.State, Stopped)
 	want(t, "open", res.Open, false)
 	want(t, "why", res.Why, "version v3 is newer")
 	want(t, "calls", calls, 3)
-	want(t, "another job", do(Job{ID: "k", Workflow: "w"}).State, Reboot)
+	want(t, "another job", do(Job{ID: "k", Workflow: "w"}, nil).State, Reboot)
 	want(t, "ran", h.read("ran"), "one\ntwo\none\n")
 }
 

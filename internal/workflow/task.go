@@ -17,10 +17,10 @@ import (
 // ends jorc itself would never stop.
 const maxInterruptions = 10
 
-// task brings task i as far as it goes. goOn says that the next one is to
+// task brings task i as far as it goes. next says that the next one is to
 // follow; otherwise the job's state says why not. The error is ctx's, or that
 // nothing can be written down.
-func (r *Runner) task(ctx context.Context, j *job, i int) (goOn bool, err error) {
+func (r *Runner) task(ctx context.Context, j *job, i int) (next bool, err error) {
 	s, t := &j.spec.Steps[i], &j.rec.Tasks[i]
 	want, err := r.checkOnlyIf(ctx, j, i)
 	switch {
@@ -51,9 +51,9 @@ func (r *Runner) task(ctx context.Context, j *job, i int) (goOn bool, err error)
 				return false, err
 			}
 		}
-		again, goOn, err := r.try(ctx, j, i)
+		again, next, err := r.try(ctx, j, i)
 		if err != nil || !again {
-			return goOn, err
+			return next, err
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (r *Runner) missing(ctx context.Context, s *step) (string, error) {
 }
 
 // try makes one attempt.
-func (r *Runner) try(ctx context.Context, j *job, i int) (again, goOn bool, err error) {
+func (r *Runner) try(ctx context.Context, j *job, i int) (again, next bool, err error) {
 	s, t := &j.spec.Steps[i], &j.rec.Tasks[i]
 	if err := r.ensureReserve(); err != nil {
 		return false, false, fmt.Errorf("job %q: task %q: %w", j.spec.ID, s.Name, err)
@@ -121,7 +121,7 @@ func (r *Runner) try(ctx context.Context, j *job, i int) (again, goOn bool, err 
 }
 
 // conclude writes down what an attempt came to.
-func (r *Runner) conclude(ctx context.Context, j *job, i int, what outcome, why string) (again, goOn bool, err error) {
+func (r *Runner) conclude(ctx context.Context, j *job, i int, what outcome, why string) (again, next bool, err error) {
 	s, t := &j.spec.Steps[i], &j.rec.Tasks[i]
 	switch what {
 	case outcomeFailed:

@@ -227,7 +227,7 @@ func TestBusy(t *testing.T) {
 	var other *host
 	var err error
 	h := newHost(t, Options{Output: onWrite(func() {
-		_, err = other.Run(context.Background(), Job{Workflow: "w"})
+		_, err = other.advance(context.Background(), Job{Workflow: "w"}, nil)
 	})}, sh("one", "echo here"))
 	other = &host{t: t, state: h.state, dir: h.dir}
 	other.start(Options{}, sh("one", "touch $DIR/never"))

@@ -32,7 +32,7 @@ const (
 	ExitNotYet = 196 // something is still missing: the task is to be run again later
 )
 
-// Errors of Run; compare with errors.Is.
+// Errors of a Runner; compare with errors.Is.
 var (
 	ErrBusy    = errors.New("another workflow runs on this host")
 	ErrUnknown = errors.New("no such workflow on this node")
@@ -84,10 +84,10 @@ type Runner struct {
 	o    Options
 	log  hclog.Logger
 	jobs string        // directory of all jobs
-	turn chan struct{} // held by who runs a job in this process
+	turn chan struct{} // held while a job runs in this process
 
 	mu      sync.Mutex
-	running int           // calls of Run
+	running int           // calls of advance
 	idle    chan struct{} // closed while no job runs
 	yield   string        // why no further task may start: another Runner takes over
 
