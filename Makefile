@@ -33,6 +33,8 @@ PROSE = \
 	internal/config \
 	internal/consultest \
 	internal/text \
+	internal/filewatch \
+	internal/templatetree \
 	deploy \
 	templates \
 	internal/concurrency \

@@ -48,6 +48,8 @@ var layers = map[string]float64{
 	"internal/durable":      1,
 	"internal/concurrency":  0,
 	"internal/text":         0,
+	"internal/templatetree": 0,
+	"internal/filewatch":    1,
 }
 
 // beside are packages that stand outside the house; only tests and other

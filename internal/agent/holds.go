@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/filewatch"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -166,32 +166,11 @@ func (h *holds) evaluate() {
 	h.is.Set(h.member)
 }
 
-// watchFile evaluates again whenever the hold file may have changed. If the kernel
-// sends no event, the file is read at the next change of another source and before
-// each task.
+// watchFile evaluates again whenever the hold file may have changed. The file is also
+// read before each task.
 func (h *holds) watchFile(ctx context.Context) error {
-	w, err := fsnotify.NewWatcher()
-	if err == nil {
-		defer w.Close()
-		err = w.Add(h.stateDir)
-	}
-	if err != nil {
-		h.log.Warn("cannot watch the hold file; it is read only before tasks", "error", err)
-		return nil
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case e := <-w.Events:
-			if filepath.Base(e.Name) == "hold" {
-				h.readFile()
-			}
-		case err := <-w.Errors:
-			h.log.Debug("watching the hold file", "error", err)
-			h.readFile()
-		}
-	}
+	filewatch.Watch(ctx, filepath.Join(h.stateDir, "hold"), func(context.Context) { h.readFile() }, h.log)
+	return nil
 }
 
 func (h *holds) readFile() {

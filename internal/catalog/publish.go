@@ -156,14 +156,7 @@ func storedPath(stateDir, id string) string {
 // store writes s for the daemon. Headers of HTTP checks may contain secrets, so
 // only the file's owner may read it.
 func store(stateDir string, s config.Service) error {
-	if err := durable.MkdirAll(storedDir(stateDir), 0o700); err != nil {
-		return fmt.Errorf("store service %q: %w", s.ID, err)
-	}
-	data, err := json.MarshalIndent(storedService{Format: storedFormat, Service: s}, "", "  ")
-	if err != nil {
-		return fmt.Errorf("store service %q: %w", s.ID, err)
-	}
-	if err := durable.WriteFile(storedPath(stateDir, s.ID), append(data, '\n'), 0o600); err != nil {
+	if err := durable.WriteJSON(storedPath(stateDir, s.ID), storedService{Format: storedFormat, Service: s}, 0o700); err != nil {
 		return fmt.Errorf("store service %q: %w", s.ID, err)
 	}
 	return nil

@@ -101,35 +101,23 @@ func metaOf(h http.Header) *api.QueryMeta {
 	}
 }
 
+var pairMembers = members[KVPair]{
+	"Key":         func(s *scanner, p *KVPair) { p.Key = s.str() },
+	"Value":       func(s *scanner, p *KVPair) { p.Value = s.bytes() },
+	"CreateIndex": func(s *scanner, p *KVPair) { p.CreateIndex = s.number() },
+	"ModifyIndex": func(s *scanner, p *KVPair) { p.ModifyIndex = s.number() },
+	"LockIndex":   func(s *scanner, p *KVPair) { p.LockIndex = s.number() },
+	"Flags":       func(s *scanner, p *KVPair) { p.Flags = s.number() },
+	"Session":     func(s *scanner, p *KVPair) { p.Session = s.str() },
+	"Namespace":   func(s *scanner, p *KVPair) { p.Namespace = s.str() },
+	"Partition":   func(s *scanner, p *KVPair) { p.Partition = s.str() },
+}
+
 // pickPairs reads the whole answer of a KV list.
 func pickPairs(s *scanner) (pairs KVPairs) {
 	s.array(func() {
-		p := &KVPair{}
-		s.object(func(key []byte) {
-			switch string(key) {
-			case "Key":
-				p.Key = s.str()
-			case "Value":
-				p.Value = s.bytes()
-			case "CreateIndex":
-				p.CreateIndex = s.number()
-			case "ModifyIndex":
-				p.ModifyIndex = s.number()
-			case "LockIndex":
-				p.LockIndex = s.number()
-			case "Flags":
-				p.Flags = s.number()
-			case "Session":
-				p.Session = s.str()
-			case "Namespace":
-				p.Namespace = s.str()
-			case "Partition":
-				p.Partition = s.str()
-			default:
-				s.skip()
-			}
-		})
-		pairs = append(pairs, p)
+		p := pairMembers.read(s)
+		pairs = append(pairs, &p)
 	})
 	return pairs
 }

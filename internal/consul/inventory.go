@@ -2,6 +2,7 @@ package consul
 
 import (
 	"context"
+	"slices"
 
 	"github.com/hashicorp/consul/api"
 )
@@ -26,56 +27,26 @@ type Instance struct {
 // uses the endpoint of Consul's web interface: the documented API returns the
 // services of one node, or the nodes of one service, at a time.
 func (c *Client) Inventory(ctx context.Context, q Query) ([]NodeInfo, Meta, error) {
-	return read(ctx, c, "list nodes with their services", "", q, bulk(c, request{path: "/v1/internal/ui/nodes"}, pickInventory))
+	return read(ctx, c, "list nodes with their services", "", q, bulk(c, request{path: "/v1/internal/ui/nodes"}, nodeMembers.list))
 }
 
 // CatalogHosts reads all nodes as Inventory does, without services and checks.
 func (c *Client) CatalogHosts(ctx context.Context, q Query) ([]NodeInfo, Meta, error) {
-	return read(ctx, c, "list nodes", "", q, bulk(c, request{path: "/v1/catalog/nodes"}, pickInventory))
+	return read(ctx, c, "list nodes", "", q, bulk(c, request{path: "/v1/catalog/nodes"}, nodeMembers.list))
 }
 
-func pickInventory(s *scanner) (list []NodeInfo) {
-	s.array(func() {
-		var n NodeInfo
-		s.object(func(key []byte) {
-			switch string(key) {
-			case "Node":
-				n.Node = s.str()
-			case "Address":
-				n.Address = s.str()
-			case "Datacenter":
-				n.Datacenter = s.str()
-			case "Meta":
-				n.Meta = s.texts()
-			case "Services":
-				n.Services = s.pickInstances()
-			case "Checks":
-				n.Checks = pickStates(s)
-			default:
-				s.skip()
-			}
-		})
-		list = append(list, n)
-	})
-	return list
+var nodeMembers = members[NodeInfo]{
+	"Node":       func(s *scanner, n *NodeInfo) { n.Node = s.str() },
+	"Address":    func(s *scanner, n *NodeInfo) { n.Address = s.str() },
+	"Datacenter": func(s *scanner, n *NodeInfo) { n.Datacenter = s.str() },
+	"Meta":       func(s *scanner, n *NodeInfo) { n.Meta = s.texts() },
+	"Services":   func(s *scanner, n *NodeInfo) { n.Services = instanceMembers.list(s) },
+	"Checks":     func(s *scanner, n *NodeInfo) { n.Checks = stateMembers.list(s) },
 }
 
-func (s *scanner) pickInstances() (list []Instance) {
-	s.array(func() {
-		var one Instance
-		s.object(func(key []byte) {
-			switch string(key) {
-			case "ID":
-				one.ID = s.str()
-			case "Service":
-				one.Service = s.str()
-			default:
-				s.skip()
-			}
-		})
-		list = append(list, one)
-	})
-	return list
+var instanceMembers = members[Instance]{
+	"ID":      func(s *scanner, i *Instance) { i.ID = s.str() },
+	"Service": func(s *scanner, i *Instance) { i.Service = s.str() },
 }
 
 // texts reads an object of strings; null is nil.
@@ -92,6 +63,7 @@ func (s *scanner) texts() map[string]string {
 type ServiceHosts struct {
 	Service string
 	Nodes   []string // a node with two instances may appear twice
+	peer    string
 }
 
 // ServiceHosts reads the nodes of all services, in one request. It uses the
@@ -101,27 +73,14 @@ func (c *Client) ServiceHosts(ctx context.Context, q Query) ([]ServiceHosts, Met
 	return read(ctx, c, "list services with their nodes", "", q, bulk(c, request{path: "/v1/internal/ui/services"}, pickServiceHosts))
 }
 
-func pickServiceHosts(s *scanner) (list []ServiceHosts) {
-	s.array(func() {
-		var one ServiceHosts
-		peer := ""
-		s.object(func(key []byte) {
-			switch string(key) {
-			case "Name":
-				one.Service = s.str()
-			case "PeerName":
-				peer = s.str()
-			case "Nodes":
-				s.array(func() { one.Nodes = append(one.Nodes, s.str()) })
-			default:
-				s.skip()
-			}
-		})
-		if peer == "" {
-			list = append(list, one)
-		}
-	})
-	return list
+var hostsMembers = members[ServiceHosts]{
+	"Name":     func(s *scanner, h *ServiceHosts) { h.Service = s.str() },
+	"PeerName": func(s *scanner, h *ServiceHosts) { h.peer = s.str() },
+	"Nodes":    func(s *scanner, h *ServiceHosts) { s.array(func() { h.Nodes = append(h.Nodes, s.str()) }) },
+}
+
+func pickServiceHosts(s *scanner) []ServiceHosts {
+	return slices.DeleteFunc(hostsMembers.list(s), func(h ServiceHosts) bool { return h.peer != "" })
 }
 
 // CheckState is the part of a check that its node's health is computed from.
@@ -136,39 +95,22 @@ type CheckState struct {
 
 // CheckStates reads the status of all checks.
 func (c *Client) CheckStates(ctx context.Context, q Query) ([]CheckState, Meta, error) {
-	return read(ctx, c, "read checks", "any", q, bulk(c, request{path: "/v1/health/state/any"}, pickStates))
+	return read(ctx, c, "read checks", "any", q, bulk(c, request{path: "/v1/health/state/any"}, stateMembers.list))
 }
 
 // ChecksInState reads all checks in one state. Consul finds them by an index, so
 // the checks in other states cost nothing.
 func (c *Client) ChecksInState(ctx context.Context, state string, q Query) ([]CheckState, Meta, error) {
-	return read(ctx, c, "read checks", state, q, bulk(c, request{path: "/v1/health/state/" + state}, pickStates))
+	return read(ctx, c, "read checks", state, q, bulk(c, request{path: "/v1/health/state/" + state}, stateMembers.list))
 }
 
-func pickStates(s *scanner) (list []CheckState) {
-	s.array(func() {
-		var k CheckState
-		s.object(func(key []byte) {
-			switch string(key) {
-			case "Node":
-				k.Node = s.str()
-			case "CheckID":
-				k.CheckID = s.str()
-			case "Status":
-				k.Status = s.str()
-			case "Notes":
-				k.Notes = s.str()
-			case "ServiceID":
-				k.ServiceID = s.str()
-			case "ServiceName":
-				k.ServiceName = s.str()
-			default:
-				s.skip()
-			}
-		})
-		list = append(list, k)
-	})
-	return list
+var stateMembers = members[CheckState]{
+	"Node":        func(s *scanner, k *CheckState) { k.Node = s.str() },
+	"CheckID":     func(s *scanner, k *CheckState) { k.CheckID = s.str() },
+	"Status":      func(s *scanner, k *CheckState) { k.Status = s.str() },
+	"Notes":       func(s *scanner, k *CheckState) { k.Notes = s.str() },
+	"ServiceID":   func(s *scanner, k *CheckState) { k.ServiceID = s.str() },
+	"ServiceName": func(s *scanner, k *CheckState) { k.ServiceName = s.str() },
 }
 
 // CheckIndex is the index of a check's last change. Reading only this part of
@@ -189,29 +131,14 @@ type ServiceIndex struct {
 // CheckIndexes reads the indexes of all checks; it returns none if q waited and
 // nothing changed.
 func (c *Client) CheckIndexes(ctx context.Context, q Query) ([]CheckIndex, Meta, error) {
-	return read(ctx, c, "read checks", "any", q, bulk(c, request{path: "/v1/health/state/any", skipUnchanged: true}, pickChecks))
+	return read(ctx, c, "read checks", "any", q, bulk(c, request{path: "/v1/health/state/any", skipUnchanged: true}, checkIndexMembers.list))
 }
 
-func pickChecks(s *scanner) (list []CheckIndex) {
-	s.array(func() {
-		var i CheckIndex
-		s.object(func(key []byte) {
-			switch string(key) {
-			case "Node":
-				i.Node = s.str()
-			case "CheckID":
-				i.CheckID = s.str()
-			case "ServiceName":
-				i.ServiceName = s.str()
-			case "ModifyIndex":
-				i.ModifyIndex = s.number()
-			default:
-				s.skip()
-			}
-		})
-		list = append(list, i)
-	})
-	return list
+var checkIndexMembers = members[CheckIndex]{
+	"Node":        func(s *scanner, i *CheckIndex) { i.Node = s.str() },
+	"CheckID":     func(s *scanner, i *CheckIndex) { i.CheckID = s.str() },
+	"ServiceName": func(s *scanner, i *CheckIndex) { i.ServiceName = s.str() },
+	"ModifyIndex": func(s *scanner, i *CheckIndex) { i.ModifyIndex = s.number() },
 }
 
 // NodeServiceIndexes reads the indexes of a node's services by their ids. The
@@ -231,24 +158,15 @@ func pickServices(s *scanner) (services map[string]ServiceIndex) {
 			return
 		}
 		s.object(func(id []byte) {
-			services[s.unquote(id)] = s.pickService()
+			services[s.unquote(id)] = serviceIndexMembers.read(s)
 		})
 	})
 	return services
 }
 
-func (s *scanner) pickService() (i ServiceIndex) {
-	s.object(func(key []byte) {
-		switch string(key) {
-		case "Service":
-			i.Service = s.str()
-		case "ModifyIndex":
-			i.ModifyIndex = s.number()
-		default:
-			s.skip()
-		}
-	})
-	return i
+var serviceIndexMembers = members[ServiceIndex]{
+	"Service":     func(s *scanner, i *ServiceIndex) { i.Service = s.str() },
+	"ModifyIndex": func(s *scanner, i *ServiceIndex) { i.ModifyIndex = s.number() },
 }
 
 // NodeIndexes reads the index of each node's last registration, by name; it
@@ -257,21 +175,21 @@ func (c *Client) NodeIndexes(ctx context.Context, q Query) (map[string]uint64, M
 	return read(ctx, c, "list nodes", "", q, bulk(c, request{path: "/v1/catalog/nodes", skipUnchanged: true}, pickNodes))
 }
 
+type nodeIndex struct {
+	name  string
+	index uint64
+}
+
+var nodeIndexMembers = members[nodeIndex]{
+	"Node":        func(s *scanner, n *nodeIndex) { n.name = s.str() },
+	"ModifyIndex": func(s *scanner, n *nodeIndex) { n.index = s.number() },
+}
+
 func pickNodes(s *scanner) map[string]uint64 {
 	indexes := map[string]uint64{}
 	s.array(func() {
-		name, index := "", uint64(0)
-		s.object(func(key []byte) {
-			switch string(key) {
-			case "Node":
-				name = s.str()
-			case "ModifyIndex":
-				index = s.number()
-			default:
-				s.skip()
-			}
-		})
-		indexes[name] = index
+		n := nodeIndexMembers.read(s)
+		indexes[n.name] = n.index
 	})
 	return indexes
 }

@@ -74,6 +74,27 @@ func (s *scanner) object(member func(key []byte)) {
 	})
 }
 
+// members read the members of an object into a T by their names; others are skipped.
+type members[T any] map[string]func(s *scanner, v *T)
+
+// read reads one object.
+func (m members[T]) read(s *scanner) (v T) {
+	s.object(func(key []byte) {
+		if set := m[string(key)]; set != nil {
+			set(s, &v)
+		} else {
+			s.skip()
+		}
+	})
+	return v
+}
+
+// list reads an array of objects.
+func (m members[T]) list(s *scanner) (all []T) {
+	s.array(func() { all = append(all, m.read(s)) })
+	return all
+}
+
 func (s *scanner) list(begin, end byte, entry func()) {
 	if s.null() {
 		return

@@ -40,7 +40,7 @@ func TestScanFindsChecks(t *testing.T) {
 	t.Parallel()
 	all, want := checksNamed(oddNames)
 	s := scanner{text: whole(t, all)}
-	got := pickChecks(&s)
+	got := checkIndexMembers.list(&s)
 	if err := s.end(); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("checks = %+v, %v\nwant %+v", got, err, want)
 	}
@@ -78,12 +78,12 @@ func TestScanFindsTheInventory(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := scanner{text: text}
-	if got := pickInventory(&s); s.end() != nil || !reflect.DeepEqual(got, want) {
+	if got := nodeMembers.list(&s); s.end() != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("inventory = %+v, %v\nwant %+v", got, s.end(), want)
 	}
 	for i := range text {
 		s := scanner{text: text[:i]}
-		if pickInventory(&s); s.end() == nil {
+		if nodeMembers.list(&s); s.end() == nil {
 			t.Errorf("no error for the first %d of %d bytes", i, len(text))
 		}
 	}
@@ -127,7 +127,7 @@ func TestScanOfNothing(t *testing.T) {
 	}
 	for _, text := range []string{"null", "[]", " [ ] "} {
 		s := scanner{text: []byte(text)}
-		if got := pickChecks(&s); s.end() != nil || len(got) > 0 {
+		if got := checkIndexMembers.list(&s); s.end() != nil || len(got) > 0 {
 			t.Errorf("checks of %s = %v, %v; want none", text, got, s.end())
 		}
 	}
@@ -140,14 +140,14 @@ func TestScanOfCutText(t *testing.T) {
 	text := whole(t, all)
 	for i := range len(text) {
 		s := scanner{text: text[:i]}
-		pickChecks(&s)
+		checkIndexMembers.list(&s)
 		if s.end() == nil {
 			t.Errorf("no error for the first %d of %d bytes", i, len(text))
 		}
 	}
 	for _, wrong := range []string{"{}", `"x"`, "[1]", `[{"Node":1}]`, `[{"ModifyIndex":"x"}]`, `[{"ModifyIndex":-1}]`, "[{}] x", `[{"x":}]`, `[{"x":,}]`, `[{x:1}]`, `[{"Node":"\x"}]`} {
 		s := scanner{text: []byte(wrong)}
-		pickChecks(&s)
+		checkIndexMembers.list(&s)
 		if s.end() == nil {
 			t.Errorf("no error for %s", wrong)
 		}
@@ -160,7 +160,7 @@ func FuzzScan(f *testing.F) {
 	f.Add(`a"\`, `[{"Definition":{"a":{"b":[[]]}}},null]`)
 	f.Fuzz(func(t *testing.T, name, text string) {
 		s := scanner{text: []byte(text)}
-		got := pickChecks(&s)
+		got := checkIndexMembers.list(&s)
 		var want []CheckIndex
 		if err := json.Unmarshal([]byte(text), &want); err == nil && s.end() == nil && utf8.ValidString(text) &&
 			!strings.ContainsFunc(text, func(r rune) bool { return r == '\\' }) && len(got) != len(want) {
@@ -169,12 +169,12 @@ func FuzzScan(f *testing.F) {
 		pickServices(&scanner{text: []byte(text)})
 		pickNodes(&scanner{text: []byte(text)})
 		pickPairs(&scanner{text: []byte(text)})
-		pickInventory(&scanner{text: []byte(text)})
+		nodeMembers.list(&scanner{text: []byte(text)})
 		pickServiceHosts(&scanner{text: []byte(text)})
 		name = strings.ToValidUTF8(name, "")
 		all, wanted := checksNamed([]string{name, "x" + name})
 		s = scanner{text: whole(t, all)}
-		if got := pickChecks(&s); s.end() != nil || !reflect.DeepEqual(got, wanted) {
+		if got := checkIndexMembers.list(&s); s.end() != nil || !reflect.DeepEqual(got, wanted) {
 			t.Errorf("checks = %+v, %v; want %+v", got, s.end(), wanted)
 		}
 	})
@@ -257,7 +257,7 @@ func BenchmarkPickChecks(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
 		s := scanner{text: text}
-		if list := pickChecks(&s); s.end() != nil || len(list) != 1000 {
+		if list := checkIndexMembers.list(&s); s.end() != nil || len(list) != 1000 {
 			b.Fatal(s.end())
 		}
 	}

@@ -2,10 +2,7 @@ package converge
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -294,28 +291,23 @@ const snapshotFormat = 1
 
 // save writes a snapshot down.
 func (d *drift) save(s *snapshot) error {
-	data, err := json.Marshal(s)
-	if err != nil {
+	if err := durable.WriteJSON(d.file, s, 0o750); err != nil {
 		return fmt.Errorf("snapshot of static files: %w", err)
 	}
-	if err := durable.MkdirAll(filepath.Dir(d.file), 0o750); err != nil {
-		return fmt.Errorf("snapshot of static files: %w", err)
-	}
-	return durable.WriteFile(d.file, data, 0o600)
+	return nil
 }
 
 // readSnapshot reads one; nil when no snapshot exists.
 func readSnapshot(file string) (*snapshot, error) {
-	data, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
 	var s snapshot
-	if err := json.Unmarshal(data, &s); err != nil || s.Format != snapshotFormat {
-		return nil, errors.Join(fmt.Errorf("%s holds no snapshot of format %d", file, snapshotFormat), err)
+	found, err := readState(file, &s, func() error {
+		if s.Format != snapshotFormat {
+			return fmt.Errorf("format %d, expected %d", s.Format, snapshotFormat)
+		}
+		return nil
+	})
+	if !found {
+		return nil, err
 	}
 	return &s, nil
 }

@@ -1,12 +1,7 @@
 package converge
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
@@ -184,36 +179,27 @@ func decideLeave(f grantFacts, now time.Time) (do grantAction, why string, again
 	return grantFinish, "", again
 }
 
-// readGrant reads the record. One that is damaged is renamed: what others know
+// readGrant reads the record; one that is damaged is errDamaged: what others know
 // of the grant is in the report.
 func readGrant(path string) (r grantRecord, err error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return grantRecord{Format: grantFormat}, nil
+	found, err := readState(path, &r, func() error {
+		if r.Format != grantFormat {
+			return fmt.Errorf("format %d, expected %d", r.Format, grantFormat)
+		}
+		return nil
+	})
+	if !found {
+		r = grantRecord{Format: grantFormat}
 	}
 	if err != nil {
-		return r, fmt.Errorf("record of the grant: %w", err)
+		err = fmt.Errorf("record of the grant: %w", err)
 	}
-	if err = json.Unmarshal(data, &r); err == nil && r.Format != grantFormat {
-		err = fmt.Errorf("format %d, expected %d", r.Format, grantFormat)
-	}
-	if err != nil {
-		err = fmt.Errorf("record of the grant %s: %w: it was renamed to %s.bad", path, err, filepath.Base(path))
-		return grantRecord{Format: grantFormat}, errors.Join(err, os.Rename(path, path+".bad"))
-	}
-	return r, nil
+	return r, err
 }
 
 func writeGrant(path string, r grantRecord) error {
 	r.Format = grantFormat
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("record of the grant: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return fmt.Errorf("record of the grant: %w", err)
-	}
-	if err := durable.WriteFile(path, append(data, '\n'), 0o600); err != nil {
+	if err := durable.WriteJSON(path, r, 0o750); err != nil {
 		return fmt.Errorf("record of the grant cannot be written: %w", err)
 	}
 	return nil

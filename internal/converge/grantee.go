@@ -163,8 +163,8 @@ func (g *Grantee) Run(ctx context.Context, events AdmissionEvents) error {
 
 func (g *Grantee) load(context.Context) (err error) {
 	g.record, err = readGrant(g.file)
-	if err != nil && g.record.Format == grantFormat { // a damaged one was put aside
-		g.o.Log.Error("the record of the grant", "error", err)
+	if errors.Is(err, errDamaged) {
+		g.o.Log.Error("this host lost what it knew of its grant", "error", err)
 		err = nil
 	}
 	return err

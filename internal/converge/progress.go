@@ -106,21 +106,43 @@ func (c *Converger) progressFile() string { return filepath.Join(c.o.StateDir, "
 // readProgress reads the file. One that is damaged, or of a newer jorc, is put
 // aside: what the host runs is in the version file.
 func readProgress(path string) (p progress, fresh bool, err error) {
+	found, err := readState(path, &p, func() error {
+		if p.Format != progressFormat || p.ID == "" || strings.ContainsAny(p.ID, "/ ") {
+			return fmt.Errorf("format %d, expected %d", p.Format, progressFormat)
+		}
+		return nil
+	})
+	switch {
+	case found:
+		return p, false, nil
+	case errors.Is(err, errDamaged):
+		err = fmt.Errorf("progress: %w; the version file decides which version this host runs", err)
+	case err != nil:
+		return progress{}, false, fmt.Errorf("progress: %w", err)
+	}
+	return newProgress(), true, err
+}
+
+// errDamaged: a file cannot be used and was renamed.
+var errDamaged = errors.New("damaged")
+
+// readState reads a JSON file into v. One that is damaged, or not valid, is renamed.
+func readState(path string, v any, valid func() error) (found bool, err error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return newProgress(), true, nil
+		return false, nil
 	}
 	if err != nil {
-		return p, false, fmt.Errorf("progress: %w", err)
+		return false, err
 	}
-	if err = json.Unmarshal(data, &p); err == nil && (p.Format != progressFormat || p.ID == "" || strings.ContainsAny(p.ID, "/ ")) {
-		err = fmt.Errorf("format %d, expected %d", p.Format, progressFormat)
+	if err = json.Unmarshal(data, v); err == nil {
+		err = valid()
 	}
 	if err != nil {
-		err = fmt.Errorf("progress %s cannot be read: %w: it was renamed to %s.bad, and the version file decides which version this host runs", path, err, filepath.Base(path))
-		return newProgress(), true, errors.Join(err, os.Rename(path, path+".bad"))
+		err = fmt.Errorf("%s is %w: %w: it was renamed to %s.bad", path, errDamaged, err, filepath.Base(path))
+		return false, errors.Join(err, os.Rename(path, path+".bad"))
 	}
-	return p, false, nil
+	return true, nil
 }
 
 // load reads what is on the disk; it tries until that can be read or ctx ends.
@@ -186,14 +208,7 @@ func (c *Converger) abandonStrays(ctx context.Context) {
 
 // save writes progress down.
 func (c *Converger) save() error {
-	data, err := json.MarshalIndent(c.p, "", "  ")
-	if err != nil {
-		return fmt.Errorf("progress: %w", err)
-	}
-	if err := durable.MkdirAll(c.o.StateDir, 0o750); err != nil {
-		return fmt.Errorf("progress: %w", err)
-	}
-	if err := durable.WriteFile(c.progressFile(), append(data, '\n'), 0o600); err != nil {
+	if err := durable.WriteJSON(c.progressFile(), c.p, 0o750); err != nil {
 		return fmt.Errorf("progress of convergence cannot be written: %w", err)
 	}
 	c.unsaved = false

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/templatetree"
 )
 
 // templateReads lists the rights for the names that a template contains literally;
@@ -21,17 +22,17 @@ func templateReads(t *config.Template) []consul.Right {
 		}
 		text = string(data)
 	}
-	trees := map[string]*parse.Tree{}
-	root := parse.New(t.Name)
-	root.Mode = parse.SkipFuncCheck
-	if _, err := root.Parse(text, t.LeftDelim, t.RightDelim, trees); err != nil {
+	trees, err := templatetree.Parse(text, t.LeftDelim, t.RightDelim)
+	if err != nil {
 		return nil
 	}
 	var r reads
 	for _, name := range sortedKeys(trees) {
-		if trees[name].Root != nil {
-			r.walk(trees[name].Root)
-		}
+		templatetree.Walk(trees[name].Root, func(n parse.Node) {
+			if p, ok := n.(*parse.PipeNode); ok {
+				r.pipe(p)
+			}
+		})
 	}
 	return r.rights
 }
@@ -39,67 +40,22 @@ func templateReads(t *config.Template) []consul.Right {
 // reads collects rights from calls of consul-template's functions.
 type reads struct{ rights []consul.Right }
 
-func (r *reads) walk(n parse.Node) {
-	switch n := n.(type) {
-	case *parse.ListNode:
-		if n != nil {
-			for _, c := range n.Nodes {
-				r.walk(c)
-			}
-		}
-	case *parse.ActionNode:
-		r.pipe(n.Pipe)
-	case *parse.IfNode:
-		r.branch(&n.BranchNode)
-	case *parse.RangeNode:
-		r.branch(&n.BranchNode)
-	case *parse.WithNode:
-		r.branch(&n.BranchNode)
-	case *parse.TemplateNode:
-		r.pipe(n.Pipe)
-	case *parse.PipeNode:
-		r.pipe(n)
-	case *parse.ChainNode:
-		r.walk(n.Node)
-	}
-}
-
-func (r *reads) branch(b *parse.BranchNode) {
-	r.pipe(b.Pipe)
-	r.walk(b.List)
-	if b.ElseList != nil {
-		r.walk(b.ElseList)
-	}
-}
-
 func (r *reads) pipe(p *parse.PipeNode) {
-	if p == nil {
-		return
-	}
 	given := "" // a string that is piped into the next command
 	for _, c := range p.Cmds {
-		r.command(c, given)
+		arg, known := given, true
+		if len(c.Args) > 1 {
+			var s *parse.StringNode
+			if s, known = c.Args[1].(*parse.StringNode); known {
+				arg = s.Text
+			}
+		}
+		if f, ok := c.Args[0].(*parse.IdentifierNode); ok && known {
+			r.call(f.Ident, arg)
+		}
 		given = ""
 		if s, ok := c.Args[0].(*parse.StringNode); ok && len(c.Args) == 1 {
 			given = s.Text
-		}
-	}
-}
-
-func (r *reads) command(c *parse.CommandNode, given string) {
-	for _, arg := range c.Args {
-		r.walk(arg)
-	}
-	function, ok := c.Args[0].(*parse.IdentifierNode)
-	if !ok {
-		return
-	}
-	switch len(c.Args) {
-	case 1:
-		r.call(function.Ident, given)
-	default:
-		if s, ok := c.Args[1].(*parse.StringNode); ok {
-			r.call(function.Ident, s.Text)
 		}
 	}
 }

@@ -103,7 +103,7 @@ func TestTemplateReads(t *testing.T) {
 		{`{{ "web" | service | toJSON }}{{ len (service "api") }}`, "service:read:web service:read:api"},
 		{`{{ $n := "x" }}{{ key $n }}{{ key (printf "a/%s" $n) }}{{ $n | tree }}`, ""},
 		{`{{ if (keyExists "on") }}{{ (index (service "web") 0).Port }}{{ end }}`, "key:read:on service:read:web"},
-		{`{{ define "sub" }}{{ tree "t" }}{{ end }}{{ template "sub" (key "k") }}`, "key:read:t/ key:read:k"},
+		{`{{ define "sub" }}{{ tree "t" }}{{ end }}{{ template "sub" (key "k") }}`, "key:read:k key:read:t/"},
 		{`{{ node "n1" }}{{ node }}{{ nodes }}{{ services }}{{ services "@dc2" }}`, "node:read:n1 node:read: service:read:"},
 		{`{{ caLeaf "web" }}{{ connect "api" }}{{ ls "/" }}`, "service:write:web service:read:api key:read:"},
 		{`{{ key "a"`, ""},

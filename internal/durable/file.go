@@ -7,11 +7,13 @@ package durable
 import (
 	"bytes"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +33,19 @@ func WriteFile(path string, data []byte, perm fs.FileMode) error {
 		_, err := w.Write(data)
 		return err
 	})
+}
+
+// WriteJSON is WriteFile for the JSON of v, which only jorc's user may read. It
+// creates the directory with the mode dir if it does not exist.
+func WriteJSON(path string, v any, dir fs.FileMode) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return about(path, err)
+	}
+	if err := MkdirAll(filepath.Dir(path), dir); err != nil {
+		return err
+	}
+	return WriteFile(path, append(data, '\n'), 0o600)
 }
 
 // Create is WriteFile for what content writes.

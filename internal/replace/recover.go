@@ -251,14 +251,7 @@ func (r *Replacer) writeTargets(before, now []string) error {
 	if slices.Equal(before, now) {
 		return nil
 	}
-	doc, err := json.Marshal(now)
-	if err != nil {
-		return err
-	}
-	if err := durable.MkdirAll(filepath.Dir(r.journals), 0o750); err != nil {
-		return fmt.Errorf("destinations of this start: %w", err)
-	}
-	if err := durable.WriteFile(r.targetsFile(), doc, 0o600); err != nil {
+	if err := durable.WriteJSON(r.targetsFile(), now, 0o750); err != nil {
 		return fmt.Errorf("destinations of this start: %w", err)
 	}
 	return nil

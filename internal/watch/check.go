@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/templatetree"
 )
 
 // Check reports why a template cannot be parsed: its source cannot be read, its
@@ -40,71 +41,37 @@ func HiddenVariables(c *config.Template, allowed []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	trees := map[string]*parse.Tree{}
-	root := parse.New("")
-	root.Mode = parse.SkipFuncCheck
-	if _, err := root.Parse(s.text, s.left, s.right, trees); err != nil {
+	trees, err := templatetree.Parse(s.text, s.left, s.right)
+	if err != nil {
 		return nil, fmt.Errorf("template %q: parse: %w", c.Name, err)
 	}
 	var hidden []string
 	for _, tree := range trees {
-		hidden = append(hidden, variables(tree.Root)...)
+		templatetree.Walk(tree.Root, func(n parse.Node) {
+			if name, ok := variable(n); ok && !(name == "" && len(allowed) > 0 || allows(allowed, name)) {
+				hidden = append(hidden, name)
+			}
+		})
 	}
-	hidden = slices.DeleteFunc(hidden, func(name string) bool {
-		return name == "" && len(allowed) > 0 || allows(allowed, name)
-	})
 	slices.Sort(hidden)
 	return slices.Compact(hidden), nil
 }
 
-// variables returns the arguments of env, mustEnv and envOrDefault below a node;
-// "" for one that is not a constant.
-func variables(n parse.Node) (names []string) {
-	below := func(nodes ...parse.Node) {
-		for _, n := range nodes {
-			names = append(names, variables(n)...)
+// variable returns the argument of a call of env, mustEnv or envOrDefault; "" for
+// one that is not a constant.
+func variable(n parse.Node) (name string, ok bool) {
+	c, ok := n.(*parse.CommandNode)
+	if !ok {
+		return "", false
+	}
+	f, ok := c.Args[0].(*parse.IdentifierNode)
+	if !ok || !slices.Contains([]string{"env", "mustEnv", "envOrDefault"}, f.Ident) {
+		return "", false
+	}
+	if len(c.Args) > 1 {
+		if s, ok := c.Args[1].(*parse.StringNode); ok {
+			name = s.Text
 		}
 	}
-	branch := func(b *parse.BranchNode) {
-		below(b.Pipe, b.List)
-		if b.ElseList != nil {
-			below(b.ElseList)
-		}
-	}
-	switch n := n.(type) {
-	case *parse.ListNode:
-		if n != nil {
-			below(n.Nodes...)
-		}
-	case *parse.ActionNode:
-		below(n.Pipe)
-	case *parse.TemplateNode:
-		if n.Pipe != nil {
-			below(n.Pipe)
-		}
-	case *parse.IfNode:
-		branch(&n.BranchNode)
-	case *parse.WithNode:
-		branch(&n.BranchNode)
-	case *parse.RangeNode:
-		branch(&n.BranchNode)
-	case *parse.PipeNode:
-		for _, c := range n.Cmds {
-			below(c)
-		}
-	case *parse.ChainNode:
-		below(n.Node)
-	case *parse.CommandNode:
-		below(n.Args...)
-		if f, ok := n.Args[0].(*parse.IdentifierNode); ok && slices.Contains([]string{"env", "mustEnv", "envOrDefault"}, f.Ident) {
-			name := ""
-			if len(n.Args) > 1 {
-				if s, ok := n.Args[1].(*parse.StringNode); ok {
-					name = s.Text
-				}
-			}
-			names = append(names, name)
-		}
-	}
-	return names
+	return name, true
 }

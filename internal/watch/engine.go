@@ -16,6 +16,7 @@ import (
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/filewatch"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/replace"
 )
@@ -105,7 +106,7 @@ type Engine struct {
 	saver    *saver
 	places   []templatePlace // of the templates, in the order of the configuration
 	editNews chan edit
-	edits    *editWatcher // nil while the engine does not follow
+	edits    *filewatch.Watcher // nil while the engine does not follow
 	hot      *pool
 	past     *snapshot // of an earlier process, until all units were rendered; nil: none
 	inFlight int

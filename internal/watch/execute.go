@@ -17,6 +17,7 @@ import (
 	ct "github.com/hashicorp/consul-template/template"
 
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/templatetree"
 )
 
 // options are what a template may do.
@@ -268,22 +269,29 @@ func instrument(text, left, right string) (string, []insertion, error) {
 	if right == "" {
 		right = "}}"
 	}
-	trees := map[string]*parse.Tree{}
-	root := parse.New("")
-	root.Mode = parse.SkipFuncCheck
-	if _, err := root.Parse(text, left, right, trees); err != nil {
+	trees, err := templatetree.Parse(text, left, right)
+	if err != nil {
 		return "", nil, fmt.Errorf(parsing+"%w", err)
 	}
-	var w walker
-	for _, tree := range trees {
-		w.enter(enter, tree.Root)
-		w.list(tree.Root)
+	var places []place
+	note := func(function string, l *parse.ListNode) {
+		if l != nil {
+			places = append(places, place{at: int(l.Position()), weight: weigh(l), function: function})
+		}
 	}
-	slices.SortFunc(w.places, func(a, b place) int { return a.at - b.at })
+	for _, tree := range trees {
+		note(enter, tree.Root)
+		templatetree.Walk(tree.Root, func(n parse.Node) {
+			if loop, ok := n.(*parse.RangeNode); ok {
+				note(tick, loop.List)
+			}
+		})
+	}
+	slices.SortFunc(places, func(a, b place) int { return a.at - b.at })
 	var b strings.Builder
-	inserted := make([]insertion, 0, len(w.places))
+	inserted := make([]insertion, 0, len(places))
 	last := 0
-	for _, p := range w.places {
+	for _, p := range places {
 		at := p.at
 		b.WriteString(text[last:at])
 		before := b.Len()
@@ -306,45 +314,12 @@ func trims(text, left string) bool {
 	return ok && rest != "" && strings.ContainsRune(" \t\r\n", rune(rest[0]))
 }
 
-// place is where a call goes, and how many bytes of text every turn writes.
+// place is where a call goes, the start of a body, and how many bytes of text
+// every turn writes. A list's position is that of its first token, which for an
+// action is its left delimiter.
 type place struct {
 	at, weight int
 	function   string
-}
-
-// walker collects the places: the starts of bodies.
-type walker struct {
-	places []place
-}
-
-func (w *walker) list(l *parse.ListNode) {
-	if l == nil {
-		return
-	}
-	for _, n := range l.Nodes {
-		switch n := n.(type) {
-		case *parse.RangeNode:
-			w.enter(tick, n.List)
-			w.branch(&n.BranchNode)
-		case *parse.IfNode:
-			w.branch(&n.BranchNode)
-		case *parse.WithNode:
-			w.branch(&n.BranchNode)
-		}
-	}
-}
-
-func (w *walker) branch(b *parse.BranchNode) {
-	w.list(b.List)
-	w.list(b.ElseList)
-}
-
-// enter notes the start of a body: the list's position is that of its first
-// token, which for an action is its left delimiter.
-func (w *walker) enter(function string, l *parse.ListNode) {
-	if l != nil {
-		w.places = append(w.places, place{at: int(l.Position()), weight: weigh(l), function: function})
-	}
 }
 
 // weigh counts the text of a body, without that of nested branches.

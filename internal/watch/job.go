@@ -165,7 +165,7 @@ func (e *Engine) finish(j job) {
 	}
 	if u.recheck {
 		u.recheck = false
-		e.edits.look(e.indexes(u))
+		e.edits.Check(e.indexes(u)...)
 	}
 	e.publish(u)
 	u.queue.reschedule(u)
@@ -333,7 +333,7 @@ func (e *Engine) rendered(u *unit) {
 		return
 	}
 	u.rendered = true
-	e.edits.look(e.indexes(u))
+	e.edits.Check(e.indexes(u)...)
 	if e.unrendered--; e.unrendered == 0 {
 		e.past = nil
 		e.store.remember(nil, nil)

@@ -36,7 +36,7 @@ func (e *Engine) run(ctx context.Context, once bool) error {
 	defer stop()
 	if !once {
 		e.edits = newEditWatcher(e.o.Templates, e.editNews, e.o.Log)
-		helpers.Go(func() { e.edits.run(ctx) })
+		helpers.Go(func() { e.edits.Run(ctx) })
 	}
 	e.begin(ctx, &helpers)
 	defer e.end()

@@ -5,10 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"text/template"
+	"text/template/parse"
 
+	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/templatetree"
 	"github.com/jorc/jorc/templates"
 )
 
@@ -49,8 +54,8 @@ func toJSON(v any) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
-// parse reads a text, which may take in what package templates has for scripts.
-func parse(text string) (*template.Template, error) {
+// parseText reads a text, which may take in what package templates has for scripts.
+func parseText(text string) (*template.Template, error) {
 	t, err := template.New("text").Option("missingkey=error").Funcs(functions).ParseFS(templates.FS, "*.tmpl")
 	if err != nil {
 		return nil, err
@@ -63,7 +68,7 @@ func render(text string, f *facts) (string, error) {
 	if !strings.Contains(text, "{{") {
 		return text, nil
 	}
-	t, err := parse(text)
+	t, err := parseText(text)
 	if err != nil {
 		return "", err
 	}
@@ -85,4 +90,149 @@ func (l *limited) Write(p []byte) (int, error) {
 		return 0, fmt.Errorf("the text grows beyond %d KiB", maxRendered>>10)
 	}
 	return l.text.Write(p)
+}
+
+// defined returns an error for a template that a text includes and that does not
+// exist: executing the text finds it only if it gets there.
+func defined(t *template.Template) (err error) {
+	if t.Tree == nil {
+		return nil // nothing but blanks
+	}
+	templatetree.Walk(t.Root, func(n parse.Node) {
+		if n, ok := n.(*parse.TemplateNode); ok && err == nil && t.Lookup(n.Name) == nil {
+			err = fmt.Errorf("line %d: there is no template %q: cluster-utilities.tmpl and setup.tmpl exist", n.Line, n.Name)
+		}
+	})
+	return err
+}
+
+// taskText is one template of a task, and what it is called in errors.
+type taskText struct{ what, source string }
+
+// texts are all templates of a task in the order: script, command, only_if,
+// env by name.
+func texts(t *config.Task) []taskText {
+	var all []taskText
+	if t.Script != "" {
+		all = append(all, taskText{"script", t.Script})
+	}
+	for i, arg := range t.Command {
+		all = append(all, taskText{fmt.Sprintf("command[%d]", i), arg})
+	}
+	for i, arg := range t.OnlyIf {
+		all = append(all, taskText{fmt.Sprintf("only_if[%d]", i), arg})
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
+		all = append(all, taskText{"env." + name, t.Env[name]})
+	}
+	return all
+}
+
+// Check reports what is wrong with the templates of workflows.
+func Check(workflows []config.Workflow) error {
+	var errs []error
+	for i := range workflows {
+		for j := range workflows[i].Tasks {
+			t := &workflows[i].Tasks[j]
+			for _, x := range texts(t) {
+				parsed, err := parseText(x.source)
+				if err == nil {
+					err = defined(parsed)
+				}
+				if err != nil {
+					errs = append(errs, fmt.Errorf("workflow %q: task %q: %s: %w", workflows[i].Name, t.Name, x.what, err))
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// prepare renders the tasks of w; scripts are the files to write beside the
+// spec. Errors are ErrInvalid, or that what a template needs is not known.
+func prepare(w *config.Workflow, f *facts) (sp *spec, scripts map[string]string, err error) {
+	j := &f.job
+	sp = &spec{
+		Format: specFormat, ID: j.ID, Nonce: nonce(8), Workflow: w.Name, Version: j.Version, Origin: j.Origin,
+		Params: j.Params, Change: j.Change != nil, Steps: make([]step, len(w.Tasks)),
+	}
+	scripts = map[string]string{}
+	for i := range w.Tasks {
+		t := &w.Tasks[i]
+		s, script, err := freeze(t, i, f)
+		if unknown := (*unknownError)(nil); errors.As(err, &unknown) {
+			return nil, nil, fmt.Errorf("workflow %q: task %q: %w", w.Name, t.Name, err)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("workflow %q: task %q: %w: %w", w.Name, t.Name, ErrInvalid, f.discreet(err))
+		}
+		if s.Script != "" {
+			scripts[s.Script] = script
+		}
+		sp.Steps[i] = s
+	}
+	sp.Secrets = f.secrets()
+	sp.Values = secretLines(f.given(sp), f.o.Node, j.Version, w.Name)
+	return sp, scripts, nil
+}
+
+// given are the texts that the tasks of a job have from params, from the
+// environment of their configuration, and from a trigger.
+func (f *facts) given(sp *spec) []string {
+	all := append(textsOf(f.job.Params), changedTexts(f.job.Change)...)
+	for name, v := range f.used {
+		if doc, err := json.Marshal(v); err == nil && !strings.HasPrefix(name, "cluster/") { // jorc's own settings
+			all = append(all, textsIn(doc)...)
+		}
+	}
+	for i := range sp.Steps {
+		for _, env := range sp.Steps[i].Env {
+			_, value, _ := strings.Cut(env, "=")
+			all = append(all, value)
+		}
+	}
+	return all
+}
+
+func freeze(t *config.Task, i int, f *facts) (s step, script string, err error) {
+	s = step{
+		Name: t.Name, User: t.User, Dir: t.Dir, TokenFile: t.TokenFile, KillGrace: t.KillGrace, Retries: t.Retries, RetryDelay: t.RetryDelay,
+		OkExitCodes: t.OkExitCodes, Idempotent: t.Idempotent, Requires: t.Requires,
+	}
+	s.Timeout, s.OnlyIfLimit = timeouts(t)
+	if len(s.OkExitCodes) == 0 {
+		s.OkExitCodes = []int{0}
+	}
+	if s.Dir == "" {
+		s.Dir = "/"
+	}
+	f.task = t
+	for _, x := range texts(t) {
+		out, err := render(x.source, f)
+		if err != nil {
+			return s, "", fmt.Errorf("%s: %w", x.what, err)
+		}
+		if strings.ContainsRune(out, 0) {
+			return s, "", fmt.Errorf("%s: it holds a zero byte, which no program takes", x.what)
+		}
+		kind, index, _ := strings.Cut(x.what, "[")
+		if index != "" && f.betrays(out) {
+			return s, "", fmt.Errorf("%s: a token in an argument, which every user of the host can see: use it in a script, or in env", x.what)
+		}
+		switch {
+		case x.what == "script":
+			script = tidy(out)
+			s.Script, s.Interpreter = fileName(i, t.Name), interpreter(script)
+			if f.betrays(strings.Join(s.Interpreter, " ")) {
+				return s, "", errors.New("script: a token in its #! line, which every user of the host can see")
+			}
+		case kind == "command":
+			s.Command = append(s.Command, out)
+		case kind == "only_if":
+			s.OnlyIf = append(s.OnlyIf, out)
+		default:
+			s.Env = append(s.Env, strings.TrimPrefix(x.what, "env.")+"="+out)
+		}
+	}
+	return s, script, nil
 }

@@ -100,7 +100,7 @@ func (w *triggerWatcher) handle(ctx context.Context, o Observation) error {
 // maxChanges limits the file that a workflow receives.
 const maxChanges = 1000
 
-// Change is the JSON document in the file $JORC_CHANGE of a
+// Change is the JSON document in the file $JORC_CHANGE of a job.
 type Change struct {
 	Trigger string       `json:"trigger"`
 	Kind    string       `json:"kind"` // service, key, prefix or event
