@@ -88,13 +88,9 @@ func (a *Agent) engineOptions(c *config.Config) (watch.Options, error) {
 // require calls changed with whether all requirements are met and, if not, what is
 // missing, whenever that changes.
 func require(ctx context.Context, b *blocker.Blocker, r []config.Requires, changed func(bool, string)) error {
-	needs := make([]blocker.Need, len(r))
-	for i := range r {
-		n, err := blocker.NeedOf(r[i])
-		if err != nil {
-			return err
-		}
-		needs[i] = n
+	needs, err := blocker.NeedsOf(r)
+	if err != nil {
+		return err
 	}
 	return b.Watch(ctx, needs, blocker.Options{}, func(states []blocker.State) {
 		missing := blocker.Lines(states)

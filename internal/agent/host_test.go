@@ -79,7 +79,7 @@ func (h *host) load() (*config.Config, error) {
 	c, err := config.Load([]string{h.path("jorc.hcl")}, config.Options{Overrides: config.Overrides{
 		HTTPAddr: &address, DNSAddr: &h.server.DNSAddr, StateDir: &state,
 	}})
-	if err == nil && c.HTTP == config.Default().HTTP {
+	if err == nil && c.HTTP.Addr == "127.0.0.1:8520" {
 		c.HTTP.Addr = "127.0.0.1:0"
 	}
 	return c, err

@@ -192,6 +192,18 @@ func NeedOf(r config.Requires) (Need, error) {
 	return n, nil
 }
 
+// NeedsOf returns the needs of requires blocks.
+func NeedsOf(all []config.Requires) ([]Need, error) {
+	needs := make([]Need, len(all))
+	for i := range all {
+		var err error
+		if needs[i], err = NeedOf(all[i]); err != nil {
+			return nil, err
+		}
+	}
+	return needs, nil
+}
+
 // Options configure a wait.
 type Options struct {
 	Timeout time.Duration // 0: no limit

@@ -45,9 +45,6 @@ type ResolverOption func(*Resolver)
 // QueryTimeout limits one attempt at one server, 2 s by default.
 func QueryTimeout(d time.Duration) ResolverOption { return func(r *Resolver) { r.timeout = d } }
 
-// ResolvConf names the file that System reads instead of /etc/resolv.conf.
-func ResolvConf(path string) ResolverOption { return func(r *Resolver) { r.resolvConf = path } }
-
 // NewResolver returns a Resolver that queries addr: "host:port", a host (port
 // 53), or System.
 func NewResolver(addr string, opts ...ResolverOption) (*Resolver, error) {

@@ -9,6 +9,9 @@ import (
 // SystemPort sets the port of the servers in a test's resolv.conf.
 func SystemPort(port string) ResolverOption { return func(r *Resolver) { r.port = port } }
 
+// ResolvConf names the file that System reads instead of /etc/resolv.conf.
+func ResolvConf(path string) ResolverOption { return func(r *Resolver) { r.resolvConf = path } }
+
 // FuzzAnswer parses arbitrary answers.
 func FuzzAnswer(f *testing.F) {
 	for _, text := range []string{

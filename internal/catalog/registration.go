@@ -24,13 +24,8 @@ const (
 	MetaHash  = "jorc-hash"
 )
 
-// Defaults of a check's interval and timeout, and the minimum TTL of a check
-// that jorc runs.
-const (
-	defaultInterval = 10 * time.Second
-	defaultTimeout  = 30 * time.Second
-	leastTTL        = 30 * time.Second
-)
+// leastTTL is the minimum TTL of a check that jorc runs.
+const leastTTL = 30 * time.Second
 
 // registration is one service as jorc registers it.
 type registration struct {
@@ -65,10 +60,8 @@ func (c checkSpec) runByJorc() bool { return c.kind == kindScript || c.kind == k
 // newRegistration translates a configured service. leastTTL is the minimum TTL
 // of its script checks.
 func newRegistration(s config.Service, owner string, leastTTL time.Duration) *registration {
+	s = s.WithDefaults()
 	r := &registration{id: s.ID, name: s.Name, onStop: s.OnStop}
-	if r.id == "" {
-		r.id = s.Name
-	}
 	r.wire = &consul.ServiceRegistration{
 		ID: r.id, Name: s.Name, Address: s.Address, Port: s.Port, Tags: slices.Clone(s.Tags),
 		EnableTagOverride: s.EnableTagOverride, TaggedAddresses: taggedAddresses(s),
@@ -78,8 +71,8 @@ func newRegistration(s config.Service, owner string, leastTTL time.Duration) *re
 	if s.Weights != nil {
 		r.wire.Weights = &consul.AgentWeights{Passing: s.Weights.Passing, Warning: s.Weights.Warning}
 	}
-	for i, c := range s.Checks {
-		spec := newCheckSpec(c, r.id, checkID(c, r.id, i, len(s.Checks)))
+	for _, c := range s.Checks {
+		spec := newCheckSpec(c, r.id)
 		r.checks = append(r.checks, spec)
 		r.wire.Checks = append(r.wire.Checks, wireCheck(c, spec, leastTTL))
 	}
@@ -123,25 +116,9 @@ func taggedAddresses(s config.Service) map[string]consul.ServiceAddress {
 	}
 	out := make(map[string]consul.ServiceAddress, len(s.TaggedAddresses))
 	for name, a := range s.TaggedAddresses {
-		port := a.Port
-		if port == 0 {
-			port = s.Port
-		}
-		out[name] = consul.ServiceAddress{Address: a.Host, Port: port}
+		out[name] = consul.ServiceAddress{Address: a.Host, Port: a.Port}
 	}
 	return out
-}
-
-// checkID returns the id that Consul would assign to check i of n.
-func checkID(c config.Check, serviceID string, i, n int) string {
-	switch {
-	case c.ID != "":
-		return c.ID
-	case n == 1:
-		return "service:" + serviceID
-	default:
-		return fmt.Sprintf("service:%s:%d", serviceID, i+1)
-	}
 }
 
 // Kinds of checks, as CheckStatus.Kind names them.
@@ -178,9 +155,9 @@ func kindOf(c config.Check) string {
 	}
 }
 
-func newCheckSpec(c config.Check, serviceID, id string) checkSpec {
+func newCheckSpec(c config.Check, serviceID string) checkSpec {
 	s := checkSpec{
-		id: id, name: c.Name, service: serviceID, kind: kindOf(c), initial: c.Status,
+		id: c.ID, name: c.Name, service: serviceID, kind: kindOf(c), initial: c.Status,
 		interval: c.Interval, timeout: c.Timeout,
 	}
 	if s.kind != kindScript {
@@ -189,12 +166,6 @@ func newCheckSpec(c config.Check, serviceID, id string) checkSpec {
 	s.command = c.Script
 	if len(s.command) == 0 {
 		s.command = []string{"/bin/sh", "-c", c.Shell}
-	}
-	if s.interval <= 0 {
-		s.interval = defaultInterval
-	}
-	if s.timeout <= 0 {
-		s.timeout = defaultTimeout
 	}
 	s.threshold = thresholds{
 		successBeforePassing:   c.SuccessBeforePassing,
@@ -222,11 +193,7 @@ func wireCheck(c config.Check, s checkSpec, leastTTL time.Duration) *consul.Serv
 		w.AliasService = c.Alias
 		return w
 	}
-	interval := c.Interval
-	if interval <= 0 {
-		interval = defaultInterval
-	}
-	w.Interval, w.Timeout = duration(interval), duration(c.Timeout)
+	w.Interval, w.Timeout = duration(c.Interval), duration(c.Timeout)
 	w.HTTP, w.Method, w.Header, w.Body = c.HTTP, c.Method, c.Header, c.Body
 	w.TCP, w.UDP = c.TCP, c.UDP
 	w.GRPC, w.GRPCUseTLS = c.GRPC, c.GRPCTLS

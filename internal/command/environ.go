@@ -52,19 +52,27 @@ func secret(name string) bool {
 	return false
 }
 
+// LookupUser finds a user by name or by number.
+func LookupUser(name string) (*user.User, error) {
+	u, err := user.Lookup(name)
+	if err == nil {
+		return u, nil
+	}
+	if byID, idErr := user.LookupId(name); idErr == nil {
+		return byID, nil
+	}
+	return nil, fmt.Errorf("user %s: %w", name, err)
+}
+
 // credential returns the credential of user name and the variables that describe
 // the user. The credential is nil for the empty name and for jorc's own user.
 func credential(name string) (*syscall.Credential, []string, error) {
 	if name == "" {
 		return nil, nil, nil
 	}
-	u, err := user.Lookup(name)
+	u, err := LookupUser(name)
 	if err != nil {
-		byID, idErr := user.LookupId(name)
-		if idErr != nil {
-			return nil, nil, fmt.Errorf("%w: user %s: %w", ErrPermission, name, err)
-		}
-		u = byID
+		return nil, nil, fmt.Errorf("%w: %w", ErrPermission, err)
 	}
 	uid, err := parseID(u.Uid)
 	if err != nil {

@@ -35,6 +35,15 @@ func (b *Backoff) Reset() { b.exponential.Reset() }
 // Wait sleeps for the next pause. It returns ctx's error when ctx ends first.
 func (b *Backoff) Wait(ctx context.Context) error { return Sleep(ctx, b.Next()) }
 
+// Delay returns the pause after the nth failure, from 1, for callers that keep the
+// count themselves: first, then twice as long each time, up to most.
+func Delay(first, most time.Duration, n int) time.Duration {
+	for ; n > 1 && first < most; n-- {
+		first *= 2
+	}
+	return min(first, most)
+}
+
 // Retry calls attempt until it succeeds or ctx ends, with b's pauses in between.
 // failed, if not nil, is called with each error and the pause that follows. It
 // returns ctx's error when ctx ends.

@@ -5,6 +5,7 @@ package concurrency
 
 import (
 	"context"
+	"io"
 	"time"
 )
 
@@ -23,6 +24,21 @@ func SleepUnless(ctx context.Context, wake <-chan struct{}, d time.Duration) err
 	case <-t.C:
 	}
 	return nil
+}
+
+// Reader returns a reader of r that fails with ctx's error once ctx has ended.
+func Reader(ctx context.Context, r io.Reader) io.Reader { return reader{ctx, r} }
+
+type reader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r reader) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(b)
 }
 
 // Signal wakes one waiter. Several calls of Notify before the waiter receives

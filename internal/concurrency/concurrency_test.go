@@ -156,3 +156,12 @@ func TestRestart(t *testing.T) {
 		}
 	})
 }
+
+func TestDelay(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]time.Duration{1: time.Minute, 2: 2 * time.Minute, 5: 16 * time.Minute, 6: 30 * time.Minute, 1 << 40: 30 * time.Minute} {
+		if got := concurrency.Delay(time.Minute, 30*time.Minute, n); got != want {
+			t.Errorf("after failure %d: got %v, want %v", n, got, want)
+		}
+	}
+}

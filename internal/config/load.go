@@ -67,20 +67,14 @@ const (
 	defaultCommandTime  = 30 * time.Second
 	defaultRenderTime   = 10 * time.Second
 	defaultMaxOutput    = 64 << 20
+	defaultCheckEvery   = 10 * time.Second
 	defaultNetworkCheck = 10 * time.Second
 	defaultScriptCheck  = 30 * time.Second
 	defaultCycle        = 10 * time.Second
 	defaultValidation   = 5 * time.Minute
 )
 
-// Default is the configuration without files, environment and flags.
-func Default() Config {
-	c := base()
-	c.derive()
-	return c
-}
-
-// base is Default without the values that depend on other settings.
+// base returns the defaults that do not depend on other settings.
 func base() Config {
 	return Config{
 		Cluster:      defaultCluster,

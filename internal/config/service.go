@@ -1,8 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -43,33 +46,53 @@ func (d *decoder) service(b *hcl.Block) Service {
 	} else {
 		rng = args.at("id")
 	}
-	d.completeService(&s, checks, rng)
+	for _, c := range checks {
+		s.Checks = append(s.Checks, c.check)
+	}
+	s = s.WithDefaults()
+	d.claimIDs(s, checks, rng)
 	return s
 }
 
-// completeService sets what the parts of a service take from each other.
-func (d *decoder) completeService(s *Service, checks []checkAt, rng hcl.Range) {
-	if s.ID != "" {
-		d.claim("service id", "", s.ID, rng, checkServiceName)
+// claimIDs checks that the ids of a service and of its checks are used once.
+func (d *decoder) claimIDs(s Service, checks []checkAt, rng hcl.Range) {
+	if s.ID == "" {
+		return
 	}
+	d.claim("service id", "", s.ID, rng, checkServiceName)
+	for i, c := range s.Checks {
+		d.claim("check id", "", c.ID, checks[i].rng, text.CheckVisible)
+	}
+}
+
+// WithDefaults returns s with its id, the ports of its tagged addresses, and the ids,
+// intervals and timeouts of its checks.
+func (s Service) WithDefaults() Service {
+	s.ID = cmp.Or(s.ID, s.Name)
+	s.TaggedAddresses, s.Checks = maps.Clone(s.TaggedAddresses), slices.Clone(s.Checks)
 	for name, a := range s.TaggedAddresses {
-		if a.Port == 0 {
-			a.Port = s.Port
-			s.TaggedAddresses[name] = a
-		}
+		a.Port = cmp.Or(a.Port, s.Port)
+		s.TaggedAddresses[name] = a
 	}
-	for i, c := range checks {
-		if c.check.ID == "" {
-			c.check.ID = "service:" + s.ID
-			if len(checks) > 1 {
-				c.check.ID = fmt.Sprintf("service:%s:%d", s.ID, i+1)
-			}
+	for i := range s.Checks {
+		c := &s.Checks[i]
+		switch { // the ids are those that Consul would assign
+		case c.ID != "":
+		case len(s.Checks) == 1:
+			c.ID = "service:" + s.ID
+		default:
+			c.ID = fmt.Sprintf("service:%s:%d", s.ID, i+1)
 		}
-		if s.ID != "" {
-			d.claim("check id", "", c.check.ID, c.rng, text.CheckVisible)
+		timeout := defaultNetworkCheck
+		switch {
+		case c.TTL != 0, c.Alias != "":
+			continue
+		case len(c.Script) > 0, c.Shell != "":
+			timeout = defaultScriptCheck
 		}
-		s.Checks = append(s.Checks, c.check)
+		c.Interval, c.Timeout = cmp.Or(c.Interval, defaultCheckEvery), cmp.Or(c.Timeout, timeout)
 	}
+	return s
 }
 
 // taggedAddresses decodes name → "host" or "host:port", or Consul's objects.
@@ -144,13 +167,6 @@ func (d *decoder) check(b *hcl.Block) checkAt {
 	d.checkKinds(args)
 	if w, k := c.FailuresBeforeWarning, c.FailuresBeforeCritical; w > k && k > 0 {
 		d.errorf(args.at("failures_before_warning"), "Invalid number", `"failures_before_warning" must not be more than "failures_before_critical".`)
-	}
-	switch {
-	case c.Timeout != 0 || args.has("ttl") || args.has("alias_service"):
-	case c.Script != nil || c.Shell != "":
-		c.Timeout = defaultScriptCheck
-	default:
-		c.Timeout = defaultNetworkCheck
 	}
 	return checkAt{check: c, rng: args.at("id")}
 }

@@ -160,13 +160,6 @@ func waiting(s workflow.State) func(*facts) {
 	return func(f *facts) { f.job = jobStatus{id: "j", wait: &workflow.Wait{Result: workflow.Result{State: s}}} }
 }
 
-func TestDoubled(t *testing.T) {
-	t.Parallel()
-	for n, w := range map[int]time.Duration{1: time.Minute, 2: 2 * time.Minute, 5: 16 * time.Minute, 6: 30 * time.Minute, 1 << 40: 30 * time.Minute} {
-		want(t, "pause", doubled(time.Minute, 30*time.Minute, n), w)
-	}
-}
-
 func TestCycleText(t *testing.T) {
 	t.Parallel()
 	wantText(t, "open", cycleText([]string{"a", "b"}), "a → b → a:")

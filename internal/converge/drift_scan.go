@@ -16,6 +16,7 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/durable"
 )
 
@@ -211,20 +212,8 @@ func hash(ctx context.Context, file string) (string, error) {
 	}
 	defer f.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, contextReader{ctx, f}); err != nil {
+	if _, err := io.Copy(h, concurrency.Reader(ctx, f)); err != nil {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-type contextReader struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (r contextReader) Read(b []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.Reader.Read(b)
 }

@@ -152,7 +152,7 @@ func (c *Converger) saveProgress() {
 		_ = c.stuckAt(version, err)
 	}
 	m.saves++
-	m.saveAt = c.now().Add(doubled(c.timing.trouble, c.timing.maxTrouble, m.saves))
+	m.saveAt = c.now().Add(concurrency.Delay(c.timing.trouble, c.timing.maxTrouble, m.saves))
 }
 
 // due is the version that nothing but the disk keeps from being begun; empty:
@@ -181,21 +181,13 @@ func (c *Converger) noteResult(do action, err error) {
 		m.troubleIs = text
 	}
 	m.troubles++
-	m.troubleAt = c.now().Add(doubled(c.timing.trouble, c.timing.maxTrouble, m.troubles))
-}
-
-// doubled is first, doubled with each of n after the first one, up to most.
-func doubled(first, most time.Duration, n int) time.Duration {
-	for ; n > 1 && first < most; n-- {
-		first *= 2
-	}
-	return min(first, most)
+	m.troubleAt = c.now().Add(concurrency.Delay(c.timing.trouble, c.timing.maxTrouble, m.troubles))
 }
 
 // retryPause is the pause after the nth failed attempt (from 1), give or take
 // a fifth: not all hosts at once.
 func (c *Converger) retryPause(n int) time.Duration {
-	d := doubled(c.timing.firstRetry, c.timing.maxRetry, n)
+	d := concurrency.Delay(c.timing.firstRetry, c.timing.maxRetry, n)
 	return time.Duration(float64(d) * (0.8 + 0.4*c.jitter()))
 }
 

@@ -191,13 +191,9 @@ type services struct{ blocker *blocker.Blocker }
 
 // Watch says nothing before Consul has answered about all that is required.
 func (s services) Watch(ctx context.Context, r []config.Requires, handle func([]Missing)) error {
-	needs := make([]blocker.Need, len(r))
-	for i := range r {
-		n, err := blocker.NeedOf(r[i])
-		if err != nil {
-			return err
-		}
-		needs[i] = n
+	needs, err := blocker.NeedsOf(r)
+	if err != nil {
+		return err
 	}
 	return s.blocker.Watch(ctx, needs, blocker.Options{}, func(states []blocker.State) {
 		var missing []Missing

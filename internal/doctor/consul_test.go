@@ -32,11 +32,14 @@ const (
 
 func optionsFor(t *testing.T, s *consultest.Server) doctor.Options {
 	t.Helper()
-	c := config.Default()
+	c, err := config.Load(nil, config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.Consul = s.Config()
 	c.DNS.Addr = s.DNSAddr
 	c.StateDir = t.TempDir()
-	return doctor.Options{Config: &c, Timeout: patience}
+	return doctor.Options{Config: c, Timeout: patience}
 }
 
 // wantStatus checks the outcomes of some checks; the others count only as far

@@ -132,21 +132,26 @@ func (v Value) IsNull() bool { return v.tree == nil }
 func (v Value) Plain() any { return plain(v.tree) }
 
 func plain(tree any) any {
+	return convert(tree, plainNumber, func(l []any) any { return l }, func(o map[string]any) any { return o })
+}
+
+// convert copies tree with its numbers, arrays and objects as the functions make them.
+func convert(tree any, number func(json.Number) any, list func([]any) any, object func(map[string]any) any) any {
 	switch t := tree.(type) {
 	case json.Number:
-		return plainNumber(t)
+		return number(t)
 	case []any:
-		list := make([]any, len(t))
+		all := make([]any, len(t))
 		for i, e := range t {
-			list[i] = plain(e)
+			all[i] = convert(e, number, list, object)
 		}
-		return list
+		return list(all)
 	case map[string]any:
-		object := make(map[string]any, len(t))
+		all := make(map[string]any, len(t))
 		for k, e := range t {
-			object[k] = plain(e)
+			all[k] = convert(e, number, list, object)
 		}
-		return object
+		return object(all)
 	}
 	return tree
 }
@@ -185,28 +190,16 @@ func jsonOf(v any) string {
 func (v Value) ForTemplate() any { return forTemplate(v.tree) }
 
 func forTemplate(tree any) any {
-	switch t := tree.(type) {
-	case json.Number:
-		if i, err := t.Int64(); err == nil && fmt.Sprint(i) == t.String() {
+	number := func(n json.Number) any {
+		if i, err := n.Int64(); err == nil && fmt.Sprint(i) == n.String() {
 			return i
 		}
-		if f, err := t.Float64(); err == nil && fmt.Sprint(f) == t.String() {
+		if f, err := n.Float64(); err == nil && fmt.Sprint(f) == n.String() {
 			return f
 		}
-	case []any:
-		l := make(List, len(t))
-		for i, e := range t {
-			l[i] = forTemplate(e)
-		}
-		return l
-	case map[string]any:
-		o := make(Object, len(t))
-		for k, e := range t {
-			o[k] = forTemplate(e)
-		}
-		return o
+		return n
 	}
-	return tree
+	return convert(tree, number, func(l []any) any { return List(l) }, func(o map[string]any) any { return Object(o) })
 }
 
 // MarshalJSON returns what JSON does.

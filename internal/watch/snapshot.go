@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"time"
 
 	dep "github.com/hashicorp/consul-template/dependency"
@@ -210,18 +211,22 @@ func values(wired map[string]wireValue) (map[string]any, error) {
 	return values, nil
 }
 
-// Types of values in JSON.
+// Types of values that are not in JSON.
 const (
-	wireText        = "text"
-	wirePairs       = "pairs"
-	wireServices    = "services"
-	wireNames       = "names"
-	wireNodes       = "nodes"
-	wireNode        = "node"
-	wireRoots       = "roots"
-	wireDatacenters = "datacenters"
-	wireParams      = "params"
+	wireText  = "text"
+	wirePairs = "pairs"
 )
+
+// jsonTypes are the other types of values, by their names on disk.
+var jsonTypes = map[string]reflect.Type{
+	"services":    reflect.TypeFor[[]*dep.HealthService](),
+	"names":       reflect.TypeFor[[]*dep.CatalogSnippet](),
+	"nodes":       reflect.TypeFor[[]*dep.Node](),
+	"node":        reflect.TypeFor[*dep.CatalogNode](),
+	"roots":       reflect.TypeFor[[]*consul.CARoot](),
+	"datacenters": reflect.TypeFor[[]string](),
+	"params":      reflect.TypeFor[profile.Params](),
+}
 
 func wireOf(value any) (w wireValue, err error) {
 	switch v := value.(type) {
@@ -229,25 +234,15 @@ func wireOf(value any) (w wireValue, err error) {
 		return wireValue{Type: wireText, Text: v}, nil
 	case []*dep.KeyPair:
 		return wireValue{Type: wirePairs, Pairs: v}, nil
-	case []*dep.HealthService:
-		w.Type = wireServices
-	case []*dep.CatalogSnippet:
-		w.Type = wireNames
-	case []*dep.Node:
-		w.Type = wireNodes
-	case *dep.CatalogNode:
-		w.Type = wireNode
-	case []*consul.CARoot:
-		w.Type = wireRoots
-	case []string:
-		w.Type = wireDatacenters
-	case profile.Params:
-		w.Type = wireParams
-	default:
-		return w, fmt.Errorf("cannot keep a %T", value)
 	}
-	w.JSON, err = json.Marshal(value)
-	return w, err
+	for name, t := range jsonTypes {
+		if reflect.TypeOf(value) == t {
+			w.Type = name
+			w.JSON, err = json.Marshal(value)
+			return w, err
+		}
+	}
+	return w, fmt.Errorf("cannot keep a %T", value)
 }
 
 func (w wireValue) value() (any, error) {
@@ -256,26 +251,12 @@ func (w wireValue) value() (any, error) {
 		return w.Text, nil
 	case wirePairs:
 		return append([]*dep.KeyPair{}, w.Pairs...), nil
-	case wireServices:
-		return decode[[]*dep.HealthService](w.JSON)
-	case wireNames:
-		return decode[[]*dep.CatalogSnippet](w.JSON)
-	case wireNodes:
-		return decode[[]*dep.Node](w.JSON)
-	case wireNode:
-		return decode[*dep.CatalogNode](w.JSON)
-	case wireRoots:
-		return decode[[]*consul.CARoot](w.JSON)
-	case wireDatacenters:
-		return decode[[]string](w.JSON)
-	case wireParams:
-		return decode[profile.Params](w.JSON)
 	}
-	return nil, fmt.Errorf("unknown type %q", w.Type)
-}
-
-func decode[T any](data []byte) (any, error) {
-	var v T
-	err := json.Unmarshal(data, &v)
-	return v, err
+	t, ok := jsonTypes[w.Type]
+	if !ok {
+		return nil, fmt.Errorf("unknown type %q", w.Type)
+	}
+	v := reflect.New(t)
+	err := json.Unmarshal(w.JSON, v.Interface())
+	return v.Elem().Interface(), err
 }

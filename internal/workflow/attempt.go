@@ -228,11 +228,9 @@ func account(name string) (*user.User, error) {
 	if name == "" {
 		return nil, nil
 	}
-	u, err := user.Lookup(name)
+	u, err := command.LookupUser(name)
 	if err != nil {
-		if u, err = user.LookupId(name); err != nil {
-			return nil, fmt.Errorf("user %q: %w", name, err)
-		}
+		return nil, err
 	}
 	if isOther(u) && os.Geteuid() != 0 {
 		return nil, fmt.Errorf("only root can run tasks as user %s", name)

@@ -4,7 +4,10 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/text"
@@ -138,7 +141,7 @@ const maxParam = 512
 // profile.ParseValue; the first "=" splits. Errors are ErrInvalid and do not
 // contain the value.
 func ParseParam(s string, read func(string) (profile.Value, error)) (name string, v profile.Value, err error) {
-	name, text, ok := strings.Cut(s, "=")
+	name, value, ok := strings.Cut(s, "=")
 	switch {
 	case !ok:
 		return "", v, fmt.Errorf("param %q: %w: write NAME=VALUE", name, ErrInvalid)
@@ -147,7 +150,7 @@ func ParseParam(s string, read func(string) (profile.Value, error)) (name string
 	case len(name) > maxParam || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
 		return "", v, fmt.Errorf("param %q: %w: not a name", name, ErrInvalid)
 	}
-	if v, err = read(text); err != nil {
+	if v, err = read(value); err != nil {
 		return "", v, fmt.Errorf("param %q: %w: %w", name, ErrInvalid, err)
 	}
 	return name, v, nil

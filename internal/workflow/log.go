@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/durable"
 )
@@ -179,22 +180,9 @@ func copyFile(ctx context.Context, target, file string) error {
 	}
 	defer in.Close() // only read
 	return durable.Create(target, 0o644, func(w io.Writer) error {
-		_, err := io.Copy(w, reader{ctx, in})
+		_, err := io.Copy(w, concurrency.Reader(ctx, in))
 		return err
 	})
-}
-
-// reader ends with its context.
-type reader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (r reader) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.r.Read(p)
 }
 
 // storeTime bounds how long a log is uploaded.

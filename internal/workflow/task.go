@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/command"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -284,9 +285,5 @@ func backoff(first time.Duration, n int) time.Duration {
 	if first <= 0 {
 		first = firstRetry
 	}
-	most := max(maxRetry, first)
-	for ; n > 1 && first < most; n-- {
-		first *= 2
-	}
-	return min(first, most)
+	return concurrency.Delay(first, max(maxRetry, first), n)
 }

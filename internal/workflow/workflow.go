@@ -175,13 +175,9 @@ func (s services) Wait(ctx context.Context, r []config.Requires) error {
 const deniedPause = 10 * time.Second
 
 func (s services) wait(ctx context.Context, r []config.Requires, o blocker.Options) error {
-	needs := make([]blocker.Need, len(r))
-	for i := range r {
-		n, err := blocker.NeedOf(r[i])
-		if err != nil {
-			return err
-		}
-		needs[i] = n
+	needs, err := blocker.NeedsOf(r)
+	if err != nil {
+		return err
 	}
 	return s.blocker.Wait(ctx, needs, o, nil)
 }
