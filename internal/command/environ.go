@@ -61,7 +61,7 @@ func LookupUser(name string) (*user.User, error) {
 	if byID, idErr := user.LookupId(name); idErr == nil {
 		return byID, nil
 	}
-	return nil, fmt.Errorf("user %s: %w", name, err)
+	return nil, fmt.Errorf("user %q: %w", name, err)
 }
 
 // credential returns the credential of user name and the variables that describe
