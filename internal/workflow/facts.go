@@ -41,6 +41,8 @@ type facts struct {
 
 	used   map[string]any // params of the member that templates have read
 	tokens map[tokenKey]token
+	reads  int      // of params and tokens, by templates
+	env    []string // values of variables that params and tokens are part of
 }
 
 func newFacts(ctx context.Context, o *Options, j Job) *facts {
@@ -81,11 +83,18 @@ func (f *facts) memberParams() (profile.Object, error) {
 // does not exist is an error.
 func (f *facts) Param(name string) (any, error) {
 	v, ok, err := f.param(name)
+	if !isSetting(name) {
+		f.reads++
+	}
 	if err == nil && !ok {
 		err = fmt.Errorf("there is no param %q: guard it with {{if .ParamExists %q}}", name, name)
 	}
 	return v, err
 }
+
+// isSetting reports whether a param is one of jorc's own settings: its value is no
+// secret.
+func isSetting(param string) bool { return strings.HasPrefix(param, "cluster/") }
 
 // ParamExists reports whether a param exists, null and defaults included.
 func (f *facts) ParamExists(name string) (bool, error) {
@@ -132,6 +141,7 @@ func (f *facts) Params() (profile.Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the params of this member cannot be read: %w", err)
 	}
+	f.reads++
 	all := make(profile.Object, len(member)+len(f.own))
 	maps.Copy(all, member)
 	maps.Copy(f.used, member)
@@ -257,6 +267,7 @@ func (f *facts) TokenIfPossible() string {
 
 // token makes a token, or has made it already.
 func (f *facts) token(k tokenKey) (string, error) {
+	f.reads++
 	t, ok := f.tokens[k]
 	if !ok {
 		t = f.mint(k)

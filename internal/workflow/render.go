@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -172,27 +173,25 @@ func prepare(w *config.Workflow, f *facts) (sp *spec, scripts map[string]string,
 		sp.Steps[i] = s
 	}
 	sp.Secrets = f.secrets()
-	sp.Values = secretLines(f.given(sp), f.o.Node, j.Version, w.Name)
+	sp.Values = secretLines(f.given(), f.o.Node, j.Version, w.Name)
 	return sp, scripts, nil
 }
 
-// given are the texts that the tasks of a job have from params, from the
-// environment of their configuration, and from a trigger.
-func (f *facts) given(sp *spec) []string {
-	all := append(textsOf(f.job.Params), changedTexts(f.job.Change)...)
+// given are the texts that the tasks of a job have from params and tokens, also as
+// part of variables, and from a trigger.
+func (f *facts) given() []string {
+	all := slices.Concat(textsOf(f.job.Params), changedTexts(f.job.Change), f.env)
 	for name, v := range f.used {
-		if doc, err := json.Marshal(v); err == nil && !strings.HasPrefix(name, "cluster/") { // jorc's own settings
+		if doc, err := json.Marshal(v); err == nil && !isSetting(name) {
 			all = append(all, textsIn(doc)...)
-		}
-	}
-	for i := range sp.Steps {
-		for _, env := range sp.Steps[i].Env {
-			_, value, _ := strings.Cut(env, "=")
-			all = append(all, value)
 		}
 	}
 	return all
 }
+
+// secretName matches variables whose values are secrets, also where the
+// configuration has them and no param.
+var secretName = regexp.MustCompile(`(?i)(^|_)(PASS|PASSWD|PASSWORD|PASSPHRASE|PW|SECRET|SECRETS|TOKEN|CREDENTIALS?|KEY|APIKEY)($|_)`)
 
 func freeze(t *config.Task, i int, f *facts) (s step, script string, err error) {
 	s = step{
@@ -208,6 +207,7 @@ func freeze(t *config.Task, i int, f *facts) (s step, script string, err error) 
 	}
 	f.task = t
 	for _, x := range texts(t) {
+		reads := f.reads
 		out, err := render(x.source, f)
 		if err != nil {
 			return s, "", fmt.Errorf("%s: %w", x.what, err)
@@ -231,7 +231,11 @@ func freeze(t *config.Task, i int, f *facts) (s step, script string, err error) 
 		case kind == "only_if":
 			s.OnlyIf = append(s.OnlyIf, out)
 		default:
-			s.Env = append(s.Env, strings.TrimPrefix(x.what, "env.")+"="+out)
+			name := strings.TrimPrefix(x.what, "env.")
+			s.Env = append(s.Env, name+"="+out)
+			if f.reads > reads || secretName.MatchString(name) {
+				f.env = append(f.env, out)
+			}
 		}
 	}
 	return s, script, nil
