@@ -231,7 +231,7 @@ func TestLivenessHasOneOwner(t *testing.T) {
 	}
 	for file := range livenessUsers {
 		if !used[file] {
-			t.Errorf("%s does not look at checks any more: remove it from the list", file)
+			t.Errorf("%s no longer reads checks: remove it from the list", file)
 		}
 	}
 }

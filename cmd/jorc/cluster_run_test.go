@@ -168,7 +168,7 @@ func TestRunCommands(t *testing.T) {
 	do(result{0, "", ""}, "resume")
 	for _, test := range []struct{ want, args string }{
 		{"missing argument WORKFLOW; see 'jorc cluster run --help'", "run"},
-		{"--max-parallel: not a policy: \"0\" is nobody: give at least 1 or 1%; see 'jorc cluster run --help'", "run install --max-parallel 0"},
+		{"--max-parallel: not a policy: \"0\" selects no member: give at least 1 or 1%; see 'jorc cluster run --help'", "run install --max-parallel 0"},
 		{"run id \"a/b\": invalid: letters, digits, '.', '_' and '-' make one, and a letter, a digit or '_' begins it; see 'jorc cluster runs --help'", "runs a/b"},
 		{"run: invalid: on a manager it is run once: no filter, role or limit applies; see 'jorc cluster run --help'", "run install --on-manager --role x"},
 		{"--for: \"nonsense\": invalid: idle, version=V, members=N or run=ID can be waited for; see 'jorc cluster wait --help'", "wait --for nonsense"},

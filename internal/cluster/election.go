@@ -72,7 +72,7 @@ func (e *Election) Run(ctx context.Context) error {
 		}
 		e.preside(held)
 		if err := held.Release(ctx); err != nil && ctx.Err() == nil {
-			e.o.Log.Debug("the election goes on elsewhere", "error", err)
+			e.o.Log.Debug("cannot release the lock of the election", "error", err)
 		}
 	}
 	return nil

@@ -41,7 +41,7 @@ func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error
 	if err != nil {
 		return nil, err // the host is not known
 	}
-	state.Tenure = in.Since
+	state.PlannedSince = in.Since
 	downSince(state.Members, in.View)
 	plan := rollout.Plan(s.Document, state, in.Now)
 	do := r.Replace(s, plan.Document)

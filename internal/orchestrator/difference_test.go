@@ -64,7 +64,7 @@ func TestDiff(t *testing.T) {
 		{"zone", onNode(func(n *orchestrator.NodeView) { n.Zone = "r2" }), orchestrator.MemberChanged, "b: other zone"},
 		{"suspect", onNode(func(n *orchestrator.NodeView) { n.Life = cluster.LivenessSuspect }), orchestrator.NodeSuspect, "b is suspect: gossip does not hear it, but the orchestrator reaches it"},
 		{"down", onNode(func(n *orchestrator.NodeView) { n.Life = cluster.LivenessDown }), orchestrator.NodeDown, "b is down: neither gossip nor the orchestrator reaches it"},
-		{"gone", onNode(func(n *orchestrator.NodeView) { n.Life = "" }), orchestrator.NodeGone, "b is not in the catalog any more"},
+		{"gone", onNode(func(n *orchestrator.NodeView) { n.Life = "" }), orchestrator.NodeGone, "b is no longer in the catalog"},
 		{"agent", onNode(func(n *orchestrator.NodeView) { n.Agent = "down" }), orchestrator.AgentDown, "b: its jorc agent is down"},
 		{"health", onNode(func(n *orchestrator.NodeView) { n.Health = "critical" }), orchestrator.HealthChanged, "b is critical"},
 		{"version", onNode(func(n *orchestrator.NodeView) { n.Version = "v2" }), orchestrator.VersionChanged, "b runs v2"},

@@ -29,7 +29,7 @@ func Difference(before, now View) []Event {
 		case !was:
 			d.joined(name, next)
 		case !is:
-			d.add(Event{Kind: MemberLeft, Node: name, Text: name + " is no member any more", Before: old.summary()})
+			d.add(Event{Kind: MemberLeft, Node: name, Text: name + " is no longer a member", Before: old.summary()})
 		default:
 			d.node(name, old, next)
 		}
@@ -186,7 +186,7 @@ func (d *difference) liveness(name string, before, after cluster.Liveness) {
 	case cluster.LivenessDown:
 		e.Kind, e.Text = NodeDown, name+" is down: neither gossip nor the orchestrator reaches it"
 	default:
-		e.Kind, e.Text = NodeGone, name+" is not in the catalog any more"
+		e.Kind, e.Text = NodeGone, name+" is no longer in the catalog"
 	}
 	d.add(e)
 }

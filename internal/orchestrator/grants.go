@@ -100,7 +100,7 @@ func (g *granter) pass(ctx context.Context) (again time.Time, err error) {
 	if err != nil {
 		return again, err
 	}
-	state.Tenure = g.began
+	state.PlannedSince = g.began
 	plan := rollout.Plan(s.Document, state, time.Now())
 	if g.rollouts.Replace(s, plan.Document) != nil {
 		g.requested.Notify() // the cycle changes the document, together with its events

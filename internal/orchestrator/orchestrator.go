@@ -91,7 +91,7 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 		}
 		o.work(held)
 		if err := held.Release(ctx); err != nil && (ctx.Err() == nil || !errors.Is(err, kv.ErrLockLost)) {
-			o.o.Log.Warn("the orchestration of the cluster goes on elsewhere", "error", err)
+			o.o.Log.Warn("the orchestration of the cluster ended here", "error", err)
 		}
 		_ = concurrency.Sleep(ctx, rand.N(spread)) // ends with ctx
 	}
@@ -105,7 +105,7 @@ func (o *Orchestrator) work(held *kv.Lease) {
 	defer o.setStatus(func(s *Status) { s.Active, s.Since, s.Epoch, s.Sinks, s.Fails = false, time.Time{}, 0, nil, 0 })
 	t := newTerm(o, held)
 	t.run(held.Context())
-	o.o.Log.Info("not orchestrating the cluster any more")
+	o.o.Log.Info("no longer orchestrating the cluster")
 }
 
 // Status is how an Orchestrator stands, for the status API.

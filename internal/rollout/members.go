@@ -96,9 +96,9 @@ type State struct {
 	Strangers []string
 	// Halted is why no host begins in the whole cluster; empty: it is not halted.
 	Halted string
-	// Tenure is since when the present orchestrator plans: what it did not see
+	// PlannedSince is since when the present orchestrator plans: what it did not see
 	// counts from then. Zero: that is not known.
-	Tenure time.Time
+	PlannedSince time.Time
 	// Quiet is until when nothing is granted, as Consul's KV was restored.
 	Quiet time.Time
 }
@@ -136,12 +136,20 @@ func (m Member) apart(p Policy) string {
 	switch {
 	case slices.Contains(m.Roles, cluster.RoleManager):
 		return "managers take no part in a rollout"
+	case m.logical():
+		return "it is a logical member: no host of its name is in Consul's catalog"
 	case m.Outside:
 		return "the cluster's filter (param " + cluster.ParamFilter + ") leaves it out"
 	case kept != "":
 		return fmt.Sprintf("the policy keeps back role %q", kept)
 	}
 	return ""
+}
+
+// logical reports whether the member never had a host. One that ran a version and
+// left the catalog counts as down.
+func (m Member) logical() bool {
+	return m.Condition.Liveness == cluster.LivenessAbsent && m.Version == ""
 }
 
 // givenUp reports whether an operator gave up on the grant that the member holds.

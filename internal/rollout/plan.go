@@ -251,7 +251,7 @@ func (p *planner) inWindow() bool {
 }
 
 func (p *planner) lastProgress() time.Time {
-	moved := latest(p.doc.Since, windowsOpenSince(p.doc.Policy.Windows, p.now), p.Tenure)
+	moved := latest(p.doc.Since, windowsOpenSince(p.doc.Policy.Windows, p.now), p.PlannedSince)
 	for _, m := range p.members {
 		if m.Version == p.doc.Version && !m.Arrived.After(p.now) {
 			moved = latest(moved, m.Arrived)

@@ -264,7 +264,7 @@ func TestPlan(t *testing.T) {
 		{
 			name: "the orchestrator was away", policy: rollout.Policy{MaxParallel: rollout.Amount{N: 1}, ProgressDeadline: rollout.Duration(time.Minute)}, at: 2 * time.Minute,
 			doc:   func(d *rollout.Document) { d.Phase, d.Batch = rollout.Batch, 1 },
-			state: rollout.State{Members: fleetOf(3, nil).Members, Tenure: noon.Add(110 * time.Second)},
+			state: rollout.State{Members: fleetOf(3, nil).Members, PlannedSince: noon.Add(110 * time.Second)},
 			ends:  "batch 1 of 1", offers: 1, admits: 3,
 		},
 		{
@@ -471,5 +471,35 @@ func TestOrder(t *testing.T) {
 			}
 		}
 		v = change(v, admitted(d, v), arrive)
+	}
+}
+
+// TestLogicalMember: a member without a host takes no part and takes no place of
+// others; a host that ran a version and left the catalog does, and so does an open
+// grant.
+func TestLogicalMember(t *testing.T) {
+	t.Parallel()
+	d := started(t, rollout.Policy{MaxParallel: rollout.Amount{N: 1}})
+	for _, test := range []struct {
+		name    string
+		change  func(m *rollout.Member)
+		members int
+		offers  int
+	}{
+		{"logical", func(m *rollout.Member) { m.Version = "" }, 2, 1},
+		{"left the catalog", func(*rollout.Member) {}, 3, 0},
+		{"logical with a grant", func(m *rollout.Member) { m.Version = ""; grant(m) }, 2, 0},
+	} {
+		v := fleetOf(3, func(i int, m *rollout.Member) {
+			if i == 0 {
+				m.Condition = cluster.Assess(cluster.Signals{})
+				test.change(m)
+			}
+		})
+		next := rollout.Plan(d, v, noon).Document
+		plan := rollout.Plan(next, v, noon)
+		if status := rollout.Describe(next, v, noon); status.Now.Members != test.members || len(plan.Offers) != test.offers {
+			t.Errorf("%s: %d members take part, %v are offered a grant; want %d and %d", test.name, status.Now.Members, offered(plan), test.members, test.offers)
+		}
 	}
 }

@@ -32,7 +32,7 @@ func ParseAmount(text string) (Amount, error) {
 	case err != nil || number[0] == '+':
 		return Amount{}, fmt.Errorf("%w: %q is neither a number of members such as 3 nor a whole share such as 10%%", ErrPolicy, text)
 	case n < 1:
-		return Amount{}, fmt.Errorf("%w: %q is nobody: give at least 1 or 1%%", ErrPolicy, text)
+		return Amount{}, fmt.Errorf("%w: %q selects no member: give at least 1 or 1%%", ErrPolicy, text)
 	case percent && n > 100:
 		return Amount{}, fmt.Errorf("%w: %q is more than all: give at most 100%%", ErrPolicy, text)
 	case n > mostMembers:

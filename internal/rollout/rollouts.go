@@ -26,8 +26,8 @@ import (
 // Sentinels of this package; those of packages nodes, kv and consul pass
 // through it.
 var (
-	// ErrNobody: no member has a role of the policy, or takes part at all.
-	ErrNobody = errors.New("no eligible members")
+	// ErrNoMembers: no member has a role of the policy, or takes part at all.
+	ErrNoMembers = errors.New("no eligible members")
 	// ErrNotConverged: members are behind, failed or out of service.
 	ErrNotConverged = errors.New("the members have not converged")
 	// ErrNone: there is no rollout to change.

@@ -251,18 +251,18 @@ func testSupersede(t *testing.T, f *system) {
 
 func testNobody(t *testing.T, f *system) {
 	_, err := f.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: canary(1)})
-	f.wantIs("no member", err, rollout.ErrNobody, "join")
+	f.wantIs("no member", err, rollout.ErrNoMembers, "join")
 	f.join("d1")
 	order := func(text string) func(*rollout.Policy) {
 		return func(p *rollout.Policy) { p.Order, _ = rollout.ParseOrder(text) }
 	}
 	_, err = f.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: order("db")})
-	f.wantIs("an unknown role", err, rollout.ErrNobody, `role "db"`)
+	f.wantIs("an unknown role", err, rollout.ErrNoMembers, `role "db"`)
 	_, err = f.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: order("web=0")})
-	f.wantIs("all kept back", err, rollout.ErrNobody, "none of 1 members")
+	f.wantIs("all kept back", err, rollout.ErrNoMembers, "none of 1 members")
 	f.put("profile", `{"format":1,"name":"`+f.name+`","params":{"cluster/filter":"Zone == \"x\"","cluster/profile":"`+f.name+`"}}`)
 	_, err = f.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: canary(1)})
-	f.wantIs("all filtered", err, rollout.ErrNobody, "filter")
+	f.wantIs("all filtered", err, rollout.ErrNoMembers, "filter")
 	f.put("profile", `{"format":1,"name":"`+f.name+`","params":{"cluster/filter":"Zone ==","cluster/profile":"`+f.name+`"}}`)
 	_, err = f.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: canary(1)})
 	f.wantIs("a bad filter", err, cluster.ErrInvalid, "cluster/filter")

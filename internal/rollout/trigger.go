@@ -61,7 +61,7 @@ type Superseded struct {
 // transaction; an unfinished one is superseded. Triggering the same version
 // again changes its policy, and nothing when that is the same.
 //
-// It returns text.ErrName, ErrPolicy, ErrNobody, ErrNotConverged, kv.ErrNewer,
+// It returns text.ErrName, ErrPolicy, ErrNoMembers, ErrNotConverged, kv.ErrNewer,
 // consul.ErrOutcomeUnknown, or what Load and Observe return.
 func (r *Rollouts) Trigger(ctx context.Context, q Request) (Triggered, error) {
 	if err := cluster.CheckVersion(q.Version); err != nil {
@@ -200,7 +200,7 @@ func (r *Rollouts) consider(ctx context.Context, s Stored, q Request, t *Trigger
 	return nil
 }
 
-// matches returns ErrNobody unless the members have every role that the policy
+// matches returns ErrNoMembers unless the members have every role that the policy
 // names, and some of them are to be admitted.
 func (d Document) matches(v State) error {
 	if d.Policy.Plain() || d.RollbackOf != nil {
@@ -212,15 +212,15 @@ func (d Document) matches(v State) error {
 			for _, m := range v.Members {
 				known = append(known, m.Roles...)
 			}
-			return fmt.Errorf("%w: no member has role %q%s", ErrNobody, role.Name, text.Unknown(role.Name, "roles", known))
+			return fmt.Errorf("%w: no member has role %q%s", ErrNoMembers, role.Name, text.Unknown(role.Name, "roles", known))
 		}
 	}
 	if !slices.ContainsFunc(v.Members, func(m Member) bool { return m.takesPart(d.Policy) }) {
 		if len(v.Members) == 0 {
-			return fmt.Errorf("%w: the cluster has none: 'jorc cluster join' makes a host a member", ErrNobody)
+			return fmt.Errorf("%w: the cluster has none: 'jorc cluster join' makes a host a member", ErrNoMembers)
 		}
 		return fmt.Errorf("%w: none of %d members takes part: managers, roles that are kept back and members outside the cluster's filter do not; "+
-			"'jorc cluster join' makes a host a member", ErrNobody, len(v.Members))
+			"'jorc cluster join' makes a host a member", ErrNoMembers, len(v.Members))
 	}
 	return nil
 }

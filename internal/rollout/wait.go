@@ -31,7 +31,7 @@ const (
 
 // Wait waits for the current rollout, and calls progress whenever
 // something of it changed. It returns nil when all members are there; ErrFailed;
-// ErrStopped at once; ErrNobody for a rollout without members; ctx's error; or
+// ErrStopped at once; ErrNoMembers for a rollout without members; ctx's error; or
 // what Show returns, for consul.ElectionTime when it is consul.IsTransient.
 func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
 	begin := time.Now()
@@ -121,7 +121,7 @@ func (r *Rollouts) check(ctx context.Context, first Document, progress func(Stat
 	case control.Paused != nil:
 		return true, fmt.Errorf("%w: the cluster is paused since %s: %s", ErrStopped, control.Paused.Since.UTC().Format(time.RFC3339), control.Paused.Reason)
 	case status.Now.Members == 0:
-		return true, fmt.Errorf("%w: there is nothing to wait for", ErrNobody)
+		return true, fmt.Errorf("%w: there is nothing to wait for", ErrNoMembers)
 	}
 	return false, nil
 }

@@ -20,8 +20,8 @@ import (
 // ErrPaused: the cluster is paused, so nothing is worth waiting for.
 var ErrPaused = errors.New("the cluster is paused")
 
-// ErrNobody: the wait is for no member.
-var ErrNobody = errors.New("no member matches")
+// ErrNoMembers: the wait is for no member.
+var ErrNoMembers = errors.New("no member matches")
 
 const (
 	// gather is for how long changes are gathered before the cluster is read.
@@ -42,7 +42,7 @@ type Waiter struct {
 
 // Await returns when the goal is reached, or when members have failed, with their
 // names; it reads the cluster whenever something changed. It returns ErrPaused if
-// the cluster is paused, ErrNoRun, ErrNobody if no member counts at the first read,
+// the cluster is paused, ErrNoRun, ErrNoMembers if no member counts at the first read,
 // ctx's error, or a class of package consul if the first read failed, after
 // consul.ElectionTime if it is consul.IsTransient; later reads are repeated.
 func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
@@ -62,7 +62,7 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 	for {
 		v, members, err := w.read(ctx, g, seen)
 		if err == nil && first && members == 0 && w.needsMembers(g) {
-			err = fmt.Errorf("cluster %q: %w: there is nothing to wait for; 'jorc cluster members' lists them", w.Cluster.Name(), ErrNobody)
+			err = fmt.Errorf("cluster %q: %w: there is nothing to wait for; 'jorc cluster members' lists them", w.Cluster.Name(), ErrNoMembers)
 		}
 		electing := first && consul.IsTransient(err) && time.Since(begin) < consul.ElectionTime
 		switch {

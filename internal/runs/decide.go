@@ -186,7 +186,7 @@ func (d *Decider) applyRules(ctx context.Context, r *Runs, st *readState, p prof
 		gone.Gone = true
 		run.Rule = &gone
 		st.changed[id] = true
-		st.decisions = append(st.decisions, Decision{Kind: RuleGone, Run: id, Text: fmt.Sprintf("rule %q is not there any more", gone.Name)})
+		st.decisions = append(st.decisions, Decision{Kind: RuleGone, Run: id, Text: fmt.Sprintf("rule %q no longer exists", gone.Name)})
 	}
 }
 

@@ -276,7 +276,7 @@ func (p *planner) onManager(a *Active) {
 	}
 	p.enqueue(a, node, attempts+1, done)
 	if last != "" {
-		p.decide(RunMoved, r.ID, node, fmt.Sprintf("workflow %q goes on: it was on %s", r.Request.Workflow, last))
+		p.decide(RunMoved, r.ID, node, fmt.Sprintf("workflow %q continues: it was on %s", r.Request.Workflow, last))
 		return
 	}
 	p.decide(RunScheduled, r.ID, node, fmt.Sprintf("workflow %q on %s", r.Request.Workflow, node))

@@ -20,7 +20,7 @@ func (p *planner) collect(a *Active) {
 		case i >= 0:
 			p.accept(a, node, j, p.queues[node].Jobs[i])
 		case !j.State.Ended():
-			j.State, j.Why = Lost, "it is not in the node's queue any more"
+			j.State, j.Why = Lost, "it is no longer in the node's queue"
 			p.lose(a, node, j)
 		}
 	}
@@ -223,7 +223,7 @@ func verdict(r *Run) (State, string) {
 	case r.Cancel != "":
 		return Cancelled, "by " + r.Cancel + "; " + bad
 	case r.Rule != nil && r.Rule.Gone:
-		return Cancelled, "the rule is not there any more"
+		return Cancelled, "the rule no longer exists"
 	case bad != "":
 		return Failed, bad
 	case c.Members == 0 && r.Rule == nil:

@@ -353,7 +353,7 @@ func (s *S3Store) remedy(answer minio.ErrorResponse) string {
 	case "SignatureDoesNotMatch":
 		return "the secret key is wrong: correct it in " + s.credentials.source()
 	case "ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired":
-		return "the session token is not valid any more: replace the keys in " + s.credentials.source()
+		return "the session token is no longer valid: replace the keys in " + s.credentials.source()
 	case "AuthorizationHeaderMalformed", "InvalidRegion", "IncorrectEndpoint", "PermanentRedirect", "IllegalLocationConstraintException":
 		return fmt.Sprintf("the bucket is not in region %q: %s", s.region, region)
 	case "RequestTimeTooSkewed":

@@ -185,7 +185,7 @@ func TestS3Trouble(t *testing.T) {
 		{"strange", plain, answering(400, "<Error><Code>New</Code><Message>a\nb</Message></Error>"), `refused: the log stays on this host (it says 400 "New", "a\nb")`},
 		{"moved", plain, answering(301, "<Error><Code>PermanentRedirect</Code><Region>eu-7</Region></Error>"), `set region = "eu-7" in log_store`},
 		{"clock", plain, answering(403, "<Error><Code>RequestTimeTooSkewed</Code></Error>"), "this host's clock is wrong"},
-		{"expired", plain, answering(400, "<Error><Code>InvalidToken</Code></Error>"), "the session token is not valid any more"},
+		{"expired", plain, answering(400, "<Error><Code>InvalidToken</Code></Error>"), "the session token is no longer valid"},
 		{"no TLS there", plain, func(c *config.S3) { c.Insecure = false }, "it does not speak TLS: correct endpoint, or say insecure = true"},
 		{"TLS there", tls, func(c *config.S3) { c.Insecure = true }, "insecure"},
 		{"no credentials file", plain, func(c *config.S3) { c.CredentialsFile = noFile }, "credentials_file: open " + noFile + ": no such file"},
