@@ -37,7 +37,13 @@ func (e *environment) listStatus(c *cli.Context) error {
 	}
 	defer client.Close()
 	host := strings.Join(args, "")
-	all, unreadable, err := ledger.HostStates(c.Context, host)
+	var s cluster.State
+	if host == "" {
+		s, err = ledger.LoadReports(c.Context)
+	} else {
+		s, err = ledger.LoadReport(c.Context, host)
+	}
+	all, unreadable := s.HostStates()
 	if err == nil && host != "" && len(all) == 0 {
 		err = ledger.CheckHost(c.Context, host)
 	}

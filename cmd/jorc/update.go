@@ -165,10 +165,11 @@ func (e *environment) runningVersions(c *cli.Context) error {
 		return err
 	}
 	defer client.Close()
-	versions, err := ledger.RunningVersions(c.Context)
+	s, err := ledger.LoadReports(c.Context)
 	if err != nil {
 		return err
 	}
+	versions := s.RunningVersions()
 	return e.lines(c, "version", versions, append([]string{}, versions...))
 }
 
@@ -177,14 +178,18 @@ func (e *environment) hostsAtVersion(c *cli.Context) error {
 	if len(args) != 1 {
 		return usagef(c, "missing argument VERSION")
 	}
+	if err := cluster.CheckVersion(args[0]); err != nil {
+		return err
+	}
 	ledger, client, _, err := e.ledger(c)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	hosts, err := ledger.HostsRunning(c.Context, args[0])
+	s, err := ledger.LoadReports(c.Context)
 	if err != nil {
 		return err
 	}
+	hosts := s.HostsRunning(args[0])
 	return e.lines(c, "host", hosts, append([]string{}, hosts...))
 }

@@ -28,14 +28,21 @@ func (e *environment) elsewhere(c *cli.Context) (version string, hosts int, miss
 	if err != nil || len(names) == 0 {
 		return version, 0, nil, err
 	}
+	for _, name := range names {
+		if err := cluster.CheckNode(name); err != nil {
+			return version, 0, nil, err
+		}
+	}
 	ledger, client, _, err := e.ledger(c)
 	if err != nil {
 		return version, 0, nil, err
 	}
 	defer client.Close()
-	if missing, err = ledger.HostsNotRunning(c.Context, version, names); err != nil {
+	s, err := ledger.LoadReports(c.Context)
+	if err != nil {
 		return version, len(names), nil, err
 	}
+	missing = s.HostsNotRunning(version, names)
 	var silent []string
 	for _, m := range missing {
 		if m.Version == "" {

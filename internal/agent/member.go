@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -127,20 +126,11 @@ func (p *part) nameConflict() string {
 // joined returns nil when the cluster has the host's record, or an error when ctx
 // has ended.
 func (p *part) joined(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	err := p.holds.is.Watch(ctx, func(member bool) {
-		if member {
-			cancel(errJoined)
-		}
-	})
-	if context.Cause(ctx) == errJoined {
-		return nil
+	if _, err := p.holds.is.Wait(ctx, func(member bool) bool { return member }); err != nil {
+		return fmt.Errorf("the cluster could not be joined: %w", err)
 	}
-	return fmt.Errorf("the cluster could not be joined: %w", err)
+	return nil
 }
-
-var errJoined = errors.New("joined")
 
 // leaveWithin bounds how long a clean stop may take to leave the cluster.
 const leaveWithin = 5 * time.Second

@@ -44,17 +44,19 @@ func (p *part) mayBeJoinedManually() bool {
 // that a record of it exists although its configuration has no member block. Work
 // that has begun continues when the host leaves. It returns ctx's error.
 func (p *part) workOnceJoined(ctx context.Context) error {
-	waiting, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	joined := false
 	err := p.cluster.WatchRecord(waiting, p.node, func(u kv.Update[cluster.Record]) {
 		switch {
 		case u.Err != nil:
 			p.log.Debug("cannot read whether this host was joined manually", "error", u.Err)
 		case u.Entry.Exists:
-			cancel(errJoined)
+			joined = true
+			cancel()
 		}
 	})
-	if !errors.Is(context.Cause(waiting), errJoined) {
+	if !joined {
 		return err
 	}
 	p.log.Info("this host was joined manually; it works on runs", "cluster", p.cluster.Name())

@@ -64,10 +64,15 @@ func benchmarkBare(b *testing.B, c *cluster.Cluster, client *consul.Client) {
 }
 
 func withUpdate(c *cluster.Cluster, key string, tries *atomic.Int64) error {
-	return c.UpdateParam(context.Background(), profile.Scope{}, key, func(v profile.Value, _ bool) (profile.Value, error) {
+	_, err := c.ChangeProfile(context.Background(), func(e *profile.Editor, d profile.Document) (profile.Document, error) {
 		tries.Add(1)
-		return increment(v)
+		next, err := increment(d.Params[key])
+		if err != nil {
+			return profile.Document{}, err
+		}
+		return e.Set(d, profile.Scope{}, key, next, profile.Ref{})
 	})
+	return err
 }
 
 // withReference reads and sets until the reference holds; a mismatch tells the

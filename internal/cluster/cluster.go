@@ -177,21 +177,9 @@ func List(ctx context.Context, client *consul.Client, prefix string) ([]Summary,
 		all[i].Members = members[all[i].Name]
 	}
 	if len(names) == 0 {
-		return all, maySee(ctx, client, prefix)
+		return all, New(client, prefix, "").mayRead(ctx, "")
 	}
 	return all, nil
-}
-
-// maySee returns consul.ErrDenied when the token may not read what is below
-// prefix. Consul shows nothing then, and does not say that it left out
-// something to who has no token at all.
-func maySee(ctx context.Context, client *consul.Client, prefix string) error {
-	below := kv.New(client, prefix).Path("")
-	allowed, err := client.Authorize(ctx, consul.Right{Resource: "key", Access: "read", Segment: below})
-	if err == nil && !allowed[0] {
-		err = fmt.Errorf("list clusters: the token may not read keys below %q: %w", below, consul.ErrDenied)
-	}
-	return err
 }
 
 // Delete deletes all keys of the cluster, whatever they hold; that there are

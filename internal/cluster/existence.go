@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
@@ -44,15 +43,10 @@ func (c *Cluster) CheckExists(ctx context.Context) error {
 	case err != nil || len(members) > 0:
 		return err
 	}
-	if err := c.maySeeNothing(ctx); err != nil {
+	if err := c.mayRead(ctx, ""); err != nil {
 		return err
 	}
 	return c.missing(ctx)
-}
-
-// maySeeNothing returns consul.ErrDenied when keys may be hidden from the token.
-func (c *Cluster) maySeeNothing(ctx context.Context) error {
-	return maySee(ctx, c.client, strings.TrimSuffix(c.store.Path(""), "/"))
 }
 
 // missing is ErrNoCluster with the clusters that exist, as far as they can be read.

@@ -44,16 +44,16 @@ type Failure struct {
 // consul.ErrDenied also when the token may see only a part, kv.ErrNewer, or
 // consul.ErrUnreachable.
 func (c *Cluster) Failures(ctx context.Context, warnings bool) ([]Failure, error) {
-	var states, checks []Failure
+	var s State
+	var checks []Failure
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.mayRead(gctx, PrefixReports) })
 	g.Go(func() error { return c.maySeeCatalog(gctx) })
-	g.Go(func() (err error) { states, err = c.failedStates(gctx, warnings); return err })
+	g.Go(func() (err error) { s, err = c.LoadReports(gctx); return err })
 	g.Go(func() (err error) { checks, err = c.failingChecks(gctx, warnings); return err })
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	all := slices.Concat(states, checks)
+	all := append(s.failedStates(warnings), checks...)
 	slices.SortFunc(all, func(a, b Failure) int {
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(b.Kind, a.Kind), cmp.Compare(a.Service, b.Service),
 			cmp.Compare(a.Name, b.Name), cmp.Compare(a.State, b.State))
@@ -61,30 +61,25 @@ func (c *Cluster) Failures(ctx context.Context, warnings bool) ([]Failure, error
 	return all, nil
 }
 
-// failedStates reads the states that failed; with suspects also successes that
+// failedStates returns the states that failed; with suspects also successes that
 // are doubtful.
-func (c *Cluster) failedStates(ctx context.Context, suspects bool) ([]Failure, error) {
-	documents, err := c.reports.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var all []Failure
-	for host, leaf := range documents {
-		for category, s := range leaf.Value.States {
+func (s *State) failedStates(suspects bool) (all []Failure) {
+	for host, h := range s.Hosts {
+		for category, c := range h.Report.States {
 			f := Failure{
 				Host: host, Kind: FailureState, Name: category, State: StateFailed,
-				Version: s.Version, Since: s.Since, Detail: s.Detail, LogURL: s.LogURL,
+				Version: c.Version, Since: c.Since, Detail: c.Detail, LogURL: c.LogURL,
 			}
 			switch {
-			case s.State == StateFailed:
+			case c.State == StateFailed:
 				all = append(all, f)
-			case suspects && s.Suspect != "":
-				f.State, f.Detail = FailureSuspect, s.Suspect
+			case suspects && c.Suspect != "":
+				f.State, f.Detail = FailureSuspect, c.Suspect
 				all = append(all, f)
 			}
 		}
 	}
-	return all, nil
+	return all
 }
 
 // failingChecks reads the checks that are critical, or in state warning.

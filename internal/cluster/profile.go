@@ -69,22 +69,6 @@ func (c *Cluster) Remove(ctx context.Context, s profile.Scope, key string, ref p
 	})
 }
 
-// UpdateParam sets a param to what change makes of its present value; ok is
-// false if it does not exist. It is what a loop of reading and setting with a
-// reference comes to, without its mismatches: change is asked again when
-// another writer came first. Its error ends the update.
-func (c *Cluster) UpdateParam(ctx context.Context, s profile.Scope, key string, change func(now profile.Value, ok bool) (profile.Value, error)) error {
-	_, err := c.ChangeProfile(ctx, func(e *profile.Editor, d profile.Document) (profile.Document, error) {
-		now, ok := d.In(s)[key]
-		next, err := change(now, ok)
-		if err != nil {
-			return profile.Document{}, err
-		}
-		return e.Set(d, s, key, next, profile.Ref{})
-	})
-	return err
-}
-
 // View is what one member's params come from, read at one moment.
 type View struct {
 	Profile profile.Document

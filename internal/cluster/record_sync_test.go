@@ -156,22 +156,10 @@ func TestMemberOf(t *testing.T) {
 	if _, err := c.Set(t.Context(), profile.Scope{}, cluster.ParamFilter, filter, profile.Ref{}); err != nil {
 		t.Fatal(err)
 	}
-	f, err := c.Filter(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := c.Profile(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	for node, want := range members(t, c, "") {
 		got, err := c.MemberOf(t.Context(), node, cluster.NeedAll)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, %v, want %+v", node, got, err, want)
-		}
-		belongs, err := c.Belongs(t.Context(), d, node)
-		if err != nil || belongs != f.Match(&want) {
-			t.Errorf("%s belongs: got %t, %v, want %t", node, belongs, err, f.Match(&want))
 		}
 	}
 	if _, err := c.MemberOf(t.Context(), "stranger", cluster.NeedAll); !errors.Is(err, cluster.ErrNoMember) {

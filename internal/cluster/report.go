@@ -293,9 +293,6 @@ func (r Record) bounded() error {
 	return boundedNames("required services", targets, 2*maxTargets)
 }
 
-// MaxReport is how many bytes of a node's report are read.
-const MaxReport = maxDocument
-
 // Bounded returns what of a node's report is beyond the bounds.
 func (d Report) Bounded() error {
 	names := []string{d.Version, d.Previous}

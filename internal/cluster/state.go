@@ -363,21 +363,6 @@ func (c *Cluster) MemberOf(ctx context.Context, node string, need Need) (Member,
 	return s.member(h), nil
 }
 
-// Belongs reports whether the cluster's own filter, which d has, matches a
-// member. It asks Consul only where there is a filter, and returns what MemberOf
-// returns, or a *FilterError.
-func (c *Cluster) Belongs(ctx context.Context, d profile.Document, node string) (bool, error) {
-	f, err := filterOf(d)
-	if err != nil || f.String() == "" {
-		return err == nil, err
-	}
-	m, err := c.MemberOf(ctx, node, f.need)
-	if err != nil {
-		return false, err
-	}
-	return f.Match(&m), nil
-}
-
 // RepairHint says what to do about err when it is of a damaged document of a cluster
 // and does not say so itself; else it is empty.
 func RepairHint(err error) string {

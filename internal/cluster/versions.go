@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,66 +11,52 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
-	"github.com/jorc/jorc/internal/kv"
 )
 
-// RunningVersions reads which versions run on any node, in order, with two requests. It
-// returns consul.ErrDenied also when the token may see only a part, or
-// consul.ErrUnreachable.
-func (c *Cluster) RunningVersions(ctx context.Context) ([]string, error) {
-	all, err := c.readReports(ctx)
-	if err != nil {
-		return nil, err
+// LoadReports reads what all nodes report and nothing else, with two requests: one
+// asks whether the answer is whole. It returns consul.ErrDenied also when the token
+// may see only a part, or consul.ErrUnreachable.
+func (c *Cluster) LoadReports(ctx context.Context) (State, error) {
+	g, ctx := errgroup.WithContext(ctx)
+	var a answers
+	g.Go(func() error { return c.mayRead(ctx, PrefixReports) })
+	g.Go(func() (err error) { a.reports, err = c.reports.List(ctx); return err })
+	if err := g.Wait(); err != nil {
+		return State{}, err
 	}
+	s := State{Cluster: c.name, need: NeedReports, Hosts: make(map[string]*Host, len(a.reports)), Damaged: map[string]error{}}
+	s.addDocuments(a)
+	return s, nil
+}
+
+// LoadReport is LoadReports of one node, with one request. It returns what Report
+// returns.
+func (c *Cluster) LoadReport(ctx context.Context, node string) (State, error) {
+	d, exists, err := c.Report(ctx, node)
+	s := State{Cluster: c.name, need: NeedReports, Hosts: map[string]*Host{node: {Node: node, Reported: exists, Report: d}}}
+	return s, err
+}
+
+// RunningVersions returns the versions that run on any node, in order.
+func (s *State) RunningVersions() []string {
 	versions := map[string]bool{}
-	for _, d := range all {
-		versions[d.Version] = true
+	for _, h := range s.Hosts {
+		versions[h.Report.Version] = true
 	}
 	delete(versions, "")
-	return slices.Sorted(maps.Keys(versions)), nil
+	return slices.Sorted(maps.Keys(versions))
 }
 
-// HostsRunning reads which nodes run version, in order, with two requests. It returns
-// text.ErrName, or what RunningVersions returns.
-func (c *Cluster) HostsRunning(ctx context.Context, version string) ([]string, error) {
-	if err := CheckVersion(version); err != nil {
-		return nil, err
-	}
-	all, err := c.readReports(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return runningOn(all, version), nil
-}
-
-// runningOn returns the nodes that run version, in order.
-func runningOn(all map[string]Report, version string) []string {
+// HostsRunning returns the nodes that run version, in order.
+func (s *State) HostsRunning(version string) []string {
 	hosts := []string{}
-	for _, node := range slices.Sorted(maps.Keys(all)) {
-		if all[node].Version == version {
+	for node, h := range s.Hosts {
+		if h.Report.Version == version {
 			hosts = append(hosts, node)
 		}
 	}
+	slices.Sort(hosts)
 	return hosts
-}
-
-// readReports reads the documents of all nodes with one request, and asks at the same
-// time whether the answer is whole. What cannot be read is left out.
-func (c *Cluster) readReports(ctx context.Context) (map[string]Report, error) {
-	leaves, err := both(ctx,
-		func(ctx context.Context) error { return c.mayRead(ctx, PrefixReports) },
-		func(ctx context.Context) (map[string]kv.Leaf[Report], error) { return c.reports.List(ctx) })
-	if err != nil {
-		return nil, err
-	}
-	all := make(map[string]Report, len(leaves))
-	for node, leaf := range leaves {
-		if leaf.Err == nil {
-			all[node] = leaf.Value
-		}
-	}
-	return all, nil
 }
 
 // OtherHost is a host that does not run the version that it should.
@@ -80,28 +65,20 @@ type OtherHost struct {
 	Version string `json:"version"` // empty: none is known
 }
 
-// HostsNotRunning returns those of hosts that do not run version, in order, and what
-// they run. It returns text.ErrName, kv.ErrNewer, or what RunningVersions returns.
-func (c *Cluster) HostsNotRunning(ctx context.Context, version string, hosts []string) ([]OtherHost, error) {
-	for _, h := range hosts {
-		if err := CheckNode(h); err != nil {
-			return nil, err
-		}
-	}
-	if err := CheckVersion(version); err != nil {
-		return nil, err
-	}
-	reports, err := c.readReports(ctx)
-	if err != nil {
-		return nil, err
-	}
+// HostsNotRunning returns the hosts of a list that do not run version, in order, and
+// what they run.
+func (s *State) HostsNotRunning(version string, hosts []string) []OtherHost {
 	all := []OtherHost{}
-	for _, h := range slices.Compact(slices.Sorted(slices.Values(hosts))) {
-		if v := reports[h].Version; v != version {
-			all = append(all, OtherHost{Host: h, Version: v})
+	for _, node := range slices.Compact(slices.Sorted(slices.Values(hosts))) {
+		running := ""
+		if h := s.Hosts[node]; h != nil {
+			running = h.Report.Version
+		}
+		if running != version {
+			all = append(all, OtherHost{Host: node, Version: running})
 		}
 	}
-	return all, nil
+	return all
 }
 
 // Report reads what node reports; exists is false when it never did. It
@@ -116,21 +93,6 @@ func (c *Cluster) Report(ctx context.Context, node string) (d Report, exists boo
 		return Report{}, false, fmt.Errorf("what node %q reports: %w", node, err)
 	}
 	return e.Value, e.Exists, nil
-}
-
-// both asks at the same time whether the answer is whole, and for the answer.
-func both[T any](ctx context.Context, allowed func(context.Context) error, ask func(context.Context) (T, error)) (T, error) {
-	var answer, none T
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return allowed(ctx) })
-	g.Go(func() (err error) {
-		answer, err = ask(ctx)
-		return err
-	})
-	if err := g.Wait(); err != nil {
-		return none, err
-	}
-	return answer, nil
 }
 
 // Uniqueness says whether one version is the only one that runs.
@@ -160,61 +122,59 @@ type DetachedHost struct {
 // examples is how many hosts of a version are named.
 const examples = 3
 
-// UniqueVersion reports whether version is the only one that runs. Hosts that are dead,
-// or not in Consul's catalog, keep no version alive: they are named apart. It
-// takes two requests when no other version runs, and otherwise a few, and
-// returns what RunningVersions returns.
+// UniqueVersion reads whether version is the only one that runs: with two requests
+// when no other version runs, and otherwise a few. It returns text.ErrName, or what
+// LoadReports returns.
 func (c *Cluster) UniqueVersion(ctx context.Context, version string) (Uniqueness, error) {
-	s := Uniqueness{Version: version, Others: []OtherVersion{}, Detached: []DetachedHost{}}
 	if err := CheckVersion(version); err != nil {
-		return s, err
+		return Uniqueness{}, err
 	}
-	reports, err := c.readReports(ctx)
+	s, err := c.LoadReports(ctx)
 	if err != nil {
-		return s, err
+		return Uniqueness{}, err
 	}
-	at := map[string][]string{} // the hosts of other versions
-	var hosts []string
-	for _, h := range slices.Sorted(maps.Keys(reports)) {
-		switch v := reports[h].Version; v {
-		case "":
-		case version:
-			s.Found = true
-		default:
-			at[v] = append(at[v], h)
-			hosts = append(hosts, h)
+	var others []string
+	for node, h := range s.Hosts {
+		if v := h.Report.Version; v != "" && v != version {
+			others = append(others, node)
 		}
 	}
-	lives, err := c.conditions(ctx, hosts)
-	if err != nil {
-		return s, err
+	slices.Sort(others)
+	conditions, err := c.conditions(ctx, others)
+	for node, condition := range conditions {
+		s.Hosts[node].Condition = condition
 	}
-	s.judge(slices.Sorted(maps.Keys(at)), at, lives)
-	for i, a := range s.Detached {
-		s.Detached[i].Arrived = reports[a.Host].Since.Format(time.RFC3339)
-	}
-	return s, nil
+	return s.Uniqueness(version), err
 }
 
-// judge tells apart who counts.
-func (s *Uniqueness) judge(running []string, at map[string][]string, lives map[string]Condition) {
-	for _, v := range running {
+// Uniqueness reports whether version is the only one that runs. Hosts that are down,
+// or not in Consul's catalog, keep no version alive: they are named apart.
+func (s *State) Uniqueness(version string) Uniqueness {
+	u := Uniqueness{Version: version, Others: []OtherVersion{}, Detached: []DetachedHost{}}
+	for _, v := range s.RunningVersions() {
+		hosts := s.HostsRunning(v)
+		if v == version {
+			u.Found = true
+			continue
+		}
 		o := OtherVersion{Version: v, Examples: []string{}}
-		for _, h := range at[v] {
-			if lives[h].Detached() {
-				s.Detached = append(s.Detached, DetachedHost{Host: h, Version: v, Life: lives[h].Liveness})
+		for _, node := range hosts {
+			h := s.Hosts[node]
+			if h.Condition.Detached() {
+				u.Detached = append(u.Detached, DetachedHost{node, v, h.Condition.Liveness, h.Report.Since.Format(time.RFC3339)})
 				continue
 			}
 			o.Hosts++
 			if o.Hosts <= examples {
-				o.Examples = append(o.Examples, h)
+				o.Examples = append(o.Examples, node)
 			}
 		}
 		if o.Hosts > 0 {
-			s.Others = append(s.Others, o)
+			u.Others = append(u.Others, o)
 		}
 	}
-	s.Single = s.Found && len(s.Others) == 0
+	u.Single = u.Found && len(u.Others) == 0
+	return u
 }
 
 // HostState is the state of a host in one category.
@@ -229,39 +189,21 @@ type HostState struct {
 	Suspect  string    `json:"suspect"`
 }
 
-// HostStates reads the states of node, or of all nodes when it is empty, in order
-// of hosts and categories. Documents that cannot be read do not hide others:
-// unreadable says why. It returns what Report returns.
-func (c *Cluster) HostStates(ctx context.Context, node string) (all []HostState, unreadable []error, err error) {
-	if node != "" {
-		d, _, err := c.Report(ctx, node)
-		return statesOf(node, d), nil, err
-	}
-	leaves, err := both(ctx,
-		func(ctx context.Context) error { return c.mayRead(ctx, PrefixReports) },
-		func(ctx context.Context) (map[string]kv.Leaf[Report], error) { return c.reports.List(ctx) })
-	if err != nil {
-		return nil, nil, err
-	}
+// HostStates returns the states of the hosts, in order of hosts and categories.
+// unreadable says why the reports of others cannot be read.
+func (s *State) HostStates() (all []HostState, unreadable []error) {
 	all = []HostState{}
-	for _, host := range slices.Sorted(maps.Keys(leaves)) {
-		if err := leaves[host].Err; err != nil {
+	for _, node := range slices.Sorted(maps.Keys(s.Hosts)) {
+		if err := s.DamagedReport(node); err != nil {
 			unreadable = append(unreadable, err)
 		}
-		all = append(all, statesOf(host, leaves[host].Value)...)
+		states := s.Hosts[node].Report.States
+		for _, category := range slices.Sorted(maps.Keys(states)) {
+			c := states[category]
+			all = append(all, HostState{node, category, c.State, c.Since, c.Version, c.Detail, c.LogURL, c.Suspect})
+		}
 	}
-	return all, unreadable, nil
-}
-
-func statesOf(host string, d Report) []HostState {
-	all := []HostState{}
-	for category, s := range d.States {
-		all = append(all, HostState{host, category, s.State, s.Since, s.Version, s.Detail, s.LogURL, s.Suspect})
-	}
-	slices.SortFunc(all, func(a, b HostState) int {
-		return cmp.Or(strings.Compare(a.Host, b.Host), strings.Compare(a.Category, b.Category))
-	})
-	return all
+	return all, unreadable
 }
 
 // StateOfPuppet is the state that a detailed exit code of Puppet means: 0

@@ -42,28 +42,27 @@ func (w *Watched) Run(ctx context.Context) error {
 // may do so. wrong is called with ErrLayout, or why the layout is not known, when
 // that changes.
 func (w *Watched) AwaitLayout(ctx context.Context, wrong func(error)) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	said := ""
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	good, reported := false, ""
 	err := w.current.Pairs(ctx, func(pairs consul.KVPairs, err error) {
 		if err == nil {
 			err = w.layoutIn(ctx, pairs)
 		}
 		switch {
 		case err == nil:
-			cancel(errGood)
-		case ctx.Err() == nil && err.Error() != said:
-			said = err.Error()
+			good = true
+			cancel()
+		case ctx.Err() == nil && err.Error() != reported:
+			reported = err.Error()
 			wrong(err)
 		}
 	})
-	if errors.Is(context.Cause(ctx), errGood) {
+	if good {
 		return nil
 	}
 	return err
 }
-
-var errGood = errors.New("the layout is the one that is read")
 
 // layoutIn checks the layout among pairs, and writes it where it is missing in a
 // cluster without keys of another one.

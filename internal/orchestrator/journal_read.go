@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -200,15 +201,19 @@ const (
 // could be read. Failures to read are retried; failed, if not nil, is called with
 // them.
 func FollowEvents(ctx context.Context, s *kv.Store, after uint64, handle func([]Event) error, failed func(error)) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var handled error
 	report := func(err error) {
 		if err != nil && failed != nil && ctx.Err() == nil {
 			failed(err)
 		}
 	}
 	err := kv.NewDoc[Commit](s, keyCommit, journalFormat).Watch(ctx, func(u kv.Update[Commit]) {
-		if u.Err != nil {
+		switch {
+		case handled != nil:
+			return
+		case u.Err != nil:
 			report(u.Err)
 			return
 		}
@@ -229,14 +234,11 @@ func FollowEvents(ctx context.Context, s *kv.Store, after uint64, handle func([]
 		if len(events) == 0 {
 			return
 		}
-		if err := handle(events); err != nil {
-			cancel(err)
+		if handled = handle(events); handled != nil {
+			cancel()
 		}
 	})
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	return err
+	return cmp.Or(handled, context.Cause(ctx), err)
 }
 
 // retryEvents reads the events after number after, again and again until it

@@ -128,6 +128,9 @@ func (w *Waiter) read(ctx context.Context, g Goal, seen map[string]bool) (v Verd
 	if g.Members == 0 {
 		need |= cluster.NeedReports
 	}
+	if g.Idle {
+		need |= cluster.NeedVersion
+	}
 	state, own, err := loadState(ctx, w.Cluster, need, w.Filter)
 	if err == nil {
 		err = state.Damaged[cluster.KeyControl]
@@ -141,7 +144,7 @@ func (w *Waiter) read(ctx context.Context, g Goal, seen map[string]bool) (v Verd
 	l.members, l.reports = waitedFor(&state, own, w.Filter), reportsOf(&state)
 	if g.Idle {
 		l.some = w.filters()
-		if l.rollout, err = w.rollout(ctx); err != nil {
+		if l.rollout, err = w.rollout(&state); err != nil {
 			return Verdict{}, 0, err
 		}
 		if l.runs, _, err = r.List(ctx); err != nil {
@@ -168,12 +171,12 @@ func paused(c cluster.Control) error {
 	if c.Paused == nil {
 		return nil
 	}
-	return fmt.Errorf("%w%s; 'jorc cluster resume' lets it go on", ErrPaused, behind(": ", c.Paused.Reason))
+	return fmt.Errorf("%w%s; 'jorc cluster resume' ends the pause", ErrPaused, behind(": ", c.Paused.Reason))
 }
 
-// rollout reads the rollout; the zero value if it does not exist.
-func (w *Waiter) rollout(ctx context.Context) (rollout.Document, error) {
-	s, err := w.Rollouts.Load(ctx)
+// rollout returns the rollout; the zero value if it does not exist.
+func (w *Waiter) rollout(state *cluster.State) (rollout.Document, error) {
+	s, err := w.Rollouts.StoredIn(state, kv.Entry[rollout.Ledger]{})
 	if err == nil {
 		err = s.Damaged
 	}
