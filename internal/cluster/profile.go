@@ -2,7 +2,13 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
@@ -135,4 +141,193 @@ func (c *Cluster) View(ctx context.Context, node string) (View, error) {
 		return v, c.missing(ctx)
 	}
 	return v, nil
+}
+
+// Params are the effective params of one node of a cluster.
+type Params struct {
+	cluster *Cluster
+	node    string
+}
+
+// ParamsOf returns the effective params of a node; it does no I/O.
+func (c *Cluster) ParamsOf(node string) Params { return Params{c, node} }
+
+// Watch calls handle with the effective params, or why they cannot be read
+// (ErrNoCluster without a profile), and again whenever what they come from
+// changes, until ctx ends; then it returns ctx's error. Three queries block: on the profile, on who leads
+// and on the node's record, as roles bring params with them.
+func (p Params) Watch(ctx context.Context, handle func(profile.Params, error)) error {
+	w := &paramsWatcher{view: View{Node: p.node}, missing: p.cluster.noCluster(""), handle: handle}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		return p.cluster.profile.Watch(ctx, func(u kv.Update[profile.Document]) {
+			w.update(0, u.Err, func(v *View) { v.Profile, w.exists = u.Entry.Value, u.Entry.Exists })
+		})
+	})
+	g.Go(func() error {
+		return p.cluster.leaders.Watch(ctx, func(u kv.Update[Leaders]) {
+			w.update(1, u.Err, func(v *View) { v.Leaders = u.Entry.Value })
+		})
+	})
+	g.Go(func() error {
+		return p.cluster.members.At(p.node).Watch(ctx, func(u kv.Update[Record]) {
+			w.update(2, u.Err, func(v *View) { v.Record, v.Member = u.Entry.Value, u.Entry.Exists })
+		})
+	})
+	return g.Wait()
+}
+
+// paramsWatcher puts three documents together.
+type paramsWatcher struct {
+	missing error
+	handle  func(profile.Params, error)
+
+	mu     sync.Mutex
+	view   View
+	exists bool // the profile
+	read   [3]bool
+	errs   [3]error
+}
+
+// update takes in news of document i: that it is what set says, or cannot be read.
+func (w *paramsWatcher) update(i int, err error, set func(*View)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.errs[i] = err
+	if err == nil {
+		w.read[i] = true
+		set(&w.view)
+	}
+	for _, err := range w.errs {
+		if err != nil {
+			w.handle(nil, err)
+			return
+		}
+	}
+	switch {
+	case w.read != [3]bool{true, true, true}:
+	case !w.exists:
+		w.handle(nil, w.missing)
+	default:
+		w.handle(w.view.Effective(false).Params(), nil)
+	}
+}
+
+// InitOptions say how a cluster begins.
+type InitOptions struct {
+	Leaders   int    // how many members lead; default 1
+	NoLeaders bool   // no member leads until SetCount changes that
+	Manager   string // a node, or a logical member without a host
+}
+
+// MaxLeaders bounds how many members can lead one cluster.
+const MaxLeaders = 100
+
+// Init creates the cluster's profile by compare-and-swap on its absence, and with
+// it the number of leaders and the manager. If the profile exists it changes
+// nothing, and created is false. Nodes that joined before stay members.
+func (c *Cluster) Init(ctx context.Context, o InitOptions) (created bool, err error) {
+	switch {
+	case o.NoLeaders:
+		o.Leaders = 0
+	case o.Leaders == 0:
+		o.Leaders = 1
+	}
+	d, err := profile.New(c.name)
+	if err != nil {
+		return false, err
+	}
+	if o.Leaders < 0 || o.Leaders > MaxLeaders {
+		return false, fmt.Errorf("%d leaders: %w: there can be up to %d", o.Leaders, ErrInvalid, MaxLeaders)
+	}
+	if o.Manager != "" {
+		if err := CheckNode(o.Manager); err != nil {
+			return false, err
+		}
+	}
+	for {
+		created, err = c.create(ctx, d, o)
+		if !errors.Is(err, kv.ErrConflict) {
+			break // else another process created it, or a manager joined: read again
+		}
+	}
+	if err != nil || !created {
+		return false, err
+	}
+	return true, c.fillVacancies(ctx)
+}
+
+func (c *Cluster) create(ctx context.Context, d profile.Document, o InitOptions) (bool, error) {
+	manager := c.members.At(o.Manager)
+	read := c.store.Txn().Get(KeyProfile).Get(KeyLeaders).Get(KeyControl).Get(KeyLayout)
+	if o.Manager != "" {
+		read.Get(manager.Key())
+	}
+	r, err := read.Commit(ctx)
+	if err != nil {
+		return false, err
+	}
+	if err := c.layoutOf(r); err != nil {
+		return false, err
+	}
+	old, err := c.profile.From(r)
+	if old.Exists || err != nil {
+		return false, err
+	}
+	leaders, err := c.leaders.From(r)
+	if err != nil {
+		return false, err
+	}
+	next := leaders.Value.clone()
+	next.Count = o.Leaders
+	t := c.store.Txn()
+	c.profile.SwapIn(t, old, d)
+	t.Set(KeyLayout, []byte(strconv.Itoa(Layout)))
+	if o.Manager != "" {
+		next.setManager(o.Manager)
+		record, err := manager.From(r)
+		if err != nil {
+			return false, err
+		}
+		if !record.Exists {
+			manager.SwapIn(t, record, Record{})
+		}
+	}
+	c.leaders.SwapIn(t, leaders, next)
+	// All agents watch it, and a watch of a key that does not exist wakes for
+	// every other.
+	if control, err := c.control.From(r); !control.Exists && !unreadable(err) {
+		if err != nil {
+			return false, err
+		}
+		c.control.SwapIn(t, control, Control{})
+	}
+	_, err = t.Commit(ctx)
+	return err == nil, err
+}
+
+// AddManager makes node a manager and, if it is not a member, a member. It
+// reports whether that changed something.
+func (c *Cluster) AddManager(ctx context.Context, node string) (changed bool, err error) {
+	if err := CheckNode(node); err != nil {
+		return false, err
+	}
+	if _, err := c.Profile(ctx); err != nil {
+		return false, err
+	}
+	member := c.members.At(node)
+	_, err = c.leaders.Change(ctx, func(old kv.Entry[Leaders], t *kv.Txn) (Leaders, bool, error) {
+		record, err := member.Get(ctx)
+		if err != nil {
+			return Leaders{}, false, err
+		}
+		next := old.Value.clone()
+		next.setManager(node)
+		if !record.Exists {
+			member.SwapIn(t, record, Record{})
+		}
+		changed = !record.Exists || !next.equal(old.Value)
+		return next, changed, nil
+	})
+	return changed && err == nil, err
 }

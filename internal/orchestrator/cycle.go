@@ -160,7 +160,7 @@ func (t *term) project(ctx context.Context, s *cluster.State) error {
 			return err
 		}
 		if t.aclsKnown = true; enabled {
-			t.projector = t.ledger.NewProjector(t.store)
+			t.projector = t.cluster.NewProjector(t.store)
 		}
 	}
 	if t.projector == nil {

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 )
 
@@ -200,4 +202,177 @@ func (d runsDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
 		},
 	})
 	return nil, err
+}
+
+// ForRollout returns the decider that moves a cluster's rollout from phase to
+// phase. Hosts are paced beside it, see granter.
+func ForRollout(r *rollout.Rollouts) Decider { return rolloutDecider{r} }
+
+type rolloutDecider struct{ rollouts *rollout.Rollouts }
+
+// Name implements Decider.
+func (rolloutDecider) Name() string { return "rollout" }
+
+// Decide implements Decider. The plan is part of its decisions, so that it happens
+// with them or not at all; when the rollout was changed in between it is rebuilt.
+func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
+	r := d.rollouts.In(in.Store)
+	s, err := r.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.Damaged != nil {
+		return nil, s.Damaged // hosts go by what they read last
+	}
+	if next, ok := s.Adopted(in.Now); ok {
+		return []Decision{{
+			Kind: RolloutAdopted, Before: s.Document.Version, After: next.Version, Do: r.Replace(s, next), Again: true,
+			Text: fmt.Sprintf("version %s was written past the rollout: all hosts begin at once", next.Version),
+		}}, nil
+	}
+	if !s.Exists {
+		return nil, nil
+	}
+	state, err := rollout.StateOf(&in.State, s)
+	if err != nil {
+		return nil, err // the host is not known
+	}
+	state.PlannedSince = in.Since
+	downSince(state.Members, in.View)
+	plan := rollout.Plan(s.Document, state, in.Now)
+	do := r.Replace(s, plan.Document)
+	if do == nil {
+		return nil, nil
+	}
+	decisions := make([]Decision, len(plan.Decisions))
+	for i, p := range plan.Decisions {
+		decisions[i] = Decision{Kind: rolloutKind(p.Kind), Text: p.Text, Reason: p.Reason, After: plan.Document.Version, Together: i > 0, Again: true}
+	}
+	if len(decisions) == 0 { // only numbers and times
+		t := in.Store.Txn()
+		do(t)
+		_, err := t.Commit(ctx)
+		return nil, err
+	}
+	decisions[0].Do = do
+	return decisions, nil
+}
+
+// downSince fills in since when members are down, as far as that is known: of
+// one whose host is up, but whose agent is not, since it got its grant.
+func downSince(members []rollout.Member, v View) {
+	for i := range members {
+		m := &members[i]
+		if m.Up() {
+			continue
+		}
+		m.DownSince = m.Answer.Since
+		if n := v.Nodes[m.Node]; n.Life == cluster.LivenessDown {
+			m.DownSince = n.LifeSince
+		}
+	}
+}
+
+// gatherReports is for how long reports are gathered before grants are planned.
+const gatherReports = 10 * time.Millisecond
+
+// quietAfterRestore is for how long nothing is granted once Consul's KV was
+// restored: hosts report meanwhile what they are at.
+const quietAfterRestore = time.Minute
+
+// granter offers grants to the hosts of a rollout, beside the cycles: it neither
+// waits for them nor for events to be journalled.
+type granter struct {
+	*term
+	rollouts *rollout.Rollouts // in the store of the lock
+	ledger   kv.Entry[rollout.Ledger]
+	wake     concurrency.Signal
+}
+
+func newGranter(t *term) *granter {
+	return &granter{term: t, rollouts: t.Orchestrator.rollouts.Held(t.held), wake: t.watcher.Changes()}
+}
+
+// Pauses after a pass that failed.
+const firstGrantRetry, lastGrantRetry = 100 * time.Millisecond, 10 * time.Second
+
+// run plans and offers until ctx ends. What the former holder of the lock sent late
+// cannot be carried out once the ledger is renewed. After anything that went wrong it renews
+// the ledger and reads everything again: no plan is made of a state that is older
+// than what this orchestrator wrote, or may have written.
+func (g *granter) run(ctx context.Context) error {
+	retry := concurrency.NewBackoff(firstGrantRetry, lastGrantRetry)
+	renewed, begin := false, true
+	for ctx.Err() == nil {
+		var again time.Time
+		var err error
+		if !renewed {
+			if g.ledger, err = g.rollouts.Renew(ctx, begin); err == nil {
+				g.watcher.Reset()
+				renewed, begin = true, false
+			}
+		}
+		if err == nil {
+			again, err = g.pass(ctx)
+			renewed = err == nil
+		}
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			pause := retry.Next()
+			if !errors.Is(err, kv.ErrConflict) {
+				g.o.Log.Warn("grants are tried again", "error", err, "again_in", pause)
+			}
+			_ = concurrency.Sleep(ctx, pause) // ends with ctx
+		default:
+			retry.Reset()
+			g.await(ctx, again)
+		}
+	}
+	return ctx.Err()
+}
+
+// await returns when there is something new, or at a time that is not zero.
+func (g *granter) await(ctx context.Context, at time.Time) {
+	wait := ctx
+	if !at.IsZero() {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithDeadline(ctx, at.Add(time.Millisecond))
+		defer cancel()
+	}
+	if g.wake.Wait(wait) == nil {
+		_ = concurrency.Sleep(ctx, gatherReports) // ends with ctx
+	}
+}
+
+// pass reads what has changed, plans, and offers. again is when to plan again even
+// if nothing changes.
+func (g *granter) pass(ctx context.Context) (again time.Time, err error) {
+	now, err := g.watcher.State(ctx)
+	if err != nil {
+		return again, err
+	}
+	s, err := g.rollouts.StoredIn(&now, g.ledger)
+	if err != nil || !s.Current() || !s.Document.Paced() || s.Document.Phase == rollout.Aborted {
+		return again, err
+	}
+	if probes, known := g.probes.Get(); known {
+		now = now.WithProbes(probes)
+	}
+	state, err := rollout.StateOf(&now, s)
+	if err != nil {
+		return again, err
+	}
+	state.PlannedSince = g.began
+	plan := rollout.Plan(s.Document, state, time.Now())
+	if g.rollouts.Replace(s, plan.Document) != nil {
+		g.requested.Notify() // the cycle changes the document, together with its events
+		return time.Now().Add(time.Second), nil
+	}
+	if len(plan.Offers)+len(plan.Withdrawals) == 0 {
+		return plan.Again, nil
+	}
+	g.ledger, err = g.rollouts.Apply(ctx, s, state, plan)
+	g.o.Log.Debug("grants", "offered", len(plan.Offers), "withdrawn", len(plan.Withdrawals), "error", err)
+	return plan.Again, err
 }

@@ -108,7 +108,7 @@ type Permit struct {
 // is damaged counts as none.
 func (r *Rollouts) Permit(ctx context.Context, node string) (Permit, error) {
 	store := r.store.Consistent()
-	control, grant, report := kv.NewDoc[cluster.Control](store, cluster.KeyControl, 1), r.grant(node), r.ledger.Reports().At(node)
+	control, grant, report := kv.NewDoc[cluster.Control](store, cluster.KeyControl, 1), r.grant(node), r.cluster.Reports().At(node)
 	read, err := store.Txn().Get(keyDesired).Get(keyRollout).Get(cluster.KeyControl).Get(grant.Key()).Get(report.Key()).Commit(ctx)
 	if err != nil {
 		return Permit{}, err

@@ -56,7 +56,6 @@ type Rollouts struct {
 	store   *kv.Store
 	session string // of the lock in whose store this is
 	cluster *cluster.Cluster
-	ledger  *cluster.Cluster
 	desired kv.Doc[string]
 	doc     kv.Doc[Document]
 	ledgers kv.Doc[Ledger]
@@ -66,7 +65,7 @@ type Rollouts struct {
 // New returns the rollout of the cluster below prefix. It does no I/O.
 func New(client *consul.Client, prefix, name string) *Rollouts {
 	c := cluster.New(client, prefix, name)
-	r := &Rollouts{cluster: c, ledger: cluster.New(client, prefix, name), now: time.Now}
+	r := &Rollouts{cluster: c, now: time.Now}
 	return r.in(c.Store(), "")
 }
 
@@ -153,7 +152,7 @@ func (r *Rollouts) operate(ctx context.Context, verb string, change func(Documen
 // more and its place is free; the host stays in maintenance until it has
 // converged. It returns the grant's version, ErrNoGrant, or what Update returns.
 func (r *Rollouts) GiveUp(ctx context.Context, node, by, reason string) (version string, err error) {
-	report, _, err := r.ledger.Report(ctx, node)
+	report, _, err := r.cluster.Report(ctx, node)
 	if err != nil {
 		return "", err
 	}

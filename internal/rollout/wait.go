@@ -86,7 +86,7 @@ func (r *Rollouts) watch(ctx context.Context, watching *sync.WaitGroup, changed 
 	watching.Go(func() {
 		_ = r.cluster.WatchControl(ctx, func(u kv.Update[cluster.Control]) { changed(u.Err) })
 	})
-	watching.Go(func() { _ = r.ledger.WatchReports(ctx, changed) })
+	watching.Go(func() { _ = r.cluster.WatchReports(ctx, changed) })
 }
 
 // check reports whether the wait is over, and how it ended.

@@ -11,12 +11,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/rollout"
 )
 
 // Sentinels of this package.
@@ -116,4 +119,191 @@ func jobID(run string, attempt int) string {
 		return "run-" + run
 	}
 	return fmt.Sprintf("run-%s.%d", run, attempt)
+}
+
+// State is how far a run is, or its job on one member.
+type State string
+
+// States. A run is lost only job by job.
+const (
+	NeedsApproval State = "needs-approval"
+	Pending       State = "pending" // of a job: it is in the node's queue, or will be
+	Running       State = "running"
+	Done          State = "done"
+	Failed        State = "failed"
+	Cancelled     State = "cancelled"
+	Lost          State = "lost" // the member was gone for too long; its result is taken when it is back
+)
+
+// Ended reports whether nothing more is expected to happen.
+func (s State) Ended() bool { return s == Done || s == Failed || s == Cancelled || s == Lost }
+
+// Request is what is asked for.
+type Request struct {
+	Workflow string         `json:"workflow"`
+	Params   profile.Params `json:"params,omitempty"`
+	Filter   string         `json:"filter,omitempty"` // as cluster.ParseFilter reads it
+	Role     string         `json:"role,omitempty"`
+	// OnManager: once, on a manager or where the orchestrator is.
+	OnManager     bool           `json:"on_manager,omitempty"`
+	MaxParallel   rollout.Amount `json:"max_parallel,omitzero"` // none: all at the same time
+	NeedsApproval bool           `json:"needs_approval,omitempty"`
+}
+
+// Same reports whether both ask for the same.
+func (q Request) Same(o Request) bool {
+	return q.Workflow == o.Workflow && q.Params.Equal(o.Params) && q.Filter == o.Filter && q.Role == o.Role &&
+		q.OnManager == o.OnManager && q.MaxParallel == o.MaxParallel && q.NeedsApproval == o.NeedsApproval
+}
+
+// Run is one run; it is kept at runs/<id>/spec.
+type Run struct {
+	ID      string    `json:"id"`
+	Request Request   `json:"request"`
+	Rule    *Standing `json:"rule,omitempty"` // set for a run that a rule asks for
+	By      string    `json:"by,omitempty"`   // who asked
+	Created time.Time `json:"created"`
+
+	State   State     `json:"state"`
+	Why     string    `json:"why,omitempty"`
+	Cancel  string    `json:"cancel,omitempty"` // who cancelled it while it was running
+	Kill    bool      `json:"kill,omitempty"`   // with Cancel: running tasks are ended, too
+	Counts  Counts    `json:"counts"`
+	Started time.Time `json:"started,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"`
+	History []Change  `json:"history"`
+}
+
+// Standing is the rule behind a run that members join for as long as the rule
+// is there.
+type Standing struct {
+	Name  string `json:"name"`
+	After string `json:"after,omitempty"`
+	Gone  bool   `json:"gone,omitempty"` // the rule no longer exists
+}
+
+// Counts are a run's members by state.
+type Counts struct {
+	Members   int `json:"members"`
+	Pending   int `json:"pending"`
+	Running   int `json:"running"`
+	Done      int `json:"done"`
+	Failed    int `json:"failed"`
+	Cancelled int `json:"cancelled"`
+	Lost      int `json:"lost"`
+}
+
+func (c *Counts) add(s State) {
+	c.Members++
+	switch s {
+	case Running:
+		c.Running++
+	case Done:
+		c.Done++
+	case Failed:
+		c.Failed++
+	case Cancelled:
+		c.Cancelled++
+	case Lost:
+		c.Lost++
+	default:
+		c.Pending++
+	}
+}
+
+// Change is one transition.
+type Change struct {
+	At    time.Time `json:"at"`
+	State State     `json:"state"`
+	By    string    `json:"by"` // a node, "orchestrator on <node>", or a person
+	Text  string    `json:"text,omitempty"`
+}
+
+// maxHistory bounds the transitions that a document remembers.
+const maxHistory = 32
+
+func noted(h []Change, c Change) []Change {
+	h = append(slices.Clone(h), c)
+	return h[max(0, len(h)-maxHistory):]
+}
+
+// Roster is who a run is for; it is kept at runs/<id>/members.
+type Roster struct {
+	Nodes []string `json:"nodes"` // sorted; of a rule in the order of their joining
+}
+
+// Job is a run's part on one member, as the orchestrator knows it; it is kept
+// at runs/<id>/nodes/<node>.
+type Job struct {
+	State    State    `json:"state"`
+	Why      string   `json:"why,omitempty"`
+	Task     string   `json:"task,omitempty"` // the one that Why is about
+	ExitCode int      `json:"exit_code"`
+	LogURL   string   `json:"log_url,omitempty"`
+	Done     []string `json:"done,omitempty"` // tasks; of a run on a manager only
+	Attempt  int      `json:"attempt"`        // from 1; a run on a manager may need more
+	History  []Change `json:"history"`
+}
+
+// Queue is what one node is to run; it is kept at host/<node>/queue. It stays when
+// it is empty: a watch of a key that does not exist wakes for its neighbours.
+type Queue struct {
+	Jobs []Queued `json:"jobs"`
+}
+
+// Queued is one job in a node's queue. The orchestrator puts it there and takes
+// it out; what the node reports of it is in between.
+type Queued struct {
+	Run     string   `json:"run"`
+	Job     string   `json:"job"` // the job's ID on the node
+	Manager bool     `json:"manager,omitempty"`
+	Cancel  string   `json:"cancel,omitempty"` // who cancelled it
+	Kill    bool     `json:"kill,omitempty"`   // with Cancel: its running task is ended, too
+	Done    []string `json:"done,omitempty"`   // tasks that are not to be run (again)
+
+	State    State     `json:"state"`
+	Why      string    `json:"why,omitempty"`
+	Task     string    `json:"task,omitempty"`
+	ExitCode int       `json:"exit_code,omitempty"`
+	Tail     string    `json:"tail,omitempty"`
+	LogURL   string    `json:"log_url,omitempty"`
+	Started  time.Time `json:"started,omitzero"`
+	Ended    time.Time `json:"ended,omitzero"`
+}
+
+// Bounds of what is read of a node's queue: the orchestrator takes over what
+// the node reports in it.
+const (
+	mostQueue = 256 << 10 // bytes
+	mostDone  = 1000      // tasks of one job
+	longest   = 8 << 10   // bytes of one text
+)
+
+// bounded returns what of a queue is beyond the bounds.
+func (q Queue) bounded() error {
+	for _, e := range q.Jobs {
+		if len(e.Done) > mostDone {
+			return fmt.Errorf("a job with %d finished tasks, at most %d are read", len(e.Done), mostDone)
+		}
+		for _, text := range append([]string{e.Run, e.Job, e.Cancel, string(e.State), e.Why, e.Task, e.Tail, e.LogURL}, e.Done...) {
+			if len(text) > longest {
+				return fmt.Errorf("a text of %d bytes, at most %d are read", len(text), longest)
+			}
+		}
+	}
+	return nil
+}
+
+func (q Queue) find(job string) int {
+	return slices.IndexFunc(q.Jobs, func(e Queued) bool { return e.Job == job })
+}
+
+func (q Queue) has(run string) bool {
+	return slices.ContainsFunc(q.Jobs, func(e Queued) bool { return e.Run == run })
+}
+
+func (q Queue) clone() Queue {
+	jobs := make([]Queued, len(q.Jobs))
+	copy(jobs, q.Jobs)
+	return Queue{Jobs: jobs}
 }

@@ -20,7 +20,11 @@
 package slots
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/kv"
@@ -85,3 +89,103 @@ func wrap(group string, err error) error {
 	}
 	return fmt.Errorf("slot group %q: %w", group, err)
 }
+
+// record is what a key below slots/ holds: the number of a group, or a claim.
+type record struct {
+	Max    *int      `json:"max,omitempty"`  // of a group; 0: any number
+	Since  time.Time `json:"since,omitzero"` // since when the claim waits, or holds its slot
+	Reason string    `json:"reason,omitempty"`
+	Holds  bool      `json:"holds,omitempty"`
+}
+
+// now is the time as records have it.
+func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
+// claim is a key that a session locks.
+type claim struct {
+	key      string // below slots/
+	node, id string
+	created  uint64 // the index of the key's creation
+	record
+}
+
+// group is a group of slots at one moment.
+type group struct {
+	exists bool
+	max    int     // 0: any number
+	claims []claim // in the order of their creation; the first ones hold slots
+}
+
+// groupIn returns the group called name. A number that is missing or damaged is
+// 1. A key that no session locks is not a claim: it is of a backup, or stray. It
+// returns kv.ErrNewer for a number that a newer jorc wrote.
+func groupIn(leaves map[string]kv.Leaf[record], name string) (group, error) {
+	g := group{max: 1}
+	if leaf, ok := leaves[prefixGroup+name]; ok {
+		if errors.Is(leaf.Err, kv.ErrNewer) {
+			return group{}, leaf.Err
+		}
+		g.exists = true
+		if limit := leaf.Value.Max; limit != nil && *limit >= 0 {
+			g.max = *limit
+		}
+	}
+	for key, leaf := range leaves {
+		if c, of, ok := parseClaim(key); ok && of == name && leaf.Session != "" {
+			c.created, c.record = leaf.Created, leaf.Value
+			g.claims = append(g.claims, c)
+		}
+	}
+	slices.SortFunc(g.claims, func(a, b claim) int { return cmp.Compare(a.created, b.created) })
+	if len(g.claims) > 0 {
+		g.exists = true
+		g.claims[0].Holds = true // it may have had no reason to write that
+	}
+	return g, nil
+}
+
+func claimKey(node, group, id string) string {
+	return fmt.Sprintf("%s%s/%s/%s", prefixClaim, node, group, id)
+}
+
+// parseClaim is the inverse of claimKey.
+func parseClaim(key string) (c claim, group string, ok bool) {
+	rest, ok := strings.CutPrefix(key, prefixClaim)
+	parts := strings.Split(rest, "/")
+	if !ok || len(parts) != 3 {
+		return claim{}, "", false
+	}
+	return claim{key: key, node: parts[0], id: parts[2]}, parts[1], true
+}
+
+// turn is whether a claim may have its slot.
+type turn int
+
+const (
+	absent  turn = iota // the claim has no key
+	follows             // a claim ahead of it waits
+	full                // it is the first that waits, and there is no free slot
+	admitted
+)
+
+// turn returns whether the claim at key may have its slot, and the nearest
+// claim ahead of it that waits.
+func (g group) turn(key string) (t turn, ahead claim) {
+	place := slices.IndexFunc(g.claims, func(c claim) bool { return c.key == key })
+	if place < 0 {
+		return absent, claim{}
+	}
+	for _, c := range slices.Backward(g.claims[:place]) {
+		if !c.Holds {
+			return follows, c
+		}
+	}
+	if g.max > 0 && place >= g.max {
+		return full, claim{}
+	}
+	return admitted, claim{}
+}
+
+// alone reports whether the claim at key is the first and the last one. All that
+// come later see that it is the first, and need no record that it holds a slot.
+func (g group) alone(key string) bool { return len(g.claims) == 1 && g.claims[0].key == key }
