@@ -159,11 +159,11 @@ func TestRunCommands(t *testing.T) {
 	do(result{0, "NODE  STATE  SINCE  TASK  EXIT CODE  WHY  LOG\n", "jorc: run r: needs-approval: 'jorc cluster approve r' lets it begin\n"}, "runs", "r")
 	inVain(t, f.env, "run r needs approval: 'jorc cluster approve r' lets it begin", "--for", "run=r")
 	do(result{0, "", ""}, "pause", "--reason", "storm")
-	do(result{6, "", "jorc: the cluster is paused: storm; 'jorc cluster resume' lets it go on\n"}, "wait", "--for", "run=r")
-	do(result{6, "", "jorc: the cluster is paused: storm; 'jorc cluster resume' lets it go on\n"}, "wait")
+	do(result{6, "", "jorc: the cluster is paused: storm; 'jorc cluster resume' ends the pause\n"}, "wait", "--for", "run=r")
+	do(result{6, "", "jorc: the cluster is paused: storm; 'jorc cluster resume' ends the pause\n"}, "wait")
 	do(result{
-		6, "{\n  \"over\": false,\n  \"failed\": [],\n  \"missing\": \"the cluster is paused: storm; 'jorc cluster resume' lets it go on\"\n}\n",
-		"jorc: the cluster is paused: storm; 'jorc cluster resume' lets it go on\n",
+		6, "{\n  \"over\": false,\n  \"failed\": [],\n  \"missing\": \"the cluster is paused: storm; 'jorc cluster resume' ends the pause\"\n}\n",
+		"jorc: the cluster is paused: storm; 'jorc cluster resume' ends the pause\n",
 	}, "wait", "-o", "json")
 	do(result{0, "", ""}, "resume")
 	for _, test := range []struct{ want, args string }{

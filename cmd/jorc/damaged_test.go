@@ -66,13 +66,14 @@ func TestRemedies(t *testing.T) {
 // is triggered, paused and held, and members join and leave.
 func TestDamagedLeadersStopNoRollout(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t, consultest.Start(t), supersedeConf)
+	s := consultest.Start(t)
+	m := newMachine(t, s, supersedeConf)
 	m.must("cluster", "init", "default")
-	m.must("cluster", "join", "--node", "n1", "--role", "web")
+	m.must("cluster", "join", "--node", s.Node, "--role", "web")
 	for _, garbage := range []string{"garbage", `{"format":1,"leader":["a/b"],"count":1}`} {
 		m.put("jorc/default/current/leaders", garbage)
 		for _, args := range []string{
-			"update trigger v1 --canary 1", "update show", "update pause", "update resume", "cluster hold --node n1", "cluster unhold --node n1",
+			"update trigger v1 --canary 1", "update show", "update pause", "update resume", "cluster hold --node " + s.Node, "cluster unhold --node " + s.Node,
 			"cluster run hello --role web", "cluster join --node n2", "cluster leave --node n2",
 		} {
 			m.must(strings.Fields(args)...)

@@ -38,6 +38,9 @@ func supersedeMachine(t *testing.T) *machine {
 	m.must("cluster", "init", "default")
 	m.must("update", "trigger", "a1")
 	m.agent()
+	if err := m.client.CatalogRegister(t.Context(), &consul.CatalogRegistration{Node: "db-1", Address: "192.0.2.1"}); err != nil {
+		t.Fatal(err)
+	}
 	m.must("cluster", "join", "--node", "db-1", "--role", "db")
 	m.wantShown("the host to run a1", func(s shownRollout) bool { return s.Version == "a1" && s.Now.Done == 1 })
 	return m
@@ -173,6 +176,74 @@ func TestFrozenAcrossWindow(t *testing.T) {
 	m.note("lifted")
 	m.must("update", "trigger", "a2", "--window", "always")
 	m.wantFile("begun", "a1\nlifted\na2\n")
+}
+
+// TestFrozenWithOffer: a host that is stopped while it has an open offer begins
+// nothing when it continues after the window's end, while the orchestrator that made
+// the offer is stopped, too, and cannot withdraw it.
+func TestFrozenWithOffer(t *testing.T) {
+	t.Parallel()
+	servers := consultest.StartCluster(t, 2)
+	host := newMachine(t, servers[0], strings.Replace(supersedeConf, "orchestrator { interval = \"1s\" }", "", 1))
+	other := newMachine(t, servers[1], strings.Replace(supersedeConf, "member { roles = [\"web\"] }", "", 1))
+	other.must("cluster", "init", "default")
+	other.must("update", "trigger", "a1")
+	agent, orchestrator := host.agent(), other.agent()
+	other.wantShown("the host to run a1", func(s shownRollout) bool { return s.Version == "a1" && s.Now.Done == 1 })
+	agent.signal(syscall.SIGSTOP)
+	var closes time.Time
+	var grant rollout.Grant
+	other.eventually("an offer to the host", func() error {
+		if !time.Now().Before(closes) {
+			closes = time.Now().Add(80 * time.Second).Truncate(time.Minute).UTC()
+			window := closes.Add(-time.Hour).Format("15:04") + "-" + closes.Format("15:04")
+			other.must("update", "trigger", "a2", "--max-parallel", "1", "--window", window)
+		}
+		p, _, err := other.client.KVGet(t.Context(), "jorc/default/host/"+servers[0].Node+"/grant", consul.Query{})
+		if err != nil || p == nil {
+			return fmt.Errorf("no grant: %v", err)
+		}
+		if err := json.Unmarshal(p.Value, &grant); err != nil || grant.State != rollout.Offered || !grant.Until.Equal(closes) {
+			return fmt.Errorf("%s, %v", p.Value, err)
+		}
+		return nil
+	})
+	orchestrator.signal(syscall.SIGSTOP)
+	other.eventually("the window to be over", func() error {
+		if now := time.Now(); now.Before(closes) {
+			return fmt.Errorf("it is %v", now)
+		}
+		return nil
+	})
+	agent.signal(syscall.SIGCONT)
+	other.eventually("the host to decline the offer", func() error {
+		var report struct {
+			Grant struct{ Declined, Reason string }
+		}
+		p, _, err := other.client.KVGet(t.Context(), "jorc/default/nodes/"+servers[0].Node, consul.Query{})
+		if err != nil || p == nil {
+			return fmt.Errorf("no report: %v", err)
+		}
+		if err := json.Unmarshal(p.Value, &report); err != nil || report.Grant.Declined != grant.ID {
+			return fmt.Errorf("%s, %v", p.Value, err)
+		}
+		return lacks(report.Grant.Reason, "the window is over")
+	})
+	orchestrator.signal(syscall.SIGCONT)
+	other.eventually("why the host waits", func() error {
+		return lacks(other.run("update", "why", servers[0].Node).stdout, "outside the window until ")
+	})
+	for range 3 {
+		other.eventually("a cycle", func() error {
+			if got := other.run("cluster", "orchestrate"); got.code != 0 {
+				return fmt.Errorf("%+v", got)
+			}
+			return nil
+		})
+	}
+	host.note("lifted")
+	other.must("update", "trigger", "a2", "--window", "always")
+	host.wantFile("begun", "a1\nlifted\na2\n")
 }
 
 // TestStrangers: grants, reports and turns of 3,000 hosts that are not members

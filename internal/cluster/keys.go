@@ -189,7 +189,7 @@ func CheckVersion(name string) error { return checkName("version", name) }
 func CheckCategory(name string) error { return checkName("category", name) }
 
 func checkName(kind, name string) error {
-	err := text.CheckName(name)
+	err := text.CheckSegment(name)
 	switch {
 	case err != nil:
 	case name[0] == '-':

@@ -219,7 +219,7 @@ func (d Document) matches(v State) error {
 		if len(v.Members) == 0 {
 			return fmt.Errorf("%w: the cluster has none: 'jorc cluster join' makes a host a member", ErrNoMembers)
 		}
-		return fmt.Errorf("%w: none of %d members takes part: managers, roles that are kept back and members outside the cluster's filter do not; "+
+		return fmt.Errorf("%w: none of %d members takes part: managers, logical members, roles that are kept back and members outside the cluster's filter do not; "+
 			"'jorc cluster join' makes a host a member", ErrNoMembers, len(v.Members))
 	}
 	return nil
