@@ -157,3 +157,56 @@ func TestDamagedLeaders(t *testing.T) {
 	}
 	consultest.Eventually(t, "a member to lead in place of a host that is not a member", led)
 }
+
+// TestLeadersNeedAnElector: what keeps other tokens from saying who leads are ACLs:
+// they can neither write the leaders nor touch the lock of the election. The lock
+// fences its former holder. It cannot tell electors apart: each of them can end
+// another one's lock and take it, so that readers would learn nothing from it.
+func TestLeadersNeedAnElector(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	profileToken, err := g.root.ProfileToken(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.tokens[string(cluster.KindProfile)], g.tokens[string(cluster.KindAnonymous)] = profileToken.Secret, ""
+	holder := kv.LeaseOptions{Holder: kv.Holder{Node: g.server.Node}}
+	held, err := g.root.Store().TryLock(t.Context(), cluster.KeyElection, holder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock := func(kind cluster.Kind) error {
+		_, _ = g.as(string(kind), "prod").Store(), kind // makes the client
+		ok, _, err := g.clients[string(kind)].Txn(t.Context(), "unlock", consul.TxnOps{{KV: &consul.KVTxnOp{
+			Verb: consul.KVUnlock, Key: "jorc/prod/" + cluster.KeyElection, Session: held.Session(),
+		}}})
+		if err == nil && !ok {
+			err = consul.ErrDenied
+		}
+		return err
+	}
+	forged := []byte(`{"format":1,"leader":["evil"],"count":1}`)
+	for _, kind := range []cluster.Kind{cluster.KindAgent, cluster.KindOrchestrator, cluster.KindProfile, cluster.KindAnonymous} {
+		c := g.as(string(kind), "prod")
+		_, err := c.Store().Txn().Set(cluster.KeyLeaders, forged).Commit(t.Context())
+		_, lockErr := c.Store().TryLock(t.Context(), cluster.KeyElection, holder)
+		for what, err := range map[string]error{"write the leaders": err, "end the election's lock": unlock(kind), "take it": lockErr} {
+			if err == nil || what != "take it" && !errors.Is(err, consul.ErrDenied) {
+				t.Errorf("%s: %s: %v", kind, what, err)
+			}
+		}
+	}
+	if l, err := g.root.Leaders(t.Context()); err != nil || l.Leads("evil") || held.Err() != nil {
+		t.Fatalf("leaders are %+v, %v; the lock: %v", l, err, held.Err())
+	}
+
+	if err := unlock(cluster.KindElector); err != nil {
+		t.Fatalf("an elector ends the lock of another: %v; say in docs/security.md what changed", err)
+	}
+	if err := g.root.In(held.Store()).SetCount(t.Context(), 7); !errors.Is(err, kv.ErrLockLost) && !errors.Is(err, kv.ErrConflict) {
+		t.Errorf("the former holder sets the count: %v", err)
+	}
+	if l, err := g.root.Leaders(t.Context()); err != nil || l.Count == 7 {
+		t.Errorf("leaders are %+v, %v", l, err)
+	}
+}

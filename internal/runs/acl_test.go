@@ -2,8 +2,11 @@ package runs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
@@ -53,5 +56,59 @@ func TestRights(t *testing.T) {
 	}
 	if _, _, err := New(node).Ask(t.Context(), "s", Request{Workflow: "w"}, "a"); !errors.Is(err, consul.ErrDenied) {
 		t.Errorf("a node may ask for runs: %v", err)
+	}
+}
+
+// TestPlantedQueue: with a node's token its own queue can be written. That ends its
+// own jobs with any result; a job that no run knows leaves the queue, a workflow
+// that the node does not define never runs, and no other node's job changes.
+func TestPlantedQueue(t *testing.T) {
+	t.Parallel()
+	x := newSiteOn(t, newServer(t, consultest.WithACL()), "a", "b")
+	p := x.cluster.Policies("a")[0]
+	if _, err := cluster.PutPolicy(t.Context(), x.server.Client(), p); err != nil {
+		t.Fatal(err)
+	}
+	token, err := x.server.Client().CreateToken(t.Context(), "a", 0, p.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stolen := kv.New(x.server.ClientWithToken(token.SecretID), "jorc/default")
+	plant := func(q Queue) {
+		t.Helper()
+		doc, err := json.Marshal(struct {
+			Format int `json:"format"`
+			Queue
+		}{1, q})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stolen.Txn().Set(cluster.QueueKey("a"), doc).Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.orchestrate("o", quickDecider())
+	x.work("b", sh("one", "until [ -e $DIR/go ]; do sleep 0.02; done"))
+	x.ask("r", Request{})
+	x.becomes("r", "running: a=pending b=running") // no agent works on a
+	q, err := x.runs.queues.At("a").Get(t.Context())
+	if err != nil || len(q.Value.Jobs) != 1 {
+		t.Fatalf("the queue is %+v, %v", q.Value, err)
+	}
+	planted := q.Value.Jobs[0]
+	planted.State, planted.Why, planted.Ended = Failed, "planted", time.Now().UTC()
+	plant(Queue{Jobs: []Queued{planted, {Run: "unknown", Job: "run-unknown", State: Pending}}})
+	x.becomes("r", "running: a=failed b=running")
+	consultest.Eventually(t, "the queue to hold nothing that was planted", func(ctx context.Context) error {
+		q, err := x.runs.queues.At("a").Get(ctx)
+		if err == nil && len(q.Value.Jobs) > 0 {
+			err = fmt.Errorf("it holds %+v", q.Value.Jobs)
+		}
+		return err
+	})
+	touch(t, x, "b", "go")
+	x.becomes("r", "failed: a=failed b=done")
+	if all, _, err := x.runs.List(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("the runs are %+v, %v", all, err)
 	}
 }
