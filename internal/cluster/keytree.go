@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -18,16 +19,18 @@ const (
 	readsAtATime = 16
 )
 
-// keyTree finds out which nodes' keys below one prefix have changed. Consul has
-// no stream of changes, but it tells for every byte prefix when a key with it
-// last changed: the names are divided by prefixes, and only prefixes whose index
-// is another are looked into.
+// keyTree finds out which keys below one prefix have changed. Consul has no stream
+// of changes, but it tells for every byte prefix when a key with it last changed:
+// the names of the nodes are divided by prefixes, and only prefixes whose index is
+// another are looked into. While keys with most of these prefixes change, as in a
+// rollout, one request for all keys costs less than one for each prefix.
 type keyTree struct {
 	cluster *Cluster
-	prefix  string // of all keys, with a slash at its end
-	index   uint64 // of prefix
-	names   map[string]bool
+	prefix  string            // of all keys, with a slash at its end
+	index   uint64            // of prefix
+	known   map[string]uint64 // when each key was last written, by path
 	root    *keyBranch
+	dense   bool // the last change concerned most leaves
 }
 
 // keyBranch is all names that begin with prefix.
@@ -39,31 +42,59 @@ type keyBranch struct {
 
 // changedKeys are what changed below a keyTree.
 type changedKeys struct {
-	prefixes  []string // of names
-	pairs     consul.KVPairs
-	gone      map[string]bool // names without a key
-	backwards bool            // the index is below the last one
+	pairs     consul.KVPairs // what was written
+	gone      []string       // paths of keys that were deleted
+	backwards bool           // the index is below the last one
 }
 
-func (c changedKeys) covers(name string) bool {
-	return c.gone[name] || slices.ContainsFunc(c.prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+func newKeyTree(c *Cluster, prefix string) *keyTree {
+	return &keyTree{cluster: c, prefix: prefix, known: map[string]uint64{}}
 }
 
-func newKeyTree(c *Cluster, prefix string) *keyTree { return &keyTree{cluster: c, prefix: prefix} }
-
-// readAll reads all keys and begins again.
-func (t *keyTree) readAll(ctx context.Context) (consul.KVPairs, error) {
-	index, err := t.indexOf(ctx, strings.TrimSuffix(t.prefix, "/"))
-	if err != nil {
-		return nil, err
+// readAll reads all keys. index is that of the prefix, read before; 0: it is not known.
+func (t *keyTree) readAll(ctx context.Context, index uint64) (changed changedKeys, err error) {
+	if index == 0 {
+		if index, err = t.indexOf(ctx, strings.TrimSuffix(t.prefix, "/")); err != nil {
+			return changedKeys{}, err
+		}
 	}
 	pairs, err := t.cluster.store.List(ctx, t.prefix)
 	if err != nil {
-		return nil, err
+		return changedKeys{}, err
 	}
+	changed = t.accept(pairs, func(string) bool { return true })
 	t.index = index
-	t.divide(pairs)
-	return pairs, nil
+	t.divide()
+	return changed, nil
+}
+
+// accept records pairs, which are all keys of the names that covered accepts, and
+// returns what is new in them.
+func (t *keyTree) accept(pairs consul.KVPairs, covered func(name string) bool) (changed changedKeys) {
+	read := make(map[string]bool, len(pairs))
+	names := map[string]bool{}
+	for _, p := range pairs {
+		if read[p.Key] = true; t.known[p.Key] != p.ModifyIndex {
+			t.known[p.Key] = p.ModifyIndex
+			changed.pairs = append(changed.pairs, p)
+			names[t.name(p.Key)] = true
+		}
+	}
+	for path := range t.known {
+		if name := t.name(path); !read[path] && covered(name) {
+			delete(t.known, path)
+			changed.gone = append(changed.gone, path)
+			names[name] = true
+		}
+	}
+	t.dense = t.root != nil && 2*t.root.leavesOf(names) > t.root.leaves()
+	return changed
+}
+
+// name returns the name of the node in a key's path.
+func (t *keyTree) name(path string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(path, t.cluster.store.Path(t.prefix)), "/")
+	return name
 }
 
 // indexOf returns when a key that begins with prefix last changed.
@@ -82,23 +113,16 @@ func (t *keyTree) keys(ctx context.Context, prefix string) ([]string, uint64, er
 	return keys, meta.Index, err
 }
 
-// divide makes the branches of the names in pairs. The index of a branch is that
-// of its last write; a deletion may have a later one, which makes the branch be
-// read once in vain.
-func (t *keyTree) divide(pairs consul.KVPairs) {
+// divide makes the branches of the names. The index of a branch is that of its
+// last write; a deletion may have a later one, which makes the branch be read once
+// in vain.
+func (t *keyTree) divide() {
 	last := map[string]uint64{}
-	t.names = map[string]bool{}
-	for _, p := range pairs {
-		name, _, _ := strings.Cut(strings.TrimPrefix(p.Key, t.cluster.store.Path(t.prefix)), "/")
-		last[name] = max(last[name], p.ModifyIndex)
-		t.names[name] = true
+	for path, index := range t.known {
+		name := t.name(path)
+		last[name] = max(last[name], index)
 	}
-	names := make([]string, 0, len(last))
-	for name := range last {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	t.root = branch("", names, last)
+	t.root = branch("", slices.Sorted(maps.Keys(last)), last)
 }
 
 // branch divides names, which are sorted and begin with prefix.
@@ -149,20 +173,18 @@ func (t *keyTree) changed(ctx context.Context) (changedKeys, error) {
 		return changedKeys{}, err
 	case index < t.index:
 		return changedKeys{backwards: true}, nil
-	case len(t.root.branches) == 0:
-		pairs, err := t.readAll(ctx)
-		return changedKeys{prefixes: []string{""}, pairs: pairs}, err
+	case t.dense || len(t.root.branches) == 0:
+		return t.readAll(ctx, index)
 	}
 	keys, _, err := t.keys(ctx, t.prefix)
 	if err != nil {
 		return changedKeys{}, err
 	}
 	names := make(map[string]bool, len(keys))
-	for _, name := range keys {
-		name = strings.TrimSuffix(strings.TrimPrefix(name, t.cluster.store.Path(t.prefix)), "/")
+	for _, path := range keys {
+		name := t.name(path)
 		if !t.root.covers(name) { // a new name for which there is no branch
-			pairs, err := t.readAll(ctx)
-			return changedKeys{prefixes: []string{""}, pairs: pairs}, err
+			return t.readAll(ctx, index)
 		}
 		names[name] = true
 	}
@@ -174,16 +196,12 @@ func (t *keyTree) changed(ctx context.Context) (changedKeys, error) {
 	if err := g.Wait(); err != nil {
 		return changedKeys{}, err
 	}
+	t.index = index
 	// Consul keeps one index for the deletion of a whole prefix, which longer
-	// prefixes do not show.
-	w.found.gone = map[string]bool{}
-	for name := range t.names {
-		if !names[name] {
-			w.found.gone[name] = true
-		}
-	}
-	t.index, t.names = index, names
-	return w.found, nil
+	// prefixes do not show: a name that is not among the keys is gone in any case.
+	return t.accept(w.pairs, func(name string) bool {
+		return !names[name] || slices.ContainsFunc(w.prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	}), nil
 }
 
 // covers reports whether name belongs to a leaf.
@@ -194,13 +212,45 @@ func (b *keyBranch) covers(name string) bool {
 	return len(b.branches) == 0 || slices.ContainsFunc(b.branches, func(c *keyBranch) bool { return c.covers(name) })
 }
 
+// leaves returns how many leaves there are.
+func (b *keyBranch) leaves() (n int) {
+	if len(b.branches) == 0 {
+		return 1
+	}
+	for _, c := range b.branches {
+		n += c.leaves()
+	}
+	return n
+}
+
+// leavesOf returns how many leaves the names are in.
+func (b *keyBranch) leavesOf(names map[string]bool) (n int) {
+	if len(names) == 0 {
+		return 0
+	}
+	if len(b.branches) == 0 {
+		return 1
+	}
+	for _, c := range b.branches {
+		below := map[string]bool{}
+		for name := range names {
+			if strings.HasPrefix(name, c.prefix) {
+				below[name] = true
+			}
+		}
+		n += c.leavesOf(below)
+	}
+	return n
+}
+
 // treeWalk is one search for changes.
 type treeWalk struct {
 	tree  *keyTree
 	limit chan struct{}
 
-	mu    sync.Mutex
-	found changedKeys
+	mu       sync.Mutex
+	prefixes []string       // of names that were read
+	pairs    consul.KVPairs // their keys
 }
 
 // visit reads the leaves below b whose index is another; a lower one counts, too:
@@ -236,8 +286,7 @@ func (w *treeWalk) read(ctx context.Context, prefix string) error {
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.found.prefixes = append(w.found.prefixes, prefix)
-		w.found.pairs = append(w.found.pairs, pairs...)
+		w.prefixes, w.pairs = append(w.prefixes, prefix), append(w.pairs, pairs...)
 		return nil
 	})
 }

@@ -256,13 +256,13 @@ func (w *Watcher) readAll(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { w.answers.documents, err = c.get(NeedState, "").Commit(ctx); return err })
 	g.Go(func() (err error) {
-		pairs, err := w.hosts.readAll(ctx)
-		w.answers.hostDocuments = c.decodeHosts(pairs)
+		all, err := w.hosts.readAll(ctx, 0)
+		w.answers.hostDocuments = c.decodeHosts(all.pairs)
 		return err
 	})
 	g.Go(func() error {
-		pairs, err := w.reports.readAll(ctx)
-		w.answers.reports = c.reports.Decode(pairs)
+		all, err := w.reports.readAll(ctx, 0)
+		w.answers.reports = c.reports.Decode(all.pairs)
 		return err
 	})
 	g.Go(func() (err error) { w.answers.catalog, _, err = w.catalog.read(ctx); return err })
@@ -288,26 +288,22 @@ func (w *Watcher) update(ctx context.Context) (backwards bool, err error) {
 		return true, nil
 	}
 	w.answers.documents, w.answers.catalog = documents.documents, nodes
-	fresh := c.decodeHosts(hosts.pairs)
-	replace(w.answers.members, fresh.members, hosts)
-	replace(w.answers.holds, fresh.holds, hosts)
-	replace(w.answers.grants, fresh.grants, hosts)
-	replace(w.answers.queues, fresh.queues, hosts)
-	replace(w.answers.reports, c.reports.Decode(reports.pairs), reports)
+	fresh, text := c.decodeHosts(hosts.pairs), kv.NewTextTree(c.store, PrefixHosts)
+	update(w.answers.members, c.members, fresh.members, hosts.gone)
+	update(w.answers.holds, c.holds, fresh.holds, hosts.gone)
+	update(w.answers.grants, text.Ending(EndGrant), fresh.grants, hosts.gone)
+	update(w.answers.queues, text.Ending(EndQueue), fresh.queues, hosts.gone)
+	update(w.answers.reports, c.reports, c.reports.Decode(reports.pairs), reports.gone)
 	return false, nil
 }
 
-// replace puts fresh in the place of what known has below the changed prefixes.
-func replace[T any](known, fresh map[string]T, changed changedKeys) {
-	if len(changed.prefixes)+len(changed.gone) == 0 {
-		return
-	}
-	for node := range known {
-		if changed.covers(node) {
-			delete(known, node)
+// update puts the documents of tree that were written into known, and removes the
+// ones that were deleted.
+func update[T any](known map[string]kv.Leaf[T], tree kv.Tree[T], written map[string]kv.Leaf[T], gone []string) {
+	for _, path := range gone {
+		if name, ok := tree.Name(path); ok {
+			delete(known, name)
 		}
 	}
-	for node, leaf := range fresh {
-		known[node] = leaf
-	}
+	maps.Copy(known, written)
 }

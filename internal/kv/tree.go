@@ -87,7 +87,7 @@ func (t Tree[T]) Names(ctx context.Context) ([]string, error) {
 	}
 	names := keys[:0]
 	for _, key := range keys {
-		if name, ok := t.name(key); ok {
+		if name, ok := t.Name(key); ok {
 			names = append(names, name)
 		}
 	}
@@ -102,8 +102,9 @@ func (t Tree[T]) Decode(pairs consul.KVPairs) map[string]Leaf[T] {
 	return leaves
 }
 
-// name returns the name of a key in the tree; ok is false for keys of others.
-func (t Tree[T]) name(key string) (name string, ok bool) {
+// Name returns the name of the key with a path in the tree; ok is false for keys
+// of others.
+func (t Tree[T]) Name(key string) (name string, ok bool) {
 	name, ok = strings.CutPrefix(key, t.path())
 	if !ok || t.suffix == "" {
 		return name, ok
@@ -180,7 +181,7 @@ func (t Tree[T]) filtered() error {
 func (t Tree[T]) leaves(pairs consul.KVPairs, known map[string]Leaf[T]) (leaves map[string]Leaf[T], changed []string) {
 	leaves = make(map[string]Leaf[T], len(pairs))
 	for _, p := range pairs {
-		name, ok := t.name(p.Key)
+		name, ok := t.Name(p.Key)
 		if !ok {
 			continue
 		}
