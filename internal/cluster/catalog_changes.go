@@ -15,26 +15,27 @@ import (
 // catalogChanges reads what the catalog says of all hosts, and afterwards only what
 // has changed. The catalog of a large fleet is as long as everything else together,
 // and during a rollout a check changes all the time. So it compares the checks that
-// do not pass, of which Consul keeps an index, reads again the hosts of which these
-// have changed, and reads everything again only after a node or a service was
-// registered or removed. Its reads are consistent: what was complete before read is
-// called is in what it returns.
+// do not pass, of which Consul keeps an index, and the names of the services, reads
+// again the hosts of which these have changed, and reads everything again after a
+// node was registered or removed. Its reads are as consistent as the cluster's:
+// what was complete before read is called is in what it returns.
 type catalogChanges struct {
 	cluster *Cluster
 	last    catalogDigest
-	known   map[string]consul.NodeInfo // with services and checks; nil: not read yet
-	hosts   map[string]catalogHost     // never changed, only replaced
+	hosts   map[string]catalogHost // never changed, only replaced; nil: not read yet
 }
 
-// catalogDigest is what three short answers say about the catalog.
+// catalogDigest is what a few short answers say about the catalog.
 type catalogDigest struct {
-	registrations uint64            // index of the last one, or of the last removal
+	registrations uint64            // index of the last registration or removal
 	checks        uint64            // index of the last change of a check
+	nodes         uint64            // index of the last node that was registered or removed
 	failing       map[string]uint64 // digests of the checks that do not pass, by node
+	services      map[string]uint64 // digests of the names of the services, by node
 }
 
 // hostsOneByOne is how many hosts are read one by one; for more, everything is read.
-const hostsOneByOne = 32
+const hostsOneByOne = 64
 
 // read returns the hosts of the catalog; backwards reports that an index did not
 // grow, so that everything was read again.
@@ -45,9 +46,10 @@ func (w *catalogChanges) read(ctx context.Context) (hosts map[string]catalogHost
 	}
 	backwards = now.registrations < w.last.registrations || now.checks < w.last.checks
 	changed := differing(w.last.failing, now.failing)
-	whole := w.known == nil || now.registrations != w.last.registrations || backwards || len(changed) > hostsOneByOne
+	maps.Copy(changed, differing(w.last.services, now.services))
+	whole := w.hosts == nil || now.nodes != w.last.nodes || backwards || len(changed) > hostsOneByOne
 	if !whole && len(changed) > 0 {
-		whole, err = w.readHosts(ctx, changed)
+		whole, err = w.readHosts(ctx, slices.Collect(maps.Keys(changed)))
 	}
 	if err == nil && whole {
 		err = w.readAll(ctx)
@@ -63,7 +65,7 @@ func (w *catalogChanges) read(ctx context.Context) (hosts map[string]catalogHost
 func (w *catalogChanges) digest(ctx context.Context) (catalogDigest, error) {
 	q := consul.Query{Consistent: w.cluster.consistent}
 	client := w.cluster.client
-	var d catalogDigest
+	d := w.last
 	var critical []consul.CheckState
 	g, both := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { d.registrations, err = client.RegistrationsIndex(both, q); return err })
@@ -76,34 +78,61 @@ func (w *catalogChanges) digest(ctx context.Context) (catalogDigest, error) {
 	if err := g.Wait(); err != nil {
 		return catalogDigest{}, err
 	}
-	if w.last.failing != nil && d.checks == w.last.checks {
-		d.failing = w.last.failing
-		return d, nil
+	var warning []consul.CheckState
+	var services []consul.ServiceHosts
+	checked, registered := w.hosts == nil || d.checks != w.last.checks, w.hosts == nil || d.registrations != w.last.registrations
+	g, ctx = errgroup.WithContext(ctx)
+	if checked {
+		g.Go(func() (err error) {
+			warning, err = whole(client.ChecksInState(ctx, consul.HealthWarning, q))
+			return err
+		})
 	}
-	warning, err := whole(client.ChecksInState(ctx, consul.HealthWarning, q))
-	if err != nil {
+	if registered {
+		g.Go(func() (err error) { d.nodes, err = client.NodesIndex(ctx, q); return err })
+		g.Go(func() (err error) { services, err = whole(client.ServiceHosts(ctx, q)); return err })
+	}
+	if err := g.Wait(); err != nil {
 		return catalogDigest{}, err
 	}
-	d.failing = map[string]uint64{}
-	for _, c := range slices.Concat(critical, warning) {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(c.CheckID + "\x00" + c.ServiceID + "\x00" + c.Status + "\x00" + c.Notes)) // it cannot fail
-		d.failing[c.Node] += h.Sum64()                                                                  // in any order
+	if checked {
+		d.failing = map[string]uint64{}
+		for _, c := range slices.Concat(critical, warning) {
+			d.failing[c.Node] += digestOf(c.CheckID, c.ServiceID, c.Status, c.Notes)
+		}
+	}
+	if registered {
+		d.services = map[string]uint64{}
+		for _, s := range services {
+			digest := digestOf(s.Service)
+			for _, node := range s.Nodes {
+				d.services[node] += digest
+			}
+		}
 	}
 	return d, nil
 }
 
+// digestOf returns a hash of texts; the sum of several does not depend on their order.
+func digestOf(texts ...string) uint64 {
+	h := fnv.New64a()
+	for _, text := range texts {
+		_, _ = h.Write([]byte(text + "\x00")) // it cannot fail
+	}
+	return h.Sum64()
+}
+
 // differing returns the keys whose values differ.
-func differing(before, now map[string]uint64) []string {
-	var all []string
+func differing(before, now map[string]uint64) map[string]bool {
+	all := map[string]bool{}
 	for node, digest := range now {
 		if before[node] != digest {
-			all = append(all, node)
+			all[node] = true
 		}
 	}
 	for node := range before {
 		if _, still := now[node]; !still {
-			all = append(all, node)
+			all[node] = true
 		}
 	}
 	return all
@@ -119,55 +148,33 @@ func (w *catalogChanges) readAll(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	w.known = make(map[string]consul.NodeInfo, len(inventory))
-	for _, n := range inventory {
-		w.known[n.Node] = n
-	}
 	w.hosts = w.cluster.catalogHosts(nodes, inventory, NeedState)
 	return nil
 }
 
-// readHosts reads the checks of some hosts. It reports whether everything has to
-// be read: a node or a service was registered or removed, and the checks alone would
-// show one that is gone as one that passes.
-func (w *catalogChanges) readHosts(ctx context.Context, nodes []string) (whole bool, err error) {
-	found := make([][]consul.CheckState, len(nodes))
+// readHosts reads some hosts. It reports whether everything has to be read, because
+// one is not known.
+func (w *catalogChanges) readHosts(ctx context.Context, nodes []string) (everything bool, err error) {
+	found := make([]*consul.NodeInfo, len(nodes))
+	q := consul.Query{Consistent: w.cluster.consistent}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readsAtATime)
 	for i, node := range nodes {
-		g.Go(func() (err error) { found[i], err = w.cluster.checksOf(ctx, node); return err })
+		g.Go(func() (err error) { found[i], err = whole(w.cluster.client.InventoryOf(ctx, node, q)); return err })
 	}
 	if err := g.Wait(); err != nil {
 		return false, err
 	}
 	hosts := maps.Clone(w.hosts)
 	for i, node := range nodes {
-		n, known := w.known[node]
-		if !known || removed(n.Checks, found[i]) {
+		h, known := hosts[node]
+		if !known || found[i] == nil {
 			return true, nil
 		}
-		n.Checks = found[i]
-		w.known[node] = n
-		h := catalogHost{NodeInfo: hosts[node].NodeInfo, signals: observed()}
-		h.add(n, catalog.PresenceID(w.cluster.name))
+		h = catalogHost{NodeInfo: h.NodeInfo, signals: observed()}
+		h.add(*found[i], catalog.PresenceID(w.cluster.name))
 		hosts[node] = h
 	}
 	w.hosts = hosts
 	return false, nil
-}
-
-// removed reports whether a node's gossip check or a check of a service is in
-// before and not in now.
-func removed(before, now []consul.CheckState) bool {
-	type id struct{ check, service string }
-	has := map[id]bool{}
-	for _, c := range now {
-		has[id{c.CheckID, c.ServiceID}] = true
-	}
-	for _, c := range before {
-		if !has[id{c.CheckID, c.ServiceID}] && (c.ServiceID != "" && !consul.IsMaintenance(c.CheckID) || c.CheckID == consul.GossipCheck) {
-			return true
-		}
-	}
-	return false
 }

@@ -17,6 +17,7 @@ import (
 type request struct {
 	path          string // not escaped
 	recurse       bool   // all keys below the path; none is an empty answer
+	optional      bool   // what does not exist is the zero value
 	skipUnchanged bool   // do not read an answer whose index is the query's: return the zero value
 }
 
@@ -40,7 +41,7 @@ func bulk[T any](c *Client, ask request, pick func(s *scanner) T) func(*api.Quer
 		defer resp.Body.Close()
 		meta = metaOf(resp.Header)
 		switch {
-		case resp.StatusCode == http.StatusNotFound && ask.recurse:
+		case resp.StatusCode == http.StatusNotFound && (ask.recurse || ask.optional):
 			return v, meta, nil
 		case resp.StatusCode != http.StatusOK:
 			return v, nil, refusal(resp)

@@ -35,6 +35,19 @@ func (c *Client) CatalogHosts(ctx context.Context, q Query) ([]NodeInfo, Meta, e
 	return read(ctx, c, "list nodes", "", q, bulk(c, request{path: "/v1/catalog/nodes"}, nodeMembers.list))
 }
 
+// InventoryOf reads one node as Inventory does; the result is nil if the node does
+// not exist.
+func (c *Client) InventoryOf(ctx context.Context, node string, q Query) (*NodeInfo, Meta, error) {
+	pick := func(s *scanner) *NodeInfo {
+		if s.null() {
+			return nil
+		}
+		n := nodeMembers.read(s)
+		return &n
+	}
+	return read(ctx, c, "read node", node, q, bulk(c, request{path: "/v1/internal/ui/node/" + node, optional: true}, pick))
+}
+
 var nodeMembers = members[NodeInfo]{
 	"Node":       func(s *scanner, n *NodeInfo) { n.Node = s.str() },
 	"Address":    func(s *scanner, n *NodeInfo) { n.Address = s.str() },
@@ -204,12 +217,24 @@ func (c *Client) ServicesIndex(ctx context.Context, q Query) (Meta, error) {
 	return meta, err
 }
 
+// noNode returns metadata that no node has: an answer about nodes with it is empty,
+// and its index is that of all nodes, at the same cost whatever their number.
+func noNode() map[string]string { return map[string]string{"jorc": "none"} }
+
+// NodesIndex returns when a node was last registered or removed.
+func (c *Client) NodesIndex(ctx context.Context, q Query) (uint64, error) {
+	_, meta, err := read(ctx, c, "list nodes", "", q, func(o *api.QueryOptions) ([]*api.Node, *api.QueryMeta, error) {
+		o.NodeMeta = noNode()
+		return c.api.Catalog().Nodes(o)
+	})
+	return meta.Index, err
+}
+
 // RegistrationsIndex returns when a node or a service was last registered or
-// removed, at the same cost whatever their number: it asks for the services of
-// nodes with metadata that no node has.
+// removed, or a check of a node was removed.
 func (c *Client) RegistrationsIndex(ctx context.Context, q Query) (uint64, error) {
 	_, meta, err := read(ctx, c, "list services", "", q, func(o *api.QueryOptions) (map[string][]string, *api.QueryMeta, error) {
-		o.NodeMeta = map[string]string{"jorc": "none"}
+		o.NodeMeta = noNode()
 		return c.api.Catalog().Services(o)
 	})
 	return meta.Index, err
