@@ -16,21 +16,22 @@ import (
 // Bounds of a keyTree: the names of one leaf, and the requests at the same time.
 const (
 	namesInLeaf  = 80
+	denseShare   = 32 // if one leaf in so many changed, reading all keys takes less time
 	readsAtATime = 16
 )
 
 // keyTree finds out which keys below one prefix have changed. Consul has no stream
 // of changes, but it tells for every byte prefix when a key with it last changed:
 // the names of the nodes are divided by prefixes, and only prefixes whose index is
-// another are looked into. While keys with most of these prefixes change, as in a
-// rollout, one request for all keys costs less than one for each prefix.
+// another are looked into. While keys with many of these prefixes change, as in
+// a rollout, one request for all keys costs less than one for each prefix.
 type keyTree struct {
 	cluster *Cluster
 	prefix  string            // of all keys, with a slash at its end
 	index   uint64            // of prefix
 	known   map[string]uint64 // when each key was last written, by path
 	root    *keyBranch
-	dense   bool // the last change concerned most leaves
+	dense   bool // the last changes were in many leaves
 }
 
 // keyBranch is all names that begin with prefix.
@@ -87,7 +88,7 @@ func (t *keyTree) accept(pairs consul.KVPairs, covered func(name string) bool) (
 			names[name] = true
 		}
 	}
-	t.dense = t.root != nil && 2*t.root.leavesOf(names) > t.root.leaves()
+	t.dense = t.root != nil && denseShare*t.root.leavesOf(names) > t.root.leaves()
 	return changed
 }
 
