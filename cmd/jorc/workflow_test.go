@@ -91,7 +91,7 @@ func TestWorkflowRun(t *testing.T) {
 			[]string{`workflow "breaks": failed: task "breaks": exit code 3: broken (attempt 2); see 'jorc workflow logs`},
 		},
 		{"waits --timeout 1ns", exitTimeout, "db\tpending\t0\t\t", []string{"pending: task \"db\": waiting for mysql: 0 of 1 functional (", "continue with 'jorc workflow run waits --id "}},
-		{"stops", exitStopped, "enough\tsuccess\t1\t195\t", []string{`stopped: task "enough": it said to stop here; see`}},
+		{"stops", exitStopped, "enough\tsuccess\t1\t195\t", []string{`stopped: task "enough": the task requested to stop here; see`}},
 		{"reboots", exitStopped, "kernel\tsuccess\t1\t194\t", []string{`reboot: task "kernel": a reboot is needed; reboot, then continue with`}},
 	} {
 		t.Run(test.args, func(t *testing.T) {

@@ -17,7 +17,7 @@ const (
 	aclName  = "system.posix_acl_access"
 )
 
-// Attributes are who owns a file and what users may do with it.
+// Attributes are the owner of a file and what users may do with it.
 type Attributes struct {
 	Mode     uint32 // with an ACL, the group's bits are its mask
 	UID, GID int    // -1: as the process makes files

@@ -96,7 +96,7 @@ func Holder(path string) (string, error) {
 		return "", fmt.Errorf("lock %s: %w", path, err)
 	}
 	if strings.TrimSpace(string(text)) == "" {
-		return "", nil // given back: trying it could get in the way of who takes it now
+		return "", nil // given back: trying it could get in the way of another process
 	}
 	err = flock(f, unix.LOCK_SH|unix.LOCK_NB) // closing the file gives it back
 	switch {

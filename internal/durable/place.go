@@ -40,7 +40,7 @@ func (e *OwnerError) Error() string {
 	if trusted(e.UID) {
 		return fmt.Sprintf("directory %s may be written to by every user: remove that right (chmod o-w), or use another directory", e.Path)
 	}
-	return fmt.Sprintf("directory %s belongs to user %d, who could replace what is in it: give it to root (chown), or use another directory", e.Path, e.UID)
+	return fmt.Sprintf("directory %s belongs to user %d, and that user could replace what is in it: give it to root (chown), or use another directory", e.Path, e.UID)
 }
 
 // trusted reports whether jorc relies on what a user has made.

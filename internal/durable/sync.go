@@ -75,6 +75,6 @@ func (s *DirSyncer) lead(d *Dir, key inode, q *dirQueue) error {
 		return err
 	}
 	close(q.next.turn)
-	q.next = nil // it begins now: who comes later needs the next one
+	q.next = nil // it begins now: later callers need the next one
 	return err
 }

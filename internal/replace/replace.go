@@ -1,6 +1,6 @@
 // Package replace brings files to new content without ever leaving a
 // half-written one: compare, stage beside the destination, check the staged
-// file, replace atomically, reload who uses it, and put everything back when
+// file, replace atomically, reload the programs that use it, and put everything back when
 // that fails. A journal repairs what a crash left. The package knows
 // nothing of templates or Consul.
 package replace
@@ -78,7 +78,7 @@ type Outcome struct {
 // Replacer replaces files. Its methods may be called at the same time.
 type Replacer struct {
 	journals string // directory
-	outputs  string // directory of what commands said that failed; see withhold
+	outputs  string // directory of the output of failed commands; see withhold
 	env      []string
 	log      hclog.Logger
 	dirs     durable.DirSyncer

@@ -97,8 +97,7 @@ func (r *Replacer) backup(it *item) error {
 	return err
 }
 
-// noLinks tells a file system (or fs.protected_hardlinks) that refuses links
-// from other troubles.
+// noLinks reports whether a file system (or fs.protected_hardlinks) refuses links.
 func noLinks(err error) bool {
 	for _, e := range []error{unix.EPERM, unix.EACCES, unix.EMLINK, unix.ENOSYS, unix.EOPNOTSUPP, unix.EXDEV} {
 		if errors.Is(err, e) {

@@ -62,7 +62,7 @@ func (r *Replacer) Replace(ctx context.Context, u Unit) (out Outcome, err error)
 	if err := ctx.Err(); err != nil {
 		return out, err
 	}
-	staged = true // from here on the staged files are used up or cleared away by who uses them
+	staged = true // from here on the staged files are used up, or removed by their users
 	if len(items) == 1 && len(items[0].Reload) == 0 {
 		return out, r.replaceOne(items[0], &out)
 	}

@@ -90,7 +90,7 @@ type Engine struct {
 	opts     options
 	units    []*unit
 	store    *store
-	index    map[string][]*unit // dependency id → who uses it
+	index    map[string][]*unit // dependency id → its users
 	wanted   map[string]*dependency
 	sources  *sources
 	plain    *queue
@@ -238,7 +238,7 @@ func (e *Engine) begin(ctx context.Context, helpers *sync.WaitGroup) {
 		}
 		u.touch(now.Add(-u.wait.Min))
 		if r := requirements(u); len(r) > 0 && e.o.Require != nil {
-			u.blocked = "its requirements have not been looked at yet"
+			u.blocked = "its requirements have not been checked yet"
 			helpers.Go(func() { e.watchGate(ctx, u, r) })
 		}
 		u.queue.reschedule(u)

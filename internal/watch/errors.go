@@ -178,8 +178,8 @@ func (d *dependency) reading(err error) string {
 }
 
 // withoutURL keeps of an error of consul-template's own clients what holds
-// neither an address, which may hold a secret, nor what Vault said of the data
-// that it was sent.
+// neither an address, which may hold a secret, nor Vault's message about
+// the data that it received.
 func withoutURL(err error) error {
 	var answer *vault.ResponseError
 	if errors.As(err, &answer) {

@@ -21,6 +21,10 @@ func boundedExecution() *execution {
 func TestBoundedFunctionsAreTheSame(t *testing.T) {
 	t.Parallel()
 	x, theirs := boundedExecution(), sprig.HermeticTxtFuncMap()
+	ours := x.boundedFunctions()
+	until, ourSeq := ours["sprig_until"].(func(int) ([]int, error)), ours["sprig_seq"].(func(...int) (string, error))
+	untilStep := ours["sprig_untilStep"].(func(int, int, int) ([]int, error))
+	indent, repeat := ours["sprig_indent"].(func(int, string) (string, error)), ours["sprig_repeat"].(func(int, string) (string, error))
 	numbers := []int{-3, -1, 0, 1, 2, 5}
 	check := func(what string, got any, err error, want any) {
 		t.Helper()
@@ -30,25 +34,25 @@ func TestBoundedFunctionsAreTheSame(t *testing.T) {
 	}
 	seq := theirs["seq"].(func(...int) string)
 	for _, a := range numbers {
-		got, err := x.until(a)
+		got, err := until(a)
 		check(fmt.Sprint("until ", a), got, err, theirs["until"].(func(int) []int)(a))
-		one, err := x.seq(a)
+		one, err := ourSeq(a)
 		check(fmt.Sprint("seq ", a), one, err, seq(a))
 		for _, b := range numbers {
-			two, err := x.seq(a, b)
+			two, err := ourSeq(a, b)
 			check(fmt.Sprint("seq ", a, b), two, err, seq(a, b))
 			for _, step := range []int{-2, -1, 1, 3} {
-				got, err := x.untilStep(a, b, step)
+				got, err := untilStep(a, b, step)
 				check(fmt.Sprint("untilStep ", a, b, step), got, err, theirs["untilStep"].(func(int, int, int) []int)(a, b, step))
-				three, err := x.seq(a, step, b)
+				three, err := ourSeq(a, step, b)
 				check(fmt.Sprint("seq ", a, step, b), three, err, seq(a, step, b))
 			}
 		}
 	}
 	for _, text := range []string{"", "a", "a\nb", "\n\na\n", "a\n\nb\n"} {
-		got, err := x.sprigIndent(3, text)
+		got, err := indent(3, text)
 		check(fmt.Sprintf("indent 3 %q", text), got, err, theirs["indent"].(func(int, string) string)(3, text))
-		repeated, err := x.repeat(2, text)
+		repeated, err := repeat(2, text)
 		check(fmt.Sprintf("repeat 2 %q", text), repeated, err, theirs["repeat"].(func(int, string) string)(2, text))
 		indented, err := x.indent(3, text)
 		check(fmt.Sprintf("consul-template's indent 3 %q", text), indented, err, consulTemplate(t, fmt.Sprintf(`{{ indent 3 %q }}`, text)))

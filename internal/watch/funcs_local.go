@@ -7,8 +7,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"text/template"
 
+	"github.com/Masterminds/sprig/v3"
 	"github.com/bmatcuk/doublestar/v4"
 	dep "github.com/hashicorp/consul-template/dependency"
 )
@@ -123,23 +125,57 @@ func integer(a any) (int64, error) {
 	return 0, fmt.Errorf("bad argument type: %T", a)
 }
 
-// boundedFunctions take the place of those of consul-template and sprig that
-// make a list or a string as long as a number says: one large number, or a
-// step of zero, would take all memory of the host. What they return otherwise
-// is the same.
+// sprigFunctions are sprig's own; consul-template offers them as sprig_….
+var sprigFunctions = sync.OnceValue(sprig.TxtFuncMap)
+
+// boundedFunctions stand before those of consul-template and sprig that make a list or
+// a string as long as a number says: one large number would take all memory of the
+// host. What they return is the same.
 func (x *execution) boundedFunctions() template.FuncMap {
+	all := sprigFunctions()
+	repeat, seq := all["repeat"].(func(int, string) string), all["seq"].(func(...int) string)
+	until, untilStep := all["until"].(func(int) []int), all["untilStep"].(func(int, int, int) []int)
+	indenter := func(indent func(int, string) string) any {
+		return func(spaces int, s string) (string, error) {
+			return bounded(x.affordText(spaces, strings.Count(s, "\n")+1), func() string { return indent(spaces, s) })
+		}
+	}
 	return template.FuncMap{
-		"indent":          x.indent,
-		"sprig_until":     x.until,
-		"sprig_untilStep": x.untilStep,
-		"sprig_seq":       x.seq,
-		"sprig_repeat":    x.repeat,
-		"sprig_indent":    x.sprigIndent,
-		"sprig_nindent": func(n int, s string) (string, error) {
-			out, err := x.sprigIndent(n, s)
-			return "\n" + out, err
+		"indent":        x.indent,
+		"sprig_indent":  indenter(all["indent"].(func(int, string) string)),
+		"sprig_nindent": indenter(all["nindent"].(func(int, string) string)),
+		"sprig_repeat": func(n int, s string) (string, error) {
+			return bounded(x.affordText(n, len(s)), func() string { return repeat(n, s) })
+		},
+		"sprig_until": func(n int) ([]int, error) {
+			return bounded(x.affordSteps(0, n, direction(0, n)), func() []int { return until(n) })
+		},
+		"sprig_untilStep": func(start, stop, step int) ([]int, error) {
+			return bounded(x.affordSteps(start, stop, step), func() []int { return untilStep(start, stop, step) })
+		},
+		"sprig_seq": func(params ...int) (string, error) {
+			start, end := 1, 0
+			if len(params) > 0 {
+				end = params[len(params)-1]
+			}
+			if len(params) > 1 {
+				start = params[0]
+			}
+			step := direction(start, end)
+			if len(params) == 3 {
+				step = params[1]
+			}
+			return bounded(x.affordSteps(start, end, step), func() string { return seq(params...) })
 		},
 	}
+}
+
+// bounded returns what make makes unless err is set.
+func bounded[T any](err error, make func() T) (made T, _ error) {
+	if err == nil {
+		made = make()
+	}
+	return made, err
 }
 
 // afford refuses to make more than max_output bytes, or as many numbers.
@@ -150,67 +186,28 @@ func (x *execution) afford(n, each int) error {
 	return nil
 }
 
-func (x *execution) until(n int) ([]int, error) {
+func (x *execution) affordText(n, each int) error {
 	if n < 0 {
-		return x.untilStep(0, n, -1)
+		return x.fail("a negative number")
 	}
-	return x.untilStep(0, n, 1)
+	return x.afford(n, each)
 }
 
-func (x *execution) untilStep(start, stop, step int) ([]int, error) {
-	list := []int{}
-	if start == stop || start < stop && step < 0 || start > stop && step >= 0 {
-		return list, nil
+func (x *execution) affordSteps(start, stop, step int) error {
+	switch {
+	case start == stop, start < stop && step < 0, start > stop && step >= 0:
+		return nil // there is no step
+	case step == 0:
+		return x.fail("a step of 0 does not end")
 	}
-	if step == 0 {
-		return nil, x.fail("a step of 0 does not end")
-	}
-	if err := x.afford((stop-start)/step+1, 8); err != nil {
-		return nil, err
-	}
-	for i := start; start < stop && i < stop || start > stop && i > stop; i += step {
-		list = append(list, i)
-	}
-	return list, nil
+	return x.afford((stop-start)/step+1, 8)
 }
 
-// seq is sprig's: bash's seq, with its one, two or three arguments.
-func (x *execution) seq(params ...int) (string, error) {
-	start, step, end := 1, 1, 0
-	switch len(params) {
-	case 1:
-		end = params[0]
-	case 2:
-		start, end = params[0], params[1]
-	case 3:
-		start, step, end = params[0], params[1], params[2]
-	default:
-		return "", nil
+func direction(start, stop int) int {
+	if stop < start {
+		return -1
 	}
-	if end < start {
-		if len(params) < 3 {
-			step = -1
-		}
-		if step > 0 {
-			return "", nil
-		}
-	}
-	past := end + 1
-	if end < start {
-		past = end - 1
-	}
-	list, err := x.untilStep(start, past, step)
-	return strings.Trim(fmt.Sprint(list), "[]"), err
-}
-
-func (x *execution) repeat(n int, s string) (string, error) {
-	if n < 0 {
-		return "", x.fail("a negative number of times")
-	}
-	if err := x.afford(n, len(s)); err != nil {
-		return "", err
-	}
-	return strings.Repeat(s, n), nil
+	return 1
 }
 
 // indent is consul-template's: lines that are empty stay so.
@@ -229,18 +226,6 @@ func (x *execution) indent(spaces int, s string) (string, error) {
 		}
 	}
 	return strings.Join(lines, ""), nil
-}
-
-// sprigIndent is sprig's: every line is indented.
-func (x *execution) sprigIndent(spaces int, s string) (string, error) {
-	if spaces < 0 {
-		return "", x.fail("a negative number of spaces")
-	}
-	if err := x.afford(strings.Count(s, "\n")+1, spaces+1); err != nil {
-		return "", err
-	}
-	pad := strings.Repeat(" ", spaces)
-	return pad + strings.ReplaceAll(s, "\n", "\n"+pad), nil
 }
 
 // foreignFunctions are those whose data consul-template's own code fetches:

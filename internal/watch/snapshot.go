@@ -54,14 +54,14 @@ func loadSnapshot(dir string) (*snapshot, error) {
 	}
 	var w wireSnapshot
 	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&w); err != nil {
-		return nil, fmt.Errorf("snapshot of the last data %s is damaged, going on without it: %w", snapshotPath(dir), err)
+		return nil, fmt.Errorf("snapshot of the last data %s is damaged, continuing without it: %w", snapshotPath(dir), err)
 	}
 	if w.Format != snapshotFormat {
-		return nil, fmt.Errorf("snapshot of the last data %s has format %d, this jorc reads %d: going on without it", snapshotPath(dir), w.Format, snapshotFormat)
+		return nil, fmt.Errorf("snapshot of the last data %s has format %d, this jorc reads %d: continuing without it", snapshotPath(dir), w.Format, snapshotFormat)
 	}
 	s, err := w.snapshot()
 	if err != nil {
-		return nil, fmt.Errorf("snapshot of the last data %s is damaged, going on without it: %w", snapshotPath(dir), err)
+		return nil, fmt.Errorf("snapshot of the last data %s is damaged, continuing without it: %w", snapshotPath(dir), err)
 	}
 	return s, nil
 }

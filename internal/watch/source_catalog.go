@@ -176,7 +176,7 @@ func sortedTags(tags []string) dep.ServiceTags {
 	return sorted
 }
 
-// rights tells an empty answer from one that the token may not see: Consul
+// rights distinguishes an empty answer from one that the token may not see: Consul
 // filters silently, for anonymous tokens without even saying so.
 type rights struct {
 	client *consul.Client

@@ -102,7 +102,7 @@ func (w *sharedWatcher) readNodes(ctx context.Context, q consul.Query) (any, con
 func (w *sharedWatcher) moved(ctx context.Context) func(consul.Update[any]) {
 	return func(u consul.Update[any]) {
 		if u.Err != nil {
-			return // the checks' query tells
+			return // the query of the checks reports it
 		}
 		now := u.Value.(map[string]uint64)
 		names := map[string]bool{}
@@ -237,8 +237,8 @@ func (w *sharedWatcher) takeFailed() []*dependency {
 	return deps
 }
 
-// newPace keeps a busy catalog from taking all of a host's time: who spends it
-// gets half of the time in the long run, and a second at once after a rest.
+// newPace keeps a busy catalog from taking all of a host's time: a reader gets
+// half of the time in the long run, and a second at once after a rest.
 func newPace() *rate.Limiter {
 	const unit = float64(time.Second / time.Microsecond)
 	return rate.NewLimiter(rate.Limit(unit/2), int(unit))

@@ -30,7 +30,7 @@ type unit struct {
 	rendered bool      // its files are as they should be, or were once
 	wake     time.Time // look again then, whatever happens; zero: never
 	retry    time.Time // not before then, after a failure
-	restore  time.Time // when an edited file is restored; zero: none is
+	restore  time.Time // when an edited file is restored; zero: no file was edited
 	edits    editHistory
 	recheck  bool // a file may have been edited while the job ran
 	failures int
@@ -127,7 +127,7 @@ func (u *unit) touch(at time.Time) {
 	u.last = at
 }
 
-// next is when the unit's next job is due; ok is false when none is.
+// next is when the unit's next job is due; ok is false if none is due.
 func (u *unit) next() (due time.Time, ok bool) {
 	if u.running || u.blocked != "" {
 		return time.Time{}, false
@@ -199,7 +199,7 @@ func (e *Engine) gate(u *unit) func(ctx context.Context) (release func(), err er
 	return func(ctx context.Context) (func(), error) { return e.pass(ctx, u, names) }
 }
 
-// pass takes the slots one after the other, and tells what the unit waits for.
+// pass takes the slots one after the other, and publishes what the unit waits for.
 func (e *Engine) pass(ctx context.Context, u *unit, names []string) (release func(), err error) {
 	var taken []func()
 	release = func() {

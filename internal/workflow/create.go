@@ -177,7 +177,7 @@ func timeouts(t *config.Task) (task, onlyIf time.Duration) {
 // fileName is a task's name in the job's directory: its script; with ".log" its log.
 func fileName(i int, task string) string { return fmt.Sprintf("%02d-%s", i+1, task) }
 
-// interpreter is who runs a script: what its shebang names, split as the kernel
+// interpreter is the program that runs a script: the one that its shebang names, split as the kernel
 // does, or /bin/sh. Naming it makes scripts run on file systems mounted noexec.
 func interpreter(script string) []string {
 	line, isShebang := strings.CutPrefix(script, "#!")

@@ -220,7 +220,7 @@ func TokensOf(client *consul.Client, prefix, own string) func(ctx context.Contex
 	}
 }
 
-// tokenKey tells the tokens of a job apart.
+// tokenKey identifies one of the tokens of a job.
 type tokenKey struct {
 	profile string // the cluster; empty: the own
 	ttl     time.Duration

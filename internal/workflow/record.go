@@ -237,7 +237,7 @@ func allocate(path string) error {
 func (r *Runner) freeReserve() bool { return os.Remove(filepath.Join(r.jobs, reserveName)) == nil }
 
 // boot names one life of the host: the kernel's boot id, and when its first
-// process began, which tells lives of a container apart.
+// process began, which distinguishes the lives of a container.
 type boot struct {
 	ID   string `json:"id"`
 	Init string `json:"init"`

@@ -30,8 +30,8 @@ func TestExitCodes(t *testing.T) {
 		{"0 is not ok", "exit 0", []int{3}, Failed, false, "failed planned", "exit code 0"},
 		{"reboot", "exit 194", nil, Reboot, true, "success planned", "a reboot is needed"},
 		{"reboot by name", `exit $JORC_EXIT_REBOOT`, nil, Reboot, true, "success planned", "a reboot is needed"},
-		{"stop", "echo enough; exit 195", nil, Stopped, false, "success planned", "it said to stop here: enough"},
-		{"stop by name", `exit $JORC_EXIT_STOP`, nil, Stopped, false, "success planned", "it said to stop here"},
+		{"stop", "echo enough; exit 195", nil, Stopped, false, "success planned", "the task requested to stop here: enough"},
+		{"stop by name", `exit $JORC_EXIT_STOP`, nil, Stopped, false, "success planned", "the task requested to stop here"},
 		{"not yet", "echo no disk; exit 196", nil, Pending, true, "pending planned", "not yet: no disk"},
 		{"not yet by name", `exit $JORC_EXIT_NOT_YET`, nil, Pending, true, "pending planned", "not yet"},
 		{"ok_exit_codes win", "exit 194", []int{194}, Success, false, "success success", ""},
@@ -162,7 +162,7 @@ func TestOnlyIf(t *testing.T) {
 	res := h.run()
 	want(t, "state", res.State, Success)
 	want(t, "tasks", states(res), "skipped success")
-	want(t, "why", res.Tasks[0].Why, "its only_if said no")
+	want(t, "why", res.Tasks[0].Why, "its only_if failed")
 	want(t, "ran", h.read("ran"), "two\n")
 	want(t, "log", h.log("j", "one"), "looking\n")
 

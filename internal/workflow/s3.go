@@ -213,7 +213,7 @@ const (
 // s3Profile is the section of a credentials file that is used.
 const s3Profile = "default"
 
-// s3Credentials tells where the keys of an S3 store are.
+// s3Credentials is where the keys of an S3 store are.
 type s3Credentials struct {
 	file   string // as the AWS tools write it; empty: in the environment
 	getenv func(string) string
@@ -332,14 +332,14 @@ func (s *S3Store) explain(err error) error {
 	default:
 		return err
 	}
-	said := fmt.Sprintf("it says %d %s", answer.StatusCode, quoted(answer.Code))
+	answered := fmt.Sprintf("it answers %d %s", answer.StatusCode, quoted(answer.Code))
 	if answer.Message != "" && answer.Message != answer.Code {
-		said += ", " + quoted(answer.Message)
+		answered += ", " + quoted(answer.Message)
 	}
-	return fmt.Errorf("%s (%s)", s.remedy(answer), said)
+	return fmt.Errorf("%s (%s)", s.remedy(answer), answered)
 }
 
-// remedy tells what an answer means, by its S3 error code or else its status.
+// remedy returns what an answer means and what to do, by its S3 error code or else its status.
 func (s *S3Store) remedy(answer minio.ErrorResponse) string {
 	region := "correct region in log_store"
 	if answer.Region != "" && answer.Region != s.region {
@@ -370,7 +370,7 @@ func (s *S3Store) remedy(answer minio.ErrorResponse) string {
 	return "refused: the log stays on this host"
 }
 
-// unreachable tells why there was no answer.
+// unreachable returns why there was no answer.
 func (s *S3Store) unreachable(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):

@@ -182,7 +182,7 @@ func TestS3Trouble(t *testing.T) {
 		{"not found", plain, answering(404, "<html>\nnot\nhere"), "it does not answer as an S3 store does: correct endpoint"},
 		{"not allowed", plain, answering(405, strings.Repeat("no\n", 999)), "it does not answer as an S3 store does: correct endpoint"},
 		{"trouble", plain, answering(503, ""), "the server has trouble, 5 times in a row: the log stays on this host"},
-		{"strange", plain, answering(400, "<Error><Code>New</Code><Message>a\nb</Message></Error>"), `refused: the log stays on this host (it says 400 "New", "a\nb")`},
+		{"strange", plain, answering(400, "<Error><Code>New</Code><Message>a\nb</Message></Error>"), `refused: the log stays on this host (it answers 400 "New", "a\nb")`},
 		{"moved", plain, answering(301, "<Error><Code>PermanentRedirect</Code><Region>eu-7</Region></Error>"), `set region = "eu-7" in log_store`},
 		{"clock", plain, answering(403, "<Error><Code>RequestTimeTooSkewed</Code></Error>"), "this host's clock is wrong"},
 		{"expired", plain, answering(400, "<Error><Code>InvalidToken</Code></Error>"), "the session token is no longer valid"},

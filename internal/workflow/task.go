@@ -32,7 +32,7 @@ func (r *Runner) task(ctx context.Context, j *job, i int) (next bool, err error)
 		return false, r.fail(ctx, j, i, err.Error())
 	case !want:
 		j.setRunning()
-		t.State, t.Why, t.Ended = TaskSkipped, "its only_if said no", r.now().UTC()
+		t.State, t.Why, t.Ended = TaskSkipped, "its only_if failed", r.now().UTC()
 		r.note(j, i, string(TaskSkipped), t.Why)
 		return true, r.save(j)
 	}
@@ -160,7 +160,7 @@ func leftRunning(processes []string) string {
 	return "it left running: " + strings.Join(processes, ", ")
 }
 
-// join puts what is said together.
+// join joins the texts that are not empty.
 func join(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
 }
@@ -239,7 +239,7 @@ func classify(s *step, res command.Result, err error) (outcome, string) {
 	case res.ExitCode == ExitReboot:
 		return outcomeReboot, "a reboot is needed" + lastLine(res.Output)
 	case res.ExitCode == ExitStop:
-		return outcomeStop, "it said to stop here" + lastLine(res.Output)
+		return outcomeStop, "the task requested to stop here" + lastLine(res.Output)
 	case res.ExitCode == ExitNotYet:
 		return outcomeNotYet, "not yet" + lastLine(res.Output)
 	}

@@ -66,15 +66,15 @@ type Options struct {
 	// the job has not. Optional: without it jobs have their own only. See ParamsOf.
 	Params func(ctx context.Context) (profile.Params, error)
 	// Tokens makes an ACL token that may write the profile of a cluster, of this
-	// one when the name is empty, and lives for ttl; an empty one where none is
-	// needed. Optional. See TokensOf.
+	// one when the name is empty, and lives for ttl; an empty one where
+	// none is needed. Optional. See TokensOf.
 	Tokens func(ctx context.Context, profile string, ttl time.Duration) (secret string, err error)
 
 	Requirements Requirements                    // nil: tasks that require something stay pending
 	Store        Store                           // where logs of failed tasks go; nil: nowhere
 	Held         func() string                   // the reason for which no further task may start, asked before each; optional
 	Free         func(ctx context.Context) error // returns when Held has no reason; nil: Held is asked again after a pause
-	Changed      func(Result)                    // told every transition once it is on the disk; optional
+	Changed      func(Result)                    // called with every transition once it is on disk; optional
 	Output       io.Writer                       // gets what tasks print as it comes; must not block; optional
 	Log          hclog.Logger
 	MaxLog       int64     // bytes of log kept of one task, the last ones; default 16 MiB
