@@ -4,79 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
-	"slices"
-	"strings"
-	"sync"
-	"text/template"
-	"text/template/parse"
 	"time"
 
 	dep "github.com/hashicorp/consul-template/dependency"
 	ct "github.com/hashicorp/consul-template/template"
-
-	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/templatetree"
 )
-
-// options are what a template may do.
-type options struct {
-	config.TemplateOptions
-	SandboxPath string
-	Denylist    []string
-	LookupEnv   func(string) (string, bool)
-	// Functions are added to, and go before, those of consul-template.
-	Functions template.FuncMap
-	Params    bool // there are params
-}
-
-func (o *options) allows(function string) bool {
-	for _, f := range o.AllowFunctions {
-		if f == function {
-			return true
-		}
-	}
-	return false
-}
-
-// source is a template's text, read and instrumented once.
-type source struct {
-	text        string // instrumented
-	written     string // as it was written
-	inserted    []insertion
-	words       map[string]bool // of the template; see isName
-	shown       sync.Map        // dependency id → true: its name may be shown
-	left, right string
-	missingKey  bool
-	destination string
-	opts        options
-}
-
-// load reads and parses the template of c.
-func load(c *config.Template, o options) (*source, error) {
-	text := c.Contents
-	if c.Source != "" {
-		data, err := os.ReadFile(c.Source)
-		if err != nil {
-			return nil, fmt.Errorf("template %q: read the source: %w", c.Name, err)
-		}
-		text = string(data)
-	}
-	marked, inserted, err := instrument(text, c.LeftDelim, c.RightDelim)
-	if err != nil {
-		return nil, fmt.Errorf("template %q: %w", c.Name, err)
-	}
-	o.SandboxPath, o.Denylist = c.SandboxPath, c.FunctionDenylist
-	s := &source{
-		text: marked, written: text, inserted: inserted, words: map[string]bool{}, left: c.LeftDelim, right: c.RightDelim,
-		missingKey: c.ErrorOnMissingKey, destination: c.Destination, opts: o,
-	}
-	for word := range words(text) {
-		s.words[word] = true
-	}
-	return s, nil
-}
 
 // view gives an execution its data.
 type view interface {
@@ -243,94 +176,6 @@ func (x *execution) late() bool {
 // foreign wraps a dependency that consul-template itself fetches.
 func foreign(q dep.Dependency, asked string) *dependency {
 	return &dependency{id: q.String(), kind: kindForeign, asked: asked, foreign: q, vault: q.Type() == dep.TypeVault}
-}
-
-// Names of the functions that instrumented templates call: tick at every turn
-// of a range, enter at the start of every template. They end an execution that
-// does not end or grows without bound; text/template itself cannot be
-// interrupted, and what calls itself by executeTemplate overflows the stack,
-// which ends the process.
-const (
-	tick  = "jorcTick"
-	enter = "jorcEnter"
-)
-
-// insertion is what instrument put into a template.
-type insertion struct {
-	at, length int // in the template as it was written; bytes
-}
-
-// instrument inserts calls of tick into the source of a template. The output
-// stays as it was: the insertion takes over the trim marker of its neighbour.
-func instrument(text, left, right string) (string, []insertion, error) {
-	if left == "" {
-		left = "{{"
-	}
-	if right == "" {
-		right = "}}"
-	}
-	trees, err := templatetree.Parse(text, left, right)
-	if err != nil {
-		return "", nil, fmt.Errorf(parsing+"%w", err)
-	}
-	var places []place
-	note := func(function string, l *parse.ListNode) {
-		if l != nil {
-			places = append(places, place{at: int(l.Position()), weight: weigh(l), function: function})
-		}
-	}
-	for _, tree := range trees {
-		note(enter, tree.Root)
-		templatetree.Walk(tree.Root, func(n parse.Node) {
-			if loop, ok := n.(*parse.RangeNode); ok {
-				note(tick, loop.List)
-			}
-		})
-	}
-	slices.SortFunc(places, func(a, b place) int { return a.at - b.at })
-	var b strings.Builder
-	inserted := make([]insertion, 0, len(places))
-	last := 0
-	for _, p := range places {
-		at := p.at
-		b.WriteString(text[last:at])
-		before := b.Len()
-		b.WriteString(left)
-		if trims(text[at:], left) {
-			b.WriteString("-")
-		}
-		fmt.Fprintf(&b, " %s %d ", p.function, p.weight)
-		b.WriteString(right)
-		inserted = append(inserted, insertion{at: at, length: b.Len() - before})
-		last = at
-	}
-	b.WriteString(text[last:])
-	return b.String(), inserted, nil
-}
-
-// trims reports whether text begins with an action that trims the space before it.
-func trims(text, left string) bool {
-	rest, ok := strings.CutPrefix(text, left+"-")
-	return ok && rest != "" && strings.ContainsRune(" \t\r\n", rune(rest[0]))
-}
-
-// place is where a call goes, the start of a body, and how many bytes of text
-// every turn writes. A list's position is that of its first token, which for an
-// action is its left delimiter.
-type place struct {
-	at, weight int
-	function   string
-}
-
-// weigh counts the text of a body, without that of nested branches.
-func weigh(l *parse.ListNode) int {
-	n := 0
-	for _, node := range l.Nodes {
-		if t, ok := node.(*parse.TextNode); ok {
-			n += len(t.Text)
-		}
-	}
-	return n
 }
 
 // maxFrames bounds how deep templates call each other: some hundred levels.
