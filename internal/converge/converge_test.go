@@ -11,35 +11,8 @@ import (
 	"github.com/jorc/jorc/internal/config"
 )
 
-// sharing are the tests that share one Consul.
-var sharing = map[string]func(*testing.T){
-	"versions":          testVersions,
-	"static fails":      testStaticFails,
-	"validation fails":  testValidationFails,
-	"validation later":  testValidationLater,
-	"flapping":          testFlapping,
-	"checks fail":       testChecksFail,
-	"requirements":      testRequirements,
-	"cycle":             testCycle,
-	"holds":             testHolds,
-	"replaced":          testReplaced,
-	"nothing desired":   testNothingDesired,
-	"foreign keys":      testForeignKeys,
-	"adopted":           testAdopted,
-	"results":           testResults,
-	"admission":         testAdmission,
-	"rubbish":           testRubbish,
-	"lost progress":     testLostProgress,
-	"unwritable":        testUnwritable,
-	"busy":              testBusy,
-	"drift":             testDrift,
-	"adopted drifts":    testAdoptedDrifts,
-	"adopted and told":  testAdoptedAndTold,
-	"once":              testOnce,
-	"back to the first": testBackToFirst,
-}
-
-func testVersions(t *testing.T) {
+func TestVersions(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.trigger("v1")
 	h.start()
@@ -72,7 +45,8 @@ func read(t testing.TB, path string) string {
 	return string(data)
 }
 
-func testStaticFails(t *testing.T) {
+func TestStaticFails(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.flows[0].Tasks[1] = sh("two", "echo no such package; [ -e $DIR/fixed ]")
 	h.quick = func(q *timing) { q.firstRetry, q.maxRetry = time.Hour, time.Hour }
@@ -98,7 +72,8 @@ func testStaticFails(t *testing.T) {
 	want(t, "ran", h.ran(), "one@v1 two@v1 one@v1 two@v1 check@v1")
 }
 
-func testValidationFails(t *testing.T) {
+func TestValidationFails(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("broken", "")
 	h.quick = func(q *timing) { q.firstRetry, q.maxRetry = time.Millisecond, time.Millisecond }
@@ -111,7 +86,8 @@ func testValidationFails(t *testing.T) {
 	want(t, "validation", h.document().States[cluster.CategoryValidation].State, cluster.StateSuccess)
 }
 
-func testValidationLater(t *testing.T) {
+func TestValidationLater(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.options.Static.ValidationInterval = 20 * time.Millisecond
 	h.quick = func(q *timing) { q.firstRetry, q.maxRetry = time.Millisecond, time.Millisecond }
@@ -130,7 +106,8 @@ func testValidationLater(t *testing.T) {
 	want(t, "version", h.document().Version, "v1")
 }
 
-func testChecksFail(t *testing.T) {
+func TestChecksFail(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.checks.set([]string{"web: critical: HTTP 500"})
 	h.quick = func(q *timing) { q.settle = time.Hour }
@@ -190,7 +167,8 @@ func TestChecksAfterStaticRun(t *testing.T) {
 	}
 }
 
-func testRequirements(t *testing.T) {
+func TestRequirements(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	l := &counted{Ledger: h.ledger}
 	n := needs{newSource(lacking("mysql", 0, 2))}
@@ -231,7 +209,8 @@ func run(t testing.TB, c *Converger) {
 	})
 }
 
-func testCycle(t *testing.T) {
+func TestCycle(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	n := needs{newSource(lacking("b", 0, 1))}
 	cycle := newSource([]string{"a", "b"})
@@ -252,7 +231,8 @@ func testCycle(t *testing.T) {
 	h.untilPhase(PhaseConverged, "v1")
 }
 
-func testHolds(t *testing.T) {
+func TestHolds(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.flows[0].Tasks[0] = sh("one", "while [ ! -e $DIR/go ]; do sleep 0.01; done")
 	h.hold.set(Hold{Paused: "maintenance window"})

@@ -18,9 +18,10 @@ func chmod(t *testing.T, path string, mode os.FileMode) {
 	}
 }
 
-// testAdoptedDrifts: also a version that another program brought drifts, and
+// TestAdoptedDrifts: also a version that another program brought drifts, and
 // the host no longer waits for what it waited for before.
-func testAdoptedDrifts(t *testing.T) {
+func TestAdoptedDrifts(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("etc/app.conf", "by others")
 	chmod(t, h.path("etc/app.conf"), 0o644)
@@ -48,9 +49,10 @@ func testAdoptedDrifts(t *testing.T) {
 	want(t, "ran", h.ran(), "check@v1")
 }
 
-// testAdoptedAndTold: what a script says of the version that it brought is not
+// TestAdoptedAndTold: what a script says of the version that it brought is not
 // written over.
-func testAdoptedAndTold(t *testing.T) {
+func TestAdoptedAndTold(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.trigger("v1")
 	h.start()

@@ -14,7 +14,8 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 )
 
-func testDrift(t *testing.T) {
+func TestDrift(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	etc := h.path("etc")
 	h.options.Static.Paths = []string{etc + "/app.conf", etc + "/conf.d/**/*.conf"}

@@ -19,8 +19,9 @@ func pair(key, value string) *consul.KVPair {
 	return &consul.KVPair{Key: key, Value: []byte(value)}
 }
 
-// testResults is about all that a task can say.
-func testResults(t *testing.T) {
+// TestResults is about all that a task can say.
+func TestResults(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name, script string
 		retries      int
@@ -98,7 +99,8 @@ func (g *gate) Leave(ctx context.Context, version string) error {
 	return nil
 }
 
-func testAdmission(t *testing.T) {
+func TestAdmission(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	g := &gate{source: newSource(false)}
 	h.options.Admission = g
@@ -114,7 +116,8 @@ func testAdmission(t *testing.T) {
 	want(t, "said", strings.Join(g.said, ", "), "enter v1, leave v1")
 }
 
-func testRubbish(t *testing.T) {
+func TestRubbish(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("version", "this is\x00 no version")
 	h.trigger("v1")
@@ -127,7 +130,8 @@ func testRubbish(t *testing.T) {
 	want(t, "trouble", len(s.Trouble), 0)
 }
 
-func testLostProgress(t *testing.T) {
+func TestLostProgress(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.trigger("v1")
 	h.start()
@@ -145,9 +149,10 @@ func testLostProgress(t *testing.T) {
 	}
 }
 
-// testUnwritable: where the version file cannot be written, that is reported,
+// TestUnwritable: where the version file cannot be written, that is reported,
 // and repaired once it can; nothing runs twice.
-func testUnwritable(t *testing.T) {
+func TestUnwritable(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("version/in the way", "a directory where the file should be")
 	h.trigger("v1")
@@ -164,8 +169,9 @@ func testUnwritable(t *testing.T) {
 	want(t, "ran", h.ran(), "one@v1 two@v1 check@v1")
 }
 
-// testBusy: while an operator runs a workflow, the host waits.
-func testBusy(t *testing.T) {
+// TestBusy: while an operator runs a workflow, the host waits.
+func TestBusy(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.flows = append(h.flows, config.Workflow{Name: "by hand", Tasks: []config.Task{sh("hand", "while [ ! -e $DIR/go ]; do sleep 0.01; done")}})
 	h.build()
@@ -188,7 +194,8 @@ func testBusy(t *testing.T) {
 	want(t, "ran", h.ran(), "hand@ one@v1 two@v1 check@v1")
 }
 
-func testOnce(t *testing.T) {
+func TestOnce(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name string
 		with func(*host)

@@ -24,31 +24,12 @@ import (
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// shared is the one Consul of all tests of this package that do not harm it.
-var shared struct {
-	*consultest.Server
-	client *consul.Client
-}
-
 // TestMain lets the test binary be its own child, one that dies at a step.
 func TestMain(m *testing.M) {
 	if os.Getenv(crashEnv) != "" {
 		os.Exit(crashMain())
 	}
-	os.Exit(m.Run())
-}
-
-// TestConverge runs the tests that share a Consul: a server lives as long as
-// the test that started it.
-func TestConverge(t *testing.T) {
-	shared.Server = consultest.Start(t)
-	shared.client = shared.Client()
-	for name, test := range sharing {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t)
-		})
-	}
+	os.Exit(consultest.Main(m))
 }
 
 var clusters atomic.Int64
@@ -75,7 +56,8 @@ type host struct {
 
 func newHost(t testing.TB) *host {
 	t.Helper()
-	return newHostOn(t, shared.client, fmt.Sprintf("c%d", clusters.Add(1)), "n1", t.TempDir())
+	s, name := consultest.Shared(t)
+	return newHostOn(t, s.Client(), name, "n1", t.TempDir())
 }
 
 func newHostOn(t testing.TB, client *consul.Client, name, node, dir string) *host {

@@ -9,8 +9,9 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 )
 
-// testFlapping: what recovers by itself again and again is reported once.
-func testFlapping(t *testing.T) {
+// TestFlapping: what recovers by itself again and again is reported once.
+func TestFlapping(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.options.Static.ValidationInterval = 20 * time.Millisecond
 	h.quick = func(q *timing) { q.firstRetry, q.maxRetry = time.Hour, time.Hour }
@@ -32,7 +33,8 @@ func testFlapping(t *testing.T) {
 	want(t, "static runs", strings.Count(h.ran(), "one"), 1)
 }
 
-func testNothingDesired(t *testing.T) {
+func TestNothingDesired(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.start()
 	h.until("idle", func(s Status) bool { return s.Phase == PhaseIdle })
@@ -47,9 +49,10 @@ func testNothingDesired(t *testing.T) {
 	want(t, "version", h.document().Version, "v1")
 }
 
-// testForeignKeys: index keys that others plant change nothing of what a host
+// TestForeignKeys: index keys that others plant change nothing of what a host
 // reports, also when it reports the next version.
-func testForeignKeys(t *testing.T) {
+func TestForeignKeys(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.trigger("v1")
 	h.start()
@@ -69,7 +72,8 @@ func testForeignKeys(t *testing.T) {
 	want(t, "validation", d.States[cluster.CategoryValidation].State, cluster.StateSuccess)
 }
 
-func testAdopted(t *testing.T) {
+func TestAdopted(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("version", "v1\n")
 	h.trigger("v1")
@@ -83,9 +87,10 @@ func testAdopted(t *testing.T) {
 	}
 }
 
-// testBackToFirst: a host of which a part was brought to v2 is brought back to
+// TestBackToFirst: a host of which a part was brought to v2 is brought back to
 // v1 in whole.
-func testBackToFirst(t *testing.T) {
+func TestBackToFirst(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.flows[0].Tasks[1] = sh("two", "[ $JORC_VERSION != v2 ]")
 	h.trigger("v1")
@@ -100,7 +105,8 @@ func testBackToFirst(t *testing.T) {
 	want(t, "config", h.document().States[cluster.CategoryConfig].State, cluster.StateSuccess)
 }
 
-func testReplaced(t *testing.T) {
+func TestReplaced(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.flows[0].Tasks[0] = sh("one", "while [ ! -e $DIR/go ]; do sleep 0.01; done")
 	h.trigger("v1")
