@@ -76,7 +76,7 @@ func (s Service) WithDefaults() Service {
 	}
 	for i := range s.Checks {
 		c := &s.Checks[i]
-		switch { // the ids are those that Consul would assign
+		switch { // by the rules of Consul, which would assign the same ids
 		case c.ID != "":
 		case len(s.Checks) == 1:
 			c.ID = "service:" + s.ID

@@ -13,7 +13,7 @@ import (
 // is written before anything follows from it.
 type grantRecord struct {
 	Format   int       `json:"format"`
-	ID       string    `json:"id,omitempty"` // of the open grant; empty: there is none
+	ID       string    `json:"id,omitempty"` // of the open grant; empty: no grant is open
 	Version  string    `json:"version,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
 	Failed   string    `json:"failed,omitempty"`   // why the grant counts as failed

@@ -25,8 +25,6 @@ const (
 	// SelfKey is the param that holds the profile's own name, so that whatever
 	// reads a copy of the params finds its way back.
 	SelfKey = "cluster/profile"
-	// maxName bounds a profile's name, which is part of KV's keys, in bytes.
-	maxName = 128
 )
 
 // Document is a cluster's profile. Its maps belong to it: read them, and change
