@@ -190,7 +190,7 @@ func List(ctx context.Context, client *consul.Client, prefix string) ([]Summary,
 // none is not an error.
 func (c *Cluster) Delete(ctx context.Context) error {
 	if c.name == "" {
-		return fmt.Errorf("delete a cluster without a name: %w: its keys cannot be told from those of others", ErrInvalid)
+		return fmt.Errorf("delete a cluster without a name: %w: its keys cannot be distinguished from those of others", ErrInvalid)
 	}
 	return c.client.KVDeleteTree(ctx, c.store.Path(""))
 }

@@ -60,9 +60,9 @@ func (s Scope) String() string {
 	return "the cluster"
 }
 
-// Held reports whether convergence is held on node with roles: what is said of
-// the node counts before what is said of a role, in the order of roles, and that
-// before what is said of the cluster.
+// Held reports whether convergence is held on node with roles: a hold of the
+// node counts before those of its roles, in the order of roles, and these before
+// that of the cluster.
 func (c Control) Held(node string, roles []string) (Hold, bool) {
 	if h, ok := c.Nodes[node]; ok {
 		return h, !h.Off
@@ -182,18 +182,18 @@ func (c *Cluster) setHold(ctx context.Context, node string, h Hold) (changed boo
 		return false, err
 	}
 	doc := c.holds.At(node)
-	for {
+	err = kv.RetryConflicts(ctx, func() error {
 		old, err := doc.Get(ctx)
 		if err != nil && !errors.Is(err, kv.ErrDamaged) {
-			return false, err
+			return err
 		}
-		if err == nil && old.Exists && old.Value.Off == h.Off {
-			return false, nil
+		if changed = err != nil || !old.Exists || old.Value.Off != h.Off; !changed {
+			return nil
 		}
-		if _, err = doc.CompareAndSwap(ctx, old, h); !errors.Is(err, kv.ErrConflict) {
-			return err == nil, err
-		}
-	}
+		_, err = doc.CompareAndSwap(ctx, old, h)
+		return err
+	})
+	return changed && err == nil, err
 }
 
 // unholdNode ends the hold of a node; while the cluster or a role is held the
@@ -205,37 +205,39 @@ func (c *Cluster) unholdNode(ctx context.Context, node string, h Hold) (bool, er
 
 // endHold deletes the hold of a node, or writes exception in its place where
 // except asks for that, as long as what holds the cluster stays as it was read.
-func (c *Cluster) endHold(ctx context.Context, node string, except func(Control) bool, exception Hold) (bool, error) {
+func (c *Cluster) endHold(ctx context.Context, node string, except func(Control) bool, exception Hold) (changed bool, err error) {
 	if err := CheckNode(node); err != nil {
 		return false, err
 	}
 	doc := c.holds.At(node)
-	for {
+	err = kv.RetryConflicts(ctx, func() error {
 		r, err := c.store.Txn().Get(KeyControl).Get(doc.Key()).Commit(ctx)
 		if err != nil {
-			return false, err
+			return err
 		}
 		control, err := c.control.From(r)
 		if err != nil {
-			return false, err
+			return err
 		}
 		old, err := doc.From(r)
 		if err != nil && !errors.Is(err, kv.ErrDamaged) {
-			return false, err
+			return err
 		}
 		t := c.store.Txn().CheckIndex(KeyControl, control.Index)
+		changed = true
 		switch wanted := except(control.Value); {
 		case wanted && err == nil && old.Exists && old.Value.Off, !wanted && !old.Exists:
-			return false, nil
+			changed = false
+			return nil
 		case wanted:
 			doc.SwapIn(t, old, exception)
 		default:
 			t.CheckIndex(doc.Key(), old.Index).Delete(doc.Key())
 		}
-		if _, err = t.Commit(ctx); !errors.Is(err, kv.ErrConflict) {
-			return err == nil, err
-		}
-	}
+		_, err = t.Commit(ctx)
+		return err
+	})
+	return changed && err == nil, err
 }
 
 // prunedAtOnce is how many exceptions one transaction deletes: two operations
@@ -245,32 +247,38 @@ const prunedAtOnce = (kv.MaxOps - 2) / 2
 // pruneHolds deletes the exceptions of nodes when neither the cluster nor a role
 // is held.
 func (c *Cluster) pruneHolds(ctx context.Context) (changed bool, err error) {
-	for {
-		control, err := c.control.Get(ctx)
-		if err != nil || control.Value.Hold != nil || len(control.Value.Roles) > 0 {
-			return changed, err
-		}
-		all, err := c.holds.List(ctx)
-		if err != nil {
-			return changed, err
-		}
-		t, n := c.store.Txn().CheckIndex(KeyControl, control.Index), 0
-		for _, node := range slices.Sorted(maps.Keys(all)) {
-			if h := all[node]; h.Err == nil && h.Value.Off && n < prunedAtOnce {
-				t.CheckIndex(HoldKey(node), h.Index).Delete(HoldKey(node))
-				n++
-			}
-		}
-		if n == 0 {
-			return changed, nil
-		}
-		switch _, err := t.Commit(ctx); {
-		case err == nil:
-			changed = true
-		case !errors.Is(err, kv.ErrConflict):
-			return changed, err
+	for more := true; more && err == nil; changed = changed || more && err == nil {
+		err = kv.RetryConflicts(ctx, func() (err error) {
+			more, err = c.pruneSomeHolds(ctx)
+			return err
+		})
+	}
+	return changed, err
+}
+
+// pruneSomeHolds deletes as many exceptions as a transaction takes, and reports
+// whether there were any.
+func (c *Cluster) pruneSomeHolds(ctx context.Context) (any bool, err error) {
+	control, err := c.control.Get(ctx)
+	if err != nil || control.Value.Hold != nil || len(control.Value.Roles) > 0 {
+		return false, err
+	}
+	all, err := c.holds.List(ctx)
+	if err != nil {
+		return false, err
+	}
+	t, n := c.store.Txn().CheckIndex(KeyControl, control.Index), 0
+	for _, node := range slices.Sorted(maps.Keys(all)) {
+		if h := all[node]; h.Err == nil && h.Value.Off && n < prunedAtOnce {
+			t.CheckIndex(HoldKey(node), h.Index).Delete(HoldKey(node))
+			n++
 		}
 	}
+	if n == 0 {
+		return false, nil
+	}
+	_, err = t.Commit(ctx)
+	return true, err
 }
 
 func (v *Control) hold(role string, h Hold) bool {

@@ -81,7 +81,7 @@ func serviceOf(target string) string {
 // blocks reports whether the edge keeps its member waiting for other members.
 func (e Edge) blocks() bool { return !e.External && e.For != addressable }
 
-// findStuck lets every member begin that can, again until no more can: the
+// findStuck lets every member begin that can, until no further one can: the
 // rest waits for one another.
 func (g *Graph) findStuck() {
 	began := map[string]bool{}
@@ -111,7 +111,7 @@ func (g *Graph) canBegin(node string, began map[string]bool) bool {
 }
 
 // ready is how many of a service's members have begun. That more are required
-// than there are is for 'jorc wait' to tell, not a cycle.
+// than there are is for 'jorc wait' to report, not a cycle.
 func (g *Graph) ready(e Edge, began map[string]bool) int {
 	n := 0
 	for _, p := range g.Services[e.Service] {
@@ -125,13 +125,13 @@ func (g *Graph) ready(e Edge, began map[string]bool) int {
 // findCycles finds for every stuck member that is in a circle the first that a
 // walk along unmet requirements closes; each circle is returned once.
 func (g *Graph) findCycles(began map[string]bool) {
-	told := map[string]bool{}
+	known := map[string]bool{}
 	for _, start := range g.Stuck {
 		at := map[string]int{}
 		walk := []string{}
 		for node := start; node != ""; node = g.waitsFor(node, began) {
 			if i, seen := at[node]; seen {
-				g.addCycle(walk[i:], told)
+				g.addCycle(walk[i:], known)
 				break
 			}
 			at[node] = len(walk)
@@ -155,14 +155,14 @@ func (g *Graph) waitsFor(node string, began map[string]bool) string {
 	return ""
 }
 
-func (g *Graph) addCycle(cycle []string, told map[string]bool) {
+func (g *Graph) addCycle(cycle []string, known map[string]bool) {
 	least := slices.Index(cycle, slices.Min(cycle))
 	cycle = slices.Concat(cycle[least:], cycle[:least])
 	key := strings.Join(cycle, "\x00")
-	if told[key] {
+	if known[key] {
 		return
 	}
-	told[key] = true
+	known[key] = true
 	g.Cycles = append(g.Cycles, append(cycle, cycle[0]))
 }
 

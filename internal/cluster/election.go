@@ -35,8 +35,8 @@ type Election struct {
 	o       ElectionOptions
 	denied  bool              // for Run alone
 	good    *Leaders          // as last read; for decide alone
-	wrong   string            // what was said of the grace; for decide alone
-	told    map[string]string // of whose record was said that it cannot be read, and why; for decide alone
+	wrong   string            // last warning about the grace period; for decide alone
+	warned  map[string]string // members whose records cannot be read, and why; for decide alone
 }
 
 // NewElection returns an election of the cluster's leaders.
@@ -262,15 +262,15 @@ func (e *Election) prepare(ctx context.Context, c *Cluster, m *memory) ([]Candid
 
 // reportTrouble names the members whose records cannot be read, once each.
 func (e *Election) reportTrouble(all []Candidate) {
-	told := map[string]string{}
+	warned := map[string]string{}
 	for _, m := range all {
 		if m.Unreadable == nil {
 			continue
 		}
-		told[m.Node] = m.Unreadable.Error()
-		if e.told[m.Node] != told[m.Node] {
+		warned[m.Node] = m.Unreadable.Error()
+		if e.warned[m.Node] != warned[m.Node] {
 			e.o.Log.Warn("a member cannot be chosen to lead: its record cannot be read", "node", m.Node, "error", m.Unreadable)
 		}
 	}
-	e.told = told
+	e.warned = warned
 }

@@ -125,7 +125,7 @@ func failureOf(c *consul.HealthCheck) (f Failure, ok bool) {
 // and not to this one. Clusters that the token may not read are not asked.
 func (c *Cluster) foreign(ctx context.Context, hosts []string) (map[string]bool, error) {
 	if c.name == "" || len(hosts) == 0 {
-		return nil, nil // the clusters' keys cannot be told from others
+		return nil, nil // the clusters' keys cannot be distinguished from others
 	}
 	root := New(c.client, c.prefix, "")
 	clusters, _, err := c.client.KVKeys(ctx, root.store.Path(""), "/", consul.Query{})

@@ -151,7 +151,7 @@ func ParseColumn(name string) (Column, error) {
 		get := func(m *Member) operand { return f.get(m).descend([]string{rest}) }
 		return Column{Name: name, Key: snake(known) + "." + rest, need: f.need, get: get}, nil
 	}
-	return Column{}, fmt.Errorf("field %q: %w: there is none, %s are", name, ErrInvalid, strings.Join(FieldNames(), ", "))
+	return Column{}, fmt.Errorf("field %q: %w: it does not exist; fields are %s", name, ErrInvalid, strings.Join(FieldNames(), ", "))
 }
 
 // snake returns the name of a field as JSON has it: NodeMeta is node_meta.

@@ -63,7 +63,7 @@ func (c *Cluster) missing(ctx context.Context) error {
 	return c.noCluster(known)
 }
 
-// noCluster is ErrNoCluster; known is what is said about the clusters that exist.
+// noCluster is ErrNoCluster; known names the clusters that exist.
 func (c *Cluster) noCluster(known string) error {
 	mark := ":"
 	if known != "" {
@@ -193,21 +193,16 @@ func (c *Cluster) Decommission(ctx context.Context, node string) (removed, freed
 	if freed, err = slots.New(c.store, slots.Options{}).RemoveNode(ctx, node); err != nil {
 		return nil, freed, err
 	}
-	conflict := newConflictBackoff()
-	for {
+	err = kv.RetryConflicts(ctx, func() error {
 		keys, err := c.removeReport(ctx, node)
 		removed = append(removed, keys...)
 		if err == nil {
 			keys, err = c.deleteOrders(ctx, node)
 			removed = append(removed, keys...)
 		}
-		if !errors.Is(err, kv.ErrConflict) {
-			return removed, freed, err
-		}
-		if err := conflict.Wait(ctx); err != nil {
-			return removed, freed, err
-		}
-	}
+		return err
+	})
+	return removed, freed, err
 }
 
 // deleteOrders deletes what node was to run, and its grant.

@@ -26,7 +26,7 @@ type Leaders struct {
 	Manager []string `json:"manager,omitempty"`
 	// Count is how many are to lead.
 	Count int `json:"count"`
-	// Retired lead no more, but may not know it yet: their places stay empty
+	// Retired no longer lead, but may not know it yet: their places stay empty
 	// for as long as they may believe otherwise.
 	Retired []Retired `json:"retired,omitempty"`
 }
@@ -181,7 +181,7 @@ func (c *Cluster) repairLeaders(ctx context.Context, l Leaders) (repaired bool, 
 }
 
 // Elect decides once who leads, as an Election does, and writes that if it is
-// news: leaders that are members no more go, vacancies are filled. It returns
+// news: leaders that are no longer members retire, vacancies are filled. It returns
 // who leads now, and until when places of retired leaders stay empty at most.
 func (c *Cluster) Elect(ctx context.Context) (Leaders, error) {
 	candidates, err := c.candidates(ctx)

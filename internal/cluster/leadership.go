@@ -23,10 +23,10 @@ type Leadership struct {
 
 // Follow calls handle with node's standing, and whenever that changes, until
 // ctx ends; then it returns ctx's error. While Consul can be reached it is
-// called within a second of the change. A leader that cannot reach Consul is
-// told that it leads no more after Timing.StepDown at the latest, counted from
-// when it last asked a question that Consul answered. handle is called by one
-// goroutine at a time and should return soon; Lead runs what takes longer.
+// called within a second of the change. A leader that cannot reach Consul no longer
+// leads after Timing.StepDown at the latest, counted from when it last asked a
+// question that Consul answered. handle is called by one goroutine at a time and
+// should return soon; Lead runs what takes longer.
 func (c *Cluster) Follow(ctx context.Context, node string, t Timing, handle func(Leadership)) error {
 	f := &follower{
 		cluster: c, node: node, timing: t.withDefaults(), handle: handle,
@@ -39,7 +39,7 @@ func (c *Cluster) Follow(ctx context.Context, node string, t Timing, handle func
 }
 
 // Lead runs lead whenever node leads, each time with a context that ends when
-// it does so no more, until ctx ends; then it returns ctx's error. The
+// it no longer does, until ctx ends; then it returns ctx's error. The
 // node's place among the leaders is not given to another before lead has
 // returned, as long as it returns within Timing.StepDown; and when it returned
 // that is written to Consul, so that no election waits longer.

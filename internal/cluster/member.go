@@ -137,16 +137,10 @@ func (c *Cluster) replaceDamaged(ctx context.Context, node string, r Record) (bo
 // place among the leaders stays empty for a while. It reports whether the node
 // was a member.
 func (c *Cluster) Leave(ctx context.Context, node string, believes bool) (left bool, err error) {
-	conflict := newConflictBackoff()
-	for {
+	err = kv.RetryConflicts(ctx, func() (err error) {
 		left, err = c.leave(ctx, node, believes)
-		if !errors.Is(err, kv.ErrConflict) {
-			break
-		}
-		if err := conflict.Wait(ctx); err != nil {
-			return false, err
-		}
-	}
+		return err
+	})
 	if err != nil || !left {
 		return false, err
 	}

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -245,12 +244,10 @@ func (c *Cluster) Init(ctx context.Context, o InitOptions) (created bool, err er
 			return false, err
 		}
 	}
-	for {
+	err = kv.RetryConflicts(ctx, func() (err error) { // another process created it, or a manager joined
 		created, err = c.create(ctx, d, o)
-		if !errors.Is(err, kv.ErrConflict) {
-			break // else another process created it, or a manager joined: read again
-		}
-	}
+		return err
+	})
 	if err != nil || !created {
 		return false, err
 	}

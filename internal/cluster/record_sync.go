@@ -175,7 +175,7 @@ func (k *RecordSync) leave(ctx context.Context) {
 }
 
 // declare returns have as files want it: roles, zone, provides and requires are
-// theirs; of params and meta the ones that the files name, and no more the ones that
+// theirs; of params and meta the ones that the files name, and no longer the ones that
 // they named before. Others were set by jobs or people, and stay.
 func (r Record) declare(files Record) Record {
 	next := r
@@ -223,7 +223,7 @@ type nameConflict struct {
 }
 
 // observe notes whose name the record bears; news says that another agent answered,
-// and that this was not said within the last minute.
+// and that this was not reported within the last minute.
 func (r *nameConflict) observe(name string, now time.Time) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

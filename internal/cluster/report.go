@@ -43,7 +43,7 @@ type Report struct {
 	Previous string                   `json:"previous,omitempty"` // the version before
 	States   map[string]CategoryState `json:"states,omitempty"`   // by category
 	Grant    GrantAnswer              `json:"grant,omitzero"`
-	HoldFile string                   `json:"hold_file,omitempty"` // why the hold file holds the host; empty: there is none
+	HoldFile string                   `json:"hold_file,omitempty"` // why the hold file holds the host; empty: no file
 }
 
 // maxHoldFile bounds what a report says of a hold file, in bytes.

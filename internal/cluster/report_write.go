@@ -81,23 +81,23 @@ func (c *Cluster) changeReport(
 	if err := CheckNode(node); err != nil {
 		return false, err
 	}
-	conflict := newConflictBackoff()
-	for {
+	attempt := func() error {
 		m, err := c.prepareFromLast(ctx, node, change)
-		if err != nil || !m.news {
-			return false, err
+		if changed = m.news; err != nil || !changed {
+			return err
 		}
 		m.fence = fence
 		if err = c.commitReport(ctx, m); errors.Is(err, consul.ErrOutcomeUnknown) {
 			err = c.settleReport(ctx, m, err)
 		}
-		if !errors.Is(err, kv.ErrConflict) || fence != nil {
-			return err == nil, err
-		}
-		if err := conflict.Wait(ctx); err != nil {
-			return false, err
-		}
+		return err
 	}
+	if fence != nil {
+		err = attempt()
+	} else {
+		err = kv.RetryConflicts(ctx, attempt)
+	}
+	return changed && err == nil, err
 }
 
 // reportChange is one step of a node.
@@ -262,18 +262,11 @@ func (c *Cluster) fencedTxn(m reportChange) *kv.Txn {
 	return t
 }
 
-// Pauses after a conflict, and bounds of how long the outcome of a write is
-// searched for.
+// Bounds of how long the outcome of a write is searched for.
 const (
-	firstConflictPause = 10 * time.Millisecond
-	lastConflictPause  = 500 * time.Millisecond
-	settlePause        = 100 * time.Millisecond
-	settleWithin       = 15 * time.Second
+	settlePause  = 100 * time.Millisecond
+	settleWithin = 15 * time.Second
 )
-
-func newConflictBackoff() *concurrency.Backoff {
-	return concurrency.NewBackoff(firstConflictPause, lastConflictPause)
-}
 
 // settleReport finds out what became of a move whose answer never came: unknown is
 // the error it ended with. While the document is as it was the move was not

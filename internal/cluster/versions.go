@@ -317,7 +317,7 @@ type PendingChange int
 const (
 	UpdatePending    PendingChange = 0
 	UpToDate         PendingChange = 1
-	PendingUnknown   PendingChange = 2 // it cannot be told
+	PendingUnknown   PendingChange = 2 // it is not known
 	NoDesiredVersion PendingChange = 3 // no version was triggered, or this host has none and Consul is unreachable
 )
 

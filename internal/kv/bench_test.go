@@ -67,7 +67,7 @@ func benchmarkUpdate(b *testing.B, stores []*kv.Store) {
 
 // BenchmarkLock takes a free lock and gives it back.
 func BenchmarkLock(b *testing.B) {
-	s, _ := newStore(b)
+	s, _ := newStoreAlone(b)
 	for b.Loop() {
 		h, err := s.Lock(b.Context(), "lock", quick)
 		if err != nil {
@@ -81,7 +81,7 @@ func BenchmarkLock(b *testing.B) {
 
 // BenchmarkTransaction writes 62 keys under a lock, all or nothing.
 func BenchmarkTransaction(b *testing.B) {
-	s, _ := newStore(b)
+	s, _ := newStoreAlone(b)
 	h, err := s.Lock(b.Context(), "lock", kv.LeaseOptions{})
 	if err != nil {
 		b.Fatal(err)

@@ -19,7 +19,7 @@ func TestChangeKeepsKeysTogether(t *testing.T) {
 	const writers, rounds = 8, 10
 	var all sync.WaitGroup
 	for range writers {
-		mine := kv.New(srv.Client(), "jorc/default")
+		mine := sameKeys(s, srv)
 		all.Go(func() {
 			for range rounds {
 				_, err := kv.NewDoc[counter](mine, "n", 1).Change(t.Context(), func(old kv.Entry[counter], txn *kv.Txn) (counter, bool, error) {

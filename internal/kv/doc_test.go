@@ -2,6 +2,7 @@ package kv_test
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -130,7 +131,7 @@ func TestValuesUpToConsulsLimit(t *testing.T) {
 	wantIs(t, "a conflict with a large value", err, kv.ErrConflict)
 	_, err = doc.CompareAndSwap(t.Context(), e, strings.Repeat("x", kv.MaxValue+1))
 	wantIs(t, "one byte more", err, consul.ErrTooLarge)
-	wantText(t, "one byte more", err, `"jorc/default/big"`, "524289", "524288")
+	wantText(t, "one byte more", err, strconv.Quote(s.Path("big")), "524289", "524288")
 }
 
 func TestKeys(t *testing.T) {

@@ -180,7 +180,7 @@ func get(ctx context.Context, doc kv.Doc[string]) (kv.Entry[string], error) {
 // otherwise.
 func TestConsistentReads(t *testing.T) {
 	t.Parallel()
-	s, srv := newStore(t)
+	s, srv := newStoreAlone(t)
 	mustSwap(t, kv.NewText(s, "a/doc"), kv.Entry[string]{}, "x")
 	way := srv.Proxy()
 	var all, consistent atomic.Int64

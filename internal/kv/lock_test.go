@@ -87,7 +87,7 @@ func TestLockOptionsThatConsulRefuses(t *testing.T) {
 
 func TestLockExcludes(t *testing.T) {
 	t.Parallel()
-	_, srv := newStore(t)
+	_, srv := newStoreAlone(t)
 	const contenders, rounds = 6, 4
 	var inside, entries atomic.Int64
 	var all sync.WaitGroup
@@ -125,7 +125,7 @@ func TestLockExcludes(t *testing.T) {
 
 func TestLockIsRenewed(t *testing.T) {
 	t.Parallel()
-	_, srv := newStore(t)
+	_, srv := newStoreAlone(t)
 	cut := newCutter(t, srv)
 	h := mustLock(t, cut.store, "lock")
 	consultest.Eventually(t, "ten renewals", func(context.Context) error { // Consul ends a session after six were missed
@@ -144,7 +144,7 @@ func TestLockIsRenewed(t *testing.T) {
 
 func TestLockEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	s, srv := newStore(t)
+	s, srv := newStoreAlone(t)
 	h := mustLock(t, s, "lock")
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -202,7 +202,7 @@ func TestLockWaitsForConsul(t *testing.T) {
 
 func TestLockAnswersThatAreLost(t *testing.T) {
 	t.Parallel()
-	s, srv := newStore(t)
+	s, srv := newStoreAlone(t)
 	for writes := range int64(4) {
 		for _, after := range []bool{false, true} {
 			cut := newCutter(t, srv)
@@ -228,7 +228,7 @@ func TestLockAnswersThatAreLost(t *testing.T) {
 // TestHeldSince: a holder that had to wait is dated from when it got the lock.
 func TestHeldSince(t *testing.T) {
 	t.Parallel()
-	s, srv := newStore(t)
+	s, srv := newStoreAlone(t)
 	first := mustLock(t, s, "lock")
 	c := newCutter(t, srv)
 	got := make(chan error, 1)

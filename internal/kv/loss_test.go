@@ -20,7 +20,7 @@ func lost(t *testing.T, h *kv.Lease) {
 
 func TestLockTakenAway(t *testing.T) {
 	t.Parallel()
-	s, srv := newStore(t)
+	s, srv := newStoreAlone(t)
 	for name, take := range map[string]func(*kv.Lease) error{
 		"session destroyed": func(h *kv.Lease) error { return srv.Client().SessionDestroy(t.Context(), h.SessionID()) },
 		"key deleted":       func(*kv.Lease) error { return srv.Client().KVDeleteTree(t.Context(), s.Path("lock")) },
@@ -40,7 +40,7 @@ func TestLockTakenAway(t *testing.T) {
 // know yet, write at once.
 func TestWritesAreFenced(t *testing.T) {
 	t.Parallel()
-	s, srv := newStore(t)
+	s, srv := newStoreAlone(t)
 	mine := kv.NewDoc[counter](s, "n", 1)
 	for i := range 20 {
 		h := mustLock(t, s, fmt.Sprint("lock", i))
@@ -65,7 +65,7 @@ func TestWritesAreFenced(t *testing.T) {
 // clock before Consul, once it answers again, can have given the lock away.
 func TestHolderStepsDownInTime(t *testing.T) {
 	t.Parallel()
-	s, srv := newStore(t)
+	s, srv := newStoreAlone(t)
 	h := mustLock(t, s, "lock")
 	srv.Freeze()
 	lost(t, h)
@@ -79,7 +79,7 @@ func TestHolderStepsDownInTime(t *testing.T) {
 
 func TestTakeOverAfterTheHolderIsGone(t *testing.T) {
 	t.Parallel()
-	s, srv := newStore(t)
+	s, srv := newStoreAlone(t)
 	cut := newCutter(t, srv)
 	h := mustLock(t, cut.store, "lock")
 	waiting := make(chan *kv.Lease)

@@ -12,11 +12,28 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 )
 
-// newStore returns a store of the test's own in a server of its own.
+// shortSessions lets sessions expire soon.
+func shortSessions() consultest.Option {
+	return consultest.WithConfig(map[string]any{"session_ttl_min": "500ms"})
+}
+
+// newStore returns a store of the test's own in the server of all tests.
 func newStore(t testing.TB) (*kv.Store, *consultest.Server) {
 	t.Helper()
-	s := consultest.Start(t, consultest.WithConfig(map[string]any{"session_ttl_min": "500ms"}))
+	s, name := consultest.Shared(t, shortSessions())
+	return kv.New(s.Client(), "jorc/"+name), s
+}
+
+// newStoreAlone returns a store in a server of its own, for a test that stops it.
+func newStoreAlone(t testing.TB) (*kv.Store, *consultest.Server) {
+	t.Helper()
+	s := consultest.Start(t, shortSessions())
 	return kv.New(s.Client(), "jorc/default"), s
+}
+
+// sameKeys returns another store of the same keys, as another process has it.
+func sameKeys(s *kv.Store, srv *consultest.Server) *kv.Store {
+	return kv.New(srv.Client(), strings.TrimSuffix(s.Path(""), "/"))
 }
 
 type counter struct {

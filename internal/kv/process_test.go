@@ -14,6 +14,7 @@ import (
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 )
 
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(consultest.Main(m))
 }
 
 // hold takes the lock, says so, and for each line of in writes and says how that went.
@@ -96,7 +97,7 @@ func (p *process) signal(t *testing.T, sig syscall.Signal) {
 
 func TestTakeOverFromAKilledProcess(t *testing.T) {
 	t.Parallel()
-	s, srv := newStore(t)
+	s, srv := newStoreAlone(t)
 	startHolder(t, srv.HTTPAddr).signal(t, syscall.SIGKILL)
 	if err := mustLock(t, s, "lock").Release(t.Context()); err != nil {
 		t.Errorf("Unlock = %v", err)
@@ -107,7 +108,7 @@ func TestTakeOverFromAKilledProcess(t *testing.T) {
 // holds the lock, and lets it continue as if it still held it.
 func TestAProcessThatSleptCannotWrite(t *testing.T) {
 	t.Parallel()
-	s, srv := newStore(t)
+	s, srv := newStoreAlone(t)
 	p := startHolder(t, srv.HTTPAddr)
 	fmt.Fprintln(p.in, "first")
 	if got := p.line(); got != "wrote: <nil>" {
@@ -132,7 +133,7 @@ func TestAProcessThatSleptCannotWrite(t *testing.T) {
 // destroying their sessions: no write may succeed on top of a later holder's.
 func TestEpochsNeverGoBack(t *testing.T) {
 	t.Parallel()
-	s, srv := newStore(t)
+	s, srv := newStoreAlone(t)
 	type epoch struct {
 		Epoch uint64 `json:"epoch"`
 	}

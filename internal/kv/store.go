@@ -13,7 +13,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 )
 
@@ -114,6 +116,28 @@ func (e *ConflictError) Error() string {
 
 // Unwrap makes errors.Is find ErrConflict.
 func (e *ConflictError) Unwrap() error { return ErrConflict }
+
+// Pauses between attempts that met a conflict.
+const (
+	firstConflictPause = 10 * time.Millisecond
+	lastConflictPause  = 500 * time.Millisecond
+)
+
+// RetryConflicts calls attempt, which reads, decides and writes, until its write
+// meets no ErrConflict, with growing pauses in between. It returns what attempt
+// returned at last, or ctx's error.
+func RetryConflicts(ctx context.Context, attempt func() error) error {
+	pauses := concurrency.NewBackoff(firstConflictPause, lastConflictPause)
+	for {
+		err := attempt()
+		if !errors.Is(err, ErrConflict) || errors.Is(err, ErrLockLost) {
+			return err
+		}
+		if err := pauses.Wait(ctx); err != nil {
+			return err
+		}
+	}
+}
 
 func conflict(op, key, reason string) error {
 	return &ConflictError{Failures: []Failure{{Op: op, Key: key, Reason: reason}}}

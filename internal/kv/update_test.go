@@ -16,7 +16,7 @@ import (
 
 func TestConcurrentUpdatesAllCount(t *testing.T) {
 	t.Parallel()
-	_, srv := newStore(t)
+	_, srv := newStoreAlone(t)
 	const stores, goroutines, rounds = 8, 4, 10
 	var all sync.WaitGroup
 	for range stores {
@@ -61,7 +61,7 @@ func TestUpdateWritesOnlyChanges(t *testing.T) {
 // TestLostAnswers cuts the connection around one write of an update.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
-	_, srv := newStore(t)
+	_, srv := newStoreAlone(t)
 	other := kv.NewDoc[counter](kv.New(srv.Client(), "jorc/default"), "n", 1)
 	overwrite := func(ctx context.Context) {
 		if _, err := other.Update(ctx, increment); err != nil {
@@ -113,7 +113,7 @@ func TestLostAnswers(t *testing.T) {
 
 func TestUnknownWhenConsulFreezes(t *testing.T) {
 	t.Parallel()
-	s, srv := newStore(t)
+	s, srv := newStoreAlone(t)
 	doc := kv.NewDoc[counter](s, "n", 1)
 	mustSwap(t, doc, kv.Entry[counter]{}, counter{})
 	ctx, cancel := context.WithCancel(t.Context())

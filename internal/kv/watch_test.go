@@ -13,7 +13,7 @@ import (
 
 func TestWatchDocument(t *testing.T) {
 	t.Parallel()
-	s, srv := newStore(t)
+	s, srv := newStoreAlone(t)
 	doc := kv.NewDoc[counter](s, "a/b", 1)
 	updates := follow(t, doc.Watch)
 	if u := <-updates; u.Err != nil || u.Entry.Exists {
@@ -45,7 +45,7 @@ func TestWatchDocument(t *testing.T) {
 
 func TestWatchTree(t *testing.T) {
 	t.Parallel()
-	s, srv := newStore(t)
+	s, srv := newStoreAlone(t)
 	tree := kv.NewTree[counter](s, "t/", 1)
 	updates := follow(t, tree.Watch)
 	if u := <-updates; u.Err != nil || len(u.Leaves) != 0 {

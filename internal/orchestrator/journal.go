@@ -150,13 +150,12 @@ type Journal struct {
 	commit kv.Entry[Commit]
 	view   View
 	tail   []Event // of the last batch, when it may be continued
-	// garbage are keys that are current no more and could not be deleted yet.
+	// garbage are keys that are no longer current and could not be deleted yet.
 	garbage []string
 }
 
 // OpenJournal reads what is current and deletes what another orchestrator wrote ahead and never
-// committed. Problems are parts that could not be read: what they said is not
-// in the view. s is the store of the held lock. It returns kv.ErrNewer, or what
+// committed. Problems are parts that could not be read: the view lacks them. s is the store of the held lock. It returns kv.ErrNewer, or what
 // kv.Txn.Commit returns.
 func OpenJournal(ctx context.Context, s *kv.Store, o JournalOptions) (j *Journal, problems []error, err error) {
 	if o.MaxEvents <= 0 {

@@ -97,7 +97,7 @@ func commitIn(ctx context.Context, s *kv.Store, texts map[string]kv.Leaf[string]
 
 // ReadEvents reads the events after number after, the last limit of them when limit
 // is not 0, and what was current then. Batches that another program's hand damaged
-// are left out, and told by an error next to the others. It returns
+// are left out, and reported by an error next to the others. It returns
 // kv.ErrDamaged, kv.ErrNewer or a class of package consul.
 func ReadEvents(ctx context.Context, s *kv.Store, after uint64, limit int) ([]Event, Commit, error) {
 	doc := kv.NewDoc[Commit](s, keyCommit, journalFormat)

@@ -29,8 +29,8 @@ type fixture struct {
 
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	s := consultest.Start(t, consultest.WithConfig(map[string]any{"session_ttl_min": "500ms"}))
-	return &fixture{t, s.Client(), kv.New(s.Client(), "jorc/prod")}
+	s, name := consultest.Shared(t, consultest.WithConfig(map[string]any{"session_ttl_min": "500ms"}))
+	return &fixture{t, s.Client(), kv.New(s.Client(), "jorc/"+name)}
 }
 
 func (f *fixture) lock() *kv.Lease {

@@ -73,7 +73,7 @@ func TestMain(m *testing.M) {
 		_ = orchestrator.New(o).Run(context.Background()) // it is killed
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(consultest.Main(m))
 }
 
 // quick are options with which others take over soon.

@@ -174,7 +174,7 @@ func (c *sinkDispatcher) saveOffsets(ctx context.Context) {
 		}
 		return p, changed, nil
 	})
-	if errors.Is(err, kv.ErrDamaged) { // what it said is lost
+	if errors.Is(err, kv.ErrDamaged) { // its offsets are lost
 		var e kv.Entry[sinkOffsets]
 		if e, err = c.doc.Get(ctx); errors.Is(err, kv.ErrDamaged) {
 			_, err = c.doc.CompareAndSwap(ctx, e, sinkOffsets{Sinks: at})

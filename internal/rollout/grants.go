@@ -279,22 +279,24 @@ func (r *Rollouts) Quiet(ctx context.Context, long time.Duration) error {
 	return err
 }
 
-func (r *Rollouts) swapLedger(ctx context.Context, change func(Ledger) Ledger) (kv.Entry[Ledger], error) {
-	for ctx.Err() == nil {
+func (r *Rollouts) swapLedger(ctx context.Context, change func(Ledger) Ledger) (swapped kv.Entry[Ledger], err error) {
+	err = kv.RetryConflicts(ctx, func() error {
 		e, err := r.ledgers.In(r.store.Consistent()).Get(ctx)
 		if err != nil && !errors.Is(err, kv.ErrDamaged) {
-			return kv.Entry[Ledger]{}, err
+			return err
 		}
 		t := r.store.Txn()
 		next := change(e.Value)
 		r.ledgers.SwapIn(t, e, next)
 		done, err := t.Commit(ctx)
-		if err == nil {
-			return kv.Entry[Ledger]{Value: next, Index: done.Index(keyLedger), Exists: true}, nil
+		switch {
+		case errors.Is(err, consul.ErrOutcomeUnknown):
+			return fmt.Errorf("%w: %w", kv.ErrConflict, err) // swapping it again settles that
+		case err != nil:
+			return err
 		}
-		if !errors.Is(err, kv.ErrConflict) && !errors.Is(err, consul.ErrOutcomeUnknown) {
-			return kv.Entry[Ledger]{}, err
-		}
-	}
-	return kv.Entry[Ledger]{}, context.Cause(ctx)
+		swapped = kv.Entry[Ledger]{Value: next, Index: done.Index(keyLedger), Exists: true}
+		return nil
+	})
+	return swapped, err
 }

@@ -123,34 +123,33 @@ func (r *Rollouts) Abort(ctx context.Context, s Stop) (Document, bool, error) {
 }
 
 // operate replaces the document by what change makes of it.
-func (r *Rollouts) operate(ctx context.Context, verb string, change func(Document, time.Time) Document) (Document, bool, error) {
-	for {
+func (r *Rollouts) operate(ctx context.Context, verb string, change func(Document, time.Time) Document) (next Document, changed bool, err error) {
+	err = kv.RetryConflicts(ctx, func() error {
 		s, err := r.Load(ctx)
 		if err == nil {
 			err = s.usable(r)
 		}
 		if err != nil {
-			return Document{}, false, err
+			return err
 		}
 		d := s.Document
-		if d.Over() && (d.Phase != Aborted || verb != "abort") {
-			return d, false, fmt.Errorf("%w: that of %s is %s, there is nothing to %s", ErrNone, d.Version, d.Phase, verb)
+		if next = d; d.Over() && (d.Phase != Aborted || verb != "abort") {
+			return fmt.Errorf("%w: that of %s is %s, there is nothing to %s", ErrNone, d.Version, d.Phase, verb)
 		}
-		next := change(d, r.now())
-		if next.equal(d) {
-			return d, false, nil
+		next = change(d, r.now())
+		if changed = !next.equal(d); !changed {
+			return nil
 		}
 		t := r.store.Txn()
 		r.write(t, s, next)
-		if _, err = t.Commit(ctx); !errors.Is(err, kv.ErrConflict) {
-			return next, err == nil, err
-		}
-	}
+		_, err = t.Commit(ctx)
+		return err
+	})
+	return next, changed && err == nil, err
 }
 
-// GiveUp gives up on the grant of a host: it does not count as out of service any
-// more and its place is free; the host stays in maintenance until it has
-// converged. It returns the grant's version, ErrNoGrant, or what Update returns.
+// GiveUp gives up on the grant of a host: it no longer counts as out of service and
+// its place is free; the host stays in maintenance until it has converged. It returns the grant's version, ErrNoGrant, or what Update returns.
 func (r *Rollouts) GiveUp(ctx context.Context, node, by, reason string) (version string, err error) {
 	report, _, err := r.cluster.Report(ctx, node)
 	if err != nil {

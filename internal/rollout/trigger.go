@@ -3,7 +3,6 @@ package rollout
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -73,43 +72,49 @@ func (r *Rollouts) Trigger(ctx context.Context, q Request) (Triggered, error) {
 			return Triggered{}, p.Validate()
 		}
 	}
-	for {
-		s, err := r.Load(ctx)
-		if err != nil {
+	var t Triggered
+	err := kv.RetryConflicts(ctx, func() (err error) {
+		t, err = r.trigger(ctx, q)
+		return err
+	})
+	return t, err
+}
+
+// trigger is one attempt of Trigger.
+func (r *Rollouts) trigger(ctx context.Context, q Request) (Triggered, error) {
+	s, err := r.Load(ctx)
+	if err != nil {
+		return Triggered{}, err
+	}
+	next, fresh, err := q.next(s, r.now())
+	if err != nil {
+		return Triggered{}, err
+	}
+	t := Triggered{Version: q.Version, Previous: s.Desired, Document: next, Out: []Out{}, fresh: fresh}
+	if d := s.Document; !fresh && q.Policy == nil && !d.Over() && !d.Policy.Plain() {
+		t.Note = "the rollout of " + q.Version + " that is under way keeps its policy: flags such as --max-parallel change it"
+	}
+	if s.Damaged != nil {
+		t.Note = strings.TrimSuffix(s.Damaged.Error()+": it is written anew; "+t.Note, "; ")
+	}
+	bare := r.cluster.Name() == "" && q.Policy == nil && !s.doc.Exists
+	t.Changed = s.Desired != q.Version || s.badDesired || !bare && (!s.Exists || !next.equal(s.Document))
+	if t.Changed || q.RequireConverged || q.DryRun {
+		if err := r.consider(ctx, s, q, &t); err != nil {
 			return Triggered{}, err
-		}
-		next, fresh, err := q.next(s, r.now())
-		if err != nil {
-			return Triggered{}, err
-		}
-		t := Triggered{Version: q.Version, Previous: s.Desired, Document: next, Out: []Out{}, fresh: fresh}
-		if d := s.Document; !fresh && q.Policy == nil && !d.Over() && !d.Policy.Plain() {
-			t.Note = "the rollout of " + q.Version + " that is under way keeps its policy: flags such as --max-parallel change it"
-		}
-		if s.Damaged != nil {
-			t.Note = strings.TrimSuffix(s.Damaged.Error()+": it is written anew; "+t.Note, "; ")
-		}
-		bare := r.cluster.Name() == "" && q.Policy == nil && !s.doc.Exists
-		t.Changed = s.Desired != q.Version || s.badDesired || !bare && (!s.Exists || !next.equal(s.Document))
-		if t.Changed || q.RequireConverged || q.DryRun {
-			if err := r.consider(ctx, s, q, &t); err != nil {
-				return Triggered{}, err
-			}
-		}
-		if !t.Changed || q.DryRun {
-			return t, nil
-		}
-		if bare { // hosts without a cluster know no other key
-			_, err = r.desired.CompareAndSwap(ctx, s.desired, q.Version)
-		} else {
-			txn := r.store.Txn()
-			r.write(txn, s, t.Document)
-			_, err = txn.Commit(ctx)
-		}
-		if !errors.Is(err, kv.ErrConflict) {
-			return t, err
 		}
 	}
+	if !t.Changed || q.DryRun {
+		return t, nil
+	}
+	if bare { // hosts without a cluster know no other key
+		_, err = r.desired.CompareAndSwap(ctx, s.desired, q.Version)
+	} else {
+		txn := r.store.Txn()
+		r.write(txn, s, t.Document)
+		_, err = txn.Commit(ctx)
+	}
+	return t, err
 }
 
 // next is the document that the request makes of what is stored; fresh reports

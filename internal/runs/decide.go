@@ -43,7 +43,7 @@ type Decider struct {
 	log   hclog.Logger
 
 	down     map[string]time.Time
-	recorded map[string]string // what was told already of what is wrong: what → text
+	recorded map[string]string // warnings that were recorded: what → text
 	pruned   time.Time
 	store    *kv.Store
 	cache    map[string]*loaded // runs as they are, read from store

@@ -292,7 +292,7 @@ func (st *readState) rebuilt(node string) Queue {
 }
 
 // stillAway are the runs whose jobs in queues are all of members that are still
-// away and have told nothing, for not too long.
+// away and have reported nothing, for not too long.
 func (d *Decider) stillAway(st *readState, o Observed) map[string]bool {
 	away, here := map[string]bool{}, map[string]bool{}
 	for node, q := range st.good {

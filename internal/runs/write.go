@@ -123,7 +123,7 @@ func nodeGroups(r *Runs, st *readState, c Changes, w *written) []group {
 		doc.SwapIn(g.txn, st.queues[node].Entry, q)
 		g.keys = append(g.keys, doc.Key())
 	}
-	for _, g := range by { // what is said of a job follows from its queue
+	for _, g := range by { // a job's document follows from its queue
 		if _, changed := c.Queues[g.node]; !changed {
 			key := r.queues.At(g.node).Key()
 			g.txn.CheckIndex(key, st.queues[g.node].Index)
