@@ -78,14 +78,17 @@ func (e *environment) showView(c *cli.Context) error {
 		Nodes: []seenNode{}, Services: v.Services(), Aggregate: v.Aggregate(),
 	}
 	maps.Copy(s.Whole.Trouble, v.Cluster.Trouble)
-	l := listing{columns: []string{"node", "address", "zone", "roles", "life", "agent", "health", "version", "states", "trouble", "hold file"}, states: []string{"life", "agent", "health"}}
+	l := listing{columns: []string{"node", "address", "zone", "roles", "life", "agent", "health", "version", "states", "trouble"}, states: []string{"life", "agent", "health"}}
 	for _, name := range v.Names() {
 		n := v.Nodes[name]
 		s.Nodes = append(s.Nodes, seenNode{name, n})
-		l.rows = append(l.rows, []string{name, n.Address, n.Zone, strings.Join(n.Roles, ","), string(n.Life), n.Agent, n.Health, n.Version, stateText(n), n.Trouble, n.HoldFile})
+		l.rows = append(l.rows, []string{name, n.Address, n.Zone, strings.Join(n.Roles, ","), string(n.Life), n.Agent, n.Health, n.Version, stateText(n), both(n.Trouble, n.HoldFile)})
 	}
 	return e.print(c, l, s)
 }
+
+// both joins two texts, of which each may be empty.
+func both(a, b string) string { return strings.Trim(a+"; "+b, "; ") }
 
 func stateText(n orchestrator.NodeView) string {
 	var parts []string
