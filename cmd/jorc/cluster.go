@@ -71,12 +71,14 @@ func (e *environment) cluster(c *cli.Context, name string) (*cluster.Cluster, er
 	if name == "" {
 		name = settings.Cluster
 	}
-	reportTarget(c, settings, name)
+	e.reportTarget(c, settings, name)
 	return cluster.New(client, settings.Prefix, name).WithValidators(map[string]profile.Validator{runs.ParamRules: runs.CheckRules}), nil
 }
 
-// reportTarget names the cluster that a command acts on, with --verbose.
-func reportTarget(c *cli.Context, settings *config.Config, name string) {
+// reportTarget names the cluster that a command acts on, with --verbose; a JSON
+// answer names it, too.
+func (e *environment) reportTarget(c *cli.Context, settings *config.Config, name string) {
+	e.answers = name
 	if c.Command != nil && flagNamed(c.Command.Flags, "verbose") != nil {
 		return // a flag of the command's own
 	}

@@ -104,7 +104,7 @@ func (e *environment) profileToken(c *cli.Context) error {
 		return err
 	}
 	if format == formatJSON {
-		return writeJSON(c.App.Writer, minted{t.Secret, t.Accessor, t.Expires.UTC().Format("2006-01-02T15:04:05Z07:00")})
+		return e.writeJSON(c.App.Writer, minted{t.Secret, t.Accessor, t.Expires.UTC().Format("2006-01-02T15:04:05Z07:00")})
 	}
 	_, err = fmt.Fprintln(c.App.Writer, t.Secret)
 	return err

@@ -53,7 +53,7 @@ func (e *environment) showDeps(c *cli.Context) error {
 	g := cluster.Dependencies(members)
 	switch {
 	case format == formatJSON:
-		err = writeJSON(c.App.Writer, dependencies{append([]string{}, g.Nodes...), g.Services, g.Edges, g.Cycles, g.Stuck})
+		err = e.writeJSON(c.App.Writer, dependencies{append([]string{}, g.Nodes...), g.Services, g.Edges, g.Cycles, g.Stuck})
 	case c.Bool("check"):
 		for _, cycle := range g.Cycles {
 			if _, err := fmt.Fprintln(c.App.Writer, g.CycleText(cycle)); err != nil {

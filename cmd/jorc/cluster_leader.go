@@ -74,7 +74,7 @@ func (e *environment) showLeaders(c *cli.Context) error {
 	case err != nil:
 		return err
 	case format == formatJSON:
-		err = writeJSON(c.App.Writer, answer)
+		err = e.writeJSON(c.App.Writer, answer)
 	default:
 		err = rows.writePlain(c.App.Writer) // a line per leader is the promise
 	}

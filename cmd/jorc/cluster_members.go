@@ -243,7 +243,7 @@ func (e *environment) listMembers(c *cli.Context) error {
 		_, err := fmt.Fprintln(c.App.Writer, len(all))
 		return err
 	case whole:
-		return writeJSON(c.App.Writer, all)
+		return e.writeJSON(c.App.Writer, all)
 	}
 	return e.printMembers(c, columns, all)
 }

@@ -107,7 +107,7 @@ func (e *environment) printDiscarded(c *cli.Context) error {
 		return err
 	}
 	if format == formatJSON {
-		return writeJSON(c.App.Writer, map[string]string{"outcome": word})
+		return e.writeJSON(c.App.Writer, map[string]string{"outcome": word})
 	}
 	_, err = fmt.Fprintln(c.App.Writer, word)
 	return err

@@ -56,7 +56,7 @@ func TestOrchestrateDiscarded(t *testing.T) {
 	orchestrating(t, s, e)
 	<-e.asked
 	do(result{0, "discarded\n", ""}, "orchestrate")
-	do(result{0, "{\n  \"outcome\": \"discarded\"\n}\n", ""}, "orchestrate", "-o", "json")
+	do(result{0, "{\n  \"cluster\": \"prod\",\n  \"outcome\": \"discarded\"\n}\n", ""}, "orchestrate", "-o", "json")
 }
 
 // events waits until the journal has n events.

@@ -90,7 +90,7 @@ func (e *environment) runOnMembers(c *cli.Context) error {
 		fmt.Fprintf(c.App.ErrWriter, "jorc: run %q was asked for already; it is %s\n", id, run.State)
 	}
 	if format == formatJSON && !c.Bool("wait") {
-		err = writeJSON(c.App.Writer, run)
+		err = e.writeJSON(c.App.Writer, run)
 	} else if format != formatJSON {
 		_, err = fmt.Fprintln(c.App.Writer, id)
 	}
@@ -108,7 +108,7 @@ func (e *environment) runOnMembers(c *cli.Context) error {
 	}
 	_, err = e.await(c, cl, runs.Goal{Run: id}, nil, c.Duration("timeout"))
 	if d, showErr := r.Show(c.Context, id); format == formatJSON && showErr == nil {
-		if writeErr := writeJSON(c.App.Writer, d); writeErr != nil {
+		if writeErr := e.writeJSON(c.App.Writer, d); writeErr != nil {
 			return fmt.Errorf("run %q: its outcome could not be printed: %w", id, errors.Join(writeErr, err))
 		}
 	}

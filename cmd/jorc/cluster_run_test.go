@@ -162,7 +162,7 @@ func TestRunCommands(t *testing.T) {
 	do(result{6, "", "jorc: the cluster is paused: storm; 'jorc cluster resume' ends the pause\n"}, "wait", "--for", "run=r")
 	do(result{6, "", "jorc: the cluster is paused: storm; 'jorc cluster resume' ends the pause\n"}, "wait")
 	do(result{
-		6, "{\n  \"over\": false,\n  \"failed\": [],\n  \"missing\": \"the cluster is paused: storm; 'jorc cluster resume' ends the pause\"\n}\n",
+		6, "{\n  \"cluster\": \"prod\",\n  \"over\": false,\n  \"failed\": [],\n  \"missing\": \"the cluster is paused: storm; 'jorc cluster resume' ends the pause\"\n}\n",
 		"jorc: the cluster is paused: storm; 'jorc cluster resume' ends the pause\n",
 	}, "wait", "-o", "json")
 	do(result{0, "", ""}, "resume")
@@ -179,13 +179,13 @@ func TestRunCommands(t *testing.T) {
 	do(result{1, "", "jorc: run \"none\": no such run; runs: r\n"}, "approve", "none")
 	do(result{0, "ID  STATE\nr   pending\n", ""}, "approve", "r")
 	already := "jorc: run \"r\": it no longer needs approval; nothing was changed\n"
-	do(result{0, "{\n  \"id\": \"r\",\n  \"state\": \"pending\",\n  \"changed\": false\n}\n", already}, "approve", "r", "-o", "json")
+	do(result{0, "{\n  \"cluster\": \"prod\",\n  \"id\": \"r\",\n  \"state\": \"pending\",\n  \"changed\": false\n}\n", already}, "approve", "r", "-o", "json")
 	f.orchestrate()
 	do(result{0, "", ""}, "wait", "--for", "run=r", "--timeout", "60s")
 	do(result{1, "bad\n", "jorc: a: failed: exit code 3: no such disk\n"}, "run", "break", "--id", "bad", "--wait")
 	last := "jorc: a: run bad failed: exit code 3: no such disk\n" // whether it ended before the waiting began or not
 	do(result{1, "", last}, "wait")
-	do(result{1, "{\n  \"over\": true,\n  \"failed\": [\n    {\n      \"node\": \"a\",\n      \"why\": \"run bad failed: exit code 3: no such disk\"\n    }\n  ]\n}\n", last}, "wait", "-o", "json")
+	do(result{1, "{\n  \"cluster\": \"prod\",\n  \"over\": true,\n  \"failed\": [\n    {\n      \"node\": \"a\",\n      \"why\": \"run bad failed: exit code 3: no such disk\"\n    }\n  ]\n}\n", last}, "wait", "-o", "json")
 	do(result{0, "", ""}, "wait", "--filter", `Node == "a" or Node == "b"`, "--for", "members=1")
 	do(result{0, "ID   STATE\nbad  failed\n", "jorc: run \"bad\": it has ended, or was cancelled already; nothing was changed\n"}, "cancel", "bad")
 	do(result{0, "a: failed: exit code 3: no such disk\n  no such disk\n", ""}, "logs", "bad")
@@ -193,7 +193,7 @@ func TestRunCommands(t *testing.T) {
 	do(result{1, "", "jorc: host \"x\": no such host; hosts: a, " + f.server.Node + "\n"}, "logs", "bad", "x")
 	do(result{0, "a: failed: exit code 3: no such disk\n  no such disk\n", ""}, "logs", "bad", "a")
 	do(result{0, "never\n", ""}, "run", "install", "--id", "never", "--needs-approval")
-	do(result{0, "{\n  \"id\": \"never\",\n  \"state\": \"cancelled\",\n  \"changed\": true\n}\n", ""}, "cancel", "never", "-o", "json")
+	do(result{0, "{\n  \"cluster\": \"prod\",\n  \"id\": \"never\",\n  \"state\": \"cancelled\",\n  \"changed\": true\n}\n", ""}, "cancel", "never", "-o", "json")
 	do(result{0, "NODE  STATE  SINCE  TASK  EXIT CODE  WHY  LOG\n", "jorc: run never: cancelled: by ann\n"}, "runs", "never")
 	do(result{4, "", "jorc: run \"never\": too late: it was cancelled; ask for another\n"}, "approve", "never")
 	do(result{1, "never\n", "jorc: run \"never\" was asked for already; it is cancelled\njorc: run never is cancelled: by ann\n"}, "run", "install", "--id", "never", "--needs-approval", "--wait")

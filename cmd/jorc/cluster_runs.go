@@ -218,7 +218,7 @@ func (e *environment) runLogs(c *cli.Context) error {
 		}
 	}
 	if format == formatJSON {
-		return writeJSON(c.App.Writer, logs)
+		return e.writeJSON(c.App.Writer, logs)
 	}
 	for _, l := range logs {
 		fmt.Fprintf(c.App.Writer, "%s: %s%s\n", l.Node, l.State, after(": ", printable(l.Why)))

@@ -63,7 +63,7 @@ func (e *environment) waitForCluster(c *cli.Context) error {
 	v, err := e.await(c, cl, goal, filter, c.Duration("timeout"))
 	var answer *exitError // an answer, if not the one that was hoped for
 	if format == formatJSON && (err == nil || errors.As(err, &answer)) {
-		return errors.Join(writeJSON(c.App.Writer, v), err)
+		return errors.Join(e.writeJSON(c.App.Writer, v), err)
 	}
 	return err
 }

@@ -20,6 +20,7 @@ type environment struct {
 	host
 	settings map[string]*setting
 	clients  []*consul.Client // closed when the command has ended
+	answers  string           // the cluster that the command asks; empty: none
 }
 
 func newEnvironment(h host) *environment {

@@ -75,7 +75,7 @@ func (e *environment) ledger(c *cli.Context) (*cluster.Cluster, *consul.Client, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	reportTarget(c, settings, settings.Cluster)
+	e.reportTarget(c, settings, settings.Cluster)
 	cl := cluster.New(client, settings.Prefix, settings.Cluster)
 	if err := cl.CheckExists(c.Context); err != nil {
 		client.Close()

@@ -42,7 +42,7 @@ func (e *environment) readOrWriteLocal(c *cli.Context, legacy string) error {
 	switch {
 	case errors.Is(err, cluster.ErrNoVersion):
 		if format, given := e.value(c, "output"); given && format == formatJSON {
-			_ = writeJSON(c.App.Writer, versionAnswer{}) // the error counts
+			_ = e.writeJSON(c.App.Writer, versionAnswer{}) // the error counts
 		}
 		return err
 	case err != nil:

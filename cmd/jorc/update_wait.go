@@ -60,7 +60,7 @@ func (e *environment) waitRollout(c *cli.Context) error {
 	bar.clear()
 	if format == formatJSON && last.Version != "" {
 		answer := waitedRollout{last.Version, last.State, last.Now, last.Failed, last.Waits}
-		if err := writeJSON(c.App.Writer, answer); err != nil {
+		if err := e.writeJSON(c.App.Writer, answer); err != nil {
 			return err
 		}
 	}

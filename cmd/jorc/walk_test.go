@@ -475,6 +475,42 @@ func TestVerbose(t *testing.T) {
 	}
 }
 
+// TestAnswersNameTheirCluster: each object of a JSON answer says which cluster
+// answered. Params, meta and archives are data of users, and stay as they are.
+func TestAnswersNameTheirCluster(t *testing.T) {
+	t.Parallel()
+	h := furnish(t)
+	named := 0
+	for _, w := range walks {
+		data := slices.ContainsFunc([]string{"cluster profile", "cluster meta", "cluster export"}, func(p string) bool { return strings.HasPrefix(w.path, p) })
+		if w.line == "" || w.local || w.endless || w.path == "local_health" || data && w.path != "cluster profile token" {
+			continue // local_health is about this host
+		}
+		line := w.line
+		if !strings.Contains(line, "-o json") {
+			line = "-o json " + line
+		}
+		var answer any
+		if got := h.jorc(h.line(line)...); json.Unmarshal([]byte(got.stdout), &answer) != nil {
+			continue // the command prints no JSON
+		}
+		all, isList := answer.([]any)
+		if !isList {
+			all = []any{answer}
+		}
+		for _, one := range all {
+			object, isObject := one.(map[string]any)
+			if isObject && object["cluster"] != "prd" {
+				t.Errorf("jorc %s: the cluster that answered is %v: %v", line, object["cluster"], object)
+			}
+			named++
+		}
+	}
+	if named < 15 {
+		t.Errorf("only %d answers are JSON", named)
+	}
+}
+
 // TestStatusOfUnknownCategory: a category that is close to a built-in one, or the name
 // of a host, is recorded with a warning.
 func TestStatusOfUnknownCategory(t *testing.T) {
