@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 )
 
@@ -33,6 +34,9 @@ func TestAuthor(t *testing.T) {
 			want = "token " + token.AccessorID + " (" + token.Description + "), " + want
 		}
 		m.must("cluster", "init", "default")
+		if err := m.client.CatalogRegister(t.Context(), &consul.CatalogRegistration{Node: "n1", Address: "192.0.2.1"}); err != nil {
+			t.Fatal(err)
+		}
 		m.must("cluster", "join", "--node", "n1", "--role", "web")
 		m.must("cluster", "hold", "--node", "n1", "--reason", "disk")
 		m.must("cluster", "pause", "--reason", "lunch")

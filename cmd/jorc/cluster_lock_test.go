@@ -70,7 +70,7 @@ func TestLock(t *testing.T) {
 		{"blank group", "\t -- true", result{2, "", "jorc: GROUP must not be blank; see 'jorc cluster lock --help'\n"}},
 		{"no command", "g", result{2, "", "jorc: missing COMMAND after --; see 'jorc cluster lock --help'\n"}},
 		{"limit", "g --max -1 -- true", result{2, "", "jorc: --max is -1, but must be 0 or more; see 'jorc cluster lock --help'\n"}},
-		{"name", "a/b -- true", result{2, "", "jorc: slot group \"a/b\": not a name\n"}},
+		{"name", "a/b -- true", result{2, "", "jorc: slot group \"a/b\" cannot be a name: '/' at position 2 is not allowed: a name is one segment of a key\n"}},
 	} {
 		fields := strings.Split(test.args, " ")
 		for i := range fields {
