@@ -257,12 +257,12 @@ func (w *Waiter) ownRuns(ctx context.Context, all []Run, caller Caller) (map[str
 			own[run.ID] = true
 			continue
 		}
-		d, err := New(w.Cluster.Store()).Show(ctx, run.ID)
-		switch {
-		case errors.Is(err, ErrNoRun), errors.Is(err, kv.ErrDamaged), errors.Is(err, kv.ErrNewer):
-			continue
-		case err != nil:
+		d, readable, err := w.detail(ctx, run.ID)
+		if err != nil {
 			return nil, err
+		}
+		if !readable {
+			continue
 		}
 		open := slices.DeleteFunc(slices.Clone(d.Members), func(m Member) bool { return m.State.Ended() })
 		own[run.ID] = len(open) > 0 && !slices.ContainsFunc(open, func(m Member) bool { return m.Node != caller.Node })
@@ -284,12 +284,12 @@ func (w *Waiter) results(ctx context.Context, l reading) ([]Detail, error) {
 		if run.Started.IsZero() || len(open) == 0 && !standing {
 			continue
 		}
-		d, err := New(w.Cluster.Store()).Show(ctx, run.ID)
-		switch {
-		case errors.Is(err, ErrNoRun), errors.Is(err, kv.ErrDamaged), errors.Is(err, kv.ErrNewer):
-			continue
-		case err != nil:
+		d, readable, err := w.detail(ctx, run.ID)
+		if err != nil {
 			return nil, err
+		}
+		if !readable {
+			continue
 		}
 		for _, m := range d.Members {
 			if len(m.History) > 0 {
@@ -299,6 +299,15 @@ func (w *Waiter) results(ctx context.Context, l reading) ([]Detail, error) {
 		all = append(all, d)
 	}
 	return all, nil
+}
+
+// detail reads a run; readable is false for one that is gone or damaged.
+func (w *Waiter) detail(ctx context.Context, id string) (d Detail, readable bool, err error) {
+	d, err = New(w.Cluster.Store()).Show(ctx, id)
+	if errors.Is(err, ErrNoRun) || errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer) {
+		return d, false, nil
+	}
+	return d, true, err
 }
 
 // behind is text with something before it, or nothing.
