@@ -28,7 +28,7 @@ func TestAwaitLooksAgain(t *testing.T) {
 	})
 	waits := make(chan string, 100)
 	w := &Waiter{
-		Client: client, Cluster: cluster.New(client, "jorc", "default"), Rollouts: rollout.New(client, "jorc", "default"),
+		Client: client, Cluster: cluster.New(client, "jorc", x.name), Rollouts: rollout.New(client, "jorc", x.name),
 		Missing: func(what string) { waits <- what },
 	}
 	done := make(chan error, 1)

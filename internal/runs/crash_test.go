@@ -21,7 +21,7 @@ import (
 )
 
 // crashEnv makes the test binary a worker that kills itself: its value is
-// "number of the step|directory|node|address of Consul".
+// "number of the step|directory|node|address of Consul|cluster".
 const crashEnv = "JORC_TEST_RUNS_CRASH"
 
 func crashTasks() []config.Task {
@@ -40,7 +40,7 @@ func crashMain() int {
 	if err != nil {
 		return 3
 	}
-	w := makeWorker(client, f[1], f[2], crashTasks()...)
+	w := makeWorker(kv.New(client, "jorc/"+f[4]), f[1], f[2], crashTasks()...)
 	n := 0
 	w.hook = func(string) {
 		if n == step {
@@ -75,7 +75,7 @@ func TestCrash(t *testing.T) {
 			x.join(node + "/" + node)
 			x.ask("r-"+node, Request{Role: node})
 			cmd := exec.Command(os.Args[0], "-test.run=^$")
-			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d|%s|%s|%s", crashEnv, i, filepath.Join(x.dir, node), node, x.server.HTTPAddr))
+			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d|%s|%s|%s|%s", crashEnv, i, filepath.Join(x.dir, node), node, x.server.HTTPAddr, x.name))
 			err := cmd.Run()
 			if s, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || s.Signal() != syscall.SIGKILL {
 				t.Fatalf("the worker ended otherwise: %v", err)
@@ -270,7 +270,7 @@ func TestAway(t *testing.T) {
 // TestFrozen: while Consul is frozen a running job continues to its end.
 func TestFrozen(t *testing.T) {
 	t.Parallel()
-	x := newSite(t, "a")
+	x := newSiteOn(t, newServer(t), "a")
 	x.orchestrate("o", quickDecider())
 	w := x.worker(x.server.Client(), "a", crashTasks()...)
 	var once sync.Once

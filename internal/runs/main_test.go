@@ -27,14 +27,18 @@ func TestMain(m *testing.M) {
 	if os.Getenv(crashEnv) != "" {
 		os.Exit(crashMain())
 	}
-	os.Exit(m.Run())
+	os.Exit(consultest.Main(m))
+}
+
+func options(o ...consultest.Option) []consultest.Option {
+	return append(o, consultest.WithConfig(map[string]any{
+		"session_ttl_min": "500ms", "disable_coordinates": true, "limits": map[string]any{"http_max_conns_per_client": 8192},
+	}))
 }
 
 func newServer(t testing.TB, o ...consultest.Option) *consultest.Server {
 	t.Helper()
-	return consultest.Start(t, append(o, consultest.WithConfig(map[string]any{
-		"session_ttl_min": "500ms", "disable_coordinates": true, "limits": map[string]any{"http_max_conns_per_client": 4000},
-	}))...)
+	return consultest.Start(t, options(o...)...)
 }
 
 // site is a cluster with workers and orchestrators, each as a process of its
@@ -42,6 +46,7 @@ func newServer(t testing.TB, o ...consultest.Option) *consultest.Server {
 type site struct {
 	t       *testing.T
 	server  *consultest.Server
+	name    string // of the cluster
 	cluster *cluster.Cluster
 	runs    *Runs
 	dir     string
@@ -53,15 +58,23 @@ type site struct {
 	bell chan struct{}
 }
 
+// newSite returns a cluster of the test's own in the Consul of all tests.
 func newSite(t *testing.T, members ...string) *site {
 	t.Helper()
-	return newSiteOn(t, newServer(t), members...)
+	s, name := consultest.Shared(t, options()...)
+	return newSiteIn(t, s, name, members...)
 }
 
+// newSiteOn returns the cluster "default" in a Consul of its own.
 func newSiteOn(t *testing.T, s *consultest.Server, members ...string) *site {
 	t.Helper()
+	return newSiteIn(t, s, "default", members...)
+}
+
+func newSiteIn(t *testing.T, s *consultest.Server, name string, members ...string) *site {
+	t.Helper()
 	x := &site{
-		t: t, server: s, cluster: cluster.New(s.Client(), "jorc", "default"), dir: t.TempDir(),
+		t: t, server: s, name: name, cluster: cluster.New(s.Client(), "jorc", name), dir: t.TempDir(),
 		away: map[string]bool{}, bell: make(chan struct{}, 1),
 	}
 	x.runs = New(x.cluster.Store())
@@ -103,19 +116,19 @@ func (x *site) background(f func(context.Context)) (stop func()) {
 func (x *site) orchestrate(node string, d *Decider) (stop func()) {
 	return x.background(func(ctx context.Context) {
 		client := x.server.Client()
-		store := kv.New(client, "jorc/default")
+		store := kv.New(client, "jorc/"+x.name)
 		for ctx.Err() == nil {
 			held, err := store.Lock(ctx, "orchestrate/lock", kv.LeaseOptions{TTL: time.Second, LockDelay: -1, Holder: kv.Holder{Node: node}})
 			if err != nil {
 				continue
 			}
-			x.tenure(held, client, node, d)
+			x.term(held, client, node, d)
 			_ = held.Release(context.WithoutCancel(ctx))
 		}
 	})
 }
 
-func (x *site) tenure(held *kv.Lease, client *consul.Client, node string, d *Decider) {
+func (x *site) term(held *kv.Lease, client *consul.Client, node string, d *Decider) {
 	ctx := held.Context()
 	var running sync.WaitGroup
 	news := make(chan struct{}, 1)
@@ -157,7 +170,7 @@ func (x *site) decide(ctx context.Context, store *kv.Store, client *consul.Clien
 }
 
 func (x *site) observe(ctx context.Context, client *consul.Client, node string) (o Observed, err error) {
-	c := cluster.New(client, "jorc", "default")
+	c := cluster.New(client, "jorc", x.name)
 	o = Observed{Node: node, Now: time.Now()}
 	o.Refresh = func(ctx context.Context) ([]cluster.Member, error) { return x.members(ctx, c) }
 	if o.Members, err = o.Refresh(ctx); err != nil {
@@ -200,11 +213,11 @@ func (x *site) work(node string, tasks ...config.Task) (stop func()) {
 }
 
 func (x *site) worker(client *consul.Client, node string, tasks ...config.Task) *Worker {
-	return makeWorker(client, filepath.Join(x.dir, node), node, tasks...)
+	return makeWorker(kv.New(client, "jorc/"+x.name), filepath.Join(x.dir, node), node, tasks...)
 }
 
 // makeWorker is a worker whose tasks find the directory $DIR.
-func makeWorker(client *consul.Client, dir, node string, tasks ...config.Task) *Worker {
+func makeWorker(store *kv.Store, dir, node string, tasks ...config.Task) *Worker {
 	for _, d := range []string{"state", "manager", "traces"} {
 		_ = os.MkdirAll(filepath.Join(dir, d), 0o755)
 	}
@@ -214,7 +227,7 @@ func makeWorker(client *consul.Client, dir, node string, tasks ...config.Task) *
 	}
 	m := o
 	m.StateDir = filepath.Join(dir, "manager")
-	w := NewWorker(WorkerOptions{Store: kv.New(client, "jorc/default"), Node: node, Runner: workflow.New(o), Manager: workflow.New(m)})
+	w := NewWorker(WorkerOptions{Store: store, Node: node, Runner: workflow.New(o), Manager: workflow.New(m)})
 	w.retry = 20 * time.Millisecond
 	return w
 }

@@ -165,12 +165,12 @@ func TestSettled(t *testing.T) {
 		}
 	}
 	cycle()
-	before := index(t, x.server, "jorc/default/runs/")
-	queue := index(t, x.server, "jorc/default/host/")
+	before := index(t, x.server, "jorc/"+x.name+"/runs/")
+	queue := index(t, x.server, "jorc/"+x.name+"/host/")
 	for range 3 {
 		cycle()
 	}
-	if index(t, x.server, "jorc/default/runs/") != before || index(t, x.server, "jorc/default/host/") != queue {
+	if index(t, x.server, "jorc/"+x.name+"/runs/") != before || index(t, x.server, "jorc/"+x.name+"/host/") != queue {
 		t.Error("cycles without news write")
 	}
 }
