@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, runChild())
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	os.Exit(consultest.Main(m))
 }
 
 // runChild runs the engine that is killed, until it is.

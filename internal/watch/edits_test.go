@@ -53,7 +53,7 @@ func (h *host) wantMode(name string, want fs.FileMode) {
 // template says again, without any change in Consul. The status reports it.
 func TestEditsAreRestored(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, consultest.Start(t))
+	h := newSharedHost(t)
 	h.put("k", "v")
 	// One template for each way: edits that follow each other are restored after pauses.
 	ways := map[string]func(name string){
@@ -109,7 +109,7 @@ func TestEditsAreRestored(t *testing.T) {
 // watched again.
 func TestDirectoriesOfEditedFiles(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, consultest.Start(t))
+	h := newSharedHost(t)
 	dir := func(c *config.Template) { c.Destination, c.CreateDirs = h.path("dir/sub/file"), true }
 	e, _ := h.run(h.tmpl("t", "content", dir))
 	h.want("dir/sub/file", "content")
@@ -128,7 +128,7 @@ func TestDirectoriesOfEditedFiles(t *testing.T) {
 // TestEditsGoThroughCheckReloadAndSlot: restoring is a replacement like any other.
 func TestEditsGoThroughCheckReloadAndSlot(t *testing.T) {
 	t.Parallel()
-	h, f := newHost(t, consultest.Start(t)), &fleet{free: make(chan struct{})}
+	h, f := newSharedHost(t), &fleet{free: make(chan struct{})}
 	h.edit = func(o *watch.Options) { o.Slot = f.slot }
 	log := h.path("log")
 	record := func(what string) []string {
@@ -177,7 +177,7 @@ func TestEditsDuringAnOutage(t *testing.T) {
 // TestEditsWhileHeld: nothing is restored on a held host; afterwards it is.
 func TestEditsWhileHeld(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, consultest.Start(t))
+	h := newSharedHost(t)
 	var held atomic.Bool
 	h.edit = func(o *watch.Options) {
 		o.Held = func() string {
@@ -201,7 +201,7 @@ func TestEditsWhileHeld(t *testing.T) {
 // restart, until the data changes.
 func TestEditsAreReported(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, consultest.Start(t))
+	h := newSharedHost(t)
 	h.put("k", "v")
 	log := &logBuffer{}
 	h.edit = func(o *watch.Options) {
@@ -246,7 +246,7 @@ func TestEditsAreReported(t *testing.T) {
 // restoration, the pauses grow and the status reports it.
 func TestTwoProgramsEditOneFile(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, consultest.Start(t))
+	h := newSharedHost(t)
 	e, _ := h.run(h.tmpl("t", "content"))
 	h.want("t", "content")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -274,7 +274,7 @@ func TestTwoProgramsEditOneFile(t *testing.T) {
 // TestOwnReplacementsAreNotEdits: the engine's own writes cause no executions.
 func TestOwnReplacementsAreNotEdits(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, consultest.Start(t))
+	h := newSharedHost(t)
 	h.put("k", "0")
 	e, _ := h.run(h.tmpl("t", `{{ key "k" }}`, func(c *config.Template) { c.Reload = []string{"sh", "-c", "sleep 0.1"} }), h.tmpl("marker", "x"))
 	h.want("t", "0")

@@ -28,6 +28,7 @@ type host struct {
 	client *consul.Client
 	dir    string
 	state  string
+	prefix string               // of the test's keys; templates name keys without it
 	edit   func(*watch.Options) // changes the engine's options; may be nil
 }
 
@@ -36,8 +37,19 @@ func newHost(t testing.TB, s *consultest.Server) *host {
 	return &host{t: t, server: s, client: s.Client(), dir: t.TempDir(), state: t.TempDir()}
 }
 
+// newSharedHost is newHost with the Consul that the tests of this package share, and
+// keys of its own.
+func newSharedHost(t testing.TB) *host {
+	t.Helper()
+	s, name := consultest.Shared(t)
+	h := newHost(t, s)
+	h.prefix = name + "/"
+	return h
+}
+
 // tmpl is a template with contents, rendered to a file of its name.
 func (h *host) tmpl(name, contents string, edit ...func(*config.Template)) config.Template {
+	contents = strings.ReplaceAll(contents, `{{ key "`, `{{ key "`+h.prefix)
 	c := config.Template{Name: name, Contents: contents, Destination: h.path(name)}
 	for _, e := range edit {
 		e(&c)
@@ -109,14 +121,14 @@ func (h *host) want(name, content string) {
 
 func (h *host) put(key, value string) {
 	h.t.Helper()
-	if err := h.client.KVPut(context.Background(), &consul.KVPair{Key: key, Value: []byte(value)}); err != nil {
+	if err := h.client.KVPut(context.Background(), &consul.KVPair{Key: h.prefix + key, Value: []byte(value)}); err != nil {
 		h.t.Fatal(err)
 	}
 }
 
 func (h *host) drop(key string) {
 	h.t.Helper()
-	if err := h.client.KVDeleteTree(context.Background(), key); err != nil {
+	if err := h.client.KVDeleteTree(context.Background(), h.prefix+key); err != nil {
 		h.t.Fatal(err)
 	}
 }

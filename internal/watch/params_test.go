@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/watch"
 )
@@ -47,7 +46,7 @@ func (m *told) tell(t *testing.T, text string) {
 // all templates, and neither a failed read nor a missing param changes a file.
 func TestParams(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, consultest.Start(t))
+	h := newSharedHost(t)
 	m := &told{news: make(chan toldParams)}
 	h.edit = func(o *watch.Options) { o.Params = m }
 	e, stop := h.run(
@@ -88,7 +87,7 @@ func TestParams(t *testing.T) {
 // that uses them is refused by no check of its syntax.
 func TestNoParams(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, consultest.Start(t))
+	h := newSharedHost(t)
 	c := h.tmpl("one", `{{ param "size" }}`)
 	if err := watch.Check(&c); err != nil {
 		t.Error(err)

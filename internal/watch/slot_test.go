@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/replace"
 	"github.com/jorc/jorc/internal/watch"
 )
@@ -51,7 +50,7 @@ func inSlot(slot string, limit int) func(*config.Template) {
 
 func TestSlot(t *testing.T) {
 	t.Parallel()
-	h, f := newHost(t, consultest.Start(t)), &fleet{free: make(chan struct{})}
+	h, f := newSharedHost(t), &fleet{free: make(chan struct{})}
 	h.edit = func(o *watch.Options) { o.Slot = f.slot }
 	together := func(c *config.Template) { c.Together = "pair" }
 	e, _ := h.run(
@@ -85,7 +84,7 @@ func TestSlot(t *testing.T) {
 // TestSlotTakenWhileHeld: a host that was held while it waited replaces nothing.
 func TestSlotTakenWhileHeld(t *testing.T) {
 	t.Parallel()
-	h, f := newHost(t, consultest.Start(t)), &fleet{free: make(chan struct{})}
+	h, f := newSharedHost(t), &fleet{free: make(chan struct{})}
 	var held sync.Map
 	h.edit = func(o *watch.Options) {
 		o.Slot = f.slot
@@ -109,7 +108,7 @@ func TestSlotTakenWhileHeld(t *testing.T) {
 
 func TestSlotCannotBeHad(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, consultest.Start(t))
+	h := newSharedHost(t)
 	refused := errors.New("no such luck")
 	h.edit = func(o *watch.Options) {
 		o.Slot = func(context.Context, string, int, string) (func(), error) { return nil, refused }
@@ -126,7 +125,7 @@ func TestSlotCannotBeHad(t *testing.T) {
 // TestGateOfARecovery: what a crash left is reloaded in its slot.
 func TestGateOfARecovery(t *testing.T) {
 	t.Parallel()
-	h, f := newHost(t, consultest.Start(t)), &fleet{free: make(chan struct{}, 1)}
+	h, f := newSharedHost(t), &fleet{free: make(chan struct{}, 1)}
 	h.edit = func(o *watch.Options) { o.Slot = f.slot }
 	e := h.engine(h.tmpl("a", "new", inSlot("s", 1)), h.tmpl("plain", "new"))
 	var gate func(context.Context, string) (func(), error) = e.Gate

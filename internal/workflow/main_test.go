@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(crashEnv) != "" {
 		os.Exit(crashMain())
 	}
-	os.Exit(m.Run())
+	os.Exit(consultest.Main(m))
 }
 
 // host is a state directory, a directory where tasks leave traces, and a Runner.

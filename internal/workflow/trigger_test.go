@@ -35,6 +35,13 @@ type bed struct {
 	known bool
 }
 
+// shared is the Consul that tests share; each has keys and services of its own.
+func shared(t *testing.T) *consultest.Server {
+	t.Helper()
+	s, _ := consultest.Shared(t)
+	return s
+}
+
 func newBed(t *testing.T, s *consultest.Server) *bed {
 	t.Helper()
 	return &bed{t: t, client: s.Client(), dir: t.TempDir(), events: make(chan workflow.Observation)}
@@ -175,7 +182,7 @@ func (b *bed) register(id string, port int) {
 // nothing.
 func TestKey(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, consultest.Start(t))
+	b := newBed(t, shared(t))
 	key := config.Trigger{Name: "k", Key: "a/key", Workflow: "note"}
 	b.put("a/key", "1")
 	stop := b.run(key)
@@ -202,7 +209,7 @@ func TestKey(t *testing.T) {
 // TestServiceAndPrefix: each changed item is named.
 func TestServiceAndPrefix(t *testing.T) {
 	t.Parallel()
-	s := consultest.Start(t)
+	s := shared(t)
 	b := newBed(t, s)
 	stop := b.run(config.Trigger{Name: "s", Service: "web", Workflow: "note"})
 	b.wantKnown("s")
@@ -241,7 +248,7 @@ func TestServiceAndPrefix(t *testing.T) {
 // TestEvents: each event runs the workflow once, also if it is observed again.
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, consultest.Start(t))
+	b := newBed(t, shared(t))
 	conf := config.Trigger{Name: "e", Event: "node_down", Workflow: "note"}
 	happened := func(numbers ...string) workflow.Observation {
 		items := map[string]workflow.Item{}
@@ -290,7 +297,7 @@ func TestEvents(t *testing.T) {
 // hold when the hold ends.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, consultest.Start(t))
+	b := newBed(t, shared(t))
 	conf := config.Trigger{Name: "k", Key: "held/key", Workflow: "note"}
 	b.held = make(chan struct{})
 	stop := b.run(conf)
@@ -322,7 +329,7 @@ func TestInterrupted(t *testing.T) {
 // change is handled.
 func TestUnknownWorkflow(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, consultest.Start(t))
+	b := newBed(t, shared(t))
 	stop := b.run(config.Trigger{Name: "k", Key: "u/key", Workflow: "nothing"})
 	b.wantKnown("k")
 	b.put("u/key", "1")
@@ -349,9 +356,9 @@ func TestDamagedState(t *testing.T) {
 	for name, text := range map[string]string{"cut": `{"of":"key d/k`, "empty": "", "other": "{}"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBed(t, consultest.Start(t))
+			b := newBed(t, shared(t))
 			file := filepath.Join(b.dir, "triggers", "k.json")
-			conf := config.Trigger{Name: "k", Key: "d/k", Workflow: "note"}
+			conf := config.Trigger{Name: "k", Key: "d/" + name, Workflow: "note"}
 			stop := b.run(conf)
 			b.wantKnown("k")
 			stop()
@@ -366,8 +373,8 @@ func TestDamagedState(t *testing.T) {
 				}
 				return err
 			})
-			b.put("d/k", "1")
-			b.wantChanges("added d/k")
+			b.put("d/"+name, "1")
+			b.wantChanges("added d/" + name)
 			stop()
 			if log := b.log.String(); strings.Count(log, "the trigger's state is damaged") != 1 || !strings.Contains(log, file) {
 				t.Errorf("the log is %q, want that the state in %s is damaged", log, file)
