@@ -263,28 +263,21 @@ type question struct {
 
 func (q question) String() string { return dns.Type(q.qtype).String() + " " + q.name }
 
-// answerError is a failure that the answer itself reports.
-type answerError struct {
-	class error // one of the sentinels above
-	err   error // details; may be nil
-}
-
-func (e *answerError) Error() string { return fmt.Sprint(e.class, ": ", e.err) }
-
-func (e *answerError) Unwrap() error { return e.class }
+// failed returns a failure that the answer itself reports; err may be nil.
+func failed(class, err error) error { return &DNSError{Class: class, Err: err} }
 
 func malformed(format string, args ...any) error {
-	return &answerError{class: ErrDNSMalformed, err: fmt.Errorf(format, args...)}
+	return failed(ErrDNSMalformed, fmt.Errorf(format, args...))
 }
 
 // failure returns err as a DNSError.
 func (q question) failure(server string, err error) error {
 	e := &DNSError{Name: q.name, Type: dns.Type(q.qtype).String(), Server: server, Class: ErrDNSUnreachable, Err: plain(err)}
-	var answer *answerError
+	var answer *DNSError
 	var timeout net.Error
 	switch {
 	case errors.As(err, &answer):
-		e.Class, e.Err = answer.class, answer.err
+		e.Class, e.Err = answer.Class, answer.Err
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
 		errors.As(err, &timeout) && timeout.Timeout():
 		e.Class, e.Err = ErrDNSTimeout, nil
@@ -307,13 +300,13 @@ func classOf(rcode int) error {
 	case dns.RcodeSuccess:
 		return nil
 	case dns.RcodeNameError:
-		return &answerError{class: ErrNXDomain}
+		return failed(ErrNXDomain, nil)
 	case dns.RcodeServerFailure:
-		return &answerError{class: ErrServFail}
+		return failed(ErrServFail, nil)
 	case dns.RcodeRefused, dns.RcodeNotAuth, dns.RcodeNotImplemented:
-		return &answerError{class: ErrDNSRefused}
+		return failed(ErrDNSRefused, nil)
 	default:
-		return &answerError{class: ErrServFail, err: fmt.Errorf("response code %s", rcodeName(rcode))}
+		return failed(ErrServFail, fmt.Errorf("response code %s", rcodeName(rcode)))
 	}
 }
 

@@ -175,7 +175,7 @@ func (rep reply) noRecords() error {
 	if err := classOf(rep.msg.Rcode); err != nil {
 		return err
 	}
-	return &answerError{class: ErrNoData}
+	return failed(ErrNoData, nil)
 }
 
 func parseSRV(q question, rep reply) (SRVAnswer, error) {

@@ -80,9 +80,9 @@ type Admission interface {
 	// version. waiting receives why it has to wait, whenever that changes. A host
 	// that was admitted before, also before a restart, is admitted at once.
 	Enter(ctx context.Context, version string, waiting func(reason string)) error
-	// Cannot says why this host could not begin if it were let in; empty: it
-	// could, or has nothing to begin with.
-	Cannot(reason string)
+	// Blocked passes the reason for which this host could not begin if it were
+	// admitted; empty: it could, or has nothing to begin with.
+	Blocked(reason string)
 	// Leave gives back what Enter took, once the host is as healthy as the
 	// policy asks; that may take minutes. Repeating it is not an error. It is
 	// called after version runs, was validated and reported; its ctx ends when

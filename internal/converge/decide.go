@@ -57,7 +57,7 @@ type decision struct {
 	require bool   // follow what is required
 	enter   string // version to ask admission for
 	leave   string // version to give admission back for
-	cannot  string // why the host does not begin with another version; empty: it does, or has none
+	blocked string // why the host does not begin with another version; empty: it does, or has none
 	cycle   bool   // look for cycles of requirements
 
 	waiting string // what the pending state to be reported is about; empty: none
@@ -82,7 +82,7 @@ func decide(f *facts, now time.Time) decision {
 	default:
 		d = decideClosed(f, now)
 		if broken := a.Stage == stageFailed || a.Stage == stageInvalid; (broken || f.needed()) && d.enter == "" && d.do == doNothing {
-			d.cannot = cmp.Or(d.detail, string(d.phase))
+			d.blocked = cmp.Or(d.detail, string(d.phase))
 		}
 	}
 	if f.job.id != "" {

@@ -92,7 +92,7 @@ func (g *gate) Run(ctx context.Context, _ AdmissionEvents) error {
 	return ctx.Err()
 }
 
-func (g *gate) Cannot(string) {}
+func (g *gate) Blocked(string) {}
 
 func (g *gate) Leave(ctx context.Context, version string) error {
 	g.note("leave " + version)

@@ -84,10 +84,10 @@ type grantFacts struct {
 	record grantRecord
 	permit rollout.Permit
 
-	enter  string // version that the host wants to begin with
-	leave  string // version that it runs, and reported
-	cannot string // why it cannot begin; empty: it can, or has no need to
-	waits  bool   // it can only wait for an offer; permit may be out of date
+	enter   string // version that the host wants to begin with
+	leave   string // version that it runs, and reported
+	blocked string // why it cannot begin; empty: it can, or has no need to
+	waits   bool   // it can only wait for an offer; permit may be out of date
 
 	lifted  bool // it came back into service
 	healthy bool // all its checks pass
@@ -115,9 +115,9 @@ func decideGrant(f grantFacts, now time.Time) (do grantAction, why string, again
 		return grantNothing, waitsForGrant, again
 	case f.enter != "":
 		return decideEnter(f, now)
-	case f.cannot != "":
+	case f.blocked != "":
 		if ok, _ := f.permit.Offer(f.permit.Grant.Version, now); ok {
-			return grantDecline, f.cannot, again
+			return grantDecline, f.blocked, again
 		}
 	}
 	return grantNothing, "", again

@@ -54,7 +54,7 @@ type Grantee struct {
 	mu      sync.Mutex
 	enter   *request // begin with a version
 	leave   *request // come back into service
-	cannot  string   // why the host cannot begin
+	blocked string   // why the host cannot begin
 	stale   bool     // permit is to be read (again)
 	grant   rollout.Grant
 	known   bool // grant was read
@@ -100,11 +100,11 @@ func (g *Grantee) Leave(ctx context.Context, version string) error {
 	return g.ask(ctx, &g.leave, &request{version: version, waiting: func(string) {}, done: make(chan struct{})})
 }
 
-// Cannot implements Admission.
-func (g *Grantee) Cannot(reason string) {
+// Blocked implements Admission.
+func (g *Grantee) Blocked(reason string) {
 	g.change(func() bool {
-		again := g.cannot == "" && reason != ""
-		g.cannot = reason
+		again := g.blocked == "" && reason != ""
+		g.blocked = reason
 		return again
 	})
 }
@@ -184,7 +184,7 @@ func (g *Grantee) watchGrant(ctx context.Context, events AdmissionEvents) error 
 		}
 		next := u.Entry.Value
 		g.mu.Lock()
-		idle := g.enter == nil && g.leave == nil && g.cannot == ""
+		idle := g.enter == nil && g.leave == nil && g.blocked == ""
 		g.mu.Unlock()
 		if u.Reset || !first && idle && next.State == rollout.Offered {
 			events.Reassert() // the orchestrator does not know what this host runs
@@ -275,7 +275,7 @@ func (g *Grantee) loop(ctx context.Context, events AdmissionEvents) error {
 // interested reports whether what is stored matters now. A host that can only
 // wait for an offer knows that from its watches.
 func (g *Grantee) interested(f grantFacts) bool {
-	return !f.waits && (f.enter != "" || f.cannot != "" || f.record.ID != "" || f.record.Intent != nil || !g.read)
+	return !f.waits && (f.enter != "" || f.blocked != "" || f.record.ID != "" || f.record.Intent != nil || !g.read)
 }
 
 func notify(q *request, why string) {
@@ -313,7 +313,7 @@ func (g *Grantee) facts() (f grantFacts, enter, leave *request, read bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f = grantFacts{
-		record: g.record, permit: g.permit.WithRollout(g.rollout), cannot: g.cannot, lifted: g.lifted,
+		record: g.record, permit: g.permit.WithRollout(g.rollout), blocked: g.blocked, lifted: g.lifted,
 		healthy: g.checked && len(g.failing) == 0, since: g.since,
 	}
 	if g.enter != nil {

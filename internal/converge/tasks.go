@@ -22,7 +22,7 @@ type task struct {
 // keepTasks has exactly the tasks running that d asks for.
 func (c *Converger) keepTasks(ctx context.Context, d decision) {
 	if c.o.Admission != nil {
-		c.o.Admission.Cannot(d.cannot)
+		c.o.Admission.Blocked(d.blocked)
 	}
 	// Enter and Leave never overlap: the one that is not asked for ends first.
 	if d.enter == "" {
