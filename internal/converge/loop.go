@@ -120,7 +120,9 @@ func (c *Converger) act(ctx context.Context, f *facts, do action) {
 	if ctx.Err() != nil {
 		return
 	}
-	c.hook(string(do) + " done")
+	if c.tasks[jobTask] == nil { // else the job's tasks run by now
+		c.hook(string(do) + " done")
+	}
 	c.noteResult(do, err)
 }
 

@@ -122,8 +122,11 @@ func (c *Converger) reportOne(ctx context.Context) error {
 	backoff := concurrency.NewBackoff(c.timing.trouble, c.timing.maxTrouble/2)
 	for first := true; ; first = false {
 		c.mu.Lock()
-		r, gen := c.report, c.gen
+		r, gen, stored := c.report, c.gen, c.in.storedGen
 		c.mu.Unlock()
+		if stored >= gen {
+			return nil // an earlier round took it along
+		}
 		if r.equal(report{}) {
 			c.noteStored(gen, nil)
 			return nil
