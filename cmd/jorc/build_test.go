@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/json"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/jorc/jorc/internal/consultest"
 )
 
 // buildDir holds the binary that builtOnce made; TestMain removes it.
@@ -24,7 +27,13 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == guardArg { // it is its own child
 		os.Exit(guard(os.Args[2:]))
 	}
-	code := m.Run()
+	// Most tests wait for processes and for Consul, so that more than one per
+	// processor can run.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
+	code := consultest.Main(m)
 	if buildDir != "" {
 		_ = os.RemoveAll(buildDir)
 	}

@@ -25,8 +25,7 @@ func TestCloudInit(t *testing.T) {
 	if err := yaml.Unmarshal(data, &snippet); err != nil || len(snippet.Runcmd) != 1 {
 		t.Fatalf("runcmd is %q, %v", snippet.Runcmd, err)
 	}
-	s := consultest.Start(t)
-	env := onServer(t, s)
+	s, env := onShared(t)
 	for range 2 {
 		for _, line := range snippet.Runcmd {
 			cmd := exec.CommandContext(t.Context(), line[0], line[1:]...)

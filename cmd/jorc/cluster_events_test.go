@@ -14,8 +14,7 @@ import (
 // what a newer jorc journalled is shown.
 func TestEventKinds(t *testing.T) {
 	t.Parallel()
-	s := consultest.Start(t)
-	env := onServer(t, s)
+	s, env := onShared(t)
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
 	do(result{0, "[]\n", ""}, "events", "--kind", "node_down", "--kind", "rollout_rolled_back", "--kind", "run_job_lost", "-o", "json")
@@ -26,7 +25,7 @@ func TestEventKinds(t *testing.T) {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}
-	j, _, err := orchestrator.OpenJournal(t.Context(), kv.New(s.Client(), "jorc/default"), orchestrator.JournalOptions{})
+	j, _, err := orchestrator.OpenJournal(t.Context(), kv.New(s.Client(), env["JORC_PREFIX"]+"/default"), orchestrator.JournalOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -165,8 +165,7 @@ func TestLockInterrupted(t *testing.T) {
 
 func TestSlotsOfNobody(t *testing.T) {
 	t.Parallel()
-	s := consultest.Start(t)
-	env := onServer(t, s)
+	_, env := onShared(t)
 	do := doer(t, env)
 	do(result{0, "[]\n", ""}, "slots", "-o", "json")
 	do(result{1, "", "jorc: slot group \"g\": no such group; there are no groups\n"}, "slots", "g")

@@ -113,8 +113,7 @@ func terminal(t *testing.T) (ours, theirs *os.File) {
 // conflict is shown with all three sides.
 func TestProfileEditInTerminal(t *testing.T) {
 	t.Parallel()
-	s := consultest.Start(t)
-	env := onServer(t, s)
+	_, env := onShared(t)
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
 	do(result{0, "", ""}, "profile", "set", "size", "1")
@@ -167,10 +166,9 @@ func TestProfileEditInTerminal(t *testing.T) {
 // of its role, and that before the cluster; scripts see what changed nothing.
 func TestUnholdBeatsWiderHolds(t *testing.T) {
 	t.Parallel()
-	s := consultest.Start(t)
-	env := onServer(t, s)
+	s, env := onShared(t)
 	do := doer(t, env)
-	cl := cluster.New(s.Client(), "jorc", "default")
+	cl := cluster.New(s.Client(), env["JORC_PREFIX"], "default")
 	held := func(node, role string) bool {
 		t.Helper()
 		v, err := cl.ControlOf(t.Context(), node)

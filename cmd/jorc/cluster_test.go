@@ -193,8 +193,7 @@ func TestProfileEdit(t *testing.T) {
 // was never set, or has only a schema's default.
 func TestShellRace(t *testing.T) {
 	t.Parallel()
-	s := consultest.Start(t)
-	env := onServer(t, s)
+	s, env := onShared(t)
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
 	do(result{0, "", ""}, "profile", "set", "there", "some text")
@@ -247,8 +246,7 @@ func TestShellRace(t *testing.T) {
 
 func TestMembersJSON(t *testing.T) {
 	t.Parallel()
-	s := consultest.Start(t)
-	env := onServer(t, s)
+	_, env := onShared(t)
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
 	do(result{0, "", ""}, "join", "--role", "db")
@@ -269,7 +267,7 @@ func TestMembersJSON(t *testing.T) {
 // when the cluster exists already.
 func TestInitLater(t *testing.T) {
 	t.Parallel()
-	env := onServer(t, consultest.Start(t))
+	_, env := onShared(t)
 	env["JORC_CLUSTER"] = "prod"
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "prod", "--leaders", "0")

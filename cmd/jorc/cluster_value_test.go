@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-
-	"github.com/jorc/jorc/internal/consultest"
 )
 
 // jorcWithInput runs a command as jorc does, with this on stdin.
@@ -24,7 +22,7 @@ const certificate = "-----BEGIN CERTIFICATE-----\nMIIB+zCC/aADAgEC#\n-----END CE
 // is given.
 func TestTextStaysText(t *testing.T) {
 	t.Parallel()
-	env := onServer(t, consultest.Start(t))
+	_, env := onShared(t)
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
 	do(result{0, "", ""}, "join", "--node", "n1", "--role", "db")
@@ -53,7 +51,7 @@ func TestTextStaysText(t *testing.T) {
 // TestValueModes: JSON by default, --string for text, --yaml for YAML.
 func TestValueModes(t *testing.T) {
 	t.Parallel()
-	env := onServer(t, consultest.Start(t))
+	_, env := onShared(t)
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
 	for _, tt := range []struct {
@@ -91,7 +89,7 @@ func TestValueModes(t *testing.T) {
 // as it is spelled, for cluster, role and member, and in references.
 func TestSchemaOfStringsKeepsText(t *testing.T) {
 	t.Parallel()
-	env := onServer(t, consultest.Start(t))
+	_, env := onShared(t)
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
 	do(result{0, "", ""}, "join", "--node", "n1", "--role", "db")
@@ -112,7 +110,7 @@ func TestSchemaOfStringsKeepsText(t *testing.T) {
 // import, for the cluster, roles and members, and nothing is written.
 func TestSchemasHoldEverywhere(t *testing.T) {
 	t.Parallel()
-	env := onServer(t, consultest.Start(t))
+	_, env := onShared(t)
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
 	do(result{0, "", ""}, "profile", "schema", "set", "disks", writeFile(t, "schema", `{"type": "integer", "minimum": 1}`))
@@ -157,7 +155,7 @@ func TestSchemasHoldEverywhere(t *testing.T) {
 // whichever way it is set.
 func TestParamsWithAMeaning(t *testing.T) {
 	t.Parallel()
-	env := onServer(t, consultest.Start(t))
+	_, env := onShared(t)
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
 	do(result{0, "", ""}, "join", "--node", "n1", "--role", "db")

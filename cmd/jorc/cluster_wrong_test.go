@@ -20,8 +20,7 @@ import (
 // nothing, least of all for the cluster of the environment.
 func TestEmptyArguments(t *testing.T) {
 	t.Parallel()
-	s := consultest.Start(t)
-	env := onServer(t, s)
+	_, env := onShared(t)
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
 	for _, args := range []string{"delete --yes", "export", "show", "meta get", "profile watch", "profile params", "slots"} {
@@ -37,8 +36,7 @@ func TestEmptyArguments(t *testing.T) {
 // are in the whole answer, however they were spelled.
 func TestMembersFieldsJSON(t *testing.T) {
 	t.Parallel()
-	s := consultest.Start(t)
-	env := onServer(t, s)
+	_, env := onShared(t)
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
 	do(result{0, "", ""}, "join", "--node", "n1", "--param", "disks=4")

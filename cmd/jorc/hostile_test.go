@@ -177,8 +177,7 @@ func TestHostileText(t *testing.T) {
 // and safely to a terminal.
 func TestRawData(t *testing.T) {
 	t.Parallel()
-	s := consultest.Start(t)
-	env := onServer(t, s)
+	_, env := onShared(t)
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
 	do(result{0, "", ""}, "profile", "set", "pem", "--string", hostileText)

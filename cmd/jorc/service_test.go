@@ -24,6 +24,17 @@ func onServer(t *testing.T, s *consultest.Server) map[string]string {
 	return map[string]string{"CONSUL_HTTP_ADDR": s.HTTPAddr, "CONSUL_HTTP_TOKEN": s.RootToken, "JORC_STATE_DIR": t.TempDir()}
 }
 
+// onShared is onServer with the package's shared server, and a prefix of the
+// test's own. All tests see one catalog: a test that registers services or runs an
+// agent starts a server.
+func onShared(t *testing.T) (*consultest.Server, map[string]string) {
+	t.Helper()
+	s, prefix := consultest.Shared(t)
+	env := onServer(t, s)
+	env["JORC_PREFIX"] = prefix
+	return s, env
+}
+
 func TestServiceCommands(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)

@@ -61,8 +61,7 @@ func session(t *testing.T, s *consultest.Server, env map[string]string, name, li
 
 func TestUpdateSession(t *testing.T) {
 	t.Parallel()
-	s := consultest.Start(t)
-	env := onServer(t, s)
+	s, env := onShared(t)
 	session(t, s, env, "update", `
 		update current
 		update current -o json
