@@ -36,6 +36,7 @@ var layers = map[string]float64{
 	"internal/cluster":      5,
 	"internal/watch":        5,
 	"internal/blocker":      5,
+	"internal/drpcli":       5.5, // filters of members as scripts write them
 	"internal/doctor":       6.2, // from the table of keys; and whether a rollout can progress
 	"internal/profile":      4,
 	"internal/slots":        4,

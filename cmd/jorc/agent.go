@@ -1,8 +1,11 @@
 package main
 
 import (
-	"context"
+	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/jorc/jorc/internal/agent"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/dev"
 )
 
 func agentCommand(env *environment) *cli.Command {
@@ -30,9 +34,6 @@ func agentCommand(env *environment) *cli.Command {
 }
 
 func (e *environment) runAgent(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
-		return err
-	}
 	load := func() (*config.Config, error) { return e.config(c) }
 	a, log, err := e.buildAgent(c, load, !c.Bool("once"))
 	if err != nil {
@@ -90,17 +91,112 @@ func notifier(log hclog.Logger) func(string) {
 	}
 }
 
-func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if d == 0 {
-		return context.WithCancel(ctx)
+func renderCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:  "render",
+		Usage: "render the configured templates once, as the agent would",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "once", Usage: "write the files (the default)"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "write nothing; list the files that would change"},
+			&cli.BoolFlag{Name: "diff", Usage: "write nothing; print what would change, and exit 1 if anything would"},
+			&cli.DurationFlag{Name: "timeout", Value: time.Minute, Usage: "wait at most this long for missing data; 0: no limit"},
+		},
+		Description: "Checks, guards, reloads and the order of things are those of 'jorc agent'. " +
+			"While an agent works with the same state directory only --dry-run and --diff are possible.",
+		Action: env.render,
 	}
-	return context.WithTimeout(ctx, d)
 }
 
-// noArguments refuses arguments of commands that take none.
-func noArguments(c *cli.Context) error {
-	if args := arguments(c); len(args) > 0 {
-		return usagef(c, "unexpected argument %q", args[0])
+func (e *environment) render(c *cli.Context) error {
+	mode := agent.RenderOnce
+	switch {
+	case c.Bool("dry-run") && c.Bool("diff"), c.Bool("once") && (c.Bool("dry-run") || c.Bool("diff")):
+		return usagef(c, "only one of --once, --dry-run and --diff")
+	case c.Bool("dry-run"):
+		mode = agent.DryRun
+	case c.Bool("diff"):
+		mode = agent.Diff
 	}
-	return nil
+	if len(e.configPaths(c)) == 0 {
+		return usagef(c, "no configuration: %s does not exist; name one with --config PATH", filepath.Join(e.etc, "jorc"))
+	}
+	a, _, err := e.buildAgent(c, func() (*config.Config, error) { return e.config(c) }, false)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := withTimeout(c.Context, c.Duration("timeout"))
+	defer cancel()
+	changes, err := a.Render(ctx, mode, rawData(c.App.Writer))
+	if err == nil && changes && mode == agent.Diff {
+		return errNo
+	}
+	return err
+}
+
+func devCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:  "dev",
+		Usage: "try jorc: run a throw-away Consul, an agent and an example on free ports",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "keep", Usage: "keep the data in `DIR`, and reuse what it holds"},
+		},
+		Description: "Prints where everything is and what to try, and runs until Ctrl-C; then nothing is left. SIGHUP reloads the configuration. " +
+			"With --config PATH that configuration replaces the example. " +
+			"The Consul program is CONSUL_BIN, the one beside jorc, or the one on PATH. Neither Consul's environment variables nor a configuration's " +
+			"consul, dns and http blocks and its state_dir count: all that is jorc dev's own.",
+		Action: env.dev,
+	}
+}
+
+// ofDev are the global flags that mean something to `jorc dev`.
+var ofDev = [...]string{"output", "log-level"}
+
+func (e *environment) dev(c *cli.Context) error {
+	for name := range e.settings {
+		if c.IsSet(name) && !slices.Contains(ofDev[:], name) {
+			return usagef(c, "--%s cannot be given: jorc dev brings its own", name)
+		}
+	}
+	format := e.format(c)
+	overrides, err := e.overrides(c)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	program, err := dev.FindConsul(e.getenv("CONSUL_BIN"), self)
+	if err != nil {
+		return err
+	}
+	return dev.Run(c.Context, dev.Options{
+		Consul: program, Keep: c.String("keep"), Config: c.StringSlice("config"),
+		Announce: func(p dev.Places) error {
+			if format == formatJSON {
+				return writeJSON(c.App.Writer, p)
+			}
+			_, err := fmt.Fprint(c.App.Writer, p.Text(asCalled(self)))
+			return err
+		},
+		Overrides: overrides,
+		Logger: func(level string, json bool) hclog.Logger {
+			log := e.logger(level, json)
+			bridgeStandardLog(log)
+			return log
+		},
+		Hangup: e.hangup(c.Context), LookupEnv: os.LookupEnv, Version: e.build.Version, Commit: e.build.Commit,
+	})
+}
+
+// asCalled is "jorc" where that finds self, else its path.
+func asCalled(self string) string {
+	if found, err := exec.LookPath("jorc"); err == nil {
+		there, err1 := os.Stat(found)
+		here, err2 := os.Stat(self)
+		if err1 == nil && err2 == nil && os.SameFile(there, here) {
+			return "jorc"
+		}
+	}
+	return self
 }

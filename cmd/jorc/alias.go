@@ -1,19 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"net"
+	"net/netip"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/agent"
+	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/doctor"
 )
 
@@ -44,11 +48,11 @@ func aliasCommands(env *environment) []*cli.Command {
 			Flags:  []cli.Flag{hostname(), &cli.StringFlag{Name: "version", Usage: "`VERSION`", DefaultText: "that of the version file"}},
 			Action: func(c *cli.Context) error { return env.reportVersion(c, c.String("hostname"), env.legacyVersion()) },
 		},
-		{Name: "running_versions", Usage: "update running", Action: env.runningVersions},
+		{Name: "running_versions", Usage: "update running", Action: env.onCluster(env.runningVersions)},
 		{Name: "hosts_at_version", Usage: "update hosts", ArgsUsage: "VERSION", Action: env.hostsAtVersion},
 		{Name: "verify_hosts", Usage: "update verify", ArgsUsage: "VERSION [HOST…]", Action: env.verifyHostsQuietly},
 		{
-			Name: "check_single_version", Usage: "update single", ArgsUsage: "VERSION", Action: env.checkSingleVersion,
+			Name: "check_single_version", Usage: "update single", ArgsUsage: "VERSION", Action: env.onCluster(env.checkSingleVersion),
 			Flags: []cli.Flag{&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "say what runs besides", DisableDefaultText: true}},
 		},
 		report("update_status"),
@@ -74,7 +78,7 @@ func aliasCommands(env *environment) []*cli.Command {
 		},
 	}
 	all = append(all, &cli.Command{
-		Name: "check_puppet", Usage: "exit 9 while convergence is held on this host", ArgsUsage: "[HOST]", Action: env.checkPuppet,
+		Name: "check_puppet", Usage: "exit 9 while convergence is held on this host", ArgsUsage: "[HOST]", Action: env.onCluster(env.checkPuppet),
 	})
 	for _, r := range refusedAliases {
 		all = append(all, &cli.Command{
@@ -107,22 +111,13 @@ var refusedAliases = [...]struct{ name, instead string }{
 const exitPuppetDisabled = 9
 
 // checkPuppet exits with exitPuppetDisabled while convergence is held on the host.
-func (e *environment) checkPuppet(c *cli.Context) error {
-	args := arguments(c)
-	if len(args) > 1 {
-		return usagef(c, "too many arguments: give one HOST")
-	}
-	cl, client, settings, err := e.ledger(c)
+func (e *environment) checkPuppet(c *cli.Context, cl *target) error {
+	host, err := e.hostNamed(c, cl, argument(c, 0))
 	if err != nil {
 		return err
 	}
-	defer client.Close()
-	host, err := hostNamed(c, client, settings, strings.Join(args, ""))
-	if err != nil {
-		return err
-	}
-	if len(args) == 0 {
-		if reason := agent.HoldReason(settings.StateDir); reason != "" {
+	if argument(c, 0) == "" {
+		if reason := agent.HoldReason(cl.settings.StateDir); reason != "" {
 			return &exitError{code: exitPuppetDisabled, err: fmt.Errorf("convergence on this host is %s", reason)}
 		}
 	}
@@ -144,13 +139,13 @@ func (e *environment) checkPuppet(c *cli.Context) error {
 // this host reported: a failed puppet or validation makes a host script run
 // Puppet again.
 func (e *environment) localHealth(c *cli.Context) error {
-	return e.healthWith(c, func(client *consul.Client, settings *config.Config) ([]doctor.CheckState, error) {
-		host, err := hostNamed(c, client, settings, "")
+	return e.healthWith(c, func() ([]doctor.CheckState, error) {
+		cl, err := e.existing(c, "")
 		if err != nil {
 			return nil, err
 		}
-		cl := cluster.New(client, settings.Prefix, settings.Cluster)
-		if err := cl.CheckExists(c.Context); err != nil {
+		host, err := e.ownNode(c)
+		if err != nil {
 			return nil, err
 		}
 		d, _, err := cl.Report(c.Context, host)
@@ -168,19 +163,16 @@ func (e *environment) localHealth(c *cli.Context) error {
 }
 
 func (e *environment) currentVersionOrNone(c *cli.Context) error {
-	version, err := e.desiredVersion(c)
+	version, err := e.desired(c)
 	if err != nil {
 		return err
 	}
-	if version == "" {
-		version = "None"
-	}
-	_, err = fmt.Fprintln(c.App.Writer, version)
+	_, err = fmt.Fprintln(c.App.Writer, cmp.Or(version, "None"))
 	return err
 }
 
 func (e *environment) localVersionOrNothing(c *cli.Context) error {
-	err := e.readOrWriteLocal(c, e.legacyVersion())
+	err := e.localVersion(c, e.legacyVersion())
 	if errors.Is(err, cluster.ErrNoVersion) {
 		return nil
 	}
@@ -188,41 +180,188 @@ func (e *environment) localVersionOrNothing(c *cli.Context) error {
 }
 
 func (e *environment) verifyHostsQuietly(c *cli.Context) error {
-	version, hosts, missing, err := e.elsewhere(c)
-	switch {
-	case err != nil:
+	missing, err := e.notAtVersion(c)
+	if err != nil || len(missing) == 0 {
 		return err
-	case hosts == 0:
-		return errNoHosts
-	case len(missing) == 0:
-		return nil
 	}
 	var names []string
 	for _, m := range missing {
 		names = append(names, m.Host)
 	}
-	return &exitError{code: exitFailed, err: fmt.Errorf("not at version %s: %s", version, strings.Join(names, " "))}
+	return &exitError{code: exitFailed, err: fmt.Errorf("not at version %s: %s", argument(c, 0), strings.Join(names, " "))}
 }
 
-func (e *environment) checkSingleVersion(c *cli.Context) error {
+func (e *environment) checkSingleVersion(c *cli.Context, cl *target) error {
 	if c.Bool("verbose") {
-		return e.singleVersion(c)
+		return e.singleVersion(c, cl)
 	}
-	s, err := e.singleness(c)
-	if err == nil && !s.Single {
-		err = &exitError{code: exitFailed}
-	}
-	return err
-}
-
-func (e *environment) updateStatus(c *cli.Context) error {
-	args := arguments(c)
-	if len(args) != 2 {
-		return usagef(c, "missing arguments TYPE and RESULT")
-	}
-	s, err := cluster.ParseResult(args[0], args[1])
+	s, err := cl.UniqueVersion(c.Context, argument(c, 0))
 	if err != nil {
 		return err
 	}
-	return e.recordState(c, c.String("hostname"), args[0], s)
+	return answerOf(s.Single)
+}
+
+func (e *environment) updateStatus(c *cli.Context) error {
+	s, err := cluster.ParseResult(argument(c, 0), argument(c, 1))
+	if err != nil {
+		return err
+	}
+	return e.recordState(c, c.String("hostname"), argument(c, 0), s)
+}
+
+func publishServiceCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "publish_service", Usage: "register services under addresses of this host", ArgsUsage: "[[HOST] [INTERFACE=]ADDRESS… SERVICE…]",
+		Description: "Each SERVICE is registered with each ADDRESS as tagged address, under the name of the interface that has it. " +
+			"Without arguments it registers the services of this host's configuration.",
+		Action: env.publishServices,
+	}
+}
+
+// published is what `publish_service` was asked for.
+type published struct {
+	host      string // empty: this one
+	addresses []taggedAddress
+	services  []string
+}
+
+type taggedAddress struct {
+	tag     string // empty: that of the interface that has it
+	address netip.Addr
+}
+
+// parsePublished reads [HOST] [INTERFACE=]ADDRESS… SERVICE…: the first argument
+// is a host when an address follows it, the addresses end at the first other word.
+func parsePublished(args []string) (p published, err error) {
+	if len(args) > 1 && !isAddress(args[0]) && isAddress(args[1]) {
+		p.host, args = args[0], args[1:]
+	}
+	for len(args) > 0 && isAddress(args[0]) {
+		p.addresses, args = append(p.addresses, parseAddress(args[0])), args[1:]
+	}
+	for _, s := range args {
+		if s == "" || isAddress(s) {
+			return p, fmt.Errorf("%q is not the name of a service", s)
+		}
+	}
+	p.services = args
+	switch {
+	case len(p.addresses) == 0:
+		return p, fmt.Errorf("missing ADDRESS")
+	case len(p.services) == 0:
+		return p, fmt.Errorf("missing SERVICE")
+	}
+	return p, nil
+}
+
+func isAddress(s string) bool { return parseAddress(s).address.IsValid() }
+
+// parseAddress reads [INTERFACE=]ADDRESS; the address is invalid for any other text.
+func parseAddress(s string) taggedAddress {
+	tag, text, tagged := strings.Cut(s, "=")
+	if !tagged {
+		tag, text = "", s
+	}
+	address, err := netip.ParseAddr(text)
+	if err != nil || address.Zone() != "" || tagged && tag == "" {
+		return taggedAddress{}
+	}
+	return taggedAddress{tag, address.Unmap()}
+}
+
+// tagged gives each address a name of its own: the one it came with, that of
+// its interface, or lan.
+func tagged(addresses []taggedAddress, interfaces map[netip.Addr]string) map[string]config.Address {
+	all := make(map[string]config.Address, len(addresses))
+	for _, a := range addresses {
+		name := a.tag
+		if name == "" {
+			name = interfaces[a.address]
+		}
+		if name == "" {
+			name = "lan"
+		}
+		free := name
+		for i := 2; ; i++ {
+			if _, taken := all[free]; !taken {
+				break
+			}
+			free = name + "_" + strconv.Itoa(i)
+		}
+		all[free] = config.Address{Host: a.address.String()}
+	}
+	return all
+}
+
+// localInterfaces are the names of this host's interfaces by their addresses.
+func localInterfaces() (map[netip.Addr]string, error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	names := map[netip.Addr]string{}
+	for _, i := range interfaces {
+		addresses, err := i.Addrs()
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range addresses {
+			if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+				names[prefix.Addr().Unmap()] = i.Name
+			}
+		}
+	}
+	return names, nil
+}
+
+func (e *environment) publishServices(c *cli.Context) error {
+	var p published
+	var err error
+	args := arguments(c)
+	if len(args) > 0 {
+		if p, err = parsePublished(args); err != nil {
+			return usagef(c, "%v", err)
+		}
+	}
+	client, settings, err := e.consul(c)
+	if err != nil {
+		return err
+	}
+	services := settings.Services
+	if len(args) > 0 {
+		if p.host != "" {
+			own, err := e.ownNode(c)
+			if err != nil {
+				return err
+			}
+			if own != p.host {
+				return fmt.Errorf("services are published on the host that has them: this is %s, not %s", own, p.host)
+			}
+		}
+		if services, err = p.definitions(); err != nil {
+			return err
+		}
+	}
+	for _, s := range services {
+		// An agent that runs with the same configuration has registered its services.
+		_, err := catalog.Publish(c.Context, client, settings.StateDir, s)
+		if err != nil && (len(args) > 0 || !errors.Is(err, catalog.ErrConfigured)) {
+			return conflict(err)
+		}
+	}
+	return nil
+}
+
+// definitions are the services to register.
+func (p published) definitions() ([]config.Service, error) {
+	interfaces, err := localInterfaces()
+	if err != nil {
+		return nil, fmt.Errorf("find the interfaces: %w", err)
+	}
+	var all []config.Service
+	for _, name := range p.services {
+		all = append(all, config.Service{Name: name, Address: p.addresses[0].address.String(), TaggedAddresses: tagged(p.addresses, interfaces)})
+	}
+	return all, nil
 }

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
+	"net"
 	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 // arrange brings a command line into the order that the library parses: the
@@ -234,4 +239,209 @@ func splitDash(c *cli.Context) (args, command []string, dashed bool) {
 func arguments(c *cli.Context) []string {
 	before, after, _ := splitDash(c)
 	return append(slices.Clone(before), after...)
+}
+
+// argument is the argument at index i; empty: it was not given.
+func argument(c *cli.Context, i int) string {
+	if args := arguments(c); i < len(args) {
+		return args[i]
+	}
+	return ""
+}
+
+// arity is how many arguments a command takes.
+type arity struct {
+	required []string
+	most     int  // -1: any number
+	command  bool // what follows -- is another command
+}
+
+// arityOf reads the arguments in a usage line: "KEY [FILE]", "VERSION [HOST…]",
+// "GROUP -- COMMAND ARG…".
+func arityOf(usage string) arity {
+	var n arity
+	depth := 0
+	for _, word := range strings.Fields(usage) {
+		if strings.Contains(word, "--") {
+			n.most, n.command = -1, strings.HasSuffix(word, "--")
+			return n
+		}
+		depth += strings.Count(word, "[") - strings.Count(word, "[/")
+		if depth == 0 {
+			n.required = append(n.required, strings.TrimSuffix(word, "…"))
+		}
+		depth -= strings.Count(word, "]") - strings.Count(word, "[/")
+		if n.most++; strings.Contains(word, "…") {
+			n.most = -1
+			return n
+		}
+	}
+	return n
+}
+
+// check refuses missing and surplus arguments. An optional one that is empty comes
+// from a variable that was not set: it must not mean all there is, or another
+// cluster.
+func (n arity) check(c *cli.Context) error {
+	args := arguments(c)
+	if n.command {
+		args, _, _ = splitDash(c)
+	}
+	switch {
+	case len(args) < len(n.required) && len(n.required) > 1:
+		return usagef(c, "missing arguments %s", strings.Join(n.required, " and "))
+	case len(args) < len(n.required):
+		return usagef(c, "missing argument %s", n.required[0])
+	case n.most == 0 && len(args) > 0:
+		return usagef(c, "no arguments expected")
+	case n.most >= 0 && len(args) > n.most:
+		return usagef(c, "too many arguments")
+	case n.most >= 0 && slices.Contains(args[len(n.required):], ""):
+		return usagef(c, "an argument must not be empty: leave it out or give a name")
+	}
+	return nil
+}
+
+// legacyCategory marks the commands that bear the names existing host scripts
+// use.
+const legacyCategory = "names that existing host scripts use"
+
+// legacyFlags stand in front of a legacy command: the address of the Consul
+// agent, and a token of the old system that is accepted and ignored.
+var legacyFlags = [...]string{"host", "port", "discovery_token"}
+
+// isLegacy reports whether name may be a flag in front of a legacy command.
+// Elsewhere --host means something else.
+func (a *arranger) isLegacy(name string) bool {
+	return len(a.path) == 0 && slices.Contains(legacyFlags[:], name)
+}
+
+// legacyFlag stores the value of a legacy flag, and returns how many of the
+// arguments that follow were its value.
+func (a *arranger) legacyFlag(name, value string, hasValue bool, following []string) (int, error) {
+	taken := 0
+	switch {
+	case hasValue:
+	case len(following) == 0 || following[0] == "--":
+		return 0, a.usage("flag --" + name + " needs a value")
+	default:
+		value, taken = following[0], 1
+	}
+	if a.legacy == nil {
+		a.legacy = map[string]string{}
+	}
+	a.legacy[name] = value
+	return taken, nil
+}
+
+// legacyAddress turns --host and --port into the address of the Consul agent.
+func (a *arranger) legacyAddress() error {
+	if len(a.legacy) == 0 || a.help {
+		return nil
+	}
+	if len(a.path) == 0 || !legacyCommand(a.path[0]) {
+		first := slices.IndexFunc(legacyFlags[:], func(flag string) bool { _, given := a.legacy[flag]; return given })
+		a.path = nil // where it stood
+		return a.unknownFlag(legacyFlags[first])
+	}
+	if host, port := a.legacy["host"], a.legacy["port"]; host != "" || port != "" {
+		a.add(nil, "--http-addr="+net.JoinHostPort(cmp.Or(host, "127.0.0.1"), cmp.Or(port, "8500")))
+	}
+	return nil
+}
+
+func legacyCommand(c *cli.Command) bool { return c.Category == legacyCategory }
+
+func (a *arranger) usage(text string) error {
+	return &usageError{command: a.name(), text: text}
+}
+
+// name is the command so far: "jorc service list".
+func (a *arranger) name() string {
+	words := []string{a.app.Name}
+	for _, c := range a.path {
+		words = append(words, c.Name)
+	}
+	return strings.Join(words, " ")
+}
+
+// commandOf names the command that a line is for, as far as that can be told
+// of a line with mistakes.
+func commandOf(app *cli.App, args []string) string {
+	a := arranger{app: app, flags: map[*cli.Command][]string{}}
+	for i := 0; i < len(args) && args[i] != "--"; i++ {
+		if a.isFlag(args[i]) {
+			taken, _ := a.flag(args[i], args[i+1:])
+			i += taken
+			continue
+		}
+		_ = a.argument(args[i])
+	}
+	return a.name()
+}
+
+func (a *arranger) unknownCommand(name string) error {
+	var known []string
+	for _, c := range a.commands() {
+		if !c.Hidden {
+			known = append(known, c.Names()...)
+		}
+	}
+	message := fmt.Sprintf("unknown command %q", name)
+	if near := text.Closest(name, known); near != "" {
+		message += fmt.Sprintf(", did you mean %q?", near)
+	}
+	return a.usage(message)
+}
+
+// unknownFlag says what was close among the flags that are allowed here, or
+// where a flag of that name belongs.
+func (a *arranger) unknownFlag(name string) error {
+	known := visibleNames(a.app.Flags)
+	for _, c := range a.path {
+		known = append(known, visibleNames(c.Flags)...)
+	}
+	message := "unknown flag " + dashes(name)
+	if near := text.Closest(name, known); near != "" {
+		return a.usage(message + ", did you mean " + dashes(near) + "?")
+	}
+	if len(a.path) == 0 {
+		if c := commandWithFlag(a.app.Commands, name, ""); c != "" {
+			return a.usage(fmt.Sprintf("%s: it belongs after its command: jorc %s %s", message, c, dashes(name)))
+		}
+	}
+	return a.usage(message)
+}
+
+// commandWithFlag is the first command that has a flag of that name.
+func commandWithFlag(commands []*cli.Command, flag, parent string) string {
+	for _, c := range commands {
+		if c.Hidden {
+			continue
+		}
+		if slices.Contains(visibleNames(c.Flags), flag) {
+			return parent + c.Name
+		}
+		if below := commandWithFlag(c.Subcommands, flag, parent+c.Name+" "); below != "" {
+			return below
+		}
+	}
+	return ""
+}
+
+func visibleNames(flags []cli.Flag) []string {
+	var names []string
+	for _, f := range flags {
+		if v, ok := f.(cli.VisibleFlag); ok && v.IsVisible() {
+			names = append(names, f.Names()...)
+		}
+	}
+	return names
+}
+
+func dashes(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
 }

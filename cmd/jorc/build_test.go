@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	// Most tests wait for processes and for Consul, so that more than one per
 	// processor can run.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	code := consultest.Main(m)

@@ -25,7 +25,8 @@ func TestCloudInit(t *testing.T) {
 	if err := yaml.Unmarshal(data, &snippet); err != nil || len(snippet.Runcmd) != 1 {
 		t.Fatalf("runcmd is %q, %v", snippet.Runcmd, err)
 	}
-	s, env := onShared(t)
+	s := consultest.Start(t)
+	env := onServer(t, s)
 	for range 2 {
 		for _, line := range snippet.Runcmd {
 			cmd := exec.CommandContext(t.Context(), line[0], line[1:]...)

@@ -3,15 +3,15 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/profile"
-	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -39,7 +39,7 @@ func clusterCommand(env *environment) *cli.Command {
 				Usage:     "delete a cluster and all of its keys",
 				ArgsUsage: "[NAME]",
 				Flags:     []cli.Flag{&cli.BoolFlag{Name: "yes", Usage: "confirm", DisableDefaultText: true}},
-				Action:    env.deleteCluster,
+				Action:    env.onNamed(env.deleteCluster),
 			},
 			bootstrapACLCommand(env),
 			exportClusterCommand(env),
@@ -61,95 +61,42 @@ func clusterCommand(env *environment) *cli.Command {
 	}
 }
 
-// cluster is the cluster that flags and environment name, or name when that is
-// not empty.
-func (e *environment) cluster(c *cli.Context, name string) (*cluster.Cluster, error) {
-	client, settings, err := e.consul(c)
-	if err != nil {
-		return nil, err
-	}
-	if name == "" {
-		name = settings.Cluster
-	}
-	e.reportTarget(c, settings, name)
-	return cluster.New(client, settings.Prefix, name).WithValidators(map[string]profile.Validator{runs.ParamRules: runs.CheckRules}), nil
+// shown is the answer of `cluster show -o json`.
+type shown struct {
+	Name        string        `json:"name"`
+	Members     int           `json:"members"`
+	Leaders     []string      `json:"leaders"`
+	LeaderCount int           `json:"leader_count"`
+	Managers    []string      `json:"managers"`
+	Params      int           `json:"params"`
+	Bytes       int           `json:"profile_bytes"`
+	Limit       int           `json:"profile_limit"`
+	Paused      *cluster.Hold `json:"paused"`
+	ObserveOnly *cluster.Hold `json:"observe_only"`
+	Held        *cluster.Hold `json:"held"` // the whole cluster
+	// By role and by node; "off" is an exception from what is held more widely.
+	HeldRoles map[string]cluster.Hold `json:"held_roles"`
+	HeldNodes map[string]cluster.Hold `json:"held_nodes"`
+	// Orchestrator is the node that orchestrates the cluster; nil: none.
+	Orchestrator *orchestrates `json:"orchestrator"`
 }
 
-// reportTarget names the cluster that a command acts on, with --verbose; a JSON
-// answer names it, too.
-func (e *environment) reportTarget(c *cli.Context, settings *config.Config, name string) {
-	e.answers = name
-	if c.Command != nil && flagNamed(c.Command.Flags, "verbose") != nil {
-		return // a flag of the command's own
-	}
-	if c.Bool("verbose") {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q below prefix %q of Consul at %s\n", name, settings.Prefix, settings.Consul.Address)
-	}
-}
-
-// existing is the cluster that flags and environment name, or name when that is
-// not empty. It fails unless that cluster exists.
-func (e *environment) existing(c *cli.Context, name string) (*cluster.Cluster, error) {
-	cl, err := e.cluster(c, name)
-	if err != nil {
-		return nil, err
-	}
-	return cl, cl.CheckExists(c.Context)
-}
-
-// ownNode is the node that --node or JORC_NODE names, or the local agent's.
-func (e *environment) ownNode(c *cli.Context) (string, error) {
-	if node, given := e.value(c, "node"); given {
-		return node, nil
-	}
-	client, _, err := e.consul(c)
-	if err != nil {
-		return "", err
-	}
-	self, err := client.AgentSelf(c.Context)
-	if err != nil {
-		return "", fmt.Errorf("find this host's node name (--node or JORC_NODE sets it): %w", err)
-	}
-	return self.Config.NodeName, nil
-}
-
-// optional is the one argument that may be given; empty when it is not. One that
-// is empty itself comes from a variable that was not set: it must not mean
-// all there is, or for another cluster.
-func optional(c *cli.Context) (string, error) {
-	args := arguments(c)
-	switch {
-	case len(args) > 1:
-		return "", usagef(c, "too many arguments")
-	case len(args) == 1 && args[0] == "":
-		return "", usagef(c, "an argument must not be empty: leave it out or give a name")
-	}
-	return strings.Join(args, ""), nil
-}
-
-// none checks that there is no argument.
-func none(c *cli.Context) error {
-	if len(arguments(c)) > 0 {
-		return usagef(c, "no arguments expected")
-	}
-	return nil
+type orchestrates struct {
+	Node  string    `json:"node"`
+	Since time.Time `json:"since"`
 }
 
 func (e *environment) initCluster(c *cli.Context) error {
-	args := arguments(c)
-	if len(args) != 1 {
-		return usagef(c, "missing argument NAME")
-	}
-	leaders, manager := c.Int("leaders"), c.String("manager")
+	name, leaders, manager := argument(c, 0), c.Int("leaders"), c.String("manager")
 	if leaders < 0 || leaders > cluster.MaxLeaders {
 		return usagef(c, "--leaders is %d, but must be 0 to %d", leaders, cluster.MaxLeaders)
 	}
-	for _, name := range []string{args[0], cmp.Or(manager, args[0])} {
+	for _, name := range []string{name, cmp.Or(manager, name)} {
 		if err := text.CheckName(name); err != nil {
 			return usagef(c, "%v", err)
 		}
 	}
-	cl, err := e.cluster(c, args[0])
+	cl, err := e.cluster(c, name)
 	if err != nil {
 		return err
 	}
@@ -157,14 +104,14 @@ func (e *environment) initCluster(c *cli.Context) error {
 	if err != nil || created {
 		return err
 	}
-	text := "nothing was changed"
+	outcome := "nothing was changed"
 	if manager != "" {
 		added, err := cl.AddManager(c.Context, manager)
 		switch {
 		case err != nil:
 			return err
 		case added:
-			text = manager + " is a manager now"
+			outcome = manager + " is a manager now"
 		}
 	}
 	if c.IsSet("leaders") {
@@ -173,17 +120,14 @@ func (e *environment) initCluster(c *cli.Context) error {
 			return err
 		}
 		if l.Count != leaders {
-			text += fmt.Sprintf("; its number of leaders is %d: change it with 'jorc cluster leader --count'", l.Count)
+			outcome += fmt.Sprintf("; its number of leaders is %d: change it with 'jorc cluster leader --count'", l.Count)
 		}
 	}
-	fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q exists already; %s\n", args[0], text)
+	note(c, "cluster %q exists already; %s", name, outcome)
 	return nil
 }
 
 func (e *environment) listClusters(c *cli.Context) error {
-	if err := none(c); err != nil {
-		return err
-	}
 	client, settings, err := e.consul(c)
 	if err != nil {
 		return err
@@ -192,24 +136,161 @@ func (e *environment) listClusters(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	l := listing{columns: []string{"name", "members"}}
-	for _, s := range all {
-		l.rows = append(l.rows, []string{s.Name, strconv.Itoa(s.Members)})
-	}
-	return e.print(c, l, all)
+	return e.print(c, listingOf("name,members", all, func(s cluster.Summary) []string {
+		return []string{s.Name, strconv.Itoa(s.Members)}
+	}), all)
 }
 
-func (e *environment) deleteCluster(c *cli.Context) error {
-	name, err := optional(c)
-	if err != nil {
-		return err
-	}
-	cl, err := e.existing(c, name)
-	if err != nil {
-		return err
-	}
+func (e *environment) deleteCluster(c *cli.Context, cl *target) error {
 	if !c.Bool("yes") {
 		return usagef(c, "this deletes cluster %q with its profile, members and history: confirm with --yes", cl.Name())
 	}
 	return cl.Delete(c.Context)
+}
+
+func (e *environment) showCluster(c *cli.Context) error {
+	cl, err := e.cluster(c, argument(c, 0))
+	if err != nil {
+		return err
+	}
+	a, err := cl.Export(c.Context)
+	if err != nil {
+		return err
+	}
+	d, err := cl.Profile(c.Context)
+	if err != nil {
+		return err
+	}
+	size := d.Size()
+	s := shown{
+		Name: a.Name, Members: len(a.Members), Leaders: append([]string{}, a.Leaders.Leader...), LeaderCount: a.Leaders.Count,
+		Managers: append([]string{}, a.Leaders.Managers(a.Members)...), Params: len(d.Params), Bytes: size.Bytes, Limit: size.Limit,
+		HeldRoles: map[string]cluster.Hold{}, HeldNodes: map[string]cluster.Hold{},
+	}
+	orchestrator := "none"
+	switch h, held, err := cluster.Orchestrator(c.Context, cl.Store()); {
+	case err != nil:
+		orchestrator = "unknown: " + err.Error()
+	case held:
+		s.Orchestrator = &orchestrates{h.Node, h.Since}
+		orchestrator = fmt.Sprintf("%s since %s", h.Node, when(h.Since))
+	}
+	l := rowsOf("what,value",
+		[]string{"cluster", s.Name},
+		[]string{"members", strconv.Itoa(s.Members)},
+		[]string{"leaders", strings.TrimSpace(fmt.Sprintf("%s (%d of %d)", strings.Join(s.Leaders, ", "), len(s.Leaders), s.LeaderCount))},
+		[]string{"managers", strings.Join(s.Managers, ", ")},
+		[]string{"params", strconv.Itoa(s.Params)},
+		[]string{"profile", size.String()},
+		[]string{"orchestrator", orchestrator})
+	if control := a.Control; control != nil {
+		s.Paused, s.ObserveOnly, s.Held = control.Paused, control.ObserveOnly, control.Hold
+		maps.Copy(s.HeldRoles, control.Roles)
+		maps.Copy(s.HeldNodes, control.Nodes)
+		l.rows = append(l.rows, holdRows(*control)...)
+	}
+	return e.print(c, l, s)
+}
+
+func exportClusterCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "export", Usage: "print the whole cluster as JSON: profile, members, leaders, holds", ArgsUsage: "[NAME]",
+		Action: env.exportCluster,
+	}
+}
+
+func importClusterCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "import", Usage: "create a cluster from an export", ArgsUsage: "FILE",
+		Description: "FILE may be - for stdin. The cluster gets the name in FILE, or that of --cluster. Exits 4 if a different cluster of that name exists.",
+		Flags:       []cli.Flag{&cli.BoolFlag{Name: "replace", Usage: "overwrite an existing cluster", DisableDefaultText: true}},
+		Action:      env.importCluster,
+	}
+}
+
+func bootstrapACLCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:  "bootstrap-acl",
+		Usage: "print or create the ACL policies of agent, operator and orchestrator",
+		Description: "The policies of agent and orchestrator allow one node (--node, default: this one) to write its own keys only. " +
+			"Tokens are made from them with 'consul acl token create -policy-name'.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "elector", Usage: "also print the policy that agents of members that may lead need in addition", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "create", Usage: "create or update the policies in Consul", DisableDefaultText: true},
+		},
+		Action: env.bootstrapACL,
+	}
+}
+
+func (e *environment) exportCluster(c *cli.Context) error {
+	cl, err := e.cluster(c, argument(c, 0))
+	if err != nil {
+		return err
+	}
+	a, err := cl.Export(c.Context)
+	if err != nil {
+		return err
+	}
+	v, err := profile.Of(a) // as all JSON of profiles is written: numbers as they are, members sorted
+	if err != nil {
+		return err
+	}
+	return printDocument(c, v)
+}
+
+func (e *environment) importCluster(c *cli.Context) error {
+	file, r := argument(c, 0), e.values(c)
+	data, err := r.file(file)
+	if err != nil {
+		return err
+	}
+	a, err := cluster.ParseArchive(data)
+	if err != nil {
+		return r.wrong(file, err)
+	}
+	name := a.Name
+	if given, ok := e.value(c, "cluster"); ok {
+		name = given
+	}
+	cl, err := e.cluster(c, name)
+	if err != nil {
+		return err
+	}
+	return cl.Import(c.Context, a, c.Bool("replace"))
+}
+
+func (e *environment) bootstrapACL(c *cli.Context) error {
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	node, err := e.ownNode(c)
+	if err != nil {
+		return err
+	}
+	policies := cl.Policies(node)
+	if c.Bool("elector") {
+		policies = append(policies, cl.ElectorPolicy())
+	}
+	for _, p := range policies {
+		if !c.Bool("create") {
+			break
+		}
+		changed, err := cluster.PutPolicy(c.Context, cl.client, p)
+		if err != nil {
+			return fmt.Errorf("create policy %q (it needs acl:write): %w", p.Name, err)
+		}
+		if changed {
+			note(c, "wrote policy %s", p.Name)
+		}
+	}
+	if e.format(c) == formatJSON {
+		return writeJSON(c.App.Writer, policies)
+	}
+	for _, p := range policies {
+		if _, err := fmt.Fprintf(c.App.Writer, "# %s: %s\n%s\n\n", p.Name, p.Description, p.Rules); err != nil {
+			return err
+		}
+	}
+	return nil
 }

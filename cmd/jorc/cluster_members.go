@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,20 +27,12 @@ func joinCommand(env *environment) *cli.Command {
 			&cli.StringSliceFlag{Name: "provides", Usage: "`SERVICE` that the member provides; may be repeated"},
 			&cli.StringSliceFlag{Name: "requires", Usage: "`TARGET` that its static configuration requires, [TAG.]SERVICE[=N]; may be repeated"},
 		}, valueFlags()...),
-		Action: env.joinCluster,
+		Action: env.onCluster(env.joinCluster),
 	}
 }
 
-func (e *environment) joinCluster(c *cli.Context) error {
-	if err := none(c); err != nil {
-		return err
-	}
-	cl, err := e.existing(c, "")
-	if err != nil {
-		return err
-	}
-	r := e.values(c)
-	given := profile.Params{}
+func (e *environment) joinCluster(c *cli.Context, cl *target) error {
+	r, given := e.values(c), profile.Params{}
 	for _, arg := range c.StringSlice("param") {
 		key, v, err := r.pair(arg)
 		if err != nil {
@@ -55,10 +48,8 @@ func (e *environment) joinCluster(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	block, err := e.memberBlock(c, node)
-	if err != nil {
-		return err
-	}
+	// The configuration of this host's agent decides about its own member.
+	block := cl.settings.Member != nil && (!c.IsSet("node") || node == cl.settings.Node)
 	kept := false // an agent keeps what changes
 	_, err = cl.Join(c.Context, node, func(have cluster.Record) (cluster.Record, error) {
 		old := have
@@ -85,25 +76,16 @@ func (e *environment) joinCluster(c *cli.Context) error {
 		}
 		return have, nil
 	})
+	if err == nil && kept {
+		note(c, "warning: the agent on %s has a member block, which decides its roles, zone and params: while that agent runs it undoes this change", node)
+	}
 	if err != nil {
 		return err
 	}
-	if kept {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: warning: the agent on %s has a member block, which decides its roles, zone and params: while that agent runs it undoes this change\n", node)
-	}
 	if exists, err := cl.Exists(c.Context); err == nil && !exists {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: cluster %q has no profile yet: 'jorc cluster init %s' creates it\n", cl.Name(), cl.Name())
+		note(c, "cluster %q has no profile yet: 'jorc cluster init %s' creates it", cl.Name(), cl.Name())
 	}
 	return nil
-}
-
-// memberBlock reports whether node is this host and its configuration has a member block.
-func (e *environment) memberBlock(c *cli.Context, node string) (bool, error) {
-	settings, err := e.config(c)
-	if err != nil || settings.Member == nil {
-		return false, err
-	}
-	return !c.IsSet("node") || node == settings.Node, nil
 }
 
 // requirements reads --requires.
@@ -128,38 +110,37 @@ func leaveCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:   "leave",
 		Usage:  "end the membership of this host, or of --node",
-		Action: env.leaveCluster,
+		Action: env.onCluster(env.leaveCluster),
 		Description: "The member no longer leads or manages. A running jorc agent with a member block joins again. " +
 			"It is not an error if the node is not a member.",
 	}
 }
 
-func (e *environment) leaveCluster(c *cli.Context) error {
-	if err := none(c); err != nil {
-		return err
-	}
-	cl, err := e.existing(c, "")
-	if err != nil {
-		return err
-	}
+func (e *environment) leaveCluster(c *cli.Context, cl *target) error {
 	node, err := e.ownNode(c)
 	if err != nil {
 		return err
 	}
 	left, err := cl.Leave(c.Context, node, cl.MayBelieve(c.Context, node))
 	if err == nil && !left {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: node %q is no member of cluster %q%s\n", node, cl.Name(), after("; ", unknownHost(c, cl, node)))
+		note(c, "node %q is no member of cluster %q%s", node, cl.Name(), after("; ", unknownHost(c, cl, node)))
 	}
 	return err
 }
 
-// unknownHost says that a host does not exist; empty: it does, or that is not known.
-// Commands whose goal is that it is gone say so and succeed.
-func unknownHost(c *cli.Context, cl *cluster.Cluster, node string) string {
+// unknownHost is the error about a host that does not exist; empty: it does, or
+// that is not known. Commands whose goal is that it is gone report it and succeed.
+func unknownHost(c *cli.Context, cl *target, node string) string {
 	if err := cl.CheckHost(c.Context, node); errors.Is(err, cluster.ErrNoHost) {
 		return err.Error()
 	}
 	return ""
+}
+
+func noteUnknownHost(c *cli.Context, cl *target, node string) {
+	if text := unknownHost(c, cl, node); text != "" {
+		note(c, "%s", text)
+	}
 }
 
 func membersCommand(env *environment) *cli.Command {
@@ -186,22 +167,15 @@ func membersCommand(env *environment) *cli.Command {
 const memberColumns = "Node,Address,Zone,Roles,Version,Health,Agent"
 
 func (e *environment) listMembers(c *cli.Context) error {
-	if err := none(c); err != nil {
-		return err
-	}
-	filter, err := cluster.ParseFilter(c.String("filter"))
+	filter, err := filterOf(c)
 	if err != nil {
-		return usagef(c, "--%v", err)
+		return err
 	}
 	columns, order, err := memberFields(c)
 	if err != nil {
 		return err
 	}
-	format, err := e.format(c)
-	if err != nil {
-		return err
-	}
-	whole := format == formatJSON && !c.IsSet("fields")
+	whole := e.format(c) == formatJSON && !c.IsSet("fields")
 	o := cluster.MembersOptions{Filter: filter, Need: order.Need(), Unreadable: unreadable(c)}
 	if !c.Bool("count") {
 		for _, column := range columns {
@@ -248,6 +222,15 @@ func (e *environment) listMembers(c *cli.Context) error {
 	return e.printMembers(c, columns, all)
 }
 
+// filterOf reads --filter.
+func filterOf(c *cli.Context) (*cluster.Filter, error) {
+	filter, err := cluster.ParseFilter(c.String("filter"))
+	if err != nil {
+		return nil, usagef(c, "--%v", err)
+	}
+	return filter, nil
+}
+
 func memberFields(c *cli.Context) (columns []cluster.Column, order cluster.Column, err error) {
 	names := memberColumns
 	if c.IsSet("fields") {
@@ -260,22 +243,15 @@ func memberFields(c *cli.Context) (columns []cluster.Column, order cluster.Colum
 		}
 		columns = append(columns, column)
 	}
-	by := strings.TrimPrefix(c.String("sort"), "-")
-	if by == "" {
-		by = "Node"
-	}
-	if order, err = cluster.ParseColumn(by); err != nil {
+	if order, err = cluster.ParseColumn(cmp.Or(strings.TrimPrefix(c.String("sort"), "-"), "Node")); err != nil {
 		return nil, order, usagef(c, "--sort: %v", err)
 	}
-	if c.IsSet("limit") && c.Int("limit") < 0 {
-		return nil, order, usagef(c, "--limit is %d, but must not be negative", c.Int("limit"))
-	}
-	return columns, order, nil
+	return columns, order, notNegative(c, "limit")
 }
 
 func (e *environment) printMembers(c *cli.Context, columns []cluster.Column, all []cluster.Member) error {
-	l := listing{states: []string{"health", "agent"}}
 	objects := make([]map[string]any, len(all))
+	l := listing{states: []string{"health", "agent"}}
 	for _, column := range columns {
 		l.columns = append(l.columns, strings.ToLower(column.Name))
 	}
@@ -289,4 +265,134 @@ func (e *environment) printMembers(c *cli.Context, columns []cluster.Column, all
 		l.rows = append(l.rows, row)
 	}
 	return e.print(c, l, objects)
+}
+
+func leaderCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:  "leader",
+		Usage: "show or elect leaders",
+		Description: "Prints one leader per line; exits 1 if there is none. With --elect, eligible members fill vacancies at random, healthy ones first; leaders stay. " +
+			"The param cluster/leader-eligible of a member, of its roles or of the cluster makes members eligible or not; by default all are but managers " +
+			"and members that the param cluster/filter leaves out. " +
+			"A failing leader is watched if a healthy member could lead, and replaced after failing for --grace without a break. " +
+			"The members' agents do the same on their own. " +
+			"With --self it prints nothing: it exits 0 if this host (or --node) leads, 1 if it does not, and 2 or more if that is not known.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "elect", Usage: "fill vacancies now", DisableDefaultText: true},
+			&cli.DurationFlag{Name: "grace", Usage: "with --elect: wait for `D` for a failing leader to recover; 0 does not wait and replaces none", DefaultText: "param cluster/leader-grace, or 30s"},
+			&cli.IntFlag{Name: "count", Usage: "set the number of leaders to `N`", DefaultText: "unchanged"},
+			&cli.BoolFlag{Name: "self", Usage: "report by the exit code whether this host leads", DisableDefaultText: true},
+		},
+		Action: env.showLeaders,
+	}
+}
+
+// leading is the answer of `cluster leader -o json`.
+type leading struct {
+	Leaders  []string `json:"leaders"`
+	Count    int      `json:"count"`
+	Managers []string `json:"managers"`
+	Retired  []string `json:"retired"` // led until now, and may not know yet that they no longer do
+}
+
+func (e *environment) showLeaders(c *cli.Context) error {
+	if n := c.Int("count"); c.IsSet("count") && (n < 1 || n > cluster.MaxLeaders) {
+		return usagef(c, "--count is %d, but must be 1 to %d", n, cluster.MaxLeaders)
+	}
+	if g := c.Duration("grace"); c.IsSet("grace") && (g < 0 || !c.Bool("elect")) {
+		return usagef(c, "--grace needs --elect and must not be negative")
+	}
+	if c.Bool("self") {
+		if c.IsSet("count") || c.Bool("elect") {
+			return usagef(c, "--self excludes --elect and --count")
+		}
+		return e.leadsItself(c)
+	}
+	cl, err := e.existing(c, "")
+	if err != nil {
+		return err
+	}
+	l, err := elect(c, cl)
+	if err != nil {
+		return err
+	}
+	answer := leading{Leaders: append([]string{}, l.Leader...), Count: l.Count, Managers: append([]string{}, l.Manager...), Retired: []string{}}
+	for _, r := range l.Retired {
+		answer.Retired = append(answer.Retired, r.Node)
+	}
+	if e.format(c) == formatJSON {
+		err = writeJSON(c.App.Writer, answer)
+	} else { // a line per leader is the promise
+		err = listingOf("leader", l.Leader, func(node string) []string { return []string{node} }).writePlain(c.App.Writer)
+	}
+	if err != nil || len(l.Leader) > 0 {
+		return err
+	}
+	if len(answer.Retired) > 0 {
+		note(c, "%s led until now and may not have noticed yet: try again in a few seconds", strings.Join(answer.Retired, ", "))
+	}
+	return errNo
+}
+
+// leadsItself reports by its exit code whether this host leads. No other error has
+// the exit code 1.
+func (e *environment) leadsItself(c *cli.Context) error {
+	leads, err := e.leads(c)
+	switch {
+	case err != nil && classify(err) == exitFailed:
+		return &exitError{code: exitUsage, err: err}
+	case err != nil:
+		return err
+	}
+	return answerOf(leads)
+}
+
+func (e *environment) leads(c *cli.Context) (bool, error) {
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return false, err
+	}
+	node, err := e.ownNode(c)
+	if err != nil {
+		return false, err
+	}
+	if _, err := cl.Profile(c.Context); err != nil {
+		return false, err
+	}
+	l, err := cl.Leaders(c.Context)
+	return l.Leads(node), err
+}
+
+// elect does what the flags ask for and returns the leaders afterwards.
+func elect(c *cli.Context, cl *target) (cluster.Leaders, error) {
+	if !c.IsSet("count") && !c.Bool("elect") {
+		return cl.Leaders(c.Context)
+	}
+	if _, err := cl.Profile(c.Context); err != nil {
+		return cluster.Leaders{}, err
+	}
+	if c.IsSet("count") {
+		if err := cl.SetCount(c.Context, c.Int("count")); err != nil {
+			return cluster.Leaders{}, err
+		}
+	}
+	grace := c.Duration("grace")
+	if !c.Bool("elect") || c.IsSet("grace") && grace == 0 {
+		return cl.Elect(c.Context)
+	}
+	if !c.IsSet("grace") {
+		var err error
+		if grace, err = cl.LeaderGracePeriod(c.Context); err != nil {
+			return cluster.Leaders{}, err
+		}
+	}
+	// The place of a retired leader stays empty for as long as always.
+	return cl.ElectAndWait(c.Context, cluster.Timing{Replace: grace}, func(failing, retired []string) {
+		for _, node := range failing {
+			note(c, "leader %s is failing: replaced if it has not recovered in %s", node, grace)
+		}
+		for _, node := range retired {
+			note(c, "%s led until now and may not have noticed yet: its place is filled in a few seconds", node)
+		}
+	})
 }

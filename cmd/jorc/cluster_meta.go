@@ -17,26 +17,18 @@ func metaCommand(env *environment) *cli.Command {
 			{
 				Name: "get", Usage: "print one entry, or all", ArgsUsage: "[KEY]", Description: whose,
 				Flags:  []cli.Flag{&cli.BoolFlag{Name: "raw", Usage: "print a string without quotes", DisableDefaultText: true}},
-				Action: env.getMeta,
+				Action: env.onCluster(env.getMeta),
 			},
 			{
 				Name: "set", Usage: "set an entry", ArgsUsage: "KEY VALUE", Description: whose + " " + valueHelp,
 				Flags: valueFlags(), Action: env.setMeta,
 			},
-			{Name: "remove", Usage: "remove an entry", ArgsUsage: "KEY", Description: whose, Action: env.removeMeta},
+			{Name: "remove", Usage: "remove an entry", ArgsUsage: "KEY", Description: whose, Action: env.onCluster(env.removeMeta)},
 		},
 	}
 }
 
-func (e *environment) getMeta(c *cli.Context) error {
-	name, err := optional(c)
-	if err != nil {
-		return err
-	}
-	cl, err := e.existing(c, "")
-	if err != nil {
-		return err
-	}
+func (e *environment) getMeta(c *cli.Context, cl *target) error {
 	var meta profile.Params
 	if c.IsSet("node") {
 		r, err := cl.Record(c.Context, c.String("node"))
@@ -51,9 +43,9 @@ func (e *environment) getMeta(c *cli.Context) error {
 		}
 		meta = d.Meta
 	}
+	name := argument(c, 0)
 	if name == "" {
-		_, err := fmt.Fprintf(c.App.Writer, "%s\n", meta.Value().Indented())
-		return err
+		return printDocument(c, meta.Value())
 	}
 	v, ok := meta[name]
 	if !ok {
@@ -63,38 +55,31 @@ func (e *environment) getMeta(c *cli.Context) error {
 }
 
 func (e *environment) setMeta(c *cli.Context) error {
-	name, rest, err := key(c, 2, "missing arguments KEY and VALUE")
+	v, err := e.values(c).parse("VALUE", argument(c, 1))
 	if err != nil {
 		return err
 	}
-	v, err := e.values(c).parse("VALUE", rest[0])
-	if err != nil {
-		return err
-	}
-	return e.changeMeta(c, name, &v)
-}
-
-func (e *environment) removeMeta(c *cli.Context) error {
-	name, _, err := key(c, 1, "missing argument KEY")
-	if err != nil {
-		return err
-	}
-	return e.changeMeta(c, name, nil)
-}
-
-// changeMeta sets an entry, or removes it when v is nil.
-func (e *environment) changeMeta(c *cli.Context, name string, v *profile.Value) error {
 	cl, err := e.existing(c, "")
 	if err != nil {
 		return err
 	}
+	return changeMeta(c, cl, &v)
+}
+
+func (e *environment) removeMeta(c *cli.Context, cl *target) error {
+	return changeMeta(c, cl, nil)
+}
+
+// changeMeta sets an entry, or removes it when v is nil.
+func changeMeta(c *cli.Context, cl *target, v *profile.Value) error {
+	name := argument(c, 0)
 	if c.IsSet("node") {
 		return noMember(c, cl, cl.SetMemberMeta(c.Context, c.String("node"), name, v))
 	}
-	return e.changed(c)(cl.ChangeProfile(c.Context, func(ed *profile.Editor, d profile.Document) (profile.Document, error) {
+	return changeProfile(c, cl, func(ed *profile.Editor, d profile.Document) (profile.Document, error) {
 		if v == nil {
 			return ed.RemoveMeta(d, name)
 		}
 		return ed.SetMeta(d, name, *v)
-	}))
+	})
 }

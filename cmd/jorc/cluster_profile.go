@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -89,7 +90,7 @@ func profileCommand(env *environment) *cli.Command {
 				Description: "Prints its secret and nothing else. Only callers with acl:write can create one; " +
 					"without that right, name a file with a token as token_file of the task.",
 				Flags:  []cli.Flag{&cli.DurationFlag{Name: "ttl", Usage: "life of the token: 1m to 24h", Value: cluster.DefaultTokenTTL}},
-				Action: env.profileToken,
+				Action: env.onCluster(env.profileToken),
 			},
 			{
 				Name:        "watch",
@@ -101,6 +102,46 @@ func profileCommand(env *environment) *cli.Command {
 			},
 		},
 	}
+}
+
+// minted is the answer of `profile token -o json`.
+type minted struct {
+	Secret   string `json:"secret_id"`
+	Accessor string `json:"accessor_id"`
+	Expires  string `json:"expires"`
+}
+
+func (e *environment) profileToken(c *cli.Context, cl *target) error {
+	t, err := cl.ProfileToken(c.Context, c.Duration("ttl"))
+	switch {
+	case errors.Is(err, cluster.ErrInvalid):
+		return usagef(c, "--ttl: %v", err)
+	case err != nil:
+		return err
+	case e.format(c) == formatJSON:
+		return writeJSON(c.App.Writer, minted{t.Secret, t.Accessor, when(t.Expires)})
+	}
+	_, err = fmt.Fprintln(c.App.Writer, t.Secret)
+	return err
+}
+
+// forceFlag lets commands write params of a role in advance.
+func forceFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "force", Usage: "also for a role that no member has yet", DisableDefaultText: true}
+}
+
+// profileScope is the cluster whose profile a command is about and what --role
+// says; the role exists, unless --force is given.
+func (e *environment) profileScope(c *cli.Context) (*target, profile.Scope, error) {
+	s, err := scope(c)
+	if err != nil {
+		return nil, s, err
+	}
+	cl, err := e.cluster(c, "")
+	if err == nil && s.Role != "" && !c.Bool("force") {
+		err = cl.CheckRole(c.Context, s.Role)
+	}
+	return cl, s, err
 }
 
 // scope is what --role says.
@@ -117,7 +158,7 @@ func scope(c *cli.Context) (profile.Scope, error) {
 }
 
 // noMember is err, or that the node of --node does not exist at all.
-func noMember(c *cli.Context, cl *cluster.Cluster, err error) error {
+func noMember(c *cli.Context, cl *target, err error) error {
 	if errors.Is(err, cluster.ErrNoMember) {
 		if err := cl.CheckHost(c.Context, c.String("node")); err != nil {
 			return err
@@ -126,32 +167,24 @@ func noMember(c *cli.Context, cl *cluster.Cluster, err error) error {
 	return err
 }
 
-// forceFlag lets commands write params of a role in advance.
-func forceFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "force", Usage: "also for a role that no member has yet", DisableDefaultText: true}
+// profileChange makes a new document of the present one.
+type profileChange = func(*profile.Editor, profile.Document) (profile.Document, error)
+
+// changeProfile changes the profile.
+func changeProfile(c *cli.Context, cl *target, change profileChange) error {
+	d, err := cl.ChangeProfile(c.Context, change)
+	return warnSize(c, d, err)
 }
 
-// checkRole fails for a role that does not exist, unless --force is given.
-func checkRole(c *cli.Context, cl *cluster.Cluster, s profile.Scope) error {
-	if s.Role == "" || c.Bool("force") {
-		return nil
+// warnSize is err; a profile that comes near its limit is named on stderr.
+func warnSize(c *cli.Context, d profile.Document, err error) error {
+	if err == nil && d.Size().Near() {
+		note(c, "the profile takes %s: store large values in keys of their own", d.Size())
 	}
-	return cl.CheckRole(c.Context, s.Role)
-}
-
-// key is the first of n arguments.
-func key(c *cli.Context, n int, want string) (string, []string, error) {
-	args := arguments(c)
-	if len(args) != n {
-		return "", nil, usagef(c, "%s", want)
-	}
-	return args[0], args[1:], nil
+	return err
 }
 
 func (e *environment) showProfile(c *cli.Context) error {
-	if err := none(c); err != nil {
-		return err
-	}
 	cl, err := e.cluster(c, "")
 	if err != nil {
 		return err
@@ -160,15 +193,10 @@ func (e *environment) showProfile(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(c.App.Writer, "%s\n", d.Indented())
-	return err
+	return printDocument(c, d)
 }
 
 func (e *environment) getParam(c *cli.Context) error {
-	name, _, err := key(c, 1, "missing argument KEY")
-	if err != nil {
-		return err
-	}
 	fallback, err := e.values(c).flag("default")
 	if err != nil {
 		return err
@@ -181,18 +209,18 @@ func (e *environment) getParam(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	v, ok := p[name]
+	v, ok := p[argument(c, 0)]
 	switch {
 	case !ok && fallback != nil:
 		v = *fallback
 	case !ok:
-		return fmt.Errorf("param %q of cluster %q: it does not exist; --default gives a value for that case", name, cl.Name())
+		return fmt.Errorf("param %q of cluster %q: it does not exist; --default gives a value for that case", argument(c, 0), cl.Name())
 	}
 	return e.printValue(c, v, c.Bool("raw"))
 }
 
 // layer reads the params that a read is about.
-func (e *environment) layer(c *cli.Context, cl *cluster.Cluster) (profile.Params, error) {
+func (e *environment) layer(c *cli.Context, cl *target) (profile.Params, error) {
 	s, err := scope(c)
 	if err != nil {
 		return nil, err
@@ -225,4 +253,101 @@ func (e *environment) layer(c *cli.Context, cl *cluster.Cluster) (profile.Params
 		}
 		return d.Effective([]string{s.Role}, nil).Params(), nil
 	}
+}
+
+func (e *environment) setParam(c *cli.Context, add bool) error {
+	if _, err := scope(c); err != nil {
+		return err
+	}
+	name, r := argument(c, 0), e.values(c)
+	v, err := r.parse("VALUE", argument(c, 1))
+	if err != nil {
+		return err
+	}
+	ref := profile.Ref{Absent: true}
+	if !add {
+		if ref, err = r.ref(); err != nil {
+			return err
+		}
+	}
+	cl, s, err := e.profileScope(c)
+	if err != nil {
+		return err
+	}
+	if c.IsSet("node") {
+		return noMember(c, cl, cl.SetMemberParam(c.Context, c.String("node"), name, v, ref))
+	}
+	d, err := cl.Set(c.Context, s, name, v, ref)
+	return warnSize(c, d, err)
+}
+
+func (e *environment) removeParam(c *cli.Context) error {
+	name := argument(c, 0)
+	ref, err := e.values(c).ref()
+	if err != nil {
+		return err
+	}
+	cl, s, err := e.profileScope(c)
+	if err != nil {
+		return err
+	}
+	if c.IsSet("node") {
+		return noMember(c, cl, cl.RemoveMemberParam(c.Context, c.String("node"), name, ref))
+	}
+	d, err := cl.Remove(c.Context, s, name, ref)
+	return warnSize(c, d, err)
+}
+
+func (e *environment) allParams(c *cli.Context) error {
+	cl, s, err := e.profileScope(c)
+	if err != nil {
+		return err
+	}
+	file := argument(c, 0)
+	if file == "" {
+		if c.IsSet("ref") {
+			return usagef(c, "--ref needs a FILE to compare with")
+		}
+		d, err := cl.Profile(c.Context)
+		if err != nil {
+			return err
+		}
+		return printDocument(c, d.In(s).Value())
+	}
+	r := e.values(c)
+	after, err := r.params(file)
+	if err != nil {
+		return err
+	}
+	if !c.IsSet("ref") {
+		return changeProfile(c, cl, func(ed *profile.Editor, d profile.Document) (profile.Document, error) {
+			return ed.SetParams(d, s, after)
+		})
+	}
+	before, err := r.params(c.String("ref"))
+	if err != nil {
+		return err
+	}
+	return changeProfile(c, cl, func(ed *profile.Editor, d profile.Document) (profile.Document, error) {
+		return ed.ReplaceParams(d, s, before, after)
+	})
+}
+
+func (e *environment) patchProfile(c *cli.Context) error {
+	file, r := cmp.Or(argument(c, 0), "-"), e.values(c)
+	data, err := r.file(file)
+	if err != nil {
+		return err
+	}
+	patch, err := profile.ParsePatch(data)
+	if err != nil {
+		return r.wrong(file, err)
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	return changeProfile(c, cl, func(ed *profile.Editor, d profile.Document) (profile.Document, error) {
+		return ed.Patch(d, patch)
+	})
 }

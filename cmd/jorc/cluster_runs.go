@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,31 +13,153 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 )
+
+// runsCommands are those of "jorc cluster" that are about runs, and wait.
+func runsCommands(env *environment) []*cli.Command {
+	return []*cli.Command{
+		clusterRunCommand(env), clusterRunsCommand(env), approveCommand(env), cancelCommand(env), runLogsCommand(env), clusterWaitCommand(env),
+	}
+}
+
+func clusterRunCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "run", Usage: "run a workflow on members", ArgsUsage: "WORKFLOW",
+		Description: "The workflow must be defined on the members; a member without it fails. Prints the run's id. Members are those that the cluster's " +
+			"own filter, --filter and --role match when the run begins, managers left out; exits 1 when there are none now. " +
+			"The same --id twice is one run; with anything else under it nothing is written, and the exit code is 4. " +
+			"With --wait exits as 'jorc cluster wait --for run=ID' does.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "filter", Usage: "only members that `EXPR` matches"},
+			&cli.StringFlag{Name: "role", Usage: "only members with `ROLE`"},
+			&cli.BoolFlag{Name: "on-manager", Usage: "once, on a manager or where the orchestrator is; its tasks may start runs", DisableDefaultText: true},
+			&cli.StringFlag{Name: "max-parallel", Usage: "at most `N` members at the same time, or N%", DefaultText: "all"},
+			&cli.StringSliceFlag{Name: "param", KeepSpace: true, Usage: "a param as `NAME=VALUE`, VALUE is JSON if it is valid JSON, otherwise text; may be repeated"},
+			&cli.BoolFlag{Name: "string", Usage: "treat values of params as plain strings", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "yaml", Usage: "read values of params as YAML", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "needs-approval", Usage: "begin after 'jorc cluster approve ID'", DisableDefaultText: true},
+			&cli.StringFlag{Name: "id", Usage: "`ID` of the run", DefaultText: "a new one"},
+			&cli.BoolFlag{Name: "wait", Usage: "wait for the run's end", DisableDefaultText: true},
+			&cli.DurationFlag{Name: "timeout", Usage: "with --wait: give up after `D`", DefaultText: "none"},
+		},
+		Action: env.runOnMembers,
+	}
+}
+
+func (e *environment) runOnMembers(c *cli.Context) error {
+	if c.IsSet("timeout") && (!c.Bool("wait") || c.Duration("timeout") < 0) {
+		return usagef(c, "--timeout goes with --wait, and must not be negative")
+	}
+	q, err := requestOf(c)
+	if err != nil {
+		return err
+	}
+	id := c.String("id")
+	if !c.IsSet("id") {
+		id = runs.NewID(time.Now())
+	}
+	if err := runs.CheckID(id); err != nil {
+		return usagef(c, "%v", err)
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return err
+	}
+	run, created, err := e.askFor(c, cl, id, q)
+	if err != nil {
+		return err
+	}
+	if !created {
+		note(c, "run %q was asked for already; it is %s", id, run.State)
+	}
+	isJSON := e.format(c) == formatJSON
+	if isJSON && !c.Bool("wait") {
+		err = writeJSON(c.App.Writer, run)
+	} else if !isJSON {
+		_, err = fmt.Fprintln(c.App.Writer, id)
+	}
+	if err != nil {
+		return fmt.Errorf("run %q was created, but its id could not be printed: %w", id, err)
+	}
+	if created && mayBeClosed(c.App.Writer) {
+		note(c, "stdout is closed, or discards the answer: the id of the run is %s", printable(id))
+	}
+	if !run.State.Ended() {
+		noteNoOrchestrator(c, cl)
+	}
+	if !c.Bool("wait") {
+		return nil
+	}
+	_, err = await(c, cl, runs.Goal{Run: id}, nil)
+	if d, showErr := cl.runs().Show(c.Context, id); isJSON && showErr == nil {
+		if writeErr := writeJSON(c.App.Writer, d); writeErr != nil {
+			return fmt.Errorf("run %q: its outcome could not be printed: %w", id, errors.Join(writeErr, err))
+		}
+	}
+	return err
+}
+
+// requestOf reads what a run is asked for.
+func requestOf(c *cli.Context) (runs.Request, error) {
+	params, err := paramsOf(c)
+	if err != nil {
+		return runs.Request{}, err
+	}
+	q := runs.Request{
+		Workflow: argument(c, 0), Params: params, Filter: c.String("filter"), Role: c.String("role"),
+		OnManager: c.Bool("on-manager"), NeedsApproval: c.Bool("needs-approval"),
+	}
+	if c.IsSet("max-parallel") {
+		if q.MaxParallel, err = rollout.ParseAmount(c.String("max-parallel")); err != nil {
+			return q, usagef(c, "--max-parallel: %v", err)
+		}
+	}
+	if c.IsSet("role") && q.Role == "" {
+		return q, usagef(c, "--role must not be empty")
+	}
+	switch err := q.Check(); {
+	case errors.As(err, new(*cluster.FilterError)):
+		return q, usagef(c, "--%v", err)
+	case err != nil:
+		return q, usagef(c, "%v", err)
+	}
+	return q, nil
+}
+
+// askFor asks for a run that some member matches.
+func (e *environment) askFor(c *cli.Context, cl *target, id string, q runs.Request) (run runs.Run, created bool, err error) {
+	if err := cl.runs().CheckMembers(c.Context, cl.Cluster, id, q); err != nil {
+		return run, false, err
+	}
+	by, err := e.author(c)
+	if err != nil {
+		return run, false, err
+	}
+	return cl.runs().Ask(c.Context, id, q, by)
+}
+
+// noteNoOrchestrator warns if no orchestrator would carry out a run.
+func noteNoOrchestrator(c *cli.Context, cl *target) {
+	if there, err := cl.runs().Orchestrated(c.Context); err == nil && !there {
+		note(c, "no orchestrator runs: the run begins when an agent with an orchestrator block is up")
+	}
+}
 
 func clusterRunsCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "runs", Usage: "list runs, or show one with its members", ArgsUsage: "[ID]",
 		Description: "The newest come first. Runs that have ended are kept for 30 days, at most 100 of them.",
-		Action:      env.showRuns,
+		Action:      env.onCluster(env.showRuns),
 	}
 }
 
-func (e *environment) showRuns(c *cli.Context) error {
-	id, err := optional(c)
-	if err != nil {
-		return err
-	}
-	cl, err := e.existing(c, "")
-	if err != nil {
-		return err
-	}
-	if id != "" {
+func (e *environment) showRuns(c *cli.Context, cl *target) error {
+	if id := argument(c, 0); id != "" {
 		return e.showRun(c, cl, id)
 	}
-	all, bad, err := runs.New(cl.Store()).List(c.Context)
+	all, bad, err := cl.runs().List(c.Context)
 	if err != nil {
 		return err
 	}
@@ -44,102 +167,52 @@ func (e *environment) showRuns(c *cli.Context) error {
 	for i := range all {
 		open = append(open, &all[i])
 	}
-	if err := explain(c.Context, cl, open...); err != nil {
+	if err := runs.Explain(c.Context, cl.Cluster, open...); err != nil {
 		return err
 	}
 	for _, err := range bad {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: left out: %v\n", err)
+		note(c, "left out: %v", err)
 	}
-	l := listing{columns: []string{"id", "workflow", "for", "state", "done", "created", "by", "why"}, states: []string{"state"}}
-	for i := range all {
-		x := &all[i]
+	return e.print(c, listingOf("id,workflow,for,state*,done,created,by,why", all, func(x runs.Run) []string {
 		done := fmt.Sprintf("%d/%d", x.Counts.Done, x.Counts.Members)
-		l.rows = append(l.rows, []string{x.ID, x.Request.Workflow, audience(x), string(x.State), done, x.Created.Format(time.RFC3339), x.By, x.Why})
-	}
-	return e.print(c, l, all)
+		return []string{x.ID, x.Request.Workflow, x.Audience(), string(x.State), done, when(x.Created), x.By, x.Why}
+	}), all)
 }
 
-// audience says in words who a run is for.
-func audience(r *runs.Run) string {
-	q := r.Request
-	text := "all"
-	switch {
-	case q.OnManager:
-		return "a manager"
-	case q.Role != "" && q.Filter != "":
-		text = "role " + q.Role + ", " + q.Filter
-	case q.Role != "":
-		text = "role " + q.Role
-	case q.Filter != "":
-		text = q.Filter
-	}
-	if r.Rule != nil {
-		text += " (rule " + r.Rule.Name + ")"
-	}
-	return text
-}
-
-// explain adds why runs do not continue. It reads the cluster's control only if one
-// has not ended.
-func explain(ctx context.Context, cl *cluster.Cluster, all ...*runs.Run) error {
-	if !slices.ContainsFunc(all, func(r *runs.Run) bool { return !r.State.Ended() }) {
-		return nil
-	}
-	control, err := cl.Control(ctx)
-	if errors.Is(err, consul.ErrDenied) {
-		return nil
-	}
-	for _, r := range all {
-		r.Explain(control)
-	}
-	return err
-}
-
-func (e *environment) showRun(c *cli.Context, cl *cluster.Cluster, id string) error {
-	d, err := runs.New(cl.Store()).Show(c.Context, id)
+func (e *environment) showRun(c *cli.Context, cl *target, id string) error {
+	d, err := cl.runs().Show(c.Context, id)
 	if err != nil {
 		return wrongID(c, err)
 	}
-	if err := explain(c.Context, cl, &d.Run); err != nil {
+	if err := runs.Explain(c.Context, cl.Cluster, &d.Run); err != nil {
 		return err
 	}
 	if len(d.Members) == 0 {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: run %s: %s%s\n", d.ID, d.State, withoutMembers(d.Run))
+		note(c, "run %s: %s%s", d.ID, d.State, after(": ", withoutMembers(d.Run)))
 	}
-	l := listing{columns: []string{"node", "state", "since", "task", "exit code", "why", "log"}, states: []string{"state"}}
-	for _, m := range d.Members {
-		row := []string{m.Node, string(m.State), "", m.Task, "", m.Why, m.LogURL}
+	return e.print(c, listingOf("node,state*,since,task,exit code,why,log", d.Members, func(m runs.Member) []string {
+		since, code := "", ""
 		if len(m.History) > 0 {
-			row[2] = sinceText(m.History[len(m.History)-1].At)
+			since = when(m.History[len(m.History)-1].At)
 		}
 		if m.Task != "" && m.State.Ended() {
-			row[4] = strconv.Itoa(m.ExitCode)
+			code = strconv.Itoa(m.ExitCode)
 		}
-		l.rows = append(l.rows, row)
-	}
-	return e.print(c, l, d)
+		return []string{m.Node, string(m.State), since, m.Task, code, m.Why, m.LogURL}
+	}), d)
 }
 
-// withoutMembers is the reason why no member has a part in a run yet, or had one.
+// withoutMembers is the reason why a run has no members yet.
 func withoutMembers(r runs.Run) string {
 	switch {
 	case r.Why != "":
-		return ": " + r.Why
+		return r.Why
 	case r.State == runs.NeedsApproval:
-		return fmt.Sprintf(": 'jorc cluster approve %s' lets it begin", r.ID)
+		return fmt.Sprintf("'jorc cluster approve %s' lets it begin", r.ID)
 	case r.State == runs.Pending:
-		return ": its members are chosen when it begins"
+		return "its members are chosen when it begins"
 	}
 	return ""
-}
-
-// runs are the runs of the cluster that flags and environment name.
-func (e *environment) runs(c *cli.Context) (*runs.Runs, error) {
-	cl, err := e.existing(c, "")
-	if err != nil {
-		return nil, err
-	}
-	return runs.New(cl.Store()), nil
 }
 
 func runLogsCommand(env *environment) *cli.Command {
@@ -148,7 +221,7 @@ func runLogsCommand(env *environment) *cli.Command {
 		Description: "The end of the output (of a failed task at most 4 KB, otherwise 1 KB), and where the full log is if there is a log store; " +
 			"without NODE of all members that have ended or wait. Values of params, environment variables and tokens are left out. " +
 			"On the node itself 'jorc workflow logs run-ID' prints everything.",
-		Action: env.runLogs,
+		Action: env.onCluster(env.runLogs),
 	}
 }
 
@@ -163,62 +236,35 @@ type runLog struct {
 	LogURL   string     `json:"log_url"`
 }
 
-func (e *environment) runLogs(c *cli.Context) error {
-	args := arguments(c)
-	if len(args) < 1 || len(args) > 2 {
-		return usagef(c, "missing argument ID")
-	}
-	format, err := e.format(c)
-	if err != nil {
-		return err
-	}
-	r, err := e.runs(c)
-	if err != nil {
-		return err
-	}
-	d, err := r.Show(c.Context, args[0])
+func (e *environment) runLogs(c *cli.Context, cl *target) error {
+	r, node := cl.runs(), argument(c, 1)
+	d, err := r.Show(c.Context, argument(c, 0))
 	if err != nil {
 		return wrongID(c, err)
 	}
-	var tails map[string]string
-	if len(args) == 1 {
-		if tails, err = r.Tails(c.Context, d.ID); err != nil {
-			return err
-		}
+	tails := map[string]string{}
+	if node == "" {
+		tails, err = r.Tails(c.Context, d.ID)
+	} else if slices.ContainsFunc(d.Members, func(m runs.Member) bool { return m.Node == node }) {
+		tails[node], err = r.Tail(c.Context, d.ID, node)
+	} else if err = cl.CheckHost(c.Context, node); err == nil {
+		err = fmt.Errorf("run %q: node %q has no part in it: 'jorc cluster runs %s' lists who has", d.ID, node, d.ID)
 	}
-	logs, found := []runLog{}, false
+	if err != nil {
+		return err
+	}
+	logs := []runLog{}
 	for _, m := range d.Members {
-		if len(args) == 2 && m.Node != args[1] {
-			continue
-		}
-		found = true
 		tail := tails[m.Node]
-		if len(args) == 2 {
-			if tail, err = r.Tail(c.Context, d.ID, m.Node); err != nil {
-				return err
-			}
-		}
-		if len(args) == 2 || tail != "" || m.LogURL != "" || m.Why != "" || m.State.Ended() {
+		if m.Node == node || node == "" && (tail != "" || m.LogURL != "" || m.Why != "" || m.State.Ended()) {
 			logs = append(logs, runLog{m.Node, m.State, m.Task, m.ExitCode, m.Why, tail, m.LogURL})
 		}
-	}
-	if !found && len(args) == 2 {
-		cl, err := e.cluster(c, "")
-		if err == nil {
-			err = cl.CheckHost(c.Context, args[1])
-		}
-		if err != nil {
-			return err
-		}
-		return fmt.Errorf("run %q: node %q has no part in it: 'jorc cluster runs %s' lists who has", d.ID, args[1], d.ID)
-	}
-	for _, l := range logs {
-		if len(args) == 2 && l.Tail == "" && l.LogURL == "" && l.State != runs.Pending {
-			fmt.Fprintf(c.App.ErrWriter, "jorc: no output is here; 'jorc workflow logs run-%s' on %s prints the log\n", d.ID, printable(l.Node))
+		if m.Node == node && tail == "" && m.LogURL == "" && m.State != runs.Pending {
+			note(c, "no output is here; 'jorc workflow logs run-%s' on %s prints the log", d.ID, printable(node))
 		}
 	}
-	if format == formatJSON {
-		return e.writeJSON(c.App.Writer, logs)
+	if e.format(c) == formatJSON {
+		return writeJSON(c.App.Writer, logs)
 	}
 	for _, l := range logs {
 		fmt.Fprintf(c.App.Writer, "%s: %s%s\n", l.Node, l.State, after(": ", printable(l.Why)))
@@ -232,19 +278,13 @@ func (e *environment) runLogs(c *cli.Context) error {
 	return nil
 }
 
-// after is text behind a mark, or nothing.
-func after(mark, text string) string {
-	if text == "" {
-		return ""
-	}
-	return mark + text
-}
-
 func approveCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "approve", Usage: "approve a run that needs approval", ArgsUsage: "ID",
 		Description: "Repeating it changes nothing. A run that was cancelled stays so, and the exit code is 4.",
-		Action:      env.changeRun("it no longer needs approval", approveRun),
+		Action: env.changeRun("it no longer needs approval", func(c *cli.Context, r *runs.Runs, id, by string) (runs.Run, bool, error) {
+			return r.Approve(c.Context, id, by)
+		}),
 	}
 }
 
@@ -256,16 +296,10 @@ func cancelCommand(env *environment) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "kill", Usage: "also end running tasks: SIGTERM, then SIGKILL after their kill_grace", DisableDefaultText: true},
 		},
-		Action: env.changeRun("it has ended, or was cancelled already", cancelRun),
+		Action: env.changeRun("it has ended, or was cancelled already", func(c *cli.Context, r *runs.Runs, id, by string) (runs.Run, bool, error) {
+			return r.Cancel(c.Context, id, by, c.Bool("kill"))
+		}),
 	}
-}
-
-func approveRun(c *cli.Context, r *runs.Runs, id, by string) (runs.Run, bool, error) {
-	return r.Approve(c.Context, id, by)
-}
-
-func cancelRun(c *cli.Context, r *runs.Runs, id, by string) (runs.Run, bool, error) {
-	return r.Cancel(c.Context, id, by, c.Bool("kill"))
 }
 
 // changedRun is the answer of what changes a run.
@@ -275,38 +309,26 @@ type changedRun struct {
 	Changed bool       `json:"changed"`
 }
 
-// changeRun is an action on one run; already is said when there was nothing to
+// changeRun is an action on one run; already is printed when there was nothing to
 // change.
 func (e *environment) changeRun(already string, change func(c *cli.Context, r *runs.Runs, id, by string) (runs.Run, bool, error)) cli.ActionFunc {
-	return func(c *cli.Context) error {
-		args := arguments(c)
-		if len(args) != 1 {
-			return usagef(c, "missing argument ID")
-		}
-		if _, err := e.format(c); err != nil {
-			return err
-		}
-		r, err := e.runs(c)
-		if err != nil {
-			return err
-		}
+	return e.onCluster(func(c *cli.Context, cl *target) error {
 		by, err := e.author(c)
 		if err != nil {
 			return err
 		}
-		run, changed, err := change(c, r, args[0], by)
-		if errors.Is(err, runs.ErrState) {
+		id := argument(c, 0)
+		run, changed, err := change(c, cl.runs(), id, by)
+		switch {
+		case errors.Is(err, runs.ErrState):
 			return &exitError{code: exitConflict, err: err}
-		}
-		if err != nil {
+		case err != nil:
 			return wrongID(c, err)
+		case !changed:
+			note(c, "run %q: %s; nothing was changed", id, already)
 		}
-		if !changed {
-			fmt.Fprintf(c.App.ErrWriter, "jorc: run %q: %s; nothing was changed\n", args[0], already)
-		}
-		l := listing{columns: []string{"id", "state"}, rows: [][]string{{args[0], string(run.State)}}}
-		return e.print(c, l, changedRun{args[0], run.State, changed})
-	}
+		return e.print(c, rowsOf("id,state", []string{id, string(run.State)}), changedRun{id, run.State, changed})
+	})
 }
 
 // wrongID makes an invalid ID wrong usage.
@@ -315,4 +337,94 @@ func wrongID(c *cli.Context, err error) error {
 		return usagef(c, "%v", err)
 	}
 	return err
+}
+
+func clusterWaitCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "wait", Usage: "wait until members of the cluster reach a goal",
+		Description: "GOAL is idle (no run, no rollout by a policy and no member's work is in progress; whose last run failed counts as failed), version=V (all run it), members=N (so many have joined) or run=ID (it has ended). " +
+			"Members are those that the cluster's own filter and --filter match, managers left out. " +
+			"Exits 0 when all have it, 1 when some failed, with a line on stderr for each; 6 at once when the cluster is paused; 124 at the timeout.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "for", Usage: "`GOAL` to wait for", Value: "idle"},
+			&cli.StringFlag{Name: "filter", Usage: "only members that `EXPR` matches"},
+			&cli.StringFlag{Name: "except-run", Usage: "with idle: do not wait for run `ID`"},
+			&cli.StringFlag{Name: "except-node", Usage: "with idle: do not wait for the work of `NODE`"},
+			&cli.DurationFlag{Name: "timeout", Usage: "give up after `D`", DefaultText: "none"},
+		},
+		Action: env.waitForCluster,
+	}
+}
+
+func (e *environment) waitForCluster(c *cli.Context) error {
+	goal, err := runs.ParseGoal(c.String("for"))
+	if err != nil {
+		return usagef(c, "--for: %v", err)
+	}
+	if c.IsSet("except-run") || c.IsSet("except-node") {
+		if !goal.Idle {
+			return usagef(c, "--except-run and --except-node need --for idle")
+		}
+		goal.Except = runs.Caller{Run: c.String("except-run"), Node: c.String("except-node")}
+	}
+	filter, err := filterOf(c)
+	if err != nil {
+		return err
+	}
+	if err := notNegative(c, "timeout"); err != nil {
+		return err
+	}
+	cl, err := e.existing(c, "")
+	if err != nil {
+		return err
+	}
+	v, err := await(c, cl, goal, filter)
+	answered := err == nil || errors.As(err, new(*exitError)) // an answer, if not the one that was hoped for
+	if e.format(c) == formatJSON && answered {
+		return errors.Join(writeJSON(c.App.Writer, v), err)
+	}
+	return err
+}
+
+// await waits for the goal, at most for --timeout, and makes the outcome an exit
+// code. The verdict is the state of the cluster at the end.
+func await(c *cli.Context, cl *target, goal runs.Goal, filter *cluster.Filter) (runs.Verdict, error) {
+	timeout := c.Duration("timeout")
+	ctx, cancel := withTimeout(c.Context, timeout)
+	defer cancel()
+	missing := ""
+	w := &runs.Waiter{
+		Client: cl.client, Cluster: cl.Cluster, Filter: filter, Rollouts: cl.rollouts(),
+		Missing: func(text string) {
+			missing = text
+			if isTerminal(c.App.ErrWriter) {
+				note(c, "waiting: %s", printable(text))
+			}
+		},
+	}
+	v, err := w.Await(ctx, goal)
+	v.Missing = cmp.Or(v.Missing, missing)
+	if v.Failed == nil {
+		v.Failed = []runs.Trouble{} // a list, in JSON, too
+	}
+	switch {
+	case errors.Is(err, runs.ErrPaused):
+		v.Missing = err.Error()
+		return v, &exitError{code: exitStopped, err: err}
+	case err != nil && c.Context.Err() == nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return v, &exitError{code: exitTimeout, err: fmt.Errorf("timed out after %v%s", timeout, after(": ", missing))}
+	case err != nil:
+		return v, err
+	case len(v.Failed) == 0:
+		v.Missing = ""
+		return v, nil
+	}
+	for _, f := range v.Failed {
+		if f.Node != "" {
+			note(c, "%s: %s", printable(f.Node), printable(f.Why))
+		} else {
+			note(c, "%s", printable(f.Why))
+		}
+	}
+	return v, errNo
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 )
 
-// drpcli calls 'jorc cluster drpcli' as the function of setup.tmpl does.
-func drpcli(t *testing.T, env map[string]string, stdin string, args ...string) result {
+// runDrpcli calls 'jorc cluster drpcli' as the function of setup.tmpl does.
+func runDrpcli(t *testing.T, env map[string]string, stdin string, args ...string) result {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	h := testHost(env, &stdout, &stderr)
@@ -59,7 +59,7 @@ func TestDrpcliForms(t *testing.T) {
 		if strings.HasSuffix(test.args, " ") {
 			args = append(args, "") // an empty reference
 		}
-		got := drpcli(t, env, "", args...)
+		got := runDrpcli(t, env, "", args...)
 		if got.code != test.code || !strings.Contains(got.stderr, test.says) || strings.Contains(got.stderr, "hunter2") || got.stdout != "" {
 			t.Errorf("drpcli %s: %+v; want exit %d and %q", test.args, got, test.code, test.says)
 		}
@@ -76,14 +76,14 @@ func TestDrpcliForms(t *testing.T) {
 		{"Uuid Eq a cluster/leader Eq true", "1"},
 		{`Node != boss and Params["site/rack"] == 7 cluster/leader Eq true`, "1"},
 	} {
-		if got := drpcli(t, env, "", append([]string{"machines", "count"}, strings.Fields(test.args)...)...); got != (result{0, test.want + "\n", ""}) {
+		if got := runDrpcli(t, env, "", append([]string{"machines", "count"}, strings.Fields(test.args)...)...); got != (result{0, test.want + "\n", ""}) {
 			t.Errorf("machines count %s: %+v, want %s", test.args, got, test.want)
 		}
 	}
-	if got := drpcli(t, env, "", "machines", "count", "Profiles Eq prod", `Node == "a"`); got != (result{0, "1\n", ""}) {
+	if got := runDrpcli(t, env, "", "machines", "count", "Profiles Eq prod", `Node == "a"`); got != (result{0, "1\n", ""}) {
 		t.Errorf("quoted filters: %+v", got)
 	}
-	if got := drpcli(t, env, "a\nb", "profiles", "set", "prod", "param", "text", "to", "-"); got != (result{0, "", ""}) {
+	if got := runDrpcli(t, env, "a\nb", "profiles", "set", "prod", "param", "text", "to", "-"); got != (result{0, "", ""}) {
 		t.Errorf("stdin: %+v", got)
 	}
 	do(result{0, `"a\nb"` + "\n", ""}, "profile", "get", "text")

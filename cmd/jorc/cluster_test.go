@@ -210,7 +210,7 @@ func TestShellRace(t *testing.T) {
 		for i := range codes {
 			racers.Go(func() {
 				cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", script, "sh", binary, name, dir, string(rune('A'+i)))
-				cmd.Env = []string{"CONSUL_HTTP_ADDR=" + s.HTTPAddr, "PATH=" + os.Getenv("PATH"), "GOMAXPROCS=1", consultest.NoConfig}
+				cmd.Env = []string{"CONSUL_HTTP_ADDR=" + s.HTTPAddr, "JORC_PREFIX=" + env["JORC_PREFIX"], "PATH=" + os.Getenv("PATH"), "GOMAXPROCS=1", consultest.NoConfig}
 				var stderr bytes.Buffer
 				cmd.Stderr = &stderr
 				_ = cmd.Run() // the code says it

@@ -157,11 +157,16 @@ func (e *environment) printValue(c *cli.Context, v profile.Value, raw bool) erro
 	text, w := v.String(), c.App.Writer
 	if raw {
 		text, w = v.Raw(), rawData(w)
-	} else if format, err := e.format(c); err != nil {
-		return err
-	} else if format == formatJSON {
+	} else if e.format(c) == formatJSON {
 		text = string(v.Indented())
 	}
 	_, err := fmt.Fprintln(w, text)
+	return err
+}
+
+// printDocument prints JSON as profiles are written: indented, members sorted,
+// numbers as they are.
+func printDocument(c *cli.Context, v interface{ Indented() []byte }) error {
+	_, err := fmt.Fprintf(c.App.Writer, "%s\n", v.Indented())
 	return err
 }

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 )
@@ -55,9 +58,6 @@ func completionCommand(*environment) *cli.Command {
 			Name:  shell,
 			Usage: "print the script for " + shell,
 			Action: func(c *cli.Context) error {
-				if len(arguments(c)) > 0 {
-					return usagef(c, "no arguments expected")
-				}
 				_, err := io.WriteString(underlying(c.App.Writer), text)
 				return err
 			},
@@ -69,4 +69,96 @@ func completionCommand(*environment) *cli.Command {
 		Description: "For this shell only: source <(jorc completion bash)",
 		Subcommands: []*cli.Command{script("bash", bashScript), script("zsh", zshScript), script("fish", fishScript)},
 	}
+}
+
+// complete writes the candidates for the last of words, one per line, a tab
+// between the word and what it is. It writes nothing where any word may stand:
+// the shell then offers files.
+func complete(w io.Writer, app *cli.App, words []string) {
+	if len(words) == 0 {
+		words = []string{""}
+	}
+	before, current := words[:len(words)-1], words[len(words)-1]
+	a := arranger{app: app, flags: map[*cli.Command][]string{}}
+	var pending cli.Flag // a flag whose value comes next
+	for _, word := range before {
+		switch {
+		case word == "--":
+			return // a command of the user's own
+		case word == "=": // bash splits --flag=value
+		case pending != nil:
+			pending = nil
+		case a.isFlag(word):
+			name, _, hasValue := strings.Cut(strings.TrimLeft(word, "-"), "=")
+			if _, f := a.lookup(name); f != nil && takesValue(f) && !hasValue {
+				pending = f
+			}
+		default:
+			_ = a.argument(word) // what is not known yet is completed from where it stands
+		}
+	}
+	for _, c := range a.candidates(current, pending) {
+		if strings.HasPrefix(c.word, current) {
+			fmt.Fprintf(w, "%s\t%s\n", c.word, c.about)
+		}
+	}
+}
+
+type candidate struct{ word, about string }
+
+func (a *arranger) candidates(current string, pending cli.Flag) []candidate {
+	switch {
+	case pending != nil:
+		return values(pending)
+	case strings.HasPrefix(current, "-"):
+		return a.flagCandidates()
+	case len(a.arguments) > 0:
+		return nil
+	}
+	var found []candidate
+	for _, c := range a.commands() {
+		if !c.Hidden {
+			found = append(found, candidate{c.Name, c.Usage})
+		}
+	}
+	return found
+}
+
+func (a *arranger) flagCandidates() []candidate {
+	var found []candidate
+	add := func(flags []cli.Flag) {
+		for _, f := range flags {
+			name := "--" + f.Names()[0]
+			v, visible := f.(cli.VisibleFlag)
+			if !visible || !v.IsVisible() || slices.ContainsFunc(found, func(c candidate) bool { return c.word == name }) {
+				continue
+			}
+			about := ""
+			if d, ok := f.(cli.DocGenerationFlag); ok {
+				about = strings.ReplaceAll(d.GetUsage(), "`", "")
+			}
+			found = append(found, candidate{name, about})
+		}
+	}
+	for _, c := range slices.Backward(a.path) {
+		add(c.Flags)
+	}
+	add(a.app.Flags)
+	return found
+}
+
+// values are those of the flags that take one of a few words.
+func values(f cli.Flag) []candidate {
+	var words []string
+	switch f.Names()[0] {
+	case "output":
+		words = []string{formatTable, formatJSON, formatPlain}
+	case "log-level":
+		words = logLevels
+	}
+	found := make([]candidate, len(words))
+	for i, w := range words {
+		found[i] = candidate{word: w}
+	}
+	return found
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 
@@ -33,10 +32,7 @@ func (e *environment) validateConfig(c *cli.Context) error {
 	if len(paths) == 0 {
 		return usagef(c, "missing argument PATH")
 	}
-	format, err := e.format(c)
-	if err != nil {
-		return err
-	}
+	format := e.format(c)
 	loaded, err := e.load(c, paths)
 	if err == nil {
 		var warnings []config.Problem
@@ -50,9 +46,9 @@ func (e *environment) validateConfig(c *cli.Context) error {
 		return err
 	}
 	for _, w := range loaded.Warnings {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: warning: %s\n", w)
+		note(c, "warning: %s", w)
 	}
-	fmt.Fprintf(c.App.ErrWriter, "jorc: %s: valid: %s\n", strings.Join(paths, " "), counted(
+	note(c, "%s: valid: %s", strings.Join(paths, " "), counted(
 		count{len(loaded.Services), "service"}, count{len(loaded.Templates), "template"},
 		count{len(loaded.Workflows), "workflow"}, count{len(loaded.Triggers), "trigger"}))
 	return nil

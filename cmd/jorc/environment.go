@@ -1,17 +1,32 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"log"
 	"os"
+	"os/user"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
+	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/urfave/cli/v2"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/slots"
 )
 
 // environment is what the commands share: the host they run on, and what global
@@ -19,8 +34,8 @@ import (
 type environment struct {
 	host
 	settings map[string]*setting
-	clients  []*consul.Client // closed when the command has ended
-	answers  string           // the cluster that the command asks; empty: none
+	client   *consul.Client // that of consul; closed when the command has ended
+	loaded   *config.Config
 }
 
 func newEnvironment(h host) *environment {
@@ -104,17 +119,128 @@ func (e *environment) overrides(c *cli.Context) (config.Overrides, error) {
 }
 
 // consul is a client for the Consul agent of this host's configuration, and the
-// configuration. It reads that and certificates, and does no other I/O.
+// configuration. It reads that and certificates, and does no other I/O. The client
+// is closed when the command has ended.
 func (e *environment) consul(c *cli.Context) (*consul.Client, *config.Config, error) {
+	if e.client == nil {
+		settings, err := e.config(c)
+		if err != nil {
+			return nil, nil, err
+		}
+		if e.client, err = newClient(settings); err != nil {
+			return nil, nil, err
+		}
+		e.loaded = settings
+	}
+	return e.client, e.loaded, nil
+}
+
+// target is the cluster that a command acts on.
+type target struct {
+	*cluster.Cluster
+	client   *consul.Client
+	settings *config.Config
+}
+
+func (t *target) rollouts() *rollout.Rollouts {
+	return rollout.New(t.client, t.settings.Prefix, t.Name())
+}
+
+func (t *target) runs() *runs.Runs { return runs.New(t.Store()) }
+
+func (t *target) slots() *slots.Slots { return slots.New(t.Store(), slots.Options{}) }
+
+// cluster is the cluster that flags and environment name, or name when that is
+// not empty. With --verbose it is named on stderr.
+func (e *environment) cluster(c *cli.Context, name string) (*target, error) {
+	client, settings, err := e.consul(c)
+	if err != nil {
+		return nil, err
+	}
+	name = cmp.Or(name, settings.Cluster)
+	ownFlag := c.Command != nil && flagNamed(c.Command.Flags, "verbose") != nil
+	if c.Bool("verbose") && !ownFlag {
+		note(c, "cluster %q below prefix %q of Consul at %s", name, settings.Prefix, settings.Consul.Address)
+	}
+	cl := cluster.New(client, settings.Prefix, name).WithValidators(map[string]profile.Validator{runs.ParamRules: runs.CheckRules})
+	return &target{cl, client, settings}, nil
+}
+
+// existing is cluster for a cluster that must exist.
+func (e *environment) existing(c *cli.Context, name string) (*target, error) {
+	t, err := e.cluster(c, name)
+	if err != nil {
+		return nil, err
+	}
+	return t, t.CheckExists(c.Context)
+}
+
+// onCluster is an action on the existing cluster that flags and environment name.
+func (e *environment) onCluster(action func(*cli.Context, *target) error) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		t, err := e.existing(c, "")
+		if err != nil {
+			return err
+		}
+		return action(c, t)
+	}
+}
+
+// onNamed is onCluster for a command whose argument may name the cluster.
+func (e *environment) onNamed(action func(*cli.Context, *target) error) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		t, err := e.existing(c, argument(c, 0))
+		if err != nil {
+			return err
+		}
+		return action(c, t)
+	}
+}
+
+// ownNode is this host's node: --node, JORC_NODE or node of the configuration,
+// or else the local agent's.
+func (e *environment) ownNode(c *cli.Context) (string, error) {
+	client, settings, err := e.consul(c)
+	switch {
+	case err != nil:
+		return "", err
+	case settings.Node != "" || c.IsSet("node"):
+		return settings.Node, nil
+	}
+	self, err := client.AgentSelf(c.Context)
+	if err != nil {
+		return "", fmt.Errorf("find this host's node name (--node or JORC_NODE sets it): %w", err)
+	}
+	return self.Config.NodeName, nil
+}
+
+// hostNamed is the host that a command is about: the one that was named, or this
+// one. It fails for the name of a host that does not exist.
+func (e *environment) hostNamed(c *cli.Context, t *target, name string) (string, error) {
+	if name != "" && name != t.settings.Node {
+		return name, t.CheckHost(c.Context, name)
+	}
+	return e.ownNode(c)
+}
+
+// versionFile is the file with the version of this host: legacy, if that is not
+// "" and the configuration names none.
+func (e *environment) versionFile(c *cli.Context, legacy string) (string, error) {
 	settings, err := e.config(c)
 	if err != nil {
-		return nil, nil, err
+		return "", err
 	}
-	client, err := newClient(settings)
-	if err == nil {
-		e.clients = append(e.clients, client)
+	if legacy != "" && settings.DefaultVersionFile {
+		return legacy, nil
 	}
-	return client, settings, err
+	return settings.VersionFile, nil
+}
+
+func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if d == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, d)
 }
 
 // newClient is a client whose token can be read.
@@ -136,4 +262,237 @@ func oneOf(c *cli.Context, flag, value string, allowed ...string) error {
 		return nil
 	}
 	return usagef(c, "--%s is %q, but must be one of %s", flag, value, joinOr(allowed))
+}
+
+// notNegative checks flags whose value is a duration or a number.
+func notNegative(c *cli.Context, flags ...string) error {
+	for _, flag := range flags {
+		if c.IsSet(flag) && (c.Duration(flag) < 0 || c.Int(flag) < 0) {
+			return usagef(c, "--%s is %v, but must be 0 or more", flag, c.Value(flag))
+		}
+	}
+	return nil
+}
+
+// setting is a global flag. Its environment variables are documented here, but
+// read through host.getenv: the library would ask the process itself.
+type setting struct {
+	*cli.StringFlag
+	variables []string
+	override  func(*config.Overrides) **string // nil: not part of the configuration
+}
+
+// GetEnvVars makes the help name the variables.
+func (s *setting) GetEnvVars() []string { return s.variables }
+
+// String is the flag's line in the help.
+func (s *setting) String() string { return cli.FlagStringer(s) }
+
+// The categories in which the help lists global flags.
+const (
+	aboutConsul = "Consul"
+	aboutJorc   = "jorc"
+	aboutOutput = "Output"
+)
+
+// settings are the global flags that take a value. Those of the configuration
+// become config.Overrides when they are on the command line; package config
+// applies their variables and defaults.
+func settings() []*setting {
+	return []*setting{
+		newSetting(aboutConsul, "http-addr", "`ADDRESS` of the local Consul agent's HTTP API", "127.0.0.1:8500",
+			func(o *config.Overrides) **string { return &o.HTTPAddr }, "CONSUL_HTTP_ADDR"),
+		newSetting(aboutConsul, "token-file", "`FILE` that holds Consul's token", "",
+			func(o *config.Overrides) **string { return &o.TokenFile }, "CONSUL_HTTP_TOKEN_FILE"),
+		newSetting(aboutConsul, "ca-file", "`FILE` with the CAs that Consul's certificate may come from", "",
+			func(o *config.Overrides) **string { return &o.CAFile }, "CONSUL_CACERT"),
+		newSetting(aboutConsul, "client-cert", "`FILE` with the client certificate", "",
+			func(o *config.Overrides) **string { return &o.ClientCert }, "CONSUL_CLIENT_CERT"),
+		newSetting(aboutConsul, "client-key", "`FILE` with the client certificate's key", "",
+			func(o *config.Overrides) **string { return &o.ClientKey }, "CONSUL_CLIENT_KEY"),
+		newSetting(aboutConsul, "namespace", "Consul Enterprise `NAMESPACE`", "",
+			func(o *config.Overrides) **string { return &o.Namespace }, "CONSUL_NAMESPACE"),
+		newSetting(aboutConsul, "partition", "Consul Enterprise admin `PARTITION`", "",
+			func(o *config.Overrides) **string { return &o.Partition }, "CONSUL_PARTITION"),
+		newSetting(aboutConsul, "datacenter", "`DC` to ask; default: the agent's own", "",
+			func(o *config.Overrides) **string { return &o.Datacenter }),
+		newSetting(aboutConsul, "dns-addr", "`ADDRESS` where Consul's DNS answers; \"system\": the resolvers of /etc/resolv.conf", "127.0.0.1:8600",
+			func(o *config.Overrides) **string { return &o.DNSAddr }, "JORC_DNS_ADDR"),
+
+		newSetting(aboutJorc, "prefix", "`PREFIX` of jorc's keys in Consul's KV", "jorc",
+			func(o *config.Overrides) **string { return &o.Prefix }, "JORC_PREFIX"),
+		newSetting(aboutJorc, "cluster", "`NAME` of the cluster", "default",
+			func(o *config.Overrides) **string { return &o.Cluster }, "JORC_CLUSTER"),
+		newSetting(aboutJorc, "node", "`NAME` of the node", "the local agent's",
+			func(o *config.Overrides) **string { return &o.Node }, "JORC_NODE"),
+		newSetting(aboutJorc, "version-file", "`FILE` with the version that this host runs", "/var/lib/jorc/version",
+			func(o *config.Overrides) **string { return &o.VersionFile }, "JORC_VERSION_FILE"),
+		newSetting(aboutJorc, "state-dir", "`DIR` for what must survive a restart", "/var/lib/jorc",
+			func(o *config.Overrides) **string { return &o.StateDir }, "JORC_STATE_DIR"),
+
+		newSetting(aboutOutput, "output", "`FORMAT` of the answer: table, json or plain", "table", nil, "JORC_OUTPUT").short("o"),
+		newSetting(aboutOutput, "log-level", "minimum log `LEVEL`: trace, debug, info, warn, error or off", "",
+			func(o *config.Overrides) **string { return &o.LogLevel }, "JORC_LOG_LEVEL"),
+	}
+}
+
+func newSetting(category, name, usage, standard string, override func(*config.Overrides) **string, variables ...string) *setting {
+	return &setting{
+		StringFlag: &cli.StringFlag{Name: name, Usage: usage, DefaultText: standard, Category: category},
+		variables:  variables,
+		override:   override,
+	}
+}
+
+func (s *setting) short(letter string) *setting {
+	s.Aliases = []string{letter}
+	return s
+}
+
+// globalFlags are accepted by every command, before and after its name.
+func globalFlags() []cli.Flag {
+	var flags []cli.Flag
+	for _, s := range settings() {
+		flags = append(flags, s)
+	}
+	return append(flags, &cli.StringSliceFlag{
+		Name: "config", KeepSpace: true, Category: aboutJorc, DefaultText: "/etc/jorc, where it exists",
+		Usage: "`PATH` of this host's configuration: a file, or a directory of *.hcl and *.json; may be repeated [$JORC_CONFIG, separated by colons]",
+	}, &cli.BoolFlag{
+		Name: "verbose", Usage: "report on stderr which cluster, prefix and Consul a command uses", Category: aboutOutput, DisableDefaultText: true,
+	}, &cli.BoolFlag{
+		Name: "log-json", Usage: "log JSON lines [$JORC_LOG_JSON]", Category: aboutOutput, DisableDefaultText: true,
+	})
+}
+
+// logLevels are those of --log-level.
+var logLevels = []string{"trace", "debug", "info", "warn", "error", "off"}
+
+// logging is what flags and variables say about the log; an empty level and a
+// nil json are not given.
+func (e *environment) logging(c *cli.Context) (level string, json *bool, err error) {
+	level, given := e.value(c, "log-level")
+	if given {
+		if err := oneOf(c, "log-level", level, logLevels...); err != nil {
+			return "", nil, err
+		}
+	}
+	if c.IsSet("log-json") {
+		v := c.Bool("log-json")
+		return level, &v, nil
+	}
+	if text := e.getenv("JORC_LOG_JSON"); text != "" {
+		v, err := strconv.ParseBool(text)
+		if err != nil {
+			return "", nil, usagef(c, "JORC_LOG_JSON must be true or false, not %q", text)
+		}
+		return level, &v, nil
+	}
+	return level, nil, nil
+}
+
+// commandLogger logs to stderr at the level asked for, else at standard: what a
+// command has to say beside its answer.
+func (e *environment) commandLogger(c *cli.Context, standard string) (hclog.Logger, error) {
+	level, json, err := e.logging(c)
+	if err != nil {
+		return nil, err
+	}
+	if level == "" {
+		level = standard
+	}
+	return e.logger(level, json != nil && *json), nil
+}
+
+// logger logs to stderr. A daemon calls it with its configuration's LogLevel
+// and LogJSON, which flags and variables are part of already.
+func (e *environment) logger(level string, json bool) hclog.Logger {
+	return hclog.New(&hclog.LoggerOptions{
+		Name:       "jorc",
+		Level:      hclog.LevelFromString(level),
+		Output:     e.stderr,
+		JSONFormat: json,
+	})
+}
+
+// bridgeStandardLog sends warnings and errors that libraries write to package
+// log to logger. It changes the process: for commands that run template code, once.
+func bridgeStandardLog(logger hclog.Logger) {
+	log.SetFlags(0)
+	log.SetOutput(libraryLog{logger.StandardWriter(&hclog.StandardLoggerOptions{InferLevels: true})})
+}
+
+// libraryLog drops what consul-template logs about single requests: it quotes
+// names, addresses and answers, which may hold values.
+type libraryLog struct{ to io.Writer }
+
+// aboutRequest is the beginning of a line about one request: "[WARN] vault.read(secret/app): …".
+var aboutRequest = regexp.MustCompile(`^\[\w+\] ([\w.]+)\(`)
+
+func (l libraryLog) Write(line []byte) (int, error) {
+	if bytes.HasPrefix(line, []byte("[TRACE]")) || bytes.HasPrefix(line, []byte("[DEBUG]")) {
+		return len(line), nil
+	}
+	text := line
+	if m := aboutRequest.FindSubmatch(line); m != nil {
+		text = fmt.Appendf(nil, "[WARN] %s: a request had a problem; the message is withheld because it may quote a value", m[1])
+	}
+	if _, err := l.to.Write(text); err != nil {
+		return 0, err
+	}
+	return len(line), nil
+}
+
+// author is the author of a change, as the changed document records it: the ACL
+// token, where Consul has ACLs, by its accessor ID and description, and as a hint
+// the OS user and the host of the command. The secret of a token appears nowhere.
+func (e *environment) author(c *cli.Context) (string, error) {
+	client, _, err := e.consul(c)
+	if err != nil {
+		return "", err
+	}
+	token, err := client.OwnToken(c.Context)
+	switch {
+	case consul.ACLsDisabled(err), errors.Is(err, consul.ErrDenied): // the change itself will be refused
+		return e.osUser(), nil
+	case err != nil:
+		return "", err
+	}
+	text := "token " + token.AccessorID
+	if token.Description != "" {
+		text += fmt.Sprintf(" (%s)", brief(token.Description))
+	}
+	if name := e.osUser(); name != "" {
+		text += ", " + name
+	}
+	return text, nil
+}
+
+// osUser is the OS user and the host of the command; empty: neither is known.
+func (e *environment) osUser() string {
+	if e.host.author == nil {
+		return e.getenv("USER")
+	}
+	return e.host.author()
+}
+
+// brief is the beginning of a token's description.
+func brief(text string) string {
+	const most = 80
+	if r := []rune(text); len(r) > most {
+		text = string(r[:most]) + "…"
+	}
+	return printable(text)
+}
+
+// osUser names the OS user and the host of this process.
+func osUser(getenv func(string) string) string {
+	name := getenv("USER")
+	if u, err := user.Current(); name == "" && err == nil {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil && host != "" {
+		name += "@" + host
+	}
+	return name
 }

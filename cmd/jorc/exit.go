@@ -153,6 +153,17 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
+// errNo is the answer "no" of commands that answer by their exit code.
+var errNo = &exitError{code: exitFailed}
+
+// answerOf is nil for yes.
+func answerOf(yes bool) error {
+	if yes {
+		return nil
+	}
+	return errNo
+}
+
 // usageError says how a command was called wrong, and where to read on.
 type usageError struct {
 	command string // "jorc config validate"

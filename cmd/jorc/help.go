@@ -78,7 +78,7 @@ CATEGORY:
 // finish gives c and all below it what every command has: help of its own (the
 // library's shares flag values between apps, and takes "help" and "h" from the
 // arguments), a usage line and errors that name the command.
-func finish(c *cli.Command, parent string, groups []group) {
+func (e *environment) finish(c *cli.Command, parent string, groups []group) {
 	name := parent + " " + c.Name
 	c.HideHelp = true
 	c.Flags = append(c.Flags, helpFlag())
@@ -98,8 +98,11 @@ func finish(c *cli.Command, parent string, groups []group) {
 	if c.Action == nil && len(c.Subcommands) > 0 {
 		c.Action = func(ctx *cli.Context) error { return usagef(ctx, "missing command: one of %s", names(c.Subcommands)) }
 	}
+	if len(c.Subcommands) == 0 && !c.SkipFlagParsing {
+		c.Action = e.checked(c.ArgsUsage, c.Action)
+	}
 	for _, sub := range c.Subcommands {
-		finish(sub, name, nil)
+		e.finish(sub, name, nil)
 	}
 }
 
@@ -137,9 +140,6 @@ func manCommand(*environment) *cli.Command {
 		Usage:       "print the manual page (roff)",
 		Description: "Read it with 'jorc man | man -l -', or install it as jorc.8.",
 		Action: func(c *cli.Context) error {
-			if err := none(c); err != nil {
-				return err
-			}
 			page, err := c.App.ToManWithSection(8)
 			if err != nil {
 				return err

@@ -5,9 +5,18 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"regexp"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
 	"syscall"
+
+	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/command"
 )
@@ -100,4 +109,193 @@ func hangups(ctx context.Context) <-chan struct{} {
 		}
 	}()
 	return out
+}
+
+// host is the process's environment; tests have their own.
+type host struct {
+	etc            string // /etc: the configuration of this host's agent is below it
+	getenv         func(string) string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	hangup         func(context.Context) <-chan struct{} // SIGHUPs, from the call on
+	build          build
+	environ        func() []string
+	author         func() string                                   // OS user and host, as a hint at who makes a change; nil: $USER
+	exec           func(path string, args, environ []string) error // replaces the process; returns only when it cannot
+	guard          []string                                        // a command line that guards the command which follows it; see guard
+}
+
+// commands is the command tree: one noun per line.
+func commands(env *environment) []*cli.Command {
+	return append(aliasCommands(env), []*cli.Command{
+		agentCommand(env),
+		clusterCommand(env),
+		renderCommand(env),
+		configCommand(env),
+		devCommand(env),
+		doctorCommand(env),
+		healthCommand(env),
+		pingCommand(env),
+		completionCommand(env),
+		manCommand(env),
+		serviceCommand(env),
+		updateCommand(env),
+		statusCommand(env),
+		versionCommand(env),
+		waitCommand(env),
+		workflowCommand(env),
+	}...)
+}
+
+// run executes one command line (without the program's name) and returns the
+// exit code. It reads and writes nothing but what h holds.
+func run(ctx context.Context, args []string, h host) int {
+	stdout, stderr := safe(h.stdout), safe(h.stderr)
+	defer func() { _ = stderr.flush() }() // there is nowhere left to report it
+	h.stdout, h.stderr = stdout, stderr
+	app := newApp(h)
+	if len(args) > 0 && args[0] == completeCommand {
+		complete(underlying(h.stdout), app, args[1:])
+		return exitOK
+	}
+	normal, err := arrange(app, args)
+	if err == nil {
+		err = app.RunContext(ctx, append([]string{app.Name}, normal...))
+	}
+	err = answered(endedBy(ctx, err), stdout.flush())
+	report(h.stderr, err)
+	return exitCode(app, args, err)
+}
+
+// newApp builds the command tree over h.
+func newApp(h host) *cli.App {
+	env := newEnvironment(h)
+	app := &cli.App{
+		Name:           "jorc",
+		HelpName:       "jorc",
+		Usage:          "assemble, configure and update a fleet of plain hosts that run Consul",
+		UsageText:      "jorc [flags] COMMAND [flags] [arguments] [-- COMMAND ARG…]",
+		Flags:          append(globalFlags(), helpFlag(), &cli.BoolFlag{Name: "version", Usage: "print the version", DisableDefaultText: true}),
+		Commands:       commands(env),
+		Reader:         h.stdin,
+		Writer:         h.stdout,
+		ErrWriter:      h.stderr,
+		HideHelp:       true,
+		HideVersion:    true,
+		OnUsageError:   onUsageError,
+		ExitErrHandler: func(*cli.Context, error) {}, // run reports and maps; nothing below main exits
+		Action:         env.root,
+		After: func(*cli.Context) error {
+			if env.client != nil {
+				env.client.Close()
+			}
+			return nil
+		},
+
+		// A comma is part of a value: flags that may be given more than once are
+		// given more than once.
+		DisableSliceFlagSeparator: true,
+	}
+	slices.SortFunc(app.Commands, func(a, b *cli.Command) int { return strings.Compare(a.Name, b.Name) })
+	arrangeGroups(app.Commands, rootGroups)
+	app.CustomAppHelpTemplate = groupedHelp(cli.AppHelpTemplate, app.Commands, rootGroups)
+	for _, c := range app.Commands {
+		groups := map[string][]group{"cluster": clusterGroups}[c.Name]
+		env.finish(c, "jorc", groups)
+	}
+	app.Setup()
+	return app
+}
+
+// root runs when no command was given.
+func (e *environment) root(c *cli.Context) error {
+	if c.Bool("version") {
+		return e.printVersion(c)
+	}
+	return cli.ShowAppHelp(c)
+}
+
+// onUsageError words what the library found wrong with a flag's value.
+func onUsageError(c *cli.Context, err error, _ bool) error {
+	text := strings.TrimSuffix(err.Error(), ": parse error")
+	for _, before := range []string{" for flag -", " for -"} { // values, and boolean values
+		text = strings.Replace(text, before, " for flag --", 1)
+	}
+	if m := unitless.FindStringSubmatch(text); m != nil && isDuration(c, m[2]) {
+		text += fmt.Sprintf(": a duration needs a unit; write --%s %ss for seconds", m[2], m[1])
+	}
+	return usagef(c, "%s", text)
+}
+
+// unitless matches the error about a flag whose value is a number.
+var unitless = regexp.MustCompile(`^invalid value "([0-9.]+)" for flag --([a-z-]+)$`)
+
+// isDuration reports whether a flag of the command is a duration.
+func isDuration(c *cli.Context, name string) bool {
+	if c.Command == nil {
+		return false
+	}
+	_, ok := flagNamed(c.Command.Flags, name).(*cli.DurationFlag)
+	return ok
+}
+
+// usagef is an error in how a command was called.
+func usagef(c *cli.Context, format string, args ...any) error {
+	name := "jorc"
+	if c != nil && c.Command != nil && c.Command.HelpName != "" {
+		name = c.Command.HelpName
+	}
+	return &usageError{command: name, text: fmt.Sprintf(format, args...)}
+}
+
+// build is what this program was built from.
+type build struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit"`
+	Date     string `json:"date"` // of the commit, RFC 3339
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+// stamped completes what the linker was given with what Go knows about a binary
+// that was built without the Makefile.
+func stamped(version, commit, date string) build {
+	b := build{Version: version, Commit: commit, Date: date, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok && b.Version == "" {
+		if v := info.Main.Version; v != "(devel)" {
+			b.Version = v
+		}
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				b.Commit = s.Value
+			case "vcs.time":
+				b.Date = s.Value
+			}
+		}
+	}
+	for _, field := range []*string{&b.Version, &b.Commit, &b.Date} {
+		if *field == "" {
+			*field = "unknown"
+		}
+	}
+	return b
+}
+
+func versionCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:   "version",
+		Usage:  "print the version and build information",
+		Action: env.printVersion,
+	}
+}
+
+func (e *environment) printVersion(c *cli.Context) error {
+	format := e.format(c)
+	b := e.build
+	if format == formatTable {
+		_, err := fmt.Fprintf(c.App.Writer, "jorc %s (commit %s, %s, %s, %s)\n", b.Version, b.Commit, b.Date, b.Go, b.Platform)
+		return err
+	}
+	return e.print(c, listing{rows: [][]string{{b.Version, b.Commit, b.Date, b.Go, b.Platform}}}, b)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -67,9 +68,6 @@ func levelOf(c *cli.Context) (catalog.Level, error) {
 }
 
 func (e *environment) listServices(c *cli.Context) error {
-	if len(arguments(c)) > 0 {
-		return usagef(c, "no arguments expected")
-	}
 	client, _, err := e.consul(c)
 	if err != nil {
 		return err
@@ -82,17 +80,14 @@ func (e *environment) listServices(c *cli.Context) error {
 		return err
 	}
 	if len(leftOut) > 0 {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: left out %s with a name that Consul's HTTP API cannot read: %s; deregister it at its node\n",
-			counted(count{len(leftOut), "service"}), quotedFew(leftOut))
+		note(c, "left out %s with a name that Consul's HTTP API cannot read: %s; deregister it at its node", counted(count{len(leftOut), "service"}), quotedFew(leftOut))
 	}
-	l := listing{columns: []string{"service", "instances", "passing", "warning", "critical", "maintenance", "tags"}}
-	for _, s := range all {
-		l.rows = append(l.rows, []string{
+	return e.print(c, listingOf("service,instances,passing,warning,critical,maintenance,tags", all, func(s catalog.ServiceSummary) []string {
+		return []string{
 			s.Service, strconv.Itoa(s.Instances), strconv.Itoa(s.Passing), strconv.Itoa(s.Warning),
 			strconv.Itoa(s.Critical), strconv.Itoa(s.Maintenance), strings.Join(s.Tags, ","),
-		})
-	}
-	return e.print(c, l, all)
+		}
+	}), all)
 }
 
 // quotedFew names the first of names, each cut to a bearable length.
@@ -114,29 +109,16 @@ func quotedFew(names []string) string {
 func (e *environment) listNode(c *cli.Context, client *consul.Client, node string) error {
 	all, err := catalog.ListNode(c.Context, client, node, consul.Query{})
 	if errors.Is(err, consul.ErrNotFound) {
-		err = e.unknownNode(c, client, node, err)
+		if hosts, _, listErr := client.CatalogHosts(c.Context, consul.Query{}); listErr == nil {
+			err = unknown(err, node, "nodes", hosts, func(h consul.NodeInfo) string { return h.Node })
+		}
 	}
 	if err != nil {
 		return err
 	}
-	l := listing{columns: []string{"service", "id", "address", "port", "status", "tags"}, states: []string{"status"}}
-	for _, i := range all {
-		l.rows = append(l.rows, []string{i.Service, i.ID, i.Address, strconv.Itoa(i.Port), i.Status, strings.Join(i.Tags, ",")})
-	}
-	return e.print(c, l, all)
-}
-
-// unknownNode is err with the nodes that exist, as far as they can be read.
-func (e *environment) unknownNode(c *cli.Context, client *consul.Client, node string, err error) error {
-	hosts, _, listErr := client.CatalogHosts(c.Context, consul.Query{})
-	if listErr != nil {
-		return err
-	}
-	var known []string
-	for _, h := range hosts {
-		known = append(known, h.Node)
-	}
-	return fmt.Errorf("%w%s", err, text.Unknown(node, "nodes", known))
+	return e.print(c, listingOf("service,id,address,port,status*,tags", all, func(i catalog.ServiceInstance) []string {
+		return []string{i.Service, i.ID, i.Address, strconv.Itoa(i.Port), i.Status, strings.Join(i.Tags, ",")}
+	}), all)
 }
 
 // resolved is one answer of `service resolve -o json`.
@@ -148,20 +130,136 @@ type resolved struct {
 // unknownService is err, with the existing services if none has the name.
 func unknownService(c *cli.Context, client *consul.Client, name string, err error) error {
 	all, _, listErr := catalog.List(c.Context, client, consul.Query{})
-	if listErr != nil || slices.ContainsFunc(all, func(s catalog.ServiceSummary) bool { return s.Service == name }) {
+	nameOf := func(s catalog.ServiceSummary) string { return s.Service }
+	if listErr != nil || slices.ContainsFunc(all, func(s catalog.ServiceSummary) bool { return nameOf(s) == name }) {
 		return err
 	}
-	known := []string{}
-	for _, s := range all {
-		known = append(known, s.Service)
-	}
-	return fmt.Errorf("%w%s", err, text.Unknown(name, "services", known))
+	return unknown(err, name, "services", all, nameOf)
 }
 
 func (e *environment) resolveService(c *cli.Context) error {
-	args := arguments(c)
-	if len(args) != 1 {
-		return usagef(c, "missing argument NAME")
+	level, err := levelOf(c)
+	if err != nil {
+		return err
+	}
+	client, _, err := e.consul(c)
+	if err != nil {
+		return err
+	}
+	name := argument(c, 0)
+	found, err := catalog.Resolve(c.Context, client, name, c.String("tag"), level, consul.Query{})
+	if errors.Is(err, consul.ErrNotFound) {
+		err = unknownService(c, client, name, err)
+	}
+	if err != nil {
+		return err
+	}
+	all, ports := []resolved{}, []int{}
+	for _, i := range found {
+		all, ports = append(all, resolved{i, i.NodeName()}), append(ports, i.Port)
+	}
+	if c.Bool("port-only") {
+		return e.printLines(c, listingOf("port", ports, func(p int) []string { return []string{strconv.Itoa(p)} }), ports)
+	}
+	return e.printLines(c, listingOf("address,port,node,name", all, func(i resolved) []string {
+		return []string{i.Address, strconv.Itoa(i.Port), i.Node, i.DNSName}
+	}), all)
+}
+
+func registerCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:      "register",
+		Usage:     "register services from a Consul service definition file",
+		ArgsUsage: "FILE",
+		Description: "FILE is Consul's service JSON, or HCL when its name ends in .hcl. The definitions are kept in <state-dir>/services: " +
+			"the jorc agent of that directory keeps them registered and runs their script checks. " +
+			"Prints the ids. Exits 4 if another owner, or the agent's configuration, holds an id.",
+		Action: env.registerServices,
+	}
+}
+
+func deregisterCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:      "deregister",
+		Usage:     "deregister a service of this host",
+		ArgsUsage: "ID",
+		Description: "Removes it from the local Consul agent, and from <state-dir>/services. " +
+			"Exits 4 when it belongs to the configuration of the running jorc agent, which would register it again.",
+		Action: env.deregisterService,
+	}
+}
+
+func exportCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name:  "export",
+		Usage: "export the addresses of all services",
+		Description: "Formats: hiera (services::<service>::<interface>: addresses; the interface is " +
+			"the name of a tagged address, lan when there is none), json, prometheus (file_sd), hosts. The same catalog gives the same bytes, " +
+			"and a file that holds them already is not touched. When the token does not see all of the catalog nothing is written, exit 5.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: " + joinOr(catalog.ExportFormats())},
+			levelFlag(),
+			&cli.StringFlag{Name: "file", Usage: "replace `FILE` instead of writing to stdout"},
+		},
+		Action: env.exportServices,
+	}
+}
+
+// registered is one service in the answer of `service register -o json`.
+type registered struct {
+	ID      string `json:"id"`
+	Service string `json:"service"`
+	Daemon  bool   `json:"daemon"`
+	Scripts int    `json:"scripts"`
+}
+
+func (e *environment) registerServices(c *cli.Context) error {
+	services, err := config.ParseServiceFile(argument(c, 0))
+	if err != nil {
+		return err
+	}
+	client, settings, err := e.consul(c)
+	if err != nil {
+		return err
+	}
+	all, waiting := []registered{}, 0
+	for _, s := range services {
+		p, err := catalog.Publish(c.Context, client, settings.StateDir, s)
+		if err != nil {
+			return conflict(err)
+		}
+		if !p.Daemon {
+			waiting += p.Scripts
+		}
+		all = append(all, registered{p.ID, s.Name, p.Daemon, p.Scripts})
+	}
+	if waiting > 0 {
+		note(c, "%s to run, and no jorc agent with state directory %s to do so: critical until one is started",
+			counted(count{waiting, "script check"}), settings.StateDir)
+	}
+	return e.printLines(c, listingOf("id", all, func(r registered) []string { return []string{r.ID} }), all)
+}
+
+func (e *environment) deregisterService(c *cli.Context) error {
+	client, settings, err := e.consul(c)
+	if err != nil {
+		return err
+	}
+	err = catalog.Withdraw(c.Context, client, settings.StateDir, argument(c, 0))
+	if errors.Is(err, consul.ErrNotFound) { // repeating it is not a failure
+		note(c, "%v", err)
+		return nil
+	}
+	return conflict(err)
+}
+
+func (e *environment) exportServices(c *cli.Context) error {
+	format := c.String("format")
+	if format == "" {
+		return usagef(c, "missing --format: one of %s", joinOr(catalog.ExportFormats()))
+	}
+	if err := oneOf(c, "format", format, catalog.ExportFormats()...); err != nil {
+		return err
 	}
 	level, err := levelOf(c)
 	if err != nil {
@@ -171,29 +269,38 @@ func (e *environment) resolveService(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	found, err := catalog.Resolve(c.Context, client, args[0], c.String("tag"), level, consul.Query{})
-	if errors.Is(err, consul.ErrNotFound) {
-		err = unknownService(c, client, args[0], err)
-	}
+	snapshot, err := catalog.Fetch(c.Context, client, level, consul.Query{})
 	if err != nil {
 		return err
 	}
-	l := listing{columns: []string{"address", "port", "node", "name"}}
-	all, ports := []resolved{}, []int{}
-	for _, i := range found {
-		all, ports = append(all, resolved{i, i.NodeName()}), append(ports, i.Port)
-		l.rows = append(l.rows, []string{i.Address, strconv.Itoa(i.Port), i.Node, i.NodeName()})
+	data, err := catalog.Export(snapshot, format)
+	if err != nil {
+		return err
 	}
-	var answer any = all
-	if c.Bool("port-only") {
-		l = listing{columns: []string{"port"}}
-		for _, p := range ports {
-			l.rows = append(l.rows, []string{strconv.Itoa(p)})
+	if file := c.String("file"); file != "" {
+		_, lost, err := catalog.WriteExport(file, data)
+		for _, what := range lost {
+			note(c, "warning: %s: an attribute of the replaced file is lost: %s", file, what)
 		}
-		answer = ports
+		return err
 	}
-	if _, given := e.value(c, "output"); !given {
-		return l.writePlain(c.App.Writer) // a line per instance is the promise
+	_, err = rawData(c.App.Writer).Write(data)
+	return err
+}
+
+// conflict gives the errors of services that belong to others their exit code.
+func conflict(err error) error {
+	if errors.Is(err, catalog.ErrForeign) || errors.Is(err, catalog.ErrConfigured) {
+		return &exitError{code: exitConflict, err: err}
 	}
-	return e.print(c, l, answer)
+	return err
+}
+
+// unknown is err with the names that exist, the closest to name first.
+func unknown[T any](err error, name, nouns string, all []T, nameOf func(T) string) error {
+	var known []string
+	for _, v := range all {
+		known = append(known, nameOf(v))
+	}
+	return fmt.Errorf("%w%s", err, text.Unknown(name, nouns, known))
 }

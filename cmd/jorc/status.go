@@ -1,15 +1,15 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -32,7 +32,7 @@ func statusCommand(env *environment) *cli.Command {
 			{
 				Name: "list", Usage: "list states", ArgsUsage: "[HOST]",
 				Description: "Of HOST, or of all hosts.",
-				Action:      env.listStatus,
+				Action:      env.onCluster(env.listStatus),
 			},
 			failuresCommand(env),
 			{
@@ -49,12 +49,12 @@ func statusCommand(env *environment) *cli.Command {
 				Description: "Refuses a host that is alive unless --yes is given. Repeating it is not an error. " +
 					"Prints what was removed.",
 				Flags:  []cli.Flag{&cli.BoolFlag{Name: "yes", Usage: "also when the host is alive", DisableDefaultText: true}},
-				Action: env.decommission,
+				Action: env.onCluster(env.decommission),
 			},
 			{
 				Name: "repair", Usage: "correct index keys written by others",
 				Description: "The documents nodes/<node> are the truth. Lists the hosts whose index keys were corrected.",
-				Action:      env.repairStatus,
+				Action:      env.onCluster(env.repairStatus),
 			},
 		},
 	}
@@ -91,7 +91,7 @@ func (e *environment) warnCategory(c *cli.Context, category string) error {
 		return nil
 	}
 	if near := text.Closest(category, builtin); near != "" {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: warning: category %q is a new one, did you mean %q?\n", category, near)
+		note(c, "warning: category %q is a new one, did you mean %q?", category, near)
 		return nil
 	}
 	cl, err := e.cluster(c, "")
@@ -99,146 +99,190 @@ func (e *environment) warnCategory(c *cli.Context, category string) error {
 		return err
 	}
 	if isHost, err := cl.HasHost(c.Context, category); err == nil && isHost {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: warning: category %q is the name of a host: its state is set by 'jorc status set CATEGORY STATE --host %s'\n", category, category)
+		note(c, "warning: category %q is the name of a host: its state is set by 'jorc status set CATEGORY STATE --host %s'", category, category)
 	}
 	return nil
 }
 
 // recordState records the state of host, or of this one.
 func (e *environment) recordState(c *cli.Context, host, category string, s cluster.CategoryState) error {
-	ledger, client, settings, err := e.ledger(c)
+	cl, err := e.existing(c, "")
 	if err != nil {
 		return err
 	}
-	defer client.Close()
 	if err := cluster.CheckState(category, s.State); err != nil {
 		return err
 	}
-	if host, err = hostNamed(c, client, settings, host); err != nil {
+	if host, err = e.hostNamed(c, cl, host); err != nil {
 		return err
 	}
-	_, err = ledger.SetState(c.Context, host, category, s)
+	_, err = cl.SetState(c.Context, host, category, s)
 	return err
 }
 
-func (e *environment) decommission(c *cli.Context) error {
-	args := arguments(c)
-	if len(args) != 1 {
-		return usagef(c, "missing argument HOST")
+func (e *environment) decommission(c *cli.Context, cl *target) error {
+	host := argument(c, 0)
+	d, err := cl.DecommissionHost(c.Context, host, c.Bool("yes"))
+	if errors.Is(err, cluster.ErrAlive) {
+		return fmt.Errorf("%w; --yes decommissions it all the same", err)
 	}
-	if _, err := e.format(c); err != nil {
-		return err
-	}
-	ledger, client, settings, err := e.ledger(c)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
-	host, force := args[0], c.Bool("yes")
-	if err := cluster.CheckNode(host); err != nil {
-		return err
+	if d.CatalogErr != nil {
+		note(c, "%s stays in Consul's catalog until Consul reaps it: %v", host, d.CatalogErr)
 	}
-	if !force {
-		err := ledger.CheckDeparted(c.Context, host)
-		if errors.Is(err, cluster.ErrAlive) {
-			err = fmt.Errorf("%w; --yes decommissions it all the same", err)
-		}
-		if err != nil {
-			return err
+	l := rowsOf("removed,what")
+	add := func(what string, names ...string) {
+		for _, name := range names {
+			l.rows = append(l.rows, []string{what, name})
 		}
 	}
-	members := cluster.New(client, settings.Prefix, settings.Cluster)
-	left, err := members.Leave(c.Context, host, force)
-	if err != nil {
-		return err
-	}
-	freed, err := members.ForgetHold(c.Context, host)
-	if err != nil {
-		return err
-	}
-	keys, slots, err := ledger.Decommission(c.Context, host)
-	if err != nil {
-		return err
-	}
-	if !left && !freed && len(keys)+len(slots) == 0 {
-		if text := unknownHost(c, members, host); text != "" {
-			fmt.Fprintf(c.App.ErrWriter, "jorc: %s\n", text)
+	for _, removed := range []struct {
+		is   bool
+		what string
+	}{{d.Member, "member"}, {d.Hold, "hold"}, {d.Catalog, "node"}} {
+		if removed.is {
+			add(removed.what, host)
 		}
 	}
-	answer := decommissioned{Host: host, Member: left, Hold: freed, Keys: append([]string{}, keys...), Slots: append([]string{}, slots...)}
-	if answer.Catalog, err = strike(c.Context, client, ledger, host); err != nil {
-		fmt.Fprintf(e.stderr, "jorc: %s stays in Consul's catalog until Consul reaps it: %v\n", host, err)
+	add("key", d.Keys...)
+	add("slot", d.Slots...)
+	if !d.Member && !d.Hold && len(d.Keys)+len(d.Slots) == 0 && !d.Catalog {
+		noteUnknownHost(c, cl, host)
 	}
-	return e.print(c, answer.listing(), answer)
+	return e.print(c, l, d)
 }
 
-// strike takes a dead host out of Consul's catalog, which otherwise keeps it for
-// three days. A living one would only come back.
-func strike(ctx context.Context, client *consul.Client, ledger *cluster.Cluster, host string) (bool, error) {
-	if err := ledger.CheckDeparted(ctx, host); errors.Is(err, cluster.ErrAlive) {
-		return false, nil
-	} else if err != nil {
-		return false, err
-	}
-	there, _, err := client.CatalogNode(ctx, host, consul.Query{})
-	if err != nil || there == nil {
-		return false, err
-	}
-	return true, client.CatalogDeregister(ctx, &consul.CatalogDeregister{Node: host})
-}
-
-// decommissioned is what `status decommission` removed.
-type decommissioned struct {
-	Host   string   `json:"host"`
-	Member bool     `json:"member"`
-	Hold   bool     `json:"hold"` // it was held; a host of its name is not
-	Keys   []string `json:"keys"`
-	Slots  []string `json:"slots"`
-	// Catalog: it was taken out of Consul's catalog.
-	Catalog bool `json:"catalog"`
-}
-
-func (d decommissioned) listing() listing {
-	l := listing{columns: []string{"removed", "what"}}
-	if d.Member {
-		l.rows = append(l.rows, []string{"member", d.Host})
-	}
-	if d.Hold {
-		l.rows = append(l.rows, []string{"hold", d.Host})
-	}
-	if d.Catalog {
-		l.rows = append(l.rows, []string{"node", d.Host})
-	}
-	for _, k := range d.Keys {
-		l.rows = append(l.rows, []string{"key", k})
-	}
-	for _, s := range d.Slots {
-		l.rows = append(l.rows, []string{"slot", s})
-	}
-	return l
-}
-
-func (e *environment) repairStatus(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
-		return err
-	}
-	if _, err := e.format(c); err != nil {
-		return err
-	}
-	ledger, client, _, err := e.ledger(c)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	r, err := ledger.Repair(c.Context)
+func (e *environment) repairStatus(c *cli.Context, cl *target) error {
+	r, err := cl.Repair(c.Context)
 	if err != nil {
 		return err
 	}
 	for _, host := range r.Orphans {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: host %s has index keys and never reported to jorc: left unchanged\n", printable(host))
+		note(c, "host %s has index keys and never reported to jorc: left unchanged", printable(host))
 	}
 	for _, key := range r.Strange {
-		fmt.Fprintf(c.App.ErrWriter, "jorc: key %s has no meaning: left unchanged\n", printable(key))
+		note(c, "key %s has no meaning: left unchanged", printable(key))
 	}
 	return e.lines(c, "host", r.Fixed, r)
+}
+
+func failuresCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "failures", Usage: "list failed states of hosts and failing health checks",
+		Description: "Exits 1 when there are any.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "hosts", Usage: "only the names of the hosts, one per line", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "warnings", Usage: "also warnings, and hosts that are suspect: they passed, but not at the first attempt", DisableDefaultText: true},
+		},
+		Action: func(c *cli.Context) error { return env.listFailures(c, c.Bool("warnings")) },
+	}
+}
+
+func (e *environment) listStatus(c *cli.Context, cl *target) error {
+	host := argument(c, 0)
+	var s cluster.State
+	var err error
+	if host == "" {
+		s, err = cl.LoadReports(c.Context)
+	} else {
+		s, err = cl.LoadReport(c.Context, host)
+	}
+	all, unreadable := s.HostStates()
+	if err == nil && host != "" && len(all) == 0 {
+		err = cl.CheckHost(c.Context, host)
+	}
+	if err != nil {
+		return err
+	}
+	for _, err := range unreadable {
+		note(c, "%v", err)
+	}
+	return e.print(c, listingOf("host,category,state*,since,version,detail,log", all, func(s cluster.HostState) []string {
+		return []string{s.Host, s.Category, s.State, when(s.Since), s.Version, stateDetail(s), s.LogURL}
+	}), all)
+}
+
+func (e *environment) listFailures(c *cli.Context, warnings bool) error {
+	cl, err := e.existing(c, "")
+	if err != nil {
+		return err
+	}
+	all, err := cl.Failures(c.Context, warnings)
+	if err != nil {
+		return err
+	}
+	if c.Bool("hosts") {
+		hosts := []string{}
+		for _, f := range all {
+			hosts = append(hosts, f.Host)
+		}
+		hosts = slices.Compact(hosts) // they are in order
+		err = e.lines(c, "host", hosts, hosts)
+	} else {
+		err = e.printProblems(c, failureListing(all), append([]cluster.Failure{}, all...))
+	}
+	if err != nil {
+		return err
+	}
+	return answerOf(len(all) == 0)
+}
+
+func (e *environment) listUnaccounted(c *cli.Context) error {
+	ttl, err := reportTTL(c)
+	if err != nil {
+		return err
+	}
+	cl, err := e.existing(c, "")
+	if err != nil {
+		return err
+	}
+	all, err := cl.Unaccounted(c.Context, ttl)
+	if err != nil {
+		return err
+	}
+	l := listingOf("host,reasons", all, func(u cluster.Unaccounted) []string { return []string{u.Host, strings.Join(u.Reasons, "; ")} })
+	if err := e.printProblems(c, l, all); err != nil {
+		return err
+	}
+	return answerOf(len(all) == 0)
+}
+
+// reportTTL reads --ttl.
+func reportTTL(c *cli.Context) (map[string]time.Duration, error) {
+	ttl := cluster.DefaultReportTTL()
+	for _, text := range c.StringSlice("ttl") {
+		category, age, ok := strings.Cut(text, "=")
+		d, err := time.ParseDuration(age)
+		if !ok || err != nil || d < 0 || cluster.CheckCategory(category) != nil {
+			return nil, usagef(c, "--ttl is %q, but must be CATEGORY=DURATION, such as config=24h", text)
+		}
+		if ttl[category] = d; d == 0 {
+			delete(ttl, category)
+		}
+	}
+	return ttl, nil
+}
+
+// stateDetail is what a state is about, in one line, and why it is doubtful.
+func stateDetail(s cluster.HostState) string {
+	detail := cluster.Brief(s.Detail)
+	switch {
+	case s.Suspect == "":
+		return detail
+	case detail == "":
+		return "suspect: " + s.Suspect
+	}
+	return detail + "; suspect: " + s.Suspect
+}
+
+func failureListing(all []cluster.Failure) listing {
+	return listingOf("host,kind,name,state*,service,version,since,detail,log", all, func(f cluster.Failure) []string {
+		detail := cluster.Brief(f.Detail)
+		if f.Kind == cluster.FailureCheck { // the first line of a check's output is its reason
+			detail, _, _ = strings.Cut(f.Detail, "\n")
+		}
+		return []string{f.Host, f.Kind, f.Name, f.State, f.Service, f.Version, when(f.Since), detail, f.LogURL}
+	})
 }

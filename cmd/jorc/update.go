@@ -1,15 +1,18 @@
 package main
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
-	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/consul"
 )
 
 func updateCommand(env *environment) *cli.Command {
@@ -32,7 +35,7 @@ func updateCommand(env *environment) *cli.Command {
 			{
 				Name: "local", Usage: "print the version of this host's version file, or write it", ArgsUsage: "[VERSION]",
 				Description: "Exits 1 when there is no version yet. The file is replaced whole or not at all.",
-				Action:      env.localVersion,
+				Action:      func(c *cli.Context) error { return env.localVersion(c, "") },
 			},
 			{
 				Name: "report", Usage: "report which version this host runs",
@@ -48,7 +51,7 @@ func updateCommand(env *environment) *cli.Command {
 					return env.reportVersion(c, c.String("host"), "")
 				},
 			},
-			{Name: "running", Usage: "list running versions", Action: env.runningVersions},
+			{Name: "running", Usage: "list running versions", Action: env.onCluster(env.runningVersions)},
 			{Name: "hosts", Usage: "list the hosts that run a version", ArgsUsage: "VERSION", Action: env.hostsAtVersion},
 			{
 				Name: "verify", Usage: "check that hosts run a version", ArgsUsage: "VERSION [HOST…]",
@@ -60,7 +63,7 @@ func updateCommand(env *environment) *cli.Command {
 				Name: "single", Usage: "check that a version is the only running one", ArgsUsage: "VERSION",
 				Description: "Lists the other versions. Hosts that are down or not in Consul's catalog do not count and are listed separately. " +
 					"Exits 0 when it is the only one, 1 if it is not, or no host runs it.",
-				Action: env.singleVersion,
+				Action: env.onCluster(env.singleVersion),
 			},
 			showRolloutCommand(env),
 			whyCommand(env),
@@ -69,59 +72,19 @@ func updateCommand(env *environment) *cli.Command {
 	}
 }
 
-// ledger is what the nodes of the cluster report, and the settings it came from.
-func (e *environment) ledger(c *cli.Context) (*cluster.Cluster, *consul.Client, *config.Config, error) {
-	client, settings, err := e.consul(c)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	e.reportTarget(c, settings, settings.Cluster)
-	cl := cluster.New(client, settings.Prefix, settings.Cluster)
-	if err := cl.CheckExists(c.Context); err != nil {
-		client.Close()
-		return nil, nil, nil, err
-	}
-	return cl, client, settings, nil
-}
-
 // desired reads the desired version. Without a version it returns
 // cluster.ErrNoCluster for a cluster that does not exist; hosts that ask often make
 // no other request.
-func desired(ctx context.Context, cl *cluster.Cluster) (string, error) {
-	version, err := cl.Desired(ctx)
+func (e *environment) desired(c *cli.Context) (string, error) {
+	cl, err := e.cluster(c, "")
+	if err != nil {
+		return "", err
+	}
+	version, err := cl.Desired(c.Context)
 	if err == nil && version == "" {
-		err = cl.CheckExists(ctx)
+		err = cl.CheckExists(c.Context)
 	}
 	return version, err
-}
-
-// hostNamed is the host that a command is about: the one that was named, this
-// one by its setting, or the local agent's node. It fails for the name of a host
-// that does not exist.
-func hostNamed(c *cli.Context, client *consul.Client, settings *config.Config, name string) (string, error) {
-	switch {
-	case name != "" && name != settings.Node:
-		return name, cluster.New(client, settings.Prefix, settings.Cluster).CheckHost(c.Context, name)
-	case settings.Node != "":
-		return settings.Node, nil
-	}
-	self, err := client.AgentSelf(c.Context)
-	if err != nil {
-		return "", fmt.Errorf("find this host's node name (--node or JORC_NODE sets it): %w", err)
-	}
-	return self.Config.NodeName, nil
-}
-
-// lines prints an answer of one word or one per line; with -o as it asks for.
-func (e *environment) lines(c *cli.Context, column string, words []string, v any) error {
-	l := listing{columns: []string{column}}
-	for _, w := range words {
-		l.rows = append(l.rows, []string{w})
-	}
-	if _, given := e.value(c, "output"); !given {
-		return l.writePlain(c.App.Writer)
-	}
-	return e.print(c, l, v)
 }
 
 // versionAnswer is the answer of commands about one version; it is empty when
@@ -131,7 +94,7 @@ type versionAnswer struct {
 }
 
 func (e *environment) currentVersion(c *cli.Context) error {
-	version, err := e.desiredVersion(c)
+	version, err := e.desired(c)
 	if err != nil {
 		return err
 	}
@@ -145,27 +108,8 @@ func (e *environment) currentVersion(c *cli.Context) error {
 	return errors.New("no desired version set: 'jorc update trigger VERSION' sets it")
 }
 
-func (e *environment) desiredVersion(c *cli.Context) (string, error) {
-	if err := noArguments(c); err != nil {
-		return "", err
-	}
-	cl, err := e.cluster(c, "")
-	if err != nil {
-		return "", err
-	}
-	return desired(c.Context, cl)
-}
-
-func (e *environment) runningVersions(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
-		return err
-	}
-	ledger, client, _, err := e.ledger(c)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	s, err := ledger.LoadReports(c.Context)
+func (e *environment) runningVersions(c *cli.Context, cl *target) error {
+	s, err := cl.LoadReports(c.Context)
 	if err != nil {
 		return err
 	}
@@ -174,22 +118,227 @@ func (e *environment) runningVersions(c *cli.Context) error {
 }
 
 func (e *environment) hostsAtVersion(c *cli.Context) error {
-	args := arguments(c)
-	if len(args) != 1 {
-		return usagef(c, "missing argument VERSION")
-	}
-	if err := cluster.CheckVersion(args[0]); err != nil {
+	version := argument(c, 0)
+	if err := cluster.CheckVersion(version); err != nil {
 		return err
 	}
-	ledger, client, _, err := e.ledger(c)
+	cl, err := e.existing(c, "")
 	if err != nil {
 		return err
 	}
-	defer client.Close()
-	s, err := ledger.LoadReports(c.Context)
+	s, err := cl.LoadReports(c.Context)
 	if err != nil {
 		return err
 	}
-	hosts := s.HostsRunning(args[0])
+	hosts := s.HostsRunning(version)
 	return e.lines(c, "host", hosts, append([]string{}, hosts...))
+}
+
+// pendingAnswer is the answer of `update pending -o json`.
+type pendingAnswer struct {
+	Answer  string `json:"answer"`
+	Desired string `json:"desired"`
+	Local   string `json:"local"`
+	Code    int    `json:"code"`
+}
+
+// exitPending is the code of wrong usage for commands whose own codes mean
+// something else: EX_USAGE of sysexits(3).
+const exitPending = 64
+
+func (e *environment) pendingUpdate(c *cli.Context, legacy string) error {
+	file, err := e.versionFile(c, legacy)
+	if err != nil {
+		return err
+	}
+	if _, _, err := e.consul(c); err != nil {
+		return err
+	}
+	local, localErr := cluster.ReadVersionFile(file)
+	desired, desiredErr := e.desired(c)
+	if errors.Is(desiredErr, cluster.ErrNoCluster) {
+		return &exitError{code: int(cluster.NoDesiredVersion), err: desiredErr}
+	}
+	if c.Context.Err() != nil {
+		return desiredErr
+	}
+	for _, err := range []error{desiredErr, localErr} {
+		if err != nil && !errors.Is(err, cluster.ErrNoVersion) {
+			note(c, "%v", err)
+		}
+	}
+	p := cluster.PendingChangeOf(desired, desiredErr, local, localErr)
+	err = e.lines(c, "answer", []string{p.String()}, pendingAnswer{p.String(), desired, local, int(p)})
+	return &exitError{code: int(p), err: err}
+}
+
+// reportVersion reports for host, or for this one.
+func (e *environment) reportVersion(c *cli.Context, host, legacy string) error {
+	version := c.String("version")
+	if !c.IsSet("version") {
+		file, err := e.versionFile(c, legacy)
+		if err != nil {
+			return err
+		}
+		version, err = cluster.ReadVersionFile(file)
+		if errors.Is(err, cluster.ErrNoVersion) {
+			note(c, "nothing to report: %v", err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	cl, err := e.existing(c, "")
+	if err != nil {
+		return err
+	}
+	if err := cluster.CheckVersion(version); err != nil {
+		return err
+	}
+	if host, err = e.hostNamed(c, cl, host); err != nil {
+		return err
+	}
+	_, err = cl.ReportVersion(c.Context, host, version)
+	return err
+}
+
+func (e *environment) verifyHosts(c *cli.Context) error {
+	missing, err := e.notAtVersion(c)
+	if err != nil && !errors.Is(err, errNoHosts) {
+		return err
+	}
+	l := listingOf("host,version", missing, func(m cluster.OtherHost) []string { return []string{m.Host, cmp.Or(m.Version, "-")} })
+	if err := e.printProblems(c, l, append([]cluster.OtherHost{}, missing...)); err != nil {
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	return answerOf(len(missing) == 0)
+}
+
+var errNoHosts = &exitError{code: exitFailed, err: fmt.Errorf("no hosts given, neither as arguments nor on standard input")}
+
+// hostArguments are the hosts named by arguments; "-", or none at all, stands
+// for what standard input names.
+func (e *environment) hostArguments(ctx context.Context, args []string) ([]string, error) {
+	if len(args) > 0 && !slices.Contains(args, "-") {
+		return args, nil
+	}
+	more, err := readWords(ctx, e.stdin)
+	if err != nil {
+		return nil, fmt.Errorf("read hosts from standard input: %w", err)
+	}
+	return append(slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "-" }), more...), nil
+}
+
+// mostWords bounds what is read from standard input, in bytes.
+const mostWords = 16 << 20
+
+// readWords reads words up to the end of r, or of ctx: no writer may be there to
+// end what is typed.
+func readWords(ctx context.Context, r io.Reader) ([]string, error) {
+	type answer struct {
+		words []string
+		err   error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		var a answer
+		lines := bufio.NewScanner(io.LimitReader(r, mostWords))
+		lines.Buffer(nil, mostWords)
+		for lines.Scan() {
+			a.words = append(a.words, strings.Fields(lines.Text())...)
+		}
+		a.err = lines.Err()
+		answers <- a
+	}()
+	select {
+	case a := <-answers:
+		return a.words, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (e *environment) singleVersion(c *cli.Context, cl *target) error {
+	s, err := cl.UniqueVersion(c.Context, argument(c, 0))
+	if err != nil {
+		return err
+	}
+	l := listingOf("version,hosts,life*,since", s.Others, func(o cluster.OtherVersion) []string {
+		return []string{o.Version, more(",", o.Examples, o.Hosts), "there", ""}
+	})
+	for _, a := range s.Detached {
+		l.rows = append(l.rows, []string{a.Version, a.Host, string(a.Life), a.Arrived})
+	}
+	if err := e.printProblems(c, l, s); err != nil {
+		return err
+	}
+	if !s.Single && !s.Found {
+		return &exitError{code: exitFailed, err: fmt.Errorf("no host runs version %s", s.Version)}
+	}
+	return answerOf(s.Single)
+}
+
+// localVersion prints or writes the version of the version file.
+func (e *environment) localVersion(c *cli.Context, legacy string) error {
+	file, err := e.versionFile(c, legacy)
+	if err != nil {
+		return err
+	}
+	if args := arguments(c); len(args) == 1 {
+		return cluster.WriteVersionFile(file, args[0])
+	}
+	version, err := cluster.ReadVersionFile(file)
+	if errors.Is(err, cluster.ErrNoVersion) && e.format(c) == formatJSON {
+		_ = writeJSON(c.App.Writer, versionAnswer{}) // the error counts
+	}
+	if err != nil {
+		return err
+	}
+	return e.lines(c, "version", []string{version}, versionAnswer{version})
+}
+
+// notAtVersion answers `verify`: which hosts do not run the version of the first
+// argument. Hosts are the other arguments, or what standard input holds. Without any
+// host the error is errNoHosts.
+func (e *environment) notAtVersion(c *cli.Context) ([]cluster.OtherHost, error) {
+	args := arguments(c)
+	if err := cluster.CheckVersion(args[0]); err != nil {
+		return nil, err
+	}
+	names, err := e.hostArguments(c.Context, args[1:])
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, errNoHosts
+	}
+	for _, name := range names {
+		if err := cluster.CheckNode(name); err != nil {
+			return nil, err
+		}
+	}
+	cl, err := e.existing(c, "")
+	if err != nil {
+		return nil, err
+	}
+	s, err := cl.LoadReports(c.Context)
+	if err != nil {
+		return nil, err
+	}
+	missing := s.HostsNotRunning(args[0], names)
+	var silent []string
+	for _, m := range missing {
+		if m.Version == "" {
+			silent = append(silent, m.Host)
+		}
+	}
+	unknown, err := cl.UnknownHosts(c.Context, silent)
+	for _, err := range unknown {
+		note(c, "%v", err)
+	}
+	return missing, err
 }

@@ -3,6 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,18 +62,17 @@ func (e *environment) wait(c *cli.Context) error {
 	if err := options.Check(needs); err != nil {
 		return usagef(c, "%s", strings.TrimPrefix(err.Error(), blocker.ErrUsage.Error()+": "))
 	}
-	b, closeClient, err := waiter(settings, options.DNSOnly)
+	b, err := e.blocker(c, settings, options.DNSOnly)
 	if err != nil {
 		return err
 	}
-	defer closeClient()
 	screen := e.screen()
 	begin := time.Now()
 	err = b.Wait(c.Context, needs, options, screen.draw)
 	screen.clear()
 	var late *blocker.TimeoutError
 	if errors.As(err, &late) {
-		return e.gaveUp(late, time.Since(begin))
+		return gaveUp(c, late, time.Since(begin))
 	}
 	if err != nil || !dashed {
 		return err
@@ -79,9 +81,6 @@ func (e *environment) wait(c *cli.Context) error {
 }
 
 func needsOf(c *cli.Context, texts []string, datacenter string) ([]blocker.Need, error) {
-	if len(texts) == 0 {
-		return nil, usagef(c, "what to wait for?")
-	}
 	level, err := catalog.ParseLevel(c.String("for"))
 	if err != nil {
 		return nil, usagef(c, "--for is %q, but must be one of addressable, functional or reachable", c.String("for"))
@@ -111,29 +110,64 @@ func waitOptions(c *cli.Context) blocker.Options {
 	return o
 }
 
-// waiter makes a Blocker; with dnsOnly one that has no HTTP API.
-func waiter(settings *config.Config, dnsOnly bool) (b *blocker.Blocker, closeClient func(), err error) {
-	dns, err := catalog.NewResolver(settings.DNS.Addr)
-	if err != nil {
-		return nil, nil, err
-	}
-	if dnsOnly {
-		return blocker.New(dns, nil), func() {}, nil
-	}
-	client, err := newClient(settings)
-	if err != nil {
-		return nil, nil, err
-	}
-	return blocker.New(dns, blocker.FromClient(client)), client.Close, nil
-}
-
-// gaveUp says, one line per target, what was still missing.
-func (e *environment) gaveUp(late *blocker.TimeoutError, after time.Duration) error {
+// gaveUp reports, one line per target, what was still missing.
+func gaveUp(c *cli.Context, late *blocker.TimeoutError, after time.Duration) error {
 	for _, line := range blocker.Lines(late.States) {
-		fmt.Fprintf(e.stderr, "jorc: timed out after %v: %s\n", after.Round(10*time.Millisecond), printable(line))
+		note(c, "timed out after %v: %s", after.Round(10*time.Millisecond), printable(line))
 	}
 	if !late.Answered() {
 		return &exitError{code: exitUnreachable}
 	}
 	return &exitError{code: exitTimeout}
+}
+
+// tokenVariables are kept from programs that jorc turns into.
+var tokenVariables = [...]string{
+	"CONSUL_HTTP_TOKEN", "CONSUL_HTTP_TOKEN_FILE", "CONSUL_HTTP_AUTH", "CONSUL_TOKEN", "VAULT_TOKEN", "VAULT_TOKEN_FILE",
+}
+
+// become replaces this process by a program; it returns only when that fails.
+// Unlike a child's, the program's environment keeps systemd's sockets: it is
+// the unit's main process from here on.
+func (e *environment) become(program []string, passToken bool) error {
+	environ := e.environ()
+	if !passToken {
+		environ = withoutTokens(environ)
+	}
+	path, err := exec.LookPath(program[0])
+	if err == nil {
+		err = e.exec(path, program, environ)
+	}
+	if err == nil {
+		return nil // only a test's exec comes back
+	}
+	code := exitCannotRun
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		code = exitNotFound
+	}
+	var lookup *exec.Error
+	if errors.As(err, &lookup) {
+		err = lookup.Err
+	}
+	return &exitError{code: code, err: fmt.Errorf("run %s: %w", program[0], err)}
+}
+
+func withoutTokens(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(tokenVariables[:], name)
+	})
+}
+
+// blocker makes a Blocker; with dnsOnly one without the HTTP API.
+func (e *environment) blocker(c *cli.Context, settings *config.Config, dnsOnly bool) (*blocker.Blocker, error) {
+	dns, err := catalog.NewResolver(settings.DNS.Addr)
+	if err != nil || dnsOnly {
+		return blocker.New(dns, nil), err
+	}
+	client, _, err := e.consul(c)
+	if err != nil {
+		return nil, err
+	}
+	return blocker.New(dns, blocker.FromClient(client)), nil
 }

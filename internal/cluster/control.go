@@ -169,6 +169,34 @@ func (c *Cluster) Unhold(ctx context.Context, s Scope, h Hold) (changed bool, er
 	return changed || pruned, err
 }
 
+// HeldBy describes what stops convergence on node: a pause, observe-only mode, a
+// hold of the node, its roles or the cluster. The roles are read only if there is a
+// hold.
+func (c *Cluster) HeldBy(ctx context.Context, node string) ([]string, error) {
+	control, err := c.ControlOf(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	if control.Paused != nil {
+		all = append(all, "the cluster is paused "+control.Paused.String())
+	}
+	if control.ObserveOnly != nil {
+		all = append(all, "the cluster is only observed "+control.ObserveOnly.String())
+	}
+	if control.Hold == nil && len(control.Roles) == 0 && len(control.Nodes) == 0 {
+		return all, nil
+	}
+	view, err := c.View(ctx, node)
+	if err != nil && !errors.Is(err, ErrNoCluster) {
+		return nil, err
+	}
+	if h, ok := control.Held(node, view.Roles()); ok {
+		all = append(all, "convergence is held "+h.String())
+	}
+	return all, nil
+}
+
 // ForgetHold deletes the hold of node, or its exception from one: the node does
 // not come back. changed is false when there was none.
 func (c *Cluster) ForgetHold(ctx context.Context, node string) (changed bool, err error) {

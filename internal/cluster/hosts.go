@@ -148,6 +148,29 @@ func (c *Cluster) hostNames(ctx context.Context) ([]string, error) {
 	return known, err
 }
 
+// CheckScope is CheckHost or CheckRole for what a hold names.
+func (c *Cluster) CheckScope(ctx context.Context, s Scope) error {
+	switch {
+	case s.Node != "":
+		return c.CheckHost(ctx, s.Node)
+	case s.Role != "":
+		return c.CheckRole(ctx, s.Role)
+	}
+	return nil
+}
+
+// CheckHeld is CheckScope, but a node that is held need not exist: it may have been
+// held in advance.
+func (c *Cluster) CheckHeld(ctx context.Context, s Scope) error {
+	if s.Node != "" {
+		control, err := c.ControlOf(ctx, s.Node)
+		if _, held := control.Nodes[s.Node]; err != nil || held {
+			return err
+		}
+	}
+	return c.CheckScope(ctx, s)
+}
+
 // CheckRole returns ErrNoRole, with the roles that exist, unless a member has the
 // role, the profile has params for it, or it is held.
 func (c *Cluster) CheckRole(ctx context.Context, role string) error {
@@ -180,6 +203,62 @@ func (c *Cluster) CheckDeparted(ctx context.Context, node string) error {
 		err = fmt.Errorf("node %q: %w", node, ErrAlive)
 	}
 	return err
+}
+
+// Decommissioned is what DecommissionHost removed.
+type Decommissioned struct {
+	Host   string   `json:"host"`
+	Member bool     `json:"member"`
+	Hold   bool     `json:"hold"` // it was held; a new host of its name is not
+	Keys   []string `json:"keys"`
+	Slots  []string `json:"slots"`
+	// Catalog: it was removed from Consul's catalog.
+	Catalog bool `json:"catalog"`
+	// CatalogErr is why it was not; Consul removes a dead host itself after three days.
+	CatalogErr error `json:"-"`
+}
+
+// DecommissionHost removes a host from the cluster: its membership, hold, reports and
+// slots, and from Consul's catalog if it is dead. It returns ErrAlive for one that is
+// alive, unless force is set. Repeating it is not a failure.
+func (c *Cluster) DecommissionHost(ctx context.Context, host string, force bool) (d Decommissioned, err error) {
+	d.Host = host
+	if err := CheckNode(host); err != nil {
+		return d, err
+	}
+	if !force {
+		if err := c.CheckDeparted(ctx, host); err != nil {
+			return d, err
+		}
+	}
+	if d.Member, err = c.Leave(ctx, host, force); err != nil {
+		return d, err
+	}
+	if d.Hold, err = c.ForgetHold(ctx, host); err != nil {
+		return d, err
+	}
+	keys, claims, err := c.Decommission(ctx, host)
+	if err != nil {
+		return d, err
+	}
+	d.Keys, d.Slots = append([]string{}, keys...), append([]string{}, claims...)
+	d.Catalog, d.CatalogErr = c.deregisterDead(ctx, host)
+	return d, nil
+}
+
+// deregisterDead removes a dead host from Consul's catalog, which otherwise keeps it
+// for three days. A living one would only come back.
+func (c *Cluster) deregisterDead(ctx context.Context, host string) (bool, error) {
+	if err := c.CheckDeparted(ctx, host); errors.Is(err, ErrAlive) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	registered, _, err := c.client.CatalogNode(ctx, host, consul.Query{})
+	if err != nil || registered == nil {
+		return false, err
+	}
+	return true, c.client.CatalogDeregister(ctx, &consul.CatalogDeregister{Node: host})
 }
 
 // Decommission removes all that node reported and frees its slots. It returns

@@ -114,6 +114,12 @@ func Explain(f WhyFacts) Why {
 	return w
 }
 
+// Stopped reports whether an operator stopped the update: the host is held, or the
+// rollout is paused or aborted.
+func (w Why) Stopped() bool {
+	return slices.ContainsFunc(w.Reasons, func(r Reason) bool { return r.Reason == WhyHeld || r.Reason == WhyStopped })
+}
+
 // explain lists what keeps the node.
 func (w *Why) explain(f WhyFacts) {
 	w.condition(f.Host)

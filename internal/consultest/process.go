@@ -11,11 +11,17 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Stop ends the server as systemd would, with SIGTERM, and waits for its end.
+// stopTimeout is when a server that is asked to stop is killed. A Consul under load
+// can hang in its shutdown.
+const stopTimeout = 20 * time.Second
+
+// Stop ends the server as systemd would, with SIGTERM, then SIGKILL, and waits for
+// its end.
 func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 
 // Kill ends the server with SIGKILL.
@@ -86,7 +92,12 @@ func (s *Server) end(sig syscall.Signal) {
 	}
 	s.signal(sig)
 	s.signal(syscall.SIGCONT)
-	<-s.done
+	select {
+	case <-s.done:
+	case <-time.After(stopTimeout):
+		s.signal(syscall.SIGKILL)
+		<-s.done
+	}
 }
 
 // refuseShared fails a test that is about to stop the server of other tests.

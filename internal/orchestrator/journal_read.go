@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // SavedView is a view as it is kept.
@@ -194,6 +197,55 @@ const (
 	firstReadRetry = 100 * time.Millisecond
 	lastReadRetry  = 10 * time.Second
 )
+
+// LastEvents reads the last limit events of the kinds (none: of all kinds), all when
+// limit is 0, and the number of the last event. It fails for a kind that is not
+// known. With kv.ErrDamaged and a number above 0 the events are the ones that could
+// be read; its other errors are those of ReadEvents.
+func LastEvents(ctx context.Context, s *kv.Store, kinds []string, limit int) ([]Event, uint64, error) {
+	read := limit
+	if len(kinds) > 0 {
+		read = 0 // how far back events of a kind are is not known
+	}
+	events, commit, err := ReadEvents(ctx, s, 0, read)
+	damaged := errors.Is(err, kv.ErrDamaged) && commit.Seq > 0
+	if err != nil && !damaged {
+		return nil, 0, err
+	}
+	if err := checkKinds(kinds, events); err != nil {
+		return nil, 0, err
+	}
+	events = OfKinds(events, kinds)
+	if limit > 0 {
+		events = events[max(0, len(events)-limit):]
+	}
+	return append([]Event{}, events...), commit.Seq, err
+}
+
+// checkKinds refuses kinds that are neither known nor among events: a newer jorc may
+// write others.
+func checkKinds(kinds []string, events []Event) error {
+	known := Kinds()
+	for _, kind := range kinds {
+		if slices.Contains(known, kind) || slices.ContainsFunc(events, func(e Event) bool { return e.Kind == kind }) {
+			continue
+		}
+		hint := ""
+		if near := text.Closest(kind, known); near != "" {
+			hint = fmt.Sprintf("; did you mean %q?", near)
+		}
+		return fmt.Errorf("events of kind %q: there are none, and no such kind is known%s; known are %s", kind, hint, strings.Join(known, ", "))
+	}
+	return nil
+}
+
+// OfKinds are the events of the kinds; without kinds all.
+func OfKinds(events []Event, kinds []string) []Event {
+	if len(kinds) == 0 {
+		return events
+	}
+	return slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return !slices.Contains(kinds, e.Kind) })
+}
 
 // FollowEvents calls handle with the events after number after, and again whenever
 // there are more, until ctx ends or handle returns an error; it returns that.

@@ -197,6 +197,41 @@ type Policy struct {
 // Plain reports whether the policy lets all members begin at once, without grants.
 func (p Policy) Plain() bool { return p.equal(Policy{}) }
 
+// String is the policy as the flags of 'jorc update trigger' set it.
+func (p Policy) String() string {
+	if p.Plain() {
+		return "all at once"
+	}
+	var parts []string
+	add := func(set bool, format string, args ...any) {
+		if set {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(p.Canary > 0, "canary %d", p.Canary)
+	add(len(p.Batches) > 0, "batches %s", joined(p.Batches))
+	add(p.MaxParallel.N > 0, "max-parallel %s", p.MaxParallel)
+	add(true, "max-failures %d", p.MaxFailures)
+	add(p.MinHealthy > 0, "min-healthy %s", p.MinHealthy)
+	add(p.NodeDeadline > 0, "node-deadline %s", p.NodeDeadline)
+	add(p.ProgressDeadline > 0, "progress-deadline %s", p.ProgressDeadline)
+	add(p.ZoneByZone, "zone-by-zone")
+	add(len(p.Order) > 0, "order %s", joined(p.Order))
+	add(p.OnFailure != "", "on-failure %s", p.OnFailure)
+	for _, w := range p.Windows {
+		add(true, "window %q", w)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func joined[T fmt.Stringer](all []T) string {
+	var texts []string
+	for _, v := range all {
+		texts = append(texts, v.String())
+	}
+	return strings.Join(texts, ",")
+}
+
 // equal reports whether both have the same stored form.
 func (p Policy) equal(o Policy) bool {
 	same := p.Canary == o.Canary && p.MaxParallel == o.MaxParallel && p.MaxFailures == o.MaxFailures && p.MinHealthy == o.MinHealthy

@@ -3,6 +3,9 @@ package slots
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -31,8 +34,13 @@ type Entry struct {
 // consul.ErrDenied or consul.ErrUnreachable.
 func (s *Slots) Groups(ctx context.Context) ([]string, error) {
 	keys, err := s.keys.Names(ctx)
+	return groupNames(slices.Values(keys)), err
+}
+
+// groupNames are the groups among keys below slots/, in order.
+func groupNames(keys iter.Seq[string]) []string {
 	names := map[string]bool{}
-	for _, key := range keys {
+	for key := range keys {
 		if name, ok := strings.CutPrefix(key, prefixGroup); ok {
 			names[name] = true
 		}
@@ -40,7 +48,7 @@ func (s *Slots) Groups(ctx context.Context) ([]string, error) {
 			names[name] = true
 		}
 	}
-	return slices.Sorted(maps.Keys(names)), err
+	return slices.Sorted(maps.Keys(names))
 }
 
 // Show returns a group; exists is false for one that no process has asked for. It
@@ -53,6 +61,58 @@ func (s *Slots) Show(ctx context.Context, name string) (v View, exists bool, err
 	if err != nil {
 		return View{}, false, wrap(name, err)
 	}
+	return viewOf(leaves, name)
+}
+
+// ShowAll returns all groups, in order, with one request. Groups that a newer jorc
+// wrote are left out; unreadable joins their errors. It returns consul.ErrDenied
+// or consul.ErrUnreachable.
+func (s *Slots) ShowAll(ctx context.Context) (all []View, unreadable, err error) {
+	leaves, err := s.keys.List(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	all = []View{}
+	var left []error
+	for _, name := range groupNames(maps.Keys(leaves)) {
+		v, _, err := viewOf(leaves, name)
+		switch {
+		case errors.Is(err, kv.ErrNewer):
+			left = append(left, err)
+		case err != nil:
+			return nil, nil, err
+		default:
+			all = append(all, v)
+		}
+	}
+	return all, errors.Join(left...), nil
+}
+
+// OfNode describes the slots of all groups that node holds or waits for. What it
+// can read it returns beside an error.
+func (s *Slots) OfNode(ctx context.Context, node string) (claims []string, err error) {
+	all, unreadable, err := s.ShowAll(ctx)
+	describe := func(verb, group string, entries []Entry) {
+		for _, e := range entries {
+			if e.Node != node {
+				continue
+			}
+			text := fmt.Sprintf("it %s a slot of group %q since %s", verb, group, e.Since.UTC().Format(time.RFC3339))
+			if e.Reason != "" {
+				text += ": " + e.Reason
+			}
+			claims = append(claims, text)
+		}
+	}
+	for _, v := range all {
+		describe("holds", v.Group, v.Holders)
+		describe("waits for", v.Group, v.Queue)
+	}
+	return claims, errors.Join(err, unreadable)
+}
+
+// viewOf is a group among all keys below slots/.
+func viewOf(leaves map[string]kv.Leaf[record], name string) (v View, exists bool, err error) {
 	g, err := groupIn(leaves, name)
 	if err != nil {
 		return View{}, false, wrap(name, err)
