@@ -151,7 +151,7 @@ func TestDevWrongUsage(t *testing.T) {
 		code int
 		want string
 	}{
-		{"dev x", exitUsage, `jorc: unexpected argument "x"; see 'jorc dev --help'`},
+		{"dev x", exitUsage, `jorc: no arguments expected; see 'jorc dev --help'`},
 		{"dev --http-addr 127.0.0.1:1", exitUsage, "jorc: --http-addr cannot be given: jorc dev brings its own; see 'jorc dev --help'"},
 		{"--state-dir /x dev", exitUsage, "jorc: --state-dir cannot be given: jorc dev brings its own; see 'jorc dev --help'"},
 		{"dev", exitFailed, "jorc: no consul program found: install Consul ("},

@@ -12,7 +12,6 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	tabletext "github.com/jedib0t/go-pretty/v6/text"
 	"github.com/urfave/cli/v2"
-
 )
 
 // Formats of -o.
@@ -257,4 +256,13 @@ func joinOr(words []string) string {
 	}
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// more lists names of count.
+func more(separator string, names []string, count int) string {
+	text := strings.Join(names, separator)
+	if count > len(names) {
+		text += fmt.Sprintf(" and %d more", count-len(names))
+	}
+	return text
 }

@@ -48,12 +48,12 @@ func jorcWait(t *testing.T, s *consultest.Server, token string, fail error, args
 func TestWaitWrongUsage(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"":                                 "what to wait for?",
+		"":                                 "missing argument TARGET",
 		"web --":                           "missing COMMAND after --",
 		"web=x":                            `target "web=x", character 5: want a number after =, not 'x'`,
 		"web --for alive":                  `--for is "alive", but must be one of addressable, functional or reachable`,
-		"web --dns-only --passing":         `"web": DNS does not tell passing from warning`,
-		"web --dns-only --for=addressable": `"web": DNS does not tell what is registered, only what is functional`,
+		"web --dns-only --passing":         `"web": DNS does not distinguish passing from warning`,
+		"web --dns-only --for=addressable": `"web": DNS shows only functional services, not registered ones`,
 		"web --stable 2m":                  "a timeout of 1m0s ends before anything can have been stable for 2m0s",
 		"web --try-sleep 1s":               "a pause between tries needs a number of tries",
 		"web --timeout soon":               `invalid value "soon" for flag --timeout`,

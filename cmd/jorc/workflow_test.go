@@ -132,10 +132,10 @@ func TestWorkflowUsage(t *testing.T) {
 		{"run greet --param who=x --id a/b", "'/' at position 2"},
 		{"run greet --param who=x -o xml", "--output is"},
 		{"run versioned", "no version yet"},
-		{"logs a b", "one job at a time"},
+		{"logs a b", "too many arguments"},
 		{"logs a/b", "'/' at position 2"},
-		{"list x", "unexpected argument"},
-		{"jobs x", "unexpected argument"},
+		{"list x", "no arguments expected"},
+		{"jobs x", "no arguments expected"},
 	} {
 		line := strings.Fields(test.args)
 		got := jorc(t, env, append([]string{"workflow", line[0], "--config", config}, line[1:]...)...)

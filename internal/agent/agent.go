@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
@@ -34,7 +35,7 @@ type Options struct {
 	Load func() (*config.Config, error)
 	// Hangup delivers requests to reload. Optional.
 	Hangup <-chan struct{}
-	// Notify tells the service manager: "READY=1" and so on. Optional.
+	// Notify notifies the service manager: "READY=1" and so on. Optional.
 	Notify func(state string)
 	// Watchdog is the service manager's watchdog interval; zero: the watchdog is
 	// off.
@@ -62,10 +63,9 @@ type Agent struct {
 
 	maintenance converge.Maintenance // of this node
 
-	parts chan *config.Config // the next configuration for runParts
-	named chan struct{}       // closed when node is known
-
-	claimed chan struct{} // closed when the state directory belongs to the node
+	nextConfig concurrency.Latest[*config.Config] // of the last reload, for runParts
+	nodeKnown  chan struct{}                      // closed when node is known
+	stateOwned chan struct{}                      // closed when the state directory belongs to the node
 
 	mu     sync.Mutex
 	conf   *config.Config
@@ -97,7 +97,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{o: o, client: client, slots: newSlots(client, c), maintenance: maintenance{client}, conf: c, started: time.Now()}
-	a.parts, a.named, a.claimed = make(chan *config.Config, 1), make(chan struct{}), make(chan struct{})
+	a.nodeKnown, a.stateOwned = make(chan struct{}), make(chan struct{})
 	if c.Node != "" {
 		a.setNode(c.Node)
 	}
@@ -126,7 +126,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	defer a.unlock(lock)
 	defer a.client.Close()
-	if err := a.claimEarly(ctx); err != nil {
+	if err := a.ownStateEarly(ctx); err != nil {
 		return err
 	}
 	if err := a.web.Listen(ctx); err != nil {
@@ -136,7 +136,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.registrar.Run(ctx) })
 	g.Go(func() error { return a.web.Run(ctx) })
 	g.Go(func() error { return a.runGenerations(ctx) })
-	g.Go(func() error { return a.claim(ctx) })
+	g.Go(func() error { return a.ownState(ctx) })
 	g.Go(func() error { return a.runParts(ctx) })
 	g.Go(func() error { return a.watchdog(ctx) })
 	a.o.Log.Info("started", "version", a.o.Version, "consul", a.conf.Consul.Address, "status", a.web.Addr(), "state_dir", a.conf.StateDir)
@@ -166,14 +166,14 @@ func (a *Agent) Once(ctx context.Context) error {
 	}
 	defer a.unlock(lock)
 	defer a.client.Close()
-	if err := a.claimEarly(ctx); err != nil {
+	if err := a.ownStateEarly(ctx); err != nil {
 		return err
 	}
 	a.registrar.SetOnStop(catalog.OnStopKeep)
 	running, stop := context.WithCancel(ctx)
 	g, running := errgroup.WithContext(running)
 	g.Go(func() error { return a.registrar.Run(running) })
-	g.Go(func() error { return a.claim(running) })
+	g.Go(func() error { return a.ownState(running) })
 	g.Go(func() error {
 		defer stop()
 		select {

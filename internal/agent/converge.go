@@ -119,7 +119,7 @@ func (a *Agent) convergeOnce(ctx context.Context) error {
 	if !participates(c) {
 		return heldByFile(c.StateDir)
 	}
-	node, err := a.awaitClaim(ctx)
+	node, err := a.awaitOwnState(ctx)
 	if err != nil {
 		return fmt.Errorf("cannot find out this node's name: %w", err)
 	}

@@ -149,7 +149,7 @@ func (a *Agent) runGenerations(ctx context.Context) error {
 		if next != nil {
 			a.registrar.SetOnStop(next.conf.OnStop)
 			a.registrar.Reload(next.conf.Services) // services do not wait for templates
-			a.offerPart(next.conf)
+			a.nextConfig.Set(next.conf)
 		}
 		stop()
 		if next == nil {

@@ -41,7 +41,7 @@ type holds struct {
 	now concurrency.Latest[converge.Hold] // the result of evaluate
 	is  concurrency.Latest[bool]          // whether the node is a member
 
-	file concurrency.Latest[string] // why the hold file holds the host; empty: there is none
+	file concurrency.Latest[string] // why the hold file holds the host; empty: there is no hold file
 }
 
 // holdSources is the number of documents that can hold a host. No task begins before
@@ -179,7 +179,7 @@ func (h *holds) readFile() {
 	h.evaluate()
 }
 
-// reportHoldFile keeps what the hold file says in the host's report, so that other
+// reportHoldFile keeps the text of the hold file in the host's report, so that other
 // machines know it, until ctx ends.
 func (p *part) reportHoldFile(ctx context.Context) error {
 	_ = p.holds.file.Watch(ctx, func(string) { // ends with ctx

@@ -46,7 +46,7 @@ func (a *Agent) setNode(name string) string {
 	defer a.mu.Unlock()
 	if a.node == "" {
 		a.node = name
-		close(a.named)
+		close(a.nodeKnown)
 	}
 	return a.node
 }
@@ -56,7 +56,7 @@ func (a *Agent) awaitNode(ctx context.Context) (string, error) {
 	select {
 	case <-ctx.Done():
 		return "", ctx.Err()
-	case <-a.named:
+	case <-a.nodeKnown:
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,22 +71,22 @@ var nodeState = []string{
 	"converge.json", "converge.json.bad", "drift.json", "snapshot.gob",
 }
 
-// claimTimeout bounds how long the start waits for the node's name from Consul. If
-// Consul answers later the state is claimed then, before any of it is used except
+// ownStateTimeout bounds how long the start waits for the node's name from Consul. If
+// Consul answers later this node owns the state from then on, before any of it is used except
 // stored services and the templates' last data.
-const claimTimeout = 2 * time.Second
+const ownStateTimeout = 2 * time.Second
 
-// claimEarly claims the state directory if the node's name is known, or Consul
-// answers within claimTimeout.
-func (a *Agent) claimEarly(ctx context.Context) error {
+// ownStateEarly makes this node the owner of the state directory if the node's name is known, or Consul
+// answers within ownStateTimeout.
+func (a *Agent) ownStateEarly(ctx context.Context) error {
 	a.removeTemp()
-	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ownStateTimeout)
 	defer cancel()
 	node, err := a.nodeName(ctx)
 	if err != nil {
-		return nil // claim tries again
+		return nil // ownState tries again
 	}
-	return a.claimFor(node)
+	return a.ownStateAs(node)
 }
 
 // removeTemp removes the unfinished files of killed processes.
@@ -102,9 +102,9 @@ func (a *Agent) removeTemp() {
 	}
 }
 
-// claim claims the state directory once the node's name is known. It returns nil
+// ownState makes this node the owner of the state directory once its name is known. It returns nil
 // when ctx has ended.
-func (a *Agent) claim(ctx context.Context) error {
+func (a *Agent) ownState(ctx context.Context) error {
 	if err := a.learnNode(ctx); err != nil {
 		return err
 	}
@@ -112,14 +112,14 @@ func (a *Agent) claim(ctx context.Context) error {
 	if err != nil {
 		return nil
 	}
-	return a.claimFor(node)
+	return a.ownStateAs(node)
 }
 
-// claimFor makes node the owner of the state directory and moves the state of
+// ownStateAs makes node the owner of the state directory and moves the state of
 // another node aside.
-func (a *Agent) claimFor(node string) error {
+func (a *Agent) ownStateAs(node string) error {
 	select {
-	case <-a.claimed:
+	case <-a.stateOwned:
 		return nil
 	default:
 	}
@@ -139,17 +139,17 @@ func (a *Agent) claimFor(node string) error {
 	if err != nil {
 		return fmt.Errorf("state directory of node %q: %w", node, err)
 	}
-	close(a.claimed)
+	close(a.stateOwned)
 	return nil
 }
 
-// awaitClaim returns the node's name once the state directory is its own, or
+// awaitOwnState returns the node's name once the state directory is its own, or
 // ctx's error.
-func (a *Agent) awaitClaim(ctx context.Context) (string, error) {
+func (a *Agent) awaitOwnState(ctx context.Context) (string, error) {
 	select {
 	case <-ctx.Done():
 		return "", ctx.Err()
-	case <-a.claimed:
+	case <-a.stateOwned:
 		return a.awaitNode(ctx)
 	}
 }

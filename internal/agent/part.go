@@ -67,7 +67,7 @@ func countWatches(c *config.Config) int {
 // runParts runs the host's part in its cluster until ctx ends. It starts a new one
 // after each reload that changes it.
 func (a *Agent) runParts(ctx context.Context) error {
-	node, err := a.awaitClaim(ctx)
+	node, err := a.awaitOwnState(ctx)
 	if err != nil {
 		return nil // ctx ended
 	}
@@ -79,9 +79,14 @@ func (a *Agent) runParts(ctx context.Context) error {
 		}
 		a.setPart(p)
 		running, stop := context.WithCancel(context.WithoutCancel(ctx))
+		waiting, ended := context.WithCancel(ctx)
 		done := make(chan error, 1)
-		go func() { done <- p.run(running, false) }()
-		if next := a.nextPart(ctx, c, done); next != nil {
+		go func() {
+			done <- p.run(running, false)
+			ended()
+		}()
+		next, err := a.nextConfig.Wait(waiting, func(next *config.Config) bool { return !reflect.DeepEqual(relevant(c), relevant(next)) })
+		if err == nil {
 			c = next
 			p.drain(ctx, "the configuration was read again")
 		}
@@ -114,25 +119,6 @@ func (a *Agent) drainOnStop(p *part) {
 	ctx, cancel := context.WithTimeout(context.Background(), a.o.StopWithin)
 	defer cancel()
 	p.drain(ctx, "jorc is stopping")
-}
-
-// nextPart waits for a configuration that changes the host's part in its cluster.
-// It returns nil when ctx has ended or the current part has returned; the part's
-// error stays in done.
-func (a *Agent) nextPart(ctx context.Context, c *config.Config, done chan error) *config.Config {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-done:
-			done <- err
-			return nil
-		case next := <-a.parts:
-			if !reflect.DeepEqual(relevant(c), relevant(next)) {
-				return next
-			}
-		}
-	}
 }
 
 // relevant returns c without the settings that do not affect the host's part in
@@ -245,22 +231,6 @@ func (a *Agent) setPart(p *part) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.part = p
-}
-
-// offerPart passes the next configuration to runParts. A later configuration
-// replaces one that runParts has not received yet.
-func (a *Agent) offerPart(c *config.Config) {
-	for {
-		select {
-		case a.parts <- c:
-			return
-		default:
-		}
-		select {
-		case <-a.parts:
-		default:
-		}
-	}
 }
 
 // SimulatedOptions are what a Simulated host needs.

@@ -228,7 +228,7 @@ func (o Options) Check(needs []Need) error {
 	case o.TrySleep > 0 && o.Tries == 0:
 		return fmt.Errorf("%w: a pause between tries needs a number of tries", ErrUsage)
 	case o.Stable > 0 && o.Tries > 0:
-		return fmt.Errorf("%w: plain tries cannot tell that something stayed stable", ErrUsage)
+		return fmt.Errorf("%w: plain tries cannot detect that a target stayed stable", ErrUsage)
 	}
 	for _, n := range needs {
 		if err := n.check(o.DNSOnly); err != nil {
@@ -244,13 +244,13 @@ func (n Need) check(dnsOnly bool) error {
 	case n.Target.Count < 1:
 		return fmt.Errorf("%w: %q: at least 1 instance", ErrUsage, name)
 	case dnsOnly && n.For == catalog.Addressable:
-		return fmt.Errorf("%w: %q: DNS does not tell what is registered, only what is functional", ErrUsage, name)
+		return fmt.Errorf("%w: %q: DNS shows only functional services, not registered ones", ErrUsage, name)
 	case dnsOnly && n.Passing:
-		return fmt.Errorf("%w: %q: DNS does not tell passing from warning", ErrUsage, name)
+		return fmt.Errorf("%w: %q: DNS does not distinguish passing from warning", ErrUsage, name)
 	case n.For == catalog.Addressable && n.Passing:
 		return fmt.Errorf("%w: %q: addressable is whatever the health is, passing is not", ErrUsage, name)
 	case n.Target.Name != "" && (n.For == catalog.Addressable || n.Passing):
-		return fmt.Errorf("%w: %q: addressable and passing are said of services, not of DNS names", ErrUsage, name)
+		return fmt.Errorf("%w: %q: addressable and passing apply to services, not to DNS names", ErrUsage, name)
 	case n.For == catalog.Addressable:
 		return nil
 	}

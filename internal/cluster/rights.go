@@ -70,12 +70,26 @@ func (c *Cluster) readRules() []rule {
 	}
 }
 
-// keyRules are the rules for the keys that a kind of token may write by the table
-// of keys. With a node they are for that node's keys only: a pattern in which
-// something else than the node is free, such as a version before it, gives no
-// rule, since Consul's prefixes cannot express it.
+// keyRules are the rules for WritableKeys.
 func (c *Cluster) keyRules(kind Kind, node string) []rule {
 	var rules []rule
+	for _, key := range WritableKeys(kind, node) {
+		r := rule{"key", c.store.Path(key), "write"}
+		if strings.HasSuffix(key, "/") {
+			r.resource = "key_prefix"
+		}
+		rules = append(rules, r)
+	}
+	return rules
+}
+
+// WritableKeys returns the keys below a cluster's prefix that a kind of token may
+// write by the table of keys; one that ends with a slash stands for all keys below
+// it. With a node they are that node's keys only: a pattern in which something else
+// than the node is free, such as a version before it, is left out, since Consul's
+// prefixes cannot express it.
+func WritableKeys(kind Kind, node string) []string {
+	var keys []string
 	for _, k := range Keys {
 		if !slices.Contains(k.Writers, kind) {
 			continue
@@ -85,19 +99,15 @@ func (c *Cluster) keyRules(kind Kind, node string) []rule {
 			pattern = strings.ReplaceAll(pattern, "<node>", node)
 		}
 		fixed, _, free := strings.Cut(pattern, "<")
-		fixed, _, below := strings.Cut(fixed, "…")
-		r := rule{"key", c.store.Path(fixed), "write"}
-		if free || below {
-			r.resource = "key_prefix"
-		}
+		fixed, _, _ = strings.Cut(fixed, "…")
 		if node != "" && strings.Contains(k.Pattern, "<node>") && free {
 			continue
 		}
-		if !slices.Contains(rules, r) {
-			rules = append(rules, r)
+		if !slices.Contains(keys, fixed) {
+			keys = append(keys, fixed)
 		}
 	}
-	return rules
+	return keys
 }
 
 // agentRules let one node speak for itself.

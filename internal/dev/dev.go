@@ -7,8 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/agent"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/durable"
 )
@@ -186,4 +191,82 @@ func directory(keep string) (dir string, remove func() error, err error) {
 		return "", nil, err
 	}
 	return dir, func() error { return nil }, os.MkdirAll(dir, 0o755)
+}
+
+// pollEvery is the interval for states without a blocking query.
+const pollEvery = 20 * time.Millisecond
+
+// ready waits until the agent reports that its services are registered and its
+// templates rendered. If ctx ends first the error lists what is missing.
+func ready(ctx context.Context, status string) error {
+	err := errors.New("not asked yet")
+	for {
+		next := askReady(ctx, status)
+		if next == nil {
+			return nil
+		}
+		if ctx.Err() == nil {
+			err = next
+		}
+		if concurrency.Sleep(ctx, pollEvery) != nil {
+			return err
+		}
+	}
+}
+
+func askReady(ctx context.Context, status string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, status+"healthz?ready", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s", strings.Join(strings.Split(strings.TrimSpace(string(body)), "\n"), "; "))
+	}
+	return nil
+}
+
+// remedy is the advice if no consul program is found.
+const remedy = "install Consul (https://developer.hashicorp.com/consul/install), set CONSUL_BIN to its path, or run 'make consul' in jorc's sources"
+
+// ErrNoConsul is returned if no consul program is found.
+var ErrNoConsul = errors.New("no consul program found: " + remedy)
+
+// FindConsul returns the path of the consul program: variable (the value of
+// CONSUL_BIN) if it is not empty, the one beside the program self, or the one
+// on PATH. The error wraps ErrNoConsul, or gives the reason why CONSUL_BIN cannot be run.
+func FindConsul(variable, self string) (string, error) {
+	if variable != "" {
+		path, err := exec.LookPath(variable)
+		if err != nil {
+			return "", fmt.Errorf("CONSUL_BIN=%s: %w; %s", variable, errors.Unwrap(err), remedy)
+		}
+		return path, nil
+	}
+	for _, name := range []string{self, resolved(self)} {
+		beside := filepath.Join(filepath.Dir(name), "consul")
+		if path, err := exec.LookPath(beside); name != "" && err == nil {
+			return path, nil
+		}
+	}
+	path, err := exec.LookPath("consul")
+	if err != nil {
+		return "", ErrNoConsul
+	}
+	return path, nil
+}
+
+func resolved(path string) string {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		return target
+	}
+	return path
 }

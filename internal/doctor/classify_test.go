@@ -111,7 +111,7 @@ func TestClassifyMaintenance(t *testing.T) {
 	t.Parallel()
 	for notes, want := range map[string]string{
 		"disk":               "'consul maint -disable' ends it",
-		"jorc: update to v2": "jorc ends it when the host has converged: 'jorc update why' says what is missing",
+		"jorc: update to v2": "jorc ends it when the host has converged: 'jorc update why' lists what is missing",
 	} {
 		if _, _, remedy := classifyNode("n", consul.HealthChecks{{CheckID: "_node_maintenance", Notes: notes}}, false); remedy != want {
 			t.Errorf("%s: %q, want %q", notes, remedy, want)

@@ -1,15 +1,17 @@
 // Package doctor examines what jorc depends on: Consul, its DNS, the token's
-// rights, clocks, limits and this host's own files. Each finding says what to do.
+// rights, clocks, limits and this host's own files. Each finding has a remedy.
 package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/rollout"
 )
 
 // DefaultTimeout bounds each request.
@@ -110,4 +112,29 @@ func (s *timeoutError) Unwrap() error { return consul.ErrUnreachable }
 
 func one(check string, s Status, detail, remedy string) []Finding {
 	return []Finding{{Check: check, Status: s, Detail: detail, Remedy: remedy}}
+}
+
+// rollout checks that an orchestrator runs while a rollout needs one. It has no
+// finding if no rollout does.
+func (e *examination) rollout(ctx context.Context) []Finding {
+	const name = "orchestrator"
+	rollouts := rollout.New(e.client, e.Config.Prefix, e.Config.Cluster)
+	stored, err := bounded(ctx, e.Timeout, rollouts.Load)
+	if err == nil && (!stored.Current() || !stored.Document.Paced() || stored.Document.Over()) {
+		return nil
+	}
+	orchestrated := false
+	if err == nil {
+		orchestrated, err = bounded(ctx, e.Timeout, rollouts.Orchestrated)
+	}
+	switch {
+	case errors.Is(err, consul.ErrDenied), errors.Is(err, consul.ErrUnreachable), errors.Is(err, consul.ErrRateLimited):
+		return nil // other checks report it
+	case err != nil:
+		return one(name, Warn, err.Error(), "")
+	case !orchestrated:
+		return one(name, Warn, fmt.Sprintf("the rollout of %s is not finished and no orchestrator runs: no host is offered a grant", stored.Document.Version),
+			"start an agent with orchestrator { enabled = true }")
+	}
+	return one(name, OK, "an orchestrator runs the rollout of "+stored.Document.Version, "")
 }

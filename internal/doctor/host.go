@@ -131,12 +131,12 @@ func (e *examination) agent(ctx context.Context) []Finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
 	defer cancel()
-	said, err := askHealthz(ctx, e.Config.HTTP)
+	reported, err := askHealthz(ctx, e.Config.HTTP)
 	if err != nil {
 		return one(name, Warn, fmt.Sprintf("runs (%s), but %s: %v", holder, e.Config.HTTP.Addr, err), "see its log; give this the agent's own --config PATH, for http.addr")
 	}
-	if said != "" {
-		return one(name, Warn, fmt.Sprintf("runs (%s), but reports: %s", holder, said), "see its log and /v1/status")
+	if reported != "" {
+		return one(name, Warn, fmt.Sprintf("runs (%s), but reports: %s", holder, reported), "see its log and /v1/status")
 	}
 	if rival := askNameConflict(ctx, e.Config.HTTP); rival != "" {
 		return one(name, Warn, fmt.Sprintf("runs (%s), but reports: %s", holder, rival), "the node's name is that of the Consul agent, or the setting node: see both configurations, and CONSUL_HTTP_ADDR")

@@ -1,13 +1,19 @@
 package doctor
 
 import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
 	"path"
 	"slices"
 	"strings"
+	"text/template/parse"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/templatetree"
 )
 
 // need is a right and its purpose.
@@ -128,7 +134,7 @@ func (l *needs) cluster(c *config.Config) {
 	}
 	if c.Member != nil {
 		writes("membership", c.Cluster, cluster.MemberKey(l.node))
-		writes("election of leaders", c.Cluster, cluster.KeyLeaders, cluster.KeyElection)
+		writes("election of leaders", c.Cluster, cluster.WritableKeys(cluster.KindElector, "")...)
 		writes("runs", c.Cluster, cluster.QueueKey(l.node))
 		optional("session", "write", l.node, "election of leaders")
 	}
@@ -139,7 +145,7 @@ func (l *needs) cluster(c *config.Config) {
 			names = []string{c.Cluster}
 		}
 		for _, name := range names {
-			writes("orchestrator", name, "orchestrate/", cluster.PrefixView, cluster.PrefixEvents, cluster.KeyRollout, cluster.KeyDesired, cluster.PrefixRuns, cluster.PrefixHosts, cluster.PrefixRunning, cluster.PrefixStatus)
+			writes("orchestrator", name, cluster.WritableKeys(cluster.KindOrchestrator, "")...)
 		}
 	}
 }
@@ -174,3 +180,151 @@ func serviceIn(text string) (name string, ok bool) {
 	text = text[strings.LastIndexByte(text, '.')+1:]
 	return text, text != ""
 }
+
+// templateReads lists the rights for the names that a template contains literally;
+// names that it computes are unknown. A template that cannot be read or parsed needs
+// no rights here: the check of the configuration reports it.
+func templateReads(t *config.Template) []consul.Right {
+	text := t.Contents
+	if t.Source != "" {
+		data, err := os.ReadFile(t.Source)
+		if err != nil {
+			return nil
+		}
+		text = string(data)
+	}
+	trees, err := templatetree.Parse(text, t.LeftDelim, t.RightDelim)
+	if err != nil {
+		return nil
+	}
+	var r reads
+	for _, name := range sortedKeys(trees) {
+		templatetree.Walk(trees[name].Root, func(n parse.Node) {
+			if p, ok := n.(*parse.PipeNode); ok {
+				r.pipe(p)
+			}
+		})
+	}
+	return r.rights
+}
+
+// reads collects rights from calls of consul-template's functions.
+type reads struct{ rights []consul.Right }
+
+func (r *reads) pipe(p *parse.PipeNode) {
+	given := "" // a string that is piped into the next command
+	for _, c := range p.Cmds {
+		arg, known := given, true
+		if len(c.Args) > 1 {
+			var s *parse.StringNode
+			if s, known = c.Args[1].(*parse.StringNode); known {
+				arg = s.Text
+			}
+		}
+		if f, ok := c.Args[0].(*parse.IdentifierNode); ok && known {
+			r.call(f.Ident, arg)
+		}
+		given = ""
+		if s, ok := c.Args[0].(*parse.StringNode); ok && len(c.Args) == 1 {
+			given = s.Text
+		}
+	}
+}
+
+// call adds the right for one call; arg is empty if the call has no argument or a
+// computed one.
+func (r *reads) call(function, arg string) {
+	switch function {
+	case "service", "connect":
+		if name, ok := serviceIn(arg); ok {
+			r.add("service", "read", name)
+		}
+	case "caLeaf":
+		if arg != "" {
+			r.add("service", "write", arg)
+		}
+	case "node":
+		if arg != "" && !strings.Contains(arg, "@") {
+			r.add("node", "read", arg)
+		}
+	case "nodes":
+		if !strings.Contains(arg, "@") {
+			r.add("node", "read", "")
+		}
+	case "services":
+		if !strings.Contains(arg, "@") {
+			r.add("service", "read", "")
+		}
+	case "key", "keyExists", "keyExistsGet", "keyOrDefault":
+		if name, ok := keyIn(arg); ok {
+			r.add("key", "read", name)
+		}
+	case "ls", "safeLs", "tree", "safeTree":
+		if name, ok := keyIn(arg); ok {
+			r.add("key", "read", strings.TrimPrefix(strings.TrimSuffix(name, "/")+"/", "/"))
+		}
+	}
+}
+
+// keyIn returns the key in "KEY[?ns=…][@DC]"; ok is false for other datacenters.
+func keyIn(text string) (name string, ok bool) {
+	name, _, _ = strings.Cut(text, "?")
+	return strings.TrimPrefix(name, "/"), text != "" && !strings.Contains(text, "@")
+}
+
+func (r *reads) add(resource, access, segment string) {
+	r.rights = append(r.rights, consul.Right{Resource: resource, Access: access, Segment: segment})
+}
+
+// maxRights is how many rights Consul checks per request.
+const maxRights = 64
+
+// rights checks that the token has what jorc needs: one finding per missing
+// right, or one for all.
+func (e *examination) rights(ctx context.Context) []Finding {
+	const name = "acl"
+	if !e.answers() {
+		return unanswered(name)
+	}
+	node, err := e.name()
+	if unknownToken(err) {
+		return unknown(name, err)
+	}
+	// Without a name the token lacks agent:read; what is asked for then is "".
+	configured := len(e.Paths) > 0 && e.Problem == nil
+	needed := needsOf(e.Config, node, configured)
+	var missing []need
+	for batch := range slices.Chunk(needed, maxRights) {
+		asked := make([]consul.Right, len(batch))
+		for i, n := range batch {
+			asked[i] = n.Right
+		}
+		allowed, err := bounded(ctx, e.Timeout, func(ctx context.Context) ([]bool, error) { return e.client.Authorize(ctx, asked...) })
+		if err != nil {
+			return one(name, Fail, why(err), remedyFor(err))
+		}
+		for i, n := range batch {
+			if !allowed[i] {
+				missing = append(missing, n)
+			}
+		}
+	}
+	return classifyRights(name, len(needed), missing)
+}
+
+func classifyRights(name string, asked int, missing []need) []Finding {
+	if len(missing) == 0 {
+		return one(name, OK, fmt.Sprintf("the token has all %d rights that jorc asks for", asked), "")
+	}
+	found := make([]Finding, len(missing))
+	for i, n := range missing {
+		status := Fail
+		if n.optional {
+			status = Warn
+		}
+		found[i] = Finding{name, status, fmt.Sprintf("%s:%s on %q is missing: %s", n.Resource, n.Access, n.Segment, n.why), "grant " + n.rule()}
+	}
+	return found
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

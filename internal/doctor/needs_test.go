@@ -79,15 +79,18 @@ orchestrator {}
 		`key "jorc/prod/current/leaders" { policy = "write" } optional`,
 		`key "jorc/prod/elect/lock" { policy = "write" } optional`,
 		`key "jorc/prod/host/host/queue" { policy = "write" } optional`,
-		`key_prefix "jorc/prod/orchestrate/" { policy = "write" } optional`,
-		`key_prefix "jorc/prod/view/" { policy = "write" } optional`,
-		`key_prefix "jorc/prod/events/" { policy = "write" } optional`,
-		`key "jorc/prod/current/rollout" { policy = "write" } optional`,
 		`key "jorc/prod/current_version" { policy = "write" } optional`,
-		`key_prefix "jorc/prod/runs/" { policy = "write" } optional`,
+		`key "jorc/prod/current/rollout" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/host/" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/running_version/" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/status/" { policy = "write" } optional`,
+		`key_prefix "jorc/prod/runs/" { policy = "write" } optional`,
+		`key "jorc/prod/orchestrate/lock" { policy = "write" } optional`,
+		`key_prefix "jorc/prod/orchestrate/" { policy = "write" } optional`,
+		`key_prefix "jorc/prod/view/" { policy = "write" } optional`,
+		`key_prefix "jorc/prod/events/" { policy = "write" } optional`,
+		`key_prefix "jorc/prod/history/" { policy = "write" } optional`,
+		`key_prefix "jorc/prod/audit/" { policy = "write" } optional`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rights (-want +got):\n%s", diff)

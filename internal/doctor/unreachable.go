@@ -55,7 +55,7 @@ func why(err error) string {
 }
 
 // remedies maps error texts of transports and Consul to hints.
-var remedies = []struct{ said, remedy string }{
+var remedies = []struct{ text, remedy string }{
 	{"http_max_conns_per_client", "'ss -tnp' on this host lists the programs that have them"},
 	{"HTTP request to an HTTPS server", "put https:// before the address (--http-addr, CONSUL_HTTP_ADDR)"},
 	{"HTTP response to HTTPS client", "put http:// before the address, or unset CONSUL_HTTP_SSL"},
@@ -74,7 +74,7 @@ var remedies = []struct{ said, remedy string }{
 // remedyFor returns what to do about an error of a Consul client.
 func remedyFor(err error) string {
 	for _, r := range remedies {
-		if strings.Contains(err.Error(), r.said) {
+		if strings.Contains(err.Error(), r.text) {
 			return r.remedy
 		}
 	}

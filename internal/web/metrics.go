@@ -2,6 +2,8 @@ package web
 
 import (
 	"net/http"
+	"runtime"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -138,4 +140,180 @@ func (s *Server) metricsHandler() http.Handler {
 		ErrorHandling: promhttp.ContinueOnError, // the other metrics are still valid
 		ErrorLog:      s.o.Log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Warn}),
 	})
+}
+
+// stateCollector converts the status into metrics when they are collected.
+// Templates are counted by state. Only templates whose file does not match their
+// data have their own series, so that ten thousand templates cost as little as one.
+type stateCollector struct {
+	status func() Status
+	descs  map[string]*prometheus.Desc
+}
+
+func newStateCollector(status func() Status) *stateCollector {
+	c := &stateCollector{status: status, descs: map[string]*prometheus.Desc{}}
+	for _, d := range []struct {
+		name, help string
+		labels     []string
+	}{
+		{"jorc_build_info", "Always 1; the labels are the version of jorc.", []string{"version", "commit", "goversion"}},
+		{"jorc_healthy", "Whether jorc's own loops work (/healthz).", nil},
+		{"jorc_ready", "Whether services are registered, files rendered and cycles finished (/healthz?ready).", nil},
+		{"jorc_held", "Whether this host is held: nothing is converged or reloaded.", nil},
+		{"jorc_consul_up", "Whether Consul answers.", nil},
+		{"jorc_consul_last_contact_timestamp_seconds", "When Consul last answered; 0: never. While nothing changes an answer comes every few minutes.", nil},
+		{"jorc_consul_connections", "Open connections to Consul.", nil},
+		{"jorc_consul_connections_max", "The budget of connections to Consul.", nil},
+		{"jorc_consul_blocking_queries", "Open blocking queries.", nil},
+		{"jorc_consul_failures_total", "Requests to Consul that got no answer.", nil},
+		{"jorc_config_last_reload_successful", "Whether the last attempt to read the configuration again succeeded; 1 before the first.", nil},
+		{"jorc_config_last_reload_timestamp_seconds", "When the configuration was last read again; 0: never since the start.", nil},
+		{"jorc_services", "Services of this host.", []string{"registered"}},
+		{"jorc_check_state", "1 for the state that a check of a service is in.", []string{"service", "check", "state"}},
+		{"jorc_templates", "Templates by state.", []string{"state"}},
+		{"jorc_template_unsettled", "1 for each template that is not in state rendered.", []string{"template", "state"}},
+		{"jorc_template_executions_total", "Executions of templates.", nil},
+		{"jorc_convergence", "1 for the phase that this host's convergence is in.", []string{"phase"}},
+		{"jorc_convergence_pending", "Whether another version is desired than this host runs.", nil},
+		{"jorc_convergence_unorchestrated", "Whether this host waits for a grant of a rollout and no orchestrator runs.", nil},
+		{"jorc_convergence_failures", "Attempts in a row that came to nothing.", nil},
+		{"jorc_drifted_paths", "Paths of static configuration that were changed locally.", nil},
+		{"jorc_orchestrating", "Whether this agent holds the lock of a cluster that it may orchestrate.", []string{"cluster"}},
+		{"jorc_orchestrator_cycles_total", "Cycles of this agent since it started.", []string{"cluster"}},
+		{"jorc_orchestrator_failed_cycles", "Cycles in a row that failed, up to the last; from 3 on /healthz?ready is 503.", []string{"cluster"}},
+		{"jorc_orchestrator_cycle_seconds", "How long the last cycle took.", []string{"cluster"}},
+		{"jorc_orchestrator_problems", "Nodes, documents and deciders that failed in the last cycle.", []string{"cluster"}},
+	} {
+		c.descs[d.name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
+	}
+	return c
+}
+
+// Describe implements prometheus.Collector.
+func (c *stateCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
+	s := c.status()
+	b := batch{descs: c.descs, out: out, seen: map[string]bool{}}
+	b.gauge("jorc_build_info", 1, s.Version, s.Commit, runtime.Version())
+	b.gauge("jorc_healthy", truth(s.Unhealthy == ""))
+	b.gauge("jorc_ready", truth(s.Ready))
+	b.gauge("jorc_held", truth(s.Held != ""))
+	b.gauge("jorc_consul_up", truth(s.Consul.Connected))
+	b.gauge("jorc_consul_last_contact_timestamp_seconds", seconds(s.Consul.LastAnswer))
+	b.gauge("jorc_consul_connections", float64(s.Consul.Connections))
+	b.gauge("jorc_consul_connections_max", float64(s.Consul.MaxConnections))
+	b.gauge("jorc_consul_blocking_queries", float64(s.Consul.Watches))
+	b.counter("jorc_consul_failures_total", float64(s.Consul.Failures))
+	b.gauge("jorc_config_last_reload_successful", truth(s.Reload.OK))
+	b.gauge("jorc_config_last_reload_timestamp_seconds", seconds(s.Reload.At))
+	b.services(s.Services)
+	b.templates(s.Templates)
+	b.convergence(s.Convergence)
+	for _, o := range s.Orchestrators {
+		b.gauge("jorc_orchestrating", truth(o.Active), o.Cluster)
+		b.send("jorc_orchestrator_cycles_total", prometheus.CounterValue, float64(o.Cycles), []string{o.Cluster})
+		b.gauge("jorc_orchestrator_failed_cycles", float64(o.Fails), o.Cluster)
+		b.gauge("jorc_orchestrator_cycle_seconds", o.Took, o.Cluster)
+		b.gauge("jorc_orchestrator_problems", float64(o.Problems), o.Cluster)
+	}
+}
+
+// convergence sends nothing for a host without static configuration.
+func (b *batch) convergence(c *Convergence) {
+	if c == nil {
+		return
+	}
+	b.gauge("jorc_convergence", 1, c.Phase)
+	b.gauge("jorc_convergence_pending", truth(c.Desired != "" && c.Desired != c.Version))
+	b.gauge("jorc_convergence_unorchestrated", truth(c.Unorchestrated))
+	b.gauge("jorc_convergence_failures", float64(c.Fails))
+	b.gauge("jorc_drifted_paths", float64(len(c.Drifted)))
+}
+
+// batch sends the metrics of one collection, each at most once: a duplicate would
+// make the whole collection fail.
+type batch struct {
+	descs map[string]*prometheus.Desc
+	out   chan<- prometheus.Metric
+	seen  map[string]bool
+}
+
+func (b *batch) gauge(name string, v float64, labels ...string) {
+	b.send(name, prometheus.GaugeValue, v, labels)
+}
+
+func (b *batch) counter(name string, v float64) {
+	b.send(name, prometheus.CounterValue, v, nil)
+}
+
+func (b *batch) send(name string, t prometheus.ValueType, v float64, labels []string) {
+	clean := make([]string, len(labels))
+	for i, l := range labels {
+		clean[i] = strings.ToValidUTF8(l, "\uFFFD")
+	}
+	id := name + "\x00" + strings.Join(clean, "\x00")
+	if b.seen[id] {
+		return
+	}
+	b.seen[id] = true
+	m, err := prometheus.NewConstMetric(b.descs[name], t, v, clean...)
+	if err != nil {
+		m = prometheus.NewInvalidMetric(b.descs[name], err)
+	}
+	b.out <- m
+}
+
+func (b *batch) services(list []Service) {
+	registered := 0
+	for i := range list {
+		s := &list[i]
+		if s.Registered {
+			registered++
+		}
+		for j := range s.Checks {
+			for _, state := range []string{CheckPassing, CheckWarning, CheckCritical, CheckUnknown} {
+				b.gauge("jorc_check_state", truth(s.Checks[j].State == state), s.ID, s.Checks[j].ID, state)
+			}
+		}
+	}
+	b.gauge("jorc_services", float64(registered), "true")
+	b.gauge("jorc_services", float64(len(list)-registered), "false")
+}
+
+func (b *batch) templates(list []Template) {
+	states := map[string]int{TemplateWaiting: 0, TemplateRendered: 0, TemplateHeld: 0, TemplateFailed: 0}
+	var executions uint64
+	for i := range list {
+		t := &list[i]
+		states[t.State]++
+		executions += t.Executions
+		if t.State != TemplateRendered {
+			b.gauge("jorc_template_unsettled", 1, t.Name, t.State)
+		}
+	}
+	for state, n := range states {
+		b.gauge("jorc_templates", float64(n), state)
+	}
+	b.counter("jorc_template_executions_total", float64(executions))
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// seconds returns t in seconds since 1970; 0 if t is zero.
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixNano()) / 1e9
 }

@@ -11,11 +11,14 @@
 package web
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -170,4 +173,131 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	<-served
 	return s.Close()
+}
+
+// localOnly refuses requests whose Host header names another host. A foreign web
+// page, open in a browser on this host, can point its own name at 127.0.0.1 (DNS
+// rebinding). The browser then treats the answers as same-origin, but it still
+// sends the page's name.
+func localOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !localHost(r.Host) {
+			http.Error(w, "jorc listens on a loopback address and answers to localhost and IP addresses only", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// localHost reports whether the value of a Host header is localhost, a name below
+// it, or an IP address. It accepts an empty value: HTTP/1.0 clients, which browsers
+// are not, send none.
+func localHost(host string) bool {
+	if host == "" {
+		return true
+	}
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+// loopback reports whether a is reachable only from this host.
+func loopback(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// connections bounds how many connections are open. Above the limit the oldest
+// connection that serves no request is closed, so that clients which hold idle
+// connections, or never finish a request, do not lock others out.
+type connections struct {
+	net.Listener
+	limit int
+
+	mu   sync.Mutex
+	open *list.List // of *connection, the oldest first
+}
+
+// connection is one client's.
+type connection struct {
+	net.Conn
+	all     *connections
+	element *list.Element
+	serving int // requests whose handler runs
+}
+
+func newConnections(l net.Listener, limit int) *connections {
+	return &connections{Listener: l, limit: limit, open: list.New()}
+}
+
+// Accept implements net.Listener.
+func (a *connections) Accept() (net.Conn, error) {
+	conn, err := a.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{Conn: conn, all: a}
+	a.mu.Lock()
+	c.element = a.open.PushBack(c)
+	excess := a.excess()
+	a.mu.Unlock()
+	if excess != nil {
+		_ = excess.Close() // its client may have closed it
+	}
+	return c, nil
+}
+
+// excess returns the connection to close: the oldest that serves no request, or the
+// newest if all others do; nil: none. The caller holds the lock.
+func (a *connections) excess() *connection {
+	if a.open.Len() <= a.limit {
+		return nil
+	}
+	for e := a.open.Front(); e != nil; e = e.Next() {
+		if c := e.Value.(*connection); c.serving == 0 {
+			return c
+		}
+	}
+	return nil // not reached: the newest serves nothing yet
+}
+
+// Close implements net.Conn.
+func (c *connection) Close() error {
+	c.all.mu.Lock()
+	if c.element != nil {
+		c.all.open.Remove(c.element)
+		c.element = nil
+	}
+	c.all.mu.Unlock()
+	return c.Conn.Close()
+}
+
+type connectionKey struct{}
+
+// withConnection implements http.Server.ConnContext.
+func withConnection(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, c)
+}
+
+// serving marks a request's connection while the request is served.
+func serving(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connectionKey{}).(*connection); ok {
+			c.mark(1)
+			defer c.mark(-1)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (c *connection) mark(n int) {
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
+	c.serving += n
 }

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+func triggerCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "trigger", Usage: "set the desired version", ArgsUsage: "VERSION",
+		Description: "A version is one segment of a key: letters, digits and . - _ + ~ : @ = , but no slash. " +
+			"Without a policy all hosts go at once; with any of its flags members go as the orchestrator admits them. " +
+			"It supersedes an unfinished rollout and names hosts that are behind, failed or out of service. " +
+			"Triggering the same version again changes nothing; with other flags it changes the policy of the running rollout. " +
+			"Exits 1 when a role is unknown or no member is left.",
+		Flags: append([]cli.Flag{
+			&cli.BoolFlag{Name: "dry-run", Usage: "print the hosts that would be admitted, step by step, and write nothing", DisableDefaultText: true},
+			&cli.BoolFlag{
+				Name: "require-converged", DisableDefaultText: true,
+				Usage: "exit 1 while members are behind the version desired so far, failed, or out of service",
+			},
+		}, policyFlags()...),
+		Action: func(c *cli.Context) error { return env.trigger(c, false) },
+	}
+}
+
+func (e *environment) trigger(c *cli.Context, quiet bool) error {
+	policy, err := policyOf(c)
+	if err != nil {
+		return err
+	}
+	by, err := e.author(c)
+	if err != nil {
+		return err
+	}
+	cl, err := e.existing(c, "")
+	if err != nil {
+		return err
+	}
+	rollouts, dry := cl.rollouts(), c.Bool("dry-run")
+	t, err := rollouts.Trigger(c.Context, rollout.Request{
+		Version: argument(c, 0), Policy: policy, By: by, DryRun: dry, RequireConverged: c.Bool("require-converged"),
+	})
+	switch {
+	case errors.Is(err, rollout.ErrPolicy):
+		return usagef(c, "%v", err)
+	case err != nil || quiet:
+		return err
+	}
+	orchestrated := true
+	if t.Document.Paced() {
+		if orchestrated, err = rollouts.Orchestrated(c.Context); err != nil {
+			return err
+		}
+	}
+	for _, text := range triggerNotes(t, dry && e.format(c) != formatJSON, orchestrated) {
+		note(c, "%s", printable(text))
+	}
+	if dry {
+		return e.print(c, planListing(t.Plan), t)
+	}
+	changed := "no"
+	if t.Changed {
+		changed = "yes"
+	}
+	return e.print(c, rowsOf("version,previous,changed", []string{t.Version, t.Previous, changed}), t)
+}
+
+const noOrchestrator = "no orchestrator runs, so no host is offered a grant: start an agent with orchestrator { enabled = true }"
+
+// planListing is what a dry run answers: who would be admitted if no member fails.
+func planListing(steps []rollout.Decision) listing {
+	l := listing{columns: []string{"step", "what", "hosts", "of"}}
+	for i, d := range steps {
+		l.rows = append(l.rows, []string{strconv.Itoa(i + 1), d.Text, more(", ", d.Nodes, d.Count), d.Reason})
+	}
+	return l
+}
+
+// triggerNotes are hints beside the answer.
+func triggerNotes(t rollout.Triggered, dry, orchestrated bool) []string {
+	var notes []string
+	if s := t.Superseded; s != nil {
+		notes = append(notes, fmt.Sprintf("the rollout of %s was unfinished (%s) and is superseded: %s", s.Version, s.State, s))
+	}
+	if t.Document.Paced() && t.OutText() != "" {
+		notes = append(notes, t.OutText()+"; they count as out of service")
+	}
+	if t.Note != "" {
+		notes = append(notes, t.Note)
+	}
+	if dry {
+		what := "dry run: nothing would change"
+		if t.Changed {
+			what = fmt.Sprintf("dry run: %s would be desired (%s)", t.Version, t.Document.Policy)
+		}
+		notes = append(notes, what+"; nothing was written")
+		if len(t.Waits) > 0 {
+			notes = append(notes, "no host is admitted now: it waits for "+strings.Join(t.Waits, "; "))
+		}
+	}
+	if !orchestrated {
+		notes = append(notes, noOrchestrator)
+	}
+	return notes
+}
+
+// policyFlags say how a version reaches the members.
+func policyFlags() []cli.Flag {
+	const category = "Policy"
+	duration := func(name, usage string) cli.Flag {
+		return &cli.DurationFlag{Name: name, Usage: usage, DefaultText: "none", Category: category}
+	}
+	text := func(name, usage, standard string) cli.Flag {
+		return &cli.StringFlag{Name: name, Usage: usage, DefaultText: standard, Category: category}
+	}
+	return []cli.Flag{
+		&cli.IntFlag{Name: "canary", Usage: "`N` members come first, on their own", DefaultText: "none", Category: category},
+		text("batches", "how many members are admitted in total, `STEP` by step, such as 1,10%,100%", "100%"),
+		text("max-parallel", "at most `N` members or P% of them out of service at the same time", "25% when there is a policy"),
+		&cli.IntFlag{Name: "max-failures", Usage: "`N` members may fail", DefaultText: "0", Category: category},
+		duration("min-healthy", "a node must be healthy for `D` before the next starts; a canary then needs no promotion"),
+		duration("node-deadline", "a node that takes longer than `D` has failed"),
+		duration("progress-deadline", "pause if no member finished for `D`"),
+		&cli.BoolFlag{Name: "zone-by-zone", Usage: "finish one zone before the next", DisableDefaultText: true, Category: category},
+		text("order", "finish one `ROLE` before the next, such as db=1,web; =N is a limit of its own, =0 excludes the role", "none"),
+		text("on-failure", "`WHAT` to do when too many failed: pause or rollback", "pause"),
+		&cli.StringSliceFlag{
+			Name: "window", Category: category, DefaultText: "always",
+			Usage: "times when nodes may begin: `SPEC` is such as \"Mon-Fri 22:00-06:00 Europe/Berlin\"; separate several by ;; \"always\" for none",
+		},
+	}
+}
+
+// policyOf is what the policy flags of c change; nil without such flags.
+func policyOf(c *cli.Context) (func(*rollout.Policy), error) {
+	var parsed rollout.Policy
+	if err := parsePolicy(c, &parsed); err != nil {
+		return nil, err
+	}
+	duration := func(name string) rollout.Duration { return rollout.Duration(c.Duration(name).Round(time.Millisecond)) }
+	flags := map[string]func(*rollout.Policy){
+		"canary":            func(p *rollout.Policy) { p.Canary = c.Int("canary") },
+		"batches":           func(p *rollout.Policy) { p.Batches = parsed.Batches },
+		"max-parallel":      func(p *rollout.Policy) { p.MaxParallel = parsed.MaxParallel },
+		"max-failures":      func(p *rollout.Policy) { p.MaxFailures = c.Int("max-failures") },
+		"min-healthy":       func(p *rollout.Policy) { p.MinHealthy = duration("min-healthy") },
+		"node-deadline":     func(p *rollout.Policy) { p.NodeDeadline = duration("node-deadline") },
+		"progress-deadline": func(p *rollout.Policy) { p.ProgressDeadline = duration("progress-deadline") },
+		"zone-by-zone":      func(p *rollout.Policy) { p.ZoneByZone = c.Bool("zone-by-zone") },
+		"order":             func(p *rollout.Policy) { p.Order = parsed.Order },
+		"on-failure":        func(p *rollout.Policy) { p.OnFailure = c.String("on-failure") },
+		"window":            func(p *rollout.Policy) { p.Windows = parsed.Windows },
+	}
+	maps.DeleteFunc(flags, func(name string, _ func(*rollout.Policy)) bool { return !c.IsSet(name) })
+	if len(flags) == 0 {
+		return nil, nil //nolint:nilnil // nil: no policy
+	}
+	return func(p *rollout.Policy) {
+		for _, change := range flags {
+			change(p)
+		}
+	}, nil
+}
+
+// parsePolicy reads the flags whose text has a form of its own.
+func parsePolicy(c *cli.Context, p *rollout.Policy) (err error) {
+	parse := func(flag string, read func(text string) error) {
+		if c.IsSet(flag) && err == nil {
+			if wrong := read(c.String(flag)); wrong != nil {
+				err = usagef(c, "--%s: %v", flag, wrong)
+			}
+		}
+	}
+	parse("batches", func(text string) (err error) { p.Batches, err = rollout.ParseBatches(text); return err })
+	parse("max-parallel", func(text string) (err error) { p.MaxParallel, err = rollout.ParseAmount(text); return err })
+	parse("order", func(text string) (err error) { p.Order, err = rollout.ParseOrder(text); return err })
+	parse("window", func(string) error {
+		for _, text := range c.StringSlice("window") {
+			if text == "always" {
+				continue
+			}
+			windows, err := rollout.ParseWindows(text)
+			if err != nil {
+				return err
+			}
+			p.Windows = append(p.Windows, windows...)
+		}
+		return nil
+	})
+	return err
+}
