@@ -42,6 +42,7 @@ PROSE = \
 	internal/consul \
 	internal/catalog \
 	internal/blocker \
+	internal/drpcli \
 	internal/watch \
 	internal/replace \
 	internal/durable \

@@ -122,7 +122,7 @@ workflow "tidy" {
 }
 
 // TestRunWithClosedStdout: the id of a run is on stderr when stdout was closed, and
-// for nobody else.
+// for no process else.
 func TestRunWithClosedStdout(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "a")

@@ -84,7 +84,7 @@ func (c *Cluster) keyRules(kind Kind, node string) []rule {
 }
 
 // WritableKeys returns the keys below a cluster's prefix that a kind of token may
-// write by the table of keys; one that ends with a slash stands for all keys below
+// write by the table of keys; one that ends with a slash means all keys below
 // it. With a node they are that node's keys only: a pattern in which something else
 // than the node is free, such as a version before it, is left out, since Consul's
 // prefixes cannot express it.

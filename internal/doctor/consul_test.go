@@ -329,7 +329,7 @@ func TestExamineRollout(t *testing.T) {
 	if _, err := c.Init(t.Context(), cluster.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Join(t.Context(), "n", func(r cluster.Record) (cluster.Record, error) { return r, nil }); err != nil {
+	if _, err := c.Join(t.Context(), s.Node, func(r cluster.Record) (cluster.Record, error) { return r, nil }); err != nil {
 		t.Fatal(err)
 	}
 	rollouts := rollout.New(s.Client(), "jorc", "default")

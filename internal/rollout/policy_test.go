@@ -191,3 +191,18 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestPolicyString: a policy is shown as the flags that set it.
+func TestPolicyString(t *testing.T) {
+	t.Parallel()
+	for want, p := range map[string]rollout.Policy{
+		"all at once":                                          {},
+		"canary 2, max-failures 0":                             {Canary: 2},
+		"max-failures 1, zone-by-zone":                         {MaxFailures: 1, ZoneByZone: true},
+		"max-failures 0, min-healthy 10s, on-failure rollback": {MinHealthy: rollout.Duration(10 * time.Second), OnFailure: "rollback"},
+	} {
+		if got := p.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

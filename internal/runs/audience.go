@@ -60,7 +60,7 @@ func withoutRole(ctx context.Context, c *cluster.Cluster, role string) error {
 }
 
 // Explain adds why runs do not continue. It reads the cluster's control only if one
-// has not ended, and a token that may not read it is no error.
+// has not ended, and it is not an error if the token may not read it.
 func Explain(ctx context.Context, c *cluster.Cluster, all ...*Run) error {
 	if !slices.ContainsFunc(all, func(r *Run) bool { return !r.State.Ended() }) {
 		return nil
