@@ -144,6 +144,7 @@ func (e *environment) localHealth(c *cli.Context) error {
 		if err != nil {
 			return nil, err
 		}
+		e.answers = "" // the answer is about this host
 		host, err := e.ownNode(c)
 		if err != nil {
 			return nil, err

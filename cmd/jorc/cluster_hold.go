@@ -260,7 +260,7 @@ func (e *environment) unlockSlot(c *cli.Context) error {
 			fmt.Fprintln(c.App.Writer, printable(name))
 		}
 	} else if err == nil {
-		err = writeJSON(c.App.Writer, append([]string{}, out...))
+		err = e.writeJSON(c.App.Writer, append([]string{}, out...))
 	}
 	if err == nil && len(out) == 0 {
 		note(c, "%s has no slot and no place in slot group %q; nothing was changed", printable(holder), group)

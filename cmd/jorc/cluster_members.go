@@ -321,7 +321,7 @@ func (e *environment) showLeaders(c *cli.Context) error {
 		answer.Retired = append(answer.Retired, r.Node)
 	}
 	if e.format(c) == formatJSON {
-		err = writeJSON(c.App.Writer, answer)
+		err = e.writeJSON(c.App.Writer, answer)
 	} else { // a line per leader is the promise
 		err = listingOf("leader", l.Leader, func(node string) []string { return []string{node} }).writePlain(c.App.Writer)
 	}

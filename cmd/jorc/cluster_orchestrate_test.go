@@ -104,7 +104,7 @@ func TestOrchestratorCommands(t *testing.T) {
 	if r.Trigger != "request" || r.Outcome != "unchanged" || r.Synced != 2 || r.Node != "boss" || r.Number == 0 {
 		t.Errorf("report %+v", r)
 	}
-	do(result{0, "a\t\tr1\tdb,leader\tabsent\tdown\t\t\t\t\t\nb\t\t\tweb,worker\tabsent\tdown\t\t\t\t\t\n", ""}, "view", "-o", "plain")
+	do(result{0, "a\t\tr1\tdb,leader\tabsent\tdown\t\t\t\t\nb\t\t\tweb,worker\tabsent\tdown\t\t\t\t\n", ""}, "view", "-o", "plain")
 	do(result{0, "all\t\t2\nlife\tabsent\t2\nagent\tdown\t2\nhealth\tnone\t2\nversion\tnone\t2\nrole\tdb\t1\nrole\tleader\t1\nrole\tweb\t1\nrole\tworker\t1\nzone\tnone\t1\nzone\tr1\t1\n", ""},
 		"view", "--aggregate", "-o", "plain")
 	got = jorc(t, env, "cluster", "view", "-o", "json")

@@ -76,7 +76,7 @@ func (e *environment) orchestrate(c *cli.Context) error {
 	case err != nil:
 		return fmt.Errorf("cluster %q: %w", cl.Name(), err)
 	case r == nil && e.format(c) == formatJSON:
-		return writeJSON(c.App.Writer, map[string]string{"outcome": "discarded"})
+		return e.writeJSON(c.App.Writer, map[string]string{"outcome": "discarded"})
 	case r == nil:
 		_, err = fmt.Fprintln(c.App.Writer, "discarded")
 		return err
@@ -192,10 +192,13 @@ func (e *environment) showView(c *cli.Context, cl *target) error {
 	for _, name := range v.Names() {
 		s.Nodes = append(s.Nodes, seenNode{name, v.Nodes[name]})
 	}
-	return e.print(c, listingOf("node,address,zone,roles,life*,agent*,health*,version,states,trouble,hold file", s.Nodes, func(n seenNode) []string {
-		return []string{n.Name, n.Address, n.Zone, strings.Join(n.Roles, ","), string(n.Life), n.Agent, n.Health, n.Version, stateText(n.NodeView), n.Trouble, n.HoldFile}
+	return e.print(c, listingOf("node,address,zone,roles,life*,agent*,health*,version,states,trouble", s.Nodes, func(n seenNode) []string {
+		return []string{n.Name, n.Address, n.Zone, strings.Join(n.Roles, ","), string(n.Life), n.Agent, n.Health, n.Version, stateText(n.NodeView), both(n.Trouble, n.HoldFile)}
 	}), s)
 }
+
+// both joins two texts, of which each may be empty.
+func both(a, b string) string { return strings.Trim(a+"; "+b, "; ") }
 
 func stateText(n orchestrator.NodeView) string {
 	var parts []string
@@ -372,7 +375,7 @@ func (e *environment) showDeps(c *cli.Context) error {
 	g, check := cluster.Dependencies(members), c.Bool("check")
 	switch {
 	case e.format(c) == formatJSON:
-		err = writeJSON(c.App.Writer, dependencies{append([]string{}, g.Nodes...), g.Services, g.Edges, g.Cycles, g.Stuck})
+		err = e.writeJSON(c.App.Writer, dependencies{append([]string{}, g.Nodes...), g.Services, g.Edges, g.Cycles, g.Stuck})
 	case check:
 		for _, cycle := range g.Cycles {
 			if _, err := fmt.Fprintln(c.App.Writer, g.CycleText(cycle)); err != nil {

@@ -119,7 +119,7 @@ func (e *environment) profileToken(c *cli.Context, cl *target) error {
 	case err != nil:
 		return err
 	case e.format(c) == formatJSON:
-		return writeJSON(c.App.Writer, minted{t.Secret, t.Accessor, when(t.Expires)})
+		return e.writeJSON(c.App.Writer, minted{t.Secret, t.Accessor, when(t.Expires)})
 	}
 	_, err = fmt.Fprintln(c.App.Writer, t.Secret)
 	return err

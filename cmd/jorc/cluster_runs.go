@@ -76,7 +76,7 @@ func (e *environment) runOnMembers(c *cli.Context) error {
 	}
 	isJSON := e.format(c) == formatJSON
 	if isJSON && !c.Bool("wait") {
-		err = writeJSON(c.App.Writer, run)
+		err = e.writeJSON(c.App.Writer, run)
 	} else if !isJSON {
 		_, err = fmt.Fprintln(c.App.Writer, id)
 	}
@@ -94,7 +94,7 @@ func (e *environment) runOnMembers(c *cli.Context) error {
 	}
 	_, err = await(c, cl, runs.Goal{Run: id}, nil)
 	if d, showErr := cl.runs().Show(c.Context, id); isJSON && showErr == nil {
-		if writeErr := writeJSON(c.App.Writer, d); writeErr != nil {
+		if writeErr := e.writeJSON(c.App.Writer, d); writeErr != nil {
 			return fmt.Errorf("run %q: its outcome could not be printed: %w", id, errors.Join(writeErr, err))
 		}
 	}
@@ -264,7 +264,7 @@ func (e *environment) runLogs(c *cli.Context, cl *target) error {
 		}
 	}
 	if e.format(c) == formatJSON {
-		return writeJSON(c.App.Writer, logs)
+		return e.writeJSON(c.App.Writer, logs)
 	}
 	for _, l := range logs {
 		fmt.Fprintf(c.App.Writer, "%s: %s%s\n", l.Node, l.State, after(": ", printable(l.Why)))
@@ -381,7 +381,7 @@ func (e *environment) waitForCluster(c *cli.Context) error {
 	v, err := await(c, cl, goal, filter)
 	answered := err == nil || errors.As(err, new(*exitError)) // an answer, if not the one that was hoped for
 	if e.format(c) == formatJSON && answered {
-		return errors.Join(writeJSON(c.App.Writer, v), err)
+		return errors.Join(e.writeJSON(c.App.Writer, v), err)
 	}
 	return err
 }

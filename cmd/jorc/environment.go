@@ -30,6 +30,7 @@ type environment struct {
 	settings map[string]*setting
 	client   *consul.Client // that of consul; closed when the command has ended
 	loaded   *config.Config
+	answers  string // the cluster that the command asks; empty: none
 }
 
 func newEnvironment(h host) *environment {
@@ -152,6 +153,7 @@ func (e *environment) cluster(c *cli.Context, name string) (*target, error) {
 		return nil, err
 	}
 	name = cmp.Or(name, settings.Cluster)
+	e.answers = name
 	ownFlag := c.Command != nil && flagNamed(c.Command.Flags, "verbose") != nil
 	if c.Bool("verbose") && !ownFlag {
 		note(c, "cluster %q below prefix %q of Consul at %s", name, settings.Prefix, settings.Consul.Address)

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -80,7 +82,7 @@ func (e *environment) checked(argsUsage string, action cli.ActionFunc) cli.Actio
 func (e *environment) print(c *cli.Context, l listing, v any) error {
 	switch e.format(c) {
 	case formatJSON:
-		return writeJSON(c.App.Writer, v)
+		return e.writeJSON(c.App.Writer, v)
 	case formatPlain:
 		return l.writePlain(c.App.Writer)
 	default:
@@ -130,6 +132,66 @@ func after(mark, text string) string {
 // note writes a line beside the answer to stderr.
 func note(c *cli.Context, format string, args ...any) {
 	fmt.Fprintf(c.App.ErrWriter, "jorc: "+format+"\n", args...)
+}
+
+// writeJSON writes an answer of jorc's own. Each object at its top, alone or in a
+// list, has the cluster that answered as a field, if one was asked.
+func (e *environment) writeJSON(w io.Writer, v any) error {
+	if e.answers != "" {
+		var err error
+		if v, err = withCluster(v, e.answers); err != nil {
+			return err
+		}
+	}
+	return writeJSON(w, v)
+}
+
+// withCluster returns v with the field "cluster" as the first of each struct that
+// does not have it. Other values stay as they are: maps and texts may be data of users.
+func withCluster(v any, name string) (any, error) {
+	value := reflect.Indirect(reflect.ValueOf(v))
+	switch {
+	case !value.IsValid():
+		return v, nil
+	case value.Kind() == reflect.Slice && elementIsStruct(value.Type().Elem()):
+		all := make([]any, value.Len())
+		for i := range all {
+			var err error
+			if all[i], err = withCluster(value.Index(i).Interface(), name); err != nil {
+				return nil, err
+			}
+		}
+		return all, nil
+	case value.Kind() != reflect.Struct && value.Type() != reflect.TypeFor[map[string]string]():
+		return v, nil
+	}
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return nil, err
+	}
+	text := bytes.TrimSpace(b.Bytes())
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(text, &fields) != nil || fields["cluster"] != nil {
+		return v, nil // not an object, or it says so
+	}
+	first, err := json.Marshal(name)
+	if err != nil {
+		return nil, err
+	}
+	first = append([]byte(`{"cluster":`), first...)
+	if len(fields) > 0 {
+		first = append(first, ',')
+	}
+	return json.RawMessage(append(first, text[1:]...)), nil
+}
+
+func elementIsStruct(t reflect.Type) bool {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Kind() == reflect.Struct
 }
 
 func writeJSON(w io.Writer, v any) error {

@@ -293,7 +293,7 @@ func (e *environment) localVersion(c *cli.Context, legacy string) error {
 	}
 	version, err := cluster.ReadVersionFile(file)
 	if errors.Is(err, cluster.ErrNoVersion) && e.format(c) == formatJSON {
-		_ = writeJSON(c.App.Writer, versionAnswer{}) // the error counts
+		_ = e.writeJSON(c.App.Writer, versionAnswer{}) // the error counts
 	}
 	if err != nil {
 		return err

@@ -231,7 +231,7 @@ func (e *environment) waitRollout(c *cli.Context) error {
 	err = cl.rollouts().Wait(ctx, func(s rollout.Status) { last = s; bar.draw(s) })
 	bar.clear()
 	if e.format(c) == formatJSON && last.Version != "" {
-		if err := writeJSON(c.App.Writer, waitedRollout{last.Version, last.State, last.Now, last.Failed, last.Waits}); err != nil {
+		if err := e.writeJSON(c.App.Writer, waitedRollout{last.Version, last.State, last.Now, last.Failed, last.Waits}); err != nil {
 			return err
 		}
 	}
