@@ -122,7 +122,7 @@ workflow "tidy" {
 }
 
 // TestRunWithClosedStdout: the id of a run is on stderr when stdout was closed, and
-// for no process else.
+// not when it is a file, a pipe or a shell's /dev/null.
 func TestRunWithClosedStdout(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "a")
