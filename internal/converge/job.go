@@ -194,7 +194,7 @@ func classify(res workflow.Result) verdict {
 		v.what, v.why = jobInterrupted, "interrupted: "+v.why
 	default:
 		v.what = jobFailed
-		if res.ExitCode > 0 && !strings.Contains(v.why, "exit code") {
+		if res.State == workflow.Failed && res.ExitCode > 0 && !strings.Contains(v.why, "exit code") {
 			v.why += fmt.Sprintf(" (exit code %d)", res.ExitCode)
 		}
 	}
