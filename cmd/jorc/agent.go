@@ -82,7 +82,7 @@ func (e *environment) buildAgent(c *cli.Context, load func() (*config.Config, er
 	return a, log, nil
 }
 
-// notifier tells systemd; without systemd it does nothing.
+// notifier notifies systemd; without systemd it does nothing.
 func notifier(log hclog.Logger) func(string) {
 	return func(state string) {
 		if _, err := daemon.SdNotify(false, state); err != nil {

@@ -234,7 +234,7 @@ func splitDash(c *cli.Context) (args, command []string, dashed bool) {
 	return all, nil, false
 }
 
-// arguments are those of a command that runs no other: a "--" only says that no
+// arguments are those of a command that runs no other: a "--" only means that no
 // flags follow.
 func arguments(c *cli.Context) []string {
 	before, after, _ := splitDash(c)
@@ -365,8 +365,8 @@ func (a *arranger) name() string {
 	return strings.Join(words, " ")
 }
 
-// commandOf names the command that a line is for, as far as that can be told
-// of a line with mistakes.
+// commandOf names the command that a line is for, as far as a line with mistakes
+// shows it.
 func commandOf(app *cli.App, args []string) string {
 	a := arranger{app: app, flags: map[*cli.Command][]string{}}
 	for i := 0; i < len(args) && args[i] != "--"; i++ {
@@ -394,7 +394,7 @@ func (a *arranger) unknownCommand(name string) error {
 	return a.usage(message)
 }
 
-// unknownFlag says what was close among the flags that are allowed here, or
+// unknownFlag names what was close among the flags that are allowed here, or
 // where a flag of that name belongs.
 func (a *arranger) unknownFlag(name string) error {
 	known := visibleNames(a.app.Flags)

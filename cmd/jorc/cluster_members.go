@@ -163,7 +163,7 @@ func membersCommand(env *environment) *cli.Command {
 	}
 }
 
-// memberColumns are what a table shows when --fields does not say otherwise.
+// memberColumns are what a table shows without --fields.
 const memberColumns = "Node,Address,Zone,Roles,Version,Health,Agent"
 
 func (e *environment) listMembers(c *cli.Context) error {

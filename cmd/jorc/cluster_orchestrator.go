@@ -147,7 +147,7 @@ type seen struct {
 	Aggregate    orchestrator.Aggregate   `json:"aggregate"`
 }
 
-// seenCluster is what a view says of the whole, with no list missing.
+// seenCluster is the whole cluster in a view, with no list missing.
 type seenCluster struct {
 	Desired     string            `json:"desired_version"`
 	Leaders     []string          `json:"leaders"`

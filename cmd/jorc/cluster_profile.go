@@ -130,8 +130,8 @@ func forceFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "force", Usage: "also for a role that no member has yet", DisableDefaultText: true}
 }
 
-// profileScope is the cluster whose profile a command is about and what --role
-// says; the role exists, unless --force is given.
+// profileScope is the cluster whose profile a command is about and the scope that
+// --role names; the role exists, unless --force is given.
 func (e *environment) profileScope(c *cli.Context) (*target, profile.Scope, error) {
 	s, err := scope(c)
 	if err != nil {
@@ -144,7 +144,7 @@ func (e *environment) profileScope(c *cli.Context) (*target, profile.Scope, erro
 	return cl, s, err
 }
 
-// scope is what --role says.
+// scope is the scope that --role names.
 func scope(c *cli.Context) (profile.Scope, error) {
 	if c.IsSet("role") {
 		if c.IsSet("node") {

@@ -23,8 +23,8 @@ import (
 	"github.com/jorc/jorc/internal/slots"
 )
 
-// environment is what the commands share: the host they run on, and what global
-// flags and variables say. Nothing in it does I/O before a command asks for it.
+// environment is what the commands share: the host they run on, and the settings of
+// global flags and variables. Nothing in it does I/O before a command asks for it.
 type environment struct {
 	host
 	settings map[string]*setting

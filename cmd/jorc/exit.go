@@ -37,7 +37,7 @@ const (
 )
 
 // classes maps errors to exit codes by errors.Is; the first that matches
-// counts, so what says more stands first: a request that timed out because
+// counts, so the more specific one stands first: a request that timed out because
 // Consul is away is "unreachable".
 var classes = []struct {
 	target error
@@ -164,7 +164,7 @@ func answerOf(yes bool) error {
 	return errNo
 }
 
-// usageError says how a command was called wrong, and where to read on.
+// usageError describes a wrong command line and names the help to read.
 type usageError struct {
 	command string // "jorc config validate"
 	text    string

@@ -127,7 +127,7 @@ func globalFlags() []cli.Flag {
 // logLevels are those of --log-level.
 var logLevels = []string{"trace", "debug", "info", "warn", "error", "off"}
 
-// logging is what flags and variables say about the log; an empty level and a
+// logging are the settings of flags and variables for the log; an empty level and a
 // nil json are not given.
 func (e *environment) logging(c *cli.Context) (level string, json *bool, err error) {
 	level, given := e.value(c, "log-level")
@@ -150,8 +150,8 @@ func (e *environment) logging(c *cli.Context) (level string, json *bool, err err
 	return level, nil, nil
 }
 
-// commandLogger logs to stderr at the level asked for, else at standard: what a
-// command has to say beside its answer.
+// commandLogger logs to stderr at the level asked for, else at standard: messages of
+// a command beside its answer.
 func (e *environment) commandLogger(c *cli.Context, standard string) (hclog.Logger, error) {
 	level, json, err := e.logging(c)
 	if err != nil {

@@ -89,7 +89,7 @@ func untilSignal(parent context.Context) (context.Context, context.CancelCauseFu
 	return ctx, cancel
 }
 
-// hangups delivers SIGHUPs until ctx ends. Only who calls it survives them.
+// hangups delivers SIGHUPs until ctx ends. Without a call a SIGHUP ends the process.
 func hangups(ctx context.Context) <-chan struct{} {
 	signals, out := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(signals, syscall.SIGHUP)

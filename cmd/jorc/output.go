@@ -174,7 +174,7 @@ func withCluster(v any, name string) (any, error) {
 	text := bytes.TrimSpace(b.Bytes())
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(text, &fields) != nil || fields["cluster"] != nil {
-		return v, nil // not an object, or it says so
+		return v, nil // not an object, or it names its cluster
 	}
 	first, err := json.Marshal(name)
 	if err != nil {
@@ -294,7 +294,7 @@ type count struct {
 	noun string
 }
 
-// counted says "1 service, 2 templates"; zero counts are left out.
+// counted formats "1 service, 2 templates"; zero counts are left out.
 func counted(counts ...count) string {
 	var parts []string
 	for _, c := range counts {
@@ -311,7 +311,7 @@ func counted(counts ...count) string {
 	return strings.Join(parts, ", ")
 }
 
-// joinOr says "a, b or c".
+// joinOr formats "a, b or c".
 func joinOr(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")

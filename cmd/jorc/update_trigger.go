@@ -76,7 +76,7 @@ func (e *environment) trigger(c *cli.Context, quiet bool) error {
 
 const noOrchestrator = "no orchestrator runs, so no host is offered a grant: start an agent with orchestrator { enabled = true }"
 
-// planListing is what a dry run answers: who would be admitted if no member fails.
+// planListing is what a dry run answers: the hosts that would be admitted if no member fails.
 func planListing(steps []rollout.Decision) listing {
 	l := listing{columns: []string{"step", "what", "hosts", "of"}}
 	for i, d := range steps {
@@ -113,7 +113,7 @@ func triggerNotes(t rollout.Triggered, dry, orchestrated bool) []string {
 	return notes
 }
 
-// policyFlags say how a version reaches the members.
+// policyFlags set how a version reaches the members.
 func policyFlags() []cli.Flag {
 	const category = "Policy"
 	duration := func(name, usage string) cli.Flag {
