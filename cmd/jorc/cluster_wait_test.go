@@ -15,10 +15,10 @@ func TestWaitForVersion(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, "a", "b")
 	do := doer(t, f.env)
-	ledger := cluster.New(f.server.Client(), "jorc", "prod")
+	cl := cluster.New(f.server.Client(), "jorc", "prod")
 	report := func(node, version string) {
 		t.Helper()
-		if _, err := ledger.ReportVersion(t.Context(), node, version); err != nil {
+		if _, err := cl.ReportVersion(t.Context(), node, version); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -31,7 +31,7 @@ func TestWaitForVersion(t *testing.T) {
 	waiting.Wait()
 
 	failed := cluster.CategoryState{State: cluster.StateFailed, Version: "v2", Detail: "task \"apply\": exit code 1: no\nno"}
-	if _, err := ledger.SetState(t.Context(), "b", cluster.CategoryConfig, failed); err != nil {
+	if _, err := cl.SetState(t.Context(), "b", cluster.CategoryConfig, failed); err != nil {
 		t.Fatal(err)
 	}
 	report("a", "v2")

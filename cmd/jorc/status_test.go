@@ -53,13 +53,13 @@ func TestStatusSession(t *testing.T) {
 		status repair
 		status failures
 	`)
-	ledger := cluster.New(s.Client(), "jorc", "default")
+	cl := cluster.New(s.Client(), "jorc", "default")
 	for node, state := range map[string]cluster.CategoryState{
 		"n3": {State: cluster.StateSuccess, Suspect: "drifted: /etc/x changed after convergence"},
 		"n4": {State: cluster.StateFailed, Detail: "task \"a\": exit code 3: no room (attempt 2)\nbegun\nno room", LogURL: "file:///l"},
 		"n5": {State: cluster.StateFailed, Detail: "begun\nno room"},
 	} {
-		if _, err := ledger.SetState(t.Context(), node, cluster.CategoryConfig, state); err != nil {
+		if _, err := cl.SetState(t.Context(), node, cluster.CategoryConfig, state); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -71,11 +71,11 @@ func TestRolloutSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	members(t, s, "n1", "n2", "n3", "n4")
-	ledger := cluster.New(s.Client(), "jorc", "default")
+	cl := cluster.New(s.Client(), "jorc", "default")
 	report := func(version string, names ...string) {
 		t.Helper()
 		for _, node := range names {
-			if _, err := ledger.ReportVersion(t.Context(), node, version); err != nil {
+			if _, err := cl.ReportVersion(t.Context(), node, version); err != nil {
 				t.Fatal(err)
 			}
 		}

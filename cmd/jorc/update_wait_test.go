@@ -45,10 +45,10 @@ func TestUpdateWaitOnTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = wait.Process.Kill() }) // it may have ended
-	ledger := cluster.New(s.Client(), "jorc", "default")
+	cl := cluster.New(s.Client(), "jorc", "default")
 	for i, node := range []string{"n1", "n2"} {
 		says(t, &screen, []string{" 0 / 2", " 1 / 2"}[i])
-		if _, err := ledger.ReportVersion(t.Context(), node, "v1"); err != nil {
+		if _, err := cl.ReportVersion(t.Context(), node, "v1"); err != nil {
 			t.Fatal(err)
 		}
 	}

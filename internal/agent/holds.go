@@ -186,7 +186,7 @@ func (p *part) reportHoldFile(ctx context.Context) error {
 		failed := false
 		_ = concurrency.Retry(ctx, concurrency.NewBackoff(time.Second, time.Minute), func(ctx context.Context) error {
 			reason, _ := p.holds.file.Get()
-			_, err := p.ledger.ChangeReport(ctx, p.node, func(d cluster.Report, _ string) (cluster.Report, error) {
+			_, err := p.reports.ChangeReport(ctx, p.node, func(d cluster.Report, _ string) (cluster.Report, error) {
 				return d.WithHoldFile(reason), nil
 			})
 			return err

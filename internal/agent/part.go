@@ -31,7 +31,7 @@ type part struct {
 	blocker *blocker.Blocker
 	holds   *holds
 	checks  *checks
-	ledger  *cluster.Cluster // writes the host's report
+	reports *cluster.Cluster // writes the host's report
 	jobs    *workflow.Runner
 	log     hclog.Logger
 
@@ -139,7 +139,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 		conf: c, node: node, client: a.client, cluster: cluster.New(a.client, c.Prefix, c.Cluster).WatchedBy(node),
 		log: a.o.Log,
 	}
-	p.ledger = cluster.New(a.client, c.Prefix, c.Cluster).In(p.cluster.Store()).Remembering()
+	p.reports = cluster.New(a.client, c.Prefix, c.Cluster).In(p.cluster.Store()).Remembering()
 	p.holds = newHolds(p.cluster.Cluster, node, c.StateDir, p.log)
 	p.checks = &checks{client: a.client, node: node, log: p.log}
 	if a.registrar != nil {
