@@ -166,6 +166,9 @@ func (w *walk) to(path string) (Place, error) {
 	if err != nil {
 		return Place{}, err
 	}
+	if !w.strict {
+		dir, rest = dir.skip(rest)
+	}
 	for len(rest) > 0 {
 		if w.strict && dir.Foreign() {
 			defer dir.Close()
@@ -208,6 +211,24 @@ func (w *walk) to(path string) (Place, error) {
 		return Place{Dir: dir, Name: rest[0]}, nil
 	}
 	return Place{Dir: dir}, nil
+}
+
+// skip enters all names but the last at once if there is no link among them, and
+// returns what is left to resolve. That is the usual case, and one system call
+// in the place of three for each name.
+func (d *Dir) skip(rest []string) (*Dir, []string) {
+	last := len(rest) - 1
+	if last < 1 {
+		return d, rest
+	}
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := retry(func() (int, error) { return unix.Openat2(d.fd(), strings.Join(rest[:last], "/"), how) })
+	next, err := newDir(fd, err)(filepath.Join(append([]string{d.path}, rest[:last]...)...))
+	if err != nil {
+		return d, rest // the walk finds out why, or follows the link
+	}
+	d.Close()
+	return next, rest[last:]
 }
 
 // names splits a path.
