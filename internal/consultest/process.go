@@ -162,8 +162,7 @@ func Binary(t testing.TB) string {
 	if path := os.Getenv("CONSUL_BIN"); path != "" {
 		return path
 	}
-	_, file, _, _ := runtime.Caller(0)
-	built := filepath.Join(filepath.Dir(file), "..", "..", "bin", "consul")
+	built := filepath.Join(Root(t), "bin", "consul")
 	if _, err := os.Stat(built); err == nil {
 		return built
 	}
@@ -172,6 +171,25 @@ func Binary(t testing.TB) string {
 		t.Fatal("consultest: no consul program: run 'make consul', or set CONSUL_BIN")
 	}
 	return path
+}
+
+// Root returns the project's directory: from a test's directory upward, the
+// first one with a go.mod. The paths of the test binary do not lead there: they
+// depend on -trimpath.
+func Root(t testing.TB) string {
+	t.Helper()
+	start, err := os.Getwd()
+	if err != nil {
+		t.Fatal("consultest: ", err)
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			t.Fatalf("consultest: no go.mod in %s or above", start)
+		}
+	}
 }
 
 func free(ip string) bool {

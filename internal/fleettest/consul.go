@@ -5,7 +5,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 
 	"github.com/jorc/jorc/internal/consultest"
@@ -83,10 +82,4 @@ func (m *Machine) startConsul(more map[string]any) error {
 	}
 	_, err = m.process("consul", false, nil, consultest.Binary(m.fleet.t), "agent", "-config-file="+file)
 	return err
-}
-
-// root is the directory of the project.
-func root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/consultest"
 )
 
 // Fleet is three Consul servers, hosts with a Consul client and a jorc agent,
@@ -204,7 +206,7 @@ func jorcBinary(t testing.TB) string {
 	t.Helper()
 	path := os.Getenv("JORC_BIN")
 	if path == "" {
-		path = filepath.Join(root(), "bin", "jorc")
+		path = filepath.Join(consultest.Root(t), "bin", "jorc")
 	}
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("fleettest: no jorc program: run 'make build', or set JORC_BIN: %v", err)

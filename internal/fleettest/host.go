@@ -66,7 +66,7 @@ func (h *Host) bootJorc() error {
 
 // fill replaces what HostSpec.Config may name.
 func (h *Host) fill(text string) string {
-	return strings.NewReplacer("$DIR", h.Dir, "$IP", h.IP, "$NAME", h.Name, "$CA", h.fleet.tls.File, "$SELF", Self(), "$TEMPLATES", filepath.Join(root(), "templates"), "$JORC", h.fleet.jorc).Replace(text)
+	return strings.NewReplacer("$DIR", h.Dir, "$IP", h.IP, "$NAME", h.Name, "$CA", h.fleet.tls.File, "$SELF", Self(), "$TEMPLATES", filepath.Join(consultest.Root(h.fleet.t), "templates"), "$JORC", h.fleet.jorc).Replace(text)
 }
 
 // Run starts a program that is started again whenever it ends, as systemd

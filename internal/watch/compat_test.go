@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -23,8 +22,7 @@ func consulTemplate(t *testing.T) string {
 	if path := os.Getenv("CONSUL_TEMPLATE_BIN"); path != "" {
 		return path
 	}
-	_, file, _, _ := runtime.Caller(0)
-	path := filepath.Join(filepath.Dir(file), "..", "..", "bin", "consul-template")
+	path := filepath.Join(consultest.Root(t), "bin", "consul-template")
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("no consul-template: run 'make bin/consul-template', or set CONSUL_TEMPLATE_BIN (%v)", err)
 	}

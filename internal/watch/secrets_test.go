@@ -5,12 +5,12 @@ import (
 	"context"
 	"fmt"
 	"go/ast"
-	"go/build"
 	"go/parser"
 	"go/token"
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -39,11 +39,12 @@ func allFunctions(t *testing.T) []string {
 	for name := range sprig.HermeticTxtFuncMap() {
 		all["sprig_"+name] = true
 	}
-	pkg, err := build.Import("github.com/hashicorp/consul-template/template", ".", build.FindOnly)
+	// go/build would need GOROOT, which a test built with -trimpath does not have.
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "github.com/hashicorp/consul-template/template").Output()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatal("go list: ", err)
 	}
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(pkg.Dir, "template.go"), nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(strings.TrimSpace(string(dir)), "template.go"), nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

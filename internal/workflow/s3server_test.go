@@ -49,8 +49,7 @@ func s3Binary(t testing.TB) string {
 	if path := os.Getenv("VERSITYGW_BIN"); path != "" {
 		return path
 	}
-	_, file, _, _ := runtime.Caller(0)
-	built := filepath.Join(filepath.Dir(file), "..", "..", "bin", "versitygw")
+	built := filepath.Join(consultest.Root(t), "bin", "versitygw")
 	if _, err := os.Stat(built); err == nil {
 		return built
 	}
