@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"hash/fnv"
-	"maps"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -14,42 +13,43 @@ import (
 
 // catalogChanges reads what the catalog says of all hosts, and afterwards only what
 // has changed. The catalog of a large fleet is as long as everything else together,
-// and during a rollout a check changes all the time. So it compares the checks that
-// do not pass, of which Consul keeps an index, and the names of the services, reads
-// again the hosts of which these have changed, and reads everything again after a
-// node was registered or removed. Its reads are as consistent as the cluster's:
-// what was complete before read is called is in what it returns.
+// and during a rollout a check changes all the time. So it reads the checks that do
+// not pass, of which Consul keeps an index, and, after a registration, the names of
+// the services. It reads again the hosts of which these have changed, and everything
+// after a node was registered or removed. Its reads are as consistent as the
+// cluster's: what was complete before read is called is in what it returns.
 type catalogChanges struct {
 	cluster *Cluster
 	last    catalogDigest
-	hosts   map[string]catalogHost // never changed, only replaced; nil: not read yet
+	known   map[string]consul.NodeInfo // with services and checks; nil: not read yet
+	hosts   map[string]catalogHost
 }
 
 // catalogDigest is what a few short answers say about the catalog.
 type catalogDigest struct {
-	registrations uint64            // index of the last registration or removal
-	checks        uint64            // index of the last change of a check
-	nodes         uint64            // index of the last node that was registered or removed
-	failing       map[string]uint64 // digests of the checks that do not pass, by node
-	services      map[string]uint64 // digests of the names of the services, by node
+	registrations uint64                         // index of the last registration or removal
+	checks        uint64                         // index of the last change of a check
+	nodes         uint64                         // index of the last node that was registered or removed
+	failing       map[string][]consul.CheckState // the checks that do not pass, by node
+	services      map[string]uint64              // digests of the names of the services, by node
 }
 
 // hostsOneByOne is how many hosts are read one by one; for more, everything is read.
 const hostsOneByOne = 64
 
-// read returns the hosts of the catalog; backwards reports that an index did not
-// grow, so that everything was read again.
+// read returns the hosts of the catalog, in a map that the next call changes;
+// backwards reports that an index did not grow, so that everything was read again.
 func (w *catalogChanges) read(ctx context.Context) (hosts map[string]catalogHost, backwards bool, err error) {
 	now, err := w.digest(ctx)
 	if err != nil {
 		return nil, false, err
 	}
 	backwards = now.registrations < w.last.registrations || now.checks < w.last.checks
-	changed := differing(w.last.failing, now.failing)
-	maps.Copy(changed, differing(w.last.services, now.services))
-	whole := w.hosts == nil || now.nodes != w.last.nodes || backwards || len(changed) > hostsOneByOne
-	if !whole && len(changed) > 0 {
-		whole, err = w.readHosts(ctx, slices.Collect(maps.Keys(changed)))
+	changed := differing(w.last.services, now.services, func(a, b uint64) bool { return a == b })
+	whole := w.known == nil || now.nodes != w.last.nodes || backwards || len(changed) > hostsOneByOne
+	if !whole {
+		w.setChecks(differing(w.last.failing, now.failing, sameChecks), now.failing)
+		whole, err = w.readHosts(ctx, changed)
 	}
 	if err == nil && whole {
 		err = w.readAll(ctx)
@@ -80,7 +80,7 @@ func (w *catalogChanges) digest(ctx context.Context) (catalogDigest, error) {
 	}
 	var warning []consul.CheckState
 	var services []consul.ServiceHosts
-	checked, registered := w.hosts == nil || d.checks != w.last.checks, w.hosts == nil || d.registrations != w.last.registrations
+	checked, registered := w.known == nil || d.checks != w.last.checks, w.known == nil || d.registrations != w.last.registrations
 	g, ctx = errgroup.WithContext(ctx)
 	if checked {
 		g.Go(func() (err error) {
@@ -96,46 +96,42 @@ func (w *catalogChanges) digest(ctx context.Context) (catalogDigest, error) {
 		return catalogDigest{}, err
 	}
 	if checked {
-		d.failing = map[string]uint64{}
+		d.failing = map[string][]consul.CheckState{}
 		for _, c := range slices.Concat(critical, warning) {
-			d.failing[c.Node] += digestOf(c.CheckID, c.ServiceID, c.Status, c.Notes)
+			d.failing[c.Node] = append(d.failing[c.Node], c)
 		}
 	}
 	if registered {
 		d.services = map[string]uint64{}
 		for _, s := range services {
-			digest := digestOf(s.Service)
+			h := fnv.New64a()
+			_, _ = h.Write([]byte(s.Service)) // it cannot fail
 			for _, node := range s.Nodes {
-				d.services[node] += digest
+				d.services[node] += h.Sum64() // in any order
 			}
 		}
 	}
 	return d, nil
 }
 
-// digestOf returns a hash of texts; the sum of several does not depend on their order.
-func digestOf(texts ...string) uint64 {
-	h := fnv.New64a()
-	for _, text := range texts {
-		_, _ = h.Write([]byte(text + "\x00")) // it cannot fail
-	}
-	return h.Sum64()
-}
-
-// differing returns the keys whose values differ.
-func differing(before, now map[string]uint64) map[string]bool {
-	all := map[string]bool{}
-	for node, digest := range now {
-		if before[node] != digest {
-			all[node] = true
+// differing returns the nodes whose values differ.
+func differing[T any](before, now map[string]T, same func(a, b T) bool) (nodes []string) {
+	for node, value := range now {
+		if was, known := before[node]; !known || !same(was, value) {
+			nodes = append(nodes, node)
 		}
 	}
 	for node := range before {
 		if _, still := now[node]; !still {
-			all[node] = true
+			nodes = append(nodes, node)
 		}
 	}
-	return all
+	return nodes
+}
+
+// sameChecks reports whether two lists hold the same checks, in any order.
+func sameChecks(a, b []consul.CheckState) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(c consul.CheckState) bool { return !slices.Contains(b, c) })
 }
 
 // readAll reads everything.
@@ -148,8 +144,39 @@ func (w *catalogChanges) readAll(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	w.known = make(map[string]consul.NodeInfo, len(inventory))
+	for _, n := range inventory {
+		w.known[n.Node] = n
+	}
 	w.hosts = w.cluster.catalogHosts(nodes, inventory, NeedState)
 	return nil
+}
+
+// setChecks makes the checks of nodes the ones in failing; the others that are known
+// pass. A check that was removed counts as one that passes until its host is read
+// again, which changes nothing about the host's condition.
+func (w *catalogChanges) setChecks(nodes []string, failing map[string][]consul.CheckState) {
+	type id struct{ check, service string }
+	idOf := func(c consul.CheckState) id { return id{c.CheckID, c.ServiceID} }
+	for _, node := range nodes {
+		n, known := w.known[node]
+		if !known {
+			continue // it was registered just now
+		}
+		checks, fails := slices.Clone(failing[node]), map[id]bool{}
+		for _, c := range checks {
+			fails[idOf(c)] = true
+		}
+		for _, c := range n.Checks {
+			if !fails[idOf(c)] && !consul.IsMaintenance(c.CheckID) { // which exists only while it is critical
+				c.Status = consul.HealthPassing
+				checks = append(checks, c)
+			}
+		}
+		n.Checks = checks
+		w.known[node] = n
+		w.assess(node)
+	}
 }
 
 // readHosts reads some hosts. It reports whether everything has to be read, because
@@ -165,16 +192,19 @@ func (w *catalogChanges) readHosts(ctx context.Context, nodes []string) (everyth
 	if err := g.Wait(); err != nil {
 		return false, err
 	}
-	hosts := maps.Clone(w.hosts)
 	for i, node := range nodes {
-		h, known := hosts[node]
-		if !known || found[i] == nil {
+		if _, known := w.known[node]; !known || found[i] == nil {
 			return true, nil
 		}
-		h = catalogHost{NodeInfo: h.NodeInfo, signals: observed()}
-		h.add(*found[i], catalog.PresenceID(w.cluster.name))
-		hosts[node] = h
+		w.known[node] = *found[i]
+		w.assess(node)
 	}
-	w.hosts = hosts
 	return false, nil
+}
+
+// assess makes the host of a node anew.
+func (w *catalogChanges) assess(node string) {
+	h := catalogHost{NodeInfo: w.hosts[node].NodeInfo, signals: observed()}
+	h.add(w.known[node], catalog.PresenceID(w.cluster.name))
+	w.hosts[node] = h
 }
