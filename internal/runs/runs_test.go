@@ -69,7 +69,7 @@ func TestAsk(t *testing.T) {
 	if _, created, err := x.runs.Ask(ctx, "r", q, "ann"); err != nil || !created {
 		t.Fatalf("got %v, %v", created, err)
 	}
-	before := index(t, x.server, "jorc/")
+	before := index(t, x.server, "jorc/"+x.name+"/")
 	if r, created, err := x.runs.Ask(ctx, "r", q, "bob"); err != nil || created || r.By != "ann" {
 		t.Errorf("the same again: %+v, %v, %v", r, created, err)
 	}
@@ -87,7 +87,7 @@ func TestAsk(t *testing.T) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	if after := index(t, x.server, "jorc/"); after != before {
+	if after := index(t, x.server, "jorc/"+x.name+"/"); after != before {
 		t.Error("something was written")
 	}
 	if NewID(time.Now()) >= NewID(time.Now().Add(time.Second)) || CheckID(NewID(time.Now())) != nil {

@@ -54,7 +54,7 @@ func marked(mark string, among func(pid int) bool) ([]process, error) {
 
 // carries reports whether a process runs and was started with mark.
 func carries(pid int, mark string) bool {
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	env, err := environ(pid)
 	if err != nil {
 		return false
 	}
@@ -64,6 +64,54 @@ func carries(pid int, mark string) bool {
 		}
 	}
 	return false
+}
+
+// execTime is how long the environment of a process may be incomplete because it
+// executes another program; execPause is the pause before it is read again.
+const (
+	execTime  = time.Second
+	execPause = time.Millisecond
+)
+
+// environ reads a process's environment; nil if it has none. While a process
+// executes a program, the kernel shows no environment or the begin of one: it is
+// read again until it has the length that /proc/PID/stat gives, or is empty twice.
+func environ(pid int) ([]byte, error) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	var empty uint64
+	for deadline := time.Now().Add(execTime); ; time.Sleep(execPause) {
+		env, err := os.ReadFile(dir + "/environ")
+		if err != nil {
+			return nil, err
+		}
+		stat, err := os.ReadFile(dir + "/stat")
+		if err != nil {
+			return nil, err
+		}
+		start, end, memory := environArea(stat)
+		switch {
+		case !memory, // a zombie or a thread of the kernel
+			start < end && uint64(len(env)) == end-start,
+			start == end && start == empty && start != 0,
+			time.Now().After(deadline):
+			return env, nil
+		case start == end:
+			empty = start
+		}
+	}
+}
+
+// environArea returns from /proc/PID/stat where a process's environment begins
+// and ends, and whether the process has memory.
+func environArea(stat []byte) (start, end uint64, memory bool) {
+	const vsize, envStart, envEnd = 20, 47, 48 // counted from the field after the name
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) <= envEnd {
+		return 0, 0, false
+	}
+	start, _ = strconv.ParseUint(fields[envStart], 10, 64) // the kernel writes numbers
+	end, _ = strconv.ParseUint(fields[envEnd], 10, 64)
+	return start, end, fields[vsize] != "0"
 }
 
 func anyPID(int) bool { return true }
@@ -105,7 +153,7 @@ const oldKernelPause = 10 * time.Millisecond
 // gone, with what they were.
 func killMarked(mark string) ([]process, error) {
 	var killed []process
-	deadline := time.Now().Add(killTime)
+	var deadline time.Time
 	for {
 		found, err := marked(mark, anyPID)
 		if err != nil {
@@ -114,7 +162,10 @@ func killMarked(mark string) ([]process, error) {
 		if len(found) == 0 {
 			return killed, nil
 		}
-		if time.Now().After(deadline) {
+		switch now := time.Now(); {
+		case deadline.IsZero():
+			deadline = now.Add(killTime)
+		case now.After(deadline):
 			return killed, fmt.Errorf("%v of the last attempt cannot be killed", found)
 		}
 		for _, p := range found {

@@ -72,6 +72,25 @@ func TestLeftBehind(t *testing.T) {
 	}
 }
 
+// TestLeftBehindDuringExec: a process has no environment for a moment while it
+// executes another program; it is found all the same.
+func TestLeftBehindDuringExec(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, Options{}, sh("one", `printf '#!/bin/sh\nexec "$0"\n' >$DIR/again; chmod +x $DIR/again; setsid $DIR/again >/dev/null 2>&1 & echo $! >$DIR/pid`))
+	res := h.run()
+	pid, err := strconv.Atoi(strings.TrimSpace(h.read("pid")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, "state", res.State, Success)
+	if got := strings.Join(res.Tasks[0].LeftBehind, " "); !strings.Contains(got, fmt.Sprintf("(pid %d)", pid)) {
+		t.Errorf("left behind: got %q, want pid %d", got, pid)
+	}
+	if killed, err := killMarked(mark(t, h, 0)); err != nil || len(killed) == 0 || !gone(pid) {
+		t.Errorf("kill by mark: got %v, %v", killed, err)
+	}
+}
+
 func mark(t *testing.T, h *host, i int) string {
 	t.Helper()
 	j, err := h.loadJob("j")
