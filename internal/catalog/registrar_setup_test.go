@@ -31,12 +31,18 @@ type running struct {
 }
 
 // runRegistrar runs a Registrar until the test or its stop ends it. Heartbeats
-// of its own service are sent every 50 ms; TTLs are as short as their checks
-// allow.
+// of its own service are sent every 50 ms; no TTL expires, however busy the
+// machine is.
 func runRegistrar(t *testing.T, c *consul.Client, o RegistrarOptions, services ...config.Service) *running {
 	t.Helper()
+	return runWithTTL(t, c, o, time.Hour, services...)
+}
+
+// runWithTTL is runRegistrar with TTLs of at least leastTTL.
+func runWithTTL(t *testing.T, c *consul.Client, o RegistrarOptions, leastTTL time.Duration, services ...config.Service) *running {
+	t.Helper()
 	r := NewRegistrar(c, services, o)
-	r.leastTTL, r.presenceEvery = 2*time.Second, 50*time.Millisecond
+	r.leastTTL, r.presenceEvery = leastTTL, 50*time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	x := &running{Registrar: r, t: t, stop: cancel, done: make(chan struct{})}
 	go func() {
@@ -58,11 +64,14 @@ func (x *running) end() {
 // ready waits for the first registration.
 func (x *running) ready() *running {
 	x.t.Helper()
-	select {
-	case <-x.Registered():
-	case <-time.After(time.Minute):
-		x.t.Fatalf("not registered within a minute: %+v", x.Status())
-	}
+	consultest.Eventually(x.t, "the first registration", func(context.Context) error {
+		select {
+		case <-x.Registered():
+			return nil
+		default:
+			return fmt.Errorf("status %+v", x.Status())
+		}
+	})
 	return x
 }
 

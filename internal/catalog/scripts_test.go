@@ -34,9 +34,13 @@ func TestScriptsDecideTheState(t *testing.T) {
 		config.Service{Name: "missing", Checks: []config.Check{missing}},
 		config.Service{Name: "long", Checks: []config.Check{long}},
 	).ready()
-	for code, state := range map[int]string{1: consul.HealthWarning, 2: consul.HealthCritical, 0: consul.HealthPassing, 255: consul.HealthCritical} {
-		own.set(t, code)
-		if got := wantState(t, c, "service:own", state); !strings.HasPrefix(got.Output, "pid ") {
+	// Not critical first: that is a new check's state without an output.
+	for _, step := range []struct {
+		code  int
+		state string
+	}{{1, consul.HealthWarning}, {2, consul.HealthCritical}, {0, consul.HealthPassing}, {255, consul.HealthCritical}} {
+		own.set(t, step.code)
+		if got := wantState(t, c, "service:own", step.state); !strings.HasPrefix(got.Output, "pid ") {
 			t.Errorf("output %q", got.Output)
 		}
 	}
@@ -134,7 +138,8 @@ func TestTTLTellsThatJorcIsDead(t *testing.T) {
 	c := consultest.Start(t).Client()
 	web := config.Service{Name: "web", Checks: []config.Check{newScript(t, 0).check()}}
 	web.Checks[0].Timeout = time.Millisecond * 500
-	x := runRegistrar(t, c, fast(t), web).ready()
+	const ttl = 2 * time.Second
+	x := runWithTTL(t, c, fast(t), ttl, web).ready()
 	wantState(t, c, "service:web", consul.HealthPassing)
 	x.end() // with on_stop = keep it sends nothing to Consul, as after kill -9
 	for _, id := range []string{"service:web", "service:jorc"} {
@@ -143,7 +148,7 @@ func TestTTLTellsThatJorcIsDead(t *testing.T) {
 		}
 	}
 	// The next process corrects it, and does not adopt the agent's own output.
-	x = runRegistrar(t, c, x.o, web).ready()
+	x = runWithTTL(t, c, x.o, ttl, web).ready()
 	if got := wantState(t, c, "service:web", consul.HealthPassing); !strings.HasPrefix(got.Output, "pid ") {
 		t.Errorf("output %q", got.Output)
 	}

@@ -24,7 +24,7 @@ import (
 func TestDiskFull(t *testing.T) {
 	server := consultest.Start(t)
 	client := server.Client()
-	for _, full := range []string{"start", "enter", "begun", "static done", "validation begun", "validate done", "pass done", "version file"} {
+	for _, full := range []string{"start", "enter", "begun", "static passed", "validation begun", "validation passed", "pass done", "version file"} {
 		t.Run(full, func(t *testing.T) {
 			h := newHostOn(t, client, "full-"+strings.ReplaceAll(full, " ", "-"), "n1", t.TempDir())
 			disk := h.path("state")
