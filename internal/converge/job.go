@@ -139,6 +139,7 @@ func (c *Converger) jobEnded(ctx context.Context, j jobStatus) error {
 func (c *Converger) reportWait(w *workflow.Wait) {
 	why := waitReason(w)
 	switch static := c.p.Attempt.Stage == stageStatic; {
+	case w.Err != nil && c.mem.saveIs != "": // the disk is reported; both in turn would be a write each time
 	case w.Err != nil:
 		_ = c.stuckWith(w.Err)
 	case static && w.Result.State == workflow.Pending:
