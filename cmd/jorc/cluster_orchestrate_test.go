@@ -59,7 +59,7 @@ func TestOrchestrateDiscarded(t *testing.T) {
 	do(result{0, "{\n  \"cluster\": \"prod\",\n  \"outcome\": \"discarded\"\n}\n", ""}, "orchestrate", "-o", "json")
 }
 
-// events waits until the journal has n events.
+// wantJournal waits until the journal has n events.
 func wantJournal(t *testing.T, s *consultest.Server, n uint64) {
 	t.Helper()
 	consultest.Eventually(t, "the journal", func(ctx context.Context) error {

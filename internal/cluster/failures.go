@@ -20,7 +20,7 @@ const (
 	FailureCheck = "check" // a health check in Consul
 )
 
-// Suspect is the state of a failure that was none in the end.
+// FailureSuspect is the state of a failure that was none in the end.
 const FailureSuspect = "suspect"
 
 // Failure is something that is wrong with a host.

@@ -138,8 +138,8 @@ func (g *Grantee) change(set func() (read bool)) {
 	g.news.Notify()
 }
 
-// grantRetry are the pauses after what could not be done: Consul's silence is
-// waited out by the packages below.
+// Pauses after a step of a grant that failed. The packages below wait while
+// Consul does not answer.
 const firstGrantRetry, lastGrantRetry = 200 * time.Millisecond, 10 * time.Second
 
 // A host that waits for an offer reads its own report again after these pauses:

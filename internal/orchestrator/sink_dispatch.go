@@ -28,7 +28,7 @@ const (
 	sendTimeout = 15 * time.Second
 	firstRetry  = time.Second
 	lastRetry   = time.Minute
-	// remember is how often it is written down at most how far the sinks are.
+	// saveInterval is the least time between two writes of the sinks' offsets.
 	saveInterval = 5 * time.Second
 )
 
