@@ -202,7 +202,7 @@ func (w *catalogChanges) readHosts(ctx context.Context, nodes []string) (everyth
 	return false, nil
 }
 
-// assess makes the host of a node anew.
+// assess makes the host of a node again.
 func (w *catalogChanges) assess(node string) {
 	h := catalogHost{NodeInfo: w.hosts[node].NodeInfo, signals: observed()}
 	h.add(w.known[node], catalog.PresenceID(w.cluster.name))
