@@ -31,6 +31,8 @@ PROSE = \
 	internal/orchestrator \
 	cmd/jorc \
 	internal/config \
+	internal/migrate \
+	docs/migration.md \
 	internal/consultest \
 	internal/text \
 	internal/filewatch \

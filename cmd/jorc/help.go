@@ -16,7 +16,7 @@ type group struct {
 
 // rootGroups are the groups of jorc's own help, in the order shown.
 var rootGroups = []group{
-	{"Set up a host", []string{"agent", "render", "config", "dev"}},
+	{"Set up a host", []string{"agent", "render", "config", "migrate", "dev"}},
 	{"Form a cluster and run work on it", []string{"cluster", "update", "workflow", "wait"}},
 	{"Look", []string{"status", "service", "health"}},
 	{"Administer", []string{"doctor", "ping", "completion", "man", "version"}},

@@ -138,6 +138,7 @@ func commands(env *environment) []*cli.Command {
 		pingCommand(env),
 		completionCommand(env),
 		manCommand(env),
+		migrateCommand(env),
 		serviceCommand(env),
 		updateCommand(env),
 		statusCommand(env),

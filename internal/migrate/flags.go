@@ -29,6 +29,7 @@ var flagSettings = map[string]string{
 	"consul-ssl":              "consul.ssl.enabled",
 	"vault-retry":             "vault.retry.enabled",
 	"vault-ssl":               "vault.ssl.enabled",
+	"wait":                    "wait",
 }
 
 // boolFlags are the flags whose value is true when it is not given.
@@ -122,7 +123,7 @@ func settingOf(flag string) string {
 			break
 		}
 	}
-	if _, known := table[name]; !known {
+	if _, known := ruleOf(name); !known {
 		return ""
 	}
 	return name

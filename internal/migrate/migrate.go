@@ -43,7 +43,7 @@ type Kind string
 const (
 	NoEquivalent Kind = "no equivalent" // what the setting did has to be done in another way
 	NotNeeded    Kind = "not needed"    // jorc behaves like that without a setting, or a later setting wins
-	Check        Kind = "check"         // converted; an operator should look at it
+	Check        Kind = "check"         // converted; the value may mean something else than it seems to
 )
 
 // Finding is what an operator should know about one setting. It contains no

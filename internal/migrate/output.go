@@ -73,7 +73,7 @@ func quoteList(list []string) string {
 	return "[" + strings.Join(values, ", ") + "]"
 }
 
-// longText writes the text of a template: several lines as they stand, if HCL reads
+// longText writes the text of a template: several lines as a heredoc, if HCL reads
 // the same text back.
 func longText(s string) string {
 	const mark = "EOT"

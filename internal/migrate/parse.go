@@ -3,12 +3,14 @@ package migrate
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl"
 	"github.com/hashicorp/hcl/hcl/ast"
+	"github.com/hashicorp/hcl/hcl/parser"
 	hclstrconv "github.com/hashicorp/hcl/hcl/strconv"
 	"github.com/hashicorp/hcl/hcl/token"
 )
@@ -34,6 +36,10 @@ func parseFile(name string, src []byte) ([]node, error) {
 		return nil, fmt.Errorf("%w: %s: nested too deep", ErrInput, name)
 	}
 	file, err := hcl.ParseBytes(src)
+	var at *parser.PosError
+	if errors.As(err, &at) {
+		return nil, fmt.Errorf("%w: %s:%d: %w", ErrInput, name, at.Pos.Line, at.Err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, name, err)
 	}

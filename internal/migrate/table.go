@@ -4,7 +4,7 @@ import "strings"
 
 // rule is the counterpart of one setting of consul-template.
 type rule struct {
-	to     string // the setting of jorc; empty: there is none
+	to     string // the setting of jorc; empty: jorc has no such setting
 	kind   Kind   // of the finding for a setting that was not converted
 	reason string
 	secret bool // the value and the comment above it appear nowhere
@@ -34,7 +34,7 @@ const (
 )
 
 // table has each setting of consul-template, in lower case, with dots between
-// blocks. A name that ends with ".*" stands for all settings below it.
+// blocks. A name that ends with ".*" covers all settings below it.
 var table = map[string]rule{
 	"consul.address":    becomes("consul.address"),
 	"consul.namespace":  becomes("consul.namespace"),
@@ -91,7 +91,7 @@ var table = map[string]rule{
 	"syslog.*":                 notNeeded(journal),
 	"max_stale":                notNeeded("jorc follows Consul's changes with blocking queries and chooses the consistency itself"),
 	"block_query_wait":         notNeeded("jorc chooses the length of its blocking queries"),
-	"pid_file":                 missing("the service manager knows the process: systemctl reload jorc, systemctl kill jorc"),
+	"pid_file":                 missing("use systemctl reload jorc and systemctl stop jorc"),
 	"template_error_fatal":     {kind: NoEquivalent, reason: "a template that fails never ends jorc: its status shows the error, the other templates continue"},
 	"err_on_failed_lookup":     missing("a template that misses data waits for it; jorc render --timeout limits the wait"),
 	"once":                     notNeeded("jorc render renders once, jorc agent runs for ever"),

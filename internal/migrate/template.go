@@ -155,7 +155,7 @@ type window struct {
 	least, max time.Duration
 }
 
-// window reads the window of a wait block. Without a minimum there is none.
+// window reads the window of a wait block. Without a minimum it is nil.
 func (s *scope) window(path string) *window {
 	enabled, on := s.flag(path + ".bool")
 	of, least := s.duration(path + ".min")
@@ -226,7 +226,7 @@ func (s *scope) reload(b *output) {
 	switch {
 	case timeout == nil:
 	case limit == 0:
-		s.find(timeout, Check, "jorc limits each reload; %s stands for no limit", noLimit)
+		s.find(timeout, Check, "jorc limits each reload; %s replaces "no limit"", noLimit)
 		b.attribute("reload_timeout", quote(noLimit.String()), timeout)
 	default:
 		b.attribute("reload_timeout", quote(limit.String()), timeout)

@@ -1,0 +1,254 @@
+package migrate_test
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	oracle "github.com/hashicorp/consul-template/config"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/migrate"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// TestGolden converts realistic configurations. The results are valid.
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	dirs, err := filepath.Glob("testdata/consul-template/*")
+	if err != nil || len(dirs) < 6 {
+		t.Fatalf("got %d configurations (%v), want six", len(dirs), err)
+	}
+	for _, dir := range dirs {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			t.Parallel()
+			got, err := migrate.ConsulTemplate([]string{filepath.Join(dir, "in")}, nil, migrate.Options{Dir: "/work"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var findings strings.Builder
+			for _, f := range got.Findings {
+				findings.WriteString(strings.ReplaceAll(f.String(), dir+"/in/", "") + "\n")
+			}
+			golden(t, filepath.Join(dir, "jorc.hcl"), string(got.Config))
+			golden(t, filepath.Join(dir, "findings.txt"), findings.String())
+			if _, err := config.Load([]string{filepath.Join(dir, "jorc.hcl")}, config.Options{}); err != nil {
+				t.Error(err)
+			}
+			for _, secret := range []string{"b1gs33cr3t", "hunter2", "nomad-secret", "a-token-at-the-top"} {
+				if strings.Contains(string(got.Config)+findings.String(), secret) {
+					t.Errorf("the result contains the secret %s", secret)
+				}
+			}
+		})
+	}
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", file, got, want)
+	}
+}
+
+// TestTable: each setting of consul-template's own structs is in the table, and the
+// documentation has a row for it.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../../docs/migration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := typePaths(reflect.TypeFor[oracle.Config](), "")
+	if len(known) < 100 {
+		t.Fatalf("consul-template has %d settings, want at least 100", len(known))
+	}
+	for _, path := range known {
+		if !migrate.Known(path) {
+			t.Errorf("%s is not in the table", path)
+		}
+	}
+	rows := migrate.Rows()
+	if *update {
+		before, rest, ok := strings.Cut(string(doc), "<!-- table -->\n")
+		_, after, end := strings.Cut(rest, "<!-- end of table -->\n")
+		if !ok || !end {
+			t.Fatal("docs/migration.md has no place for the table")
+		}
+		doc = []byte(before + "<!-- table -->\n" + rows + "<!-- end of table -->\n" + after)
+		if err := os.WriteFile("../../docs/migration.md", doc, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !strings.Contains(string(doc), rows) {
+		t.Errorf("docs/migration.md does not have the table (go test -update writes it):\n%s", rows)
+	}
+}
+
+// typePaths are all settings of a struct of consul-template's.
+func typePaths(of reflect.Type, prefix string) []string {
+	var all []string
+	for i := range of.NumField() {
+		field := of.Field(i)
+		tag, _, _ := strings.Cut(field.Tag.Get("mapstructure"), ",")
+		if tag == "-" || !field.IsExported() || field.Name == "ExtFuncMap" {
+			continue
+		}
+		if tag == "" {
+			tag = strings.ToLower(field.Name)
+		}
+		inner := field.Type
+		for inner.Kind() == reflect.Pointer {
+			inner = inner.Elem()
+		}
+		switch {
+		case inner == reflect.TypeFor[oracle.TemplateConfigs]():
+			all = append(all, typePaths(reflect.TypeFor[oracle.TemplateConfig](), "template.")...)
+		case inner.Kind() == reflect.Struct:
+			all = append(all, typePaths(inner, prefix+tag+".")...)
+		default:
+			all = append(all, prefix+tag)
+		}
+	}
+	return all
+}
+
+// TestFlags: consul-template's own flags are settings that override files.
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	file := write(t, "consul { address = \"file:8500\" }\nlog_level = \"info\"\n")
+	got, err := migrate.ConsulTemplate(nil, []string{
+		"-config", file, "-consul-addr=flag:8500", "--consul-ssl", "-consul-ssl-ca-cert", "/ca.pem", "-wait=1s:2s", "-once",
+		"-template", "/in.ctmpl:/out.txt:systemctl reload nginx", "-template=/b.ctmpl:/b.txt", "-consul-retry-attempts", "3",
+		"-exec", "/bin/server --port 1", "-exec-env-custom", "A=b", "-vault-agent-token-file=/run/token", "-log-level", "err",
+		"-consul-auth", "joe:hunter2", "-template-error-fatal=false", "-vault-addr=http://vault:8200",
+	}, migrate.Options{Dir: "/work"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := load(t, got.Config)
+	for _, v := range []struct{ name, got, want string }{
+		{"address", ours.Consul.Address, "https://flag:8500"},
+		{"ca_file", ours.Consul.CAFile, "/ca.pem"},
+		{"log_level", ours.LogLevel, "error"},
+		{"token_file", ours.Vault.TokenFile, "/run/token"},
+		{"source", ours.Templates[0].Source, "/in.ctmpl"},
+		{"reload", strings.Join(ours.Templates[0].Reload, "|"), "sh|-c|systemctl reload nginx"},
+		{"wait", ours.Templates[1].Wait.Max.String(), "2s"},
+	} {
+		if v.got != v.want {
+			t.Errorf("%s: got %q, want %q", v.name, v.got, v.want)
+		}
+	}
+	var named []string
+	for _, f := range got.Findings {
+		named = append(named, f.Setting)
+		if strings.Contains(f.String(), "hunter2") {
+			t.Errorf("%s contains a password", f)
+		}
+	}
+	want := []string{
+		"consul.address", "log_level", "once", "consul.retry.attempts", "exec.command", "exec.env.custom",
+		"consul.auth.username", "consul.auth.password", "template_error_fatal",
+	}
+	if !slices.Equal(named, want) {
+		t.Errorf("got findings about %q, want %q", named, want)
+	}
+}
+
+// TestWrongInput: what cannot be read is an error with its file.
+func TestWrongInput(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, src, want string
+		flags           []string
+	}{
+		{"syntax", "consul {", ":1:", nil},
+		{"number", "x = 99999999999999999999", ":1: ", nil},
+		{"nesting", strings.Repeat("[", 5000), "nested too deep", nil},
+		{"flag", "", "no flag -nope", []string{"-nope", "x"}},
+		{"argument", "", "is not a flag", []string{"nope"}},
+		{"value", "", "needs a value", []string{"-consul-addr"}},
+		{"bool", "", "true or false", []string{"-once=perhaps"}},
+	} {
+		_, err := migrate.ConsulTemplate([]string{write(t, tt.src)}, tt.flags, migrate.Options{Dir: "/work"})
+		if !errors.Is(err, migrate.ErrInput) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want ErrInput with %q", tt.name, err, tt.want)
+		}
+	}
+	if _, err := migrate.ConsulTemplate([]string{filepath.Join(t.TempDir(), "absent")}, nil, migrate.Options{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want that the file does not exist", err)
+	}
+}
+
+// TestTemplateFunctions: what a template calls may need a setting of jorc.
+func TestTemplateFunctions(t *testing.T) {
+	t.Parallel()
+	source := write(t, `[[ env "HOME" ]] {{ env "IGNORED" }} [[ if true ]][[ mustEnv "APP_MODE" | toUpper ]][[ end ]] [[ plugin "x" ]] [[ nomadService "y" ]] [[ env (key "z") ]]`)
+	src := "default_delimiters { left = \"[[\" right = \"]]\" }\ntemplate { source = \"" + source + "\" destination = \"/out\" }\n"
+	got, err := migrate.ConsulTemplate([]string{write(t, src)}, nil, migrate.Options{Dir: "/work"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := load(t, got.Config).TemplateOpts
+	if !slices.Equal(options.AllowEnv, []string{"APP_MODE", "HOME"}) || !slices.Equal(options.AllowFunctions, []string{"plugin"}) {
+		t.Errorf("got %+v", options)
+	}
+	text := ""
+	for _, f := range got.Findings {
+		text += f.String() + "\n"
+	}
+	if !got.Lost() || !strings.Contains(text, "nomadService") || !strings.Contains(text, "computes the name") {
+		t.Errorf("got findings\n%s", text)
+	}
+}
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "file.hcl")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func load(t *testing.T, text []byte) *config.Config {
+	t.Helper()
+	c, err := config.Load([]string{write(t, string(text))}, config.Options{})
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return c
+}
+
+// FuzzConsulTemplate: no input makes the converter panic, and what consul-template
+// accepts is converted or named.
+func FuzzConsulTemplate(f *testing.F) {
+	for _, src := range oracleCases(f) {
+		f.Add(src)
+	}
+	f.Fuzz(func(t *testing.T, src string) {
+		if compare(t, src) {
+			return
+		}
+		got, err := migrate.ConsulTemplate([]string{write(t, src)}, nil, migrate.Options{Dir: "/work"})
+		if err == nil && len(got.Config) == 0 {
+			t.Error("no error and no result")
+		}
+	})
+}
