@@ -157,12 +157,8 @@ func setPaths(v reflect.Value, prefix string) []string {
 // compareTemplates compares jorc's templates with consul-template's.
 func compareTemplates(t *testing.T, src string, theirs *oracle.Config, got *migrate.Result, named map[string]bool) {
 	t.Helper()
-	var lines []string
-	for _, line := range strings.Split(string(got.Config), "\n") {
-		lines = append(lines, line)
-	}
 	file := filepath.Join(t.TempDir(), "jorc.hcl")
-	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+	if err := os.WriteFile(file, got.Config, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ours, err := config.Load([]string{file}, config.Options{})

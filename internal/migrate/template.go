@@ -226,7 +226,7 @@ func (s *scope) reload(b *output) {
 	switch {
 	case timeout == nil:
 	case limit == 0:
-		s.find(timeout, Check, "jorc limits each reload; %s replaces "no limit"", noLimit)
+		s.find(timeout, Check, "jorc limits each reload; %s means none", noLimit)
 		b.attribute("reload_timeout", quote(noLimit.String()), timeout)
 	default:
 		b.attribute("reload_timeout", quote(limit.String()), timeout)
