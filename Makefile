@@ -26,6 +26,9 @@ PROSE = \
 	docs/puppet.md \
 	docs/fleet-tests.md \
 	docs/liveness.md \
+	docs/install.md \
+	CONTRIBUTING.md \
+	SECURITY.md \
 	docs/adr/0011-one-model.md \
 	internal/cluster \
 	internal/orchestrator \
@@ -79,7 +82,7 @@ CONSUL = $(abspath $(or $(shell command -v "$${CONSUL_BIN:-consul}" 2>/dev/null)
 
 .PHONY: help
 help: ## list the targets
-	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-13s %s\n", $$1, $$2 }'
 
 .PHONY: build
 build: ## build bin/jorc: static, version stamped
@@ -144,6 +147,19 @@ test-fleet: build consul ## run several hosts in network namespaces; needs root,
 soak: build consul ## run what takes hours; CI does not
 	GO='$(GO)' CONSUL_BIN='$(CONSUL)' JORC_BIN='$(abspath $(BIN)/jorc)' tools/test-tagged soak -race -timeout 12h
 
+.PHONY: packages
+packages: ## build deb and rpm packages for amd64 and arm64, their SBOM and checksums in dist/
+	GO='$(GO)' tools/packages dist
+
+.PHONY: test-packages
+test-packages: consul ## lint, install, upgrade and remove the packages under a booted systemd; needs root and the Debian archive
+	@missing=; \
+	for program in lintian rpmlint rpm mmdebstrap systemd-nspawn nsenter; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	[ -z "$$missing" ] || { echo "make test-packages: missing:$$missing (apt-get install lintian rpmlint rpm mmdebstrap systemd-container util-linux)" >&2; exit 1; }; \
+	[ "$$(id -u)" = 0 ] || { echo "make test-packages: must be run as root" >&2; exit 1; }
+	cd tools/sbom && $(GO) test ./...
+	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged packages -timeout 30m
+
 .PHONY: check
 check: lint vuln test ## lint, look for known vulnerabilities, and run all tests
 
@@ -152,8 +168,8 @@ lint: ## gofumpt, go vet, staticcheck, and vale over the texts
 	@unformatted=$$($(LINT) gofumpt -l $$(git ls-files --cached --others --exclude-standard '*.go' | while read -r f; do [ -e "$$f" ] && echo "$$f"; done)); \
 	[ -z "$$unformatted" ] || { printf 'not formatted (make fmt):\n%s\n' "$$unformatted" >&2; exit 1; }
 	$(GO) vet ./...
-	$(GO) vet -tags system,fleet,soak ./...
-	$(LINT) staticcheck -tags system,fleet,soak ./...
+	$(GO) vet -tags system,fleet,soak,packages ./...
+	$(LINT) staticcheck -tags system,fleet,soak,packages ./...
 	$(LINT) vale --output=line $(PROSE)
 
 .PHONY: fmt

@@ -1,0 +1,5 @@
+module github.com/jorc/jorc/tools/sbom
+
+go 1.26.0
+
+require github.com/CycloneDX/cyclonedx-go v0.12.0
