@@ -41,18 +41,13 @@ func output(args ...string) (string, error) {
 type built struct{ old, new, again string }
 
 var build = sync.OnceValues(func() (built, error) {
-	dir, err := os.MkdirTemp("", "jorc-packages-")
-	if err != nil {
-		return built{}, err
-	}
-	workDir = dir
-	b := built{filepath.Join(dir, "old"), filepath.Join(dir, "new"), filepath.Join(dir, "again")}
+	b := built{filepath.Join(workDir, "old"), filepath.Join(workDir, "new"), filepath.Join(workDir, "again")}
 	arch, err := output("go", "env", "GOARCH")
 	if err != nil {
 		return built{}, fmt.Errorf("go env GOARCH: %w: %s", err, arch)
 	}
 	for _, args := range [][]string{
-		{"env", "PACKAGE_VERSION=0.0.0~0", "ARCHES=" + arch, "tools/packages", b.old},
+		{"env", "PACKAGE_VERSION=0.0.0~a", "ARCHES=" + arch, "tools/packages", b.old},
 		{"tools/packages", b.new},
 		{"env", "TZ=Asia/Tokyo", "sh", "-c", `umask 077; exec tools/packages "$1"`, "sh", b.again},
 	} {
@@ -63,14 +58,18 @@ var build = sync.OnceValues(func() (built, error) {
 	return b, nil
 })
 
-// workDir holds the packages and the file system of a minimal Debian; TestMain removes it.
+// workDir holds the packages and the archive of a Debian.
 var workDir string
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if workDir != "" {
-		os.RemoveAll(workDir)
+	dir, err := os.MkdirTemp("", "jorc-packages-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
+	workDir = dir
+	code := m.Run()
+	os.RemoveAll(dir)
 	os.Exit(code)
 }
 
@@ -97,11 +96,25 @@ func native(t *testing.T, dir, format string) string {
 	return found[0]
 }
 
-// newRoot makes the file system of a Debian with systemd and nginx.
+// debian makes an archive of a minimal Debian with systemd, nginx and what jorc depends on.
+var debian = sync.OnceValues(func() (string, error) {
+	archive := filepath.Join(workDir, "debian.tar")
+	if out, err := output("mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd,systemd-sysv,dbus,procps,nginx-light", "bookworm", archive); err != nil {
+		return "", fmt.Errorf("mmdebstrap: %w\n%s", err, out)
+	}
+	return archive, nil
+})
+
+// newRoot makes the file system of a Debian.
 func newRoot(t *testing.T) string {
 	t.Helper()
+	archive, err := debian()
+	if err != nil {
+		t.Fatal(err)
+	}
 	root := filepath.Join(t.TempDir(), "root")
-	run(t, "mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd,systemd-sysv,dbus,nginx-light", "bookworm", root)
+	run(t, "mkdir", root)
+	run(t, "tar", "-C", root, "-xpf", archive)
 	return root
 }
 

@@ -81,7 +81,8 @@ workflow "upgrade" {
 	m.run("jorc", "config", "validate", "/etc/jorc")
 	m.run("systemctl", "enable", "--now", "jorc")
 	m.run("jorc", "wait", "web", "--for", "addressable", "--timeout", "0s")
-	m.eventually("the example's template is rendered", nonEmpty, "cat", "/var/lib/jorc/hosts")
+	m.run("systemctl", "reload", "jorc")
+	m.eventually("the example's template is rendered", nonEmpty, "cat", "/etc/hosts.consul")
 	registered := m.registration("web")
 
 	// An upgrade while a job runs.
@@ -110,7 +111,7 @@ workflow "upgrade" {
 	m.eventually("the job that upgrades jorc succeeds", func(out string) bool {
 		return strings.Count(out, `"open": false`) == 2 && !strings.Contains(out, `"interrupted"`) && !strings.Contains(out, `"failed"`)
 	}, "jorc", "workflow", "jobs", "-o", "json")
-	if got := m.run("dpkg-query", "-W", "-f", "${Version} ${Status}", "jorc"); got != "0.0.0~0-1 install ok installed" {
+	if got := m.run("dpkg-query", "-W", "-f", "${Version} ${Status}", "jorc"); got != "0.0.0~a-1 install ok installed" {
 		t.Errorf("after the job, the package is %s", got)
 	}
 
@@ -203,22 +204,21 @@ func TestRPM(t *testing.T) {
 	root, b := newRoot(t), packages(t)
 	rpm := func(args ...string) string {
 		t.Helper()
-		return run(t, append([]string{"rpm", "--root", root, "--nodeps"}, args...)...)
+		return run(t, append([]string{"rpm", "--root", root}, args...)...)
 	}
 	query := func(format string) string {
 		t.Helper()
 		return run(t, "rpm", "--root", root, "-q", "--qf", format, "jorc")
 	}
-	rpm("--initdb")
-	rpm("-i", native(t, b.old, "rpm"))
-	if got, want := query("%{VERSION}-%{RELEASE}"), "0.0.0~0-1"; got != want {
+	rpm("-i", "--nodeps", native(t, b.old, "rpm"))
+	if got, want := query("%{VERSION}-%{RELEASE}"), "0.0.0~a-1"; got != want {
 		t.Errorf("version = %s, want %s", got, want)
 	}
 	m := &machine{t: t, root: root}
 	m.write("/etc/default/jorc", "JORC_CLUSTER=prod\n")
 	m.write("/etc/jorc/jorc.hcl", "")
-	rpm("-U", native(t, b.new, "rpm"))
-	if got := query("%{VERSION}"); got == "0.0.0~0" || strings.Contains(got, "\n") {
+	rpm("-U", "--nodeps", native(t, b.new, "rpm"))
+	if got := query("%{VERSION}"); got == "0.0.0~a" || strings.Contains(got, "\n") {
 		t.Errorf("after the upgrade, the version is %s", got)
 	}
 	if got, want := run(t, "chroot", root, "jorc", "config", "validate", "/etc/jorc/jorc.hcl.example"), "valid"; !strings.Contains(got, want) {
@@ -227,7 +227,7 @@ func TestRPM(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(root, "etc/default/jorc")); err != nil || string(text) != "JORC_CLUSTER=prod\n" {
 		t.Errorf("the administrator's file after the upgrade = %q, %v", text, err)
 	}
-	if out, err := exec.Command("rpm", "--root", root, "-V", "jorc").CombinedOutput(); err == nil || !onlyChanged(string(out), "/etc/default/jorc") {
+	if out, err := exec.Command("rpm", "--root", root, "--nodeps", "-V", "jorc").CombinedOutput(); err == nil || !onlyChanged(string(out), "/etc/default/jorc") {
 		t.Errorf("rpm -V = %s, want only /etc/default/jorc", out)
 	}
 	rpm("-e", "jorc")
@@ -296,7 +296,7 @@ func (m *machine) restarted(before string) string {
 func (m *machine) restrict(dropIn string) {
 	m.t.Helper()
 	m.run("rm", "-rf", "/etc/systemd/system/jorc.service.d")
-	m.run("install", "-D", "-t", "/etc/systemd/system/jorc.service.d", "/usr/share/jorc/jorc.service.d/"+dropIn+".conf")
+	m.run("install", "-D", "-m", "0644", "-t", "/etc/systemd/system/jorc.service.d", "/usr/share/jorc/jorc.service.d/"+dropIn+".conf")
 	m.run("systemctl", "daemon-reload")
 	if got := m.run("systemd-analyze", "verify", "--man=no", "jorc.service"); got != "" {
 		m.t.Errorf("systemd-analyze verify with %s: %s", dropIn, got)
