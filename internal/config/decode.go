@@ -85,6 +85,7 @@ func (d *decoder) decode(body hcl.Body, def hcl.Range, into any, special custom,
 		schema.Blocks = append(schema.Blocks, h)
 	}
 	content, diags := body.Content(schema)
+	explainForeign(diags, into)
 	d.diags = append(d.diags, diags...)
 
 	args := &arguments{d: d, def: def, attrs: map[string]*hcl.Attribute{}, wrong: map[string]bool{}, broken: diags.HasErrors()}
