@@ -26,6 +26,14 @@ type foreignSource struct {
 	clients *dep.ClientSet
 }
 
+// When a secret of Vault is read again, as consul-template does by default: one
+// without a lease after this time, one whose lease cannot be renewed after this
+// share of the lease.
+const (
+	secretWithoutLease = 5 * time.Minute
+	leaseShare         = 0.9
+)
+
 var errNoVault = errors.New("no Vault is configured: set vault { address }")
 
 // get returns the clients, made at first use and again after reset.
@@ -38,6 +46,9 @@ func (f *foreignSource) get(vault bool) (*dep.ClientSet, error) {
 	if f.clients != nil {
 		return f.clients, nil
 	}
+	// When its code reads a secret again; without these, it never pauses.
+	dep.SetVaultDefaultLeaseDuration(secretWithoutLease)
+	dep.SetVaultLeaseRenewalThreshold(leaseShare)
 	set := dep.NewClientSet()
 	token, err := fileToken(f.consul.TokenFile, string(f.consul.Token))
 	if err != nil {

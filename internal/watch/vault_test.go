@@ -2,6 +2,7 @@ package watch_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -30,7 +31,10 @@ func vault(t *testing.T, token, value string) (address string, asked *atomic.Int
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
-		answer := map[string]any{"lease_duration": 3600, "data": map[string]any{"password": value}}
+		answer := map[string]any{"data": map[string]any{"password": value}}
+		if !strings.HasSuffix(r.URL.Path, "/no-lease") {
+			answer["lease_duration"] = 3600
+		}
 		if err := json.NewEncoder(w).Encode(answer); err != nil {
 			t.Error(err)
 		}
@@ -50,7 +54,7 @@ func TestSecretsOfVault(t *testing.T) {
 	h.edit = func(o *watch.Options) { o.Vault = config.Vault{Address: address, TokenFile: token} }
 	h.put("user", "joe")
 	_, stop := h.run(
-		h.tmpl("a", `{{ key "user" }} {{ with secret "secret/app" }}{{ .Data.password }}{{ end }}`),
+		h.tmpl("a", `{{ key "user" }} {{ with secret "secret/no-lease" }}{{ .Data.password }}{{ end }}`),
 		h.tmpl("b", `{{ with secret "secret/app" }}{{ .Data.password }}{{ end }}`),
 	)
 	h.want("a", "joe hunter2")
@@ -58,6 +62,15 @@ func TestSecretsOfVault(t *testing.T) {
 	if asked.Load() == 0 {
 		t.Error("Vault was never asked")
 	}
+	for i := range 5 {
+		h.put("user", fmt.Sprint("joe", i))
+		h.want("a", fmt.Sprintf("joe%d hunter2", i))
+	}
+	if n := asked.Load(); n > 4 {
+		t.Errorf("Vault was asked %d times for two secrets, want once for each within the first minutes", n)
+	}
+	h.put("user", "joe")
+	h.want("a", "joe hunter2")
 	stop()
 	snapshot, err := os.ReadFile(filepath.Join(h.state, "snapshot.gob"))
 	if err != nil || strings.Contains(string(snapshot), "hunter2") || !strings.Contains(string(snapshot), "joe") {
