@@ -79,11 +79,11 @@ func TestOrchestratorCommands(t *testing.T) {
 	do := doer(t, env)
 	do(result{1, "", "jorc: cluster \"prod\": no such cluster: create it with 'jorc cluster init prod'\n"}, "orchestrate")
 	do(result{0, "", ""}, "init", "prod")
-	do(result{1, "", "jorc: cluster \"prod\": lock \"jorc/prod/orchestrate/lock\": nobody orchestrates the cluster: " +
+	do(result{1, "", "jorc: cluster \"prod\": lock \"jorc/prod/orchestrate/lock\": the cluster has no orchestrator: " +
 		"start an agent with an orchestrator block\n"}, "orchestrate")
 	do(result{1, "", "jorc: cluster \"prod\" has no view: no orchestrator has run a cycle yet\n"}, "view")
 	do(result{0, "[]\n", ""}, "events", "-o", "json")
-	nobody := "jorc: cluster \"prod\": nobody orchestrates the cluster, so %s: start an agent with an orchestrator block\n"
+	nobody := "jorc: cluster \"prod\": the cluster has no orchestrator, so %s: start an agent with an orchestrator block\n"
 	do(result{0, "[]\n", fmt.Sprintf(nobody, "no cycles run")}, "report", "-o", "json")
 	do(result{1, "", "jorc: cluster \"prod\": report 7 does not exist: 'jorc cluster report' lists the stored reports\n"}, "report", "7")
 	do(result{2, "", "jorc: \"x\" is not the number of a report; see 'jorc cluster report --help'\n"}, "report", "x")

@@ -29,7 +29,6 @@ const (
 	vaultTLS   = "jorc's vault block has address, namespace, token_file and ca_file only"
 	vaultK8s   = "jorc does not log in to Vault; let an agent of Vault write the token to token_file"
 	noNomad    = "jorc does not read from Nomad"
-	lease      = "jorc reads secrets again by their lease duration"
 	commandEnv = "a reload runs with jorc's environment; set variables in the command"
 )
 
@@ -69,8 +68,8 @@ var table = map[string]rule{
 	"vault.client_user_agent":              notNeeded("it does not change what is rendered"),
 	"vault.retry.*":                        notNeeded(retries),
 	"vault.transport.*":                    notNeeded(transport),
-	"vault.default_lease_duration":         notNeeded(lease),
-	"vault.lease_renewal_threshold":        notNeeded(lease),
+	"vault.default_lease_duration":         missing("a secret without a lease is read again after 5 minutes, consul-template's default"),
+	"vault.lease_renewal_threshold":        missing("a lease that cannot be renewed is used for nine tenths of its time, consul-template's default"),
 	"vault.k8s_auth_role_name":             missing(vaultK8s),
 	"vault.k8s_service_account_token_path": missing(vaultK8s),
 	"vault.k8s_service_account_token":      missing(vaultK8s).asSecret(),

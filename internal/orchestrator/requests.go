@@ -164,7 +164,7 @@ func (q *requests) end() {
 func unreadable(err error) bool { return errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer) }
 
 // ErrNoOrchestrator: no orchestrator holds the cluster's lock.
-var ErrNoOrchestrator = errors.New("nobody orchestrates the cluster")
+var ErrNoOrchestrator = errors.New("the cluster has no orchestrator")
 
 // Ask asks for a cycle now and waits until it is over, or discarded because one
 // is running. s is the cluster's store; by says who asks. The report is nil when
