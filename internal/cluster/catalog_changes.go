@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/fnv"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -17,12 +18,15 @@ import (
 // not pass, of which Consul keeps an index, and, after a registration, the names of
 // the services. It reads again the hosts of which these have changed, and everything
 // after a node was registered or removed. Its reads are as consistent as the
-// cluster's: what was complete before read is called is in what it returns.
+// cluster's: what was complete before read is called is in what it returns, except a
+// check that was registered alone and passes: no short answer shows it, and
+// everything is read after readAllAfter in any case.
 type catalogChanges struct {
 	cluster *Cluster
 	last    catalogDigest
 	known   map[string]consul.NodeInfo // with services and checks; nil: not read yet
 	hosts   map[string]catalogHost
+	readAt  time.Time // when everything was read last
 }
 
 // catalogDigest is what a few short answers say about the catalog.
@@ -34,8 +38,10 @@ type catalogDigest struct {
 	services      map[string]uint64              // digests of the names of the services, by node
 }
 
-// hostsOneByOne is how many hosts are read one by one; for more, everything is read.
-const hostsOneByOne = 64
+const (
+	hostsOneByOne = 64              // more hosts are not read one by one, but all
+	readAllAfter  = 5 * time.Minute // one long answer in some thirty cycles costs little
+)
 
 // read returns the hosts of the catalog, in a map that the next call changes;
 // backwards reports that an index did not grow, so that everything was read again.
@@ -46,7 +52,7 @@ func (w *catalogChanges) read(ctx context.Context) (hosts map[string]catalogHost
 	}
 	backwards = now.registrations < w.last.registrations || now.checks < w.last.checks
 	changed := differing(w.last.services, now.services, func(a, b uint64) bool { return a == b })
-	whole := w.known == nil || now.nodes != w.last.nodes || backwards || len(changed) > hostsOneByOne
+	whole := w.known == nil || now.nodes != w.last.nodes || backwards || len(changed) > hostsOneByOne || time.Since(w.readAt) > readAllAfter
 	if !whole {
 		w.setChecks(differing(w.last.failing, now.failing, sameChecks), now.failing)
 		whole, err = w.readHosts(ctx, changed)
@@ -136,6 +142,7 @@ func sameChecks(a, b []consul.CheckState) bool {
 
 // readAll reads everything.
 func (w *catalogChanges) readAll(ctx context.Context) error {
+	begin := time.Now()
 	var nodes, inventory []consul.NodeInfo
 	q := consul.Query{Consistent: w.cluster.consistent}
 	g, ctx := errgroup.WithContext(ctx)
@@ -148,7 +155,7 @@ func (w *catalogChanges) readAll(ctx context.Context) error {
 	for _, n := range inventory {
 		w.known[n.Node] = n
 	}
-	w.hosts = w.cluster.catalogHosts(nodes, inventory, NeedState)
+	w.hosts, w.readAt = w.cluster.catalogHosts(nodes, inventory, NeedState), begin
 	return nil
 }
 
