@@ -83,8 +83,8 @@ func TestOrchestratorCommands(t *testing.T) {
 		"start an agent with an orchestrator block\n"}, "orchestrate")
 	do(result{1, "", "jorc: cluster \"prod\" has no view: no orchestrator has run a cycle yet\n"}, "view")
 	do(result{0, "[]\n", ""}, "events", "-o", "json")
-	nobody := "jorc: cluster \"prod\": the cluster has no orchestrator, so %s: start an agent with an orchestrator block\n"
-	do(result{0, "[]\n", fmt.Sprintf(nobody, "no cycles run")}, "report", "-o", "json")
+	unorchestrated := "jorc: cluster \"prod\": the cluster has no orchestrator, so %s: start an agent with an orchestrator block\n"
+	do(result{0, "[]\n", fmt.Sprintf(unorchestrated, "no cycles run")}, "report", "-o", "json")
 	do(result{1, "", "jorc: cluster \"prod\": report 7 does not exist: 'jorc cluster report' lists the stored reports\n"}, "report", "7")
 	do(result{2, "", "jorc: \"x\" is not the number of a report; see 'jorc cluster report --help'\n"}, "report", "x")
 	do(result{2, "", "jorc: --limit is -1, but must be 0 or more; see 'jorc cluster events --help'\n"}, "events", "--limit", "-1")
@@ -139,7 +139,7 @@ func TestOrchestratorCommands(t *testing.T) {
 	}
 
 	stop()
-	said := fmt.Sprintf(nobody, "this view is of "+v.Time.UTC().Format(time.RFC3339))
+	said := fmt.Sprintf(unorchestrated, "this view is of "+v.Time.UTC().Format(time.RFC3339))
 	if got := jorc(t, env, "cluster", "view"); got.code != 0 || got.stderr != said {
 		t.Errorf("view: %+v, want %q", got, said)
 	}

@@ -196,7 +196,7 @@ func (w *Watcher) services(ctx context.Context, q consul.Query) (uint64, consul.
 // an index of the states, so checks that pass cost nothing.
 func (w *Watcher) checksIn(state string) consul.Source[uint64] {
 	return func(ctx context.Context, q consul.Query) (uint64, consul.Meta, error) {
-		checks, meta, err := w.cluster.client.HealthState(ctx, state, q)
+		checks, meta, err := w.cluster.client.ChecksInState(ctx, state, q)
 		lines := make([]string, 0, len(checks))
 		for _, c := range checks {
 			lines = append(lines, c.Node+"\x00"+c.CheckID+"\x00"+c.Status+"\x00"+c.Notes+"\n")
