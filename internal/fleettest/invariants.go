@@ -20,6 +20,7 @@ func oneVersion(keys Keys) error {
 	}
 	for node, versions := range index {
 		if len(versions) != 1 {
+			slices.Sort(versions)
 			return fmt.Errorf("node %s is at versions %v", node, versions)
 		}
 	}
