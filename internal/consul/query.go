@@ -147,9 +147,13 @@ func (c *Client) send(ctx context.Context, method, path string, body io.Reader) 
 	return resp, nil
 }
 
+// maxRefusal bounds the text of a refusal. The longest one names the reasons of
+// the 64 operations of a transaction.
+const maxRefusal = 128 << 10
+
 // refusal returns the error of an answer with another status than 200.
 func refusal(resp *http.Response) error {
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	if err != nil {
 		return fmt.Errorf("read the error message: %w", err)
 	}

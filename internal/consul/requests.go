@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -163,32 +164,42 @@ func (c *Client) KVDeleteTree(ctx context.Context, prefix string) error {
 func (c *Client) Txn(ctx context.Context, name string, ops TxnOps) (ok bool, resp *TxnResponse, err error) {
 	resp, err = write(ctx, c, "transaction on", name, func(ctx context.Context) (*TxnResponse, error) {
 		var r *TxnResponse
-		ok, r, err = c.txn(ctx, ops)
+		ok, r, err = c.txn(ctx, ops, Query{})
 		return r, err
 	})
 	return ok && err == nil, resp, err
 }
 
-// TxnRead carries out read-only operations as one consistent read. The
-// response's Errors name the checks that failed.
-func (c *Client) TxnRead(ctx context.Context, name string, ops TxnOps) (*TxnResponse, error) {
-	resp, _, err := read(ctx, c, "read keys", name, Query{}, func(o *api.QueryOptions) (*TxnResponse, *api.QueryMeta, error) {
-		_, r, err := c.txn(o.Context(), ops)
+// TxnRead carries out read-only operations at one moment. The response's Errors
+// name the checks that failed.
+func (c *Client) TxnRead(ctx context.Context, name string, ops TxnOps, q Query) (*TxnResponse, error) {
+	resp, _, err := read(ctx, c, "read keys", name, q, func(o *api.QueryOptions) (*TxnResponse, *api.QueryMeta, error) {
+		_, r, err := c.txn(o.Context(), ops, q)
 		return r, nil, err
 	})
 	return resp, err
 }
 
 // txn sends a transaction. The API's own call hides the HTTP status of a refusal,
-// which distinguishes "not carried out" from "outcome unknown".
-func (c *Client) txn(ctx context.Context, ops TxnOps) (ok bool, resp *TxnResponse, err error) {
+// which distinguishes "not carried out" from "outcome unknown"; Raw().Write has no
+// consistent reads.
+func (c *Client) txn(ctx context.Context, ops TxnOps, q Query) (ok bool, resp *TxnResponse, err error) {
+	var body bytes.Buffer
+	if err := json.NewEncoder(&body).Encode(ops); err != nil {
+		return false, nil, err
+	}
 	resp = &TxnResponse{}
-	_, err = c.api.Raw().Write("/v1/txn", ops, resp, writeOptions(ctx))
+	params := c.parameters(&api.QueryOptions{RequireConsistent: q.Consistent})
+	answer, err := c.send(ctx, http.MethodPut, "/v1/txn?"+params.Encode(), &body)
 	var status api.StatusError
 	if errors.As(err, &status) && status.Code == http.StatusConflict {
 		return false, resp, json.Unmarshal([]byte(status.Body), resp)
 	}
-	return err == nil, resp, err
+	if err != nil {
+		return false, resp, err
+	}
+	defer answer.Body.Close()
+	return true, resp, json.NewDecoder(answer.Body).Decode(resp)
 }
 
 // SessionCreate creates a session and returns its id. Without checks in s only

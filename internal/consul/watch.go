@@ -34,6 +34,12 @@ type Update[T any] struct {
 // index above the store's would block until its wait ends. The query after one
 // that ended early without a change has no index either: Consul answers like
 // that from a store that a restored snapshot has just replaced.
+//
+// A query without an index is consistent. A server that has just become leader
+// answers others before it has replayed its log, so keys and services seem to be
+// gone until it has. A query with an index is safe, because it waits for a later
+// state; if it is answered with a lower index after all, a consistent query
+// decides what is true.
 func Watch[T any](ctx context.Context, c *Client, q Query, source Source[T], handle func(Update[T])) error {
 	leave := c.budget.join()
 	defer leave()
@@ -123,6 +129,10 @@ func (w *watch[T]) poll(ctx context.Context) (u Update[T], ok bool) {
 	}
 	w.doubt = false
 	reset := meta.Index < w.last
+	if reset && w.index != 0 {
+		w.index, w.unchanged, w.idlePause = 0, true, 0
+		return u, false
+	}
 	w.idlePause = w.nextIdlePause(meta, reset)
 	w.content = meta.Content
 	w.last = meta.Index
@@ -134,6 +144,7 @@ func (w *watch[T]) poll(ctx context.Context) (u Update[T], ok bool) {
 func (w *watch[T]) ask(ctx context.Context) (value T, meta Meta, err error) {
 	q := w.query
 	q.Index, q.Hash = w.index, w.hash
+	q.Consistent = q.Consistent || !q.blocking()
 	begin := time.Now()
 	defer func() {
 		w.took = time.Since(begin)

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
@@ -173,6 +175,64 @@ func TestAllWatchesComeBack(t *testing.T) {
 		for _, u := range channels {
 			until(t, u, has("after"))
 		}
+	}
+}
+
+// TestWatchWhileConsulReplaysItsLog: a server that has just become leader answers
+// reads before its log is replayed, from an empty store. A watch must not take
+// that for a deletion. The log here takes half a second to replay.
+func TestWatchWhileConsulReplaysItsLog(t *testing.T) {
+	t.Parallel()
+	// Without this Consul answers all queries that wait for a leader at moments up to
+	// three seconds apart, and few of them fall into the replay.
+	s := consultest.Start(t, consultest.Persistent(), consultest.WithConfig(map[string]any{
+		"performance": map[string]any{"raft_multiplier": 1, "rpc_hold_timeout": "200ms"},
+	}))
+	direct := s.Client()
+	var writers errgroup.Group
+	for i := range 8 {
+		writers.Go(func() error {
+			for range 100 {
+				ops := make(consul.TxnOps, 64)
+				for n := range ops {
+					ops[n] = &consul.TxnOp{KV: &consul.KVTxnOp{Verb: consul.KVSet, Key: fmt.Sprintf("load/%d/%d", i, n), Value: make([]byte, 4<<10)}}
+				}
+				if ok, _, err := direct.Txn(t.Context(), "load", ops); !ok || err != nil {
+					return fmt.Errorf("transaction: %v, %w", ok, err)
+				}
+			}
+			return nil
+		})
+	}
+	if err := writers.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	put(t, direct, "k", "0")
+	for round := range 2 {
+		before, after := fmt.Sprint(round), fmt.Sprint(round+1)
+		updates := make([]<-chan consul.Update[*consul.KVPair], 8)
+		for i := range updates {
+			updates[i] = watchKey(t, s.Client(), "k")
+			until(t, updates[i], has(before))
+		}
+		s.Kill()
+		s.RestartNoWait()
+		var all sync.WaitGroup
+		for _, updates := range updates {
+			all.Go(func() {
+				for u := range updates {
+					switch {
+					case has(after)(u):
+						return
+					case u.Err == nil && !has(before)(u):
+						t.Errorf("round %d: the watch reports %+v with index %d; the key was never deleted", round, u.Value, u.Meta.Index)
+					}
+				}
+			})
+		}
+		s.WaitLeader()
+		put(t, s.Client(), "k", after)
+		all.Wait()
 	}
 }
 

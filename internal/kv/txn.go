@@ -258,7 +258,7 @@ func (t *Txn) name() string {
 
 func (t *Txn) send(ctx context.Context) (*consul.TxnResponse, error) {
 	if !t.writes() {
-		return t.store.client.TxnRead(ctx, t.name(), t.ops)
+		return t.store.client.TxnRead(ctx, t.name(), t.ops, t.store.query())
 	}
 	ok, resp, err := t.store.client.Txn(ctx, t.name(), t.ops)
 	if err == nil && !ok && len(resp.Errors) == 0 {

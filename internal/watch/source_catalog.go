@@ -99,7 +99,7 @@ func (s *sources) watchDatacenters(ctx context.Context, d *dependency) {
 func (s *sources) fetcher(d *dependency) consul.Source[any] {
 	return func(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
 		scoped := d.scope.query()
-		scoped.Index, scoped.Wait, scoped.Hash, scoped.Near = q.Index, q.Wait, q.Hash, d.near
+		scoped.Index, scoped.Wait, scoped.Hash, scoped.Consistent, scoped.Near = q.Index, q.Wait, q.Hash, q.Consistent, d.near
 		value, empty, meta, err := s.fetch(ctx, d, scoped)
 		if err != nil {
 			return nil, meta, err

@@ -134,7 +134,8 @@ func (w *groupWatcher) readSome(ctx context.Context, pairs *pairsByKey, deps []*
 			Verb: consul.KVGetOrEmpty, Key: d.name, Namespace: d.scope.namespace, Partition: d.scope.partition,
 		}}
 	}
-	resp, err := w.client.TxnRead(ctx, deps[0].name, ops)
+	// Unlike the query that blocked, it could be answered from an older state.
+	resp, err := w.client.TxnRead(ctx, deps[0].name, ops, consul.Query{Consistent: true})
 	if err != nil {
 		return err
 	}
@@ -161,7 +162,7 @@ func (w *groupWatcher) readSome(ctx context.Context, pairs *pairsByKey, deps []*
 
 func (w *groupWatcher) in(q consul.Query) consul.Query {
 	scoped := w.group.scope.query()
-	scoped.Index, scoped.Wait = q.Index, q.Wait
+	scoped.Index, scoped.Wait, scoped.Consistent = q.Index, q.Wait, q.Consistent
 	return scoped
 }
 
