@@ -27,6 +27,7 @@ PROSE = \
 	docs/fleet-tests.md \
 	docs/liveness.md \
 	docs/install.md \
+	docs/reference \
 	CONTRIBUTING.md \
 	SECURITY.md \
 	docs/adr/0011-one-model.md \
@@ -193,6 +194,10 @@ loc: ## count the lines and files of product Go, tests left out
 	@git ls-files 'cmd/*.go' 'internal/*.go' | grep -v -e '_test\.go$$' -e '^internal/consultest/' -e '^internal/fleettest/' \
 		| xargs cat | wc -l | sed 's/$$/ lines/'
 	@git ls-files 'cmd/*.go' 'internal/*.go' | grep -v -e '_test\.go$$' -e '^internal/consultest/' -e '^internal/fleettest/' | wc -l | sed 's/$$/ files/'
+
+.PHONY: reference
+reference: ## write the chapters of docs/reference/ that are made from the code
+	$(GO) test -count=1 ./cmd/jorc -run 'Chapter' -update
 
 .PHONY: bench
 bench: build consul bin/consul-template ## measure jorc beside consul-template and write docs/benchmarks.md

@@ -107,7 +107,7 @@ func (d *document) here(text string) string {
 // config validates a configuration; one with services is then run by an agent.
 func (d *document) config(text string) {
 	d.t.Helper()
-	file := d.write("web.hcl", d.here(text)+"\nhttp { addr = \"\" }\n")
+	file := d.write("web.hcl", d.here(text)+"\nhttp { address = \"\" }\n")
 	if out, err := d.command("jorc", "config", "validate", file).CombinedOutput(); err != nil {
 		d.t.Fatalf("the configuration does not validate: %v\n%s", err, out)
 	}

@@ -78,8 +78,8 @@ func (c *contender) run(ctx context.Context, b *bench, templates []string, extra
 
 func (c *contender) jorcConfig(home string, templates []string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "state_dir = %q\nlog_level = \"error\"\nhttp { addr = \"127.0.0.1:0\" }\n", filepath.Join(home, "state"))
-	fmt.Fprintf(&b, "consul { address = %q }\ndns { addr = %q }\n", c.consul.http, c.consul.dns)
+	fmt.Fprintf(&b, "state_dir = %q\nlog_level = \"error\"\nhttp { address = \"127.0.0.1:0\" }\n", filepath.Join(home, "state"))
+	fmt.Fprintf(&b, "consul { address = %q }\ndns { address = %q }\n", c.consul.http, c.consul.dns)
 	for i, t := range templates {
 		fmt.Fprintf(&b, "template \"t%d\" {\n  contents = %q\n  destination = %q\n}\n", i, t, filepath.Join(c.dir, file(i)))
 	}

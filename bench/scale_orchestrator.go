@@ -41,7 +41,7 @@ func (b *bench) orchestrate(ctx context.Context, c *consul, address string, inte
 	}
 	o := &orchestrating{addr: ip + ":8520", cycles: map[string]samples{}}
 	file := filepath.Join(dir, "jorc.hcl")
-	text := fmt.Sprintf("state_dir = %q\nlog_level = \"warn\"\nhttp { addr = %q }\nconsul { address = %q }\ndns { addr = %q }\norchestrator { interval = %q }\n",
+	text := fmt.Sprintf("state_dir = %q\nlog_level = \"warn\"\nhttp { address = %q }\nconsul { address = %q }\ndns { address = %q }\norchestrator { interval = %q }\n",
 		filepath.Join(dir, "state"), o.addr, address, c.dns, interval)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err

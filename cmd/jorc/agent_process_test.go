@@ -14,7 +14,7 @@ import (
 )
 
 const oneOfEach = `
-http { addr = "127.0.0.1:0" }
+http { address = "127.0.0.1:0" }
 service "web" { port = 80 }
 template "t" {
   contents    = "{{ key \"k\" }}"
@@ -96,7 +96,7 @@ func TestTwoAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	m.configure(fmt.Sprintf("http { addr = %q }", l.Addr()))
+	m.configure(fmt.Sprintf("http { address = %q }", l.Addr()))
 	got := m.run("agent", "--config", m.path("jorc.hcl"), "--state-dir", m.path("other"))
 	if got.code != exitFailed || !strings.Contains(got.stderr, "jorc: status API on "+l.Addr().String()+": bind: address already in use; ") {
 		t.Errorf("taken port: got %+v", got)
@@ -111,12 +111,12 @@ func TestTwoAgents(t *testing.T) {
 // with another's Consul, say so both, in their logs, status and doctor.
 func TestTwoAgentsOfOneName(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t, consultest.Start(t), "http { addr = \"127.0.0.1:0\" }\nmember {}")
+	m := newMachine(t, consultest.Start(t), "http { address = \"127.0.0.1:0\" }\nmember {}")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.write("other.hcl", fmt.Sprintf("http { addr = %q }\nmember {}", l.Addr()))
+	m.write("other.hcl", fmt.Sprintf("http { address = %q }\nmember {}", l.Addr()))
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestOnStop(t *testing.T) {
 		{`on_stop = "deregister"`, "keep"},
 	} {
 		m.configure(test.conf + `
-http { addr = "" }
+http { address = "" }
 service "one" { port = 80 }
 service "keep" {
   port    = 81
@@ -167,7 +167,7 @@ service "keep" {
 		d.wantExit(0)
 		m.wantServices(test.want)
 	}
-	m.configure(`http { addr = "" }`)
+	m.configure(`http { address = "" }`)
 	d := m.agent()
 	d.wantNotified("READY=1")
 	m.wantServices("jorc")
@@ -251,7 +251,7 @@ func TestHold(t *testing.T) {
 func TestEditedFiles(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, consultest.Start(t), `
-http { addr = "127.0.0.1:0" }
+http { address = "127.0.0.1:0" }
 template "restored" {
   contents    = "ours"
   destination = "DIR/restored"

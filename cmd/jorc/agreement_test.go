@@ -18,7 +18,7 @@ import (
 )
 
 const agreementConf = `
-http { addr = "127.0.0.1:0" }
+http { address = "127.0.0.1:0" }
 member { roles = ["manager"] }
 orchestrator { interval = "1s" }
 `

@@ -291,7 +291,7 @@ func TestJoinBesideMemberBlock(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t)
 	m := newMachine(t, s, `
-http { addr = "127.0.0.1:0" }
+http { address = "127.0.0.1:0" }
 member {
   roles  = ["web"]
   params = { disks = 4 }

@@ -16,7 +16,7 @@ func TestComplete(t *testing.T) {
 	}{
 		{nil, "agent cluster completion config dev doctor health man migrate ping render service status update version wait workflow"},
 		{[]string{"co"}, "completion config"},
-		{[]string{"config", ""}, "validate"},
+		{[]string{"config", ""}, "validate explain"},
 		{[]string{"config", "validate", ""}, ""},
 		{[]string{"completion", "f"}, "fish"},
 		{[]string{"version", "--out"}, "--output"},

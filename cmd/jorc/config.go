@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"strings"
@@ -9,12 +10,13 @@ import (
 
 	"github.com/jorc/jorc/internal/agent"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/text"
 )
 
 func configCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "config",
-		Usage: "check configuration files",
+		Usage: "check configuration files, and explain settings",
 		Subcommands: []*cli.Command{{
 			Name:      "validate",
 			Usage:     "check configuration files as the agent reads them",
@@ -23,6 +25,13 @@ func configCommand(env *environment) *cli.Command {
 				"Problems are shown with file, line and excerpt, and exit 2. Programs, sources and directories that do not exist here are warnings. " +
 				"stdout stays empty, except with -o json.",
 			Action: env.validateConfig,
+		}, {
+			Name:      "explain",
+			Usage:     "say what a setting or block of the configuration is for",
+			ArgsUsage: "[NAME]",
+			Description: "NAME is a block (template) or a setting (template.wait, or cluster at the top). " +
+				"Without NAME all blocks are listed. Neither files nor Consul are read.",
+			Action: env.explainConfig,
 		}},
 	}
 }
@@ -53,6 +62,61 @@ func (e *environment) validateConfig(c *cli.Context) error {
 		count{len(loaded.Workflows), "workflow"}, count{len(loaded.Triggers), "trigger"}))
 	return nil
 }
+
+// explained is one setting in the answer of `config explain -o json`.
+type explained struct {
+	Name        string `json:"name"`
+	Type        string `json:"type"`
+	Default     string `json:"default"`
+	Since       string `json:"since"`
+	Description string `json:"description"`
+	Example     string `json:"example"`
+}
+
+// explainConfig prints all blocks, the settings of one, or one setting.
+func (e *environment) explainConfig(c *cli.Context) error {
+	name := c.Args().First()
+	blocks := config.Reference()
+	if name == "" {
+		return e.print(c, listingOf("BLOCK,IN,DESCRIPTION", blocks, func(b config.Block) []string {
+			return []string{cmp.Or(b.Name, "(top)"), strings.Join(b.In, " "), plainText(b.Doc)}
+		}), explainAll(blocks...))
+	}
+	var known []string
+	for _, b := range blocks {
+		if b.Name == name {
+			return e.print(c, listingOf("SETTING,TYPE,DEFAULT,DESCRIPTION", b.Settings, func(s config.Setting) []string {
+				return []string{s.Name, s.Type, plainText(s.Default), plainText(s.Doc)}
+			}), explainAll(b))
+		}
+		known = append(known, b.Name)
+		for _, s := range b.Settings {
+			if b.Path(s) == name {
+				return e.print(c, rowsOf("FIELD,VALUE", []string{"setting", name}, []string{"type", s.Type}, []string{"default", plainText(s.Default)},
+					[]string{"example", s.Name + " = " + s.Example}, []string{"since", s.Since}, []string{"description", plainText(s.Doc)}), explainOne(b, s))
+			}
+			known = append(known, b.Path(s))
+		}
+	}
+	return usagef(c, "no block or setting %q%s; 'jorc config explain' lists the blocks", name, after(", did you mean ", text.Closest(name, known)))
+}
+
+func explainOne(b config.Block, s config.Setting) explained {
+	return explained{b.Path(s), s.Type, s.Default, s.Since, s.Doc, s.Example}
+}
+
+func explainAll(blocks ...config.Block) []explained {
+	var all []explained
+	for _, b := range blocks {
+		for _, s := range b.Settings {
+			all = append(all, explainOne(b, s))
+		}
+	}
+	return all
+}
+
+// plainText is a text of the reference without Markdown's marks for code.
+func plainText(s string) string { return strings.ReplaceAll(s, "`", "") }
 
 // validation is the answer of `config validate -o json`.
 type validation struct {

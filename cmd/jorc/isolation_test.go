@@ -10,7 +10,7 @@ import (
 )
 
 const isolationConf = `
-http { addr = "127.0.0.1:0" }
+http { address = "127.0.0.1:0" }
 service "web" { port = 80 }
 member { roles = ["web"] }
 orchestrator { interval = "1s" }

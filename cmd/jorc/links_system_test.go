@@ -74,7 +74,7 @@ func (p *planted) refused(path string, args ...string) {
 // lead it nowhere.
 func TestPlantedLinks(t *testing.T) {
 	const conf = `
-http { addr = "127.0.0.1:0" }
+http { address = "127.0.0.1:0" }
 orchestrator {
   interval = "1s"
   sink "file" { path = "DIR/home/events" }

@@ -47,7 +47,7 @@ func TestAgentOnceWithoutFiles(t *testing.T) {
 			{`source = "DIR/absent.ctmpl"` + "\n" + `destination = "DIR/out"`, "absent.ctmpl: no such file"},
 			{`contents = "x"` + "\n" + `destination = "DIR/no/out"`, "DIR/no"},
 		} {
-			m := newMachine(t, s, "http { addr = \"127.0.0.1:0\" }\nservice \"web\" { port = 80 }\ntemplate \"t\" {\n"+tt.template+"\n}\n")
+			m := newMachine(t, s, "http { address = \"127.0.0.1:0\" }\nservice \"web\" { port = 80 }\ntemplate \"t\" {\n"+tt.template+"\n}\n")
 			m.env = append(m.env, "CONSUL_HTTP_ADDR="+address)
 			got := m.run("agent", "--once", "--once-timeout", "2s", "--config", m.path("jorc.hcl"))
 			want := strings.ReplaceAll(tt.want, "DIR", m.dir)

@@ -25,7 +25,7 @@ func TestSecrets(t *testing.T) {
 	for _, from := range []string{"file", "environment"} {
 		m := newMachine(t, s, `
 log_level = "trace"
-http { addr = "127.0.0.1:0" }
+http { address = "127.0.0.1:0" }
 service "web-`+from+`" {
   port = 80
   check {
@@ -123,7 +123,7 @@ template "vault" {
   contents    = "{{ with secret \"secret/app\" }}{{ .Data.pw | parseInt }}{{ end }}"
   destination = "DIR/vault"
 }
-http { addr = "127.0.0.1:0" }
+http { address = "127.0.0.1:0" }
 orchestrator {
   enabled  = true
   interval = "1s"

@@ -10,7 +10,7 @@ import (
 )
 
 const orderConf = `
-http { addr = "127.0.0.1:0" }
+http { address = "127.0.0.1:0" }
 orchestrator { interval = "1s" }
 member { roles = ["ROLE"] }
 static { workflow = "converge" }

@@ -16,7 +16,7 @@ import (
 )
 
 const supersedeConf = `
-http { addr = "127.0.0.1:0" }
+http { address = "127.0.0.1:0" }
 member { roles = ["web"] }
 orchestrator { interval = "1s" }
 static { workflow = "converge" }

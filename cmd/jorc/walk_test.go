@@ -42,7 +42,7 @@ consul {
   address = "CONSUL"
 }
 dns {
-  addr = "DNS"
+  address = "DNS"
 }
 workflow "converge" {
   task "t" {
@@ -170,6 +170,7 @@ var walks = []walked{
 	{path: "completion fish", line: "completion fish", local: true},
 	{path: "completion zsh", line: "completion zsh", local: true},
 	{path: "config validate", line: "config validate CONF/agent.hcl -o json", local: true},
+	{path: "config explain", line: "config explain template.wait -o json", local: true},
 	{path: "migrate consul-template", line: "migrate consul-template -- -once", local: true},
 	{path: "current_version", line: "current_version"},
 	{path: "debug_timeout", local: true},

@@ -94,7 +94,7 @@ func TestBadReload(t *testing.T) {
 		"cluster":        {after + "cluster = \"other\"\n", "cluster has changed, " + restart},
 		"prefix":         {after + "prefix = \"other\"\n", "prefix has changed, " + restart},
 		"node":           {after + "node = \"other\"\n", "node has changed, " + restart},
-		"status address": {after + "http { addr = \"127.0.0.1:1\" }\n", "http has changed, " + restart},
+		"status address": {after + "http { address = \"127.0.0.1:1\" }\n", "http has changed, " + restart},
 		"connections":    {after + "consul { max_connections = 10 }\n", "consul has changed, " + restart},
 	} {
 		h.configure(test.conf)

@@ -157,7 +157,7 @@ func TestAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	other := newHost(t, s, fmt.Sprintf("http { addr = %q }\nservice \"other\" { port = 81 }", l.Addr()))
+	other := newHost(t, s, fmt.Sprintf("http { address = %q }\nservice \"other\" { port = 81 }", l.Addr()))
 	if err := other.make().Run(t.Context()); err == nil || contains(err.Error(), "status API on "+l.Addr().String()) != nil {
 		t.Errorf("got %v, want that the address is taken", err)
 	}

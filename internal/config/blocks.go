@@ -244,11 +244,13 @@ func (d *decoder) member(b *hcl.Block) *Member {
 func (d *decoder) orchestrator(b *hcl.Block) *Orchestrator {
 	o := &Orchestrator{Enabled: true, Interval: defaultCycle}
 	args := d.decode(b.Body, b.TypeRange, o, custom{"interval": d.interval(&o.Interval)}, nested{
-		"sink": {label: "kind", read: func(b *hcl.Block) { o.Sinks = append(o.Sinks, d.sink(b)) }},
+		"sink": {label: "kind", words: sinkKinds, read: func(b *hcl.Block) { o.Sinks = append(o.Sinks, d.sink(b)) }},
 	})
 	args.names("clusters", o.Clusters, text.CheckSegment)
 	return o
 }
+
+var sinkKinds = []string{SinkLog, SinkFile, SinkWebhook}
 
 // sink decodes a receiver of events. Each kind has its own arguments.
 func (d *decoder) sink(b *hcl.Block) EventSink {
@@ -282,8 +284,7 @@ func (d *decoder) sink(b *hcl.Block) EventSink {
 		}
 		return EventSink{Kind: kind, URL: s.URL, SecretFile: s.SecretFile}
 	default:
-		kinds := []string{SinkLog, SinkFile, SinkWebhook}
-		d.errorf(def, "Unknown sink", "A sink can be %s, not %q.%s", list(kinds, "or"), kind, didYouMean(kind, kinds))
+		d.errorf(def, "Unknown sink", "A sink can be %s, not %q.%s", list(sinkKinds, "or"), kind, didYouMean(kind, sinkKinds))
 	}
 	return EventSink{Kind: kind}
 }

@@ -50,7 +50,7 @@ type Config struct {
 
 // HTTP is the status API's address; an empty Addr disables the API.
 type HTTP struct {
-	Addr string `hcl:"addr,optional"` // default 127.0.0.1:8520
+	Addr string `hcl:"address,optional"` // default 127.0.0.1:8520
 }
 
 // Consul is how the local Consul agent is reached. Tokens come from a file or
@@ -73,7 +73,7 @@ type Consul struct {
 
 // DNS is the address of Consul's DNS.
 type DNS struct {
-	Addr string `hcl:"addr,optional"` // default 127.0.0.1:8600; "system" means the resolvers of /etc/resolv.conf
+	Addr string `hcl:"address,optional"` // default 127.0.0.1:8600; "system" means the resolvers of /etc/resolv.conf
 }
 
 // Vault is the server of the template functions secret, secrets and pkiCert; an

@@ -25,6 +25,8 @@ type decoder struct {
 
 	consulFile bool // a service file of Consul, where script may be a shell command
 
+	listing *listing // set: decode lists what a block accepts
+
 	settings     map[string]source // the origin of a setting such as "consul.address"
 	names        map[string]hcl.Range
 	workflowRefs []place
@@ -54,7 +56,8 @@ type custom map[string]func(*hcl.Attribute)
 type nested map[string]blockType
 
 type blockType struct {
-	label string // meaning of the label; empty: the block has none
+	label string   // meaning of the label; empty: the block has none
+	words []string // the labels that are possible; none: any label
 	once  bool
 	read  func(*hcl.Block)
 }
@@ -83,6 +86,10 @@ func (d *decoder) decode(body hcl.Body, def hcl.Range, into any, special custom,
 			h.LabelNames = []string{blocks[typ].label}
 		}
 		schema.Blocks = append(schema.Blocks, h)
+	}
+	if d.listing != nil {
+		d.listing.add(schema, fieldTypes(into), special, blocks)
+		return &arguments{d: d, def: def, attrs: map[string]*hcl.Attribute{}, wrong: map[string]bool{}}
 	}
 	content, diags := body.Content(schema)
 	explainForeign(diags, into)
@@ -278,6 +285,13 @@ func (a *arguments) required(what string, names ...string) {
 		if !a.has(name) && !a.broken {
 			a.d.errorf(a.def, "Missing argument", "%s needs the argument %q.", what, name)
 		}
+	}
+}
+
+// notBoth reports an argument that is set beside the one that it is another name of.
+func (a *arguments) notBoth(name, other string) {
+	if a.has(name) && a.has(other) {
+		a.d.errorf(a.at(other), "Conflicting arguments", "%q and %q are the same setting: set %q only.", name, other, name)
 	}
 }
 

@@ -25,9 +25,12 @@ type source struct {
 // root decodes all files, merged, into c.
 func (d *decoder) root(body hcl.Body, c *Config) {
 	args := d.decode(body, hcl.Range{}, c, nil, nested{
-		"http":             d.settingsBlock("http", &c.HTTP, nil, func(*arguments) {}),
-		"consul":           d.consulBlock(&c.Consul),
-		"dns":              d.settingsBlock("dns", &c.DNS, nil, func(a *arguments) { a.notEmpty("addr") }),
+		"http":   d.settingsBlock("http", &c.HTTP, custom{"addr": d.shortAddress(&c.HTTP.Addr)}, func(a *arguments) { a.notBoth("address", "addr") }),
+		"consul": d.consulBlock(&c.Consul),
+		"dns": d.settingsBlock("dns", &c.DNS, custom{"addr": d.shortAddress(&c.DNS.Addr)}, func(a *arguments) {
+			a.notBoth("address", "addr")
+			a.notEmpty("address", "addr")
+		}),
 		"vault":            d.vaultBlock(&c.Vault),
 		"template_options": d.templateOptions(&c.TemplateOpts),
 
@@ -59,7 +62,11 @@ func (d *decoder) settingsBlock(name string, into any, special custom, check fun
 // remember keeps the positions of settings.
 func (d *decoder) remember(prefix string, args *arguments) {
 	for name := range args.attrs {
-		d.settings[prefix+name] = source{rng: args.at(name)}
+		at := args.at(name)
+		if name == "addr" {
+			name = "address"
+		}
+		d.settings[prefix+name] = source{rng: at}
 	}
 }
 
@@ -96,6 +103,15 @@ func (d *decoder) templateOptions(o *TemplateOptions) blockType {
 			}
 		}
 	})
+}
+
+// shortAddress decodes "addr", which older configurations have for "address".
+func (d *decoder) shortAddress(p *string) func(*hcl.Attribute) {
+	return func(a *hcl.Attribute) {
+		if s, ok := d.str(a.Expr, a.Name); ok {
+			*p = s
+		}
+	}
 }
 
 // forbidden refuses a secret in the configuration.
@@ -154,7 +170,7 @@ func (d *decoder) apply(c *Config, o Options) {
 		{"vault.address", &c.Vault.Address, "VAULT_ADDR", "", nil, ""},
 		{"vault.namespace", &c.Vault.Namespace, "VAULT_NAMESPACE", "", nil, ""},
 		{"vault.ca_file", &c.Vault.CAFile, "VAULT_CACERT", "", nil, ""},
-		{"dns.addr", &c.DNS.Addr, "JORC_DNS_ADDR", "--dns-addr", flags.DNSAddr, standard.DNS.Addr},
+		{"dns.address", &c.DNS.Addr, "JORC_DNS_ADDR", "--dns-addr", flags.DNSAddr, standard.DNS.Addr},
 		{"prefix", &c.Prefix, "JORC_PREFIX", "--prefix", flags.Prefix, ""},
 		{"cluster", &c.Cluster, "JORC_CLUSTER", "--cluster", flags.Cluster, ""},
 		{"node", &c.Node, "JORC_NODE", "--node", flags.Node, ""},
@@ -247,11 +263,11 @@ func (d *decoder) checkSettings(c *Config) {
 	d.setting("on_stop", checkWord(c.OnStop, onStopWords))
 	d.setting("log_level", checkWord(c.LogLevel, logLevels))
 	if c.HTTP.Addr != "" {
-		d.setting("http.addr", checkListenAddr(c.HTTP.Addr))
+		d.setting("http.address", checkListenAddr(c.HTTP.Addr))
 	}
 	if c.DNS.Addr != "system" {
 		addr, err := parseAddress(c.DNS.Addr)
-		d.setting("dns.addr", err)
+		d.setting("dns.address", err)
 		if addr.Port == 0 {
 			addr.Port = defaultDNSPort
 		}

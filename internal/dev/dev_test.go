@@ -170,7 +170,7 @@ consul {
   address    = "127.0.0.1:1"
   token_file = "/nonexistent"
 }
-http { addr = "127.0.0.1:1" }
+http { address = "127.0.0.1:1" }
 state_dir = "/nonexistent"
 service "mine" { port = 1 }
 template "t" {

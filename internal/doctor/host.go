@@ -133,7 +133,7 @@ func (e *examination) agent(ctx context.Context) []Finding {
 	defer cancel()
 	reported, err := askHealthz(ctx, e.Config.HTTP)
 	if err != nil {
-		return one(name, Warn, fmt.Sprintf("runs (%s), but %s: %v", holder, e.Config.HTTP.Addr, err), "see its log; give this the agent's own --config PATH, for http.addr")
+		return one(name, Warn, fmt.Sprintf("runs (%s), but %s: %v", holder, e.Config.HTTP.Addr, err), "see its log; give this the agent's own --config PATH, for http.address")
 	}
 	if reported != "" {
 		return one(name, Warn, fmt.Sprintf("runs (%s), but reports: %s", holder, reported), "see its log and /v1/status")

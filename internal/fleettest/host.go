@@ -41,7 +41,7 @@ func (h *Host) Path(name ...string) string {
 // agentConfig is what every agent has.
 const agentConfig = `
 state_dir = "$DIR/state"
-http { addr = "127.0.0.1:8520" }
+http { address = "127.0.0.1:8520" }
 consul {
   address     = "https://127.0.0.1:8501"
   token_file  = "$DIR/token"

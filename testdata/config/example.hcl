@@ -2,7 +2,7 @@ cluster = "prod"                       # defaults: cluster "default", node = Con
 on_stop = "keep"                       # services stay registered; or "deregister", "maintenance"
 
 http {
-  addr = "127.0.0.1:8520"              # /v1/status /healthz /metrics, the dashboard on /
+  address = "127.0.0.1:8520"              # /v1/status /healthz /metrics, the dashboard on /
 }
 consul {
   address         = "127.0.0.1:8500"

@@ -9,7 +9,7 @@ log_level    = "debug"
 log_json     = true
 
 http {
-  addr = ""
+  address = ""
 }
 consul {
   address         = "https://consul.example:8501"
@@ -25,7 +25,7 @@ consul {
   max_connections = 8
 }
 dns {
-  addr = "::1"
+  address = "::1"
 }
 vault {
   address    = "https://vault.example:8200"

@@ -4,14 +4,14 @@ node      = ".."
 on_stop   = "kepe"
 log_level = "loud"
 http {
-  addr = "8520"
+  address = "8520"
 }
 consul {
   address     = "ftp://consul:8500"
   client_cert = "/etc/ssl/client.pem"
 }
 dns {
-  addr = "127.0.0.1:0"
+  address = "127.0.0.1:0"
 }
 vault {
   address = "https://user:hunter2@vault:8200"
