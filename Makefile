@@ -28,6 +28,9 @@ PROSE = \
 	docs/liveness.md \
 	docs/install.md \
 	docs/reference \
+	docs/comparison.md \
+	docs/faq.md \
+	docs/sizing.md \
 	CONTRIBUTING.md \
 	SECURITY.md \
 	docs/adr/0011-one-model.md \
