@@ -65,6 +65,10 @@ func TestAgreement(t *testing.T) {
 			host: "by-jorc", checks: maintenance(consul.JorcNote + " update to v2"), report: open("accepted"), counts: working,
 			why: []string{"jorc has put it into maintenance", "it has a grant of v2 since "}, code: exitFailed,
 		},
+		{
+			host: "returning", report: strings.Replace(open("accepted"), `"version":"v1"`, `"version":"v2"`, 1), counts: working,
+			why: []string{"it runs v2", "it counts as out of service until all its checks have passed for 1h0m0s (--min-healthy)"},
+		},
 		{host: "failed", report: open("failed"), counts: func(c *rollout.Counts) { c.Failed++ }, why: []string{"stays out of service and tries again by itself"}, code: exitFailed},
 		{
 			host: "given-up", report: open("accepted"), grant: `{"format":1,"id":"1.1.x","version":"v2","state":"given up","by":"ann","since":"` + now + `"}`,
@@ -85,7 +89,7 @@ func TestAgreement(t *testing.T) {
 	m.must("cluster", "hold", "--node", "held", "--reason", "disk is replaced")
 	m.must("cluster", "hold", "--role", "db", "--reason", "schema")
 	d := m.agent()
-	m.must("update", "trigger", "v2", "--max-parallel", "100%", "--max-failures", "1", "--order", "cache=0", "--window", closedWindow())
+	m.must("update", "trigger", "v2", "--max-parallel", "100%", "--max-failures", "1", "--min-healthy", "1h", "--order", "cache=0", "--window", closedWindow())
 	m.eventually("a view of all hosts", func() error {
 		for _, it := range situations {
 			if err := lacks(m.run("cluster", "view").stdout, it.host); err != nil {

@@ -331,7 +331,7 @@ func (e *environment) why(c *cli.Context, cl *target) error {
 	if own { // the agent may not run, or may not have reported it yet
 		facts.HoldFile = cmp.Or(agent.HoldReason(cl.settings.StateDir), facts.HoldFile)
 	}
-	if facts.Desired != "" && facts.Desired != facts.Report.Version {
+	if facts.InRollout() {
 		if facts.Rollout, err = cl.rollouts().Why(c.Context, host); err != nil {
 			return err
 		}

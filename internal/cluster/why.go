@@ -61,6 +61,12 @@ const (
 	WhyUnknown        = "unknown"
 )
 
+// InRollout reports whether the rollout concerns the node: it has to update, or its
+// grant is still open.
+func (f WhyFacts) InRollout() bool {
+	return f.Desired != "" && (f.Desired != f.Report.Version || f.Report.Grant.Open())
+}
+
 // WhyFacts reads what the ledger and the catalog know of node. It returns what
 // Report and Desired return.
 func (c *Cluster) WhyFacts(ctx context.Context, node string) (WhyFacts, error) {
@@ -100,13 +106,18 @@ func Explain(f WhyFacts) Why {
 	switch {
 	case f.Desired == "":
 		w.add(WhyNothingDesired, "no version was triggered")
-	case !w.Pending && f.Report.Since.IsZero():
-		w.add(WhyArrived, "it runs %s", f.Desired)
-		w.condition(f.Host)
-		w.doubts(f.Report)
 	case !w.Pending:
-		w.add(WhyArrived, "it runs %s since %s", f.Desired, f.Report.Since.Format(time.RFC3339))
+		since := ""
+		if !f.Report.Since.IsZero() {
+			since = " since " + f.Report.Since.Format(time.RFC3339)
+		}
+		w.add(WhyArrived, "it runs %s%s", f.Desired, since)
 		w.condition(f.Host)
+		for _, r := range f.Rollout {
+			if r.Reason == WhyGrant {
+				w.Reasons = append(w.Reasons, r)
+			}
+		}
 		w.doubts(f.Report)
 	default:
 		w.explain(f)
