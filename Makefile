@@ -21,6 +21,7 @@ PROSE = \
 	docs/ARCHITECTURE.md \
 	arch_test.go \
 	docs/orchestrator.md \
+	docs/metrics.md \
 	docs/runbook.md \
 	docs/slots.md \
 	docs/puppet.md \

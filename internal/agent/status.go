@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
@@ -108,6 +109,25 @@ func templateView(v watch.Status) web.Template {
 		Name: v.Name, Destination: v.Destination, Together: v.Together, State: string(v.State),
 		Waiting: v.Waiting, Held: v.Held, Stale: v.Stale, Lost: v.Lost, Edited: v.Edited, Error: v.Error,
 		Changed: v.Changed, Checked: v.Checked, Writes: v.Writes, Executions: v.Executions,
+	}
+}
+
+// fleetMetrics collects the metrics of the clusters that the agent orchestrates.
+type fleetMetrics struct{ *Agent }
+
+// Describe implements prometheus.Collector.
+func (f fleetMetrics) Describe(out chan<- *prometheus.Desc) { orchestrator.DescribeMetrics(out) }
+
+// Collect implements prometheus.Collector.
+func (f fleetMetrics) Collect(out chan<- prometheus.Metric) {
+	f.mu.Lock()
+	part := f.part
+	f.mu.Unlock()
+	if part == nil {
+		return
+	}
+	for _, o := range part.orchestrated {
+		o.Collect(out)
 	}
 }
 

@@ -146,10 +146,13 @@ func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 		r.problem("document", cluster.PrefixRunning, err)
 	}
 	t.setStatus(func(s *Status) { s.Aggregate = v.Aggregate() })
-	if r.Idle = idleReason(&state); r.Idle != "" {
-		return again, nil
+	seen := observe(state, v, t.lastObserved(), t.began, now)
+	if r.Idle = idleReason(&state); r.Idle == "" {
+		err = t.decide(ctx, t.input(&state, before, events, now), r)
+		seen.runs, seen.runsKnown = runsProgress(t.o.Deciders)
 	}
-	return again, t.decide(ctx, t.input(&state, before, events, now), r)
+	t.setObserved(seen)
+	return again, err
 }
 
 // project brings the index keys of nodes up to date where Consul has ACLs.

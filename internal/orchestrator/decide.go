@@ -204,6 +204,17 @@ func (d runsDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
 	return nil, err
 }
 
+// runsProgress returns the progress of the cluster's runs; ok is false without a
+// decider of runs.
+func runsProgress(deciders []Decider) (p runs.Progress, ok bool) {
+	for _, d := range deciders {
+		if d, is := d.(runsDecider); is {
+			return d.runs.Progress(), true
+		}
+	}
+	return p, false
+}
+
 // ForRollout returns the decider that moves a cluster's rollout from phase to
 // phase. Hosts are paced beside it, see granter.
 func ForRollout(r *rollout.Rollouts) Decider { return rolloutDecider{r} }

@@ -51,8 +51,9 @@ type Orchestrator struct {
 	cluster  *cluster.Cluster
 	rollouts *rollout.Rollouts
 
-	mu     sync.Mutex
-	status Status
+	mu       sync.Mutex
+	status   Status
+	observed *observation // by the last cycle; nil: it does not orchestrate
 }
 
 // New returns an orchestrator. It does no I/O.
@@ -103,6 +104,7 @@ func (o *Orchestrator) work(held *kv.Lease) {
 	o.o.Log.Info("orchestrating the cluster")
 	o.setStatus(func(s *Status) { s.Active, s.Since, s.Epoch = true, time.Now().UTC(), held.Epoch() })
 	defer o.setStatus(func(s *Status) { s.Active, s.Since, s.Epoch, s.Sinks, s.Fails = false, time.Time{}, 0, nil, 0 })
+	defer o.setObserved(nil)
 	t := newTerm(o, held)
 	t.run(held.Context())
 	o.o.Log.Info("no longer orchestrating the cluster")
@@ -140,6 +142,19 @@ func (o *Orchestrator) setStatus(change func(s *Status)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	change(&o.status)
+}
+
+func (o *Orchestrator) setObserved(seen *observation) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.observed = seen
+}
+
+// lastObserved returns what the last cycle saw; nil: it does not orchestrate.
+func (o *Orchestrator) lastObserved() *observation {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.observed
 }
 
 // term is what one holder of the lock knows; it ends with the lock.

@@ -112,6 +112,63 @@ func Describe(d Document, s State, now time.Time) Status {
 	return status
 }
 
+// Blocker is what a rollout in progress waits for.
+type Blocker string
+
+// Values of Blocker, in the order in which they count.
+const (
+	BlockedByPause     Blocker = "pause"
+	BlockedByMembers   Blocker = "no_members" // none takes part
+	BlockedByPromotion Blocker = "promotion"  // an operator's consent after the canary
+	BlockedByCluster   Blocker = "cluster"    // it is paused, or the orchestrator only observes
+	BlockedByWindow    Blocker = "window"
+	BlockedByHosts     Blocker = "hosts" // that are to finish, to begin or to come back
+)
+
+// Blockers returns all values of Blocker.
+func Blockers() []Blocker {
+	return []Blocker{BlockedByPause, BlockedByMembers, BlockedByPromotion, BlockedByCluster, BlockedByWindow, BlockedByHosts}
+}
+
+// Summary is a rollout in numbers.
+type Summary struct {
+	Counts  Counts
+	Blocker Blocker // empty: the rollout is over
+	// PausedByJorc: jorc paused the rollout by itself, after failures for example.
+	PausedByJorc bool
+	// LastProgress is when the last member arrived, or when hosts could begin again
+	// after that.
+	LastProgress time.Time
+}
+
+// Summarize returns the summary of a rollout. It is a pure function.
+func Summarize(d Document, s State, now time.Time) Summary {
+	p := newPlanner(d, s, now)
+	return Summary{
+		Counts: p.counts, Blocker: p.blocker(), LastProgress: p.lastProgress(),
+		PausedByJorc: d.State() == Paused && d.Stopped.By == byJorc,
+	}
+}
+
+// blocker returns what the rollout waits for.
+func (p *planner) blocker() Blocker {
+	switch d := p.doc; {
+	case d.Over():
+		return ""
+	case d.Stopped != nil:
+		return BlockedByPause
+	case len(p.members) == 0:
+		return BlockedByMembers
+	case p.waitsForPromotion():
+		return BlockedByPromotion
+	case p.Halted != "":
+		return BlockedByCluster
+	case d.Paced() && !p.inWindow():
+		return BlockedByWindow
+	}
+	return BlockedByHosts
+}
+
 func (m Member) describeGrant() Granted {
 	g := Granted{Node: m.Node, Version: m.Answer.Version, State: m.Answer.State, Since: m.Answer.Since, Reason: shorten(m.Answer.Reason)}
 	switch {

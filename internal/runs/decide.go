@@ -48,6 +48,7 @@ type Decider struct {
 	store    *kv.Store
 	cache    map[string]*loaded // runs as they are, read from store
 	record   Record
+	progress Progress
 	hook     func(step string) // tests die here
 }
 
@@ -98,6 +99,7 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 			changes.Queues[node] = state.good[node]
 		}
 	}
+	d.progress = state.progress(changes)
 	notes, err := d.recordNotes(ctx, state)
 	if err != nil {
 		return nil, err
@@ -110,6 +112,52 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 	}
 	more, err := d.prune(ctx, r, now)
 	return append(decisions, more...), err
+}
+
+// Progress are the runs in progress in numbers.
+type Progress struct {
+	States map[State]int // how many runs are in each state: needs-approval, pending or running
+	Jobs   Counts        // of all these runs
+	// WaitingSince is since when the run waits that has waited longest: nothing of it
+	// runs, and something has yet to begin. Zero: no run waits.
+	WaitingSince time.Time
+}
+
+// Progress returns the runs in progress as the last Decide left them.
+func (d *Decider) Progress() Progress { return d.progress }
+
+func (st *readState) progress(c Changes) Progress {
+	p := Progress{States: map[State]int{}}
+	for _, id := range st.ids() {
+		r := st.run(c, id)
+		if r.State.Ended() {
+			continue
+		}
+		p.States[r.State]++
+		p.Jobs.merge(r.Counts)
+		if r.State == Running && (r.Counts.Running > 0 || r.Counts.Pending == 0) {
+			continue
+		}
+		if since := st.idleSince(id, r); p.WaitingSince.IsZero() || since.Before(p.WaitingSince) {
+			p.WaitingSince = since
+		}
+	}
+	return p
+}
+
+// idleSince is when something of a run last began or ended.
+func (st *readState) idleSince(id string, r Run) time.Time {
+	since := r.Created
+	histories := [][]Change{r.History}
+	for _, j := range st.loaded[id].active.Jobs {
+		histories = append(histories, j.History)
+	}
+	for _, h := range histories {
+		if n := len(h); n > 0 && h[n-1].State != Pending && h[n-1].At.After(since) {
+			since = h[n-1].At
+		}
+	}
+	return since
 }
 
 // watchAgents notes since when agents have been down.

@@ -211,6 +211,16 @@ func (c *Counts) add(s State) {
 	}
 }
 
+func (c *Counts) merge(o Counts) {
+	c.Members += o.Members
+	c.Pending += o.Pending
+	c.Running += o.Running
+	c.Done += o.Done
+	c.Failed += o.Failed
+	c.Cancelled += o.Cancelled
+	c.Lost += o.Lost
+}
+
 // Change is one transition.
 type Change struct {
 	At    time.Time `json:"at"`

@@ -130,6 +130,9 @@ func (s *Server) registry() *prometheus.Registry {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+	if s.o.Fleet != nil {
+		r.MustRegister(s.o.Fleet)
+	}
 	return r
 }
 

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Limits on the resources that clients use.
@@ -42,7 +43,9 @@ type Options struct {
 	Addr    string // host:port; port 0 takes a free one; empty switches the server off
 	Source  Source
 	Metrics *Metrics // optional; outlives the server
-	Log     hclog.Logger
+	// Fleet collects metrics of the clusters that the agent orchestrates. Optional.
+	Fleet prometheus.Collector
+	Log   hclog.Logger
 }
 
 // Server is the HTTP server of the agent.

@@ -1,0 +1,178 @@
+package orchestrator
+
+import (
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
+)
+
+// fleetMetrics are the metrics of an orchestrated cluster. All have the label cluster
+// first. Times are given as timestamps: time() minus the value is an age.
+var fleetMetrics = map[string]struct {
+	help   string
+	labels []string
+}{
+	"jorc_cluster_last_observed_timestamp_seconds": {"When the last successful cycle read the cluster: the age of all metrics of the fleet.", nil},
+	"jorc_cluster_paused":                          {"Whether the cluster is paused.", nil},
+	"jorc_cluster_observe_only":                    {"Whether the orchestrator only observes.", nil},
+	"jorc_cluster_leaders":                         {"Members that lead.", nil},
+	"jorc_cluster_leaders_wanted":                  {"How many members are to lead.", nil},
+	"jorc_cluster_held_members":                    {"Members that are held.", nil},
+	"jorc_cluster_damaged_documents":               {"Documents in Consul that cannot be read, by kind; host: of single hosts.", []string{"kind"}},
+	"jorc_desired_version_info":                    {"Always 1; the label is the desired version.", []string{"version"}},
+	"jorc_members": {"Members by version, health and role; once for each role of a member, manager, leader and worker included. " +
+		"Versions and roles beyond the most frequent count as other.", []string{"version", "health", "role"}},
+	"jorc_hosts":                {"Members by liveness.", []string{"liveness"}},
+	"jorc_hosts_out_of_service": {"Members out of service, by reason.", []string{"reason"}},
+	"jorc_host_out_of_service_start_timestamp_seconds": {"Since when a host is out of service; at most 50 hosts, the longest first.", []string{"host", "reason"}},
+	"jorc_rollout_info":                            {"Always 1; the labels are the version and the state of the rollout.", []string{"version", "state"}},
+	"jorc_rollout_paused":                          {"Whether the rollout is paused, by whom: jorc after failures or a missed deadline, or an operator.", []string{"by"}},
+	"jorc_rollout_waiting":                         {"1 for what a rollout in progress waits for; all 0 when it is over.", []string{"reason"}},
+	"jorc_rollout_members":                         {"Members that take part in the rollout, by progress.", []string{"progress"}},
+	"jorc_rollout_start_timestamp_seconds":         {"When the rollout was triggered.", nil},
+	"jorc_rollout_last_progress_timestamp_seconds": {"When the last member arrived at the version, or when hosts could begin again after that.", nil},
+	"jorc_runs":                                    {"Runs in progress, by state.", []string{"state"}},
+	"jorc_run_members":                             {"Members of the runs in progress, by the state of their job.", []string{"state"}},
+	"jorc_run_wait_start_timestamp_seconds":        {"Since when the run waits that has waited longest; missing if no run waits.", nil},
+}
+
+func newDesc(name string) *prometheus.Desc {
+	m := fleetMetrics[name]
+	return prometheus.NewDesc(name, m.help, append([]string{"cluster"}, m.labels...), nil)
+}
+
+// DescribeMetrics sends the descriptions of the metrics that Collect sends.
+func DescribeMetrics(out chan<- *prometheus.Desc) {
+	for name := range fleetMetrics {
+		out <- newDesc(name)
+	}
+}
+
+// Collect sends the metrics of the cluster as the last cycle saw it; nothing while this
+// agent does not orchestrate it. It does no I/O.
+func (o *Orchestrator) Collect(out chan<- prometheus.Metric) {
+	seen := o.lastObserved()
+	if seen == nil {
+		return
+	}
+	f := fleet{cluster: o.o.Cluster, out: out, seen: map[string]bool{}}
+	f.collectCluster(seen)
+	versions := []string{seen.view.Cluster.Desired}
+	if d, s, ok := seen.rollout(o.rollouts, time.Now()); ok {
+		f.collectRollout(d, s)
+		versions = append(versions, d.Version, d.Previous)
+	}
+	f.collectMembers(seen, versions)
+	if seen.runsKnown {
+		f.collectRuns(seen.runs)
+	}
+}
+
+// fleet sends the metrics of one cluster, each at most once: a duplicate would make the
+// whole collection fail.
+type fleet struct {
+	cluster string
+	out     chan<- prometheus.Metric
+	seen    map[string]bool
+}
+
+func (f fleet) send(name string, value float64, labels ...string) {
+	all := make([]string, 0, 1+len(labels))
+	for _, l := range append([]string{f.cluster}, labels...) {
+		all = append(all, strings.ToValidUTF8(l, "\uFFFD"))
+	}
+	id := name + "\x00" + strings.Join(all, "\x00")
+	if f.seen[id] {
+		return
+	}
+	f.seen[id] = true
+	f.out <- prometheus.MustNewConstMetric(newDesc(name), prometheus.GaugeValue, value, all...)
+}
+
+func (f fleet) truth(name string, is bool, labels ...string) {
+	value := 0.0
+	if is {
+		value = 1
+	}
+	f.send(name, value, labels...)
+}
+
+// moment sends a time in seconds since 1970; one that is not known is left out.
+func (f fleet) moment(name string, t time.Time, labels ...string) {
+	if !t.IsZero() {
+		f.send(name, float64(t.UnixMilli())/1000, labels...)
+	}
+}
+
+func (f fleet) collectCluster(o *observation) {
+	c := o.state.Control
+	f.moment("jorc_cluster_last_observed_timestamp_seconds", o.at)
+	f.truth("jorc_cluster_paused", c.Paused != nil)
+	f.truth("jorc_cluster_observe_only", c.ObserveOnly != nil)
+	f.send("jorc_cluster_leaders", float64(len(o.view.Cluster.Leaders)))
+	f.send("jorc_cluster_leaders_wanted", float64(o.view.Cluster.LeaderCount))
+	f.send("jorc_cluster_held_members", float64(o.held()))
+	for kind, n := range o.damaged() {
+		f.send("jorc_cluster_damaged_documents", float64(n), kind)
+	}
+	if desired := o.view.Cluster.Desired; desired != "" {
+		f.send("jorc_desired_version_info", 1, desired)
+	}
+}
+
+func (f fleet) collectMembers(o *observation, versions []string) {
+	for k, n := range o.members(versions...) {
+		f.send("jorc_members", float64(n), k.version, k.health, k.role)
+	}
+	life := o.view.Aggregate().Life
+	for _, l := range []cluster.Liveness{cluster.LivenessUp, cluster.LivenessSuspect, cluster.LivenessDown, cluster.LivenessAbsent, cluster.LivenessUnmonitored} {
+		f.send("jorc_hosts", float64(life[string(l)]), string(l))
+	}
+	out := o.out()
+	count := map[cluster.OutReason]int{}
+	for i, h := range out {
+		count[h.reason]++
+		if i < maxOutHosts {
+			f.moment("jorc_host_out_of_service_start_timestamp_seconds", h.since, h.node, string(h.reason))
+		}
+	}
+	for _, reason := range []cluster.OutReason{cluster.OutGrant, cluster.OutDown, cluster.OutCritical, cluster.OutMaintenance} {
+		f.send("jorc_hosts_out_of_service", float64(count[reason]), string(reason))
+	}
+}
+
+func (f fleet) collectRollout(d rollout.Document, s rollout.Summary) {
+	f.send("jorc_rollout_info", 1, d.Version, strings.ReplaceAll(d.State(), " ", "_"))
+	paused := d.State() == rollout.Paused
+	f.truth("jorc_rollout_paused", paused && s.PausedByJorc, "jorc")
+	f.truth("jorc_rollout_paused", paused && !s.PausedByJorc, "operator")
+	for _, b := range rollout.Blockers() {
+		f.truth("jorc_rollout_waiting", s.Blocker == b, string(b))
+	}
+	for progress, n := range map[string]int{
+		"done": s.Counts.Done, "failed": s.Counts.Failed, "working": s.Counts.Working,
+		"down": s.Counts.Down, "pending": s.Counts.Pending, "given_up": s.Counts.GivenUp,
+	} {
+		f.send("jorc_rollout_members", float64(n), progress)
+	}
+	f.moment("jorc_rollout_start_timestamp_seconds", d.Started)
+	f.moment("jorc_rollout_last_progress_timestamp_seconds", s.LastProgress)
+}
+
+func (f fleet) collectRuns(p runs.Progress) {
+	for _, state := range []runs.State{runs.NeedsApproval, runs.Pending, runs.Running} {
+		f.send("jorc_runs", float64(p.States[state]), strings.ReplaceAll(string(state), "-", "_"))
+	}
+	for state, n := range map[runs.State]int{
+		runs.Pending: p.Jobs.Pending, runs.Running: p.Jobs.Running, runs.Done: p.Jobs.Done,
+		runs.Failed: p.Jobs.Failed, runs.Cancelled: p.Jobs.Cancelled, runs.Lost: p.Jobs.Lost,
+	} {
+		f.send("jorc_run_members", float64(n), string(state))
+	}
+	f.moment("jorc_run_wait_start_timestamp_seconds", p.WaitingSince)
+}

@@ -1,0 +1,203 @@
+package orchestrator_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
+)
+
+// fleet collects the metrics of an orchestrator.
+type fleet struct{ *orchestrator.Orchestrator }
+
+func (fleet) Describe(out chan<- *prometheus.Desc) { orchestrator.DescribeMetrics(out) }
+
+// deciding are quick options with the deciders of an agent.
+func (s *site) deciding() orchestrator.Options {
+	o := quick(s.client)
+	o.Interval = 50 * time.Millisecond
+	o.Deciders = []orchestrator.Decider{
+		orchestrator.ForRollout(s.rollouts), orchestrator.ForRuns(runs.NewDecider(0, nil), "boss"),
+	}
+	return o
+}
+
+var moment = regexp.MustCompile(`(_timestamp_seconds(?:\{[^}]*\})?) [0-9.e+]+`)
+
+// metrics are the series of an orchestrator, times as TIME.
+func (s *site) metrics(o *orchestrator.Orchestrator) string {
+	s.t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	s.must(nil, registry.Register(fleet{o}))
+	answer := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if answer.Code != http.StatusOK {
+		s.t.Fatalf("%d: %s", answer.Code, answer.Body)
+	}
+	var lines strings.Builder
+	for line := range strings.Lines(moment.ReplaceAllString(answer.Body.String(), "$1 TIME")) {
+		if !strings.HasPrefix(line, "#") {
+			lines.WriteString(line)
+		}
+	}
+	return lines.String()
+}
+
+// wantMetrics waits until the metrics contain all lines.
+func (s *site) wantMetrics(o *orchestrator.Orchestrator, lines ...string) {
+	s.t.Helper()
+	s.eventually("metrics", func() error {
+		got := s.metrics(o)
+		for _, want := range lines {
+			if !strings.Contains(got, want+"\n") {
+				return fmt.Errorf("%s is missing in\n%s", want, got)
+			}
+		}
+		return nil
+	})
+}
+
+// TestFleetMetrics: the metrics say what the cluster is like while the agent
+// orchestrates, and none of them exists before and after.
+func TestFleetMetrics(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for node, web := range map[string]string{"a": "passing", "b": "critical"} {
+		s.host(node, "10.0.0.1", "passing", web)
+		s.join(node, "web")
+		s.must(s.ledger.ReportVersion(t.Context(), node, "v1"))
+	}
+	s.host("c", "127.0.0.9", "critical", "passing") // nothing listens there
+	s.join("c")
+	s.join("logical")
+	o, stop := s.start(s.deciding())
+	s.eventually("the first cycle", func() error {
+		if s.metrics(o) == "" {
+			return errors.New("no metrics")
+		}
+		return nil
+	})
+	s.wantMetrics(o,
+		`jorc_cluster_last_observed_timestamp_seconds{cluster="prod"} TIME`,
+		`jorc_cluster_paused{cluster="prod"} 0`, `jorc_cluster_observe_only{cluster="prod"} 0`,
+		`jorc_cluster_leaders_wanted{cluster="prod"} 1`, `jorc_cluster_held_members{cluster="prod"} 0`,
+		`jorc_cluster_damaged_documents{cluster="prod",kind="control"} 0`, `jorc_cluster_damaged_documents{cluster="prod",kind="host"} 0`,
+		`jorc_hosts{cluster="prod",liveness="up"} 2`, `jorc_hosts{cluster="prod",liveness="down"} 1`, `jorc_hosts{cluster="prod",liveness="absent"} 1`,
+		`jorc_members{cluster="prod",health="critical",role="web",version="v1"} 1`,
+		`jorc_members{cluster="prod",health="passing",role="web",version="v1"} 1`,
+		`jorc_members{cluster="prod",health="critical",role="worker",version="none"} 1`,
+		`jorc_members{cluster="prod",health="none",role="worker",version="none"} 1`,
+		`jorc_hosts_out_of_service{cluster="prod",reason="critical"} 1`, `jorc_hosts_out_of_service{cluster="prod",reason="down"} 1`,
+		`jorc_hosts_out_of_service{cluster="prod",reason="grant"} 0`,
+		`jorc_host_out_of_service_start_timestamp_seconds{cluster="prod",host="b",reason="critical"} TIME`,
+		`jorc_host_out_of_service_start_timestamp_seconds{cluster="prod",host="c",reason="down"} TIME`,
+		`jorc_runs{cluster="prod",state="running"} 0`,
+	)
+	if got := s.metrics(o); strings.Contains(got, "jorc_rollout_") || strings.Contains(got, `host="logical"`) || strings.Contains(got, "jorc_run_wait_") {
+		t.Errorf("a rollout, a waiting run or a logical member out of service:\n%s", got)
+	}
+
+	s.must(s.rollouts.Trigger(t.Context(), rollout.Request{Version: "v2", Policy: canaryFirst}))
+	s.wantMetrics(o,
+		`jorc_desired_version_info{cluster="prod",version="v2"} 1`, `jorc_rollout_info{cluster="prod",state="canary",version="v2"} 1`,
+		`jorc_rollout_members{cluster="prod",progress="pending"} 2`, `jorc_rollout_members{cluster="prod",progress="down"} 1`,
+		`jorc_rollout_waiting{cluster="prod",reason="hosts"} 1`, `jorc_rollout_paused{by="jorc",cluster="prod"} 0`,
+		`jorc_rollout_start_timestamp_seconds{cluster="prod"} TIME`, `jorc_rollout_last_progress_timestamp_seconds{cluster="prod"} TIME`,
+	)
+	for _, node := range []string{"a", "b"} {
+		s.must(s.ledger.SetState(t.Context(), node, "config", cluster.CategoryState{State: cluster.StateFailed, Version: "v2"}))
+	}
+	s.wantMetrics(o,
+		`jorc_rollout_paused{by="jorc",cluster="prod"} 1`, `jorc_rollout_paused{by="operator",cluster="prod"} 0`,
+		`jorc_rollout_info{cluster="prod",state="paused",version="v2"} 1`,
+		`jorc_rollout_waiting{cluster="prod",reason="pause"} 1`, `jorc_rollout_waiting{cluster="prod",reason="hosts"} 0`,
+		`jorc_rollout_members{cluster="prod",progress="failed"} 2`,
+	)
+
+	s.must(s.cluster.Pause(t.Context(), cluster.Hold{Since: time.Unix(0, 0), Reason: "why", By: "ann"}))
+	_, _, err := runs.New(s.store).Ask(t.Context(), "waits", runs.Request{Workflow: "backup"}, "ann")
+	s.must(nil, err)
+	s.wantMetrics(o, `jorc_cluster_paused{cluster="prod"} 1`, `jorc_runs{cluster="prod",state="pending"} 1`,
+		`jorc_run_wait_start_timestamp_seconds{cluster="prod"} TIME`)
+	s.put("nodes/a", "garbage")
+	s.put("current/control", "garbage")
+	s.wantMetrics(o, `jorc_cluster_damaged_documents{cluster="prod",kind="host"} 1`, `jorc_cluster_damaged_documents{cluster="prod",kind="control"} 1`,
+		`jorc_members{cluster="prod",health="passing",role="web",version="v1"} 1`)
+
+	problems, err := testutil.CollectAndLint(fleet{o})
+	s.must(nil, err)
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	stop()
+	if got := s.metrics(o); got != "" {
+		t.Errorf("after the orchestrator ended:\n%s", got)
+	}
+}
+
+// TestFleetMetricsCost: scraping asks Consul nothing and writes nothing.
+func TestFleetMetricsCost(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.host("a", "10.0.0.1", "passing", "passing")
+	s.join("a")
+	s.must(s.rollouts.Trigger(t.Context(), rollout.Request{Version: "v1", Policy: canaryFirst}))
+	options := s.deciding()
+	options.Lock = kv.LeaseOptions{} // it outlasts Consul's silence here
+	o, _ := s.start(options)
+	s.wantMetrics(o, `jorc_rollout_info{cluster="prod",state="canary",version="v1"} 1`)
+	s.server.Freeze()
+	defer s.server.Thaw()
+	if got := s.metrics(o); !strings.Contains(got, `jorc_rollout_info{cluster="prod",state="canary",version="v1"} 1`) {
+		t.Errorf("while Consul does not answer:\n%s", got)
+	}
+}
+
+// TestFleetMetricsBounded: whatever versions and roles hosts claim, the number of
+// series has a bound, all members are counted, and what the cluster asks for has a
+// name.
+func TestFleetMetricsBounded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const hosts = 150
+	for i := range hosts {
+		roles := make([]string, 0, 60)
+		for j := range cap(roles) {
+			roles = append(roles, fmt.Sprintf("role-%d-%d-%s", i, j, strings.Repeat("x", 100)))
+		}
+		node := fmt.Sprintf("n%d", i)
+		s.join(node, roles...)
+		s.must(s.ledger.ReportVersion(t.Context(), node, fmt.Sprintf("v%d", i)))
+	}
+	s.must(s.rollouts.Trigger(t.Context(), rollout.Request{Version: "v149", Policy: canaryFirst}))
+	o, _ := s.start(s.deciding())
+	s.wantMetrics(o, `jorc_hosts_out_of_service{cluster="prod",reason="down"} 150`, `jorc_rollout_members{cluster="prod",progress="done"} 1`,
+		`jorc_members{cluster="prod",health="none",role="worker",version="v149"} 1`)
+	got := s.metrics(o)
+	if n := strings.Count(got, "\n"); n > 400 {
+		t.Errorf("%d series", n)
+	}
+	members := 0
+	for _, m := range regexp.MustCompile(`jorc_members\{.*role="(?:worker|leader|manager)".*\} (\d+)`).FindAllStringSubmatch(got, -1) {
+		var n int
+		s.must(fmt.Sscan(m[1], &n))
+		members += n
+	}
+	if members != hosts {
+		t.Errorf("%d members are counted, want %d", members, hosts)
+	}
+}
