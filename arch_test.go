@@ -26,6 +26,8 @@ var layers = map[string]float64{
 	"cmd/jorc":              9,
 	"internal/dev":          8.5, // an agent and what it needs to be tried out
 	"internal/agent":        8,
+	"internal/ui":           7.5, // the fleet on a screen: views, API, server
+	"internal/ui/pages":     7.7, // its HTML
 	"internal/converge":     7,
 	"internal/orchestrator": 7,
 	"internal/runs":         6.5, // runs hosts' workflows, with the limits of rollouts

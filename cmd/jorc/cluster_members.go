@@ -287,14 +287,6 @@ func leaderCommand(env *environment) *cli.Command {
 	}
 }
 
-// leading is the answer of `cluster leader -o json`.
-type leading struct {
-	Leaders  []string `json:"leaders"`
-	Count    int      `json:"count"`
-	Managers []string `json:"managers"`
-	Retired  []string `json:"retired"` // led until now, and may not know yet that they no longer do
-}
-
 func (e *environment) showLeaders(c *cli.Context) error {
 	if n := c.Int("count"); c.IsSet("count") && (n < 1 || n > cluster.MaxLeaders) {
 		return usagef(c, "--count is %d, but must be 1 to %d", n, cluster.MaxLeaders)
@@ -316,10 +308,7 @@ func (e *environment) showLeaders(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	answer := leading{Leaders: append([]string{}, l.Leader...), Count: l.Count, Managers: append([]string{}, l.Manager...), Retired: []string{}}
-	for _, r := range l.Retired {
-		answer.Retired = append(answer.Retired, r.Node)
-	}
+	answer := l.Document()
 	if e.format(c) == formatJSON {
 		err = e.writeJSON(c.App.Writer, answer)
 	} else { // a line per leader is the promise

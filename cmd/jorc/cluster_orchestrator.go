@@ -351,15 +351,6 @@ func depsCommand(env *environment) *cli.Command {
 	}
 }
 
-// dependencies is the answer of `cluster deps -o json`.
-type dependencies struct {
-	Members  []string            `json:"members"`
-	Provides map[string][]string `json:"provides"` // service → members
-	Requires []cluster.Edge      `json:"requires"`
-	Cycles   [][]string          `json:"cycles"`
-	Stuck    []string            `json:"stuck"`
-}
-
 func (e *environment) showDeps(c *cli.Context) error {
 	if err := oneOf(c, "format", c.String("format"), cluster.DepsFormats()...); err != nil {
 		return err
@@ -375,7 +366,7 @@ func (e *environment) showDeps(c *cli.Context) error {
 	g, check := cluster.Dependencies(members), c.Bool("check")
 	switch {
 	case e.format(c) == formatJSON:
-		err = e.writeJSON(c.App.Writer, dependencies{append([]string{}, g.Nodes...), g.Services, g.Edges, g.Cycles, g.Stuck})
+		err = e.writeJSON(c.App.Writer, g.Document())
 	case check:
 		for _, cycle := range g.Cycles {
 			if _, err := fmt.Fprintln(c.App.Writer, g.CycleText(cycle)); err != nil {

@@ -177,24 +177,28 @@ func (c *Cluster) HeldBy(ctx context.Context, node string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []string
-	if control.Paused != nil {
-		all = append(all, "the cluster is paused "+control.Paused.String())
-	}
-	if control.ObserveOnly != nil {
-		all = append(all, "the cluster is only observed "+control.ObserveOnly.String())
-	}
 	if control.Hold == nil && len(control.Roles) == 0 && len(control.Nodes) == 0 {
-		return all, nil
+		return control.HeldBy(node, nil), nil
 	}
 	view, err := c.View(ctx, node)
 	if err != nil && !errors.Is(err, ErrNoCluster) {
 		return nil, err
 	}
-	if h, ok := control.Held(node, view.Roles()); ok {
+	return control.HeldBy(node, view.Roles()), nil
+}
+
+// HeldBy describes what stops convergence on node with roles.
+func (c Control) HeldBy(node string, roles []string) (all []string) {
+	if c.Paused != nil {
+		all = append(all, "the cluster is paused "+c.Paused.String())
+	}
+	if c.ObserveOnly != nil {
+		all = append(all, "the cluster is only observed "+c.ObserveOnly.String())
+	}
+	if h, ok := c.Held(node, roles); ok {
 		all = append(all, "convergence is held "+h.String())
 	}
-	return all, nil
+	return all
 }
 
 // ForgetHold deletes the hold of node, or its exception from one: the node does

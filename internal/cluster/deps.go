@@ -19,6 +19,20 @@ type Graph struct {
 	Cycles [][]string
 }
 
+// GraphDocument is a Graph as JSON has it.
+type GraphDocument struct {
+	Members  []string            `json:"members"`
+	Provides map[string][]string `json:"provides"` // service → members
+	Requires []Edge              `json:"requires"`
+	Cycles   [][]string          `json:"cycles"`
+	Stuck    []string            `json:"stuck"`
+}
+
+// Document returns the graph as JSON has it.
+func (g Graph) Document() GraphDocument {
+	return GraphDocument{append([]string{}, g.Nodes...), g.Services, g.Edges, g.Cycles, g.Stuck}
+}
+
 // Edge is one requirement of one member.
 type Edge struct {
 	Node    string `json:"node"`

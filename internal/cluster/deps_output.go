@@ -29,7 +29,7 @@ func (g Graph) Write(format string) (string, error) {
 	case DepsMermaid:
 		return g.mermaid(), nil
 	case DepsSVG:
-		return g.svg(), nil
+		return g.SVG(nil), nil
 	}
 	return "", fmt.Errorf("format %q: %w: %s are known", format, ErrInvalid, strings.Join(DepsFormats(), ", "))
 }
@@ -190,9 +190,10 @@ type box struct {
 	external, loop bool
 }
 
-// svg draws the graph without a library and without scripts: members in
-// columns, each behind the ones that it requires.
-func (g Graph) svg() string {
+// SVG draws the graph without a library and without scripts: members in columns, each
+// behind the ones that it requires. href returns the address that the box of a host or
+// of a service leads to (kind is "host" or "service"); nil: boxes lead nowhere.
+func (g Graph) SVG(href func(kind, name string) string) string {
 	boxes, order := g.layout()
 	width, height := 0, 0
 	for _, b := range boxes {
@@ -210,7 +211,16 @@ func (g Graph) svg() string {
 		out.WriteString(arrow(l, boxes["member "+l.from], boxes[to]))
 	}
 	for _, key := range order {
-		out.WriteString(boxes[key].svg())
+		box := boxes[key]
+		if href == nil {
+			out.WriteString(box.svg())
+			continue
+		}
+		kind := "host"
+		if box.external {
+			kind = "service"
+		}
+		fmt.Fprintf(&out, `<a href="%s">%s</a>`+"\n", html.EscapeString(href(kind, box.label)), strings.TrimSuffix(box.svg(), "\n"))
 	}
 	out.WriteString("</svg>\n")
 	return out.String()

@@ -53,7 +53,7 @@ func (c *Cluster) Failures(ctx context.Context, warnings bool) ([]Failure, error
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	all := append(s.failedStates(warnings), checks...)
+	all := append(s.FailedStates(warnings), checks...)
 	slices.SortFunc(all, func(a, b Failure) int {
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(b.Kind, a.Kind), cmp.Compare(a.Service, b.Service),
 			cmp.Compare(a.Name, b.Name), cmp.Compare(a.State, b.State))
@@ -61,9 +61,9 @@ func (c *Cluster) Failures(ctx context.Context, warnings bool) ([]Failure, error
 	return all, nil
 }
 
-// failedStates returns the states that failed; with suspects also successes that
-// are doubtful.
-func (s *State) failedStates(suspects bool) (all []Failure) {
+// FailedStates returns the states that failed; with suspects also successes that
+// are doubtful. They are in no order.
+func (s *State) FailedStates(suspects bool) (all []Failure) {
 	for host, h := range s.Hosts {
 		for category, c := range h.Report.States {
 			f := Failure{

@@ -31,6 +31,23 @@ type Leaders struct {
 	Retired []Retired `json:"retired,omitempty"`
 }
 
+// LeadersDocument is who leads, as commands answer it.
+type LeadersDocument struct {
+	Leaders  []string `json:"leaders"`
+	Count    int      `json:"count"`
+	Managers []string `json:"managers"`
+	Retired  []string `json:"retired"` // led until now, and may not know yet that they no longer do
+}
+
+// Document returns who leads as commands answer it.
+func (l Leaders) Document() LeadersDocument {
+	d := LeadersDocument{Leaders: append([]string{}, l.Leader...), Count: l.Count, Managers: append([]string{}, l.Manager...), Retired: []string{}}
+	for _, r := range l.Retired {
+		d.Retired = append(d.Retired, r.Node)
+	}
+	return d
+}
+
 // Retired is a former leader.
 type Retired struct {
 	Node  string    `json:"node"`

@@ -110,6 +110,9 @@ func (s *State) Members(filter *Filter) []Member {
 	return all
 }
 
+// MemberOf returns one of the state's hosts as Members shows it, whether it is a member or not.
+func (s *State) MemberOf(node string) Member { return s.member(s.Hosts[node]) }
+
 // member is the host as commands and filters see it.
 func (s *State) member(h *Host) Member {
 	roles := s.Roles(h)

@@ -38,7 +38,8 @@ type Watcher struct {
 	catalog *catalogChanges
 	took    time.Duration // by the last State
 
-	highest uint64 // index of the KV that Run saw
+	highest uint64            // index of the KV that Run saw
+	indexes map[string]uint64 // of the prefixes that Run follows, as of its last answer
 
 	changes []concurrency.Signal
 }
@@ -130,11 +131,23 @@ func (w *Watcher) watchKeys(ctx context.Context) error {
 		w.mu.Unlock()
 		if indexes, err := w.keyIndexes(ctx); err != nil || !maps.Equal(indexes, last) {
 			last = indexes
+			w.mu.Lock()
+			w.indexes = indexes
+			w.mu.Unlock()
 			w.notify()
 		}
 		w.gather(ctx)
 	}) // ends with ctx
 	return context.Cause(ctx)
+}
+
+// Index returns when the keys below prefix, one of those that Run also follows,
+// last changed: what is read after it is at least as new. known is false while that
+// is not known.
+func (w *Watcher) Index(prefix string) (index uint64, known bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.indexes[prefix], w.indexes != nil
 }
 
 // keyIndexes reads when the keys of the State last changed, by prefix; a prefix

@@ -84,6 +84,13 @@ func (c *Cluster) WhyFacts(ctx context.Context, node string) (WhyFacts, error) {
 	if err := g.Wait(); err != nil {
 		return f, err
 	}
+	return s.WhyFacts(node)
+}
+
+// WhyFacts are the facts about node, one of the state's hosts. It returns why the
+// desired version, or what the node reports, cannot be read.
+func (s *State) WhyFacts(node string) (WhyFacts, error) {
+	f := WhyFacts{Node: node}
 	if err := s.Damaged[KeyDesired]; err != nil {
 		return f, err
 	}

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -127,26 +128,55 @@ type Aggregate struct {
 // AggregateNone is the word under which an Aggregate counts what is missing.
 const AggregateNone = "none"
 
-// Aggregate counts the members of v. The maps are never nil.
-func (v View) Aggregate() Aggregate {
-	a := Aggregate{
-		Nodes: len(v.Nodes), Life: map[string]int{}, Agents: map[string]int{}, Health: map[string]int{},
+func newAggregate() Aggregate {
+	return Aggregate{
+		Life: map[string]int{}, Agents: map[string]int{}, Health: map[string]int{},
 		Versions: map[string]int{}, Roles: map[string]int{}, Zones: map[string]int{},
 	}
+}
+
+// Aggregate counts the members of v. The maps are never nil.
+func (v View) Aggregate() Aggregate {
+	a := newAggregate()
 	for _, n := range v.Nodes {
-		a.Life[orNone(string(n.Life))]++
-		a.Agents[orNone(n.Agent)]++
-		a.Health[orNone(n.Health)]++
-		a.Versions[orNone(n.Version)]++
-		a.Zones[orNone(n.Zone)]++
-		for _, r := range n.Roles {
-			a.Roles[r]++
-		}
-		if n.Trouble != "" {
-			a.Trouble++
-		}
+		a.add(n)
 	}
 	return a
+}
+
+// AggregateOf counts the members of s.
+func AggregateOf(s *cluster.State) Aggregate {
+	a := newAggregate()
+	for node, h := range s.Hosts {
+		if !h.Member {
+			continue
+		}
+		n := NodeView{
+			Zone: h.Record.Zone, Roles: s.Roles(h), Version: h.Report.Version,
+			Life: h.Condition.Liveness, Agent: h.Condition.Agent, Health: h.Condition.Health,
+		}
+		if err := cmp.Or(s.DamagedMember(node), s.DamagedReport(node)); err != nil {
+			n.Trouble = err.Error()
+		}
+		a.add(n)
+	}
+	return a
+}
+
+// add counts one member.
+func (a *Aggregate) add(n NodeView) {
+	a.Nodes++
+	a.Life[orNone(string(n.Life))]++
+	a.Agents[orNone(n.Agent)]++
+	a.Health[orNone(n.Health)]++
+	a.Versions[orNone(n.Version)]++
+	a.Zones[orNone(n.Zone)]++
+	for _, r := range n.Roles {
+		a.Roles[r]++
+	}
+	if n.Trouble != "" {
+		a.Trouble++
+	}
 }
 
 // few joins at most n names.

@@ -39,6 +39,14 @@ type Document struct {
 	unknown Params // members that a newer jorc may know
 }
 
+// Secret reports whether the schema of a param declares its values secret, by
+// "secret": true or JSON Schema's "writeOnly": true. Such values are never shown.
+func (d Document) Secret(key string) bool {
+	schema, _ := d.Schemas[key].tree.(map[string]any)
+	secret, writeOnly := schema["secret"], schema["writeOnly"]
+	return secret == true || writeOnly == true
+}
+
 // New returns the profile that a cluster begins with. It returns ErrInvalid for
 // what cannot be the name of one.
 func New(name string) (Document, error) {

@@ -213,6 +213,16 @@ func (s Stored) Current() bool {
 	return s.Exists && s.Damaged == nil && s.Document.Version == s.Desired
 }
 
+// Ledger reads the ledger of grants, for StoredIn. One that is damaged counts as
+// empty. It returns kv.ErrNewer, consul.ErrDenied or consul.ErrUnreachable.
+func (r *Rollouts) Ledger(ctx context.Context) (kv.Entry[Ledger], error) {
+	e, err := r.ledgers.Get(ctx)
+	if errors.Is(err, kv.ErrDamaged) {
+		return kv.Entry[Ledger]{}, nil
+	}
+	return e, err
+}
+
 // fencingKeys are the keys beside the rollout's own on which offers depend.
 var fencingKeys = [...]string{cluster.KeyControl, cluster.KeyLeaders, cluster.KeyProfile}
 
@@ -318,6 +328,9 @@ func (s Stored) fence(t *kv.Txn) {
 		t.CheckIndex(key, index)
 	}
 }
+
+// Usable returns why s holds no rollout to show: ErrNone, or kv.ErrDamaged.
+func (r *Rollouts) Usable(s Stored) error { return s.usable(r) }
 
 // usable returns why there is no rollout to show or to change.
 func (s Stored) usable(r *Rollouts) error {

@@ -263,17 +263,11 @@ func listed(all []ranked) string {
 // returns.
 func (r *Rollouts) Why(ctx context.Context, node string) ([]cluster.Reason, error) {
 	s, err := r.Load(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case s.Damaged != nil:
-		return []cluster.Reason{{Reason: cluster.WhyRollout, Detail: s.usable(r).Error()}}, nil
-	case !s.Current():
-		return nil, nil
 	}
-	state := State{}
-	orchestrated := true
-	if s.Document.Paced() {
+	state, orchestrated := State{}, true
+	if s.Current() && s.Document.Paced() {
 		if state, err = r.Observe(ctx, s); err != nil {
 			return nil, err
 		}
@@ -281,11 +275,23 @@ func (r *Rollouts) Why(ctx context.Context, node string) ([]cluster.Reason, erro
 			return nil, err
 		}
 	}
+	return r.WhyOf(s, state, orchestrated, node), nil
+}
+
+// WhyOf is Why of what was read before; orchestrated says whether the cluster has an
+// orchestrator.
+func (r *Rollouts) WhyOf(s Stored, state State, orchestrated bool, node string) []cluster.Reason {
+	switch {
+	case s.Damaged != nil:
+		return []cluster.Reason{{Reason: cluster.WhyRollout, Detail: s.usable(r).Error()}}
+	case !s.Current():
+		return nil
+	}
 	reasons := Explain(s.Document, state, node, r.now())
-	if !orchestrated {
+	if s.Document.Paced() && !orchestrated {
 		reasons = append(reasons, cluster.Reason{Reason: cluster.WhyRollout, Detail: "no orchestrator runs: no host is offered a grant"})
 	}
-	return reasons, nil
+	return reasons
 }
 
 // Explain says why the rollout does not offer node a grant, or what it did with
@@ -356,31 +362,47 @@ func parenthesised(text string) string {
 	return " (" + text + ")"
 }
 
-// waitText says why a member without a grant is not offered one.
-func (p *planner) waitText(m ranked) string {
-	step := func() string {
-		text := fmt.Sprintf("not admitted yet: phase %s, %d of %d members are admitted", p.doc.StateText(),
-			len(p.admitted(func(ranked) bool { return true })), p.counts.Members)
-		if waits := p.waits(); len(waits) > 0 {
-			text += "; it waits for " + strings.Join(waits, "; ")
-		}
-		return text
+// outlook is what decides whether members without a grant are offered one.
+type outlook struct {
+	stopped  string
+	step     step
+	waits    string // why the step admits no more
+	offered  map[string]bool
+	occupied string // the places that are taken; empty: there is room
+}
+
+func (p *planner) outlook() outlook {
+	o := outlook{stopped: p.stopped(), step: p.step(), offered: map[string]bool{}}
+	o.waits = fmt.Sprintf("not admitted yet: phase %s, %d of %d members are admitted", p.doc.StateText(),
+		len(p.admitted(func(ranked) bool { return true })), p.counts.Members)
+	if waits := p.waits(); len(waits) > 0 {
+		o.waits += "; it waits for " + strings.Join(waits, "; ")
 	}
-	why, stopped := p.barred(m), p.stopped()
-	allowed, out := p.room()
+	for _, offer := range p.offers() {
+		o.offered[offer.Node] = true
+	}
+	if allowed, out := p.room(); len(out) > 0 {
+		o.occupied = fmt.Sprintf("%d may be out of service at one time, and are: %s", allowed, p.outNames(out))
+	}
+	return o
+}
+
+// waitText says why a member without a grant is not offered one.
+func (p *planner) waitText(m ranked) string { return p.outlook().waitText(p, m) }
+
+func (o outlook) waitText(p *planner, m ranked) string {
+	why := p.barred(m)
 	switch {
-	case stopped != "":
-		return stopped
+	case o.stopped != "":
+		return o.stopped
 	case why != "":
 		return why
-	case !p.step().admits(m.key):
-		return step()
-	case slices.ContainsFunc(p.offers(), func(o Offer) bool { return o.Node == m.Node }):
+	case !o.step.admits(m.key):
+		return o.waits
+	case o.offered[m.Node]:
 		return "the orchestrator offers it a grant next"
-	case len(out) > 0:
-		return fmt.Sprintf("%d may be out of service at one time, and are: %s", allowed, p.outNames(out))
 	}
-	return ""
+	return o.occupied
 }
 
 // outNames names members that are out of service, and since when.

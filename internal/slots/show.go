@@ -92,6 +92,11 @@ func (s *Slots) ShowAll(ctx context.Context) (all []View, unreadable, err error)
 // can read it returns beside an error.
 func (s *Slots) OfNode(ctx context.Context, node string) (claims []string, err error) {
 	all, unreadable, err := s.ShowAll(ctx)
+	return ClaimsOf(all, node), errors.Join(err, unreadable)
+}
+
+// ClaimsOf describes the slots of groups that node holds or waits for.
+func ClaimsOf(groups []View, node string) (claims []string) {
 	describe := func(verb, group string, entries []Entry) {
 		for _, e := range entries {
 			if e.Node != node {
@@ -104,11 +109,11 @@ func (s *Slots) OfNode(ctx context.Context, node string) (claims []string, err e
 			claims = append(claims, text)
 		}
 	}
-	for _, v := range all {
+	for _, v := range groups {
 		describe("holds", v.Group, v.Holders)
 		describe("waits for", v.Group, v.Queue)
 	}
-	return claims, errors.Join(err, unreadable)
+	return claims
 }
 
 // viewOf is a group among all keys below slots/.

@@ -1,0 +1,111 @@
+package rollout
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+)
+
+// States of HostProgress.
+const (
+	HostPending = "pending" // it waits for its grant, or has not begun
+	HostWorking = "working"
+	HostFailed  = "failed"
+	HostDown    = "down"
+	HostGivenUp = GivenUp
+	HostDone    = "done"
+	HostApart   = "apart" // it takes no part
+)
+
+// HostProgress is how far one host is on its way to the version of a rollout.
+type HostProgress struct {
+	Node    string    `json:"node"`
+	Zone    string    `json:"zone"`
+	Roles   []string  `json:"roles"`
+	Version string    `json:"version"` // that it runs
+	State   string    `json:"state"`   // failed, working, pending, down, given up, done, apart
+	Since   time.Time `json:"since,omitzero"`
+	// Granted is when its open grant began; left out: it has none.
+	Granted time.Time `json:"granted,omitzero"`
+	Health  string    `json:"health"` // passing, warning, critical, maintenance; empty: the host is absent
+	// Out is why it is out of service: grant, down, critical, maintenance; empty: it is in service.
+	Out string `json:"out"`
+	// Detail is what it waits for, what it does, or why it failed.
+	Detail string `json:"detail"`
+	// NextTry is when it tries again what failed.
+	NextTry time.Time `json:"next_try,omitzero"`
+}
+
+// Progress returns how far each member is, the ones that need attention first. It
+// is a pure function, made of what Plan is made of.
+func Progress(d Document, s State, now time.Time) []HostProgress {
+	p := newPlanner(d, s, now)
+	o := p.outlook()
+	all := make([]HostProgress, 0, len(s.Members))
+	for _, m := range append(slices.Clone(p.members), p.others...) {
+		all = append(all, p.hostProgress(m, o))
+	}
+	for _, m := range s.Members {
+		if why := m.apart(d.Policy); why != "" && !m.granted() {
+			h := m.hostProgress()
+			h.State, h.Detail = HostApart, why
+			all = append(all, h)
+		}
+	}
+	order := []string{HostFailed, HostWorking, HostDown, HostGivenUp, HostPending, HostDone, HostApart}
+	slices.SortStableFunc(all, func(a, b HostProgress) int {
+		return cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State))
+	})
+	return all
+}
+
+// hostProgress is what does not depend on the other members.
+func (m Member) hostProgress() HostProgress {
+	h := HostProgress{
+		Node: m.Node, Zone: m.Zone, Roles: append([]string{}, m.Roles...), Version: m.Version, Health: m.Condition.Health, Out: string(m.out()),
+	}
+	if m.granted() || m.givenUp() {
+		h.Granted = m.grantedSince()
+	}
+	return h
+}
+
+func (p *planner) hostProgress(m ranked, o outlook) HostProgress {
+	h := m.hostProgress()
+	switch m.progress {
+	case failed:
+		h.State, h.Since, h.Detail = HostFailed, m.failedSince(p.doc), shorten(m.failure(p.doc, p.now))
+		for _, s := range m.states() {
+			if s.failedIn(p.doc) {
+				h.NextTry = s.NextTry
+				break
+			}
+		}
+	case working:
+		h.State, h.Since, h.Detail = HostWorking, h.Granted, cmp.Or(m.activity(), p.grantText(m))
+	case down:
+		h.State, h.Since, h.Detail = HostDown, m.DownSince, "its host or its agent is down"
+	case left:
+		h.State, h.Since, h.Detail = HostGivenUp, h.Granted, p.grantText(m)
+	case done:
+		h.State, h.Since = HostDone, m.Arrived
+	case pending:
+		h.State, h.Detail = HostPending, cmp.Or(m.activity(), m.held())
+		if p.doc.Paced() {
+			h.Detail = o.waitText(p, m)
+		}
+	}
+	return h
+}
+
+// activity is the workflow that the member executes now; empty: none.
+func (m Member) activity() string {
+	for _, s := range m.states() {
+		if s.State == cluster.StateRunning {
+			return s.category + " is running since " + s.Since.UTC().Format(time.RFC3339)
+		}
+	}
+	return ""
+}

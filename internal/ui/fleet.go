@@ -1,0 +1,504 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/slots"
+)
+
+// Fleet is one cluster as one viewer may see it. All viewers of a cluster share what
+// was read. It is safe for concurrent use.
+type Fleet struct {
+	feed   *feed
+	sealed bool // no param is shown
+}
+
+// Name is the name of the cluster.
+func (f *Fleet) Name() string { return f.feed.name }
+
+// Snapshot returns the cluster as it is now, without a request to Consul. It waits
+// for the first snapshot. It returns ctx's error, or why none can be read.
+func (f *Fleet) Snapshot(ctx context.Context) (*Snapshot, error) {
+	s, err := f.feed.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return f.shown(s), nil
+}
+
+// Watch calls handle with the present snapshot and after each change, until ctx ends;
+// then it returns ctx's error. handle may miss snapshots that follow each other
+// quickly, but never the last one.
+func (f *Fleet) Watch(ctx context.Context, handle func(*Snapshot)) error {
+	defer f.feed.use()()
+	return f.feed.latest.Watch(ctx, func(s *Snapshot) { handle(f.shown(s)) })
+}
+
+// shown is a snapshot with the viewer's rights, as of now.
+func (f *Fleet) shown(s *Snapshot) *Snapshot {
+	c := *s
+	c.Now, c.sealed = time.Now(), f.sealed
+	if c.Stale == "" { // Consul would have answered a blocking query
+		c.AsOf = c.Now
+	}
+	return &c
+}
+
+// mostJobs bounds for how many runs, the newest, a host's jobs are looked for.
+const mostJobs = 10
+
+// Host returns one host with its jobs. It returns cluster.ErrNoHost or a class of
+// package consul.
+func (f *Fleet) Host(ctx context.Context, node string) (Host, error) {
+	s, err := f.Snapshot(ctx)
+	if err != nil {
+		return Host{}, err
+	}
+	h, err := s.Host(node)
+	if err != nil {
+		return Host{}, err
+	}
+	for _, r := range s.AllRuns[:min(len(s.AllRuns), mostJobs)] {
+		d, err := f.feed.run(ctx, r.ID)
+		if err != nil {
+			h.Partial = append(h.Partial, err.Error())
+			continue
+		}
+		i := slices.IndexFunc(d.detail.Members, func(m runs.Member) bool { return m.Node == node })
+		if i >= 0 {
+			h.Jobs = append(h.Jobs, HostJob{Run: r.ID, Workflow: r.Request.Workflow, Created: r.Created, Member: d.detail.Members[i], Output: d.tails[node]})
+		}
+	}
+	return h, nil
+}
+
+// Run returns one run with a page of its members. It returns runs.ErrNoRun,
+// runs.ErrInvalid or a class of package consul.
+func (f *Fleet) Run(ctx context.Context, id string, page Page) (Run, error) {
+	s, err := f.Snapshot(ctx)
+	if err != nil {
+		return Run{}, err
+	}
+	d, err := f.feed.run(ctx, id)
+	if err != nil {
+		return Run{}, err
+	}
+	v := Run{About: s.about("cluster", "runs", id), RunRow: s.runRow(d.detail.Run), Members: []RunMember{}}
+	members, paged := pageOf(d.detail.Members, page, len(d.detail.Members))
+	v.Paged = paged
+	for _, m := range members {
+		v.Members = append(v.Members, RunMember{m, d.tails[m.Node]})
+	}
+	return v, nil
+}
+
+// keptEvents bounds how many events a Fleet keeps.
+const keptEvents = 2000
+
+// followed are the prefixes of keys beside those of the state. What changed of them
+// is read again, and nothing else.
+var followed = []string{cluster.PrefixRuns, cluster.PrefixSlots, cluster.PrefixView, prefixOrchestrate, cluster.PrefixHistory}
+
+const prefixOrchestrate = "orchestrate/"
+
+// generations number all snapshots of the process.
+type generations struct{ last atomic.Uint64 }
+
+// feed keeps the snapshot of one cluster current for all of its viewers.
+type feed struct {
+	name        string
+	client      *consul.Client
+	cluster     *cluster.Cluster
+	rollouts    *rollout.Rollouts
+	runs        *runs.Runs
+	slots       *slots.Slots
+	generations *generations
+	log         hclog.Logger
+
+	latest concurrency.Latest[*Snapshot]
+	failed concurrency.Latest[string] // why there is no snapshot yet
+
+	parts parts // of run's goroutine alone
+
+	mu     sync.Mutex
+	users  int
+	unused time.Time // since when there are none
+
+	reading sync.Mutex // held while details are read
+	details map[string]runDetail
+}
+
+// parts are what a snapshot has beside the state, and when it was read.
+type parts struct {
+	indexes map[string]uint64
+	runs    []runs.Run
+	slots   []slots.View
+	events  []orchestrator.Event
+	seq     uint64
+	times   map[string]HostTimes
+	ledger  kv.Entry[rollout.Ledger]
+	holder  kv.Holder
+	held    bool
+	cycles  []orchestrator.Report
+	partial map[string][]string // by prefix
+}
+
+// runDetail is a run as it was when the keys of runs had an index.
+type runDetail struct {
+	index  uint64
+	detail runs.Detail
+	tails  map[string]string
+}
+
+func newFeed(client *consul.Client, prefix, name string, g *generations, log hclog.Logger) *feed {
+	c := cluster.New(client, prefix, name)
+	return &feed{
+		name: name, client: client, cluster: c, rollouts: rollout.New(client, prefix, name), runs: runs.New(c.Store()),
+		slots: slots.New(c.Store(), slots.Options{}), generations: g, log: log.With("cluster", name),
+		unused: time.Now(), details: map[string]runDetail{},
+	}
+}
+
+// use counts a user until the returned function is called.
+func (f *feed) use() (done func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.users++
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.users--; f.users == 0 {
+			f.unused = time.Now()
+		}
+	}
+}
+
+// idleSince is since when the feed has had no user; zero: it has users.
+func (f *feed) idleSince() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.users > 0 {
+		return time.Time{}
+	}
+	return f.unused
+}
+
+// wait returns the present snapshot, or the first one.
+func (f *feed) wait(ctx context.Context) (*Snapshot, error) {
+	defer f.use()()
+	if s, ok := f.latest.Get(); ok {
+		return s, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, firstSnapshot)
+	defer cancel()
+	s, err := f.latest.Wait(ctx, func(*Snapshot) bool { return true })
+	if err != nil {
+		if why, ok := f.failed.Get(); ok {
+			return nil, fmt.Errorf("cluster %q cannot be read: %s", f.name, why)
+		}
+		return nil, fmt.Errorf("cluster %q has not been read yet: %w", f.name, err)
+	}
+	return s, nil
+}
+
+// firstSnapshot bounds how long a viewer waits for the first snapshot: a large cluster
+// takes a second or two.
+const firstSnapshot = 20 * time.Second
+
+// Pauses of a feed.
+const (
+	feedRest       = 100 * time.Millisecond // least time between two snapshots
+	feedRestShare  = 2                      // of the time that the last one took
+	feedFirstRetry = 500 * time.Millisecond
+	feedLastRetry  = 10 * time.Second
+	lostAfter      = time.Second // how often the client is asked whether Consul answers
+)
+
+// Run keeps the snapshot current until ctx ends; then it returns nil.
+func (f *feed) Run(ctx context.Context) error {
+	return concurrency.Restart(ctx, concurrency.NewBackoff(feedFirstRetry, feedLastRetry), time.Minute, f.follow, func(err error, _ time.Duration) {
+		f.log.Debug("the cluster is read again", "error", err)
+	})
+}
+
+// follow keeps the snapshot current until ctx ends, or Consul's data was restored.
+func (f *feed) follow(ctx context.Context) error {
+	f.parts = parts{indexes: map[string]uint64{}, times: map[string]HostTimes{}, partial: map[string][]string{}}
+	watcher := f.cluster.NewWatcher(followed...)
+	changes := watcher.Changes()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return watcher.Run(ctx) })
+	g.Go(func() error {
+		tick := time.NewTicker(lostAfter)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-tick.C:
+				f.check()
+				continue
+			case <-changes.C():
+			}
+			began := time.Now()
+			if err := f.refresh(ctx, watcher); err != nil {
+				if ctx.Err() == nil {
+					f.lost(err.Error())
+					changes.Notify() // after a rest it is tried again
+				}
+				if err := concurrency.Sleep(ctx, feedFirstRetry); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := concurrency.Sleep(ctx, max(feedRest, feedRestShare*time.Since(began))); err != nil {
+				return err
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// check notices that Consul no longer answers, or does again, from what the client
+// knows.
+func (f *feed) check() {
+	since := f.client.Stats().UnreachableSince
+	last, known := f.latest.Get()
+	switch {
+	case !known:
+	case !since.IsZero() && last.Stale == "":
+		f.lost("Consul has not answered since " + since.UTC().Format(time.RFC3339))
+	case since.IsZero() && last.Stale != "":
+		next := *last
+		next.Stale = ""
+		f.publish(&next)
+	}
+}
+
+// lost publishes that the last snapshot may no longer be true.
+func (f *feed) lost(why string) {
+	f.failed.Set(why)
+	last, known := f.latest.Get()
+	if !known || last.Stale != "" {
+		return
+	}
+	next := *last
+	next.Stale, next.AsOf = why, time.Now()
+	if since := f.client.Stats().UnreachableSince; !since.IsZero() {
+		next.AsOf = since
+	}
+	f.publish(&next)
+}
+
+func (f *feed) publish(s *Snapshot) {
+	s.Generation = f.generations.last.Add(1)
+	f.latest.Set(s)
+}
+
+// refresh reads what changed and publishes the next snapshot.
+func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
+	state, err := w.State(ctx)
+	if err != nil {
+		return err
+	}
+	if err := f.readParts(ctx, w); err != nil {
+		return err
+	}
+	stored, err := f.rollouts.StoredIn(&state, f.parts.ledger)
+	if err != nil {
+		return err
+	}
+	p := &f.parts
+	s := &Snapshot{
+		Cluster: f.name, Now: time.Now(), AsOf: time.Now(), State: &state, Rollouts: f.rollouts, Stored: stored, Times: maps.Clone(p.times),
+		runsIndex:    p.indexes[cluster.PrefixRuns],
+		Orchestrated: p.held, Orchestrator: p.holder, AllRuns: p.runs, Groups: p.slots, Journal: p.events, LastSeq: p.seq, Cycles: p.cycles,
+	}
+	for _, prefix := range followed {
+		s.Partial = append(s.Partial, p.partial[prefix]...)
+	}
+	if s.Members, err = rollout.StateOf(&state, stored); err != nil {
+		var filter *cluster.FilterError
+		if !errors.As(err, &filter) {
+			s.Partial = append(s.Partial, err.Error())
+		}
+	}
+	f.publish(s)
+	return nil
+}
+
+// readParts reads the parts whose keys have changed.
+func (f *feed) readParts(ctx context.Context, w *cluster.Watcher) error {
+	for _, part := range []struct {
+		prefix string
+		read   func(context.Context) ([]error, error)
+	}{
+		{cluster.PrefixRuns, f.readRuns},
+		{cluster.PrefixSlots, f.readSlots},
+		{cluster.PrefixView, f.readEvents},
+		{prefixOrchestrate, f.readOrchestrator},
+	} {
+		index, known := w.Index(part.prefix)
+		if before, read := f.parts.indexes[part.prefix]; read && known && before == index {
+			continue
+		}
+		bad, err := part.read(ctx)
+		f.parts.partial[part.prefix] = nil
+		switch {
+		case errors.Is(err, consul.ErrDenied):
+			bad = append(bad, err)
+		case err != nil:
+			return err
+		}
+		for _, err := range bad {
+			f.parts.partial[part.prefix] = append(f.parts.partial[part.prefix], err.Error())
+		}
+		if delete(f.parts.indexes, part.prefix); known {
+			f.parts.indexes[part.prefix] = index
+		}
+	}
+	return nil
+}
+
+func (f *feed) readRuns(ctx context.Context) (bad []error, err error) {
+	f.parts.runs, bad, err = f.runs.List(ctx)
+	return bad, err
+}
+
+func (f *feed) readSlots(ctx context.Context) ([]error, error) {
+	all, unreadable, err := f.slots.ShowAll(ctx)
+	f.parts.slots = all
+	if unreadable != nil {
+		return []error{unreadable}, err
+	}
+	return nil, err
+}
+
+// readOrchestrator reads who orchestrates, the ledger and the last cycles.
+func (f *feed) readOrchestrator(ctx context.Context) (bad []error, err error) {
+	store, p := f.cluster.Store(), &f.parts
+	p.holder, p.held, err = cluster.Orchestrator(ctx, store)
+	if errors.Is(err, kv.ErrNewer) {
+		bad, err = append(bad, err), nil
+	}
+	if err != nil {
+		return bad, err
+	}
+	if p.cycles, err = orchestrator.ReadReports(ctx, store); errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer) {
+		bad, err = append(bad, err), nil
+	}
+	if err == nil {
+		p.ledger, err = f.rollouts.Ledger(ctx)
+	}
+	return bad, err
+}
+
+// readEvents reads the events that were journalled since the last time; the first
+// time also since when hosts are as they are.
+func (f *feed) readEvents(ctx context.Context) (bad []error, err error) {
+	store, p := f.cluster.Store(), &f.parts
+	events, commit, err := orchestrator.ReadEvents(ctx, store, p.seq, keptEvents)
+	if unreadable(err) {
+		bad, err = append(bad, err), nil
+	}
+	if err != nil {
+		return bad, err
+	}
+	gap := len(events) > 0 && events[0].Seq > p.seq+1
+	if commit.Seq < p.seq { // the cluster was deleted and begins again
+		p.events, p.times, gap = nil, map[string]HostTimes{}, true
+		if events, commit, err = orchestrator.ReadEvents(ctx, store, 0, keptEvents); unreadable(err) {
+			bad, err = append(bad, err), nil
+		}
+		if err != nil {
+			return bad, err
+		}
+	}
+	if p.seq == 0 || gap {
+		saved, err := orchestrator.ReadView(ctx, store)
+		if unreadable(err) {
+			bad, err = append(bad, err), nil
+		}
+		if err != nil {
+			return bad, err
+		}
+		for node, n := range saved.View.Nodes {
+			p.times[node] = HostTimes{Life: n.Life, LifeSince: n.LifeSince, Health: n.Health, HealthSince: n.HealthSince}
+		}
+	} else {
+		p.observe(events)
+	}
+	p.events = append(slices.Clip(p.events), events...)
+	p.events = p.events[max(0, len(p.events)-keptEvents):]
+	p.seq = commit.Seq
+	return bad, nil
+}
+
+// observe keeps the times of hosts current.
+func (p *parts) observe(events []orchestrator.Event) {
+	for _, e := range events {
+		t := p.times[e.Node]
+		switch e.Kind {
+		case orchestrator.NodeUp, orchestrator.NodeDown, orchestrator.NodeSuspect, orchestrator.NodeGone:
+			t.Life, t.LifeSince = cluster.Liveness(e.After), e.Time
+		case orchestrator.HealthChanged:
+			t.Health, t.HealthSince = e.After, e.Time
+		case orchestrator.MemberLeft:
+			delete(p.times, e.Node)
+			continue
+		default:
+			continue
+		}
+		p.times[e.Node] = t
+	}
+}
+
+func unreadable(err error) bool { return errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer) }
+
+// maxDetails bounds how many runs are kept with their members.
+const maxDetails = 32
+
+// run returns one run with its members; it is read again only after the keys of runs
+// changed.
+func (f *feed) run(ctx context.Context, id string) (runDetail, error) {
+	f.reading.Lock()
+	defer f.reading.Unlock() // viewers that ask for the same wait for one read
+	s, _ := f.latest.Get()
+	index := uint64(0)
+	if s != nil {
+		index = s.runsIndex
+	}
+	if d, ok := f.details[id]; ok && index != 0 && d.index == index {
+		return d, nil
+	}
+	d := runDetail{index: index}
+	var err error
+	if d.detail, err = f.runs.Show(ctx, id); err != nil {
+		return d, err
+	}
+	if d.tails, err = f.runs.Tails(ctx, id); err != nil {
+		return d, err
+	}
+	if len(f.details) >= maxDetails {
+		clear(f.details)
+	}
+	f.details[id] = d
+	return d, nil
+}

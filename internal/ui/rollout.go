@@ -1,0 +1,122 @@
+package ui
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+// RolloutQuery selects hosts of a rollout.
+type RolloutQuery struct {
+	State string // as in rollout.HostProgress; empty: all
+	Page
+}
+
+// Rollout is the rollout of the desired version.
+type Rollout struct {
+	About
+	// Exists is false when no version is desired, or its rollout cannot be read; Why
+	// says which.
+	Exists bool   `json:"exists"`
+	Why    string `json:"why"`
+	// Desired is the desired version.
+	Desired string `json:"desired"`
+	// Status is what 'jorc update show' answers.
+	Status *rollout.Status `json:"status,omitempty"`
+	// StateText is the phase with its details, PolicyText the policy on one line.
+	StateText    string `json:"state_text"`
+	PolicyText   string `json:"policy_text"`
+	Orchestrated bool   `json:"orchestrated"`
+	// Hosts are the hosts of one page, the ones that need attention first.
+	Hosts []RolloutHost `json:"hosts"`
+	Paged
+	// Next are the steps to come if no host fails, as --dry-run prints them.
+	Next []rollout.Decision `json:"next"`
+	// History are the rollouts that ended before, the newest first.
+	History []FinishedRollout `json:"history"`
+}
+
+// RolloutHost is one host of a rollout.
+type RolloutHost struct {
+	rollout.HostProgress
+	// OutSince is since when it has been out of service, where that is known.
+	OutSince time.Time `json:"out_since,omitzero"`
+	// Output is the last output of what failed.
+	Output string `json:"output"`
+	LogURL string `json:"log_url"`
+}
+
+// FinishedRollout is a rollout that ended.
+type FinishedRollout struct {
+	ID       string         `json:"id"`
+	Version  string         `json:"version"`
+	Previous string         `json:"previous"`
+	State    string         `json:"state"` // done, aborted, superseded, rolled back
+	By       string         `json:"by"`
+	Reason   string         `json:"reason"`
+	Started  time.Time      `json:"started,omitzero"`
+	Ended    time.Time      `json:"ended,omitzero"`
+	Counts   rollout.Counts `json:"counts"`
+}
+
+// status is the status of the rollout of the desired version; ok is false without one.
+func (s *Snapshot) status() (status rollout.Status, ok bool) {
+	if s.Rollouts == nil || s.Rollouts.Usable(s.Stored) != nil {
+		return rollout.Status{}, false
+	}
+	return rollout.Describe(s.Stored.Document, s.Members, s.Now), true
+}
+
+// Rollout returns the rollout with the hosts that q selects.
+func (s *Snapshot) Rollout(q RolloutQuery) Rollout {
+	r := Rollout{
+		About: s.about("update", "show"), Desired: s.State.Desired, Orchestrated: s.Orchestrated,
+		Hosts: []RolloutHost{}, Next: []rollout.Decision{}, History: []FinishedRollout{},
+	}
+	status, ok := s.status()
+	if !ok {
+		r.Why = s.Rollouts.Usable(s.Stored).Error()
+		return r
+	}
+	r.Exists, r.Status, r.StateText, r.PolicyText = true, &status, status.StateText(), status.Policy.String()
+	r.Next = append(r.Next, rollout.Foresee(s.Stored.Document, s.Members, s.Now)...)
+	all := rollout.Progress(s.Stored.Document, s.Members, s.Now)
+	total := len(all)
+	if q.State != "" {
+		all = slices.DeleteFunc(all, func(h rollout.HostProgress) bool { return h.State != q.State })
+	}
+	page, paged := pageOf(all, q.Page, total)
+	r.Paged = paged
+	for _, h := range page {
+		r.Hosts = append(r.Hosts, s.rolloutHost(h))
+	}
+	return r
+}
+
+// rolloutHost adds what the host reports of its failure.
+func (s *Snapshot) rolloutHost(p rollout.HostProgress) RolloutHost {
+	h := RolloutHost{HostProgress: p}
+	if v, known := s.Times[p.Node]; known && p.Out != "" {
+		switch {
+		case !p.Granted.IsZero():
+			h.OutSince = p.Granted
+		case p.Out == "down":
+			h.OutSince = v.LifeSince
+		default:
+			h.OutSince = v.HealthSince
+		}
+	}
+	host := s.State.Hosts[p.Node]
+	if host == nil || p.State != rollout.HostFailed {
+		return h
+	}
+	for _, category := range []string{"config", "validation"} {
+		if c, ok := host.Report.States[category]; ok && c.State == "failed" {
+			h.Output, h.LogURL = strings.TrimSpace(c.Detail), c.LogURL
+			break
+		}
+	}
+	return h
+}

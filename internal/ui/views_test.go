@@ -1,0 +1,230 @@
+package ui_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/ui"
+)
+
+// problems are the kinds of problems of a snapshot.
+func problems(s *ui.Snapshot) (kinds []string) {
+	for _, p := range s.Attention().Problems {
+		kinds = append(kinds, p.Kind)
+	}
+	return kinds
+}
+
+// missing returns which of the wanted kinds of problems a snapshot lacks.
+func missing(kinds ...string) func(*ui.Snapshot) string {
+	return func(s *ui.Snapshot) string {
+		for _, kind := range kinds {
+			if !slices.Contains(problems(s), kind) {
+				return "no problem of kind " + kind + " among " + strings.Join(problems(s), ", ")
+			}
+		}
+		return ""
+	}
+}
+
+func TestAttention(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	fleet := f.fleet(false)
+	s := f.eventually("what is wrong is shown", fleet, missing("failed", "critical", "no_orchestrator"))
+	for _, p := range s.Attention().Problems {
+		switch p.Kind {
+		case "failed":
+			if p.Cause != "no space left on device" || !slices.Equal(p.Hosts, []string{f.node("c")}) {
+				t.Errorf("failed: %+v", p)
+			}
+			if want := "jorc --cluster=" + f.name + " update why " + f.node("c"); p.Command != want {
+				t.Errorf("command %q; want %q", p.Command, want)
+			}
+		case "critical":
+			if !strings.Contains(p.Cause, "service:web") {
+				t.Errorf("critical: %+v", p)
+			}
+		}
+	}
+	f.must(f.c.Pause(t.Context(), cluster.Hold{Reason: "<script>alert(1)</script>", By: "ann"}))
+	f.must(f.c.Hold(t.Context(), cluster.Scope{Node: f.node("b")}, cluster.Hold{Reason: "disks"}))
+	f.must(f.c.Store().Txn().Set(cluster.ReportKey(f.node("c")), []byte("no JSON")).Commit(t.Context()))
+	s = f.eventually("pause, hold and damage are shown", fleet, missing("paused", "held", "damaged"))
+	a := s.Attention()
+	if i := slices.IndexFunc(a.Problems, func(p ui.Problem) bool { return p.Kind == "damaged" }); a.Problems[i].Command != "jorc --cluster="+f.name+" status repair" {
+		t.Errorf("damaged: %+v", a.Problems[i])
+	}
+}
+
+func TestRollout(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	fleet := f.fleet(false)
+	if r := f.eventually("a snapshot", fleet, func(*ui.Snapshot) string { return "" }).Rollout(ui.RolloutQuery{}); r.Exists || !strings.Contains(r.Why, "jorc update trigger") {
+		t.Errorf("without a rollout: %+v", r)
+	}
+	f.orchestrate()
+	f.trigger("v2")
+	s := f.eventually("the canary is admitted", fleet, func(s *ui.Snapshot) string {
+		if r := s.Rollout(ui.RolloutQuery{}); r.Status == nil || r.Status.Now.Working != 1 || !s.Orchestrated || len(s.Journal) == 0 {
+			return encoded(t, r)
+		}
+		return ""
+	})
+	r := s.Rollout(ui.RolloutQuery{})
+	states := map[string]string{}
+	for _, h := range r.Hosts {
+		states[h.Node] = h.State
+	}
+	if len(states) != 3 || !r.Orchestrated || r.Status.Version != "v2" || r.PolicyText == "" || len(r.Next) == 0 {
+		t.Errorf("rollout: %+v", r)
+	}
+	working := s.Rollout(ui.RolloutQuery{State: "working"})
+	if working.Matched != 1 || working.Total != 3 || working.Hosts[0].Granted.IsZero() || working.Hosts[0].Out != "grant" {
+		t.Errorf("working: %+v", working.Hosts)
+	}
+	why := s.Rollout(ui.RolloutQuery{State: "pending"}).Hosts
+	if len(why) == 0 || why[0].Detail == "" {
+		t.Errorf("pending: %+v", why)
+	}
+	h, err := fleet.Host(t.Context(), working.Hosts[0].Node)
+	if err != nil || h.Rollout == nil || !h.Why.Pending || len(h.Why.Reasons) == 0 {
+		t.Errorf("host: %+v, %v", h, err)
+	}
+	events := s.Events(ui.EventQuery{Limit: 1})
+	if len(events.Events) != 1 || events.Older != events.Events[0].Seq || events.Last != s.LastSeq {
+		t.Errorf("events: %+v", events)
+	}
+}
+
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	fleet := f.fleet(false)
+	s := f.eventually("the hosts are shown", fleet, func(s *ui.Snapshot) string {
+		if h, err := s.Hosts(ui.HostQuery{Filter: `Health == "critical"`}); err != nil || h.Matched != 1 {
+			return "no critical host"
+		}
+		return ""
+	})
+	names := func(q ui.HostQuery) string {
+		h, err := s.Hosts(q)
+		if err != nil {
+			t.Fatalf("Hosts(%+v) = %v", q, err)
+		}
+		var all []string
+		for _, row := range h.Hosts {
+			all = append(all, strings.TrimPrefix(row.Node, f.name+"-"))
+		}
+		return strings.Join(all, " ")
+	}
+	for want, q := range map[string]ui.HostQuery{
+		"a b c": {},
+		"c b a": {Sort: "-Zone"},
+		"a b":   {Filter: `Version == "v1"`, Role: "app"},
+		"b":     {Sort: "Node", Page: ui.Page{Offset: 1, Limit: 1}},
+		"c":     {Filter: `Services contains "web-` + f.name + `" and Health != passing`},
+		"":      {Role: "nothing"},
+	} {
+		if got := names(q); got != want {
+			t.Errorf("Hosts(%+v) = %q; want %q", q, got, want)
+		}
+	}
+	page, err := s.Hosts(ui.HostQuery{Columns: []string{"Params.db_password", "Params", "NodeMeta"}, Page: ui.Page{Limit: 2}})
+	if err != nil || page.Next != 2 || page.Total != 3 {
+		t.Errorf("page: %+v, %v", page.Paged, err)
+	}
+	if text := encoded(t, page); strings.Contains(text, secret) {
+		t.Errorf("a secret param is shown: %s", text)
+	}
+	want := "jorc --cluster=" + f.name + " cluster members '--filter=Zone == \"it'\\''s\"' --sort=-Node"
+	if h, err := s.Hosts(ui.HostQuery{Filter: `Zone == "it's"`, Sort: "-Node"}); err != nil || h.Command != want {
+		t.Errorf("command %q, %v; want %q", h.Command, err, want)
+	}
+	for _, q := range []ui.HostQuery{{Filter: "Zone ="}, {Sort: "nothing"}, {Columns: []string{"nothing"}}} {
+		if _, err := s.Hosts(q); !errors.Is(err, ui.ErrQuery) {
+			t.Errorf("Hosts(%+v) = %v; want ErrQuery", q, err)
+		}
+	}
+	if _, err := fleet.Host(t.Context(), "nothing"); !errors.Is(err, cluster.ErrNoHost) {
+		t.Errorf("Host(nothing) = %v", err)
+	}
+}
+
+// A viewer that may not see params can neither see nor ask about any.
+func TestSealed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ready := func(s *ui.Snapshot) string {
+		if len(s.State.Hosts) < 3 {
+			return "no hosts"
+		}
+		return ""
+	}
+	s := f.eventually("a snapshot", f.fleet(true), ready)
+	for _, filter := range []string{`Params.db_password == "` + secret + `"`, `Params.db_password matches "^s3"`, `"db_password" in Params`} {
+		if h, err := s.Hosts(ui.HostQuery{Filter: filter, Columns: []string{"Params"}}); err == nil && h.Matched != 0 {
+			t.Errorf("filter %q matches %d hosts", filter, h.Matched)
+		}
+	}
+	if p := s.Profile(true); p.Shown || p.Available || len(p.Params) > 0 {
+		t.Errorf("profile: %+v", p)
+	}
+	open := f.eventually("a snapshot", f.fleet(false), ready)
+	if h, err := open.Hosts(ui.HostQuery{Filter: `Params.db_password == "` + secret + `"`}); err != nil || h.Matched != 3 {
+		t.Errorf("filter of a viewer that may: %d, %v", h.Matched, err)
+	}
+	hidden, shown := open.Profile(false), open.Profile(true)
+	for _, p := range append(hidden.Params, shown.Params...) {
+		if p.Key == "db_password" && (!p.Secret || p.Value != nil) {
+			t.Errorf("param: %+v", p)
+		}
+	}
+	if text := encoded(t, hidden); strings.Contains(text, "welcome") || strings.Contains(text, secret) {
+		t.Errorf("values that were not asked for: %s", text)
+	}
+	if text := encoded(t, shown); !strings.Contains(text, "welcome") || strings.Contains(text, secret) {
+		t.Errorf("values that were asked for: %s", text)
+	}
+}
+
+func TestServices(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.must(f.c.Join(t.Context(), f.node("d"), func(r cluster.Record) (cluster.Record, error) {
+		r.Requires = []cluster.Requirement{{Target: "web-" + f.name, Count: 2}}
+		return r, nil
+	}))
+	name := "web-" + f.name
+	s := f.eventually("the service is shown", f.fleet(false), func(s *ui.Snapshot) string {
+		if d, ok := s.Service(name); !ok || d.RequiredCount != 1 || d.Total() != 3 {
+			return encoded(t, d)
+		}
+		return ""
+	})
+	d, _ := s.Service(name)
+	if d.Critical != 1 || d.Functional != 2 || len(d.ProvidedBy) != 3 || len(d.Instances) != 3 || d.RequiredBy[0] != f.node("d") {
+		t.Errorf("service: %s", encoded(t, d))
+	}
+	svg, err := s.DependenciesSVG(func(kind, name string) string { return "/" + kind + "/" + name })
+	if err != nil || !strings.Contains(svg, `<a href="/host/`+f.node("a")+`">`) {
+		t.Errorf("drawing: %s, %v", svg, err)
+	}
+	if g := s.Dependencies(); len(g.Requires) != 1 || len(g.Cycles) != 0 {
+		t.Errorf("dependencies: %+v", g)
+	}
+}
+
+func encoded(t testing.TB, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
