@@ -3,10 +3,12 @@ package jorc_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -67,12 +69,18 @@ type document struct {
 	dir    string
 	env    []string
 	server *consultest.Server
+	web    string // the address of the service that documents publish
 }
 
 func newDocument(t *testing.T, bin string) *document {
 	t.Helper()
 	s := consultest.Start(t)
-	d := &document{t: t, dir: t.TempDir(), server: s}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	d := &document{t: t, dir: t.TempDir(), server: s, web: listener.Addr().String()}
 	d.env = []string{
 		"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + d.dir,
 		"CONSUL_HTTP_ADDR=" + s.HTTPAddr, "JORC_DNS_ADDR=" + s.DNSAddr, "JORC_STATE_DIR=" + filepath.Join(d.dir, "state"), consultest.NoConfig,
@@ -100,7 +108,7 @@ func (d *document) write(name, text string) string {
 func (d *document) here(text string) string {
 	return strings.NewReplacer(
 		"/etc/jorc", d.dir, `"/etc/nginx`, `"`+d.dir+"/etc/nginx", `"/etc/haproxy/backends`, `"`+d.dir+"/etc/haproxy/backends",
-		"/usr/lib/checks/web.sh", "/bin/true", `"systemctl", "reload", "nginx"`, `"true"`,
+		"/usr/lib/checks/web.sh", "/bin/true", `"127.0.0.1:8080"`, strconv.Quote(d.web), `"systemctl", "reload", "nginx"`, `"true"`,
 	).Replace(text)
 }
 

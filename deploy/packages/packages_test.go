@@ -148,6 +148,36 @@ func TestUnits(t *testing.T) {
 	}
 	m.startConsul()
 
+	t.Run("README", func(t *testing.T) {
+		m := m.in(t)
+		data, err := os.ReadFile("../../README.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		block := func(kind string) string {
+			_, rest, found := strings.Cut(string(data), "<!-- tested: "+kind+" -->\n```")
+			_, rest, _ = strings.Cut(rest, "\n")
+			text, _, _ := strings.Cut(rest, "```\n")
+			if !found || text == "" {
+				t.Fatalf("README.md has no block %s", kind)
+			}
+			return text
+		}
+		m.write("/etc/nginx/sites-enabled/default", "server { listen 127.0.0.1:8080; }\n")
+		m.run("systemctl", "start", "nginx")
+		m.run("mkdir", "-p", "/etc/jorc/templates")
+		m.write("/etc/jorc/web.hcl", block("config"))
+		m.write("/etc/jorc/templates/upstreams.ctmpl", block("template"))
+		m.run("jorc", "config", "validate", "/etc/jorc")
+		m.run("jorc", "doctor")
+		m.run("systemctl", "enable", "--now", "jorc")
+		m.run("jorc", "wait", "web=1", "--passing", "--timeout", "0s")
+		m.eventually("the file is rendered", contains("server 127.0.0.1:9;"), "cat", "/etc/nginx/conf.d/upstreams.conf")
+		m.run("nginx", "-t")
+		m.run("systemctl", "disable", "--now", "jorc")
+		m.run("rm", "/etc/jorc/web.hcl", "/etc/nginx/conf.d/upstreams.conf")
+	})
+
 	t.Run("render-only", func(t *testing.T) {
 		m := m.in(t)
 		m.restrict("render-only")
