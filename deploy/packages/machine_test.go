@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -213,14 +214,23 @@ func (m *machine) property(unit, name string) string {
 	return m.run("systemctl", "show", "--value", "-p", name, unit)
 }
 
-// write writes a file of the machine.
+// write writes a file of the machine, in place of a link that may point to a file
+// of this one.
 func (m *machine) write(path, text string) {
 	m.t.Helper()
-	path = filepath.Join(m.root, path)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	root, err := os.OpenRoot(m.root)
+	if err != nil {
 		m.t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+	defer root.Close()
+	path = strings.TrimPrefix(path, "/")
+	if err := root.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := root.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.t.Fatal(err)
+	}
+	if err := root.WriteFile(path, []byte(text), 0o644); err != nil {
 		m.t.Fatal(err)
 	}
 }
