@@ -12,6 +12,41 @@ import (
 	"testing"
 )
 
+// TestVersionsComeFromTags: a package's version comes from git's tags, and a later commit's
+// sorts after an earlier one's.
+func TestVersionsComeFromTags(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	run(t, "install", "-D", "-m", "0755", "tools/packages", filepath.Join(dir, "tools", "packages"))
+	git := func(args ...string) string {
+		t.Helper()
+		return run(t, append([]string{"git", "-C", dir, "-c", "user.name=t", "-c", "user.email=t@example.com"}, args...)...)
+	}
+	version := func() string {
+		t.Helper()
+		return run(t, filepath.Join(dir, "tools", "packages"), "--version")
+	}
+	commit := func() { git("commit", "-q", "--allow-empty", "-m", "x") }
+	git("init", "-q")
+	commit()
+	versions := []string{version()}
+	if !strings.HasPrefix(versions[0], "0.0.0~git") {
+		t.Errorf("without a tag: %s", versions[0])
+	}
+	for _, step := range []struct{ tag, want string }{{"v1.2.3-rc.1", "1.2.3~rc.1"}, {"", "1.2.3~rc.1+1.g"}, {"v1.2.3", "1.2.3"}, {"", "1.2.3+1.g"}, {"v1.2.4", "1.2.4"}} {
+		commit()
+		if step.tag != "" {
+			git("tag", step.tag)
+		}
+		got := version()
+		if got != step.want && (step.tag != "" || !strings.HasPrefix(got, step.want)) {
+			t.Errorf("at tag %q: %s, want %s", step.tag, got, step.want)
+		}
+		run(t, "dpkg", "--compare-versions", versions[len(versions)-1], "lt", got)
+		versions = append(versions, got)
+	}
+}
+
 // TestPackagesAreReproducible compares two builds of one commit.
 func TestPackagesAreReproducible(t *testing.T) {
 	b := packages(t)
