@@ -133,10 +133,10 @@ test: consul versitygw bin/consul-template ## run all tests with the race detect
 	CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GO) test -race -timeout 20m ./...
 
 .PHONY: test-system
-test-system: consul ## run the tests that need root, nginx, haproxy, iproute2, iptables, puppet and python3
+test-system: consul ## run the tests that need root, nginx, haproxy, iproute2, iptables, puppet, python3 and Prometheus
 	@missing=; \
-	for program in nginx haproxy ip iptables puppet python3; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
-	[ -z "$$missing" ] || { echo "make test-system: missing:$$missing (apt-get install nginx haproxy iproute2 iptables puppet-agent python3)" >&2; exit 1; }; \
+	for program in nginx haproxy ip iptables puppet python3 prometheus promtool; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	[ -z "$$missing" ] || { echo "make test-system: missing:$$missing (apt-get install nginx haproxy iproute2 iptables puppet-agent python3 prometheus)" >&2; exit 1; }; \
 	[ "$$(id -u)" = 0 ] || { echo "make test-system: must be run as root" >&2; exit 1; }
 	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged system -race -timeout 20m
 
