@@ -65,6 +65,7 @@ PROSE = \
 	internal/converge \
 	internal/agent \
 	internal/web \
+	internal/ui/pages \
 	internal/doctor \
 	internal/dev \
 	internal/fleettest \

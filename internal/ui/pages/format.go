@@ -1,0 +1,114 @@
+package pages
+
+import (
+	"bytes"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// formats are the functions of templates.
+var formats = map[string]any{
+	"age": age, "clock": clock, "class": class, "stamp": stamp, "web": webLink, "join": strings.Join, "or_none": orNone,
+	"states": func() []string { return []string{"failed", "working", "down", "given up", "pending", "done", "apart"} },
+	"list":   func(all ...string) []string { return all },
+	"plural": plural,
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return s
+}
+
+// plural is a number with its noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// age formats the time since t in its two largest units; empty if t is zero.
+func age(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	d := max(time.Since(t), 0)
+	days := int(d.Hours()) / 24
+	switch {
+	case days > 0:
+		return fmt.Sprintf("%dd %dh", days, int(d.Hours())%24)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh %dm", int(d.Hours()), int(d.Minutes())%60)
+	case d >= time.Minute:
+		return fmt.Sprintf("%dm %ds", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%ds", int(d.Seconds()))
+}
+
+// clock is a time for people, stamp one for programs.
+func clock(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+// class returns the CSS class of a state.
+func class(state any) string {
+	switch fmt.Sprint(state) {
+	case "passing", "up", "success", "done", "arrived", "service_up", "node_up", "agent_up", "document_readable":
+		return "good"
+	case "critical", "failed", "down", "absent", "lost", "node_down", "node_gone", "agent_down", "service_down", "document_damaged":
+		return "bad"
+	case "running", "working", "accepted", "batch", "canary":
+		return "busy"
+	case "warning", "suspect", "maintenance", "held", "paused", "given up", "needs-approval", "node_suspect", "stranded", "aborted", "cluster_paused":
+		return "warn"
+	}
+	return "dim"
+}
+
+// webLink returns the address of a log if it is one that a browser may open; empty:
+// it is shown as text.
+func webLink(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return ""
+	}
+	return address
+}
+
+// visible replaces characters that a browser does not show, or that change how it
+// shows others, by ones that it shows.
+func visible(page []byte) []byte {
+	odd := func(r rune) bool {
+		return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r) && r != '\u00ad' || r == '\u2028' || r == '\u2029')
+	}
+	if utf8.Valid(page) && bytes.IndexFunc(page, odd) < 0 {
+		return page
+	}
+	return bytes.Map(func(r rune) rune {
+		switch {
+		case !odd(r):
+			return r
+		case r < 0x20:
+			return 0x2400 + r // the picture of a control character
+		case r == 0x7f:
+			return 0x2421
+		}
+		return unicode.ReplacementChar
+	}, page)
+}
