@@ -43,6 +43,7 @@ PROSE = \
 	docs/migration.md \
 	internal/consultest \
 	internal/text \
+	internal/terminal \
 	internal/filewatch \
 	internal/templatetree \
 	deploy \

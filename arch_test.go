@@ -54,6 +54,7 @@ var layers = map[string]float64{
 	"internal/text":         0,
 	"internal/templatetree": 0,
 	"internal/filewatch":    1,
+	"internal/terminal":     1,
 }
 
 // beside are packages that stand outside the house; only tests and other

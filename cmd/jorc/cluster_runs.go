@@ -15,6 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/terminal"
 )
 
 // runsCommands are those of "jorc cluster" that are about runs, and wait.
@@ -92,7 +93,7 @@ func (e *environment) runOnMembers(c *cli.Context) error {
 	if !c.Bool("wait") {
 		return nil
 	}
-	_, err = await(c, cl, runs.Goal{Run: id}, nil)
+	_, err = e.await(c, cl, runs.Goal{Run: id}, nil)
 	if d, showErr := cl.runs().Show(c.Context, id); isJSON && showErr == nil {
 		if writeErr := e.writeJSON(c.App.Writer, d); writeErr != nil {
 			return fmt.Errorf("run %q: its outcome could not be printed: %w", id, errors.Join(writeErr, err))
@@ -378,7 +379,7 @@ func (e *environment) waitForCluster(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	v, err := await(c, cl, goal, filter)
+	v, err := e.await(c, cl, goal, filter)
 	answered := err == nil || errors.As(err, new(*exitError)) // an answer, if not the one that was hoped for
 	if e.format(c) == formatJSON && answered {
 		return errors.Join(e.writeJSON(c.App.Writer, v), err)
@@ -388,7 +389,7 @@ func (e *environment) waitForCluster(c *cli.Context) error {
 
 // await waits for the goal, at most for --timeout, and makes the outcome an exit
 // code. The verdict is the state of the cluster at the end.
-func await(c *cli.Context, cl *target, goal runs.Goal, filter *cluster.Filter) (runs.Verdict, error) {
+func (e *environment) await(c *cli.Context, cl *target, goal runs.Goal, filter *cluster.Filter) (runs.Verdict, error) {
 	timeout := c.Duration("timeout")
 	ctx, cancel := withTimeout(c.Context, timeout)
 	defer cancel()
@@ -397,12 +398,19 @@ func await(c *cli.Context, cl *target, goal runs.Goal, filter *cluster.Filter) (
 		Client: cl.client, Cluster: cl.Cluster, Filter: filter, Rollouts: cl.rollouts(),
 		Missing: func(text string) {
 			missing = text
-			if isTerminal(c.App.ErrWriter) {
+			if goal.Run == "" && isTerminal(c.App.ErrWriter) {
 				note(c, "waiting: %s", printable(text))
 			}
 		},
 	}
+	ended := func() {}
+	if goal.Run != "" {
+		live := e.live(c, quietWait)
+		w.Progress = func(d runs.Detail) { live.Show(runProgress(d)) }
+		ended = func() { live.Stop(true) }
+	}
 	v, err := w.Await(ctx, goal)
+	ended()
 	v.Missing = cmp.Or(v.Missing, missing)
 	if v.Failed == nil {
 		v.Failed = []runs.Trouble{} // a list, in JSON, too
@@ -427,4 +435,37 @@ func await(c *cli.Context, cl *target, goal runs.Goal, filter *cluster.Filter) (
 		}
 	}
 	return v, errNo
+}
+
+// runProgress is a run for a live display.
+func runProgress(d runs.Detail) terminal.Progress {
+	n := d.Counts
+	p := terminal.Progress{
+		Title: fmt.Sprintf("run %s of %s: %s, %d running, %d failed", d.ID, d.Request.Workflow, d.State, n.Running, n.Failed),
+		Since: d.Created, Until: d.Ended, Done: n.Done, Total: n.Members, Waits: cmp.Or(d.Why, withoutMembers(d.Run)),
+	}
+	for _, c := range []count{{n.Pending, "pending"}, {n.Lost, "lost"}, {n.Cancelled, "cancelled"}} {
+		if c.n > 0 {
+			p.Title += fmt.Sprintf(", %d %s", c.n, c.noun)
+		}
+	}
+	for _, m := range d.Members {
+		h := terminal.Host{Name: m.Node, Kind: terminal.Waiting, State: string(m.State), Since: d.Created, Text: m.Why}
+		switch m.State {
+		case runs.Done:
+			continue
+		case runs.Failed, runs.Lost:
+			h.Kind = terminal.Failed
+		case runs.Running:
+			h.Kind = terminal.Working
+		}
+		if m.Task != "" && m.Why != "" {
+			h.Text = "task " + m.Task + ": " + m.Why
+		}
+		if len(m.History) > 0 {
+			h.Since = m.History[len(m.History)-1].At
+		}
+		p.Hosts = append(p.Hosts, h)
+	}
+	return p
 }

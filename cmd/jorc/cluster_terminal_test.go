@@ -86,8 +86,8 @@ func TestProfileWatch(t *testing.T) {
 	}
 }
 
-// terminal returns both ends of a new pseudo terminal.
-func terminal(t *testing.T) (ours, theirs *os.File) {
+// pseudoTerminal returns both ends of a new pseudo terminal.
+func pseudoTerminal(t *testing.T) (ours, theirs *os.File) {
 	t.Helper()
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -126,7 +126,7 @@ func TestProfileEditInTerminal(t *testing.T) {
 	env["EDITOR"] = editor
 	edit := func(meanwhile func(), typed string) (int, string) {
 		t.Helper()
-		ours, theirs := terminal(t)
+		ours, theirs := pseudoTerminal(t)
 		cmd := below(t, env, func(c *exec.Cmd) {
 			c.Stdin, c.Stdout, c.Stderr = theirs, theirs, theirs
 			c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}

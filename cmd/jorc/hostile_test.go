@@ -185,7 +185,7 @@ func TestRawData(t *testing.T) {
 	if got := jorc(t, env, "cluster", "profile", "get", "pem"); unsafeText(got.stdout) != "" {
 		t.Errorf("the JSON is %q", got.stdout)
 	}
-	ours, theirs := terminal(t)
+	ours, theirs := pseudoTerminal(t)
 	cmd := below(t, env, func(c *exec.Cmd) {
 		c.Stdin, c.Stdout, c.Stderr = theirs, theirs, theirs
 		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}

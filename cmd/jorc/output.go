@@ -9,11 +9,12 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	tabletext "github.com/jedib0t/go-pretty/v6/text"
 	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Formats of -o.
@@ -262,27 +263,7 @@ func painted(state string) string {
 }
 
 // printable escapes what would break a line or steer a terminal.
-func printable(s string) string {
-	if !strings.ContainsFunc(s, unprintable) {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		switch {
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\t':
-			b.WriteString(`\t`)
-		case unprintable(r):
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-func unprintable(r rune) bool { return !unicode.IsPrint(r) }
+func printable(s string) string { return text.Printable(s) }
 
 // colour reports whether w may be coloured: a terminal, and not forbidden.
 func (e *environment) colour(w io.Writer) bool {

@@ -5,15 +5,20 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/mattn/go-isatty"
+	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/jorc/jorc/internal/blocker"
+	"github.com/jorc/jorc/internal/terminal"
 )
 
 // safeWriter is the last place that all text passes on its way to stdout and
@@ -134,67 +139,51 @@ func isTerminal(w io.Writer) bool {
 	return ok
 }
 
-// screen shows on a terminal what is still missing, a line per target, and
-// overwrites its lines when something changes.
-type screen struct {
-	w     io.Writer // nil: not a terminal
-	width func() int
-	lines int // drawn last
-}
-
-func (e *environment) screen() *screen {
+// screen is the terminal behind stderr; nil: there is none, or it cannot overwrite
+// lines.
+func (e *environment) screen() *terminal.Screen {
 	f, ok := terminalOf(e.stderr)
-	if !ok || e.getenv("TERM") == "dumb" {
-		return &screen{}
+	if !ok || e.getenv("TERM") == "dumb" || runtime.GOOS == "windows" {
+		return nil
 	}
-	return &screen{w: f, width: func() int { return widthOf(f) }}
+	return terminal.NewScreen(f, func() terminal.Size { return sizeOf(f) })
 }
 
-// draw shows states; it is the progress of a wait.
-func (s *screen) draw(states []blocker.State) {
-	if s.w == nil {
-		return
+// sizeOf is the size of f's window.
+func sizeOf(f *os.File) terminal.Size {
+	columns, rows, err := term.GetSize(int(f.Fd()))
+	if err != nil || columns == 0 || rows == 0 {
+		return terminal.Size{Columns: 80, Rows: 24}
 	}
-	var b strings.Builder
-	b.WriteString(s.erase())
-	width := s.width()
-	lines := blocker.Lines(states)
-	for _, line := range lines {
-		b.WriteString(fit("waiting for "+printable(line), width) + "\n")
-	}
-	s.lines = len(lines)
-	_, _ = io.WriteString(s.w, b.String()) // nothing to do about a terminal that went away
+	return terminal.Size{Columns: columns, Rows: rows}
 }
 
-// clear leaves nothing of what was drawn.
-func (s *screen) clear() {
-	if s.w != nil {
-		_, _ = io.WriteString(s.w, s.erase()) // as above
-		s.lines = 0
+// quietWait is for how long a command that waits prints nothing where there is no
+// terminal, and how long its lines are apart: logs of other programs show that it
+// still waits, and scripts that end sooner print what they always did.
+const quietWait = 30 * time.Second
+
+// live shows the progress of something on stderr until it is stopped: with a running
+// clock on a terminal, elsewhere as lines that are quiet apart.
+func (e *environment) live(c *cli.Context, quiet time.Duration) *terminal.Live {
+	if s := e.screen(); s != nil {
+		return terminal.OnScreen(s, e.colour(e.stderr))
 	}
+	return terminal.PlainLines(quiet, func(line string) { note(c, "%s", line) })
 }
 
-func (s *screen) erase() string {
-	if s.lines == 0 {
-		return ""
+// showMissing shows on s, the screen, what a wait for services still waits for.
+func showMissing(s *terminal.Screen) func([]blocker.State) {
+	if s == nil {
+		return func([]blocker.State) {}
 	}
-	return fmt.Sprintf("\x1b[%dA\r\x1b[J", s.lines)
-}
-
-// fit cuts a line that the terminal would wrap: erase counts lines.
-func fit(line string, width int) string {
-	if r := []rune(line); len(r) >= width {
-		return string(r[:max(width-2, 0)]) + "…"
+	return func(states []blocker.State) {
+		lines := blocker.Lines(states)
+		for i, line := range lines {
+			lines[i] = s.Fit("waiting for " + printable(line))
+		}
+		s.Draw(lines)
 	}
-	return line
-}
-
-func widthOf(f *os.File) int {
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil || size.Col == 0 {
-		return 80
-	}
-	return int(size.Col)
 }
 
 // mayBeClosed reports whether stdout may have been closed when jorc was started

@@ -6,24 +6,25 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
 
 	"github.com/jorc/jorc/internal/agent"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/terminal"
 	"github.com/jorc/jorc/internal/text"
 )
 
 func showRolloutCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "show", Usage: "show the rollout: phase, counts, hosts out of service, failures, what it waits for",
-		Description: "Exits 1 when nothing was triggered.",
-		Action:      env.onCluster(env.showRollout),
+		Description: "Exits 1 when nothing was triggered. With --watch shows on stderr how far each host is, live on a terminal and as plain lines elsewhere, " +
+			"until the rollout is done or aborted, and then the answer.",
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "watch", Usage: "show the hosts, live, until the rollout is over", DisableDefaultText: true}},
+		Action: env.onCluster(env.showRollout),
 	}
 }
 
@@ -45,7 +46,24 @@ func (e *environment) showRollout(c *cli.Context, cl *target) error {
 	if !orchestrated && !status.Over() && status.Paced() {
 		note(c, "%s", noOrchestrator)
 	}
+	if c.Bool("watch") && !status.Over() {
+		if status, err = e.watchRollout(c, cl); err != nil {
+			return err
+		}
+	}
 	return e.print(c, rowsOf("what,value", rolloutRows(status)...), shownRollout{status, orchestrated})
+}
+
+// watchRollout shows the rollout until it is over, and returns what it came to.
+func (e *environment) watchRollout(c *cli.Context, cl *target) (last rollout.Status, err error) {
+	live := e.live(c, 0)
+	err = cl.rollouts().Follow(c.Context, func(s rollout.Status, hosts []rollout.HostProgress) (over bool) {
+		last = s
+		live.Show(rolloutProgress(s, hosts))
+		return s.Over()
+	})
+	live.Stop(err != nil) // otherwise the answer follows
+	return last, err
 }
 
 // rolloutRows is a rollout for people.
@@ -227,9 +245,12 @@ func (e *environment) waitRollout(c *cli.Context) error {
 	ctx, cancel := withTimeout(c.Context, timeout)
 	defer cancel()
 	var last rollout.Status
-	bar := e.rolloutBar()
-	err = cl.rollouts().Wait(ctx, func(s rollout.Status) { last = s; bar.draw(s) })
-	bar.clear()
+	live := e.live(c, quietWait)
+	err = cl.rollouts().Wait(ctx, func(s rollout.Status, hosts []rollout.HostProgress) {
+		last = s
+		live.Show(rolloutProgress(s, hosts))
+	})
+	live.Stop(true)
 	if e.format(c) == formatJSON && last.Version != "" {
 		if err := e.writeJSON(c.App.Writer, waitedRollout{last.Version, last.State, last.Now, last.Failed, last.Waits}); err != nil {
 			return err
@@ -245,46 +266,31 @@ func (e *environment) waitRollout(c *cli.Context) error {
 	return err
 }
 
-// rolloutBar is a progress bar on a terminal.
-type rolloutBar struct {
-	progress *mpb.Progress // nil: no terminal
-	bar      *mpb.Bar
-	phase    atomic.Pointer[string]
-}
-
-func (e *environment) rolloutBar() *rolloutBar {
-	f, ok := terminalOf(e.stderr)
-	if !ok || e.getenv("TERM") == "dumb" {
-		return &rolloutBar{}
+// rolloutProgress is a rollout for a live display.
+func rolloutProgress(s rollout.Status, hosts []rollout.HostProgress) terminal.Progress {
+	n := s.Now
+	p := terminal.Progress{
+		Title: fmt.Sprintf("%s: %s, %d working, %d failed", s.Version, s.StateText(), n.Working, n.Failed),
+		Since: s.Started, Until: s.Finished, Done: n.Done, Total: n.Members, Waits: strings.Join(s.Waits, "; "),
 	}
-	return &rolloutBar{progress: mpb.New(mpb.WithOutput(f), mpb.WithRefreshRate(100*time.Millisecond))}
-}
-
-// draw shows how far the rollout has come.
-func (b *rolloutBar) draw(s rollout.Status) {
-	if b.progress == nil {
-		return
+	for _, c := range []count{{n.Pending, "pending"}, {n.Down, "down"}, {n.GivenUp, "given up"}} {
+		if c.n > 0 {
+			p.Title += fmt.Sprintf(", %d %s", c.n, c.noun)
+		}
 	}
-	text := fmt.Sprintf("%s: %s, %d working, %d failed ", printable(s.Version), s.StateText(), s.Now.Working, s.Now.Failed)
-	b.phase.Store(&text)
-	if b.bar == nil {
-		b.bar = b.progress.AddBar(0,
-			mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return *b.phase.Load() })),
-			mpb.AppendDecorators(decor.CountersNoUnit(" %d / %d")))
+	for _, h := range hosts {
+		kind := terminal.Waiting
+		switch h.State {
+		case rollout.HostDone, rollout.HostApart:
+			continue
+		case rollout.HostFailed:
+			kind = terminal.Failed
+		case rollout.HostWorking:
+			kind = terminal.Working
+		}
+		p.Hosts = append(p.Hosts, terminal.Host{Name: h.Node, Kind: kind, State: h.State, Since: h.Since, Text: h.Detail})
 	}
-	b.bar.SetTotal(int64(s.Now.Members), false)
-	b.bar.SetCurrent(int64(s.Now.Done))
-}
-
-// clear leaves nothing of the bar.
-func (b *rolloutBar) clear() {
-	if b.progress == nil {
-		return
-	}
-	if b.bar != nil {
-		b.bar.Abort(true)
-	}
-	b.progress.Wait()
+	return p
 }
 
 // stop is operate for what ends a rollout, in the name of the command's author.

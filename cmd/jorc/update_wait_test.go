@@ -16,6 +16,7 @@ import (
 // nothing of that is left on stdout.
 func TestUpdateWaitOnTerminal(t *testing.T) {
 	t.Parallel()
+	program := builtOnce(t) // Consul removes hosts that are not part of gossip after a minute
 	s := consultest.Start(t)
 	env := onServer(t, s)
 	if _, err := cluster.New(s.Client(), "jorc", "default").Init(t.Context(), cluster.InitOptions{}); err != nil {
@@ -25,7 +26,7 @@ func TestUpdateWaitOnTerminal(t *testing.T) {
 	if got := jorc(t, env, "update", "trigger", "v1"); got.code != 0 {
 		t.Fatalf("trigger: %+v", got)
 	}
-	ours, theirs := terminal(t)
+	ours, theirs := pseudoTerminal(t)
 	if err := unix.IoctlSetWinsize(int(theirs.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 100}); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func TestUpdateWaitOnTerminal(t *testing.T) {
 		defer close(seen)
 		_, _ = io.Copy(&screen, ours) // it ends when the other end is closed
 	}()
-	wait := exec.CommandContext(t.Context(), builtOnce(t), "update", "wait")
+	wait := exec.CommandContext(t.Context(), program, "update", "wait")
 	wait.Env = []string{"PATH=" + os.Getenv("PATH"), "TERM=xterm", consultest.NoConfig}
 	for name, v := range env {
 		wait.Env = append(wait.Env, name+"="+v)

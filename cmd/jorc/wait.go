@@ -68,8 +68,8 @@ func (e *environment) wait(c *cli.Context) error {
 	}
 	screen := e.screen()
 	begin := time.Now()
-	err = b.Wait(c.Context, needs, options, screen.draw)
-	screen.clear()
+	err = b.Wait(c.Context, needs, options, showMissing(screen))
+	screen.Clear()
 	var late *blocker.TimeoutError
 	if errors.As(err, &late) {
 		return gaveUp(c, late, time.Since(begin))

@@ -13,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/blocker"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/terminal"
 )
 
 // becoming is what jorc wanted to become.
@@ -146,18 +147,24 @@ func TestWaitDenied(t *testing.T) {
 	}
 }
 
-func TestScreenOverwrites(t *testing.T) {
+// TestMissingOverwrites: each state of a wait takes the place of the one before, and
+// nothing of it stays.
+func TestMissingOverwrites(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	s := &screen{w: &out, width: func() int { return 30 }}
+	s := terminal.NewScreen(&out, func() terminal.Size { return terminal.Size{Columns: 30, Rows: 10} })
 	target := blocker.Target{Service: "web", Count: 1}
-	s.draw([]blocker.State{{Need: blocker.Need{Target: target}, Why: "0 of 1: a check says \x1b[2J and more"}})
-	s.draw([]blocker.State{{Need: blocker.Need{Target: target}, Why: "x"}})
-	s.clear()
-	s.clear()
-	want := "waiting for web: 0 of 1: a c…\n" + "\x1b[1A\r\x1b[J" + "waiting for web: x\n" + "\x1b[1A\r\x1b[J"
+	draw := showMissing(s)
+	draw([]blocker.State{{Need: blocker.Need{Target: target}, Why: "0 of 1: a check says \x1b[2J and more"}})
+	draw([]blocker.State{{Need: blocker.Need{Target: target}, Why: "x"}})
+	s.Clear()
+	s.Clear()
+	want := "\r\x1b[?7lwaiting for web: 0 of 1: a c…\x1b[K\n\x1b[J\x1b[?7h" +
+		"\r\x1b[1A\x1b[?7lwaiting for web: x\x1b[K\n\x1b[J\x1b[?7h" + "\r\x1b[1A\x1b[J"
 	if got := out.String(); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	(&screen{}).draw(nil) // no terminal
+	var none *terminal.Screen
+	showMissing(none)(nil) // no terminal
+	none.Clear()
 }

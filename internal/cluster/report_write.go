@@ -299,14 +299,5 @@ func (c *Cluster) settleReport(ctx context.Context, m reportChange, unknown erro
 // changed with ChangeReport only.
 func (c *Cluster) Reports() kv.Tree[Report] { return c.reports }
 
-// WatchReports calls changed when a report may have changed, or why that is not
-// known, until ctx ends; then it returns ctx's error. No report is sent for it.
-func (c *Cluster) WatchReports(ctx context.Context, changed func(error)) error {
-	names := func(ctx context.Context, q consul.Query) ([]string, consul.Meta, error) {
-		return c.client.KVKeys(ctx, c.store.Path(strings.TrimSuffix(PrefixReports, "/")), "/", q)
-	}
-	return consul.Watch(ctx, c.client, consul.Query{}, names, func(u consul.Update[[]string]) { changed(u.Err) })
-}
-
 // now is the time as reports hold it.
 func now() time.Time { return time.Now().UTC().Truncate(time.Second) }

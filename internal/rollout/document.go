@@ -87,7 +87,7 @@ type Counts struct {
 	Members int `json:"members"`
 	Done    int `json:"done"`    // at the version, without an open grant
 	Failed  int `json:"failed"`  // at this version
-	Working int `json:"working"` // with an open grant
+	Working int `json:"working"` // with an open grant; without a policy: its workflow runs
 	Down    int `json:"down"`    // they follow when they are back
 	Pending int `json:"pending"`
 	GivenUp int `json:"given_up"` // by an operator

@@ -265,7 +265,7 @@ type progress int
 
 const (
 	pending progress = iota
-	working          // has a grant
+	working          // has a grant; without a policy: its workflow runs
 	failed
 	down // without a grant
 	left // an operator gave up on it
@@ -284,6 +284,8 @@ func (m Member) progress(d Document, now time.Time) progress {
 		return left
 	case !m.Up():
 		return down
+	case !d.Paced() && m.Config.State == cluster.StateRunning && m.Config.Version == d.Version:
+		return working
 	}
 	return pending
 }

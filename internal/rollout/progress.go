@@ -85,6 +85,9 @@ func (p *planner) hostProgress(m ranked, o outlook) HostProgress {
 		}
 	case working:
 		h.State, h.Since, h.Detail = HostWorking, h.Granted, cmp.Or(m.activity(), p.grantText(m))
+		if !p.doc.Paced() {
+			h.Since = m.Config.Since
+		}
 	case down:
 		h.State, h.Since, h.Detail = HostDown, m.DownSince, "its host or its agent is down"
 	case left:
@@ -92,12 +95,20 @@ func (p *planner) hostProgress(m ranked, o outlook) HostProgress {
 	case done:
 		h.State, h.Since = HostDone, m.Arrived
 	case pending:
-		h.State, h.Detail = HostPending, cmp.Or(m.activity(), m.held())
+		h.State, h.Detail = HostPending, cmp.Or(m.held(), m.unmet(p.doc), "it has not begun")
 		if p.doc.Paced() {
 			h.Detail = o.waitText(p, m)
 		}
 	}
 	return h
+}
+
+// unmet is what the member says that it waits for before it begins.
+func (m Member) unmet(d Document) string {
+	if c := m.Config; c.Version == d.Version && c.State == cluster.StatePending {
+		return shorten(c.Detail)
+	}
+	return ""
 }
 
 // activity is the workflow that the member executes now; empty: none.

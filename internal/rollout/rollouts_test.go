@@ -670,7 +670,7 @@ func testWait(t *testing.T, f *system) {
 		seen := make(chan struct{}, 100)
 		ended := make(chan error, 1)
 		go func() {
-			ended <- f.Wait(t.Context(), func(rollout.Status) {
+			ended <- f.Wait(t.Context(), func(rollout.Status, []rollout.HostProgress) {
 				select {
 				case seen <- struct{}{}:
 				default:
@@ -734,6 +734,6 @@ func testWait(t *testing.T, f *system) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	f.trigger(rollout.Request{Version: "v5", Policy: canary(1)})
-	err = f.Wait(ctx, func(rollout.Status) { cancel() })
+	err = f.Wait(ctx, func(rollout.Status, []rollout.HostProgress) { cancel() })
 	f.wantIs("given up", err, context.Canceled, "")
 }

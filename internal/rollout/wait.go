@@ -30,10 +30,52 @@ const (
 )
 
 // Wait waits for the current rollout, and calls progress whenever
-// something of it changed. It returns nil when all members are there; ErrFailed;
-// ErrStopped at once; ErrNoMembers for a rollout without members; ctx's error; or
-// what Show returns, for consul.ElectionTime when it is consul.IsTransient.
-func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
+// something of it or of its hosts changed. It returns nil when all members are there;
+// ErrFailed; ErrStopped at once; ErrNoMembers for a rollout without members; ctx's
+// error; or what Show returns, for consul.ElectionTime when it is
+// consul.IsTransient.
+func (r *Rollouts) Wait(ctx context.Context, progress func(Status, []HostProgress)) error {
+	return r.watchCurrent(ctx, func(o observed) (over bool, err error) {
+		progress(o.status, o.hosts)
+		if err := o.status.outcome(o.Desired, o.first); err != nil {
+			return true, err
+		}
+		switch paused := o.control.Paused; {
+		case o.status.Phase == Done:
+			return true, nil
+		case paused != nil:
+			return true, fmt.Errorf("%w: the cluster is paused since %s: %s", ErrStopped, paused.Since.UTC().Format(time.RFC3339), paused.Reason)
+		case o.status.Now.Members == 0:
+			return true, fmt.Errorf("%w: there is nothing to wait for", ErrNoMembers)
+		}
+		return false, nil
+	})
+}
+
+// Follow calls progress with the current rollout, and whenever something of it or
+// of its hosts changed, until progress returns true. A rollout that takes its place
+// is followed, too. It returns ctx's error, or what Show returns, as Wait does.
+func (r *Rollouts) Follow(ctx context.Context, progress func(Status, []HostProgress) (over bool)) error {
+	return r.watchCurrent(ctx, func(o observed) (bool, error) {
+		if !o.Current() { // another program wrote the desired version; the orchestrator makes a rollout of that
+			return false, nil
+		}
+		return progress(o.status, o.hosts), nil
+	})
+}
+
+// observed is the rollout and its hosts at one moment.
+type observed struct {
+	Stored
+	first   Document // when the watch began
+	status  Status
+	hosts   []HostProgress
+	control cluster.Control
+}
+
+// watchCurrent calls check with the current rollout, and again whenever something
+// that is read for it changed, until check says that it is over or returns an error.
+func (r *Rollouts) watchCurrent(ctx context.Context, check func(observed) (over bool, err error)) error {
 	begin := time.Now()
 	first, err := r.Show(ctx)
 	for consul.IsTransient(err) && time.Since(begin) < consul.ElectionTime && concurrency.Sleep(ctx, retryPause) == nil {
@@ -46,17 +88,13 @@ func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	changed := concurrency.NewSignal()
+	watcher := r.cluster.Consistent().NewWatcher()
+	changed := watcher.Changes()
 	changed.Notify()
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel(nil)
-	r.watch(ctx, &watching, func(err error) {
-		if errors.Is(err, consul.ErrDenied) {
-			cancel(err)
-		}
-		changed.Notify()
-	})
+	watching.Go(func() { r.watch(ctx, watcher, changed, cancel) })
 	var again <-chan time.Time
 	for {
 		select {
@@ -68,7 +106,12 @@ func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
 		if concurrency.Sleep(ctx, gather) != nil {
 			return context.Cause(ctx)
 		}
-		over, err := r.check(ctx, first.Document, progress)
+		over := false
+		o, err := r.observeCurrent(ctx, watcher)
+		if err == nil {
+			o.first = first.Document
+			over, err = check(o)
+		}
 		away := errors.Is(err, consul.ErrUnreachable) || errors.Is(err, consul.ErrRateLimited)
 		switch again = nil; {
 		case away && ctx.Err() == nil: // the change that it missed may be the last one for a long time
@@ -79,51 +122,49 @@ func (r *Rollouts) Wait(ctx context.Context, progress func(Status)) error {
 	}
 }
 
-// watch calls changed whenever something that counts did: the rollout, who
-// arrived, who failed, and whether the cluster is paused.
-func (r *Rollouts) watch(ctx context.Context, watching *sync.WaitGroup, changed func(error)) {
-	watching.Go(func() { _ = r.doc.Watch(ctx, func(u kv.Update[Document]) { changed(u.Err) }) }) // these end with ctx
-	watching.Go(func() {
-		_ = r.cluster.WatchControl(ctx, func(u kv.Update[cluster.Control]) { changed(u.Err) })
+// watch runs watcher until ctx ends, and cancels when the token may no longer read
+// the rollout: the watcher goes on trying then.
+func (r *Rollouts) watch(ctx context.Context, watcher *cluster.Watcher, changed concurrency.Signal, cancel context.CancelCauseFunc) {
+	var document sync.WaitGroup
+	defer document.Wait()
+	document.Go(func() {
+		_ = r.doc.Watch(ctx, func(u kv.Update[Document]) { // ends with ctx
+			if errors.Is(u.Err, consul.ErrDenied) {
+				cancel(u.Err)
+			}
+		})
 	})
-	watching.Go(func() { _ = r.cluster.WatchReports(ctx, changed) })
+	for errors.Is(watcher.Run(ctx), cluster.ErrRestored) {
+		watcher.Reset()
+		changed.Notify()
+	}
 }
 
-// check reports whether the wait is over, and how it ended.
-func (r *Rollouts) check(ctx context.Context, first Document, progress func(Status)) (over bool, err error) {
+// observeCurrent reads the rollout and, as far as they changed, its hosts.
+func (r *Rollouts) observeCurrent(ctx context.Context, watcher *cluster.Watcher) (observed, error) {
 	s, err := r.Load(ctx)
+	if err == nil && s.Damaged != nil {
+		err = s.usable(r)
+	}
 	if err != nil {
-		return false, err
+		return observed{}, err
 	}
-	if s.Damaged != nil {
-		return false, s.usable(r)
+	state, err := watcher.State(ctx)
+	if err == nil {
+		err = state.Damaged[cluster.KeyControl]
 	}
-	v, err := r.Observe(ctx, s)
 	if err != nil {
-		return false, err
+		return observed{}, err
 	}
-	control, err := r.cluster.Control(ctx)
+	v, err := StateOf(&state, s)
 	if err != nil {
-		return false, err
+		return observed{}, err
 	}
-	d := s.Document
+	d, now := s.Document, r.now()
 	if d.Policy.Plain() { // continues without an orchestrator, which may not have planned yet
-		d = Plan(d, v, r.now()).Document
+		d = Plan(d, v, now).Document
 	}
-	status := Describe(d, v, r.now())
-	progress(status)
-	if err := status.outcome(s.Desired, first); err != nil {
-		return true, err
-	}
-	switch {
-	case d.Phase == Done:
-		return true, nil
-	case control.Paused != nil:
-		return true, fmt.Errorf("%w: the cluster is paused since %s: %s", ErrStopped, control.Paused.Since.UTC().Format(time.RFC3339), control.Paused.Reason)
-	case status.Now.Members == 0:
-		return true, fmt.Errorf("%w: there is nothing to wait for", ErrNoMembers)
-	}
-	return false, nil
+	return observed{Stored: s, status: Describe(d, v, now), hosts: Progress(d, v, now), control: state.Control}, nil
 }
 
 // outcome is why the rollout that was first cannot end by itself; nil: it can, or

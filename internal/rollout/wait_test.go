@@ -30,7 +30,7 @@ func TestWaitLooksAgain(t *testing.T) {
 	})
 	looked, done := make(chan struct{}, 100), make(chan error, 1)
 	go func() {
-		done <- rollout.New(client, "jorc", f.name).Wait(t.Context(), func(rollout.Status) { looked <- struct{}{} })
+		done <- rollout.New(client, "jorc", f.name).Wait(t.Context(), func(rollout.Status, []rollout.HostProgress) { looked <- struct{}{} })
 	}()
 	<-looked
 	if n := electing.Load(); n < 3 {
@@ -38,7 +38,7 @@ func TestWaitLooksAgain(t *testing.T) {
 	}
 	var failed atomic.Int64
 	proxy.Do(func(r *http.Request) (fault consultest.Fault) {
-		if q := r.URL.Query(); r.URL.Path == "/v1/kv/jorc/"+f.name+"/current/control" && !q.Has("index") {
+		if r.URL.Path == "/v1/txn" {
 			fault.Status = []int{http.StatusInternalServerError, http.StatusTooManyRequests}[failed.Add(1)%2]
 		}
 		return fault

@@ -38,6 +38,7 @@ type Waiter struct {
 	Rollouts *rollout.Rollouts
 	Filter   *cluster.Filter // which of the members count; nil: all
 	Missing  func(string)    // receives what is waited for, when that changes; optional
+	Progress func(Detail)    // receives the run of Goal.Run after each read; optional
 }
 
 // Await returns when the goal is reached, or when members have failed, with their
@@ -93,7 +94,7 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 func (g Goal) paths() []string {
 	switch {
 	case g.Run != "":
-		return []string{cluster.KeyControl, keyRuns + g.Run + "/spec"}
+		return []string{cluster.KeyControl, keyRuns + g.Run + "/"}
 	case g.Members > 0:
 		return []string{cluster.KeyControl, "host", cluster.KeyProfile, cluster.KeyLeaders}
 	case g.Version != "":
@@ -114,6 +115,9 @@ func (w *Waiter) read(ctx context.Context, g Goal, seen map[string]bool) (v Verd
 	if g.Run != "" {
 		if l.run, err = r.Show(ctx, g.Run); err != nil {
 			return Verdict{}, 0, err
+		}
+		if w.Progress != nil {
+			w.Progress(l.run)
 		}
 		if v = g.assess(l); v.Over || len(v.Failed) > 0 {
 			return v, 0, nil
