@@ -441,14 +441,10 @@ func (e *environment) await(c *cli.Context, cl *target, goal runs.Goal, filter *
 func runProgress(d runs.Detail) terminal.Progress {
 	n := d.Counts
 	p := terminal.Progress{
-		Title: fmt.Sprintf("run %s of %s: %s, %d running, %d failed", d.ID, d.Request.Workflow, d.State, n.Running, n.Failed),
-		Since: d.Created, Until: d.Ended, Done: n.Done, Total: n.Members, Waits: cmp.Or(d.Why, withoutMembers(d.Run)),
+		Title: fmt.Sprintf("run %s of %s: %s", d.ID, d.Request.Workflow, d.State), Since: d.Created, Until: d.Ended,
+		Done: n.Done, Total: n.Members, Waits: cmp.Or(d.Why, withoutMembers(d.Run)),
 	}
-	for _, c := range []count{{n.Pending, "pending"}, {n.Lost, "lost"}, {n.Cancelled, "cancelled"}} {
-		if c.n > 0 {
-			p.Title += fmt.Sprintf(", %d %s", c.n, c.noun)
-		}
-	}
+	p.Title += nonzero(count{n.Running, "running"}, count{n.Failed, "failed"}, count{n.Pending, "pending"}, count{n.Lost, "lost"}, count{n.Cancelled, "cancelled"})
 	for _, m := range d.Members {
 		h := terminal.Host{Name: m.Node, Kind: terminal.Waiting, State: string(m.State), Since: d.Created, Text: m.Why}
 		switch m.State {
@@ -458,6 +454,8 @@ func runProgress(d runs.Detail) terminal.Progress {
 			h.Kind = terminal.Failed
 		case runs.Running:
 			h.Kind = terminal.Working
+		case runs.Pending:
+			h.Text = cmp.Or(m.Why, "it has not begun")
 		}
 		if m.Task != "" && m.Why != "" {
 			h.Text = "task " + m.Task + ": " + m.Why

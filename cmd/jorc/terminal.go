@@ -139,7 +139,7 @@ func isTerminal(w io.Writer) bool {
 	return ok
 }
 
-// screen is the terminal behind stderr; nil: there is none, or it cannot overwrite
+// screen is the terminal behind stderr; nil: stderr is another file, or it cannot overwrite
 // lines.
 func (e *environment) screen() *terminal.Screen {
 	f, ok := terminalOf(e.stderr)

@@ -270,14 +270,14 @@ func (e *environment) waitRollout(c *cli.Context) error {
 func rolloutProgress(s rollout.Status, hosts []rollout.HostProgress) terminal.Progress {
 	n := s.Now
 	p := terminal.Progress{
-		Title: fmt.Sprintf("%s: %s, %d working, %d failed", s.Version, s.StateText(), n.Working, n.Failed),
-		Since: s.Started, Until: s.Finished, Done: n.Done, Total: n.Members, Waits: strings.Join(s.Waits, "; "),
+		Title: s.Version + ": " + s.StateText(), Since: s.Started, Until: s.Finished,
+		Done: n.Done, Total: n.Members, Waits: strings.Join(s.Waits, "; "),
 	}
-	for _, c := range []count{{n.Pending, "pending"}, {n.Down, "down"}, {n.GivenUp, "given up"}} {
-		if c.n > 0 {
-			p.Title += fmt.Sprintf(", %d %s", c.n, c.noun)
-		}
+	if !s.Over() {
+		p.Title += fmt.Sprintf(", %d working, %d failed", n.Working, n.Failed)
+		n.Working, n.Failed = 0, 0
 	}
+	p.Title += nonzero(count{n.Working, "working"}, count{n.Failed, "failed"}, count{n.Pending, "pending"}, count{n.Down, "down"}, count{n.GivenUp, "given up"})
 	for _, h := range hosts {
 		kind := terminal.Waiting
 		switch h.State {
@@ -291,6 +291,16 @@ func rolloutProgress(s rollout.Status, hosts []rollout.HostProgress) terminal.Pr
 		p.Hosts = append(p.Hosts, terminal.Host{Name: h.Node, Kind: kind, State: h.State, Since: h.Since, Text: h.Detail})
 	}
 	return p
+}
+
+// nonzero formats ", 2 pending, 1 down"; zero counts are left out.
+func nonzero(counts ...count) (text string) {
+	for _, c := range counts {
+		if c.n > 0 {
+			text += fmt.Sprintf(", %d %s", c.n, c.noun)
+		}
+	}
+	return text
 }
 
 // stop is operate for what ends a rollout, in the name of the command's author.

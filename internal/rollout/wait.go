@@ -123,7 +123,7 @@ func (r *Rollouts) watchCurrent(ctx context.Context, check func(observed) (over 
 }
 
 // watch runs watcher until ctx ends, and cancels when the token may no longer read
-// the rollout: the watcher goes on trying then.
+// the rollout: the watcher continues then.
 func (r *Rollouts) watch(ctx context.Context, watcher *cluster.Watcher, changed concurrency.Signal, cancel context.CancelCauseFunc) {
 	var document sync.WaitGroup
 	defer document.Wait()

@@ -43,7 +43,7 @@ const (
 // colours of kinds: parameters of SGR.
 var colours = map[Kind]string{Failed: "31", Working: "33"}
 
-// sorted returns p with its hosts in order: by kind, and those that are so for the
+// sorted returns p with its hosts in order: by kind, then by Since, the ones with the
 // longest time first.
 func (p Progress) sorted() Progress {
 	p.Hosts = slices.Clone(p.Hosts)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/mattn/go-runewidth"
 
@@ -112,7 +113,7 @@ func TestHostileTexts(t *testing.T) {
 	}
 	lines := sortedLines(t, p, terminal.Size{Columns: 60, Rows: 24})
 	for _, line := range lines {
-		if n := runewidth.StringWidth(line); n > 59 || strings.ContainsAny(line, "\x1b\x07\x9b\r\t\u202e") {
+		if n := runewidth.StringWidth(line); n > 59 || !utf8.ValidString(line) || strings.ContainsAny(line, "\x1b\x07\r\t\u202e") {
 			t.Errorf("%d cells: %q", n, line)
 		}
 		if len(line) > 2000 {
