@@ -74,7 +74,7 @@ func (e *environment) buildAgent(c *cli.Context, load func() (*config.Config, er
 	}
 	a, err := agent.New(agent.Options{
 		Config: conf, Load: load, Hangup: e.hangup(c.Context), Notify: notifier(log), Watchdog: watchdog,
-		LookupEnv: os.LookupEnv, Version: e.build.Version, Commit: e.build.Commit, Log: log,
+		LookupEnv: os.LookupEnv, Pages: uiPages(), Version: e.build.Version, Commit: e.build.Commit, Log: log,
 	})
 	if err != nil {
 		return nil, nil, &exitError{code: exitUsage, err: err}

@@ -56,6 +56,7 @@ func clusterCommand(env *environment) *cli.Command {
 			holdCommand(env),
 			unholdCommand(env),
 			observeOnlyCommand(env),
+			attentionCommand(env),
 			depsCommand(env),
 		}...),
 	}

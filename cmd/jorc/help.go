@@ -18,7 +18,7 @@ type group struct {
 var rootGroups = []group{
 	{"Set up a host", []string{"agent", "render", "config", "migrate", "dev"}},
 	{"Form a cluster and run work on it", []string{"cluster", "update", "workflow", "wait"}},
-	{"Look", []string{"status", "service", "health"}},
+	{"Look", []string{"ui", "status", "service", "health"}},
 	{"Administer", []string{"doctor", "ping", "completion", "man", "version"}},
 }
 
@@ -26,7 +26,7 @@ var rootGroups = []group{
 var clusterGroups = []group{
 	{"Form a cluster", []string{"init", "join", "leave", "leader", "profile", "meta"}},
 	{"Run work", []string{"run", "runs", "approve", "cancel", "logs", "wait", "orchestrate"}},
-	{"Look", []string{"list", "show", "members", "view", "events", "report", "deps"}},
+	{"Look", []string{"attention", "list", "show", "members", "view", "events", "report", "deps"}},
 	{"Lock and hold", []string{"lock", "unlock", "slots", "pause", "resume", "hold", "unhold", "observe-only"}},
 	{"Administer", []string{"bootstrap-acl", "export", "import", "delete"}},
 }

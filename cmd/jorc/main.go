@@ -139,6 +139,7 @@ func commands(env *environment) []*cli.Command {
 		completionCommand(env),
 		manCommand(env),
 		migrateCommand(env),
+		uiCommand(env),
 		serviceCommand(env),
 		updateCommand(env),
 		statusCommand(env),

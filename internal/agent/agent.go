@@ -21,6 +21,7 @@ import (
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/slots"
+	"github.com/jorc/jorc/internal/ui"
 	"github.com/jorc/jorc/internal/web"
 )
 
@@ -46,6 +47,7 @@ type Options struct {
 	// LookupEnv is the environment, of which template_options { allow_env } selects what
 	// templates may read.
 	LookupEnv func(string) (string, bool)
+	Pages     ui.Pages // of the ui listener
 	Version   string
 	Commit    string
 	Log       hclog.Logger
@@ -59,6 +61,7 @@ type Agent struct {
 	slots     *slots.Slots
 	web       *web.Server
 	metrics   *web.Metrics
+	ui        *fleetUI // nil: the fleet is not shown
 	started   time.Time
 
 	maintenance converge.Maintenance // of this node
@@ -106,6 +109,9 @@ func New(o Options) (*Agent, error) {
 	})
 	a.metrics = web.NewMetrics()
 	a.web = web.New(web.Options{Addr: c.HTTP.Addr, Source: a, Metrics: a.metrics, Fleet: fleetMetrics{a}, Log: o.Log.Named("http")})
+	if a.ui, err = newFleetUI(c, client, o.Pages, o.Log.Named("ui")); err != nil {
+		return nil, err
+	}
 	if a.gen, err = a.build(c); err != nil {
 		return nil, err
 	}
@@ -115,6 +121,15 @@ func New(o Options) (*Agent, error) {
 // StatusAddr is the address of the status API with its actual port; empty while
 // the API does not listen yet or is disabled.
 func (a *Agent) StatusAddr() string { return a.web.Addr() }
+
+// UIAddr is the address of the ui listener with its actual port; empty while it does
+// not listen yet or is disabled.
+func (a *Agent) UIAddr() string {
+	if a.ui == nil {
+		return ""
+	}
+	return a.ui.server.Addr()
+}
 
 // Run publishes the services and renders the templates until ctx ends; then it
 // stops cleanly and returns nil. It fails if another agent uses the same state
@@ -132,9 +147,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.web.Listen(ctx); err != nil {
 		return err
 	}
+	if err := a.ui.listen(ctx); err != nil {
+		return errors.Join(err, a.web.Close())
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.registrar.Run(ctx) })
 	g.Go(func() error { return a.web.Run(ctx) })
+	g.Go(func() error { return a.ui.run(ctx) })
 	g.Go(func() error { return a.runGenerations(ctx) })
 	g.Go(func() error { return a.ownState(ctx) })
 	g.Go(func() error { return a.runParts(ctx) })

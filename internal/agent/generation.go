@@ -256,6 +256,7 @@ func checkUnchangeable(old, next *config.Config) error {
 		{"node", old.Node != next.Node},
 		{"state_dir", old.StateDir != next.StateDir},
 		{"http", old.HTTP != next.HTTP},
+		{"ui", !sameUI(old.UI, next.UI)},
 		{"consul", old.Consul != next.Consul},
 	} {
 		if f.changed {
@@ -264,6 +265,8 @@ func checkUnchangeable(old, next *config.Config) error {
 	}
 	return nil
 }
+
+func sameUI(a, b *config.UI) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // recoverSlotTimeout bounds the wait for the fleet slot of an interrupted reload. If
 // the wait ends first, the reload is repeated later, when the unit gets the slot.

@@ -175,6 +175,14 @@ func (c *Cluster) mayRead(ctx context.Context, prefixes ...string) error {
 	return c.authorize(ctx, rights)
 }
 
+// MayView returns consul.ErrDenied unless the token may read all keys of the cluster,
+// all nodes and all services: what its state is made of.
+func (c *Cluster) MayView(ctx context.Context) error {
+	return c.authorize(ctx, []consul.Right{
+		{Resource: "key", Access: "read", Segment: c.store.Path("")}, {Resource: "node", Access: "read"}, {Resource: "service", Access: "read"},
+	})
+}
+
 // maySeeCatalog returns consul.ErrDenied unless the token sees all nodes and
 // services.
 func (c *Cluster) maySeeCatalog(ctx context.Context) error {

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"math"
+	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -297,6 +298,34 @@ func (d *decoder) claimURL(url string, rng hcl.Range) {
 		return
 	}
 	d.names[key] = rng
+}
+
+// ui decodes the listener that shows the fleet. An address that other hosts can reach
+// needs TLS.
+func (d *decoder) ui(b *hcl.Block) *UI {
+	u, secured := &UI{}, false
+	args := d.decode(b.Body, b.TypeRange, u, nil, nested{"tls": {once: true, read: func(b *hcl.Block) {
+		secured = true
+		args := d.decode(b.Body, b.TypeRange, &u.TLS, nil, nil)
+		args.required("A tls block", "cert_file", "key_file")
+		args.ownPath("cert_file", &u.TLS.CertFile, "the certificate of the ui listener")
+		args.ownPath("key_file", &u.TLS.KeyFile, "the key of the ui listener")
+		args.ownPath("client_ca_file", &u.TLS.ClientCAFile, "the authority of viewers' certificates")
+	}}})
+	args.required("A ui block", "address")
+	if !args.ok("address") || !args.valid("address", checkListenAddr(u.Address)) {
+		return u
+	}
+	if !secured && !onLoopback(u.Address) {
+		d.errorf(args.at("address"), "Missing block", "Other hosts can reach %s: the ui block needs tls { cert_file, key_file }.", u.Address)
+	}
+	return u
+}
+
+// onLoopback reports whether only this host can reach an address.
+func onLoopback(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
 func (d *decoder) logStore(b *hcl.Block) *LogStore {

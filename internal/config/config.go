@@ -43,6 +43,7 @@ type Config struct {
 	Triggers     []Trigger
 	Member       *Member
 	Orchestrator *Orchestrator
+	UI           *UI // nil: the fleet is not shown
 	LogStore     *LogStore
 
 	Warnings []Problem // problems that do not make the configuration invalid
@@ -51,6 +52,19 @@ type Config struct {
 // HTTP is the status API's address; an empty Addr disables the API.
 type HTTP struct {
 	Addr string `hcl:"address,optional"` // default 127.0.0.1:8520
+}
+
+// UI shows the clusters that this host orchestrates to a team.
+type UI struct {
+	Address string `hcl:"address,optional"`
+	TLS     UITLS
+}
+
+// UITLS are the certificates of the listener of UI.
+type UITLS struct {
+	CertFile     string `hcl:"cert_file,optional"`
+	KeyFile      string `hcl:"key_file,optional"`
+	ClientCAFile string `hcl:"client_ca_file,optional"` // viewers need certificates that it signed; empty: they log in with a token
 }
 
 // Consul is how the local Consul agent is reached. Tokens come from a file or

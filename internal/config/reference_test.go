@@ -19,6 +19,8 @@ var minimal = map[string][][2]string{
 	"task":     {{"command", `["true"]`}},
 	"trigger":  {{"key", `"k"`}, {"workflow", `"w"`}},
 	"s3":       {{"endpoint", `"s3.example"`}, {"bucket", `"b"`}},
+	"ui":       {{"address", `"127.0.0.1:8530"`}},
+	"tls":      {{"cert_file", `"/c"`}, {"key_file", `"/k"`}},
 	"check":    {{"http", `"http://127.0.0.1/"`}, {"interval", `"10s"`}},
 }
 
@@ -41,6 +43,7 @@ var beside = map[string]string{
 // around are the blocks that a block stands in, where it is not the top.
 var around = map[string]string{
 	"check": `service "x" { %s }`, "weights": `service "x" { %s }`, "task": `workflow "w" { %s }`,
+	"ui": "orchestrator {}\n%s", "tls": "orchestrator {}\nui {\n address = \"127.0.0.1:8530\"\n %s }",
 	"s3": `log_store { %s }`, "sink": `orchestrator { %s }`,
 }
 

@@ -42,8 +42,12 @@ func (d *decoder) root(body hcl.Body, c *Config) {
 		"trigger":      {label: "name", read: func(b *hcl.Block) { c.Triggers = append(c.Triggers, d.trigger(b)) }},
 		"member":       {once: true, read: func(b *hcl.Block) { c.Member = d.member(b) }},
 		"orchestrator": {once: true, read: func(b *hcl.Block) { c.Orchestrator = d.orchestrator(b) }},
+		"ui":           {once: true, read: func(b *hcl.Block) { c.UI = d.ui(b) }},
 		"log_store":    {once: true, read: func(b *hcl.Block) { c.LogStore = d.logStore(b) }},
 	})
+	if c.UI != nil && (c.Orchestrator == nil || !c.Orchestrator.Enabled) {
+		d.errorf(body.MissingItemRange(), "Missing block", "The ui block shows the clusters that this host orchestrates: it needs an orchestrator block.")
+	}
 	args.path("state_dir", &c.StateDir)
 	args.path("version_file", &c.VersionFile)
 	d.remember("", args)

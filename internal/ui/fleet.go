@@ -139,7 +139,7 @@ type feed struct {
 
 	mu     sync.Mutex
 	users  int
-	unused time.Time // since when there are none
+	unused time.Time // since when users is 0
 
 	reading sync.Mutex // held while details are read
 	details map[string]runDetail
@@ -158,6 +158,10 @@ type parts struct {
 	held    bool
 	cycles  []orchestrator.Report
 	partial map[string][]string // by prefix
+}
+
+func newParts() parts {
+	return parts{indexes: map[string]uint64{}, times: map[string]HostTimes{}, partial: map[string][]string{}}
 }
 
 // runDetail is a run as it was when the keys of runs had an index.
@@ -240,7 +244,7 @@ func (f *feed) Run(ctx context.Context) error {
 
 // follow keeps the snapshot current until ctx ends, or Consul's data was restored.
 func (f *feed) follow(ctx context.Context) error {
-	f.parts = parts{indexes: map[string]uint64{}, times: map[string]HostTimes{}, partial: map[string][]string{}}
+	f.parts = newParts()
 	watcher := f.cluster.NewWatcher(followed...)
 	changes := watcher.Changes()
 	g, ctx := errgroup.WithContext(ctx)
@@ -340,6 +344,7 @@ func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
 			s.Partial = append(s.Partial, err.Error())
 		}
 	}
+	s.problems = s.Attention().Count
 	f.publish(s)
 	return nil
 }

@@ -23,7 +23,9 @@ type FleetOptions struct {
 	Client  *consul.Client
 	Prefix  string
 	Default string // the cluster of viewers that name none
-	Log     hclog.Logger
+	// Only are the clusters that are shown; empty: all that exist.
+	Only []string
+	Log  hclog.Logger
 }
 
 // Fleets are the clusters below one prefix. Each one that is viewed is read by one
@@ -112,7 +114,7 @@ func (f *Fleets) Clusters(ctx context.Context) (Clusters, error) {
 		}
 		f.all, f.listed = all, time.Now()
 	}
-	c := Clusters{Clusters: append([]cluster.Summary{}, f.all...), Default: f.o.Default, Command: commandLine("cluster", "list")}
+	c := Clusters{Clusters: append([]cluster.Summary{}, only(f.all, f.o.Only)...), Default: f.o.Default, Command: commandLine("cluster", "list")}
 	if !slices.ContainsFunc(c.Clusters, func(s cluster.Summary) bool { return s.Name == f.o.Default }) {
 		c.Clusters = append(c.Clusters, cluster.Summary{Name: f.o.Default})
 	}
@@ -143,6 +145,18 @@ func (f *Fleets) Fleet(ctx context.Context, name string, sealed bool) (*Fleet, e
 		return nil, err
 	}
 	return &Fleet{feed: r, sealed: sealed}, nil
+}
+
+// Once reads one cluster without following its changes. It returns what Snapshot
+// returns.
+func (f *Fleets) Once(ctx context.Context, name string) (*Snapshot, error) {
+	feed := newFeed(f.o.Client, f.o.Prefix, name, &f.generations, f.o.Log)
+	feed.parts = newParts()
+	if err := feed.refresh(ctx, feed.cluster.NewWatcher(followed...)); err != nil {
+		return nil, err
+	}
+	s, _ := feed.latest.Get()
+	return s, nil
 }
 
 func (f *Fleets) reads(name string) bool {

@@ -53,6 +53,7 @@ type Snapshot struct {
 	// Partial says what could not be read, and why.
 	Partial []string
 
+	problems  int    // that need attention
 	runsIndex uint64 // of the keys of runs; 0: not known
 
 	// sealed: no param is shown, and none can be asked about.

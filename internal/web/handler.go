@@ -39,7 +39,7 @@ func (s *Server) handler(local bool) http.Handler {
 	// stuck source blocks a bounded number of them.
 	h := http.TimeoutHandler(limited(mux), s.within, "the agent does not report its status\n")
 	if local {
-		h = localOnly(h)
+		h = LocalOnly(h)
 	}
 	return readOnly(h)
 }

@@ -148,8 +148,8 @@ func (s *Server) Run(ctx context.Context) error {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	server := &http.Server{
-		Handler:           serving(s.handler(loopback(l.Addr()))),
-		ConnContext:       withConnection,
+		Handler:           Serving(s.handler(Loopback(l.Addr()))),
+		ConnContext:       WithConnection,
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -159,7 +159,7 @@ func (s *Server) Run(ctx context.Context) error {
 		BaseContext:       func(net.Listener) context.Context { return requests },
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(newConnections(l, maxConnections)) }()
+	go func() { served <- server.Serve(LimitConnections(l, maxConnections)) }()
 	s.o.Log.Info("the status API listens", "address", l.Addr().String())
 	select {
 	case err := <-served:
@@ -178,11 +178,11 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.Close()
 }
 
-// localOnly refuses requests whose Host header names another host. A foreign web
+// LocalOnly refuses requests whose Host header names another host. A foreign web
 // page, open in a browser on this host, can point its own name at 127.0.0.1 (DNS
 // rebinding). The browser then treats the answers as same-origin, but it still
 // sends the page's name.
-func localOnly(next http.Handler) http.Handler {
+func LocalOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !localHost(r.Host) {
 			http.Error(w, "jorc listens on a loopback address and answers to localhost and IP addresses only", http.StatusForbidden)
@@ -210,16 +210,16 @@ func localHost(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// loopback reports whether a is reachable only from this host.
-func loopback(a net.Addr) bool {
+// Loopback reports whether a is reachable only from this host.
+func Loopback(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()
 }
 
-// connections bounds how many connections are open. Above the limit the oldest
+// Connections bounds how many connections are open. Above the limit the oldest
 // connection that serves no request is closed, so that clients which hold idle
 // connections, or never finish a request, do not lock others out.
-type connections struct {
+type Connections struct {
 	net.Listener
 	limit int
 
@@ -230,17 +230,19 @@ type connections struct {
 // connection is one client's.
 type connection struct {
 	net.Conn
-	all     *connections
+	all     *Connections
 	element *list.Element
 	serving int // requests whose handler runs
 }
 
-func newConnections(l net.Listener, limit int) *connections {
-	return &connections{Listener: l, limit: limit, open: list.New()}
+// LimitConnections returns a listener with at most limit open connections, for a
+// server whose handler is Serving and whose ConnContext is WithConnection.
+func LimitConnections(l net.Listener, limit int) *Connections {
+	return &Connections{Listener: l, limit: limit, open: list.New()}
 }
 
 // Accept implements net.Listener.
-func (a *connections) Accept() (net.Conn, error) {
+func (a *Connections) Accept() (net.Conn, error) {
 	conn, err := a.Listener.Accept()
 	if err != nil {
 		return nil, err
@@ -258,7 +260,7 @@ func (a *connections) Accept() (net.Conn, error) {
 
 // excess returns the connection to close: the oldest that serves no request, or the
 // newest if all others do; nil: none. The caller holds the lock.
-func (a *connections) excess() *connection {
+func (a *Connections) excess() *connection {
 	if a.open.Len() <= a.limit {
 		return nil
 	}
@@ -283,13 +285,13 @@ func (c *connection) Close() error {
 
 type connectionKey struct{}
 
-// withConnection implements http.Server.ConnContext.
-func withConnection(ctx context.Context, c net.Conn) context.Context {
+// WithConnection implements http.Server.ConnContext.
+func WithConnection(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, c)
 }
 
-// serving marks a request's connection while the request is served.
-func serving(next http.Handler) http.Handler {
+// Serving marks a request's connection while the request is served.
+func Serving(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(connectionKey{}).(*connection); ok {
 			c.mark(1)
