@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,7 @@ type Election struct {
 	good    *Leaders          // as last read; for decide alone
 	wrong   string            // last warning about the grace period; for decide alone
 	warned  map[string]string // members whose records cannot be read, and why; for decide alone
+	readAll time.Time         // when all members are read at the latest; for decide alone
 }
 
 // NewElection returns an election of the cluster's leaders.
@@ -125,9 +127,7 @@ func (e *Election) preside(held *kv.Lease) {
 	news := concurrency.NewSignal()
 	c := e.cluster.In(held.Store())
 	var r relevantChecks
-	g.Go(func() error {
-		return c.members.Watch(ctx, func(kv.TreeUpdate[Record]) { news.Notify() })
-	})
+	g.Go(func() error { return c.watchHosts(ctx, news) })
 	g.Go(func() error {
 		return c.leaders.Watch(ctx, func(u kv.Update[Leaders]) {
 			if u.Err == nil {
@@ -155,17 +155,32 @@ func (e *Election) preside(held *kv.Lease) {
 			case !pending.Swap(true): // checks that are gone are not among the failing ones
 				later.Reset(recheckAfter)
 			}
+			_ = concurrency.Sleep(ctx, gatherNews) // ends with ctx
 		})
 	})
 	g.Go(func() error { return e.decide(ctx, c, news) })
 	_ = g.Wait() // ends with the lock
 }
 
-// Bounds of how often the members are read again: after relevant changes, and after
-// others.
+// watchHosts sets news when a document of a host changed, its grant included. The
+// answer is one name, however many hosts exist.
+func (c *Cluster) watchHosts(ctx context.Context, news concurrency.Signal) error {
+	names := func(ctx context.Context, q consul.Query) ([]string, consul.Meta, error) {
+		return c.client.KVKeys(ctx, c.store.Path(strings.TrimSuffix(PrefixHosts, "/")), "/", q)
+	}
+	return consul.Watch(ctx, c.client, consul.Query{}, names, func(consul.Update[[]string]) {
+		news.Notify()
+		_ = concurrency.Sleep(ctx, gatherNews) // ends with ctx
+	})
+}
+
+// Bounds of how often members are read again: after relevant changes, and after
+// others. While news is gathered Consul is not asked for more: during a rollout
+// documents and checks change all the time, and leaders are replaced after seconds.
 const (
 	pauseBetween = 250 * time.Millisecond
 	recheckAfter = 5 * time.Second
+	gatherNews   = time.Second
 )
 
 func (e *Election) decide(ctx context.Context, c *Cluster, news concurrency.Signal) error {
@@ -195,11 +210,19 @@ func (e *Election) once(ctx context.Context, c *Cluster, m *memory) time.Duratio
 		before, err = e.repair(ctx, c, err)
 	}
 	var candidates []Candidate
+	var f *Filter
 	if err == nil {
 		e.good = &before
-		candidates, err = e.prepare(ctx, c, m)
+		f, err = e.prepare(ctx, c, m)
+	}
+	if err == nil && time.Now().Before(e.readAll) && c.settled(ctx, before, f, m) {
+		return time.Until(e.readAll)
 	}
 	if err == nil {
+		candidates, err = c.candidatesBy(ctx, f)
+	}
+	if err == nil {
+		e.readAll = time.Now().Add(longest)
 		e.reportTrouble(candidates)
 		if before.Count > 0 {
 			var after Leaders
@@ -239,8 +262,35 @@ func (e *Election) repair(ctx context.Context, c *Cluster, damage error) (Leader
 	return c.Leaders(ctx)
 }
 
-// prepare reads what the profile says of elections, and who can be chosen.
-func (e *Election) prepare(ctx context.Context, c *Cluster, m *memory) ([]Candidate, error) {
+// fewLeaders is for how many leaders four small requests each cost less than all
+// members in large ones.
+const fewLeaders = 4
+
+// settled reports whether all places are taken by members that may lead and do not
+// fail: no decision would change that, whatever became of other members. It reads
+// the leaders alone. It returns false also when they cannot be read.
+func (c *Cluster) settled(ctx context.Context, l Leaders, f *Filter, m *memory) bool {
+	if len(l.Leader) != l.Count || len(l.Retired) > 0 || l.Count > fewLeaders {
+		return false
+	}
+	all := make([]Candidate, 0, l.Count)
+	for _, node := range l.Leader {
+		s, err := c.LoadHost(ctx, node, needChecks|NeedProfile|f.need)
+		if err != nil || s.Damaged[KeyLeaders] != nil || s.Damaged[KeyProfile] != nil {
+			return false
+		}
+		all = append(all, s.candidates(f)...) // none if it is not a member
+	}
+	if len(all) != l.Count || slices.ContainsFunc(all, func(c Candidate) bool { return !c.electable() || c.Failing }) {
+		return false
+	}
+	m.observe(l, all, time.Now())
+	return true
+}
+
+// prepare reads what the profile says of elections: the grace period and the
+// cluster's own filter.
+func (e *Election) prepare(ctx context.Context, c *Cluster, m *memory) (*Filter, error) {
 	p, err := c.profile.Get(ctx)
 	if err != nil {
 		return nil, err
@@ -253,11 +303,7 @@ func (e *Election) prepare(ctx context.Context, c *Cluster, m *memory) ([]Candid
 	if wrong != nil {
 		e.wrong = wrong.Error()
 	}
-	f, err := filterOf(p.Value)
-	if err != nil {
-		return nil, err
-	}
-	return c.candidatesBy(ctx, f)
+	return filterOf(p.Value)
 }
 
 // reportTrouble names the members whose records cannot be read, once each.

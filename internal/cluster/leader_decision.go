@@ -299,12 +299,16 @@ func (r *relevantChecks) setLeaders(l Leaders) {
 	r.last = r.relevant()
 }
 
-// setFailing takes over which checks are critical, and reports whether that is news.
+// setFailing takes over which checks are critical, and reports whether that is
+// news. Maintenance that jorc set and ends by itself does not matter to elections.
 func (r *relevantChecks) setFailing(checks consul.HealthChecks) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failing = r.failing[:0]
 	for _, c := range checks {
+		if consul.IsMaintenance(c.CheckID) && consul.StartedByJorc(c.Notes) {
+			continue
+		}
 		r.failing = append(r.failing, c.Node+" "+c.CheckID+" "+c.Notes)
 	}
 	slices.Sort(r.failing)

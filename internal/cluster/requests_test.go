@@ -2,12 +2,15 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -22,6 +26,7 @@ import (
 // can lose the answers from the next transaction on.
 type gateway struct {
 	requests atomic.Int64
+	asked    func(path string) // nil: nothing
 	lose     atomic.Bool
 	lost     atomic.Bool
 }
@@ -32,6 +37,9 @@ func (g *gateway) client(t *testing.T, s *consultest.Server) *consul.Client {
 	proxy := httputil.NewSingleHostReverseProxy(to)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.requests.Add(1)
+		if g.asked != nil {
+			g.asked(r.URL.Path)
+		}
 		transaction := strings.HasPrefix(r.URL.Path, "/v1/txn")
 		switch {
 		case g.lost.Load():
@@ -95,6 +103,69 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%s takes %d requests, want 1", name, n)
 		}
 	}
+}
+
+// TestElectorReads: while the leader is well, an elector does not read all hosts
+// because a document of another one changed. It does once the leader is no member.
+func TestElectorReads(t *testing.T) {
+	t.Parallel()
+	c, s := twoMembers(t)
+	leaders := func() []string {
+		l, err := c.Leaders(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Leader
+	}
+	leader, other := leaders()[0], "b"
+	if leader == other {
+		other = "a"
+	}
+	var all, one atomic.Int64
+	g := &gateway{asked: func(path string) {
+		switch path {
+		case "/v1/kv/jorc/prod/" + cluster.PrefixHosts:
+			all.Add(1)
+		case "/v1/kv/jorc/prod/" + cluster.HostPrefix(leader):
+			one.Add(1)
+		}
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	e := cluster.New(g.client(t, s), "jorc", "prod").NewElection(cluster.ElectionOptions{Node: "elector", Lock: kv.LeaseOptions{TTL: 2 * time.Second}})
+	running.Go(func() { _ = e.Run(ctx) })
+	consultest.Eventually(t, "the elector looks at the leader", func(context.Context) error {
+		if one.Load() == 0 {
+			return errors.New("the elector did not look at the leader alone")
+		}
+		return nil
+	})
+	listed := all.Load()
+	for i := range 3 {
+		before := one.Load()
+		if _, err := c.Store().Txn().Set(cluster.GrantKey(other), []byte(fmt.Sprint(i))).Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		consultest.Eventually(t, "the elector looks again", func(context.Context) error {
+			if one.Load() == before {
+				return errors.New("the elector did not look at the leader")
+			}
+			return nil
+		})
+	}
+	if n := all.Load(); n != listed {
+		t.Errorf("three changes of another host's grant: %d reads of all hosts", n-listed)
+	}
+	if _, err := c.Store().Txn().Delete(cluster.MemberKey(leader)).Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	consultest.Eventually(t, "the other member leads", func(context.Context) error {
+		if slices.Equal(leaders(), []string{other}) {
+			return nil
+		}
+		return fmt.Errorf("%v leads", leaders())
+	})
 }
 
 // TestOutcomeUnknown: a write whose answer never came, with Consul out of reach
