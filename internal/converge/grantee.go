@@ -477,7 +477,8 @@ func (g *Grantee) accept(ctx context.Context, f grantFacts) error {
 	}
 	g.o.Log.Info("accepted a grant", "grant", next.ID, "version", next.Version)
 	g.permit.Report.Grant = next
-	return g.keep(r.accepted())
+	g.record = r.accepted() // after a crash before it is written the report says that the intent was carried out
+	return nil
 }
 
 // answer replaces what the report says of grants, if that is as it was decided on.

@@ -21,10 +21,7 @@ func (c *Converger) loop(ctx context.Context) error {
 			return err
 		}
 		c.observe()
-		c.saveProgress()
-		c.passReport() // what a restart would not know is reported only when the disk fails
-		f := c.facts()
-		d := decide(f, c.now())
+		f, d := c.next()
 		c.keepTasks(ctx, d)
 		if d.waiting != "" {
 			c.reportPending(f, &d)
@@ -39,6 +36,22 @@ func (c *Converger) loop(ctx context.Context) error {
 			c.await(ctx, d.until)
 		}
 	}
+}
+
+// next saves what changed and decides what to do. What the action saves itself,
+// before anything follows from it, is not saved twice.
+func (c *Converger) next() (*facts, decision) {
+	if c.unsaved && c.mem.saveIs == "" {
+		f := c.facts()
+		f.unsaved = false
+		if d := decide(f, c.now()); d.do == doBegin || d.do == doPass || d.do == doValidate && c.p.Attempt.Validation == "" {
+			return f, d
+		}
+	}
+	c.saveProgress()
+	c.passReport() // what a restart would not know is reported only when the disk fails
+	f := c.facts()
+	return f, decide(f, c.now())
 }
 
 // await returns when a decision may be due.

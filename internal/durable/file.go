@@ -61,6 +61,46 @@ func Create(path string, perm fs.FileMode, content func(io.Writer) error) error 
 	return about(path, p.Dir.write(p.Name, content, func(f *os.File) error { return f.Chmod(perm) }))
 }
 
+// WriteNew makes files in a new directory that no other process uses yet, each with
+// exactly its mode. When it returns nil the data and the names are on the disk,
+// with one sync of the directory for all of them; the caller makes the directory's
+// own name durable. After an error or a crash the directory may hold any part.
+func WriteNew(path string, files []NewFile) error {
+	d, err := OpenDir(path)
+	if err != nil {
+		return about(path, err)
+	}
+	defer d.Close()
+	for _, file := range files {
+		if err := d.writeNew(file); err != nil {
+			return about(d.Join(file.Name), err)
+		}
+	}
+	return about(path, d.Sync())
+}
+
+// NewFile is one file that WriteNew makes.
+type NewFile struct {
+	Name string
+	Data []byte
+	Perm fs.FileMode
+}
+
+func (d *Dir) writeNew(file NewFile) error {
+	f, err := d.Open(file.Name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(file.Data)
+	if err == nil && file.Perm != 0o600 {
+		err = f.Chmod(file.Perm)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
 // Update makes path hold data. A file that does already is not touched; a
 // replaced one keeps owner, mode, ACL and extended attributes, and lost names
 // the ones that could not be kept; a new one gets the mode perm. Links are followed

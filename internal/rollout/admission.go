@@ -237,7 +237,9 @@ func (p *planner) room() (allowed int, out []ranked) {
 // expired reports whether the member's offer is to be withdrawn: it was not
 // answered in time, or the member may no longer begin.
 func (p *planner) expired(m ranked) bool {
-	m.HoldFile = "" // the host declines by itself
+	member := *m.Member
+	member.HoldFile = "" // the host declines by itself
+	m.Member = &member
 	late := !m.Grant.Until.IsZero() && !p.now.Before(m.Grant.Until)
 	return late || p.now.Sub(m.Grant.Since) >= answerWithin || p.barred(m) != ""
 }
@@ -273,7 +275,7 @@ func (p *planner) offers() (all []Offer) {
 }
 
 // tries is how many offers in a row the member did not answer.
-func (m Member) tries() int {
+func (m *Member) tries() int {
 	if m.unanswered() {
 		return m.Grant.Tries
 	}
@@ -312,7 +314,7 @@ func closedText(opens time.Time) string {
 }
 
 // held says what holds the member alone; empty: nothing does.
-func (m Member) held() string {
+func (m *Member) held() string {
 	switch {
 	case m.Hold != "":
 		return "it is held: " + shorten(m.Hold)

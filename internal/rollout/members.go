@@ -38,10 +38,13 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 		filter, _ = cluster.ParseFilter("") // it matches every member
 	}
 	state := State{Halted: halted(s.Control), Quiet: stored.Ledger.Quiet}
-	for _, m := range s.Members(nil) {
+	members := s.Members(nil)
+	state.Members = make([]Member, 0, len(members))
+	for i := range members {
+		m := &members[i]
 		host := s.Hosts[m.Node]
 		one := Member{
-			Node: m.Node, Roles: m.Roles, Zone: m.Zone, Outside: !filter.Match(&m), Condition: m.Condition,
+			Node: m.Node, Roles: m.Roles, Zone: m.Zone, Outside: !filter.Match(m), Condition: m.Condition,
 			Version: host.Report.Version, Arrived: host.Report.Since, Answer: host.Report.Grant, Grant: grantOf(host.Grant),
 			Config: host.Report.States[cluster.CategoryConfig], Validation: host.Report.States[cluster.CategoryValidation],
 		}
@@ -53,7 +56,10 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 		state.Members = append(state.Members, one)
 	}
 	for node, host := range s.Hosts {
-		if m := (Member{Grant: grantOf(host.Grant), Answer: host.Report.Grant, Void: true}); !host.Member && m.granted() {
+		if host.Member {
+			continue
+		}
+		if m := (&Member{Grant: grantOf(host.Grant), Answer: host.Report.Grant, Void: true}); m.granted() {
 			state.Strangers = append(state.Strangers, node)
 		}
 	}
@@ -128,10 +134,10 @@ type Member struct {
 }
 
 // takesPart reports whether the member takes part in the rollout.
-func (m Member) takesPart(p Policy) bool { return m.apart(p) == "" }
+func (m *Member) takesPart(p Policy) bool { return m.apart(p) == "" }
 
 // apart returns why the member takes no part in the rollout; empty: it takes part.
-func (m Member) apart(p Policy) string {
+func (m *Member) apart(p Policy) string {
 	kept := p.KeepsBack(m.Roles)
 	switch {
 	case slices.Contains(m.Roles, cluster.RoleManager):
@@ -148,46 +154,46 @@ func (m Member) apart(p Policy) string {
 
 // logical reports whether the member never had a host. One that ran a version and
 // left the catalog counts as down.
-func (m Member) logical() bool {
+func (m *Member) logical() bool {
 	return m.Condition.Liveness == cluster.LivenessAbsent && m.Version == ""
 }
 
 // givenUp reports whether an operator gave up on the grant that the member holds.
-func (m Member) givenUp() bool {
+func (m *Member) givenUp() bool {
 	return m.Grant.State == GivenUp && m.Answer.Open() && m.Grant.ID == m.Answer.ID
 }
 
 // offered reports whether the member can accept a grant.
-func (m Member) offered() bool {
+func (m *Member) offered() bool {
 	return m.Grant.State == Offered && !m.Void && !m.Grant.answered(m.Answer)
 }
 
 // declined reports whether the member declined its last grant and did not become
 // ready since. A grant whose window is over was declined for that.
-func (m Member) declined(now time.Time) bool {
+func (m *Member) declined(now time.Time) bool {
 	return m.Grant.ID != "" && m.Grant.ID == m.Answer.Declined && !m.Answer.Ready && (m.Grant.Until.IsZero() || now.Before(m.Grant.Until))
 }
 
 // unanswered reports whether the member did not answer its last offers.
-func (m Member) unanswered() bool { return m.Grant.State == Withdrawn && m.Grant.Tries > 0 }
+func (m *Member) unanswered() bool { return m.Grant.State == Withdrawn && m.Grant.Tries > 0 }
 
 // granted reports whether the member has an open grant.
-func (m Member) granted() bool { return m.offered() || m.Answer.Open() && !m.givenUp() }
+func (m *Member) granted() bool { return m.offered() || m.Answer.Open() && !m.givenUp() }
 
 // stranded reports whether the member is out of service between two versions,
 // and can take another grant in the same place.
-func (m Member) stranded() bool {
+func (m *Member) stranded() bool {
 	return m.Answer.Open() && !m.givenUp() && !m.offered() && m.Answer.State == cluster.GrantStranded
 }
 
 // atWork reports whether the member has a grant on which something is expected.
 // One that is down with a grant of an earlier rollout is only out of service.
-func (m Member) atWork(d Document) bool {
+func (m *Member) atWork(d Document) bool {
 	return d.Paced() && m.granted() && !m.stranded() && (m.Up() || m.offered() || m.Answer.Version == d.Version)
 }
 
 // grantedSince is since when the member has its open grant.
-func (m Member) grantedSince() time.Time {
+func (m *Member) grantedSince() time.Time {
 	if m.Answer.Open() {
 		return m.Answer.Since
 	}
@@ -195,11 +201,11 @@ func (m Member) grantedSince() time.Time {
 }
 
 // Up reports whether the member's host and its agent are up.
-func (m Member) Up() bool { return m.Condition.Agent == cluster.AgentUp }
+func (m *Member) Up() bool { return m.Condition.Agent == cluster.AgentUp }
 
 // out returns why the member is out of service. One that an operator gave up on does
 // not count.
-func (m Member) out() cluster.OutReason {
+func (m *Member) out() cluster.OutReason {
 	if m.givenUp() {
 		return cluster.InService
 	}
@@ -213,7 +219,7 @@ const downGrace = 5 * time.Minute
 // failure returns why the member counts as failed in the rollout; empty: it does
 // not. A failure from before the rollout began does not count, nor does that of
 // a grant for another version.
-func (m Member) failure(d Document, now time.Time) string {
+func (m *Member) failure(d Document, now time.Time) string {
 	for _, s := range m.states() {
 		if s.failedIn(d) {
 			return strings.TrimSuffix(s.category+" failed: "+cluster.Brief(s.Detail), ": ")
@@ -236,7 +242,7 @@ func (m Member) failure(d Document, now time.Time) string {
 }
 
 // failedSince is since when the member counts as failed, as far as it is known.
-func (m Member) failedSince(d Document) time.Time {
+func (m *Member) failedSince(d Document) time.Time {
 	for _, s := range m.states() {
 		if s.failedIn(d) {
 			return s.Since
@@ -251,7 +257,7 @@ type reported struct {
 	category string
 }
 
-func (m Member) states() [2]reported {
+func (m *Member) states() [2]reported {
 	return [2]reported{{m.Config, cluster.CategoryConfig}, {m.Validation, cluster.CategoryValidation}}
 }
 
@@ -272,7 +278,7 @@ const (
 	done
 )
 
-func (m Member) progress(d Document, now time.Time) progress {
+func (m *Member) progress(d Document, now time.Time) progress {
 	switch {
 	case m.failure(d, now) != "":
 		return failed

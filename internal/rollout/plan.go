@@ -72,9 +72,10 @@ func Plan(d Document, s State, now time.Time) Planned {
 	return r
 }
 
-// ranked is a member with its key and its progress.
+// ranked is a member with its key and its progress. The member is shared with the
+// state and must not be changed.
 type ranked struct {
-	Member
+	*Member
 	key      Key
 	progress progress
 }
@@ -98,8 +99,9 @@ type planner struct {
 }
 
 func newPlanner(d Document, s State, now time.Time) *planner {
-	p := &planner{State: s, doc: d, now: now}
-	for _, m := range s.Members {
+	p := &planner{State: s, doc: d, now: now, members: make([]ranked, 0, len(s.Members))}
+	for i := range s.Members {
+		m := &s.Members[i]
 		r := ranked{m, d.Policy.KeyOf(d.Version, m.Node, m.Roles, m.Zone), m.progress(d, now)}
 		switch {
 		case m.takesPart(d.Policy):

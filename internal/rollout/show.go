@@ -102,9 +102,9 @@ func Describe(d Document, s State, now time.Time) Status {
 		if m.granted() || m.givenUp() {
 			status.Grants = append(status.Grants, m.describeGrant())
 		}
-		apart = append(apart, ranked{Member: m})
+		apart = append(apart, ranked{Member: &m})
 	}
-	status.Apart = groups(apart, func(m Member) string { return m.apart(d.Policy) })
+	status.Apart = groups(apart, func(m *Member) string { return m.apart(d.Policy) })
 	slices.SortStableFunc(status.Grants, func(a, b Granted) int { return a.Since.Compare(b.Since) })
 	for _, m := range p.in(failed) {
 		status.Failed = append(status.Failed, Failed{m.Node, shorten(m.failure(d, now)), m.failedSince(d), m.granted()})
@@ -169,7 +169,7 @@ func (p *planner) blocker() Blocker {
 	return BlockedByHosts
 }
 
-func (m Member) describeGrant() Granted {
+func (m *Member) describeGrant() Granted {
 	g := Granted{Node: m.Node, Version: m.Answer.Version, State: m.Answer.State, Since: m.Answer.Since, Reason: shorten(m.Answer.Reason)}
 	switch {
 	case m.givenUp():
@@ -182,7 +182,7 @@ func (m Member) describeGrant() Granted {
 
 // groups puts members together by the text that of returns; members without a
 // text are left out.
-func groups(all []ranked, of func(Member) string) []Out {
+func groups(all []ranked, of func(*Member) string) []Out {
 	by := map[string][]ranked{}
 	for _, m := range all {
 		if why := of(m.Member); why != "" {

@@ -201,7 +201,7 @@ func (r *Runner) attempt(ctx context.Context, j *job, i int, p place, u *user.Us
 
 // leftBehind are the processes that a task left running. Processes that
 // are just ending get a moment.
-func (r *Runner) leftBehind(ctx context.Context, j *job, i int, among func(int) bool) []string {
+func (r *Runner) leftBehind(ctx context.Context, j *job, i int, among pids) []string {
 	const tries, moment = 10, 10 * time.Millisecond
 	var found []process
 	for n := range tries {

@@ -77,24 +77,22 @@ func (r *Runner) place(made *job, j Job, scripts map[string]string) (err error) 
 		}
 	}()
 	r.hook("create")
+	var files []durable.NewFile
 	for name, v := range map[string]any{specFile: made.spec, recordFile: made.rec, paramsFile: j.Params} {
 		doc, err := json.Marshal(v)
 		if err != nil {
 			return err
 		}
-		if err := durable.WriteFile(filepath.Join(temp, name), doc, 0o600); err != nil {
-			return err
-		}
+		files = append(files, durable.NewFile{Name: name, Data: doc, Perm: 0o600})
 	}
 	if j.Change != nil {
-		if err := durable.WriteFile(filepath.Join(temp, changeFile), j.Change, 0o600); err != nil {
-			return err
-		}
+		files = append(files, durable.NewFile{Name: changeFile, Data: j.Change, Perm: 0o600})
 	}
 	for name, script := range scripts {
-		if err := durable.WriteFile(filepath.Join(temp, name), []byte(script), 0o700); err != nil {
-			return err
-		}
+		files = append(files, durable.NewFile{Name: name, Data: []byte(script), Perm: 0o700})
+	}
+	if err := durable.WriteNew(temp, files); err != nil {
+		return err
 	}
 	r.hook("created")
 	if err := os.Rename(temp, made.dir); err != nil {

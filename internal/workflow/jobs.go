@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -163,6 +164,9 @@ func (r *Runner) remove(id string) error {
 	if err := os.Rename(filepath.Join(r.jobs, id), old); err != nil {
 		return fmt.Errorf("remove job %q: %w", id, err)
 	}
+	r.mu.Lock()
+	delete(r.ended, id)
+	r.mu.Unlock()
 	r.hook("remove")
 	if err := os.RemoveAll(old); err != nil {
 		return fmt.Errorf("remove job %q: %w", id, err)
@@ -202,7 +206,7 @@ type finished struct {
 // excess names the jobs that have to go: the oldest. Jobs are counted by
 // workflow, so that one that runs every minute does not push out the others.
 func (k Retention) excess(jobs []finished, now time.Time) []string {
-	slices.SortFunc(jobs, func(a, b finished) int { return b.at.Compare(a.at) }) // newest first
+	slices.SortFunc(jobs, func(a, b finished) int { return cmp.Or(b.at.Compare(a.at), strings.Compare(b.id, a.id)) }) // newest first
 	var (
 		gone  []string
 		bytes int64
@@ -219,19 +223,34 @@ func (k Retention) excess(jobs []finished, now time.Time) []string {
 	return gone
 }
 
-// prune removes the jobs that retention does not keep.
+// prune removes the jobs that retention does not keep. The files of a job that has
+// ended are read once by each Runner: they no longer change.
 func (r *Runner) prune() error {
-	all, err := r.Jobs()
-	if err != nil {
-		return err
+	entries, err := os.ReadDir(r.jobs)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("jobs: %w", err)
 	}
-	var jobs []finished
-	for i := range all {
-		if !all[i].Open && all[i].State != Damaged {
-			jobs = append(jobs, finished{id: all[i].ID, workflow: all[i].Workflow, at: all[i].Finished, bytes: size(filepath.Join(r.jobs, all[i].ID))})
+	r.mu.Lock()
+	before := r.ended
+	r.mu.Unlock()
+	ended := make(map[string]finished, len(entries))
+	for _, e := range entries {
+		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		if known, ok := before[e.Name()]; ok {
+			ended[e.Name()] = known
+			continue
+		}
+		j, err := r.loadJob(e.Name())
+		if err == nil && !j.open() {
+			ended[e.Name()] = finished{id: j.spec.ID, workflow: j.spec.Workflow, at: j.rec.Finished, bytes: size(filepath.Join(r.jobs, e.Name()))}
 		}
 	}
-	for _, id := range r.o.Keep.excess(jobs, r.now()) {
+	r.mu.Lock()
+	r.ended = ended
+	r.mu.Unlock()
+	for _, id := range r.o.Keep.excess(slices.Collect(maps.Values(ended)), r.now()) {
 		if err := r.remove(id); err != nil {
 			return err
 		}

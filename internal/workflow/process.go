@@ -26,26 +26,20 @@ type process struct {
 
 func (p process) String() string { return fmt.Sprintf("%s (pid %d)", p.name, p.pid) }
 
-// marked finds the processes that carry mark and whose number among accepts;
+// marked finds the processes that carry mark and whose number is among the pids;
 // never this one.
-func marked(mark string, among func(pid int) bool) ([]process, error) {
-	proc, err := os.Open("/proc")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = proc.Close() }() // only read
-	names, err := proc.Readdirnames(-1)
+func marked(mark string, among pids) ([]process, error) {
+	pids, err := among.running()
 	if err != nil {
 		return nil, err
 	}
 	self := os.Getpid()
 	var found []process
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil || pid == self || !among(pid) || !carries(pid, mark) {
+	for _, pid := range pids {
+		if pid == self || !carries(pid, mark) {
 			continue
 		}
-		comm, _ := os.ReadFile("/proc/" + name + "/comm")
+		comm, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
 		found = append(found, process{pid, strings.TrimSpace(string(comm))})
 	}
 	slices.SortFunc(found, func(a, b process) int { return a.pid - b.pid })
@@ -114,18 +108,48 @@ func environArea(stat []byte) (start, end uint64, memory bool) {
 	return start, end, fields[vsize] != "0"
 }
 
-func anyPID(int) bool { return true }
+// pids are the numbers above after, up to last. The zero value is all numbers.
+type pids struct{ after, last int }
 
-// pidWindow accepts the numbers that were given out since it was made, so that
-// looking for what a task left behind costs little on a busy host.
-func pidWindow() func() func(int) bool {
+// fewPIDs is how many numbers are tried one by one: that costs less than to list
+// all processes of the host.
+const fewPIDs = 64
+
+// running returns the numbers that processes may have at present.
+func (p pids) running() (all []int, err error) {
+	if p.last > 0 && p.last-p.after <= fewPIDs {
+		for pid := p.after + 1; pid <= p.last; pid++ {
+			all = append(all, pid)
+		}
+		return all, nil
+	}
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = proc.Close() }() // only read
+	names, err := proc.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil && (p.last == 0 || pid > p.after && pid <= p.last) {
+			all = append(all, pid)
+		}
+	}
+	return all, nil
+}
+
+// pidWindow returns the numbers that are given out from now until the result is
+// called, so that looking for what a task left behind costs little on a busy host.
+func pidWindow() func() pids {
 	before := lastPID()
-	return func() func(int) bool {
+	return func() pids {
 		after := lastPID()
 		if before == 0 || after < before {
-			return anyPID // unknown, or the numbers started again
+			return pids{} // unknown, or the numbers started again
 		}
-		return func(pid int) bool { return pid > before && pid <= after }
+		return pids{before, after}
 	}
 }
 
@@ -155,7 +179,7 @@ func killMarked(mark string) ([]process, error) {
 	var killed []process
 	var deadline time.Time
 	for {
-		found, err := marked(mark, anyPID)
+		found, err := marked(mark, pids{})
 		if err != nil {
 			return killed, fmt.Errorf("look for processes of the last attempt: %w", err)
 		}

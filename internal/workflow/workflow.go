@@ -89,9 +89,10 @@ type Runner struct {
 	turn chan struct{} // held while a job runs in this process
 
 	mu      sync.Mutex
-	running int           // calls of advance
-	idle    chan struct{} // closed while no job runs
-	yield   string        // why no further task may start: another Runner takes over
+	running int                 // calls of advance
+	idle    chan struct{}       // closed while no job runs
+	yield   string              // why no further task may start: another Runner takes over
+	ended   map[string]finished // jobs that have ended, as prune last saw them
 
 	now   func() time.Time
 	sleep func(ctx context.Context, d time.Duration) error // ctx's error when that ended first
