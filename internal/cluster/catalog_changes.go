@@ -26,7 +26,8 @@ type catalogChanges struct {
 	last    catalogDigest
 	known   map[string]consul.NodeInfo // with services and checks; nil: not read yet
 	hosts   map[string]catalogHost
-	readAt  time.Time // when everything was read last
+	readAt  time.Time       // when everything was read last
+	changed map[string]bool // hosts that were assessed again by the present read
 }
 
 // catalogDigest is what a few short answers say about the catalog.
@@ -43,28 +44,30 @@ const (
 	readAllAfter  = 5 * time.Minute // one long answer in some thirty cycles costs little
 )
 
-// read returns the hosts of the catalog, in a map that the next call changes;
-// backwards reports that an index did not grow, so that everything was read again.
-func (w *catalogChanges) read(ctx context.Context) (hosts map[string]catalogHost, backwards bool, err error) {
+// read returns the hosts of the catalog, in a map that the next call changes, and
+// the names of the ones that may have changed, nil for any; backwards reports that
+// an index did not grow, so that everything was read again.
+func (w *catalogChanges) read(ctx context.Context) (hosts map[string]catalogHost, changed map[string]bool, backwards bool, err error) {
 	now, err := w.digest(ctx)
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
+	w.changed = map[string]bool{}
 	backwards = now.registrations < w.last.registrations || now.checks < w.last.checks
-	changed := differing(w.last.services, now.services, func(a, b uint64) bool { return a == b })
-	whole := w.known == nil || now.nodes != w.last.nodes || backwards || len(changed) > hostsOneByOne || time.Since(w.readAt) > readAllAfter
+	registered := differing(w.last.services, now.services, func(a, b uint64) bool { return a == b })
+	whole := w.known == nil || now.nodes != w.last.nodes || backwards || len(registered) > hostsOneByOne || time.Since(w.readAt) > readAllAfter
 	if !whole {
 		w.setChecks(differing(w.last.failing, now.failing, sameChecks), now.failing)
-		whole, err = w.readHosts(ctx, changed)
+		whole, err = w.readHosts(ctx, registered)
 	}
 	if err == nil && whole {
 		err = w.readAll(ctx)
 	}
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
 	w.last = now // what changed since is read the next time
-	return w.hosts, backwards, nil
+	return w.hosts, w.changed, backwards, nil
 }
 
 // digest reads what shows whether something has changed.
@@ -155,7 +158,7 @@ func (w *catalogChanges) readAll(ctx context.Context) error {
 	for _, n := range inventory {
 		w.known[n.Node] = n
 	}
-	w.hosts, w.readAt = w.cluster.catalogHosts(nodes, inventory, NeedState), begin
+	w.hosts, w.readAt, w.changed = w.cluster.catalogHosts(nodes, inventory, NeedState), begin, nil
 	return nil
 }
 
@@ -214,4 +217,7 @@ func (w *catalogChanges) assess(node string) {
 	h := catalogHost{NodeInfo: w.hosts[node].NodeInfo, signals: observed()}
 	h.add(w.known[node], catalog.PresenceID(w.cluster.name))
 	w.hosts[node] = h
+	if w.changed != nil {
+		w.changed[node] = true
+	}
 }

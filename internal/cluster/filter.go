@@ -27,6 +27,7 @@ const (
 // What a member does not have counts as false or empty. It is safe for
 // concurrent use.
 type Filter struct {
+	all   bool // it matches every member
 	text  string
 	need  Need
 	match predicate
@@ -65,7 +66,7 @@ func ParseFilter(text string) (*Filter, error) {
 		return nil, err
 	}
 	f := &Filter{text: text, match: func(*Member, *binding) bool { return true }}
-	if s.blank {
+	if f.all = s.blank; f.all {
 		return f, nil
 	}
 	ast, err := grammar.Parse("", []byte(s.rewritten), grammar.MaxExpressions(maxFilterWork))
@@ -86,6 +87,15 @@ func ParseFilter(text string) (*Filter, error) {
 
 // Match reports whether the filter matches m.
 func (f *Filter) Match(m *Member) bool { return f.match(m, nil) }
+
+// Matches reports whether f matches the member on h.
+func (s *State) Matches(f *Filter, h *Host) bool {
+	if f.all {
+		return true
+	}
+	m := s.member(h)
+	return f.Match(&m)
+}
 
 // String returns the expression.
 func (f *Filter) String() string { return f.text }

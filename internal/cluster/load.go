@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -87,7 +90,7 @@ func (c *Cluster) Load(ctx context.Context, need Need) (State, error) {
 	if err := g.Wait(); err != nil {
 		return State{}, err
 	}
-	return c.state(a, need, nil)
+	return c.state(a, need, nil, nil)
 }
 
 // readCatalog reads nodes, services and checks as far as need asks for them.
@@ -231,7 +234,7 @@ func (c *Cluster) LoadHost(ctx context.Context, node string, need Need) (State, 
 			a.reports[node] = report
 		}
 	}
-	return c.state(a, need, nil)
+	return c.state(a, need, nil, nil)
 }
 
 // leafOf turns a document that cannot be read into a leaf that says so.
@@ -264,28 +267,36 @@ func (c *Cluster) get(need Need, node string) *kv.Txn {
 
 // state puts the answers together. It returns consul.ErrDenied for a document
 // that the token may not read, and ErrLayout. Documents of the whole cluster that
-// are as they were in before are not decoded again; nil: all are.
-func (c *Cluster) state(a answers, need Need, before *State) (State, error) {
-	s := State{
-		Cluster: c.name, need: need, Hosts: make(map[string]*Host, len(a.members)), Damaged: map[string]error{}, Indexes: map[string]uint64{},
-	}
+// are as they were in before are not decoded again, and hosts that are not among
+// changed are those of before; nil: everything is new.
+func (c *Cluster) state(a answers, need Need, before *State, changed map[string]bool) (State, error) {
+	s := State{Cluster: c.name, need: need, Damaged: map[string]error{}, Indexes: map[string]uint64{}}
 	if err := c.decode(&s, a.documents, need, before); err != nil {
 		return State{}, err
 	}
-	s.addDocuments(a)
-	if a.node != "" {
-		s.host(a.node)
+	s.addHolds(a)
+	if before == nil || changed == nil || !s.Leaders.equal(before.Leaders) {
+		s.Hosts = make(map[string]*Host, len(a.members))
+		s.addHosts(a, slices.Values(a.nodes()))
+		return s, nil
 	}
-	for node, h := range s.Hosts {
-		known := a.catalog[node]
-		h.Address, h.Datacenter, h.NodeMeta = known.Address, known.Datacenter, known.Meta
-		h.Services, h.Failing = known.services, known.failing
-		if need&(needChecks|NeedInstances) != 0 {
-			if known.signals.Maintenance == "" { // it is not in the catalog
-				known.signals = Signals{Gossip: SignalNone, Agent: SignalNone, Probe: ProbeNone, Maintenance: MaintenanceNone}
-			}
-			h.Condition = Assess(known.signals)
+	for key, err := range before.Damaged {
+		if node, ok := NodeOf(key); ok && !changed[node] && !strings.HasSuffix(key, EndHold) {
+			s.Damaged[key] = err
 		}
+	}
+	s.Hosts, s.nodes = before.Hosts, before.nodes
+	if len(changed) > 0 {
+		s.Hosts = maps.Clone(before.Hosts)
+		s.addHosts(a, maps.Keys(changed))
+		for node := range changed {
+			if was, is := before.Hosts[node], s.Hosts[node]; (was != nil && was.Member) != (is != nil && is.Member) {
+				s.nodes = nil
+			}
+		}
+	}
+	if s.nodes == nil {
+		s.nodes = s.Nodes()
 	}
 	return s, nil
 }
@@ -299,16 +310,29 @@ func (c *Cluster) decodeHosts(pairs consul.KVPairs) hostDocuments {
 	}
 }
 
-// addDocuments makes the hosts from their documents.
-func (s *State) addDocuments(a answers) {
-	for node, leaf := range a.members {
-		h := s.host(node)
-		if h.Member = true; leaf.Err != nil {
-			s.Damaged[MemberKey(node)] = leaf.Err
-		} else {
-			h.Record = leaf.Value
-		}
+// nodes returns the names of all hosts that have a document, and of the one that
+// the answers are about.
+func (a answers) nodes() []string {
+	all := make(map[string]bool, len(a.members))
+	add := func(node string) { all[node] = true }
+	eachKey(a.members, add)
+	eachKey(a.grants, add)
+	eachKey(a.queues, add)
+	eachKey(a.reports, add)
+	if a.node != "" {
+		add(a.node)
 	}
+	return slices.Collect(maps.Keys(all))
+}
+
+func eachKey[T any](leaves map[string]kv.Leaf[T], do func(string)) {
+	for name := range leaves {
+		do(name)
+	}
+}
+
+// addHolds takes the holds of hosts into the control.
+func (s *State) addHolds(a answers) {
 	s.Control.Nodes = nil
 	for node, leaf := range a.holds {
 		if leaf.Err != nil {
@@ -320,29 +344,44 @@ func (s *State) addDocuments(a answers) {
 		}
 		s.Control.Nodes[node] = leaf.Value
 	}
-	for node, leaf := range a.grants {
-		s.host(node).Grant = leaf.Entry
-	}
-	for node, leaf := range a.queues {
-		s.host(node).Queue = leaf.Entry
-	}
-	for node, leaf := range a.reports {
-		h := s.host(node)
-		if h.Reported = true; leaf.Err != nil {
-			s.Damaged[ReportKey(node)] = leaf.Err
-		} else {
-			h.Report = leaf.Value
-		}
-	}
 }
 
-func (s *State) host(node string) *Host {
-	h := s.Hosts[node]
-	if h == nil {
-		h = &Host{Node: node}
+// addHosts makes the hosts of nodes from the answers. A node without a document is
+// not among the hosts, unless the answers are about it.
+func (s *State) addHosts(a answers, nodes iter.Seq[string]) {
+	for node := range nodes {
+		member, isMember := a.members[node]
+		grant, granted := a.grants[node]
+		queue, queued := a.queues[node]
+		report, reported := a.reports[node]
+		if !isMember && !granted && !queued && !reported && node != a.node {
+			delete(s.Hosts, node)
+			continue
+		}
+		known := a.catalog[node]
+		h := &Host{
+			Node: node, Member: isMember, Reported: reported, Grant: grant.Entry, Queue: queue.Entry,
+			Address: known.Address, Datacenter: known.Datacenter, NodeMeta: known.Meta, Services: known.services, Failing: known.failing,
+		}
+		if isMember && member.Err != nil {
+			s.Damaged[MemberKey(node)] = member.Err
+		} else {
+			h.Record = member.Value
+		}
+		if reported && report.Err != nil {
+			s.Damaged[ReportKey(node)] = report.Err
+		} else {
+			h.Report = report.Value
+		}
+		if s.need&(needChecks|NeedInstances) != 0 {
+			if known.signals.Maintenance == "" { // it is not in the catalog
+				known.signals = Signals{Gossip: SignalNone, Agent: SignalNone, Probe: ProbeNone, Maintenance: MaintenanceNone}
+			}
+			h.Condition = Assess(known.signals)
+		}
+		h.roles = slices.Clip(s.Leaders.rolesOf(node, h.Record.Roles))
 		s.Hosts[node] = h
 	}
-	return h
 }
 
 // decode reads the documents of the whole cluster.

@@ -35,7 +35,8 @@ type State struct {
 	// what does not exist has none.
 	Indexes map[string]uint64
 
-	need Need
+	need  Need
+	nodes []string // of the members, in order; nil: not computed yet
 }
 
 // Host is what is known about one host.
@@ -58,6 +59,8 @@ type Host struct {
 	// NeedInstances.
 	Failing   []consul.CheckState
 	Condition Condition
+
+	roles []string // with the derived ones; nil: not computed yet
 }
 
 // DamagedMember returns why the host's member record cannot be read.
@@ -70,8 +73,11 @@ func (s *State) DamagedHold(node string) error { return s.Damaged[HoldKey(node)]
 // DamagedReport returns why the host's report cannot be read.
 func (s *State) DamagedReport(node string) error { return s.Damaged[ReportKey(node)] }
 
-// Nodes returns the names of the members, in order.
+// Nodes returns the names of the members, in order. They must not be changed.
 func (s *State) Nodes() []string {
+	if s.nodes != nil {
+		return s.nodes
+	}
 	names := make([]string, 0, len(s.Hosts))
 	for name, h := range s.Hosts {
 		if h.Member {
@@ -82,8 +88,14 @@ func (s *State) Nodes() []string {
 	return names
 }
 
-// Roles returns the roles of a host, the derived ones last.
-func (s *State) Roles(h *Host) []string { return s.Leaders.rolesOf(h.Node, h.Record.Roles) }
+// Roles returns the roles of a host, the derived ones last. They must not be
+// changed.
+func (s *State) Roles(h *Host) []string {
+	if h.roles != nil {
+		return h.roles
+	}
+	return s.Leaders.rolesOf(h.Node, h.Record.Roles)
+}
 
 // Managers returns the names of the managers, in order.
 func (s *State) Managers() []string {

@@ -32,7 +32,7 @@ func (c *Cluster) LoadReports(ctx context.Context) (State, error) {
 		return State{}, err
 	}
 	s := State{Cluster: c.name, need: NeedReports, Hosts: make(map[string]*Host, len(a.reports)), Damaged: map[string]error{}}
-	s.addDocuments(a)
+	s.addHosts(a, slices.Values(a.nodes()))
 	return s, nil
 }
 

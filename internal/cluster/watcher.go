@@ -33,6 +33,7 @@ type Watcher struct {
 	whole   bool // the fields below are as of the last State
 	last    State
 	answers answers
+	changed map[string]bool // hosts that differ from last; nil: any
 	hosts   *keyTree
 	reports *keyTree
 	catalog *catalogChanges
@@ -252,7 +253,7 @@ func (w *Watcher) State(ctx context.Context) (State, error) {
 			return State{}, err
 		}
 	}
-	s, err := w.cluster.state(w.answers, NeedState, &w.last)
+	s, err := w.cluster.state(w.answers, NeedState, &w.last, w.changed)
 	if err != nil {
 		return State{}, err
 	}
@@ -264,7 +265,7 @@ func (w *Watcher) State(ctx context.Context) (State, error) {
 // changes in between is read again the next time.
 func (w *Watcher) readAll(ctx context.Context) error {
 	c := w.cluster.Consistent()
-	w.last = State{}
+	w.last, w.changed = State{}, nil
 	w.hosts, w.reports, w.catalog = newKeyTree(c, PrefixHosts), newKeyTree(c, PrefixReports), &catalogChanges{cluster: c}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { w.answers.documents, err = c.get(NeedState, "").Commit(ctx); return err })
@@ -278,7 +279,7 @@ func (w *Watcher) readAll(ctx context.Context) error {
 		w.answers.reports = c.reports.Decode(all.pairs)
 		return err
 	})
-	g.Go(func() (err error) { w.answers.catalog, _, err = w.catalog.read(ctx); return err })
+	g.Go(func() (err error) { w.answers.catalog, _, _, err = w.catalog.read(ctx); return err })
 	return g.Wait()
 }
 
@@ -289,11 +290,12 @@ func (w *Watcher) update(ctx context.Context) (backwards bool, err error) {
 	var documents answers
 	var hosts, reports changedKeys
 	var nodes map[string]catalogHost
+	var seen map[string]bool
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { documents.documents, err = c.get(NeedState, "").Commit(ctx); return err })
 	g.Go(func() (err error) { hosts, err = w.hosts.changed(ctx); return err })
 	g.Go(func() (err error) { reports, err = w.reports.changed(ctx); return err })
-	g.Go(func() (err error) { nodes, backwards, err = w.catalog.read(ctx); return err })
+	g.Go(func() (err error) { nodes, seen, backwards, err = w.catalog.read(ctx); return err })
 	if err := g.Wait(); err != nil {
 		return false, err
 	}
@@ -307,7 +309,26 @@ func (w *Watcher) update(ctx context.Context) (backwards bool, err error) {
 	update(w.answers.grants, text.Ending(EndGrant), fresh.grants, hosts.gone)
 	update(w.answers.queues, text.Ending(EndQueue), fresh.queues, hosts.gone)
 	update(w.answers.reports, c.reports, c.reports.Decode(reports.pairs), reports.gone)
+	if w.changed = seen; seen != nil {
+		hosts.names(c, seen)
+		reports.names(c, seen)
+	}
 	return false, nil
+}
+
+// names adds the nodes of the keys to all.
+func (k changedKeys) names(c *Cluster, all map[string]bool) {
+	add := func(path string) {
+		if node, ok := NodeOf(strings.TrimPrefix(path, c.store.Path(""))); ok {
+			all[node] = true
+		}
+	}
+	for _, p := range k.pairs {
+		add(p.Key)
+	}
+	for _, path := range k.gone {
+		add(path)
+	}
 }
 
 // update puts the documents of tree that were written into known, and removes the

@@ -38,18 +38,21 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 		filter, _ = cluster.ParseFilter("") // it matches every member
 	}
 	state := State{Halted: halted(s.Control), Quiet: stored.Ledger.Quiet}
-	members := s.Members(nil)
-	state.Members = make([]Member, 0, len(members))
-	for i := range members {
-		m := &members[i]
-		host := s.Hosts[m.Node]
+	nodes := s.Nodes()
+	state.Members = make([]Member, 0, len(nodes))
+	for _, node := range nodes {
+		if s.DamagedMember(node) != nil {
+			continue
+		}
+		host := s.Hosts[node]
+		roles := s.Roles(host)
 		one := Member{
-			Node: m.Node, Roles: m.Roles, Zone: m.Zone, Outside: !filter.Match(m), Condition: m.Condition,
+			Node: node, Roles: roles, Zone: host.Record.Zone, Outside: !s.Matches(filter, host), Condition: host.Condition,
 			Version: host.Report.Version, Arrived: host.Report.Since, Answer: host.Report.Grant, Grant: grantOf(host.Grant),
 			Config: host.Report.States[cluster.CategoryConfig], Validation: host.Report.States[cluster.CategoryValidation],
 		}
 		one.Void = stored.void(one.Grant)
-		if h, held := s.Control.Held(m.Node, m.Roles); held {
+		if h, held := s.Control.Held(node, roles); held {
 			one.Hold = h.String()
 		}
 		one.HoldFile = host.Report.HeldByFile()

@@ -89,7 +89,7 @@ func Describe(d Document, s State, now time.Time) Status {
 		Strangers: append([]string{}, s.Strangers[:min(len(s.Strangers), mostNames)]...), StrangerCount: len(s.Strangers),
 		Down: names(p.in(down)), Behind: names(p.with(func(m ranked) bool { return m.Version != d.Version })),
 		Admitted: len(p.admitted(func(ranked) bool { return true })),
-		Out:      groups(p.members, func(m Member) string { return outText[m.out()] }),
+		Out:      groups(p.members, func(m *Member) string { return outText[m.out()] }),
 	}
 	if status.Previous == d.Version { // a rollback returns to the version that ran before
 		status.Previous = ""

@@ -140,7 +140,7 @@ func (q Request) next(s Stored, now time.Time) (next Document, fresh bool, err e
 // outOfService are the members that take part in d and are out of service, by
 // reason.
 func outOfService(d Document, s State, now time.Time) []Out {
-	return groups(newPlanner(d, s, now).members, func(m Member) string {
+	return groups(newPlanner(d, s, now).members, func(m *Member) string {
 		if m.granted() {
 			return "it has a grant of " + cmp.Or(m.Answer.Version, m.Grant.Version)
 		}
