@@ -62,7 +62,7 @@ func Progress(d Document, s State, now time.Time) []HostProgress {
 }
 
 // hostProgress is what does not depend on the other members.
-func (m Member) hostProgress() HostProgress {
+func (m *Member) hostProgress() HostProgress {
 	h := HostProgress{
 		Node: m.Node, Zone: m.Zone, Roles: append([]string{}, m.Roles...), Version: m.Version, Health: m.Condition.Health, Out: string(m.out()),
 	}
@@ -112,7 +112,7 @@ func (m Member) unmet(d Document) string {
 }
 
 // activity is the workflow that the member executes now; empty: none.
-func (m Member) activity() string {
+func (m *Member) activity() string {
 	for _, s := range m.states() {
 		if s.State == cluster.StateRunning {
 			return s.category + " is running since " + s.Since.UTC().Format(time.RFC3339)
