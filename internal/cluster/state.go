@@ -99,11 +99,14 @@ func (s *State) Roles(h *Host) []string {
 
 // Managers returns the names of the managers, in order.
 func (s *State) Managers() []string {
-	records := make(map[string]Record, len(s.Hosts))
+	all := slices.Clone(s.Leaders.Manager)
 	for node, h := range s.Hosts {
-		records[node] = h.Record
+		if slices.Contains(h.Record.Roles, RoleManager) {
+			all = append(all, node)
+		}
 	}
-	return s.Leaders.Managers(records)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Members returns the members whose records can be read, in order of their

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
@@ -127,17 +128,14 @@ func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 	}
 	t.probes.Set(probes)
 	state = state.WithProbes(probes)
-	v := viewOf(&state, before)
-	for node, n := range v.Nodes {
-		v.Nodes[node] = n.Bounded()
-	}
-	v.Since(before, now)
+	v, changed := t.views.next(&state, before, now)
 	r.count(v)
-	events = append(events, Difference(before, v)...)
+	events = append(events, differenceOf(before, v, changed)...)
 	if len(events) > 0 {
 		if events, err = t.save(ctx, v, events, now, nil, r); err != nil {
 			return false, fmt.Errorf("save the view: %w", err)
 		}
+		t.views.base = nil // the next cycle compares with v
 	}
 	if err := t.project(ctx, &state); err != nil {
 		if errors.Is(err, kv.ErrLockLost) || ctx.Err() != nil {
@@ -145,7 +143,7 @@ func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 		}
 		r.problem("document", cluster.PrefixRunning, err)
 	}
-	t.setStatus(func(s *Status) { s.Aggregate = v.Aggregate() })
+	t.setStatus(func(s *Status) { s.Aggregate = t.views.aggregate })
 	seen := observe(state, v, t.lastObserved(), t.began, now)
 	if r.Idle = idleReason(&state); r.Idle == "" {
 		err = t.decide(ctx, t.input(&state, before, events, now), r)
@@ -180,11 +178,16 @@ func (t *term) project(ctx context.Context, s *cluster.State) error {
 
 // count says of how many nodes everything could be read.
 func (r *Report) count(v View) {
-	for _, name := range v.Names() {
-		if why := v.Nodes[name].Trouble; why != "" {
-			r.Failed++
-			r.problem("node", name, errors.New(why))
+	var troubled []string
+	for name, n := range v.Nodes {
+		if n.Trouble != "" {
+			troubled = append(troubled, name)
 		}
+	}
+	slices.Sort(troubled)
+	for _, name := range troubled {
+		r.Failed++
+		r.problem("node", name, errors.New(v.Nodes[name].Trouble))
 	}
 	r.Synced = len(v.Nodes) - r.Failed
 	for key, why := range v.Cluster.Trouble {
@@ -212,7 +215,7 @@ func (t *term) input(s *cluster.State, before View, events []Event, now time.Tim
 	v := t.journal.View()
 	return Input{
 		Now: now, View: v, Previous: before, Events: events,
-		State: *s, Members: members(s, v), Paused: s.Control.Paused,
+		State: *s, Members: t.views.memberList(s, v), Paused: s.Control.Paused,
 		Store: t.store, Epoch: t.held.Epoch(), Since: t.began, Refresh: t.refresh,
 	}
 }

@@ -244,9 +244,15 @@ func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error
 	if !s.Exists {
 		return nil, nil
 	}
+	if err := rollout.CheckState(&in.State); err != nil {
+		return nil, err // which hosts take part is not known
+	}
+	if s.Document.Over() || s.Document.Stopped != nil {
+		return nil, nil // a plan changes nothing about it
+	}
 	state, err := rollout.StateOf(&in.State, s)
 	if err != nil {
-		return nil, err // the host is not known
+		return nil, err
 	}
 	state.PlannedSince = in.Since
 	downSince(state.Members, in.View)

@@ -19,9 +19,14 @@ import (
 // event, except the times since when something is so. The events have neither
 // number nor time.
 func Difference(before, now View) []Event {
+	return differenceOf(before, now, slices.Sorted(maps.Keys(union(before.Nodes, now.Nodes))))
+}
+
+// differenceOf is Difference where all members but names, which are in order, are
+// as they were.
+func differenceOf(before, now View, names []string) []Event {
 	d := difference{}
 	d.cluster(before.Cluster, now.Cluster)
-	names := slices.Sorted(maps.Keys(union(before.Nodes, now.Nodes)))
 	for _, name := range names {
 		old, was := before.Nodes[name]
 		next, is := now.Nodes[name]

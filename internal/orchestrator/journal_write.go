@@ -125,7 +125,7 @@ func (j *Journal) saveShards(c *Commit, next View, shards int) (parts []viewPart
 func changedNode(a, b map[string]NodeView, name string) bool {
 	was, ok := a[name]
 	is, still := b[name]
-	return ok != still || !reflect.DeepEqual(was, is)
+	return ok != still || !was.equal(is)
 }
 
 func encodePart(v any) ([]byte, error) {

@@ -166,6 +166,7 @@ type term struct {
 	watcher  *cluster.Watcher                                   // of the cluster, for cycles and grants
 	probes   concurrency.Latest[map[string]cluster.ProbeResult] // of the last cycle
 	journal  *Journal                                           // nil: what is current has to be read (again)
+	views    views
 	prober   *prober
 	requests *requests
 	reports  *reports

@@ -263,66 +263,42 @@ func (t *term) fetch(ctx context.Context) (cluster.State, error) {
 	return s, nil
 }
 
-// viewOf makes the view of s. What cannot be read is as it was in before.
-func viewOf(s *cluster.State, before View) View {
-	nodes := s.Nodes()
-	v := View{Cluster: clusterView(s, before.Cluster), Nodes: make(map[string]NodeView, len(nodes))}
-	for _, node := range nodes {
-		h, was := s.Hosts[node], before.Nodes[node]
-		n := was
-		var damaged []string
-		if err := s.DamagedMember(node); err != nil {
-			damaged = append(damaged, damageText(err))
-		} else {
-			n = NodeView{
-				Address: h.Address, Datacenter: h.Datacenter, Zone: h.Record.Zone, Roles: s.Roles(h),
-				Params: digest(h.Record.Params.Value().String()), Meta: digest(h.Record.Meta.Value().String()),
-				Needs: digestJSON(h.Record.Provides, h.Record.Requires),
-			}
-			if _, known := before.Nodes[node]; known && s.Damaged[cluster.KeyLeaders] != nil {
-				n.Roles = was.Roles
-			}
-			if n.Address == "" { // the node is no longer in the catalog
-				n.Address, n.Datacenter = was.Address, was.Datacenter
-			}
+// nodeView makes the view of a member. What cannot be read is as it was before.
+func nodeView(s *cluster.State, node string, was NodeView, known bool) NodeView {
+	h, n := s.Hosts[node], was
+	var damaged []string
+	if err := s.DamagedMember(node); err != nil {
+		damaged = append(damaged, damageText(err))
+	} else {
+		n = NodeView{
+			Address: h.Address, Datacenter: h.Datacenter, Zone: h.Record.Zone, Roles: s.Roles(h),
+			Params: digest(h.Record.Params.Value().String()), Meta: digest(h.Record.Meta.Value().String()),
+			Needs: digestJSON(h.Record.Provides, h.Record.Requires),
 		}
-		if err := s.DamagedHold(node); err != nil {
-			damaged = append(damaged, damageText(err))
+		if known && s.Damaged[cluster.KeyLeaders] != nil {
+			n.Roles = was.Roles
 		}
-		n.Life, n.Agent, n.Health = h.Condition.Liveness, h.Condition.Agent, h.Condition.Health
-		if err := s.DamagedReport(node); err != nil {
-			n.Version, n.States, n.HoldFile = was.Version, was.States, was.HoldFile
-			damaged = append(damaged, damageText(err))
-		} else {
-			n.Version, n.States, n.HoldFile = h.Report.Version, stateViews(h.Report), h.Report.HeldByFile()
-		}
-		n.Services = maps.Clone(h.Services)
-		delete(n.Services, cluster.AgentService)
-		if len(n.Services) == 0 {
-			n.Services = nil
-		}
-		n.Trouble = strings.Join(damaged, "; ")
-		v.Nodes[node] = n
-	}
-	return v
-}
-
-// members are the members as filters see them. What of their reports cannot be
-// read is as it is in the view.
-func members(s *cluster.State, v View) []cluster.Member {
-	all := s.Members(nil)
-	for i := range all {
-		m := &all[i]
-		if s.DamagedReport(m.Node) == nil {
-			continue
-		}
-		n := v.Nodes[m.Node]
-		m.Version, m.Status = n.Version, map[string]string{}
-		for category, state := range n.States {
-			m.Status[category] = state.State
+		if n.Address == "" { // the node is no longer in the catalog
+			n.Address, n.Datacenter = was.Address, was.Datacenter
 		}
 	}
-	return all
+	if err := s.DamagedHold(node); err != nil {
+		damaged = append(damaged, damageText(err))
+	}
+	n.Life, n.Agent, n.Health = h.Condition.Liveness, h.Condition.Agent, h.Condition.Health
+	if err := s.DamagedReport(node); err != nil {
+		n.Version, n.States, n.HoldFile = was.Version, was.States, was.HoldFile
+		damaged = append(damaged, damageText(err))
+	} else {
+		n.Version, n.States, n.HoldFile = h.Report.Version, stateViews(h.Report), h.Report.HeldByFile()
+	}
+	n.Services = maps.Clone(h.Services)
+	delete(n.Services, cluster.AgentService)
+	if len(n.Services) == 0 {
+		n.Services = nil
+	}
+	n.Trouble = strings.Join(damaged, "; ")
+	return n.Bounded()
 }
 
 func stateViews(d cluster.Report) map[string]StateView {

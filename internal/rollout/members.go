@@ -26,6 +26,15 @@ func (r *Rollouts) Observe(ctx context.Context, stored Stored) (State, error) {
 	return StateOf(&s, stored)
 }
 
+// CheckState returns the error of StateOf.
+func CheckState(s *cluster.State) error {
+	if err := s.Damaged[cluster.KeyProfile]; err != nil {
+		return err
+	}
+	_, err := s.Filter()
+	return err
+}
+
 // StateOf is the cluster as a rollout sees it. A report or a grant that cannot be
 // read counts as absent. It returns why the profile cannot be read, and a
 // *cluster.FilterError for an invalid filter: then no member is left out by it.
