@@ -42,10 +42,15 @@ func WriteJSON(path string, v any, dir fs.FileMode) error {
 	if err != nil {
 		return about(path, err)
 	}
-	if err := MkdirAll(filepath.Dir(path), dir); err != nil {
-		return err
+	data = append(data, '\n')
+	err = WriteFile(path, data, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := MkdirAll(filepath.Dir(path), dir); err != nil {
+			return err
+		}
+		err = WriteFile(path, data, 0o600)
 	}
-	return WriteFile(path, append(data, '\n'), 0o600)
+	return err
 }
 
 // Create is WriteFile for what content writes.
