@@ -106,7 +106,7 @@ func TestRequests(t *testing.T) {
 }
 
 // TestElectorReads: while the leader is well, an elector does not read all hosts
-// because a document of another one changed. It does once the leader is no member.
+// because a document of another one changed. It does once the leader is not a member.
 func TestElectorReads(t *testing.T) {
 	t.Parallel()
 	c, s := twoMembers(t)

@@ -142,7 +142,7 @@ func (w *Watcher) watchKeys(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Index returns when the keys below prefix, one of those that Run also follows,
+// Index returns when the keys below prefix, one of the prefixes that Run follows,
 // last changed: what is read after it is at least as new. known is false while that
 // is not known.
 func (w *Watcher) Index(prefix string) (index uint64, known bool) {
