@@ -28,7 +28,7 @@ func orchestratorCommands(env *environment) []*cli.Command {
 			Description: "Prints the cycle's report, or \"discarded\" if a cycle is running already. " +
 				"Exits 1 if the cycle failed, or the cluster has no orchestrator.",
 			Flags:  []cli.Flag{&cli.DurationFlag{Name: "timeout", Usage: "give up after `D`; 0: never", Value: 2 * time.Minute}},
-			Action: env.onClusterFor(env.orchestrate),
+			Action: env.orchestrate,
 		},
 		{
 			Name: "view", Usage: "show the orchestrator's last view of the members",
@@ -54,7 +54,17 @@ func orchestratorCommands(env *environment) []*cli.Command {
 	}
 }
 
-func (e *environment) orchestrate(ctx context.Context, c *cli.Context, cl *target, timeout time.Duration) error {
+func (e *environment) orchestrate(c *cli.Context) error {
+	if err := notNegative(c, "timeout"); err != nil {
+		return err
+	}
+	cl, err := e.existing(c, "")
+	if err != nil {
+		return err
+	}
+	timeout := c.Duration("timeout")
+	ctx, cancel := withTimeout(c.Context, timeout)
+	defer cancel()
 	by, err := e.author(c)
 	if err != nil {
 		return err
@@ -331,7 +341,7 @@ func depsCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "deps",
 		Usage: "show which hosts require services of which others",
-		Description: "Made from the services that members provide and the services that their static configuration requires. A requirement of addressable instances blocks no host. " +
+		Description: "Made from the services that members provide and those that their static configuration requires. A requirement of addressable instances blocks no host. " +
 			"In a cycle that no other provider breaks the members wait for each other without end.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "check", Usage: "print cycles and nothing else; exit 1 when there is one", DisableDefaultText: true},

@@ -28,7 +28,7 @@ func runsCommands(env *environment) []*cli.Command {
 func clusterRunCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "run", Usage: "run a workflow on members", ArgsUsage: "WORKFLOW",
-		Description: "The workflow must be defined on the members; a member without it fails. Prints the run's id. It runs on the members that the cluster's " +
+		Description: "The workflow must be defined on the members; a member without it fails. Prints the run's id. Members are those that the cluster's " +
 			"own filter, --filter and --role match when the run begins, managers left out; exits 1 when there are none now. " +
 			"The same --id twice is one run; with anything else under it nothing is written, and the exit code is 4. " +
 			"With --wait exits as 'jorc cluster wait --for run=ID' does.",
@@ -344,7 +344,7 @@ func clusterWaitCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "wait", Usage: "wait until members of the cluster reach a goal",
 		Description: "GOAL is idle (no run, no rollout by a policy and no member's work is in progress; whose last run failed counts as failed), version=V (all run it), members=N (so many have joined) or run=ID (it has ended). " +
-			"It counts the members that the cluster's own filter and --filter match, managers left out. " +
+			"Members are those that the cluster's own filter and --filter match, managers left out. " +
 			"Exits 0 when all have it, 1 when some failed, with a line on stderr for each; 6 at once when the cluster is paused; 124 at the timeout.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "for", Usage: "`GOAL` to wait for", Value: "idle"},

@@ -182,21 +182,6 @@ func (e *environment) onCluster(action func(*cli.Context, *target) error) cli.Ac
 	}
 }
 
-// onClusterFor is onCluster for an action that ends after --timeout; 0: no limit.
-func (e *environment) onClusterFor(action func(ctx context.Context, c *cli.Context, t *target, timeout time.Duration) error) cli.ActionFunc {
-	return func(c *cli.Context) error {
-		if err := notNegative(c, "timeout"); err != nil {
-			return err
-		}
-		return e.onCluster(func(c *cli.Context, t *target) error {
-			timeout := c.Duration("timeout")
-			ctx, cancel := withTimeout(c.Context, timeout)
-			defer cancel()
-			return action(ctx, c, t, timeout)
-		})(c)
-	}
-}
-
 // onNamed is onCluster for a command whose argument may name the cluster.
 func (e *environment) onNamed(action func(*cli.Context, *target) error) cli.ActionFunc {
 	return func(c *cli.Context) error {

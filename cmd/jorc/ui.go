@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"html"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/ui"
+	"github.com/jorc/jorc/internal/ui/pages"
 )
 
 func uiCommand(env *environment) *cli.Command {
@@ -120,4 +122,14 @@ func (e *environment) showAttention(c *cli.Context, cl *target) error {
 }
 
 // uiPages are the pages of the browser.
-func uiPages() ui.Pages { return ui.Pages{} }
+func uiPages() ui.Pages {
+	p := pages.New(pages.Options{
+		Fleet: func(r *http.Request, name string) (*ui.Fleet, error) {
+			return ui.ViewerOf(r.Context()).Fleet(r.Context(), name)
+		},
+		Clusters: func(r *http.Request) (ui.Clusters, error) { return ui.ViewerOf(r.Context()).Clusters(r.Context()) },
+		LogsOut:  func(r *http.Request) bool { return ui.ViewerOf(r.Context()).LogsOut },
+	})
+	refused := func(w http.ResponseWriter, _ *http.Request, r ui.Refusal) { p.Refuse(w, r.Status, r.Why, r.Login) }
+	return ui.Pages{Handler: p, Assets: p, Refused: refused}
+}

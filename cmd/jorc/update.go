@@ -56,7 +56,7 @@ func updateCommand(env *environment) *cli.Command {
 			{
 				Name: "verify", Usage: "check that hosts run a version", ArgsUsage: "VERSION [HOST…]",
 				Description: "Hosts also come from standard input, separated by white space: without HOST, or where it is -. " +
-					"Lists the hosts that do not run it, and what they run. Exits 0 only when all do; no host at all is 1.",
+					"Lists those that do not run it, and what they run. Exits 0 only when all do; no host at all is 1.",
 				Action: env.verifyHosts,
 			},
 			{

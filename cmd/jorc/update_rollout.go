@@ -220,7 +220,7 @@ func waitRolloutCommand(env *environment) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.DurationFlag{Name: "timeout", Usage: "give up after `D`; 0: never", DefaultText: "never"},
 		},
-		Action: env.onClusterFor(env.waitRollout),
+		Action: env.waitRollout,
 	}
 }
 
@@ -233,10 +233,20 @@ type waitedRollout struct {
 	Waits   []string         `json:"waits"`
 }
 
-func (e *environment) waitRollout(ctx context.Context, c *cli.Context, cl *target, timeout time.Duration) error {
+func (e *environment) waitRollout(c *cli.Context) error {
+	if err := notNegative(c, "timeout"); err != nil {
+		return err
+	}
+	cl, err := e.existing(c, "")
+	if err != nil {
+		return err
+	}
+	timeout := c.Duration("timeout")
+	ctx, cancel := withTimeout(c.Context, timeout)
+	defer cancel()
 	var last rollout.Status
 	live := e.live(c, quietWait)
-	err := cl.rollouts().Wait(ctx, func(s rollout.Status, hosts []rollout.HostProgress) {
+	err = cl.rollouts().Wait(ctx, func(s rollout.Status, hosts []rollout.HostProgress) {
 		last = s
 		live.Show(rolloutProgress(s, hosts))
 	})

@@ -172,14 +172,27 @@ func (h *catalogHost) add(n consul.NodeInfo, presence string) {
 	h.NodeInfo.Services, h.NodeInfo.Checks = nil, nil
 }
 
+// checksOf reads the checks of one node.
+func (c *Cluster) checksOf(ctx context.Context, node string) ([]consul.CheckState, error) {
+	all, err := whole(c.client.HealthNode(ctx, node, consul.Query{Consistent: c.consistent}))
+	checks := make([]consul.CheckState, 0, len(all))
+	for _, h := range all {
+		checks = append(checks, consul.CheckState{
+			Node: node, CheckID: h.CheckID, Status: h.Status, Notes: h.Notes, ServiceID: h.ServiceID, ServiceName: h.ServiceName,
+		})
+	}
+	return checks, err
+}
+
 // LoadHost reads the state as Load does, but of one host: what is read does not
 // grow with their number. A node that does not exist at all is a host that is
 // absent.
 func (c *Cluster) LoadHost(ctx context.Context, node string, need Need) (State, error) {
 	a := answers{node: node}
 	q := consul.Query{Consistent: c.consistent}
-	var info *consul.NodeInfo
-	datacenter := ""
+	info := consul.NodeInfo{Node: node}
+	var checks []consul.CheckState
+	known := false
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { a.documents, err = c.get(need, node).Commit(ctx); return err })
 	g.Go(func() error {
@@ -188,26 +201,28 @@ func (c *Cluster) LoadHost(ctx context.Context, node string, need Need) (State, 
 		return err
 	})
 	if need&(needNodes|NeedServices|NeedInstances) != 0 {
-		g.Go(func() (err error) {
-			info, err = whole(c.client.InventoryOf(ctx, node, q))
-			return err
-		})
-	}
-	if need&NeedDatacenter != 0 { // which the inventory does not have
 		g.Go(func() error {
 			n, err := whole(c.client.CatalogNode(ctx, node, q))
-			if err == nil && n != nil && n.Node != nil {
-				datacenter = n.Node.Datacenter
+			if err != nil || n == nil || n.Node == nil {
+				return err
 			}
-			return err
+			known = true
+			info.Address, info.Datacenter, info.Meta = n.Node.Address, n.Node.Datacenter, n.Node.Meta
+			for _, service := range n.Services {
+				info.Services = append(info.Services, consul.Instance{ID: service.ID, Service: service.Service})
+			}
+			return nil
 		})
+	}
+	if need&(needChecks|NeedInstances) != 0 {
+		g.Go(func() (err error) { checks, err = c.checksOf(ctx, node); return err })
 	}
 	if err := g.Wait(); err != nil {
 		return State{}, err
 	}
-	if info != nil {
-		info.Datacenter = datacenter
-		a.catalog = c.catalogHosts(nil, []consul.NodeInfo{*info}, NeedInstances)
+	if known {
+		info.Checks = checks
+		a.catalog = c.catalogHosts(nil, []consul.NodeInfo{info}, NeedInstances)
 	}
 	a.reports = map[string]kv.Leaf[Report]{}
 	if need&NeedReports != 0 {

@@ -103,16 +103,6 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%s takes %d requests, want 1", name, n)
 		}
 	}
-	loadHost := func() error {
-		s, err := counted.LoadHost(ctx, "n1", cluster.NeedReports|cluster.NeedInstances|cluster.NeedVersion)
-		if err == nil && s.Hosts["n1"].Condition.Liveness != cluster.LivenessUp {
-			err = fmt.Errorf("n1 is %s", s.Hosts["n1"].Condition.Liveness)
-		}
-		return err
-	}
-	if n := count(loadHost); n != 3 { // documents, its keys, its node with services and checks
-		t.Errorf("LoadHost takes %d requests, want 3", n)
-	}
 }
 
 // TestElectorReads: while the leader is well, an elector does not read all hosts

@@ -13,8 +13,8 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// WhyFacts are what is known of why a node runs what it runs. The caller fills in
-// what neither reports nor the catalog say.
+// WhyFacts are what is known of why a node runs what it runs. What the ledger
+// does not know is filled in by who asks.
 type WhyFacts struct {
 	Node     string
 	Desired  string
@@ -67,7 +67,7 @@ func (f WhyFacts) InRollout() bool {
 	return f.Desired != "" && (f.Desired != f.Report.Version || f.Report.Grant.Open())
 }
 
-// WhyFacts reads what reports and the catalog say of node. It returns what
+// WhyFacts reads what the ledger and the catalog know of node. It returns what
 // Report and Desired return.
 func (c *Cluster) WhyFacts(ctx context.Context, node string) (WhyFacts, error) {
 	f := WhyFacts{Node: node}

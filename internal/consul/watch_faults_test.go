@@ -195,7 +195,7 @@ func TestWatchWhileConsulReplaysItsLog(t *testing.T) {
 			for range 100 {
 				ops := make(consul.TxnOps, 64)
 				for n := range ops {
-					ops[n] = &consul.TxnOp{KV: &consul.KVTxnOp{Verb: consul.KVSet, Key: fmt.Sprintf("load/%d/%d", i, n), Value: []byte("x")}}
+					ops[n] = &consul.TxnOp{KV: &consul.KVTxnOp{Verb: consul.KVSet, Key: fmt.Sprintf("load/%d/%d", i, n), Value: make([]byte, 4<<10)}}
 				}
 				if ok, _, err := direct.Txn(t.Context(), "load", ops); !ok || err != nil {
 					return fmt.Errorf("transaction: %v, %w", ok, err)

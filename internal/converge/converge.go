@@ -23,7 +23,7 @@ import (
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// Options are what a Converger needs. Everything but Static, Reports and Runner
+// Options are what a Converger needs. Everything but Static, Ledger and Runner
 // may be left out.
 type Options struct {
 	Node         string
@@ -31,7 +31,7 @@ type Options struct {
 	VersionFile  string
 	Static       config.Static
 	Requires     []config.Requires // gate the static workflow
-	Reports      Reports
+	Ledger       Ledger
 	Runner       Runner
 	Requirements Requirements // needed when there are Requires
 	Admission    Admission    // nil: this host may update at any time
@@ -46,9 +46,9 @@ type Options struct {
 	Log     hclog.Logger
 }
 
-// Reports holds the desired version and what this host reports. *cluster.Cluster
+// Ledger holds the desired version and what this host reports. *cluster.Cluster
 // is one.
-type Reports interface {
+type Ledger interface {
 	WatchDesired(ctx context.Context, handle func(version string, err error)) error
 	ChangeReport(ctx context.Context, node string, change func(d cluster.Report, desired string) (cluster.Report, error)) (changed bool, err error)
 	// Forget makes the next ChangeReport read what is stored.
@@ -140,7 +140,7 @@ type Converger struct {
 
 	mu     sync.Mutex
 	in     inputs
-	report report // what Consul should hold
+	report report // what the ledger is to have
 	gen    uint64 // counts reports
 	status Status
 	note   string // of the version file

@@ -170,12 +170,12 @@ func TestChecksAfterStaticRun(t *testing.T) {
 func TestRequirements(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	l := &counted{Reports: h.ledger}
+	l := &counted{Ledger: h.ledger}
 	n := needs{newSource(lacking("mysql", 0, 2))}
 	h.options.Requires, h.options.Requirements = []config.Requires{{Target: "mysql", Count: 2}}, n
 	h.trigger("v1")
 	h.build()
-	h.o.Reports = l
+	h.o.Ledger = l
 	run(t, h.Converger)
 	s := h.untilPhase(PhasePending, "v1")
 	want(t, "detail", s.Detail, "waiting for mysql: 0 of 2 functional")

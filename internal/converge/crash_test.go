@@ -71,7 +71,7 @@ func (h *host) toEnd(hook func(step string)) error {
 		}
 	}
 	h.build()
-	h.o.Reports = &written{h.ledger, h.path("writes")}
+	h.o.Ledger = &written{h.ledger, h.path("writes")}
 	if hook != nil {
 		h.hook = hook
 	}
@@ -84,12 +84,12 @@ func (h *host) toEnd(hook func(step string)) error {
 
 // written is a ledger that leaves a line for each write.
 type written struct {
-	Reports
+	Ledger
 	file string
 }
 
 func (w *written) ChangeReport(ctx context.Context, node string, change func(cluster.Report, string) (cluster.Report, error)) (bool, error) {
-	changed, err := w.Reports.ChangeReport(ctx, node, change)
+	changed, err := w.Ledger.ChangeReport(ctx, node, change)
 	if changed {
 		f, err := os.OpenFile(w.file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {

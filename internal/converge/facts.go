@@ -31,7 +31,7 @@ type inputs struct {
 	retry    bool   // an operator asks for another attempt now
 	job      jobStatus
 
-	storedGen uint64 // number of the report that Consul has
+	storedGen uint64 // number of the report that the ledger has
 	reportErr string
 	taskErr   string
 }
@@ -62,7 +62,7 @@ type facts struct {
 	p       progress
 	unsaved bool
 	local   string // version in the version file; empty: none
-	stored  bool   // Consul has the report
+	stored  bool   // the ledger has the report
 	drifted []string
 
 	once       bool

@@ -24,8 +24,8 @@ type Maintenance interface {
 	Lift(ctx context.Context) error
 }
 
-// FencedReports is where a Grantee answers. *cluster.Cluster is one.
-type FencedReports interface {
+// FencedLedger is where a Grantee answers. *cluster.Cluster is one.
+type FencedLedger interface {
 	ChangeReport(ctx context.Context, node string, change func(cluster.Report, string) (cluster.Report, error)) (bool, error)
 	ChangeReportFenced(ctx context.Context, node string, change func(cluster.Report, string) (cluster.Report, error), fence func(*kv.Txn)) (bool, error)
 }
@@ -35,7 +35,7 @@ type GranteeOptions struct {
 	Node        string
 	StateDir    string // the record of the grant is its file grant.json
 	Rollouts    *rollout.Rollouts
-	Reports     FencedReports
+	Ledger      FencedLedger
 	Maintenance Maintenance
 	Checks      Checks
 	Log         hclog.Logger
@@ -462,7 +462,7 @@ func (g *Grantee) accept(ctx context.Context, f grantFacts) error {
 		return err
 	}
 	old, next := f.permit.Report.Grant, r.accepted().answer(cluster.GrantAnswer{})
-	_, err := g.o.Reports.ChangeReportFenced(ctx, g.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) {
+	_, err := g.o.Ledger.ChangeReportFenced(ctx, g.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) {
 		if d.Grant != old {
 			return d, kv.ErrConflict
 		}
@@ -483,7 +483,7 @@ func (g *Grantee) accept(ctx context.Context, f grantFacts) error {
 
 // answer replaces what the report says of grants, if that is as it was decided on.
 func (g *Grantee) answer(ctx context.Context, old, next cluster.GrantAnswer) error {
-	_, err := g.o.Reports.ChangeReport(ctx, g.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) {
+	_, err := g.o.Ledger.ChangeReport(ctx, g.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) {
 		if d.Grant != old && d.Grant != next {
 			return d, kv.ErrConflict
 		}

@@ -81,7 +81,7 @@ func sh(name, script string) config.Task {
 func (h *host) build() *host {
 	o := h.options
 	o.Node, o.StateDir, o.VersionFile = h.node, filepath.Join(h.dir, "state"), filepath.Join(h.dir, "version")
-	o.Reports, o.Holds, o.Checks = h.ledger, h.hold, h.checks
+	o.Ledger, o.Holds, o.Checks = h.ledger, h.hold, h.checks
 	o.Log = hclog.NewNullLogger()
 	if os.Getenv("CONVERGE_TEST_LOG") != "" {
 		o.Log = hclog.New(&hclog.LoggerOptions{Name: h.cluster + "/" + h.node, Output: os.Stderr})
@@ -215,12 +215,12 @@ func (h *host) modified() uint64 {
 
 // counted counts successful moves that changed something.
 type counted struct {
-	Reports
+	Ledger
 	writes atomic.Int64
 }
 
 func (c *counted) ChangeReport(ctx context.Context, node string, change func(cluster.Report, string) (cluster.Report, error)) (bool, error) {
-	changed, err := c.Reports.ChangeReport(ctx, node, change)
+	changed, err := c.Ledger.ChangeReport(ctx, node, change)
 	if changed {
 		c.writes.Add(1)
 	}

@@ -138,8 +138,8 @@ func (m *mutual) host(ctx context.Context, i int, static []config.Requires) erro
 	c := New(Options{
 		Node: "n" + strconv.Itoa(i), StateDir: filepath.Join(dir, "state"), VersionFile: filepath.Join(dir, "version"),
 		Static: config.Static{Workflow: "static"}, Requires: static, Requirements: FromBlocker(m.blocker),
-		Reports: cluster.New(m.client, "jorc", m.cluster),
-		Runner:  &tasks,
+		Ledger: cluster.New(m.client, "jorc", m.cluster),
+		Runner: &tasks,
 		Changed: func(s Status) {
 			if last = s; s.Outcome == Converged && s.Version == "v1" {
 				done()

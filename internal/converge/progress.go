@@ -34,7 +34,7 @@ type progress struct {
 	Entered string  `json:"entered,omitempty"` // version for which admission was given and not given back
 	Hold    Hold    `json:"hold,omitzero"`     // as last seen, for a start without Consul
 
-	Report  report `json:"report"`            // what Consul should hold
+	Report  report `json:"report"`            // what the ledger is to have
 	Good    report `json:"good"`              // as of the last time when all was well
 	Waiting string `json:"waiting,omitempty"` // what the reported state "pending" is about
 }
@@ -218,7 +218,7 @@ func (c *Converger) save() error {
 var _ Runner = (*workflow.Runner)(nil)
 
 // record makes the version the one that this host runs: what static files are
-// like, the version file, progress, and then, in one transaction, the report in Consul.
+// like, the version file, progress, and then, in one move, the ledger.
 func (c *Converger) record(ctx context.Context) error {
 	a := c.p.Attempt
 	now := c.now()

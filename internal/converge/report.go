@@ -10,7 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 )
 
-// report is what Consul should hold about this host. What is nil or empty is
+// report is what the ledger is to have of this host. What is nil or empty is
 // left as it is there.
 type report struct {
 	Version    string                 `json:"version,omitempty"`
@@ -51,7 +51,7 @@ func (r report) equal(o report) bool {
 	return r.Version == o.Version && same(r.Config, o.Config) && same(r.Validation, o.Validation) && same(r.Instead, o.Instead)
 }
 
-// setReport makes r the report that Consul should hold.
+// setReport makes r what the ledger is to have.
 func (c *Converger) setReport(r report) {
 	if !r.equal(c.p.Report) {
 		c.p.Report, c.unsaved = r, true
@@ -76,7 +76,7 @@ func (c *Converger) passReport() {
 	}
 }
 
-// reportAll keeps the report in Consul current until ctx ends: what was not
+// reportAll makes the ledger follow the report until ctx ends: what was not
 // written yet when the report changes again is left out.
 func (c *Converger) reportAll(ctx context.Context) error {
 	for {
@@ -110,14 +110,14 @@ func (c *Converger) repairUntilChanged(ctx context.Context) error {
 		if never {
 			continue
 		}
-		_, err := c.o.Reports.ChangeReport(ctx, c.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) { return d, nil })
+		_, err := c.o.Ledger.ChangeReport(ctx, c.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) { return d, nil })
 		if err != nil && ctx.Err() == nil {
 			c.log.Debug("cannot check what other programs wrote about this host", "error", err)
 		}
 	}
 }
 
-// reportOne writes the newest report to Consul. Its error is ctx's.
+// reportOne brings the newest report to the ledger. Its error is ctx's.
 func (c *Converger) reportOne(ctx context.Context) error {
 	backoff := concurrency.NewBackoff(c.timing.trouble, c.timing.maxTrouble/2)
 	for first := true; ; first = false {
@@ -133,7 +133,7 @@ func (c *Converger) reportOne(ctx context.Context) error {
 		}
 		c.hook("report")
 		at := c.now().UTC().Truncate(time.Second)
-		_, err := c.o.Reports.ChangeReport(ctx, c.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) {
+		_, err := c.o.Ledger.ChangeReport(ctx, c.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) {
 			return r.apply(d, at), nil
 		})
 		if ctx.Err() != nil {
@@ -153,9 +153,9 @@ func (c *Converger) reportOne(ctx context.Context) error {
 	}
 }
 
-// reassert has the report written again: Consul may have lost it.
+// reassert has the report written again: the ledger may have lost it.
 func (c *Converger) reassert() {
-	c.o.Reports.Forget()
+	c.o.Ledger.Forget()
 	c.mu.Lock()
 	c.gen++
 	c.mu.Unlock()
@@ -180,7 +180,7 @@ func (c *Converger) pauseUntilChanged(ctx context.Context, d time.Duration) erro
 	return ctx.Err()
 }
 
-// noteStored notes that Consul has a report, or why not.
+// noteStored notes that the ledger has a report, or why not.
 func (c *Converger) noteStored(gen uint64, err error) {
 	c.mu.Lock()
 	if err == nil {
@@ -193,7 +193,7 @@ func (c *Converger) noteStored(gen uint64, err error) {
 	c.wakeUp()
 }
 
-// awaitReported waits until Consul has the report, for a while: a host that
+// awaitReported waits until the ledger has the report, for a while: a host that
 // cannot reach Consul is not kept from converging by that.
 func (c *Converger) awaitReported(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timing.reportWait, errors.New("not reported in time"))
@@ -235,7 +235,7 @@ type Status struct {
 
 	Config     *cluster.CategoryState `json:"config"`     // as reported; nil: nothing was
 	Validation *cluster.CategoryState `json:"validation"` // as reported
-	Reported   bool                   `json:"reported"`   // Consul has it
+	Reported   bool                   `json:"reported"`   // the ledger has it
 
 	Outcome Outcome      `json:"outcome"` // empty: the pass continues
 	History []Transition `json:"history"` // the last ones

@@ -123,9 +123,9 @@ func (p *Pages) parse() {
 // policy lets a page load the files of this server and nothing else.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// SetPolicy sets the headers that keep a page from loading or running anything that
+// setPolicy sets the headers that keep a page from loading or running anything that
 // is not a file of this server.
-func SetPolicy(h http.Header) {
+func setPolicy(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
@@ -135,7 +135,7 @@ func SetPolicy(h http.Header) {
 
 // ServeHTTP implements http.Handler.
 func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	SetPolicy(w.Header())
+	setPolicy(w.Header())
 	p.mux.ServeHTTP(w, r)
 }
 
@@ -297,6 +297,16 @@ func (p *Pages) render(w http.ResponseWriter, status int, file string, s shown) 
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	p.write(w, visible(body.Bytes()))
+}
+
+// Refuse answers a browser that sees nothing; login offers a form for a token.
+func (p *Pages) Refuse(w http.ResponseWriter, status int, why string, login bool) {
+	setPolicy(w.Header())
+	title := "Not logged in"
+	if login {
+		title = "Log in"
+	}
+	p.render(w, status, "error.html", shown{Title: title, Error: why, Login: login})
 }
 
 // fail answers with a page that says what is wrong.

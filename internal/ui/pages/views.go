@@ -143,15 +143,16 @@ func rolloutPage(q query) (any, ui.About, error) {
 	}{base: baseOf(q), Rollout: r, Pager: q.paged("/rollout", r.Paged, len(r.Hosts))}
 	if r.Status != nil {
 		c := r.Status.Now
+		begin := 0
 		for _, s := range []share{
-			{rollout.HostDone, "good", c.Done, 0},
-			{rollout.HostWorking, "busy", c.Working, 0},
-			{rollout.HostPending, "dim", c.Pending, 0},
-			{rollout.HostDown, "warn", c.Down, 0},
-			{rollout.HostGivenUp, "warn", c.GivenUp, 0},
-			{rollout.HostFailed, "bad", c.Failed, 0},
+			{Name: rollout.HostDone, Class: "good", Count: c.Done},
+			{Name: rollout.HostWorking, Class: "busy", Count: c.Working},
+			{Name: rollout.HostFailed, Class: "bad", Count: c.Failed},
+			{Name: rollout.HostDown, Class: "warn", Count: c.Down},
+			{Name: rollout.HostGivenUp, Class: "warn", Count: c.GivenUp},
+			{Name: rollout.HostPending, Class: "dim", Count: c.Pending},
 		} {
-			s.Total = c.Members
+			s.Begin, begin = begin, begin+s.Count
 			v.Counts = append(v.Counts, s)
 		}
 	}
@@ -161,7 +162,7 @@ func rolloutPage(q query) (any, ui.About, error) {
 // share is one part of a whole.
 type share struct {
 	Name, Class  string
-	Count, Total int
+	Begin, Count int
 }
 
 func hostsPage(q query) (any, ui.About, error) {

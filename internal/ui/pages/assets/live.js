@@ -38,8 +38,9 @@
 
   // morph makes an element like another one. An element that has an id stays the same one.
   const morph = (old, next) => {
-    for (const a of [...old.attributes]) if (!next.hasAttribute(a.name) && a.name !== 'open' && !(old.matches('.copy') && a.name === 'hidden')) old.removeAttribute(a.name);
-    for (const a of next.attributes) if (old.getAttribute(a.name) !== a.value && !(old.matches('.copy') && a.name === 'hidden')) old.setAttribute(a.name, a.value);
+    const own = a => a.name === 'open' || a.name === 'hidden' && old.matches('.copy'); // the viewer's, and the script's
+    for (const a of [...old.attributes]) if (!own(a) && !next.hasAttribute(a.name)) old.removeAttribute(a.name);
+    for (const a of next.attributes) if (!own(a) && old.getAttribute(a.name) !== a.value) old.setAttribute(a.name, a.value);
     let at = old.firstChild;
     for (const n of [...next.childNodes]) {
       let match = null;
