@@ -72,6 +72,7 @@ type watch[T any] struct {
 	idle      *rate.Limiter // limits queries that return without a change
 	unchanged bool          // the last query returned no change
 	partial   bool          // the last answer was partial
+	lower     bool          // an answer had a lower index, and is to be confirmed
 	trips     uint64        // the breaker's count at the last query
 
 	content   uint64        // of the last answer
@@ -128,8 +129,9 @@ func (w *watch[T]) poll(ctx context.Context) (u Update[T], ok bool) {
 		return u, false
 	}
 	w.doubt = false
-	reset := meta.Index < w.last
-	if reset && w.index != 0 {
+	reset := meta.Index < w.last || w.lower
+	w.lower = reset && w.index != 0
+	if w.lower {
 		w.index, w.unchanged, w.idlePause = 0, true, 0
 		return u, false
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -233,6 +234,46 @@ func TestWatchWhileConsulReplaysItsLog(t *testing.T) {
 		s.WaitLeader()
 		put(t, s.Client(), "k", after)
 		all.Wait()
+	}
+}
+
+// TestLowerIndexIsConfirmed: an answer with a lower index is not handed on. The
+// consistent one after it is, as a reset, even if a write has raised the index since.
+func TestLowerIndexIsConfirmed(t *testing.T) {
+	t.Parallel()
+	c := client(t, config.Consul{Address: "127.0.0.1:1"}) // the source does not use it
+	type answer struct {
+		value string
+		index uint64
+	}
+	answers := []answer{{"before", 10}, {"stale", 5}, {"after", 12}}
+	var asked []consul.Query
+	source := func(ctx context.Context, q consul.Query) (string, consul.Meta, error) {
+		if asked = append(asked, q); len(asked) > len(answers) {
+			<-ctx.Done()
+			return "", consul.Meta{}, ctx.Err()
+		}
+		a := answers[len(asked)-1]
+		return a.value, consul.Meta{Index: a.index}, nil
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var updates []string
+	err := consul.Watch(ctx, c, consul.Query{}, source, func(u consul.Update[string]) {
+		updates = append(updates, fmt.Sprint(u.Value, " ", u.Reset))
+		if u.Value == "after" {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Watch ended with %v", err)
+	}
+	if want := []string{"before false", "after true"}; !slices.Equal(updates, want) {
+		t.Errorf("updates %q, want %q", updates, want)
+	}
+	for i, want := range []consul.Query{{Consistent: true}, {Index: 10}, {Consistent: true}} {
+		if q := asked[i]; q.Index != want.Index || q.Consistent != want.Consistent {
+			t.Errorf("query %d has index %d, consistent %v; want %d, %v", i, q.Index, q.Consistent, want.Index, want.Consistent)
+		}
 	}
 }
 
