@@ -15,6 +15,9 @@ PROSE = \
 	docs/glossary.md \
 	docs/cluster.md \
 	docs/templates.md \
+	docs/processes.md \
+	docs/adr/0014-processes.md \
+	internal/supervise \
 	docs/updates.md \
 	docs/workflows.md \
 	docs/runs.md \

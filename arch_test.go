@@ -44,6 +44,7 @@ var layers = map[string]float64{
 	"internal/slots":        4,
 	"internal/catalog":      4,
 	"internal/replace":      4,
+	"internal/supervise":    5,
 	"internal/kv":           3,
 	"internal/consul":       2,
 	"internal/migrate":      2, // other tools' configuration; its tests load the result

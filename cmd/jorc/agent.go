@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/agent"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/dev"
+	"github.com/jorc/jorc/internal/supervise"
 )
 
 func agentCommand(env *environment) *cli.Command {
@@ -23,12 +25,12 @@ func agentCommand(env *environment) *cli.Command {
 		Aliases: []string{"daemon"},
 		Usage:   "run the daemon: register this host's services, render its templates, converge to the desired version",
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "once", Usage: "register, converge, render everything once, and exit"},
+			&cli.BoolFlag{Name: "once", Usage: "register, converge, render everything once, run the processes to their ends, and exit"},
 			&cli.DurationFlag{Name: "once-timeout", Value: 5 * time.Minute, Usage: "with --once: wait at most this long for missing data; 0: no limit"},
 		},
 		Description: "SIGHUP reads the configuration again; an invalid one is reported and the old one stays in force. SIGTERM stops cleanly. " +
 			"A file 'hold' in the state directory stops convergence, and replacements and reloads of files, on this host. " +
-			"With --once the exit code is 0 when the host has converged, 1 when it failed, 6 when it is held, and 124 when something was still missing.",
+			"With --once the exit code is 0 when the host has converged, 1 when it failed, 6 when it is held, 124 when something was still missing, and that of the process if a configured process failed.",
 		Action: env.runAgent,
 	}
 }
@@ -39,14 +41,15 @@ func (e *environment) runAgent(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx := c.Context
 	if !c.Bool("once") {
-		return a.Run(ctx)
+		return a.Run(c.Context)
 	}
 	log.Info("one pass")
-	ctx, cancel := withTimeout(ctx, c.Duration("once-timeout"))
-	defer cancel()
-	return a.Once(ctx)
+	err = a.Once(c.Context)
+	if ended := new(supervise.ExitError); errors.As(err, &ended) {
+		return &exitError{code: ended.Code, err: err}
+	}
+	return err
 }
 
 // buildAgent makes an agent of what load returns. With waitForToken it waits for a token
@@ -74,12 +77,20 @@ func (e *environment) buildAgent(c *cli.Context, load func() (*config.Config, er
 	}
 	a, err := agent.New(agent.Options{
 		Config: conf, Load: load, Hangup: e.hangup(c.Context), Notify: notifier(log), Watchdog: watchdog,
+		OnceTimeout: c.Duration("once-timeout"), Process: e.processOptions(c),
 		LookupEnv: os.LookupEnv, Pages: uiPages(), Version: e.build.Version, Commit: e.build.Commit, Log: log,
 	})
 	if err != nil {
 		return nil, nil, &exitError{code: exitUsage, err: err}
 	}
 	return a, log, nil
+}
+
+// processOptions lets processes write where this program writes.
+func (e *environment) processOptions(c *cli.Context) agent.ProcessOptions {
+	return agent.ProcessOptions{
+		Guard: e.process, Environ: e.environ, Stdout: underlying(c.App.Writer), Stderr: underlying(c.App.ErrWriter),
+	}
 }
 
 // notifier notifies systemd; without systemd it does nothing.
@@ -185,7 +196,7 @@ func (e *environment) dev(c *cli.Context) error {
 			bridgeStandardLog(log)
 			return log
 		},
-		Hangup: e.hangup(c.Context), LookupEnv: os.LookupEnv, Version: e.build.Version, Commit: e.build.Commit,
+		Hangup: e.hangup(c.Context), LookupEnv: os.LookupEnv, Process: e.processOptions(c), Version: e.build.Version, Commit: e.build.Commit,
 	})
 }
 

@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == guardArg { // it is its own child
 		os.Exit(guard(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == processGuardArg {
+		os.Exit(guardProcess(os.Args[2:]))
+	}
 	// Most tests wait for processes and for Consul, so that more than one per
 	// processor can run.
 	flag.Parse()

@@ -32,6 +32,9 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == guardArg {
 		os.Exit(guard(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == processGuardArg {
+		os.Exit(guardProcess(os.Args[2:]))
+	}
 	keepWriteErrors()
 	ctx, cancel := untilSignal(context.Background())
 	code := run(ctx, os.Args[1:], host{
@@ -44,7 +47,8 @@ func main() {
 		stderr:  os.Stderr,
 		hangup:  hangups,
 		exec:    syscall.Exec,
-		guard:   guardSelf(),
+		guard:   guardSelf(guardArg),
+		process: guardSelf(processGuardArg),
 		build:   stamped(version, commit, date),
 	})
 	cancel(nil)
@@ -55,15 +59,26 @@ func main() {
 // path and arguments follow.
 const guardArg = "guard-command"
 
+// processGuardArg is the same for a supervised process.
+const processGuardArg = "guard-process"
+
 // guardSelf is the command line of a guard. Its program is the one that runs, also
 // when there is another at its path by now.
-func guardSelf() []string { return []string{"/proc/self/exe", guardArg} }
+func guardSelf(arg string) []string { return []string{"/proc/self/exe", arg} }
 
 // guard runs a command for as long as the jorc that started this one is there. The
 // signals that end the command's group pass it by.
 func guard(args []string) int {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, os.Interrupt, syscall.SIGHUP, syscall.SIGQUIT)
 	return command.Guarded(args, os.Stdout, os.Stderr)
+}
+
+// guardProcess runs a supervised process for as long as the jorc that started this
+// one is there, and passes on signals.
+func guardProcess(args []string) int {
+	signals := make(chan os.Signal, 64)
+	signal.Notify(signals)
+	return command.GuardedProcess(args, signals, os.Stdout, os.Stderr)
 }
 
 // keepWriteErrors makes a write to a closed pipe an error of the command instead of
@@ -123,6 +138,7 @@ type host struct {
 	author         func() string                                   // OS user and host, as a hint at who makes a change; nil: $USER
 	exec           func(path string, args, environ []string) error // replaces the process; returns only when it cannot
 	guard          []string                                        // a command line that guards the command which follows it; see guard
+	process        []string                                        // the same for a supervised process; see guardProcess
 }
 
 // commands is the command tree: one noun per line.

@@ -15,35 +15,42 @@ import (
 )
 
 func migrateCommand(env *environment) *cli.Command {
+	const result = "The result goes to stdout. stderr names each setting that is not in it, with file, line and reason. " +
+		"The exit code is 1 when a setting has no equivalent (the result is written all the same), 2 when the input or the result is invalid. "
+	command := func(name, args, input string, convert converter) *cli.Command {
+		return &cli.Command{
+			Name:      name,
+			Usage:     "convert the configuration of " + name,
+			ArgsUsage: "[PATH…] [-- " + args + "]",
+			Flags: []cli.Flag{
+				&cli.StringFlag{Name: "out", Usage: "write " + name + ".hcl into `DIR` and validate it; an existing file is not replaced"},
+				&cli.BoolFlag{Name: "check", Usage: "validate the result, also without --out"},
+			},
+			Description: input + " " + result + "Afterwards 'jorc render --diff' shows whether a rendered file would change.",
+			Action:      func(c *cli.Context) error { return env.migrate(c, convert) },
+		}
+	}
 	return &cli.Command{
 		Name:  "migrate",
 		Usage: "convert the configuration of another tool",
-		Subcommands: []*cli.Command{{
-			Name:      "consul-template",
-			Usage:     "convert the configuration of consul-template",
-			ArgsUsage: "[PATH…] [-- FLAG…]",
-			Flags: []cli.Flag{
-				&cli.StringFlag{Name: "out", Usage: "write " + migratedFile + " into `DIR` and validate it; an existing file is not replaced"},
-				&cli.BoolFlag{Name: "check", Usage: "validate the result, also without --out"},
-			},
-			Description: "PATH is a file or directory as for consul-template's -config; FLAG… are flags of consul-template itself. " +
-				"The result goes to stdout. stderr names each setting that is not in it, with file, line and reason. " +
-				"The exit code is 1 when a setting has no equivalent (the result is written all the same), 2 when the input or the result is invalid. " +
-				"Afterwards 'jorc render --diff' shows whether a rendered file would change.",
-			Action: env.migrateConsulTemplate,
-		}},
+		Subcommands: []*cli.Command{
+			command("consul-template", "FLAG…",
+				"PATH is a file or directory as for consul-template's -config; FLAG… are flags of consul-template itself.", migrate.ConsulTemplate),
+			command("envconsul", "FLAG… COMMAND ARG…",
+				"PATH is a file or directory as for envconsul's -config; FLAG… are flags of envconsul itself, followed by the command that it runs.", migrate.Envconsul),
+		},
 	}
 }
 
-// migratedFile is the file that --out writes.
-const migratedFile = "consul-template.hcl"
+// converter converts the configuration of a tool.
+type converter func(paths, args []string, o migrate.Options) (*migrate.Result, error)
 
-func (e *environment) migrateConsulTemplate(c *cli.Context) error {
+func (e *environment) migrate(c *cli.Context, convert converter) error {
 	paths, flags, _ := splitDash(c)
 	if len(paths) == 0 && len(flags) == 0 {
-		return usagef(c, "missing argument PATH, or flags of consul-template after --")
+		return usagef(c, "missing argument PATH, or flags of %s after --", c.Command.Name)
 	}
-	result, err := migrate.ConsulTemplate(paths, flags, migrate.Options{})
+	result, err := convert(paths, flags, migrate.Options{})
 	if errors.Is(err, migrate.ErrInput) {
 		return &exitError{code: exitUsage, err: err}
 	}
@@ -58,7 +65,7 @@ func (e *environment) migrateConsulTemplate(c *cli.Context) error {
 		note(c, "%s", f)
 	}
 	if file != "" {
-		note(c, "%s: written: %s", file, counted(count{result.Templates, "template"}))
+		note(c, "%s: written: %s", file, counted(count{result.Templates, "template"}, count{result.Processes, "process"}))
 	}
 	if file != "" || c.Bool("check") {
 		if err := e.checkMigrated(c, file, result.Config); err != nil {
@@ -82,7 +89,7 @@ func (e *environment) deliver(c *cli.Context, result *migrate.Result) (string, e
 		_, err := rawData(c.App.Writer).Write(result.Config)
 		return "", err
 	}
-	file := filepath.Join(dir, migratedFile)
+	file := filepath.Join(dir, c.Command.Name+".hcl")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("create the directory for the configuration: %w", err)
 	}
@@ -110,7 +117,7 @@ func (e *environment) checkMigrated(c *cli.Context, file string, text []byte) er
 			return fmt.Errorf("check the configuration: %w", err)
 		}
 		defer os.RemoveAll(dir)
-		name, file = "stdout", filepath.Join(dir, migratedFile)
+		name, file = "stdout", filepath.Join(dir, c.Command.Name+".hcl")
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			return fmt.Errorf("check the configuration: %w", err)
 		}

@@ -14,10 +14,7 @@ import (
 // after the migration jorc finds nothing to change in the files.
 func TestMigrateRendersTheSame(t *testing.T) {
 	t.Parallel()
-	program := os.Getenv("CONSUL_TEMPLATE_BIN")
-	if program == "" {
-		program = filepath.Join(consultest.Root(t), "bin", "consul-template")
-	}
+	program := consulTemplate(t)
 	s := consultest.Start(t)
 	s.Run("kv", "put", "app/name", "one")
 	s.Run("kv", "put", "app/limits/cpu", "4")
@@ -67,7 +64,7 @@ EOF
 			if got := jorc(t, env, "migrate", "consul-template", file, "--out", out, "--", "-consul-addr="+s.HTTPAddr); got.code != 0 || got.stdout != "" || !strings.Contains(got.stderr, "render --diff") {
 				t.Fatalf("migrate: got %+v", got)
 			}
-			converted := filepath.Join(out, migratedFile)
+			converted := filepath.Join(out, "consul-template.hcl")
 			if got := jorc(t, env, "render", "--diff", "--config", converted); got.code != 0 || got.stdout != "" {
 				t.Errorf("render --diff: got %+v, want no difference", got)
 			}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/slots"
+	"github.com/jorc/jorc/internal/supervise"
 	"github.com/jorc/jorc/internal/ui"
 	"github.com/jorc/jorc/internal/web"
 )
@@ -44,6 +46,9 @@ type Options struct {
 	// StopWithin is how long running reload commands may continue when the agent
 	// stops. The next start repeats the commands that had to be killed. Default 20s.
 	StopWithin time.Duration
+	// OnceTimeout is how long Once waits for data, not for processes; zero: no limit.
+	OnceTimeout time.Duration
+	Process     ProcessOptions
 	// LookupEnv is the environment, of which template_options { allow_env } selects what
 	// templates may read.
 	LookupEnv func(string) (string, bool)
@@ -53,18 +58,28 @@ type Options struct {
 	Log       hclog.Logger
 }
 
+// ProcessOptions are what processes need of the program that they run in.
+type ProcessOptions struct {
+	Guard          []string        // the program that guards processes; see supervise.Options
+	Environ        func() []string // the variables that they inherit; nil: none
+	Stdout, Stderr io.Writer       // for their output
+}
+
 // Agent is one host's daemon.
 type Agent struct {
 	o         Options
 	client    *consul.Client
 	registrar *catalog.Registrar
 	slots     *slots.Slots
+	processes *supervise.Supervisor
 	web       *web.Server
 	metrics   *web.Metrics
 	ui        *fleetUI // nil: the fleet is not shown
 	started   time.Time
 
 	maintenance converge.Maintenance // of this node
+
+	processesChanged concurrency.Signal // the state of a process changed
 
 	nextConfig concurrency.Latest[*config.Config] // of the last reload, for runParts
 	nodeKnown  chan struct{}                      // closed when node is known
@@ -94,12 +109,16 @@ func New(o Options) (*Agent, error) {
 	if o.StopWithin == 0 {
 		o.StopWithin = stopWithin
 	}
+	if o.Process.Environ == nil {
+		o.Process.Environ = func() []string { return nil }
+	}
 	c := o.Config
 	client, err := consul.New(c.Consul)
 	if err != nil {
 		return nil, err
 	}
 	a := &Agent{o: o, client: client, slots: newSlots(client, c), maintenance: maintenance{client}, conf: c, started: time.Now()}
+	a.processesChanged = concurrency.NewSignal()
 	a.nodeKnown, a.stateOwned = make(chan struct{}), make(chan struct{})
 	if c.Node != "" {
 		a.setNode(c.Node)
@@ -112,6 +131,11 @@ func New(o Options) (*Agent, error) {
 	if a.ui, err = newFleetUI(c, client, o.Pages, o.Log.Named("ui")); err != nil {
 		return nil, err
 	}
+	a.processes = supervise.New(supervise.Options{
+		StateDir: c.StateDir, Guard: o.Process.Guard, Environ: o.Process.Environ, Slot: a.slot, Changed: a.processesChanged.Notify,
+		Stdout: o.Process.Stdout, Stderr: o.Process.Stderr, Log: o.Log.Named("processes"),
+	})
+	a.processes.Configure(c.Processes, c.Templates)
 	if a.gen, err = a.build(c); err != nil {
 		return nil, err
 	}
@@ -155,6 +179,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.web.Run(ctx) })
 	g.Go(func() error { return a.ui.run(ctx) })
 	g.Go(func() error { return a.runGenerations(ctx) })
+	g.Go(func() error { return a.processes.Run(ctx) })
 	g.Go(func() error { return a.ownState(ctx) })
 	g.Go(func() error { return a.runParts(ctx) })
 	g.Go(func() error { return a.watchdog(ctx) })
@@ -175,10 +200,17 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 // Once publishes the services, renders every template once, makes one pass of
-// convergence and returns. The error names what failed, or what was still missing
-// when ctx ended. It wraps converge.ErrFailed, ErrHeld or ErrPending if convergence
-// returned that.
+// convergence, runs the processes to their ends and returns. The error names what
+// failed, or what was still missing when ctx ended or Options.OnceTimeout was over. It
+// wraps converge.ErrFailed, ErrHeld or ErrPending if convergence returned that, and
+// *supervise.ExitError if a process failed.
 func (a *Agent) Once(ctx context.Context) error {
+	life := ctx
+	if a.o.OnceTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, a.o.OnceTimeout)
+		defer cancel()
+	}
 	lock, err := a.lock()
 	if err != nil {
 		return err
@@ -189,10 +221,13 @@ func (a *Agent) Once(ctx context.Context) error {
 		return err
 	}
 	a.registrar.SetOnStop(catalog.OnStopKeep)
-	running, stop := context.WithCancel(ctx)
-	g, running := errgroup.WithContext(running)
-	g.Go(func() error { return a.registrar.Run(running) })
-	g.Go(func() error { return a.ownState(running) })
+	alive, stop := context.WithCancel(life)
+	g, alive := errgroup.WithContext(alive)
+	running, cancel := context.WithCancel(ctx) // for what waits for data
+	defer cancel()
+	defer context.AfterFunc(alive, cancel)()
+	g.Go(func() error { return a.registrar.Run(alive) })
+	g.Go(func() error { return a.ownState(alive) })
 	g.Go(func() error {
 		defer stop()
 		select {
@@ -218,7 +253,11 @@ func (a *Agent) Once(ctx context.Context) error {
 		if render.Err() != nil && running.Err() == nil {
 			rendering = nil // the error of convergence gives the reason for both
 		}
-		return errors.Join(a.unregistered(), a.unreached(rendering), a.unreached(converging))
+		err := errors.Join(a.unregistered(), a.unreached(rendering), a.unreached(converging))
+		if err != nil {
+			return err
+		}
+		return a.processes.Once(alive)
 	})
 	return g.Wait()
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/replace"
 	"github.com/jorc/jorc/internal/slots"
+	"github.com/jorc/jorc/internal/supervise"
 	"github.com/jorc/jorc/internal/watch"
 )
 
@@ -60,7 +62,8 @@ func (a *Agent) build(c *config.Config) (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Replacer = r
+	o.Replacer = a.processes.Replacer(r)
+	o.Templates = slices.Concat(o.Templates, supervise.Templates(c.Processes))
 	g.engine, err = watch.New(o)
 	return g, err
 }
@@ -231,11 +234,12 @@ func (a *Agent) activate(next *generation) {
 	a.mu.Lock()
 	a.gen, a.conf = next, next.conf
 	a.mu.Unlock()
+	a.processes.Configure(next.conf.Processes, next.conf.Templates)
 	a.o.Log.SetLevel(hclog.LevelFromString(next.conf.LogLevel))
 	for _, w := range next.conf.Warnings {
 		a.o.Log.Warn(w.String())
 	}
-	a.o.Log.Info("configuration reloaded", "services", len(next.conf.Services), "templates", len(next.conf.Templates))
+	a.o.Log.Info("configuration reloaded", "services", len(next.conf.Services), "templates", len(next.conf.Templates), "processes", len(next.conf.Processes))
 	a.o.Notify("READY=1")
 }
 

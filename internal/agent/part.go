@@ -12,10 +12,12 @@ import (
 	"github.com/jorc/jorc/internal/blocker"
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/supervise"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -26,6 +28,10 @@ type part struct {
 	conf    *config.Config
 	node    string
 	running context.Context // ends with this part
+
+	processes        *supervise.Supervisor // nil in a simulated host
+	processesChanged concurrency.Signal
+
 	client  *consul.Client
 	cluster *cluster.Watched
 	blocker *blocker.Blocker
@@ -125,7 +131,7 @@ func (a *Agent) drainOnStop(p *part) {
 // its cluster, so that a reload of those does not interrupt a job between two tasks.
 func relevant(c *config.Config) config.Config {
 	r := *c
-	r.Templates, r.TemplateOpts, r.Vault, r.Warnings, r.LogLevel, r.OnStop = nil, config.TemplateOptions{}, config.Vault{}, nil, "", ""
+	r.Templates, r.Processes, r.TemplateOpts, r.Vault, r.Warnings, r.LogLevel, r.OnStop = nil, nil, config.TemplateOptions{}, config.Vault{}, nil, "", ""
 	r.Services = make([]config.Service, len(c.Services))
 	for i := range c.Services {
 		r.Services[i].Name = c.Services[i].Name
@@ -137,7 +143,7 @@ func relevant(c *config.Config) config.Config {
 func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	p := &part{
 		conf: c, node: node, client: a.client, cluster: cluster.New(a.client, c.Prefix, c.Cluster).WatchedBy(node),
-		log: a.o.Log,
+		log: a.o.Log, processes: a.processes, processesChanged: a.processesChanged,
 	}
 	p.reports = cluster.New(a.client, c.Prefix, c.Cluster).In(p.cluster.Store()).Remembering()
 	p.holds = newHolds(p.cluster.Cluster, node, c.StateDir, p.log)
@@ -220,6 +226,9 @@ func (p *part) runComponents(ctx context.Context, once bool) error {
 	}
 	if p.conf.Member != nil {
 		g.Go(func() error { return p.runMember(ctx) })
+	}
+	if p.conf.Member != nil && p.processes != nil && !once {
+		g.Go(func() error { return p.runProcessReport(ctx) })
 	}
 	return g.Wait()
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/replace"
+	"github.com/jorc/jorc/internal/supervise"
 	"github.com/jorc/jorc/internal/watch"
 	"github.com/jorc/jorc/internal/web"
 )
@@ -46,8 +47,16 @@ func (a *Agent) Status() web.Status {
 	for _, v := range a.registrar.Status() {
 		s.Services = append(s.Services, serviceView(v))
 	}
+	environments := map[string]watch.Status{} // of processes, by their names
 	for _, v := range gen.engine.Status() {
+		if process, ok := supervise.ProcessOf(v.Name); ok {
+			environments[process] = v
+			continue
+		}
 		s.Templates = append(s.Templates, templateView(v))
+	}
+	for _, v := range a.processes.Status() {
+		s.Processes = append(s.Processes, processView(v, environments[v.Name]))
 	}
 	if part != nil {
 		s.Held, s.Rival = part.holds.Held(), part.nameConflict()
@@ -110,6 +119,24 @@ func templateView(v watch.Status) web.Template {
 		Waiting: v.Waiting, Held: v.Held, Stale: v.Stale, Lost: v.Lost, Edited: v.Edited, Error: v.Error,
 		Changed: v.Changed, Checked: v.Checked, Writes: v.Writes, Executions: v.Executions,
 	}
+}
+
+// processView returns the status of a process and of the data of its environment.
+func processView(v supervise.Status, env watch.Status) web.Process {
+	p := web.Process{
+		Name: v.Name, State: string(v.State), Since: v.Since, PID: v.PID, Starts: v.Starts,
+		Waiting: v.Waiting, Pending: v.Pending, Error: v.Error, Next: v.Next,
+	}
+	for _, what := range env.Waiting {
+		p.Waiting = append(p.Waiting, "its environment: "+what)
+	}
+	for _, what := range env.Stale {
+		p.Stale = append(p.Stale, "its environment: "+what)
+	}
+	if env.Error != "" {
+		p.Error = strings.TrimPrefix(p.Error+"; its environment: "+env.Error, "; ")
+	}
+	return p
 }
 
 // fleetMetrics collects the metrics of the clusters that the agent orchestrates.

@@ -109,6 +109,10 @@ func missingFiles(c *config.Config) (warnings []config.Problem) {
 		program(t.Pos, fmt.Sprintf("template %q: check", t.Name), "", t.Check)
 		program(t.Pos, fmt.Sprintf("template %q: reload", t.Name), "", t.Reload)
 	}
+	for i := range c.Processes {
+		p := &c.Processes[i]
+		program(p.Pos, fmt.Sprintf("process %q: command", p.Name), p.Dir, p.Command)
+	}
 	warnings = append(warnings, missingDirectories(c)...)
 	for i := range c.Workflows {
 		w := &c.Workflows[i]
@@ -159,16 +163,17 @@ func unusable(c *config.Config) (found []config.Problem) {
 	for i := range c.Templates {
 		t := &c.Templates[i]
 		needs(t.Requires)
-		if t.Slot == slots.Reserved {
-			text := fmt.Sprintf("template %q: slot group %q is reserved for rollouts ('jorc update show'): name another", t.Name, t.Slot)
-			found = append(found, problem(t.Pos, errors.New(text)))
-		}
+		found = append(found, reservedSlot("template", t.Name, t.Slot, t.Pos)...)
 		if len(t.Check) == 0 {
 			continue
 		}
 		if err := replace.CheckArgs(t.Check); err != nil {
 			found = append(found, problem(t.Pos, errors.New("template "+strconv.Quote(t.Name)+": check: "+err.Error())))
 		}
+	}
+	for i := range c.Processes {
+		p := &c.Processes[i]
+		found = append(found, reservedSlot("process", p.Name, p.Slot, p.Pos)...)
 	}
 	for i := range c.Workflows {
 		for j := range c.Workflows[i].Tasks {
@@ -183,6 +188,14 @@ func unusable(c *config.Config) (found []config.Problem) {
 		}
 	}
 	return found
+}
+
+// reservedSlot reports a slot that only rollouts may take.
+func reservedSlot(kind, name, slot, place string) []config.Problem {
+	if slot != slots.Reserved {
+		return nil
+	}
+	return []config.Problem{problem(place, fmt.Errorf("%s %q: slot group %q is reserved for rollouts ('jorc update show'): name another", kind, name, slot))}
 }
 
 // problem is err with its place, "file:line".

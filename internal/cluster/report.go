@@ -30,6 +30,7 @@ const (
 	CategoryProvisioned = "provisioned" // set once, by what sets up the host
 	CategoryConfig      = "config"      // the static workflow
 	CategoryValidation  = "validation"  // whether what was configured works
+	CategoryProcesses   = "processes"   // whether supervised processes stay up
 )
 
 // maxDetail bounds CategoryState.Detail, in bytes: the tail of a task's output

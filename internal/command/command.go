@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"syscall"
 	"time"
@@ -37,7 +38,7 @@ type Command struct {
 	User string   // name or number; runs with that user's groups; needs root
 
 	Timeout   time.Duration // 0 = none
-	Grace     time.Duration // between SIGTERM and SIGKILL, default 2s
+	Grace     time.Duration // between SIGTERM, or StopSignal, and SIGKILL, default 2s
 	MaxOutput int           // how many of the last bytes of output are kept; default 4096
 	Redact    []string      // secrets to replace by "[redacted]" in all output
 
@@ -45,6 +46,11 @@ type Command struct {
 	// arguments after its own. The command and its process group then end when jorc
 	// ends, also by SIGKILL: they get SIGTERM and, 2 s later, SIGKILL.
 	Guard []string
+
+	// For Start only: the signal that asks the program to end, default SIGTERM, and a
+	// lock file that the guard keeps open.
+	StopSignal syscall.Signal
+	Lock       *os.File
 
 	// Stdout and Stderr also get all output as it is written. They must not block,
 	// and are not used after Run has returned.

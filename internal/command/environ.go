@@ -36,14 +36,15 @@ func Environ(extra ...string) []string {
 	env := make([]string, 0, len(all)+len(extra))
 	for _, kv := range all {
 		name, _, _ := strings.Cut(kv, "=")
-		if !secret(name) {
+		if !IsSecret(name) {
 			env = append(env, kv)
 		}
 	}
 	return append(env, extra...)
 }
 
-func secret(name string) bool {
+// IsSecret reports whether no command inherits a variable.
+func IsSecret(name string) bool {
 	for _, s := range secrets {
 		if name == s {
 			return true

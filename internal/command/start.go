@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -32,53 +31,63 @@ const (
 // start starts c in its own process group. The caller must keep the file, if it
 // is not nil, open until the command has ended.
 func start(ctx context.Context, c Command, tail *tail) (*exec.Cmd, *output, *os.File, error) {
-	if err := checkDir(c.Dir); err != nil {
-		return nil, nil, nil, err
-	}
-	env := c.Env
-	if env == nil {
-		env = Environ()
-	}
-	cred, home, err := credential(c.User)
-	if err != nil {
-		return nil, nil, nil, fmt.Errorf("%s: %w", c.Args[0], err)
-	}
-	if c.Env == nil {
-		env = append(env, home...)
-	}
 	for try := 1; ; try++ {
-		out, err := newOutput(c, tail)
+		cmd, held, err := build(c)
 		if err != nil {
-			return nil, nil, nil, fmt.Errorf("%s: %w", c.Args[0], err)
+			return nil, nil, nil, err
 		}
-		// Not CommandContext: ctx must end the group, not only the process.
-		cmd := exec.Command(c.Args[0], c.Args[1:]...)
-		cmd.Dir = c.Dir
-		cmd.Env = env
-		cmd.Stdout, cmd.Stderr = out.stdout, out.stderr
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: cred}
-		var held *os.File
-		if len(c.Guard) > 0 {
-			held, err = addGuard(cmd, c.Guard)
-		}
+		out, err := newOutput(c, tail)
 		if err == nil {
+			cmd.Stdout, cmd.Stderr = out.stdout, out.stderr
 			err = cmd.Start()
 		}
 		for _, f := range cmd.ExtraFiles {
 			_ = f.Close()
 		}
-		out.started()
+		if out != nil {
+			out.started()
+		}
 		if err == nil {
 			return cmd, out, held, nil
 		}
 		if held != nil {
 			_ = held.Close()
 		}
+		if out == nil {
+			return nil, nil, nil, fmt.Errorf("%s: %w", c.Args[0], err)
+		}
 		out.drain(0)
 		if !errors.Is(err, unix.ETXTBSY) || try == busyTries || concurrency.Sleep(ctx, busyPause*time.Duration(try)) != nil {
 			return nil, nil, nil, startError(c.Args[0], err)
 		}
 	}
+}
+
+// build prepares c, without its output. The caller closes the command's extra
+// files once it has started, and the file, if it is not nil, when it has ended.
+func build(c Command) (*exec.Cmd, *os.File, error) {
+	if err := checkDir(c.Dir); err != nil {
+		return nil, nil, err
+	}
+	cred, home, err := credential(c.User)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", c.Args[0], err)
+	}
+	// Not CommandContext: ctx must end the group, not only the process.
+	cmd := exec.Command(c.Args[0], c.Args[1:]...)
+	cmd.Dir, cmd.Env = c.Dir, c.Env
+	if c.Env == nil {
+		cmd.Env = append(Environ(), home...)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: cred}
+	if len(c.Guard) == 0 {
+		return cmd, nil, nil
+	}
+	held, err := addGuard(cmd, c.Guard)
+	if err != nil {
+		return nil, nil, startError(c.Args[0], err)
+	}
+	return cmd, held, nil
 }
 
 // checkDir returns an error for a missing directory, which the kernel reports
@@ -138,90 +147,4 @@ func exitCode(s *os.ProcessState) int {
 		return exitSignalBase + int(ws.Signal())
 	}
 	return s.ExitCode()
-}
-
-// A command that must not outlive jorc is started by a guard: a process that
-// leads the command's process group and ends the group when jorc has ended for
-// any reason. The guard reads from a pipe whose other end only jorc has; the pipe
-// closes when jorc ends. If the guard itself is killed, jorc ends the group, and
-// the kernel ends the command.
-
-// guardFD is the guard's end of the pipe.
-const guardFD = 3
-
-// addGuard makes cmd start a guard that starts the command. The caller must keep
-// the returned file open until the command has ended.
-func addGuard(cmd *exec.Cmd, guard []string) (*os.File, error) {
-	if cmd.Err != nil {
-		return nil, cmd.Err
-	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	args := append(append([]string{}, guard...), cmd.Path)
-	cmd.Path, cmd.Args, cmd.ExtraFiles = guard[0], append(args, cmd.Args...), []*os.File{r}
-	return w, nil
-}
-
-// Guarded is the guard: it runs args, a path followed by the command's own
-// arguments with the program's name, and returns the command's exit code: 128+n
-// when signal n ended it. The command writes to stdout and stderr. Call it in the
-// process's main goroutine, with SIGTERM and SIGINT caught: they are for the
-// command.
-func Guarded(args []string, stdout, stderr *os.File) (code int) {
-	var stat unix.Stat_t
-	if err := unix.Fstat(guardFD, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFIFO || len(args) < 2 {
-		fmt.Fprintln(stderr, "jorc: only jorc itself can start a guard")
-		return ExitCannotRun
-	}
-	unix.CloseOnExec(guardFD)
-	parent := os.NewFile(guardFD, "parent")
-	// The kernel ends the command with the thread that started it.
-	runtime.LockOSThread()
-	cmd, err := startGuarded(args, stdout, stderr)
-	if err != nil {
-		fmt.Fprintln(stderr, "jorc:", err)
-		if errors.Is(err, ErrNotFound) {
-			return ExitNotFound
-		}
-		return ExitCannotRun
-	}
-	go func() {
-		if n, err := parent.Read(make([]byte, 1)); n > 0 || err == nil {
-			return // cannot happen: jorc never writes to the pipe
-		}
-		group := syscall.Getpgrp()
-		_ = syscall.Kill(-group, syscall.SIGTERM)
-		_ = syscall.Kill(-group, syscall.SIGCONT)
-		time.Sleep(defaultGrace)
-		_ = syscall.Kill(-group, syscall.SIGKILL) // the guard, too
-	}()
-	_ = cmd.Wait() // ProcessState has the result
-	if abandoned(guardFD) {
-		time.Sleep(2 * defaultGrace) // until the goroutine above ends the group with this process
-	}
-	return exitCode(cmd.ProcessState)
-}
-
-func startGuarded(args []string, stdout, stderr *os.File) (*exec.Cmd, error) {
-	for try := 1; ; try++ {
-		cmd := &exec.Cmd{Path: args[0], Args: args[1:], Stdout: stdout, Stderr: stderr}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		err := cmd.Start()
-		if err == nil {
-			return cmd, nil
-		}
-		if !errors.Is(err, unix.ETXTBSY) || try == busyTries {
-			return nil, startError(args[1], err)
-		}
-		time.Sleep(busyPause * time.Duration(try))
-	}
-}
-
-// abandoned reports whether the other end of a pipe is closed.
-func abandoned(fd int) bool {
-	p := []unix.PollFd{{Fd: int32(fd)}}
-	n, err := unix.Poll(p, 0)
-	return err == nil && n == 1 && p[0].Revents&unix.POLLHUP != 0
 }

@@ -35,8 +35,7 @@ func (d *decoder) template(b *hcl.Block) Template {
 	args.notEmpty("user", "group", "left_delim", "right_delim")
 	args.valid("perms", checkPerms(t.Perms))
 	args.valid("together", text.CheckSegment(t.Together))
-	args.valid("slot", text.CheckSegment(t.Slot))
-	args.between(0, math.MaxInt32, "max_parallel", "min_instances")
+	args.between(0, maxHolders, "min_instances")
 	if _, empty := t.MinInstances[""]; empty {
 		d.errorf(args.at("min_instances"), "Invalid value", "%q names no service.", "min_instances")
 	}
@@ -48,12 +47,7 @@ func (d *decoder) template(b *hcl.Block) Template {
 	args.ownPath("source", &t.Source, owner)
 	args.path("sandbox_path", &t.SandboxPath)
 	d.destination(args, &t, owner)
-	switch {
-	case t.Slot != "" && !args.has("max_parallel"):
-		t.MaxParallel = -1
-	case args.has("max_parallel") && !args.has("slot"):
-		d.errorf(args.at("max_parallel"), "Missing argument", `"max_parallel" limits the holders of a slot: name one with "slot".`)
-	}
+	t.MaxParallel = args.slot(t.Slot, t.MaxParallel)
 	return t
 }
 
@@ -72,6 +66,9 @@ func (d *decoder) destination(args *arguments, t *Template, owner string) {
 		d.errorf(rng, "Invalid path", "%q must name a file, not the directory %q.", "destination", t.Destination)
 	default:
 		d.destinations = append(d.destinations, place{value: t.Destination, rng: rng, owner: owner})
+		if t.Backup {
+			d.destinations = append(d.destinations, place{value: t.Destination + ".bak", rng: rng, owner: "the backup of " + owner})
+		}
 	}
 }
 

@@ -39,6 +39,7 @@ type Config struct {
 	Requires     []Requires // gate static configuration
 	Static       *Static
 	Templates    []Template
+	Processes    []Process
 	Workflows    []Workflow
 	Triggers     []Trigger
 	Member       *Member
@@ -193,6 +194,7 @@ type Template struct {
 	User        string `hcl:"user,optional"`  // default: the existing file's, else the agent's
 	Group       string `hcl:"group,optional"`
 	CreateDirs  bool   `hcl:"create_dirs,optional"` // create missing parent directories (0755)
+	Backup      bool   `hcl:"backup,optional"`      // keep the previous file beside it, named .bak
 	LeftDelim   string `hcl:"left_delim,optional"`
 	RightDelim  string `hcl:"right_delim,optional"`
 
@@ -229,6 +231,47 @@ const (
 // for Min, after Max at the latest. Zero means immediately.
 type Wait struct {
 	Min, Max time.Duration
+}
+
+// Process is a program that the agent starts when its templates are rendered, and
+// supervises.
+type Process struct {
+	Name         string // the block's label
+	Command      []string
+	Templates    []string      `hcl:"templates,optional"` // default: all
+	User         string        `hcl:"user,optional"`
+	Dir          string        `hcl:"dir,optional"`
+	KillSignal   string        `hcl:"kill_signal,optional"` // default SIGTERM
+	KillTimeout  time.Duration // default 30s, then SIGKILL
+	ReloadSignal string        `hcl:"reload_signal,optional"` // of changed files; empty: they restart the process
+	Splay        time.Duration // a random pause up to this before a restart or reload
+	Wait         Wait
+	// MinHealthyTime is how long the process must run to count as started: then its
+	// slot is released, and the pauses between restarts begin again. Default 10s.
+	MinHealthyTime time.Duration
+	Slot           string `hcl:"slot,optional"`
+	MaxParallel    int    `hcl:"max_parallel,optional"` // as for templates
+	Env            ProcessEnv
+	Pos            string
+}
+
+// ProcessEnv is the environment of a process: jorc's own without secrets, then
+// Prefixes, Secrets and Custom; later variables win.
+type ProcessEnv struct {
+	Pristine  bool     `hcl:"pristine,optional"`  // inherit nothing
+	Custom    []string `hcl:"custom,optional"`    // NAME=value
+	Allowlist []string `hcl:"allowlist,optional"` // names or globs of inherited variables; empty: all
+	Denylist  []string `hcl:"denylist,optional"`
+	Upcase    bool     `hcl:"upcase,optional"`   // names from Prefixes and Secrets in upper case
+	Sanitize  bool     `hcl:"sanitize,optional"` // other characters than letters, digits and _ become _
+	Prefixes  []EnvSource
+	Secrets   []EnvSource
+}
+
+// EnvSource is a prefix of KV or a secret of Vault whose values become variables.
+type EnvSource struct {
+	Path   string
+	Format string `hcl:"format,optional"` // of the names; {{ key }} is the key below Path. Default: only that
 }
 
 // Member is this host's own record in its cluster.

@@ -30,6 +30,7 @@ type decoder struct {
 	settings     map[string]source // the origin of a setting such as "consul.address"
 	names        map[string]hcl.Range
 	workflowRefs []place
+	templateRefs []place
 	destinations []place
 	inputs       []place // files that jorc reads or writes for itself
 	staticPaths  []place

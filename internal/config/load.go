@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,6 +49,7 @@ func Load(paths []string, o Options) (*Config, error) {
 func (d *decoder) validate(c *Config) {
 	d.checkSettings(c)
 	d.checkWorkflows(c)
+	d.checkProcesses(c)
 	d.checkPaths(c)
 }
 
@@ -61,6 +63,7 @@ const (
 	defaultDNSPort      = 8600
 	defaultConnections  = 64
 	minConnections      = 8
+	maxHolders          = math.MaxInt32 // of a slot, as a number in a file
 	defaultRequiresFor  = "functional"
 	defaultEmptyAfter   = 30 * time.Second
 	defaultShrinkAfter  = 5 * time.Minute

@@ -38,6 +38,7 @@ func (d *decoder) root(body hcl.Body, c *Config) {
 		"requires":     d.requires(&c.Requires),
 		"static":       {once: true, read: func(b *hcl.Block) { c.Static = d.static(b) }},
 		"template":     {label: "name", read: func(b *hcl.Block) { c.Templates = append(c.Templates, d.template(b)) }},
+		"process":      {label: "name", read: func(b *hcl.Block) { c.Processes = append(c.Processes, d.process(b)) }},
 		"workflow":     {label: "name", read: func(b *hcl.Block) { c.Workflows = append(c.Workflows, d.workflow(b)) }},
 		"trigger":      {label: "name", read: func(b *hcl.Block) { c.Triggers = append(c.Triggers, d.trigger(b)) }},
 		"member":       {once: true, read: func(b *hcl.Block) { c.Member = d.member(b) }},

@@ -40,6 +40,7 @@ type Options struct {
 	Logger    func(level string, json bool) hclog.Logger
 	Hangup    <-chan struct{} // requests to read the configuration again; optional
 	LookupEnv func(string) (string, bool)
+	Process   agent.ProcessOptions
 	Version   string
 	Commit    string
 }
@@ -145,7 +146,7 @@ func (s *session) agent(notify func(string)) (*agent.Agent, error) {
 	}
 	return agent.New(agent.Options{
 		Config: conf, Load: s.load, Hangup: s.o.Hangup, Notify: notify, LookupEnv: s.o.LookupEnv,
-		Version: s.o.Version, Commit: s.o.Commit, Log: s.o.Logger(conf.LogLevel, conf.LogJSON),
+		Process: s.o.Process, Version: s.o.Version, Commit: s.o.Commit, Log: s.o.Logger(conf.LogLevel, conf.LogJSON),
 	})
 }
 

@@ -52,6 +52,10 @@ func (l *Lock) Unlock() error {
 	return errors.Join(err, flock(l.file, unix.LOCK_UN), l.file.Close())
 }
 
+// HandOver returns the lock's file for another process: the lock lasts until every
+// copy of the file is closed. l must not be used afterwards.
+func (l *Lock) HandOver() *os.File { return l.file }
+
 func flock(f *os.File, how int) error {
 	for {
 		err := unix.Flock(int(f.Fd()), how)

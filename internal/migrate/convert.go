@@ -10,7 +10,7 @@ import (
 // convert writes jorc's configuration and names what is not in it.
 func (c *converter) convert() (*Result, error) {
 	out := &output{}
-	out.comment("Written by 'jorc migrate consul-template'.")
+	out.comment("Written by 'jorc migrate " + c.tool.name + "'.")
 	c.logging(out)
 	c.consul(out)
 	c.vault(out)
@@ -19,21 +19,22 @@ func (c *converter) convert() (*Result, error) {
 	blocks := &output{}
 	names := map[string]bool{}
 	written := 0
-	for _, t := range c.templates {
-		if t.template(blocks, names) {
+	for _, t := range c.blocks {
+		if t.name == "template" && t.template(blocks, names) {
 			written++
 		}
 	}
-	if written == 0 {
+	processes := c.process(blocks)
+	if written == 0 && c.tool == consulTemplate {
 		c.noTemplates()
 	}
 	c.templateOptions(out)
 	c.global.rest()
-	for _, t := range c.templates {
+	for _, t := range c.blocks {
 		t.rest()
 	}
 	out.text.WriteString(blocks.text.String())
-	return &Result{Config: out.bytes(), Templates: written, Findings: sorted(c.findings)}, nil
+	return &Result{Config: out.bytes(), Templates: written, Processes: processes, Findings: sorted(c.findings)}, nil
 }
 
 // logging converts log_level: "err" is the only name that differs.
@@ -47,7 +48,7 @@ func (c *converter) logging(out *output) {
 		level = "error"
 	case "trace", "debug", "info", "warn":
 	default:
-		c.global.find(of, NoEquivalent, "consul-template has no such level")
+		c.global.find(of, NoEquivalent, "%s has no such level", c.tool.name)
 		return
 	}
 	out.line()
@@ -124,7 +125,7 @@ func (c *converter) token(b *output, value, file, standard string) {
 	if of, path := g.text(file); of != nil {
 		b.attribute("token_file", quote(c.absolute(of, path)), of)
 		if token := g.get(value); token != nil && value == "vault.token" { // the file takes precedence
-			g.find(token, NotNeeded, "consul-template uses the token file instead")
+			g.find(token, NotNeeded, "%s uses the token file instead", c.tool.name)
 		}
 		return
 	}
@@ -213,6 +214,6 @@ func (c *converter) absolute(of *setting, path string) string {
 		return path
 	}
 	full := filepath.Join(c.Dir, path)
-	c.find(of.at, of.path, Check, "the path was relative to consul-template's working directory; it is below %s now", c.Dir)
+	c.find(of.at, of.path, Check, "the path was relative to %s's working directory; it is below %s now", c.tool.name, c.Dir)
 	return full
 }

@@ -123,7 +123,7 @@ func settingOf(flag string) string {
 			break
 		}
 	}
-	if _, known := ruleOf(name); !known {
+	if _, known := consulTemplate.rule(name); !known {
 		return ""
 	}
 	return name

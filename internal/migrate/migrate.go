@@ -1,5 +1,5 @@
-// Package migrate converts the configuration of consul-template into jorc's. It
-// reads HCL 1 and JSON with their positions and comments, and names each setting
+// Package migrate converts the configuration of consul-template and envconsul into
+// jorc's. It reads HCL 1 and JSON with their positions and comments, and names each setting
 // that it does not convert.
 package migrate
 
@@ -28,6 +28,7 @@ type Options struct {
 type Result struct {
 	Config    []byte    // HCL for jorc
 	Templates int       // template blocks in Config
+	Processes int       // process blocks in Config
 	Findings  []Finding // in the order of the files
 }
 
@@ -77,12 +78,20 @@ func (p Position) String() string {
 
 // ErrInput is wrapped by errors in the input: files that cannot be read or
 // parsed, and unknown flags.
-var ErrInput = errors.New("invalid consul-template configuration")
+var ErrInput = errors.New("invalid configuration")
 
 // ConsulTemplate converts the configuration that consul-template reads from files,
 // directories and its own command line flags. Later files override earlier ones,
 // and flags override files, as in consul-template.
 func ConsulTemplate(paths, flags []string, o Options) (*Result, error) {
+	line, err := parseFlags(flags)
+	if err != nil {
+		return nil, err
+	}
+	return convert(consulTemplate, paths, line, o)
+}
+
+func convert(t *tool, paths []string, line commandLine, o Options) (*Result, error) {
 	if o.ReadFile == nil {
 		o.ReadFile = os.ReadFile
 	}
@@ -93,11 +102,7 @@ func ConsulTemplate(paths, flags []string, o Options) (*Result, error) {
 		}
 		o.Dir = dir
 	}
-	line, err := parseFlags(flags)
-	if err != nil {
-		return nil, err
-	}
-	c := newConverter(o)
+	c := newConverter(t, o)
 	for _, path := range append(slices.Clone(paths), line.config...) {
 		files, err := expand(path)
 		if err != nil {

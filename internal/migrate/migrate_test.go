@@ -83,21 +83,30 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s is not in the table", path)
 		}
 	}
-	rows := migrate.Rows()
+	for tool, mark := range map[string]string{"consul-template": "table", "envconsul": "table of envconsul"} {
+		doc = documented(t, doc, mark, migrate.Rows(tool))
+	}
+}
+
+// documented compares a table of docs/migration.md, and writes it with -update.
+func documented(t *testing.T, doc []byte, mark, rows string) []byte {
+	t.Helper()
+	begin, end := "<!-- "+mark+" -->\n", "<!-- end of "+mark+" -->\n"
 	if *update {
-		before, rest, ok := strings.Cut(string(doc), "<!-- table -->\n")
-		_, after, end := strings.Cut(rest, "<!-- end of table -->\n")
-		if !ok || !end {
-			t.Fatal("docs/migration.md has no place for the table")
+		before, rest, ok := strings.Cut(string(doc), begin)
+		_, after, ended := strings.Cut(rest, end)
+		if !ok || !ended {
+			t.Fatalf("docs/migration.md has no place for the %s", mark)
 		}
-		doc = []byte(before + "<!-- table -->\n" + rows + "<!-- end of table -->\n" + after)
+		doc = []byte(before + begin + rows + end + after)
 		if err := os.WriteFile("../../docs/migration.md", doc, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if !strings.Contains(string(doc), rows) {
-		t.Errorf("docs/migration.md does not have the table (go test -update writes it):\n%s", rows)
+	if !strings.Contains(string(doc), begin+rows+end) {
+		t.Errorf("docs/migration.md does not have the %s (go test -update writes it):\n%s", mark, rows)
 	}
+	return doc
 }
 
 // typePaths are all settings of a struct of consul-template's.
@@ -150,6 +159,9 @@ func TestFlags(t *testing.T) {
 		{"source", ours.Templates[0].Source, "/in.ctmpl"},
 		{"reload", strings.Join(ours.Templates[0].Reload, "|"), "sh|-c|systemctl reload nginx"},
 		{"wait", ours.Templates[1].Wait.Max.String(), "2s"},
+		{"process", strings.Join(ours.Processes[0].Command, "|"), "/bin/server|--port|1"},
+		{"kill_signal", ours.Processes[0].KillSignal, "SIGINT"},
+		{"custom", strings.Join(ours.Processes[0].Env.Custom, "|"), "A=b"},
 	} {
 		if v.got != v.want {
 			t.Errorf("%s: got %q, want %q", v.name, v.got, v.want)
@@ -163,11 +175,155 @@ func TestFlags(t *testing.T) {
 		}
 	}
 	want := []string{
-		"consul.address", "log_level", "once", "consul.retry.attempts", "exec.command", "exec.env.custom",
+		"consul.address", "log_level", "once", "consul.retry.attempts",
 		"consul.auth.username", "consul.auth.password", "template_error_fatal",
 	}
 	if !slices.Equal(named, want) {
 		t.Errorf("got findings about %q, want %q", named, want)
+	}
+}
+
+// TestEnvconsul: each setting that envconsul's documentation shows is converted or
+// named, and jorc means the same by the result.
+func TestEnvconsul(t *testing.T) {
+	t.Parallel()
+	src := `
+consul {
+  address = "127.0.0.1:8500"
+  token   = "b1gs33cr3t"
+  retry { attempts = 12 }
+  ssl { enabled = true  ca_cert = "/ca.pem" }
+}
+vault {
+  address     = "https://vault:8200"
+  token       = "hunter2"
+  renew_token = true
+}
+log_level = "warn"
+max_stale = "10m"
+pid_file  = "/run/envconsul.pid"
+pristine  = true
+sanitize  = true
+upcase    = true
+wait { min = "5s" max = "10s" }
+# The defaults.
+prefix { path = "/config/global" }
+prefix {
+  path      = "config/redis"
+  no_prefix = false
+}
+prefix {
+  path   = "config/app@dc1"
+  format = "app_{{ key }}"
+}
+secret {
+  path   = "secret/my-app"
+  format = "vault_{{key}}"
+}
+secret {
+  no_prefix = true
+  path      = "secret/db"
+  key { name = "user" format = "DB_USER" }
+}
+service { query = "web" }
+exec {
+  command       = "/bin/app --verbose"
+  kill_signal   = "SIGHUP"
+  kill_timeout  = "2s"
+  splay         = "5s"
+  reload_signal = "SIGUSR1"
+  env { allowlist = ["HOME", "CONSUL_*"] }
+}
+syslog { enabled = true facility = "LOCAL5" }
+`
+	got, err := migrate.Envconsul([]string{write(t, src)}, nil, migrate.Options{Dir: "/work"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "testdata/envconsul/jorc.hcl", string(got.Config))
+	var findings strings.Builder
+	for _, f := range got.Findings {
+		f.At.File = "envconsul.hcl"
+		findings.WriteString(f.String() + "\n")
+	}
+	golden(t, "testdata/envconsul/findings.txt", findings.String())
+	if text := string(got.Config) + findings.String(); strings.Contains(text, "b1gs33cr3t") || strings.Contains(text, "hunter2") || strings.Contains(text, "consul-template") {
+		t.Errorf("the result contains a secret or names another tool:\n%s", text)
+	}
+	p := load(t, got.Config).Processes[0]
+	if !p.Env.Pristine || !p.Env.Upcase || !p.Env.Sanitize || len(p.Env.Prefixes) != 3 || len(p.Env.Secrets) != 2 || p.Wait.Max.String() != "10s" {
+		t.Errorf("got %+v", p)
+	}
+}
+
+// TestEnvconsulFlags: flags of old and new versions, then the command.
+func TestEnvconsulFlags(t *testing.T) {
+	t.Parallel()
+	old := write(t, "consul = \"file:8500\"\nprefixes = [\"a\", \"b\"]\nkill_signal = \"SIGQUIT\"\ntimeout = \"7s\"\nauth { enabled = true password = \"hunter2\" }\n")
+	got, err := migrate.Envconsul(nil, []string{
+		"-config", old, "-consul-addr=flag:8500", "-prefix", "app/config", "-secret=secret/passwords", "-upcase", "-sanitize=false", "-pristine",
+		"-once", "-ssl-verify=false", "-kill-timeout", "3s", "/bin/app", "-flag", "of the app",
+	}, migrate.Options{Dir: "/work"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := load(t, got.Config)
+	p := ours.Processes[0]
+	names := []string{}
+	for _, source := range append(p.Env.Prefixes, p.Env.Secrets...) {
+		names = append(names, source.Path+" "+source.VariableName("k"))
+	}
+	for _, v := range []struct{ name, got, want string }{
+		{"address", ours.Consul.Address, "flag:8500"},
+		{"command", strings.Join(p.Command, "|"), "/bin/app|-flag|of the app"},
+		{"sources", strings.Join(names, ", "), "a k, b k, app/config k, secret/passwords secret_passwords_k"},
+		{"kill_signal", p.KillSignal, "SIGQUIT"},
+		{"kill_timeout", p.KillTimeout.String(), "3s"},
+	} {
+		if v.got != v.want {
+			t.Errorf("%s: got %q, want %q", v.name, v.got, v.want)
+		}
+	}
+	if !p.Env.Pristine || !p.Env.Upcase || p.Env.Sanitize {
+		t.Errorf("got %+v", p.Env)
+	}
+	for _, args := range [][]string{{"-nope", "x"}, {"-prefix"}, {"-upcase=perhaps", "x"}} {
+		if _, err := migrate.Envconsul(nil, args, migrate.Options{Dir: "/work"}); !errors.Is(err, migrate.ErrInput) {
+			t.Errorf("%q: got %v, want ErrInput", args, err)
+		}
+	}
+}
+
+// TestForeignSettings: a setting of consul-template in jorc's own configuration is valid
+// there, or the error says what jorc calls it or why jorc does not have it.
+func TestForeignSettings(t *testing.T) {
+	t.Parallel()
+	for _, path := range typePaths(reflect.TypeFor[oracle.Config](), "") {
+		block, name, nested := strings.Cut(path, ".")
+		name, _, _ = strings.Cut(name, ".") // in a block of a block, that block's name counts
+		src := block + " = 1\n" + block + " {\n}\n"
+		switch {
+		case block == "template":
+			src = "template \"x\" {\n  " + name + " = 1\n  " + name + " {\n  }\n}\n"
+		case block == "exec", !nested && (block == "log_level" || block == "version"):
+			continue
+		case block == "consul" || block == "vault":
+			src = block + " {\n  " + name + " = 1\n  " + name + " {\n  }\n}\n"
+		}
+		_, err := config.Load([]string{write(t, src)}, config.Options{})
+		var wrong *config.Error
+		if !errors.As(err, &wrong) {
+			t.Errorf("%q: got %v", src, err)
+			continue
+		}
+		known, explained := true, false
+		for _, p := range wrong.Problems {
+			known = known && !strings.Contains(p.Message, "is not expected here.")
+			explained = explained || strings.Contains(p.Message, "'jorc migrate' converts") || strings.Contains(p.Message, "Did you mean to define argument")
+		}
+		if !known && !explained {
+			t.Errorf("%s: got %v, want an explanation", path, err)
+		}
 	}
 }
 

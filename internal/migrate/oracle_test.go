@@ -15,8 +15,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	oracle "github.com/hashicorp/consul-template/config"
 
@@ -184,6 +187,7 @@ func compareTemplates(t *testing.T, src string, theirs *oracle.Config, got *migr
 		t.Errorf("%q: got %d templates, want %d", src, len(ours.Templates), len(want))
 		return
 	}
+	compareProcess(t, src, ours.Processes, theirs.Exec)
 	for i, ct := range want {
 		compareTemplate(t, src, ours.Templates[i], ct, theirs)
 	}
@@ -218,6 +222,7 @@ func compareTemplate(t *testing.T, src string, got config.Template, want *oracle
 		{"contents", got.Contents, *want.Contents},
 		{"destination", got.Destination, absolute(*want.Destination)},
 		{"create_dirs", got.CreateDirs, *want.CreateDestDirs},
+		{"backup", got.Backup, *want.Backup},
 		{"error_on_missing_key", got.ErrorOnMissingKey, *want.ErrMissingKey},
 		{"left_delim", got.LeftDelim, left},
 		{"right_delim", got.RightDelim, right},
@@ -253,6 +258,53 @@ func compareCommand(t *testing.T, src string, got config.Template, want *oracle.
 	if limit := *want.Exec.Timeout; limit > 0 && got.ReloadTimeout != limit || limit == 0 && got.ReloadTimeout < time.Hour {
 		t.Errorf("%q: got reload_timeout %s, want %s", src, got.ReloadTimeout, limit)
 	}
+}
+
+// compareProcess compares jorc's process with consul-template's exec mode.
+func compareProcess(t *testing.T, src string, got []config.Process, want *oracle.ExecConfig) {
+	t.Helper()
+	if !*want.Enabled || len(want.Command) == 0 || strings.TrimSpace(want.Command[0]) == "" {
+		if len(got) > 0 {
+			t.Errorf("%q: got process %+v, want none", src, got)
+		}
+		return
+	}
+	if len(got) != 1 {
+		t.Errorf("%q: got %d processes, want one", src, len(got))
+		return
+	}
+	p := got[0]
+	kill := "SIG" + strings.TrimPrefix(unix.SignalName((*want.KillSignal).(syscall.Signal)), "SIG")
+	reload := ""
+	if *want.ReloadSignal != nil {
+		reload = unix.SignalName((*want.ReloadSignal).(syscall.Signal))
+	}
+	for _, v := range []struct {
+		name      string
+		got, want any
+	}{
+		{"command", strings.Join(p.Command[len(p.Command)-1:], " "), lastWord(want.Command, p.Command)},
+		{"kill_timeout", p.KillTimeout, max(*want.KillTimeout, time.Millisecond)},
+		{"splay", p.Splay, *want.Splay},
+		{"pristine", p.Env.Pristine, *want.Env.Pristine},
+		{"allowlist", fmt.Sprint(p.Env.Allowlist), fmt.Sprint(append(slices.Clone(want.Env.Allowlist), want.Env.AllowlistDeprecated...))},
+	} {
+		if v.got != v.want {
+			t.Errorf("%q: %s: got %#v, want %#v", src, v.name, v.got, v.want)
+		}
+	}
+	if kill != "SIG" && p.KillSignal != kill || p.ReloadSignal != reload && reload != "" {
+		t.Errorf("%q: got signals %s and %s, want %s and %s", src, p.KillSignal, p.ReloadSignal, kill, reload)
+	}
+}
+
+// lastWord is the last argument of the command that consul-template runs.
+func lastWord(theirs, ours []string) string {
+	if len(theirs) > 1 || len(ours) == 3 && ours[1] == "-c" {
+		return theirs[len(theirs)-1]
+	}
+	words := strings.Fields(theirs[0])
+	return words[len(words)-1]
 }
 
 func absolute(path string) string {

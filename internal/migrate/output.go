@@ -26,10 +26,8 @@ func (o *output) comment(lines ...string) {
 // attribute writes one argument, below the comment of the setting that it comes
 // from.
 func (o *output) attribute(name, expr string, of *setting) {
-	if of != nil {
-		if r, _ := ruleOf(of.path); !r.secret {
-			o.comment(of.comment...)
-		}
+	if of != nil && !of.secret {
+		o.comment(of.comment...)
 	}
 	o.text.WriteString(name + " = " + expr + "\n")
 }
@@ -53,11 +51,14 @@ func (o *output) block(header string, inner *output) {
 	if inner.text.Len() == 0 {
 		return
 	}
-	if !strings.HasPrefix(header, "template ") { // the comment of a template stands above it
+	if !strings.HasPrefix(header, "template ") && !strings.HasPrefix(header, "process ") { // the comment of a template stands above it
 		o.line()
 	}
 	o.text.WriteString(header + " {\n" + inner.text.String() + "}\n")
 }
+
+// emptyBlock writes a block that means something without settings.
+func (o *output) emptyBlock(header string) { o.text.WriteString(header + " {}\n") }
 
 // normal reports whether HCL keeps a string as it is: it is UTF-8 in normal form C.
 func normal(s string) bool { return cty.StringVal(s).AsString() == s }

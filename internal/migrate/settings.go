@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -9,13 +10,15 @@ import (
 // setting is one setting with its value. Each one ends as used, or as a Finding.
 type setting struct {
 	node
-	path string
-	used bool
+	path   string
+	used   bool
+	secret bool // the value and the comment above it appear nowhere
 }
 
 // scope holds the settings outside templates, or those of one template.
 type scope struct {
 	c     *converter
+	name  string // of a block that may be repeated; empty: the rest
 	at    Position
 	lines []string // the comment above the block
 	all   map[string]*setting
@@ -27,18 +30,19 @@ func (c *converter) newScope() *scope { return &scope{c: c, all: map[string]*set
 // converter collects the settings of all files and flags, then converts them.
 type converter struct {
 	Options
-	global    *scope
-	templates []*scope
-	findings  []Finding
-	sources   int               // files and flags so far
-	window    *window           // of templates without one
-	delims    map[string]string // left and right, of templates without them
-	allowEnv  map[string]bool   // variables that templates read
-	plugin    bool
+	tool     *tool
+	global   *scope
+	blocks   []*scope // that may be repeated, such as templates
+	findings []Finding
+	sources  int               // files and flags so far
+	window   *window           // of templates without one
+	delims   map[string]string // left and right, of templates without them
+	allowEnv map[string]bool   // variables that templates read
+	plugin   bool
 }
 
-func newConverter(o Options) *converter {
-	c := &converter{Options: o, allowEnv: map[string]bool{}, delims: map[string]string{}}
+func newConverter(t *tool, o Options) *converter {
+	c := &converter{Options: o, tool: t, allowEnv: map[string]bool{}, delims: map[string]string{}}
 	c.global = c.newScope()
 	return c
 }
@@ -67,16 +71,16 @@ func (c *converter) collect(prefix string, nodes block, into *scope) {
 		path := prefix + n.name
 		inner, isNested := n.value.(block)
 		switch {
-		case path == "template" && isNested:
+		case slices.Contains(c.tool.repeated, path) && isNested:
 			t := c.newScope()
-			t.at, t.lines = n.at, n.comment
-			c.templates = append(c.templates, t)
-			c.collect("template.", inner, t)
+			t.name, t.at, t.lines = path, n.at, n.comment
+			c.blocks = append(c.blocks, t)
+			c.collect(path+".", inner, t)
 		case last[n.name] != i:
 			c.overridden(path, n, nodes[last[n.name]].at)
 		case isNested && len(inner) > 0:
 			c.collect(path+".", inner, into)
-		case isNested && isBlock(path): // an empty block
+		case isNested && c.tool.isBlock(path): // an empty block
 		default:
 			into.put(path, n)
 		}
@@ -86,6 +90,11 @@ func (c *converter) collect(prefix string, nodes block, into *scope) {
 // put adds a setting. Old files have "consul" and "wait" as strings.
 func (s *scope) put(path string, n node) {
 	text, isText := n.value.(string)
+	if now := s.c.tool.moved[path]; now != "" {
+		path = now
+	} else if block, name, ok := strings.Cut(path, "."); ok && s.c.tool.moved[block] != "" {
+		path = s.c.tool.moved[block] + "." + name
+	}
 	switch {
 	case path == "consul" && isText:
 		path = "consul.address"
@@ -107,7 +116,8 @@ func (s *scope) put(path string, n node) {
 		s.c.overridden(path, before.node, n.at)
 		before.used = true
 	}
-	added := &setting{node: n, path: path}
+	r, _ := s.c.tool.rule(path)
+	added := &setting{node: n, path: path, secret: r.secret}
 	s.all[path] = added
 	s.order = append(s.order, added)
 }
@@ -121,7 +131,7 @@ func (c *converter) overridden(path string, n node, by Position) {
 		}
 		return
 	}
-	c.find(n.at, path, NotNeeded, "consul-template uses %s instead", by)
+	c.find(n.at, path, NotNeeded, "%s uses %s instead", c.tool.name, by)
 }
 
 func (c *converter) find(at Position, path string, kind Kind, format string, args ...any) {
@@ -192,7 +202,7 @@ func (s *scope) duration(path string) (*setting, time.Duration) {
 	switch v := found.value.(type) {
 	case int64:
 		value = time.Duration(v)
-		s.c.find(found.at, path, Check, "consul-template reads a number as nanoseconds: %s", value)
+		s.c.find(found.at, path, Check, "%s reads a number as nanoseconds: %s", s.c.tool.name, value)
 	case string:
 		var err error
 		if value, err = time.ParseDuration(v); err != nil {
@@ -254,7 +264,7 @@ func (s *scope) list(path string) (*setting, []string) {
 }
 
 func (s *scope) wrongType(of *setting, want string) {
-	s.find(of, NoEquivalent, "consul-template refuses it: it must be %s", want)
+	s.find(of, NoEquivalent, "%s refuses it: it must be %s", s.c.tool.name, want)
 }
 
 // rest names every setting that the conversion did not use.
@@ -263,10 +273,10 @@ func (s *scope) rest() {
 		if of.used {
 			continue
 		}
-		r, known := ruleOf(of.path)
+		r, known := s.c.tool.rule(of.path)
 		switch {
 		case !known:
-			s.find(of, NoEquivalent, "consul-template has no such setting")
+			s.find(of, NoEquivalent, "%s has no such setting", s.c.tool.name)
 		case r.kind == "":
 			s.find(of, NoEquivalent, "its value cannot be converted")
 		case r.kind == NoEquivalent && (of.value == false || of.value == ""):

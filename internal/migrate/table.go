@@ -22,7 +22,6 @@ func (r rule) asSecret() rule {
 const (
 	retries    = "jorc repeats failed requests until they succeed, with growing pauses"
 	transport  = "jorc limits its connections by consul { max_connections } and keeps them open"
-	execMode   = "jorc does not supervise a child process yet; run the program as a systemd service and name it in the reload of its templates"
 	inFile     = "jorc reads secrets from files only; write it to the file that token_file names, with mode 0600"
 	basicAuth  = "jorc has no HTTP basic authentication; use an ACL token"
 	journal    = "jorc logs to stderr, which systemd's journal keeps; log_json = true writes JSON lines"
@@ -32,8 +31,23 @@ const (
 	commandEnv = "a reload runs with jorc's environment; set variables in the command"
 )
 
-// table has each setting of consul-template, in lower case, with dots between
-// blocks. A name that ends with ".*" covers all settings below it.
+// tool is a program whose configuration is converted.
+type tool struct {
+	name string
+	// rules has each setting, in lower case, with dots between blocks. A name that
+	// ends with ".*" covers all settings below it.
+	rules map[string]rule
+	// repeated are blocks of which each one counts.
+	repeated []string
+	// moved are names that older versions have, and their present ones.
+	moved map[string]string
+	// killSignal is what the tool sends to its child without a setting.
+	killSignal string
+}
+
+var consulTemplate = &tool{name: "consul-template", rules: table, repeated: []string{"template"}, killSignal: "SIGINT"}
+
+// table has the settings of consul-template.
 var table = map[string]rule{
 	"consul.address":    becomes("consul.address"),
 	"consul.namespace":  becomes("consul.namespace"),
@@ -82,7 +96,19 @@ var table = map[string]rule{
 	"deduplicate.*":            notNeeded("each host reads data that several templates use once, and renders it itself"),
 	"default_delimiters.left":  becomes("template.left_delim"),
 	"default_delimiters.right": becomes("template.right_delim"),
-	"exec.*":                   missing(execMode),
+	"exec.command":             becomes("process.command"),
+	"exec.enabled":             becomes("process"),
+	"exec.kill_signal":         becomes("process.kill_signal"),
+	"exec.kill_timeout":        becomes("process.kill_timeout"),
+	"exec.reload_signal":       becomes("process.reload_signal"),
+	"exec.splay":               becomes("process.splay"),
+	"exec.timeout":             notNeeded("a process runs until it ends; in exec mode consul-template ignores it, too"),
+	"exec.env.pristine":        becomes("process.env.pristine"),
+	"exec.env.custom":          {to: "process.env.custom", secret: true},
+	"exec.env.allowlist":       becomes("process.env.allowlist"),
+	"exec.env.whitelist":       becomes("process.env.allowlist"),
+	"exec.env.denylist":        becomes("process.env.denylist"),
+	"exec.env.blacklist":       becomes("process.env.denylist"),
 	"kill_signal":              missing("jorc stops on SIGTERM and SIGINT"),
 	"reload_signal":            missing("jorc reads its configuration again on SIGHUP"),
 	"log_level":                becomes("log_level"),
@@ -132,13 +158,13 @@ var table = map[string]rule{
 	"template.exec.kill_signal":     missing("a reload that exceeds its timeout gets SIGTERM, then SIGKILL"),
 	"template.exec.kill_timeout":    missing("a reload that exceeds its timeout gets SIGTERM, then SIGKILL"),
 	"template.exec.reload_signal":   missing("a reload is a command that ends"),
-	"template.backup":               missing("no copy remains beside the file; if reload fails, jorc restores the previous file"),
+	"template.backup":               becomes("template.backup"),
 	"template.error_fatal":          {kind: NoEquivalent, reason: "a template that fails never ends jorc: its status shows the error, the other templates continue"},
 }
 
-// ruleOf returns the rule of a setting.
-func ruleOf(path string) (rule, bool) {
-	if r, ok := table[path]; ok {
+// rule returns the rule of a setting.
+func (t *tool) rule(path string) (rule, bool) {
+	if r, ok := t.rules[path]; ok {
 		return r, true
 	}
 	for parent := path; ; {
@@ -147,15 +173,15 @@ func ruleOf(path string) (rule, bool) {
 			return rule{}, false
 		}
 		parent = parent[:i]
-		if r, ok := table[parent+".*"]; ok {
+		if r, ok := t.rules[parent+".*"]; ok {
 			return r, true
 		}
 	}
 }
 
-// isBlock reports whether consul-template has a block of that name.
-func isBlock(path string) bool {
-	for known := range table {
+// isBlock reports whether the tool has a block of that name.
+func (t *tool) isBlock(path string) bool {
+	for known := range t.rules {
 		if strings.HasPrefix(known, path+".") {
 			return true
 		}

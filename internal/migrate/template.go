@@ -50,6 +50,9 @@ func (s *scope) template(out *output, names map[string]bool) bool {
 	s.denylist(&b)
 	b.path("sandbox_path", s, "template.sandbox_path")
 	s.wait(&b)
+	if of, on := s.flag("template.backup"); of != nil && on {
+		b.attribute("backup", "true", of)
+	}
 	s.reload(&b)
 	out.line()
 	out.comment(s.lines...)

@@ -73,7 +73,7 @@ func (r *Replacer) finish(ctx context.Context, j *journal, out *Outcome) error {
 	for i := range j.Files {
 		out.Changed = append(out.Changed, j.Files[i].Destination)
 	}
-	return r.close(j)
+	return r.close(j, true)
 }
 
 // errLost says that there is nothing left to put back; trying again would not
@@ -99,7 +99,7 @@ func (r *Replacer) rollBack(ctx context.Context, j *journal, reloads jobs) (done
 			errs = append(errs, fmt.Errorf("reload of the previous content: %s", failure(job.Args, shown, kept, err)))
 		}
 	}
-	return lost == nil, errors.Join(append(errs, r.close(j))...)
+	return lost == nil, errors.Join(append(errs, r.close(j, false))...)
 }
 
 // undo puts back what was there before wherever the new content is. Files

@@ -39,6 +39,7 @@ type fileEntry struct {
 	Existed     bool   `json:"existed"` // there was a file before
 	Size        int64  `json:"size"`    // of the new content
 	SHA256      string `json:"sha256"`
+	Backup      bool   `json:"backup,omitempty"` // the previous file is kept
 
 	dir *durable.Dir // Target's; nil when it does not exist
 }
@@ -55,6 +56,7 @@ func newJournal(u Unit, items []*item) *journal {
 			Existed:     it.old != nil,
 			Size:        int64(len(it.Data)),
 			SHA256:      hex.EncodeToString(sum[:]),
+			Backup:      it.Backup && it.old != nil,
 			dir:         it.at.Dir,
 		})
 		j.Reloads.add(it.Name, it.Reload, it.ReloadTimeout)
@@ -97,13 +99,22 @@ func (r *Replacer) open(j *journal, items []*item) error {
 }
 
 // close ends a transaction whose files are all new or all old: first the
-// journal, then what it speaks of.
-func (r *Replacer) close(j *journal) error {
+// journal, then what it speaks of. renewed: they are new, so that backups may be kept.
+func (r *Replacer) close(j *journal, renewed bool) error {
 	r.step("journal: remove")
 	if err := r.removeJournal(j.Unit); err != nil {
 		return err
 	}
 	r.step("journal: removed")
+	for i := range j.Files {
+		f := &j.Files[i]
+		if !renewed || !f.Backup {
+			continue
+		}
+		if err := f.rename(backupName(f.name()), f.name()+BackupSuffix); err != nil {
+			r.log.Warn("the previous file cannot be kept", "file", f.Destination, "error", err)
+		}
+	}
 	if err := removeBeside(j); err != nil {
 		r.log.Warn("a backup stays behind", "unit", j.Unit, "error", err)
 	}

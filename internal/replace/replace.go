@@ -25,6 +25,9 @@ import (
 // DefaultTimeout bounds check and reload commands that name no timeout.
 const DefaultTimeout = 30 * time.Second
 
+// BackupSuffix ends the names of previous files that are kept; see File.Backup.
+const BackupSuffix = ".bak"
+
 // File is one file to bring to Data.
 type File struct {
 	Name string // for messages
@@ -35,6 +38,7 @@ type File struct {
 	Perms       fs.FileMode // Unix bits up to 07777; 0 keeps the existing file's, else 0644
 	User, Group string      // names or numbers; "" keeps the existing file's, else jorc's own
 	CreateDirs  bool        // make missing parents (0755)
+	Backup      bool        // keep the previous file beside it, with BackupSuffix
 
 	Check         []string // {{.Staged}} and {{.Destination}} are replaced; see CheckArgs
 	CheckTimeout  time.Duration
@@ -227,7 +231,7 @@ func (r *Replacer) Replace(ctx context.Context, u Unit) (out Outcome, err error)
 		return out, err
 	}
 	staged = true // from here on the staged files are used up, or removed by their users
-	if len(items) == 1 && len(items[0].Reload) == 0 {
+	if len(items) == 1 && len(items[0].Reload) == 0 && !items[0].Backup {
 		return out, r.replaceOne(items[0], &out)
 	}
 	return out, r.replaceAll(context.WithoutCancel(ctx), u, items, &out)
@@ -341,7 +345,7 @@ func (r *Replacer) replaceAll(ctx context.Context, u Unit, items []*item, out *O
 		out.RolledBack = true
 		lost, uerr := r.undo(j)
 		if uerr == nil {
-			uerr = r.close(j)
+			uerr = r.close(j, false)
 		}
 		if uerr = errors.Join(lost, uerr); uerr != nil {
 			out.RolledBack = false

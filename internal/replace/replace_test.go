@@ -40,6 +40,31 @@ func TestReplaceOneFile(t *testing.T) {
 	}
 }
 
+// TestKeptBackup: with Backup the previous file stays beside the new one, also with a
+// reload; after a reload that failed, the backup is as it was.
+func TestKeptBackup(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	file := func(data string, reload ...string) File {
+		f := p.file("a", data)
+		f.Backup, f.Reload = true, reload
+		return f
+	}
+	p.replace(t, file("one"))
+	p.wantNone(t, "a"+BackupSuffix)
+	p.replace(t, file("two"))
+	p.want(t, "a"+BackupSuffix, "one")
+	p.replace(t, file("three", "true"))
+	p.want(t, "a"+BackupSuffix, "two")
+	if _, err := p.r.Replace(t.Context(), Unit{Name: "u", Files: []File{file("four", "false")}}); err == nil {
+		t.Error("a reload that fails: got no error")
+	}
+	p.want(t, "a", "three")
+	p.want(t, "a"+BackupSuffix, "two")
+	p.replace(t, file("three"))
+	p.want(t, "a"+BackupSuffix, "two")
+}
+
 // TestEqualBytes must not even touch the file, let alone check or reload it.
 func TestEqualBytes(t *testing.T) {
 	t.Parallel()

@@ -113,11 +113,13 @@ func (t *tmpl) hashWritten(data []byte, o *replace.Outcome) *replace.Hash {
 }
 
 // newEditWatcher returns what reads the stamps of destinations whenever something
-// happens to them.
+// happens to them. Templates without a destination are the last ones.
 func newEditWatcher(templates []config.Template, found chan<- edit, log hclog.Logger) *filewatch.Watcher {
-	files := make([]string, len(templates))
+	var files []string
 	for i := range templates {
-		files[i] = templates[i].Destination
+		if file := templates[i].Destination; file != "" {
+			files = append(files, file)
+		}
 	}
 	return filewatch.New(files, editSettle, func(ctx context.Context, i int) {
 		stamp, err := replace.ReadStamp(files[i])

@@ -23,9 +23,11 @@ import (
 
 // Options are what an Engine is made of.
 type Options struct {
-	Client    *consul.Client
-	Consul    config.Consul // for the functions that consul-template itself fetches for
-	Vault     config.Vault
+	Client *consul.Client
+	Consul config.Consul // for the functions that consul-template itself fetches for
+	Vault  config.Vault
+	// Templates are the files to render. Those without a destination come last; what
+	// they render goes to Replacer all the same.
 	Templates []config.Template
 	Allow     config.TemplateOptions
 	LookupEnv func(string) (string, bool)

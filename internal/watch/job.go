@@ -172,11 +172,14 @@ func (e *Engine) finish(j job) {
 	e.notify(&j, now)
 }
 
-// indexes are the places of a unit's templates in the configuration.
+// indexes are the places in the configuration of a unit's templates with a
+// destination.
 func (e *Engine) indexes(u *unit) []int {
 	list := make([]int, 0, len(u.templates))
 	for _, t := range u.templates {
-		list = append(list, e.order[t.conf.Name])
+		if t.conf.Destination != "" {
+			list = append(list, e.order[t.conf.Name])
+		}
 	}
 	return list
 }

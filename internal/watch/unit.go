@@ -112,7 +112,7 @@ func newTmpl(c *config.Template, o options, loadLater bool) (*tmpl, error) {
 		conf: c, src: src, guard: g,
 		file: replace.File{
 			Name: c.Name, Destination: c.Destination, Perms: fs.FileMode(perms), User: c.User, Group: c.Group,
-			CreateDirs: c.CreateDirs, Check: c.Check, CheckTimeout: c.CheckTimeout,
+			CreateDirs: c.CreateDirs, Backup: c.Backup, Check: c.Check, CheckTimeout: c.CheckTimeout,
 			Reload: c.Reload, ReloadTimeout: c.ReloadTimeout,
 		},
 		status: Status{Name: c.Name, Destination: c.Destination, Together: c.Together},

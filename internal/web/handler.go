@@ -170,7 +170,7 @@ func (s *Server) pageHandler() http.Handler {
 // class returns the CSS class of a state.
 func class(state string) string {
 	switch state {
-	case CheckPassing, TemplateRendered, "converged", "idle":
+	case CheckPassing, TemplateRendered, ProcessRunning, "converged", "idle":
 		return "good"
 	case CheckCritical, TemplateFailed:
 		return "bad"

@@ -176,6 +176,8 @@ func newStateCollector(status func() Status) *stateCollector {
 		{"jorc_templates", "Templates by state.", []string{"state"}},
 		{"jorc_template_unsettled", "1 for each template that is not in state rendered.", []string{"template", "state"}},
 		{"jorc_template_executions_total", "Executions of templates.", nil},
+		{"jorc_process_state", "1 for the state that a process is in.", []string{"process", "state"}},
+		{"jorc_process_starts_total", "Starts of a process by this agent.", []string{"process"}},
 		{"jorc_convergence", "1 for the phase that this host's convergence is in.", []string{"phase"}},
 		{"jorc_convergence_pending", "Whether another version is desired than this host runs.", nil},
 		{"jorc_convergence_unorchestrated", "Whether this host waits for a grant of a rollout and no orchestrator runs.", nil},
@@ -217,6 +219,10 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	b.gauge("jorc_config_last_reload_timestamp_seconds", seconds(s.Reload.At))
 	b.services(s.Services)
 	b.templates(s.Templates)
+	for i := range s.Processes {
+		b.gauge("jorc_process_state", 1, s.Processes[i].Name, s.Processes[i].State)
+		b.send("jorc_process_starts_total", prometheus.CounterValue, float64(s.Processes[i].Starts), []string{s.Processes[i].Name})
+	}
 	b.convergence(s.Convergence)
 	for _, o := range s.Orchestrators {
 		b.gauge("jorc_orchestrating", truth(o.Active), o.Cluster)

@@ -24,6 +24,9 @@ func TestPage(t *testing.T) {
 			status.Services[i].Checks[j].Since = ago
 		}
 	}
+	for i := range status.Processes {
+		status.Processes[i].Since = ago
+	}
 	status.Templates[0].Changed, status.Convergence.Since = ago, ago
 	status.Orchestrators[0].Since, status.Orchestrators[0].Last = ago, ago
 	s := start(t, &board{status: status})

@@ -33,6 +33,15 @@ func TestHealth(t *testing.T) {
 			func(s *Status) { s.Templates[0].State, s.Templates[0].Error = TemplateFailed, "no such function" }, 200, 503,
 			`template "upstreams" failed: no such function`,
 		},
+		"a process failed": {
+			func(s *Status) {
+				s.Processes[0].State, s.Processes[0].Error = ProcessFailed, "it ended with exit code 3"
+			}, 200, 503,
+			`process "app" failed: it ended with exit code 3`,
+		},
+		"a process has just started": {
+			func(s *Status) { s.Processes[0].State = ProcessStarting }, 200, 503, `process "app" is starting`,
+		},
 		"a reason of the agent": {func(s *Status) { s.NotReady = []string{"starting"} }, 200, 503, "starting"},
 		"a loop is stuck":       {func(s *Status) { s.Unhealthy = "the engine is stuck" }, 503, 503, "the engine is stuck"},
 	}

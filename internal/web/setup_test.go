@@ -160,6 +160,10 @@ func example() Status {
 			{Name: "motd", Destination: "/etc/motd", State: TemplateWaiting, Waiting: []string{"key motd, which has not been read yet"}},
 			{Name: "haproxy", Destination: "/etc/haproxy/haproxy.cfg", State: TemplateFailed, Error: "check: exit code 1", Checked: at(9, 7), Executions: 2},
 		},
+		Processes: []Process{
+			{Name: "app", State: ProcessRunning, Since: at(9, 12), PID: 4711, Starts: 2},
+			{Name: "worker", State: ProcessFailed, Since: at(9, 13), Starts: 5, Error: "it ended with exit code 3", Next: at(9, 14)},
+		},
 		Reload: Reload{At: at(9, 30), Error: "/etc/jorc/a.hcl:3: unknown key"},
 		Convergence: &Convergence{
 			Phase: "pending", Detail: "waiting for mysql: 0 of 1 functional", Since: at(9, 8), Desired: "v2", Version: "v1",
@@ -178,6 +182,6 @@ func example() Status {
 func settled() Status {
 	s := example()
 	s.Consul.UnreachableSince = time.Time{}
-	s.Services, s.Templates, s.Reload = s.Services[:2], s.Templates[:2], Reload{}
+	s.Services, s.Templates, s.Processes, s.Reload = s.Services[:2], s.Templates[:2], s.Processes[:1], Reload{}
 	return s
 }

@@ -2,6 +2,7 @@ package web
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -35,6 +36,7 @@ type Status struct {
 	Consul    Consul     `json:"consul"`
 	Services  []Service  `json:"services"`
 	Templates []Template `json:"templates"`
+	Processes []Process  `json:"processes"`
 	Reload    Reload     `json:"reload"`
 	// Convergence is left out on a host without static configuration.
 	Convergence *Convergence `json:"convergence,omitempty"`
@@ -161,6 +163,27 @@ const (
 	TemplateFailed   = "failed"
 )
 
+// Process is one supervised program.
+type Process struct {
+	Name    string    `json:"name"`
+	State   string    `json:"state"` // waiting, starting, running, stopping or failed
+	Since   time.Time `json:"since,omitzero"`
+	PID     int       `json:"pid,omitempty"` // of its process group
+	Waiting []string  `json:"waiting"`       // templates and data that its start waits for
+	Stale   []string  `json:"stale"`         // which data of its environment is not up to date, why, since when
+	Pending string    `json:"pending,omitempty"`
+	Starts  uint64    `json:"starts"` // by this agent
+	Error   string    `json:"error"`  // how it ended, or why it cannot be started
+	Next    time.Time `json:"next,omitzero"`
+}
+
+// The states of a process.
+const (
+	ProcessStarting = "starting" // it has not run for min_healthy_time yet
+	ProcessRunning  = "running"
+	ProcessFailed   = "failed"
+)
+
 // Reload is the result of the last reload.
 type Reload struct {
 	At    time.Time `json:"at,omitzero"` // left out: no reload since the start
@@ -191,6 +214,12 @@ func (s Status) completed() Status {
 		utc(&t.Changed, &t.Checked)
 		t.Waiting, t.Held = append([]string{}, t.Waiting...), append([]string{}, t.Held...)
 		t.Stale = append([]string{}, t.Stale...)
+	}
+	s.Processes = append([]Process{}, s.Processes...)
+	for i := range s.Processes {
+		p := &s.Processes[i]
+		utc(&p.Since, &p.Next)
+		p.Waiting, p.Stale = append([]string{}, p.Waiting...), append([]string{}, p.Stale...)
 	}
 	s.Orchestrators = append([]Orchestrator{}, s.Orchestrators...)
 	for i := range s.Orchestrators {
@@ -234,8 +263,8 @@ const maxReasons = 20
 const tooManyFails = 3
 
 // notReady lists why this host does not match its configuration: Consul has never
-// answered, a service is not registered, a template failed or has not been rendered,
-// or the host orchestrates a cluster and its cycles fail.
+// answered, a service is not registered, a template failed or has not been rendered, a
+// process does not run, or the host orchestrates a cluster and its cycles fail.
 //
 // A host stays ready while Consul is unreachable (services and files stay
 // unchanged), while a service's check fails (that is the service's state, not
@@ -257,6 +286,15 @@ func notReady(s Status) []string {
 			reasons = append(reasons, because(fmt.Sprintf("template %q failed", t.Name), t.Error))
 		default:
 			reasons = append(reasons, because(fmt.Sprintf("template %q has not been rendered", t.Name), strings.Join(t.Waiting, "; ")))
+		}
+	}
+	for i := range s.Processes {
+		switch p := &s.Processes[i]; p.State {
+		case ProcessRunning:
+		case ProcessFailed:
+			reasons = append(reasons, because(fmt.Sprintf("process %q failed", p.Name), p.Error))
+		default:
+			reasons = append(reasons, because(fmt.Sprintf("process %q is %s", p.Name, p.State), strings.Join(append(slices.Clone(p.Waiting), p.Error), " ")))
 		}
 	}
 	for i := range s.Orchestrators {

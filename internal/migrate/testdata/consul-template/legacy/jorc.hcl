@@ -11,5 +11,6 @@ template "config.ini" {
   create_dirs = true
   perms       = "1204"
   wait        = "10s:40s"
+  backup      = true
   reload      = ["sh", "-c", "service web reload"]
 }

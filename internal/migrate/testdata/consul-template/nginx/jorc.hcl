@@ -14,6 +14,7 @@ template "upstreams.conf" {
   create_dirs = true
   perms       = "0644"
   wait        = "5s:10s"
+  backup      = true
   # nginx checks its configuration before it reloads.
   reload         = ["sh", "-c", "nginx -t && systemctl reload nginx"]
   reload_timeout = "1m0s"
