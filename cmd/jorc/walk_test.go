@@ -172,6 +172,7 @@ var walks = []walked{
 	{path: "config validate", line: "config validate CONF/agent.hcl -o json", local: true},
 	{path: "config explain", line: "config explain template.wait -o json", local: true},
 	{path: "migrate consul-template", line: "migrate consul-template -- -once", local: true},
+	{path: "migrate envconsul", line: "migrate envconsul -- -once", local: true},
 	{path: "current_version", line: "current_version"},
 	{path: "debug_timeout", local: true},
 	{path: "dev", local: true},
@@ -540,7 +541,7 @@ func TestWrongConfigEverywhere(t *testing.T) {
 	h.write("clutser = \"prd\"\n")
 	before := h.requests
 	for _, w := range walks {
-		if w.line == "" || slices.Contains([]string{"completion bash", "completion fish", "completion zsh", "man", "migrate consul-template", "version", "doctor"}, w.path) {
+		if w.line == "" || slices.Contains([]string{"completion bash", "completion fish", "completion zsh", "man", "migrate consul-template", "migrate envconsul", "version", "doctor"}, w.path) {
 			continue
 		}
 		code := exitUsage

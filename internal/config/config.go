@@ -271,7 +271,7 @@ type ProcessEnv struct {
 // EnvSource is a prefix of KV or a secret of Vault whose values become variables.
 type EnvSource struct {
 	Path   string
-	Format string `hcl:"format,optional"` // of the names; {{ key }} is the key below Path. Default: only that
+	Format string `hcl:"format,optional"` // of the names; {{ key }} is the key below Path
 }
 
 // Member is this host's own record in its cluster.

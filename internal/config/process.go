@@ -87,10 +87,13 @@ func checkVariable(s string) error {
 }
 
 // envKey is what a format replaces by the key.
-const envKey = "key"
+const (
+	envKey        = "key"
+	defaultFormat = "{{ key }}"
+)
 
 func (d *decoder) envSource(b *hcl.Block) EnvSource {
-	s := EnvSource{Path: strings.TrimPrefix(b.Labels[0], "/")}
+	s := EnvSource{Path: strings.TrimPrefix(b.Labels[0], "/"), Format: defaultFormat}
 	if strings.TrimSpace(s.Path) == "" || strings.ContainsRune(s.Path, 0) {
 		d.errorf(b.LabelRanges[0], "Invalid "+b.Type, "A %s block needs a path: %s \"app/config\".", b.Type, b.Type)
 	}
@@ -100,9 +103,6 @@ func (d *decoder) envSource(b *hcl.Block) EnvSource {
 }
 
 func checkFormat(s string) error {
-	if s == "" {
-		return nil
-	}
 	before, rest, open := strings.Cut(s, "{{")
 	key, after, closed := strings.Cut(rest, "}}")
 	if !open || !closed || strings.TrimSpace(key) != envKey || strings.ContainsAny(before+after, "{}=\x00") {

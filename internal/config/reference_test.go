@@ -18,6 +18,7 @@ var minimal = map[string][][2]string{
 	"static":   {{"workflow", `"w"`}},
 	"task":     {{"command", `["true"]`}},
 	"trigger":  {{"key", `"k"`}, {"workflow", `"w"`}},
+	"process":  {{"command", `["/bin/true"]`}},
 	"s3":       {{"endpoint", `"s3.example"`}, {"bucket", `"b"`}},
 	"ui":       {{"address", `"127.0.0.1:8530"`}},
 	"tls":      {{"cert_file", `"/c"`}, {"key_file", `"/k"`}},
@@ -34,8 +35,8 @@ var instead = map[string][]string{
 
 // beside are arguments that a setting needs beside it.
 var beside = map[string]string{
-	"template.max_parallel": `slot = "s"`,
-	"consul.client_cert":    `client_key = "/k"`, "consul.client_key": `client_cert = "/c"`,
+	"template.max_parallel": `slot = "s"`, "process.max_parallel": `slot = "s"`,
+	"consul.client_cert": `client_key = "/k"`, "consul.client_key": `client_cert = "/c"`,
 	"sink.secret_file":              `url = "https://hooks.example/"`,
 	"check.failures_before_warning": "failures_before_critical = 5",
 }
@@ -44,7 +45,10 @@ var beside = map[string]string{
 var around = map[string]string{
 	"check": `service "x" { %s }`, "weights": `service "x" { %s }`, "task": `workflow "w" { %s }`,
 	"ui": "orchestrator {}\n%s", "tls": "orchestrator {}\nui {\n address = \"127.0.0.1:8530\"\n %s }",
-	"s3": `log_store { %s }`, "sink": `orchestrator { %s }`,
+	"process": "template \"app.conf\" {\n contents = \"x\"\n destination = \"/d\"\n}\n%s",
+	"env":     "process \"x\" {\n command = [\"x\"]\n %s }", "prefix": "process \"x\" {\n command = [\"x\"]\n env {\n %s }\n}",
+	"secret": "process \"x\" {\n command = [\"x\"]\n env {\n %s }\n}",
+	"s3":     `log_store { %s }`, "sink": `orchestrator { %s }`,
 }
 
 // written returns a configuration in which a setting has a value; without one it

@@ -211,5 +211,5 @@ func (s *scope) source(b *output) {
 	b.block(s.name+" "+quote(path), &inner)
 }
 
-// keyFormat matches the action that stands for the key.
+// keyFormat matches the action for the key.
 var keyFormat = regexp.MustCompile(`\{\{-?\s*key\s*-?\}\}`)
