@@ -3,6 +3,7 @@ package supervise
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -68,23 +69,28 @@ func variables(e config.ProcessEnv, data []byte) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the variables of a process: %w", err)
 		}
-		kind, source, pairs := "prefix", config.EnvSource{}, map[string]string{}
-		if fields[1] == "p" {
-			source = e.Prefixes[n]
+		var kind string
+		var source config.EnvSource
+		var pairs map[string]string
+		switch {
+		case fields[1] == "p" && n < len(e.Prefixes):
+			kind, source = "prefix", e.Prefixes[n]
 			pairs, err = keyPair(fields[2:])
-		} else {
+		case fields[1] == "s" && n < len(e.Secrets):
 			kind, source = "secret", e.Secrets[n]
 			pairs, err = secretPairs(fields[2])
-		}
-		for _, key := range slices.Sorted(maps.Keys(pairs)) {
-			name := variableName(e, source, key)
-			if err = checkVariable(name, pairs[key]); err != nil {
-				break
-			}
-			values[name] = pairs[key]
+		default:
+			return nil, errors.New("the variables are those of another configuration")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s %q: %w", kind, source.Path, err)
+		}
+		for _, key := range slices.Sorted(maps.Keys(pairs)) {
+			name := variableName(e, source, key)
+			if err := checkVariable(name, pairs[key]); err != nil {
+				return nil, fmt.Errorf("%s %q: %w", kind, source.Path, err)
+			}
+			values[name] = pairs[key]
 		}
 	}
 	list := make([]string, 0, len(values))

@@ -46,7 +46,6 @@ type Supervisor struct {
 
 	mu        sync.Mutex
 	processes []*process // in the order of the configuration
-	begun     int        // processes that have been created
 	waiting   []*process // that Run has not started yet
 }
 

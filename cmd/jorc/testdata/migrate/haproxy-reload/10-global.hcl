@@ -9,6 +9,6 @@ consul {
   }
 }
 syslog {
-  enabled  = true
+  enabled  = false
   facility = "LOCAL5"
 }

@@ -1,5 +1,4 @@
 consul = "CONSUL"
-retry = "10s"
 max_stale = "5m"
 wait = "1s:3s"
 
@@ -11,7 +10,7 @@ template {
   perms = 0640
 }
 template {
-  source = "DIR/in/app.ctmpl"
+  source = "DIR/in/copy.ctmpl"
   destination = "DIR/files/copy.ini"
   command = "DIR/bin/restart copy"
   backup = true
