@@ -37,7 +37,6 @@ PROSE = \
 	docs/sizing.md \
 	CONTRIBUTING.md \
 	SECURITY.md \
-	docs/adr/0011-one-model.md \
 	internal/cluster \
 	internal/orchestrator \
 	cmd/jorc \
@@ -76,8 +75,8 @@ PROSE = \
 	bench \
 	demo \
 	docs/rollouts.md \
-	docs/adr/0013-the-orchestrator-grants.md \
-	docs/adr/0010-a-slot-is-a-key-of-its-holder.md
+	docs/adr \
+	docs/security.md
 
 # The version comes from git alone, the date is the commit's: the same commit
 # gives the same binary.
@@ -133,9 +132,13 @@ bin/consul-template:
 	@mkdir -p bin
 	cd tools/consul-template && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../bin/consul-template github.com/hashicorp/consul-template
 
+# Most tests wait for Consul and for processes rather than compute, so few processors
+# test four packages at a time.
+TEST_PACKAGES ?= $(shell n=$$(nproc); echo $$((n < 4 ? 4 : n)))
+
 .PHONY: test
 test: consul versitygw bin/consul-template ## run all tests with the race detector against a real Consul
-	CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GO) test -race -timeout 20m ./...
+	CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GO) test -race -p $(TEST_PACKAGES) -timeout 20m ./...
 
 .PHONY: test-system
 test-system: consul ## run the tests that need root, nginx, haproxy, iproute2, iptables, puppet, python3 and Prometheus
