@@ -79,20 +79,24 @@ func sameMap(a, b map[string]NodeView) bool {
 // be read is as it is in the view.
 func (w *views) memberList(s *cluster.State, v View) []cluster.Member {
 	names := s.Nodes()
+	known := func(node string) bool {
+		_, known := w.at[node]
+		return known && w.hosts[node] == s.Hosts[node] && !damaged(s, node)
+	}
+	if len(names) == len(w.members) && !slices.ContainsFunc(names, func(node string) bool { return !known(node) }) {
+		return w.members
+	}
 	all := make([]cluster.Member, 0, len(names))
 	at := make(map[string]int, len(names))
-	same := len(names) == len(w.members)
 	for _, node := range names {
 		if s.DamagedMember(node) != nil {
-			same = false
 			continue
 		}
 		at[node] = len(all)
-		if i, known := w.at[node]; known && w.hosts[node] == s.Hosts[node] && !damaged(s, node) {
-			all = append(all, w.members[i])
+		if known(node) {
+			all = append(all, w.members[w.at[node]])
 			continue
 		}
-		same = false
 		m := s.MemberOf(node)
 		if s.DamagedReport(node) != nil {
 			n := v.Nodes[node]
@@ -102,9 +106,6 @@ func (w *views) memberList(s *cluster.State, v View) []cluster.Member {
 			}
 		}
 		all = append(all, m)
-	}
-	if same {
-		return w.members
 	}
 	w.members, w.at, w.hosts = all, at, s.Hosts
 	return all
