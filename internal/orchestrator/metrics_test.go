@@ -184,7 +184,9 @@ func TestFleetMetricsBounded(t *testing.T) {
 		s.must(s.ledger.ReportVersion(t.Context(), node, fmt.Sprintf("v%d", i)))
 	}
 	s.must(s.rollouts.Trigger(t.Context(), rollout.Request{Version: "v149", Policy: canaryFirst}))
-	o, _ := s.start(s.deciding())
+	options := s.deciding()
+	options.Lock = kv.LeaseOptions{} // a busy machine does not end it meanwhile
+	o, _ := s.start(options)
 	s.wantMetrics(o, `jorc_hosts_out_of_service{cluster="prod",reason="down"} 150`, `jorc_rollout_members{cluster="prod",progress="done"} 1`,
 		`jorc_members{cluster="prod",health="none",role="worker",version="v149"} 1`)
 	got := s.metrics(o)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/jorc/jorc/internal/durable"
@@ -76,10 +77,14 @@ func (r *Runner) hold(ctx context.Context) (release func(), err error) {
 			<-r.turn
 		}
 	}()
-	if err := durable.MkdirAll(r.jobs, 0o700); err != nil {
-		return nil, fmt.Errorf("state directory: %w (set state_dir, or run as root)", err)
+	err = durable.CheckOwner(r.jobs)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		if err := durable.MkdirAll(r.jobs, 0o700); err != nil {
+			return nil, fmt.Errorf("state directory: %w (set state_dir, or run as root)", err)
+		}
+		err = durable.CheckOwner(r.jobs)
 	}
-	if err := durable.CheckOwner(r.jobs); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	lock, err := durable.TryLock(filepath.Join(r.jobs, lockName))
