@@ -149,7 +149,9 @@ func membersCommand(env *environment) *cli.Command {
 		Usage: "list members",
 		Description: "EXPR is an expression such as 'Zone == \"a\" and \"db\" in Roles and Params[\"disks\"] != 4' over " +
 			strings.Join(cluster.FieldNames(), ", ") + "; a missing value is false or empty. " +
-			"FIELDS are these or single entries of them, such as Params.disks.",
+			"FIELDS are these or single entries of them, such as Params.disks. " +
+			"--format ansible makes a dynamic inventory of Ansible: groups by role, zone and health, and the effective params " +
+			"as variables jorc_param_NAME, without secrets.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "filter", Usage: "only members that `EXPR` matches"},
 			&cli.BoolFlag{Name: "cluster-filter", Usage: "only members that the param cluster/filter matches", DisableDefaultText: true},
@@ -158,6 +160,9 @@ func membersCommand(env *environment) *cli.Command {
 			&cli.StringFlag{Name: "fields", Usage: "print these `FIELDS`, separated by commas"},
 			&cli.StringFlag{Name: "sort", Usage: "sort by `FIELD`; prefix with - to sort descending"},
 			&cli.IntFlag{Name: "limit", Usage: "at most `N` members", DefaultText: "all"},
+			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: " + formatAnsible},
+			&cli.BoolFlag{Name: "list", Usage: "with --format ansible: print the groups and all hosts (the default)", DisableDefaultText: true},
+			&cli.StringFlag{Name: "host", Usage: "with --format ansible: print the variables of `HOST`"},
 		},
 		Action: env.listMembers,
 	}
@@ -166,7 +171,54 @@ func membersCommand(env *environment) *cli.Command {
 // memberColumns are what a table shows without --fields.
 const memberColumns = "Node,Address,Zone,Roles,Version,Health,Agent"
 
+// formatAnsible is the value of --format for a dynamic inventory.
+const formatAnsible = "ansible"
+
+// inventoryAsked reports whether --format asks for an inventory, and checks the flags
+// that go with it.
+func inventoryAsked(c *cli.Context) (bool, error) {
+	if !c.IsSet("format") {
+		if c.IsSet("list") || c.IsSet("host") {
+			return false, usagef(c, "--list and --host need --format ansible")
+		}
+		return false, nil
+	}
+	if err := oneOf(c, "format", c.String("format"), formatAnsible); err != nil {
+		return false, err
+	}
+	for _, other := range []string{"count", "fields", "sort"} {
+		if c.IsSet(other) {
+			return false, usagef(c, "--format and --%s exclude each other", other)
+		}
+	}
+	if c.Bool("list") && c.IsSet("host") {
+		return false, usagef(c, "--list and --host exclude each other")
+	}
+	return true, nil
+}
+
+// writeInventory prints an inventory, or the variables of one host in it.
+func (e *environment) writeInventory(c *cli.Context, cl *target, all []cluster.Member) error {
+	p, err := cl.Profile(c.Context)
+	if err != nil {
+		return err
+	}
+	inventory := cluster.NewInventory(cl.Name(), p, all)
+	if !c.IsSet("host") {
+		return writeJSON(c.App.Writer, inventory)
+	}
+	vars, ok := inventory.Host(c.String("host"))
+	if !ok {
+		return fmt.Errorf("host %q is not in the inventory: 'jorc cluster members' lists the members", c.String("host"))
+	}
+	return writeJSON(c.App.Writer, vars) // Ansible's format, without the cluster's name
+}
+
 func (e *environment) listMembers(c *cli.Context) error {
+	ansible, err := inventoryAsked(c)
+	if err != nil {
+		return err
+	}
 	filter, err := filterOf(c)
 	if err != nil {
 		return err
@@ -181,7 +233,7 @@ func (e *environment) listMembers(c *cli.Context) error {
 		for _, column := range columns {
 			o.Need |= column.Need()
 		}
-		if whole {
+		if whole || ansible {
 			o.Need = cluster.NeedAll
 		}
 	}
@@ -213,6 +265,8 @@ func (e *environment) listMembers(c *cli.Context) error {
 		all = all[:min(len(all), c.Int("limit"))]
 	}
 	switch {
+	case ansible:
+		return e.writeInventory(c, cl, all)
 	case c.Bool("count"):
 		_, err := fmt.Fprintln(c.App.Writer, len(all))
 		return err

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -15,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/templatetree"
+	"github.com/jorc/jorc/internal/text"
 	"github.com/jorc/jorc/templates"
 )
 
@@ -189,10 +189,6 @@ func (f *facts) given() []string {
 	return all
 }
 
-// secretName matches variables whose values are secrets, also where the
-// configuration has them and no param.
-var secretName = regexp.MustCompile(`(?i)(^|_)(PASS|PASSWD|PASSWORD|PASSPHRASE|PW|SECRET|SECRETS|TOKEN|CREDENTIALS?|KEY|APIKEY)($|_)`)
-
 func freeze(t *config.Task, i int, f *facts) (s step, script string, err error) {
 	s = step{
 		Name: t.Name, User: t.User, Dir: t.Dir, TokenFile: t.TokenFile, KillGrace: t.KillGrace, Retries: t.Retries, RetryDelay: t.RetryDelay,
@@ -233,7 +229,7 @@ func freeze(t *config.Task, i int, f *facts) (s step, script string, err error) 
 		default:
 			name := strings.TrimPrefix(x.what, "env.")
 			s.Env = append(s.Env, name+"="+out)
-			if f.reads > reads || secretName.MatchString(name) {
+			if f.reads > reads || text.IsSecretName(name) {
 				f.env = append(f.env, out)
 			}
 		}
