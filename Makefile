@@ -25,6 +25,7 @@ PROSE = \
 	arch_test.go \
 	docs/orchestrator.md \
 	docs/metrics.md \
+	docs/ansible.md \
 	docs/runbook.md \
 	docs/slots.md \
 	docs/puppet.md \
@@ -167,8 +168,8 @@ packages: ## build deb and rpm packages for amd64 and arm64, their SBOM and chec
 .PHONY: test-packages
 test-packages: consul ## lint, install, upgrade and remove the packages under a booted systemd; needs root and the Debian archive
 	@missing=; \
-	for program in lintian rpmlint rpm mmdebstrap systemd-nspawn nsenter; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
-	[ -z "$$missing" ] || { echo "make test-packages: missing:$$missing (apt-get install lintian rpmlint rpm mmdebstrap systemd-container util-linux)" >&2; exit 1; }; \
+	for program in lintian rpmlint rpm mmdebstrap systemd-nspawn nsenter ansible; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	[ -z "$$missing" ] || { echo "make test-packages: missing:$$missing (apt-get install lintian rpmlint rpm mmdebstrap systemd-container util-linux ansible)" >&2; exit 1; }; \
 	[ "$$(id -u)" = 0 ] || { echo "make test-packages: must be run as root" >&2; exit 1; }
 	cd tools/sbom && $(GO) test ./...
 	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged packages -timeout 30m

@@ -158,7 +158,7 @@ func isSecretParam(p profile.Document, key string) bool {
 	return text.IsSecretName(key) || ok && json.Unmarshal(s.JSON(), &schema) == nil && schema.WriteOnly
 }
 
-// withoutSecrets returns v without the fields that hold secrets, and without those that
+// withoutSecrets returns v without the fields that hold secrets, and without the ones that
 // Ansible would take for its own marks.
 func withoutSecrets(v any) any {
 	switch v := v.(type) {
