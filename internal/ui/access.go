@@ -101,12 +101,13 @@ const (
 
 // session is one browser, or one token of a program.
 type session struct {
-	id    [sha256.Size]byte // of the cookie
-	began time.Time
-	name  string
+	id   [sha256.Size]byte // of the cookie
+	name string
 
 	// token is the viewer's own; nil: the session has the server's rights.
 	token *viewerToken
+
+	until time.Time // with a token
 
 	mu   sync.Mutex
 	last time.Time
@@ -116,7 +117,7 @@ type session struct {
 func (s *session) expired(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.end || s.token != nil && (now.Sub(s.began) > sessionLife || now.Sub(s.last) > sessionIdle)
+	return s.end || s.token != nil && (now.After(s.until) || now.Sub(s.last) > sessionIdle)
 }
 
 func (s *session) touch(now time.Time) {
@@ -182,6 +183,8 @@ type access struct {
 	local  bool   // only this host reaches the server
 	consul config.Consul
 
+	keyLife, sessionLife time.Duration
+
 	mu       sync.Mutex
 	key      [sha256.Size]byte // of the one-time key
 	keyUntil time.Time         // zero: there is no key, or it was used
@@ -198,7 +201,7 @@ func (a *access) newKey() string {
 	key := rand.Text()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.key, a.keyUntil = sha256.Sum256([]byte(key)), time.Now().Add(keyLife)
+	a.key, a.keyUntil = sha256.Sum256([]byte(key)), time.Now().Add(a.keyLife)
 	return key
 }
 
@@ -233,7 +236,7 @@ func (a *access) begin(w http.ResponseWriter, s *session) error {
 // keep stores a session by its secret; expired ones make room.
 func (a *access) keep(s *session, secret string) error {
 	now := time.Now()
-	s.id, s.began, s.last = sha256.Sum256([]byte(secret)), now, now
+	s.id, s.until, s.last = sha256.Sum256([]byte(secret)), now.Add(a.sessionLife), now
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, old := range a.sessions {

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -63,7 +64,9 @@ type Options struct {
 	// Key lets in the browser that brings the one-time key of Server.URL, with the
 	// rights of Fleets. Without it viewers bring certificates or tokens of their own,
 	// and no param is shown.
-	Key bool
+	Key         bool
+	KeyLife     time.Duration // from the start to the first use of the key; default 10 min
+	SessionLife time.Duration // of viewers with a token of their own; default 8 h
 	// Consul is where viewers' tokens are checked.
 	Consul config.Consul
 	TLS    config.UITLS
@@ -88,6 +91,7 @@ var ErrInsecure = errors.New("not on loopback without TLS")
 // New returns a server that does not listen yet. It reads certificates, and does no
 // other I/O. It returns ErrInsecure, or why a certificate cannot be used.
 func New(o Options) (*Server, error) {
+	o.KeyLife, o.SessionLife = cmp.Or(o.KeyLife, keyLife), cmp.Or(o.SessionLife, sessionLife)
 	s := &Server{o: o}
 	local, err := loopbackAddress(o.Addr)
 	if err != nil {
@@ -106,7 +110,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.access = &access{
 		fleets: o.Fleets, sealed: !o.Key, secure: s.tls != nil, certs: o.TLS.ClientCAFile != "", logins: !o.Key && o.TLS.ClientCAFile == "", local: local,
-		consul: o.Consul, sessions: map[[sha256.Size]byte]*session{}, checking: make(chan struct{}, 4),
+		consul: o.Consul, keyLife: o.KeyLife, sessionLife: o.SessionLife, sessions: map[[sha256.Size]byte]*session{}, checking: make(chan struct{}, 4),
 	}
 	return s, nil
 }

@@ -3,19 +3,32 @@ package ui_test
 import (
 	"bufio"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/ui"
 )
@@ -407,5 +420,149 @@ func TestRights(t *testing.T) {
 	}
 	if status, _, _ := b.get(f.one(), nil); status != http.StatusUnauthorized {
 		t.Errorf("after the logout: %d", status)
+	}
+}
+
+func TestExpired(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browse(f.serve(ui.Options{Key: true, KeyLife: 1}))
+	if status, body, _ := b.get(f.one(), nil); status != http.StatusUnauthorized {
+		t.Errorf("with an expired key: %d %s", status, body)
+	}
+	s := consultest.Start(t, consultest.WithACL())
+	acl := newFixtureOn(t, s, s.Client(), "prod")
+	b = acl.browse(acl.serve(ui.Options{Consul: s.Config(), SessionLife: 1}))
+	status, _, _ := b.do(http.MethodPost, "/login", map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, url.Values{"token": {s.RootToken}}.Encode())
+	if status != http.StatusSeeOther {
+		t.Errorf("login: %d", status)
+	}
+	if status, body, _ := b.get(acl.one(), nil); status != http.StatusUnauthorized || !strings.Contains(body, "has ended") {
+		t.Errorf("with an expired session: %d %s", status, body)
+	}
+}
+
+// TestStreamsAreBounded: the number of streams is bounded, and idle ones do not delay
+// answers.
+func TestStreamsAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browse(f.serve(ui.Options{Key: true}))
+	for n := 0; ; n++ {
+		_, status := b.stream(f.one()+"/stream", "")
+		if status == http.StatusServiceUnavailable && n > 50 {
+			break
+		}
+		if status != http.StatusOK || n > 1000 {
+			t.Fatalf("stream %d: %d", n, status)
+		}
+	}
+	if status, _, _ := b.get(f.one()+"/hosts", nil); status != http.StatusOK {
+		t.Errorf("beside idle streams: %d", status)
+	}
+}
+
+// pair writes a certificate and its key below dir, signed by parent (nil: by itself).
+func pair(t testing.TB, dir, name string, parent *tls.Certificate) (certFile, keyFile string, made tls.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{name}, IPAddresses: []net.IP{net.ParseIP("127.0.0.1")}, IsCA: parent == nil, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	above, signer := text, any(key)
+	if parent != nil {
+		above, signer = parent.Leaf, parent.PrivateKey
+	}
+	der, err := x509.CreateCertificate(rand.Reader, text, above, &key.PublicKey, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile = filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
+	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "EC PRIVATE KEY", Bytes: keyDER}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if made, err = tls.LoadX509KeyPair(certFile, keyFile); err != nil {
+		t.Fatal(err)
+	}
+	return certFile, keyFile, made
+}
+
+// TestCertificates: where viewers bring certificates, no other one sees anything.
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	dir := t.TempDir()
+	ca, _, authority := pair(t, dir, "ca", nil)
+	cert, key, _ := pair(t, dir, "server.example", &authority)
+	_, _, viewer := pair(t, dir, "ann", &authority)
+	_, _, stranger := pair(t, dir, "stranger", nil)
+	address := f.serve(ui.Options{TLS: config.UITLS{CertFile: cert, KeyFile: key, ClientCAFile: ca}})
+	if !strings.HasPrefix(address, "https://") {
+		t.Fatalf("address %q", address)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(authority.Leaf)
+	with := func(certs ...tls.Certificate) *http.Client {
+		return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: certs}}}
+	}
+	for what, h := range map[string]*http.Client{"no certificate": with(), "a foreign certificate": with(stranger)} {
+		if answer, err := h.Get(address + "v1/fleet/clusters"); err == nil {
+			t.Errorf("%s: %s", what, answer.Status)
+			answer.Body.Close()
+		}
+	}
+	base, err := url.Parse(address)
+	f.must(nil, err)
+	b := &browser{t, base, with(viewer)}
+	for _, view := range views {
+		if status, body, _ := b.get(f.one()+view, nil); status != http.StatusOK || strings.Contains(body, secret) || strings.Contains(body, "welcome") {
+			t.Errorf("%s: %d %s", view, status, body)
+		}
+	}
+	for host, want := range map[string]int{"server.example:1": http.StatusOK, "127.0.0.1": http.StatusOK, "evil.example": http.StatusForbidden} {
+		if status, _, _ := b.get(f.one(), map[string]string{"Host": host}); status != want {
+			t.Errorf("Host %s: %d; want %d", host, status, want)
+		}
+	}
+}
+
+// TestHostileTexts: what hosts and operators write stays text.
+func TestHostileTexts(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const hostile = "\"><script>alert(1)</script>\u2028\r\n\x1b[31m"
+	f.must(f.c.Pause(t.Context(), cluster.Hold{Reason: hostile, By: hostile}))
+	f.must(f.c.SetState(t.Context(), f.node("a"), cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed, Detail: hostile, LogURL: "javascript:alert(1)"}))
+	f.must(f.c.Join(t.Context(), f.node("b"), func(r cluster.Record) (cluster.Record, error) {
+		r.Zone = hostile
+		r.Provides, r.Requires = []string{"<script>x"}, []cluster.Requirement{{Target: "</svg><script>y"}}
+		return r, nil
+	}))
+	fleet := f.fleet(false)
+	s := f.eventually("the texts are shown", fleet, missing("paused", "failed"))
+	svg, err := s.DependenciesSVG(func(kind, name string) string { return "/" + kind + "/" + url.PathEscape(name) })
+	if err != nil || strings.Contains(svg, "<script") {
+		t.Errorf("drawing: %v %s", err, svg)
+	}
+	b := f.browse(f.serve(ui.Options{Key: true}))
+	for _, view := range append([]string{"/hosts/" + f.node("a"), "/hosts/" + f.node("b")}, views...) {
+		status, body, header := b.get(f.one()+view, nil)
+		if status != http.StatusOK || strings.ContainsAny(strings.TrimSpace(body), "<\x1b\r\n") {
+			t.Errorf("%s: %d %s", view, status, body)
+		}
+		if header.Get("Content-Type") != "application/json" || header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: %v", view, header)
+		}
 	}
 }
