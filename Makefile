@@ -36,6 +36,9 @@ PROSE = \
 	docs/comparison.md \
 	docs/faq.md \
 	docs/sizing.md \
+	docs/ui.md \
+	internal/ui \
+	tools/openapi \
 	CONTRIBUTING.md \
 	SECURITY.md \
 	internal/cluster \
@@ -140,6 +143,7 @@ TEST_PACKAGES ?= $(shell n=$$(nproc); echo $$((n < 4 ? 4 : n)))
 .PHONY: test
 test: consul versitygw bin/consul-template ## run all tests with the race detector against a real Consul
 	CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GO) test -race -p $(TEST_PACKAGES) -timeout 20m ./...
+	cd tools/openapi && CONSUL_BIN='$(CONSUL)' $(GO) test -timeout 5m ./...
 
 .PHONY: test-system
 test-system: consul ## run the tests that need root, nginx, haproxy, iproute2, iptables, puppet, python3 and Prometheus

@@ -22,7 +22,7 @@ import (
 // ErrLogin: the request is not that of a viewer who has logged in.
 var ErrLogin = errors.New("not logged in")
 
-// Viewer is who looks at the fleet, and what they may see.
+// Viewer is who sees the fleet, and with which rights.
 type Viewer struct {
 	// Name is the owner of a certificate or a token; empty: who started the server.
 	Name string
@@ -172,7 +172,7 @@ func (t *viewerToken) mayView(ctx context.Context, prefix, name string) error {
 	return err
 }
 
-// access decides who is let in.
+// access decides who is admitted.
 type access struct {
 	fleets *Fleets
 	sealed bool

@@ -32,8 +32,8 @@ type Rollout struct {
 	// Hosts are the hosts of one page, the ones that need attention first.
 	Hosts []RolloutHost `json:"hosts"`
 	Paged
-	// Next are the steps to come if no host fails, as --dry-run prints them.
-	Next []rollout.Decision `json:"next"`
+	// Steps are the steps to come if no host fails, as --dry-run prints them.
+	Steps []rollout.Decision `json:"steps"`
 	// History are the rollouts that ended before, the newest first.
 	History []FinishedRollout `json:"history"`
 }
@@ -73,7 +73,7 @@ func (s *Snapshot) status() (status rollout.Status, ok bool) {
 func (s *Snapshot) Rollout(q RolloutQuery) Rollout {
 	r := Rollout{
 		About: s.about("update", "show"), Desired: s.State.Desired, Orchestrated: s.Orchestrated,
-		Hosts: []RolloutHost{}, Next: []rollout.Decision{}, History: []FinishedRollout{},
+		Hosts: []RolloutHost{}, Steps: []rollout.Decision{}, History: []FinishedRollout{},
 	}
 	status, ok := s.status()
 	if !ok {
@@ -81,7 +81,7 @@ func (s *Snapshot) Rollout(q RolloutQuery) Rollout {
 		return r
 	}
 	r.Exists, r.Status, r.StateText, r.PolicyText = true, &status, status.StateText(), status.Policy.String()
-	r.Next = append(r.Next, rollout.Foresee(s.Stored.Document, s.Members, s.Now)...)
+	r.Steps = append(r.Steps, rollout.Foresee(s.Stored.Document, s.Members, s.Now)...)
 	all := rollout.Progress(s.Stored.Document, s.Members, s.Now)
 	total := len(all)
 	if q.State != "" {

@@ -81,7 +81,7 @@ func TestRollout(t *testing.T) {
 	for _, h := range r.Hosts {
 		states[h.Node] = h.State
 	}
-	if len(states) != 3 || !r.Orchestrated || r.Status.Version != "v2" || r.PolicyText == "" || len(r.Next) == 0 {
+	if len(states) != 3 || !r.Orchestrated || r.Status.Version != "v2" || r.PolicyText == "" || len(r.Steps) == 0 || r.Next != 0 {
 		t.Errorf("rollout: %+v", r)
 	}
 	working := s.Rollout(ui.RolloutQuery{State: "working"})

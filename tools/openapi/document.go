@@ -198,15 +198,14 @@ func (d *describer) schema(t reflect.Type) object {
 
 func (d *describer) structure(t reflect.Type) object {
 	properties, required := object{}, []string{}
-	depth := map[string]int{}
-	var walk func(t reflect.Type, level int)
-	walk = func(t reflect.Type, level int) {
+	var walk func(t reflect.Type)
+	walk = func(t reflect.Type) {
 		for i := range t.NumField() {
 			f := t.Field(i)
 			tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 			switch {
 			case f.Anonymous && tag == "":
-				walk(f.Type, level+1)
+				walk(f.Type)
 				continue
 			case !f.IsExported() || tag == "-":
 				continue
@@ -214,10 +213,9 @@ func (d *describer) structure(t reflect.Type) object {
 			if tag == "" {
 				tag = f.Name
 			}
-			if at, known := depth[tag]; known && at <= level {
-				continue // Go's rule: what is less deep counts
+			if properties[tag] != nil {
+				panic(fmt.Sprintf("%v: two fields are called %q: one hides the other", t, tag))
 			}
-			depth[tag] = level
 			s := d.schema(f.Type)
 			if text := d.comments[t.PkgPath()+"."+t.Name()+"."+f.Name]; text != "" {
 				if s["$ref"] != nil {
@@ -231,7 +229,7 @@ func (d *describer) structure(t reflect.Type) object {
 			}
 		}
 	}
-	walk(t, 0)
+	walk(t)
 	s := object{"type": "object", "properties": properties}
 	if len(required) > 0 {
 		s["required"] = required

@@ -185,7 +185,7 @@ type shown struct {
 	ui.About
 	Title   string
 	Menu    []entry
-	Stream  string // path of the cluster's event stream; empty: there is none
+	Stream  string // path of the cluster's event stream; empty: without one
 	LogsOut bool
 	Login   bool // a form for a token is of use
 	// Clusters to choose from; an empty list offers no choice.

@@ -581,10 +581,10 @@ type Rollout struct {
 	// Matched with them
 	Matched int64 `json:"matched"`
 
-	// Next Next are the steps to come if no host fails, as --dry-run prints them.
-	Next         []RolloutDecision `json:"next"`
-	Offset       int64             `json:"offset"`
-	Orchestrated bool              `json:"orchestrated"`
+	// Next Next is the offset of the next page; 0: this is the last one.
+	Next         int64 `json:"next"`
+	Offset       int64 `json:"offset"`
+	Orchestrated bool  `json:"orchestrated"`
 
 	// Partial Partial says what could not be read, and why.
 	Partial    []string `json:"partial"`
@@ -598,6 +598,9 @@ type Rollout struct {
 
 	// Status Status is what 'jorc update show' answers.
 	Status *RolloutStatus `json:"status,omitempty"`
+
+	// Steps Steps are the steps to come if no host fails, as --dry-run prints them.
+	Steps []RolloutDecision `json:"steps"`
 
 	// Total without the query's filters
 	Total int64  `json:"total"`
