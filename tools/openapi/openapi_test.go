@@ -58,6 +58,11 @@ func TestClientIsCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatalf("oapi-codegen: %v: %s", err, &errors)
 	}
+	format := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../lint/go.mod", "gofumpt")
+	format.Stdin, format.Stderr = bytes.NewReader(want), &errors
+	if want, err = format.Output(); err != nil {
+		t.Fatalf("gofumpt: %v: %s", err, &errors)
+	}
 	compare(t, filepath.Join("client", "client.gen.go"), want)
 }
 

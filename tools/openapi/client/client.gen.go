@@ -1383,7 +1383,6 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 
 // The interface specification for the client above.
 type ClientInterface interface {
-
 	// ListClusters The clusters that the viewer may see.
 	//
 	// Corresponds with GET /v1/fleet/clusters (the `ListClusters` operationId).
@@ -1890,7 +1889,6 @@ func NewListEventsRequest(server string, cluster string, params *ListEventsParam
 		var rawQueryFragments []string
 
 		if params.Kind != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "kind", *params.Kind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -1898,11 +1896,9 @@ func NewListEventsRequest(server string, cluster string, params *ListEventsParam
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Host != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "host", *params.Host, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -1910,11 +1906,9 @@ func NewListEventsRequest(server string, cluster string, params *ListEventsParam
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Service != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -1922,11 +1916,9 @@ func NewListEventsRequest(server string, cluster string, params *ListEventsParam
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.After != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "after", *params.After, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
 				return nil, err
 			} else {
@@ -1934,11 +1926,9 @@ func NewListEventsRequest(server string, cluster string, params *ListEventsParam
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Before != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "before", *params.Before, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
 				return nil, err
 			} else {
@@ -1946,11 +1936,9 @@ func NewListEventsRequest(server string, cluster string, params *ListEventsParam
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Limit != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -1958,7 +1946,6 @@ func NewListEventsRequest(server string, cluster string, params *ListEventsParam
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -2011,7 +1998,6 @@ func NewListHostsRequest(server string, cluster string, params *ListHostsParams)
 		var rawQueryFragments []string
 
 		if params.Filter != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "filter", *params.Filter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2019,11 +2005,9 @@ func NewListHostsRequest(server string, cluster string, params *ListHostsParams)
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Role != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "role", *params.Role, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2031,11 +2015,9 @@ func NewListHostsRequest(server string, cluster string, params *ListHostsParams)
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Sort != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2043,11 +2025,9 @@ func NewListHostsRequest(server string, cluster string, params *ListHostsParams)
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Columns != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "columns", *params.Columns, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2055,11 +2035,9 @@ func NewListHostsRequest(server string, cluster string, params *ListHostsParams)
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Offset != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", *params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2067,11 +2045,9 @@ func NewListHostsRequest(server string, cluster string, params *ListHostsParams)
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Limit != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2079,7 +2055,6 @@ func NewListHostsRequest(server string, cluster string, params *ListHostsParams)
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -2207,7 +2182,6 @@ func NewGetProfileRequest(server string, cluster string, params *GetProfileParam
 		var rawQueryFragments []string
 
 		if params.Values != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "values", *params.Values, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2215,7 +2189,6 @@ func NewGetProfileRequest(server string, cluster string, params *GetProfileParam
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -2268,7 +2241,6 @@ func NewGetRolloutRequest(server string, cluster string, params *GetRolloutParam
 		var rawQueryFragments []string
 
 		if params.State != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2276,11 +2248,9 @@ func NewGetRolloutRequest(server string, cluster string, params *GetRolloutParam
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Offset != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", *params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2288,11 +2258,9 @@ func NewGetRolloutRequest(server string, cluster string, params *GetRolloutParam
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Limit != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2300,7 +2268,6 @@ func NewGetRolloutRequest(server string, cluster string, params *GetRolloutParam
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -2353,7 +2320,6 @@ func NewListRunsRequest(server string, cluster string, params *ListRunsParams) (
 		var rawQueryFragments []string
 
 		if params.State != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2361,11 +2327,9 @@ func NewListRunsRequest(server string, cluster string, params *ListRunsParams) (
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Offset != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", *params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2373,11 +2337,9 @@ func NewListRunsRequest(server string, cluster string, params *ListRunsParams) (
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Limit != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2385,7 +2347,6 @@ func NewListRunsRequest(server string, cluster string, params *ListRunsParams) (
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -2445,7 +2406,6 @@ func NewGetRunRequest(server string, cluster string, run string, params *GetRunP
 		var rawQueryFragments []string
 
 		if params.Offset != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", *params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2453,11 +2413,9 @@ func NewGetRunRequest(server string, cluster string, run string, params *GetRunP
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Limit != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2465,7 +2423,6 @@ func NewGetRunRequest(server string, cluster string, run string, params *GetRunP
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -2518,7 +2475,6 @@ func NewListServicesRequest(server string, cluster string, params *ListServicesP
 		var rawQueryFragments []string
 
 		if params.Offset != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", *params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2526,11 +2482,9 @@ func NewListServicesRequest(server string, cluster string, params *ListServicesP
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Limit != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2538,7 +2492,6 @@ func NewListServicesRequest(server string, cluster string, params *ListServicesP
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -2666,7 +2619,6 @@ func NewGetStreamRequest(server string, cluster string, params *GetStreamParams)
 		var rawQueryFragments []string
 
 		if params.Kind != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "kind", *params.Kind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2674,11 +2626,9 @@ func NewGetStreamRequest(server string, cluster string, params *GetStreamParams)
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Host != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "host", *params.Host, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2686,11 +2636,9 @@ func NewGetStreamRequest(server string, cluster string, params *GetStreamParams)
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Service != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2698,7 +2646,6 @@ func NewGetStreamRequest(server string, cluster string, params *GetStreamParams)
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -2713,7 +2660,6 @@ func NewGetStreamRequest(server string, cluster string, params *GetStreamParams)
 	}
 
 	if params != nil {
-
 		if params.LastEventID != nil {
 			var headerParam0 string
 
@@ -2724,7 +2670,6 @@ func NewGetStreamRequest(server string, cluster string, params *GetStreamParams)
 
 			req.Header.Set("Last-Event-ID", headerParam0)
 		}
-
 	}
 
 	return req, nil
@@ -2766,7 +2711,6 @@ func NewListTargetsRequest(server string, cluster string, params *ListTargetsPar
 		var rawQueryFragments []string
 
 		if params.Port != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "port", *params.Port, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2774,11 +2718,9 @@ func NewListTargetsRequest(server string, cluster string, params *ListTargetsPar
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Filter != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "filter", *params.Filter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2786,11 +2728,9 @@ func NewListTargetsRequest(server string, cluster string, params *ListTargetsPar
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Role != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "role", *params.Role, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2798,11 +2738,9 @@ func NewListTargetsRequest(server string, cluster string, params *ListTargetsPar
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Sort != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2810,11 +2748,9 @@ func NewListTargetsRequest(server string, cluster string, params *ListTargetsPar
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Columns != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "columns", *params.Columns, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2822,11 +2758,9 @@ func NewListTargetsRequest(server string, cluster string, params *ListTargetsPar
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Offset != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", *params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2834,11 +2768,9 @@ func NewListTargetsRequest(server string, cluster string, params *ListTargetsPar
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if params.Limit != nil {
-
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
@@ -2846,7 +2778,6 @@ func NewListTargetsRequest(server string, cluster string, params *ListTargetsPar
 					rawQueryFragments = append(rawQueryFragments, qp)
 				}
 			}
-
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -2906,7 +2837,6 @@ func WithBaseURL(baseURL string) ClientOption {
 
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
-
 	// ListClustersWithResponse The clusters that the viewer may see.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -4572,7 +4502,6 @@ func ParseGetStreamResponse(rsp *http.Response) (*GetStreamResponse, error) {
 			return nil, err
 		}
 		response.JSONDefault = &dest
-
 	}
 
 	return response, nil
