@@ -103,34 +103,61 @@ type Key struct {
 	// may write the ones that end with, or are below, its own <node> only.
 	Writers []Kind
 	Readers string // who watches or reads it
+	// Purpose is what an agent writes it for; empty: agents do not write it, or only
+	// in a cluster without ACLs.
+	Purpose Purpose
+}
+
+// Purpose is what an agent writes a key for, by its configuration.
+type Purpose string
+
+// Purposes of an agent's keys.
+const (
+	PurposeReport Purpose = "static configuration reports its version"
+	PurposeMember Purpose = "membership"
+	PurposeRuns   Purpose = "runs"
+	PurposeSlots  Purpose = "slot"
+)
+
+// AgentKeys returns the keys below the cluster's prefix that the agent on node writes
+// for a purpose. group is the group of slots with PurposeSlots.
+func AgentKeys(p Purpose, node, group string) []string {
+	var keys []string
+	for _, k := range Keys {
+		if k.Purpose == p {
+			key := strings.NewReplacer("<node>", node, "<group>", group, "…", "").Replace(k.Pattern)
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // Keys are all keys of a cluster. Policies, the needs that 'jorc doctor' checks
 // and docs/security.md are made from them.
 var Keys = []Key{
-	{KeyProfile, "params, meta and schemas that all members share", "JSON", []Kind{KindProfile}, "agents with templates or jobs; commands"},
-	{KeyDesired, "the desired version", "text", []Kind{KindOrchestrator}, "every agent"},
-	{KeyLayout, "the number of the layout of these keys", "text", nil, "every agent; commands"},
-	{KeyControl, "pause, observe-only, holds of the cluster and of roles", "JSON", nil, "every agent; the orchestrator; commands"},
-	{KeyRollout, "the rollout: version and policy", "JSON", []Kind{KindOrchestrator}, "every agent; the orchestrator; commands"},
-	{KeyLeaders, "who leads and who manages", "JSON", []Kind{KindElector}, "every agent; electors; the orchestrator; commands"},
-	{PrefixHosts + "<node>" + EndMember, "the member: roles, zone, its own params and meta", "JSON", []Kind{KindAgent}, "that agent; electors; the orchestrator; commands"},
-	{PrefixHosts + "<node>" + EndHold, "the hold of that node, or its exception from a wider one", "JSON", nil, "that agent; the orchestrator; commands"},
-	{PrefixHosts + "<node>" + EndGrant, "the permission to begin with one version", "JSON", []Kind{KindOrchestrator}, "that agent; the orchestrator; commands"},
-	{PrefixHosts + "<node>" + EndQueue, "the jobs of runs for that node, and their results", "JSON", []Kind{KindOrchestrator, KindAgent}, "that agent; the orchestrator; commands"},
-	{PrefixReports + "<node>", "what that node reports: version, states, previous version", "JSON", []Kind{KindAgent}, "the orchestrator; commands"},
-	{PrefixRunning + "<version>/<node>", "a projection of nodes/ for foreign readers", "text", []Kind{KindOrchestrator, KindAgent}, "foreign scripts"},
-	{PrefixStatus + "<category>/<state>/<node>", "a projection of nodes/ for foreign readers", "JSON", []Kind{KindOrchestrator, KindAgent}, "foreign scripts"},
-	{PrefixSlots + "group/<group>", "how many slots a group has, for templates and 'jorc cluster lock'", "JSON", []Kind{KindAgent}, "agents that wait for a slot; commands"},
-	{PrefixSlots + "claim/<node>/…", "slots that this node's processes hold or wait for, locked by their sessions", "JSON", []Kind{KindAgent}, "agents that wait for a slot; commands"},
-	{PrefixRuns + "…", "runs, their members and each member's job", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands"},
-	{KeyElection, "the lock of the election of leaders", "lock", []Kind{KindElector}, "electors"},
-	{OrchestratorLock, "the lock of the orchestrator", "lock", []Kind{KindOrchestrator}, "orchestrators; commands"},
-	{"orchestrate/…", "the ledger of grants, requests for a cycle, reports of cycles", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands"},
-	{PrefixView + "…", "the last view of the cluster", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands"},
-	{PrefixEvents + "…", "the journal of events, and how far each sink is", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands"},
-	{PrefixHistory + "…", "finished rollouts", "JSON", []Kind{KindOrchestrator}, "commands"},
-	{PrefixAudit + "…", "who changed what", "JSON", []Kind{KindOrchestrator}, "commands"},
+	{KeyProfile, "params, meta and schemas that all members share", "JSON", []Kind{KindProfile}, "agents with templates or jobs; commands", ""},
+	{KeyDesired, "the desired version", "text", []Kind{KindOrchestrator}, "every agent", ""},
+	{KeyLayout, "the number of the layout of these keys", "text", nil, "every agent; commands", ""},
+	{KeyControl, "pause, observe-only, holds of the cluster and of roles", "JSON", nil, "every agent; the orchestrator; commands", ""},
+	{KeyRollout, "the rollout: version and policy", "JSON", []Kind{KindOrchestrator}, "every agent; the orchestrator; commands", ""},
+	{KeyLeaders, "who leads and who manages", "JSON", []Kind{KindElector}, "every agent; electors; the orchestrator; commands", ""},
+	{PrefixHosts + "<node>" + EndMember, "the member: roles, zone, its own params and meta", "JSON", []Kind{KindAgent}, "that agent; electors; the orchestrator; commands", PurposeMember},
+	{PrefixHosts + "<node>" + EndHold, "the hold of that node, or its exception from a wider one", "JSON", nil, "that agent; the orchestrator; commands", ""},
+	{PrefixHosts + "<node>" + EndGrant, "the permission to begin with one version", "JSON", []Kind{KindOrchestrator}, "that agent; the orchestrator; commands", ""},
+	{PrefixHosts + "<node>" + EndQueue, "the jobs of runs for that node, and their results", "JSON", []Kind{KindOrchestrator, KindAgent}, "that agent; the orchestrator; commands", PurposeRuns},
+	{PrefixReports + "<node>", "what that node reports: version, states, previous version", "JSON", []Kind{KindAgent}, "the orchestrator; commands", PurposeReport},
+	{PrefixRunning + "<version>/<node>", "a projection of nodes/ for foreign readers", "text", []Kind{KindOrchestrator, KindAgent}, "foreign scripts", ""},
+	{PrefixStatus + "<category>/<state>/<node>", "a projection of nodes/ for foreign readers", "JSON", []Kind{KindOrchestrator, KindAgent}, "foreign scripts", ""},
+	{PrefixSlots + "group/<group>", "how many slots a group has, for templates and 'jorc cluster lock'", "JSON", []Kind{KindAgent}, "agents that wait for a slot; commands", PurposeSlots},
+	{PrefixSlots + "claim/<node>/…", "slots that this node's processes hold or wait for, locked by their sessions", "JSON", []Kind{KindAgent}, "agents that wait for a slot; commands", PurposeSlots},
+	{PrefixRuns + "…", "runs, their members and each member's job", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
+	{KeyElection, "the lock of the election of leaders", "lock", []Kind{KindElector}, "electors", ""},
+	{OrchestratorLock, "the lock of the orchestrator", "lock", []Kind{KindOrchestrator}, "orchestrators; commands", ""},
+	{"orchestrate/…", "the ledger of grants, requests for a cycle, reports of cycles", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
+	{PrefixView + "…", "the last view of the cluster", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
+	{PrefixEvents + "…", "the journal of events, and how far each sink is", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
+	{PrefixHistory + "…", "finished rollouts", "JSON", []Kind{KindOrchestrator}, "commands", ""},
+	{PrefixAudit + "…", "who changed what", "JSON", []Kind{KindOrchestrator}, "commands", ""},
 }
 
 // ErrLayout: the cluster's keys have the layout of another version of jorc.

@@ -108,34 +108,38 @@ func (l *needs) require(all []config.Requires, what string) {
 
 // cluster adds the rights for the shared state in KV.
 func (l *needs) cluster(c *config.Config) {
-	below := func(parts ...string) string { return path.Join(append([]string{c.Prefix, c.Cluster}, parts...)...) }
+	pathOf := func(cluster, key string) string {
+		whole := path.Join(c.Prefix, cluster, key)
+		if strings.HasSuffix(key, "/") {
+			whole += "/"
+		}
+		return whole
+	}
 	optional := func(resource, access, segment, what string) {
 		l.add(need{consul.Right{Resource: resource, Access: access, Segment: segment}, what, true})
 	}
 	for i := range c.Templates {
 		if slot := c.Templates[i].Slot; slot != "" {
 			l.add(need{Right: consul.Right{Resource: "session", Access: "write", Segment: l.node}, why: "slot " + quoted(slot)})
-			l.key("write", below(cluster.PrefixSlots+"group", slot), "slot "+quoted(slot))
-			l.key("write", below(cluster.PrefixSlots+"claim", l.node)+"/", "slot "+quoted(slot))
+			for _, key := range cluster.AgentKeys(cluster.PurposeSlots, l.node, slot) {
+				l.key("write", pathOf(c.Cluster, key), "slot "+quoted(slot))
+			}
 		}
 	}
 	writes := func(what, cluster string, names ...string) {
 		for _, name := range names {
-			key := path.Join(c.Prefix, cluster, name)
-			if strings.HasSuffix(name, "/") {
-				key += "/"
-			}
-			optional("key", "write", key, what)
+			optional("key", "write", pathOf(cluster, name), what)
 		}
 	}
+	own := func(p cluster.Purpose) { writes(string(p), c.Cluster, cluster.AgentKeys(p, l.node, "")...) }
 	if c.Static != nil {
-		writes("static configuration reports its version", c.Cluster, cluster.ReportKey(l.node))
+		own(cluster.PurposeReport)
 		optional("node", "write", l.node, "maintenance while it is out of service")
 	}
 	if c.Member != nil {
-		writes("membership", c.Cluster, cluster.MemberKey(l.node))
+		own(cluster.PurposeMember)
 		writes("election of leaders", c.Cluster, cluster.WritableKeys(cluster.KindElector, "")...)
-		writes("runs", c.Cluster, cluster.QueueKey(l.node))
+		own(cluster.PurposeRuns)
 		optional("session", "write", l.node, "election of leaders")
 	}
 	if o := c.Orchestrator; o != nil && o.Enabled {
