@@ -73,6 +73,7 @@ PROSE = \
 	internal/agent \
 	internal/web \
 	internal/ui/pages \
+	tools/browser \
 	internal/doctor \
 	internal/dev \
 	internal/fleettest \
@@ -177,6 +178,12 @@ test-packages: consul ## lint, install, upgrade and remove the packages under a 
 	[ "$$(id -u)" = 0 ] || { echo "make test-packages: must be run as root" >&2; exit 1; }
 	cd tools/sbom && $(GO) test ./...
 	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged packages -timeout 30m
+
+.PHONY: test-browser
+test-browser: consul ## drive the dashboard with Chromium; needs chromium
+	@command -v chromium >/dev/null || { echo "make test-browser: missing: chromium (apt-get install chromium)" >&2; exit 1; }
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -o '$(BIN)/browser/jorc' ./cmd/jorc
+	cd tools/browser && $(GO) vet -mod=mod ./... && CONSUL_BIN='$(CONSUL)' JORC_BIN='$(abspath $(BIN)/browser/jorc)' $(GO) test -mod=mod -count=1 -timeout 15m ./... $(BROWSER_FLAGS)
 
 .PHONY: check
 check: lint vuln test ## lint, look for known vulnerabilities, and run all tests
