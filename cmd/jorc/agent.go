@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -31,7 +32,26 @@ func agentCommand(env *environment) *cli.Command {
 		Description: "SIGHUP reads the configuration again; an invalid one is reported and the old one stays in force. SIGTERM stops cleanly. " +
 			"A file 'hold' in the state directory stops convergence, and replacements and reloads of files, on this host. " +
 			"With --once the exit code is 0 when the host has converged, 1 when it failed, 6 when it is held, 124 when something was still missing, and that of the process if a configured process failed.",
-		Action: env.runAgent,
+		Action: env.onLinux("jorc agent", env.runAgent),
+	}
+}
+
+// linuxOnly is why this computer cannot do what, which needs a Linux host; empty: it can.
+func (e *environment) linuxOnly(what string) string {
+	os, _, _ := strings.Cut(e.build.Platform, "/")
+	if os == "linux" || os == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s: Linux only: this jorc is for %s, where it is the operator's command line; run it on a host", what, e.build.Platform)
+}
+
+// onLinux is an action that fails on other systems than Linux.
+func (e *environment) onLinux(what string, action cli.ActionFunc) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if why := e.linuxOnly(what); why != "" {
+			return &exitError{code: exitUsage, err: errors.New(why)}
+		}
+		return action(c)
 	}
 }
 
@@ -128,6 +148,9 @@ func (e *environment) render(c *cli.Context) error {
 	case c.Bool("diff"):
 		mode = agent.Diff
 	}
+	if why := e.linuxOnly("jorc render to files"); why != "" && mode == agent.RenderOnce {
+		return &exitError{code: exitUsage, err: fmt.Errorf("%s, or see what would change here with --diff", why)}
+	}
 	if len(e.configPaths(c)) == 0 {
 		return usagef(c, "no configuration: %s does not exist; name one with --config PATH", filepath.Join(e.etc, "jorc"))
 	}
@@ -155,7 +178,7 @@ func devCommand(env *environment) *cli.Command {
 			"With --config PATH that configuration replaces the example. " +
 			"The Consul program is CONSUL_BIN, the one beside jorc, or the one on PATH. Neither Consul's environment variables nor a configuration's " +
 			"consul, dns and http blocks and its state_dir count: all that is jorc dev's own.",
-		Action: env.dev,
+		Action: env.onLinux("jorc dev", env.dev),
 	}
 }
 

@@ -197,7 +197,7 @@ template "slow" {
 	if _, err := fmt.Sscan(m.read("runs"), &pid); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(-pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+	if err := consultest.KillGroup(pid); err != nil {
 		t.Fatal(err)
 	}
 	m.wantServices("jorc web")

@@ -20,7 +20,7 @@ func editCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "edit",
 		Usage: "change the document in an editor",
-		Description: "Runs $EDITOR, $VISUAL or vi. What others changed meanwhile stays; where both changed the same in different ways nothing is written, " +
+		Description: "Runs $EDITOR, $VISUAL or " + standardEditor + ". What others changed meanwhile stays; where both changed the same in different ways nothing is written, " +
 			"the difference is shown, and your version is kept in a file; exit 4.",
 		Action: env.editProfile,
 	}
@@ -76,13 +76,14 @@ func (e *environment) editProfile(c *cli.Context) error {
 // runEditor lets a person edit file. The editor stays in jorc's process group:
 // only that may read from the terminal.
 func (e *environment) runEditor(c *cli.Context, file string) error {
-	editor := "vi"
+	editor := standardEditor
 	for _, name := range []string{"VISUAL", "EDITOR"} {
 		if v := e.getenv(name); v != "" {
 			editor = v
 		}
 	}
-	cmd := exec.CommandContext(c.Context, "/bin/sh", "-c", editor+` "$1"`, "sh", file)
+	args := editorArgs(editor, file)
+	cmd := exec.CommandContext(c.Context, args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.stdin, underlying(c.App.Writer), underlying(c.App.ErrWriter)
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("the editor %q: %w: nothing was written", editor, err)

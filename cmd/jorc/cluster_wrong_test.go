@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"strings"
 	"sync/atomic"
@@ -124,4 +125,24 @@ func TestProfileWatchOfTrouble(t *testing.T) {
 	if text, ended := strings.CutSuffix(said.String(), "jorc: interrupt\n"); !ended || strings.Count(text, "\n") != 1 || !strings.Contains(text, "No cluster leader") {
 		t.Errorf("it says %q", text)
 	}
+}
+
+// below starts a process of jorc below "jorc cluster"; it is killed when the
+// test ends.
+func below(t *testing.T, env map[string]string, prepare func(*exec.Cmd), args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), builtOnce(t), append([]string{"cluster"}, args...)...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir(), consultest.NoConfig}
+	for name, v := range env {
+		cmd.Env = append(cmd.Env, name+"="+v)
+	}
+	prepare(cmd)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+	})
+	return cmd
 }

@@ -32,7 +32,7 @@ func (e *environment) doctor(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	o := doctor.Options{Paths: e.configPaths(c), Timeout: within}
+	o := doctor.Options{Paths: e.configPaths(c), Timeout: within, NoAgent: e.linuxOnly("jorc agent")}
 	if o.Config, o.Problem, err = e.examined(c, o.Paths); err != nil {
 		return err
 	}

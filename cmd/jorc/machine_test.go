@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/jorc/jorc/internal/consul"
@@ -115,7 +114,7 @@ func (m *machine) command(args ...string) *exec.Cmd {
 	m.t.Helper()
 	cmd := exec.Command(builtOnce(m.t), args...)
 	cmd.Env, cmd.Dir = m.env, m.dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = consultest.OwnGroup()
 	return cmd
 }
 

@@ -46,7 +46,7 @@ func main() {
 		stdout:  os.Stdout,
 		stderr:  os.Stderr,
 		hangup:  hangups,
-		exec:    syscall.Exec,
+		exec:    become,
 		guard:   guardSelf(guardArg),
 		process: guardSelf(processGuardArg),
 		build:   stamped(version, commit, date),
@@ -62,9 +62,18 @@ const guardArg = "guard-command"
 // processGuardArg is the same for a supervised process.
 const processGuardArg = "guard-process"
 
-// guardSelf is the command line of a guard. Its program is the one that runs, also
-// when there is another at its path by now.
-func guardSelf(arg string) []string { return []string{"/proc/self/exe", arg} }
+// guardSelf is the command line of a guard. On Linux its program is the one that runs,
+// also when there is another at its path by now.
+func guardSelf(arg string) []string {
+	if runtime.GOOS == "linux" {
+		return []string{"/proc/self/exe", arg}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	return []string{self, arg}
+}
 
 // guard runs a command for as long as the jorc that started this one is there. The
 // signals that end the command's group pass it by.

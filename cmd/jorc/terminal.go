@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/mattn/go-isatty"
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/jorc/jorc/internal/blocker"
@@ -127,10 +125,10 @@ func rawData(w io.Writer) io.Writer {
 	return underlying(w)
 }
 
-// terminalOf returns the file behind w if that is a terminal.
+// terminalOf returns the file behind w if that is a terminal with colours and a cursor.
 func terminalOf(w io.Writer) (*os.File, bool) {
 	f, ok := underlying(w).(*os.File)
-	return f, ok && isatty.IsTerminal(f.Fd())
+	return f, ok && isatty.IsTerminal(f.Fd()) && understandsEscapes(f)
 }
 
 // isTerminal reports whether w is a terminal; progress bars go nowhere else.
@@ -143,7 +141,7 @@ func isTerminal(w io.Writer) bool {
 // lines.
 func (e *environment) screen() *terminal.Screen {
 	f, ok := terminalOf(e.stderr)
-	if !ok || e.getenv("TERM") == "dumb" || runtime.GOOS == "windows" {
+	if !ok || e.getenv("TERM") == "dumb" {
 		return nil
 	}
 	return terminal.NewScreen(f, func() terminal.Size { return sizeOf(f) })
@@ -195,8 +193,7 @@ func mayBeClosed(w io.Writer) bool {
 	if !ok {
 		return false
 	}
-	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
-	if err != nil || flags&unix.O_ACCMODE != unix.O_RDWR {
+	if !readAndWrite(f) {
 		return false
 	}
 	have, err := f.Stat()

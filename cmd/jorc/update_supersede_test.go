@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -156,7 +155,7 @@ func TestFrozenAcrossWindow(t *testing.T) {
 	m.must("update", "trigger", "a1")
 	d := m.agent()
 	m.wantShown("the host to run a1", func(s shownRollout) bool { return s.Version == "a1" && s.Now.Done == 1 })
-	d.signal(syscall.SIGSTOP)
+	d.signal(consultest.StopSignal)
 	closes := time.Now().Add(65 * time.Second).Truncate(time.Minute).UTC()
 	m.must("update", "trigger", "a2", "--max-parallel", "1", "--window", closes.Add(-time.Hour).Format("15:04")+"-"+closes.Format("15:04"))
 	m.eventually("the window to be over", func() error {
@@ -165,7 +164,7 @@ func TestFrozenAcrossWindow(t *testing.T) {
 		}
 		return nil
 	})
-	d.signal(syscall.SIGCONT)
+	d.signal(consultest.ContinueSignal)
 	m.eventually("why the host waits", func() error { return lacks(m.run("update", "why").stdout, "outside the window until ") })
 	m.eventually("cycles after the stop", func() error {
 		if got := m.run("cluster", "orchestrate"); got.code != 0 {
@@ -190,7 +189,7 @@ func TestFrozenWithOffer(t *testing.T) {
 	other.must("update", "trigger", "a1")
 	agent, orchestrator := host.agent(), other.agent()
 	other.wantShown("the host to run a1", func(s shownRollout) bool { return s.Version == "a1" && s.Now.Done == 1 })
-	agent.signal(syscall.SIGSTOP)
+	agent.signal(consultest.StopSignal)
 	var closes time.Time
 	var grant rollout.Grant
 	other.eventually("an offer to the host", func() error {
@@ -208,14 +207,14 @@ func TestFrozenWithOffer(t *testing.T) {
 		}
 		return nil
 	})
-	orchestrator.signal(syscall.SIGSTOP)
+	orchestrator.signal(consultest.StopSignal)
 	other.eventually("the window to be over", func() error {
 		if now := time.Now(); now.Before(closes) {
 			return fmt.Errorf("it is %v", now)
 		}
 		return nil
 	})
-	agent.signal(syscall.SIGCONT)
+	agent.signal(consultest.ContinueSignal)
 	other.eventually("the host to decline the offer", func() error {
 		var report struct {
 			Grant struct{ Declined, Reason string }
@@ -229,7 +228,7 @@ func TestFrozenWithOffer(t *testing.T) {
 		}
 		return lacks(report.Grant.Reason, "the window is over")
 	})
-	orchestrator.signal(syscall.SIGCONT)
+	orchestrator.signal(consultest.ContinueSignal)
 	other.eventually("why the host waits", func() error {
 		return lacks(other.run("update", "why", servers[0].Node).stdout, "outside the window until ")
 	})

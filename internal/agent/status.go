@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/concurrency"
@@ -182,11 +181,11 @@ func kindOf(r watch.Rendered) web.Kind {
 // reloading returns the message that sd_notify(3) requires at the start of a reload:
 // the state and the time on the monotonic clock.
 func reloading() string {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+	now := monotonic()
+	if now == 0 {
 		return "RELOADING=1"
 	}
-	return fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/1000)
+	return fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now)
 }
 
 // watchdogEvery is how often the engine's loop is checked if the service manager

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"syscall"
 	"time"
 )
@@ -86,7 +85,7 @@ func Run(ctx context.Context, c Command) (Result, error) {
 		return Result{ExitCode: ExitCannotRun}, fmt.Errorf("%s: not started: %w", c.Args[0], err)
 	}
 	tail := newTail(c.MaxOutput)
-	cmd, out, held, err := start(ctx, c, tail)
+	r, err := start(ctx, c, tail)
 	if err != nil {
 		code := ExitCannotRun
 		if errors.Is(err, ErrNotFound) {
@@ -94,12 +93,10 @@ func Run(ctx context.Context, c Command) (Result, error) {
 		}
 		return Result{ExitCode: code, Took: time.Since(begin)}, err
 	}
-	timedOut, err := supervise(ctx, c, cmd, out)
-	if held != nil {
-		_ = held.Close()
-	}
+	defer r.close()
+	timedOut, err := r.supervise(ctx, c)
 
-	res := Result{ExitCode: exitCode(cmd.ProcessState), TimedOut: timedOut, Took: time.Since(begin)}
+	res := Result{ExitCode: exitCode(r.cmd.ProcessState), TimedOut: timedOut, Took: time.Since(begin)}
 	if timedOut {
 		res.ExitCode = ExitTimeout
 	}
@@ -112,8 +109,7 @@ func Run(ctx context.Context, c Command) (Result, error) {
 
 // supervise waits for the command, ends its group on timeout or when ctx ends,
 // and returns when its output is no longer read. The error is ctx's.
-func supervise(ctx context.Context, c Command, cmd *exec.Cmd, out *output) (timedOut bool, err error) {
-	exited := exit(cmd.Process.Pid)
+func (r *running) supervise(ctx context.Context, c Command) (timedOut bool, err error) {
 	var timeout <-chan time.Time
 	if c.Timeout > 0 {
 		t := time.NewTimer(c.Timeout)
@@ -121,7 +117,7 @@ func supervise(ctx context.Context, c Command, cmd *exec.Cmd, out *output) (time
 		timeout = t.C
 	}
 	select {
-	case <-exited.done:
+	case <-r.done:
 	case <-timeout:
 		timedOut = true
 	case <-ctx.Done():
@@ -129,28 +125,26 @@ func supervise(ctx context.Context, c Command, cmd *exec.Cmd, out *output) (time
 	}
 	switch {
 	case timedOut || err != nil:
-		endGroup(cmd.Process.Pid, c.Grace, exited.done, out.done)
-	case len(c.Guard) > 0 && exited.killed:
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the guard can no longer do it
+		r.end(c.Grace)
+	case len(c.Guard) > 0 && r.killed:
+		r.kill() // the guard can no longer do it
 	}
 	// The group gets no signal after this: once it is reaped, its number may be reused.
-	_ = cmd.Wait() // ProcessState has the result
-	out.drain(drainTime)
+	_ = r.cmd.Wait() // ProcessState has the result
+	r.out.drain(drainTime)
 	return timedOut, err
 }
 
-// endGroup sends SIGTERM to the process group, and SIGKILL when its leader has
-// ended and its output is closed, or after grace.
-func endGroup(pgid int, grace time.Duration, exited, closed <-chan struct{}) {
+// end asks the group to end, and kills it when its leader has ended and its output is
+// closed, or after grace.
+func (r *running) end(grace time.Duration) {
 	if grace <= 0 {
 		grace = defaultGrace
 	}
 	t := time.NewTimer(grace)
 	defer t.Stop()
-	_ = syscall.Kill(-pgid, syscall.SIGTERM)
-	// A stopped process handles the signal only when it is continued.
-	_ = syscall.Kill(-pgid, syscall.SIGCONT)
-	leader := exited
+	r.terminate()
+	leader, closed := r.done, r.out.done
 	for leader != nil || closed != nil {
 		select {
 		case <-leader:
@@ -161,6 +155,6 @@ func endGroup(pgid int, grace time.Duration, exited, closed <-chan struct{}) {
 			leader, closed = nil, nil
 		}
 	}
-	_ = syscall.Kill(-pgid, syscall.SIGKILL)
-	<-exited
+	r.kill()
+	<-r.done
 }

@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/jorc/jorc/internal/concurrency"
 )
 
@@ -28,66 +26,51 @@ const (
 	busyPause = 5 * time.Millisecond
 )
 
-// start starts c in its own process group. The caller must keep the file, if it
-// is not nil, open until the command has ended.
-func start(ctx context.Context, c Command, tail *tail) (*exec.Cmd, *output, *os.File, error) {
-	for try := 1; ; try++ {
-		cmd, held, err := build(c)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		out, err := newOutput(c, tail)
-		if err == nil {
-			cmd.Stdout, cmd.Stderr = out.stdout, out.stderr
-			err = cmd.Start()
-		}
-		for _, f := range cmd.ExtraFiles {
-			_ = f.Close()
-		}
-		if out != nil {
-			out.started()
-		}
-		if err == nil {
-			return cmd, out, held, nil
-		}
-		if held != nil {
-			_ = held.Close()
-		}
-		if out == nil {
-			return nil, nil, nil, fmt.Errorf("%s: %w", c.Args[0], err)
-		}
-		out.drain(0)
-		if !errors.Is(err, unix.ETXTBSY) || try == busyTries || concurrency.Sleep(ctx, busyPause*time.Duration(try)) != nil {
-			return nil, nil, nil, startError(c.Args[0], err)
-		}
-	}
+// running is a command that was started.
+type running struct {
+	*group
+	cmd *exec.Cmd
+	out *output
 }
 
-// build prepares c, without its output. The caller closes the command's extra
-// files once it has started, and the file, if it is not nil, when it has ended.
-func build(c Command) (*exec.Cmd, *os.File, error) {
+// start starts c in its own group. The caller closes the group when the command
+// has ended.
+func start(ctx context.Context, c Command, tail *tail) (*running, error) {
 	if err := checkDir(c.Dir); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	cred, home, err := credential(c.User)
+	env := c.Env
+	if env == nil {
+		env = Environ()
+	}
+	attributes, home, err := attributesOf(c.User)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", c.Args[0], err)
+		return nil, fmt.Errorf("%s: %w", c.Args[0], err)
 	}
-	// Not CommandContext: ctx must end the group, not only the process.
-	cmd := exec.Command(c.Args[0], c.Args[1:]...)
-	cmd.Dir, cmd.Env = c.Dir, c.Env
 	if c.Env == nil {
-		cmd.Env = append(Environ(), home...)
+		env = append(env, home...)
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: cred}
-	if len(c.Guard) == 0 {
-		return cmd, nil, nil
+	for try := 1; ; try++ {
+		out, err := newOutput(c, tail)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.Args[0], err)
+		}
+		// Not CommandContext: ctx must end the group, not only the process.
+		cmd := exec.Command(c.Args[0], c.Args[1:]...)
+		cmd.Dir = c.Dir
+		cmd.Env = env
+		cmd.Stdout, cmd.Stderr = out.stdout, out.stderr
+		cmd.SysProcAttr = attributes
+		g, err := startGroup(cmd, c.Guard)
+		out.started()
+		if err == nil {
+			return &running{g, cmd, out}, nil
+		}
+		out.drain(0)
+		if !errors.Is(err, syscall.ETXTBSY) || try == busyTries || concurrency.Sleep(ctx, busyPause*time.Duration(try)) != nil {
+			return nil, startError(c.Args[0], err)
+		}
 	}
-	held, err := addGuard(cmd, c.Guard)
-	if err != nil {
-		return nil, nil, startError(c.Args[0], err)
-	}
-	return cmd, held, nil
 }
 
 // checkDir returns an error for a missing directory, which the kernel reports
@@ -115,31 +98,6 @@ func startError(name string, err error) error {
 	default:
 		return fmt.Errorf("%s: %w: %w", name, ErrPermission, err)
 	}
-}
-
-// ending describes the end of a process.
-type ending struct {
-	done   chan struct{} // closed when the process has ended
-	killed bool          // by a signal
-}
-
-// exit waits for the end of the process without reaping it: its number, and its
-// group's, are not reused until it is reaped.
-func exit(pid int) *ending {
-	e := &ending{done: make(chan struct{})}
-	go func() {
-		defer close(e.done)
-		const exited = 1 // CLD_EXITED
-		var info unix.Siginfo
-		for {
-			err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil)
-			if !errors.Is(err, unix.EINTR) {
-				e.killed = err == nil && info.Code != exited
-				return
-			}
-		}
-	}()
-	return e
 }
 
 func exitCode(s *os.ProcessState) int {

@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // stopTimeout is when a server that is asked to stop is killed. A Consul under load
@@ -26,24 +24,6 @@ func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 
 // Kill ends the server with SIGKILL.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
-
-// Freeze stops the server's process without ending it: connections stay open
-// and nothing answers. When it returns all of the process has stopped.
-func (s *Server) Freeze() {
-	s.t.Helper()
-	s.refuseShared()
-	s.signal(syscall.SIGSTOP)
-	for {
-		// It takes nothing from who waits for the process to end.
-		err := unix.Waitid(unix.P_PID, s.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
-		if !errors.Is(err, unix.EINTR) {
-			return
-		}
-	}
-}
-
-// Thaw lets a frozen server continue.
-func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
 
 // Restart starts a server that was stopped or killed, at the same addresses
 // and on the same data; one in memory comes back empty.
@@ -91,7 +71,7 @@ func (s *Server) end(sig syscall.Signal) {
 		return
 	}
 	s.signal(sig)
-	s.signal(syscall.SIGCONT)
+	s.Thaw()
 	select {
 	case <-s.done:
 	case <-time.After(stopTimeout):
@@ -198,4 +178,12 @@ func free(ip string) bool {
 		return false
 	}
 	return l.Close() == nil
+}
+
+// Die ends the test's process at once, as kill -9 does.
+func Die() {
+	if self, err := os.FindProcess(os.Getpid()); err == nil {
+		_ = self.Kill()
+	}
+	select {}
 }

@@ -13,10 +13,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 )
@@ -107,7 +107,7 @@ func (s *Server) launch() {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir}
 	// A test binary that is killed takes its servers with it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	cmd.SysProcAttr = command.Attached()
 	done := make(chan struct{})
 	started := make(chan error)
 	go func() {

@@ -213,7 +213,7 @@ func crashMain() int {
 		h := crashHost(noTest{}, s, client, parts[4], parts[3])
 		err := h.toEnd(func(step string) {
 			if n := met.met(step); step == parts[1] && strconv.Itoa(n) == parts[2] {
-				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				consultest.Die()
 				select {}
 			}
 		})

@@ -49,11 +49,8 @@ func (p print) allows(q print) bool { return p.Access == q.Access || p.Access ==
 
 // access is who owns a file and what they may do with it.
 func access(info fs.FileInfo) string {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return ""
-	}
-	return fmt.Sprintf("%04o %d:%d", st.Mode&0o7777, st.Uid, st.Gid)
+	i := durable.InfoOf(info)
+	return fmt.Sprintf("%04o %d:%d", i.Mode, i.UID, i.GID)
 }
 
 // pattern is one static path: what is below base and matches rest.
@@ -186,10 +183,8 @@ func (s *scanner) look(file string) (p print, ok bool) {
 		return print{Sum: "no regular file: " + info.Mode().Type().String(), Access: access(info)}, true
 	}
 	p = print{Size: info.Size(), Time: info.ModTime().UnixNano(), Access: access(info)}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		p.Inode = st.Ino
-		p.Time = max(p.Time, st.Ctim.Nano())
-	}
+	is := durable.InfoOf(info)
+	p.Inode, p.Time = is.Inode, max(p.Time, is.Changed)
 	old, ok := s.known[file]
 	if p.Sum = old.Sum; ok && p.unread(old) && strings.HasPrefix(p.Sum, link) {
 		return p, true

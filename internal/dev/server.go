@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
@@ -125,7 +126,7 @@ func (s *server) start(program, dir string) error {
 	}
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	s.cmd.SysProcAttr = command.Attached()
 	s.done = make(chan struct{})
 	started := make(chan error)
 	go func() {

@@ -59,6 +59,9 @@ type Options struct {
 	// Problem is what is wrong with the configuration in Paths; nil: nothing.
 	Problem error
 	Timeout time.Duration // of each request; default DefaultTimeout
+	// NoAgent is why no agent can run on this computer, which is not examined as a host
+	// then; empty: one can.
+	NoAgent string
 }
 
 // examination is one run of the doctor. Facts that several checks need are queried

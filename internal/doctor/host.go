@@ -11,10 +11,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/config"
@@ -49,13 +47,15 @@ func classifyTokenFile(path string) (s Status, detail, remedy string) {
 	remedy = "chmod 0600 " + path
 	mode := info.Mode().Perm()
 	switch {
+	case runtime.GOOS == "windows": // which has no modes
+		return OK, path + " can be read", ""
 	case mode&0o007 != 0:
 		return Fail, fmt.Sprintf("every user of this host can access %s (mode %04o)", path, mode), remedy
 	case mode&0o070 != 0:
 		return Warn, fmt.Sprintf("its group can access %s (mode %04o)", path, mode), remedy
 	}
-	if owner, ok := info.Sys().(*syscall.Stat_t); ok && owner.Uid != 0 && int(owner.Uid) != os.Geteuid() {
-		return Warn, fmt.Sprintf("%s belongs to user %d", path, owner.Uid), "chown root " + path
+	if owner := durable.InfoOf(info).UID; owner != 0 && int(owner) != os.Geteuid() {
+		return Warn, fmt.Sprintf("%s belongs to user %d", path, owner), "chown root " + path
 	}
 	return OK, path + " is accessible only to its owner", ""
 }
@@ -69,6 +69,9 @@ const (
 // stateDir checks that the state directory can be written.
 func (e *examination) stateDir(context.Context) []Finding {
 	const name = "state_dir"
+	if e.NoAgent != "" {
+		return one(name, Skip, e.NoAgent, "")
+	}
 	status, detail, remedy := classifyStateDir(e.Config.StateDir)
 	return one(name, status, detail, remedy)
 }
@@ -83,12 +86,11 @@ func classifyStateDir(dir string) (s Status, detail, remedy string) {
 	case err != nil:
 		return Fail, err.Error(), "the state directory must be on a disk that can be written (--state-dir)"
 	}
-	var fsys unix.Statfs_t
-	if err := unix.Statfs(dir, &fsys); err != nil {
+	free, err := durable.FreeSpace(dir)
+	if err != nil {
 		return Warn, fmt.Sprintf("%s: free space: %v", dir, err), ""
 	}
-	free := fsys.Bavail * uint64(fsys.Bsize)
-	return classifySpace(dir, free, fsys.Files, fsys.Ffree)
+	return classifySpace(dir, free.Bytes, free.Files, free.FilesFree)
 }
 
 func classifySpace(dir string, free, files, filesFree uint64) (s Status, detail, remedy string) {
@@ -118,6 +120,9 @@ func tryWrite(dir string) error {
 // agent checks that an agent uses the state directory, and reads its health.
 func (e *examination) agent(ctx context.Context) []Finding {
 	const name = "agent"
+	if e.NoAgent != "" {
+		return one(name, Skip, e.NoAgent, "")
+	}
 	holder, err := durable.Holder(filepath.Join(e.Config.StateDir, catalog.LockFile))
 	switch {
 	case errors.Is(err, fs.ErrPermission):

@@ -7,124 +7,36 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
-// Dir is an open directory. Its methods act on names in it, and never on what a
-// symbolic link of that name points to.
-type Dir struct {
-	file *os.File // with O_PATH
-	path string
-	stat unix.Stat_t
+// Info is what a name in a directory is: which file, and what users may do with it.
+// Infos can be compared.
+type Info struct {
+	Dev, Inode uint64      // which file it is
+	Links      uint64      // how many names it has
+	Type       fs.FileMode // 0: a regular file; fs.ModeDir, fs.ModeSymlink, or fs.ModeIrregular for what else there is
+	Mode       uint32      // its twelve permission bits
+	UID, GID   uint32
+	Size       int64
+	Modified   int64 // time of the last change of its content, in ns
+	Changed    int64 // time of the last change of its content, names or rights, in ns
 }
 
-func openRoot() (*Dir, error) {
-	return newDir(retry(func() (int, error) { return unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) }))("/")
+// Space is how much space a file system has.
+type Space struct {
+	Bytes            uint64 // that jorc may still write
+	Files, FilesFree uint64 // inodes; 0 of 0: as many as there is space for
 }
 
-// newDir makes a Dir of an open file descriptor.
-func newDir(fd int, err error) func(path string) (*Dir, error) {
-	return func(path string) (*Dir, error) {
-		if err != nil {
-			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-		}
-		d := &Dir{file: os.NewFile(uintptr(fd), path), path: path}
-		if err := unix.Fstat(fd, &d.stat); err != nil {
-			d.Close()
-			return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
-		}
-		return d, nil
-	}
-}
-
-// enter opens the directory name, or reads the symbolic link name. At the end
-// of a path it returns neither for anything else.
-func (d *Dir) enter(name string, last bool) (next *Dir, link string, err error) {
-	if !last || name == ".." {
-		next, err = d.openDir(name)
-		if !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
-			return next, "", err
-		}
-	}
-	fd, ferr := retry(func() (int, error) {
-		return unix.Openat(d.fd(), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	})
-	if ferr != nil {
-		return nil, "", d.failed("open", name, ferr)
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, "", d.failed("stat", name, err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
-		return nil, "", err // of a parent that is not a directory
-	}
-	if !trusted(st.Uid) || d.Foreign() {
-		return nil, "", &LinkError{Path: d.Join(name), UID: st.Uid, DirUID: d.stat.Uid}
-	}
-	target := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(fd, "", target)
-	if err == nil && (n == 0 || n == len(target)) {
-		err = unix.ENAMETOOLONG
-	}
-	if err != nil {
-		return nil, "", d.failed("readlink", name, err)
-	}
-	return nil, string(target[:n]), nil
-}
-
-func (d *Dir) openDir(name string) (*Dir, error) {
-	path := d.Join(name)
-	return newDir(retry(func() (int, error) {
-		return unix.Openat(d.fd(), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	}))(path)
-}
-
-func (d *Dir) fd() int { return int(d.file.Fd()) }
+// Same reports whether both are the same file.
+func (i Info) Same(o Info) bool { return i.Dev == o.Dev && i.Inode == o.Inode }
 
 // Path returns the directory's path, without symbolic links.
 func (d *Dir) Path() string { return d.path }
 
 // Join returns the path of a name in the directory.
 func (d *Dir) Join(name string) string { return filepath.Join(d.path, name) }
-
-// Foreign reports whether a user other than root and jorc's own may replace
-// what root or jorc made in the directory.
-func (d *Dir) Foreign() bool {
-	return !trusted(d.stat.Uid) || d.stat.Mode&(unix.S_IWOTH|unix.S_ISVTX) == unix.S_IWOTH
-}
-
-// Shared reports whether a user other than root and jorc's own may make names
-// in the directory.
-func (d *Dir) Shared() bool {
-	return !trusted(d.stat.Uid) || d.stat.Mode&(unix.S_IWGRP|unix.S_IWOTH) != 0
-}
-
-// Close closes the directory.
-func (d *Dir) Close() error { return d.file.Close() }
-
-// Stat returns what name is.
-func (d *Dir) Stat(name string) (*unix.Stat_t, error) {
-	var st unix.Stat_t
-	if err := unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return nil, d.failed("stat", name, err)
-	}
-	return &st, nil
-}
-
-// Open opens name with the flags of open(2), and never waits for a pipe. A
-// symbolic link is an error that wraps ELOOP.
-func (d *Dir) Open(name string, flags int, perm fs.FileMode) (*os.File, error) {
-	fd, err := retry(func() (int, error) {
-		return unix.Openat(d.fd(), name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, uint32(perm.Perm()))
-	})
-	if err != nil {
-		return nil, d.failed("open", name, err)
-	}
-	return os.NewFile(uintptr(fd), d.Join(name)), nil
-}
 
 // ErrNotRegular is the error for what must be a regular file.
 var ErrNotRegular = errors.New("is not a regular file")
@@ -133,24 +45,23 @@ var ErrNotRegular = errors.New("is not a regular file")
 // directory where another user may make names, is refused for writing: it may be
 // any file of the host.
 func (d *Dir) OpenRegular(name string, flags int, perm fs.FileMode) (*os.File, error) {
-	if st, err := d.Stat(name); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG && st.Mode&unix.S_IFMT != unix.S_IFLNK {
+	if i, err := d.Stat(name); err == nil && i.Type != 0 && i.Type != fs.ModeSymlink {
 		return nil, d.failed("open", name, ErrNotRegular) // opening a device can do something
 	}
-	f, err := d.Open(name, flags&^unix.O_TRUNC, perm)
+	f, err := d.Open(name, flags&^os.O_TRUNC, perm)
 	if err != nil {
 		return nil, err
 	}
-	var st unix.Stat_t
-	err = unix.Fstat(int(f.Fd()), &st)
-	writes := flags&unix.O_ACCMODE != unix.O_RDONLY
+	i, err := FileInfo(f)
+	writes := flags&(os.O_WRONLY|os.O_RDWR) != 0
 	switch {
 	case err != nil:
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+	case i.Type != 0:
 		err = ErrNotRegular
-	case writes && st.Nlink > 1 && d.Shared():
-		err = fmt.Errorf("it has %d names (hard links), and another user may have made this one: remove it", st.Nlink)
-	case flags&unix.O_TRUNC != 0:
-		err = unix.Ftruncate(int(f.Fd()), 0)
+	case writes && i.Links > 1 && d.Shared():
+		err = fmt.Errorf("it has %d names (hard links), and another user may have made this one: remove it", i.Links)
+	case flags&os.O_TRUNC != 0:
+		err = f.Truncate(0)
 	}
 	if err != nil {
 		f.Close()
@@ -168,66 +79,9 @@ func OpenFile(path string, flags int, perm fs.FileMode) (*os.File, error) {
 	}
 	defer p.Dir.Close()
 	if len(p.Missing) > 0 {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: unix.ENOENT}
+		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.ENOENT}
 	}
 	return p.Dir.OpenRegular(p.Name, flags, perm)
-}
-
-// Rename gives the file from the name to, in place of what has it.
-func (d *Dir) Rename(from, to string) error {
-	return d.failed("rename", to, unix.Renameat(d.fd(), from, d.fd(), to))
-}
-
-// Link gives the file from a second name. A symbolic link is not followed.
-func (d *Dir) Link(from, to string) error {
-	return d.failed("link", to, unix.Linkat(d.fd(), from, d.fd(), to, 0))
-}
-
-// Remove removes a name that is not a directory's.
-func (d *Dir) Remove(name string) error {
-	return d.failed("remove", name, unix.Unlinkat(d.fd(), name, 0))
-}
-
-// RemoveDir removes an empty directory.
-func (d *Dir) RemoveDir(name string) error {
-	return d.failed("remove", name, unix.Unlinkat(d.fd(), name, unix.AT_REMOVEDIR))
-}
-
-// Mkdir makes a directory, whose mode the umask limits.
-func (d *Dir) Mkdir(name string, perm fs.FileMode) error {
-	return d.failed("mkdir", name, unix.Mkdirat(d.fd(), name, uint32(perm.Perm())))
-}
-
-// Names returns the names of what is in the directory.
-func (d *Dir) Names() ([]string, error) {
-	f, err := d.Open(".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return f.Readdirnames(-1)
-}
-
-// Sync makes renames, creations and removals in the directory survive a crash.
-func (d *Dir) Sync() error {
-	f, err := d.Open(".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return fmt.Errorf("sync directory: %w", err)
-	}
-	defer f.Close() // nothing was written through it
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("sync directory: %w", err)
-	}
-	return nil
-}
-
-func (d *Dir) chmod(perm fs.FileMode) error {
-	f, err := d.Open(".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Chmod(perm)
 }
 
 func (d *Dir) failed(op, name string, err error) error {
@@ -235,16 +89,6 @@ func (d *Dir) failed(op, name string, err error) error {
 		return nil
 	}
 	return &fs.PathError{Op: op, Path: d.Join(name), Err: err}
-}
-
-// retry repeats a system call that a signal interrupted.
-func retry[T any](call func() (T, error)) (T, error) {
-	for {
-		v, err := call()
-		if !errors.Is(err, unix.EINTR) {
-			return v, err
-		}
-	}
 }
 
 // SyncDir is Sync for the directory at a path.
@@ -286,7 +130,7 @@ type dirBatch struct {
 
 // Sync is d.Sync, shared.
 func (s *DirSyncer) Sync(d *Dir) error {
-	key := inode{d.stat.Dev, d.stat.Ino}
+	key := inode{d.info.Dev, d.info.Inode}
 	s.mu.Lock()
 	if s.dirs == nil {
 		s.dirs = make(map[inode]*dirQueue)

@@ -15,8 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // TempMark stands in the names of unfinished files.
@@ -153,9 +152,9 @@ func Update(path string, data []byte, perm fs.FileMode) (changed bool, lost []st
 func (p Place) exists(path string) error {
 	switch {
 	case len(p.Missing) > 0:
-		return about(path, unix.ENOENT)
+		return about(path, syscall.ENOENT)
 	case p.Name == "" || p.Name == "..":
-		return about(path, unix.EISDIR)
+		return about(path, syscall.EISDIR)
 	}
 	return nil
 }
@@ -195,10 +194,9 @@ func (d *Dir) write(name string, content func(io.Writer) error, finish func(*os.
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	if err := d.Rename(temp, name); err != nil {
+	if err := d.commit(f, temp, name); err != nil {
 		return err
 	}
-	_ = f.Close() // it is on the disk
 	return d.Sync()
 }
 
@@ -215,12 +213,11 @@ func (d *Dir) createTemp(name string) (f *os.File, temp string, err error) {
 			return nil, "", err
 		}
 		// Where there are no locks, RemoveTemp removes nothing.
-		if errors.Is(flock(f, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+		if errors.Is(flock(f, lockNow), syscall.EWOULDBLOCK) {
 			_ = f.Close() // RemoveTemp removes it
 			continue
 		}
-		var st unix.Stat_t
-		if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Nlink > 0 {
+		if i, err := FileInfo(f); err != nil || i.Links > 0 {
 			return f, temp, err
 		}
 		_ = f.Close() // RemoveTemp has removed it
@@ -276,14 +273,14 @@ func (d *Dir) removeTemp(name string) error {
 // removeDead removes an unfinished file unless a process still writes it.
 func (d *Dir) removeDead(temp string) error {
 	f, err := d.OpenRegular(temp, os.O_RDONLY, 0)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNotRegular) || errors.Is(err, unix.ELOOP) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNotRegular) || errors.Is(err, syscall.ELOOP) {
 		return nil // it is finished, or not jorc's
 	}
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := flock(f, lockNow); err != nil {
 		return nil // it is being written
 	}
 	if err := d.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 func TestWriteFile(t *testing.T) {
@@ -70,8 +70,8 @@ func TestWriteFileErrors(t *testing.T) {
 		want       error
 	}{
 		{name: "directory missing", path: filepath.Join(dir, "none", "file"), want: fs.ErrNotExist},
-		{name: "parent is a file", path: filepath.Join(dir, "plain", "file"), want: unix.ENOTDIR},
-		{name: "path is a directory", path: filepath.Join(dir, "sub"), want: unix.EISDIR},
+		{name: "parent is a file", path: filepath.Join(dir, "plain", "file"), want: syscall.ENOTDIR},
+		{name: "path is a directory", path: filepath.Join(dir, "sub"), want: syscall.EISDIR},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -8,13 +8,15 @@ import (
 	"os"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // ErrLocked is wrapped by the error of TryLock when another process (or
 // another Lock of this one) holds the lock; the text names its process id.
 var ErrLocked = errors.New("locked")
+
+// lockMode is how flock locks a file.
+type lockMode int
 
 // Lock is a lock file that is held. The kernel lets go of it when the process
 // ends, however it ends.
@@ -30,9 +32,9 @@ func TryLock(path string) (*Lock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
-	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := flock(f, lockNow); err != nil {
 		defer func() { _ = f.Close() }()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("%s: %w: held by %s", path, ErrLocked, holder(f))
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
@@ -49,21 +51,16 @@ func TryLock(path string) (*Lock, error) {
 func (l *Lock) Unlock() error {
 	err := l.file.Truncate(0)
 	// Closing alone would leave it to a child that is just being forked, until that execs.
-	return errors.Join(err, flock(l.file, unix.LOCK_UN), l.file.Close())
+	return errors.Join(err, flock(l.file, unlock), l.file.Close())
 }
 
 // HandOver returns the lock's file for another process: the lock lasts until every
 // copy of the file is closed. l must not be used afterwards.
 func (l *Lock) HandOver() *os.File { return l.file }
 
-func flock(f *os.File, how int) error {
-	for {
-		err := unix.Flock(int(f.Fd()), how)
-		if !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}
+// WaitLock locks an open file until it is closed, as soon as no other process has
+// locked it. Where there are no locks, there are no others: it returns at once.
+func WaitLock(f *os.File) { _ = flock(f, lockWait) }
 
 func writePID(f *os.File) error {
 	if err := f.Truncate(0); err != nil {
@@ -102,11 +99,11 @@ func Holder(path string) (string, error) {
 	if strings.TrimSpace(string(text)) == "" {
 		return "", nil // given back: trying it could get in the way of another process
 	}
-	err = flock(f, unix.LOCK_SH|unix.LOCK_NB) // closing the file gives it back
+	err = flock(f, lockSharedNow) // closing the file gives it back
 	switch {
 	case err == nil:
 		return "", nil // its holder has ended without giving it back
-	case errors.Is(err, unix.EWOULDBLOCK):
+	case errors.Is(err, syscall.EWOULDBLOCK):
 		return holder(f), nil
 	}
 	return "", fmt.Errorf("lock %s: %w", path, err)

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/jorc/jorc/internal/durable"
 )
@@ -47,7 +47,7 @@ func TestLocate(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for name, want := range map[string]error{"loop": unix.ELOOP, "real/a/b": unix.ENOTDIR} {
+	for name, want := range map[string]error{"loop": syscall.ELOOP, "real/a/b": syscall.ENOTDIR} {
 		if _, err := durable.Locate(path(name)); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", name, err, want)
 		}
@@ -83,7 +83,7 @@ func TestMkdirAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"file", "file/sub"} {
-		if err := durable.MkdirAll(path(name), 0o700); !errors.Is(err, unix.ENOTDIR) {
+		if err := durable.MkdirAll(path(name), 0o700); !errors.Is(err, syscall.ENOTDIR) {
 			t.Errorf("%s: got %v, want ENOTDIR", name, err)
 		}
 	}

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package fleettest runs a fleet of hosts on one machine for tests: each host
 // and each Consul server in a network namespace with an address of its own, on
 // one bridge, with TLS, gossip encryption and ACLs that deny by default. It

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
@@ -219,9 +220,9 @@ func (s *site) sabotage(d time.Duration) (kills, freezes int) {
 			continue
 		}
 		freezes++
-		s.signal(all[i], syscall.SIGSTOP)
+		s.signal(all[i], consultest.StopSignal)
 		s.must(nil, concurrency.Sleep(s.t.Context(), time.Duration(500+r.IntN(3000))*time.Millisecond)) // often past the TTL of 1 s
-		s.signal(all[i], syscall.SIGCONT)
+		s.signal(all[i], consultest.ContinueSignal)
 	}
 	return kills, freezes
 }
@@ -325,7 +326,7 @@ func TestFrozen(t *testing.T) {
 	s := newSite(t)
 	p := s.process()
 	s.wantEvents(0, "cluster_created", "cluster_changed")
-	s.signal(p, syscall.SIGSTOP)
+	s.signal(p, consultest.StopSignal)
 	s.join("a") // seen by the one that sleeps when it wakes up, and by its successor
 	o := quick(s.client)
 	o.Interval = time.Hour
@@ -340,7 +341,7 @@ func TestFrozen(t *testing.T) {
 		return saved.Commit.Generation
 	}
 	before := generation()
-	s.signal(p, syscall.SIGCONT)
+	s.signal(p, consultest.ContinueSignal)
 	s.join("b")
 	s.wantEvents(4, "member_joined b")
 	if got := generation(); got != before+1 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -40,11 +39,11 @@ func (d dying) Decide(ctx context.Context, in orchestrator.Input) ([]orchestrato
 	in.Record = func(ctx context.Context, decisions []orchestrator.Decision, also func(*kv.Txn)) error {
 		hit := slices.ContainsFunc(decisions, func(x orchestrator.Decision) bool { return x.Kind == d.kind })
 		if hit && d.when == "before" {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			consultest.Die()
 		}
 		err := record(ctx, decisions, also)
 		if hit && err == nil {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			consultest.Die()
 		}
 		return err
 	}

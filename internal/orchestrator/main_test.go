@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -42,8 +40,7 @@ const (
 func sendLimited(path string) {
 	limit, err := strconv.ParseUint(os.Getenv(sendLimit), 10, 64)
 	if err == nil {
-		signal.Ignore(syscall.SIGXFSZ)
-		err = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: limit, Max: limit})
+		err = consultest.LimitFiles(limit)
 	}
 	if err == nil {
 		err = orchestrator.FileSink{Path: path}.Send(context.Background(), "prod", events(2))

@@ -15,10 +15,8 @@ import (
 	"net/url"
 	"os"
 	"strconv"
-	"syscall"
 
 	"github.com/hashicorp/go-hclog"
-	"golang.org/x/sys/unix"
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/durable"
@@ -122,14 +120,12 @@ func (s FileSink) open(p durable.Place) (*os.File, int64, error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		for errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_EX), syscall.EINTR) {
-			continue // a file system without locks is not shared
-		}
-		var is unix.Stat_t
-		if err := unix.Fstat(int(f.Fd()), &is); err != nil {
+		durable.WaitLock(f)
+		is, err := durable.FileInfo(f)
+		if err != nil {
 			return nil, 0, errors.Join(err, f.Close())
 		}
-		if now, err := p.Dir.Stat(p.Name); err == nil && now.Dev == is.Dev && now.Ino == is.Ino {
+		if now, err := p.Dir.Stat(p.Name); err == nil && now.Same(is) {
 			return f, is.Size, nil
 		}
 		if err := f.Close(); err != nil { // it was renamed before it was locked

@@ -12,9 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/durable"
@@ -263,11 +262,11 @@ func ioError(op, destination string, err error) error {
 
 func hint(err error) string {
 	switch {
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EFBIG):
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
 		return "free some space; the file is as it was"
-	case errors.Is(err, unix.EROFS):
+	case errors.Is(err, syscall.EROFS):
 		return "make it writable, under systemd with ReadWritePaths="
-	case errors.Is(err, unix.EBUSY):
+	case errors.Is(err, syscall.EBUSY):
 		return "a single file that is a mount point cannot be replaced: mount its directory"
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Sprintf("give user %d the right, or run jorc as root", os.Geteuid())

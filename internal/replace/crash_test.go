@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/consultest"
 )
 
 // crashEnv makes the test binary a process that kills itself: its value is
@@ -247,7 +249,7 @@ func crashMain() int {
 	n := -1
 	p.r.hook = func(string) {
 		if n++; n == at {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			consultest.Die()
 			select {}
 		}
 	}

@@ -10,9 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/jorc/jorc/internal/durable"
 )
@@ -181,7 +180,7 @@ func (j *journal) openDirs() error {
 		f := &j.Files[i]
 		d, err := durable.OpenDir(filepath.Dir(f.Target))
 		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 			continue
 		case err != nil:
 			return ioError("look at", f.Destination, err)
@@ -227,7 +226,7 @@ func (f *fileEntry) isNew(name string) (bool, error) {
 		return false, nil
 	}
 	file, err := f.dir.OpenRegular(name, os.O_RDONLY, 0)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ELOOP) || errors.Is(err, durable.ErrNotRegular) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ELOOP) || errors.Is(err, durable.ErrNotRegular) {
 		return false, nil
 	}
 	if err != nil {

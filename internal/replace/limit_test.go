@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
-	"golang.org/x/sys/unix"
 
+	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/durable"
 )
 
@@ -33,12 +33,11 @@ func limitMain() int {
 	if parts[3] == "reload" {
 		f.Reload = p.sh("touch reloaded " + strings.Repeat(" ", 1000)) // the journal is above the limit
 	}
-	signal.Ignore(unix.SIGXFSZ)
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1000, Max: 1000}); err != nil {
+	if err := consultest.LimitFiles(1000); err != nil {
 		return 2
 	}
 	_, err := p.try(context.Background(), f)
-	if errors.Is(err, unix.EFBIG) {
+	if errors.Is(err, syscall.EFBIG) {
 		_, _ = fmt.Fprintln(os.Stdout, err)
 		return 3
 	}
@@ -88,7 +87,7 @@ func TestStateDirUnusable(t *testing.T) {
 	p.r = New(p.path("state"), nil, hclog.NewNullLogger())
 	f := p.file("a", "new")
 	f.Reload = p.sh("touch reloaded")
-	if _, err := p.try(t.Context(), f); !errors.Is(err, unix.ENOTDIR) {
+	if _, err := p.try(t.Context(), f); !errors.Is(err, syscall.ENOTDIR) {
 		t.Errorf("got %v, want ENOTDIR", err)
 	}
 	p.want(t, "a", "old")
@@ -100,7 +99,7 @@ func TestStateDirUnusable(t *testing.T) {
 func TestCopyAsBackup(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.r.link = func(*durable.Dir, string, string) error { return &os.LinkError{Op: "link", Err: unix.EPERM} }
+	p.r.link = func(*durable.Dir, string, string) error { return &os.LinkError{Op: "link", Err: syscall.EPERM} }
 	p.write(t, "a", "old")
 	if err := os.Chmod(p.path("a"), 0o604); err != nil {
 		t.Fatal(err)

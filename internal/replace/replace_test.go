@@ -6,12 +6,14 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/jorc/jorc/internal/durable"
 )
 
 func TestReplaceOneFile(t *testing.T) {
@@ -202,7 +204,7 @@ func TestSymlinks(t *testing.T) {
 	p.replace(t, f)
 	p.want(t, "real/beside", "strange")
 
-	for name, want := range map[string]error{"loop": unix.ELOOP, "nowhere": fs.ErrNotExist} {
+	for name, want := range map[string]error{"loop": syscall.ELOOP, "nowhere": fs.ErrNotExist} {
 		if _, err := p.try(t.Context(), p.file(name, "x")); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", name, err, want)
 		}
@@ -217,7 +219,7 @@ func TestRefusedDestinations(t *testing.T) {
 	if err := os.Mkdir(p.path("dir"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mkfifo(p.path("fifo"), 0o644); err != nil {
+	if err := exec.Command("mkfifo", p.path("fifo")).Run(); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct{ name, destination, want string }{
@@ -344,11 +346,11 @@ func TestEndedContext(t *testing.T) {
 
 func inode(t *testing.T, path string) uint64 {
 	t.Helper()
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err != nil {
+	info, err := os.Lstat(path)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return st.Ino
+	return durable.InfoOf(info).Inode
 }
 
 // BenchmarkReplace is the short way: one file without check and reload, with

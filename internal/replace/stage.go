@@ -7,8 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/jorc/jorc/internal/durable"
 )
@@ -36,13 +35,13 @@ func (r *Replacer) stage(it *item) (err error) {
 }
 
 // write makes a new file, where a dead jorc may have left one, or leaves none.
-func (r *Replacer) write(d *durable.Dir, name string, fill func(*os.File) error) (st *unix.Stat_t, err error) {
+func (r *Replacer) write(d *durable.Dir, name string, fill func(*os.File) error) (info durable.Info, err error) {
 	if err := unlink(d, name); err != nil {
-		return nil, err
+		return info, err
 	}
 	f, err := d.Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return nil, err
+		return info, err
 	}
 	defer func() {
 		if err != nil {
@@ -52,16 +51,15 @@ func (r *Replacer) write(d *durable.Dir, name string, fill func(*os.File) error)
 	}()
 	r.step("write: created")
 	if err := fill(f); err != nil {
-		return nil, err
+		return info, err
 	}
 	if err := f.Sync(); err != nil {
-		return nil, err
+		return info, err
 	}
-	st = &unix.Stat_t{}
-	if err := unix.Fstat(int(f.Fd()), st); err != nil {
-		return nil, err
+	if info, err = durable.FileInfo(f); err != nil {
+		return info, err
 	}
-	return st, f.Close()
+	return info, f.Close()
 }
 
 // backup keeps the previous file under a second name. A hard link costs no
@@ -99,7 +97,7 @@ func (r *Replacer) backup(it *item) error {
 
 // noLinks reports whether a file system (or fs.protected_hardlinks) refuses links.
 func noLinks(err error) bool {
-	for _, e := range []error{unix.EPERM, unix.EACCES, unix.EMLINK, unix.ENOSYS, unix.EOPNOTSUPP, unix.EXDEV} {
+	for _, e := range []error{syscall.EPERM, syscall.EACCES, syscall.EMLINK, syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.EXDEV} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -109,8 +107,8 @@ func noLinks(err error) bool {
 
 // verify returns an error when another process has replaced the staged file.
 func (it *item) verify() error {
-	st, err := it.at.Dir.Stat(stagedName(it.at.Name))
-	if err == nil && (st.Dev != it.staged.Dev || st.Ino != it.staged.Ino) {
+	info, err := it.at.Dir.Stat(stagedName(it.at.Name))
+	if err == nil && !info.Same(it.staged) {
 		err = fmt.Errorf("another process has replaced %s", it.stagedPath())
 	}
 	if err != nil {

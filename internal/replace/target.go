@@ -11,8 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/jorc/jorc/internal/durable"
 )
@@ -28,16 +27,16 @@ const (
 type item struct {
 	File
 	at   durable.Place
-	path string       // of the place, without symbolic links
-	old  *unix.Stat_t // nil when there is no file yet
-	same bool         // the file has the content
+	path string        // of the place, without symbolic links
+	old  *durable.Info // nil when there is no file yet
+	same bool          // the file has the content
 
 	edited bool // another program changed the file, and it is to be left alone
 	attr   durable.Attributes
 	lost   []string // of the old file's attributes, what cannot be kept
 
 	made   []string     // parents that were created, outermost first
-	staged *unix.Stat_t // the staged file
+	staged durable.Info // the staged file
 }
 
 // stagedName and backupName are dot-files beside the target: no include glob
@@ -59,7 +58,7 @@ func locate(f File) (it *item, err error) {
 		return nil, isDir
 	}
 	place, err := durable.Locate(f.Destination)
-	if errors.Is(err, unix.ENOTDIR) {
+	if errors.Is(err, syscall.ENOTDIR) {
 		return nil, fmt.Errorf("destination %s: a parent of it is not a directory: %w", f.Destination, err)
 	}
 	if err != nil {
@@ -85,18 +84,18 @@ func (it *item) open() (*os.File, error) {
 	if len(it.at.Missing) > 0 {
 		return nil, nil
 	}
-	st, err := it.at.Dir.Stat(it.at.Name)
+	info, err := it.at.Dir.Stat(it.at.Name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case err != nil:
 		return nil, ioError("look at", it.Destination, err)
-	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+	case info.Type == fs.ModeDir:
 		return nil, fmt.Errorf("destination %s is a directory: name a file in it", it.Destination)
 	}
-	f, err := it.at.Dir.OpenRegular(it.at.Name, unix.O_RDONLY, 0)
+	f, err := it.at.Dir.OpenRegular(it.at.Name, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrPermission) {
-		f, err = it.at.Dir.OpenRegular(it.at.Name, unix.O_PATH, 0)
+		f, err = it.at.Dir.OpenRegular(it.at.Name, durable.OpenName, 0)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -121,17 +120,18 @@ func (it *item) compare() (fixed bool, err error) {
 	keep := it.Written != nil && *it.Written == sha256.Sum256(it.Data)
 	if f == nil {
 		if it.edited = keep; it.Stamp != nil && it.Stamp.known() {
-			it.attr = durable.Attributes{Mode: it.Stamp.mode & permBits, UID: int(it.Stamp.uid), GID: int(it.Stamp.gid)}
+			it.attr = durable.Attributes{Mode: it.Stamp.mode, UID: int(it.Stamp.uid), GID: int(it.Stamp.gid)}
 		}
-		it.stamp(&unix.Stat_t{})
+		it.stamp(durable.Info{})
 		return false, it.configure()
 	}
 	defer f.Close() // only read
-	it.old = &unix.Stat_t{}
-	if err := unix.Fstat(int(f.Fd()), it.old); err != nil {
+	info, err := durable.FileInfo(f)
+	if err != nil {
 		return false, ioError("look at", it.Destination, err)
 	}
-	it.stamp(it.old)
+	it.old = &info
+	it.stamp(info)
 	if it.old.Size == int64(len(it.Data)) {
 		content, err := io.ReadAll(f)
 		if err != nil {
@@ -140,23 +140,22 @@ func (it *item) compare() (fixed bool, err error) {
 		it.same = string(content) == string(it.Data)
 	}
 	if it.same {
-		it.attr = durable.Attributes{Mode: it.old.Mode & permBits, UID: int(it.old.Uid), GID: int(it.old.Gid)}
+		it.attr = durable.Attributes{Mode: it.old.Mode, UID: int(it.old.UID), GID: int(it.old.GID)}
 		if err := it.configure(); err != nil || it.hasAttributes() {
 			return false, err
 		}
 		if it.edited = keep; keep {
 			return false, nil
 		}
-		if it.old.Nlink == 1 || !it.at.Dir.Shared() {
-			var st unix.Stat_t
+		if it.old.Links == 1 || !it.at.Dir.Shared() {
 			err := it.fix(f)
 			if err == nil {
-				err = unix.Fstat(int(f.Fd()), &st)
+				info, err = durable.FileInfo(f)
 			}
 			if err != nil {
 				return false, ioError("set mode and owner of", it.Destination, err)
 			}
-			it.stamp(&st)
+			it.stamp(info)
 			return true, nil
 		}
 		it.same = false // its other names may be those of any file of the host: they keep theirs
@@ -189,10 +188,10 @@ func (it *item) configure() (err error) {
 }
 
 // hasAttributes reports whether the old file has the mode and the owner.
-func (it *item) hasAttributes() bool { return it.old.Mode&permBits == it.attr.Mode && it.hasOwner() }
+func (it *item) hasAttributes() bool { return it.old.Mode == it.attr.Mode && it.hasOwner() }
 
 func (it *item) hasOwner() bool {
-	return it.attr.UID == int(it.old.Uid) && it.attr.GID == int(it.old.Gid)
+	return it.attr.UID == int(it.old.UID) && it.attr.GID == int(it.old.GID)
 }
 
 // fix gives a file with the right content the right attributes.
@@ -202,7 +201,7 @@ func (it *item) fix(f *os.File) error {
 			return err
 		}
 	}
-	if err := unix.Fchmod(int(f.Fd()), it.attr.Mode); err != nil { // last: a change of owner clears set-id bits
+	if err := durable.Chmod(f, it.attr.Mode); err != nil { // last: a change of owner clears set-id bits
 		return err
 	}
 	return f.Sync()
@@ -214,13 +213,14 @@ func (it *item) fix(f *os.File) error {
 type Stamp struct {
 	dev, ino uint64
 	size     int64
-	changed  unix.Timespec
+	changed  int64 // the content, in ns
+	kind     fs.FileMode
 	mode     uint32
 	uid, gid uint32
 }
 
-func stampOf(st *unix.Stat_t) Stamp {
-	return Stamp{dev: st.Dev, ino: st.Ino, size: st.Size, changed: st.Mtim, mode: st.Mode, uid: st.Uid, gid: st.Gid}
+func stampOf(i durable.Info) Stamp {
+	return Stamp{dev: i.Dev, ino: i.Inode, size: i.Size, changed: i.Modified, kind: i.Type, mode: i.Mode, uid: i.UID, gid: i.GID}
 }
 
 func (s *Stamp) known() bool { return s.ino != 0 }
@@ -235,20 +235,20 @@ func ReadStamp(destination string) (Stamp, error) {
 	if len(at.Missing) > 0 || at.Name == "" {
 		return Stamp{}, nil
 	}
-	st, err := at.Dir.Stat(at.Name)
+	info, err := at.Dir.Stat(at.Name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return Stamp{}, nil
 	case err != nil:
 		return Stamp{}, ioError("look at", destination, err)
 	}
-	return stampOf(st), nil
+	return stampOf(info), nil
 }
 
 // stamp records what the destination is now.
-func (it *item) stamp(st *unix.Stat_t) {
+func (it *item) stamp(info durable.Info) {
 	if it.Stamp != nil {
-		*it.Stamp = stampOf(st)
+		*it.Stamp = stampOf(info)
 	}
 }
 

@@ -44,7 +44,7 @@ func crashMain() int {
 	n := 0
 	w.hook = func(string) {
 		if n == step {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			consultest.Die()
 		}
 		n++
 	}

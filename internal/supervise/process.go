@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
@@ -197,7 +195,7 @@ func (p *process) runUntilChange(ctx context.Context, in *input) error {
 				return errChanged
 			case in.reloads(&next):
 				p.o.Log.Info("reloading a process: its files have changed", "process", p.name, "signal", in.conf.ReloadSignal)
-				if err := child.Signal(unix.SignalNum(in.conf.ReloadSignal)); err != nil {
+				if err := child.Signal(command.SignalNumber(in.conf.ReloadSignal)); err != nil {
 					p.o.Log.Error("cannot signal a process", "process", p.name, "error", err)
 				}
 				*in = next
@@ -220,7 +218,7 @@ func (p *process) start(ctx context.Context, in *input) (*command.Process, error
 	}
 	child, err := command.Start(ctx, command.Command{
 		Args: in.conf.Command, Dir: in.conf.Dir, Env: env, User: in.conf.User,
-		StopSignal: unix.SignalNum(in.conf.KillSignal), Grace: in.conf.KillTimeout,
+		StopSignal: command.SignalNumber(in.conf.KillSignal), Grace: in.conf.KillTimeout,
 		Guard: p.o.Guard, Lock: lock, Stdout: p.o.Stdout, Stderr: p.o.Stderr,
 	})
 	if err != nil {
@@ -322,7 +320,7 @@ func (p *process) stop(child *command.Process) {
 // ended describes the end of a program that was not asked to end.
 func ended(r command.Result) error {
 	if n := r.ExitCode - 128; n > 0 {
-		if name := unix.SignalName(syscall.Signal(n)); name != "" {
+		if name := command.SignalName(syscall.Signal(n)); name != "" {
 			return fmt.Errorf("it ended with exit code %d (%s)", r.ExitCode, name)
 		}
 	}

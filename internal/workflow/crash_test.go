@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consultest"
 )
 
 // crashEnv makes the test binary a process that kills itself: its value is
@@ -204,7 +205,7 @@ func crashMain() int {
 }
 
 func killSelf() {
-	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	consultest.Die()
 	select {}
 }
 

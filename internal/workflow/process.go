@@ -2,7 +2,6 @@ package workflow
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -10,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/jorc/jorc/internal/command"
 )
 
 // markName is the variable by which the processes of an attempt are known,
@@ -170,9 +169,6 @@ func lastPID() int {
 // killTime is how long killed processes have to go.
 const killTime = 10 * time.Second
 
-// oldKernelPause is how long a killed process gets where it cannot be waited for.
-const oldKernelPause = 10 * time.Millisecond
-
 // killMarked kills all processes that carry mark and returns when they are
 // gone, with what they were.
 func killMarked(mark string) ([]process, error) {
@@ -196,42 +192,9 @@ func killMarked(mark string) ([]process, error) {
 			if !slices.Contains(killed, p) {
 				killed = append(killed, p)
 			}
-			if err := kill(p.pid, mark, time.Until(deadline)); err != nil {
+			if err := command.Kill(p.pid, func() bool { return carries(p.pid, mark) }, time.Until(deadline)); err != nil {
 				return killed, fmt.Errorf("kill %v of the last attempt: %w", p, err)
 			}
-		}
-	}
-}
-
-// kill kills one process, waits until it is gone, and touches no other that got
-// its number.
-func kill(pid int, mark string, wait time.Duration) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	switch {
-	case errors.Is(err, unix.ESRCH):
-		return nil
-	case errors.Is(err, unix.ENOSYS): // before Linux 5.3
-		err = unix.Kill(pid, unix.SIGKILL)
-		time.Sleep(min(wait, oldKernelPause)) // the caller looks again
-		return err
-	case err != nil:
-		return err
-	}
-	defer func() { _ = unix.Close(fd) }()
-	if !carries(pid, mark) {
-		return nil
-	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
-		if errors.Is(err, unix.ESRCH) {
-			return nil
-		}
-		return err
-	}
-	for end := time.Now().Add(wait); ; {
-		left := max(time.Until(end), 0)
-		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds()))
-		if !errors.Is(err, unix.EINTR) {
-			return err
 		}
 	}
 }

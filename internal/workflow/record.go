@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/durable"
 )
 
@@ -202,7 +202,7 @@ const (
 // bytes: a task begins only when there is that much.
 const reserveSize = 256 << 10
 
-func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // ensureReserve makes sure that the end of a task can be written down, also
 // when its own output fills the disk.
@@ -224,8 +224,8 @@ func allocate(path string) error {
 	if err != nil {
 		return err
 	}
-	err = unix.Fallocate(int(f.Fd()), 0, 0, reserveSize)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+	err = durable.Allocate(f, reserveSize)
+	if errors.Is(err, errors.ErrUnsupported) {
 		if _, err = f.WriteAt(make([]byte, reserveSize), 0); err == nil {
 			err = f.Sync()
 		}
@@ -248,20 +248,8 @@ func currentBoot() boot {
 	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
 		b.ID = strings.TrimSpace(string(id))
 	}
-	if stat, err := os.ReadFile("/proc/1/stat"); err == nil {
-		b.Init = startTime(string(stat))
-	}
+	b.Init = command.StartTime(1)
 	return b
-}
-
-// startTime is the 22nd field of /proc/PID/stat; the second is in parentheses
-// and may hold anything.
-func startTime(stat string) string {
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 20 {
-		return ""
-	}
-	return fields[19]
 }
 
 // same reports whether the host was not restarted in between. What is unknown of

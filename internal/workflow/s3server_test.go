@@ -17,13 +17,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
+	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consultest"
 )
@@ -83,7 +83,7 @@ func startS3(t testing.TB, tls bool) *s3Server {
 	server.Stdout, server.Stderr = &said, &said
 	// A test binary that is killed takes its server with it: the signal comes
 	// when the thread ends that started the process.
-	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	server.SysProcAttr = command.Attached()
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -109,7 +109,7 @@ func (a Attributes) Apply(f *os.File) (lost []string, err error) {
 			return lost, fmt.Errorf("ACL: %w", err)
 		}
 	}
-	return lost, unix.Fchmod(fd, mode) // last: a change of owner clears set-id bits
+	return lost, Chmod(f, mode) // last: a change of owner clears set-id bits
 }
 
 // hasNone reports whether there is no such attribute, or can be none.

@@ -18,26 +18,6 @@ import (
 	"github.com/jorc/jorc/internal/consultest"
 )
 
-// below starts a process of jorc below "jorc cluster"; it is killed when the
-// test ends.
-func below(t *testing.T, env map[string]string, prepare func(*exec.Cmd), args ...string) *exec.Cmd {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), builtOnce(t), append([]string{"cluster"}, args...)...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir(), consultest.NoConfig}
-	for name, v := range env {
-		cmd.Env = append(cmd.Env, name+"="+v)
-	}
-	prepare(cmd)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		_ = cmd.Wait()
-	})
-	return cmd
-}
-
 func says(t *testing.T, o *output, what string) {
 	t.Helper()
 	consultest.Eventually(t, "it to say "+what, func(context.Context) error {

@@ -1,0 +1,30 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// standardEditor edits a document if neither EDITOR nor VISUAL is set.
+const standardEditor = "vi"
+
+// editorArgs is the command line by which editor, a shell's command, edits file.
+func editorArgs(editor, file string) []string {
+	return []string{"/bin/sh", "-c", editor + ` "$1"`, "sh", file}
+}
+
+// become replaces the process by a program; it returns only when it cannot.
+func become(path string, args, environ []string) error { return syscall.Exec(path, args, environ) }
+
+// understandsEscapes reports whether a terminal moves its cursor as it is told; all do.
+func understandsEscapes(*os.File) bool { return true }
+
+// readAndWrite reports whether a file was opened for both.
+func readAndWrite(f *os.File) bool {
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	return err == nil && flags&unix.O_ACCMODE == unix.O_RDWR
+}
