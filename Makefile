@@ -188,12 +188,20 @@ test-browser: consul ## drive the dashboard with Chromium; needs chromium
 .PHONY: check
 check: lint vuln test ## lint, look for known vulnerabilities, and run all tests
 
+# Where operators run jorc beside Linux. lint vets one architecture of each: they share
+# all files.
+PLATFORMS = darwin/arm64 windows/amd64 freebsd/amd64
+
 .PHONY: lint
 lint: ## gofumpt, go vet, staticcheck, and vale over the texts
 	@unformatted=$$($(LINT) gofumpt -l $$(git ls-files --cached --others --exclude-standard '*.go' | while read -r f; do [ -e "$$f" ] && echo "$$f"; done)); \
 	[ -z "$$unformatted" ] || { printf 'not formatted (make fmt):\n%s\n' "$$unformatted" >&2; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags system,fleet,soak,packages ./...
+	@for platform in $(PLATFORMS); do \
+		echo "$(GO) vet for $$platform"; \
+		GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0 $(GO) vet ./cmd/jorc ./internal/... || exit 1; \
+	done
 	$(LINT) staticcheck -tags system,fleet,soak,packages ./...
 	$(LINT) vale --output=line $(PROSE)
 

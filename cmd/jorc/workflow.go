@@ -186,7 +186,7 @@ func runWorkflowCommand(env *environment) *cli.Command {
 			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "wait at most this long for what tasks require; 0: no limit"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "show nothing until the end", DisableDefaultText: true},
 		},
-		Action: env.runWorkflow,
+		Action: env.onLinux("jorc workflow run", env.runWorkflow),
 	}
 }
 

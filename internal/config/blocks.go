@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,7 +59,7 @@ func (d *decoder) destination(args *arguments, t *Template, owner string) {
 	}
 	last := t.Destination[strings.LastIndexByte(t.Destination, '/')+1:]
 	switch {
-	case !filepath.IsAbs(t.Destination):
+	case !absolute(t.Destination):
 		d.errorf(rng, "Invalid path", "%q must be an absolute path, not %q.", "destination", t.Destination)
 	case last == "" || last == "." || last == "..":
 		d.errorf(rng, "Invalid path", "%q must name a file, not the directory %q.", "destination", t.Destination)
@@ -210,7 +209,7 @@ const maxAlternatives = 1000
 
 func checkGlob(s string) error {
 	switch {
-	case !filepath.IsAbs(s):
+	case !absolute(s):
 		return fmt.Errorf("a static path must be absolute, %q is not", s)
 	case !doublestar.ValidatePattern(s):
 		return fmt.Errorf("%q is not a valid pattern", s)

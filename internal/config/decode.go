@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"math/big"
+	"path"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -250,6 +251,10 @@ func (a *arguments) names(name string, values []string, valid func(string) error
 	}
 }
 
+// absolute reports whether a path is absolute here or on a host, whose configuration may be
+// checked on Windows.
+func absolute(p string) bool { return filepath.IsAbs(p) || path.IsAbs(p) }
+
 // path resolves a path of a file that jorc itself uses. A relative path is
 // relative to the directory of the configuration file that contains it.
 func (a *arguments) path(name string, p *string) {
@@ -261,7 +266,7 @@ func (a *arguments) path(name string, p *string) {
 		*p = ""
 		return
 	}
-	if filepath.IsAbs(*p) {
+	if absolute(*p) {
 		return
 	}
 	dir, err := filepath.Abs(filepath.Dir(rng.Filename))

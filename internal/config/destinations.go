@@ -168,7 +168,7 @@ func (r *resolver) resolve(path string) string {
 			continue
 		}
 		followed++
-		if filepath.IsAbs(target) {
+		if absolute(target) {
 			done = "/"
 		}
 		rest = append(strings.Split(target, "/"), rest...)

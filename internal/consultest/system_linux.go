@@ -2,7 +2,6 @@ package consultest
 
 import (
 	"errors"
-	"os/signal"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -46,9 +45,12 @@ func Exists(pid int) bool { return syscall.Kill(pid, 0) == nil }
 // OwnGroup returns the attributes of a process in a group of its own.
 func OwnGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
+// FileSizeSignal ends a process that writes more than LimitFiles allows, unless it is
+// ignored.
+const FileSizeSignal = syscall.SIGXFSZ
+
 // LimitFiles makes writes of this process fail that would make a file longer than limit
 // bytes.
 func LimitFiles(limit uint64) error {
-	signal.Ignore(syscall.SIGXFSZ)
 	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: limit, Max: limit})
 }

@@ -31,5 +31,8 @@ func Exists(int) bool { return false }
 // OwnGroup is for tests on Linux.
 func OwnGroup() *syscall.SysProcAttr { return nil }
 
+// FileSizeSignal exists on Linux only.
+const FileSizeSignal = syscall.Signal(0)
+
 // LimitFiles is for tests on Linux.
 func LimitFiles(uint64) error { return errors.ErrUnsupported }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"sync"
@@ -40,6 +41,7 @@ const (
 func sendLimited(path string) {
 	limit, err := strconv.ParseUint(os.Getenv(sendLimit), 10, 64)
 	if err == nil {
+		signal.Ignore(consultest.FileSizeSignal)
 		err = consultest.LimitFiles(limit)
 	}
 	if err == nil {
