@@ -5,9 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"testing"
-
 	"syscall"
+	"testing"
 )
 
 func TestWriteFile(t *testing.T) {

@@ -5,9 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"testing"
-
 	"syscall"
+	"testing"
 
 	"github.com/jorc/jorc/internal/durable"
 )
