@@ -541,7 +541,7 @@ func TestWrongConfigEverywhere(t *testing.T) {
 	h.write("clutser = \"prd\"\n")
 	before := h.requests
 	for _, w := range walks {
-		if w.line == "" || slices.Contains([]string{"completion bash", "completion fish", "completion zsh", "man", "migrate consul-template", "migrate envconsul", "version", "doctor"}, w.path) {
+		if w.line == "" || slices.Contains([]string{"completion bash", "config explain", "completion fish", "completion zsh", "man", "migrate consul-template", "migrate envconsul", "version", "doctor"}, w.path) {
 			continue
 		}
 		code := exitUsage
