@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -17,11 +18,14 @@ const completeCommand = "__complete"
 const bashScript = `# bash completion for jorc: source it, or put it into
 # /usr/share/bash-completion/completions/jorc
 _jorc() {
-	local IFS=$'\n' cur="${COMP_WORDS[COMP_CWORD]}" words
+	local cur="${COMP_WORDS[COMP_CWORD]}" words name
 	# Bash splits words at = and :, as in --output=json.
 	if [[ "$cur" == "=" ]]; then cur=""; fi
 	words=("${COMP_WORDS[@]:1:COMP_CWORD-1}")
-	COMPREPLY=($(compgen -W "$(jorc __complete "${words[@]}" "$cur" 2>/dev/null | cut -f1)" -- "$cur"))
+	COMPREPLY=()
+	while IFS=$'\t' read -r name _; do
+		COMPREPLY+=("$name")
+	done < <(jorc __complete "${words[@]}" "$cur" 2>/dev/null)
 }
 complete -o default -o bashdefault -F _jorc jorc
 `
@@ -74,32 +78,49 @@ func completionCommand(*environment) *cli.Command {
 // complete writes the candidates for the last of words, one per line, a tab
 // between the word and what it is. It writes nothing where any word may stand:
 // the shell then offers files.
-func complete(w io.Writer, app *cli.App, words []string) {
+func complete(ctx context.Context, w io.Writer, env *environment, app *cli.App, words []string) {
 	if len(words) == 0 {
 		words = []string{""}
 	}
 	before, current := words[:len(words)-1], words[len(words)-1]
 	a := arranger{app: app, flags: map[*cli.Command][]string{}}
 	var pending cli.Flag // a flag whose value comes next
+	var owner *cli.Command
 	for _, word := range before {
 		switch {
 		case word == "--":
 			return // a command of the user's own
 		case word == "=": // bash splits --flag=value
 		case pending != nil:
+			a.add(owner, "--"+pending.Names()[0]+"="+word)
 			pending = nil
 		case a.isFlag(word):
-			name, _, hasValue := strings.Cut(strings.TrimLeft(word, "-"), "=")
-			if _, f := a.lookup(name); f != nil && takesValue(f) && !hasValue {
-				pending = f
+			name, value, hasValue := strings.Cut(strings.TrimLeft(word, "-"), "=")
+			of, f := a.lookup(name)
+			switch {
+			case f == nil:
+			case hasValue && takesValue(f):
+				a.add(of, "--"+f.Names()[0]+"="+value)
+			case takesValue(f):
+				owner, pending = of, f
 			}
 		default:
 			_ = a.argument(word) // what is not known yet is completed from where it stands
 		}
 	}
-	for _, c := range a.candidates(current, pending) {
+	prefix := ""
+	if name, value, hasValue := strings.Cut(current, "="); hasValue && strings.HasPrefix(name, "--") && pending == nil {
+		if _, f := a.lookup(strings.TrimLeft(name, "-")); f != nil && takesValue(f) {
+			prefix, current, pending = name+"=", value, f
+		}
+	}
+	candidates := a.candidates(current, pending)
+	if kind := a.nameKind(pending); len(candidates) == 0 && kind != noNames && (pending != nil || !strings.HasPrefix(current, "-")) {
+		candidates = env.names(ctx, a.flags[nil], app, kind)
+	}
+	for _, c := range candidates {
 		if strings.HasPrefix(c.word, current) {
-			fmt.Fprintf(w, "%s\t%s\n", c.word, c.about)
+			fmt.Fprintf(w, "%s%s\t%s\n", prefix, c.word, c.about)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -146,6 +147,7 @@ type host struct {
 	environ        func() []string
 	author         func() string                                   // OS user and host, as a hint at who makes a change; nil: $USER
 	exec           func(path string, args, environ []string) error // replaces the process; returns only when it cannot
+	completionTime time.Duration                                   // bounds how long completion reads names; 0: completionTime
 	guard          []string                                        // a command line that guards the command which follows it; see guard
 	process        []string                                        // the same for a supervised process; see guardProcess
 }
@@ -180,11 +182,13 @@ func run(ctx context.Context, args []string, h host) int {
 	stdout, stderr := safe(h.stdout), safe(h.stderr)
 	defer func() { _ = stderr.flush() }() // there is nowhere left to report it
 	h.stdout, h.stderr = stdout, stderr
-	app := newApp(h)
 	if len(args) > 0 && args[0] == completeCommand {
-		complete(underlying(h.stdout), app, args[1:])
+		h.stderr = io.Discard
+		env := newEnvironment(h)
+		complete(ctx, underlying(h.stdout), env, appOf(env), args[1:])
 		return exitOK
 	}
+	app := newApp(h)
 	normal, err := arrange(app, args)
 	if err == nil {
 		err = app.RunContext(ctx, append([]string{app.Name}, normal...))
@@ -195,8 +199,9 @@ func run(ctx context.Context, args []string, h host) int {
 }
 
 // newApp builds the command tree over h.
-func newApp(h host) *cli.App {
-	env := newEnvironment(h)
+func newApp(h host) *cli.App { return appOf(newEnvironment(h)) }
+
+func appOf(env *environment) *cli.App {
 	app := &cli.App{
 		Name:           "jorc",
 		HelpName:       "jorc",
@@ -204,9 +209,9 @@ func newApp(h host) *cli.App {
 		UsageText:      "jorc [flags] COMMAND [flags] [arguments] [-- COMMAND ARG…]",
 		Flags:          append(globalFlags(), helpFlag(), &cli.BoolFlag{Name: "version", Usage: "print the version", DisableDefaultText: true}),
 		Commands:       commands(env),
-		Reader:         h.stdin,
-		Writer:         h.stdout,
-		ErrWriter:      h.stderr,
+		Reader:         env.stdin,
+		Writer:         env.stdout,
+		ErrWriter:      env.stderr,
 		HideHelp:       true,
 		HideVersion:    true,
 		OnUsageError:   onUsageError,

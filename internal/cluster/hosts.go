@@ -174,17 +174,12 @@ func (c *Cluster) CheckHeld(ctx context.Context, s Scope) error {
 // CheckRole returns ErrNoRole, with the roles that exist, unless a member has the
 // role, the profile has params for it, or it is held.
 func (c *Cluster) CheckRole(ctx context.Context, role string) error {
-	s, err := c.Load(ctx, NeedProfile|NeedControl)
+	known, err := c.RoleNames(ctx)
 	switch {
 	case errors.Is(err, consul.ErrDenied):
 		return nil
 	case err != nil:
 		return err
-	}
-	known := append([]string{RoleManager, RoleLeader, RoleWorker}, slices.Collect(maps.Keys(s.Profile.Roles))...)
-	known = append(known, slices.Collect(maps.Keys(s.Control.Roles))...)
-	for _, h := range s.Hosts {
-		known = append(known, h.Record.Roles...)
 	}
 	if slices.Contains(known, role) {
 		return nil

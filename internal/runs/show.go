@@ -18,15 +18,10 @@ import (
 // left out and named in bad: with two requests and one for each 64 of them. It
 // returns a class of package consul.
 func (r *Runs) List(ctx context.Context) (all []Run, bad []error, err error) {
-	active, err := r.active.Names(ctx)
+	ids, err := r.IDs(ctx, false)
 	if err != nil {
 		return nil, nil, err
 	}
-	ended, err := r.ended.Names(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	ids := slices.Compact(slices.Sorted(slices.Values(append(active, ended...))))
 	all = []Run{}
 	for part := range slices.Chunk(ids, kv.MaxOps) {
 		t := r.store.Txn()
@@ -57,6 +52,17 @@ func (r *Runs) List(ctx context.Context) (all []Run, bad []error, err error) {
 		return strings.Compare(b.ID, a.ID)
 	})
 	return all, bad, nil
+}
+
+// IDs reads the ids of all runs, or of the ones in progress, without their documents:
+// with one request, or two for all. It returns a class of package consul.
+func (r *Runs) IDs(ctx context.Context, inProgress bool) ([]string, error) {
+	active, err := r.active.Names(ctx)
+	if err != nil || inProgress {
+		return active, err
+	}
+	ended, err := r.ended.Names(ctx)
+	return slices.Compact(slices.Sorted(slices.Values(append(active, ended...)))), err
 }
 
 // Member is a run's part on one member. Of one that has nothing to do yet only
