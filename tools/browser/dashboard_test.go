@@ -236,6 +236,14 @@ func TestKey(t *testing.T) {
 	first.open(base + "/leaders")
 	first.shows("Leaders and profile")
 	first.clean()
+
+	// A server that started again does not know the cookie: the page says so.
+	proxy, address := newProxy(t, h.ui())
+	third := newTab(t, newBrowser(t))
+	third.enter(address)
+	third.live()
+	proxy.lead(h.ui())
+	third.shows("You are no longer logged in")
 }
 
 // TestLittleToken: a token that may read little gets a page that says so.

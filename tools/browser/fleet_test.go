@@ -221,7 +221,7 @@ func (p *proxy) accept() {
 func (p *proxy) serve(c net.Conn) {
 	defer c.Close()
 	p.mu.Lock()
-	cut := p.cut
+	cut, to := p.cut, p.to
 	if !cut {
 		p.conns[c] = true
 	}
@@ -230,13 +230,27 @@ func (p *proxy) serve(c net.Conn) {
 		return
 	}
 	defer func() { p.mu.Lock(); delete(p.conns, c); p.mu.Unlock() }()
-	server, err := net.Dial("tcp", p.to)
+	server, err := net.Dial("tcp", to)
 	if err != nil {
 		return
 	}
 	defer server.Close()
 	go func() { _, _ = io.Copy(server, c); _ = server.Close() }() // the end of either ends both
 	_, _ = io.Copy(c, server)
+}
+
+// lead cuts all connections and leads new ones to another server.
+func (p *proxy) lead(address string) {
+	p.t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.setCut(true)
+	p.mu.Lock()
+	p.to = u.Host
+	p.mu.Unlock()
+	p.setCut(false)
 }
 
 // setCut cuts all connections and refuses new ones, or lets them through again.
