@@ -1,9 +1,9 @@
 package terminal_test
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +15,31 @@ import (
 )
 
 var began = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+// output is what a terminal got.
+type output struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text = append(o.text, p...)
+	return len(p), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return string(o.text)
+}
+
+func (o *output) Reset() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text = nil
+}
 
 // example is a rollout in which something of everything happens.
 func example() terminal.Progress {
@@ -34,7 +59,8 @@ func example() terminal.Progress {
 // sortedLines are the lines of p as a Live draws them.
 func sortedLines(t *testing.T, p terminal.Progress, size terminal.Size) []string {
 	t.Helper()
-	var out bytes.Buffer
+	var out output
+	frame := ""
 	synctest.Test(t, func(*testing.T) {
 		now := time.Now()
 		shift := func(at time.Time) time.Time {
@@ -50,12 +76,10 @@ func sortedLines(t *testing.T, p terminal.Progress, size terminal.Size) []string
 		live := terminal.OnScreen(terminal.NewScreen(&out, func() terminal.Size { return size }), false)
 		live.Show(p)
 		synctest.Wait()
-		frame := out.String()
+		frame = out.String()
 		live.Stop(false)
-		out.Reset()
-		out.WriteString(frame)
 	})
-	frame := strings.TrimSuffix(strings.TrimPrefix(out.String(), "\r\x1b[?7l"), "\x1b[J\x1b[?7h")
+	frame = strings.TrimSuffix(strings.TrimPrefix(frame, "\r\x1b[?7l"), "\x1b[J\x1b[?7h")
 	return strings.Split(strings.TrimSuffix(frame, "\x1b[K\n"), "\x1b[K\n")
 }
 
@@ -132,7 +156,7 @@ func TestHostileTexts(t *testing.T) {
 // and its lines wrapped; the same is not drawn again.
 func TestScreen(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
+	var out output
 	size := terminal.Size{Columns: 10, Rows: 5}
 	s := terminal.NewScreen(&out, func() terminal.Size { return size })
 	for _, step := range []struct {
@@ -159,11 +183,11 @@ func TestScreen(t *testing.T) {
 func TestLiveClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out output
 		live := terminal.OnScreen(terminal.NewScreen(&out, func() terminal.Size { return terminal.Size{Columns: 50, Rows: 10} }), true)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if out.Len() > 0 {
+		if out.String() != "" {
 			t.Errorf("before there is anything to show: %q", out.String())
 		}
 		now := time.Now()
@@ -185,7 +209,7 @@ func TestLiveClock(t *testing.T) {
 		shows(" 0s\x1b[K\n", "a  \x1b[31mfailed\x1b[0m   0s  no", "b  \x1b[33mworking\x1b[0m  0s")
 		time.Sleep(900 * time.Millisecond)
 		synctest.Wait()
-		if out.Len() > 0 {
+		if out.String() != "" {
 			t.Errorf("nothing changed: %q", out.String())
 		}
 		time.Sleep(65 * time.Second)
