@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/dev"
 )
@@ -109,6 +111,90 @@ func TestDevKilled(t *testing.T) {
 	}
 	d.wantExit(exitFailed)
 	d.wantSaid(fmt.Sprintf("jorc: Consul (pid %d) has ended: signal: killed; ", pid))
+}
+
+// TestDevAfterKill: the next jorc dev removes what a killed one left, the directory and a
+// Consul that outlived it, and touches neither one that runs nor another process that got the number.
+func TestDevAfterKill(t *testing.T) {
+	t.Parallel()
+	killed := newDev(t, "-o", "json")
+	killed.wantSaid("\n}\n")
+	m := killed.m
+	dir := func(text string) string {
+		var p dev.Places
+		if err := json.Unmarshal([]byte(text[strings.Index(text, "{\n"):strings.Index(text, "\n}\n")+3]), &p); err != nil {
+			t.Fatal(err)
+		}
+		return p.Dir
+	}
+	gone := dir(killed.said.String())
+	killed.signal(syscall.SIGKILL)
+	killed.wantExit(-1)
+	if _, err := os.Stat(filepath.Join(gone, "consul.pid")); err != nil {
+		t.Fatalf("want the killed one's directory to be there: %v", err)
+	}
+	// A Consul that outlived it, and another process with the number of one.
+	record := func(dir string, other bool) chan error {
+		cmd := exec.Command("sleep", "600")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		start := command.StartTime(cmd.Process.Pid)
+		if other {
+			start += "1"
+		}
+		boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf(`{"pid":%d,"start":%q,"boot":%q}`, cmd.Process.Pid, start, strings.TrimSpace(string(boot)))
+		if err := os.WriteFile(filepath.Join(dir, "consul.pid"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return ended
+	}
+	outlived := record(gone, false)
+	second := m.path("jorc-dev-second")
+	if err := os.Mkdir(second, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m.write("jorc-dev-second/dev.lock", "")
+	other := record(second, true)
+	if err := os.Mkdir(m.path("jorc-dev-notes"), 0o700); err != nil { // a user's
+		t.Fatal(err)
+	}
+
+	running := m.start("dev", "-o", "json")
+	running.wantSaid("\n}\n")
+	<-outlived
+	for _, dir := range []string{gone, second} {
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v, want it to be gone", dir, err)
+		}
+	}
+	select {
+	case err := <-other:
+		t.Errorf("a process that was not jorc's has ended: %v", err)
+	default:
+	}
+	used := dir(running.said.String())
+	last := m.start("dev", "-o", "json")
+	last.wantSaid("\n}\n")
+	for _, dir := range []string{used, m.path("jorc-dev-notes")} {
+		if _, err := os.Stat(dir); err != nil {
+			t.Errorf("want it untouched: %v", err)
+		}
+	}
+	for _, d := range []*process{running, last} {
+		d.signal(syscall.SIGINT)
+		d.wantExit(0)
+	}
+	if left, err := filepath.Glob(m.path("jorc-dev*")); err != nil || len(left) != 1 {
+		t.Errorf("left: %v, %v, want the user's directory", left, err)
+	}
 }
 
 // TestDevJSON: for programs, the places are a document on stdout.

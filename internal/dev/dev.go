@@ -67,16 +67,14 @@ func (p Places) UI() string { return "http://" + p.HTTPAddr + "/ui" }
 // removes them and returns nil. It fails if one of them cannot be started or Consul
 // ends by itself.
 func Run(ctx context.Context, o Options) (err error) {
+	if err := removeLeftovers(os.TempDir()); err != nil {
+		return fmt.Errorf("remove what a jorc dev that was killed left behind: %w", err)
+	}
 	dir, remove, err := directory(o.Keep)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	lock, err := durable.TryLock(filepath.Join(dir, "dev.lock"))
-	if err != nil {
-		return fmt.Errorf("another jorc dev uses %s: %w", dir, err)
-	}
-	defer func() { err = errors.Join(err, lock.Unlock()) }()
 
 	server, err := startConsul(ctx, o.Consul, dir, o.Keep != "")
 	if err != nil {
@@ -181,17 +179,27 @@ func (s *session) announce(ctx context.Context, a *agent.Agent) error {
 	return s.o.Announce(s.places)
 }
 
-// directory creates keep or, if keep is empty, a temporary directory, which remove
-// deletes with its contents.
+// directory creates and locks keep or, if keep is empty, a temporary directory. remove gives
+// the lock back and deletes the temporary directory with its contents.
 func directory(keep string) (dir string, remove func() error, err error) {
 	if keep == "" {
-		dir, err = os.MkdirTemp("", "jorc-dev-")
-		return dir, func() error { return os.RemoveAll(dir) }, err
+		dir, lock, err := lockedDirectory(os.TempDir())
+		return dir, func() error { return errors.Join(os.RemoveAll(dir), lock.Unlock()) }, err
 	}
 	if dir, err = filepath.Abs(keep); err != nil {
 		return "", nil, err
 	}
-	return dir, func() error { return nil }, os.MkdirAll(dir, 0o755)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", nil, err
+	}
+	lock, err := durable.TryLock(filepath.Join(dir, lockName))
+	if err != nil {
+		return "", nil, fmt.Errorf("another jorc dev uses %s: %w", dir, err)
+	}
+	if err := endLeftover(dir); err != nil {
+		return "", nil, errors.Join(err, lock.Unlock())
+	}
+	return dir, lock.Unlock, nil
 }
 
 // pollEvery is the interval for states without a blocking query.

@@ -140,7 +140,14 @@ func (s *server) start(program, dir string) error {
 			_ = s.cmd.Wait() // ProcessState has the result
 		}
 	}()
-	return <-started
+	if err := <-started; err != nil {
+		return err
+	}
+	if err := saveProcess(dir, s.cmd.Process.Pid); err != nil {
+		s.end()
+		return err
+	}
+	return nil
 }
 
 // await returns when the server leads, or why it does not.

@@ -1,0 +1,119 @@
+package dev
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/command"
+	"github.com/jorc/jorc/internal/durable"
+)
+
+// A session that is killed cannot remove its directory. The next session does: the lock in
+// a directory shows that no process uses it, and the process ID with the start time and
+// the boot names the one Consul that was its own.
+
+const (
+	lockName    = "dev.lock"
+	processName = "consul.pid"
+	dirPrefix   = "jorc-dev-"
+	newPrefix   = "jorc-dev.new-" // until it is locked
+	abandonedIn = time.Hour       // a directory that is still not locked then never will be
+	killWithin  = 10 * time.Second
+)
+
+// processID names one process of one boot.
+type processID struct {
+	PID   int    `json:"pid"`
+	Start string `json:"start"` // see command.StartTime
+	Boot  string `json:"boot"`
+}
+
+func bootID() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id))
+}
+
+// saveProcess records a process in dir.
+func saveProcess(dir string, pid int) error {
+	return writeJSON(filepath.Join(dir, processName), processID{PID: pid, Start: command.StartTime(pid), Boot: bootID()})
+}
+
+// endLeftover ends the process that a killed session recorded in dir. The caller has
+// the directory's lock.
+func endLeftover(dir string) error {
+	data, err := os.ReadFile(filepath.Join(dir, processName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var p processID
+	if err != nil || json.Unmarshal(data, &p) != nil || p.PID <= 1 || p.Start == "" || p.Boot != bootID() {
+		return err // it names no process of this boot
+	}
+	if err := command.Kill(p.PID, func() bool { return command.StartTime(p.PID) == p.Start }, killWithin); err != nil {
+		return fmt.Errorf("end Consul (pid %d) of a jorc dev that was killed: %w", p.PID, err)
+	}
+	return nil
+}
+
+// removeLeftovers removes what sessions of this user that were killed left in the directory for
+// temporary files. It touches no directory that is in use.
+func removeLeftovers(temp string) error {
+	entries, err := os.ReadDir(temp)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		unlocked := strings.HasPrefix(e.Name(), newPrefix)
+		if !e.IsDir() || !unlocked && !strings.HasPrefix(e.Name(), dirPrefix) {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil || int(durable.InfoOf(info).UID) != os.Geteuid() || unlocked && time.Since(info.ModTime()) < abandonedIn {
+			continue
+		}
+		errs = append(errs, removeLeftover(filepath.Join(temp, e.Name())))
+	}
+	return errors.Join(errs...)
+}
+
+func removeLeftover(dir string) error {
+	if _, err := os.Lstat(filepath.Join(dir, lockName)); err != nil && !strings.HasPrefix(filepath.Base(dir), newPrefix) {
+		return nil // not a session's
+	}
+	lock, err := durable.TryLock(filepath.Join(dir, lockName))
+	switch {
+	case errors.Is(err, durable.ErrLocked), errors.Is(err, fs.ErrNotExist): // in use, or removed meanwhile
+		return nil
+	case err != nil:
+		return err
+	}
+	err = endLeftover(dir)
+	if err == nil {
+		err = os.RemoveAll(dir)
+	}
+	return errors.Join(err, lock.Unlock())
+}
+
+// lockedDirectory creates a temporary directory and takes its lock before it gets the
+// name under which other sessions look for leftovers.
+func lockedDirectory(temp string) (dir string, lock *durable.Lock, err error) {
+	unlocked, err := os.MkdirTemp(temp, newPrefix)
+	if err != nil {
+		return "", nil, err
+	}
+	if lock, err = durable.TryLock(filepath.Join(unlocked, lockName)); err == nil {
+		dir = filepath.Join(temp, dirPrefix+strings.TrimPrefix(filepath.Base(unlocked), newPrefix))
+		if err = os.Rename(unlocked, dir); err == nil {
+			return dir, lock, nil
+		}
+		err = errors.Join(err, lock.Unlock())
+	}
+	return "", nil, errors.Join(err, os.RemoveAll(unlocked))
+}
