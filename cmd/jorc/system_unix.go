@@ -20,7 +20,7 @@ func editorArgs(editor, file string) []string {
 // become replaces the process by a program; it returns only when it cannot.
 func become(path string, args, environ []string) error { return syscall.Exec(path, args, environ) }
 
-// understandsEscapes reports whether a terminal moves its cursor as it is told; all do.
+// understandsEscapes reports whether a terminal obeys escape sequences; all do.
 func understandsEscapes(*os.File) bool { return true }
 
 // readAndWrite reports whether a file was opened for both.

@@ -20,7 +20,7 @@ func editorArgs(editor, file string) []string {
 	return append(strings.Fields(editor), file)
 }
 
-// understandsEscapes makes a console move its cursor as it is told, and reports whether
+// understandsEscapes makes a console obey escape sequences, and reports whether
 // it can.
 func understandsEscapes(f *os.File) bool {
 	handle, mode := windows.Handle(f.Fd()), uint32(0)

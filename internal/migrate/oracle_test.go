@@ -19,10 +19,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	oracle "github.com/hashicorp/consul-template/config"
 
+	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/migrate"
 )
@@ -274,10 +273,10 @@ func compareProcess(t *testing.T, src string, got []config.Process, want *oracle
 		return
 	}
 	p := got[0]
-	kill := "SIG" + strings.TrimPrefix(unix.SignalName((*want.KillSignal).(syscall.Signal)), "SIG")
+	kill := "SIG" + strings.TrimPrefix(command.SignalName((*want.KillSignal).(syscall.Signal)), "SIG")
 	reload := ""
 	if *want.ReloadSignal != nil {
-		reload = unix.SignalName((*want.ReloadSignal).(syscall.Signal))
+		reload = command.SignalName((*want.ReloadSignal).(syscall.Signal))
 	}
 	for _, v := range []struct {
 		name      string
