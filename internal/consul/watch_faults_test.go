@@ -237,7 +237,7 @@ func TestWatchWhileConsulReplaysItsLog(t *testing.T) {
 	}
 }
 
-// TestLowerIndexIsConfirmed: an answer with a lower index is not handed on. The
+// TestLowerIndexIsConfirmed: an answer with a lower index is not passed on. The
 // consistent one after it is, as a reset, even if a write has raised the index since.
 func TestLowerIndexIsConfirmed(t *testing.T) {
 	t.Parallel()

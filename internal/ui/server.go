@@ -78,7 +78,6 @@ type Server struct {
 	o      Options
 	access *access
 	tls    *tls.Config // nil: plain HTTP
-	names  []string    // that the Host header may have beside addresses
 
 	mu       sync.Mutex
 	listener net.Listener // nil: not listening

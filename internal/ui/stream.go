@@ -77,7 +77,7 @@ func (s *Server) streams(ctx context.Context) http.HandlerFunc {
 		defer cancel()
 		defer context.AfterFunc(ctx, cancel)()
 		st := &stream{w: w, control: http.NewResponseController(w), query: q, seq: first.LastSeq}
-		if err := st.begin(lastEventID(r), first); err == nil {
+		if err = st.begin(lastEventID(r), first); err == nil {
 			err = st.run(running, fleet, ViewerOf(r.Context()))
 		}
 		s.o.Log.Trace("a stream ended", "error", err)
