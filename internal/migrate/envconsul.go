@@ -88,15 +88,11 @@ func parseEnvconsul(args []string) (commandLine, error) {
 		}
 		name, value, given := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
 		isBool := slices.Contains(envconsulBools, name)
-		switch {
-		case given:
-		case isBool:
-			value = "true"
-		case i+1 == len(args):
-			return line, fmt.Errorf("%w: flag -%s needs a value", ErrInput, name)
-		default:
-			i++
-			value = args[i]
+		if !given {
+			var err error
+			if value, err = valueOf(name, isBool, args, &i); err != nil {
+				return line, err
+			}
 		}
 		if err := line.envconsulFlag(name, value, isBool); err != nil {
 			return line, err

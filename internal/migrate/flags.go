@@ -56,21 +56,30 @@ func parseFlags(args []string) (commandLine, error) {
 			return line, fmt.Errorf("%w: %q is not a flag of consul-template", ErrInput, arg)
 		}
 		isBool := slices.Contains(boolFlags, name)
-		switch {
-		case given:
-		case isBool:
-			value = "true"
-		case i+1 == len(args):
-			return line, fmt.Errorf("%w: flag -%s needs a value", ErrInput, name)
-		default:
-			i++
-			value = args[i]
+		if !given {
+			var err error
+			if value, err = valueOf(name, isBool, args, &i); err != nil {
+				return line, err
+			}
 		}
 		if err := line.flag(name, value, isBool); err != nil {
 			return line, err
 		}
 	}
 	return line, nil
+}
+
+// valueOf returns the value of the flag at args[*i] that has none of its own: true, or
+// the next argument, which *i then names.
+func valueOf(name string, isBool bool, args []string, i *int) (string, error) {
+	switch {
+	case isBool:
+		return "true", nil
+	case *i+1 == len(args):
+		return "", fmt.Errorf("%w: flag -%s needs a value", ErrInput, name)
+	}
+	*i++
+	return args[*i], nil
 }
 
 func (l *commandLine) flag(name, value string, isBool bool) error {

@@ -479,7 +479,7 @@ func (s *Server) pages() http.Handler {
 	if next == nil {
 		next = http.NotFoundHandler()
 	}
-	limited := limit(maxAnswers, next)
+	limited := web.Limit(maxAnswers, next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v, err := s.access.viewer(r)
 		if err != nil {
@@ -489,19 +489,5 @@ func (s *Server) pages() http.Handler {
 		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
 		defer cancel()
 		limited.ServeHTTP(w, r.WithContext(context.WithValue(ctx, viewerKey{}, v)))
-	})
-}
-
-// limit answers n requests at a time; the others wait.
-func limit(n int, next http.Handler) http.Handler {
-	slots := make(chan struct{}, n)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case slots <- struct{}{}:
-			defer func() { <-slots }()
-			next.ServeHTTP(w, r)
-		case <-r.Context().Done():
-			http.Error(w, "too many requests at a time", http.StatusServiceUnavailable)
-		}
 	})
 }

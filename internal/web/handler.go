@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 const (
@@ -37,7 +39,7 @@ func (s *Server) handler(local bool) http.Handler {
 	})
 	// Handlers that time out count towards maxAnswers until they return, so that a
 	// stuck source blocks a bounded number of them.
-	h := http.TimeoutHandler(limited(mux), s.within, "the agent does not report its status\n")
+	h := http.TimeoutHandler(Limit(maxAnswers, mux), s.within, "the agent does not report its status\n")
 	if local {
 		h = LocalOnly(h)
 	}
@@ -62,9 +64,9 @@ func readOnly(next http.Handler) http.Handler {
 	})
 }
 
-// limited handles maxAnswers requests at the same time; the others wait.
-func limited(next http.Handler) http.Handler {
-	slots := make(chan struct{}, maxAnswers)
+// Limit handles n requests at the same time; the others wait.
+func Limit(n int, next http.Handler) http.Handler {
+	slots := make(chan struct{}, n)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case slots <- struct{}{}:
@@ -150,7 +152,7 @@ func trouble(state string) int {
 // content security policy forbids browsers to load or run one, even if the output
 // of a check contains markup.
 func (s *Server) pageHandler() http.Handler {
-	functions := template.FuncMap{"age": age, "class": class}
+	functions := template.FuncMap{"age": text.Age, "class": class}
 	t := template.Must(template.New("page").Funcs(functions).Parse(pageHTML))
 	hash := sha256.Sum256([]byte(pageCSS))
 	policy := fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -176,22 +178,4 @@ func class(state string) string {
 		return "bad"
 	}
 	return "warn"
-}
-
-// age formats the time since t in its two largest units; empty if t is zero.
-func age(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	d := max(time.Since(t), 0)
-	days := int(d.Hours()) / 24
-	switch {
-	case days > 0:
-		return fmt.Sprintf("%dd %dh", days, int(d.Hours())%24)
-	case d >= time.Hour:
-		return fmt.Sprintf("%dh %dm", int(d.Hours()), int(d.Minutes())%60)
-	case d >= time.Minute:
-		return fmt.Sprintf("%dm %ds", int(d.Minutes()), int(d.Seconds())%60)
-	}
-	return fmt.Sprintf("%ds", int(d.Seconds()))
 }

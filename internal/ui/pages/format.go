@@ -8,11 +8,13 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 // formats are the functions of templates.
 var formats = map[string]any{
-	"age": age, "clock": clock, "class": class, "stamp": stamp, "web": webLink, "join": strings.Join, "or_none": orNone,
+	"age": text.Age, "clock": clock, "class": class, "stamp": stamp, "web": webLink, "join": strings.Join, "or_none": orNone,
 	"states": func() []string { return []string{"failed", "working", "down", "given up", "pending", "done", "apart"} },
 	"list":   func(all ...string) []string { return all },
 	"plural": plural,
@@ -31,24 +33,6 @@ func plural(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// age formats the time since t in its two largest units; empty if t is zero.
-func age(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	d := max(time.Since(t), 0)
-	days := int(d.Hours()) / 24
-	switch {
-	case days > 0:
-		return fmt.Sprintf("%dd %dh", days, int(d.Hours())%24)
-	case d >= time.Hour:
-		return fmt.Sprintf("%dh %dm", int(d.Hours()), int(d.Minutes())%60)
-	case d >= time.Minute:
-		return fmt.Sprintf("%dm %ds", int(d.Minutes()), int(d.Seconds())%60)
-	}
-	return fmt.Sprintf("%ds", int(d.Seconds()))
 }
 
 // clock is a time for people, stamp one for programs.
