@@ -85,7 +85,7 @@ func (r *Runner) hold(ctx context.Context) (release func(), err error) {
 		err = durable.CheckOwner(r.jobs)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
+		return nil, fmt.Errorf("state directory %s: %w", r.jobs, err)
 	}
 	lock, err := durable.TryLock(filepath.Join(r.jobs, lockName))
 	if errors.Is(err, durable.ErrLocked) {
