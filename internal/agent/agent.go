@@ -136,7 +136,7 @@ func New(o Options) (*Agent, error) {
 		Stdout: o.Process.Stdout, Stderr: o.Process.Stderr, Log: o.Log.Named("processes"),
 	})
 	a.processes.Configure(c.Processes, c.Templates)
-	if a.gen, err = a.build(c); err != nil {
+	if a.gen, err = a.build(c, true); err != nil {
 		return nil, err
 	}
 	return a, nil

@@ -35,7 +35,8 @@ type generation struct {
 	looping  atomic.Bool // the engine's loop runs
 }
 
-func (a *Agent) build(c *config.Config) (*generation, error) {
+// build makes the generation of c; withProcesses: its files are those of processes, too.
+func (a *Agent) build(c *config.Config, withProcesses bool) (*generation, error) {
 	if err := usable(c); err != nil {
 		return nil, err
 	}
@@ -62,8 +63,11 @@ func (a *Agent) build(c *config.Config) (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Replacer = a.processes.Replacer(r)
-	o.Templates = slices.Concat(o.Templates, supervise.Templates(c.Processes))
+	o.Replacer = r
+	if withProcesses {
+		o.Replacer = a.processes.Replacer(r)
+		o.Templates = slices.Concat(o.Templates, supervise.Templates(c.Processes))
+	}
 	g.engine, err = watch.New(o)
 	return g, err
 }
@@ -226,7 +230,7 @@ func (a *Agent) prepare() (*generation, error) {
 	if err := Check(c); err != nil {
 		return nil, err
 	}
-	return a.build(c)
+	return a.build(c, true)
 }
 
 // activate makes next the current generation.

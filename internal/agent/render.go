@@ -31,21 +31,24 @@ const (
 // change.
 func (a *Agent) Render(ctx context.Context, mode RenderMode, out io.Writer) (changes bool, err error) {
 	defer a.client.Close()
-	o, err := a.engineOptions(a.conf) // without the environment of processes
-	if err != nil {
-		return false, err
-	}
 	if mode == RenderOnce {
 		lock, err := a.lock()
 		if err != nil {
 			return false, err
 		}
 		defer a.unlock(lock)
-		o.Replacer = a.gen.replacer
-		if a.gen.engine, err = watch.New(o); err != nil {
+		gen, err := a.build(a.conf, false)
+		if err != nil {
 			return false, err
 		}
-		return false, a.unreached(a.gen.once(ctx))
+		a.mu.Lock()
+		a.gen = gen
+		a.mu.Unlock()
+		return false, a.unreached(gen.once(ctx))
+	}
+	o, err := a.engineOptions(a.conf) // without the environment of processes
+	if err != nil {
+		return false, err
 	}
 	c := &comparer{replacer: a.gen.replacer}
 	o.Replacer, o.ReadOnly, o.Held, o.Rendered = c, true, nil, nil
