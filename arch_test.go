@@ -1,5 +1,5 @@
-// Package jorc_test holds the house to its plan (docs/ARCHITECTURE.md): who may
-// import whom, and what only main may do.
+// Package jorc_test holds the house to its plan (docs/ARCHITECTURE.md): which package
+// may import which, and what only main may do.
 package jorc_test
 
 import (

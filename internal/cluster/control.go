@@ -22,7 +22,7 @@ type Control struct {
 	Nodes map[string]Hold `json:"nodes,omitempty"`
 }
 
-// Hold says since when, why and by whom. Off lifts, for one role or node, what
+// Hold says since when, why and by which author. Off lifts, for one role or node, what
 // is held more generally.
 type Hold struct {
 	Since  time.Time `json:"since"`

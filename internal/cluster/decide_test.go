@@ -112,7 +112,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideNeverTooMany: whatever happens to whom, leaders and the ones that may
+// TestDecideNeverTooMany: whatever happens to which of them, leaders and the ones that may
 // still believe that they lead are never more than were asked for, unless the
 // number asked for went down.
 func TestDecideNeverTooMany(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Graph is who requires whom across hosts.
+// Graph is which hosts require which across hosts.
 type Graph struct {
 	Nodes    []string            // members, sorted
 	Services map[string][]string // service → members that provide it, sorted

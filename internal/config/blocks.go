@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -312,16 +313,17 @@ func (d *decoder) ui(b *hcl.Block) *UI {
 	if !args.ok("address") || !args.valid("address", checkListenAddr(u.Address)) {
 		return u
 	}
-	if !secured && !onLoopback(u.Address) {
+	if !secured && !OnLoopback(u.Address) {
 		d.errorf(args.at("address"), "Missing block", "Other hosts can reach %s: the ui block needs tls { cert_file, key_file }.", u.Address)
 	}
 	return u
 }
 
-// onLoopback reports whether only this host can reach an address.
-func onLoopback(address string) bool {
+// OnLoopback reports whether only this host can reach a host:port.
+func OnLoopback(address string) bool {
 	host, _, _ := net.SplitHostPort(address)
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 func (d *decoder) logStore(b *hcl.Block) *LogStore {

@@ -31,7 +31,7 @@ var fleetMetrics = map[string]struct {
 	"jorc_hosts_out_of_service": {"Members out of service, by reason.", []string{"reason"}},
 	"jorc_host_out_of_service_start_timestamp_seconds": {"Since when a host is out of service; at most 50 hosts, the longest first.", []string{"host", "reason"}},
 	"jorc_rollout_info":                            {"Always 1; the labels are the version and the state of the rollout.", []string{"version", "state"}},
-	"jorc_rollout_paused":                          {"Whether the rollout is paused, by whom: jorc after failures or a missed deadline, or an operator.", []string{"by"}},
+	"jorc_rollout_paused":                          {"Whether the rollout is paused, by what: jorc after failures or a missed deadline, or an operator.", []string{"by"}},
 	"jorc_rollout_waiting":                         {"1 for what a rollout in progress waits for; all 0 when it is over.", []string{"reason"}},
 	"jorc_rollout_members":                         {"Members that take part in the rollout, by progress.", []string{"progress"}},
 	"jorc_rollout_start_timestamp_seconds":         {"When the rollout was triggered.", nil},

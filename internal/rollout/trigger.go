@@ -45,7 +45,7 @@ type Triggered struct {
 	fresh bool // the rollout is new
 }
 
-// Superseded says whom a rollout left behind.
+// Superseded names the hosts that a rollout left behind.
 type Superseded struct {
 	Version string   `json:"version"`
 	State   string   `json:"state"`

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -25,17 +24,11 @@ import (
 
 // Limits on the resources that viewers use.
 const (
-	maxConnections    = 1024
-	maxStreams        = 512
-	maxAnswers        = 16 // requests that are answered at a time
-	maxHeaderBytes    = 16 << 10
-	maxLoginBytes     = 4 << 10
-	readHeaderTimeout = 5 * time.Second
-	readTimeout       = 10 * time.Second
-	writeTimeout      = 40 * time.Second // longer than answerTimeout
-	answerTimeout     = 30 * time.Second
-	idleTimeout       = 2 * time.Minute
-	shutdownTimeout   = 2 * time.Second
+	maxStreams    = 512
+	maxAnswers    = 16 // requests that are answered at a time
+	maxLoginBytes = 4 << 10
+	writeTimeout  = 40 * time.Second // longer than answerTimeout
+	answerTimeout = 30 * time.Second
 )
 
 // Pages are the HTML for browsers. Each part may be missing.
@@ -75,13 +68,13 @@ type Options struct {
 
 // Server serves a fleet to browsers and programs.
 type Server struct {
-	o      Options
-	access *access
-	tls    *tls.Config // nil: plain HTTP
+	o        Options
+	access   *access
+	tls      *tls.Config // nil: plain HTTP
+	listener *web.Listener
 
-	mu       sync.Mutex
-	listener net.Listener // nil: not listening
-	key      string
+	mu  sync.Mutex
+	key string
 }
 
 // ErrInsecure: the address is not a loopback one, and TLS is missing.
@@ -91,11 +84,12 @@ var ErrInsecure = errors.New("not on loopback without TLS")
 // other I/O. It returns ErrInsecure, or why a certificate cannot be used.
 func New(o Options) (*Server, error) {
 	o.KeyLife, o.SessionLife = cmp.Or(o.KeyLife, keyLife), cmp.Or(o.SessionLife, sessionLife)
-	s := &Server{o: o}
-	local, err := loopbackAddress(o.Addr)
+	s := &Server{o: o, listener: web.NewListener("ui", o.Addr, o.Log)}
+	_, _, err := net.SplitHostPort(o.Addr)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("address %q: %w", o.Addr, err)
 	}
+	local := config.OnLoopback(o.Addr)
 	switch {
 	case o.Key && !local:
 		return nil, fmt.Errorf("address %q: %w: 'jorc ui' is for this host alone; for a team see the agent's ui block", o.Addr, ErrInsecure)
@@ -112,16 +106,6 @@ func New(o Options) (*Server, error) {
 		consul: o.Consul, keyLife: o.KeyLife, sessionLife: o.SessionLife, sessions: map[[sha256.Size]byte]*session{}, checking: make(chan struct{}, 4),
 	}
 	return s, nil
-}
-
-// loopbackAddress reports whether only this host can reach an address.
-func loopbackAddress(addr string) (bool, error) {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false, fmt.Errorf("address %q: %w", addr, err)
-	}
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback(), nil
 }
 
 // serverTLS reads the certificates of c. The server's own is read again for new
@@ -177,22 +161,20 @@ func (p *keyPair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 // Listen binds the address, so that an unusable one is an error before the program
 // starts. Run or Close releases it.
 func (s *Server) Listen(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.listener != nil {
-		return nil
-	}
-	var listen net.ListenConfig
-	l, err := listen.Listen(ctx, "tcp", s.o.Addr)
-	if err != nil {
+	if err := s.listener.Listen(ctx); err != nil {
 		return fmt.Errorf("ui on %s: %w", s.o.Addr, err)
 	}
-	s.listener = l
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	s.access.cookie = "jorc_ui_" + port // cookies do not tell ports apart
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, port, _ := net.SplitHostPort(s.Addr())
+	cookie := "jorc_ui_" + port // cookies do not tell ports apart
 	if s.tls != nil {
-		s.access.cookie = "__Host-" + s.access.cookie
+		cookie = "__Host-" + cookie
 	}
+	if s.access.cookie == cookie {
+		return nil
+	}
+	s.access.cookie = cookie
 	if s.o.Key {
 		s.key = s.access.newKey()
 	}
@@ -200,14 +182,7 @@ func (s *Server) Listen(ctx context.Context) error {
 }
 
 // Addr is the listener's address with its actual port; empty: the server does not listen.
-func (s *Server) Addr() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.listener == nil {
-		return ""
-	}
-	return s.listener.Addr().String()
-}
+func (s *Server) Addr() string { return s.listener.Addr() }
 
 // URL is the address for a browser, with the one-time key if there is one.
 func (s *Server) URL() string {
@@ -222,19 +197,7 @@ func (s *Server) URL() string {
 }
 
 // Close releases the address of a server if Run is not called.
-func (s *Server) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.listener == nil {
-		return nil
-	}
-	l := s.listener
-	s.listener = nil
-	if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-		return fmt.Errorf("ui on %s: close: %w", s.o.Addr, err)
-	}
-	return nil
-}
+func (s *Server) Close() error { return s.listener.Close() }
 
 // Run serves until ctx ends; then it ends all streams and returns nil. Fleets has to
 // run for as long. It calls Listen if the server does not listen yet.
@@ -242,57 +205,9 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := s.Listen(ctx); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	l := s.listener
-	s.mu.Unlock()
-	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	server := &http.Server{
-		Handler:           web.Serving(s.handler(ctx, l.Addr())),
-		ConnContext:       connContext,
-		ReadHeaderTimeout: readHeaderTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		TLSConfig:         s.tls,
-		ErrorLog:          s.o.Log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
-		BaseContext:       func(net.Listener) context.Context { return requests },
-	}
-	served := make(chan error, 1)
-	go func() {
-		bounded := web.LimitConnections(l, maxConnections)
-		if s.tls != nil {
-			served <- server.ServeTLS(bounded, "", "")
-			return
-		}
-		served <- server.Serve(bounded)
-	}()
 	defer s.access.closeAll()
-	s.o.Log.Info("the fleet is shown", "address", l.Addr().String())
-	select {
-	case err := <-served:
-		return errors.Join(fmt.Errorf("ui on %s: %w", l.Addr(), err), s.Close())
-	case <-ctx.Done():
-	}
-	bound, done := context.WithTimeout(requests, shutdownTimeout)
-	defer done()
-	if err := server.Shutdown(bound); err != nil {
-		cancel()
-		if err := server.Close(); err != nil {
-			s.o.Log.Debug("closing the connections of viewers", "error", err)
-		}
-	}
-	<-served
-	return s.Close()
-}
-
-// connContext marks the connection of requests, below TLS too.
-func connContext(ctx context.Context, c net.Conn) context.Context {
-	if t, ok := c.(*tls.Conn); ok {
-		c = t.NetConn()
-	}
-	return web.WithConnection(ctx, c)
+	s.o.Log.Info("the fleet is shown", "address", s.Addr())
+	return s.listener.Serve(ctx, &http.Server{Handler: s.handler(ctx), WriteTimeout: writeTimeout, TLSConfig: s.tls})
 }
 
 // policy lets a page load its own styles, scripts and pictures, and nothing else.
@@ -300,7 +215,7 @@ const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // handler is everything that the server answers until ctx ends; addr is its own.
-func (s *Server) handler(ctx context.Context, addr net.Addr) http.Handler {
+func (s *Server) handler(ctx context.Context) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/v1/fleet/", s.api(ctx))
 	mux.HandleFunc("GET /{$}", s.root)
@@ -319,7 +234,7 @@ func (s *Server) handler(ctx context.Context, addr net.Addr) http.Handler {
 	if s.tls == nil {
 		h = web.LocalOnly(h)
 	} else {
-		h = s.ownName(addr, h)
+		h = s.ownName(h)
 	}
 	return headers(h)
 }
@@ -360,14 +275,14 @@ func sameSite(next http.Handler) http.Handler {
 
 // ownName refuses requests whose Host header is not a name or an address of the
 // server's certificate, or the address that the client reached.
-func (s *Server) ownName(addr net.Addr, next http.Handler) http.Handler {
+func (s *Server) ownName(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
 		if name, _, err := net.SplitHostPort(host); err == nil {
 			host = name
 		}
 		host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-		if !s.isOwnName(host, addr, r) {
+		if !s.isOwnName(host, r) {
 			http.Error(w, "the Host header names another host than the server's certificate", http.StatusForbidden)
 			return
 		}
@@ -375,12 +290,11 @@ func (s *Server) ownName(addr net.Addr, next http.Handler) http.Handler {
 	})
 }
 
-func (s *Server) isOwnName(host string, addr net.Addr, r *http.Request) bool {
-	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
-		addr = local
-	}
-	if ip, _, err := net.SplitHostPort(addr.String()); err == nil && ip == host {
-		return true
+func (s *Server) isOwnName(host string, r *http.Request) bool {
+	if reached, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		if ip, _, err := net.SplitHostPort(reached.String()); err == nil && ip == host {
+			return true
+		}
 	}
 	pair, err := s.tls.GetCertificate(nil)
 	if err != nil || len(pair.Certificate) == 0 {

@@ -201,7 +201,7 @@ func (s *Snapshot) services(n int) []Service {
 	return list
 }
 
-// Dependencies are who requires services of whom.
+// Dependencies are which hosts require services of which.
 type Dependencies struct {
 	About
 	cluster.GraphDocument
@@ -209,7 +209,7 @@ type Dependencies struct {
 	CycleTexts []string `json:"cycle_texts"`
 }
 
-// graph is who requires whom, without members that neither require nor provide
+// graph is which hosts require which, without members that neither require nor provide
 // anything.
 func (s *Snapshot) graph() cluster.Graph {
 	return cluster.Dependencies(slices.DeleteFunc(s.State.Members(nil), func(m cluster.Member) bool {
@@ -217,7 +217,7 @@ func (s *Snapshot) graph() cluster.Graph {
 	}))
 }
 
-// Dependencies returns who requires services of whom. Members that neither require
+// Dependencies returns which hosts require services of which. Members that neither require
 // nor provide anything are left out.
 func (s *Snapshot) Dependencies() Dependencies {
 	g := s.graph()

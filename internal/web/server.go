@@ -11,7 +11,6 @@
 package web
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +18,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -27,16 +25,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Limits on the resources that clients use.
-const (
-	maxConnections    = 1024
-	maxHeaderBytes    = 16 << 10
-	readHeaderTimeout = 5 * time.Second
-	readTimeout       = 10 * time.Second
-	writeTimeout      = 30 * time.Second // longer than answerTimeout
-	idleTimeout       = 2 * time.Minute  // longer than the usual intervals between scrapes
-	shutdownTimeout   = 2 * time.Second
-)
+// writeTimeout is longer than answerTimeout.
+const writeTimeout = 30 * time.Second
 
 // Options are what a Server needs.
 type Options struct {
@@ -50,11 +40,9 @@ type Options struct {
 
 // Server is the HTTP server of the agent.
 type Server struct {
-	o      Options
-	within time.Duration // how long the source may take
-
-	mu       sync.Mutex
-	listener net.Listener // nil: not listening
+	o        Options
+	within   time.Duration // how long the source may take
+	listener *Listener
 }
 
 // New returns a server that does not listen yet.
@@ -62,35 +50,30 @@ func New(o Options) *Server {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics()
 	}
-	return &Server{o: o, within: answerTimeout}
+	return &Server{o: o, within: answerTimeout, listener: NewListener("status API", o.Addr, o.Log)}
 }
 
 // Listen binds the address, so that an unusable one is an error before the agent
 // starts. Run or Close releases it. A second call, or a call with an empty address,
 // does nothing.
 func (s *Server) Listen(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.o.Addr == "" || s.listener != nil {
+	if s.o.Addr == "" {
 		return nil
 	}
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", s.o.Addr)
-	if err != nil {
+	if err := s.listener.Listen(ctx); err != nil {
 		return listenError(s.o.Addr, err)
 	}
-	s.listener = l
 	return nil
 }
 
 // listenError adds the remedy to the error of Listen.
 func listenError(addr string, err error) error {
-	remedy := "set addr in the http block to an address of this host"
+	remedy := "set address in the http block to an address of this host"
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		remedy = "stop what listens there, or set addr in the http block to a free one"
+		remedy = "stop what listens there, or set address in the http block to a free one"
 	case errors.Is(err, syscall.EACCES):
-		remedy = "set addr in the http block to a port above 1023"
+		remedy = "set address in the http block to a port above 1023"
 	}
 	return fmt.Errorf(`status API on %s: %w; %s ("" switches it off)`, addr, cause(err), remedy)
 }
@@ -106,29 +89,10 @@ func cause(err error) error {
 
 // Addr returns the listener's address with its actual port; empty if the server does
 // not listen.
-func (s *Server) Addr() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.listener == nil {
-		return ""
-	}
-	return s.listener.Addr().String()
-}
+func (s *Server) Addr() string { return s.listener.Addr() }
 
 // Close releases the address of a server if Run is not called.
-func (s *Server) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.listener == nil {
-		return nil
-	}
-	l := s.listener
-	s.listener = nil
-	if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-		return fmt.Errorf("status API on %s: close: %w", s.o.Addr, err)
-	}
-	return nil
-}
+func (s *Server) Close() error { return s.listener.Close() }
 
 // Run serves until ctx ends, then waits up to two seconds for running requests and
 // returns nil; only a call of a stuck source can outlast it. It calls Listen if the
@@ -138,44 +102,12 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := s.Listen(ctx); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	l := s.listener
-	s.mu.Unlock()
-	if l == nil {
+	if s.o.Addr == "" {
 		<-ctx.Done()
 		return nil
 	}
-	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	server := &http.Server{
-		Handler:           Serving(s.handler(Loopback(l.Addr()))),
-		ConnContext:       WithConnection,
-		ReadHeaderTimeout: readHeaderTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          s.o.Log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
-		BaseContext:       func(net.Listener) context.Context { return requests },
-	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(LimitConnections(l, maxConnections)) }()
-	s.o.Log.Info("the status API listens", "address", l.Addr().String())
-	select {
-	case err := <-served:
-		return errors.Join(fmt.Errorf("status API on %s: %w", l.Addr(), err), s.Close())
-	case <-ctx.Done():
-	}
-	bound, done := context.WithTimeout(requests, shutdownTimeout)
-	defer done()
-	if err := server.Shutdown(bound); err != nil {
-		cancel()
-		if err := server.Close(); err != nil {
-			s.o.Log.Debug("closing the status API's connections", "error", err)
-		}
-	}
-	<-served
-	return s.Close()
+	s.o.Log.Info("the status API listens", "address", s.Addr())
+	return s.listener.Serve(ctx, &http.Server{Handler: s.handler(s.listener.Local()), WriteTimeout: writeTimeout})
 }
 
 // LocalOnly refuses requests whose Host header names another host. A foreign web
@@ -208,101 +140,4 @@ func localHost(host string) bool {
 	}
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
-}
-
-// Loopback reports whether a is reachable only from this host.
-func Loopback(a net.Addr) bool {
-	tcp, ok := a.(*net.TCPAddr)
-	return ok && tcp.IP.IsLoopback()
-}
-
-// Connections bounds how many connections are open. Above the limit the oldest
-// connection that serves no request is closed, so that clients which hold idle
-// connections, or never finish a request, do not lock others out.
-type Connections struct {
-	net.Listener
-	limit int
-
-	mu   sync.Mutex
-	open *list.List // of *connection, the oldest first
-}
-
-// connection is one client's.
-type connection struct {
-	net.Conn
-	all     *Connections
-	element *list.Element
-	serving int // requests whose handler runs
-}
-
-// LimitConnections returns a listener with at most limit open connections, for a
-// server whose handler is Serving and whose ConnContext is WithConnection.
-func LimitConnections(l net.Listener, limit int) *Connections {
-	return &Connections{Listener: l, limit: limit, open: list.New()}
-}
-
-// Accept implements net.Listener.
-func (a *Connections) Accept() (net.Conn, error) {
-	conn, err := a.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	c := &connection{Conn: conn, all: a}
-	a.mu.Lock()
-	c.element = a.open.PushBack(c)
-	excess := a.excess()
-	a.mu.Unlock()
-	if excess != nil {
-		_ = excess.Close() // its client may have closed it
-	}
-	return c, nil
-}
-
-// excess returns the connection to close: the oldest that serves no request, or the
-// newest if all others do; nil: none. The caller holds the lock.
-func (a *Connections) excess() *connection {
-	if a.open.Len() <= a.limit {
-		return nil
-	}
-	for e := a.open.Front(); e != nil; e = e.Next() {
-		if c := e.Value.(*connection); c.serving == 0 {
-			return c
-		}
-	}
-	return nil // not reached: the newest serves nothing yet
-}
-
-// Close implements net.Conn.
-func (c *connection) Close() error {
-	c.all.mu.Lock()
-	if c.element != nil {
-		c.all.open.Remove(c.element)
-		c.element = nil
-	}
-	c.all.mu.Unlock()
-	return c.Conn.Close()
-}
-
-type connectionKey struct{}
-
-// WithConnection implements http.Server.ConnContext.
-func WithConnection(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connectionKey{}, c)
-}
-
-// Serving marks a request's connection while the request is served.
-func Serving(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c, ok := r.Context().Value(connectionKey{}).(*connection); ok {
-			c.mark(1)
-			defer c.mark(-1)
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func (c *connection) mark(n int) {
-	c.all.mu.Lock()
-	defer c.all.mu.Unlock()
-	c.serving += n
 }

@@ -84,7 +84,7 @@ func TestBrokenListener(t *testing.T) {
 	if err := s.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.listener.Close(); err != nil {
+	if err := s.listener.bound.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "status API on 127.0.0.1") {

@@ -46,7 +46,7 @@ var operations = []operation{
 	{one + "/events", "listEvents", "The last events, the newest first.", ui.Events{}, []string{"kind", "host", "service", "after", "before", "limit"}},
 	{one + "/services", "listServices", "Services and who requires them.", ui.Services{}, page},
 	{one + "/services/{service}", "getService", "One service with its hosts.", ui.ServiceDetail{}, nil},
-	{one + "/dependencies", "getDependencies", "Who requires services of whom.", ui.Dependencies{}, nil},
+	{one + "/dependencies", "getDependencies", "Which hosts require services of which.", ui.Dependencies{}, nil},
 	{one + "/runs", "listRuns", "Runs, the newest first.", ui.Runs{}, append([]string{"state"}, page...)},
 	{one + "/runs/{run}", "getRun", "One run with its members.", ui.Run{}, page},
 	{one + "/slots", "listSlots", "Groups of slots with holders and queues.", ui.Slots{}, nil},

@@ -109,7 +109,7 @@ type Clusters struct {
 	Default string `json:"default"`
 }
 
-// Dependencies Dependencies are who requires services of whom.
+// Dependencies Dependencies are which hosts require services of which.
 type Dependencies struct {
 	// AsOf AsOf is until when the answer is known to be true.
 	AsOf    time.Time `json:"as_of"`
@@ -1398,7 +1398,7 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/attention (the `GetAttention` operationId).
 	GetAttention(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetDependencies Who requires services of whom.
+	// GetDependencies Which hosts require services of which.
 	//
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/dependencies (the `GetDependencies` operationId).
 	GetDependencies(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1514,7 +1514,7 @@ func (c *Client) GetAttention(ctx context.Context, cluster string, reqEditors ..
 	return c.Client.Do(req)
 }
 
-// GetDependencies Who requires services of whom.
+// GetDependencies Which hosts require services of which.
 //
 // Corresponds with GET /v1/fleet/clusters/{cluster}/dependencies (the `GetDependencies` operationId).
 func (c *Client) GetDependencies(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2858,7 +2858,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/attention (the `GetAttention` operationId).
 	GetAttentionWithResponse(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*GetAttentionResponse, error)
 
-	// GetDependenciesWithResponse Who requires services of whom.
+	// GetDependenciesWithResponse Which hosts require services of which.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3805,7 +3805,7 @@ func (c *ClientWithResponses) GetAttentionWithResponse(ctx context.Context, clus
 	return ParseGetAttentionResponse(rsp)
 }
 
-// GetDependenciesWithResponse Who requires services of whom.
+// GetDependenciesWithResponse Which hosts require services of which.
 //
 // Returns a wrapper object for the known response body format(s).
 //
