@@ -88,7 +88,7 @@ func (e *environment) names(ctx context.Context, flags []string, app *cli.App, k
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(e.completionTime, completionTime))
 	defer cancel()
 	var names []string
-	app.Commands = append(app.Commands, &cli.Command{Name: completeCommand, Hidden: true, Action: func(c *cli.Context) error {
+	app.Commands = append(app.Commands, &cli.Command{Name: completeCommand, Hidden: true, HideHelp: true, Action: func(c *cli.Context) error {
 		found, err := e.readNames(c, kind)
 		names = found
 		return err
