@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 )
 
 func TestMethods(t *testing.T) {
@@ -72,7 +74,7 @@ func TestForeignHosts(t *testing.T) {
 // names that jorc does not.
 func TestForeignHostsFromOutside(t *testing.T) {
 	t.Parallel()
-	s := start(t, &board{status: settled()}, func(s *Server) { s.o.Addr = "0.0.0.0:0" })
+	s := start(t, &board{status: settled()}, func(s *Server) { s.listener = NewListener("status API", "0.0.0.0:0", hclog.NewNullLogger()) })
 	if got := s.do("GET", "/v1/status", "web-1.example"); got.status != http.StatusOK {
 		t.Errorf("got %d; want 200", got.status)
 	}
