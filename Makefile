@@ -65,6 +65,7 @@ PROSE = \
 	internal/durable \
 	internal/command \
 	internal/workflow \
+	internal/schedule \
 	internal/runs \
 	internal/profile \
 	internal/slots \

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/jorc/jorc/internal/schedule"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -149,14 +151,38 @@ func (d *decoder) task(b *hcl.Block, scope string) Task {
 func (d *decoder) trigger(b *hcl.Block) Trigger {
 	t := Trigger{Name: b.Labels[0], Pos: position(b.TypeRange)}
 	d.claim("trigger", "", t.Name, b.LabelRanges[0], text.CheckSegment)
-	args := d.decode(b.Body, b.LabelRanges[0], &t, nil, nil)
+	args := d.decode(b.Body, b.LabelRanges[0], &t, custom{"splay": d.duration(&t.Splay)}, nil)
 	args.valid("service", checkServiceName(t.Service))
-	args.notEmpty("key", "prefix", "event")
+	args.notEmpty("key", "prefix", "event", "schedule", "zone", "missed")
 	label := "Trigger " + strconv.Quote(t.Name)
-	args.exactlyOne(label, "service", "key", "prefix", "event")
+	args.exactlyOne(label, "service", "key", "prefix", "event", "schedule")
+	args.schedule(&t)
 	args.required(label, "workflow")
 	args.workflow("workflow", label)
 	return t
+}
+
+// schedule checks a trigger's schedule, and that nothing of one is set without it.
+func (a *arguments) schedule(t *Trigger) {
+	for _, name := range []string{"zone", "splay", "missed"} {
+		if a.has(name) && !a.has("schedule") {
+			a.d.errorf(a.at(name), "Conflicting arguments", "%q belongs to a %q, which trigger %q does not have.", name, "schedule", t.Name)
+		}
+	}
+	a.oneOf("missed", schedule.Skip, schedule.RunOnce)
+	if a.ok("splay") && t.Splay > schedule.MaxSplay {
+		a.d.errorf(a.at("splay"), "Invalid value", "%q must be at most %v.", "splay", schedule.MaxSplay)
+	}
+	if !a.ok("schedule") || t.Schedule == "" {
+		return
+	}
+	t.Zone, t.Missed = cmp.Or(t.Zone, "UTC"), cmp.Or(t.Missed, schedule.Skip)
+	_, err := schedule.Parse(t.Schedule, t.Zone)
+	at := "schedule"
+	if _, zone := schedule.Parse("@daily", t.Zone); zone != nil && a.has("zone") {
+		at = "zone"
+	}
+	a.valid(at, err)
 }
 
 // workflow keeps the name of a workflow, which may be defined later.

@@ -356,7 +356,7 @@ type Task struct {
 	Requires    []Requires
 }
 
-// Trigger runs a workflow once per change.
+// Trigger runs a workflow once per change, or at set times.
 type Trigger struct {
 	Name     string
 	Service  string `hcl:"service,optional"`
@@ -364,6 +364,10 @@ type Trigger struct {
 	Prefix   string `hcl:"prefix,optional"`
 	Event    string `hcl:"event,optional"` // a kind of event; package orchestrator knows the kinds
 	Workflow string `hcl:"workflow,optional"`
+	Schedule string `hcl:"schedule,optional"` // as schedule.Parse reads it
+	Zone     string `hcl:"zone,optional"`     // of the schedule; default: UTC
+	Splay    time.Duration
+	Missed   string `hcl:"missed,optional"` // schedule.Skip or schedule.RunOnce; default: Skip
 	Pos      string // file:line, for messages
 }
 

@@ -36,7 +36,7 @@ var blockDocs = map[string]string{
 	"static":           "Consistent configuration: applied once per version, and it must pass.",
 	"template":         "A file that follows Consul's catalog and KV: exactly one of `source` and `contents`, and a `destination`.",
 	"template_options": "Limits and rights of all templates.",
-	"trigger":          "Runs a workflow once per change of what it names: one of `service`, `key`, `prefix` and `event`.",
+	"trigger":          "Runs a workflow once per change of what it names, or at set times: one of `service`, `key`, `prefix`, `event` and `schedule`.",
 	"ui":               "Shows the clusters that this host orchestrates to browsers and programs of a team. Off without this block; it needs an `orchestrator` block.",
 	"tls":              "Certificates of the `ui` listener. It is required for addresses that other hosts can reach.",
 	"vault":            "The server of the functions `secret`, `secrets` and `pkiCert`; without an address they fail.",
@@ -208,9 +208,13 @@ var settingDocs = map[string]settingDoc{
 
 	"trigger.event":    {example: `"agent_down"`, doc: "A kind of event ([events](events.md))."},
 	"trigger.key":      {example: `"app/config"`, doc: "A key in Consul's KV."},
+	"trigger.missed":   {standard: `"skip"`, example: `"run-once"`, doc: "Due times that passed while nothing could start: `\"skip\"` leaves them out, `\"run-once\"` runs the workflow once for all of them."},
 	"trigger.prefix":   {example: `"app/"`, doc: "All keys with this prefix."},
+	"trigger.schedule": {example: `"0 3 * * *"`, doc: "A cron expression of five fields, or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`."},
 	"trigger.service":  {example: `"web"`, doc: "The instances and the health of a service."},
+	"trigger.splay":    {kind: typeDuration, standard: `"0"`, example: `"10m"`, doc: "Each host starts later by a time of its own below this."},
 	"trigger.workflow": {example: `"rebalance"`, doc: "The workflow to run. What changed is in the file `$JORC_CHANGE`."},
+	"trigger.zone":     {standard: `"UTC"`, example: `"Europe/Berlin"`, doc: "The time zone of `schedule`."},
 
 	"vault.address":    {example: `"https://127.0.0.1:8200"`, doc: "The URL of Vault."},
 	"vault.ca_file":    {example: `"/etc/ssl/vault.pem"`, doc: "The certificate of the authority that signed Vault's certificate."},

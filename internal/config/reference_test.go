@@ -29,6 +29,7 @@ var minimal = map[string][][2]string{
 var instead = map[string][]string{
 	"template.source": {"contents"}, "task.script": {"command"},
 	"trigger.event": {"key"}, "trigger.prefix": {"key"}, "trigger.service": {"key"},
+	"trigger.schedule": {"key"}, "trigger.zone": {"key"}, "trigger.splay": {"key"}, "trigger.missed": {"key"},
 	"check.script": {"http"}, "check.tcp": {"http"}, "check.udp": {"http"}, "check.grpc": {"http"}, "check.h2ping": {"http"},
 	"check.ttl": {"http", "interval"}, "check.alias_service": {"http", "interval"},
 }
@@ -37,7 +38,8 @@ var instead = map[string][]string{
 var beside = map[string]string{
 	"template.max_parallel": `slot = "s"`, "process.max_parallel": `slot = "s"`,
 	"consul.client_cert": `client_key = "/k"`, "consul.client_key": `client_cert = "/c"`,
-	"sink.secret_file":              `url = "https://hooks.example/"`,
+	"sink.secret_file": `url = "https://hooks.example/"`,
+	"trigger.zone":     `schedule = "@daily"`, "trigger.splay": `schedule = "@daily"`, "trigger.missed": `schedule = "@daily"`,
 	"check.failures_before_warning": "failures_before_critical = 5",
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/schedule"
 )
 
 // TriggerSource calls observe with the current items and after each change until ctx
@@ -44,12 +45,17 @@ type TriggerOptions struct {
 	// Source returns the source of t. after is the last handled event; known is
 	// false if the trigger has handled none: then only new events count.
 	Source func(t config.Trigger, after uint64, known bool) TriggerSource
+	Clock  schedule.Clock // of schedules; nil: the host's
 	Log    hclog.Logger
 }
 
-// RunTriggers runs workflows when something in Consul changes, once per change,
-// also across restarts, until ctx ends; then it returns nil.
+// RunTriggers runs workflows when something in Consul changes, once per change, and
+// at set times, once per due time, also across restarts, until ctx ends; then it
+// returns nil.
 func (r *Runner) RunTriggers(ctx context.Context, o TriggerOptions) error {
+	if o.Clock == nil {
+		o.Clock = schedule.SystemClock{}
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, t := range o.Triggers {
 		w := &triggerWatcher{r: r, conf: t, o: o, log: o.Log.With("trigger", t.Name), file: filepath.Join(o.StateDir, "triggers", t.Name+".json"), wake: concurrency.NewSignal()}
@@ -79,6 +85,9 @@ func (w *triggerWatcher) once(ctx context.Context) error {
 	}
 	if err := w.finish(ctx); err != nil {
 		return err
+	}
+	if w.conf.Schedule != "" {
+		return w.followSchedule(ctx)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return w.o.Source(w.conf, w.seen.Event, w.seen.Known).Watch(ctx, w.observe) })

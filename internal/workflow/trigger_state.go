@@ -103,18 +103,18 @@ const maxChanges = 1000
 // Change is the JSON document in the file $JORC_CHANGE of a job.
 type Change struct {
 	Trigger string       `json:"trigger"`
-	Kind    string       `json:"kind"` // service, key, prefix or event
-	Name    string       `json:"name"` // of the service, key, prefix or kind of event
+	Kind    string       `json:"kind"` // service, key, prefix, event or schedule
+	Name    string       `json:"name"` // of the service, key, prefix or kind of event; the schedule and its zone
 	At      time.Time    `json:"at"`   // of the observation
 	Changes []ItemChange `json:"changes"`
 	Total   int          `json:"total"` // of changes; Changes has at most maxChanges
 }
 
-// ItemChange is the change of one item: <node>/<id> of a service, a key, or the
-// number of an event.
+// ItemChange is the change of one item: <node>/<id> of a service, a key, the number
+// of an event, or a due time.
 type ItemChange struct {
 	Item   string          `json:"item"`
-	Change string          `json:"change"` // added, changed, removed, happened
+	Change string          `json:"change"` // added, changed, removed; happened; due, missed
 	Value  json.RawMessage `json:"value"`  // the new value; null if it was removed
 }
 
@@ -167,11 +167,18 @@ func triggerKind(t config.Trigger) string {
 		return "key"
 	case t.Prefix != "":
 		return "prefix"
+	case t.Schedule != "":
+		return "schedule"
 	}
 	return "event"
 }
 
-func triggerSubject(t config.Trigger) string { return t.Service + t.Key + t.Prefix + t.Event }
+func triggerSubject(t config.Trigger) string {
+	if t.Schedule != "" {
+		return t.Schedule + " " + t.Zone
+	}
+	return t.Service + t.Key + t.Prefix + t.Event
+}
 
 // triggerState records what a trigger has handled. It is written before a job runs and
 // after it has ended.
@@ -182,6 +189,7 @@ type triggerState struct {
 	Count   int               `json:"count"`           // of changes
 	Items   map[string]string `json:"items,omitempty"` // digests by item
 	Event   uint64            `json:"event,omitempty"` // the last handled event
+	Due     time.Time         `json:"due,omitzero"`    // of a schedule: the last due time that was handled
 	Pending *pendingJob       `json:"pending,omitempty"`
 }
 

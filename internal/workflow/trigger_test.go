@@ -28,7 +28,10 @@ type bed struct {
 	dir    string
 	events chan workflow.Observation
 	log    bytes.Buffer
-	held   chan struct{} // nil: the host has no hold; otherwise closed when the hold ends
+	node   string
+	more   []config.Workflow // beside "note"
+	clock  *testClock        // nil: the host's
+	held   chan struct{}     // nil: the host has no hold; otherwise closed when the hold ends
 
 	mu    sync.Mutex
 	last  uint64 // the event after which the source was started
@@ -44,17 +47,17 @@ func shared(t *testing.T) *consultest.Server {
 
 func newBed(t *testing.T, s *consultest.Server) *bed {
 	t.Helper()
-	return &bed{t: t, client: s.Client(), dir: t.TempDir(), events: make(chan workflow.Observation)}
+	return &bed{t: t, client: s.Client(), dir: t.TempDir(), events: make(chan workflow.Observation), node: "n1"}
 }
 
 // run starts the triggers; the returned function stops them.
 func (b *bed) run(triggers ...config.Trigger) (stop func()) {
 	b.t.Helper()
 	runner := workflow.New(workflow.Options{
-		StateDir: b.dir, Node: "n1", Log: hclog.NewNullLogger(),
-		Workflows: []config.Workflow{{Name: "note", Tasks: []config.Task{{
+		StateDir: b.dir, Node: b.node, Log: hclog.NewNullLogger(),
+		Workflows: append(b.more, config.Workflow{Name: "note", Tasks: []config.Task{{
 			Name: "note", Script: "cat \"$JORC_CHANGE\" >>" + b.dir + "/changes; echo >>" + b.dir + "/changes",
-		}}}},
+		}}}),
 		Held: func() string {
 			select {
 			case <-b.held:
@@ -89,6 +92,9 @@ func (b *bed) run(triggers ...config.Trigger) (stop func()) {
 			b.last, b.known = after, known
 			return eventSource(b.events)
 		},
+	}
+	if b.clock != nil {
+		o.Clock = b.clock
 	}
 	go func() { done <- runner.RunTriggers(ctx, o) }()
 	return func() {

@@ -1,0 +1,81 @@
+package workflow
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/schedule"
+)
+
+// schedulePolicy returns the schedule of a trigger on a node.
+func schedulePolicy(t config.Trigger, node string) (schedule.Policy, error) {
+	s, err := schedule.Parse(t.Schedule, t.Zone)
+	return schedule.Policy{Schedule: s, Delay: schedule.Splay(t.Splay, node+" "+t.Name), Missed: t.Missed}, err
+}
+
+// followSchedule runs the workflow at its due times until ctx ends or the state
+// cannot be written. It waits for the next due time, or until the clock is set.
+func (w *triggerWatcher) followSchedule(ctx context.Context) error {
+	p, err := schedulePolicy(w.conf, w.r.o.Node)
+	if err != nil {
+		return err
+	}
+	if !w.seen.Known {
+		now := w.o.Clock.Now().UTC()
+		next := w.seen
+		next.Known, next.Since, next.Due = true, now.Unix(), now
+		if err := w.save(next); err != nil {
+			return err
+		}
+	}
+	for ctx.Err() == nil {
+		now := w.o.Clock.Now()
+		step := p.Step(w.seen.Due, now)
+		if !step.Handled.Equal(w.seen.Due) {
+			if err := w.handleDue(ctx, step, now); err != nil {
+				return err
+			}
+			continue // the workflow took its time
+		}
+		if err := w.o.Clock.Wait(ctx, step.Wake); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// handleDue handles a due time. It saves the job with it, so that the job runs once,
+// also after a crash; the job's id is that of the due time.
+func (w *triggerWatcher) handleDue(ctx context.Context, step schedule.Step, now time.Time) error {
+	next := w.seen
+	next.Due = step.Handled
+	due := step.Handled.UTC().Format(time.RFC3339)
+	switch {
+	case step.Reset:
+		w.log.Warn("the clock was set back by more than a day: the schedule begins again", "was_handled_up_to", w.seen.Due.UTC().Format(time.RFC3339))
+	case step.Missed && !step.Start:
+		w.log.Warn("a due time was missed and is skipped", "due", due)
+	case step.Missed:
+		w.log.Info("a due time was missed: the workflow runs now", "due", due)
+	}
+	if step.Start {
+		item := ItemChange{Item: due, Change: "due", Value: Item("null")}
+		if step.Missed {
+			item.Change = "missed"
+		}
+		next.Count++
+		change, err := json.Marshal(Change{
+			Trigger: w.conf.Name, Kind: triggerKind(w.conf), Name: triggerSubject(w.conf), At: now.UTC(), Changes: []ItemChange{item}, Total: 1,
+		})
+		if err != nil {
+			return err
+		}
+		next.Pending = &pendingJob{Job: "trigger-" + w.conf.Name + "-" + step.Handled.UTC().Format("20060102T150405Z"), Change: change}
+	}
+	if err := w.save(next); err != nil {
+		return err
+	}
+	return w.finish(ctx)
+}

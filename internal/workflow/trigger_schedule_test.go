@@ -1,0 +1,202 @@
+package workflow_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/schedule"
+)
+
+// testClock is a clock that a test sets.
+type testClock struct {
+	mu  sync.Mutex
+	now time.Time
+	set concurrency.Signal
+	// waits receives the time that a trigger waits for.
+	waits chan time.Time
+}
+
+func newTestClock(t *testing.T, now string) *testClock {
+	c := &testClock{set: concurrency.NewSignal(), waits: make(chan time.Time, 100)}
+	c.now = instant(t, now)
+	return c
+}
+
+func instant(t *testing.T, text string) time.Time {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+func (c *testClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *testClock) Wait(ctx context.Context, t time.Time) error {
+	c.waits <- t
+	return c.set.Wait(ctx)
+}
+
+// await returns the time that the trigger waits for next.
+func (c *testClock) await(t *testing.T) string {
+	t.Helper()
+	select {
+	case at := <-c.waits:
+		return at.UTC().Format(time.RFC3339)
+	case <-t.Context().Done():
+		t.Fatal("the trigger waits for nothing")
+		return ""
+	}
+}
+
+// to sets the clock and returns the time that the trigger waits for after that.
+func (c *testClock) to(t *testing.T, text string) string {
+	t.Helper()
+	c.mu.Lock()
+	c.now = instant(t, text)
+	c.mu.Unlock()
+	c.set.Notify()
+	return c.await(t)
+}
+
+// TestSchedule: a workflow runs once per due time, over a change of the clocks, a clock
+// that is set, and restarts; missed due times are handled as configured.
+func TestSchedule(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, shared(t))
+	conf := config.Trigger{Name: "nightly", Schedule: "30 2 * * *", Zone: "Europe/Berlin", Missed: schedule.Skip, Workflow: "note"}
+	b.clock = newTestClock(t, "2026-03-27T12:00:00Z")
+	stop := b.run(conf)
+	next := func(got, want string) {
+		t.Helper()
+		if got != want {
+			t.Errorf("got the next due time %s, want %s", got, want)
+		}
+	}
+	next(b.clock.await(t), "2026-03-28T01:30:00Z")
+	next(b.clock.to(t, "2026-03-28T01:30:00Z"), "2026-03-29T01:00:00Z") // 02:30 is skipped on the 29th
+	b.wantChanges("due 2026-03-28T01:30:00Z")
+	next(b.clock.to(t, "2026-03-28T00:30:00Z"), "2026-03-29T01:00:00Z") // set back: it has run
+	next(b.clock.to(t, "2026-03-29T01:00:01Z"), "2026-03-30T00:30:00Z")
+	stop()
+	b.clock = newTestClock(t, "2026-03-29T01:00:02Z")
+	stop = b.run(conf)
+	next(b.clock.await(t), "2026-03-30T00:30:00Z")
+	next(b.clock.to(t, "2026-03-31T12:00:00Z"), "2026-04-01T00:30:00Z") // the host slept
+	stop()
+	want := []string{"due 2026-03-28T01:30:00Z", "due 2026-03-29T01:00:00Z"}
+	b.wantChanges(want...)
+
+	conf.Missed = schedule.RunOnce
+	b.clock = newTestClock(t, "2026-04-10T12:00:00Z") // down for ten days
+	stop = b.run(conf)
+	next(b.clock.await(t), "2026-04-11T00:30:00Z")
+	want = append(want, "missed 2026-04-10T00:30:00Z")
+	b.wantChanges(want...)
+	next(b.clock.to(t, "2026-10-25T00:30:00Z"), "2026-10-26T01:30:00Z") // 02:30 happens twice
+	next(b.clock.to(t, "2026-10-25T01:30:00Z"), "2026-10-26T01:30:00Z")
+	want = append(want, "due 2026-10-25T00:30:00Z")
+	stop()
+	b.wantChanges(want...)
+}
+
+// TestScheduleChanged: another schedule under the same name begins again, and one whose
+// state is lost does not run for the past.
+func TestScheduleChanged(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, shared(t))
+	conf := config.Trigger{Name: "nightly", Schedule: "0 3 * * *", Zone: "UTC", Missed: schedule.RunOnce, Workflow: "note"}
+	b.clock = newTestClock(t, "2026-03-27T12:00:00Z")
+	stop := b.run(conf)
+	b.clock.await(t)
+	stop()
+	b.clock = newTestClock(t, "2026-03-29T12:00:00Z")
+	conf.Schedule = "0 4 * * *"
+	stop = b.run(conf)
+	b.clock.await(t)
+	stop()
+	if err := os.Remove(filepath.Join(b.dir, "triggers", "nightly.json")); err != nil {
+		t.Fatal(err)
+	}
+	b.clock = newTestClock(t, "2026-03-31T12:00:00Z")
+	stop = b.run(conf)
+	if got, want := b.clock.await(t), "2026-04-01T04:00:00Z"; got != want {
+		t.Errorf("got the next due time %s, want %s", got, want)
+	}
+	stop()
+	b.wantChanges()
+}
+
+// TestScheduleSplay: hosts start at different times of their own.
+func TestScheduleSplay(t *testing.T) {
+	t.Parallel()
+	waits := map[string]bool{}
+	for i := range 5 {
+		b := newBed(t, shared(t))
+		b.node = fmt.Sprintf("n%d", i)
+		b.clock = newTestClock(t, "2026-03-27T12:00:00Z")
+		stop := b.run(config.Trigger{Name: "nightly", Schedule: "0 3 * * *", Zone: "UTC", Splay: time.Hour, Workflow: "note"})
+		waits[b.clock.await(t)] = true
+		stop()
+	}
+	for at := range waits {
+		if !strings.HasPrefix(at, "2026-03-28T03:") {
+			t.Errorf("a host starts at %s, want within an hour after 03:00", at)
+		}
+	}
+	if len(waits) < 4 {
+		t.Errorf("5 hosts start at %q, want different times", slices.Sorted(maps.Keys(waits)))
+	}
+}
+
+// TestDocumentedSchedule runs the trigger of the document at its due time.
+func TestDocumentedSchedule(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../../docs/workflows.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile("(?s)<!-- tested: schedule -->\n```hcl\n(.*?)```\n").FindSubmatch(data)
+	if m == nil {
+		t.Fatal("the document has no schedule to test")
+	}
+	b := newBed(t, shared(t))
+	called := filepath.Join(b.dir, "called")
+	file := filepath.Join(b.dir, "jorc.hcl")
+	text := strings.ReplaceAll(string(m[1]), `"backup-database"`, `"/bin/sh", "-c", "echo \"$@\" >>`+called+`", "backup"`)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load([]string{file}, config.Options{Getenv: func(string) string { return "" }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.more = c.Workflows
+	b.clock = newTestClock(t, "2026-06-01T12:00:00Z")
+	stop := b.run(c.Triggers...)
+	due := b.clock.await(t)
+	if !strings.HasPrefix(due, "2026-06-02T01:0") {
+		t.Errorf("the backup starts at %s, want within 10 minutes after 03:00 in Berlin", due)
+	}
+	b.clock.to(t, due)
+	stop()
+	if data, err := os.ReadFile(called); err != nil || string(data) != "--to /srv/backup\n" {
+		t.Errorf("got %q, %v, want one backup", data, err)
+	}
+}
