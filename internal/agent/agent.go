@@ -49,6 +49,8 @@ type Options struct {
 	// OnceTimeout is how long Once waits for data, not for processes; zero: no limit.
 	OnceTimeout time.Duration
 	Process     ProcessOptions
+	// TemplateReports is when the host reports problems of templates to its cluster.
+	TemplateReports TemplateReports
 	// LookupEnv is the environment, of which template_options { allow_env } selects what
 	// templates may read.
 	LookupEnv func(string) (string, bool)
@@ -80,6 +82,7 @@ type Agent struct {
 	maintenance converge.Maintenance // of this node
 
 	processesChanged concurrency.Signal // the state of a process changed
+	templatesChanged concurrency.Signal // the state of a template changed
 
 	nextConfig concurrency.Latest[*config.Config] // of the last reload, for runParts
 	nodeKnown  chan struct{}                      // closed when node is known
@@ -118,7 +121,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{o: o, client: client, slots: newSlots(client, c), maintenance: maintenance{client}, conf: c, started: time.Now()}
-	a.processesChanged = concurrency.NewSignal()
+	a.processesChanged, a.templatesChanged = concurrency.NewSignal(), concurrency.NewSignal()
 	a.nodeKnown, a.stateOwned = make(chan struct{}), make(chan struct{})
 	if c.Node != "" {
 		a.setNode(c.Node)

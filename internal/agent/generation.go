@@ -79,7 +79,7 @@ func (a *Agent) engineOptions(c *config.Config) (watch.Options, error) {
 		Allow: c.TemplateOpts, LookupEnv: a.o.LookupEnv, StateDir: c.StateDir,
 		LoadLater: true, Held: func() string { return strings.TrimPrefix(HoldReason(c.StateDir), "held ") },
 		Others: countWatches(c), Params: memberParams{a, c},
-		Slot: a.slot, Rendered: a.rendered, Log: a.o.Log.Named("templates"),
+		Slot: a.slot, Rendered: a.rendered, Changed: a.templatesChanged.Notify, Log: a.o.Log.Named("templates"),
 	}
 	dns, err := catalog.NewResolver(c.DNS.Addr)
 	if err != nil {

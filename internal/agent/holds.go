@@ -180,14 +180,16 @@ func (h *holds) readFile() {
 }
 
 // reportHoldFile keeps the text of the hold file in the host's report, so that other
-// machines know it, until ctx ends.
+// machines know it, until ctx ends. The first report also removes what an earlier agent
+// said of templates.
 func (p *part) reportHoldFile(ctx context.Context) error {
 	_ = p.holds.file.Watch(ctx, func(string) { // ends with ctx
 		failed := false
 		_ = concurrency.Retry(ctx, concurrency.NewBackoff(time.Second, time.Minute), func(ctx context.Context) error {
 			reason, _ := p.holds.file.Get()
+			problems, _ := p.templateProblems.Get()
 			_, err := p.reports.ChangeReport(ctx, p.node, func(d cluster.Report, _ string) (cluster.Report, error) {
-				return d.WithHoldFile(reason), nil
+				return d.WithHoldFile(reason).WithTemplates(problems), nil
 			})
 			return err
 		}, func(err error, _ time.Duration) {

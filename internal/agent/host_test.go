@@ -34,6 +34,7 @@ type host struct {
 	address string // of Consul, when it is not the server's own
 
 	watchdog, stopWithin time.Duration
+	templateReports      agent.TemplateReports
 
 	hangup   concurrency.Signal
 	notified *buffer // a line for each
@@ -93,7 +94,7 @@ func (h *host) make() *agent.Agent {
 		h.t.Fatal(err)
 	}
 	a, err := agent.New(agent.Options{
-		Config: c, Load: h.load, Hangup: h.hangup.C(), Watchdog: h.watchdog, StopWithin: h.stopWithin,
+		Config: c, Load: h.load, Hangup: h.hangup.C(), Watchdog: h.watchdog, StopWithin: h.stopWithin, TemplateReports: h.templateReports,
 		Notify:  func(state string) { fmt.Fprintln(h.notified, state) },
 		Version: "v1", Log: hclog.New(&hclog.LoggerOptions{Output: h.log, Level: hclog.Debug}),
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/supervise"
+	"github.com/jorc/jorc/internal/watch"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -31,6 +32,11 @@ type part struct {
 
 	processes        *supervise.Supervisor // nil in a simulated host
 	processesChanged concurrency.Signal
+
+	templates        func() []watch.Status // nil in a simulated host
+	templatesChanged concurrency.Signal
+	templateReports  TemplateReports
+	templateProblems concurrency.Latest[[]cluster.TemplateProblem] // that are reported
 
 	client  *consul.Client
 	cluster *cluster.Watched
@@ -144,6 +150,10 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	p := &part{
 		conf: c, node: node, client: a.client, cluster: cluster.New(a.client, c.Prefix, c.Cluster).WatchedBy(node),
 		log: a.o.Log, processes: a.processes, processesChanged: a.processesChanged,
+		templatesChanged: a.templatesChanged, templateReports: a.o.TemplateReports.orDefault(),
+	}
+	if a.gen != nil {
+		p.templates = func() []watch.Status { return a.generation().engine.Status() }
 	}
 	p.reports = cluster.New(a.client, c.Prefix, c.Cluster).In(p.cluster.Store()).Remembering()
 	p.holds = newHolds(p.cluster.Cluster, node, c.StateDir, p.log)
@@ -207,6 +217,9 @@ func (p *part) runComponents(ctx context.Context, once bool) error {
 		g.Go(func() error { return p.holds.run(ctx) })
 		g.Go(func() error { return p.reportHoldFile(ctx) })
 		g.Go(func() error { return p.checks.run(ctx) })
+	}
+	if participates(p.conf) && p.templates != nil && !once {
+		g.Go(func() error { return p.reportTemplates(ctx) })
 	}
 	switch {
 	case once:

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -45,6 +46,10 @@ type Report struct {
 	States   map[string]CategoryState `json:"states,omitempty"`   // by category
 	Grant    GrantAnswer              `json:"grant,omitzero"`
 	HoldFile string                   `json:"hold_file,omitempty"` // why the hold file holds the host; empty: no file
+	// Templates are the ones that failed or wait longer than usual, the first of them, and
+	// MoreTemplates is how many others do. Read them with TemplateProblems.
+	Templates     []TemplateProblem `json:"templates,omitempty"`
+	MoreTemplates int               `json:"more_templates,omitempty"`
 }
 
 // maxHoldFile bounds what a report says of a hold file, in bytes.
@@ -59,14 +64,87 @@ func (r Report) WithHoldFile(reason string) Report {
 // HeldByFile is HoldFile as one short printable line, whatever the host wrote.
 func (r Report) HeldByFile() string { return holdFileText(r.HoldFile) }
 
-func holdFileText(s string) string {
+func holdFileText(s string) string { return printableLine(s, maxHoldFile) }
+
+// printableLine returns s as one printable line of at most n bytes.
+func printableLine(s string, n int) string {
 	printable := func(c rune) rune {
 		if unicode.IsPrint(c) || unicode.IsSpace(c) {
 			return c
 		}
 		return unicode.ReplacementChar
 	}
-	return text.Line(strings.Map(printable, text.Head(s, 4*maxHoldFile)), maxHoldFile)
+	return text.Line(strings.Map(printable, text.Head(s, 4*n)), n)
+}
+
+// TemplateProblem is a template of a host that failed or waits longer than usual.
+type TemplateProblem struct {
+	Name  string    `json:"name"`
+	State string    `json:"state"` // waiting, failed
+	Since time.Time `json:"since,omitzero"`
+	// Detail is what it waits for, or which step failed. It has no value of a key or
+	// param, and no output of a command.
+	Detail string `json:"detail"`
+}
+
+// States of a TemplateProblem.
+const (
+	TemplateFailed  = "failed"
+	TemplateWaiting = "waiting"
+)
+
+// Bounds of what a report says of templates.
+const (
+	maxTemplates      = 10
+	maxTemplateDetail = 200 // bytes
+)
+
+// WithTemplates returns the report of a host with these problems of templates: failed
+// ones first, then in order of their names, as many as a report may have.
+func (r Report) WithTemplates(all []TemplateProblem) Report {
+	all = slices.Clone(all)
+	slices.SortFunc(all, func(a, b TemplateProblem) int {
+		return cmp.Or(cmp.Compare(a.State, b.State), cmp.Compare(a.Name, b.Name))
+	})
+	kept := all[:min(len(all), maxTemplates)]
+	r.Templates, r.MoreTemplates = nil, len(all)-len(kept)
+	for _, p := range kept {
+		r.Templates = append(r.Templates, p.bounded())
+	}
+	return r
+}
+
+// TemplateProblems returns Templates and MoreTemplates within their bounds, whatever the
+// host wrote.
+func (r Report) TemplateProblems() (all []TemplateProblem, more int) {
+	all = []TemplateProblem{}
+	for _, p := range r.Templates[:min(len(r.Templates), maxTemplates)] {
+		all = append(all, p.bounded())
+	}
+	return all, max(0, r.MoreTemplates) + len(r.Templates) - len(all)
+}
+
+func (p TemplateProblem) bounded() TemplateProblem {
+	p.Name, p.Detail = printableLine(p.Name, maxBoundedName), printableLine(p.Detail, maxTemplateDetail)
+	if p.State != TemplateFailed {
+		p.State = TemplateWaiting
+	}
+	p.Since = p.Since.UTC().Truncate(time.Second)
+	return p
+}
+
+func (p TemplateProblem) String() string {
+	text := fmt.Sprintf("template %q %s", p.Name, p.State)
+	if p.State == TemplateWaiting {
+		text = fmt.Sprintf("template %q waits", p.Name)
+	}
+	if !p.Since.IsZero() {
+		text += " since " + p.Since.Format(time.RFC3339)
+	}
+	if p.Detail != "" {
+		text += ": " + p.Detail
+	}
+	return text
 }
 
 // States of GrantAnswer.

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,40 @@ func TestDocumentWith(t *testing.T) {
 	if s := first.With("config", cluster.CategoryState{State: cluster.StateFailed, Detail: long}, noon).States["config"]; len(s.Detail) > 8<<10 ||
 		!strings.HasSuffix(s.Detail, "the end\uFFFD") || !utf8.ValidString(s.Detail) {
 		t.Errorf("a long detail: %d bytes, %q", len(s.Detail), s.Detail[len(s.Detail)-20:])
+	}
+}
+
+// TestTemplateProblems: a report has few problems of templates, in an order, and what a
+// host wrote is bounded when it is read.
+func TestTemplateProblems(t *testing.T) {
+	t.Parallel()
+	problem := func(name, state string) cluster.TemplateProblem {
+		return cluster.TemplateProblem{Name: name, State: state, Since: noon, Detail: strings.Repeat("x ", 500) + "\x1b"}
+	}
+	all := []cluster.TemplateProblem{problem("b", cluster.TemplateWaiting), problem("z", cluster.TemplateFailed), problem("a", cluster.TemplateWaiting)}
+	for i := range 20 {
+		all = append(all, problem(fmt.Sprintf("c%02d", i), cluster.TemplateWaiting))
+	}
+	report := cluster.Report{}.WithTemplates(all)
+	kept, more := report.TemplateProblems()
+	if len(kept) != 10 || more != 13 || kept[0].Name != "z" || kept[1].Name != "a" || kept[2].Name != "b" {
+		t.Errorf("%d others, %+v", more, kept)
+	}
+	if data, err := json.Marshal(report); err != nil || len(data) > 5000 {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+	if empty := report.WithTemplates(nil); !empty.Equal(cluster.Report{}) {
+		t.Errorf("without problems: %+v", empty)
+	}
+	hostile := cluster.Report{MoreTemplates: -5, Templates: make([]cluster.TemplateProblem, 1000)}
+	hostile.Templates[0] = cluster.TemplateProblem{Name: "n\n\x1b[2J", State: "<b>", Detail: strings.Repeat("\u202e", 100_000)}
+	kept, more = hostile.TemplateProblems()
+	if p := kept[0]; len(kept) != 10 || more != 990 || p.Name != "n \uFFFD[2J" || p.State != cluster.TemplateWaiting || len(p.Detail) > 200 || strings.Contains(p.Detail, "\u202e") {
+		t.Errorf("%d others, %+v", more, kept[0])
+	}
+	why := cluster.Explain(cluster.WhyFacts{Node: "n", Desired: "v1", Report: cluster.Report{Version: "v1"}.WithTemplates(all)})
+	if last := why.Reasons[len(why.Reasons)-1]; why.Pending || last.Reason != cluster.WhyTemplate || last.Detail != "and 13 other templates" {
+		t.Errorf("why: %+v", why)
 	}
 }
 

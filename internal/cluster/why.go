@@ -53,11 +53,12 @@ const (
 	WhyCheck          = "check"       // a critical one
 	WhyMaintenance    = "maintenance" // of the node or of one of its services
 	WhyHeld           = "held"
-	WhySlot           = "slot"    // held or waited for by the host
-	WhyRollout        = "rollout" // it is not admitted by the rollout
-	WhyGrant          = "grant"   // of the rollout
-	WhyStopped        = "stopped" // the rollout is paused or aborted
-	WhyState          = "state"   // failed, pending, running; of what arrived also suspect
+	WhySlot           = "slot"     // held or waited for by the host
+	WhyRollout        = "rollout"  // it is not admitted by the rollout
+	WhyGrant          = "grant"    // of the rollout
+	WhyStopped        = "stopped"  // the rollout is paused or aborted
+	WhyState          = "state"    // failed, pending, running; of what arrived also suspect
+	WhyTemplate       = "template" // failed, or waits longer than usual
 	WhyUnknown        = "unknown"
 )
 
@@ -129,7 +130,19 @@ func Explain(f WhyFacts) Why {
 	default:
 		w.explain(f)
 	}
+	w.templates(f.Report)
 	return w
+}
+
+// templates lists the templates that failed or wait longer than usual.
+func (w *Why) templates(r Report) {
+	all, more := r.TemplateProblems()
+	for _, p := range all {
+		w.add(WhyTemplate, "%s", p)
+	}
+	if more > 0 {
+		w.add(WhyTemplate, "and %d other templates", more)
+	}
 }
 
 // Stopped reports whether an operator stopped the update: the host is held, or the

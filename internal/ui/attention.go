@@ -34,7 +34,8 @@ const (
 type Problem struct {
 	// Kind is paused, observe_only, held, hold_file, damaged, partial, no_orchestrator, orchestrator_failing,
 	// rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical,
-	// maintenance, run_failed, run_approval, run_waiting, slow, stuck, vacancy or filter.
+	// maintenance, template_failed, template_waiting, run_failed, run_approval, run_waiting, slow, stuck, vacancy or
+	// filter.
 	Kind     string    `json:"kind"`
 	Severity string    `json:"severity"` // critical, warning
 	Title    string    `json:"title"`
@@ -61,6 +62,7 @@ func (s *Snapshot) Attention() Attention {
 	a.rollout()
 	a.states()
 	a.hosts()
+	a.templates()
 	a.runs()
 	a.waits()
 	a.leadership()
@@ -273,6 +275,29 @@ func liveness(node string, h *cluster.Host) (kind, title, cause string) {
 		return "agent_down", node + ": its jorc agent is down", "the check of its agent fails"
 	}
 	return "", "", ""
+}
+
+// templates are the ones that failed or wait longer than usual, a problem for each host.
+func (a *attention) templates() {
+	for _, node := range a.s.State.Nodes() {
+		all, more := a.s.State.Hosts[node].Report.TemplateProblems()
+		for _, state := range []string{cluster.TemplateFailed, cluster.TemplateWaiting} {
+			of := slices.DeleteFunc(slices.Clone(all), func(p cluster.TemplateProblem) bool { return p.State != state })
+			if len(of) == 0 {
+				continue
+			}
+			p := Problem{Kind: "template_failed", Severity: Critical, Since: of[0].Since, Cause: of[0].Detail, Command: a.s.command("update", "why", node)}
+			what := "failed"
+			if state == cluster.TemplateWaiting {
+				p.Kind, p.Severity, what = "template_waiting", Warning, "waits longer than usual"
+			}
+			p.Title = fmt.Sprintf("%s: template %s %s", node, of[0].Name, what)
+			if others := len(of) - 1; others > 0 || more > 0 {
+				p.Cause += fmt.Sprintf("; other templates of the host with problems: %d", others+more)
+			}
+			a.add(p, node)
+		}
+	}
 }
 
 // recently is for how long a run that failed needs attention.

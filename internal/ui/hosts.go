@@ -220,6 +220,10 @@ type Host struct {
 	Why cluster.Why `json:"why"`
 	// Rollout is its part in the rollout; left out: it has none.
 	Rollout *RolloutHost `json:"rollout,omitempty"`
+	// Templates are the ones that failed or wait longer than usual, the first of them, as the
+	// host reports; MoreTemplates is how many others do.
+	Templates     []cluster.TemplateProblem `json:"templates"`
+	MoreTemplates int                       `json:"more_templates"`
 	// Jobs are those of runs, the newest first.
 	Jobs []HostJob `json:"jobs"`
 	// Slots are the slots that it holds or waits for, in words.
@@ -267,6 +271,7 @@ func (s *Snapshot) Host(node string) (Host, error) {
 		Requires: append([]cluster.Requirement{}, known.Record.Requires...),
 		Jobs:     []HostJob{}, Slots: append([]string{}, slots.ClaimsOf(s.Groups, node)...), Events: []orchestrator.Event{}, Damaged: []string{},
 	}
+	h.Templates, h.MoreTemplates = known.Report.TemplateProblems()
 	m := s.State.MemberOf(node)
 	if s.sealed {
 		m.Params, m.Meta = nil, nil

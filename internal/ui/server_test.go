@@ -31,6 +31,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/ui"
+	"github.com/jorc/jorc/internal/ui/uitest"
 )
 
 // serve runs a server until the test ends, and returns its address with the key.
@@ -40,12 +41,12 @@ func (f *fixture) serve(o ui.Options) string {
 		o.Addr = "127.0.0.1:0"
 	}
 	if o.Fleets == nil {
-		o.Fleets = f.fleets
+		o.Fleets = f.Fleets
 	}
 	o.Log = hclog.NewNullLogger()
 	server, err := ui.New(o)
-	f.must(nil, err)
-	f.must(nil, server.Listen(f.t.Context()))
+	f.Must(nil, err)
+	f.Must(nil, server.Listen(f.t.Context()))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx) }()
@@ -69,9 +70,9 @@ type browser struct {
 func (f *fixture) browse(address string) *browser {
 	f.t.Helper()
 	base, err := url.Parse(address)
-	f.must(nil, err)
+	f.Must(nil, err)
 	jar, err := cookiejar.New(nil)
-	f.must(nil, err)
+	f.Must(nil, err)
 	b := &browser{f.t, base, &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	b.get(address, nil)
 	return b
@@ -127,7 +128,7 @@ func TestKey(t *testing.T) {
 	address := f.serve(ui.Options{Key: true})
 	stranger := &browser{t, f.browse(strings.Split(address, "?")[0]).base, http.DefaultClient}
 	for _, path := range append([]string{"/", "/hosts"}, f.one(), f.one()+"/hosts", f.one()+"/stream", "/v1/fleet/clusters") {
-		if status, body, _ := stranger.get(path, nil); status != http.StatusUnauthorized || strings.Contains(body, f.node("a")) {
+		if status, body, _ := stranger.get(path, nil); status != http.StatusUnauthorized || strings.Contains(body, f.Node("a")) {
 			t.Errorf("%s without a key: %d %s", path, status, body)
 		}
 	}
@@ -141,7 +142,7 @@ func TestKey(t *testing.T) {
 	}
 	for _, view := range views {
 		status, body, header := b.get(f.one()+view, nil)
-		if status != http.StatusOK || strings.Contains(body, secret) {
+		if status != http.StatusOK || strings.Contains(body, uitest.Secret) {
 			t.Errorf("%s: %d %s", view, status, body)
 		}
 		policy := header.Get("Content-Security-Policy")
@@ -186,7 +187,7 @@ func TestRefusals(t *testing.T) {
 		"the own page":                  {path: f.one(), headers: map[string]string{"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}, want: http.StatusOK},
 		"a form of another site":        {method: http.MethodPost, path: "/logout", headers: map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, want: http.StatusForbidden},
 		"a write":                       {method: http.MethodPost, path: f.one(), want: http.StatusMethodNotAllowed},
-		"another write":                 {method: http.MethodDelete, path: f.one() + "/hosts/" + f.node("a"), want: http.StatusMethodNotAllowed},
+		"another write":                 {method: http.MethodDelete, path: f.one() + "/hosts/" + f.Node("a"), want: http.StatusMethodNotAllowed},
 		"a cluster that does not exist": {path: "/v1/fleet/clusters/nothing", want: http.StatusNotFound},
 		"a host that does not exist":    {path: f.one() + "/hosts/nothing", want: http.StatusNotFound},
 		"a run that does not exist":     {path: f.one() + "/runs/nothing", want: http.StatusNotFound},
@@ -270,7 +271,7 @@ func (s *stream) next(kind string) message {
 func TestStream(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.orchestrate()
+	f.Orchestrate("a")
 	b := f.browse(f.serve(ui.Options{Key: true}))
 	f.eventually("events are journalled", f.fleet(false), func(s *ui.Snapshot) string {
 		if s.LastSeq == 0 {
@@ -283,20 +284,20 @@ func TestStream(t *testing.T) {
 		t.Fatalf("status %d", status)
 	}
 	var first, next ui.Change
-	f.must(nil, json.Unmarshal([]byte(s.next(ui.MessageChange).data), &first))
-	f.must(f.c.Pause(t.Context(), cluster.Hold{Reason: "</script>\n\nevent: end"}))
+	f.Must(nil, json.Unmarshal([]byte(s.next(ui.MessageChange).data), &first))
+	f.Must(f.Pause(t.Context(), cluster.Hold{Reason: "</script>\n\nevent: end"}))
 	event := s.next(ui.MessageEvent)
 	if !strings.Contains(event.data, "cluster_paused") || event.id == "" || strings.Contains(event.data, "<") {
 		t.Errorf("event: %+v", event)
 	}
-	f.must(nil, json.Unmarshal([]byte(s.next(ui.MessageChange).data), &next))
+	f.Must(nil, json.Unmarshal([]byte(s.next(ui.MessageChange).data), &next))
 	if next.Generation <= first.Generation {
 		t.Errorf("generation %d after %d", next.Generation, first.Generation)
 	}
 	s.close()
 
 	// What happened meanwhile is sent to a browser that comes back.
-	f.must(f.c.Resume(t.Context()))
+	f.Must(f.Resume(t.Context()))
 	f.eventually("the pause is over", f.fleet(false), func(s *ui.Snapshot) string {
 		if events := s.Events(ui.EventQuery{Kinds: []string{"cluster_resumed"}}); len(events.Events) == 0 {
 			return "no event"
@@ -330,7 +331,7 @@ func TestStreamsAskNothing(t *testing.T) {
 	b := f.browse(f.serve(ui.Options{Key: true}))
 	change := func(open []*stream, reason string) int {
 		before := p.Asked("/")
-		f.must(f.c.Pause(t.Context(), cluster.Hold{Reason: reason}))
+		f.Must(f.Pause(t.Context(), cluster.Hold{Reason: reason}))
 		for _, s := range open {
 			for {
 				if strings.Contains(s.next(ui.MessageChange).data, `"problems":4`) {
@@ -338,7 +339,7 @@ func TestStreamsAskNothing(t *testing.T) {
 				}
 			}
 		}
-		f.must(f.c.Resume(t.Context()))
+		f.Must(f.Resume(t.Context()))
 		for _, s := range open {
 			for {
 				if strings.Contains(s.next(ui.MessageChange).data, `"problems":3`) {
@@ -391,9 +392,9 @@ func TestRights(t *testing.T) {
 		if q.token != "" {
 			headers["Authorization"] = "Bearer " + q.token
 		}
-		for _, view := range append([]string{"/hosts/" + f.node("a")}, views...) {
+		for _, view := range append([]string{"/hosts/" + f.Node("a")}, views...) {
 			status, body, _ := base.get(f.one()+view, headers)
-			if status != q.want || strings.Contains(body, secret) || strings.Contains(body, "welcome") || q.token != "" && strings.Contains(body, q.token) {
+			if status != q.want || strings.Contains(body, uitest.Secret) || strings.Contains(body, "welcome") || q.token != "" && strings.Contains(body, q.token) {
 				t.Errorf("%s, %s: %d %s; want %d", what, view, status, body, q.want)
 			}
 		}
@@ -523,10 +524,10 @@ func TestCertificates(t *testing.T) {
 		}
 	}
 	base, err := url.Parse(address)
-	f.must(nil, err)
+	f.Must(nil, err)
 	b := &browser{t, base, with(viewer)}
 	for _, view := range views {
-		if status, body, _ := b.get(f.one()+view, nil); status != http.StatusOK || strings.Contains(body, secret) || strings.Contains(body, "welcome") {
+		if status, body, _ := b.get(f.one()+view, nil); status != http.StatusOK || strings.Contains(body, uitest.Secret) || strings.Contains(body, "welcome") {
 			t.Errorf("%s: %d %s", view, status, body)
 		}
 	}
@@ -542,9 +543,9 @@ func TestHostileTexts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const hostile = "\"><script>alert(1)</script>\u2028\r\n\x1b[31m"
-	f.must(f.c.Pause(t.Context(), cluster.Hold{Reason: hostile, By: hostile}))
-	f.must(f.c.SetState(t.Context(), f.node("a"), cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed, Detail: hostile, LogURL: "javascript:alert(1)"}))
-	f.must(f.c.Join(t.Context(), f.node("b"), func(r cluster.Record) (cluster.Record, error) {
+	f.Must(f.Pause(t.Context(), cluster.Hold{Reason: hostile, By: hostile}))
+	f.Must(f.SetState(t.Context(), f.Node("a"), cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed, Detail: hostile, LogURL: "javascript:alert(1)"}))
+	f.Must(f.Join(t.Context(), f.Node("b"), func(r cluster.Record) (cluster.Record, error) {
 		r.Zone = hostile
 		r.Provides, r.Requires = []string{"<script>x"}, []cluster.Requirement{{Target: "</svg><script>y"}}
 		return r, nil
@@ -556,7 +557,7 @@ func TestHostileTexts(t *testing.T) {
 		t.Errorf("drawing: %v %s", err, svg)
 	}
 	b := f.browse(f.serve(ui.Options{Key: true}))
-	for _, view := range append([]string{"/hosts/" + f.node("a"), "/hosts/" + f.node("b")}, views...) {
+	for _, view := range append([]string{"/hosts/" + f.Node("a"), "/hosts/" + f.Node("b")}, views...) {
 		status, body, header := b.get(f.one()+view, nil)
 		if status != http.StatusOK || strings.ContainsAny(strings.TrimSpace(body), "<\x1b\r\n") {
 			t.Errorf("%s: %d %s", view, status, body)

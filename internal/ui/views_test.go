@@ -9,6 +9,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/ui"
+	"github.com/jorc/jorc/internal/ui/uitest"
 )
 
 // problems are the kinds of problems of a snapshot.
@@ -39,10 +40,10 @@ func TestAttention(t *testing.T) {
 	for _, p := range s.Attention().Problems {
 		switch p.Kind {
 		case "failed":
-			if p.Cause != "no space left on device" || !slices.Equal(p.Hosts, []string{f.node("c")}) {
+			if p.Cause != "no space left on device" || !slices.Equal(p.Hosts, []string{f.Node("c")}) {
 				t.Errorf("failed: %+v", p)
 			}
-			if want := "jorc --cluster=" + f.name + " update why " + f.node("c"); p.Command != want {
+			if want := "jorc --cluster=" + f.name + " update why " + f.Node("c"); p.Command != want {
 				t.Errorf("command %q; want %q", p.Command, want)
 			}
 		case "critical":
@@ -51,9 +52,34 @@ func TestAttention(t *testing.T) {
 			}
 		}
 	}
-	f.must(f.c.Pause(t.Context(), cluster.Hold{Reason: "<script>alert(1)</script>", By: "ann"}))
-	f.must(f.c.Hold(t.Context(), cluster.Scope{Node: f.node("b")}, cluster.Hold{Reason: "disks"}))
-	f.must(f.c.Store().Txn().Set(cluster.ReportKey(f.node("c")), []byte("no JSON")).Commit(t.Context()))
+	f.Must(f.ChangeReport(t.Context(), f.Node("b"), func(r cluster.Report, _ string) (cluster.Report, error) {
+		return r.WithTemplates([]cluster.TemplateProblem{
+			{Name: "nginx.conf", State: cluster.TemplateFailed, Detail: "its check failed"},
+			{Name: "other", State: cluster.TemplateFailed},
+			{Name: "upstreams", State: cluster.TemplateWaiting, Detail: "service db"},
+		}), nil
+	}))
+	s = f.eventually("problems of templates are shown", fleet, missing("template_failed", "template_waiting"))
+	for _, p := range s.Attention().Problems {
+		want := ""
+		switch p.Kind {
+		case "template_failed":
+			want = "its check failed; other templates of the host with problems: 1"
+		case "template_waiting":
+			want = "service db"
+		default:
+			continue
+		}
+		if p.Cause != want || !slices.Equal(p.Hosts, []string{f.Node("b")}) {
+			t.Errorf("%+v; want the cause %q", p, want)
+		}
+	}
+	if h, err := s.Host(f.Node("b")); err != nil || len(h.Templates) != 3 || h.MoreTemplates != 0 {
+		t.Errorf("the host: %+v, %v", h.Templates, err)
+	}
+	f.Must(f.Pause(t.Context(), cluster.Hold{Reason: "<script>alert(1)</script>", By: "ann"}))
+	f.Must(f.Hold(t.Context(), cluster.Scope{Node: f.Node("b")}, cluster.Hold{Reason: "disks"}))
+	f.Must(f.Store().Txn().Set(cluster.ReportKey(f.Node("c")), []byte("no JSON")).Commit(t.Context()))
 	s = f.eventually("pause, hold and damage are shown", fleet, missing("paused", "held", "damaged"))
 	a := s.Attention()
 	if i := slices.IndexFunc(a.Problems, func(p ui.Problem) bool { return p.Kind == "damaged" }); a.Problems[i].Command != "jorc --cluster="+f.name+" status repair" {
@@ -68,8 +94,8 @@ func TestRollout(t *testing.T) {
 	if r := f.eventually("a snapshot", fleet, func(*ui.Snapshot) string { return "" }).Rollout(ui.RolloutQuery{}); r.Exists || !strings.Contains(r.Why, "jorc update trigger") {
 		t.Errorf("without a rollout: %+v", r)
 	}
-	f.orchestrate()
-	f.trigger("v2")
+	f.Orchestrate("a")
+	f.Trigger("v2")
 	s := f.eventually("the canary is admitted", fleet, func(s *ui.Snapshot) string {
 		if r := s.Rollout(ui.RolloutQuery{}); r.Status == nil || r.Status.Now.Working != 1 || !s.Orchestrated || len(s.Journal) == 0 {
 			return encoded(t, r)
@@ -139,7 +165,7 @@ func TestHosts(t *testing.T) {
 	if err != nil || page.Next != 2 || page.Total != 3 {
 		t.Errorf("page: %+v, %v", page.Paged, err)
 	}
-	if text := encoded(t, page); strings.Contains(text, secret) {
+	if text := encoded(t, page); strings.Contains(text, uitest.Secret) {
 		t.Errorf("a secret param is shown: %s", text)
 	}
 	want := "jorc --cluster=" + f.name + " cluster members '--filter=Zone == \"it'\\''s\"' --sort=-Node"
@@ -167,7 +193,7 @@ func TestSealed(t *testing.T) {
 		return ""
 	}
 	s := f.eventually("a snapshot", f.fleet(true), ready)
-	for _, filter := range []string{`Params.db_password == "` + secret + `"`, `Params.db_password matches "^s3"`, `"db_password" in Params`} {
+	for _, filter := range []string{`Params.db_password == "` + uitest.Secret + `"`, `Params.db_password matches "^s3"`, `"db_password" in Params`} {
 		if h, err := s.Hosts(ui.HostQuery{Filter: filter, Columns: []string{"Params"}}); err == nil && h.Matched != 0 {
 			t.Errorf("filter %q matches %d hosts", filter, h.Matched)
 		}
@@ -176,7 +202,7 @@ func TestSealed(t *testing.T) {
 		t.Errorf("profile: %+v", p)
 	}
 	open := f.eventually("a snapshot", f.fleet(false), ready)
-	if h, err := open.Hosts(ui.HostQuery{Filter: `Params.db_password == "` + secret + `"`}); err != nil || h.Matched != 3 {
+	if h, err := open.Hosts(ui.HostQuery{Filter: `Params.db_password == "` + uitest.Secret + `"`}); err != nil || h.Matched != 3 {
 		t.Errorf("filter of a viewer that may: %d, %v", h.Matched, err)
 	}
 	hidden, shown := open.Profile(false), open.Profile(true)
@@ -185,10 +211,10 @@ func TestSealed(t *testing.T) {
 			t.Errorf("param: %+v", p)
 		}
 	}
-	if text := encoded(t, hidden); strings.Contains(text, "welcome") || strings.Contains(text, secret) {
+	if text := encoded(t, hidden); strings.Contains(text, "welcome") || strings.Contains(text, uitest.Secret) {
 		t.Errorf("values that were not asked for: %s", text)
 	}
-	if text := encoded(t, shown); !strings.Contains(text, "welcome") || strings.Contains(text, secret) {
+	if text := encoded(t, shown); !strings.Contains(text, "welcome") || strings.Contains(text, uitest.Secret) {
 		t.Errorf("values that were asked for: %s", text)
 	}
 }
@@ -196,7 +222,7 @@ func TestSealed(t *testing.T) {
 func TestServices(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.must(f.c.Join(t.Context(), f.node("d"), func(r cluster.Record) (cluster.Record, error) {
+	f.Must(f.Join(t.Context(), f.Node("d"), func(r cluster.Record) (cluster.Record, error) {
 		r.Requires = []cluster.Requirement{{Target: "web-" + f.name, Count: 2}}
 		return r, nil
 	}))
@@ -208,11 +234,11 @@ func TestServices(t *testing.T) {
 		return ""
 	})
 	d, _ := s.Service(name)
-	if d.Critical != 1 || d.Functional != 2 || len(d.ProvidedBy) != 3 || len(d.Instances) != 3 || d.RequiredBy[0] != f.node("d") {
+	if d.Critical != 1 || d.Functional != 2 || len(d.ProvidedBy) != 3 || len(d.Instances) != 3 || d.RequiredBy[0] != f.Node("d") {
 		t.Errorf("service: %s", encoded(t, d))
 	}
 	svg, err := s.DependenciesSVG(func(kind, name string) string { return "/" + kind + "/" + name })
-	if err != nil || !strings.Contains(svg, `<a href="/host/`+f.node("a")+`">`) {
+	if err != nil || !strings.Contains(svg, `<a href="/host/`+f.Node("a")+`">`) {
 		t.Errorf("drawing: %s, %v", svg, err)
 	}
 	if g := s.Dependencies(); len(g.Requires) != 1 || len(g.Cycles) != 0 {

@@ -59,7 +59,9 @@ type Options struct {
 	// Rendered is called with each job that replaced files: how long it took since
 	// the change reached this host. Optional; it must not block.
 	Rendered func(Rendered)
-	Log      hclog.Logger
+	// Changed is called when Status may have changed. Optional; it must not block.
+	Changed func()
+	Log     hclog.Logger
 }
 
 // Params are the effective params of this host's member.
@@ -168,7 +170,7 @@ func New(o Options) (*Engine, error) {
 			return nil, fmt.Errorf("template %q: slot %q cannot be taken: this version of jorc has no fleet slots", c.Name, c.Slot)
 		}
 		e.order[c.Name] = i
-		e.statuses = append(e.statuses, published{Status: Status{Name: c.Name, Destination: c.Destination, Together: c.Together, State: StateWaiting}})
+		e.statuses = append(e.statuses, published{Status: Status{Name: c.Name, Destination: c.Destination, Together: c.Together, State: StateWaiting, Since: time.Now()}})
 	}
 	e.places = make([]templatePlace, len(o.Templates))
 	for _, u := range units {

@@ -363,13 +363,13 @@ func (e *Engine) report(t *tmpl, j *job, i int, now time.Time) {
 	s := &t.status
 	s.Checked = now
 	s.Executions++
-	s.Held, s.Error = holdLines(t.holds), ""
+	s.Held, s.Error, s.Failure = holdLines(t.holds), "", ""
 	t.waits = waits(r)
 	switch {
 	case r.err != nil:
-		s.State, s.Error = StateFailed, oneLine(r.err)
+		s.State, s.Error, s.Failure = StateFailed, oneLine(r.err), failureOf(r.err, nil)
 	case j.err != nil:
-		s.State, s.Error = StateFailed, oneLine(j.err)
+		s.State, s.Error, s.Failure = StateFailed, oneLine(j.err), failureOf(nil, j.err)
 	case len(r.missing) > 0:
 		s.State = StateWaiting
 	case !j.complete:

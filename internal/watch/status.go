@@ -1,11 +1,14 @@
 package watch
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/jorc/jorc/internal/replace"
 )
 
 // State is where a template stands.
@@ -25,12 +28,15 @@ type Status struct {
 	Destination string
 	Together    string
 	State       State
+	Since       time.Time // of State
+	Queued      bool      // it waits for a slot of the fleet
 	Waiting     []string  // what it waits for, why, and since when
 	Held        []string  // what its guards hold back
 	Stale       []string  // of its data, what cannot be read or is doubted, and since when
 	Lost        []string  // of the ACL and extended attributes, what the file could not keep when it was last replaced
 	Edited      string    // that another program changed the file, and what became of it
 	Error       string    // of the last job; empty when it succeeded
+	Failure     string    // which step Error is of, without output of commands; empty: none, or the host is held
 	Changed     time.Time // when its file was last replaced by this process
 	Checked     time.Time // when its last job ended
 	Executions  uint64
@@ -78,10 +84,37 @@ func (e *Engine) publish(u *unit) {
 			p.State, p.waits = StateWaiting, []wait{{text: u.blocked}}
 		}
 		if u.slot != "" {
-			p.State, p.waits = StateWaiting, []wait{{text: u.slot}}
+			p.State, p.Queued, p.waits = StateWaiting, true, []wait{{text: u.slot}}
 		}
-		e.statuses[e.order[t.conf.Name]] = p
+		last := &e.statuses[e.order[t.conf.Name]]
+		if p.Since = last.Since; p.State != last.State || p.Queued != last.Queued {
+			p.Since = time.Now()
+		}
+		*last = p
 	}
+	if e.o.Changed != nil {
+		e.o.Changed()
+	}
+}
+
+// failureOf says which step failed, without output of commands and other texts that may
+// quote a value.
+func failureOf(rendering, replacing error) string {
+	var check *replace.CheckError
+	var reload *replace.ReloadError
+	switch {
+	case errors.Is(replacing, ErrHeld): // what holds the host is known elsewhere
+		return ""
+	case rendering != nil && strings.HasPrefix(rendering.Error(), parsing):
+		return "its source cannot be parsed"
+	case rendering != nil:
+		return "it cannot be rendered: " + oneLine(rendering)
+	case errors.As(replacing, &check):
+		return "its check failed"
+	case errors.As(replacing, &reload):
+		return "its reload command failed"
+	}
+	return "its file cannot be replaced"
 }
 
 // waits lists what a template waits for.

@@ -89,6 +89,17 @@ type ClusterSummary struct {
 	Name    string `json:"name"`
 }
 
+// ClusterTemplateProblem TemplateProblem is a template of a host that failed or waits longer than usual.
+type ClusterTemplateProblem struct {
+	// Detail Detail is what it waits for, or which step failed. It has no value of a key or param, and no output of a command.
+	Detail string     `json:"detail"`
+	Name   string     `json:"name"`
+	Since  *time.Time `json:"since,omitempty"`
+
+	// State waiting, failed
+	State string `json:"state"`
+}
+
 // ClusterWhy Why is why a node runs what it runs.
 type ClusterWhy struct {
 	Desired string `json:"desired"`
@@ -245,9 +256,10 @@ type Host struct {
 	LifeSince *time.Time `json:"life_since,omitempty"`
 
 	// Liveness up, suspect, down, absent, unmonitored
-	Liveness string `json:"liveness"`
-	Member   bool   `json:"member"`
-	Node     string `json:"node"`
+	Liveness      string `json:"liveness"`
+	Member        bool   `json:"member"`
+	MoreTemplates int64  `json:"more_templates"`
+	Node          string `json:"node"`
 
 	// Partial Partial says what could not be read, and why.
 	Partial []string `json:"partial"`
@@ -274,8 +286,11 @@ type Host struct {
 	States []ClusterHostState `json:"states"`
 
 	// Status Status is the state by category.
-	Status  map[string]string `json:"status"`
-	Version string            `json:"version"`
+	Status map[string]string `json:"status"`
+
+	// Templates Templates are the ones that failed or wait longer than usual, the first of them, as the host reports; MoreTemplates is how many others do.
+	Templates []ClusterTemplateProblem `json:"templates"`
+	Version   string                   `json:"version"`
 
 	// Why Why is what 'jorc update why' answers.
 	Why  ClusterWhy `json:"why"`
@@ -510,7 +525,7 @@ type Problem struct {
 	// Hosts that it is about, the first of them
 	Hosts []string `json:"hosts"`
 
-	// Kind Kind is paused, observe_only, held, hold_file, damaged, partial, no_orchestrator, orchestrator_failing, rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical, maintenance, run_failed, run_approval, run_waiting, slow, stuck, vacancy or filter.
+	// Kind Kind is paused, observe_only, held, hold_file, damaged, partial, no_orchestrator, orchestrator_failing, rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical, maintenance, template_failed, template_waiting, run_failed, run_approval, run_waiting, slow, stuck, vacancy or filter.
 	Kind string `json:"kind"`
 
 	// Severity critical, warning
