@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -31,6 +32,8 @@ type environment struct {
 	client   *consul.Client // that of consul; closed when the command has ended
 	loaded   *config.Config
 	answers  string // the cluster that the command asks; empty: none
+
+	background sync.WaitGroup // what runs beside an agent
 }
 
 func newEnvironment(h host) *environment {

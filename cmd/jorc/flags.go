@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/diagnostics"
 )
 
 // oneOf checks that the value of a flag is one of those allowed.
@@ -172,6 +173,18 @@ func (e *environment) logger(level string, json bool) hclog.Logger {
 		Output:     e.stderr,
 		JSONFormat: json,
 	})
+}
+
+// agentLogger is logger for an agent, whose last lines recent keeps.
+func (e *environment) agentLogger(level string, json bool, recent *diagnostics.Log) hclog.Logger {
+	log := hclog.NewInterceptLogger(&hclog.LoggerOptions{
+		Name:       "jorc",
+		Level:      hclog.LevelFromString(level),
+		Output:     e.stderr,
+		JSONFormat: json,
+	})
+	log.RegisterSink(recent)
+	return log
 }
 
 // bridgeStandardLog sends warnings and errors that libraries write to package

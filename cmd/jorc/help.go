@@ -19,7 +19,7 @@ var rootGroups = []group{
 	{"Set up a host", []string{"agent", "render", "config", "migrate", "dev"}},
 	{"Form a cluster and run work on it", []string{"cluster", "update", "workflow", "wait"}},
 	{"Look", []string{"ui", "status", "service", "health"}},
-	{"Administer", []string{"doctor", "ping", "completion", "man", "version"}},
+	{"Administer", []string{"doctor", "debug", "ping", "completion", "man", "version"}},
 }
 
 // clusterGroups are those of 'jorc cluster'.

@@ -159,6 +159,7 @@ func commands(env *environment) []*cli.Command {
 		clusterCommand(env),
 		renderCommand(env),
 		configCommand(env),
+		debugCommand(env),
 		devCommand(env),
 		doctorCommand(env),
 		healthCommand(env),
