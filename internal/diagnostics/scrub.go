@@ -38,6 +38,11 @@ func setOf(words string) map[string]bool {
 	return set
 }
 
+// ownWords are words of keys and states, which may stand in messages although users use
+// them, too.
+const ownWords = `profile current currentversion layout control rollout rollouts leaders member status slots elect election orchestrate grants
+	reports events history audit passing warning critical running success failed consul agent cluster connection refused`
+
 func memberKey(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
 
 // leastWord is how long a withheld word has to be, in bytes, to be kept out of messages:
@@ -51,7 +56,7 @@ type scrubber struct {
 }
 
 func newScrubber() *scrubber {
-	return &scrubber{withheld: map[string]bool{}, names: map[string]bool{}}
+	return &scrubber{withheld: map[string]bool{}, names: setOf(ownWords)}
 }
 
 // withhold keeps the words of a text out of all messages.
@@ -111,10 +116,16 @@ func (s *scrubber) walk(name string, v any, show bool) any {
 		}
 		out := []any{}
 		for _, e := range v {
-			if _, object := e.(map[string]any); object {
-				name = ""
+			of := name
+			switch e.(type) {
+			case map[string]any:
+				of = ""
+			case string:
+				if !messages[key] && key != "roles" {
+					of = "" // a list of texts may be a command
+				}
 			}
-			out = append(out, s.walk(name, e, show))
+			out = append(out, s.walk(of, e, show))
 		}
 		return out
 	case string:
