@@ -29,7 +29,7 @@ var layers = map[string]float64{
 	"internal/ui":           7.5, // the fleet on a screen: views, API, server
 	"internal/ui/pages":     7.7, // its HTML
 	"internal/converge":     7,
-	"internal/diagnostics":  7.5, // what is known of a host, for bug reports
+	"internal/diagnostics":  7.5, // an archive for a bug report
 	"internal/orchestrator": 7,
 	"internal/runs":         6.5, // runs hosts' workflows, with the limits of rollouts
 	"templates":             5.5, // files that ship; workflow takes them in, and their tests render them with watch

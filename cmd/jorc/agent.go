@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -60,10 +58,6 @@ func (e *environment) onLinux(what string, action cli.ActionFunc) cli.ActionFunc
 
 func (e *environment) runAgent(c *cli.Context) error {
 	load := func() (*config.Config, error) { return e.config(c) }
-	defer e.background.Wait()
-	var end context.CancelFunc
-	c.Context, end = context.WithCancel(c.Context)
-	defer end()
 	a, log, err := e.buildAgent(c, load, !c.Bool("once"))
 	if err != nil {
 		return err
@@ -104,9 +98,9 @@ func (e *environment) buildAgent(c *cli.Context, load func() (*config.Config, er
 		log.Warn("the service manager's watchdog interval cannot be read", "error", err)
 	}
 	a, err := agent.New(agent.Options{
-		Config: conf, Load: load, Hangup: e.hangup(c.Context), Notify: e.diagnosed(c.Context, conf.StateDir, recent, log), Watchdog: watchdog,
+		Config: conf, Load: load, Hangup: e.hangup(c.Context), Notify: notifier(log), Watchdog: watchdog,
 		OnceTimeout: c.Duration("once-timeout"), Process: e.processOptions(c),
-		LookupEnv: os.LookupEnv, Pages: uiPages(), Version: e.build.Version, Commit: e.build.Commit, Log: log,
+		LookupEnv: os.LookupEnv, Pages: uiPages(), Version: e.build.Version, Commit: e.build.Commit, Log: log, Recent: recent,
 	})
 	if err != nil {
 		return nil, nil, &exitError{code: exitUsage, err: err}
@@ -118,25 +112,6 @@ func (e *environment) buildAgent(c *cli.Context, load func() (*config.Config, er
 func (e *environment) processOptions(c *cli.Context) agent.ProcessOptions {
 	return agent.ProcessOptions{
 		Guard: e.process, Environ: e.environ, Stdout: underlying(c.App.Writer), Stderr: underlying(c.App.ErrWriter),
-	}
-}
-
-// diagnosed notifies systemd and, from the agent's start on, answers 'jorc debug' until
-// ctx ends. The agent has the lock of the state directory then.
-func (e *environment) diagnosed(ctx context.Context, stateDir string, recent *diagnostics.Log, log hclog.Logger) func(string) {
-	notify := notifier(log)
-	serve := sync.OnceFunc(func() {
-		e.background.Go(func() {
-			if err := diagnostics.Serve(ctx, stateDir, recent); err != nil {
-				log.Warn("'jorc debug' cannot ask this agent", "error", err)
-			}
-		})
-	})
-	return func(state string) {
-		if state == "READY=1" {
-			serve()
-		}
-		notify(state)
 	}
 }
 

@@ -20,11 +20,11 @@ func debugCommand(env *environment) *cli.Command {
 		Name:  "debug",
 		Usage: "write an archive for a bug report",
 		Description: "The archive holds versions, the configuration, the findings of doctor, the agent's status, goroutines and last log lines, the cluster's last " +
-			"events and its keys. Of these it holds names, states, numbers and times: values of params, keys, variables and secrets, commands, outputs and URLs are " +
-			"withheld. What cannot be had is named in it, with the reason. Run it as the agent's user, for the agent's goroutines and log. " +
-			"Only you can read the file. Look through it before you give it to others.",
+			"events and its keys. Of these it holds names, states, numbers and times; values of params, keys, variables and secrets, commands, their outputs and URLs are " +
+			"left out. The list in contents.json says what cannot be read, and why. Only the agent's user and root can read the agent's goroutines and log. " +
+			"Only you can read the archive; read it before you send it to others.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "file", DefaultText: "jorc-debug-TIME.tar.gz", Usage: "write to `FILE`, which must not exist"},
+			&cli.StringFlag{Name: "out", DefaultText: "jorc-debug-TIME.tar.gz", Usage: "write to `FILE`, which must not exist"},
 			&cli.DurationFlag{Name: "timeout", Value: 20 * time.Second, Usage: "wait at most this long for each part"},
 		},
 		Action: env.debug,
@@ -37,7 +37,7 @@ func (e *environment) debug(c *cli.Context) (err error) {
 		return usagef(c, "--timeout is %v, but must be above 0", within)
 	}
 	now := time.Now().UTC()
-	file := c.String("file")
+	file := c.String("out")
 	if file == "" {
 		file = "jorc-debug-" + now.Format("20060102T150405Z") + ".tar.gz"
 	}
@@ -63,7 +63,7 @@ func (e *environment) debug(c *cli.Context) (err error) {
 	l := listingOf("file,bytes,content,missing", parts, func(p diagnostics.Part) []string {
 		return []string{p.Name, fmt.Sprint(p.Bytes), p.Content, p.Missing}
 	})
-	note(c, "%s is written; look through it before you give it to others", file)
+	note(c, "wrote %s; read it before you send it to others", file)
 	return e.print(c, l, struct {
 		File  string             `json:"file"`
 		Parts []diagnostics.Part `json:"parts"`

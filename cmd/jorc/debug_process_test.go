@@ -131,6 +131,10 @@ service "web" {
     interval = "1s"
   }
   check {
+    script   = ["sh", "-c", "cat DIR/hidden; exit 2"]
+    interval = "1s"
+  }
+  check {
     http     = "http://ann:`+url.QueryEscape(plant())+`@127.0.0.1:1/`+url.PathEscape(plant())+`?key=`+url.QueryEscape(plant())+`"
     interval = "1s"
   }
@@ -142,6 +146,16 @@ template "vault" {
 template "contents" {
   contents    = `+quote("{{/* "+plant()+" */}}x")+`
   destination = "DIR/contents"
+}
+template "prints" {
+  contents    = "{{ key \"pw\" | len }}"
+  destination = "DIR/prints"
+  reload      = ["sh", "-c", "cat DIR/hidden >&2; exit 7"]
+}
+template "says" {
+  contents    = "{{ key \"pw\" | len }}"
+  destination = "DIR/says"
+  check       = ["sh", "-c", "cat DIR/hidden; exit 9"]
 }
 template "key" {
   contents    = "{{ key \"pw\" | parseInt }}"
@@ -160,10 +174,13 @@ template "reload" {
 workflow "prints" {
   task "fails" {
     env    = { PW = `+quote(plant())+`, API_TOKEN = `+quote(plant())+` }
-    script = `+quote("printf '%s\n' '"+plant()+"'; echo {{.Param \"pw\"}}; exit 3")+`
+    script = `+quote("printf '%s\n' '"+plant()+"'; cat DIR/hidden; echo {{.Param \"pw\"}}; exit 3")+`
   }
 }
 `)
+	// Only outputs of commands hold these words, of which one is short.
+	m.write("hidden", plant()+" Zq7x\n"+plant()+"\n")
+	planted = append(planted, "Zq7x")
 	vaultToken := plant()
 	m.write("vault-token", vaultToken+"\n")
 	m.write("token", s.RootToken+"\n")
@@ -178,7 +195,10 @@ workflow "prints" {
 	}
 	m.put("jorc/prod/doc", `{"password":`+quote(plant())+`,"params":{"a":`+quote(plant())+`},"detail":`+quote("it says password="+plant())+`}`)
 	d := m.agent()
-	m.eventually("the checks", func() error { return lacks(d.get("/v1/status"), `"critical"`) })
+	m.eventually("a check and a reload fail", func() error {
+		status := d.get("/v1/status")
+		return errors.Join(lacks(status, `"critical"`), lacks(status, "exit code 7"), lacks(status, "exit code 9"))
+	})
 	ok := func(args ...string) {
 		t.Helper()
 		if got := m.run(args...); got.code != exitOK {
@@ -201,8 +221,8 @@ workflow "prints" {
 	}
 
 	m.env = append(m.env, "JORC_STATUS=unused")
-	got := m.run("debug", "--file", m.path("report.tar.gz"), "-o", "json")
-	if got.code != exitOK || !strings.Contains(got.stderr, "look through it before you give it to others") {
+	got := m.run("debug", "--out", m.path("report.tar.gz"), "-o", "json")
+	if got.code != exitOK || !strings.Contains(got.stderr, "read it before you send it to others") {
 		t.Fatalf("got %+v", got)
 	}
 	if info, err := os.Stat(m.path("report.tar.gz")); err != nil || info.Mode().Perm() != 0o600 {
@@ -221,7 +241,7 @@ workflow "prints" {
 	}
 	for name, want := range map[string]string{
 		"version.json": "v9.8.7", "configuration.json": `"prints"`, "environment.json": "CONSUL_HTTP_TOKEN_FILE", "doctor.json": `"findings"`,
-		"goroutines.txt": "goroutine profile: total", "log.txt": "[info]", "events.json": `"kind"`, "keys.json": "jorc/prod/profile",
+		"goroutines.txt": "goroutine profile: total", "log.txt": "check of says: exit code 9", "events.json": `"kind"`, "keys.json": "jorc/prod/profile",
 		"contents.json": "the agent's goroutines",
 	} {
 		if !strings.Contains(files[name], want) {
@@ -233,6 +253,17 @@ workflow "prints" {
 	}
 	d.signal(syscall.SIGTERM)
 	d.wantExit(0)
+
+	m.write("token", s.NewToken(`agent_prefix "" { policy = "read" }`)+"\n")
+	if got := m.run("debug", "--out", m.path("little.tar.gz"), "-o", "plain"); got.code != exitOK {
+		t.Errorf("without rights and an agent: %+v", got)
+	} else {
+		for _, want := range []string{"\nkeys.json\t0\t", "denied", "\nlog.txt\t0\t", "no agent answers"} {
+			if !strings.Contains("\n"+got.stdout, want) {
+				t.Errorf("without rights and an agent %q lacks %q", got.stdout, want)
+			}
+		}
+	}
 }
 
 // TestDebugAlone: without Consul and an agent the archive says what it lacks; it replaces
@@ -262,7 +293,7 @@ func TestDebugAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := m.run("debug", "--timeout", "1s", "--file", found[0]); got.code != exitFailed || !strings.Contains(got.stderr, "file exists") {
+	if got := m.run("debug", "--timeout", "1s", "--out", found[0]); got.code != exitFailed || !strings.Contains(got.stderr, "file exists") {
 		t.Errorf("a file that exists: got %+v", got)
 	}
 	if after, err := os.ReadFile(found[0]); err != nil || !bytes.Equal(before, after) {

@@ -10,7 +10,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -32,8 +31,6 @@ type environment struct {
 	client   *consul.Client // that of consul; closed when the command has ended
 	loaded   *config.Config
 	answers  string // the cluster that the command asks; empty: none
-
-	background sync.WaitGroup // what runs beside an agent
 }
 
 func newEnvironment(h host) *environment {

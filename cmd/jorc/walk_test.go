@@ -175,6 +175,7 @@ var walks = []walked{
 	{path: "migrate envconsul", line: "migrate envconsul -- -once", local: true},
 	{path: "current_version", line: "current_version"},
 	{path: "debug_timeout", local: true},
+	{path: "debug"},
 	{path: "dev", local: true},
 	{path: "ui"},
 	{path: "enable_puppet", local: true},

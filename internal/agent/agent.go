@@ -20,6 +20,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/diagnostics"
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/slots"
 	"github.com/jorc/jorc/internal/supervise"
@@ -58,6 +59,7 @@ type Options struct {
 	Version   string
 	Commit    string
 	Log       hclog.Logger
+	Recent    *diagnostics.Log // the last lines of Log, for 'jorc debug'; nil: the agent does not answer it
 }
 
 // ProcessOptions are what processes need of the program that they run in.
@@ -186,6 +188,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.ownState(ctx) })
 	g.Go(func() error { return a.runParts(ctx) })
 	g.Go(func() error { return a.watchdog(ctx) })
+	g.Go(func() error { return a.answerDebug(ctx) })
 	a.o.Log.Info("started", "version", a.o.Version, "consul", a.conf.Consul.Address, "status", a.web.Addr(), "state_dir", a.conf.StateDir)
 	a.o.Notify("READY=1")
 	g.Go(func() error {
@@ -200,6 +203,17 @@ func (a *Agent) Run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// answerDebug answers 'jorc debug', without which the agent works as well.
+func (a *Agent) answerDebug(ctx context.Context) error {
+	if a.o.Recent == nil {
+		return nil
+	}
+	if err := diagnostics.Serve(ctx, a.conf.StateDir, a.o.Recent); err != nil {
+		a.o.Log.Warn("cannot answer 'jorc debug'", "error", err)
+	}
+	return nil
 }
 
 // Once publishes the services, renders every template once, makes one pass of

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -130,6 +131,27 @@ func AgentKeys(p Purpose, node, group string) []string {
 		}
 	}
 	return keys
+}
+
+// IsKey reports whether key, below the cluster's prefix, is one of Keys.
+func IsKey(key string) bool {
+	segments := strings.Split(key, "/")
+	return slices.ContainsFunc(Keys, func(k Key) bool { return k.matches(segments) })
+}
+
+func (k Key) matches(segments []string) bool {
+	pattern := strings.Split(k.Pattern, "/")
+	for i, p := range pattern {
+		switch {
+		case i >= len(segments):
+			return false
+		case p == "…":
+			return true
+		case p[0] != '<' && p != segments[i]:
+			return false
+		}
+	}
+	return len(segments) == len(pattern)
 }
 
 // Keys are all keys of a cluster. Policies, the needs that 'jorc doctor' checks

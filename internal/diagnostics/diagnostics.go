@@ -1,5 +1,5 @@
-// Package diagnostics collects an archive for a bug report: what is known of a host, its
-// agent and its cluster, without the values that users gave to them.
+// Package diagnostics makes an archive for a bug report: the state of a host, its agent and
+// its cluster, without the values that users gave to them.
 package diagnostics
 
 import (
@@ -56,58 +56,70 @@ type Part struct {
 	Bytes   int    `json:"bytes"`
 	Missing string `json:"missing"` // why it, or some of it, is not there
 
-	data  []byte
-	clean func(*scrubber, []byte) []byte
+	data []byte
 }
 
-// Collect collects the parts. Each has Timeout; a part that cannot be had says why.
+// source is where a part comes from.
+type source struct {
+	name, content string
+	read          func(context.Context) ([]byte, error)
+	learn         func(*scrubber, []byte) // what is withheld of it; nil: nothing
+	clean         func(*scrubber, []byte) []byte
+}
+
+func (o Options) sources() []source {
+	learn := (*scrubber).learn
+	asIs := func(_ *scrubber, data []byte) []byte { return data }
+	document := func(shown map[string]bool) func(*scrubber, []byte) []byte {
+		return func(s *scrubber, data []byte) []byte { return s.document(data, shown) }
+	}
+	return []source{
+		{"version.json", "this program and what it is built from", o.versions, nil, asIs},
+		{"configuration.json", "the host's configuration: names, numbers, switches", o.configuration, learn, document(nil)},
+		{"environment.json", "names of the environment's variables for jorc, Consul and Vault", o.environment, nil, asIs},
+		{"doctor.json", "findings of jorc doctor", o.doctor, learn, document(doctorSentences)},
+		{"status.json", "the agent's status", o.status, learn, document(statusSentences)},
+		{"goroutines.txt", "the agent's goroutines", o.fromAgent("goroutines"), nil, asIs},
+		{"log.txt", "the last lines of the agent's log, from level info", o.fromAgent("log"), nil, (*scrubber).lines},
+		{"events.json", "the last events of the cluster", o.events, learn, document(nil)},
+		{"keys.json", "the cluster's keys and documents", o.keys, (*scrubber).learnKeys, (*scrubber).keys},
+	}
+}
+
+// Collect collects the parts at the same time, each within Timeout; a part that cannot be
+// read says why.
 func Collect(ctx context.Context, o Options) []Part {
 	s := newScrubber()
 	s.secretsOf(o)
-	document := (*scrubber).document
-	all := []struct {
-		name, content string
-		clean         func(*scrubber, []byte) []byte
-		read          func(context.Context) ([]byte, error)
-	}{
-		{"version.json", "this program and what it is built from", nil, o.versions},
-		{"configuration.json", "the host's configuration: names, numbers, switches", document, o.configuration},
-		{"environment.json", "names of the environment's variables for jorc, Consul and Vault", nil, o.environment},
-		{"doctor.json", "findings of jorc doctor", document, o.doctor},
-		{"status.json", "the agent's status", document, o.status},
-		{"goroutines.txt", "the agent's goroutines", nil, o.fromAgent("goroutines")},
-		{"log.txt", "the last lines of the agent's log, from level info", (*scrubber).lines, o.fromAgent("log")},
-		{"events.json", "the last events of the cluster", document, o.events},
-		{"keys.json", "the cluster's keys and documents", (*scrubber).keys, o.keys},
-	}
-	parts := make([]Part, len(all))
+	sources := o.sources()
+	parts := make([]Part, len(sources))
 	var wg sync.WaitGroup
-	for i, p := range all {
+	for i, src := range sources {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 			defer cancel()
-			data, err := p.read(ctx)
-			parts[i] = Part{Name: p.name, Content: p.content, data: data, clean: p.clean}
+			data, err := src.read(ctx)
+			parts[i] = Part{Name: src.name, Content: src.content, data: data}
 			if err != nil {
 				parts[i].Missing = err.Error()
 			}
 		})
 	}
 	wg.Wait()
-	for i := range parts {
-		if parts[i].clean != nil && parts[i].Name != "log.txt" {
-			s.learn(parts[i].data)
+	for i, src := range sources {
+		if src.learn != nil {
+			src.learn(s, parts[i].data)
 		}
 	}
-	for i := range parts {
+	for i, src := range sources {
 		p := &parts[i]
-		if p.clean != nil && p.data != nil {
-			p.data = p.clean(s, p.data)
+		if p.data != nil {
+			p.data = src.clean(s, p.data)
 		}
 		if len(p.data) > maxPart {
 			p.data, p.Missing = p.data[:maxPart], fmt.Sprintf("cut after %d MiB", maxPart>>20)
 		}
-		p.Bytes, p.Missing = len(p.data), s.text(p.Missing, true)
+		p.Bytes, p.Missing = len(p.data), s.text(p.Missing)
 	}
 	return parts
 }
@@ -248,60 +260,81 @@ func (o Options) events(ctx context.Context) ([]byte, error) {
 
 // storedKey is one key of the cluster.
 type storedKey struct {
-	Key   string          `json:"key"`
+	Key   string          `json:"key"` // empty: not one of jorc's keys
 	Index uint64          `json:"index"`
 	Value json.RawMessage `json:"document"`
 }
 
-// keys reads the cluster's keys; those of many hosts one by one, so that they are bounded.
+// keys reads the cluster's keys one by one, so that a large cluster costs no more than a
+// small one.
 func (o Options) keys(ctx context.Context) ([]byte, error) {
 	prefix := o.Cluster.Store().Path("")
 	names, _, err := o.Client.KVKeys(ctx, prefix, "", consul.Query{})
 	if err != nil {
 		return nil, err
 	}
-	var cut error
-	if len(names) > maxKeys {
-		names, cut = names[:maxKeys], fmt.Errorf("only %d of %d keys", maxKeys, len(names))
-	}
+	var missing error
 	all, bytes := []storedKey{}, 0
-	for _, name := range names {
+	for i, name := range names {
+		if i == maxKeys {
+			missing = fmt.Errorf("only %d of %d keys", maxKeys, len(names))
+			break
+		}
 		pair, _, err := o.Client.KVGet(ctx, name, consul.Query{})
 		if err != nil {
-			cut = fmt.Errorf("only %d of %d keys: %w", len(all), len(names), err)
+			missing = fmt.Errorf("only %d of %d keys: %w", i, len(names), err)
 			break
 		}
 		if pair == nil {
 			continue
 		}
 		if bytes += len(pair.Value); bytes > maxPart {
-			cut = fmt.Errorf("only %d of %d keys: they have more than %d MiB", len(all), len(names), maxPart>>20)
+			missing = fmt.Errorf("only %d of %d keys: they have more than %d MiB", i, len(names), maxPart>>20)
 			break
 		}
-		k := storedKey{Key: name, Index: pair.ModifyIndex, Value: pair.Value}
+		k := storedKey{Index: pair.ModifyIndex, Value: pair.Value}
+		if cluster.IsKey(strings.TrimPrefix(name, prefix)) {
+			k.Key = name
+		}
 		if !json.Valid(pair.Value) {
-			text, err := json.Marshal(string(pair.Value))
-			if err != nil {
+			if k.Value, err = json.Marshal(string(pair.Value)); err != nil {
 				return nil, err
 			}
-			k.Value = text
 		}
 		all = append(all, k)
 	}
 	data, err := marshal(all, nil)
-	return data, errors.Join(err, cut)
+	return data, errors.Join(err, missing)
 }
 
-// keys returns what of the cluster's keys is harmless: their names and, of documents,
-// what document leaves.
+// learnKeys withholds the words of the texts that keys leaves out.
+func (s *scrubber) learnKeys(data []byte) {
+	var all []storedKey
+	if json.Unmarshal(data, &all) != nil {
+		return // keys returns none of it
+	}
+	for _, k := range all {
+		if k.Key == "" {
+			s.withhold(string(k.Value))
+			continue
+		}
+		s.learn(k.Value)
+	}
+}
+
+// keys returns what of the cluster's keys is harmless: the names of jorc's keys and what
+// document leaves of their documents.
 func (s *scrubber) keys(data []byte) []byte {
 	var all []storedKey
 	if err := json.Unmarshal(data, &all); err != nil {
 		return fmt.Appendf(nil, "%q", err.Error())
 	}
-	for i := range all {
-		all[i].Key = s.text(all[i].Key, true)
-		all[i].Value = s.document(all[i].Value)
+	for i, k := range all {
+		if k.Key == "" {
+			all[i].Key, all[i].Value = "withheld: not one of jorc's keys", fmt.Appendf(nil, "%q", size(len(k.Value)))
+			continue
+		}
+		all[i].Value = s.document(k.Value, nil)
 	}
 	out, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {

@@ -4,31 +4,41 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 	"unicode"
 )
 
-// The archive leaves the operator's hands, so it is made from what is known to be
-// harmless: of a document the numbers, booleans, names of members, and the texts of
-// members in plain. Every other text is withheld, and so are its words: no message holds
-// one of them.
+// The archive leaves the operator's hands, so it has only what is known to be harmless:
+// the numbers, booleans, times and member names of a document, and the texts of the
+// members in plain. All other texts are withheld. Their words are learned, so that no
+// finding of doctor and no log line repeats one.
 
 // plain are the members whose texts are in the archive: names of jorc's own objects,
-// states, times and versions. They are compared in lower case and without underscores.
+// states and versions. They are compared in lower case and without underscores.
 var plain = setOf(`node name cluster version commit state phase kind id started since time created changed updated
 	last lastanswer unreachablesince lastrun job workflow task service servicename serviceid checkid category role roles
 	desired previous running check status outcome trigger action result orchestrator member group owner prefix statedir
 	versionfile onstop loglevel together destination next began ended at duration window level platform go path main sum
 	os arch go_version holder nodes seq`)
 
-// sealed are the members of which nothing is in the archive but the names right below
-// them: they hold values of users.
+// sealed are the members that hold values of users: nothing is in the archive but the
+// names right below them.
 var sealed = setOf(`params meta schemas env data value values contents output outputs secrets vault s3 tags headers
 	command args script http url reload`)
 
-// messages are the members whose texts are sentences of jorc's, without withheld words.
-var messages = setOf(`detail remedy error why unhealthy notready held reason text trouble problem missing waiting stale rival finding idle decisions lost edited suspect`)
+// sentences are the members that hold sentences of jorc. A sentence may quote an operator
+// or a program, so it is withheld; its words are not learned, because jorc uses them
+// elsewhere.
+var sentences = setOf(`detail remedy error why unhealthy notready held reason text trouble problem missing waiting stale
+	rival finding idle decisions lost edited suspect failing drifted pending by`)
+
+// The sentences of one part that quote neither an operator nor a program.
+var (
+	doctorSentences = setOf("detail remedy")
+	statusSentences = setOf("waiting stale lost edited")
+)
 
 func setOf(words string) map[string]bool {
 	set := map[string]bool{}
@@ -38,28 +48,30 @@ func setOf(words string) map[string]bool {
 	return set
 }
 
-// ownWords are words of keys and states, which may stand in messages although users use
-// them, too.
-const ownWords = `profile current currentversion layout control rollout rollouts leaders member status slots elect election orchestrate grants
-	reports events history audit passing warning critical running success failed consul agent cluster connection refused`
+// ownWords are jorc's own words, which stay in sentences even if users use them, too.
+const ownWords = `profile current currentversion layout control rollout rollouts leaders members slots elect election
+	orchestrate grants reports events history audit passing warning critical success failed consul agent connection refused`
 
 func memberKey(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
 
-// leastWord is how long a withheld word has to be, in bytes, to be kept out of messages:
+// leastWord is the length in bytes from which a withheld word is kept out of sentences:
 // shorter ones are words such as "true" or "web".
 const leastWord = 5
 
-// scrubber withholds texts of documents, and words of these from messages.
+// scrubber withholds texts of documents, and words of these from sentences.
 type scrubber struct {
 	withheld map[string]bool
-	names    map[string]bool // texts of plain members, which may stand in messages
+	names    map[string]bool // may stand in sentences
 }
 
 func newScrubber() *scrubber {
-	return &scrubber{withheld: map[string]bool{}, names: setOf(ownWords)}
+	names := setOf(ownWords)
+	maps.Copy(names, plain)
+	maps.Copy(names, sentences)
+	return &scrubber{withheld: map[string]bool{}, names: names}
 }
 
-// withhold keeps the words of a text out of all messages.
+// withhold keeps the words of a text out of all sentences.
 func (s *scrubber) withhold(text string) {
 	for _, w := range append(strings.FieldsFunc(text, notWord), strings.Fields(text)...) {
 		if len(w) >= leastWord {
@@ -70,84 +82,47 @@ func (s *scrubber) withhold(text string) {
 
 func notWord(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-' && r != '_' }
 
-// learn withholds the texts of a document that are not going to be in the archive.
+// learn withholds the words of the texts that document leaves out.
 func (s *scrubber) learn(doc []byte) {
 	var v any
 	if json.Unmarshal(doc, &v) != nil {
 		s.withhold(string(doc))
 		return
 	}
-	s.walk("", v, false)
+	s.learnValue("", v)
 }
 
-// document returns what of a JSON document is harmless; of anything else, its size.
-func (s *scrubber) document(doc []byte) []byte {
-	var v any
-	if json.Unmarshal(doc, &v) != nil {
-		return fmt.Appendf(nil, "%q", size(len(doc)))
-	}
-	out, err := json.MarshalIndent(s.walk("", v, true), "", "  ")
-	if err != nil {
-		return fmt.Appendf(nil, "%q", err.Error())
-	}
-	return append(out, '\n')
-}
-
-// walk returns what of v, the member name, is harmless. Without show it only withholds
-// the rest.
-func (s *scrubber) walk(name string, v any, show bool) any {
+func (s *scrubber) learnValue(name string, v any) {
 	key := memberKey(name)
 	switch v := v.(type) {
 	case map[string]any:
-		out := map[string]any{}
 		for name, e := range v {
 			if sealed[key] {
 				s.seal(e)
-				out[s.text(name, show)] = "withheld"
 				continue
 			}
-			out[s.text(name, show)] = s.walk(name, e, show)
+			s.learnValue(name, e)
 		}
-		return out
 	case []any:
-		if sealed[key] {
-			s.seal(v)
-			return fmt.Sprintf("withheld: %d", len(v))
-		}
-		out := []any{}
 		for _, e := range v {
-			of := name
-			switch e.(type) {
-			case map[string]any:
-				of = ""
-			case string:
-				if !messages[key] && key != "roles" {
-					of = "" // a list of texts may be a command
-				}
+			if sealed[key] {
+				s.seal(e)
+				continue
 			}
-			out = append(out, s.walk(of, e, show))
+			s.learnValue(elementName(name, e), e)
 		}
-		return out
 	case string:
 		switch {
-		case v == "" || !sealed[key] && isTime(v):
-			return v
-		case plain[key] && !show:
+		case isTime(v) && !sealed[key], sentences[key]:
+		case plain[key]:
 			s.names[strings.ToLower(v)] = true
-			return v
-		case plain[key], messages[key]:
-			return s.text(v, show)
+		default:
+			s.withhold(v)
 		}
-		s.withhold(v)
-		return size(len(v))
 	}
-	if sealed[key] && v != nil {
-		return "withheld"
-	}
-	return v
 }
 
-// seal withholds all texts of v.
+// seal withholds all texts of v, names of members included.
 func (s *scrubber) seal(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -164,6 +139,67 @@ func (s *scrubber) seal(v any) {
 	}
 }
 
+// elementName is the name that counts for e, an element of the list name. Only lists of
+// names and of sentences have it: another list of texts may be a command.
+func elementName(name string, e any) string {
+	if _, text := e.(string); text && (sentences[memberKey(name)] || memberKey(name) == "roles") {
+		return name
+	}
+	return ""
+}
+
+// document returns what of a JSON document is harmless, with the sentences of the members
+// shown; of anything else, its size.
+func (s *scrubber) document(doc []byte, shown map[string]bool) []byte {
+	var v any
+	if json.Unmarshal(doc, &v) != nil {
+		return fmt.Appendf(nil, "%q", size(len(doc)))
+	}
+	out, err := json.MarshalIndent(s.harmless("", v, shown), "", "  ")
+	if err != nil {
+		return fmt.Appendf(nil, "%q", err.Error())
+	}
+	return append(out, '\n')
+}
+
+// harmless returns what of v, the member name, is harmless.
+func (s *scrubber) harmless(name string, v any, shown map[string]bool) any {
+	key := memberKey(name)
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for name, e := range v {
+			if sealed[key] {
+				out[s.text(name)] = "withheld"
+				continue
+			}
+			out[s.text(name)] = s.harmless(name, e, shown)
+		}
+		return out
+	case []any:
+		if sealed[key] {
+			return fmt.Sprintf("withheld: %d", len(v))
+		}
+		out := []any{}
+		for _, e := range v {
+			out = append(out, s.harmless(elementName(name, e), e, shown))
+		}
+		return out
+	case string:
+		switch {
+		case v == "", isTime(v) && !sealed[key]:
+			return v
+		case plain[key], shown[key]:
+			return s.text(v)
+		}
+		return size(len(v))
+	}
+	if sealed[key] && v != nil {
+		return "withheld"
+	}
+	return v
+}
+
 func size(n int) string { return fmt.Sprintf("withheld: %d bytes", n) }
 
 var timeText = regexp.MustCompile(`^\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)$`)
@@ -173,15 +209,15 @@ func isTime(text string) bool { return timeText.MatchString(text) }
 var (
 	// urlText is a URL; what stands before and behind its host may be a secret.
 	urlText = regexp.MustCompile(`\b([a-z][a-z0-9+.-]*)://[^\s"']+`)
-	// assigned is a value that a message gives to a name of a secret.
+	// assigned is a value that a sentence gives to a name of a secret.
 	assigned = regexp.MustCompile(`(?i)\b([\w-]*(?:passw|token|secret|api_?key|credential|bearer|authorization)[\w-]*)(\s*[=:]\s*|\s+)("[^"]*"|'[^']*'|\S+)`)
 	// opaque is a long word with digits: a token, a digest or an encoded text.
 	opaque = regexp.MustCompile(`[A-Za-z0-9+/=_%\\-]{20,}`)
 )
 
-// text returns a message without withheld words, URLs and what looks like a secret.
-func (s *scrubber) text(text string, show bool) string {
-	if !show || isTime(text) {
+// text returns a sentence without withheld words, URLs and what looks like a secret.
+func (s *scrubber) text(text string) string {
+	if isTime(text) {
 		return text
 	}
 	text = urlText.ReplaceAllString(text, "$1://…")
@@ -212,7 +248,7 @@ func (s *scrubber) text(text string, show bool) string {
 	return b.String()
 }
 
-// word returns a word of a message, or "…" in its place if it holds a withheld one.
+// word returns a word of a sentence, or "…" in its place if it holds a withheld one.
 func (s *scrubber) word(word string) string {
 	lower := strings.ToLower(word)
 	if s.withheld[lower] && !s.names[lower] {
@@ -234,9 +270,9 @@ func (s *scrubber) lines(log []byte) []byte {
 		if json.Unmarshal(line, &e) != nil {
 			continue
 		}
-		fmt.Fprintf(&b, "%s [%s] %s: %s", e.Time, e.Level, e.Logger, s.text(e.Message, true))
+		fmt.Fprintf(&b, "%s [%s] %s: %s", e.Time, e.Level, e.Logger, s.text(e.Message))
 		for _, p := range e.Pairs {
-			fmt.Fprintf(&b, " %s=%s", p[0], s.text(p[1], true))
+			fmt.Fprintf(&b, " %s=%s", p[0], s.text(p[1]))
 		}
 		b.WriteByte('\n')
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/durable"
 )
 
@@ -38,7 +39,7 @@ type Entry struct {
 	Level   string      `json:"level"`
 	Logger  string      `json:"logger"`
 	Message string      `json:"message"`
-	Pairs   [][2]string `json:"pairs,omitempty"` // of plain members only
+	Pairs   [][2]string `json:"pairs,omitempty"` // numbers, errors, and texts of plain members
 }
 
 // Log keeps the last lines of a log; it is a sink of an hclog.InterceptLogger.
@@ -55,10 +56,15 @@ func (l *Log) Accept(name string, level hclog.Level, msg string, args ...any) {
 	e := Entry{Time: time.Now().UTC().Format(time.RFC3339Nano), Level: level.String(), Logger: name, Message: cut(msg)}
 	for i := 0; i+1 < len(args); i += 2 {
 		key, value := fmt.Sprint(args[i]), "withheld"
-		if k := memberKey(key); plain[k] && !sealed[k] {
-			value = cut(fmt.Sprint(args[i+1]))
-		} else if _, number := args[i+1].(int); number {
-			value = fmt.Sprint(args[i+1])
+		switch v := args[i+1].(type) {
+		case error:
+			value = cut(command.WithoutOutput(v))
+		case int, uint64, time.Duration:
+			value = fmt.Sprint(v)
+		default:
+			if k := memberKey(key); plain[k] && !sealed[k] {
+				value = cut(fmt.Sprint(v))
+			}
 		}
 		e.Pairs = append(e.Pairs, [2]string{key, value})
 	}

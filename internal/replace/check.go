@@ -194,7 +194,14 @@ type CheckError struct {
 }
 
 func (e *CheckError) Error() string {
-	return fmt.Sprintf("check of %s: %s", e.File, failure(e.Command, e.Result, e.Kept, e.Err))
+	return fmt.Sprintf("check of %s: %s", e.File, e.failure())
+}
+
+func (e *CheckError) failure() *failure { return &failure{e.Command, e.Result, e.Kept, e.Err} }
+
+// WithoutOutput is Error without the command and its output.
+func (e *CheckError) WithoutOutput() string {
+	return fmt.Sprintf("check of %s: %s", e.File, e.failure().WithoutOutput())
 }
 
 func (e *CheckError) Unwrap() error { return e.Err }
@@ -212,7 +219,7 @@ type ReloadError struct {
 
 func (e *ReloadError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "reload for %s: %s", e.File, failure(e.Command, e.Result, e.Kept, e.Err))
+	fmt.Fprintf(&b, "reload for %s: %s", e.File, e.failure())
 	if e.RolledBack {
 		b.WriteString("; the previous content is back")
 	}
@@ -220,6 +227,20 @@ func (e *ReloadError) Error() string {
 		b.WriteString("; roll back: " + strings.ReplaceAll(e.Rollback.Error(), "\n", "; "))
 	}
 	return b.String()
+}
+
+func (e *ReloadError) failure() *failure { return &failure{e.Command, e.Result, e.Kept, e.Err} }
+
+// WithoutOutput is Error without the command and its output.
+func (e *ReloadError) WithoutOutput() string {
+	text := fmt.Sprintf("reload for %s: %s", e.File, e.failure().WithoutOutput())
+	if e.RolledBack {
+		text += "; the previous content is back"
+	}
+	if e.Rollback != nil {
+		text += "; roll back: " + strings.ReplaceAll(command.WithoutOutput(e.Rollback), "\n", "; ")
+	}
+	return text
 }
 
 func (e *ReloadError) Unwrap() []error {
@@ -232,24 +253,35 @@ func (e *ReloadError) Unwrap() []error {
 	return errs
 }
 
-// failure is one line about a command that failed.
-func failure(args []string, res command.Result, kept string, err error) string {
-	name := strings.Join(args, " ")
-	if err != nil {
-		return fmt.Sprintf("%s: %v", name, err)
+// failure is a command that failed, in one line.
+type failure struct {
+	args   []string
+	result command.Result
+	kept   string // where its output is, if not every user may see it; see withhold
+	err    error  // why it could not be started, or nil
+}
+
+func (f *failure) Error() string {
+	text := strings.Join(f.args, " ") + ": " + f.WithoutOutput()
+	out := strings.Join(strings.FieldsFunc(f.result.Output, func(c rune) bool { return c == '\n' || c == '\r' }), " | ")
+	if f.kept != "" {
+		out = f.kept
 	}
-	how := fmt.Sprintf("exit code %d", res.ExitCode)
-	if res.TimedOut {
-		how = "timed out after " + res.Took.Round(1e6).String()
+	if f.err != nil || out == "" {
+		return text
 	}
-	out := strings.Join(strings.FieldsFunc(res.Output, func(c rune) bool { return c == '\n' || c == '\r' }), " | ")
-	if kept != "" {
-		out = kept
+	return text + ": " + out
+}
+
+// WithoutOutput returns how the command failed.
+func (f *failure) WithoutOutput() string {
+	switch {
+	case f.err != nil:
+		return f.err.Error()
+	case f.result.TimedOut:
+		return "timed out after " + f.result.Took.Round(1e6).String()
 	}
-	if out == "" {
-		return fmt.Sprintf("%s: %s", name, how)
-	}
-	return fmt.Sprintf("%s: %s: %s", name, how, out)
+	return fmt.Sprintf("exit code %d", f.result.ExitCode)
 }
 
 // ioError names what was done to which destination, and what helps.

@@ -96,7 +96,7 @@ func (r *Replacer) rollBack(ctx context.Context, j *journal, reloads jobs) (done
 		}
 		if err != nil || !res.OK() {
 			shown, kept := r.withhold("rollback", job.File, j.private(), res)
-			errs = append(errs, fmt.Errorf("reload of the previous content: %s", failure(job.Args, shown, kept, err)))
+			errs = append(errs, fmt.Errorf("reload of the previous content: %w", &failure{job.Args, shown, kept, err}))
 		}
 	}
 	return lost == nil, errors.Join(append(errs, r.close(j, false))...)

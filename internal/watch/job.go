@@ -306,7 +306,7 @@ func (e *Engine) scheduleFailed(j *job, now time.Time) {
 		}
 		failed, again = true, again && !errors.Is(err, errUnbounded)
 		if text := oneLine(err); text != t.status.Error && !errors.Is(err, context.Canceled) {
-			e.o.Log.Error("a template failed; its file stays as it was", "template", t.conf.Name, "error", text)
+			e.o.Log.Error("a template failed; its file stays as it was", "template", t.conf.Name, "error", errors.New(text))
 		}
 	}
 	switch {
