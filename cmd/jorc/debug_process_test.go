@@ -258,7 +258,7 @@ workflow "prints" {
 	if got := m.run("debug", "--out", m.path("little.tar.gz"), "-o", "plain"); got.code != exitOK {
 		t.Errorf("without rights and an agent: %+v", got)
 	} else {
-		for _, want := range []string{"\nkeys.json\t0\t", "denied", "\nlog.txt\t0\t", "no agent answers"} {
+		for _, want := range []string{"the token may not read all keys", "lacks permission 'key:read'", "\nlog.txt\t0\t", "no agent answers"} {
 			if !strings.Contains("\n"+got.stdout, want) {
 				t.Errorf("without rights and an agent %q lacks %q", got.stdout, want)
 			}
@@ -281,7 +281,7 @@ func TestDebugAlone(t *testing.T) {
 		t.Fatalf("got %v, %v, want one archive", found, err)
 	}
 	files := unpacked(t, found[0])
-	for _, want := range []string{"no agent answers (run this as its user)", "keys.json"} {
+	for _, want := range []string{"no agent answers (only its user and root can ask it)", "keys.json"} {
 		if !strings.Contains(files["contents.json"], want) {
 			t.Errorf("contents.json lacks %q:\n%s", want, files["contents.json"])
 		}

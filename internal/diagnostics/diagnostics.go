@@ -243,7 +243,7 @@ func (o Options) fromAgent(what string) func(context.Context) ([]byte, error) {
 		}
 		data, err := askAgent(ctx, o.Config.StateDir, what, maxPart)
 		if err != nil {
-			return nil, fmt.Errorf("no agent answers (run this as its user): %w", err)
+			return nil, fmt.Errorf("no agent answers (only its user and root can ask it): %w", err)
 		}
 		return data, nil
 	}
@@ -269,27 +269,30 @@ type storedKey struct {
 // small one.
 func (o Options) keys(ctx context.Context) ([]byte, error) {
 	prefix := o.Cluster.Store().Path("")
-	names, _, err := o.Client.KVKeys(ctx, prefix, "", consul.Query{})
+	names, meta, err := o.Client.KVKeys(ctx, prefix, "", consul.Query{})
 	if err != nil {
 		return nil, err
 	}
 	var missing error
+	if meta.Filtered {
+		missing = fmt.Errorf("%w: the token may not read all keys", consul.ErrDenied)
+	}
 	all, bytes := []storedKey{}, 0
 	for i, name := range names {
 		if i == maxKeys {
-			missing = fmt.Errorf("only %d of %d keys", maxKeys, len(names))
+			missing = errors.Join(missing, fmt.Errorf("only %d of %d keys", maxKeys, len(names)))
 			break
 		}
 		pair, _, err := o.Client.KVGet(ctx, name, consul.Query{})
 		if err != nil {
-			missing = fmt.Errorf("only %d of %d keys: %w", i, len(names), err)
+			missing = errors.Join(missing, fmt.Errorf("only %d of %d keys: %w", i, len(names), err))
 			break
 		}
 		if pair == nil {
 			continue
 		}
 		if bytes += len(pair.Value); bytes > maxPart {
-			missing = fmt.Errorf("only %d of %d keys: they have more than %d MiB", i, len(names), maxPart>>20)
+			missing = errors.Join(missing, fmt.Errorf("only %d of %d keys: they have more than %d MiB", i, len(names), maxPart>>20))
 			break
 		}
 		k := storedKey{Index: pair.ModifyIndex, Value: pair.Value}

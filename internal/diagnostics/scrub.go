@@ -210,7 +210,7 @@ var (
 	// urlText is a URL; what stands before and behind its host may be a secret.
 	urlText = regexp.MustCompile(`\b([a-z][a-z0-9+.-]*)://[^\s"']+`)
 	// assigned is a value that a sentence gives to a name of a secret.
-	assigned = regexp.MustCompile(`(?i)\b([\w-]*(?:passw|token|secret|api_?key|credential|bearer|authorization)[\w-]*)(\s*[=:]\s*|\s+)("[^"]*"|'[^']*'|\S+)`)
+	assigned = regexp.MustCompile(`(?i)\b((?:bearer|basic)\s+|[\w-]*(?:passw|token|secret|api_?key|credential|authorization)[\w-]*\s*[=:]\s*)("[^"]*"|'[^']*'|\S+)`)
 	// opaque is a long word with digits: a token, a digest or an encoded text.
 	opaque = regexp.MustCompile(`[A-Za-z0-9+/=_%\\-]{20,}`)
 )
@@ -221,7 +221,7 @@ func (s *scrubber) text(text string) string {
 		return text
 	}
 	text = urlText.ReplaceAllString(text, "$1://…")
-	text = assigned.ReplaceAllString(text, "$1$2…")
+	text = assigned.ReplaceAllString(text, "$1…")
 	text = opaque.ReplaceAllStringFunc(text, func(word string) string {
 		if strings.ContainsAny(word, "0123456789+=%") {
 			return "…"
