@@ -265,7 +265,7 @@ type storedKey struct {
 	Value json.RawMessage `json:"document"`
 }
 
-// keys reads the cluster's keys one by one, so that a large cluster costs no more than a
+// keys reads the cluster's keys one by one, so that a large cluster costs as much as a
 // small one.
 func (o Options) keys(ctx context.Context) ([]byte, error) {
 	prefix := o.Cluster.Store().Path("")
