@@ -32,8 +32,10 @@ type catalogChanges struct {
 
 // catalogDigest is what a few short answers say about the catalog.
 type catalogDigest struct {
-	registrations uint64                         // index of the last registration or removal
-	checks        uint64                         // index of the last change of a check
+	registrations uint64 // index of the last registration or removal
+	checks        uint64 // index of the last change of a check
+	critical      uint64 // digest of the checks in this state
+	warning       uint64
 	nodes         uint64                         // index of the last node that was registered or removed
 	failing       map[string][]consul.CheckState // the checks that do not pass, by node
 	services      map[string]uint64              // digests of the names of the services, by node
@@ -105,6 +107,7 @@ func (w *catalogChanges) digest(ctx context.Context) (catalogDigest, error) {
 		return catalogDigest{}, err
 	}
 	if checked {
+		d.critical, d.warning = checksDigest(critical), checksDigest(warning)
 		d.failing = map[string][]consul.CheckState{}
 		for _, c := range slices.Concat(critical, warning) {
 			d.failing[c.Node] = append(d.failing[c.Node], c)
@@ -121,6 +124,16 @@ func (w *catalogChanges) digest(ctx context.Context) (catalogDigest, error) {
 		}
 	}
 	return d, nil
+}
+
+// checksDigest is a digest of checks in any order, without their output.
+func checksDigest(checks []consul.CheckState) (sum uint64) {
+	for _, c := range checks {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(c.Node + "\x00" + c.ServiceID + "\x00" + c.CheckID + "\x00" + c.Status + "\x00" + c.Notes)) // it cannot fail
+		sum += h.Sum64()
+	}
+	return sum
 }
 
 // differing returns the nodes whose values differ.

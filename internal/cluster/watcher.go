@@ -3,9 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
-	"hash/fnv"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -42,7 +40,32 @@ type Watcher struct {
 	highest uint64            // index of the KV that Run saw
 	indexes map[string]uint64 // of the prefixes that Run follows, as of its last answer
 
+	failing map[string]*followed // by health: what the queries and the last State saw
+
 	changes []concurrency.Signal
+}
+
+// followed is what a query that blocks and the last State saw of the same data. A query
+// sees nothing of a value that comes and goes between two of its answers; a State may.
+type followed struct {
+	run, state seen
+	notified   bool // that they differ, since run's answer
+}
+
+// seen is a value as of an index of Consul.
+type seen struct {
+	index uint64
+	value uint64
+}
+
+// outdated reports, once for each answer of the query, whether the State differs from
+// it and is older.
+func (f *followed) outdated() bool {
+	if f.notified || f.run.index <= f.state.index || f.run.value == f.state.value {
+		return false
+	}
+	f.notified = true
+	return true
 }
 
 // NewWatcher returns a watcher of all parts of the State. Run also reports
@@ -50,7 +73,7 @@ type Watcher struct {
 // returned, each State has all writes that were complete before it was asked for.
 // NewWatcher does no I/O.
 func (c *Cluster) NewWatcher(also ...string) *Watcher {
-	return &Watcher{cluster: c, also: also}
+	return &Watcher{cluster: c, also: also, failing: map[string]*followed{consul.HealthCritical: {}, consul.HealthWarning: {}}}
 }
 
 // Changes returns a signal that Run sets at its start and after each change. Each
@@ -67,10 +90,10 @@ func (w *Watcher) Changes() concurrency.Signal {
 func (w *Watcher) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return w.watchKeys(ctx) })
-	for _, state := range []string{consul.HealthCritical, consul.HealthWarning} {
-		g.Go(func() error { return w.watchCatalog(ctx, w.checksIn(state)) })
+	for health, f := range w.failing {
+		g.Go(func() error { return w.watchCatalog(ctx, w.checksIn(health), f) })
 	}
-	g.Go(func() error { return w.watchCatalog(ctx, w.services) })
+	g.Go(func() error { return w.watchCatalog(ctx, w.services, &followed{}) })
 	return g.Wait()
 }
 
@@ -97,16 +120,33 @@ func (w *Watcher) gather(ctx context.Context) {
 	_ = concurrency.Sleep(ctx, d) // ends with ctx
 }
 
-// watchCatalog sets the signals when source's value changes.
-func (w *Watcher) watchCatalog(ctx context.Context, source consul.Source[uint64]) error {
-	var last uint64
+// watchCatalog sets the signals when source's value changes, or is no longer what the
+// last State saw of it.
+func (w *Watcher) watchCatalog(ctx context.Context, source consul.Source[uint64], f *followed) error {
 	return consul.Watch(ctx, w.cluster.client, consul.Query{}, source, func(u consul.Update[uint64]) {
-		if u.Err == nil && u.Value != last {
-			last = u.Value
-			w.notify()
+		if u.Err == nil {
+			w.mu.Lock()
+			changed := u.Value != f.run.value
+			f.run, f.notified = seen{u.Meta.Index, u.Value}, false
+			changed = f.outdated() || changed
+			w.mu.Unlock()
+			if changed {
+				w.notify()
+			}
 		}
 		w.gather(ctx)
 	})
+}
+
+// saw compares what State read of the checks with what Run saw of them.
+func (w *Watcher) saw(d catalogDigest) {
+	w.failing[consul.HealthCritical].state = seen{d.checks, d.critical}
+	w.failing[consul.HealthWarning].state = seen{d.checks, d.warning}
+	for _, f := range w.failing {
+		if f.outdated() {
+			w.notify()
+		}
+	}
 }
 
 // watchKeys sets the signals when a key of the State changes. One query blocks on
@@ -206,21 +246,12 @@ func (w *Watcher) services(ctx context.Context, q consul.Query) (uint64, consul.
 	return meta.Index, meta, err
 }
 
-// checksIn is a digest of the checks in a state, without their output. Consul has
-// an index of the states, so checks that pass cost nothing.
+// checksIn is a digest of the checks in a state. Consul has an index of the states, so
+// checks that pass cost nothing.
 func (w *Watcher) checksIn(state string) consul.Source[uint64] {
 	return func(ctx context.Context, q consul.Query) (uint64, consul.Meta, error) {
 		checks, meta, err := w.cluster.client.ChecksInState(ctx, state, q)
-		lines := make([]string, 0, len(checks))
-		for _, c := range checks {
-			lines = append(lines, c.Node+"\x00"+c.CheckID+"\x00"+c.Status+"\x00"+c.Notes+"\n")
-		}
-		slices.Sort(lines)
-		h := fnv.New64a()
-		for _, line := range lines {
-			_, _ = h.Write([]byte(line)) // it cannot fail
-		}
-		return h.Sum64(), meta, err
+		return checksDigest(checks), meta, err
 	}
 }
 
@@ -258,6 +289,7 @@ func (w *Watcher) State(ctx context.Context) (State, error) {
 		return State{}, err
 	}
 	w.last, w.whole = s, true
+	w.saw(w.catalog.last)
 	return s, nil
 }
 

@@ -107,6 +107,47 @@ func TestWatcher(t *testing.T) {
 	same("no reports at all")
 }
 
+// TestWatcherSeesChecksReturn: a state that was read while a check failed for a moment is
+// corrected: the watcher reports a change although its own queries saw none.
+func TestWatcherSeesChecksReturn(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	record := &consul.KVPair{Key: c.Store().Path("host/web-1/member"), Value: []byte(`{"format":1}`)}
+	if err := s.Client().KVPut(t.Context(), record); err != nil {
+		t.Fatal(err)
+	}
+	w := c.NewWatcher()
+	changes := w.Changes()
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() { _ = w.Run(ctx) }) // ends with ctx
+	status := func() string {
+		t.Helper()
+		state, err := w.State(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(state.Hosts["web-1"].Condition)
+	}
+	addNode(t, s, "web-1", "passing", "passing")
+	passing := status()
+	for range 40 {
+		addNode(t, s, "web-1", "passing", "critical")
+		critical := status()
+		if critical == passing {
+			t.Fatalf("a critical check is read as %s", critical)
+		}
+		addNode(t, s, "web-1", "passing", "passing")
+		for got := critical; got != passing; got = status() {
+			if err := changes.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // TestWatcherRequests: a change of one node among many reads few keys, and
 // nothing changed reads no host at all.
 func TestWatcherRequests(t *testing.T) {
