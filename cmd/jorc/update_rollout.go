@@ -134,9 +134,14 @@ func operateCommands(env *environment) []*cli.Command {
 			}),
 		},
 		{
-			Name: "promote", Usage: "continue after the canary, as soon as that is done",
+			Name: "promote", Usage: "continue after the canary or, with --approve-each, after the present step",
+			Description: "The rollout continues as soon as that step is done and its gate is passed. 'jorc update show' has who promoted it.",
 			Action: env.operate("it is promoted already, or past its canary", func(c *cli.Context, r *rollout.Rollouts) (rollout.Document, bool, error) {
-				return r.Promote(c.Context)
+				by, err := env.author(c)
+				if err != nil {
+					return rollout.Document{}, false, err
+				}
+				return r.Promote(c.Context, by)
 			}),
 		},
 		{

@@ -190,7 +190,9 @@ func (runsDecider) Name() string { return "runs" }
 // Decide implements Decider. What it decides is recorded on the way, each
 // transaction with its events.
 func (d runsDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
+	gate, unreadable := rollout.GateRunIn(in.Store, &in.State)
 	_, err := d.runs.Decide(ctx, in.Store, runs.Observed{
+		Gate: gate, GateKnown: unreadable == nil,
 		Node: d.node, Members: in.Members, Profile: in.State.Profile, Control: in.State.Control, Now: in.Now, Refresh: in.Refresh,
 		Record: func(ctx context.Context, decided []runs.Decision, also func(*kv.Txn)) error {
 			decisions := make([]Decision, len(decided))
@@ -255,6 +257,9 @@ func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error
 	}
 	state.PlannedSince = in.Since
 	downSince(state.Members, in.View)
+	if state.Gate, err = gateRun(ctx, in, s.Document, state); err != nil {
+		return nil, fmt.Errorf("ask the gate of the rollout: %w", err)
+	}
 	plan := rollout.Plan(s.Document, state, in.Now)
 	do := r.Replace(s, plan.Document)
 	if do == nil {
@@ -272,6 +277,28 @@ func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error
 	}
 	decisions[0].Do = do
 	return decisions, nil
+}
+
+// gateRun asks for the run that the document's gate names, unless it exists, and returns
+// what is known of it; nil: nothing is. The document named the run in an earlier
+// cycle, so it is created once, whichever orchestrator dies in between.
+func gateRun(ctx context.Context, in Input, d rollout.Document, state rollout.State) (*rollout.GateRun, error) {
+	if d.Gate == nil || d.Gate.Run == "" {
+		return nil, nil //nolint:nilnil // nil: nothing is asked
+	}
+	all, workflow := runs.New(in.Store), d.Policy.Gate.Workflow
+	g, err := all.GateAnswer(ctx, d.Gate.Run, workflow)
+	if errors.Is(err, runs.ErrNoRun) {
+		q, err := runs.GateRequest(workflow, rollout.FactsOfGate(d, state, in.Now))
+		if err != nil {
+			return nil, err
+		}
+		return nil, all.AskGate(ctx, d.Gate.Run, q, "rollout of "+d.Version)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &g, nil
 }
 
 // downSince fills in since when members are down, as far as that is known: of

@@ -59,7 +59,7 @@ func TestOvertaken(t *testing.T) {
 	d := &recorder{name: "rollout", decide: func(ctx context.Context, in orchestrator.Input) ([]orchestrator.Decision, error) {
 		decisions, err := inner.Decide(ctx, in)
 		if asked++; asked == 1 {
-			_, _, err := s.rollouts.Promote(ctx)
+			_, _, err := s.rollouts.Promote(ctx, "ann")
 			s.must(nil, err)
 		}
 		return decisions, err

@@ -55,7 +55,8 @@ func (p *planner) admitted(wanted func(ranked) bool) []ranked {
 // advance admits the next group or the next step once nothing more is expected
 // of the admitted members.
 func (p *planner) advance() {
-	if !p.quiet() || len(p.admitted(func(m ranked) bool { return !m.settled() && p.counted(m) })) > 0 {
+	if !p.settledStep() {
+		p.ungate()
 		return
 	}
 	if p.doc.Phase != Batch {
@@ -65,6 +66,17 @@ func (p *planner) advance() {
 		p.doc.Batch = 0
 	}
 	p.batches()
+}
+
+// settledStep reports whether nothing more is expected of the admitted members.
+func (p *planner) settledStep() bool {
+	return p.quiet() && len(p.admitted(func(m ranked) bool { return !m.settled() && p.counted(m) })) == 0
+}
+
+// remains reports whether members are left that no step has admitted.
+func (p *planner) remains() bool {
+	s := p.step()
+	return slices.ContainsFunc(p.members, func(m ranked) bool { return !m.settled() && !s.admits(m.key) })
 }
 
 // grouped reports whether one role or zone is finished before the next begins.
@@ -95,6 +107,7 @@ func (p *planner) canary() (wait bool) {
 	}
 	if p.doc.Phase == Waiting { // they are there already
 		p.enter(Canary, 0)
+		p.doc.Steps++
 	}
 	return p.waitsForPromotion()
 }
@@ -111,10 +124,17 @@ func (p *planner) lastCanary() (last Key, ok bool) {
 	return alive[min(max(1, p.doc.Policy.Canary), len(alive))-1].key, true
 }
 
-// waitsForPromotion reports whether only consent is missing to leave the canary.
-// It needs none when all canaries have been healthy for as long as the policy
+// waitsForPromotion reports whether only consent is missing to leave the step.
+// Where the policy asks for consent after each step, all but the last need it.
+// Otherwise only the canary does, and it needs none when all canaries have been healthy for as long as the policy
 // wants, which is when their grants are done.
 func (p *planner) waitsForPromotion() bool {
+	if p.doc.Over() || p.doc.Phase == RollingBack || !p.gatePassed() {
+		return false
+	}
+	if p.doc.Policy.ApproveEach {
+		return p.doc.Steps > 0 && !p.doc.approved() && p.settledStep() && p.remains()
+	}
 	if p.doc.Phase != Canary || p.doc.Promoted || p.counts.Working > 0 {
 		return false
 	}
@@ -142,7 +162,7 @@ func (p *planner) batches() {
 			return
 		}
 	}
-	if !p.tooManyDown() {
+	if !p.tooManyDown() && (p.doc.Steps == 0 || !p.doc.Policy.gates() || p.passGate()) {
 		p.end()
 	}
 }
@@ -182,17 +202,20 @@ func (p *planner) firstUnsettled(last Key, phase Phase, batch int) (Key, bool) {
 }
 
 // open admits a step, of the group of its first member where groups come one
-// after the other.
+// after the other, once the step before lets it begin.
 func (p *planner) open(phase Phase, batch int, first Key) {
-	before := p.doc
-	p.enter(phase, batch)
-	if p.doc.Group = nil; p.grouped() {
-		p.doc.Group = &Group{first.Place, first.Zone}
+	var group *Group
+	if p.grouped() {
+		group = &Group{first.Place, first.Zone}
 	}
-	if p.doc.equal(before) {
+	same := equalTo(group, p.doc.Group, func(a, b Group) bool { return a == b })
+	if same && p.doc.Phase == phase && p.doc.Batch == batch || !p.pass() {
 		return
 	}
-	p.doc.Counts = p.counts
+	p.leave()
+	p.enter(phase, batch)
+	p.doc.Group, p.doc.Counts = group, p.counts
+	p.doc.Steps++
 	admitted := p.admitted(func(m ranked) bool { return !m.settled() })
 	p.record(DecideAdmit, p.groupText(), admitted, "%s: %d members are admitted", p.doc.StateText(), len(admitted))
 }

@@ -40,6 +40,18 @@ type Document struct {
 	Group  *Group    `json:"group,omitempty"` // the group that is admitted, with an order or zone by zone
 	Counts Counts    `json:"counts"`          // at the last change of phase
 
+	// Steps is how many steps were admitted, the present one included.
+	Steps int `json:"steps,omitempty"`
+	// Gate is that of the present step, once it is done; PassedGate the one before.
+	Gate       *GateProgress `json:"gate,omitempty"`
+	PassedGate *PassedGate   `json:"passed_gate,omitempty"`
+	// Gated is until when the last gate held the rollout; Asks how many runs gates
+	// asked for.
+	Gated time.Time `json:"gated,omitzero"`
+	Asks  int       `json:"asks,omitempty"`
+	// Approval is the last consent of an operator.
+	Approval *Approval `json:"approval,omitempty"`
+
 	// Stopped says that the rollout is paused. Phase is then where it continues.
 	Stopped *Stop `json:"stopped,omitempty"`
 	// Promoted: the rollout needs no consent to continue after the canary.
@@ -125,6 +137,10 @@ func (d Document) equal(o Document) bool {
 		d.Started.Equal(o.Started) && d.Finished.Equal(o.Finished) && d.Since.Equal(o.Since)
 	same = same && d.Phase == o.Phase && d.Batch == o.Batch && d.Counts == o.Counts && equalTo(d.Group, o.Group, func(a, b Group) bool { return a == b })
 	same = same && d.Promoted == o.Promoted && d.Forgiven == o.Forgiven && d.Forgive == o.Forgive
+	same = same && d.Steps == o.Steps && d.Gated.Equal(o.Gated) && d.Asks == o.Asks && equalTo(d.Gate, o.Gate, GateProgress.equal)
+	same = same && equalTo(d.PassedGate, o.PassedGate, func(a, b PassedGate) bool {
+		return a.Step == b.Step && a.At.Equal(b.At) && a.Answer == b.Answer && a.By == b.By
+	}) && equalTo(d.Approval, o.Approval, func(a, b Approval) bool { return a.Step == b.Step && a.By == b.By && a.At.Equal(b.At) })
 	return same && equalTo(d.Stopped, o.Stopped, func(a, b Stop) bool {
 		return a.Reason == b.Reason && a.By == b.By && a.Since.Equal(b.Since)
 	}) && equalTo(d.RollbackOf, o.RollbackOf, func(a, b Rollback) bool { return a == b })
@@ -160,6 +176,9 @@ func (d Document) repolicied(p Policy, now time.Time) Document {
 		return d
 	}
 	same := p.sameWalk(d.Policy)
+	if !p.sameGates(d.Policy) || !same {
+		d.Gate, d.Gated = nil, stamp(now)
+	}
 	d.Policy = p
 	if !same && !d.Over() && d.Phase != RollingBack {
 		d.Phase, d.Batch, d.Since, d.Group = Waiting, 0, stamp(now), nil
@@ -197,15 +216,19 @@ func (d Document) paused(s Stop, now time.Time) Document {
 // accepted, and the time without progress starts again.
 func (d Document) resumed(now time.Time) Document {
 	if d.Stopped != nil && !d.Over() {
-		d.Stopped, d.Forgive, d.Since = nil, true, stamp(now)
+		d.Stopped, d.Forgive, d.Since, d.Gate = nil, true, stamp(now), d.gateAgain(now)
 	}
 	return d
 }
 
-// promoted is the document with consent to continue after the canary.
-func (d Document) promoted() Document {
-	if !d.Over() && (d.Phase == Waiting || d.Phase == Canary) && d.Policy.Canary > 0 {
-		d.Promoted = true
+// promoted is the document with consent to continue after the canary, or after
+// the present step where the policy asks for that.
+func (d Document) promoted(by string, now time.Time) Document {
+	canary := (d.Phase == Waiting || d.Phase == Canary) && d.Policy.Canary > 0 && !d.Promoted
+	step := d.Policy.ApproveEach && d.Steps > 0 && !d.approved()
+	if !d.Over() && (canary || step) {
+		d.Promoted = d.Promoted || canary
+		d.Approval = &Approval{Step: d.Steps, By: by, At: stamp(now)}
 	}
 	return d
 }
@@ -215,7 +238,7 @@ func (d Document) aborted(s Stop, now time.Time) Document {
 	if !d.Over() {
 		s.Since = stamp(now)
 		d.Phase, d.Batch, d.Since, d.Finished = Aborted, 0, s.Since, s.Since
-		d.Group, d.Stopped = nil, &s
+		d.Group, d.Stopped, d.Gate = nil, &s, nil
 	}
 	return d
 }

@@ -114,6 +114,9 @@ type State struct {
 	Strangers []string
 	// Halted is why no host begins in the whole cluster; empty: it is not halted.
 	Halted string
+	// Gate is what is known of the run that the document's gate asked for; nil:
+	// nothing is.
+	Gate *GateRun
 	// PlannedSince is since when the present orchestrator plans: what it did not see
 	// counts from then. Zero: that is not known.
 	PlannedSince time.Time
@@ -236,6 +239,9 @@ func (m *Member) failure(d Document, now time.Time) string {
 		if s.failedIn(d) {
 			return strings.TrimSuffix(s.category+" failed: "+cluster.Brief(s.Detail), ": ")
 		}
+	}
+	if why := m.bakeFailure(d, now); why != "" {
+		return why
 	}
 	a := m.Answer
 	if !d.Paced() || !a.Open() || m.givenUp() || a.Version != d.Version {

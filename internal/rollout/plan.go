@@ -17,11 +17,14 @@ const (
 	DecideRollback = "rolled back"
 	DecideDone     = "done"
 	DecideForgive  = "failures accepted"
+
+	DecideGate       = "step done" // and its gate begins
+	DecideGatePassed = "gate passed"
 )
 
 // DecisionKinds returns all kinds of decisions.
 func DecisionKinds() []string {
-	return []string{DecideAdmit, DecidePause, DecideRollback, DecideDone, DecideForgive}
+	return []string{DecideAdmit, DecidePause, DecideRollback, DecideDone, DecideForgive, DecideGate, DecideGatePassed}
 }
 
 // Decision is one thing that Plan decided, for people.
@@ -154,8 +157,12 @@ func names(all []ranked) []string {
 	for _, m := range all {
 		list = append(list, m.Node)
 	}
+	return sortedFirst(list, mostNames)
+}
+
+func sortedFirst(list []string, most int) []string {
 	slices.Sort(list)
-	return list[:min(len(list), mostNames)]
+	return list[:min(len(list), most)]
 }
 
 // mostNames bounds lists of members.
@@ -216,6 +223,7 @@ func (p *planner) tooManyDown() bool {
 }
 
 func (p *planner) end() {
+	p.leave()
 	p.enter(Done, 0)
 	p.doc.Group, p.doc.Finished = nil, stamp(p.now)
 	reason := ""
@@ -245,7 +253,7 @@ func (p *planner) late() {
 
 // mayProgress reports whether the time without progress counts now.
 func (p *planner) mayProgress() bool {
-	return !p.doc.Over() && p.doc.Stopped == nil && !p.waitsForPromotion() && len(p.members) > 0 && p.inWindow()
+	return !p.doc.Over() && p.doc.Stopped == nil && (p.doc.Gate == nil || p.doc.Gate.Passed) && !p.waitsForPromotion() && len(p.members) > 0 && p.inWindow()
 }
 
 func (p *planner) inWindow() bool {
@@ -253,7 +261,7 @@ func (p *planner) inWindow() bool {
 }
 
 func (p *planner) lastProgress() time.Time {
-	moved := latest(p.doc.Since, windowsOpenSince(p.doc.Policy.Windows, p.now), p.PlannedSince)
+	moved := latest(p.doc.Since, p.doc.Gated, windowsOpenSince(p.doc.Policy.Windows, p.now), p.PlannedSince)
 	for _, m := range p.members {
 		if m.Version == p.doc.Version && !m.Arrived.After(p.now) {
 			moved = latest(moved, m.Arrived)
@@ -274,6 +282,7 @@ func (p *planner) next() (at time.Time) {
 		}
 	}
 	add(p.Quiet)
+	p.gateNext(add)
 	add(windowsChange(p.doc.Policy.Windows, p.now))
 	if d := time.Duration(p.doc.Policy.ProgressDeadline); d > 0 && p.mayProgress() {
 		add(p.lastProgress().Add(d + time.Second))
@@ -319,6 +328,12 @@ func (p *planner) broken() bool {
 	}
 	reason := fmt.Sprintf("%d failed, and the policy allows %d: %s", len(failures), p.doc.Policy.MaxFailures+p.doc.Forgiven,
 		p.failureText(failures))
+	p.fall(reason, failures)
+	return true
+}
+
+// fall takes the rollout back where the policy says so, and pauses it otherwise.
+func (p *planner) fall(reason string, failures []ranked) {
 	previous := p.doc.Previous
 	switch {
 	case p.doc.Policy.OnFailure != OnFailureRollback || p.doc.RollbackOf != nil:
@@ -328,7 +343,6 @@ func (p *planner) broken() bool {
 	default:
 		p.rollback(reason, failures)
 	}
-	return true
 }
 
 // failureText names the first of failures and why.

@@ -73,7 +73,7 @@ func (f *fleet) step() {
 func (f *fleet) operator() {
 	switch k := f.random.IntN(20); {
 	case k < 6:
-		f.write(f.doc.promoted())
+		f.write(f.doc.promoted("ann", f.now))
 	case k < 10 && f.doc.Stopped != nil:
 		f.note("resume")
 		f.write(f.doc.resumed(f.now))
@@ -159,7 +159,7 @@ func (f *fleet) settle(seed uint64) {
 		if f.doc.Phase == Aborted {
 			f.trigger("v"+f.now.Format("150405"), Policy{MaxParallel: Amount{N: 2}})
 		}
-		f.write(f.doc.resumed(f.now).promoted())
+		f.write(f.doc.resumed(f.now).promoted("ann", f.now))
 		for _, n := range f.nodes { // one whose turn comes later, or never, may hold the only place
 			if n.Answer.Open() && n.Answer.State == cluster.GrantStranded {
 				n.Grant = Grant{ID: n.Answer.ID, Version: n.Answer.Version, State: GivenUp, Since: f.now, Tries: 1}

@@ -186,6 +186,13 @@ type Policy struct {
 	NodeDeadline Duration `json:"node_deadline,omitempty"`
 	// ProgressDeadline is how long no member may arrive before the rollout is paused.
 	ProgressDeadline Duration `json:"progress_deadline,omitempty"`
+	// Bake is how long a step that is done must stay without a new failure, before
+	// the next begins.
+	Bake Duration `json:"bake,omitempty"`
+	// Gate is the workflow that each step must pass after that.
+	Gate Gate `json:"gate,omitzero"`
+	// ApproveEach: each step but the last waits for an operator's consent.
+	ApproveEach bool `json:"approve_each,omitempty"`
 	// ZoneByZone finishes one zone before the next begins.
 	ZoneByZone bool `json:"zone_by_zone,omitempty"`
 	// Order finishes one role before the next begins.
@@ -215,6 +222,12 @@ func (p Policy) String() string {
 	add(p.MinHealthy > 0, "min-healthy %s", p.MinHealthy)
 	add(p.NodeDeadline > 0, "node-deadline %s", p.NodeDeadline)
 	add(p.ProgressDeadline > 0, "progress-deadline %s", p.ProgressDeadline)
+	add(p.Bake > 0, "bake %s", p.Bake)
+	add(p.Gate.Workflow != "", "gate %s", p.Gate.Workflow)
+	add(p.Gate.Samples > 1, "gate-samples %d", p.Gate.Samples)
+	add(p.Gate.Interval > 0, "gate-interval %s", p.Gate.Interval)
+	add(p.Gate.Timeout > 0, "gate-timeout %s", p.Gate.Timeout)
+	add(p.ApproveEach, "approve-each")
 	add(p.ZoneByZone, "zone-by-zone")
 	add(len(p.Order) > 0, "order %s", joined(p.Order))
 	add(p.OnFailure != "", "on-failure %s", p.OnFailure)
@@ -236,7 +249,7 @@ func joined[T fmt.Stringer](all []T) string {
 func (p Policy) equal(o Policy) bool {
 	same := p.Canary == o.Canary && p.MaxParallel == o.MaxParallel && p.MaxFailures == o.MaxFailures && p.MinHealthy == o.MinHealthy
 	same = same && p.NodeDeadline == o.NodeDeadline && p.ProgressDeadline == o.ProgressDeadline && p.ZoneByZone == o.ZoneByZone
-	return same && p.OnFailure == o.OnFailure && slices.Equal(p.Batches, o.Batches) && slices.Equal(p.Order, o.Order) &&
+	return same && p.sameGates(o) && p.OnFailure == o.OnFailure && slices.Equal(p.Batches, o.Batches) && slices.Equal(p.Order, o.Order) &&
 		slices.EqualFunc(p.Windows, o.Windows, func(a, b Window) bool { return a.text == b.text })
 }
 
@@ -264,6 +277,7 @@ func (p Policy) Complete() Policy {
 	if p.OnFailure == "" {
 		p.OnFailure = OnFailurePause
 	}
+	p.Gate = p.Gate.complete()
 	return p
 }
 
@@ -284,7 +298,7 @@ func (p Policy) Validate() error {
 		return fmt.Errorf("%w: max failures is %d: give 0, which stops at the first, or more", ErrPolicy, p.MaxFailures)
 	case p.OnFailure != "" && p.OnFailure != OnFailurePause && p.OnFailure != OnFailureRollback:
 		return fmt.Errorf("%w: on failure is %q, but must be %s or %s", ErrPolicy, p.OnFailure, OnFailurePause, OnFailureRollback)
-	case p.MinHealthy < 0 || p.NodeDeadline < 0 || p.ProgressDeadline < 0:
+	case p.MinHealthy < 0 || p.NodeDeadline < 0 || p.ProgressDeadline < 0 || p.Bake < 0:
 		return fmt.Errorf("%w: a duration below zero: leave it out for none", ErrPolicy)
 	case p.NodeDeadline > 0 && p.MinHealthy >= p.NodeDeadline:
 		return fmt.Errorf("%w: every node would miss its deadline of %v, as it must be healthy for %v: give it longer", ErrPolicy, p.NodeDeadline, p.MinHealthy)
@@ -293,6 +307,9 @@ func (p Policy) Validate() error {
 			ErrPolicy, p.ProgressDeadline, p.MinHealthy)
 	case len(p.Windows) > mostWindows:
 		return fmt.Errorf("%w: %d windows are more than %d", ErrPolicy, len(p.Windows), mostWindows)
+	}
+	if err := p.Gate.validate(); err != nil {
+		return err
 	}
 	if err := p.validateBatches(); err != nil {
 		return err

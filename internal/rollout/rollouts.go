@@ -110,10 +110,10 @@ func (r *Rollouts) Resume(ctx context.Context) (Document, bool, error) {
 	return r.operate(ctx, "resume", func(d Document, now time.Time) Document { return d.resumed(now) })
 }
 
-// Promote lets the rollout continue after its canary as soon as that is done. Its
-// errors are those of Pause.
-func (r *Rollouts) Promote(ctx context.Context) (Document, bool, error) {
-	return r.operate(ctx, "promote", func(d Document, _ time.Time) Document { return d.promoted() })
+// Promote lets the rollout continue after its canary, or after its present step, as
+// soon as that is done; by is who asks. Its errors are those of Pause.
+func (r *Rollouts) Promote(ctx context.Context, by string) (Document, bool, error) {
+	return r.operate(ctx, "promote", func(d Document, now time.Time) Document { return d.promoted(by, now) })
 }
 
 // Abort ends the rollout: no further host begins, the desired version stays.
@@ -313,6 +313,16 @@ func (r *Rollouts) checkDesired(version string) error {
 		return nil
 	}
 	return fmt.Errorf("key %q: %w: not a version", r.store.Path(keyDesired), kv.ErrDamaged)
+}
+
+// GateRunIn returns the run that the gate of the rollout in a state of a cluster
+// waits for; empty: it waits for none. It returns kv.ErrDamaged or kv.ErrNewer.
+func GateRunIn(store *kv.Store, s *cluster.State) (id string, err error) {
+	e, err := kv.NewDoc[Document](store, keyRollout, format).Parse(s.Rollout)
+	if err != nil || e.Value.Gate == nil {
+		return "", err
+	}
+	return e.Value.Gate.Run, nil
 }
 
 // Check returns kv.ErrDamaged or kv.ErrNewer for a document that cannot be read.

@@ -284,7 +284,7 @@ func testOperate(t *testing.T, f *system) {
 		return f.Pause(t.Context(), rollout.Stop{Reason: "lunch", By: "ann"})
 	}
 	resume := func() (rollout.Document, bool, error) { return f.Resume(t.Context()) }
-	promote := func() (rollout.Document, bool, error) { return f.Promote(t.Context()) }
+	promote := func() (rollout.Document, bool, error) { return f.Promote(t.Context(), "ann") }
 	abort := func() (rollout.Document, bool, error) { return f.Abort(t.Context(), rollout.Stop{By: "ann"}) }
 	for _, s := range []step{
 		{"resume", resume, false, "canary"},

@@ -119,15 +119,17 @@ type Blocker string
 const (
 	BlockedByPause     Blocker = "pause"
 	BlockedByMembers   Blocker = "no_members" // none takes part
-	BlockedByPromotion Blocker = "promotion"  // an operator's consent after the canary
+	BlockedByPromotion Blocker = "promotion"  // an operator's consent after the canary, or after a step
+	BlockedByBake      Blocker = "bake"       // a step is done and has to stay so
 	BlockedByCluster   Blocker = "cluster"    // it is paused, or the orchestrator only observes
+	BlockedByGate      Blocker = "gate"       // the workflow that the step has to pass
 	BlockedByWindow    Blocker = "window"
 	BlockedByHosts     Blocker = "hosts" // that are to finish, to begin or to come back
 )
 
 // Blockers returns all values of Blocker.
 func Blockers() []Blocker {
-	return []Blocker{BlockedByPause, BlockedByMembers, BlockedByPromotion, BlockedByCluster, BlockedByWindow, BlockedByHosts}
+	return []Blocker{BlockedByPause, BlockedByMembers, BlockedByPromotion, BlockedByBake, BlockedByCluster, BlockedByGate, BlockedByWindow, BlockedByHosts}
 }
 
 // Summary is a rollout in numbers.
@@ -161,8 +163,12 @@ func (p *planner) blocker() Blocker {
 		return BlockedByMembers
 	case p.waitsForPromotion():
 		return BlockedByPromotion
+	case d.Gate != nil && !d.Gate.Baked:
+		return BlockedByBake
 	case p.Halted != "":
 		return BlockedByCluster
+	case d.Gate != nil && !d.Gate.Passed:
+		return BlockedByGate
 	case d.Paced() && !p.inWindow():
 		return BlockedByWindow
 	}
@@ -209,7 +215,7 @@ func (p *planner) waits() []string {
 	case p.waitsForPromotion():
 		return []string{"'jorc update promote'"}
 	}
-	waits := []string{}
+	waits := append([]string{}, p.gateWaits()...)
 	add := func(all []ranked, what string) {
 		if len(all) > 0 {
 			waits = append(waits, listed(all)+" "+what)
@@ -445,7 +451,7 @@ func Foresee(d Document, s State, now time.Time) []Decision {
 		p.record(DecideAdmit, "", all, "all at once: %d members are admitted", len(all))
 		return p.decisions
 	}
-	d.Promoted = true
+	d.Promoted, d.Policy, d.Gate = true, d.Policy.withoutGates(), nil
 	var steps []Decision
 	for range mostForeseen {
 		plan := Plan(d, s, now)

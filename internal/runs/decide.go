@@ -31,6 +31,10 @@ type Observed struct {
 	// have joined after the cycle began, and before the run was asked for.
 	// nil: Members are newer than any run.
 	Refresh func(ctx context.Context) ([]cluster.Member, error)
+	// Gate is the run that the gate of the rollout waits for; empty: it waits for
+	// none. Other runs of gates are cancelled where GateKnown is set.
+	Gate      string
+	GateKnown bool
 	// Record records decisions. nil: Decide only returns them.
 	Record Record
 }
@@ -93,6 +97,7 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 		d.watchAgents(o, now)
 	}
 	d.applyRules(ctx, r, state, o.Profile)
+	state.dropGates(o)
 	changes := Plan(d.situation(o, state, now), state.runs(), state.good)
 	for _, node := range state.damaged {
 		if _, changed := changes.Queues[node]; !changed {
@@ -158,6 +163,21 @@ func (st *readState) idleSince(id string, r Run) time.Time {
 		}
 	}
 	return since
+}
+
+// dropGates cancels the runs of gates for which no rollout waits.
+func (st *readState) dropGates(o Observed) {
+	for id, l := range st.loaded {
+		run := &l.active.Run
+		if !o.GateKnown || !run.Gate || id == o.Gate || run.State.Ended() || run.Cancel != "" {
+			continue
+		}
+		if run.Cancel, run.Kill = "orchestrator on "+o.Node, true; run.State != Running {
+			run.State, run.Why, run.Ended = Cancelled, "the rollout no longer waits for it", st.now
+		}
+		run.History = noted(run.History, Change{At: st.now, State: run.State, By: run.Cancel, Text: "the rollout no longer waits for it"})
+		st.changed[id] = true
+	}
 }
 
 // watchAgents notes since when agents have been down.

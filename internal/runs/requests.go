@@ -40,6 +40,18 @@ const awaitsOrchestrator = "waits for the orchestrator"
 // It returns ErrInvalid, ErrTaken (nothing was written), or what kv.Txn.Commit
 // returns.
 func (r *Runs) Ask(ctx context.Context, id string, q Request, by string) (run Run, created bool, err error) {
+	return r.ask(ctx, Run{ID: id, Request: q, By: by})
+}
+
+// AskGate is Ask for the gate of a rollout. The run is cancelled as soon as the
+// rollout no longer waits for it, see Observed.
+func (r *Runs) AskGate(ctx context.Context, id string, q Request, by string) error {
+	_, _, err := r.ask(ctx, Run{ID: id, Request: q, By: by, Gate: true})
+	return err
+}
+
+func (r *Runs) ask(ctx context.Context, run Run) (_ Run, created bool, err error) {
+	id, q, by := run.ID, run.Request, run.By
 	if err := CheckID(id); err != nil {
 		return Run{}, false, err
 	}
@@ -47,7 +59,7 @@ func (r *Runs) Ask(ctx context.Context, id string, q Request, by string) (run Ru
 		return Run{}, false, err
 	}
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	run = Run{ID: id, Request: q, By: by, Created: now, State: Pending, Why: awaitsOrchestrator}
+	run.Created, run.State, run.Why = now, Pending, awaitsOrchestrator
 	if q.NeedsApproval {
 		run.State, run.Why = NeedsApproval, fmt.Sprintf("'jorc cluster approve %s' lets it begin", id)
 	}

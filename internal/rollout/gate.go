@@ -1,0 +1,416 @@
+package rollout
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/text"
+)
+
+// Gate is the workflow that is asked after each step of a rollout. The zero Gate
+// asks nothing.
+type Gate struct {
+	// Workflow runs on a manager. It passes with exit code 0, and asks for another
+	// attempt with jorc_not_yet.
+	Workflow string `json:"workflow,omitempty"`
+	// Samples is how many times in a row it must pass, Interval the time between them.
+	Samples  int      `json:"samples,omitempty"`
+	Interval Duration `json:"interval,omitempty"`
+	// Timeout is how long one sample may take before the rollout is paused.
+	Timeout Duration `json:"timeout,omitempty"`
+}
+
+// Defaults of a Gate, and the most samples.
+const (
+	defaultGateInterval = Duration(time.Minute)
+	defaultGateTimeout  = Duration(time.Hour)
+	mostSamples         = 1000
+)
+
+func (g Gate) complete() Gate {
+	if g.Workflow == "" {
+		return g
+	}
+	if g.Samples == 0 {
+		g.Samples = 1
+	}
+	if g.Interval == 0 && g.Samples > 1 {
+		g.Interval = defaultGateInterval
+	}
+	if g.Timeout == 0 {
+		g.Timeout = defaultGateTimeout
+	}
+	return g
+}
+
+func (g Gate) validate() error {
+	switch {
+	case g.Workflow == "" && g != Gate{}:
+		return fmt.Errorf("%w: samples, an interval or a timeout without a gate: name its workflow, or leave them out", ErrPolicy)
+	case g.Workflow == "":
+		return nil
+	case g.Samples < 0 || g.Samples > mostSamples:
+		return fmt.Errorf("%w: %d samples of the gate: give a number from 1 to %d", ErrPolicy, g.Samples, mostSamples)
+	case g.Interval < 0 || g.Timeout < 0:
+		return fmt.Errorf("%w: a duration of the gate below zero: leave it out for the default", ErrPolicy)
+	}
+	if err := text.CheckName(g.Workflow); err != nil {
+		return fmt.Errorf("%w: gate: workflow %w", ErrPolicy, err)
+	}
+	return nil
+}
+
+// gates reports whether a step that is done has to pass something by itself.
+func (p Policy) gates() bool { return p.Bake > 0 || p.Gate.Workflow != "" }
+
+// sameGates reports whether both let the same steps pass.
+func (p Policy) sameGates(o Policy) bool {
+	return p.Bake == o.Bake && p.ApproveEach == o.ApproveEach && p.Gate == o.Gate
+}
+
+// withoutGates is the policy of which no step has to pass anything.
+func (p Policy) withoutGates() Policy {
+	p.Bake, p.ApproveEach, p.Gate = 0, false, Gate{}
+	return p
+}
+
+// GateProgress is how far the gate of a step is that is done.
+type GateProgress struct {
+	Since time.Time `json:"since"`           // the step is done
+	Baked bool      `json:"baked,omitempty"` // it has stayed so for as long as the policy says
+	// Run is the run that is asked now, Asked since when; Next is when the next sample
+	// is due.
+	Run     string    `json:"run,omitempty"`
+	Asked   time.Time `json:"asked,omitzero"`
+	Next    time.Time `json:"next,omitzero"`
+	Samples int       `json:"samples,omitempty"` // passed in a row
+	Answer  string    `json:"answer,omitempty"`  // the last line of the last run, or what it waits for
+	// Passed: only consent may be missing. Failed: a resume begins the gate anew.
+	Passed bool `json:"passed,omitempty"`
+	Failed bool `json:"failed,omitempty"`
+}
+
+func (g GateProgress) equal(o GateProgress) bool {
+	times := g.Since.Equal(o.Since) && g.Asked.Equal(o.Asked) && g.Next.Equal(o.Next)
+	g.Since, g.Asked, g.Next = o.Since, o.Asked, o.Next
+	return times && g == o
+}
+
+// Approval is an operator's consent to continue after a step.
+type Approval struct {
+	Step int       `json:"step"`
+	By   string    `json:"by,omitempty"`
+	At   time.Time `json:"at"`
+}
+
+// PassedGate is the gate that the rollout passed last.
+type PassedGate struct {
+	Step   string    `json:"step"` // the one that was done, in words
+	At     time.Time `json:"at"`
+	Answer string    `json:"answer,omitempty"`
+	By     string    `json:"by,omitempty"` // who approved it
+}
+
+// approved reports whether an operator consents to what follows the present step.
+func (d Document) approved() bool { return d.Approval != nil && d.Approval.Step == d.Steps }
+
+// exact is a time from which a gate counts: to a millisecond, so that nothing ends early.
+func exact(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
+
+// gateAgain is the gate after a resume. What a pause interrupted continues, what
+// failed begins anew.
+func (d Document) gateAgain(now time.Time) *GateProgress {
+	if d.Gate == nil || d.Gate.Passed {
+		return d.Gate
+	}
+	g := GateProgress{Since: d.Gate.Since, Baked: d.Gate.Baked}
+	if d.Gate.Failed || !g.Baked {
+		g.Since, g.Baked = exact(now), false
+	}
+	return &g
+}
+
+// GateAnswer is the result of a run that a gate asked for.
+type GateAnswer string
+
+// Values of GateAnswer.
+const (
+	GateAsking     GateAnswer = "" // no result yet
+	GateYes        GateAnswer = "yes"
+	GateNo         GateAnswer = "no"
+	GateUnanswered GateAnswer = "unanswered" // it could not be asked
+)
+
+// GateRun is what is known of the run that a gate asked for.
+type GateRun struct {
+	ID     string
+	Answer GateAnswer
+	Line   string // what it printed last, why it could not be asked, or what it waits for
+}
+
+// Names of the params of a gate's run.
+const (
+	ParamGateVersion   = "gate/version"
+	ParamGatePrevious  = "gate/previous"
+	ParamGateStep      = "gate/step"       // in words: canary, batch 2 of 3
+	ParamGateSample    = "gate/sample"     // from 1
+	ParamGateHosts     = "gate/hosts"      // that the step admitted and that run the version, sorted
+	ParamGateHostCount = "gate/host-count" // all of them
+)
+
+// mostGateHosts bounds ParamGateHosts.
+const mostGateHosts = 1000
+
+// GateFacts are what a gate's run is told.
+type GateFacts struct {
+	Version, Previous, Step string
+	Sample                  int
+	Hosts                   []string
+	Count                   int
+}
+
+// FactsOfGate returns what the run of the document's gate is told. It is a pure function.
+func FactsOfGate(d Document, s State, now time.Time) GateFacts {
+	p := newPlanner(d, s, now)
+	f := GateFacts{Version: d.Version, Previous: d.Previous, Step: d.stepText(), Hosts: []string{}}
+	if d.Gate != nil {
+		f.Sample = d.Gate.Samples + 1
+	}
+	for _, m := range p.admitted(func(m ranked) bool { return m.progress == done }) {
+		f.Hosts = append(f.Hosts, m.Node)
+	}
+	f.Count = len(f.Hosts)
+	f.Hosts = sortedFirst(f.Hosts, mostGateHosts)
+	return f
+}
+
+// stepText is the present step in words.
+func (d Document) stepText() string {
+	if d.Stopped = nil; d.Phase == Waiting {
+		return "what was admitted before"
+	}
+	return d.StateText()
+}
+
+// gateRunID is the id of a run of a gate: one for each rollout, step and sample.
+func (d Document) gateRunID() string {
+	clean := func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' {
+			return c
+		}
+		return '-'
+	}
+	version := strings.Map(clean, d.Version)
+	return fmt.Sprintf("%s%s-%s-%d-%d", GateRunPrefix, version[:min(len(version), 40)], strconv.FormatInt(d.Started.Unix(), 36), d.Steps, d.Asks)
+}
+
+// GateRunPrefix begins the ids of all runs of gates.
+const GateRunPrefix = "gate-"
+
+// pass reports whether the step that is done lets the next one begin, and moves its gate on.
+// There was no step before the first.
+func (p *planner) pass() bool {
+	if p.doc.Steps == 0 {
+		return true
+	}
+	return (!p.doc.Policy.gates() || p.passGate()) && !p.waitsForPromotion()
+}
+
+// passGate moves the gate of the step that is done on; it reports whether it is passed.
+func (p *planner) passGate() bool {
+	if p.doc.Gate == nil {
+		p.doc.Gate = &GateProgress{Since: exact(p.now)}
+		p.record(DecideGate, p.groupText(), nil, "%s is done: %s", p.doc.stepText(), p.doc.Policy.gateText())
+		if p.rebuild(); p.broken() { // an arrived member with a critical check has failed while it bakes
+			return false
+		}
+	}
+	g := *p.doc.Gate
+	if !g.Baked {
+		if p.now.Before(g.Since.Add(time.Duration(p.doc.Policy.Bake))) || len(p.unsound()) > 0 {
+			return false
+		}
+		g.Baked = true
+		p.doc.Gate = &g
+		p.rebuild()
+	}
+	if !g.Passed {
+		g.Passed = p.doc.Policy.Gate.Workflow == "" || p.sample(&g)
+		p.doc.Gate = &g
+		switch {
+		case g.Failed:
+			p.gateFailed()
+		case g.Passed:
+			p.doc.Gated = stamp(p.now)
+			p.record(DecideGatePassed, g.Answer, nil, "%s passed its gate", p.doc.stepText())
+		}
+	}
+	return g.Passed
+}
+
+// gateText is what a step that is done has to pass.
+func (p Policy) gateText() string {
+	var parts []string
+	if p.Bake > 0 {
+		parts = append(parts, "it bakes for "+p.Bake.String())
+	}
+	if p.Gate.Workflow != "" {
+		parts = append(parts, fmt.Sprintf("gate %q is asked", p.Gate.Workflow))
+	}
+	return strings.Join(parts, ", then ")
+}
+
+// sample asks the gate's workflow, and takes its answer; it reports whether all
+// samples have passed.
+func (p *planner) sample(g *GateProgress) bool {
+	policy := p.doc.Policy.Gate
+	if g.Run == "" {
+		if p.Halted != "" || p.now.Before(g.Next) {
+			return false
+		}
+		p.doc.Asks++
+		g.Run, g.Asked, g.Next = p.doc.gateRunID(), exact(p.now), time.Time{}
+	}
+	answer := GateAsking
+	if p.Gate != nil && p.Gate.ID == g.Run {
+		answer, g.Answer = p.Gate.Answer, shorten(p.Gate.Line)
+	}
+	late := !p.now.Before(g.Asked.Add(time.Duration(policy.Timeout)))
+	switch {
+	case answer == GateYes:
+		g.Samples++
+		g.Run, g.Asked, g.Next = "", time.Time{}, exact(p.now).Add(time.Duration(policy.Interval))
+	case answer == GateNo || answer == GateUnanswered || late:
+		g.Failed = true
+	}
+	return g.Samples >= policy.Samples
+}
+
+// gateFailed takes the rollout back when its gate says no and the policy says so, and
+// pauses it otherwise.
+func (p *planner) gateFailed() {
+	g := *p.doc.Gate
+	known := p.Gate != nil && p.Gate.ID == g.Run
+	what := fmt.Sprintf("gate %q of %s", p.doc.Policy.Gate.Workflow, p.doc.stepText())
+	run := g.Run
+	g.Run = ""
+	p.doc.Gate = &g
+	switch {
+	case known && p.Gate.Answer == GateNo:
+		p.fall(what+" failed: "+g.Answer+" (run "+run+")", nil)
+	case known && p.Gate.Answer == GateUnanswered:
+		p.stop(what+" cannot be asked: "+g.Answer+" (run "+run+"); 'jorc update resume' asks again", nil)
+	default:
+		why := "it did not answer for " + p.doc.Policy.Gate.Timeout.String()
+		if g.Answer != "" {
+			why += ": " + g.Answer
+		}
+		p.stop(what+" cannot be asked: "+why+" (run "+run+"); 'jorc update resume' asks again", nil)
+	}
+}
+
+// rebuild plans on with the document as it has become: who failed depends on the gate.
+func (p *planner) rebuild() {
+	next := newPlanner(p.doc, p.State, p.now)
+	next.decisions = p.decisions
+	*p = *next
+	p.doc.Forgiven = min(p.doc.Forgiven, p.counts.Failed)
+}
+
+// ungate forgets the gate of a step in which a member is at work again.
+func (p *planner) ungate() {
+	if p.doc.Gate != nil {
+		p.doc.Gate, p.doc.Gated = nil, stamp(p.now)
+		p.rebuild()
+	}
+}
+
+// leave ends the gate of a step, as the next one begins or the rollout ends.
+func (p *planner) leave() {
+	if p.doc.Gate == nil && !p.doc.approved() {
+		return
+	}
+	passed := &PassedGate{Step: p.doc.stepText(), At: stamp(p.now)}
+	if p.doc.Gate != nil {
+		passed.Answer = p.doc.Gate.Answer
+	}
+	if p.doc.approved() {
+		passed.By = p.doc.Approval.By
+	}
+	p.doc.PassedGate, p.doc.Gate, p.doc.Gated = passed, nil, stamp(p.now)
+}
+
+// gatePassed reports whether the gate of the present step is passed, but for consent.
+func (p *planner) gatePassed() bool {
+	return !p.doc.Policy.gates() || p.doc.Steps == 0 || p.doc.Gate != nil && p.doc.Gate.Passed
+}
+
+// unsound are members that arrived, are down, and do not count as failed yet.
+func (p *planner) unsound() []ranked {
+	if p.doc.Policy.Bake == 0 {
+		return nil
+	}
+	return p.with(func(m ranked) bool { return m.progress == done && m.out() == cluster.OutDown })
+}
+
+// bakeFailure returns why a member that arrived counts as failed while its step
+// bakes; empty: it does not.
+func (m *Member) bakeFailure(d Document, now time.Time) string {
+	if d.Gate == nil || d.Gate.Baked || d.Policy.Bake == 0 || m.Version != d.Version || m.granted() || m.givenUp() {
+		return ""
+	}
+	switch {
+	case m.out() == cluster.OutCritical:
+		return "a check is critical while its step bakes"
+	case !m.Up() && !m.DownSince.IsZero() && now.Sub(latest(m.DownSince, d.Gate.Since)) > downGrace:
+		return "it is down since " + m.DownSince.UTC().Format(time.RFC3339) + " while its step bakes"
+	}
+	return ""
+}
+
+// gateWaits says what the gate of the present step waits for; empty: it holds nothing.
+func (p *planner) gateWaits() []string {
+	g := p.doc.Gate
+	if g == nil || g.Passed {
+		return nil
+	}
+	policy := p.doc.Policy
+	if !g.Baked {
+		waits := []string{fmt.Sprintf("%s to bake until %s", p.doc.stepText(), g.Since.Add(time.Duration(policy.Bake)).UTC().Format(time.RFC3339))}
+		if unsound := p.unsound(); len(unsound) > 0 {
+			waits = append(waits, listed(unsound)+" to be up again")
+		}
+		return waits
+	}
+	text := fmt.Sprintf("gate %q after %s", policy.Gate.Workflow, p.doc.stepText())
+	if policy.Gate.Samples > 1 {
+		text += fmt.Sprintf(", %d of %d samples passed", g.Samples, policy.Gate.Samples)
+	}
+	if g.Run == "" && !g.Next.IsZero() {
+		text += ", asked again at " + g.Next.UTC().Format(time.RFC3339)
+	}
+	if g.Run != "" {
+		text += ", run " + g.Run
+	}
+	if g.Answer != "" {
+		text += ": " + g.Answer
+	}
+	return []string{text}
+}
+
+// gateNext calls add with when the gate changes by time alone.
+func (p *planner) gateNext(add func(time.Time)) {
+	g := p.doc.Gate
+	switch {
+	case g == nil || g.Passed || g.Failed:
+	case !g.Baked:
+		add(g.Since.Add(time.Duration(p.doc.Policy.Bake)))
+	case g.Run == "":
+		add(g.Next)
+	default:
+		add(g.Asked.Add(time.Duration(p.doc.Policy.Gate.Timeout)))
+	}
+}
