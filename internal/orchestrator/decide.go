@@ -295,6 +295,9 @@ func gateRun(ctx context.Context, in Input, d rollout.Document, state rollout.St
 		}
 		return nil, all.AskGate(ctx, d.Gate.Run, q, "rollout of "+d.Version)
 	}
+	if errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer) {
+		return &rollout.GateRun{ID: d.Gate.Run, Answer: rollout.GateUnanswered, Line: err.Error()}, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -107,7 +107,7 @@ func (p *planner) canary() (wait bool) {
 	}
 	if p.doc.Phase == Waiting { // they are there already
 		p.enter(Canary, 0)
-		p.doc.Steps++
+		p.doc.Steps = max(1, p.doc.Steps)
 	}
 	return p.waitsForPromotion()
 }

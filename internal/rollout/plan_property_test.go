@@ -36,6 +36,13 @@ func randomPolicy(t *testing.T, r *rand.Rand) Policy {
 	if r.IntN(4) == 0 {
 		p.ProgressDeadline = Duration(10 * time.Minute)
 	}
+	if r.IntN(2) == 0 {
+		p.Bake = Duration(time.Duration(1+r.IntN(30)) * time.Second)
+	}
+	if r.IntN(2) == 0 {
+		p.Gate = Gate{Workflow: "slo", Samples: 1 + r.IntN(3), Interval: Duration(10 * time.Second), Timeout: Duration(time.Minute)}
+	}
+	p.ApproveEach = r.IntN(4) == 0
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +63,10 @@ func (f *fleet) step() {
 		f.send()
 	case k < 65:
 		f.try(n)
-	case k < 84:
+	case k < 81:
 		f.work(n)
+	case k < 84:
+		f.answerGate()
 	case k == 84 && len(f.passes) > 0:
 		f.commit()
 	case k == 85:
@@ -73,7 +82,7 @@ func (f *fleet) step() {
 func (f *fleet) operator() {
 	switch k := f.random.IntN(20); {
 	case k < 6:
-		f.write(f.doc.promoted("ann", f.now))
+		f.approve()
 	case k < 10 && f.doc.Stopped != nil:
 		f.note("resume")
 		f.write(f.doc.resumed(f.now))
@@ -159,7 +168,8 @@ func (f *fleet) settle(seed uint64) {
 		if f.doc.Phase == Aborted {
 			f.trigger("v"+f.now.Format("150405"), Policy{MaxParallel: Amount{N: 2}})
 		}
-		f.write(f.doc.resumed(f.now).promoted("ann", f.now))
+		f.write(f.doc.resumed(f.now))
+		f.approve()
 		for _, n := range f.nodes { // one whose turn comes later, or never, may hold the only place
 			if n.Answer.Open() && n.Answer.State == cluster.GrantStranded {
 				n.Grant = Grant{ID: n.Answer.ID, Version: n.Answer.Version, State: GivenUp, Since: f.now, Tries: 1}
@@ -169,6 +179,7 @@ func (f *fleet) settle(seed uint64) {
 			if f.step(); i%20 > 0 {
 				continue
 			}
+			f.approve()
 			p := newPlanner(f.doc, f.state(), f.now)
 			kept := slices.ContainsFunc(p.others, func(m ranked) bool { return m.stranded() }) // the policy keeps it back
 			if len(p.members) == 0 || f.doc.Phase == Done && (f.open() == 0 || kept) {
@@ -195,6 +206,8 @@ func TestWithoutFailures(t *testing.T) {
 			f.now = f.now.Add(time.Second)
 			f.observe()
 			f.act()
+			f.approve()
+			f.answerGate()
 			f.send()
 			f.try(f.nodes[names[random.IntN(len(names))]])
 			f.work(f.nodes[names[random.IntN(len(names))]])

@@ -42,6 +42,24 @@ type fleet struct {
 	passes  []seen
 	steps   []string
 	healthy bool // nothing fails, and no host dies
+
+	// runs are those that gates asked for, by id, and gates what the present rollout
+	// passed, by the number of the step: as the test sees it.
+	runs  map[string]*simRun
+	gates map[int]*simGate
+}
+
+// simRun is a run of a gate.
+type simRun struct {
+	step   int
+	answer GateAnswer
+}
+
+// simGate is what happened after a step was done.
+type simGate struct {
+	broken   time.Time // when a member was last at work in it, or had a critical check while it baked
+	approved bool
+	policy   Policy // of the gate, as it last was
 }
 
 // seen is what an orchestrator read, and what it made of that.
@@ -55,7 +73,7 @@ type seen struct {
 }
 
 func newFleet(t *testing.T, random *rand.Rand, n int) *fleet {
-	f := &fleet{t: t, random: random, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), nodes: map[string]*simNode{}}
+	f := &fleet{t: t, random: random, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), nodes: map[string]*simNode{}, runs: map[string]*simRun{}, gates: map[int]*simGate{}}
 	for range n {
 		f.join()
 	}
@@ -98,7 +116,7 @@ func (f *fleet) note(format string, args ...any) {
 
 // state is what the whole cluster says now.
 func (f *fleet) state() State {
-	var s State
+	s := State{Gate: f.gateRun()}
 	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
 		if n := f.nodes[name]; !n.gone {
 			m := n.Member
@@ -135,6 +153,7 @@ func (f *fleet) write(d Document) {
 // trigger begins a rollout.
 func (f *fleet) trigger(version string, p Policy) {
 	f.note("trigger %s %+v", version, p)
+	f.gates = map[int]*simGate{}
 	f.write(begin(version, p, "", f.doc.Previous, f.now))
 }
 
@@ -168,6 +187,7 @@ func (f *fleet) act() {
 	for _, d := range c.plan.Decisions {
 		f.note("decision: %s: %s (%s) %v", d.Kind, d.Text, d.Reason, d.Nodes)
 	}
+	f.checkGate(c)
 	f.write(c.plan.Document)
 	for _, m := range c.state.Members {
 		if m.failure(f.doc, f.now) != "" {
@@ -237,6 +257,7 @@ func (f *fleet) allowed(s seen) {
 		if why := m.apart(f.doc.Policy); why != "" {
 			f.fail("%s is offered a grant: %s", m.Node, why)
 		}
+		f.withinStep(s, m)
 		if !m.granted() {
 			open++
 			added++

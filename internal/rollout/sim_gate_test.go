@@ -1,0 +1,130 @@
+package rollout
+
+import (
+	"slices"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+)
+
+// gateRun is what an orchestrator reads of the run that the gate asked for: it may
+// be none, or behind.
+func (f *fleet) gateRun() *GateRun {
+	if f.doc.Gate == nil || f.doc.Gate.Run == "" {
+		return nil
+	}
+	id := f.doc.Gate.Run
+	if f.runs[id] == nil {
+		f.runs[id] = &simRun{step: f.doc.Steps}
+		f.note("run %s is asked", id)
+		return nil
+	}
+	if f.random.IntN(4) == 0 {
+		return nil
+	}
+	return &GateRun{ID: id, Answer: f.runs[id].answer, Line: "error rate"}
+}
+
+// answerGate ends the run that the gate waits for.
+func (f *fleet) answerGate() {
+	g := f.doc.Gate
+	if g == nil || f.runs[g.Run] == nil || f.runs[g.Run].answer != GateAsking {
+		return
+	}
+	answer := GateYes
+	if !f.healthy && f.random.IntN(6) == 0 {
+		answer = []GateAnswer{GateNo, GateUnanswered}[f.random.IntN(2)]
+	}
+	f.runs[g.Run].answer = answer
+	f.note("run %s answers %q", g.Run, answer)
+}
+
+// approve consents to what follows the present step.
+func (f *fleet) approve() {
+	d := f.doc.promoted("ann", f.now)
+	if d.approved() {
+		f.gate().approved = true
+	}
+	if !d.equal(f.doc) {
+		f.write(d)
+	}
+}
+
+// gate is that of the present step.
+func (f *fleet) gate() *simGate {
+	if f.gates[f.doc.Steps] == nil {
+		f.gates[f.doc.Steps] = &simGate{broken: f.now}
+	}
+	return f.gates[f.doc.Steps]
+}
+
+// checkGate holds a plan that is about to be carried out to the gates: a step begins, or
+// the rollout is done, once the step before has baked and its samples have passed
+// in a row, and was approved where that is asked for.
+func (f *fleet) checkGate(c seen) {
+	f.t.Helper()
+	d, next, g := c.doc, c.plan.Document, f.gate()
+	if next.Version != d.Version || !next.Started.Equal(d.Started) { // a rollback has no gates
+		f.gates = map[int]*simGate{}
+		return
+	}
+	p := newPlanner(d, c.state, f.now)
+	if !p.settledStep() || d.Stopped != nil {
+		g.broken = f.now
+	}
+	if !d.Policy.sameGates(g.policy) {
+		g.policy, g.broken = d.Policy, f.now
+	}
+	begins := next.Steps > d.Steps
+	if d.Steps == 0 || d.Phase == RollingBack || !begins && next.Phase != Done {
+		return
+	}
+	if next.Steps > d.Steps+1 {
+		f.fail("%d steps begin at once", next.Steps-d.Steps)
+	}
+	if bake := time.Duration(d.Policy.Bake); f.now.Sub(g.broken) < bake {
+		f.fail("step %d is over after %v of %v", d.Steps, f.now.Sub(g.broken), bake)
+	}
+	if d.Policy.Gate.Workflow != "" {
+		yes := 0
+		for ask := d.Asks; ask > 0; ask-- { // the last samples, in a row
+			at := d
+			at.Asks = ask
+			run := f.runs[at.gateRunID()]
+			if run == nil || run.step != d.Steps || run.answer != GateYes {
+				break
+			}
+			yes++
+		}
+		if yes < d.Policy.Gate.Samples {
+			f.fail("step %d is over after %d samples of %d", d.Steps, yes, d.Policy.Gate.Samples)
+		}
+	}
+	if d.Policy.ApproveEach && begins && !g.approved {
+		f.fail("step %d was not approved", d.Steps)
+	}
+}
+
+// withinStep holds an offer to the number of members that the step admits.
+func (f *fleet) withinStep(s seen, m Member) {
+	f.t.Helper()
+	d := s.doc
+	if d.Phase != Canary && d.Phase != Batch || d.Phase == Batch && d.Batch >= len(d.Policy.Batches) {
+		return
+	}
+	most := max(1, d.Policy.Canary)
+	p := newPlanner(d, s.state, f.now)
+	if d.Phase == Batch {
+		most = max(1, d.Policy.Batches[d.Batch-1].Of(len(p.members)))
+	}
+	key := d.Policy.KeyOf(d.Version, m.Node, m.Roles, m.Zone)
+	before := 0
+	for _, o := range p.members {
+		if o.key.Compare(key) < 0 && o.progress != down && (d.Phase == Batch || !o.unanswered()) {
+			before++
+		}
+	}
+	if before >= most && slices.ContainsFunc(p.members, func(o ranked) bool { return o.Node == m.Node && o.out() != cluster.OutDown }) {
+		f.fail("%s is offered a grant, and %d members come before it in a step of %d", m.Node, before, most)
+	}
+}
