@@ -24,3 +24,7 @@ func Admitted(d Document, s State, now time.Time) []string {
 	}
 	return all
 }
+
+// Resumed and Promoted are the document after the command of an operator.
+func Resumed(d Document, now time.Time) Document             { return d.resumed(now) }
+func Promoted(d Document, by string, now time.Time) Document { return d.promoted(by, now) }

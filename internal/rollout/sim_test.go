@@ -181,13 +181,16 @@ func (f *fleet) act() {
 	f.cycles = slices.Delete(f.cycles, i, i+1)
 	c.plan = Plan(c.doc, c.state, f.now)
 	f.check(c)
-	if c.docIndex != f.docIndex || c.plan.Document.equal(f.doc) {
+	if c.docIndex != f.docIndex {
+		return
+	}
+	f.checkGate(c)
+	if c.plan.Document.equal(f.doc) {
 		return
 	}
 	for _, d := range c.plan.Decisions {
 		f.note("decision: %s: %s (%s) %v", d.Kind, d.Text, d.Reason, d.Nodes)
 	}
-	f.checkGate(c)
 	f.write(c.plan.Document)
 	for _, m := range c.state.Members {
 		if m.failure(f.doc, f.now) != "" {

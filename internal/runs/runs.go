@@ -163,7 +163,7 @@ type Run struct {
 	Rule    *Standing `json:"rule,omitempty"` // set for a run that a rule asks for
 	By      string    `json:"by,omitempty"`   // who asked
 	// Gate: the gate of a rollout asked for it.
-	Gate bool `json:"gate,omitempty"`
+	Gate    bool      `json:"gate,omitempty"`
 	Created time.Time `json:"created"`
 
 	State   State     `json:"state"`
