@@ -92,6 +92,12 @@ func rolloutRows(s rollout.Status) [][]string {
 	if s.Paced() {
 		add("admitted", "%d, at most %d out of service", s.Admitted, s.Limit)
 	}
+	if g := s.PassedGate; g != nil {
+		add("passed", "%s since %s%s%s", g.Step, g.At.UTC().Format(time.RFC3339), after(", approved by ", g.By), after(": ", g.Answer))
+	}
+	if a := s.Approval; a != nil && a.Step == s.Steps && !s.Over() {
+		add("approved", "since %s%s", a.At.UTC().Format(time.RFC3339), after(" by ", a.By))
+	}
 	for _, g := range s.Grants {
 		add("grant", "%s: %s of %s since %s%s", g.Node, g.State, g.Version, g.Since.UTC().Format(time.RFC3339), after(": ", g.Reason))
 	}

@@ -130,6 +130,12 @@ func policyFlags() []cli.Flag {
 		duration("min-healthy", "a node must be healthy for `D` before the next starts; a canary then needs no promotion"),
 		duration("node-deadline", "a node that takes longer than `D` has failed"),
 		duration("progress-deadline", "pause if no member finished for `D`"),
+		duration("bake", "a step that is done must stay without a new failure for `D` before the next begins"),
+		text("gate", "after each step run `WORKFLOW` on a manager: exit code 0 passes, jorc_not_yet asks again, others fail", "none"),
+		&cli.IntFlag{Name: "gate-samples", Usage: "the gate must pass `N` times in a row", DefaultText: "1", Category: category},
+		&cli.DurationFlag{Name: "gate-interval", Usage: "ask the gate again after `D`", DefaultText: "1m", Category: category},
+		&cli.DurationFlag{Name: "gate-timeout", Usage: "pause if the gate did not answer for `D`", DefaultText: "1h", Category: category},
+		&cli.BoolFlag{Name: "approve-each", Usage: "each step but the last waits for 'jorc update promote'", DisableDefaultText: true, Category: category},
 		&cli.BoolFlag{Name: "zone-by-zone", Usage: "finish one zone before the next", DisableDefaultText: true, Category: category},
 		text("order", "finish one `ROLE` before the next, such as db=1,web; =N is a limit of its own, =0 excludes the role", "none"),
 		text("on-failure", "`WHAT` to do when too many failed: pause or rollback", "pause"),
@@ -155,6 +161,9 @@ func policyOf(c *cli.Context) (func(*rollout.Policy), error) {
 		"min-healthy":       func(p *rollout.Policy) { p.MinHealthy = duration("min-healthy") },
 		"node-deadline":     func(p *rollout.Policy) { p.NodeDeadline = duration("node-deadline") },
 		"progress-deadline": func(p *rollout.Policy) { p.ProgressDeadline = duration("progress-deadline") },
+		"bake":              func(p *rollout.Policy) { p.Bake = duration("bake") },
+		"gate":              func(p *rollout.Policy) { p.Gate = gateOf(p.Gate, c.String("gate")) },
+		"approve-each":      func(p *rollout.Policy) { p.ApproveEach = c.Bool("approve-each") },
 		"zone-by-zone":      func(p *rollout.Policy) { p.ZoneByZone = c.Bool("zone-by-zone") },
 		"order":             func(p *rollout.Policy) { p.Order = parsed.Order },
 		"on-failure":        func(p *rollout.Policy) { p.OnFailure = c.String("on-failure") },
@@ -168,7 +177,25 @@ func policyOf(c *cli.Context) (func(*rollout.Policy), error) {
 		for _, change := range flags {
 			change(p)
 		}
+		if c.IsSet("gate-samples") {
+			p.Gate.Samples = c.Int("gate-samples")
+		}
+		if c.IsSet("gate-interval") {
+			p.Gate.Interval = duration("gate-interval")
+		}
+		if c.IsSet("gate-timeout") {
+			p.Gate.Timeout = duration("gate-timeout")
+		}
 	}, nil
+}
+
+// gateOf is the gate with another workflow; none, and nothing else of it, without one.
+func gateOf(g rollout.Gate, workflow string) rollout.Gate {
+	if workflow == "" || workflow == "none" {
+		return rollout.Gate{}
+	}
+	g.Workflow = workflow
+	return g
 }
 
 // parsePolicy reads the flags whose text has a form of its own.

@@ -173,7 +173,7 @@ func (a *attention) rollout() {
 	}
 	if slices.Contains(status.Waits, "'jorc update promote'") {
 		a.add(Problem{
-			Kind: "promotion", Severity: Warning, Title: "the rollout of " + status.Version + " waits for consent after its canary",
+			Kind: "promotion", Severity: Warning, Title: "the rollout of " + status.Version + " waits for consent",
 			Cause: status.StateText(), Since: status.Since, Command: a.s.command("update", "promote"),
 		})
 	}

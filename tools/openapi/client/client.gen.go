@@ -622,6 +622,13 @@ type Rollout struct {
 	Why   string `json:"why"`
 }
 
+// RolloutApproval Approval is an operator's consent to continue after a step.
+type RolloutApproval struct {
+	At   time.Time `json:"at"`
+	By   *string   `json:"by,omitempty"`
+	Step int64     `json:"step"`
+}
+
 // RolloutCounts Counts are numbers of members. Members is all that take part; each of them is in one of the others.
 type RolloutCounts struct {
 	// Done at the version, without an open grant
@@ -661,6 +668,44 @@ type RolloutFailed struct {
 	Node    string     `json:"node"`
 	Reason  string     `json:"reason"`
 	Since   *time.Time `json:"since,omitempty"`
+}
+
+// RolloutGate Gate is the workflow that is asked after each step of a rollout. The zero Gate asks nothing.
+type RolloutGate struct {
+	Interval *string `json:"interval,omitempty"`
+
+	// Samples Samples is how many times in a row it must pass, Interval the time between them.
+	Samples *int64 `json:"samples,omitempty"`
+
+	// Timeout Timeout is how long one sample may take before the rollout is paused.
+	Timeout *string `json:"timeout,omitempty"`
+
+	// Workflow Workflow runs on a manager. It passes with exit code 0, and asks for another attempt with jorc_not_yet.
+	Workflow *string `json:"workflow,omitempty"`
+}
+
+// RolloutGateProgress GateProgress is how far the gate of a step is that is done.
+type RolloutGateProgress struct {
+	// Answer the last line of the last run, or what it waits for
+	Answer *string    `json:"answer,omitempty"`
+	Asked  *time.Time `json:"asked,omitempty"`
+
+	// Baked it has stayed so for as long as the policy says
+	Baked  *bool      `json:"baked,omitempty"`
+	Failed *bool      `json:"failed,omitempty"`
+	Next   *time.Time `json:"next,omitempty"`
+
+	// Passed Passed: only consent may be missing. Failed: a resume begins the gate anew.
+	Passed *bool `json:"passed,omitempty"`
+
+	// Run Run is the run that is asked now, Asked since when; Next is when the next sample is due.
+	Run *string `json:"run,omitempty"`
+
+	// Samples passed in a row
+	Samples *int64 `json:"samples,omitempty"`
+
+	// Since the step is done
+	Since time.Time `json:"since"`
 }
 
 // RolloutGranted Granted is a member that has a grant.
@@ -723,13 +768,34 @@ type RolloutOut struct {
 	Reason string   `json:"reason"`
 }
 
+// RolloutPassedGate PassedGate is the gate that the rollout passed last.
+type RolloutPassedGate struct {
+	Answer *string   `json:"answer,omitempty"`
+	At     time.Time `json:"at"`
+
+	// By who approved it
+	By *string `json:"by,omitempty"`
+
+	// Step the one that was done, in words
+	Step string `json:"step"`
+}
+
 // RolloutPolicy Policy is how a version reaches the members. The zero Policy is the plain one: all members at once, without grants.
 type RolloutPolicy struct {
+	// ApproveEach ApproveEach: each step but the last waits for an operator's consent.
+	ApproveEach *bool `json:"approve_each,omitempty"`
+
+	// Bake Bake is how long a step that is done must stay without a new failure, before the next begins.
+	Bake *string `json:"bake,omitempty"`
+
 	// Batches Batches are how many members in all are admitted, step by step; the last is 100 %.
 	Batches *[]string `json:"batches,omitempty"`
 
 	// Canary Canary is how many members come first, on their own.
 	Canary *int64 `json:"canary,omitempty"`
+
+	// Gate Gate is the workflow that each step must pass after that.
+	Gate *RolloutGate `json:"gate,omitempty"`
 
 	// MaxFailures MaxFailures is how many members may fail before OnFailure happens.
 	MaxFailures *int64 `json:"max_failures,omitempty"`
@@ -773,6 +839,10 @@ type RolloutStatus struct {
 	// Apart Apart are members that take no part, by reason.
 	Apart []RolloutOut `json:"apart"`
 
+	// Approval Approval is the last consent of an operator.
+	Approval *RolloutApproval `json:"approval,omitempty"`
+	Asks     *int64           `json:"asks,omitempty"`
+
 	// Batch in phase Batch: which, from 1
 	Batch *int64 `json:"batch,omitempty"`
 
@@ -796,6 +866,12 @@ type RolloutStatus struct {
 	// Forgiven Forgiven is how many failures were accepted by a resume; Forgive requests that for the present ones.
 	Forgiven *int64 `json:"forgiven,omitempty"`
 
+	// Gate Gate is that of the present step, once it is done; PassedGate the one before.
+	Gate *RolloutGateProgress `json:"gate,omitempty"`
+
+	// Gated Gated is until when the last gate held the rollout; Asks how many runs gates asked for.
+	Gated *time.Time `json:"gated,omitempty"`
+
 	// Grants that are open or were given up, the oldest first
 	Grants []RolloutGranted `json:"grants"`
 
@@ -809,8 +885,11 @@ type RolloutStatus struct {
 	Now RolloutCounts `json:"now"`
 
 	// Out of service without a grant; the first of each reason
-	Out   []RolloutOut `json:"out"`
-	Phase string       `json:"phase"`
+	Out []RolloutOut `json:"out"`
+
+	// PassedGate PassedGate is the gate that the rollout passed last.
+	PassedGate *RolloutPassedGate `json:"passed_gate,omitempty"`
+	Phase      string             `json:"phase"`
 
 	// Policy Policy is how a version reaches the members. The zero Policy is the plain one: all members at once, without grants.
 	Policy RolloutPolicy `json:"policy"`
@@ -828,6 +907,9 @@ type RolloutStatus struct {
 	Since   time.Time `json:"since"`
 	Started time.Time `json:"started"`
 	State   string    `json:"state"`
+
+	// Steps Steps is how many steps were admitted, the present one included.
+	Steps *int64 `json:"steps,omitempty"`
 
 	// Stopped Stopped says that the rollout is paused. Phase is then where it continues.
 	Stopped *RolloutStop `json:"stopped,omitempty"`
@@ -873,6 +955,9 @@ type Run struct {
 	Counts  RunsCounts `json:"counts"`
 	Created time.Time  `json:"created"`
 	Ended   *time.Time `json:"ended,omitempty"`
+
+	// Gate Gate: the gate of a rollout asked for it.
+	Gate *bool `json:"gate,omitempty"`
 
 	// Generation Generation grows with each change.
 	Generation int64        `json:"generation"`
@@ -943,9 +1028,12 @@ type RunRow struct {
 	Cancel *string `json:"cancel,omitempty"`
 
 	// Counts Counts are a run's members by state.
-	Counts  RunsCounts   `json:"counts"`
-	Created time.Time    `json:"created"`
-	Ended   *time.Time   `json:"ended,omitempty"`
+	Counts  RunsCounts `json:"counts"`
+	Created time.Time  `json:"created"`
+	Ended   *time.Time `json:"ended,omitempty"`
+
+	// Gate Gate: the gate of a rollout asked for it.
+	Gate    *bool        `json:"gate,omitempty"`
 	History []RunsChange `json:"history"`
 	Id      string       `json:"id"`
 
