@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -14,10 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/minio/minio-go/v7"
-	"github.com/minio/minio-go/v7/pkg/credentials"
-	"github.com/minio/minio-go/v7/pkg/s3utils"
 
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
@@ -39,12 +36,11 @@ const (
 type S3Store struct {
 	endpoint    url.URL // where the client connects to: scheme and host
 	public      url.URL // the bucket's own URL: what object names are put after
-	virtual     bool    // the bucket is part of the host's name
 	bucket      string
 	region      string
 	prefix      string
 	credentials s3Credentials
-	transport   *http.Transport
+	client      *s3Client
 }
 
 // NewS3Store checks c without asking the server; errors are ErrInvalid.
@@ -58,40 +54,41 @@ func NewS3Store(c config.S3) (*S3Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("log_store: s3: %w: %w", ErrInvalid, err)
 	}
-	if err := s3utils.CheckValidBucketName(c.Bucket); err != nil {
-		return nil, fmt.Errorf("log_store: s3: %w: bucket %q: %w", ErrInvalid, c.Bucket, err)
+	if err := checkS3Bucket(c.Bucket); err != nil {
+		return nil, fmt.Errorf("log_store: s3: %w: bucket %q %w", ErrInvalid, c.Bucket, err)
 	}
 	if c.Prefix != "" && !filepath.IsLocal(strings.TrimPrefix(c.Prefix, "/")) {
 		return nil, fmt.Errorf("log_store: s3: %w: prefix %q leads out of the bucket", ErrInvalid, c.Prefix)
 	}
-	transport, err := minio.DefaultTransport(!c.Insecure)
-	if err != nil {
-		return nil, fmt.Errorf("log_store: s3: %w", err)
+	if err := checkS3Host(endpoint.Hostname()); err != nil {
+		return nil, fmt.Errorf("log_store: s3: %w: endpoint %q %w", ErrInvalid, c.Endpoint, err)
 	}
 	s := &S3Store{
 		endpoint: endpoint, bucket: c.Bucket, region: c.Region, prefix: strings.Trim(c.Prefix, "/"),
-		credentials: s3Credentials{file: c.CredentialsFile, getenv: os.Getenv}, transport: transport,
+		credentials: s3Credentials{file: c.CredentialsFile, getenv: os.Getenv},
 	}
-	if host, ok := strings.CutPrefix(endpoint.Host, c.Bucket+"."); ok {
-		s.endpoint.Host, s.virtual = host, true
-	} else {
-		s.virtual = s3utils.IsVirtualHostSupported(endpoint, c.Bucket)
+	var virtual bool
+	s.endpoint.Host, virtual = strings.CutPrefix(endpoint.Host, c.Bucket+".")
+	service := parseS3Host(s.endpoint.Hostname())
+	if !virtual { // a dot in the bucket's name fails the check of the certificate
+		virtual = service.virtual && (endpoint.Scheme == "http" || !strings.Contains(c.Bucket, "."))
 	}
-	s.public = s.endpoint
-	if s.virtual {
-		s.public.Host = c.Bucket + "." + s.endpoint.Host
-	} else {
-		s.public.Path = "/" + c.Bucket
+	s.region = cmp.Or(s.region, service.region, s3Region)
+	inBucket := func(u url.URL) url.URL {
+		if virtual {
+			u.Host = c.Bucket + "." + u.Host
+		} else {
+			u.Path = "/" + c.Bucket
+		}
+		return u
 	}
-	if s.region == "" {
-		s.region = s3utils.GetRegionFromURL(s.endpoint)
+	s.public = inBucket(s.endpoint)
+	target := s.endpoint
+	target.Host = withoutDefaultPort(target)
+	if service.shared {
+		target.Host = s3RegionalHost(s.region)
 	}
-	if s.region == "" {
-		s.region = s3Region
-	}
-	if _, err := s.client(credentials.Value{}); err != nil {
-		return nil, fmt.Errorf("log_store: s3: %w: endpoint %q: %w", ErrInvalid, c.Endpoint, err)
-	}
+	s.client = &s3Client{bucket: inBucket(target), region: s.region, service: service.name, transport: newS3Transport(!c.Insecure)}
 	return s, nil
 }
 
@@ -121,19 +118,6 @@ func s3Endpoint(c config.S3) (url.URL, error) {
 	return url.URL{Scheme: u.Scheme, Host: u.Host}, nil
 }
 
-// client does no I/O.
-func (s *S3Store) client(secret credentials.Value) (*minio.Client, error) {
-	lookup := minio.BucketLookupPath
-	if s.virtual {
-		lookup = minio.BucketLookupDNS
-	}
-	return minio.New(s.endpoint.Host, &minio.Options{
-		Creds:  credentials.NewStaticV4(secret.AccessKeyID, secret.SecretAccessKey, secret.SessionToken),
-		Secure: s.endpoint.Scheme == "https", Transport: s.transport, Region: s.region,
-		BucketLookup: lookup, MaxRetries: 1,
-	})
-}
-
 // Put uploads the file as UTF-8 text in one request, streamed from the disk,
 // and returns the object's URL. It reads the credentials each time, so that
 // they may be changed while jorc runs. Errors say what to do.
@@ -152,15 +136,11 @@ func (s *S3Store) Put(ctx context.Context, name, file string) (string, error) {
 
 // put tries it a few times while the trouble may pass.
 func (s *S3Store) put(ctx context.Context, key, file string) error {
-	secret, err := s.credentials.read()
+	keys, err := s.credentials.read()
 	if err != nil {
 		return err
 	}
-	client, err := s.client(secret)
-	if err != nil {
-		return err
-	}
-	defer s.transport.CloseIdleConnections() // uploads are rare
+	defer s.client.transport.CloseIdleConnections() // uploads are rare
 	pauses := concurrency.NewBackoff(s3Pause, maxS3Pause)
 	for try := range s3Tries {
 		if try > 0 {
@@ -168,7 +148,7 @@ func (s *S3Store) put(ctx context.Context, key, file string) error {
 				return fmt.Errorf("%w, after: %w", late, s.explain(err))
 			}
 		}
-		if err = s.upload(ctx, client, key, file); err == nil || !isTransient(err) || ctx.Err() != nil {
+		if err = s.upload(ctx, keys, key, file); err == nil || !isTransient(err) || ctx.Err() != nil {
 			break
 		}
 	}
@@ -177,7 +157,7 @@ func (s *S3Store) put(ctx context.Context, key, file string) error {
 
 // upload tries it once. It opens the file for itself: an earlier try that was
 // answered before all was sent may still be reading.
-func (s *S3Store) upload(ctx context.Context, client *minio.Client, key, file string) error {
+func (s *S3Store) upload(ctx context.Context, keys s3Keys, key, file string) error {
 	in, err := os.Open(file)
 	if err != nil {
 		return err
@@ -190,13 +170,8 @@ func (s *S3Store) upload(ctx context.Context, client *minio.Client, key, file st
 	if !info.Mode().IsRegular() {
 		return &fs.PathError{Op: "read", Path: file, Err: ErrInvalid}
 	}
-	done, err := client.PutObject(ctx, s.bucket, key, in, info.Size(), minio.PutObjectOptions{
-		ContentType: "text/plain; charset=utf-8", DisableMultipart: true,
-		// The signature covers the MD5, and so the content. The client's other
-		// way, signing piece by piece, panics when the server answers early.
-		SendContentMd5: true, DisableContentSha256: true,
-	})
-	if err == nil && done.ETag == "" {
+	tag, err := s.client.put(ctx, keys, key, "text/plain; charset=utf-8", in)
+	if err == nil && tag == "" {
 		return errNotS3
 	}
 	return err
@@ -228,24 +203,24 @@ func (c s3Credentials) source() string {
 }
 
 // read returns the keys. Its errors name lines and keys, never their values.
-func (c s3Credentials) read() (credentials.Value, error) {
+func (c s3Credentials) read() (s3Keys, error) {
 	get := func(name string) string { return c.getenv(strings.ToUpper(name)) }
 	remedy := "set " + strings.ToUpper(s3KeyID) + " and " + strings.ToUpper(s3Secret) + ", or credentials_file in log_store"
 	if c.file != "" {
 		data, err := os.ReadFile(c.file)
 		if err != nil {
-			return credentials.Value{}, fmt.Errorf("credentials_file: %w", err)
+			return s3Keys{}, fmt.Errorf("credentials_file: %w", err)
 		}
 		keys, err := parseS3Credentials(string(data))
 		if err != nil {
-			return credentials.Value{}, fmt.Errorf("credentials_file: %s: %w", c.file, err)
+			return s3Keys{}, fmt.Errorf("credentials_file: %s: %w", c.file, err)
 		}
 		get = func(name string) string { return keys[name] }
 		remedy = "set " + s3KeyID + " and " + s3Secret + " below [" + s3Profile + "]"
 	}
-	v := credentials.Value{AccessKeyID: get(s3KeyID), SecretAccessKey: get(s3Secret), SessionToken: get(s3Token)}
-	if v.AccessKeyID == "" || v.SecretAccessKey == "" {
-		return credentials.Value{}, fmt.Errorf("no credentials in %s: %s", c.source(), remedy)
+	v := s3Keys{id: get(s3KeyID), secret: get(s3Secret), token: get(s3Token)}
+	if v.id == "" || v.secret == "" {
+		return s3Keys{}, fmt.Errorf("no credentials in %s: %s", c.source(), remedy)
 	}
 	return v, nil
 }
@@ -296,12 +271,12 @@ var errNotS3 = errors.New("it answers, but not as an S3 store does: correct endp
 
 // isTransient reports whether an upload that failed so is worth another try.
 func isTransient(err error) bool {
-	var answer minio.ErrorResponse
+	var answer *s3Error
 	var request *url.Error
 	switch {
 	case errors.As(err, &answer):
-		return answer.StatusCode >= http.StatusInternalServerError ||
-			answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusRequestTimeout || answer.Code == "RequestTimeout"
+		return answer.status >= http.StatusInternalServerError ||
+			answer.status == http.StatusTooManyRequests || answer.status == http.StatusRequestTimeout || answer.code == "RequestTimeout"
 	case errors.As(err, &request):
 		return !noTLS(err) && !untrusted(err)
 	}
@@ -319,7 +294,7 @@ func untrusted(err error) bool {
 
 // explain says in one line why an upload failed and what to do.
 func (s *S3Store) explain(err error) error {
-	var answer minio.ErrorResponse
+	var answer *s3Error
 	var request *url.Error
 	switch {
 	case err == nil:
@@ -332,20 +307,20 @@ func (s *S3Store) explain(err error) error {
 	default:
 		return err
 	}
-	answered := fmt.Sprintf("it answers %d %s", answer.StatusCode, quoted(answer.Code))
-	if answer.Message != "" && answer.Message != answer.Code {
-		answered += ", " + quoted(answer.Message)
+	answered := fmt.Sprintf("it answers %d %s", answer.status, quoted(answer.code))
+	if answer.message != "" && answer.message != answer.code {
+		answered += ", " + quoted(answer.message)
 	}
 	return fmt.Errorf("%s (%s)", s.remedy(answer), answered)
 }
 
 // remedy returns what an answer means and what to do, by its S3 error code or else its status.
-func (s *S3Store) remedy(answer minio.ErrorResponse) string {
+func (s *S3Store) remedy(answer *s3Error) string {
 	region := "correct region in log_store"
-	if answer.Region != "" && answer.Region != s.region {
-		region = "set region = " + quoted(answer.Region) + " in log_store"
+	if answer.region != "" && answer.region != s.region {
+		region = "set region = " + quoted(answer.region) + " in log_store"
 	}
-	switch answer.Code {
+	switch answer.code {
 	case "NoSuchBucket":
 		return fmt.Sprintf("there is no bucket %q: create it, or correct bucket in log_store", s.bucket)
 	case "InvalidAccessKeyId":
@@ -362,9 +337,9 @@ func (s *S3Store) remedy(answer minio.ErrorResponse) string {
 		return fmt.Sprintf("denied: the access key in %s must be allowed s3:PutObject in bucket %q", s.credentials.source(), s.bucket)
 	}
 	switch {
-	case answer.StatusCode >= http.StatusInternalServerError, answer.StatusCode == http.StatusTooManyRequests:
+	case answer.status >= http.StatusInternalServerError, answer.status == http.StatusTooManyRequests:
 		return fmt.Sprintf("the server has trouble, %d times in a row: the log stays on this host", s3Tries)
-	case answer.Code == "NoSuchKey", strings.HasPrefix(answer.Code, fmt.Sprint(answer.StatusCode)):
+	case answer.code == "NoSuchKey", strings.HasPrefix(answer.code, fmt.Sprint(answer.status)):
 		return "it does not answer as an S3 store does: correct endpoint or insecure in log_store"
 	}
 	return "refused: the log stays on this host"

@@ -106,7 +106,9 @@ func startS3(t testing.TB, tls bool) *s3Server {
 	})
 
 	store := s.store("", nil)
-	if s.client, err = store.client(credentials.Value{AccessKeyID: s3TestKey, SecretAccessKey: s3TestSecret}); err != nil {
+	if s.client, err = minio.New(s.addr, &minio.Options{
+		Creds: credentials.NewStaticV4(s3TestKey, s3TestSecret, ""), Secure: tls, Transport: store.client.transport, Region: s3Region,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	consultest.Eventually(t, "the S3 server", func(ctx context.Context) error {
@@ -116,7 +118,7 @@ func startS3(t testing.TB, tls bool) *s3Server {
 		}
 		return err
 	})
-	t.Cleanup(store.transport.CloseIdleConnections)
+	t.Cleanup(store.client.transport.CloseIdleConnections)
 	return s
 }
 
@@ -171,7 +173,7 @@ func (s *s3Server) store(prefix string, change func(*config.S3)) *S3Store {
 		s.t.Fatal(err)
 	}
 	if s.ca != nil && !c.Insecure {
-		store.transport.TLSClientConfig.RootCAs = s.ca
+		store.client.transport.TLSClientConfig.RootCAs = s.ca
 	}
 	return store
 }
@@ -227,7 +229,7 @@ func textFile(t testing.TB, text string) string {
 
 // dialing makes the store connect to addr whatever its endpoint is.
 func dialing(s *S3Store, addr string) *S3Store {
-	s.transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+	s.client.transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, addr)
 	}
 	return s

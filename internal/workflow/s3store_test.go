@@ -210,7 +210,7 @@ func TestS3Trouble(t *testing.T) {
 	t.Run("authority", func(t *testing.T) {
 		t.Parallel()
 		store := tls.store("", nil)
-		store.transport.TLSClientConfig.RootCAs = nil
+		store.client.transport.TLSClientConfig.RootCAs = nil
 		_, err := store.Put(t.Context(), "x", textFile(t, "text"))
 		if err == nil {
 			t.Fatal("got no error")
