@@ -33,7 +33,7 @@ func (c *converter) convert() (*Result, error) {
 	for _, t := range c.blocks {
 		t.rest()
 	}
-	out.text.WriteString(blocks.text.String())
+	out.append(blocks, 0)
 	return &Result{Config: out.bytes(), Templates: written, Processes: processes, Findings: sorted(c.findings)}, nil
 }
 

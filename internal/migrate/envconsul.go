@@ -6,11 +6,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // envconsul has the settings that its documentation names, of the versions since 0.6.
 var envconsul = &tool{
-	name: "envconsul", rules: envconsulRules(), repeated: []string{"prefix", "secret", "service"}, killSignal: "SIGTERM",
+	name: "envconsul", rules: sync.OnceValue(envconsulRules), repeated: []string{"prefix", "secret", "service"}, killSignal: "SIGTERM",
 	moved: map[string]string{
 		"token": "consul.token", "auth": "consul.auth", "ssl": "consul.ssl", "retry": "consul.retry", "pristine": "exec.env.pristine",
 		"kill_signal": "exec.kill_signal", "reload_signal": "exec.reload_signal", "splay": "exec.splay", "timeout": "exec.kill_timeout",
@@ -39,7 +40,7 @@ func envconsulRules() map[string]rule {
 		"wait.max":         becomes("process.wait"),
 		"wait.bool":        becomes("process.wait"),
 	}
-	for path, r := range table {
+	for path, r := range consulTemplateRules() {
 		first, _, _ := strings.Cut(path, ".")
 		if slices.Contains([]string{"consul", "vault", "exec", "log_level", "max_stale", "pid_file", "syslog", "once", "v", "version"}, first) {
 			rules[path] = r
@@ -59,15 +60,19 @@ func Envconsul(paths, args []string, o Options) (*Result, error) {
 	return convert(envconsul, paths, line, o)
 }
 
-// envconsulFlags are the flags whose setting has another name.
-var envconsulFlags = map[string]string{
-	"consul-addr": "consul.address", "consul": "consul.address", "vault-addr": "vault.address", "vault-agent-token-file": "vault.vault_agent_token_file",
-	"retry": "consul.retry", "exec": "exec.command", "syslog": "syslog.enabled", "consul-ssl": "consul.ssl.enabled", "ssl": "consul.ssl.enabled",
-	"vault-ssl": "vault.ssl.enabled", "consul-retry": "consul.retry.enabled", "vault-retry": "vault.retry.enabled", "wait": "wait",
+// envconsulFlags returns the flags whose setting has another name.
+func envconsulFlags() map[string]string {
+	return map[string]string{
+		"consul-addr": "consul.address", "consul": "consul.address", "vault-addr": "vault.address", "vault-agent-token-file": "vault.vault_agent_token_file",
+		"retry": "consul.retry", "exec": "exec.command", "syslog": "syslog.enabled", "consul-ssl": "consul.ssl.enabled", "ssl": "consul.ssl.enabled",
+		"vault-ssl": "vault.ssl.enabled", "consul-retry": "consul.retry.enabled", "vault-retry": "vault.retry.enabled", "wait": "wait",
+	}
 }
 
-// envconsulBools are the flags whose value is true when it is not given.
-var envconsulBools = append(slices.Clone(boolFlags), "sanitize", "upcase", "pristine", "ssl", "ssl-verify", "no-prefix")
+// envconsulBools returns the flags whose value is true when it is not given.
+func envconsulBools() []string {
+	return append(boolFlags(), "sanitize", "upcase", "pristine", "ssl", "ssl-verify", "no-prefix")
+}
 
 // parseEnvconsul parses the command line of envconsul.
 func parseEnvconsul(args []string) (commandLine, error) {
@@ -87,7 +92,7 @@ func parseEnvconsul(args []string) (commandLine, error) {
 			return line, nil
 		}
 		name, value, given := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
-		isBool := slices.Contains(envconsulBools, name)
+		isBool := slices.Contains(envconsulBools(), name)
 		if !given {
 			var err error
 			if value, err = valueOf(name, isBool, args, &i); err != nil {
@@ -103,7 +108,7 @@ func parseEnvconsul(args []string) (commandLine, error) {
 
 func (l *commandLine) envconsulFlag(name, value string, isBool bool) error {
 	at := Position{Flag: "-" + name}
-	path := envconsulFlags[name]
+	path := envconsulFlags()[name]
 	if path == "" {
 		path = settingOf(name)
 	}
@@ -165,7 +170,7 @@ func (c *converter) variables(b *output) {
 }
 
 // notInNames are the characters of a path that become _ in names of variables.
-var notInNames = regexp.MustCompile("[^a-zA-Z0-9_]")
+var notInNames = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("[^a-zA-Z0-9_]") })
 
 // source writes one prefix or secret. Names begin with the path of a secret, unless
 // no_prefix is set, and with that of a prefix only if no_prefix is false.
@@ -182,7 +187,7 @@ func (s *scope) source(b *output) {
 	path = strings.TrimPrefix(path, "/")
 	format := "{{ key }}"
 	if given, text := s.text(s.name + ".format"); given != nil {
-		if format = keyFormat.ReplaceAllString(text, "{{ key }}"); strings.Count(format, "{{") != 1 || !strings.Contains(format, "{{ key }}") {
+		if format = keyFormat().ReplaceAllString(text, "{{ key }}"); strings.Count(format, "{{") != 1 || !strings.Contains(format, "{{ key }}") {
 			s.find(given, NoEquivalent, "a format contains {{ key }} once, and no other action")
 			format = "{{ key }}"
 		}
@@ -193,14 +198,14 @@ func (s *scope) source(b *output) {
 	}
 	if !bare {
 		name, _, _ := strings.Cut(path, "@")
-		format = strings.Replace(format, "{{ key }}", notInNames.ReplaceAllString(strings.Trim(name, "/"), "_")+"_{{ key }}", 1)
+		format = strings.Replace(format, "{{ key }}", notInNames().ReplaceAllString(strings.Trim(name, "/"), "_")+"_{{ key }}", 1)
 	}
 	var inner output
 	if format != "{{ key }}" {
 		inner.attribute("format", quote(format), nil)
 	}
 	b.comment(s.lines...)
-	if inner.text.Len() == 0 {
+	if inner.empty() {
 		b.emptyBlock(s.name + " " + quote(path))
 		return
 	}
@@ -208,4 +213,4 @@ func (s *scope) source(b *output) {
 }
 
 // keyFormat matches the action for the key.
-var keyFormat = regexp.MustCompile(`\{\{-?\s*key\s*-?\}\}`)
+var keyFormat = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{\{-?\s*key\s*-?\}\}`) })

@@ -24,8 +24,8 @@ func Rows(name string) string {
 	t := map[string]*tool{"consul-template": consulTemplate, "envconsul": envconsul}[name]
 	var b strings.Builder
 	fmt.Fprintf(&b, "| %s | jorc |\n|---|---|\n", name)
-	for _, path := range slices.Sorted(maps.Keys(t.rules)) {
-		r := t.rules[path]
+	for _, path := range slices.Sorted(maps.Keys(t.rules())) {
+		r := t.rules()[path]
 		text := string(r.kind) + ": " + r.reason
 		if r.to != "" {
 			text = "`" + r.to + "`"
@@ -37,3 +37,6 @@ func Rows(name string) string {
 	}
 	return b.String()
 }
+
+// Quote writes a string.
+func Quote(s string) string { return quote(s) }

@@ -6,37 +6,42 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
-// flagSettings are the flags of consul-template that set a setting with another
+// flagSettings returns the flags of consul-template that set a setting with another
 // name than the flag's own. The rest follows from the flag's name, see settingOf.
-var flagSettings = map[string]string{
-	"consul-addr":             "consul.address",
-	"retry":                   "consul.retry.backoff",
-	"dedup":                   "deduplicate.enabled",
-	"default-left-delimiter":  "default_delimiters.left",
-	"default-right-delimiter": "default_delimiters.right",
-	"exec":                    "exec.command",
-	"log-file":                "log_file.path",
-	"log-rotate-bytes":        "log_file.log_rotate_bytes",
-	"log-rotate-duration":     "log_file.log_rotate_duration",
-	"log-rotate-max-files":    "log_file.log_rotate_max_files",
-	"parse-only":              "parseonly",
-	"syslog":                  "syslog.enabled",
-	"vault-addr":              "vault.address",
-	"vault-agent-token-file":  "vault.vault_agent_token_file",
-	"consul-retry":            "consul.retry.enabled",
-	"consul-ssl":              "consul.ssl.enabled",
-	"vault-retry":             "vault.retry.enabled",
-	"vault-ssl":               "vault.ssl.enabled",
-	"wait":                    "wait",
+func flagSettings() map[string]string {
+	return map[string]string{
+		"consul-addr":             "consul.address",
+		"retry":                   "consul.retry.backoff",
+		"dedup":                   "deduplicate.enabled",
+		"default-left-delimiter":  "default_delimiters.left",
+		"default-right-delimiter": "default_delimiters.right",
+		"exec":                    "exec.command",
+		"log-file":                "log_file.path",
+		"log-rotate-bytes":        "log_file.log_rotate_bytes",
+		"log-rotate-duration":     "log_file.log_rotate_duration",
+		"log-rotate-max-files":    "log_file.log_rotate_max_files",
+		"parse-only":              "parseonly",
+		"syslog":                  "syslog.enabled",
+		"vault-addr":              "vault.address",
+		"vault-agent-token-file":  "vault.vault_agent_token_file",
+		"consul-retry":            "consul.retry.enabled",
+		"consul-ssl":              "consul.ssl.enabled",
+		"vault-retry":             "vault.retry.enabled",
+		"vault-ssl":               "vault.ssl.enabled",
+		"wait":                    "wait",
+	}
 }
 
-// boolFlags are the flags whose value is true when it is not given.
-var boolFlags = []string{
-	"consul-retry", "consul-ssl", "consul-ssl-verify", "consul-transport-disable-keep-alives", "dedup", "dry",
-	"exec-env-pristine", "once", "parse-only", "syslog", "template-error-fatal", "vault-renew-token", "vault-retry",
-	"vault-ssl", "vault-ssl-verify", "vault-transport-disable-keep-alives", "vault-unwrap-token", "v", "version",
+// boolFlags returns the flags whose value is true when it is not given.
+func boolFlags() []string {
+	return []string{
+		"consul-retry", "consul-ssl", "consul-ssl-verify", "consul-transport-disable-keep-alives", "dedup", "dry",
+		"exec-env-pristine", "once", "parse-only", "syslog", "template-error-fatal", "vault-renew-token", "vault-retry",
+		"vault-ssl", "vault-ssl-verify", "vault-transport-disable-keep-alives", "vault-unwrap-token", "v", "version",
+	}
 }
 
 // commandLine is a parsed command line of consul-template.
@@ -55,7 +60,7 @@ func parseFlags(args []string) (commandLine, error) {
 		if !strings.HasPrefix(arg, "-") || name == "" {
 			return line, fmt.Errorf("%w: %q is not a flag of consul-template", ErrInput, arg)
 		}
-		isBool := slices.Contains(boolFlags, name)
+		isBool := slices.Contains(boolFlags(), name)
 		if !given {
 			var err error
 			if value, err = valueOf(name, isBool, args, &i); err != nil {
@@ -119,7 +124,7 @@ func (l *commandLine) flag(name, value string, isBool bool) error {
 // settingOf is the setting of a flag: consul-ssl-ca-cert is consul.ssl.ca_cert.
 // It is empty for a flag that does not exist.
 func settingOf(flag string) string {
-	if path := flagSettings[flag]; path != "" {
+	if path := flagSettings()[flag]; path != "" {
 		return path
 	}
 	name := strings.ReplaceAll(flag, "-", "_")
@@ -152,11 +157,11 @@ func nested(names []string, at Position, value any) node {
 }
 
 // templatePart is consul-template's pattern for the parts of -template.
-var templatePart = regexp.MustCompile("([a-zA-Z]:)?([^:]+)")
+var templatePart = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("([a-zA-Z]:)?([^:]+)") })
 
 // templateFlag splits SOURCE:DESTINATION:COMMAND.
 func templateFlag(at Position, value string) block {
-	parts := templatePart.FindAllString(value, -1)
+	parts := templatePart().FindAllString(value, -1)
 	var b block
 	for i, name := range []string{"source", "destination"} {
 		if i < len(parts) {

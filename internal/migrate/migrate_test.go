@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	oracle "github.com/hashicorp/consul-template/config"
+	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/migrate"
@@ -405,6 +407,18 @@ func FuzzConsulTemplate(f *testing.F) {
 		got, err := migrate.ConsulTemplate([]string{write(t, src)}, nil, migrate.Options{Dir: "/work"})
 		if err == nil && len(got.Config) == 0 {
 			t.Error("no error and no result")
+		}
+	})
+}
+
+// FuzzStrings: strings are written as HCL's own package writes them.
+func FuzzStrings(f *testing.F) {
+	for _, s := range []string{"", "a\n\r\t\"\\b", "${a} %{b} $ {c} $${d} %%{e} $", "ünï\u0301\u00a0\u200b\U000e0001\x00", "\xff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if got, want := migrate.Quote(s), string(hclwrite.TokensForValue(cty.StringVal(s)).Bytes()); got != want {
+			t.Errorf("got %s, want %s", got, want)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	oracle "github.com/hashicorp/consul-template/config"
+	"github.com/hashicorp/hcl/v2/hclwrite"
 
 	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/config"
@@ -92,6 +94,9 @@ func compare(t *testing.T, src string) bool {
 	if err != nil {
 		t.Errorf("%q: %v", src, err)
 		return true
+	}
+	if want := hclwrite.Format(got.Config); !bytes.Equal(got.Config, want) {
+		t.Errorf("%q: got\n%s\nHCL's layout is\n%s", src, got.Config, want)
 	}
 	named := map[string]bool{}
 	for _, f := range got.Findings {
