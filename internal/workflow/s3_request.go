@@ -32,7 +32,7 @@ type s3Keys struct {
 type s3Client struct {
 	bucket    url.URL // the bucket's URL; its path is "" if the bucket is part of the host's name
 	region    string
-	service   string // in the signature: s3, s3-outposts
+	service   string // in the signature
 	transport *http.Transport
 }
 
@@ -46,7 +46,7 @@ type s3Error struct {
 
 func (e *s3Error) Error() string { return e.code + ": " + e.message }
 
-// s3UnsignedPayload stands for the content's SHA-256 in the signature. The signed
+// s3UnsignedPayload replaces the SHA-256 of the content in the signature. The signed
 // header Content-Md5 covers the content.
 const s3UnsignedPayload = "UNSIGNED-PAYLOAD"
 
@@ -176,7 +176,7 @@ func parseS3Error(answer *http.Response) error {
 // s3Service is what the name of an endpoint says about the service behind it.
 type s3Service struct {
 	region  string // empty: the name has none
-	name    string // in signatures: s3, s3-outposts
+	name    string // in signatures
 	virtual bool   // the bucket is part of the host's name
 	shared  bool   // one of Amazon's public endpoints, which exist once per region
 }
