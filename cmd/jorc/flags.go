@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"regexp"
 	"slices"
 	"strconv"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/diagnostics"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // oneOf checks that the value of a flag is one of those allowed.
@@ -199,14 +199,14 @@ func bridgeStandardLog(logger hclog.Logger) {
 type libraryLog struct{ to io.Writer }
 
 // aboutRequest is the beginning of a line about one request: "[WARN] vault.read(secret/app): …".
-var aboutRequest = regexp.MustCompile(`^\[\w+\] ([\w.]+)\(`)
+var aboutRequest = text.Pattern(`^\[\w+\] ([\w.]+)\(`)
 
 func (l libraryLog) Write(line []byte) (int, error) {
 	if bytes.HasPrefix(line, []byte("[TRACE]")) || bytes.HasPrefix(line, []byte("[DEBUG]")) {
 		return len(line), nil
 	}
 	text := line
-	if m := aboutRequest.FindSubmatch(line); m != nil {
+	if m := aboutRequest().FindSubmatch(line); m != nil {
 		text = fmt.Appendf(nil, "[WARN] %s: a request had a problem; the message is withheld because it may quote a value", m[1])
 	}
 	if _, err := l.to.Write(text); err != nil {

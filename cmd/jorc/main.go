@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -20,6 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/command"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Stamped by the Makefile through -ldflags.
@@ -254,14 +254,14 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	for _, before := range []string{" for flag -", " for -"} { // values, and boolean values
 		text = strings.Replace(text, before, " for flag --", 1)
 	}
-	if m := unitless.FindStringSubmatch(text); m != nil && isDuration(c, m[2]) {
+	if m := unitless().FindStringSubmatch(text); m != nil && isDuration(c, m[2]) {
 		text += fmt.Sprintf(": a duration needs a unit; write --%s %ss for seconds", m[2], m[1])
 	}
 	return usagef(c, "%s", text)
 }
 
 // unitless matches the error about a flag whose value is a number.
-var unitless = regexp.MustCompile(`^invalid value "([0-9.]+)" for flag --([a-z-]+)$`)
+var unitless = text.Pattern(`^invalid value "([0-9.]+)" for flag --([a-z-]+)$`)
 
 // isDuration reports whether a flag of the command is a duration.
 func isDuration(c *cli.Context, name string) bool {

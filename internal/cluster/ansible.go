@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -74,17 +73,17 @@ func (inv Inventory) Host(name string) (vars map[string]any, ok bool) {
 // Names that Ansible accepts for groups and variables, and those of hosts that mean
 // nothing else in its patterns or on the command line of ssh.
 var (
-	inventoryWord = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
-	hostWord      = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
-	groupWord     = regexp.MustCompile(`^(cluster|health|zone|role|host)_|^(all|ungrouped|localhost)$`)
-	digestEnd     = regexp.MustCompile(`_[0-9a-f]{8}$`)
+	inventoryWord = text.Pattern(`^[A-Za-z0-9_]+$`)
+	hostWord      = text.Pattern(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	groupWord     = text.Pattern(`^(cluster|health|zone|role|host)_|^(all|ungrouped|localhost)$`)
+	digestEnd     = text.Pattern(`_[0-9a-f]{8}$`)
 )
 
 // inventoryName returns name as part of the name of a group or variable. A name that has
 // to be changed ends with a digest, and so does one that looks as if it did: two names
 // never become one.
 func inventoryName(name string) string {
-	if inventoryWord.MatchString(name) && !digestEnd.MatchString(name) {
+	if inventoryWord().MatchString(name) && !digestEnd().MatchString(name) {
 		return name
 	}
 	return asciiOnly(name, "") + "_" + digestOf(name)
@@ -94,7 +93,7 @@ func inventoryName(name string) string {
 // address, or for which Ansible would connect to the controller, is changed.
 func inventoryHost(node string) string {
 	_, notAddress := netip.ParseAddr(node)
-	if hostWord.MatchString(node) && !digestEnd.MatchString(node) && !groupWord.MatchString(node) && notAddress != nil {
+	if hostWord().MatchString(node) && !digestEnd().MatchString(node) && !groupWord().MatchString(node) && notAddress != nil {
 		return node
 	}
 	return "host_" + asciiOnly(node, ".-") + "_" + digestOf(node)
@@ -103,7 +102,7 @@ func inventoryHost(node string) string {
 // asciiOnly keeps ASCII letters, digits and the characters in also.
 func asciiOnly(name, also string) string {
 	return strings.Map(func(r rune) rune {
-		if r < 0x80 && (inventoryWord.MatchString(string(r)) || strings.ContainsRune(also, r)) {
+		if r < 0x80 && (inventoryWord().MatchString(string(r)) || strings.ContainsRune(also, r)) {
 			return r
 		}
 		return '_'
@@ -121,7 +120,7 @@ func hostVars(cluster string, p profile.Document, m *Member) map[string]any {
 		"jorc_cluster": unsafeValue(cluster), "jorc_node": unsafeValue(m.Node), "jorc_zone": unsafeValue(m.Zone), "jorc_roles": unsafeValue(m.Roles),
 		"jorc_version": unsafeValue(m.Version), "jorc_health": orNone(m.Health), "jorc_agent": m.Agent, "jorc_datacenter": unsafeValue(m.Datacenter),
 	}
-	if addr, err := netip.ParseAddr(m.Address); err == nil && addr.Zone() == "" || hostWord.MatchString(m.Address) {
+	if addr, err := netip.ParseAddr(m.Address); err == nil && addr.Zone() == "" || hostWord().MatchString(m.Address) {
 		vars["ansible_host"] = m.Address
 	}
 	for key, resolved := range p.Effective(m.Roles, m.Params) {

@@ -2,13 +2,14 @@ package cluster
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/hashicorp/go-bexpr/grammar"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 // ParamFilter is the param of the profile that selects the members for runs,
@@ -244,8 +245,8 @@ type token struct {
 
 // bounds and operators of the scan.
 var (
-	tokenPattern = regexp.MustCompile("\"[^\"]*\"|`[^`]*`|[a-zA-Z][a-zA-Z0-9_/]*|-?[0-9][0-9.]*|==|!=|\\S")
-	columnOf     = regexp.MustCompile(`^(\d+):(\d+) \((\d+)\)`)
+	tokenPattern = text.Pattern("\"[^\"]*\"|`[^`]*`|[a-zA-Z][a-zA-Z0-9_/]*|-?[0-9][0-9.]*|==|!=|\\S")
+	columnOf     = text.Pattern(`^(\d+):(\d+) \((\d+)\)`)
 )
 
 // scan checks the bounds and finds the tokens.
@@ -258,7 +259,7 @@ func scan(text string) (*scanned, error) {
 		return nil, &FilterError{Text: strings.ToValidUTF8(text, "\uFFFD"), Column: 1, Reason: "not UTF-8"}
 	}
 	depth := 0
-	for _, m := range tokenPattern.FindAllStringIndex(text, -1) {
+	for _, m := range tokenPattern().FindAllStringIndex(text, -1) {
 		t := token{m[0], text[m[0]:m[1]]}
 		s.tokens = append(s.tokens, t)
 		switch t.text {
@@ -323,7 +324,7 @@ func (s *scanned) errorf(at int, format string, args ...any) error {
 // that it would have taken is of no use to people.
 func (s *scanned) syntax(err error) error {
 	at, reason := len(s.text), err.Error()
-	if m := columnOf.FindStringSubmatch(reason); m != nil {
+	if m := columnOf().FindStringSubmatch(reason); m != nil {
 		if n, bad := strconv.Atoi(m[3]); bad == nil {
 			at = n
 		}

@@ -15,7 +15,7 @@ import (
 const NodeFile = "node"
 
 // Config is the whole configuration of one agent. The tags name the arguments
-// that gohcl decodes; fields without a tag have a decoder of their own, such as
+// that decode sets; fields without a tag have a decoder of their own, such as
 // durations, or are set by blocks, the environment or Load.
 type Config struct {
 	Cluster     string `hcl:"cluster,optional"`      // default "default"; empty: keys have no such segment

@@ -12,8 +12,9 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+	"github.com/zclconf/go-cty/cty/gocty"
 )
 
 // decoder turns parsed files into structs and collects their problems. It keeps
@@ -51,7 +52,7 @@ func newDecoder() *decoder {
 	}
 }
 
-// custom are the arguments of a block that gohcl cannot decode.
+// custom are the arguments of a block that have a decoder of their own.
 type custom map[string]func(*hcl.Attribute)
 
 // nested are the blocks that a block may contain.
@@ -73,11 +74,14 @@ type arguments struct {
 	broken bool            // the block contains something unknown, perhaps a misspelt argument
 }
 
-// decode reads the body of one block strictly. gohcl decodes the arguments that
-// the tags of into name; any argument or block besides those, custom and blocks
-// is an error.
+// decode reads the body of one block strictly: into the fields of into whose tags
+// name arguments, by custom and by blocks. Any other argument or block is an error.
 func (d *decoder) decode(body hcl.Body, def hcl.Range, into any, special custom, blocks nested) *arguments {
-	schema, _ := gohcl.ImpliedBodySchema(into)
+	types := fieldTypes(into)
+	schema := &hcl.BodySchema{}
+	for name := range types {
+		schema.Attributes = append(schema.Attributes, hcl.AttributeSchema{Name: name})
+	}
 	for name := range special {
 		schema.Attributes = append(schema.Attributes, hcl.AttributeSchema{Name: name})
 	}
@@ -90,7 +94,7 @@ func (d *decoder) decode(body hcl.Body, def hcl.Range, into any, special custom,
 		schema.Blocks = append(schema.Blocks, h)
 	}
 	if d.listing != nil {
-		d.listing.add(schema, fieldTypes(into), special, blocks)
+		d.listing.add(schema, types, special, blocks)
 		return &arguments{d: d, def: def, attrs: map[string]*hcl.Attribute{}, wrong: map[string]bool{}}
 	}
 	content, diags := body.Content(schema)
@@ -98,25 +102,19 @@ func (d *decoder) decode(body hcl.Body, def hcl.Range, into any, special custom,
 	d.diags = append(d.diags, diags...)
 
 	args := &arguments{d: d, def: def, attrs: map[string]*hcl.Attribute{}, wrong: map[string]bool{}, broken: diags.HasErrors()}
-	other := &hcl.BodySchema{Blocks: schema.Blocks} // what gohcl must not see
-	types := fieldTypes(into)
+	fields := reflect.ValueOf(into).Elem()
 	for name, a := range content.Attributes {
 		if kindOf(a.Expr) == kindNull {
-			other.Attributes = append(other.Attributes, hcl.AttributeSchema{Name: name})
 			continue
 		}
 		args.attrs[name] = a
 		if read := special[name]; read != nil {
-			other.Attributes = append(other.Attributes, hcl.AttributeSchema{Name: name})
 			read(a)
-		} else if !d.hasType(a.Expr, name, types[name]) {
-			other.Attributes = append(other.Attributes, hcl.AttributeSchema{Name: name})
+		} else if !d.hasType(a.Expr, name, types[name].Type) {
 			args.wrong[name] = true
+		} else {
+			d.set(fields.FieldByIndex(types[name].Index), a.Expr)
 		}
-	}
-	_, rest, _ := body.PartialContent(other)
-	if diags := gohcl.DecodeBody(rest, nil, into); !args.broken { // else it repeats what Content found
-		d.diags = append(d.diags, diags...)
 	}
 	d.blocks(content.Blocks, blocks)
 	return args
@@ -134,12 +132,32 @@ func (d *decoder) blocks(found hcl.Blocks, types nested) {
 	}
 }
 
-// fieldTypes are the types of the arguments that a struct's tags name.
-func fieldTypes(into any) map[string]reflect.Type {
-	types := map[string]reflect.Type{}
-	for _, field := range reflect.VisibleFields(reflect.TypeOf(into).Elem()) {
-		if name, _, _ := strings.Cut(field.Tag.Get("hcl"), ","); name != "" {
-			types[name] = field.Type
+// set assigns the value of an expression to a field.
+func (d *decoder) set(field reflect.Value, expr hcl.Expression) {
+	value, diags := expr.Value(nil)
+	d.diags = append(d.diags, diags...)
+	if diags.HasErrors() {
+		return
+	}
+	t, err := gocty.ImpliedType(field.Addr().Interface())
+	if err == nil {
+		value, err = convert.Convert(value, t)
+	}
+	if err == nil {
+		err = gocty.FromCtyValue(value, field.Addr().Interface())
+	}
+	if err != nil {
+		d.errorf(expr.Range(), "Unsuitable value type", "Unsuitable value: %v", err)
+	}
+}
+
+// fieldTypes are the fields of a struct by the arguments that their tags name; all are
+// optional.
+func fieldTypes(into any) map[string]reflect.StructField {
+	types := map[string]reflect.StructField{}
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(into).Elem()) {
+		if name, _, _ := strings.Cut(f.Tag.Get("hcl"), ","); name != "" {
+			types[name] = f
 		}
 	}
 	return types

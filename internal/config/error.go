@@ -11,6 +11,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hcled"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 // maxProblems is the number of problems that one error lists.
@@ -147,19 +149,19 @@ type excerpt []byte
 // secretValue matches quoted values of names that suggest a secret, userInfo
 // passwords in URLs, and urlRest all that follows the host.
 var (
-	secretValue = regexp.MustCompile(`(?i)([\w.-]*(?:token|secret|passw|api_?key|credential|authorization)[\w.-]*)"?\s*[=:]\s*[\[{]?\s*"((?:[^"\\\n]|\\.)*)`)
-	userInfo    = regexp.MustCompile(`://([^/\s"@]*)@`)
-	urlRest     = regexp.MustCompile(`(?i)https?://[^/?#\s"]*[/?#]([^\s"]+)`)
+	secretValue = text.Pattern(`(?i)([\w.-]*(?:token|secret|passw|api_?key|credential|authorization)[\w.-]*)"?\s*[=:]\s*[\[{]?\s*"((?:[^"\\\n]|\\.)*)`)
+	userInfo    = text.Pattern(`://([^/\s"@]*)@`)
+	urlRest     = text.Pattern(`(?i)https?://[^/?#\s"]*[/?#]([^\s"]+)`)
 )
 
 func newExcerpt(src []byte) excerpt {
 	out := bytes.Clone(src)
-	for _, m := range secretValue.FindAllSubmatchIndex(src, -1) {
+	for _, m := range secretValue().FindAllSubmatchIndex(src, -1) {
 		if name := bytes.ToLower(src[m[2]:m[3]]); !bytes.HasSuffix(name, []byte("_file")) {
 			mask(out[m[4]:m[5]])
 		}
 	}
-	for _, re := range []*regexp.Regexp{userInfo, urlRest} {
+	for _, re := range []*regexp.Regexp{userInfo(), urlRest()} {
 		for _, m := range re.FindAllSubmatchIndex(src, -1) {
 			mask(out[m[2]:m[3]])
 		}

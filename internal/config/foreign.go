@@ -1,9 +1,9 @@
 package config
 
 import (
-	"regexp"
-
 	"github.com/hashicorp/hcl/v2"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 // renamed are jorc's names of settings that consul-template, envconsul or older
@@ -113,7 +113,7 @@ const (
 )
 
 // unknownName finds the name in hcl's messages about unknown arguments and blocks.
-var unknownName = regexp.MustCompile(`^(?:An argument named|Blocks of type|No argument or block type is named) "([^"]+)"`)
+var unknownName = text.Pattern(`^(?:An argument named|Blocks of type|No argument or block type is named) "([^"]+)"`)
 
 // explainForeign adds jorc's name to problems with settings of consul-template and
 // envconsul.
@@ -140,7 +140,7 @@ func explainForeign(diags hcl.Diagnostics, into any) {
 		return
 	}
 	for _, diag := range diags {
-		m := unknownName.FindStringSubmatch(diag.Detail)
+		m := unknownName().FindStringSubmatch(diag.Detail)
 		if m == nil {
 			continue
 		}

@@ -69,7 +69,7 @@ func (l *listing) begin(name string, t blockType, outer string) {
 }
 
 // add adds the settings of the innermost block, then its nested blocks.
-func (l *listing) add(schema *hcl.BodySchema, types map[string]reflect.Type, special custom, blocks nested) {
+func (l *listing) add(schema *hcl.BodySchema, types map[string]reflect.StructField, special custom, blocks nested) {
 	name := l.open[len(l.open)-1]
 	at := slices.IndexFunc(l.blocks, func(b Block) bool { return b.Name == name })
 	known := l.blocks[at].Settings
@@ -81,7 +81,7 @@ func (l *listing) add(schema *hcl.BodySchema, types map[string]reflect.Type, spe
 		entry := settingDocs[l.blocks[at].Path(s)]
 		s.Type, s.Default, s.Doc, s.Example = entry.kind, entry.standard, entry.doc, entry.example
 		if special[a.Name] == nil {
-			s.Type = typeName(types[a.Name])
+			s.Type = typeName(types[a.Name].Type)
 		}
 		known = append(known, s)
 	}

@@ -2,11 +2,12 @@ package migrate
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 // envconsul has the settings that its documentation names, of the versions since 0.6.
@@ -170,7 +171,7 @@ func (c *converter) variables(b *output) {
 }
 
 // notInNames are the characters of a path that become _ in names of variables.
-var notInNames = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("[^a-zA-Z0-9_]") })
+var notInNames = text.Pattern("[^a-zA-Z0-9_]")
 
 // source writes one prefix or secret. Names begin with the path of a secret, unless
 // no_prefix is set, and with that of a prefix only if no_prefix is false.
@@ -213,4 +214,4 @@ func (s *scope) source(b *output) {
 }
 
 // keyFormat matches the action for the key.
-var keyFormat = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{\{-?\s*key\s*-?\}\}`) })
+var keyFormat = text.Pattern(`\{\{-?\s*key\s*-?\}\}`)

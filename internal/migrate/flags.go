@@ -2,11 +2,11 @@ package migrate
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 // flagSettings returns the flags of consul-template that set a setting with another
@@ -157,7 +157,7 @@ func nested(names []string, at Position, value any) node {
 }
 
 // templatePart is consul-template's pattern for the parts of -template.
-var templatePart = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("([a-zA-Z]:)?([^:]+)") })
+var templatePart = text.Pattern("([a-zA-Z]:)?([^:]+)")
 
 // templateFlag splits SOURCE:DESTINATION:COMMAND.
 func templateFlag(at Position, value string) block {

@@ -238,7 +238,7 @@ func literal(t token.Token) (v any, err error) {
 	case token.FLOAT:
 		v, err = strconv.ParseFloat(t.Text, 64)
 	case token.STRING:
-		v, err = text(t)
+		v, err = plainText(t)
 	case token.HEREDOC:
 		v = t.Value()
 	default:
@@ -247,8 +247,8 @@ func literal(t token.Token) (v any, err error) {
 	return v, err
 }
 
-// text returns the value of a string; JSON's null is "" for consul-template.
-func text(t token.Token) (string, error) {
+// plainText returns the value of a string; JSON's null is "" for consul-template.
+func plainText(t token.Token) (string, error) {
 	if t.Text == "" {
 		return "", nil
 	}

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"math/big"
-	"regexp"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 const (
@@ -221,14 +221,10 @@ func plainScalar(n *yaml.Node) (any, error) {
 }
 
 // yamlInt are integers that JSON spells otherwise, with octal as yaml.v3 reads it.
-var yamlInt = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[-+]?(0x[0-9a-fA-F]+|0b[01]+|0o?[0-7]+|[1-9][0-9]*|0)$`)
-})
+var yamlInt = text.Pattern(`^[-+]?(0x[0-9a-fA-F]+|0b[01]+|0o?[0-7]+|[1-9][0-9]*|0)$`)
 
 // yamlFloat are decimals that JSON spells otherwise.
-var yamlFloat = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^([-+]?)(\.[0-9]+|[0-9]+(?:\.[0-9]*)?)((?:[eE][-+]?[0-9]+)?)$`)
-})
+var yamlFloat = text.Pattern(`^([-+]?)(\.[0-9]+|[0-9]+(?:\.[0-9]*)?)((?:[eE][-+]?[0-9]+)?)$`)
 
 // yamlNumber returns the JSON spelling of a YAML number.
 func yamlNumber(text string) (json.Number, bool) {

@@ -7,7 +7,6 @@
 package ui
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/slots"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Snapshot is what is known of one cluster at one moment. It is shared and must not be
@@ -111,10 +111,10 @@ func commandLine(args ...string) string {
 }
 
 // plainWord is what a shell leaves as it is.
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+var plainWord = text.Pattern(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
 func quoted(word string) string {
-	if plainWord.MatchString(word) {
+	if plainWord().MatchString(word) {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
@@ -144,12 +144,12 @@ func first(names []string) []string {
 }
 
 // atCommand finds a command in a remedy: "'jorc cluster resume' continues".
-var atCommand = regexp.MustCompile(`'jorc ([^']+)'`)
+var atCommand = text.Pattern(`'jorc ([^']+)'`)
 
 // remedyCommand is the command that a text names, about the snapshot's cluster; empty:
 // it names none.
 func (s *Snapshot) remedyCommand(text string) string {
-	found := atCommand.FindStringSubmatch(text)
+	found := atCommand().FindStringSubmatch(text)
 	if found == nil {
 		return ""
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -14,6 +13,7 @@ import (
 	vault "github.com/hashicorp/vault/api"
 
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Values from KV, params and Vault are secrets, and template functions quote
@@ -63,7 +63,7 @@ func (x *execution) invalid(name string, err error) error {
 const parsing = "parse: "
 
 // location begins an error of text/template, as consul-template wraps it.
-var location = regexp.MustCompile(`^(?:execute: )?template: :(\d+):(\d+): executing `)
+var location = text.Pattern(`^(?:execute: )?template: :(\d+):(\d+): executing `)
 
 // nested is what calls another template by its name, whose error follows.
 const nested = "error calling executeTemplate: "
@@ -75,14 +75,14 @@ func (x *execution) redact(err error) error {
 		return err
 	}
 	e := &executionError{why: withheld}
-	m := location.FindStringSubmatch(text)
+	m := location().FindStringSubmatch(text)
 	for m != nil {
 		e.line, e.column, e.at = x.source.origin(number(m[1]), number(m[2]))
 		if e.at != "executeTemplate" {
 			break
 		}
 		_, inner, _ := strings.Cut(text, nested)
-		if text, m = inner, location.FindStringSubmatch(inner); m == nil {
+		if text, m = inner, location().FindStringSubmatch(inner); m == nil {
 			break
 		}
 	}
