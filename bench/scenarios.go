@@ -25,6 +25,7 @@ func scenarios(s size) []scenario {
 			add(fmt.Sprintf("start-%d-keys", n), keyWork(n, s).startUp)
 		}
 	}
+	add("start-up", startUp)
 	add("wait", waitForService)
 	add("raft", raftWrites)
 	return all
