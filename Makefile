@@ -189,9 +189,11 @@ test-browser: consul ## drive the dashboard with Chromium; needs chromium
 .PHONY: check
 check: lint vuln test ## lint, look for known vulnerabilities, and run all tests
 
-# Where operators run jorc beside Linux. lint vets one architecture of each: they share
-# all files.
-PLATFORMS = darwin/arm64 windows/amd64 freebsd/amd64
+# Where operators run jorc beside Linux. lint vets one architecture of each, as they share
+# all files: the one whose binary is larger. Its size is checked, too; with the same flags
+# the build only links what vet has compiled.
+PLATFORMS  = darwin/amd64 windows/amd64 freebsd/amd64
+MOST_BYTES = 33554432
 
 .PHONY: lint
 lint: ## gofumpt, go vet, staticcheck, and vale over the texts
@@ -200,8 +202,13 @@ lint: ## gofumpt, go vet, staticcheck, and vale over the texts
 	$(GO) vet ./...
 	$(GO) vet -tags system,fleet,soak,packages ./...
 	@for platform in $(PLATFORMS); do \
-		echo "$(GO) vet for $$platform"; \
-		GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0 $(GO) vet ./cmd/jorc ./internal/... || exit 1; \
+		echo "$(GO) vet and the binary's size for $$platform"; \
+		export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0; \
+		$(GO) vet -trimpath ./cmd/jorc ./internal/...; \
+		program=$$(mktemp); \
+		$(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o "$$program" ./cmd/jorc; \
+		bytes=$$(wc -c <"$$program"); rm "$$program"; \
+		[ "$$bytes" -le $(MOST_BYTES) ] || { echo "jorc for $$platform has $$bytes bytes, want at most $(MOST_BYTES)" >&2; exit 1; }; \
 	done
 	$(LINT) staticcheck -tags system,fleet,soak,packages ./...
 	$(LINT) vale --output=line $(PROSE)
