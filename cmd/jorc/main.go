@@ -152,29 +152,64 @@ type host struct {
 	process        []string                                        // the same for a supervised process; see guardProcess
 }
 
-// commands is the command tree: one noun per line.
+// nouns are the commands that are not aliases.
+var nouns = [...]string{
+	"agent", "cluster", "render", "config", "debug", "dev", "doctor", "health", "ping", "completion", "man", "migrate", "ui", "service", "update",
+	"status", "version", "wait", "workflow",
+}
+
+// noun builds one command with all below it; nil: no command has that name.
+func noun(env *environment, name string) *cli.Command {
+	switch name {
+	case "agent":
+		return agentCommand(env)
+	case "cluster":
+		return clusterCommand(env)
+	case "render":
+		return renderCommand(env)
+	case "config":
+		return configCommand(env)
+	case "debug":
+		return debugCommand(env)
+	case "dev":
+		return devCommand(env)
+	case "doctor":
+		return doctorCommand(env)
+	case "health":
+		return healthCommand(env)
+	case "ping":
+		return pingCommand(env)
+	case "completion":
+		return completionCommand(env)
+	case "man":
+		return manCommand(env)
+	case "migrate":
+		return migrateCommand(env)
+	case "ui":
+		return uiCommand(env)
+	case "service":
+		return serviceCommand(env)
+	case "update":
+		return updateCommand(env)
+	case "status":
+		return statusCommand(env)
+	case "version":
+		return versionCommand(env)
+	case "wait":
+		return waitCommand(env)
+	case "workflow":
+		return workflowCommand(env)
+	}
+	return nil
+}
+
+// commands is the whole command tree.
 func commands(env *environment) []*cli.Command {
-	return append(aliasCommands(env), []*cli.Command{
-		agentCommand(env),
-		clusterCommand(env),
-		renderCommand(env),
-		configCommand(env),
-		debugCommand(env),
-		devCommand(env),
-		doctorCommand(env),
-		healthCommand(env),
-		pingCommand(env),
-		completionCommand(env),
-		manCommand(env),
-		migrateCommand(env),
-		uiCommand(env),
-		serviceCommand(env),
-		updateCommand(env),
-		statusCommand(env),
-		versionCommand(env),
-		waitCommand(env),
-		workflowCommand(env),
-	}...)
+	all := aliasCommands(env)
+	for _, name := range nouns {
+		all = append(all, noun(env, name))
+	}
+	return all
 }
 
 // run executes one command line (without the program's name) and returns the
@@ -186,11 +221,10 @@ func run(ctx context.Context, args []string, h host) int {
 	if len(args) > 0 && args[0] == completeCommand {
 		h.stderr = io.Discard
 		env := newEnvironment(h)
-		complete(ctx, underlying(h.stdout), env, appOf(env), args[1:])
+		complete(ctx, underlying(h.stdout), env, appOf(env, commands(env)), args[1:])
 		return exitOK
 	}
-	app := newApp(h)
-	normal, err := arrange(app, args)
+	app, normal, err := parse(h, args)
 	if err == nil {
 		err = app.RunContext(ctx, append([]string{app.Name}, normal...))
 	}
@@ -199,17 +233,46 @@ func run(ctx context.Context, args []string, h host) int {
 	return exitCode(app, args, err)
 }
 
-// newApp builds the command tree over h.
-func newApp(h host) *cli.App { return appOf(newEnvironment(h)) }
+// parse returns the command tree and the arranged command line. The whole tree takes
+// longer to build than most commands take, so the first argument that names a command
+// decides which is built. The whole tree is built if that is not the one that the
+// command line calls, for help, and for errors, which name what is close.
+func parse(h host, args []string) (app *cli.App, normal []string, err error) {
+	isNoun := func(arg string) bool { return slices.Contains(nouns[:], arg) && arg != "man" } // the page is about all commands
+	if i := slices.IndexFunc(args, isNoun); i >= 0 {
+		env := newEnvironment(h)
+		app = appOf(env, []*cli.Command{noun(env, args[i])})
+		if normal, err = arrange(app, args); err == nil && calls(normal, args[i]) {
+			return app, normal, nil
+		}
+	}
+	app = newApp(h)
+	normal, err = arrange(app, args)
+	return app, normal, err
+}
 
-func appOf(env *environment) *cli.App {
+// calls reports whether an arranged command line calls a command and does not ask for help.
+func calls(normal []string, name string) bool {
+	if i := slices.Index(normal, "--"); i >= 0 {
+		normal = normal[:i]
+	}
+	return slices.Contains(normal, name) && !slices.Contains(normal, "--help")
+}
+
+// newApp builds the whole command tree over h.
+func newApp(h host) *cli.App {
+	env := newEnvironment(h)
+	return appOf(env, commands(env))
+}
+
+func appOf(env *environment, commands []*cli.Command) *cli.App {
 	app := &cli.App{
 		Name:           "jorc",
 		HelpName:       "jorc",
 		Usage:          "assemble, configure and update a fleet of plain hosts that run Consul",
 		UsageText:      "jorc [flags] COMMAND [flags] [arguments] [-- COMMAND ARG…]",
 		Flags:          append(globalFlags(), helpFlag(), &cli.BoolFlag{Name: "version", Usage: "print the version", DisableDefaultText: true}),
-		Commands:       commands(env),
+		Commands:       commands,
 		Reader:         env.stdin,
 		Writer:         env.stdout,
 		ErrWriter:      env.stderr,

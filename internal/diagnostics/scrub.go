@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"strings"
+	"sync"
 	"unicode"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 // The archive leaves the operator's hands, so it has only what is known to be harmless:
@@ -40,12 +42,15 @@ var (
 	statusSentences = setOf("waiting stale lost edited")
 )
 
-func setOf(words string) map[string]bool {
-	set := map[string]bool{}
-	for _, w := range strings.Fields(words) {
-		set[memberKey(w)] = true
-	}
-	return set
+// setOf returns a set that is made at its first use.
+func setOf(words string) func() map[string]bool {
+	return sync.OnceValue(func() map[string]bool {
+		set := map[string]bool{}
+		for _, w := range strings.Fields(words) {
+			set[memberKey(w)] = true
+		}
+		return set
+	})
 }
 
 // ownWords are jorc's own words, which stay in sentences even if users use them, too.
@@ -65,9 +70,9 @@ type scrubber struct {
 }
 
 func newScrubber() *scrubber {
-	names := setOf(ownWords)
-	maps.Copy(names, plain)
-	maps.Copy(names, sentences)
+	names := setOf(ownWords)()
+	maps.Copy(names, plain())
+	maps.Copy(names, sentences())
 	return &scrubber{withheld: map[string]bool{}, names: names}
 }
 
@@ -97,7 +102,7 @@ func (s *scrubber) learnValue(name string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, e := range v {
-			if sealed[key] {
+			if sealed()[key] {
 				s.seal(e)
 				continue
 			}
@@ -105,7 +110,7 @@ func (s *scrubber) learnValue(name string, v any) {
 		}
 	case []any:
 		for _, e := range v {
-			if sealed[key] {
+			if sealed()[key] {
 				s.seal(e)
 				continue
 			}
@@ -113,8 +118,8 @@ func (s *scrubber) learnValue(name string, v any) {
 		}
 	case string:
 		switch {
-		case isTime(v) && !sealed[key], sentences[key]:
-		case plain[key]:
+		case isTime(v) && !sealed()[key], sentences()[key]:
+		case plain()[key]:
 			s.names[strings.ToLower(v)] = true
 		default:
 			s.withhold(v)
@@ -142,7 +147,7 @@ func (s *scrubber) seal(v any) {
 // elementName is the name that counts for e, an element of the list name. Only lists of
 // names and of sentences have it: another list of texts may be a command.
 func elementName(name string, e any) string {
-	if _, text := e.(string); text && (sentences[memberKey(name)] || memberKey(name) == "roles") {
+	if _, text := e.(string); text && (sentences()[memberKey(name)] || memberKey(name) == "roles") {
 		return name
 	}
 	return ""
@@ -169,7 +174,7 @@ func (s *scrubber) harmless(name string, v any, shown map[string]bool) any {
 	case map[string]any:
 		out := map[string]any{}
 		for name, e := range v {
-			if sealed[key] {
+			if sealed()[key] {
 				out[s.text(name)] = "withheld"
 				continue
 			}
@@ -177,7 +182,7 @@ func (s *scrubber) harmless(name string, v any, shown map[string]bool) any {
 		}
 		return out
 	case []any:
-		if sealed[key] {
+		if sealed()[key] {
 			return fmt.Sprintf("withheld: %d", len(v))
 		}
 		out := []any{}
@@ -187,14 +192,14 @@ func (s *scrubber) harmless(name string, v any, shown map[string]bool) any {
 		return out
 	case string:
 		switch {
-		case v == "", isTime(v) && !sealed[key]:
+		case v == "", isTime(v) && !sealed()[key]:
 			return v
-		case plain[key], shown[key]:
+		case plain()[key], shown[key]:
 			return s.text(v)
 		}
 		return size(len(v))
 	}
-	if sealed[key] && v != nil {
+	if sealed()[key] && v != nil {
 		return "withheld"
 	}
 	return v
@@ -202,17 +207,17 @@ func (s *scrubber) harmless(name string, v any, shown map[string]bool) any {
 
 func size(n int) string { return fmt.Sprintf("withheld: %d bytes", n) }
 
-var timeText = regexp.MustCompile(`^\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)$`)
+var timeText = text.Pattern(`^\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)$`)
 
-func isTime(text string) bool { return timeText.MatchString(text) }
+func isTime(text string) bool { return timeText().MatchString(text) }
 
 var (
 	// urlText is a URL; what stands before and behind its host may be a secret.
-	urlText = regexp.MustCompile(`\b([a-z][a-z0-9+.-]*)://[^\s"']+`)
+	urlText = text.Pattern(`\b([a-z][a-z0-9+.-]*)://[^\s"']+`)
 	// assigned is a value that a sentence gives to a name of a secret.
-	assigned = regexp.MustCompile(`(?i)\b((?:bearer|basic)\s+|[\w-]*(?:passw|token|secret|api_?key|credential|authorization)[\w-]*\s*[=:]\s*)("[^"]*"|'[^']*'|\S+)`)
+	assigned = text.Pattern(`(?i)\b((?:bearer|basic)\s+|[\w-]*(?:passw|token|secret|api_?key|credential|authorization)[\w-]*\s*[=:]\s*)("[^"]*"|'[^']*'|\S+)`)
 	// opaque is a long word with digits: a token, a digest or an encoded text.
-	opaque = regexp.MustCompile(`[A-Za-z0-9+/=_%\\-]{20,}`)
+	opaque = text.Pattern(`[A-Za-z0-9+/=_%\\-]{20,}`)
 )
 
 // text returns a sentence without withheld words, URLs and what looks like a secret.
@@ -220,9 +225,9 @@ func (s *scrubber) text(text string) string {
 	if isTime(text) {
 		return text
 	}
-	text = urlText.ReplaceAllString(text, "$1://…")
-	text = assigned.ReplaceAllString(text, "$1…")
-	text = opaque.ReplaceAllStringFunc(text, func(word string) string {
+	text = urlText().ReplaceAllString(text, "$1://…")
+	text = assigned().ReplaceAllString(text, "$1…")
+	text = opaque().ReplaceAllStringFunc(text, func(word string) string {
 		if strings.ContainsAny(word, "0123456789+=%") {
 			return "…"
 		}

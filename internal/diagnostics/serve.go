@@ -62,7 +62,7 @@ func (l *Log) Accept(name string, level hclog.Level, msg string, args ...any) {
 		case int, uint64, time.Duration:
 			value = fmt.Sprint(v)
 		default:
-			if k := memberKey(key); plain[k] && !sealed[k] {
+			if k := memberKey(key); plain()[k] && !sealed()[k] {
 				value = cut(fmt.Sprint(v))
 			}
 		}
