@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-const startupNote = "User and system time of the process, as wait4 reports it; both programs take turns. The peer is bench/startfloor, built in this run: " +
+const startupNote = "User and system time of the process, as wait4 reports it; both programs take turns. The peer is bench/testdata/startfloor, built in this run: " +
 	"it links consul/api, consul-template's template and dependency, and cli/v2, and does nothing."
 
 // startUp measures what the shortest command costs beside a program that only links
@@ -22,7 +22,7 @@ func startUp(ctx context.Context, b *bench) error {
 		return err
 	}
 	floor := filepath.Join(dir, "startfloor")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", floor, "github.com/jorc/jorc/bench/startfloor")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", floor, "github.com/jorc/jorc/bench/testdata/startfloor")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
