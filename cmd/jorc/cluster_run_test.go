@@ -141,6 +141,20 @@ jorc cluster wait --timeout 60s
 
 var changing = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z|node-\d+-\d+-\d+-\d+`)
 
+// TestRetryOf: a retry runs what failed, on the members on which it failed.
+func TestRetryOf(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "a")
+	do := doer(t, f.env)
+	f.orchestrate()
+	do(result{0, "good\n", ""}, "run", "install", "--id", "good", "--wait")
+	do(result{1, "bad\n", "jorc: a: failed: exit code 3: no such disk\n"}, "run", "break", "--id", "bad", "--wait")
+	do(result{4, "", "jorc: run \"good\": too late: it succeeded on all of its 1 members\n"}, "run", "--retry-of", "good")
+	do(result{1, "", "jorc: run \"none\": no such run; runs: bad, good\n"}, "run", "--retry-of", "none")
+	do(result{1, "again\n", "jorc: a: failed: exit code 3: no such disk\n"}, "run", "--retry-of", "bad", "--id", "again", "--wait")
+	do(result{0, "fixed\n", ""}, "run", "install", "--retry-of", "bad", "--id", "fixed", "--first", "1", "--batches", "50%,100%", "--max-failures", "0", "--wait")
+}
+
 // TestRunCommands: what they print and their exit codes.
 func TestRunCommands(t *testing.T) {
 	t.Parallel()
@@ -172,6 +186,12 @@ func TestRunCommands(t *testing.T) {
 		{"run id \"a/b\": invalid: letters, digits, '.', '_' and '-' make one, and a letter, a digit or '_' begins it; see 'jorc cluster runs --help'", "runs a/b"},
 		{"run: invalid: on a manager it is run once: no filter, role or limit applies; see 'jorc cluster run --help'", "run install --on-manager --role x"},
 		{"--for: \"nonsense\": invalid: idle, version=V, members=N or run=ID can be waited for; see 'jorc cluster wait --help'", "wait --for nonsense"},
+		{"missing argument WORKFLOW; see 'jorc cluster run --help'", "run --max-failures 1"},
+		{"--first must be at least 1; see 'jorc cluster run --help'", "run install --first 0"},
+		{"run: invalid: not a policy: the batches end with 50%, so the others would never be admitted: end with 100%; see 'jorc cluster run --help'", "run install --batches 10%,50%"},
+		{"run: invalid: not a policy: max failures is -1: give 0, which stops at the first, or more; see 'jorc cluster run --help'", "run install --max-failures=-1"},
+		{"run: invalid: min healthy without an order: all members begin at once; limit them with max parallel, first or batches; see 'jorc cluster run --help'", "run install --min-healthy 1m"},
+		{"--retry-of and --on-manager cannot be combined; see 'jorc cluster run --help'", "run --retry-of r --on-manager"},
 		{"--timeout goes with --wait, and must not be negative; see 'jorc cluster run --help'", "run install --timeout 1s"},
 	} {
 		do(result{2, "", "jorc: " + test.want + "\n"}, strings.Fields(test.args)...)

@@ -27,9 +27,11 @@ func runsCommands(env *environment) []*cli.Command {
 
 func clusterRunCommand(env *environment) *cli.Command {
 	return &cli.Command{
-		Name: "run", Usage: "run a workflow on members", ArgsUsage: "WORKFLOW",
+		Name: "run", Usage: "run a workflow on members", ArgsUsage: "[WORKFLOW]",
 		Description: "The workflow must be defined on the members; a member without it fails. Prints the run's id. Members are those that the cluster's " +
 			"own filter, --filter and --role match when the run begins, managers left out; exits 1 when there are none now. " +
+			"--first, --batches, --max-failures and --min-healthy mean what they mean to 'jorc update trigger' (--first is its --canary). " +
+			"WORKFLOW may be left out with --retry-of: it and the params are those of that run unless they are given. " +
 			"The same --id twice is one run; with anything else under it nothing is written, and the exit code is 4. " +
 			"With --wait exits as 'jorc cluster wait --for run=ID' does.",
 		Flags: []cli.Flag{
@@ -37,6 +39,11 @@ func clusterRunCommand(env *environment) *cli.Command {
 			&cli.StringFlag{Name: "role", Usage: "only members with `ROLE`"},
 			&cli.BoolFlag{Name: "on-manager", Usage: "once, on a manager or where the orchestrator is; its tasks may start runs", DisableDefaultText: true},
 			&cli.StringFlag{Name: "max-parallel", Usage: "at most `N` members at the same time, or N%", DefaultText: "all"},
+			&cli.IntFlag{Name: "first", Usage: "`N` members first, the others when these have succeeded", DefaultText: "none"},
+			&cli.StringFlag{Name: "batches", Usage: "then so many members in all, one step after the other: `LIST` such as 10%,50%,100%"},
+			&cli.IntFlag{Name: "max-failures", Usage: "begin on no further member when more than `N` failed or were lost", DefaultText: "0 with --first or --batches, otherwise no limit"},
+			&cli.DurationFlag{Name: "min-healthy", Usage: "a member must be in service for `D` after the workflow before another takes its place", DefaultText: "0s"},
+			&cli.StringFlag{Name: "retry-of", Usage: "only members of run `RUN` that failed, were lost or did not start"},
 			&cli.StringSliceFlag{Name: "param", KeepSpace: true, Usage: "a param as `NAME=VALUE`, VALUE is JSON if it is valid JSON, otherwise text; may be repeated"},
 			&cli.BoolFlag{Name: "string", Usage: "treat values of params as plain strings", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "yaml", Usage: "read values of params as YAML", DisableDefaultText: true},
@@ -53,7 +60,7 @@ func (e *environment) runOnMembers(c *cli.Context) error {
 	if c.IsSet("timeout") && (!c.Bool("wait") || c.Duration("timeout") < 0) {
 		return usagef(c, "--timeout goes with --wait, and must not be negative")
 	}
-	q, err := requestOf(c)
+	cl, q, err := e.requestOf(c)
 	if err != nil {
 		return err
 	}
@@ -63,10 +70,6 @@ func (e *environment) runOnMembers(c *cli.Context) error {
 	}
 	if err := runs.CheckID(id); err != nil {
 		return usagef(c, "%v", err)
-	}
-	cl, err := e.cluster(c, "")
-	if err != nil {
-		return err
 	}
 	run, created, err := e.askFor(c, cl, id, q)
 	if err != nil {
@@ -102,31 +105,70 @@ func (e *environment) runOnMembers(c *cli.Context) error {
 	return err
 }
 
-// requestOf reads what a run is asked for.
-func requestOf(c *cli.Context) (runs.Request, error) {
+// requestOf reads what a run is asked for, and on which cluster.
+func (e *environment) requestOf(c *cli.Context) (*target, runs.Request, error) {
 	params, err := paramsOf(c)
 	if err != nil {
-		return runs.Request{}, err
+		return nil, runs.Request{}, err
 	}
 	q := runs.Request{
 		Workflow: argument(c, 0), Params: params, Filter: c.String("filter"), Role: c.String("role"),
-		OnManager: c.Bool("on-manager"), NeedsApproval: c.Bool("needs-approval"),
+		OnManager: c.Bool("on-manager"), NeedsApproval: c.Bool("needs-approval"), RetryOf: c.String("retry-of"),
 	}
+	if q.Limits, err = limitsOf(c); err != nil {
+		return nil, q, err
+	}
+	switch {
+	case q.Workflow == "" && q.RetryOf == "":
+		return nil, q, usagef(c, "missing argument WORKFLOW")
+	case c.IsSet("role") && q.Role == "":
+		return nil, q, usagef(c, "--role must not be empty")
+	case q.RetryOf != "" && q.OnManager:
+		return nil, q, usagef(c, "--retry-of and --on-manager cannot be combined")
+	}
+	checked := q
+	checked.Workflow = cmp.Or(q.Workflow, "of the run")
+	switch err := checked.Check(); {
+	case errors.As(err, new(*cluster.FilterError)):
+		return nil, q, usagef(c, "--%v", err)
+	case err != nil:
+		return nil, q, usagef(c, "%v", err)
+	}
+	cl, err := e.cluster(c, "")
+	if err != nil || q.RetryOf == "" {
+		return cl, q, err
+	}
+	of, err := cl.runs().Show(c.Context, q.RetryOf)
+	if err != nil {
+		return nil, q, wrongID(c, err)
+	}
+	if q, err = of.Retry(q); errors.Is(err, runs.ErrState) {
+		err = &exitError{code: exitConflict, err: err}
+	}
+	return cl, q, err
+}
+
+// limitsOf reads the limits of a run.
+func limitsOf(c *cli.Context) (l runs.Limits, err error) {
+	l.First, l.MinHealthy = c.Int("first"), rollout.Duration(c.Duration("min-healthy"))
 	if c.IsSet("max-parallel") {
-		if q.MaxParallel, err = rollout.ParseAmount(c.String("max-parallel")); err != nil {
-			return q, usagef(c, "--max-parallel: %v", err)
+		if l.MaxParallel, err = rollout.ParseAmount(c.String("max-parallel")); err != nil {
+			return l, usagef(c, "--max-parallel: %v", err)
 		}
 	}
-	if c.IsSet("role") && q.Role == "" {
-		return q, usagef(c, "--role must not be empty")
+	if c.IsSet("batches") {
+		if l.Batches, err = rollout.ParseBatches(c.String("batches")); err != nil {
+			return l, usagef(c, "--batches: %v", err)
+		}
 	}
-	switch err := q.Check(); {
-	case errors.As(err, new(*cluster.FilterError)):
-		return q, usagef(c, "--%v", err)
-	case err != nil:
-		return q, usagef(c, "%v", err)
+	if c.IsSet("max-failures") {
+		most := c.Int("max-failures")
+		l.MaxFailures = &most
 	}
-	return q, nil
+	if c.IsSet("first") && l.First < 1 {
+		return l, usagef(c, "--first must be at least 1")
+	}
+	return l, nil
 }
 
 // askFor asks for a run that some member matches.

@@ -42,7 +42,7 @@ var kindsOfPlaces = map[string]nameKind{
 // kindsOfCommands are the kinds that a word of one command's usage line means.
 var kindsOfCommands = map[string]nameKind{
 	"jorc cluster show NAME": clusterNames, "jorc cluster export NAME": clusterNames, "jorc cluster delete NAME": clusterNames,
-	"jorc cluster runs ID": runIDs, "jorc cluster logs ID": runIDs, "jorc cluster approve ID": openRunIDs, "jorc cluster cancel ID": openRunIDs,
+	"jorc cluster runs ID": runIDs, "jorc cluster run RUN": runIDs, "jorc cluster logs ID": runIDs, "jorc cluster approve ID": openRunIDs, "jorc cluster cancel ID": openRunIDs,
 	"jorc cluster wait ID": runIDs, "jorc service resolve NAME": serviceNames, "jorc workflow run NAME": ownWorkflows,
 }
 

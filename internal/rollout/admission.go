@@ -170,15 +170,11 @@ func (p *planner) batches() {
 // lastOf is the key of the last member of a batch. A batch is of members that
 // are not down; the last one has all.
 func (p *planner) lastOf(batch int) (last Key, ok bool) {
-	all := p.doc.Policy.Batches
-	if len(all) == 0 {
-		all = []Amount{{N: 100, Percent: true}}
-	}
 	alive := p.alive()
 	if len(alive) == 0 {
 		return Key{}, false
 	}
-	n := min(max(1, all[min(max(1, batch), len(all))-1].Of(len(p.members))), len(alive))
+	n := min(p.doc.Policy.UpTo(batch, len(p.members)), len(alive))
 	if n == len(alive) {
 		return p.members[len(p.members)-1].key, true
 	}

@@ -341,6 +341,15 @@ func (p Policy) validateBatches() error {
 	return nil
 }
 
+// UpTo returns how many of n members the policy admits in all up to a batch, from 1;
+// without batches, and after the last one, all of them.
+func (p Policy) UpTo(batch, n int) int {
+	if len(p.Batches) == 0 {
+		return n
+	}
+	return min(max(1, p.Batches[min(max(1, batch), len(p.Batches))-1].Of(n)), n)
+}
+
 func (p Policy) validateOrder() error {
 	if len(p.Order) > mostRoles {
 		return fmt.Errorf("%w: %d roles in the order are more than %d", ErrPolicy, len(p.Order), mostRoles)

@@ -89,6 +89,9 @@ func (r Run) Audience() string {
 	case q.Filter != "":
 		text = q.Filter
 	}
+	if q.RetryOf != "" {
+		text = fmt.Sprintf("%d of run %s", len(q.Nodes), q.RetryOf)
+	}
 	if r.Rule != nil {
 		text += " (rule " + r.Rule.Name + ")"
 	}

@@ -47,7 +47,8 @@ type Decider struct {
 	log   hclog.Logger
 
 	down     map[string]time.Time
-	recorded map[string]string // warnings that were recorded: what → text
+	out      map[string]time.Time // when members were last seen out of service
+	recorded map[string]string    // warnings that were recorded: what → text
 	pruned   time.Time
 	store    *kv.Store
 	cache    map[string]*loaded // runs as they are, read from store
@@ -65,7 +66,7 @@ func NewDecider(grace time.Duration, log hclog.Logger) *Decider {
 		log = hclog.NewNullLogger()
 	}
 	return &Decider{
-		grace: grace, log: log, down: map[string]time.Time{}, recorded: map[string]string{}, cache: map[string]*loaded{}, hook: func(string) {},
+		grace: grace, log: log, down: map[string]time.Time{}, out: map[string]time.Time{}, recorded: map[string]string{}, cache: map[string]*loaded{}, hook: func(string) {},
 	}
 }
 
@@ -186,12 +187,16 @@ func (d *Decider) watchAgents(o Observed, now time.Time) {
 	for i := range o.Members {
 		m := &o.Members[i]
 		known[m.Node] = true
+		if _, seen := d.out[m.Node]; !seen || m.Condition.OutOfService(false) != cluster.InService {
+			d.out[m.Node] = now // what another orchestrator saw is not known
+		}
 		if m.Agent == cluster.AgentUp || m.Node == o.Node {
 			delete(d.down, m.Node)
 		} else if _, ok := d.down[m.Node]; !ok {
 			d.down[m.Node] = now
 		}
 	}
+	maps.DeleteFunc(d.out, func(node string, _ time.Time) bool { return !known[node] })
 	for _, l := range d.cache { // a host that left the cluster counts as down
 		for _, node := range l.active.Roster {
 			if _, ok := d.down[node]; !ok && !known[node] && node != o.Node {
@@ -203,7 +208,7 @@ func (d *Decider) watchAgents(o Observed, now time.Time) {
 
 func (d *Decider) situation(o Observed, st *readState, now time.Time) Situation {
 	s := Situation{
-		Now: now, Members: o.Members, Holder: o.Node, Down: maps.Clone(d.down), Grace: d.grace, Unread: st.unread, Closed: st.closed,
+		Now: now, Members: o.Members, Holder: o.Node, Down: maps.Clone(d.down), Out: maps.Clone(d.out), Grace: d.grace, Unread: st.unread, Closed: st.closed,
 	}
 	text := ""
 	if v, ok := o.Profile.Params[cluster.ParamFilter]; ok {

@@ -18,6 +18,8 @@ type Situation struct {
 	Still   string           // why nothing new may begin; empty: it may
 	// Down says since when agents have been down without a break.
 	Down map[string]time.Time
+	// Out says when members were last seen out of service.
+	Out map[string]time.Time
 	// Unread are runs that there are, but that this plan is not about.
 	Unread map[string]bool
 	// Closed are nodes whose queues can neither be read nor written.
@@ -48,7 +50,8 @@ const (
 	RunStarted    = "run_started"
 	RunScheduled  = "run_scheduled"
 	RunEnded      = "run_ended"
-	RunMoved      = "run_moved" // a run on a manager continues elsewhere
+	RunStopped    = "run_stopped" // no further member begins: too many failed
+	RunMoved      = "run_moved"   // a run on a manager continues elsewhere
 	RunPruned     = "run_pruned"
 	JobFailed     = "run_job_failed"
 	JobLost       = "run_job_lost"
@@ -62,7 +65,7 @@ const (
 // DecisionKinds returns all kinds of decisions.
 func DecisionKinds() []string {
 	return []string{
-		RunStarted, RunScheduled, RunEnded, RunMoved, RunPruned, JobFailed, JobLost, JobCameBack, RuleInvalid, RuleAdded, RuleGone, RunUnreadable,
+		RunStarted, RunScheduled, RunStopped, RunEnded, RunMoved, RunPruned, JobFailed, JobLost, JobCameBack, RuleInvalid, RuleAdded, RuleGone, RunUnreadable,
 	}
 }
 
@@ -210,6 +213,6 @@ func (p *planner) changes(before []Active) Changes {
 // sameRun reports whether both are equal in what the planner changes.
 func sameRun(a, b Run) bool {
 	gone := func(r Run) bool { return r.Rule != nil && r.Rule.Gone }
-	return a.State == b.State && a.Why == b.Why && a.Cancel == b.Cancel && a.Counts == b.Counts && gone(a) == gone(b) &&
+	return a.State == b.State && a.Why == b.Why && a.Cancel == b.Cancel && a.Stopped == b.Stopped && a.Counts == b.Counts && gone(a) == gone(b) &&
 		a.Started.Equal(b.Started) && a.Ended.Equal(b.Ended) && len(a.History) == len(b.History)
 }

@@ -69,6 +69,7 @@ func Matching(q Request, members []cluster.Member, own *cluster.Filter) []string
 		case manager && q.Role != cluster.RoleManager:
 		case !manager && own != nil && !own.Match(m):
 		case q.Role != "" && !slices.Contains(m.Roles, q.Role):
+		case len(q.Nodes) > 0 && !slices.Contains(q.Nodes, m.Node):
 		case filter.Match(m):
 			names = append(names, m.Node)
 		}
@@ -88,16 +89,21 @@ func (p *planner) schedule(a *Active) {
 	if free == 0 {
 		free = len(a.Roster)
 	}
+	p.stop(a)
 	for _, node := range a.Roster {
-		if j, ok := a.Jobs[node]; ok && !j.State.Ended() {
-			free--
+		j, ok := a.Jobs[node]
+		if ok && !j.State.Ended() {
 			p.claim(node, r.ID)
 			p.pass(a, node, j)
 		}
+		if ok && !p.settled(a, node) {
+			free--
+		}
 	}
+	admitted := p.admitted(a)
 	var chosen []string
-	for _, node := range a.Roster {
-		if _, ok := a.Jobs[node]; ok || r.Cancel != "" || !p.after(a, node) {
+	for i, node := range a.Roster {
+		if _, ok := a.Jobs[node]; ok || r.Cancel != "" || r.Stopped != "" || i >= admitted || !p.after(a, node) {
 			continue
 		}
 		older := p.claimed[node]
@@ -105,8 +111,10 @@ func (p *planner) schedule(a *Active) {
 		switch {
 		case p.withoutHost(node) && r.Rule == nil:
 			p.fail(a, node, "a logical member: no host of this name is in Consul's catalog")
+			p.stop(a)
 		case p.gone(node) && r.Rule == nil:
 			p.lose(a, node, Job{State: Lost, Why: "its agent was down before it began"})
+			p.stop(a)
 		case p.wait(a, node, older):
 		case free <= 0:
 		default:
@@ -157,7 +165,7 @@ func scheduled(r *Run, nodes []string) Decision {
 // pass passes a cancellation on to a node, or removes the job from the queue if it
 // has not started.
 func (p *planner) pass(a *Active, node string, j Job) {
-	if a.Run.Cancel == "" {
+	if a.Run.Cancel == "" && a.Run.Stopped == "" {
 		return
 	}
 	i := p.queues[node].find(jobID(a.Run.ID, j.Attempt))
@@ -170,6 +178,7 @@ func (p *planner) pass(a *Active, node string, j Job) {
 		j.State, j.Why = Cancelled, "before it began"
 		p.remove(node, e.Job)
 		p.put(a, node, j, p.s.Now, p.origin(), j.Why)
+	case a.Run.Cancel == "": // a run that was stopped lets members end
 	case e.Cancel == "" || a.Run.Kill && !e.Kill:
 		e.Cancel, e.Kill = a.Run.Cancel, a.Run.Kill
 		p.putQueue(node, q)

@@ -129,6 +129,8 @@ func (p *planner) settle(a *Active) {
 			r.Why = "cancelled by " + r.Cancel + ": running tasks are ended"
 		case r.Cancel != "":
 			r.Why = "cancelled by " + r.Cancel + ": members end after the task that they are at"
+		case r.Stopped != "":
+			r.Why = "stopped: " + r.Stopped
 		}
 	default:
 		r.State, r.Why = verdict(r)
@@ -157,8 +159,10 @@ func (p *planner) waiting(a *Active) string {
 		j, scheduled := a.Jobs[node]
 		why := j.Why
 		switch {
-		case scheduled && j.State.Ended():
+		case scheduled && p.settled(a, node):
 			continue
+		case scheduled && j.State.Ended():
+			why = p.unhealthy(a, node)
 		case !scheduled:
 			if why = p.waits[a.Run.ID][node]; why == "" {
 				continue // it waits for the limit, or for a rule before it
@@ -188,13 +192,13 @@ func (p *planner) waiting(a *Active) string {
 // (because it is down, or because what the rule comes after is not in progress) is
 // not work in progress.
 func (p *planner) count(a *Active) (c Counts, inProgress bool) {
-	over := a.Run.Cancel != "" || a.Run.Rule != nil && a.Run.Rule.Gone
+	over := a.Run.Cancel != "" || a.Run.Stopped != "" || a.Run.Rule != nil && a.Run.Rule.Gone
 	for _, node := range a.Roster {
 		j, scheduled := a.Jobs[node]
 		switch {
 		case scheduled:
 			c.add(j.State)
-			inProgress = inProgress || !j.State.Ended()
+			inProgress = inProgress || !j.State.Ended() || !over && !p.settled(a, node)
 		case over:
 			c.add(Cancelled)
 		default:
@@ -224,6 +228,8 @@ func verdict(r *Run) (State, string) {
 		return Cancelled, "by " + r.Cancel + "; " + bad
 	case r.Rule != nil && r.Rule.Gone:
 		return Cancelled, "the rule no longer exists"
+	case r.Stopped != "" && c.Cancelled > 0:
+		return Failed, fmt.Sprintf("%s; %d did not start", r.Stopped, c.Cancelled)
 	case bad != "":
 		return Failed, bad
 	case c.Members == 0 && r.Rule == nil:

@@ -20,6 +20,7 @@ type world struct {
 	now     time.Time
 	members []cluster.Member
 	down    map[string]time.Time
+	out     map[string]time.Time
 	still   string
 	filter  *cluster.Filter
 	runs    map[string]Active
@@ -58,7 +59,7 @@ func (w *world) change(id string, change func(*Run)) {
 
 // plan makes a plan and does what it says.
 func (w *world) plan() Changes {
-	s := Situation{Now: w.now, Members: w.members, Filter: w.filter, Holder: "holder", Still: w.still, Down: maps.Clone(w.down), Grace: time.Minute}
+	s := Situation{Now: w.now, Members: w.members, Filter: w.filter, Holder: "holder", Still: w.still, Down: maps.Clone(w.down), Out: w.out, Grace: time.Minute}
 	c := Plan(s, slices.Collect(maps.Values(w.runs)), w.queues)
 	for id, r := range c.Runs {
 		a := w.runs[id]
@@ -182,7 +183,7 @@ func amount(t testing.TB, text string) rollout.Amount {
 func TestPlanRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld("a", "b", "c", "m/manager")
-	w.ask("r", Request{Workflow: "w", MaxParallel: amount(t, "2")})
+	w.ask("r", Request{Workflow: "w", Limits: Limits{MaxParallel: amount(t, "2")}})
 	w.want(t, "r", "running: a=pending b=pending c=waiting | a b")
 	w.begin("a", "b")
 	w.want(t, "r", "running: a=running b=running c=waiting | a b")
@@ -225,7 +226,7 @@ func TestPlanWhoMatches(t *testing.T) {
 		{"both", Request{Filter: `Node == "a"`, Role: "leader"}, "failed:"},
 		{"managers", Request{Role: "manager"}, "running: m=pending | m"},
 		{"approval", Request{NeedsApproval: true}, "needs-approval:"},
-		{"per cent", Request{MaxParallel: amount(t, "1%")}, "running: a=pending b=waiting | a"},
+		{"per cent", Request{Limits: Limits{MaxParallel: amount(t, "1%")}}, "running: a=pending b=waiting | a"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -240,7 +241,7 @@ func TestPlanWhoMatches(t *testing.T) {
 func TestPlanSerialPerNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld("a", "b")
-	w.ask("r1", Request{Workflow: "w", MaxParallel: amount(t, "1")})
+	w.ask("r1", Request{Workflow: "w", Limits: Limits{MaxParallel: amount(t, "1")}})
 	w.ask("r2", Request{Workflow: "w"})
 	w.ask("r3", Request{Workflow: "w", NeedsApproval: true})
 	w.plan()
@@ -258,7 +259,7 @@ func TestPlanSerialPerNode(t *testing.T) {
 func TestPlanPaused(t *testing.T) {
 	t.Parallel()
 	w := newWorld("a", "b")
-	w.ask("r", Request{MaxParallel: amount(t, "1")})
+	w.ask("r", Request{Limits: Limits{MaxParallel: amount(t, "1")}})
 	w.plan()
 	w.begin("a")
 	w.still = "paused"
@@ -273,7 +274,7 @@ func TestPlanPaused(t *testing.T) {
 func TestPlanCancel(t *testing.T) {
 	t.Parallel()
 	w := newWorld("a", "b", "c")
-	w.ask("r", Request{MaxParallel: amount(t, "2")})
+	w.ask("r", Request{Limits: Limits{MaxParallel: amount(t, "2")}})
 	w.plan()
 	w.begin("a")
 	w.change("r", func(r *Run) { r.Cancel = "ann" })
@@ -326,7 +327,7 @@ func TestPlanRuleAfter(t *testing.T) {
 func TestPlanLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld("a", "b", "c", "d")
-	w.ask("r", Request{MaxParallel: amount(t, "3")})
+	w.ask("r", Request{Limits: Limits{MaxParallel: amount(t, "3")}})
 	w.agent("c", false)
 	w.plan()
 	w.begin("a")
@@ -434,7 +435,7 @@ func anything(t *testing.T, random *rand.Rand) {
 		case 0:
 			if id := fmt.Sprintf("r%02d", len(w.runs)); step < 120 && len(w.runs) < 8 {
 				limits[id] = 1 + random.IntN(7)
-				w.ask(id, Request{Workflow: "w", MaxParallel: rollout.Amount{N: limits[id]}})
+				w.ask(id, Request{Workflow: "w", Limits: Limits{MaxParallel: rollout.Amount{N: limits[id]}}})
 			}
 		case 1, 2, 3:
 			w.report(n, func(e *Queued) {

@@ -19,7 +19,6 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
-	"github.com/jorc/jorc/internal/rollout"
 )
 
 // Sentinels of this package.
@@ -145,15 +144,19 @@ type Request struct {
 	Filter   string         `json:"filter,omitempty"` // as cluster.ParseFilter reads it
 	Role     string         `json:"role,omitempty"`
 	// OnManager: once, on a manager or where the orchestrator is.
-	OnManager     bool           `json:"on_manager,omitempty"`
-	MaxParallel   rollout.Amount `json:"max_parallel,omitzero"` // none: all at the same time
-	NeedsApproval bool           `json:"needs_approval,omitempty"`
+	OnManager     bool `json:"on_manager,omitempty"`
+	NeedsApproval bool `json:"needs_approval,omitempty"`
+	Limits
+
+	Nodes   []string `json:"nodes,omitempty"`    // only these; nil: all that match
+	RetryOf string   `json:"retry_of,omitempty"` // the run that Nodes are from
 }
 
 // Same reports whether both ask for the same.
 func (q Request) Same(o Request) bool {
 	return q.Workflow == o.Workflow && q.Params.Equal(o.Params) && q.Filter == o.Filter && q.Role == o.Role &&
-		q.OnManager == o.OnManager && q.MaxParallel == o.MaxParallel && q.NeedsApproval == o.NeedsApproval
+		q.OnManager == o.OnManager && q.Limits.equal(o.Limits) && q.NeedsApproval == o.NeedsApproval &&
+		slices.Equal(q.Nodes, o.Nodes) && q.RetryOf == o.RetryOf
 }
 
 // Run is one run; it is kept at runs/<id>/spec.
@@ -168,8 +171,9 @@ type Run struct {
 
 	State   State     `json:"state"`
 	Why     string    `json:"why,omitempty"`
-	Cancel  string    `json:"cancel,omitempty"` // who cancelled it while it was running
-	Kill    bool      `json:"kill,omitempty"`   // with Cancel: running tasks are ended, too
+	Cancel  string    `json:"cancel,omitempty"`  // who cancelled it while it was running
+	Kill    bool      `json:"kill,omitempty"`    // with Cancel: running tasks are ended, too
+	Stopped string    `json:"stopped,omitempty"` // why no further member begins: too many failed
 	Counts  Counts    `json:"counts"`
 	Started time.Time `json:"started,omitzero"`
 	Ended   time.Time `json:"ended,omitzero"`

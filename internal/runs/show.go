@@ -78,6 +78,38 @@ type Detail struct {
 	Members []Member `json:"members"` // in order of their names
 }
 
+// Retry returns q for the members of a run that has ended on which it did not succeed: they
+// failed, were lost, or did not start. The workflow and the params are those of the
+// run unless q has its own. It returns ErrState for a run in progress, and for one of
+// which no member is left.
+func (d Detail) Retry(q Request) (Request, error) {
+	switch {
+	case !d.State.Ended():
+		return q, fmt.Errorf("run %q: %w: it is %s: wait until it has ended, or cancel it", d.ID, ErrState, d.State)
+	case d.Request.OnManager:
+		return q, fmt.Errorf("run %q: %w: it was a run on a manager: start it again without --retry-of", d.ID, ErrState)
+	}
+	if len(d.Members) == 0 {
+		return q, fmt.Errorf("run %q: %w: it ended before it had members: start it again without --retry-of", d.ID, ErrState)
+	}
+	for _, m := range d.Members {
+		if m.State != Done {
+			q.Nodes = append(q.Nodes, m.Node)
+		}
+	}
+	if len(q.Nodes) == 0 {
+		return q, fmt.Errorf("run %q: %w: it succeeded on all of its %d members", d.ID, ErrState, len(d.Members))
+	}
+	if q.Workflow == "" || q.Workflow == d.Request.Workflow {
+		q.Workflow = d.Request.Workflow
+		if len(q.Params) == 0 {
+			q.Params = d.Request.Params
+		}
+	}
+	q.RetryOf = d.ID
+	return q, nil
+}
+
 // Show reads one run with its members, with two requests, or three while members
 // are in progress. It returns ErrNoRun, ErrInvalid, kv.ErrDamaged, kv.ErrNewer or a
 // class of package consul.

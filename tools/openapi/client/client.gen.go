@@ -990,6 +990,9 @@ type Run struct {
 	Started *time.Time `json:"started,omitempty"`
 	State   string     `json:"state"`
 
+	// Stopped why no further member begins: too many failed
+	Stopped *string `json:"stopped,omitempty"`
+
 	// Total without the query's filters
 	Total int64   `json:"total"`
 	Why   *string `json:"why,omitempty"`
@@ -1047,7 +1050,10 @@ type RunRow struct {
 	Rule    *RunsStanding `json:"rule,omitempty"`
 	Started *time.Time    `json:"started,omitempty"`
 	State   string        `json:"state"`
-	Why     *string       `json:"why,omitempty"`
+
+	// Stopped why no further member begins: too many failed
+	Stopped *string `json:"stopped,omitempty"`
+	Why     *string `json:"why,omitempty"`
 }
 
 // Runs Runs are the runs of a cluster.
@@ -1106,18 +1112,36 @@ type RunsCounts struct {
 
 // RunsRequest Request is what is asked for.
 type RunsRequest struct {
+	// Batches how many are admitted in all, step by step
+	Batches *[]string `json:"batches,omitempty"`
+
 	// Filter as cluster.ParseFilter reads it
 	Filter *string `json:"filter,omitempty"`
 
+	// First so many members come first, on their own
+	First *int64 `json:"first,omitempty"`
+
+	// MaxFailures MaxFailures is how many members may fail or be lost before no further one begins. nil: any number, but with First or Batches none.
+	MaxFailures *int64 `json:"max_failures,omitempty"`
+
 	// MaxParallel none: all at the same time
-	MaxParallel   *string `json:"max_parallel,omitempty"`
+	MaxParallel *string `json:"max_parallel,omitempty"`
+
+	// MinHealthy MinHealthy is how long a member must have been in service, after its job, before another takes its place.
+	MinHealthy    *string `json:"min_healthy,omitempty"`
 	NeedsApproval *bool   `json:"needs_approval,omitempty"`
+
+	// Nodes only these; nil: all that match
+	Nodes *[]string `json:"nodes,omitempty"`
 
 	// OnManager OnManager: once, on a manager or where the orchestrator is.
 	OnManager *bool       `json:"on_manager,omitempty"`
 	Params    interface{} `json:"params,omitempty"`
-	Role      *string     `json:"role,omitempty"`
-	Workflow  string      `json:"workflow"`
+
+	// RetryOf the run that Nodes are from
+	RetryOf  *string `json:"retry_of,omitempty"`
+	Role     *string `json:"role,omitempty"`
+	Workflow string  `json:"workflow"`
 }
 
 // RunsStanding Standing is the rule behind a run that members join for as long as the rule is there.

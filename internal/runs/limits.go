@@ -1,0 +1,126 @@
+package runs
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+// Limits pace a run as a rollout.Policy paces a rollout, with the same meanings.
+type Limits struct {
+	MaxParallel rollout.Amount   `json:"max_parallel,omitzero"` // none: all at the same time
+	First       int              `json:"first,omitempty"`       // so many members come first, on their own
+	Batches     []rollout.Amount `json:"batches,omitempty"`     // how many are admitted in all, step by step
+	// MaxFailures is how many members may fail or be lost before no further one
+	// begins. nil: any number, but with First or Batches none.
+	MaxFailures *int `json:"max_failures,omitempty"`
+	// MinHealthy is how long a member must have been in service, after its job, before
+	// another takes its place.
+	MinHealthy rollout.Duration `json:"min_healthy,omitempty"`
+}
+
+func (l Limits) equal(o Limits) bool {
+	same := l.MaxFailures == o.MaxFailures || l.MaxFailures != nil && o.MaxFailures != nil && *l.MaxFailures == *o.MaxFailures
+	return same && l.MaxParallel == o.MaxParallel && l.First == o.First && l.MinHealthy == o.MinHealthy && slices.Equal(l.Batches, o.Batches)
+}
+
+// policy is the policy of a rollout with these limits.
+func (l Limits) policy() rollout.Policy {
+	p := rollout.Policy{MaxParallel: l.MaxParallel, Canary: l.First, Batches: l.Batches, MinHealthy: l.MinHealthy}
+	if l.MaxFailures != nil {
+		p.MaxFailures = *l.MaxFailures
+	}
+	return p
+}
+
+// check returns what is wrong with limits.
+func (l Limits) check() error {
+	if l.MinHealthy > 0 && l.MaxParallel == (rollout.Amount{}) && l.First == 0 && len(l.Batches) == 0 {
+		return errors.New("min healthy without an order: all members begin at once; limit them with max parallel, first or batches")
+	}
+	return l.policy().Validate()
+}
+
+// failures returns how many failures stop the run; ok is false if none does.
+func (l Limits) failures() (most int, ok bool) {
+	switch {
+	case l.MaxFailures != nil:
+		return *l.MaxFailures, true
+	case l.First > 0 || len(l.Batches) > 0:
+		return 0, true
+	}
+	return 0, false
+}
+
+// stop stops a run of which more members failed than may: no further one begins.
+func (p *planner) stop(a *Active) {
+	r := &a.Run
+	most, limited := r.Request.failures()
+	if !limited || r.Stopped != "" || r.Cancel != "" {
+		return
+	}
+	var failed []string
+	for _, node := range a.Roster {
+		if s := a.Jobs[node].State; s == Failed || s == Lost {
+			failed = append(failed, node)
+		}
+	}
+	if len(failed) <= most {
+		return
+	}
+	r.Stopped = fmt.Sprintf("%d of %d members failed or were lost, at most %d may", len(failed), len(a.Roster), most)
+	p.decide(RunStopped, r.ID, "", fmt.Sprintf("workflow %q begins on no further member: %s: %s", r.Request.Workflow, r.Stopped, several(failed)))
+}
+
+// admitted returns how many members, from the first of the roster on, may have begun:
+// those of the first step of which a member has yet to settle.
+func (p *planner) admitted(a *Active) int {
+	l, n := a.Run.Request.Limits, len(a.Roster)
+	steps := []int{min(l.First, n)}
+	for batch := range l.Batches {
+		steps = append(steps, l.policy().UpTo(batch+1, n))
+	}
+	for _, step := range steps {
+		if slices.ContainsFunc(a.Roster[:step], func(node string) bool { return !p.settled(a, node) }) {
+			return step
+		}
+	}
+	return n
+}
+
+// settled reports whether nothing more is expected of a member: its job has ended, and
+// if it succeeded the member has been in service for long enough.
+func (p *planner) settled(a *Active, node string) bool {
+	j, scheduled := a.Jobs[node]
+	if !scheduled || !j.State.Ended() {
+		return false
+	}
+	d := time.Duration(a.Run.Request.MinHealthy)
+	return j.State != Done || d == 0 || p.s.Now.Sub(p.healthySince(a, node)) >= d
+}
+
+// healthySince is since when a member whose job has ended has been in service without a
+// break, as far as this orchestrator knows.
+func (p *planner) healthySince(a *Active, node string) time.Time {
+	var ended time.Time
+	if h := a.Jobs[node].History; len(h) > 0 {
+		ended = h[len(h)-1].At
+	}
+	if out := p.s.Out[node]; out.After(ended) {
+		return out
+	}
+	return ended
+}
+
+// unhealthy is why a member whose job succeeded has not settled.
+func (p *planner) unhealthy(a *Active, node string) string {
+	why := ""
+	if m := p.members[node]; m != nil {
+		why = string(m.Condition.OutOfService(false))
+	}
+	return fmt.Sprintf("has to be in service for %v (%s)", a.Run.Request.MinHealthy, cmp.Or(why, "it is for a shorter time"))
+}

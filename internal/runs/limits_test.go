@@ -1,0 +1,235 @@
+package runs
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+func batches(t *testing.T, text string) []rollout.Amount {
+	t.Helper()
+	all, err := rollout.ParseBatches(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// healthy makes a member's checks pass, or not.
+func (w *world) healthy(node string, healthy bool) {
+	for i := range w.members {
+		if w.members[i].Node == node {
+			w.members[i].Condition = cluster.Condition{Agent: cluster.AgentUp, Health: consul.HealthCritical}
+			if healthy {
+				w.members[i].Condition.Health = consul.HealthPassing
+			}
+		}
+	}
+	if w.out == nil {
+		w.out = map[string]time.Time{}
+	}
+	w.out[node] = w.now
+}
+
+// TestPlanMaxFailures: after one failure more than allowed no further member
+// begins, what is queued is taken back, and what runs ends.
+func TestPlanMaxFailures(t *testing.T) {
+	t.Parallel()
+	w := newWorld("a", "b", "c", "d", "e", "f")
+	one := 1
+	w.ask("r", Request{Workflow: "w", Limits: Limits{MaxParallel: amount(t, "2"), MaxFailures: &one}})
+	w.want(t, "r", "running: a=pending b=pending c=waiting d=waiting e=waiting f=waiting | a b")
+	w.begin("a", "b")
+	w.end(Failed, "a")
+	w.want(t, "r", "running: a=failed b=running c=pending d=waiting e=waiting f=waiting | b c")
+	w.end(Done, "b")
+	w.want(t, "r", "running: a=failed b=done c=pending d=pending e=waiting f=waiting | c d")
+	w.begin("c")
+	w.end(Failed, "c")
+	w.want(t, "r", "failed: a=failed b=done c=failed d=cancelled e=waiting f=waiting")
+	r := w.runs["r"].Run
+	if want := "2 of 6 members failed or were lost, at most 1 may; 3 did not start"; r.Why != want {
+		t.Errorf("got %q, want %q", r.Why, want)
+	}
+	if n := slices.IndexFunc(w.told, func(d Decision) bool { return d.Kind == RunStopped }); n < 0 {
+		t.Error("no event says that the run stopped")
+	}
+}
+
+// TestPlanFirstAndBatches: the first members come alone, then each batch once the one
+// before it has settled.
+func TestPlanFirstAndBatches(t *testing.T) {
+	t.Parallel()
+	w := newWorld("a", "b", "c", "d", "e")
+	w.ask("r", Request{Workflow: "w", Limits: Limits{First: 1, Batches: batches(t, "60%,100%")}})
+	w.want(t, "r", "running: a=pending b=waiting c=waiting d=waiting e=waiting | a")
+	w.begin("a")
+	w.end(Done, "a")
+	w.want(t, "r", "running: a=done b=pending c=pending d=waiting e=waiting | b c")
+	w.begin("b", "c")
+	w.end(Done, "c")
+	w.want(t, "r", "running: a=done b=running c=done d=waiting e=waiting | b")
+	w.end(Failed, "b")
+	w.want(t, "r", "failed: a=done b=failed c=done d=waiting e=waiting")
+}
+
+// TestPlanMinHealthy: a member keeps its place until it has been in service for long
+// enough without a break.
+func TestPlanMinHealthy(t *testing.T) {
+	t.Parallel()
+	w := newWorld("a", "b")
+	w.healthy("a", true)
+	w.healthy("b", true)
+	w.ask("r", Request{Workflow: "w", Limits: Limits{MaxParallel: amount(t, "1"), MinHealthy: rollout.Duration(time.Minute)}})
+	w.plan()
+	w.begin("a")
+	w.end(Done, "a")
+	w.want(t, "r", "running: a=done b=waiting")
+	w.now = w.now.Add(50 * time.Second)
+	w.healthy("a", false)
+	w.want(t, "r", "running: a=done b=waiting")
+	if got, want := w.runs["r"].Run.Why, "a: has to be in service for 1m0s (critical)"; !strings.Contains(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	w.now = w.now.Add(50 * time.Second)
+	w.healthy("a", true)
+	w.want(t, "r", "running: a=done b=waiting")
+	w.now = w.now.Add(time.Minute)
+	w.want(t, "r", "running: a=done b=pending | b")
+	w.begin("b")
+	w.now = w.now.Add(time.Minute)
+	w.end(Done, "b")
+	w.want(t, "r", "running: a=done b=done")
+	w.now = w.now.Add(time.Minute)
+	w.want(t, "r", "done: a=done b=done")
+}
+
+// TestPlanNodes: a retry is for the members that it names and that still match.
+func TestPlanNodes(t *testing.T) {
+	t.Parallel()
+	w := newWorld("a", "b", "c")
+	w.ask("r", Request{Workflow: "w", Nodes: []string{"c", "gone", "a"}})
+	w.want(t, "r", "running: a=pending c=pending | a c")
+}
+
+// TestPlanAllFail: whatever the limits are, and however members fail, at most
+// max-parallel + max-failures of them are touched, and none twice.
+func TestPlanAllFail(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		n := 1 + r.IntN(30)
+		var nodes []string
+		for i := range n {
+			nodes = append(nodes, fmt.Sprintf("n%02d", i))
+		}
+		w := newWorld(nodes...)
+		most := r.IntN(5)
+		l := Limits{MaxParallel: rollout.Amount{N: 1 + r.IntN(6)}, MaxFailures: &most}
+		if r.IntN(2) == 0 {
+			l.MaxParallel = rollout.Amount{N: 1 + r.IntN(100), Percent: true}
+		}
+		if r.IntN(3) == 0 {
+			l.First = 1 + r.IntN(3)
+		}
+		if r.IntN(3) == 0 {
+			l.Batches = []rollout.Amount{{N: 10 + r.IntN(20), Percent: true}, {N: 50, Percent: true}, {N: 100, Percent: true}}
+		}
+		if r.IntN(3) == 0 {
+			l.MinHealthy = rollout.Duration(time.Minute)
+		}
+		w.ask("r", Request{Workflow: "w", Limits: l})
+		bound := l.MaxParallel.Of(n) + most
+		for step := 0; !w.runs["r"].Run.State.Ended(); step++ {
+			if step > 1000 {
+				t.Fatalf("seed %d: the run does not end: %s", seed, w.show("r"))
+			}
+			w.plan()
+			w.now = w.now.Add(time.Duration(r.IntN(40)) * time.Second)
+			for _, node := range nodes {
+				switch r.IntN(6) {
+				case 0, 1:
+					w.begin(node)
+				case 2, 3:
+					w.report(node, func(e *Queued) {
+						if e.State == Running {
+							e.State, e.Ended = Failed, w.now
+						}
+					})
+				case 4:
+					if len(w.queues[node].Jobs) > 0 && r.IntN(4) == 0 {
+						w.agent(node, false)
+					}
+				}
+			}
+			touched := 0
+			for _, times := range w.times {
+				touched++
+				if times > 1 {
+					t.Fatalf("seed %d: a member was touched %d times", seed, times)
+				}
+			}
+			if touched > bound {
+				t.Fatalf("seed %d: %d members were touched, at most %v + %d may (of %d): %s", seed, touched, l.MaxParallel, most, n, w.show("r"))
+			}
+			if l.First > 0 && len(w.times) > l.First {
+				for _, node := range nodes[:min(l.First, n)] {
+					if s := w.runs["r"].Jobs[node].State; !s.Ended() {
+						t.Fatalf("seed %d: others began before the first %d had ended: %s", seed, l.First, w.show("r"))
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestLimitsCheck(t *testing.T) {
+	t.Parallel()
+	less := -1
+	for name, l := range map[string]Limits{
+		"no end": {Batches: batches(t, "10%,50%")}, "falling": {Batches: batches(t, "50%,10%,100%")}, "negative": {MaxFailures: &less},
+		"first and batch": {First: 3, Batches: batches(t, "2,100%")}, "first below zero": {First: -1}, "min healthy alone": {MinHealthy: rollout.Duration(time.Second)},
+	} {
+		if err := (Request{Workflow: "w", Limits: l}).Check(); err == nil {
+			t.Errorf("%s: %+v is accepted", name, l)
+		}
+	}
+}
+
+// TestMaxFailures: a workflow that fails on every member is started on
+// max-parallel + max-failures of them, and a retry is for the others and the failed.
+func TestMaxFailures(t *testing.T) {
+	t.Parallel()
+	nodes := []string{"a", "b", "c", "d", "e", "f"}
+	x := newSite(t, nodes...)
+	x.orchestrate("o", quickDecider())
+	var tasks []config.Task
+	tasks = append(tasks, sh("one", `[ -e ok ] || exit 1`))
+	for _, node := range nodes {
+		x.work(node, tasks...)
+	}
+	one := 1
+	x.ask("r", Request{Limits: Limits{MaxParallel: amount(t, "1"), MaxFailures: &one}})
+	d := x.becomes("r", "failed: a=failed b=failed c=pending d=pending e=pending f=pending")
+	for _, node := range nodes[2:] {
+		if got := x.traces(node, "ran"); got != "" {
+			t.Errorf("%s ran %q", node, got)
+		}
+	}
+	if want := "2 of 6 members failed or were lost, at most 1 may; 4 did not start"; d.Why != want {
+		t.Errorf("got %q, want %q", d.Why, want)
+	}
+	x.wasTold(RunStopped, "")
+	q, err := d.Retry(Request{})
+	if err != nil || !slices.Equal(q.Nodes, nodes) || q.Workflow != "w" || q.RetryOf != "r" {
+		t.Errorf("Retry = %+v, %v", q, err)
+	}
+}
