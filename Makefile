@@ -172,7 +172,7 @@ packages: ## build deb and rpm packages for amd64 and arm64, their SBOM and chec
 	GO='$(GO)' tools/packages dist
 
 .PHONY: test-packages
-test-packages: consul ## lint, install, upgrade and remove the packages under a booted systemd; needs root and the Debian archive
+test-packages: consul bin/consul-template ## lint, install, upgrade and remove the packages under a booted systemd; needs root and the Debian archive
 	@missing=; \
 	for program in lintian rpmlint rpm mmdebstrap systemd-nspawn nsenter ansible; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	[ -z "$$missing" ] || { echo "make test-packages: missing:$$missing (apt-get install lintian rpmlint rpm mmdebstrap systemd-container util-linux ansible)" >&2; exit 1; }; \

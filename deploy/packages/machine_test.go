@@ -97,10 +97,10 @@ func native(t *testing.T, dir, format string) string {
 	return found[0]
 }
 
-// debian makes an archive of a minimal Debian with systemd, nginx, Python for Ansible, and what jorc depends on.
+// debian makes an archive of a minimal Debian with systemd, nginx, Python for Ansible, Puppet, and what jorc depends on.
 var debian = sync.OnceValues(func() (string, error) {
 	archive := filepath.Join(workDir, "debian.tar")
-	if out, err := output("mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd,systemd-sysv,dbus,procps,nginx-light,python3-apt", "bookworm", archive); err != nil {
+	if out, err := output("mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd,systemd-sysv,dbus,procps,nginx-light,python3-apt,puppet-agent", "bookworm", archive); err != nil {
 		return "", fmt.Errorf("mmdebstrap: %w\n%s", err, out)
 	}
 	return archive, nil

@@ -213,6 +213,10 @@ func TestUnits(t *testing.T) {
 		m.run("rm", "/etc/jorc/web.hcl", "/etc/nginx/conf.d/upstreams.conf")
 	})
 
+	t.Run("full", func(t *testing.T) { m.in(t).fullUnit() })
+
+	t.Run("migration", func(t *testing.T) { m.in(t).migration() })
+
 	t.Run("render-only", func(t *testing.T) {
 		m := m.in(t)
 		m.restrict("render-only")
