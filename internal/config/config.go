@@ -74,6 +74,8 @@ type Consul struct {
 	Address        string `hcl:"address,optional"` // default 127.0.0.1:8500; http://, https:// and unix:// are understood
 	TokenFile      string `hcl:"token_file,optional"`
 	Token          Secret // from CONSUL_HTTP_TOKEN only
+	AuthFile       string `hcl:"auth_file,optional"` // USER:PASSWORD of HTTP basic authentication
+	Auth           Secret // from CONSUL_HTTP_AUTH only
 	CAFile         string `hcl:"ca_file,optional"`
 	CAPath         string `hcl:"ca_path,optional"`
 	ClientCert     string `hcl:"client_cert,optional"`

@@ -71,6 +71,7 @@ func (d *decoder) checkOwnFiles(r *resolver, c *Config, ids [][]string) {
 		{value: c.StateDir, owner: "jorc's state directory"},
 		{value: c.VersionFile, owner: "the version file"},
 		{value: c.Consul.TokenFile, owner: "the file of Consul's token"},
+		{value: c.Consul.AuthFile, owner: "the file of Consul's HTTP basic authentication"},
 		{value: c.Consul.CAFile, owner: "Consul's CA file"},
 		{value: c.Consul.ClientCert, owner: "the client certificate"},
 		{value: c.Consul.ClientKey, owner: "the client certificate's key"},

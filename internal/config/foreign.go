@@ -106,7 +106,7 @@ var absent = map[string]map[string]string{
 }
 
 const (
-	noBasicAuth = "jorc has no HTTP basic authentication: use an ACL token."
+	noBasicAuth = "Write USER:PASSWORD to a file, and name it with consul { auth_file }."
 	noRetry     = "It is not needed: jorc repeats failed requests with growing pauses."
 	noTransport = "It is not needed: consul { max_connections } limits jorc's connections."
 	noLogin     = "jorc does not log in to Vault: let an agent of Vault write the token to token_file."

@@ -21,7 +21,7 @@ func TestForeignNames(t *testing.T) {
 		{"a.hcl", "exec {\n  command = [\"x\"]\n}\n", `jorc calls this a "process" block.`},
 		{"a.hcl", "process \"x\" {\n  command = [\"x\"]\n  env {\n    whitelist = [\"A\"]\n  }\n}\n", `jorc calls this "allowlist".`},
 		{"a.hcl", "process \"x\" {\n  command = [\"x\"]\n  env {\n    prefix \"a\" {\n      no_prefix = true\n    }\n  }\n}\n", `jorc calls this "format"`},
-		{"a.hcl", "consul {\n  auth {\n  }\n}\n", "no HTTP basic authentication"},
+		{"a.hcl", "consul {\n  auth {\n  }\n}\n", "consul { auth_file }"},
 		{"a.hcl", "vault {\n  renew_token = true\n}\n", "does not log in to Vault"},
 		{"a.hcl", "nomad {\n}\n", "does not read from Nomad"},
 		{"a.hcl", "syslog {\n}\n", "jorc logs to stderr"},

@@ -52,6 +52,7 @@ func TestPrecedence(t *testing.T) {
 		{"token over token file", []string{"CONSUL_HTTP_TOKEN=t"}, config.Overrides{}, func(c *config.Config) any { return string(c.Consul.Token) + c.Consul.TokenFile }, "t"},
 		{"token file of the environment over its token", []string{"CONSUL_HTTP_TOKEN=t", "CONSUL_HTTP_TOKEN_FILE=/t"}, config.Overrides{}, func(c *config.Config) any { return string(c.Consul.Token) + c.Consul.TokenFile }, "/t"},
 		{"token file flag over token", []string{"CONSUL_HTTP_TOKEN=t"}, config.Overrides{TokenFile: new("/t")}, func(c *config.Config) any { return string(c.Consul.Token) + c.Consul.TokenFile }, "/t"},
+		{"auth over auth file", []string{"CONSUL_HTTP_AUTH=u:p"}, config.Overrides{}, func(c *config.Config) any { return string(c.Consul.Auth) + c.Consul.AuthFile }, "u:p"},
 		{"ssl", []string{"CONSUL_HTTP_SSL=true"}, config.Overrides{}, func(c *config.Config) any { return c.Consul.Address }, "https://file:1"},
 		{"ssl never goes back", []string{"CONSUL_HTTP_SSL=1", "CONSUL_HTTP_ADDR=http://x:1"}, config.Overrides{}, func(c *config.Config) any { return c.Consul.Address }, "https://x:1"},
 		{"ssl over a socket", []string{"CONSUL_HTTP_SSL=1", "CONSUL_HTTP_ADDR=unix:///run/c"}, config.Overrides{}, func(c *config.Config) any { return c.Consul.Address }, "unix:///run/c"},

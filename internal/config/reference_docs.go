@@ -59,6 +59,7 @@ var settingDocs = map[string]settingDoc{
 	"version_file": {standard: "`version` in `state_dir`", example: `"/etc/current_version"`, doc: "The file that holds the version that runs on this host."},
 
 	"consul.address":         {standard: `"127.0.0.1:8500"`, example: `"https://127.0.0.1:8501"`, doc: "`host:port`, `http://`, `https://` or `unix://`."},
+	"consul.auth_file":       {example: `"/etc/jorc/consul.auth"`, doc: "A file that holds `USER:PASSWORD`, for HTTP basic authentication of a proxy before Consul. A change of it is used at once."},
 	"consul.ca_file":         {example: `"/etc/consul.d/ca.pem"`, doc: "The certificate of the authority that signed Consul's certificate."},
 	"consul.ca_path":         {example: `"/etc/ssl/consul.d"`, doc: "A directory of such certificates."},
 	"consul.client_cert":     {example: `"/etc/jorc/client.pem"`, doc: "The certificate that jorc shows to Consul; needs `client_key`."},

@@ -80,6 +80,7 @@ func (d *decoder) consulBlock(c *Consul) blockType {
 		a.notEmpty("address", "tls_server_name", "namespace", "partition", "datacenter")
 		a.between(minConnections, math.MaxInt32, "max_connections")
 		a.path("token_file", &c.TokenFile)
+		a.path("auth_file", &c.AuthFile)
 		a.path("ca_file", &c.CAFile)
 		a.path("ca_path", &c.CAPath)
 		a.path("client_cert", &c.ClientCert)
@@ -215,6 +216,9 @@ func (d *decoder) applyTokens(c *Config, getenv func(string) string, flags Overr
 	token, file := getenv("CONSUL_HTTP_TOKEN"), getenv("CONSUL_HTTP_TOKEN_FILE")
 	if token != "" && file == "" && (flags.TokenFile == nil || *flags.TokenFile == "") {
 		c.Consul.Token, c.Consul.TokenFile = Secret(token), ""
+	}
+	if auth := getenv("CONSUL_HTTP_AUTH"); auth != "" {
+		c.Consul.Auth, c.Consul.AuthFile = Secret(auth), ""
 	}
 	if token := getenv("VAULT_TOKEN"); token != "" {
 		c.Vault.Token, c.Vault.TokenFile = Secret(token), ""

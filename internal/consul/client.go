@@ -28,7 +28,8 @@ type Client struct {
 	base      string // scheme://host:port
 	scope     scope
 	transport *http.Transport
-	tokens    *tokenSource
+	tokens    *secretSource
+	auth      *secretSource // of HTTP basic authentication
 	budget    *budget
 	breaker   *breaker
 	texts     sync.Pool // *bytes.Buffer
@@ -54,7 +55,8 @@ func New(c config.Consul, opts ...Option) (*Client, error) {
 	cl := &Client{
 		max:     limit,
 		scope:   scope{c.Datacenter, c.Namespace, c.Partition},
-		tokens:  &tokenSource{file: c.TokenFile, fixed: string(c.Token)},
+		tokens:  &secretSource{what: "token", file: c.TokenFile, fixed: string(c.Token)},
+		auth:    &secretSource{what: "auth", file: c.AuthFile, fixed: string(c.Auth)},
 		budget:  newBudget(limit - max(4, limit/8)),
 		breaker: newBreaker(),
 	}
@@ -74,7 +76,7 @@ func New(c config.Consul, opts ...Option) (*Client, error) {
 		MaxIdleConnsPerHost: limit,
 		IdleConnTimeout:     90 * time.Second,
 	}
-	cl.http = &http.Client{Transport: &authorized{next: cl.transport, tokens: cl.tokens, local: &cl.local}}
+	cl.http = &http.Client{Transport: &authorized{next: cl.transport, tokens: cl.tokens, auth: cl.auth, local: &cl.local}}
 	cl.base = scheme + "://" + address
 	cl.api, err = api.NewClient(&api.Config{
 		Address:    address,
@@ -91,11 +93,12 @@ func New(c config.Consul, opts ...Option) (*Client, error) {
 	return cl, nil
 }
 
-// CheckToken returns an error if the token file is missing, empty or not
-// readable. It sends no request.
+// CheckToken returns an error if the file of the token, or of HTTP basic authentication,
+// is missing, empty or not readable. It sends no request.
 func (c *Client) CheckToken() error {
 	_, err := c.tokens.get()
-	return err
+	_, autherr := c.auth.get()
+	return errors.Join(err, autherr)
 }
 
 // Close closes idle connections.
@@ -145,20 +148,21 @@ type Option func(DialFunc) DialFunc
 // returns, for example from another address of this host.
 func WithDialer(wrap func(standard DialFunc) DialFunc) Option { return wrap }
 
-// tokenSource holds the current token: from a file that may be replaced at any
-// time, or a fixed string.
-type tokenSource struct {
+// secretSource holds the current token, or user and password: from a file that may be
+// replaced at any time, or a fixed string.
+type secretSource struct {
+	what  string // for errors
 	file  string
 	fixed string
 
-	mu    sync.Mutex
-	token string
-	stamp time.Time
-	size  int64
+	mu     sync.Mutex
+	secret string
+	stamp  time.Time
+	size   int64
 }
 
-// get returns the current token. A file is read again when it has changed.
-func (t *tokenSource) get() (string, error) {
+// get returns the current secret. A file is read again when it has changed.
+func (t *secretSource) get() (string, error) {
 	if t.file == "" {
 		return t.fixed, nil
 	}
@@ -166,29 +170,29 @@ func (t *tokenSource) get() (string, error) {
 	defer t.mu.Unlock()
 	info, err := os.Stat(t.file)
 	if err != nil {
-		return "", fmt.Errorf("token file: %w", err)
+		return "", fmt.Errorf("%s file: %w", t.what, err)
 	}
-	if t.token != "" && info.ModTime().Equal(t.stamp) && info.Size() == t.size {
-		return t.token, nil
+	if t.secret != "" && info.ModTime().Equal(t.stamp) && info.Size() == t.size {
+		return t.secret, nil
 	}
 	data, err := os.ReadFile(t.file)
 	if err != nil {
-		return "", fmt.Errorf("token file: %w", err)
+		return "", fmt.Errorf("%s file: %w", t.what, err)
 	}
-	token := strings.TrimSpace(string(data))
-	if token == "" {
-		return "", fmt.Errorf("token file %s is empty", t.file)
+	secret := strings.TrimSpace(string(data))
+	if secret == "" {
+		return "", fmt.Errorf("%s file %s is empty", t.what, t.file)
 	}
-	t.token, t.stamp, t.size = token, info.ModTime(), info.Size()
-	return token, nil
+	t.secret, t.stamp, t.size = secret, info.ModTime(), info.Size()
+	return secret, nil
 }
 
-// authorized adds the current token to every request. It follows no redirect
-// with it: Consul's API does not redirect.
+// authorized adds the current token, and user and password, to every request. It follows
+// no redirect with them: Consul's API does not redirect.
 type authorized struct {
-	next   http.RoundTripper
-	tokens *tokenSource
-	local  *atomic.Bool // see disableCompression
+	next         http.RoundTripper
+	tokens, auth *secretSource
+	local        *atomic.Bool // see disableCompression
 }
 
 func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -196,10 +200,18 @@ func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, &Error{Op: "authorize", Class: ErrNoToken, Err: err}
 	}
+	auth, err := a.auth.get()
+	if err != nil {
+		return nil, &Error{Op: "authorize", Class: ErrNoToken, Err: err}
+	}
 	r = r.Clone(r.Context())
 	r.Header.Del("X-Consul-Token")
 	if token != "" {
 		r.Header.Set("X-Consul-Token", token)
+	}
+	if auth != "" {
+		user, password, _ := strings.Cut(auth, ":")
+		r.SetBasicAuth(user, password)
 	}
 	if a.local.Load() {
 		disableCompression(r)

@@ -7,6 +7,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -206,6 +210,63 @@ func TestTokenFileOfTheEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Close()
+}
+
+// TestBasicAuthentication: a proxy before Consul gets user and password beside the token,
+// and new ones as soon as the file has them.
+func TestBasicAuthentication(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, consultest.WithACL())
+	target, err := url.Parse("http://" + s.HTTPAddr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var password atomic.Value
+	password.Store("fir:st")
+	forward := httputil.NewSingleHostReverseProxy(target)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, given, _ := r.BasicAuth(); user != "joe" || given != password.Load() {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(proxy.Close)
+	file := filepath.Join(t.TempDir(), "auth")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("joe:fir:st\n")
+	for name, c := range map[string]config.Consul{"file": {AuthFile: file}, "fixed": {Auth: "joe:fir:st"}} {
+		c.Address, c.Token = proxy.URL, config.Secret(s.RootToken)
+		client, err := consul.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.Close)
+		if err := client.KVPut(t.Context(), &consul.KVPair{Key: name}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if name != "file" {
+			continue
+		}
+		password.Store("second")
+		if err := client.KVPut(t.Context(), &consul.KVPair{Key: name}); err == nil || strings.Contains(err.Error(), "fir:st") {
+			t.Errorf("the old password: error = %v, want one without it", err)
+		}
+		write("joe:second")
+		if err := client.KVPut(t.Context(), &consul.KVPair{Key: name}); err != nil {
+			t.Errorf("the new password: %v", err)
+		}
+		write("")
+		if err := client.CheckToken(); err == nil || !strings.Contains(err.Error(), "auth file "+file+" is empty") {
+			t.Errorf("an empty file: %v", err)
+		}
+		password.Store("fir:st")
+	}
 }
 
 // TestTooManyConnections: Consul closes surplus connections from one address

@@ -156,10 +156,10 @@ func (s *scrubber) secretsOf(o Options) {
 			s.withhold(value)
 		}
 	}
-	for _, secret := range []config.Secret{o.Config.Consul.Token, o.Config.Vault.Token} {
+	for _, secret := range []config.Secret{o.Config.Consul.Token, o.Config.Consul.Auth, o.Config.Vault.Token} {
 		s.withhold(string(secret))
 	}
-	files := []string{o.Config.Consul.TokenFile, o.Config.Vault.TokenFile}
+	files := []string{o.Config.Consul.TokenFile, o.Config.Consul.AuthFile, o.Config.Vault.TokenFile}
 	if o.Config.LogStore != nil && o.Config.LogStore.S3 != nil {
 		files = append(files, o.Config.LogStore.S3.CredentialsFile)
 	}

@@ -69,6 +69,7 @@ var remedies = []struct{ text, remedy string }{
 	{"no answer within", "see whether the agent hangs or a firewall drops the connection"},
 	{"ACL not found", "the token is not known: put a valid one into --token-file"},
 	{"token file", "check --token-file (CONSUL_HTTP_TOKEN_FILE)"},
+	{"auth file", "check consul { auth_file }"},
 }
 
 // remedyFor returns what to do about an error of a Consul client.

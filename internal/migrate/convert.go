@@ -71,6 +71,7 @@ func (c *converter) consul(out *output) {
 	}
 	b.string("namespace", g, "consul.namespace")
 	c.token(&b, "consul.token", "consul.token_file", "/etc/jorc/consul.token")
+	c.auth(&b)
 	b.path("ca_file", g, "consul.ssl.ca_cert")
 	b.path("ca_path", g, "consul.ssl.ca_path")
 	if cert, path := g.text("consul.ssl.cert"); cert != nil {
@@ -132,6 +133,28 @@ func (c *converter) token(b *output, value, file, standard string) {
 	if of, _ := g.text(value); of != nil {
 		b.attribute("token_file", quote(standard), nil)
 		g.find(of, NoEquivalent, "%s: %s", inFile, standard)
+	}
+}
+
+// auth converts HTTP basic authentication, whose values jorc's configuration cannot contain.
+func (c *converter) auth(b *output) {
+	const file = "/etc/jorc/consul.auth"
+	g := c.global
+	enabled, on := g.flag("consul.auth.enabled")
+	written := false
+	for _, path := range []string{"consul.auth.username", "consul.auth.password"} {
+		of, value := g.text(path)
+		switch {
+		case of == nil:
+		case enabled != nil && !on:
+			g.find(of, NotNeeded, "the auth block is disabled")
+		case value != "":
+			if !written {
+				b.attribute("auth_file", quote(file), nil)
+				written = true
+			}
+			g.find(of, NoEquivalent, "%s: %s", basicAuth, file)
+		}
 	}
 }
 

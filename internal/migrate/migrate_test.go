@@ -156,6 +156,7 @@ func TestFlags(t *testing.T) {
 	for _, v := range []struct{ name, got, want string }{
 		{"address", ours.Consul.Address, "https://flag:8500"},
 		{"ca_file", ours.Consul.CAFile, "/ca.pem"},
+		{"auth_file", ours.Consul.AuthFile, "/etc/jorc/consul.auth"},
 		{"log_level", ours.LogLevel, "error"},
 		{"token_file", ours.Vault.TokenFile, "/run/token"},
 		{"source", ours.Templates[0].Source, "/in.ctmpl"},

@@ -26,7 +26,7 @@ const (
 	retries    = "jorc repeats failed requests until they succeed, with growing pauses"
 	transport  = "jorc limits its connections by consul { max_connections } and keeps them open"
 	inFile     = "jorc reads secrets from files only; write it to the file that token_file names, with mode 0600"
-	basicAuth  = "jorc has no HTTP basic authentication; use an ACL token"
+	basicAuth  = "jorc reads secrets from files only; write USER:PASSWORD to the file that auth_file names, with mode 0600"
 	journal    = "jorc logs to stderr, which systemd's journal keeps; log_json = true writes JSON lines"
 	vaultTLS   = "jorc's vault block has address, namespace, token_file and ca_file only"
 	vaultK8s   = "jorc does not log in to Vault; let an agent of Vault write the token to token_file"
@@ -58,9 +58,9 @@ func consulTemplateRules() map[string]rule {
 		"consul.token":      {to: "consul.token_file", kind: NoEquivalent, reason: inFile, secret: true},
 		"consul.token_file": becomes("consul.token_file"),
 
-		"consul.auth.enabled":  missing(basicAuth),
-		"consul.auth.username": missing(basicAuth).asSecret(),
-		"consul.auth.password": missing(basicAuth).asSecret(),
+		"consul.auth.enabled":  becomes("consul.auth_file"),
+		"consul.auth.username": {to: "consul.auth_file", kind: NoEquivalent, reason: basicAuth, secret: true},
+		"consul.auth.password": {to: "consul.auth_file", kind: NoEquivalent, reason: basicAuth, secret: true},
 
 		"consul.retry.*":           notNeeded(retries),
 		"consul.transport.*":       notNeeded(transport),

@@ -50,13 +50,19 @@ func (f *foreignSource) get(vault bool) (*dep.ClientSet, error) {
 	dep.SetVaultDefaultLeaseDuration(secretWithoutLease)
 	dep.SetVaultLeaseRenewalThreshold(leaseShare)
 	set := dep.NewClientSet()
-	token, err := fileToken(f.consul.TokenFile, string(f.consul.Token))
+	token, err := fileSecret("token", f.consul.TokenFile, string(f.consul.Token))
 	if err != nil {
 		return nil, err
 	}
+	auth, err := fileSecret("auth", f.consul.AuthFile, string(f.consul.Auth))
+	if err != nil {
+		return nil, err
+	}
+	user, password, _ := strings.Cut(auth, ":")
 	address, https := strings.CutPrefix(f.consul.Address, "https://")
 	err = set.CreateConsulClient(&dep.CreateConsulClientInput{
 		Address: strings.TrimPrefix(address, "http://"), Token: token, SSLEnabled: https,
+		AuthEnabled: auth != "", AuthUsername: user, AuthPassword: password,
 		SSLVerify: !f.consul.TLSSkipVerify, SSLCert: f.consul.ClientCert, SSLKey: f.consul.ClientKey,
 		SSLCACert: f.consul.CAFile, SSLCAPath: f.consul.CAPath, ServerName: f.consul.TLSServerName,
 		TransportMaxIdleConns: 2,
@@ -65,7 +71,7 @@ func (f *foreignSource) get(vault bool) (*dep.ClientSet, error) {
 		return nil, fmt.Errorf("client for peerings: %w", err)
 	}
 	if f.vault.Address != "" {
-		token, err := fileToken(f.vault.TokenFile, os.Getenv("VAULT_TOKEN"))
+		token, err := fileSecret("token", f.vault.TokenFile, os.Getenv("VAULT_TOKEN"))
 		if err != nil {
 			return nil, err
 		}
@@ -91,13 +97,14 @@ func (f *foreignSource) reset() {
 	}
 }
 
-func fileToken(file, fixed string) (string, error) {
+// fileSecret returns what is in file, or fixed without a file. what is for errors.
+func fileSecret(what, file, fixed string) (string, error) {
 	if file == "" {
 		return fixed, nil
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("token file: %w", err)
+		return "", fmt.Errorf("%s file: %w", what, err)
 	}
 	return strings.TrimSpace(string(data)), nil
 }

@@ -3,6 +3,7 @@
 consul {
   address   = "127.0.0.1:8500"
   namespace = "team"
+  auth_file = "/etc/jorc/consul.auth"
 }
 
 template "app.conf" {
