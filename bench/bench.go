@@ -18,22 +18,26 @@ type programs struct{ jorc, peer, consul string }
 
 // size is how much is measured.
 type size struct {
-	samples  int // of what is fast
-	few      int // of what is slow
-	warmUp   int // changes before measuring
-	keys     []int
-	services int
-	files    int           // templates of one service
-	rest     time.Duration // after the start, before measuring
-	idle     time.Duration // window of idle measurements
-	raft     time.Duration // window of the Raft measurement
-	starts   int           // of each program
+	samples   int // of what is fast
+	few       int // of what is slow
+	warmUp    int // changes before measuring
+	keys      []int
+	services  int
+	files     int           // templates of one service
+	rest      time.Duration // after the start, before measuring
+	idle      time.Duration // window of idle measurements
+	raft      time.Duration // window of the Raft measurement
+	starts    int           // of each program
+	flips     int           // of checks of the large service
+	instances int           // of the large service
+	watchers  int           // of it, behind one agent
 }
 
 func fullSize() size {
 	return size{
 		samples: 300, few: 100, warmUp: 10, keys: []int{1, 100, 1000, 10000}, services: 1000, files: 100,
 		rest: 3 * time.Second, idle: 20 * time.Second, raft: 65 * time.Second, starts: 3,
+		flips: 40, instances: 2000, watchers: 64,
 	}
 }
 
@@ -41,6 +45,7 @@ func quickSize() size {
 	return size{
 		samples: 15, few: 8, warmUp: 2, keys: []int{1, 100, 1000}, services: 300, files: 100,
 		rest: time.Second, idle: 3 * time.Second, raft: 6 * time.Second, starts: 1,
+		flips: 8, instances: 300, watchers: 8,
 	}
 }
 

@@ -44,6 +44,32 @@ func (b *bench) startConsul(ctx context.Context, connections int) (*consul, erro
 	if connections > 0 {
 		conf["limits"] = map[string]any{"http_max_conns_per_client": connections}
 	}
+	return b.launchConsul(ctx, dir, ip, conf, "-dev")
+}
+
+// startClient runs a client agent of a server until the end of the scenario.
+func (b *bench) startClient(ctx context.Context, server *consul, streaming bool) (*consul, error) {
+	dir, err := b.place("consul-client")
+	if err != nil {
+		return nil, err
+	}
+	ip, err := freeIP()
+	if err != nil {
+		return nil, err
+	}
+	host, _, err := net.SplitHostPort(server.http)
+	if err != nil {
+		return nil, err
+	}
+	return b.launchConsul(ctx, dir, ip, map[string]any{
+		"node_name": "bench-client", "log_level": "warn", "bind_addr": ip, "client_addr": ip, "data_dir": filepath.Join(dir, "data"),
+		"disable_coordinates": true, "disable_update_check": true, "use_streaming_backend": streaming, "retry_join": []string{host},
+		"ports": map[string]any{"http": 8500, "https": -1, "dns": -1, "grpc": -1, "grpc_tls": -1, "serf_lan": 8301},
+	})
+}
+
+// launchConsul starts an agent with its configuration and waits until it answers.
+func (b *bench) launchConsul(ctx context.Context, dir, ip string, conf map[string]any, flags ...string) (*consul, error) {
 	data, err := json.Marshal(conf)
 	if err != nil {
 		return nil, err
@@ -53,7 +79,8 @@ func (b *bench) startConsul(ctx context.Context, connections int) (*consul, erro
 		return nil, err
 	}
 	c := &consul{http: ip + ":8500", dns: ip + ":8600", api: newAPI("http://" + ip + ":8500")}
-	if c.proc, err = start(dir, "consul", []string{b.programs.consul, "agent", "-dev", "-config-file=" + file}); err != nil {
+	argv := append([]string{b.programs.consul, "agent", "-config-file=" + file}, flags...)
+	if c.proc, err = start(dir, "consul", argv); err != nil {
 		return nil, err
 	}
 	if err := c.ready(ctx); err != nil {

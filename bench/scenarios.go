@@ -20,6 +20,8 @@ func scenarios(s size) []scenario {
 	add(fmt.Sprintf("%d-services", s.services), services.carryOut)
 	pool := poolWork(s.files, s)
 	add("one-service", pool.carryOut)
+	add("large-service", largeService(s.instances, s).carryOut)
+	add("watchers-behind-agent", watchersBehindAgent)
 	for _, n := range s.keys {
 		if n == 100 || n == 1000 {
 			add(fmt.Sprintf("start-%d-keys", n), keyWork(n, s).startUp)

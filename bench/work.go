@@ -18,6 +18,7 @@ type work struct {
 	// own says why consul-template gets a Consul of its own, with more connections.
 	own     string
 	idle    bool // measure the use of the CPU, too
+	changes bool // measure what each change costs, too
 	targets bool // those for memory and sockets apply
 }
 
@@ -138,11 +139,16 @@ func (w *work) begin(ctx context.Context, b *bench, s *side) error {
 // floor at a time. The sides change turns, too.
 func (w *work) alternate(ctx context.Context, b *bench, sides []*side, st *step, f *floor) (row, error) {
 	before := len(f.query)
+	used := make([]usage, len(sides))
 	for n := range b.size.warmUp + st.samples {
 		for k := range sides {
 			s := sides[(k+n)%len(sides)]
 			if n == b.size.warmUp {
 				s.took = nil
+				var err error
+				if used[(k+n)%len(sides)], err = s.used(); err != nil {
+					return row{}, err
+				}
 			}
 			if err := w.sample(ctx, s, st, n); err != nil {
 				return row{}, fmt.Errorf("%s: %w", st.what, err)
@@ -153,6 +159,11 @@ func (w *work) alternate(ctx context.Context, b *bench, sides []*side, st *step,
 		}
 		if err := f.sample(ctx, st.files(w)); err != nil {
 			return row{}, fmt.Errorf("floor: %w", err)
+		}
+	}
+	if w.changes {
+		if err := w.perChange(b, sides, used, st.samples); err != nil {
+			return row{}, err
 		}
 	}
 	now := floor{query: f.query[before:], file: f.file[before:]}

@@ -17,6 +17,8 @@ import (
 type request struct {
 	path          string // not escaped
 	recurse       bool   // all keys below the path; none is an empty answer
+	tag           string // of instances
+	passing       bool   // instances whose checks all pass
 	optional      bool   // what does not exist is the zero value
 	skipUnchanged bool   // do not read an answer whose index is the query's: return the zero value
 }
@@ -28,6 +30,12 @@ func bulk[T any](c *Client, ask request, pick func(s *scanner) T) func(*api.Quer
 		params := c.parameters(o)
 		if ask.recurse {
 			params.Set("recurse", "")
+		}
+		if ask.tag != "" {
+			params.Set("tag", ask.tag)
+		}
+		if ask.passing {
+			params.Set("passing", "1")
 		}
 		at := url.URL{Path: ask.path, RawQuery: params.Encode()}
 		req, err := http.NewRequestWithContext(o.Context(), http.MethodGet, c.base+at.String(), nil)

@@ -47,13 +47,6 @@ func (c *Client) HealthService(ctx context.Context, service, tag string, passing
 	})
 }
 
-// HealthConnect is HealthService for instances that accept mesh connections.
-func (c *Client) HealthConnect(ctx context.Context, service, tag string, passing bool, q Query) ([]*ServiceEntry, Meta, error) {
-	return read(ctx, c, "read mesh service", service, q, func(o *api.QueryOptions) ([]*ServiceEntry, *api.QueryMeta, error) {
-		return c.api.Health().Connect(service, tag, passing, o)
-	})
-}
-
 // HealthState reads all checks with a status, or all checks for "any".
 func (c *Client) HealthState(ctx context.Context, state string, q Query) (HealthChecks, Meta, error) {
 	return read(ctx, c, "read checks", state, q, func(o *api.QueryOptions) (HealthChecks, *api.QueryMeta, error) {

@@ -141,6 +141,9 @@ func (s *scanner) raw() []byte {
 
 // escaped reports whether the byte at i follows an odd number of backslashes.
 func (s *scanner) escaped(begin, i int) bool {
+	if i == begin || s.text[i-1] != '\\' {
+		return false
+	}
 	n := 0
 	for i--; i >= begin && s.text[i] == '\\'; i-- {
 		n++
@@ -211,6 +214,31 @@ func (s *scanner) skip() {
 			return
 		}
 	}
+}
+
+// nested reads an object or array and returns its text, of which it follows only the
+// strings and the nesting.
+func (s *scanner) nested() []byte {
+	first := s.next()
+	begin, depth := s.at, 0
+	for ; (first == '{' || first == '[') && s.at < len(s.text); s.at++ {
+		switch s.text[s.at] {
+		case '"':
+			if s.raw(); s.err != nil {
+				return nil
+			}
+			s.at--
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				s.at++
+				return s.text[begin:s.at]
+			}
+		}
+	}
+	s.fail()
+	return nil
 }
 
 // word reads a number, true, false or null.

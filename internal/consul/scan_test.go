@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -176,6 +177,30 @@ func FuzzScan(f *testing.F) {
 		s = scanner{text: whole(t, all)}
 		if got := checkIndexMembers.list(&s); s.end() != nil || !reflect.DeepEqual(got, wanted) {
 			t.Errorf("checks = %+v, %v; want %+v", got, s.end(), wanted)
+		}
+	})
+}
+
+// FuzzNested: the objects of a list are cut where encoding/json cuts them.
+func FuzzNested(f *testing.F) {
+	f.Add(`[{"a":"}]\\"},{"b":[[{}],"\""]} , {}]`)
+	f.Add(`[{"a":"`)
+	f.Add(`[1,null]`)
+	f.Fuzz(func(t *testing.T, text string) {
+		s := scanner{text: []byte(text)}
+		var got []string
+		s.array(func() { got = append(got, string(s.nested())) })
+		var want []json.RawMessage
+		if json.Unmarshal([]byte(text), &want) != nil || slices.ContainsFunc(want, func(v json.RawMessage) bool { return v[0] != '{' && v[0] != '[' }) {
+			return
+		}
+		if err := s.end(); err != nil || len(got) != len(want) {
+			t.Fatalf("%d values, %v, in %s; want %d", len(got), err, text, len(want))
+		}
+		for i := range want {
+			if got[i] != string(want[i]) {
+				t.Errorf("value %d of %s is %s, want %s", i, text, got[i], want[i])
+			}
 		}
 	})
 }

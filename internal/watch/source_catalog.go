@@ -97,10 +97,14 @@ func (s *sources) watchDatacenters(ctx context.Context, d *dependency) {
 // gives to templates. An answer that ACLs have thinned out is an error: it
 // must not change a file.
 func (s *sources) fetcher(d *dependency) consul.Source[any] {
+	fetch := func(ctx context.Context, q consul.Query) (any, bool, consul.Meta, error) { return s.fetch(ctx, d, q) }
+	if d.kind == kindService || d.kind == kindConnect {
+		fetch = s.instances(d)
+	}
 	return func(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
 		scoped := d.scope.query()
 		scoped.Index, scoped.Wait, scoped.Hash, scoped.Consistent, scoped.Near = q.Index, q.Wait, q.Hash, q.Consistent, d.near
-		value, empty, meta, err := s.fetch(ctx, d, scoped)
+		value, empty, meta, err := fetch(ctx, scoped)
 		if err != nil {
 			return nil, meta, err
 		}
@@ -113,12 +117,6 @@ func (s *sources) fetcher(d *dependency) consul.Source[any] {
 
 func (s *sources) fetch(ctx context.Context, d *dependency, q consul.Query) (value any, empty bool, meta consul.Meta, err error) {
 	switch d.kind {
-	case kindService:
-		list, meta, err := s.client.HealthService(ctx, d.name, d.tag, d.passingOnly(), q)
-		return instances(d, list), len(list) == 0, meta, err
-	case kindConnect:
-		list, meta, err := s.client.HealthConnect(ctx, d.name, d.tag, d.passingOnly(), q)
-		return instances(d, list), len(list) == 0, meta, err
 	case kindServices:
 		services, meta, err := s.client.CatalogServices(ctx, q)
 		return snippets(services), len(services) == 0, meta, err
@@ -140,33 +138,42 @@ func (s *sources) fetch(ctx context.Context, d *dependency, q consul.Query) (val
 	panic("watch: no fetcher for " + string(d.kind))
 }
 
-// instances is consul-template's view of the instances of a service.
-func instances(d *dependency, entries []*consul.ServiceEntry) []*dep.HealthService {
-	list := make([]*dep.HealthService, 0, len(entries))
-	for _, e := range entries {
-		status := e.Checks.AggregatedStatus()
-		if !slices.Contains(d.filters, status) && !slices.Contains(d.filters, dep.HealthAny) {
-			continue
+// instances reads a service as consul-template shows it to templates. It keeps the
+// instances of the last answer: those that did not change are the same values.
+func (s *sources) instances(d *dependency) func(context.Context, consul.Query) (any, bool, consul.Meta, error) {
+	which := consul.InstancesOf{Service: d.name, Tag: d.tag, Mesh: d.kind == kindConnect, Passing: d.passingOnly()}
+	all := consul.NewInstances(s.client, which, healthService)
+	return func(ctx context.Context, q consul.Query) (any, bool, consul.Meta, error) {
+		found, meta, err := all.Read(ctx, q)
+		list := make([]*dep.HealthService, 0, len(found))
+		for _, i := range found {
+			if slices.Contains(d.filters, i.Status) || slices.Contains(d.filters, dep.HealthAny) {
+				list = append(list, i)
+			}
 		}
-		address := e.Service.Address
-		if address == "" {
-			address = e.Node.Address
+		if d.near == "" {
+			sort.Stable(dep.ByNodeThenID(list))
 		}
-		for _, c := range e.Checks {
-			c.CreateIndex, c.ModifyIndex = 0, 0 // a check written again with equal content is not a change
-		}
-		list = append(list, &dep.HealthService{
-			Node: e.Node.Node, NodeID: e.Node.ID, NodeAddress: e.Node.Address,
-			NodeTaggedAddresses: e.Node.TaggedAddresses, NodeMeta: e.Node.Meta,
-			ServiceMeta: e.Service.Meta, Address: address, ServiceTaggedAddresses: e.Service.TaggedAddresses,
-			ID: e.Service.ID, Name: e.Service.Service, Tags: sortedTags(e.Service.Tags),
-			Status: status, Checks: e.Checks, Port: e.Service.Port, Weights: e.Service.Weights,
-		})
+		return list, len(found) == 0, meta, err
 	}
-	if d.near == "" {
-		sort.Stable(dep.ByNodeThenID(list))
+}
+
+// healthService is consul-template's view of an instance of a service.
+func healthService(e *consul.ServiceEntry) *dep.HealthService {
+	address := e.Service.Address
+	if address == "" {
+		address = e.Node.Address
 	}
-	return list
+	for _, c := range e.Checks {
+		c.CreateIndex, c.ModifyIndex = 0, 0 // a check written again with equal content is not a change
+	}
+	return &dep.HealthService{
+		Node: e.Node.Node, NodeID: e.Node.ID, NodeAddress: e.Node.Address,
+		NodeTaggedAddresses: e.Node.TaggedAddresses, NodeMeta: e.Node.Meta,
+		ServiceMeta: e.Service.Meta, Address: address, ServiceTaggedAddresses: e.Service.TaggedAddresses,
+		ID: e.Service.ID, Name: e.Service.Service, Tags: sortedTags(e.Service.Tags),
+		Status: e.Checks.AggregatedStatus(), Checks: e.Checks, Port: e.Service.Port, Weights: e.Service.Weights,
+	}
 }
 
 func sortedTags(tags []string) dep.ServiceTags {

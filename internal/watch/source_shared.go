@@ -30,7 +30,7 @@ func (s *sources) watchShared(ctx context.Context, deps []*dependency) {
 	defer w.retry.Stop()
 	for _, d := range deps {
 		w.byName[d.name] = append(w.byName[d.name], d)
-		w.trackers[d.id] = &sharedTracker{}
+		w.trackers[d.id] = &sharedTracker{fetch: s.fetcher(d)}
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -78,7 +78,8 @@ const retryShared = 2 * time.Second
 // sharedTracker is a tracker that the followers of checks and of registrations
 // both use.
 type sharedTracker struct {
-	mu sync.Mutex
+	mu    sync.Mutex
+	fetch consul.Source[any]
 	tracker
 }
 
@@ -202,7 +203,7 @@ func (w *sharedWatcher) refresh(ctx context.Context, deps []*dependency, reset b
 			t := w.trackers[d.id]
 			t.mu.Lock()
 			defer t.mu.Unlock() // an older answer must not come after a newer
-			value, meta, err := w.fetcher(d)(ctx, consul.Query{})
+			value, meta, err := t.fetch(ctx, consul.Query{})
 			if list, ok := value.([]*dep.HealthService); ok {
 				w.places.note(d.name, list)
 			}
