@@ -106,7 +106,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 }
 
 // wholeRun bounds a run, whatever hangs.
-const wholeRun = 14 * time.Minute
+const wholeRun = 20 * time.Minute
 
 // memoryDir is where files are in memory; empty: nowhere.
 func memoryDir() string {

@@ -171,7 +171,7 @@ func dash(s string) string {
 const howMeasured = `
 ## How it was measured
 
-Reproduce with ` + "`make bench`" + `: about ten minutes on two cores; ` + "`go run ./bench -list`" + ` names the scenarios, ` + "`-only REGEX`" + ` picks some,
+Reproduce with ` + "`make bench`" + `: about thirteen minutes on two cores; ` + "`go run ./bench -list`" + ` names the scenarios, ` + "`-only REGEX`" + ` picks some,
 ` + "`-quick`" + ` takes a minute. Times drift with the machine: compare the ratio, not the milliseconds.
 
 - Both programs run at the same time, each on keys, services and files of its own, and take turns: one change for jorc, one for
