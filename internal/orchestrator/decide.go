@@ -216,6 +216,16 @@ func runsProgress(deciders []Decider) (p runs.Progress, ok bool) {
 	return p, false
 }
 
+// nextDue returns when the next rule with a schedule is due; the zero time if none has one.
+func nextDue(deciders []Decider) time.Time {
+	for _, d := range deciders {
+		if d, is := d.(runsDecider); is {
+			return d.runs.NextDue()
+		}
+	}
+	return time.Time{}
+}
+
 // ForRollout returns the decider that moves a cluster's rollout from phase to
 // phase. Hosts are paced beside it, see granter.
 func ForRollout(r *rollout.Rollouts) Decider { return rolloutDecider{r} }

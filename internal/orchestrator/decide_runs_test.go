@@ -173,3 +173,57 @@ func TestRulesDecided(t *testing.T) {
 		}
 	}
 }
+
+// TestScheduledRuleDecided: orchestrators that kill themselves before and after they
+// start what is due leave one run and one event for the due time, also the next one.
+func TestScheduledRuleDecided(t *testing.T) {
+	t.Parallel()
+	for _, when := range []string{"before", "after"} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.host("a", "10.0.0.1", "passing", "passing")
+			s.join("a", "web")
+			s.worker("a")
+			v, err := profile.ParseValue(`[{"workflow": "good", "schedule": "0 3 * * *", "missed": "run-once"}]`)
+			s.must(nil, err)
+			s.must(s.cluster.Set(t.Context(), profile.Scope{}, runs.ParamRules, v, profile.Ref{}))
+			first := s.process(dieAt + "=never")
+			tables := kv.NewTree[runs.Timetable](s.store, "runs/.schedules/", 1)
+			var name string
+			var leaf kv.Leaf[runs.Timetable]
+			s.eventually("the timetable", func() error {
+				all, err := tables.List(t.Context())
+				for name, leaf = range all {
+					return nil
+				}
+				return errors.Join(err, errEventsPending)
+			})
+			first.kill()
+			table := leaf.Value
+			table.Due = table.Due.AddDate(0, 0, -3)
+			_, err = tables.At(name).CompareAndSwap(t.Context(), leaf.Entry, table)
+			s.must(nil, err)
+
+			s.dies(t, when+" "+runs.RuleDue)
+			next := s.process(dieAt + "=never")
+			s.eventually("the run of the due time", func() error {
+				all, _, err := runs.New(s.store).List(t.Context())
+				if err == nil && (len(all) != 1 || all[0].State != runs.Done) {
+					err = fmt.Errorf("got %+v", all)
+				}
+				return err
+			})
+			next.kill()
+			due := 0
+			for _, e := range s.events() {
+				if e.Kind == runs.RuleDue {
+					due++
+				}
+			}
+			if all, _, err := runs.New(s.store).List(t.Context()); err != nil || len(all) != 1 || due != 1 {
+				t.Errorf("got %d runs and %d events, %v, want one of each", len(all), due, err)
+			}
+		})
+	}
+}

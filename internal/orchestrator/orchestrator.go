@@ -251,6 +251,10 @@ func (t *term) cycles(ctx context.Context) error {
 			due = pace{earliest: time.Now().Add(t.backoff), due: time.Now().Add(t.backoff)}
 		case again:
 			due.due = due.earliest
+		default:
+			if next := nextDue(t.o.Deciders); !next.IsZero() && next.Before(due.due) {
+				due.due = next
+			}
 		}
 		trigger = triggerDue
 	}

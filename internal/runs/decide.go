@@ -54,7 +54,10 @@ type Decider struct {
 	cache    map[string]*loaded // runs as they are, read from store
 	record   Record
 	progress Progress
-	hook     func(step string) // tests die here
+	// timetables are those of store; nil: they have to be read.
+	timetables map[string]kv.Leaf[Timetable]
+	due        time.Time         // the next due time of a rule
+	hook       func(step string) // tests die here
 }
 
 // NewDecider returns a Decider; a grace of 0 is the default.
@@ -82,18 +85,22 @@ func NewDecider(grace time.Duration, log hclog.Logger) *Decider {
 func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]Decision, error) {
 	r := New(store)
 	if d.store != store { // another lock: another orchestrator may have written in between
-		d.store, d.cache = store, map[string]*loaded{}
+		d.store, d.cache, d.timetables = store, map[string]*loaded{}, nil
 	}
 	d.record = o.Record
 	now := o.Now.UTC().Truncate(time.Millisecond)
 	d.watchAgents(o, now)
+	started, err := d.startDue(ctx, r, o, now)
+	if err != nil {
+		return started, err
+	}
 	state, err := d.read(ctx, r, o, now)
 	if err != nil {
-		return nil, err
+		return started, err
 	}
 	if o.Refresh != nil && state.begins() {
 		if o.Members, err = o.Refresh(ctx); err != nil {
-			return nil, err
+			return started, err
 		}
 		d.watchAgents(o, now)
 	}
@@ -108,10 +115,10 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 	d.progress = state.progress(changes)
 	notes, err := d.recordNotes(ctx, state)
 	if err != nil {
-		return nil, err
+		return started, err
 	}
 	decisions, err := d.write(ctx, r, state, changes)
-	decisions = append(notes, decisions...)
+	decisions = slices.Concat(started, notes, decisions)
 	if err != nil {
 		d.cache = map[string]*loaded{} // it is not known what of it was written
 		return decisions, err
@@ -241,6 +248,9 @@ func (d *Decider) applyRules(ctx context.Context, r *Runs, st *readState, p prof
 	}
 	for _, rule := range good {
 		d.clear("rule " + rule.Name)
+		if rule.Schedule != "" {
+			continue // startDue
+		}
 		id := rule.id()
 		wanted[id] = true
 		if l := st.loaded[id]; l != nil && l.active.Run.Rule != nil && !l.active.Run.Rule.Gone {

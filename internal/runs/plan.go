@@ -59,13 +59,15 @@ const (
 	RuleInvalid   = "rule_invalid"
 	RuleAdded     = "rule_added"
 	RuleGone      = "rule_gone"
+	RuleDue       = "rule_due"    // a rule with a schedule starts a run
+	RuleMissed    = "rule_missed" // a due time is skipped
 	RunUnreadable = "run_unreadable"
 )
 
 // DecisionKinds returns all kinds of decisions.
 func DecisionKinds() []string {
 	return []string{
-		RunStarted, RunScheduled, RunStopped, RunEnded, RunMoved, RunPruned, JobFailed, JobLost, JobCameBack, RuleInvalid, RuleAdded, RuleGone, RunUnreadable,
+		RunStarted, RunScheduled, RunStopped, RunEnded, RunMoved, RunPruned, JobFailed, JobLost, JobCameBack, RuleInvalid, RuleAdded, RuleGone, RuleDue, RuleMissed, RunUnreadable,
 	}
 }
 

@@ -172,6 +172,13 @@ type Rule struct {
 	Workflow string         `json:"workflow"`
 	After    string         `json:"after,omitempty"` // rule or workflow that must be done on the member first
 	Params   profile.Params `json:"params,omitempty"`
+
+	// Schedule makes a run at each due time instead; the rest is of such a rule only.
+	Schedule  string `json:"schedule,omitempty"` // as schedule.Parse reads it
+	Zone      string `json:"zone,omitempty"`     // default: UTC
+	Missed    string `json:"missed,omitempty"`   // schedule.Skip, the default, or schedule.RunOnce
+	OnManager bool   `json:"on_manager,omitempty"`
+	Limits
 }
 
 // BadRule is a rule that cannot be followed.
@@ -229,7 +236,9 @@ func parseRule(text []byte) (Rule, error) {
 	case r.Workflow == "":
 		return r, fmt.Errorf("%w: which workflow?", ErrInvalid)
 	}
-	_, err = cluster.ParseFilter(r.Filter)
+	if _, err = cluster.ParseFilter(r.Filter); err == nil {
+		err = r.checkSchedule()
+	}
 	return r, err
 }
 
@@ -264,7 +273,7 @@ func reachable(rules []Rule, bad []BadRule) ([]Rule, []BadRule) {
 func before(i int, rules []Rule) []int {
 	var all []int
 	for o, r := range rules {
-		if o != i && r.answers(rules[i].After) {
+		if o != i && r.Schedule == "" && r.answers(rules[i].After) {
 			all = append(all, o)
 		}
 	}
@@ -280,6 +289,18 @@ func (r Rule) id() string {
 		Filter, Workflow, After string
 		Params                  profile.Params
 	}{r.Filter, r.Workflow, r.After, r.Params})
+	sum := sha256.Sum256(append([]byte(r.Name+"\x00"), content...))
+	return fmt.Sprintf("rule-%s-%x", r.cleanName(60), sum[:5])
+}
+
+// key names the rule in keys and ids.
+func (r Rule) key() string {
+	sum := sha256.Sum256([]byte(r.Name))
+	return fmt.Sprintf("%s-%x", r.cleanName(50), sum[:4])
+}
+
+// cleanName is the rule's name as far as ids can hold it.
+func (r Rule) cleanName(most int) string {
 	clean := func(c rune) rune {
 		if (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' {
 			return c
@@ -287,11 +308,10 @@ func (r Rule) id() string {
 		return '-'
 	}
 	name := strings.Map(clean, r.Name)
-	sum := sha256.Sum256(append([]byte(r.Name+"\x00"), content...))
-	return fmt.Sprintf("rule-%s-%x", name[:min(len(name), 60)], sum[:5])
+	return name[:min(len(name), most)]
 }
 
 // request is what the rule asks of members.
 func (r Rule) request() Request {
-	return Request{Workflow: r.Workflow, Params: r.Params, Filter: r.Filter}
+	return Request{Workflow: r.Workflow, Params: r.Params, Filter: r.Filter, OnManager: r.OnManager, Limits: r.Limits}
 }

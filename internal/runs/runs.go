@@ -42,7 +42,8 @@ const (
 	keyRuns   = cluster.PrefixRuns
 	keyActive = keyRuns + ".active/" // <id>: in progress, or results are still to come
 	keyEnded  = keyRuns + ".ended/"  // <id>: nothing more is expected
-	keyTails  = "/tails/"            // of a run, <node>
+	keyTimes  = keyRuns + ".schedules/"
+	keyTails  = "/tails/" // of a run, <node>
 )
 
 // awaitsLate is what the index holds of a run that has ended while
@@ -55,15 +56,18 @@ type Runs struct {
 	active kv.Tree[string]
 	ended  kv.Tree[string]
 	queues kv.Tree[Queue]
+	// timetables are those of rules with a schedule.
+	timetables kv.Tree[Timetable]
 }
 
 // New returns the runs whose cluster's keys are in store. It does no I/O.
 func New(store *kv.Store) *Runs {
 	return &Runs{
-		store:  store,
-		active: kv.NewTextTree(store, keyActive),
-		ended:  kv.NewTextTree(store, keyEnded),
-		queues: kv.NewTree[Queue](store, cluster.PrefixHosts, format).Ending(cluster.EndQueue).Checked(mostQueue, Queue.bounded),
+		store:      store,
+		active:     kv.NewTextTree(store, keyActive),
+		ended:      kv.NewTextTree(store, keyEnded),
+		timetables: kv.NewTree[Timetable](store, keyTimes, format),
+		queues:     kv.NewTree[Queue](store, cluster.PrefixHosts, format).Ending(cluster.EndQueue).Checked(mostQueue, Queue.bounded),
 	}
 }
 

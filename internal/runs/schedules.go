@@ -1,0 +1,191 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/schedule"
+)
+
+// Timetable is what a rule with a schedule has started; it is kept at
+// runs/.schedules/<rule>. It is written in the transaction that creates the run.
+type Timetable struct {
+	Of  string    `json:"of"`            // the schedule and its zone
+	Due time.Time `json:"due"`           // the last due time that was handled
+	Run string    `json:"run,omitempty"` // the run that was started last
+}
+
+// checkSchedule returns what is wrong with a rule's schedule, or with what only a rule
+// with a schedule may have.
+func (r Rule) checkSchedule() error {
+	if r.Schedule == "" {
+		if r.Zone != "" || r.Missed != "" || r.OnManager || !r.equal(Limits{}) {
+			return fmt.Errorf("%w: zone, missed, on_manager and limits belong to a rule with a schedule", ErrInvalid)
+		}
+		return nil
+	}
+	if r.After != "" {
+		return fmt.Errorf("%w: a rule with a schedule does not come after another", ErrInvalid)
+	}
+	if r.Missed != "" && r.Missed != schedule.Skip && r.Missed != schedule.RunOnce {
+		return fmt.Errorf("%w: missed is %q, but must be %s or %s", ErrInvalid, r.Missed, schedule.Skip, schedule.RunOnce)
+	}
+	if _, err := schedule.Parse(r.Schedule, r.Zone); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return r.request().Check()
+}
+
+// dueID is the id of the run of a rule for a due time.
+func (r Rule) dueID(due time.Time) string {
+	return "due-" + r.key() + "-" + due.UTC().Format("20060102T150405Z")
+}
+
+// NextDue returns when the next rule with a schedule is due, as the last Decide left
+// it; the zero time if no rule has a schedule.
+func (d *Decider) NextDue() time.Time { return d.due }
+
+// startDue creates the runs of rules with a schedule that are due: each in the
+// transaction that saves its due time as handled, under an id that follows from rule
+// and due time. While the cluster is paused, and while the rule's run before is in
+// progress, nothing starts; due times that pass are missed. It reads the timetables once
+// per term and after each write.
+func (d *Decider) startDue(ctx context.Context, r *Runs, o Observed, now time.Time) (done []Decision, err error) {
+	d.due = time.Time{}
+	rules, bad := ParseRules(o.Profile.Params[ParamRules])
+	if err := d.readTimetables(ctx, r); err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
+	for _, b := range bad {
+		known[Rule{Name: b.Name}.key()] = true
+	}
+	for _, rule := range rules {
+		if rule.Schedule == "" {
+			continue
+		}
+		known[rule.key()] = true
+		if err := d.readTimetables(ctx, r); err != nil {
+			return done, err
+		}
+		more, err := d.startRule(ctx, r, o, rule, now)
+		done = append(done, more...)
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, d.forgetTimetables(ctx, r, known, len(bad) > 0)
+}
+
+// readTimetables reads them unless they are known.
+func (d *Decider) readTimetables(ctx context.Context, r *Runs) (err error) {
+	if d.timetables == nil {
+		d.timetables, err = r.timetables.List(ctx)
+	}
+	return err
+}
+
+// startRule handles the due time of one rule.
+func (d *Decider) startRule(ctx context.Context, r *Runs, o Observed, rule Rule, now time.Time) ([]Decision, error) {
+	s, err := schedule.Parse(rule.Schedule, rule.Zone)
+	if err != nil {
+		return nil, err
+	}
+	policy := schedule.Policy{Schedule: s, Missed: rule.Missed}
+	doc, leaf := r.timetables.At(rule.key()), d.timetables[rule.key()]
+	if !leaf.Exists || leaf.Err != nil || leaf.Value.Of != s.String() {
+		d.wake(s.Next(now))
+		t := r.store.Txn()
+		doc.SwapIn(t, leaf.Entry, Timetable{Of: s.String(), Due: now})
+		return d.commitDue(ctx, r, t, nil)
+	}
+	step := policy.Step(leaf.Value.Due, now)
+	d.wake(step.Wake)
+	if step.Handled.Equal(leaf.Value.Due) {
+		return nil, nil
+	}
+	if waits, err := d.waits(ctx, r, o, leaf.Value); waits || err != nil {
+		return nil, err
+	}
+	next := leaf.Value
+	next.Due = step.Handled
+	t := r.store.Txn()
+	due := step.Handled.UTC().Format(time.RFC3339)
+	var decisions []Decision
+	switch {
+	case step.Start:
+		next.Run = rule.dueID(step.Handled)
+		started, err := r.spec(next.Run).Get(ctx)
+		if err != nil && !errors.Is(err, kv.ErrDamaged) && !errors.Is(err, kv.ErrNewer) {
+			return nil, err
+		}
+		if started.Exists || err != nil {
+			break // the clock was set back, or the timetable restored
+		}
+		run := Run{ID: next.Run, Request: rule.request(), By: fmt.Sprintf("rule %s, due %s", rule.Name, due), Created: now, State: Pending}
+		run.History = noted(nil, Change{At: now, State: Pending, By: run.By})
+		r.spec(run.ID).SwapIn(t, kv.Entry[Run]{}, run)
+		r.touch(t, run.ID, now)
+		text := fmt.Sprintf("rule %q was due at %s: workflow %q", rule.Name, due, rule.Workflow)
+		if step.Missed {
+			text = fmt.Sprintf("rule %q missed its due time %s and starts now: workflow %q", rule.Name, due, rule.Workflow)
+		}
+		decisions = append(decisions, Decision{Kind: RuleDue, Run: run.ID, Text: text})
+	case step.Missed:
+		decisions = append(decisions, Decision{Kind: RuleMissed, Text: fmt.Sprintf("rule %q missed its due time %s, which is skipped", rule.Name, due)})
+	}
+	doc.SwapIn(t, leaf.Entry, next)
+	return d.commitDue(ctx, r, t, decisions)
+}
+
+// waits reports whether nothing of a rule may start now.
+func (d *Decider) waits(ctx context.Context, r *Runs, o Observed, t Timetable) (bool, error) {
+	if o.Control.Paused != nil || t.Run == "" {
+		return o.Control.Paused != nil, nil
+	}
+	mark, err := r.active.At(t.Run).Get(ctx)
+	return mark.Exists && mark.Value != awaitsLate, err
+}
+
+// wake makes NextDue at the latest t.
+func (d *Decider) wake(t time.Time) {
+	if !t.IsZero() && (d.due.IsZero() || t.Before(d.due)) {
+		d.due = t
+	}
+}
+
+// commitDue commits t with its decisions and returns them; the timetables are read
+// again after it. It is not an error if they have changed since they were read: the
+// next cycle decides again.
+func (d *Decider) commitDue(ctx context.Context, r *Runs, t *kv.Txn, decisions []Decision) ([]Decision, error) {
+	d.timetables = nil
+	d.hook("due")
+	err := d.commitWith(ctx, r, t, decisions)
+	d.hook("started")
+	if errors.Is(err, kv.ErrConflict) && !errors.Is(err, kv.ErrLockLost) {
+		return nil, nil
+	}
+	return decisions, err
+}
+
+// forgetTimetables deletes those of rules that no longer exist; with unreadable rules, of
+// which some have no name, none.
+func (d *Decider) forgetTimetables(ctx context.Context, r *Runs, known map[string]bool, unreadable bool) error {
+	if unreadable {
+		return nil
+	}
+	t := r.store.Txn()
+	for key, leaf := range d.timetables {
+		if !known[key] && t.Len() < mostOps {
+			t.DeleteCAS(r.timetables.At(key).Key(), leaf.Index)
+		}
+	}
+	if t.Len() == 0 {
+		return nil
+	}
+	_, err := d.commitDue(ctx, r, t, nil)
+	return err
+}
