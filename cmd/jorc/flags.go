@@ -42,6 +42,9 @@ type setting struct {
 	override  func(*config.Overrides) **string // nil: not part of the configuration
 }
 
+// Names is asked for often; the library searches the names for commas each time.
+func (s *setting) Names() []string { return append([]string{s.Name}, s.Aliases...) }
+
 // GetEnvVars makes the help name the variables.
 func (s *setting) GetEnvVars() []string { return s.variables }
 

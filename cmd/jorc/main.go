@@ -357,18 +357,8 @@ type build struct {
 // that was built without the Makefile.
 func stamped(version, commit, date string) build {
 	b := build{Version: version, Commit: commit, Date: date, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if info, ok := debug.ReadBuildInfo(); ok && b.Version == "" {
-		if v := info.Main.Version; v != "(devel)" {
-			b.Version = v
-		}
-		for _, s := range info.Settings {
-			switch s.Key {
-			case "vcs.revision":
-				b.Commit = s.Value
-			case "vcs.time":
-				b.Date = s.Value
-			}
-		}
+	if b.Version == "" { // else there is nothing to parse at each start
+		b.readInfo()
 	}
 	for _, field := range []*string{&b.Version, &b.Commit, &b.Date} {
 		if *field == "" {
@@ -376,6 +366,25 @@ func stamped(version, commit, date string) build {
 		}
 	}
 	return b
+}
+
+// readInfo completes b with what Go stamped.
+func (b *build) readInfo() {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return
+	}
+	if v := info.Main.Version; v != "(devel)" {
+		b.Version = v
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.time":
+			b.Date = s.Value
+		}
+	}
 }
 
 func versionCommand(env *environment) *cli.Command {

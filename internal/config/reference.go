@@ -60,7 +60,7 @@ func (l *listing) begin(name string, t blockType, outer string) {
 	at := slices.IndexFunc(l.blocks, func(b Block) bool { return b.Name == name })
 	if at < 0 {
 		at = len(l.blocks)
-		l.blocks = append(l.blocks, Block{Name: name, Label: t.label, Once: t.once, Doc: blockDocs[name]})
+		l.blocks = append(l.blocks, Block{Name: name, Label: t.label, Once: t.once, Doc: blockDocs()[name]})
 	}
 	if name != "" {
 		l.blocks[at].In = append(l.blocks[at].In, outer)
@@ -78,7 +78,7 @@ func (l *listing) add(schema *hcl.BodySchema, types map[string]reflect.StructFie
 			continue
 		}
 		s := Setting{Name: a.Name, Since: firstVersion}
-		entry := settingDocs[l.blocks[at].Path(s)]
+		entry := settingDocs()[l.blocks[at].Path(s)]
 		s.Type, s.Default, s.Doc, s.Example = entry.kind, entry.standard, entry.doc, entry.example
 		if special[a.Name] == nil {
 			s.Type = typeName(types[a.Name].Type)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -16,23 +17,27 @@ import (
 )
 
 // Keys of Consul's service definitions that jorc does not support.
-var unsupportedKeys = map[string][]string{
-	"a service": {
-		"connect", "proxy", "token", "kind", "namespace", "partition", "socket_path", "locality", "ports",
-		"agent_id", "replace_existing_checks", "datacenter",
-	},
-	"a check": {
-		"alias_node", "docker_container_id", "shell", "os_service", "output_max_size", "disable_redirects",
-		"tcp_use_tls", "h2ping_use_tls", "service_id", "service_name", "node", "proxy_http", "proxy_grpc",
-	},
-}
+var unsupportedKeys = sync.OnceValue(func() map[string][]string {
+	return map[string][]string{
+		"a service": {
+			"connect", "proxy", "token", "kind", "namespace", "partition", "socket_path", "locality", "ports",
+			"agent_id", "replace_existing_checks", "datacenter",
+		},
+		"a check": {
+			"alias_node", "docker_container_id", "shell", "os_service", "output_max_size", "disable_redirects",
+			"tcp_use_tls", "h2ping_use_tls", "service_id", "service_name", "node", "proxy_http", "proxy_grpc",
+		},
+	}
+})
 
 // Other names of arguments and blocks in Consul's files.
-var consulNames = map[string]map[string]string{
-	"a service file": {"services": "service"},
-	"a service":      {"checks": "check"},
-	"a check":        {"args": "script", "scriptargs": "script", "checkid": "id"},
-}
+var consulNames = sync.OnceValue(func() map[string]map[string]string {
+	return map[string]map[string]string{
+		"a service file": {"services": "service"},
+		"a service":      {"checks": "check"},
+		"a check":        {"args": "script", "scriptargs": "script", "checkid": "id"},
+	}
+})
 
 // ParseServiceFile reads a service definition file of Consul: JSON, or HCL when
 // its name ends in .hcl, with "service", "services", or one definition by
@@ -141,7 +146,7 @@ func (d *decoder) objectBody(expr hcl.Expression, what string) *objectBody {
 			continue
 		}
 		seen[name] = p.Key.Range()
-		b.pairs = append(b.pairs, pair{name: cmp.Or(consulNames[what][name], name), key: key, rng: p.Key.Range(), value: p.Value})
+		b.pairs = append(b.pairs, pair{name: cmp.Or(consulNames()[what][name], name), key: key, rng: p.Key.Range(), value: p.Value})
 	}
 	return b
 }
@@ -184,7 +189,7 @@ func (b *objectBody) Content(schema *hcl.BodySchema) (*hcl.BodyContent, hcl.Diag
 		}
 		diag := &hcl.Diagnostic{Severity: hcl.DiagError, Subject: &p.rng, Summary: "Unknown key"}
 		diag.Detail = strconv.Quote(p.key) + " is not known in " + b.what + "." + didYouMean(p.key, known)
-		for _, name := range unsupportedKeys[b.what] {
+		for _, name := range unsupportedKeys()[b.what] {
 			if normal(name) == p.name {
 				diag.Summary, diag.Detail = "Unsupported key", "Consul accepts "+strconv.Quote(p.key)+" in "+b.what+", jorc does not support it."
 			}

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime/pprof"
 	"sync"
 	"time"
 
@@ -114,7 +113,7 @@ func Serve(ctx context.Context, stateDir string, log *Log) error {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /goroutines", func(w http.ResponseWriter, _ *http.Request) {
-		_ = pprof.Lookup("goroutine").WriteTo(w, 1) // an error: the client has left
+		_, _ = w.Write(goroutines()) // an error: the client has left
 	})
 	mux.HandleFunc("GET /log", func(w http.ResponseWriter, _ *http.Request) {
 		_ = log.write(w) // as above
