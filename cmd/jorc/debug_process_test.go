@@ -157,6 +157,11 @@ template "says" {
   destination = "DIR/says"
   check       = ["sh", "-c", "cat DIR/hidden; exit 9"]
 }
+template "waits" {
+  contents    = "x"
+  destination = "DIR/waits"
+  requires "web" {}
+}
 template "key" {
   contents    = "{{ key \"pw\" | parseInt }}"
   destination = "DIR/key"

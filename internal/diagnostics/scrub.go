@@ -39,7 +39,7 @@ var sentences = setOf(`detail remedy error why unhealthy notready held reason te
 // The sentences of one part that quote neither an operator nor a program.
 var (
 	doctorSentences = setOf("detail remedy")
-	statusSentences = setOf("waiting stale lost edited")
+	statusSentences = setOf("stale lost edited") // waiting may quote a check of a required service
 )
 
 // setOf returns a set that is made at its first use.
