@@ -21,6 +21,7 @@ func updateCommand(env *environment) *cli.Command {
 		Usage: "versions: the desired one, its rollout, and what hosts run",
 		Subcommands: append([]*cli.Command{
 			triggerCommand(env),
+			rollbackCommand(env),
 			{
 				Name: "current", Usage: "print the desired version",
 				Description: "Exits 1 when no version was triggered.",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -25,7 +26,7 @@ func triggerCommand(env *environment) *cli.Command {
 			&cli.BoolFlag{Name: "dry-run", Usage: "print the hosts that would be admitted, step by step, and write nothing", DisableDefaultText: true},
 			&cli.BoolFlag{
 				Name: "require-converged", DisableDefaultText: true,
-				Usage: "exit 1 while members are behind the version desired so far, failed, or out of service",
+				Usage: "exit 1 while members are behind the version desired so far, failed, out of service or held, or documents cannot be read",
 			},
 		}, policyFlags()...),
 		Action: func(c *cli.Context) error { return env.trigger(c, false) },
@@ -45,24 +46,73 @@ func (e *environment) trigger(c *cli.Context, quiet bool) error {
 	if err != nil {
 		return err
 	}
-	rollouts, dry := cl.rollouts(), c.Bool("dry-run")
-	t, err := rollouts.Trigger(c.Context, rollout.Request{
-		Version: argument(c, 0), Policy: policy, By: by, DryRun: dry, RequireConverged: c.Bool("require-converged"),
+	q := rollout.Request{Version: argument(c, 0), Policy: policy, By: by, DryRun: c.Bool("dry-run"), RequireConverged: c.Bool("require-converged")}
+	return e.change(c, cl, q, quiet, cl.rollouts().Trigger)
+}
+
+func rollbackCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "rollback", Usage: "go back to the version before, with the policy of the rollout",
+		Description: "Makes the last version that all members ran without a failure the desired one, step by step as the rollout that it takes back. " +
+			"Exits 1 when that version is not known: --to names one.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "to", Usage: "go back to `VERSION`", DefaultText: "the version before"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "print the hosts that would be admitted, step by step, and write nothing", DisableDefaultText: true},
+			reasonFlag(),
+		},
+		Action: env.onCluster(env.rollback),
+	}
+}
+
+func (e *environment) rollback(c *cli.Context, cl *target) error {
+	by, err := e.author(c)
+	if err != nil {
+		return err
+	}
+	if c.IsSet("to") && c.String("to") == "" {
+		return usagef(c, "--to must not be empty")
+	}
+	q := rollout.Request{Version: c.String("to"), By: by, DryRun: c.Bool("dry-run")}
+	return e.change(c, cl, q, false, func(ctx context.Context, q rollout.Request) (rollout.Triggered, error) {
+		return cl.rollouts().Rollback(ctx, q, c.String("reason"))
 	})
+}
+
+// change makes another version the desired one, says before it writes what stands in the way,
+// and prints what changed, unless it is to be quiet.
+func (e *environment) change(
+	c *cli.Context, cl *target, q rollout.Request, quiet bool, change func(context.Context, rollout.Request) (rollout.Triggered, error),
+) error {
+	dry := q.DryRun
+	announced := false
+	announce := func(t rollout.Triggered) (err error) {
+		if announced {
+			return nil
+		}
+		announced = true
+		orchestrated := true
+		if t.Document.Paced() {
+			if orchestrated, err = cl.rollouts().Orchestrated(c.Context); err != nil {
+				return err
+			}
+		}
+		for _, text := range triggerNotes(t, dry && e.format(c) != formatJSON, orchestrated) {
+			note(c, "%s", printable(text))
+		}
+		return nil
+	}
+	if !quiet {
+		q.Announce = announce
+	}
+	t, err := change(c.Context, q)
 	switch {
 	case errors.Is(err, rollout.ErrPolicy):
 		return usagef(c, "%v", err)
 	case err != nil || quiet:
 		return err
 	}
-	orchestrated := true
-	if t.Document.Paced() {
-		if orchestrated, err = rollouts.Orchestrated(c.Context); err != nil {
-			return err
-		}
-	}
-	for _, text := range triggerNotes(t, dry && e.format(c) != formatJSON, orchestrated) {
-		note(c, "%s", printable(text))
+	if err := announce(t); err != nil {
+		return err
 	}
 	if dry {
 		return e.print(c, planListing(t.Plan), t)
@@ -93,6 +143,11 @@ func triggerNotes(t rollout.Triggered, dry, orchestrated bool) []string {
 	}
 	if t.Document.Paced() && t.OutText() != "" {
 		notes = append(notes, t.OutText()+"; they count as out of service")
+	}
+	for _, o := range t.Obstacles {
+		if t.Document.Paced() || o.Kind == rollout.ObstacleUnreadable {
+			notes = append(notes, o.String())
+		}
 	}
 	if t.Note != "" {
 		notes = append(notes, t.Note)

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -76,6 +77,7 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 		}
 	}
 	slices.Sort(state.Strangers)
+	state.Unreadable = slices.Sorted(maps.Keys(s.Damaged))
 	return state, err
 }
 
@@ -114,6 +116,8 @@ type State struct {
 	Strangers []string
 	// Halted is why no host begins in the whole cluster; empty: it is not halted.
 	Halted string
+	// Unreadable are the keys of documents that cannot be read, sorted.
+	Unreadable []string
 	// Gate is what is known of the run that the document's gate asked for; nil:
 	// nothing is.
 	Gate *GateRun

@@ -30,6 +30,8 @@ var (
 	ErrNoMembers = errors.New("no eligible members")
 	// ErrNotConverged: members are behind, failed or out of service.
 	ErrNotConverged = errors.New("the members have not converged")
+	// ErrNoPrevious: there is no version to go back to.
+	ErrNoPrevious = errors.New("no version to go back to")
 	// ErrNone: there is no rollout to change.
 	ErrNone = errors.New("no rollout under way")
 	// ErrNoGrant: the host has no grant to give up.

@@ -23,6 +23,11 @@ type Request struct {
 	// DryRun writes nothing. RequireConverged refuses while members are behind
 	// the version that was desired so far, or failed.
 	DryRun, RequireConverged bool
+	// Announce, if not nil, is called before something is written, again after a conflict.
+	// Its error ends the request.
+	Announce func(Triggered) error
+
+	rollback *Rollback // what the request takes back; nil: nothing
 }
 
 // Triggered is what a trigger changed.
@@ -33,6 +38,8 @@ type Triggered struct {
 	Document Document `json:"rollout"`
 	// Out are members that are out of service already, or still, by reason.
 	Out []Out `json:"out"`
+	// Obstacles are what else stands in the way.
+	Obstacles []Obstacle `json:"obstacles"`
 	// Superseded is the unfinished rollout that this one took the place of.
 	Superseded *Superseded `json:"superseded,omitempty"`
 	// Plan says who is to be admitted step by step, for a dry run; Waits what it
@@ -90,7 +97,7 @@ func (r *Rollouts) trigger(ctx context.Context, q Request) (Triggered, error) {
 	if err != nil {
 		return Triggered{}, err
 	}
-	t := Triggered{Version: q.Version, Previous: s.Desired, Document: next, Out: []Out{}, fresh: fresh}
+	t := Triggered{Version: q.Version, Previous: s.Desired, Document: next, Out: []Out{}, Obstacles: []Obstacle{}, fresh: fresh}
 	if d := s.Document; !fresh && q.Policy == nil && !d.Over() && !d.Policy.Plain() {
 		t.Note = "the rollout of " + q.Version + " that is under way keeps its policy: flags such as --max-parallel change it"
 	}
@@ -106,6 +113,11 @@ func (r *Rollouts) trigger(ctx context.Context, q Request) (Triggered, error) {
 	}
 	if !t.Changed || q.DryRun {
 		return t, nil
+	}
+	if q.Announce != nil {
+		if err := q.Announce(t); err != nil {
+			return t, err
+		}
 	}
 	if bare { // hosts without a cluster know no other key
 		_, err = r.desired.CompareAndSwap(ctx, s.desired, q.Version)
@@ -130,6 +142,13 @@ func (q Request) next(s Stored, now time.Time) (next Document, fresh bool, err e
 		if q.Policy(&p); p.Plain() { // max failures 0 is a policy, too
 			p.MaxParallel = defaultParallel
 		}
+	}
+	if q.rollback != nil {
+		d := begin(q.Version, old.Policy, q.By, "", now)
+		if d.RollbackOf = q.rollback; q.Version == old.Previous {
+			d.Previous = q.Version
+		}
+		return d, true, nil
 	}
 	if fresh {
 		return begin(q.Version, p, q.By, "", now), true, p.Validate()
@@ -182,6 +201,7 @@ func (r *Rollouts) consider(ctx context.Context, s Stored, q Request, t *Trigger
 	}
 	behind := s.behind(v, now)
 	t.Out = outOfService(t.Document, v, now)
+	t.Obstacles = obstacles(t.Document, v, now)
 	if q.RequireConverged {
 		switch {
 		case behind != nil && behind.Count+len(behind.Failed) > 0:
@@ -189,9 +209,16 @@ func (r *Rollouts) consider(ctx context.Context, s Stored, q Request, t *Trigger
 		case len(t.Out) > 0:
 			return fmt.Errorf("%w: %s", ErrNotConverged, outList(t.Out))
 		}
+		for _, o := range t.Obstacles {
+			if !o.Possible {
+				return fmt.Errorf("%w: %s", ErrNotConverged, o)
+			}
+		}
 	}
 	if t.fresh {
-		t.Document.Previous = s.lastHealthy(behind)
+		if t.Document.Previous == "" {
+			t.Document.Previous = s.lastHealthy(behind)
+		}
 		unfinished := s.Exists && !s.Document.Over() && s.Document.Version == s.Desired
 		if unfinished && (behind.Count+len(behind.Failed) > 0 || !s.Document.Policy.Plain()) {
 			t.Superseded = behind

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+// operated is a cluster that a test operates by commands.
+type operated struct {
+	t   *testing.T
+	s   *consultest.Server
+	env map[string]string
+}
+
+func newOperated(t *testing.T) *operated {
+	t.Helper()
+	o := &operated{t: t, s: consultest.Start(t)}
+	o.env = onServer(t, o.s)
+	o.env["USER"] = "ann"
+	if _, err := cluster.New(o.s.Client(), "jorc", "default").Init(t.Context(), cluster.InitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	members(t, o.s, "n1", "n2", "n3")
+	return o
+}
+
+func (o *operated) run(line string) result {
+	o.t.Helper()
+	return jorc(o.t, o.env, strings.Fields(line)...)
+}
+
+// want runs a command and wants its code and parts of what it prints.
+func (o *operated) want(line string, code int, parts ...string) {
+	o.t.Helper()
+	got := o.run(line)
+	if got.code != code {
+		o.t.Errorf("jorc %s exits %d, want %d: %s%s", line, got.code, code, got.stdout, got.stderr)
+	}
+	for _, part := range parts {
+		if !strings.Contains(got.stdout+got.stderr, part) {
+			o.t.Errorf("jorc %s prints no %q:\n%s%s", line, part, got.stdout, got.stderr)
+		}
+	}
+}
+
+func (o *operated) report(version string, names ...string) {
+	o.t.Helper()
+	for _, node := range names {
+		if _, err := cluster.New(o.s.Client(), "jorc", "default").ReportVersion(o.t.Context(), node, version); err != nil {
+			o.t.Fatal(err)
+		}
+	}
+}
+
+func (o *operated) document() rollout.Document {
+	o.t.Helper()
+	s, err := rollout.New(o.s.Client(), "jorc", "default").Load(o.t.Context())
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return s.Document
+}
+
+// TestRollback: the version before, with the same policy, in the name of its author; refused
+// when it is not known.
+func TestRollback(t *testing.T) {
+	t.Parallel()
+	o := newOperated(t)
+	o.want("update rollback", 1, "no rollout under way")
+	o.want("update trigger v1 --max-parallel 2", 0)
+	o.want("update rollback", 1, "no version to go back to", "--to")
+	o.report("v1", "n1", "n2", "n3")
+	o.want("update trigger v2 --batches 1,100% --max-parallel 2 --bake 1m --gate slo", 0)
+	o.report("v2", "n1")
+	o.want("update rollback --to v2", 1, "v2 is the desired version")
+	o.want("update rollback --to a/b", 2)
+	o.want("update rollback --dry-run", 0, "dry run: v1 would be desired (batches 1,100%, max-parallel 2, max-failures 0, bake 1m0s, gate slo", "batch 2 of 2: 1 members are admitted")
+	if d := o.document(); d.Version != "v2" {
+		t.Errorf("a dry run wrote %+v", d)
+	}
+	o.want("update rollback --reason slow", 0, "v1", "the rollout of v2 was unfinished")
+	d := o.document()
+	if d.Version != "v1" || d.Previous != "v1" || !strings.Contains(d.By, "ann") || d.Policy.Gate.Workflow != "slo" || len(d.Policy.Batches) != 2 ||
+		d.RollbackOf == nil || *d.RollbackOf != (rollout.Rollback{Version: "v2", Reason: "slow"}) {
+		t.Errorf("rolled back: %+v", d)
+	}
+	o.want("update show", 0, "rolled back", "v2: slow")
+	o.want("update rollback", 1, "no version to go back to")
+	o.want("update rollback --to v0", 0, "v0")
+	if d := o.document(); d.Version != "v0" || d.RollbackOf.Version != "v1" || d.RollbackOf.Reason == "" {
+		t.Errorf("rolled back to v0: %+v", d)
+	}
+}
+
+// TestPreflight: a trigger names what stands in the way before it writes, and with
+// --require-converged writes nothing then.
+func TestPreflight(t *testing.T) {
+	t.Parallel()
+	o := newOperated(t)
+	o.want("update trigger v1 --max-parallel 2", 0)
+	o.report("v1", "n1", "n2", "n3")
+	const next = "update trigger v2 --max-parallel 2 "
+	o.want(next+"--require-converged --dry-run", 0)
+	for _, test := range []struct{ make, undo, text string }{
+		{"cluster hold --node n2 --reason disk", "cluster unhold --node n2", "n2: it is held"},
+		{"cluster pause --reason storage", "cluster resume", "the cluster is paused"},
+	} {
+		o.want(test.make, 0)
+		o.want(next+"--dry-run", 0, test.text)
+		o.want(next+"--require-converged", 1, "the members have not converged", test.text)
+		if d := o.document(); d.Version != "v1" {
+			t.Errorf("after %s a refused trigger wrote %+v", test.make, d)
+		}
+		o.want(test.undo, 0)
+	}
+	o.want(next+"--gate slo --dry-run", 0, `no manager is up: gate "slo" is asked on the orchestrator's host`)
+	o.want(next+"--gate slo --dry-run --require-converged", 0)
+	if err := o.s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/default/nodes/n3", Value: []byte("{")}); err != nil {
+		t.Fatal(err)
+	}
+	o.want(next+"--dry-run", 0, "nodes/n3: the document cannot be read")
+	got := o.run(next + "--dry-run -o json")
+	var answer rollout.Triggered
+	if err := json.Unmarshal([]byte(got.stdout), &answer); err != nil || len(answer.Obstacles) != 1 || answer.Obstacles[0].Kind != rollout.ObstacleUnreadable {
+		t.Errorf("as JSON: %+v, %v", answer.Obstacles, err)
+	}
+	o.want(next+"--require-converged", 1)
+	o.want(next, 0, "nodes/n3: the document cannot be read")
+	if d := o.document(); d.Version != "v2" {
+		t.Errorf("it wrote %+v", d)
+	}
+}

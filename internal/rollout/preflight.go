@@ -1,0 +1,121 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// Kinds of obstacles to a rollout.
+const (
+	ObstacleHalted     = "halted"     // the whole cluster is paused, or only observed
+	ObstacleHeld       = "held"       // members are on hold
+	ObstacleLeftover   = "leftover"   // grants of an earlier rollout
+	ObstacleUnreadable = "unreadable" // documents
+	ObstacleWorkflow   = "workflow"   // members that never reported a static workflow
+	ObstacleGate       = "gate"       // no manager is up to ask the gate
+)
+
+// Obstacle is something that stands in the way of a rollout.
+type Obstacle struct {
+	Kind  string   `json:"kind"`
+	Text  string   `json:"text"`
+	Names []string `json:"names"` // members or keys, the first of them
+	Count int      `json:"count"` // all of them
+	// Possible: it may be no obstacle, as not enough is known.
+	Possible bool `json:"possible"`
+}
+
+func (o Obstacle) String() string {
+	if o.Count == 0 {
+		return o.Text
+	}
+	names := strings.Join(o.Names, ", ")
+	if o.Count > len(o.Names) {
+		names += fmt.Sprintf(" and %d more", o.Count-len(o.Names))
+	}
+	return names + ": " + o.Text
+}
+
+// obstacles returns what stands in the way of a rollout that is about to begin, beside
+// members that are out of service.
+func obstacles(d Document, s State, now time.Time) []Obstacle {
+	p := newPlanner(d, s, now)
+	all := []Obstacle{}
+	add := func(kind, text string, found []string, possible bool) {
+		if len(found) > 0 {
+			all = append(all, Obstacle{kind, text, sortedFirst(slices.Clone(found), mostNames), len(found), possible})
+		}
+	}
+	members := func(wanted func(ranked) bool) (found []string) {
+		for _, m := range p.with(wanted) {
+			found = append(found, m.Node)
+		}
+		return found
+	}
+	if s.Halted != "" {
+		all = append(all, Obstacle{Kind: ObstacleHalted, Text: s.Halted, Names: []string{}})
+	}
+	for _, held := range groups(p.members, func(m *Member) string { return m.held() }) {
+		all = append(all, Obstacle{ObstacleHeld, held.Reason, held.Nodes, held.Count, false})
+	}
+	add(ObstacleLeftover, "an operator gave up on it, and it has not converged yet", members(func(m ranked) bool { return m.givenUp() }), false)
+	add(ObstacleLeftover, "it has a grant and is not a member: 'jorc update give-up HOST' ends it", s.Strangers, false)
+	add(ObstacleUnreadable, "the document cannot be read: 'jorc doctor' has the reason", s.Unreadable, false)
+	silent := members(func(m ranked) bool { return m.Config.State == "" })
+	if len(silent) < len(p.members) { // otherwise no member has converged yet
+		add(ObstacleWorkflow, "it never reported a static workflow; without one (static { workflow = … }) it does not begin", silent, true)
+	}
+	manager := func(m Member) bool { return slices.Contains(m.Roles, cluster.RoleManager) && m.Up() }
+	if d.Policy.Gate.Workflow != "" && !slices.ContainsFunc(s.Members, manager) {
+		all = append(all, Obstacle{
+			Kind: ObstacleGate, Names: []string{}, Possible: true,
+			Text: fmt.Sprintf("no manager is up: gate %q is asked on the orchestrator's host", d.Policy.Gate.Workflow),
+		})
+	}
+	return all
+}
+
+// Rollback makes the version before the desired one the desired one again, or q.Version if
+// that is given, with the policy of the rollout that it takes back. q.Policy counts for
+// nothing. It returns ErrNoPrevious, ErrNone, or what Trigger returns.
+func (r *Rollouts) Rollback(ctx context.Context, q Request, reason string) (Triggered, error) {
+	if q.Version != "" {
+		if err := cluster.CheckVersion(q.Version); err != nil {
+			return Triggered{}, err
+		}
+	}
+	to := q.Version
+	var t Triggered
+	err := kv.RetryConflicts(ctx, func() error {
+		s, err := r.Load(ctx)
+		if err == nil {
+			err = s.usable(r)
+		}
+		if err != nil {
+			return err
+		}
+		d := s.Document
+		if q.Version = to; to == "" {
+			q.Version = d.Previous
+		}
+		switch {
+		case q.Version == "" || to == "" && q.Version == d.Version:
+			return fmt.Errorf("%w: it is not known which version all members ran before %s: name one with --to", ErrNoPrevious, d.Version)
+		case q.Version == d.Version:
+			return fmt.Errorf("%w: %s is the desired version: 'jorc update trigger %[2]s' continues it", ErrNoPrevious, d.Version)
+		}
+		if reason == "" {
+			reason = "by " + q.By
+		}
+		q.Policy, q.rollback = nil, &Rollback{Version: d.Version, Reason: reason}
+		t, err = r.trigger(ctx, q)
+		return err
+	})
+	return t, err
+}
