@@ -227,6 +227,7 @@ var walks = []walked{
 	{path: "update pause", line: "update pause"},
 	{path: "update resume", line: "update resume"},
 	{path: "update promote", line: "update promote", code: -1},
+	{path: "update rollback", line: "update rollback --dry-run", code: -1, wrong: []string{"update rollback --to a/b"}},
 	{path: "update wait", line: "update wait --timeout 1ms", code: 124},
 	{path: "update abort", line: "update abort"},
 	{path: "version", line: "version", local: true},
