@@ -6,7 +6,7 @@ workflow "error-rate" {
   task "ask" {
     env = {
       PROMETHEUS = "http://127.0.0.1:9090"
-      QUERY      = "max(app_error_ratio{version=\"{{.Param "gate/version"}}\"}) > bool 0.01"
+      QUERY      = "max(app_error_ratio{version=\"{{.Param `gate/version`}}\"}) > bool 0.01"
     }
     script  = <<-EOT
       {{template "cluster-utilities.tmpl" .}}
