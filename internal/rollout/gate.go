@@ -88,7 +88,7 @@ type GateProgress struct {
 	Next    time.Time `json:"next,omitzero"`
 	Samples int       `json:"samples,omitempty"` // passed in a row
 	Answer  string    `json:"answer,omitempty"`  // the last line of the last run, or what it waits for
-	// Passed: only consent may be missing. Failed: a resume begins the gate anew.
+	// Passed: only consent may be missing. Failed: a resume begins the gate again.
 	Passed bool `json:"passed,omitempty"`
 	Failed bool `json:"failed,omitempty"`
 }
@@ -121,7 +121,7 @@ func (d Document) approved() bool { return d.Approval != nil && d.Approval.Step 
 func exact(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
 // gateAgain is the gate after a resume. What a pause interrupted continues, what
-// failed begins anew.
+// failed begins again.
 func (d Document) gateAgain(now time.Time) *GateProgress {
 	if d.Gate == nil || d.Gate.Passed {
 		return d.Gate
@@ -164,7 +164,7 @@ const (
 // mostGateHosts bounds ParamGateHosts.
 const mostGateHosts = 1000
 
-// GateFacts are what a gate's run is told.
+// GateFacts are the facts that a gate's run gets.
 type GateFacts struct {
 	Version, Previous, Step string
 	Sample                  int
@@ -172,7 +172,7 @@ type GateFacts struct {
 	Count                   int
 }
 
-// FactsOfGate returns what the run of the document's gate is told. It is a pure function.
+// FactsOfGate returns the facts for the run of the document's gate. It is a pure function.
 func FactsOfGate(d Document, s State, now time.Time) GateFacts {
 	p := newPlanner(d, s, now)
 	f := GateFacts{Version: d.Version, Previous: d.Previous, Step: d.stepText(), Hosts: []string{}}

@@ -123,7 +123,7 @@ func TestBakeFails(t *testing.T) {
 	}
 	g.d = rollout.Resumed(g.d, g.now)
 	g.plan()
-	g.want("batch 1 of 2") // what failed is accepted, and it bakes anew
+	g.want("batch 1 of 2") // what failed is accepted, and it bakes again
 	g.after(4*time.Minute + 59*time.Second)
 	g.want("batch 1 of 2")
 	g.after(time.Second)
@@ -154,7 +154,7 @@ func TestBakeFails(t *testing.T) {
 }
 
 // TestGateBeginsAnew: a member that begins within a step that is done, and a change of the
-// gates' policy, begin its gate anew.
+// gates' policy, begin its gate again.
 func TestGateBeginsAnew(t *testing.T) {
 	t.Parallel()
 	g := newGated(t, func(p *rollout.Policy) { bake(p); p.Batches, p.Canary = nil, 3 })

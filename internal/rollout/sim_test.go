@@ -43,7 +43,7 @@ type fleet struct {
 	steps   []string
 	healthy bool // nothing fails, and no host dies
 
-	// runs are those that gates asked for, by id, and gates what the present rollout
+	// runs are the runs of gates, by id, and gates what the present rollout
 	// passed, by the number of the step: as the test sees it.
 	runs  map[string]*simRun
 	gates map[int]*simGate
