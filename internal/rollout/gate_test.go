@@ -190,7 +190,7 @@ func TestGateAsked(t *testing.T) {
 	}
 	f := rollout.FactsOfGate(g.d, g.v, g.now)
 	if f.Version != "v2" || f.Previous != "v1" || f.Step != "batch 1 of 2" || f.Sample != 1 || f.Count != 1 || !slices.Equal(f.Hosts, admitted(g.d, g.v)) {
-		t.Errorf("it is told %+v", f)
+		t.Errorf("its facts are %+v", f)
 	}
 	g.answer(rollout.GateAsking, "not yet: 3 minutes")
 	g.want("batch 1 of 2", "not yet: 3 minutes")
