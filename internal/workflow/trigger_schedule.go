@@ -39,6 +39,10 @@ func (w *triggerWatcher) followSchedule(ctx context.Context) error {
 			}
 			continue // the workflow took its time
 		}
+		if step.Wake.IsZero() { // not due again
+			<-ctx.Done()
+			return ctx.Err()
+		}
 		if err := w.o.Clock.Wait(ctx, step.Wake); err != nil {
 			return err
 		}
