@@ -247,6 +247,11 @@ bench: build consul bin/consul-template ## measure jorc beside consul-template a
 bench-scale: build consul ## measure fleets of 100 and 1,000 simulated agents and write docs/scale.md
 	CONSUL_BIN='$(CONSUL)' $(GO) run ./bench -scale
 
+.PHONY: bench-ui
+bench-ui: build consul ## measure the dashboard of 5,000 stored hosts and write docs/ui-scale.md; needs chromium
+	@command -v chromium >/dev/null || { echo "make bench-ui: missing: chromium (apt-get install chromium)" >&2; exit 1; }
+	CONSUL_BIN='$(CONSUL)' $(GO) run ./bench -ui
+
 .PHONY: demo
 demo: build consul ## show the main job on real input, in seconds (the first time builds Consul, which takes minutes)
 	@$(GO) build -o '$(BIN)/demo' ./demo

@@ -14,7 +14,7 @@ import (
 
 // programs holds the paths of the measured programs and of Consul. An empty peer
 // leaves consul-template out.
-type programs struct{ jorc, peer, consul string }
+type programs struct{ jorc, peer, consul, chromium string }
 
 // size is how much is measured.
 type size struct {

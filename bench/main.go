@@ -3,7 +3,8 @@
 // alternate within one run, so that the machine's noise hits both. It prints a
 // table and writes it to docs/benchmarks.md. `make bench` builds all it needs.
 // With -scale it measures fleets of agents that are simulated in its own process
-// and writes docs/scale.md: `make bench-scale`.
+// and writes docs/scale.md: `make bench-scale`. With -ui it measures the dashboard of a
+// stored fleet with Chromium and writes docs/ui-scale.md: `make bench-ui`.
 package main
 
 import (
@@ -43,6 +44,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	only := f.String("only", "", "run the scenarios whose names match `REGEX`")
 	quick := f.Bool("quick", false, "a minute instead of ten: few samples, nothing to quote")
 	scale := f.Bool("scale", false, "measure simulated fleets in place of all that, and write docs/scale.md")
+	screen := f.Bool("ui", false, "measure the dashboard in place of all that, and write docs/ui-scale.md")
 	fleets := f.String("fleets", "", "with -scale: how many agents, `N,N…`, and nothing else")
 	var look scaleLook
 	f.StringVar(&look.parts, "parts", "", "with -scale: `PARTS` of it, of change, idle, rollout and stored, with commas between them, and nothing else")
@@ -74,8 +76,11 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		if *scale {
 			*out = "docs/scale.md"
 		}
+		if *screen {
+			*out = "docs/ui-scale.md"
+		}
 	}
-	if *scale {
+	if *scale || *screen {
 		*peer = ""
 		if *dir == "" {
 			*dir = memoryDir()
@@ -87,6 +92,9 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	}
 	if *scale {
 		return b.runScale(ctx, *quick, *fleets, look, stdout, *out)
+	}
+	if *screen {
+		return b.runUI(ctx, *quick, stdout, *out)
 	}
 	ctx, cancel := context.WithTimeout(ctx, wholeRun)
 	defer cancel()

@@ -28,6 +28,11 @@ type process struct {
 
 // start runs a program with its output in a file in dir.
 func start(dir, name string, argv []string) (*process, error) {
+	return startWith(dir, name, argv, nil)
+}
+
+// startWith is start with other variables, and with files from descriptor 3 on.
+func startWith(dir, name string, argv, environ []string, files ...*os.File) (*process, error) {
 	log, err := os.CreateTemp(dir, name+"-*.log")
 	if err != nil {
 		return nil, err
@@ -36,7 +41,8 @@ func start(dir, name string, argv []string) (*process, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "JORC_CONFIG=" + os.DevNull}
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "JORC_CONFIG=" + os.DevNull}, environ...)
+	cmd.ExtraFiles = files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	p := &process{name: name, log: log.Name(), cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)

@@ -55,6 +55,19 @@ type attention struct {
 
 // Attention returns what needs attention.
 func (s *Snapshot) Attention() Attention {
+	all := s.allProblems()
+	return Attention{About: s.about("cluster", "attention"), Problems: append([]Problem{}, bounded(all)...), Count: len(all)}
+}
+
+func (s *Snapshot) allProblems() []Problem {
+	if s.found == nil {
+		return s.findProblems()
+	}
+	return s.found()
+}
+
+// findProblems gathers all problems.
+func (s *Snapshot) findProblems() []Problem {
 	a := attention{s: s}
 	a.control()
 	a.documents()
@@ -70,7 +83,7 @@ func (s *Snapshot) Attention() Attention {
 	slices.SortStableFunc(a.all, func(a, b Problem) int {
 		return cmp.Compare(slices.Index(severity, a.Severity), slices.Index(severity, b.Severity))
 	})
-	return Attention{About: s.about("cluster", "attention"), Problems: append([]Problem{}, bounded(a.all)...), Count: len(a.all)}
+	return a.all
 }
 
 // bounded leaves at most mostNames problems of each kind.
@@ -395,7 +408,7 @@ func (a *attention) leadership() {
 			Cause: "no eligible member was elected", Command: a.s.command("cluster", "leader", "--elect"),
 		})
 	}
-	g := cluster.Dependencies(a.s.State.Members(nil))
+	g := a.s.derived.graph()
 	for _, cycle := range g.Cycles {
 		a.add(Problem{
 			Kind: "stuck", Severity: Critical, Title: "members wait for each other without end", Cause: g.CycleText(cycle),

@@ -58,6 +58,7 @@ func (f *Fleet) shown(s *Snapshot) *Snapshot {
 	if c.Stale == "" { // Consul would have answered a blocking query
 		c.AsOf = c.Now
 	}
+	c.found = sync.OnceValue(c.findProblems)
 	return &c
 }
 
@@ -331,7 +332,7 @@ func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
 	}
 	p := &f.parts
 	s := &Snapshot{
-		Cluster: f.name, Now: time.Now(), AsOf: time.Now(), State: &state, Rollouts: f.rollouts, Stored: stored, Times: maps.Clone(p.times),
+		Cluster: f.name, Now: time.Now(), AsOf: time.Now(), State: &state, derived: newDerived(&state), Rollouts: f.rollouts, Stored: stored, Times: maps.Clone(p.times),
 		runsIndex:    p.indexes[cluster.PrefixRuns],
 		Orchestrated: p.held, Orchestrator: p.holder, AllRuns: p.runs, Groups: p.slots, Journal: p.events, LastSeq: p.seq, Cycles: p.cycles,
 	}
@@ -344,7 +345,7 @@ func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
 			s.Partial = append(s.Partial, err.Error())
 		}
 	}
-	s.problems = s.Attention().Count
+	s.problems = len(s.findProblems())
 	f.publish(s)
 	return nil
 }

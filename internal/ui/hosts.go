@@ -102,7 +102,7 @@ func (s *Snapshot) Hosts(q HostQuery) (Hosts, error) {
 	if err != nil {
 		return Hosts{}, err
 	}
-	h := Hosts{About: s.about(q.args()...), Counts: orchestrator.AggregateOf(s.State), Columns: []string{}, Hosts: []HostRow{}}
+	h := Hosts{About: s.about(q.args()...), Counts: s.derived.counts(), Columns: []string{}, Hosts: []HostRow{}}
 	for _, c := range columns {
 		h.Columns = append(h.Columns, c.Key)
 	}
@@ -138,7 +138,7 @@ func (s *Snapshot) selected(q HostQuery) ([]cluster.Member, []cluster.Column, er
 		columns = append(columns, c)
 	}
 	all := s.members()
-	matched := all[:0]
+	var matched []cluster.Member
 	for i := range all {
 		if filter.Match(&all[i]) && (q.Role == "" || slices.Contains(all[i].Roles, q.Role)) {
 			matched = append(matched, all[i])

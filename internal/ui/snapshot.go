@@ -9,6 +9,7 @@ package ui
 import (
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
@@ -53,11 +54,44 @@ type Snapshot struct {
 	// Partial says what could not be read, and why.
 	Partial []string
 
-	problems  int    // that need attention
-	runsIndex uint64 // of the keys of runs; 0: not known
+	problems  int              // that need attention
+	found     func() []Problem // as of Now; nil: not found yet
+	derived   *derived         // of State
+	runsIndex uint64           // of the keys of runs; 0: not known
 
 	// sealed: no param is shown, and none can be asked about.
 	sealed bool
+}
+
+// derived is what is computed of a state at most once, for all views and viewers. None of
+// it may be changed.
+type derived struct {
+	members func() []cluster.Member
+	sealed  func() []cluster.Member // without params and meta
+	counts  func() orchestrator.Aggregate
+	// graph is which hosts require which, without members that neither require nor provide
+	// anything.
+	graph func() cluster.Graph
+}
+
+func newDerived(state *cluster.State) *derived {
+	d := &derived{
+		members: sync.OnceValue(func() []cluster.Member { return state.Members(nil) }),
+		counts:  sync.OnceValue(func() orchestrator.Aggregate { return orchestrator.AggregateOf(state) }),
+	}
+	d.sealed = sync.OnceValue(func() []cluster.Member {
+		all := slices.Clone(d.members())
+		for i := range all {
+			all[i].Params, all[i].Meta = nil, nil
+		}
+		return all
+	})
+	d.graph = sync.OnceValue(func() cluster.Graph {
+		return cluster.Dependencies(slices.DeleteFunc(slices.Clone(d.members()), func(m cluster.Member) bool {
+			return len(m.Provides) == 0 && len(m.Requires) == 0
+		}))
+	})
+	return d
 }
 
 // HostTimes are since when an orchestrator has seen a host as it is.
@@ -120,16 +154,13 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// members are the members as filters see them. In a sealed snapshot they have no
-// params and no meta, so that no filter can ask about them.
+// members are the members as filters see them; they may not be changed. In a sealed
+// snapshot they have no params and no meta, so that no filter can ask about them.
 func (s *Snapshot) members() []cluster.Member {
-	all := s.State.Members(nil)
 	if s.sealed {
-		for i := range all {
-			all[i].Params, all[i].Meta = nil, nil
-		}
+		return s.derived.sealed()
 	}
-	return all
+	return s.derived.members()
 }
 
 // Sealed reports whether no param is shown.

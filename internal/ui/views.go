@@ -36,8 +36,8 @@ type Overview struct {
 // Overview returns the cluster at a glance.
 func (s *Snapshot) Overview() Overview {
 	o := Overview{
-		About: s.about("cluster", "show"), Exists: s.State.Exists, Desired: s.State.Desired, Counts: orchestrator.AggregateOf(s.State),
-		Problems: s.Attention().Count, Orchestrated: s.Orchestrated, Orchestrator: s.Orchestrator.Node, LastEvent: s.LastSeq,
+		About: s.about("cluster", "show"), Exists: s.State.Exists, Desired: s.State.Desired, Counts: s.derived.counts(),
+		Problems: len(s.allProblems()), Orchestrated: s.Orchestrated, Orchestrator: s.Orchestrator.Node, LastEvent: s.LastSeq,
 	}
 	if status, ok := s.status(); ok {
 		o.Rollout = status.StateText()
@@ -183,7 +183,7 @@ func (s *Snapshot) services(n int) []Service {
 			}
 		}
 	}
-	g := cluster.Dependencies(s.State.Members(nil))
+	g := s.derived.graph()
 	for name, providers := range g.Services {
 		at(name).ProvidedBy = providers
 	}
@@ -209,18 +209,10 @@ type Dependencies struct {
 	CycleTexts []string `json:"cycle_texts"`
 }
 
-// graph is which hosts require which, without members that neither require nor provide
-// anything.
-func (s *Snapshot) graph() cluster.Graph {
-	return cluster.Dependencies(slices.DeleteFunc(s.State.Members(nil), func(m cluster.Member) bool {
-		return len(m.Provides) == 0 && len(m.Requires) == 0
-	}))
-}
-
 // Dependencies returns which hosts require services of which. Members that neither require
 // nor provide anything are left out.
 func (s *Snapshot) Dependencies() Dependencies {
-	g := s.graph()
+	g := s.derived.graph()
 	d := Dependencies{About: s.about("cluster", "deps"), GraphDocument: g.Document(), CycleTexts: []string{}}
 	for _, cycle := range g.Cycles {
 		d.CycleTexts = append(d.CycleTexts, g.CycleText(cycle))
@@ -235,7 +227,7 @@ const maxDrawn = 500
 // member ("host") or a service ("service") leads to, nil: nowhere. It returns ErrQuery
 // for a graph that is too large.
 func (s *Snapshot) DependenciesSVG(link func(kind, name string) string) (string, error) {
-	g := s.graph()
+	g := s.derived.graph()
 	if len(g.Nodes) > maxDrawn {
 		return "", fmt.Errorf("%w: %d members are more than a drawing can show: 'jorc cluster deps' lists them", ErrQuery, len(g.Nodes))
 	}

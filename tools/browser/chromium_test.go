@@ -84,9 +84,11 @@ func newTab(t testing.TB, in context.Context) *tab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	permission := browser.SetPermissionParams{Permission: &browser.PermissionDescriptor{Name: "clipboard-write"}, Setting: browser.PermissionSettingGranted}
-	if _, err := chromedp.CallBrowser(ctx, browser.SetPermission, permission); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"clipboard-write", "clipboard-read"} {
+		permission := browser.SetPermissionParams{Permission: &browser.PermissionDescriptor{Name: name}, Setting: browser.PermissionSettingGranted}
+		if _, err := chromedp.CallBrowser(ctx, browser.SetPermission, permission); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return w
 }
@@ -168,6 +170,19 @@ func (w *tab) live() {
 	eventually(w.t, "the page is live", func() error {
 		if !eval[bool](w, `document.querySelector("#live.live") !== null`) {
 			return fmt.Errorf("it is not")
+		}
+		return nil
+	})
+}
+
+// copies presses the button beside the page's command, and wants that on the clipboard.
+func (w *tab) copies() {
+	w.t.Helper()
+	want := eval[string](w, `document.querySelector("p.same code").textContent`)
+	w.run(chromedp.Click(chromedp.CSS("p.same button.copy")))
+	eventually(w.t, "the command is copied", func() error {
+		if got := eval[string](w, `navigator.clipboard.readText()`, chromedp.EvalAwaitPromise); got != want || !strings.HasPrefix(got, "jorc ") {
+			return fmt.Errorf("the clipboard has %q, the page %q", got, want)
 		}
 		return nil
 	})

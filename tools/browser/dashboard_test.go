@@ -95,6 +95,7 @@ func TestDashboard(t *testing.T) {
 		w.shows(append(p.texts, "The same answer in a terminal:", "jorc --cluster=prod", "as of")...)
 		w.picture(p.name)
 		w.accessible(p.name)
+		w.copies()
 	}
 	w.clean()
 

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/jorc/jorc/internal/consultest"
@@ -37,13 +38,14 @@ type host struct {
 	server *consultest.Server
 	dir    string
 	env    []string
+	last   *exec.Cmd // that was started last
 }
 
 const clusterName = "prod"
 
 func newHost(t testing.TB, s *consultest.Server, token string) *host {
 	dir := t.TempDir()
-	return &host{t, s, dir, []string{
+	return &host{t: t, server: s, dir: dir, env: []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "CONSUL_HTTP_ADDR=" + s.HTTPAddr, "CONSUL_HTTP_TOKEN=" + token, consultest.NoConfig,
 		"JORC_CLUSTER=" + clusterName, "JORC_STATE_DIR=" + dir, "JORC_NODE=" + s.Node, "JORC_DNS_ADDR=" + s.DNSAddr,
 	}}
@@ -137,6 +139,7 @@ func (h *host) start(args ...string) io.Reader {
 	if err := cmd.Start(); err != nil {
 		h.t.Fatal(err)
 	}
+	h.last = cmd
 	h.t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()         // by the signal
@@ -145,6 +148,15 @@ func (h *host) start(args ...string) io.Reader {
 		}
 	})
 	return stdout
+}
+
+// stop ends the program that was started last.
+func (h *host) stop() {
+	h.t.Helper()
+	if err := h.last.Process.Signal(syscall.SIGTERM); err != nil {
+		h.t.Fatal(err)
+	}
+	_ = h.last.Wait() // the exit code is not of interest
 }
 
 func tail(s string) string { return s[max(0, len(s)-4000):] }

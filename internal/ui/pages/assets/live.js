@@ -6,7 +6,10 @@
 'use strict';
 (() => {
   const body = document.body, $ = id => document.getElementById(id);
-  const least = 900; // ms between two fetches
+  // The pause between two fetches, in ms, is longer where pages take longer: an event follows
+  // its cause within half a second.
+  let took = 0;
+  const least = () => Math.min(900, Math.max(250, 4 * took));
   let generation = body.dataset.generation, connected = null, lost = 0, why = '';
   let timer = 0, fetching = false, wanted = false, last = 0, failures = 0;
 
@@ -81,13 +84,13 @@
     } catch (e) {
       failures++; wanted = true;
     } finally {
-      fetching = false;
+      fetching = false; took = Date.now() - last;
       if (wanted) schedule();
     }
   };
   const schedule = () => {
     if (timer || why) return;
-    const rest = failures ? Math.min(10000, 1000 * 2 ** failures) : least;
+    const rest = failures ? Math.min(10000, 1000 * 2 ** failures) : least();
     timer = setTimeout(refresh, Math.max(0, last + rest - Date.now()));
   };
 
