@@ -178,9 +178,23 @@ func (c *Cluster) mayRead(ctx context.Context, prefixes ...string) error {
 // MayView returns consul.ErrDenied unless the token may read all keys of the cluster,
 // all nodes and all services: what its state is made of.
 func (c *Cluster) MayView(ctx context.Context) error {
-	return c.authorize(ctx, []consul.Right{
+	err := c.authorize(ctx, []consul.Right{
 		{Resource: "key", Access: "read", Segment: c.store.Path("")}, {Resource: "node", Access: "read"}, {Resource: "service", Access: "read"},
 	})
+	if err != nil {
+		return err
+	}
+	return c.MayRead(ctx, PrefixCurrent, PrefixHosts, PrefixReports, KeyProfile, PrefixRuns, PrefixSlots, PrefixView, PrefixHistory, "orchestrate/")
+}
+
+// MayRead returns consul.ErrDenied unless the token may read the keys below all prefixes.
+// Consul leaves keys that a token may not read out of a list without an error.
+func (c *Cluster) MayRead(ctx context.Context, prefixes ...string) error {
+	var rights []consul.Right
+	for _, prefix := range prefixes {
+		rights = append(rights, consul.Right{Resource: "key", Access: "read", Segment: c.store.Path(prefix)})
+	}
+	return c.authorize(ctx, rights)
 }
 
 // maySeeCatalog returns consul.ErrDenied unless the token sees all nodes and

@@ -59,13 +59,6 @@ func (s *Snapshot) Attention() Attention {
 	return Attention{About: s.about("cluster", "attention"), Problems: append([]Problem{}, bounded(all)...), Count: len(all)}
 }
 
-func (s *Snapshot) allProblems() []Problem {
-	if s.found == nil {
-		return s.findProblems()
-	}
-	return s.found()
-}
-
 // findProblems gathers all problems.
 func (s *Snapshot) findProblems() []Problem {
 	a := attention{s: s}

@@ -58,7 +58,6 @@ func (f *Fleet) shown(s *Snapshot) *Snapshot {
 	if c.Stale == "" { // Consul would have answered a blocking query
 		c.AsOf = c.Now
 	}
-	c.found = sync.OnceValue(c.findProblems)
 	return &c
 }
 
@@ -159,6 +158,7 @@ type parts struct {
 	held    bool
 	cycles  []orchestrator.Report
 	partial map[string][]string // by prefix
+	denied  []string            // what the token may not read
 }
 
 func newParts() parts {
@@ -243,9 +243,22 @@ func (f *feed) Run(ctx context.Context) error {
 	})
 }
 
+// begin forgets what was read, and finds out which parts the token may not read.
+func (f *feed) begin(ctx context.Context) error {
+	f.parts = newParts()
+	err := f.cluster.MayRead(ctx, followed...)
+	if errors.Is(err, consul.ErrDenied) {
+		f.parts.denied, err = []string{err.Error()}, nil
+	}
+	return err
+}
+
 // follow keeps the snapshot current until ctx ends, or Consul's data was restored.
 func (f *feed) follow(ctx context.Context) error {
-	f.parts = newParts()
+	if err := f.begin(ctx); err != nil {
+		f.failed.Set(err.Error())
+		return err
+	}
 	watcher := f.cluster.NewWatcher(followed...)
 	changes := watcher.Changes()
 	g, ctx := errgroup.WithContext(ctx)
@@ -336,6 +349,7 @@ func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
 		runsIndex:    p.indexes[cluster.PrefixRuns],
 		Orchestrated: p.held, Orchestrator: p.holder, AllRuns: p.runs, Groups: p.slots, Journal: p.events, LastSeq: p.seq, Cycles: p.cycles,
 	}
+	s.Partial = slices.Clone(p.denied)
 	for _, prefix := range followed {
 		s.Partial = append(s.Partial, p.partial[prefix]...)
 	}
@@ -345,7 +359,7 @@ func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
 			s.Partial = append(s.Partial, err.Error())
 		}
 	}
-	s.problems = len(s.findProblems())
+	s.problems = len(s.allProblems())
 	f.publish(s)
 	return nil
 }

@@ -151,7 +151,9 @@ func (f *Fleets) Fleet(ctx context.Context, name string, sealed bool) (*Fleet, e
 // returns.
 func (f *Fleets) Once(ctx context.Context, name string) (*Snapshot, error) {
 	feed := newFeed(f.o.Client, f.o.Prefix, name, &f.generations, f.o.Log)
-	feed.parts = newParts()
+	if err := feed.begin(ctx); err != nil {
+		return nil, err
+	}
 	if err := feed.refresh(ctx, feed.cluster.NewWatcher(followed...)); err != nil {
 		return nil, err
 	}

@@ -54,17 +54,16 @@ type Snapshot struct {
 	// Partial says what could not be read, and why.
 	Partial []string
 
-	problems  int              // that need attention
-	found     func() []Problem // as of Now; nil: not found yet
-	derived   *derived         // of State
-	runsIndex uint64           // of the keys of runs; 0: not known
+	problems  int      // that need attention
+	derived   *derived // of the snapshot, shared by its copies
+	runsIndex uint64   // of the keys of runs; 0: not known
 
 	// sealed: no param is shown, and none can be asked about.
 	sealed bool
 }
 
-// derived is what is computed of a state at most once, for all views and viewers. None of
-// it may be changed.
+// derived is what is computed of a snapshot once, for all views and viewers. None of it may
+// be changed.
 type derived struct {
 	members func() []cluster.Member
 	sealed  func() []cluster.Member // without params and meta
@@ -72,6 +71,24 @@ type derived struct {
 	// graph is which hosts require which, without members that neither require nor provide
 	// anything.
 	graph func() cluster.Graph
+
+	mu       sync.Mutex
+	problems []Problem
+	at       time.Time // of problems; zero: they are not known
+}
+
+// problemsFor is for how long problems count that depend on the time alone.
+const problemsFor = time.Second
+
+// allProblems returns what needs attention, at most problemsFor old.
+func (s *Snapshot) allProblems() []Problem {
+	d := s.derived
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at.IsZero() || s.Now.Sub(d.at) > problemsFor {
+		d.problems, d.at = s.findProblems(), s.Now
+	}
+	return d.problems
 }
 
 func newDerived(state *cluster.State) *derived {

@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/ui"
 	"github.com/jorc/jorc/internal/ui/uitest"
 )
@@ -253,4 +256,43 @@ func encoded(t testing.TB, v any) string {
 		t.Fatal(err)
 	}
 	return string(data)
+}
+
+// TestPartOnly: with a token that may read the state, but not runs and slots, the rest is
+// shown and each answer names what is missing.
+func TestPartOnly(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, consultest.WithACL())
+	f := newFixtureOn(t, s, s.Client(), "prod")
+	conf := s.Config()
+	conf.Token = config.Secret(s.NewToken(`
+key_prefix "jorc/prod/" { policy = "read" }
+key_prefix "jorc/prod/runs/" { policy = "deny" }
+key_prefix "jorc/prod/slots/" { policy = "deny" }
+node_prefix "" { policy = "read" }
+service_prefix "" { policy = "read" }
+`))
+	client, err := consul.New(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	part := &fixture{Cluster: uitest.Of(t, s, client, "prod"), t: t, name: "prod"}
+	part.Run(ui.FleetOptions{Client: client, Prefix: "jorc", Default: "prod"})
+	now := part.eventually("the missing parts are named", part.fleet(false), func(s *ui.Snapshot) string {
+		text := strings.Join(s.Partial, "\n")
+		if !strings.Contains(text, "jorc/prod/runs") || !strings.Contains(text, "jorc/prod/slots") {
+			return "it names " + text
+		}
+		return ""
+	})
+	h, err := now.Hosts(ui.HostQuery{})
+	if err != nil || h.Matched != 3 || len(h.Partial) == 0 {
+		t.Errorf("hosts: %s, %v", encoded(t, h), err)
+	}
+	if !slices.Contains(problems(now), "partial") {
+		t.Errorf("problems: %v", problems(now))
+	}
+	f.Must(f.Pause(t.Context(), cluster.Hold{Reason: "disks"}))
+	part.eventually("a change", part.fleet(false), missing("paused"))
 }

@@ -32,11 +32,16 @@ type Cluster struct {
 // "motd".
 func New(t testing.TB, s *consultest.Server, client *consul.Client, name string) *Cluster {
 	t.Helper()
-	f := &Cluster{t: t, Server: s, Client: client, Cluster: cluster.New(s.Client(), "jorc", name)}
+	f := Of(t, s, client, name)
 	f.Must(f.Init(t.Context(), cluster.InitOptions{Leaders: 1}))
 	f.Param("db_password", Secret, `{"type":"string","secret":true}`)
 	f.Param("motd", "welcome", "")
 	return f
+}
+
+// Of returns a cluster that exists, for a client with other rights.
+func Of(t testing.TB, s *consultest.Server, client *consul.Client, name string) *Cluster {
+	return &Cluster{t: t, Server: s, Client: client, Cluster: cluster.New(s.Client(), "jorc", name)}
 }
 
 // Run runs fleets until the test ends.
