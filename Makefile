@@ -28,6 +28,7 @@ PROSE = \
 	docs/ansible.md \
 	docs/runbook.md \
 	docs/slots.md \
+	docs/stages.md \
 	docs/puppet.md \
 	docs/fleet-tests.md \
 	docs/liveness.md \
@@ -69,6 +70,7 @@ PROSE = \
 	internal/runs \
 	internal/profile \
 	internal/slots \
+	internal/stage \
 	internal/rollout \
 	internal/converge \
 	internal/agent \

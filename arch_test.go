@@ -31,6 +31,7 @@ var layers = map[string]float64{
 	"internal/converge":     7,
 	"internal/diagnostics":  7.5, // an archive for a bug report
 	"internal/orchestrator": 7,
+	"internal/stage":        6.5, // new content of files, with the amounts and the order of rollouts
 	"internal/runs":         6.5, // runs hosts' workflows, with the limits of rollouts
 	"templates":             5.5, // files that ship; workflow takes them in, and their tests render them with watch
 	"internal/rollout":      6,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/stage"
 )
 
 // nameKind is a kind of names that completion reads.
@@ -31,12 +32,14 @@ const (
 	versionNames  nameKind = "versions"
 	workflowNames nameKind = "workflows"     // of runs, and of this host
 	ownWorkflows  nameKind = "own workflows" // defined on this host
+	stagesOfHosts nameKind = "stages"
 )
 
 // kindsOfPlaces are the kinds that a word of a usage line means anywhere.
 var kindsOfPlaces = map[string]nameKind{
 	"HOST": hostNames, "NODE": hostNames, "ROLE": roleNames, "ZONE": zoneNames, "SERVICE": serviceNames, "TARGET": serviceNames,
 	"VERSION": versionNames, "WORKFLOW": workflowNames,
+	"STAGE": stagesOfHosts,
 }
 
 // kindsOfCommands are the kinds that a word of one command's usage line means.
@@ -140,6 +143,8 @@ func (e *environment) readNames(c *cli.Context, kind nameKind) ([]string, error)
 		return t.runs().IDs(c.Context, kind == openRunIDs)
 	case workflowNames:
 		return e.workflows(c, t)
+	case stagesOfHosts:
+		return stage.Names(c.Context, t.Cluster)
 	}
 	return nil, errors.New("nothing is known of " + string(kind))
 }

@@ -17,7 +17,7 @@ type group struct {
 // rootGroups are the groups of jorc's own help, in the order shown.
 var rootGroups = []group{
 	{"Set up a host", []string{"agent", "render", "config", "migrate", "dev"}},
-	{"Form a cluster and run work on it", []string{"cluster", "update", "workflow", "wait"}},
+	{"Form a cluster and run work on it", []string{"cluster", "update", "stage", "workflow", "wait"}},
 	{"Look", []string{"ui", "status", "service", "health"}},
 	{"Administer", []string{"doctor", "debug", "ping", "completion", "man", "version"}},
 }

@@ -155,7 +155,7 @@ type host struct {
 // nouns are the commands that are not aliases.
 var nouns = [...]string{
 	"agent", "cluster", "render", "config", "debug", "dev", "doctor", "health", "ping", "completion", "man", "migrate", "ui", "service", "update",
-	"status", "version", "wait", "workflow",
+	"stage", "status", "version", "wait", "workflow",
 }
 
 // noun builds one command with all below it; nil: no command has that name.
@@ -191,6 +191,8 @@ func noun(env *environment, name string) *cli.Command {
 		return serviceCommand(env)
 	case "update":
 		return updateCommand(env)
+	case "stage":
+		return stageCommand(env)
 	case "status":
 		return statusCommand(env)
 	case "version":

@@ -23,6 +23,7 @@ import (
 	"github.com/jorc/jorc/internal/diagnostics"
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/slots"
+	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/supervise"
 	"github.com/jorc/jorc/internal/ui"
 	"github.com/jorc/jorc/internal/web"
@@ -75,6 +76,7 @@ type Agent struct {
 	client    *consul.Client
 	registrar *catalog.Registrar
 	slots     *slots.Slots
+	stages    *stage.Hosts
 	processes *supervise.Supervisor
 	web       *web.Server
 	metrics   *web.Metrics
@@ -123,6 +125,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{o: o, client: client, slots: newSlots(client, c), maintenance: maintenance{client}, conf: c, started: time.Now()}
+	a.stages = stage.NewHosts(c.StateDir, o.Log.Named("stages"))
 	a.processesChanged, a.templatesChanged = concurrency.NewSignal(), concurrency.NewSignal()
 	a.nodeKnown, a.stateOwned = make(chan struct{}), make(chan struct{})
 	if c.Node != "" {

@@ -21,6 +21,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/replace"
 	"github.com/jorc/jorc/internal/slots"
+	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/supervise"
 	"github.com/jorc/jorc/internal/watch"
 )
@@ -32,6 +33,7 @@ type generation struct {
 	engine   *watch.Engine
 	replacer *replace.Replacer
 	recover  func(ctx context.Context)
+	begin    func()      // stages, after recover
 	looping  atomic.Bool // the engine's loop runs
 }
 
@@ -64,10 +66,12 @@ func (a *Agent) build(c *config.Config, withProcesses bool) (*generation, error)
 		return nil, err
 	}
 	o.Replacer = r
+	o.Stages = a.stages
 	if withProcesses {
 		o.Replacer = a.processes.Replacer(r)
 		o.Templates = slices.Concat(o.Templates, supervise.Templates(c.Processes))
 	}
+	g.begin = func() { a.stages.Begin(stage.Files{Replacer: o.Replacer, Compare: r.Compare}, stagesOf(c)) }
 	g.engine, err = watch.New(o)
 	return g, err
 }
@@ -132,6 +136,7 @@ func HoldReason(stateDir string) string {
 // run renders until ctx ends.
 func (g *generation) run(ctx context.Context) error {
 	g.recover(ctx)
+	g.begin()
 	g.looping.Store(true)
 	stop := context.AfterFunc(ctx, func() { g.looping.Store(false) }) // the loop no longer answers: it waits for its commands
 	defer stop()

@@ -17,6 +17,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
 	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/supervise"
 	"github.com/jorc/jorc/internal/watch"
 	"github.com/jorc/jorc/internal/workflow"
@@ -50,6 +51,7 @@ type part struct {
 	keeper        atomic.Pointer[cluster.RecordSync] // nil: not started, or the configuration does not make this host a member
 	converge      *converge.Converger                // nil: this host has no static configuration
 	admission     *admission                         // of converge
+	stages        *stage.Hosts                       // nil in a simulated host
 	managing      *workflow.Runner                   // runs on managers
 	orchestrated  []*orchestrator.Orchestrator
 	guestClusters []*guestCluster
@@ -137,7 +139,8 @@ func (a *Agent) drainOnStop(p *part) {
 // its cluster, so that a reload of those does not interrupt a job between two tasks.
 func relevant(c *config.Config) config.Config {
 	r := *c
-	r.Templates, r.Processes, r.TemplateOpts, r.Vault, r.Warnings, r.LogLevel, r.OnStop = nil, nil, config.TemplateOptions{}, config.Vault{}, nil, "", ""
+	r.Templates = stageTemplates(c)
+	r.Processes, r.TemplateOpts, r.Vault, r.Warnings, r.LogLevel, r.OnStop = nil, config.TemplateOptions{}, config.Vault{}, nil, "", ""
 	r.Services = make([]config.Service, len(c.Services))
 	for i := range c.Services {
 		r.Services[i].Name = c.Services[i].Name
@@ -149,7 +152,7 @@ func relevant(c *config.Config) config.Config {
 func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	p := &part{
 		conf: c, node: node, client: a.client, cluster: cluster.New(a.client, c.Prefix, c.Cluster).WatchedBy(node),
-		log: a.o.Log, processes: a.processes, processesChanged: a.processesChanged,
+		log: a.o.Log, processes: a.processes, processesChanged: a.processesChanged, stages: a.stages,
 		templatesChanged: a.templatesChanged, templateReports: a.o.TemplateReports.orDefault(),
 	}
 	if a.gen != nil {
@@ -230,6 +233,9 @@ func (p *part) runComponents(ctx context.Context, once bool) error {
 	}
 	if !once {
 		g.Go(func() error { return p.orchestrate(ctx) })
+	}
+	if p.stages != nil && !once {
+		g.Go(func() error { return p.runStages(ctx) })
 	}
 	if len(p.conf.Triggers) > 0 && !once {
 		g.Go(func() error { return p.triggers(ctx) })

@@ -42,6 +42,7 @@ const (
 	PrefixEvents     = "events/"
 	PrefixHistory    = "history/"
 	PrefixAudit      = "audit/"
+	PrefixStages     = "stages/"
 )
 
 // Ends of the keys below host/<node>, one document each.
@@ -66,6 +67,15 @@ func GrantKey(node string) string { return PrefixHosts + node + EndGrant }
 
 // QueueKey returns the key of node's queue of runs.
 func QueueKey(node string) string { return PrefixHosts + node + EndQueue }
+
+// TurnKey returns the key of node's turn in a stage.
+func TurnKey(node, stage string) string { return HostPrefix(node) + "turn-" + stage }
+
+// StageTurnsKey returns the key of the open turns of a stage.
+func StageTurnsKey(stage string) string { return PrefixStages + stage + "/turns" }
+
+// StageStopsKey returns the key of what stopped a stage.
+func StageStopsKey(stage string) string { return PrefixStages + stage + "/stops" }
 
 // ReportKey returns the key of what node reports.
 func ReportKey(node string) string { return PrefixReports + node }
@@ -167,11 +177,14 @@ var Keys = []Key{
 	{PrefixHosts + "<node>" + EndHold, "the hold of that node, or its exception from a wider one", "JSON", nil, "that agent; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndGrant, "the permission to begin with one version", "JSON", []Kind{KindOrchestrator}, "that agent; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndQueue, "the jobs of runs for that node, and their results", "JSON", []Kind{KindOrchestrator, KindAgent}, "that agent; the orchestrator; commands", PurposeRuns},
+	{PrefixHosts + "<node>/turn-<stage>", "the permission to take new content of one stage", "JSON", []Kind{KindOrchestrator}, "that agent; commands", ""},
 	{PrefixReports + "<node>", "what that node reports: version, states, previous version", "JSON", []Kind{KindAgent}, "the orchestrator; commands", PurposeReport},
 	{PrefixRunning + "<version>/<node>", "a projection of nodes/ for foreign readers", "text", []Kind{KindOrchestrator, KindAgent}, "foreign scripts", ""},
 	{PrefixStatus + "<category>/<state>/<node>", "a projection of nodes/ for foreign readers", "JSON", []Kind{KindOrchestrator, KindAgent}, "foreign scripts", ""},
 	{PrefixSlots + "group/<group>", "how many slots a group has, for templates and 'jorc cluster lock'", "JSON", []Kind{KindAgent}, "agents that wait for a slot; commands", PurposeSlots},
 	{PrefixSlots + "claim/<node>/…", "slots that this node's processes hold or wait for, locked by their sessions", "JSON", []Kind{KindAgent}, "agents that wait for a slot; commands", PurposeSlots},
+	{PrefixStages + "<stage>/turns", "the open turns of a stage", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
+	{PrefixStages + "<stage>/stops", "which changes of a stage are stopped, and why", "JSON", []Kind{KindOrchestrator}, "agents with that stage; the orchestrator; commands", ""},
 	{PrefixRuns + "…", "runs, their members and each member's job", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
 	{KeyElection, "the lock of the election of leaders", "lock", []Kind{KindElector}, "electors", ""},
 	{OrchestratorLock, "the lock of the orchestrator", "lock", []Kind{KindOrchestrator}, "orchestrators; commands", ""},

@@ -48,8 +48,9 @@ type Report struct {
 	HoldFile string                   `json:"hold_file,omitempty"` // why the hold file holds the host; empty: no file
 	// Templates are the ones that failed or wait longer than usual, the first of them, and
 	// MoreTemplates is how many others do. Read them with TemplateProblems.
-	Templates     []TemplateProblem `json:"templates,omitempty"`
-	MoreTemplates int               `json:"more_templates,omitempty"`
+	Templates     []TemplateProblem      `json:"templates,omitempty"`
+	MoreTemplates int                    `json:"more_templates,omitempty"`
+	Stages        map[string]StageReport `json:"stages,omitempty"` // by name
 }
 
 // maxHoldFile bounds what a report says of a hold file, in bytes.
@@ -378,7 +379,10 @@ func (d Report) Bounded() error {
 	for category, s := range d.States {
 		names = append(names, category, s.State, s.Version)
 	}
-	return boundedNames("states", names, 2+3*maxStates)
+	if err := boundedNames("states", names, 2+3*maxStates); err != nil {
+		return err
+	}
+	return d.boundedStages()
 }
 
 func boundedNames(what string, names []string, most int) error {

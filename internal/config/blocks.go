@@ -33,7 +33,7 @@ func (d *decoder) template(b *hcl.Block) Template {
 		"shrink_after":   d.duration(&t.ShrinkAfter),
 		"empty_after":    d.duration(&t.EmptyAfter),
 		"wait":           d.wait(&t.Wait),
-	}, nested{"requires": d.requires(&t.Requires)})
+	}, nested{"requires": d.requires(&t.Requires), "stage": d.stage(&t)})
 	args.notEmpty("user", "group", "left_delim", "right_delim")
 	args.valid("perms", checkPerms(t.Perms))
 	args.valid("together", text.CheckSegment(t.Together))

@@ -219,6 +219,7 @@ type Template struct {
 	Together     string `hcl:"together,optional"`
 	Slot         string `hcl:"slot,optional"`
 	MaxParallel  int    `hcl:"max_parallel,optional"` // holders of Slot in the cluster; 0: no limit, -1: the slot's present limit
+	Stage        *Stage // nil: hosts do not wait for turns
 	Requires     []Requires
 	Pos          string
 }

@@ -33,6 +33,7 @@ type decoder struct {
 	names        map[string]hcl.Range
 	workflowRefs []place
 	templateRefs []place
+	stages       []place // owner: the template
 	destinations []place
 	inputs       []place // files that jorc reads or writes for itself
 	staticPaths  []place

@@ -50,6 +50,7 @@ func (d *decoder) validate(c *Config) {
 	d.checkSettings(c)
 	d.checkWorkflows(c)
 	d.checkProcesses(c)
+	d.checkStages(c)
 	d.checkPaths(c)
 }
 

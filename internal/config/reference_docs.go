@@ -32,6 +32,7 @@ var blockDocs = sync.OnceValue(func() map[string]string {
 		"member":           "This host as a member of its cluster. With this block the agent joins at its start, and the block decides over roles and zone.",
 		"orchestrator":     "Makes this agent a candidate for the election of the cluster's orchestrator.",
 		"sink":             "A receiver of events besides the journal in Consul. The label is `log`, `file` or `webhook`.",
+		"stage":            "New content reaches the hosts one after the other, and stops at the first whose checks do not pass ([stages](../stages.md)). The label is the stage's name, the same on all hosts. It holds for all templates of a `together`.",
 		"requires":         "A service that has to be there first: at the top it delays static configuration, in a template or task only that one. The label is `[TAG.]SERVICE[@DC][=N]`.",
 		"service":          "A service that this host registers.",
 		"check":            "A health check of the service: one of `script`, `http`, `tcp`, `udp`, `grpc`, `h2ping`, `ttl` and `alias_service`.",
@@ -178,6 +179,14 @@ var settingDocs = sync.OnceValue(func() map[string]settingDoc {
 
 		"prefix.format": {standard: `"{{ key }}"`, example: `"app_{{ key }}"`, doc: "The names of the variables."},
 		"secret.format": {standard: `"{{ key }}"`, example: `"db_{{ key }}"`, doc: "The names of the variables."},
+
+		"stage.canary":        {standard: `0`, example: `1`, doc: "So many hosts come first, on their own; the others follow when the checks of these have passed."},
+		"stage.max_parallel":  {kind: "number or string", standard: `1`, example: `"10%"`, doc: "How many hosts at a time may be at work on a change or out of service: a number, or a share, which is rounded down, but to 1 at least."},
+		"stage.min_healthy":   {kind: typeDuration, standard: `"10s"`, example: `"1m"`, doc: "How long the checks of the host must pass after the reload. Choose more than the interval of the checks."},
+		"stage.node_deadline": {kind: typeDuration, standard: "`min_healthy` and 30s", example: `"2m"`, doc: "If the checks have not passed for `min_healthy` by then, the change counts as failed."},
+		"stage.on_unhealthy":  {standard: `"restore"`, example: `"stop"`, doc: "What happens on a host whose checks do not pass: with `restore` its old files return and are reloaded, with `stop` the new ones stay for inspection. Either way no other host takes the change."},
+		"stage.services":      {standard: "all checks", example: `["web"]`, doc: "Only the checks of these services' instances on this host, and of the host itself, have to pass. Each must have an instance here."},
+		"stage.zone_by_zone":  {standard: `false`, example: `true`, doc: "One zone is finished before the next begins."},
 
 		"template.allow_empty":          {standard: `false`, example: `true`, doc: "Switches `empty_after` off."},
 		"template.backup":               {standard: `false`, example: `true`, doc: "Keep the previous file beside it, with `.bak` after its name."},

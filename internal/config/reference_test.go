@@ -50,6 +50,7 @@ var around = map[string]string{
 	"process": "template \"app.conf\" {\n contents = \"x\"\n destination = \"/d\"\n}\n%s",
 	"env":     "process \"x\" {\n command = [\"x\"]\n %s }", "prefix": "process \"x\" {\n command = [\"x\"]\n env {\n %s }\n}",
 	"secret": "process \"x\" {\n command = [\"x\"]\n env {\n %s }\n}",
+	"stage":  "member {}\ntemplate \"x\" {\n contents = \"x\"\n destination = \"/d\"\n %s }",
 	"s3":     `log_store { %s }`, "sink": `orchestrator { %s }`,
 }
 

@@ -126,6 +126,13 @@ func (l *needs) cluster(c *config.Config) {
 			}
 		}
 	}
+	for i := range c.Templates {
+		if s := c.Templates[i].Stage; s != nil {
+			for _, key := range cluster.AgentKeys(cluster.PurposeReport, l.node, "") {
+				l.key("write", pathOf(c.Cluster, key), "stage "+quoted(s.Name))
+			}
+		}
+	}
 	writes := func(what, cluster string, names ...string) {
 		for _, name := range names {
 			optional("key", "write", pathOf(cluster, name), what)

@@ -84,6 +84,7 @@ orchestrator {}
 		`key_prefix "jorc/prod/host/" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/running_version/" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/status/" { policy = "write" } optional`,
+		`key_prefix "jorc/prod/stages/" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/runs/" { policy = "write" } optional`,
 		`key "jorc/prod/orchestrate/lock" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/orchestrate/" { policy = "write" } optional`,

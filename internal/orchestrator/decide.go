@@ -35,9 +35,10 @@ type Input struct {
 	// Paused, if not nil, says why nothing new may start.
 	Paused *cluster.Hold
 	// Store is fenced by the orchestrator's lock.
-	Store *kv.Store
-	Epoch uint64    // of the lock
-	Since time.Time // that the lock is held
+	Store   *kv.Store
+	Epoch   uint64    // of the lock
+	Session string    // of the lock
+	Since   time.Time // that the lock is held
 	// Refresh reads the members again, for who must know of one that joined a
 	// moment ago.
 	Refresh func(ctx context.Context) ([]cluster.Member, error)

@@ -11,6 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -331,6 +332,7 @@ func Kinds() []string {
 		all = append(all, rolloutKind(kind))
 	}
 	all = append(all, runs.DecisionKinds()...)
+	all = append(all, stage.Kinds()...)
 	slices.Sort(all)
 	return all
 }

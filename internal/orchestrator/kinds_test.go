@@ -17,7 +17,7 @@ import (
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	want := []string{orchestrator.RolloutAdopted}
-	for file, prefix := range map[string]string{"events.go": "", "../rollout/plan.go": "rollout_", "../runs/plan.go": ""} {
+	for file, prefix := range map[string]string{"events.go": "", "../rollout/plan.go": "rollout_", "../runs/plan.go": "", "../stage/plan.go": ""} {
 		n := len(want)
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 		if err != nil {

@@ -56,6 +56,9 @@ type Options struct {
 	// many may hold one, 0 any number, below zero as it is. Optional: without it
 	// templates that name a slot are refused.
 	Slot func(ctx context.Context, group string, limit int, reason string) (release func(), err error)
+	// Stages decides when the files of templates with a stage are replaced. Optional:
+	// without it they are not replaced at all.
+	Stages Stager
 	// Rendered is called with each job that replaced files: how long it took since
 	// the change reached this host. Optional; it must not block.
 	Rendered func(Rendered)
@@ -120,6 +123,7 @@ type Engine struct {
 	stirred    time.Time // when a job last began or ended
 	begun      time.Time
 	absent     bool // Consul did not answer when it was last asked
+	once       bool // Once runs
 
 	mu       sync.Mutex
 	order    map[string]int

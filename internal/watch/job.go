@@ -136,7 +136,9 @@ func (e *Engine) write(ctx context.Context, j *job) {
 		f.Stamp, f.Written = &t.stamp, t.written
 		u.Files = append(u.Files, f)
 	}
-	if j.outcome, j.err = e.o.Replacer.Replace(ctx, u); j.err != nil {
+	done := e.stagedUnit(j, &u)
+	j.outcome, j.err = e.o.Replacer.Replace(ctx, u)
+	if done(j.err); j.err != nil {
 		return
 	}
 	j.written = make([]*replace.Hash, len(j.unit.templates))
@@ -194,6 +196,9 @@ func (e *Engine) notify(j *job, now time.Time) {
 		if err := j.renderings[i].err; err != nil {
 			r.Err, r.Failed = err, true
 		}
+	}
+	if errors.Is(r.Err, ErrTurn) && !e.once {
+		return // the stage reports it
 	}
 	if e.o.Rendered != nil && (r.Changed > 0 || r.Err != nil) {
 		e.o.Rendered(r)
@@ -271,6 +276,8 @@ func (e *Engine) schedule(j *job, now time.Time) {
 	switch {
 	case errors.Is(j.err, ErrHeld):
 		u.retry = now.Add(heldRetry)
+	case errors.Is(j.err, ErrTurn) && !e.once:
+		u.failures, u.retry = 0, time.Time{} // Stager.Changes wakes it
 	case j.err != nil:
 		u.fail(now)
 		if errors.Is(j.err, context.Canceled) {
@@ -368,6 +375,8 @@ func (e *Engine) report(t *tmpl, j *job, i int, now time.Time) {
 	switch {
 	case r.err != nil:
 		s.State, s.Error, s.Failure = StateFailed, oneLine(r.err), failureOf(r.err, nil)
+	case errors.Is(j.err, ErrTurn) && !e.once:
+		s.State, t.waits = StateWaiting, []wait{{text: turnText(j.err)}}
 	case j.err != nil:
 		s.State, s.Error, s.Failure = StateFailed, oneLine(j.err), failureOf(nil, j.err)
 	case len(r.missing) > 0:

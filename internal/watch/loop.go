@@ -38,6 +38,7 @@ func (e *Engine) run(ctx context.Context, once bool) error {
 		e.edits = newEditWatcher(e.o.Templates, e.editNews, e.o.Log)
 		helpers.Go(func() { e.edits.Run(ctx) })
 	}
+	e.once = once
 	e.begin(ctx, &helpers)
 	defer e.end()
 	e.looping.Store(true)
@@ -72,6 +73,8 @@ func (e *Engine) run(ctx context.Context, once bool) error {
 			n.unit.slot = n.why
 			e.publish(n.unit)
 		case <-e.pings:
+		case <-e.stageChanges():
+			e.touchStaged(time.Now())
 		case <-cold.C:
 			if e.past != nil {
 				e.fallBack()

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/stage"
+)
+
+// TestStageCommands: the commands show what stopped a stage and approve it, and say
+// what is wrong.
+func TestStageCommands(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "web-1", "web-2")
+	do := func(want result, args ...string) {
+		t.Helper()
+		if got := jorc(t, f.env, args...); got != want {
+			t.Errorf("%v: got %+v, want %+v", args, got, want)
+		}
+	}
+	do(result{0, "[]\n", ""}, "stage", "list", "-o", "json")
+	do(result{1, "", "jorc: stage \"edge\": no such stage; there are no stages\n"}, "stage", "show", "edge")
+
+	cl := cluster.New(f.server.Client(), "jorc", "prod")
+	limit := cluster.StageInputs{List: []cluster.StageInput{{Name: "key app/limit", Digest: "d1"}}}
+	policy := cluster.StagePolicy{MaxParallel: "1"}
+	for node, report := range map[string]cluster.StageReport{
+		"web-1": {Policy: policy, Turn: "1", Content: "c1", Taken: limit, State: cluster.StageRestored, Reason: "its checks fail: web: critical", Wants: "c1", Changed: limit},
+		"web-2": {Policy: policy, Wants: "c1", Changed: limit},
+	} {
+		if _, err := cl.ChangeReport(t.Context(), node, func(r cluster.Report, _ string) (cluster.Report, error) {
+			return r.WithStage("edge", report), nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stops := kv.NewDoc[stage.Stops](kv.New(f.server.Client(), "jorc/prod"), cluster.StageStopsKey("edge"), 1)
+	stop := stage.Stops{Stops: []stage.Stop{{Node: "web-1", Turn: "1", Content: "c1", Inputs: limit, Reason: "its checks fail: web: critical"}}}
+	if _, err := stops.CompareAndSwap(t.Context(), kv.Entry[stage.Stops]{}, stop); err != nil {
+		t.Fatal(err)
+	}
+
+	got := jorc(t, f.env, "stage", "show", "edge", "-o", "plain")
+	if want := "web-1\tstopped\t\tkey app/limit\tits checks fail: web: critical\n"; got.code != 0 || !strings.HasPrefix(got.stdout, want) ||
+		!strings.Contains(got.stderr, "no orchestrator runs") {
+		t.Errorf("got %+v", got)
+	}
+	do(result{1, "", "jorc: stage \"egde\": no such stage, did you mean \"edge\"?; stages: edge\n"}, "stage", "resume", "egde")
+	do(result{0, "web-1\tkey app/limit\tits checks fail: web: critical\n", ""}, "stage", "resume", "edge", "-o", "plain", "--reason", "it was the load")
+	do(result{1, "", "jorc: stage \"edge\": not stopped\n"}, "stage", "resume", "edge")
+	if e, err := stops.Get(t.Context()); err != nil || e.Value.Stops[0].Resumed == nil || e.Value.Stops[0].Resumed.Reason != "it was the load" {
+		t.Errorf("got %+v, %v", e.Value, err)
+	}
+}

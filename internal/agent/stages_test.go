@@ -1,0 +1,159 @@
+package agent_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/stage"
+	"github.com/jorc/jorc/internal/web"
+)
+
+// A host whose check fails while its file says "bad".
+const stagedConf = `
+service "web" {
+  port = 80
+  check {
+    script   = ["sh", "-c", "if grep bad DIR/limit; then exit 2; fi"]
+    interval = "1s"
+  }
+}
+member {}
+orchestrator { interval = "1s" }
+template "limit" {
+  contents    = "limit {{ key \"app/limit\" }} on {{ key \"app/name\" }}\n"
+  destination = "DIR/limit"
+  reload      = ["sh", "-c", "cat DIR/limit >>DIR/reloads"]
+  stage "edge" {
+    min_healthy   = "3s"
+    node_deadline = "8s"
+  }
+}
+`
+
+func (h *host) stages() *stage.Stages { return stage.New(kv.New(h.client, "jorc/default")) }
+
+// wantStage waits until the host's report of the stage is as wanted.
+func (h *host) wantStage(what string, wanted func(cluster.StageReport) bool) {
+	h.t.Helper()
+	h.eventually(what, func() error {
+		e, err := h.cluster().Reports().At(h.server.Node).Get(h.t.Context())
+		if err != nil {
+			return err
+		}
+		if got := e.Value.Stages["edge"]; !wanted(got) {
+			return fmt.Errorf("got %+v", got)
+		}
+		return nil
+	})
+}
+
+func newStagedHost(t *testing.T, conf string) *host {
+	h := newHost(t, consultest.Start(t), conf)
+	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.put("app/limit", "1")
+	h.put("app/name", "a")
+	h.start()
+	h.wantFile("limit", "limit 1 on a\n")
+	h.wantStage("the first content", func(r cluster.StageReport) bool { return r.State == cluster.StageDone })
+	return h
+}
+
+// TestStageRestores: a value with which the checks fail is taken back, is not taken
+// again, and is named; another value is taken.
+func TestStageRestores(t *testing.T) {
+	t.Parallel()
+	h := newStagedHost(t, stagedConf)
+	h.put("app/limit", "bad")
+	h.wantFile("limit", "limit bad on a\n")
+	h.wantFile("limit", "limit 1 on a\n")
+	h.wantStage("the old file", func(r cluster.StageReport) bool {
+		return r.State == cluster.StageRestored && len(r.Taken.List) == 1 && r.Taken.List[0].Name == "key app/limit" &&
+			strings.Contains(r.Reason, "web:") && r.Wants != ""
+	})
+	h.wantFile("reloads", "limit 1 on a\nlimit bad on a\nlimit 1 on a\n")
+	h.eventually("the stop", func() error {
+		d, err := h.stages().Load(t.Context(), "edge")
+		if err == nil && (len(d.Stops.Stops) != 1 || d.Stops.Stops[0].Node != h.server.Node) {
+			err = fmt.Errorf("got %+v", d.Stops)
+		}
+		return err
+	})
+	h.wantTemplate("limit", func(s web.Template) bool { return strings.Contains(strings.Join(s.Waiting, ""), "waits for its turn") })
+
+	h.put("app/name", "b") // limit is still bad
+	h.wantStage("another value", func(r cluster.StageReport) bool { return len(r.Changed.List) == 2 })
+	h.put("app/limit", "3")
+	h.wantFile("limit", "limit 3 on b\n")
+	h.wantStage("the end", func(r cluster.StageReport) bool { return r.State == cluster.StageDone && r.Wants == "" })
+	h.eventually("no stop", func() error {
+		d, err := h.stages().Load(t.Context(), "edge")
+		if err == nil && (len(d.Stops.Stops) != 0 || d.Turns.Active) {
+			err = fmt.Errorf("got %+v", d)
+		}
+		return err
+	})
+	h.wantFile("reloads", "limit 1 on a\nlimit bad on a\nlimit 1 on a\nlimit 3 on b\n")
+}
+
+// TestStageRestarted: a host that stops while its checks have to pass continues after
+// its start, and takes a bad value back then.
+func TestStageRestarted(t *testing.T) {
+	t.Parallel()
+	h := newStagedHost(t, stagedConf)
+	h.put("app/limit", "bad")
+	h.wantFile("limit", "limit bad on a\n")
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	h.wantFile("limit", "limit 1 on a\n")
+	h.wantStage("the old file", func(r cluster.StageReport) bool { return r.State == cluster.StageRestored })
+}
+
+// TestStageStops: with on_unhealthy = "stop" the new file stays; once an operator
+// approves it, it counts no longer.
+func TestStageStops(t *testing.T) {
+	t.Parallel()
+	h := newStagedHost(t, strings.Replace(stagedConf, "min_healthy ", "on_unhealthy = \"stop\"\n    min_healthy ", 1))
+	h.put("app/limit", "bad")
+	h.wantStage("the failure", func(r cluster.StageReport) bool { return r.State == cluster.StageFailed && r.Wants == "" })
+	h.wantFile("limit", "limit bad on a\n")
+	h.eventually("the stop", func() error {
+		_, err := h.stages().Resume(t.Context(), "edge", "", cluster.Hold{By: "ann"})
+		return err
+	})
+	if _, err := h.stages().Resume(t.Context(), "edge", "", cluster.Hold{By: "ann"}); !errors.Is(err, stage.ErrNotStopped) {
+		t.Errorf("got %v", err)
+	}
+	h.put("app/limit", "2")
+	h.wantFile("limit", "limit 2 on a\n")
+}
+
+// TestStageReloadFails: a reload that fails ends the turn; the previous file is back.
+func TestStageReloadFails(t *testing.T) {
+	t.Parallel()
+	h := newStagedHost(t, strings.Replace(stagedConf, `"cat DIR/limit >>DIR/reloads"`, `"! grep bad DIR/limit"`, 1))
+	h.put("app/limit", "bad")
+	h.wantStage("the failure", func(r cluster.StageReport) bool {
+		return r.State == cluster.StageRestored && strings.Contains(r.Reason, "reload for limit")
+	})
+	h.wantFile("limit", "limit 1 on a\n")
+}
+
+// TestStageEdited: a file that another program changed returns without a turn.
+func TestStageEdited(t *testing.T) {
+	t.Parallel()
+	h := newStagedHost(t, stagedConf)
+	if err := os.WriteFile(h.path("limit"), []byte("edited"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.wantFile("limit", "limit 1 on a\n")
+}

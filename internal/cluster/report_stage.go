@@ -1,0 +1,153 @@
+package cluster
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jorc/jorc/internal/text"
+)
+
+// States of a StageReport: how far the host is with the turn that it took last.
+const (
+	StageChanging  = "changing"  // its files are replaced, and what uses them is reloaded
+	StageSettling  = "settling"  // its checks have to pass
+	StageRestoring = "restoring" // its old files return
+	StageDone      = "done"      // its checks passed
+	StageFailed    = "failed"    // they did not, and the new files stay
+	StageRestored  = "restored"  // they did not, and the old files are back
+	// StageWaiting is shown for a host without an open turn that wants new content.
+	StageWaiting = "waiting"
+)
+
+// StageReport is what a host reports of one of its stages.
+type StageReport struct {
+	Policy StagePolicy `json:"policy"`
+	// Wants is the digest of the content that the host has to take a turn for; empty:
+	// its files are as their data says. Changed are the inputs in which it differs
+	// from the content on the host's disk.
+	Wants   string      `json:"wants,omitempty"`
+	Changed StageInputs `json:"changed,omitzero"`
+
+	// Turn is the id of the turn that the host took last; State, Since and Reason are about it.
+	Turn    string      `json:"turn,omitempty"`
+	Content string      `json:"content,omitempty"` // digest of the turn's content
+	Taken   StageInputs `json:"taken,omitzero"`    // the inputs that changed with that
+	State   string      `json:"state,omitempty"`
+	Since   time.Time   `json:"since,omitzero"`
+	Reason  string      `json:"reason,omitempty"` // why it failed
+}
+
+// StagePolicy is what the orchestrator needs of a host's configuration of a stage.
+type StagePolicy struct {
+	MaxParallel string `json:"max_parallel,omitempty"`
+	Canary      int    `json:"canary,omitempty"`
+	ZoneByZone  bool   `json:"zone_by_zone,omitempty"`
+}
+
+// StageInput is one thing that a file is made of, such as a key: its name for
+// people, and the digest of its identity and its value.
+type StageInput struct {
+	Name   string `json:"name"`
+	Digest string `json:"digest"`
+}
+
+// StageInputs are the inputs that changed.
+type StageInputs struct {
+	List []StageInput `json:"list,omitempty"`
+	// More is how many others changed that a report does not list.
+	More int `json:"more,omitempty"`
+}
+
+// Bounds of a StageReport.
+const (
+	mostStageInputs = 12
+	maxStageName    = 80  // bytes of an input's name
+	maxStageReason  = 400 // bytes
+	mostStages      = 64
+)
+
+// StageInputsOf returns inputs in order, as many as a report lists.
+func StageInputsOf(list []StageInput) StageInputs {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Name = text.Line(list[i].Name, maxStageName)
+	}
+	slices.SortFunc(list, func(a, b StageInput) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Digest, b.Digest)) })
+	n := min(len(list), mostStageInputs)
+	return StageInputs{List: list[:n], More: len(list) - n}
+}
+
+// Has reports whether digest is one of the inputs.
+func (s StageInputs) Has(digest string) bool {
+	return slices.ContainsFunc(s.List, func(i StageInput) bool { return i.Digest == digest })
+}
+
+// Names returns the names of the inputs.
+func (s StageInputs) Names() []string {
+	names := make([]string, 0, len(s.List))
+	for _, i := range s.List {
+		names = append(names, i.Name)
+	}
+	return slices.Compact(names)
+}
+
+// Open reports whether the host is at work on a turn.
+func (s StageReport) Open() bool {
+	return s.State == StageChanging || s.State == StageSettling || s.State == StageRestoring
+}
+
+// Unhealthy reports whether the host's last turn failed.
+func (s StageReport) Unhealthy() bool { return s.State == StageFailed || s.State == StageRestored }
+
+// Shown returns the state for people; empty: nothing is expected of the host.
+func (s StageReport) Shown() string {
+	if s.Wants != "" && !s.Open() && !s.Unhealthy() {
+		return StageWaiting
+	}
+	return s.State
+}
+
+// WithStage returns the report of the same node with another report of a stage.
+func (r Report) WithStage(name string, s StageReport) Report {
+	s.Reason = text.Line(s.Reason, maxStageReason)
+	r.Stages = maps.Clone(r.Stages)
+	if r.Stages == nil {
+		r.Stages = map[string]StageReport{}
+	}
+	r.Stages[name] = s
+	return r
+}
+
+// WithoutStage returns the report of a node that no longer has a stage.
+func (r Report) WithoutStage(name string) Report {
+	if _, has := r.Stages[name]; has {
+		r.Stages = maps.Clone(r.Stages)
+		delete(r.Stages, name)
+	}
+	return r
+}
+
+// boundedStages returns what of a report's stages is beyond the bounds.
+func (r Report) boundedStages() error {
+	names := make([]string, 0, 4*len(r.Stages))
+	for name, s := range r.Stages {
+		names = append(names, name, s.Wants, s.Turn, s.State, s.Policy.MaxParallel, s.Content)
+	}
+	if err := boundedNames("values of stages", names, 6*mostStages); err != nil {
+		return err
+	}
+	for _, s := range r.Stages {
+		for _, inputs := range []StageInputs{s.Changed, s.Taken} {
+			names = names[:0]
+			for _, i := range inputs.List {
+				names = append(names, i.Name, i.Digest)
+			}
+			if err := boundedNames("changed inputs of a stage", names, 2*mostStageInputs); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,224 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/command"
+	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/replace"
+)
+
+const (
+	// samplePause is how often the checks are read while the host settles. Consul's
+	// agent has no blocking query for its own checks, and those of the catalog stay as
+	// they were while the servers have no leader.
+	samplePause = 500 * time.Millisecond
+	// sampleWithin bounds one reading.
+	sampleWithin = 3 * time.Second
+	// longestGap is the longest pause between two readings: after a longer one the
+	// checks have to pass again.
+	longestGap = 10 * time.Second
+)
+
+// drive watches the checks and restores files until ctx ends. It needs Consul's
+// servers for neither.
+func (d *driver) drive(ctx context.Context) error {
+	retry := concurrency.NewBackoff(firstRetry, lastRetry)
+	for ctx.Err() == nil {
+		part, files, begun := d.hosts.current()
+		wait := time.Duration(-1)
+		if part != nil && begun {
+			d.mu.Lock()
+			d.load()
+			state := d.record.Turn.State
+			d.mu.Unlock()
+			switch state {
+			case intended:
+				d.abandon()
+				continue
+			case cluster.StageSettling:
+				failing, err := d.sample(ctx, *part)
+				if d.evaluate(failing, err, time.Now()) {
+					continue
+				}
+				wait = samplePause
+			case cluster.StageRestoring:
+				if err := d.restore(ctx, files); err == nil {
+					retry.Reset()
+					continue
+				}
+				wait = retry.Next()
+			}
+		}
+		if wait < 0 {
+			_ = d.news.Wait(ctx) // ends with ctx
+		} else {
+			_ = concurrency.Sleep(ctx, wait) // ends with ctx
+		}
+	}
+	return ctx.Err()
+}
+
+// abandon ends a turn of which it is not known whether it was taken: no file was
+// replaced. The report that follows makes a late acceptance impossible.
+func (d *driver) abandon() {
+	d.reporting.Lock() // no turn is being taken
+	defer d.reporting.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.record.Turn.State == intended {
+		r := d.record
+		r.Turn.State = ""
+		d.compared = true
+		d.mustKeep(r)
+	}
+}
+
+// verify compares the files with a turn that was interrupted while it replaced
+// them. The replacement itself was repaired before. The caller holds mu.
+func (d *driver) verify(files Files) {
+	turn := d.record.Turn
+	if turn.State != cluster.StageChanging {
+		return
+	}
+	has, err := turn.onDisk(files.Compare)
+	switch {
+	case err == nil && has == turn.Content:
+		d.settle(turn.Inputs)
+	case err == nil && has == turn.OldHas: // the engine replaces them now, or ends the turn
+	default:
+		why := "after an interruption its files are neither the old nor the new ones"
+		if err != nil {
+			why = "after an interruption its files cannot be read: " + err.Error()
+		}
+		d.fail(why)
+	}
+}
+
+// sample reads the failing checks of this host.
+func (d *driver) sample(ctx context.Context, p Part) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, sampleWithin)
+	defer cancel()
+	d.mu.Lock()
+	services := d.record.Turn.Services
+	d.mu.Unlock()
+	return p.Failing(ctx, services)
+}
+
+// evaluate decides by the failing checks whether the turn is over.
+func (d *driver) evaluate(failing []string, err error, now time.Time) (over bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	turn := d.record.Turn
+	if turn.State != cluster.StageSettling {
+		return true
+	}
+	if d.settling.IsZero() {
+		d.settling, d.healthy = now, time.Time{}
+	}
+	switch {
+	case err != nil || len(failing) > 0:
+		d.healthy = time.Time{}
+	case d.healthy.IsZero() || now.Sub(d.sampled) > longestGap:
+		d.healthy = now
+	}
+	d.sampled = now
+	switch {
+	case !d.healthy.IsZero() && now.Sub(d.healthy) >= turn.MinHealthy:
+		r := d.record
+		r.Turn.State, r.Turn.Reason = cluster.StageDone, ""
+		d.mustKeep(r)
+		d.log.Info("the turn is done", "turn", turn.ID)
+		d.hosts.changes.Notify()
+		return true
+	case now.Sub(d.settling) < turn.Deadline:
+		return false
+	case err != nil:
+		d.fail(fmt.Sprintf("its checks could not be read: %v", err))
+	case len(failing) > 0:
+		d.fail("its checks fail: " + strings.Join(failing, "; "))
+	default:
+		d.fail(fmt.Sprintf("its checks did not pass for %v within %v", turn.MinHealthy, turn.Deadline))
+	}
+	return true
+}
+
+// fail ends the turn: the old files return, or the new ones stay. A file that did
+// not exist before stays as well: the host has no other. The caller holds mu.
+func (d *driver) fail(reason string) {
+	r := d.record
+	r.Turn.Reason = reason
+	r.Turn.State = cluster.StageFailed
+	missing := slices.ContainsFunc(r.Turn.Files, func(f oldFile) bool { return !f.Existed })
+	if r.Turn.Restore && !missing && len(r.Turn.Files) > 0 {
+		r.Turn.State = cluster.StageRestoring
+	}
+	d.mustKeep(r)
+	d.log.Error("a change failed on this host", "turn", r.Turn.ID, "reason", reason, "next", r.Turn.State)
+	d.hosts.changes.Notify()
+}
+
+// restore brings the old files back and reloads them. It is repeated until it
+// succeeds, also after a restart.
+func (d *driver) restore(ctx context.Context, files Files) error {
+	d.mu.Lock()
+	turn := d.record.Turn
+	d.mu.Unlock()
+	err := d.restoreFiles(ctx, files, turn)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := d.record
+	if err != nil {
+		text := "; its old files are not back: " + err.Error()
+		if !strings.HasSuffix(r.Turn.Reason, text) {
+			d.log.Error("the old files are not back, will retry", "turn", turn.ID, "error", err)
+			before, _, _ := strings.Cut(r.Turn.Reason, "; its old files are not back: ")
+			r.Turn.Reason = before + text
+			d.mustKeep(r)
+		}
+		return err
+	}
+	r.Turn.Reason, _, _ = strings.Cut(r.Turn.Reason, "; its old files are not back: ")
+	r.Turn.State, r.Has, r.Inputs = cluster.StageRestored, turn.OldHas, turn.OldInputs
+	if d.wants == "" {
+		d.want(turn.Content, turn.Taken) // until the engine asks again
+	}
+	d.mustKeep(r)
+	d.log.Info("the old files are back", "turn", turn.ID)
+	d.hosts.changes.Notify()
+	return nil
+}
+
+func (d *driver) restoreFiles(ctx context.Context, files Files, turn turnRecord) error {
+	unit := replace.Unit{Name: turn.Unit}
+	for i, old := range turn.Files {
+		data, err := os.ReadFile(oldFileName(d.dir, i))
+		if err != nil {
+			return err
+		}
+		unit.Files = append(unit.Files, replace.File{Name: old.Name, Destination: old.Destination, Data: data})
+	}
+	if _, err := files.Replace(ctx, unit); err != nil {
+		return err
+	}
+	var errs []error
+	for i, old := range turn.Files {
+		same := func(o oldFile) bool { return slices.Equal(o.Reload, old.Reload) }
+		if len(old.Reload) == 0 || slices.ContainsFunc(turn.Files[:i], same) {
+			continue
+		}
+		res, err := command.Run(ctx, command.Command{Args: old.Reload, Env: command.Environ(), Timeout: old.ReloadTimeout})
+		if err == nil && !res.OK() {
+			err = fmt.Errorf("%s: exit code %d", strings.Join(old.Reload, " "), res.ExitCode)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,462 @@
+package stage
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/text"
+)
+
+// Kinds of events.
+const (
+	StageBegan   = "stage_began"   // the first host takes a change
+	StageStopped = "stage_stopped" // a change failed on a host: no other host takes it
+	StageDone    = "stage_done"    // all hosts have what they want
+)
+
+// Kinds returns the kinds of events.
+func Kinds() []string { return []string{StageBegan, StageDone, StageStopped} }
+
+// Turns is the document of a stage's open turns. It alone counts them, so every
+// transaction that offers a turn swaps it.
+type Turns struct {
+	Seq  uint64          `json:"seq"` // counts turns
+	Open map[string]Turn `json:"open,omitempty"`
+	// Resting hosts did not answer an offer; none is made to them until then.
+	Resting map[string]time.Time `json:"resting,omitempty"`
+	// Active: a change began, and not all hosts have it.
+	Active bool      `json:"active,omitempty"`
+	Since  time.Time `json:"since,omitzero"` // of Active
+}
+
+// Turn is the permission for one host to take new content. It stands in Turns until
+// it has ended, and at host/<node>/turn-<stage> for the host.
+type Turn struct {
+	ID      string `json:"id"`
+	Content string `json:"content"` // digest of the content that the host may take
+	// Session is that of the lock of the orchestrator that offered it: the turn cannot
+	// be taken without it.
+	Session string    `json:"session"`
+	Since   time.Time `json:"since"`
+	// Withdrawn: the host can no longer take it. The turn ends once the host's report,
+	// read after that, does not say that it took it.
+	Withdrawn bool `json:"withdrawn,omitempty"`
+}
+
+// Stops is the document of what stopped a stage.
+type Stops struct {
+	Stops []Stop `json:"stops,omitempty"`
+}
+
+// Stop is a change that failed on a host.
+type Stop struct {
+	Node    string              `json:"node"`
+	Turn    string              `json:"turn"`
+	Content string              `json:"content"` // digest of what failed on the host
+	Inputs  cluster.StageInputs `json:"inputs"`  // what changed with it
+	Since   time.Time           `json:"since"`
+	Reason  string              `json:"reason,omitempty"`
+	// Resumed: an operator approved the change. The stop no longer counts.
+	Resumed *cluster.Hold `json:"resumed,omitempty"`
+}
+
+// Blocks reports whether a host may not take new content because of the stop. A
+// change is known by each of its inputs: a host is blocked if it would take one of
+// the inputs that failed. The host on which the change failed may try again as soon as
+// one of them is different.
+func (s Stop) Blocks(node, wants string, changed cluster.StageInputs) bool {
+	switch {
+	case s.Resumed != nil:
+		return false
+	case s.Node == node && (s.Inputs.More > 0 || changed.More > 0):
+		return s.Content == wants
+	case s.Node == node:
+		return !slices.ContainsFunc(s.Inputs.List, func(i cluster.StageInput) bool { return !changed.Has(i.Digest) })
+	case s.Inputs.More > 0 || changed.More > 0:
+		return true // it is not known whether they have something in common
+	}
+	return slices.ContainsFunc(s.Inputs.List, func(i cluster.StageInput) bool { return changed.Has(i.Digest) })
+}
+
+// Blocking returns the first stop that keeps a host from new content.
+func (s Stops) Blocking(node, wants string, changed cluster.StageInputs) (Stop, bool) {
+	for _, stop := range s.Stops {
+		if stop.Blocks(node, wants, changed) {
+			return stop, true
+		}
+	}
+	return Stop{}, false
+}
+
+// Host is one host as a plan sees it.
+type Host struct {
+	Node string
+	Zone string
+	Up   bool // its host and its agent
+	// Out: it is out of service for another reason than a turn.
+	Out    bool
+	Hold   string // why it may not begin, in words; empty: it may
+	Report cluster.StageReport
+}
+
+// State is what a plan is made of, beside the documents. Reports of hosts with an
+// open turn were read after the documents.
+type State struct {
+	Stage   string
+	Session string // of the orchestrator's lock
+	Halted  bool   // the cluster is paused or only observed
+	Hosts   []Host
+}
+
+// Event is one thing that a plan decided, for people.
+type Event struct {
+	Kind string
+	Node string
+	Text string
+}
+
+// Planned is what Plan decided.
+type Planned struct {
+	Turns Turns
+	Stops Stops
+	// Offers and Withdrawals are hosts whose turn is written; their turns are in Turns.
+	Offers, Withdrawals []string
+	Events              []Event
+}
+
+// answerWithin is how long an offer stays without an answer, and how long the host
+// is not asked again after that.
+const answerWithin = 30 * time.Second
+
+// mostOffers bounds the offers of one transaction.
+const mostOffers = 40
+
+// planner is a plan in the making.
+type planner struct {
+	State
+	Planned
+	now    time.Time
+	policy rollout.Policy
+	hosts  []*ranked // in the order in which a change reaches them
+}
+
+type ranked struct {
+	Host
+	key rollout.Key
+}
+
+// Plan decides which hosts are offered a turn. It is a pure function; its
+// documents are copies.
+func Plan(turns Turns, stops Stops, s State, now time.Time) Planned {
+	p := newPlanner(turns, stops, s, now)
+	p.endTurns()
+	stopped := p.recordFailures()
+	p.forgetStops()
+	if stopped == 0 { // first it is written that a change is stopped
+		p.offer()
+	}
+	p.finish()
+	return p.Planned
+}
+
+func newPlanner(turns Turns, stops Stops, s State, now time.Time) *planner {
+	p := &planner{State: s, now: now.UTC().Truncate(time.Millisecond), policy: PolicyOf(s.Hosts)}
+	p.Turns, p.Stops = turns, Stops{Stops: slices.Clone(stops.Stops)}
+	p.Turns.Open, p.Turns.Resting = map[string]Turn{}, map[string]time.Time{}
+	maps.Copy(p.Turns.Open, turns.Open)
+	for node, until := range turns.Resting {
+		if now.Before(until) {
+			p.Turns.Resting[node] = until
+		}
+	}
+	for _, h := range s.Hosts {
+		p.hosts = append(p.hosts, &ranked{h, p.policy.KeyOf(s.Stage, h.Node, nil, h.Zone)})
+	}
+	slices.SortFunc(p.hosts, func(a, b *ranked) int { return cmp.Or(a.key.Compare(b.key), cmp.Compare(a.Node, b.Node)) })
+	return p
+}
+
+// PolicyOf returns the policy of a stage: where the configurations of hosts differ,
+// the most cautious value of each setting.
+func PolicyOf(hosts []Host) rollout.Policy {
+	var policy rollout.Policy
+	for _, h := range hosts {
+		reported := h.Report.Policy
+		amount, err := rollout.ParseAmount(reported.MaxParallel)
+		if err != nil {
+			amount = rollout.Amount{N: 1}
+		}
+		if policy.MaxParallel.N == 0 || amount.Of(len(hosts)) < policy.MaxParallel.Of(len(hosts)) {
+			policy.MaxParallel = amount
+		}
+		policy.Canary = max(policy.Canary, reported.Canary)
+		policy.ZoneByZone = policy.ZoneByZone || reported.ZoneByZone
+	}
+	return policy
+}
+
+// endTurns takes in what hosts say of their turns.
+func (p *planner) endTurns() {
+	known := map[string]bool{}
+	for _, h := range p.hosts {
+		known[h.Node] = true
+		turn, open := p.Turns.Open[h.Node]
+		switch taken := h.Report.Turn != "" && h.Report.Turn == turn.ID; {
+		case h.Report.Open() && !(open && taken):
+			// The documents were restored, or the offer was replaced: what the host says counts.
+			p.Turns.Open[h.Node] = Turn{ID: h.Report.Turn, Content: h.Report.Content, Session: p.Session, Since: p.now}
+		case !open, taken && h.Report.Open():
+		case taken, turn.Withdrawn:
+			delete(p.Turns.Open, h.Node)
+		case turn.Session != p.Session || h.Report.Wants != turn.Content || p.now.Sub(turn.Since) >= answerWithin || p.Halted || h.Hold != "":
+			if p.now.Sub(turn.Since) >= answerWithin {
+				p.Turns.Resting[h.Node] = p.now.Add(answerWithin)
+			}
+			p.withdraw(h.Node, turn)
+		}
+	}
+	for node, turn := range p.Turns.Open { // hosts that left
+		switch {
+		case known[node]:
+		case turn.Withdrawn:
+			delete(p.Turns.Open, node)
+		default:
+			p.withdraw(node, turn)
+		}
+	}
+	slices.Sort(p.Withdrawals)
+}
+
+func (p *planner) withdraw(node string, turn Turn) {
+	turn.Withdrawn = true
+	p.Turns.Open[node] = turn
+	p.Withdrawals = append(p.Withdrawals, node)
+}
+
+// recordFailures adds a stop for each turn that failed, and returns their number.
+func (p *planner) recordFailures() (added int) {
+	for _, h := range p.hosts {
+		r := h.Report
+		recorded := func(s Stop) bool { return s.Node == h.Node && s.Turn == r.Turn }
+		if !r.Unhealthy() || slices.ContainsFunc(p.Stops.Stops, recorded) {
+			continue
+		}
+		p.Stops.Stops = append(p.Stops.Stops, Stop{
+			Node: h.Node, Turn: r.Turn, Content: r.Content, Inputs: r.Taken, Since: p.now.Truncate(time.Second), Reason: r.Reason,
+		})
+		p.event(StageStopped, h.Node, "%s on %s: %s (%s)", stateText(r.State), h.Node, text.Line(r.Reason, 300), inputsText(r.Taken))
+		added++
+	}
+	return added
+}
+
+func stateText(state string) string {
+	if state == cluster.StageRestored {
+		return "a change failed, and the old files are back,"
+	}
+	return "a change failed, and stays for inspection,"
+}
+
+// inputsText names what changed.
+func inputsText(inputs cluster.StageInputs) string {
+	names := inputs.Names()
+	if len(names) == 0 {
+		return "what changed is not known"
+	}
+	if inputs.More > 0 {
+		names = append(names, fmt.Sprintf("%d more", inputs.More))
+	}
+	return "changed: " + strings.Join(names, ", ")
+}
+
+// forgetStops removes stops that no longer count: the host took another change
+// since, and its checks passed.
+func (p *planner) forgetStops() {
+	reports := map[string]cluster.StageReport{}
+	for _, h := range p.hosts {
+		reports[h.Node] = h.Report
+	}
+	p.Stops.Stops = slices.DeleteFunc(p.Stops.Stops, func(s Stop) bool {
+		r, known := reports[s.Node]
+		switch {
+		case !known:
+			return s.Resumed != nil
+		case r.Turn == s.Turn && r.Unhealthy():
+			return false // it would be recorded again
+		case r.State == cluster.StageDone:
+			return true
+		}
+		return s.Resumed != nil
+	})
+}
+
+// bad reports whether the host's last change failed and no operator approved it: it
+// counts as out of service, whatever its checks say.
+func (p *planner) bad(h *ranked) bool {
+	return h.Report.State == cluster.StageFailed && slices.ContainsFunc(p.Stops.Stops, func(s Stop) bool {
+		return s.Node == h.Node && s.Turn == h.Report.Turn && s.Resumed == nil
+	})
+}
+
+// offer offers turns as long as there is room.
+func (p *planner) offer() {
+	if p.Halted || len(p.hosts) == 0 {
+		return
+	}
+	allowed := max(1, p.policy.MaxParallel.Of(len(p.hosts)))
+	open, out := 0, 0
+	for _, h := range p.hosts {
+		_, has := p.Turns.Open[h.Node]
+		if has {
+			open++
+		}
+		if has || h.Out || p.bad(h) {
+			out++
+		}
+	}
+	open += p.strangers()
+	candidates := slices.DeleteFunc(slices.Clone(p.hosts), func(h *ranked) bool { return p.Barred(h.Host) != "" })
+	// Hosts in service come first: with the others it is not known why they fail.
+	slices.SortStableFunc(candidates, func(a, b *ranked) int { return compareBool(a.Out, b.Out) })
+	for _, h := range candidates {
+		itself := h.Out || p.bad(h) // it is counted already
+		if open >= allowed || out >= allowed && !itself || len(p.Offers) == mostOffers {
+			continue
+		}
+		if p.admitted(h) != "" {
+			continue
+		}
+		p.Turns.Seq++
+		p.Turns.Open[h.Node] = Turn{
+			ID: fmt.Sprintf("%d.%.8s", p.Turns.Seq, p.Session), Content: h.Report.Wants, Session: p.Session, Since: p.now,
+		}
+		p.Offers = append(p.Offers, h.Node)
+		if open++; !itself {
+			out++
+		}
+	}
+	if len(p.Offers) > 0 && !p.Turns.Active {
+		p.Turns.Active, p.Turns.Since = true, p.now.Truncate(time.Second)
+		h := p.host(p.Offers[0])
+		p.event(StageBegan, "", "%s is the first to take a change (%s)", h.Node, inputsText(h.Report.Changed))
+	}
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// strangers is how many open turns are of hosts that no longer report the stage.
+func (p *planner) strangers() (n int) {
+	for node := range p.Turns.Open {
+		if p.host(node) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *planner) host(node string) *ranked {
+	for _, h := range p.hosts {
+		if h.Node == node {
+			return h
+		}
+	}
+	return nil
+}
+
+// Barred returns why a host alone cannot be offered a turn; empty: it can.
+func (p *planner) Barred(h Host) string {
+	until, resting := p.Turns.Resting[h.Node]
+	stop, stopped := p.Stops.Blocking(h.Node, h.Report.Wants, h.Report.Changed)
+	_, has := p.Turns.Open[h.Node]
+	switch {
+	case h.Report.Wants == "":
+		return "its files are as their data says"
+	case has:
+		return "it has its turn"
+	case !h.Up:
+		return "its host or its agent is down"
+	case h.Hold != "":
+		return "it is held: " + h.Hold
+	case stopped:
+		return fmt.Sprintf("the change is stopped: it failed on %s", stop.Node)
+	case resting:
+		return "it did not answer; the next offer is at " + until.UTC().Format(time.RFC3339)
+	}
+	return ""
+}
+
+// admitted returns why the order keeps the host back; empty: its turn may come.
+func (p *planner) admitted(h *ranked) string {
+	if p.policy.ZoneByZone {
+		for _, g := range p.hosts {
+			_, has := p.Turns.Open[g.Node]
+			wants := g.Report.Wants != "" && p.Barred(g.Host) == "" && common(g.Report.Changed, h.Report.Changed)
+			if g.key.Zone < h.key.Zone && (has || wants) {
+				return fmt.Sprintf("zone %q comes first", g.key.Zone)
+			}
+		}
+	}
+	if n := p.policy.Canary; n > 0 {
+		for _, i := range h.Report.Changed.List {
+			if tried, proven := p.spread(i.Digest); proven < n && tried >= n {
+				return fmt.Sprintf("%d of %d canaries have passed", proven, n)
+			}
+		}
+	}
+	return ""
+}
+
+// common reports whether two hosts would take the same input.
+func common(a, b cluster.StageInputs) bool {
+	return a.More > 0 || b.More > 0 || slices.ContainsFunc(a.List, func(i cluster.StageInput) bool { return b.Has(i.Digest) })
+}
+
+// spread returns on how many hosts an input is, or is about to be, and on how
+// many of them the checks passed with it.
+func (p *planner) spread(digest string) (tried, proven int) {
+	for _, h := range p.hosts {
+		_, has := p.Turns.Open[h.Node]
+		r := h.Report
+		switch {
+		case has && !r.Open() && r.Changed.Has(digest), has && r.Open() && r.Taken.Has(digest):
+			tried++
+		case r.State == cluster.StageDone && r.Taken.Has(digest):
+			tried++
+			proven++
+		}
+	}
+	return tried, proven
+}
+
+// finish notes that no host wants anything.
+func (p *planner) finish() {
+	busy := len(p.Turns.Open) > 0 || slices.ContainsFunc(p.hosts, func(h *ranked) bool { return h.Report.Wants != "" || p.bad(h) })
+	if p.Turns.Active && !busy && len(p.hosts) > 0 {
+		p.Turns.Active, p.Turns.Since = false, p.now.Truncate(time.Second)
+		p.event(StageDone, "", "all %d hosts have what their data says", len(p.hosts))
+	}
+	if len(p.Turns.Resting) == 0 {
+		p.Turns.Resting = nil
+	}
+	if len(p.Turns.Open) == 0 {
+		p.Turns.Open = nil
+	}
+}
+
+func (p *planner) event(kind, node, format string, args ...any) {
+	p.Events = append(p.Events, Event{Kind: kind, Node: node, Text: fmt.Sprintf("stage %q: ", p.Stage) + fmt.Sprintf(format, args...)})
+}

@@ -1,0 +1,166 @@
+package stage
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/replace"
+	"github.com/jorc/jorc/internal/watch"
+)
+
+// record is what a host remembers of one of its stages, in its state directory.
+type record struct {
+	Format int `json:"format"`
+	// Has is the digest of the content on the disk, as far as it is known, and
+	// Inputs what that is made of: the digest of each input by its id.
+	Has    string           `json:"has,omitempty"`
+	Inputs map[string]input `json:"inputs,omitempty"`
+	Turn   turnRecord       `json:"turn,omitzero"`
+}
+
+type input struct {
+	Name   string `json:"name"`
+	Digest string `json:"digest"`
+}
+
+// turnRecord is the turn that the host took last.
+type turnRecord struct {
+	ID      string              `json:"id,omitempty"`
+	State   string              `json:"state,omitempty"` // intended, or one of cluster's
+	Since   time.Time           `json:"since,omitzero"`
+	Reason  string              `json:"reason,omitempty"`
+	Content string              `json:"content,omitempty"`
+	Taken   cluster.StageInputs `json:"taken,omitzero"`
+	Inputs  map[string]input    `json:"inputs,omitempty"` // of the content
+	Unit    string              `json:"unit,omitempty"`
+	Files   []oldFile           `json:"files,omitempty"`
+	// OldHas and OldInputs are Has and Inputs from before the turn.
+	OldHas    string           `json:"old_has,omitempty"`
+	OldInputs map[string]input `json:"old_inputs,omitempty"`
+
+	Restore    bool          `json:"restore,omitempty"` // on_unhealthy = "restore"
+	MinHealthy time.Duration `json:"min_healthy,omitempty"`
+	Deadline   time.Duration `json:"deadline,omitempty"`
+	Services   []string      `json:"services,omitempty"`
+}
+
+// intended is the state of a turn that the host is about to take.
+const intended = "intended"
+
+// open reports whether the host is at work on the turn.
+func (t turnRecord) open() bool {
+	return t.State == cluster.StageChanging || t.State == cluster.StageSettling || t.State == cluster.StageRestoring
+}
+
+// oldFile is a file as it was before the turn. Its content is a file beside the record.
+type oldFile struct {
+	Destination   string        `json:"destination"`
+	Name          string        `json:"name"` // of the template
+	Existed       bool          `json:"existed"`
+	Reload        []string      `json:"reload,omitempty"`
+	ReloadTimeout time.Duration `json:"reload_timeout,omitempty"`
+}
+
+// dir returns the directory of a stage's record.
+func dir(stateDir, stage string) string { return filepath.Join(stateDir, "stages", stage) }
+
+func recordFile(dir string) string { return filepath.Join(dir, "record.json") }
+
+func oldFileName(dir string, i int) string { return filepath.Join(dir, "old-"+strconv.Itoa(i)) }
+
+// readRecord reads a record; one that does not exist is empty.
+func readRecord(dir string) (r record, err error) {
+	data, err := os.ReadFile(recordFile(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return record{}, nil
+	}
+	if err != nil {
+		return record{}, err
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return record{}, fmt.Errorf("%s is damaged: %w", recordFile(dir), err)
+	}
+	if r.Format != format {
+		return record{}, fmt.Errorf("%s has format %d, this jorc reads %d", recordFile(dir), r.Format, format)
+	}
+	return r, nil
+}
+
+func writeRecord(dir string, r record) error {
+	r.Format = format
+	return durable.WriteJSON(recordFile(dir), r, 0o700)
+}
+
+// keepOld stores the present content of files.
+func keepOld(dir string, files []replace.File, compare func(replace.File) ([]byte, bool, error)) ([]oldFile, error) {
+	if err := durable.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	var all []oldFile
+	for i, f := range files {
+		current, _, err := compare(f)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, oldFile{
+			Destination: f.Destination, Name: f.Name, Existed: current != nil, Reload: f.Reload, ReloadTimeout: f.ReloadTimeout,
+		})
+		if current == nil {
+			continue
+		}
+		if err := durable.WriteFile(oldFileName(dir, i), current, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// onDisk returns the digest of the files that a turn is about.
+func (t turnRecord) onDisk(compare func(replace.File) ([]byte, bool, error)) (string, error) {
+	files := make([]replace.File, len(t.Files))
+	for i, old := range t.Files {
+		files[i] = replace.File{Name: old.Name, Destination: old.Destination}
+		current, _, err := compare(files[i])
+		if err != nil {
+			return "", err
+		}
+		files[i].Data = current
+	}
+	return watch.ContentDigest(files), nil
+}
+
+// recordedInputs returns inputs by id.
+func recordedInputs(inputs []watch.Input) map[string]input {
+	all := make(map[string]input, len(inputs))
+	for _, i := range inputs {
+		all[i.ID] = input{i.Name, i.Digest}
+	}
+	return all
+}
+
+// changedInputs returns how inputs differ from the ones of the content on the disk.
+func changedInputs(has, now map[string]input) cluster.StageInputs {
+	var list []cluster.StageInput
+	for id, i := range now {
+		if has[id].Digest != i.Digest {
+			list = append(list, cluster.StageInput{Name: i.Name, Digest: i.Digest})
+		}
+	}
+	for id, i := range has {
+		if _, still := now[id]; !still {
+			list = append(list, cluster.StageInput{Name: i.Name, Digest: watch.RemovedDigest(id)})
+		}
+	}
+	if len(list) == 0 { // such as the environment, or the time
+		return cluster.StageInputs{More: 1}
+	}
+	return cluster.StageInputsOf(list)
+}

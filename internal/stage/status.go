@@ -1,0 +1,157 @@
+package stage
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/text"
+)
+
+// States of a Status.
+const (
+	StateStopped  = "stopped"  // a change failed, and no operator approved it
+	StateChanging = "changing" // hosts are at work, or wait for their turn
+	StateDone     = "done"     // all hosts have what their data says
+)
+
+// Status is one stage for people.
+type Status struct {
+	Stage       string    `json:"stage"`
+	State       string    `json:"state"`
+	Since       time.Time `json:"since,omitzero"` // of the present change, or of the end of the last one
+	MaxParallel string    `json:"max_parallel"`
+	Canary      int       `json:"canary"`
+	ZoneByZone  bool      `json:"zone_by_zone"`
+	Counts      Counts    `json:"counts"`
+	// Orchestrated: an agent holds the orchestrator's lock. Without it no host gets a turn.
+	Orchestrated bool         `json:"orchestrated"`
+	Stops        []Stop       `json:"stops"`
+	Hosts        []HostStatus `json:"hosts"` // in the order in which a change reaches them
+}
+
+// Counts are the hosts of a stage by what is expected of them.
+type Counts struct {
+	Hosts   int `json:"hosts"`
+	Waiting int `json:"waiting"`
+	AtWork  int `json:"at_work"`
+	Failed  int `json:"failed"` // or restored
+}
+
+// HostStatus is one host of a stage.
+type HostStatus struct {
+	Node    string    `json:"node"`
+	Zone    string    `json:"zone,omitempty"`
+	State   string    `json:"state"`            // one of a report's, or "waiting"; empty: it never took a turn
+	Since   time.Time `json:"since,omitzero"`   // of its last turn
+	Changed []string  `json:"changed"`          // names of what changed: of what it waits for, else of its last turn
+	Reason  string    `json:"reason,omitempty"` // why its last turn failed
+	Waits   string    `json:"waits,omitempty"`  // why it has no turn
+}
+
+// Describe returns what a plan would be made of, for people. It is a pure function.
+func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
+	p := newPlanner(d.Turns, d.Stops, s, now)
+	st := Status{
+		Stage: s.Stage, State: StateDone, Since: d.Turns.Since, Orchestrated: orchestrated,
+		MaxParallel: p.policy.MaxParallel.String(), Canary: p.policy.Canary, ZoneByZone: p.policy.ZoneByZone, Stops: []Stop{}, Hosts: []HostStatus{},
+	}
+	for _, h := range p.hosts {
+		r := h.Report
+		one := HostStatus{Node: h.Node, Zone: h.Zone, State: r.Shown(), Since: r.Since, Reason: r.Reason, Changed: r.Taken.Names()}
+		if r.Wants != "" && !r.Open() {
+			one.Changed, one.Waits = r.Changed.Names(), p.waitsFor(h, orchestrated)
+			st.Counts.Waiting++
+		}
+		st.Counts.Hosts++
+		switch {
+		case r.Open():
+			st.Counts.AtWork++
+		case r.Unhealthy():
+			st.Counts.Failed++
+		}
+		st.Hosts = append(st.Hosts, one)
+	}
+	if st.Counts.Waiting+st.Counts.AtWork > 0 {
+		st.State = StateChanging
+	}
+	for _, stop := range d.Stops.Stops {
+		st.Stops = append(st.Stops, stop)
+		if stop.Resumed == nil {
+			st.State = StateStopped
+		}
+	}
+	return st
+}
+
+// waitsFor returns why a host that wants new content has no turn.
+func (p *planner) waitsFor(h *ranked, orchestrated bool) string {
+	turn, offered := p.Turns.Open[h.Node]
+	switch {
+	case !orchestrated:
+		return "no orchestrator runs"
+	case offered && !turn.Withdrawn:
+		return "its turn is offered"
+	case offered:
+		return "its turn was withdrawn"
+	case p.Halted:
+		return "the cluster is paused or only observed"
+	}
+	if why := p.Barred(h.Host); why != "" {
+		return why
+	}
+	if why := p.admitted(h); why != "" {
+		return why
+	}
+	var others []string
+	for _, o := range p.hosts {
+		if _, open := p.Turns.Open[o.Node]; open || o.Out || p.bad(o) {
+			others = append(others, o.Node)
+		}
+	}
+	if len(others) == 0 {
+		return "its turn comes next"
+	}
+	return text.Line(fmt.Sprintf("for %s: at work or out of service", strings.Join(others, ", ")), 200)
+}
+
+// Show reads one stage of c, or all of them if name is empty. It returns ErrNone for
+// one that no host reports.
+func Show(ctx context.Context, c *cluster.Cluster, name string, now time.Time) ([]Status, error) {
+	state, err := c.Load(ctx, cluster.NeedState)
+	if err != nil {
+		return nil, err
+	}
+	orchestrated, err := cluster.Orchestrated(ctx, c.Store())
+	if err != nil {
+		return nil, err
+	}
+	hosts := HostsOf(&state)
+	names := slices.Sorted(maps.Keys(hosts))
+	if name != "" {
+		if !slices.Contains(names, name) {
+			return nil, fmt.Errorf("stage %q: %w%s", name, ErrNone, text.Unknown(name, "stages", names))
+		}
+		names = []string{name}
+	}
+	all := []Status{}
+	for _, name := range names {
+		d, err := New(c.Store()).Load(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		halted := state.Control.Paused != nil || state.Control.ObserveOnly != nil
+		all = append(all, Describe(d, State{Stage: name, Halted: halted, Hosts: hosts[name]}, orchestrated, now))
+	}
+	return all, nil
+}
+
+// Names returns the stages that hosts report.
+func Names(ctx context.Context, c *cluster.Cluster) ([]string, error) {
+	state, err := c.Load(ctx, cluster.NeedReports)
+	return slices.Sorted(maps.Keys(HostsOf(&state))), err
+}
