@@ -695,7 +695,7 @@ type RolloutGateProgress struct {
 	Failed *bool      `json:"failed,omitempty"`
 	Next   *time.Time `json:"next,omitempty"`
 
-	// Passed Passed: only consent may be missing. Failed: a resume begins the gate anew.
+	// Passed Passed: only consent may be missing. Failed: a resume begins the gate again.
 	Passed *bool `json:"passed,omitempty"`
 
 	// Run Run is the run that is asked now, Asked since when; Next is when the next sample is due.
