@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"gopkg.in/yaml.v3"
 
 	"github.com/jorc/jorc/internal/orchestrator"
@@ -151,9 +152,16 @@ func metricNames(t *testing.T) map[string]bool {
 }
 
 func fleetMetrics() map[string]bool {
+	out := make(chan *prometheus.Desc)
+	go func() {
+		defer close(out)
+		orchestrator.DescribeMetrics(out)
+	}()
 	all := map[string]bool{}
-	for _, name := range orchestrator.MetricNames() {
-		all[name] = true
+	for d := range out {
+		if m := regexp.MustCompile(`fqName: "(\w+)"`).FindStringSubmatch(d.String()); m != nil {
+			all[m[1]] = true
+		}
 	}
 	return all
 }

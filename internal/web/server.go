@@ -22,8 +22,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-
-	"github.com/jorc/jorc/internal/metrics"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // writeTimeout is longer than answerTimeout.
@@ -35,7 +34,7 @@ type Options struct {
 	Source  Source
 	Metrics *Metrics // optional; outlives the server
 	// Fleet collects metrics of the clusters that the agent orchestrates. Optional.
-	Fleet metrics.Collector
+	Fleet prometheus.Collector
 	Log   hclog.Logger
 }
 
