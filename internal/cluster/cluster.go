@@ -59,6 +59,7 @@ type Cluster struct {
 	profile kv.Doc[profile.Document]
 	leaders kv.Doc[Leaders]
 	control kv.Doc[Control]
+	changes kv.Doc[AuditLog]
 	members kv.Tree[Record]
 	holds   kv.Tree[Hold] // of nodes
 	reports kv.Tree[Report]
@@ -83,6 +84,7 @@ func (c *Cluster) In(s *kv.Store) *Cluster {
 	d.profile = kv.NewDoc[profile.Document](s, KeyProfile, profile.Format)
 	d.leaders = kv.NewDoc[Leaders](s, KeyLeaders, leadersFormat)
 	d.control = kv.NewDoc[Control](s, KeyControl, controlFormat)
+	d.changes = kv.NewDoc[AuditLog](s, KeyChanges, changesFormat)
 	d.members = kv.NewTree[Record](s, PrefixHosts, recordFormat).Ending(EndMember).Checked(maxDocument, Record.bounded)
 	d.holds = kv.NewTree[Hold](s, PrefixHosts, holdFormat).Ending(EndHold)
 	d.reports = kv.NewTree[Report](s, PrefixReports, reportFormat).Checked(maxDocument, Report.Bounded)

@@ -42,7 +42,9 @@ const (
 	PrefixEvents     = "events/"
 	PrefixHistory    = "history/"
 	PrefixAudit      = "audit/"
-	PrefixStages     = "stages/"
+	// KeyChanges is the log of changes that commands made, see AuditLog.
+	KeyChanges   = PrefixAudit + "changes"
+	PrefixStages = "stages/"
 )
 
 // Ends of the keys below host/<node>, one document each.
@@ -192,7 +194,7 @@ var Keys = []Key{
 	{PrefixView + "…", "the last view of the cluster", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
 	{PrefixEvents + "…", "the journal of events, and how far each sink is", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
 	{PrefixHistory + "…", "finished rollouts", "JSON", []Kind{KindOrchestrator}, "commands", ""},
-	{PrefixAudit + "…", "who changed what", "JSON", []Kind{KindOrchestrator}, "commands", ""},
+	{PrefixAudit + "…", "the last changes that commands made, and who made them", "JSON", nil, "the orchestrator; commands", ""},
 }
 
 // ErrLayout: the cluster's keys have the layout of another version of jorc.

@@ -36,6 +36,7 @@ const (
 	NeedProfile                     // Profile
 	NeedControl                     // Control
 	NeedVersion                     // Desired, Rollout
+	needChanges                     // Changes
 
 	// NeedAll is what fields of members need.
 	NeedAll = NeedCatalog | NeedDatacenter | NeedHealth | NeedAgent | NeedServices | NeedReports
@@ -252,7 +253,7 @@ func (c *Cluster) get(need Need, node string) *kv.Txn {
 	for _, part := range []struct {
 		need Need
 		keys []string
-	}{{NeedProfile, []string{KeyProfile, KeyLayout}}, {NeedControl, []string{KeyControl}}, {NeedVersion, []string{KeyDesired, KeyRollout}}} {
+	}{{NeedProfile, []string{KeyProfile, KeyLayout}}, {NeedControl, []string{KeyControl}}, {NeedVersion, []string{KeyDesired, KeyRollout}}, {needChanges, []string{KeyChanges}}} {
 		if need&part.need != 0 {
 			for _, key := range part.keys {
 				t.Get(key)
@@ -270,7 +271,7 @@ func (c *Cluster) get(need Need, node string) *kv.Txn {
 // are as they were in before are not decoded again, and hosts that are not among
 // changed are those of before; nil: everything is new.
 func (c *Cluster) state(a answers, need Need, before *State, changed map[string]bool) (State, error) {
-	s := State{Cluster: c.name, need: need, Damaged: map[string]error{}, Indexes: map[string]uint64{}}
+	s := State{Cluster: c.name, need: need, documents: a.documents, Damaged: map[string]error{}, Indexes: map[string]uint64{}}
 	if err := c.decode(&s, a.documents, need, before); err != nil {
 		return State{}, err
 	}
@@ -404,6 +405,15 @@ func (c *Cluster) decode(s *State, r *kv.Result, need Need, before *State) error
 	if need&NeedControl != 0 {
 		if err := document(s, r, c.control, &s.Control, before, before.Control); err != nil {
 			return err
+		}
+	}
+	if need&needChanges != 0 {
+		log, err := leafOf(c.changes.From(r))
+		if err != nil {
+			return err
+		}
+		if s.Changes, s.ChangesErr = log.Value, log.Err; log.Err != nil {
+			s.Changes = AuditLog{}
 		}
 	}
 	if need&NeedVersion == 0 {

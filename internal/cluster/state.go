@@ -35,8 +35,14 @@ type State struct {
 	// what does not exist has none.
 	Indexes map[string]uint64
 
-	need  Need
-	nodes []string // of the members, in order; nil: not computed yet
+	// Changes are the last changes that commands made, and ChangesErr is why they cannot
+	// be read. Only a Watcher fills them in.
+	Changes    AuditLog
+	ChangesErr error
+
+	need      Need
+	documents *kv.Result // what the documents of the whole cluster were read from
+	nodes     []string   // of the members, in order; nil: not computed yet
 }
 
 // Host is what is known about one host.

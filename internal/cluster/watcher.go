@@ -68,6 +68,9 @@ func (f *followed) outdated() bool {
 	return true
 }
 
+// watched are the parts of the state that a Watcher keeps current.
+const watched = NeedState | needChanges
+
 // NewWatcher returns a watcher of all parts of the State. Run also reports
 // changes of the keys also, or below them. With a cluster that Consistent
 // returned, each State has all writes that were complete before it was asked for.
@@ -284,7 +287,7 @@ func (w *Watcher) State(ctx context.Context) (State, error) {
 			return State{}, err
 		}
 	}
-	s, err := w.cluster.state(w.answers, NeedState, &w.last, w.changed)
+	s, err := w.cluster.state(w.answers, watched, &w.last, w.changed)
 	if err != nil {
 		return State{}, err
 	}
@@ -300,7 +303,7 @@ func (w *Watcher) readAll(ctx context.Context) error {
 	w.last, w.changed = State{}, nil
 	w.hosts, w.reports, w.catalog = newKeyTree(c, PrefixHosts), newKeyTree(c, PrefixReports), &catalogChanges{cluster: c}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { w.answers.documents, err = c.get(NeedState, "").Commit(ctx); return err })
+	g.Go(func() (err error) { w.answers.documents, err = c.get(watched, "").Commit(ctx); return err })
 	g.Go(func() (err error) {
 		all, err := w.hosts.readAll(ctx, 0)
 		w.answers.hostDocuments = c.decodeHosts(all.pairs)
@@ -324,7 +327,7 @@ func (w *Watcher) update(ctx context.Context) (backwards bool, err error) {
 	var nodes map[string]catalogHost
 	var seen map[string]bool
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { documents.documents, err = c.get(NeedState, "").Commit(ctx); return err })
+	g.Go(func() (err error) { documents.documents, err = c.get(watched, "").Commit(ctx); return err })
 	g.Go(func() (err error) { hosts, err = w.hosts.changed(ctx); return err })
 	g.Go(func() (err error) { reports, err = w.reports.changed(ctx); return err })
 	g.Go(func() (err error) { nodes, seen, backwards, err = w.catalog.read(ctx); return err })

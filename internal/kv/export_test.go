@@ -20,7 +20,7 @@ type Part struct {
 
 // Parts returns the transactions that b would be carried out in.
 func (b *NonAtomicBatch) Parts() ([]Part, error) {
-	parts, err := b.split()
+	parts, err := b.split(MaxOps, MaxBody)
 	out := make([]Part, len(parts))
 	for i, p := range parts {
 		out[i] = Part{p.txn, p.groups}

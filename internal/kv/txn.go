@@ -191,6 +191,16 @@ func (t *Txn) Commit(ctx context.Context) (*Result, error) {
 	if err := t.valid(); err != nil {
 		return nil, err
 	}
+	if r := recorderOf(ctx); r != nil {
+		if writes := t.writtenKeys(); len(writes) > 0 {
+			return t.commitRecorded(ctx, r, writes)
+		}
+	}
+	return t.carryOut(ctx)
+}
+
+// carryOut is Commit without a record.
+func (t *Txn) carryOut(ctx context.Context) (*Result, error) {
 	if len(t.ops) == 0 {
 		return &Result{}, nil
 	}
@@ -356,7 +366,11 @@ func (e *BatchError) Unwrap() error { return e.Err }
 // that transaction share its outcome. consul.ErrTooLarge for a single group is
 // returned before anything is sent.
 func (b *NonAtomicBatch) Commit(ctx context.Context) error {
-	parts, err := b.split()
+	maxOps, maxBody := MaxOps, MaxBody
+	if recorderOf(ctx) != nil {
+		maxOps, maxBody = MaxOps-recordOps, MaxBody-recordBody
+	}
+	parts, err := b.split(maxOps, maxBody)
 	if err != nil {
 		return err
 	}
@@ -376,14 +390,15 @@ type part struct {
 	groups int
 }
 
-// split packs the groups into transactions within both limits.
-func (b *NonAtomicBatch) split() ([]part, error) {
+// split packs the groups into transactions within both limits. A group that is
+// beyond them alone has a transaction of its own.
+func (b *NonAtomicBatch) split(maxOps, maxBody int) ([]part, error) {
 	var parts []part
 	for i, g := range b.groups {
 		if g.store.prefix != b.store.prefix || g.store.held != b.store.held {
 			return nil, fmt.Errorf("group %d of the batch is of another store: %w", i, consul.ErrRefused)
 		}
-		if n := len(parts); n > 0 && fits(parts[n-1].txn, g) {
+		if n := len(parts); n > 0 && fits(parts[n-1].txn, g, maxOps, maxBody) {
 			parts[n-1].txn.merge(g)
 			parts[n-1].groups++
 			continue
@@ -399,10 +414,10 @@ func (b *NonAtomicBatch) split() ([]part, error) {
 }
 
 // fits reports whether t still respects both limits with g behind it.
-func fits(t, g *Txn) bool {
+func fits(t, g *Txn, maxOps, maxBody int) bool {
 	if g.err != nil {
 		return false // split returns the error
 	}
 	own := len(g.ops) - g.fenced
-	return len(t.ops)+own <= MaxOps && t.Size()+g.ownSize()+own <= MaxBody
+	return len(t.ops)+own <= maxOps && t.Size()+g.ownSize()+own <= maxBody
 }

@@ -220,6 +220,11 @@ func (s *Store) swapWithoutTxn(ctx context.Context, key string, value []byte, in
 	if !ok {
 		return 0, conflict("cas", key, "index is stale")
 	}
+	if r := recorderOf(ctx); r != nil {
+		if err := s.record(ctx, r, []Write{{key, digest(value)}}); err != nil {
+			return 0, err
+		}
+	}
 	p, _, err := s.get(ctx, key, consul.Query{Consistent: true})
 	if err != nil || p == nil || p.Flags != mark {
 		return 0, nil // written; without the new index the next write conflicts and reads again

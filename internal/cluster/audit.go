@@ -1,0 +1,161 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/text"
+)
+
+// AuditEntry is one change that a command made to a cluster, and who made it.
+type AuditEntry struct {
+	Number  uint64    `json:"number"` // from 1; one for each transaction
+	Time    time.Time `json:"time"`   // by the clock of the command's host
+	Command string    `json:"command"`
+	By      string    `json:"by,omitempty"`
+	Reason  string    `json:"reason,omitempty"`
+	Keys    []string  `json:"keys"`           // that it wrote or deleted, the first of them
+	More    int       `json:"more,omitempty"` // keys that are left out
+}
+
+// AuditLog is the document at KeyChanges: the last changes of the cluster's
+// documents, the newest last. The transaction of each change appends to it, and the
+// orchestrator journals what is new in it.
+type AuditLog struct {
+	ID      string        `json:"id"` // random: numbers of another log mean other changes
+	Changes []AuditRecord `json:"changes"`
+}
+
+// AuditRecord is an AuditEntry with the digests of what it wrote.
+type AuditRecord struct {
+	AuditEntry
+	// Documents are the digests of the documents of the whole cluster, by key.
+	Documents map[string]string `json:"documents,omitempty"`
+}
+
+const changesFormat = 1
+
+// Bounds of the log and of one change in it.
+const (
+	maxChanges     = 100
+	maxChangesSize = 24 << 10 // bytes, without the newest change
+	maxChangeKeys  = 8
+	maxAuthorText  = 300 // bytes: command, author, reason
+)
+
+// attributable are the documents that commands alone write, and jobs that a member
+// gave a token.
+var attributable = []string{KeyControl, KeyProfile}
+
+// Author is who makes the changes of a command.
+type Author struct {
+	Command string // with its arguments, as far as they hold no value
+	Reason  string
+	// By returns who runs the command. It is called when there is a change to record.
+	By func(context.Context) (string, error)
+}
+
+// WithAuthor returns a context in which changes of clusters are recorded with their
+// author, in the transactions that make them.
+func WithAuthor(ctx context.Context, a Author) context.Context { return kv.WithRecorder(ctx, a) }
+
+// Record implements kv.Recorder.
+func (a Author) Record(ctx context.Context, s *kv.Store, t *kv.Txn, writes []kv.Write) error {
+	c := AuditRecord{AuditEntry: AuditEntry{
+		Time: time.Now().UTC().Truncate(time.Second), Command: text.Line(a.Command, maxAuthorText), Reason: text.Line(a.Reason, maxAuthorText),
+	}}
+	for _, w := range writes {
+		switch {
+		case strings.HasPrefix(w.Key, "orchestrate/"), w.Key == KeyElection, w.Key == KeyChanges:
+			continue // requests and locks
+		case len(c.Keys) < maxChangeKeys:
+			c.Keys = append(c.Keys, text.Truncate(w.Key, maxAuthorText))
+		default:
+			c.More++
+		}
+		if slices.Contains(attributable, w.Key) {
+			if c.Documents == nil {
+				c.Documents = map[string]string{}
+			}
+			c.Documents[w.Key] = w.Digest
+		}
+	}
+	if len(c.Keys) == 0 {
+		return nil
+	}
+	by, err := a.By(ctx)
+	if err != nil {
+		return err
+	}
+	c.By = text.Line(by, maxAuthorText)
+	doc := kv.NewDoc[AuditLog](s, KeyChanges, changesFormat)
+	old, err := doc.Get(ctx)
+	if errors.Is(err, kv.ErrDamaged) {
+		old.Value, err = AuditLog{}, nil // a new log
+	}
+	if err != nil {
+		return err
+	}
+	doc.SwapIn(t, old, old.Value.with(c))
+	return nil
+}
+
+// with returns the log with c as its newest change. The oldest make room.
+func (l AuditLog) with(c AuditRecord) AuditLog {
+	if l.ID == "" {
+		l = AuditLog{ID: rand.Text()}
+	}
+	c.Number = 1
+	if n := len(l.Changes); n > 0 {
+		c.Number = l.Changes[n-1].Number + 1
+	}
+	kept, size := l.Changes[max(0, len(l.Changes)-maxChanges+1):], 0
+	for i := len(kept) - 1; i >= 0; i-- {
+		data, _ := json.Marshal(kept[i]) // cannot fail: texts, numbers, a time
+		if size += len(data); size > maxChangesSize {
+			kept = kept[i+1:]
+			break
+		}
+	}
+	l.Changes = append(slices.Clone(kept), c)
+	return l
+}
+
+// After returns the changes with numbers above number in the log id, and how many
+// more there were that the log no longer holds. Of another log all are new.
+func (l AuditLog) After(id string, number uint64) (changes []AuditRecord, gone uint64) {
+	if l.ID != id {
+		number = 0
+	}
+	for i, c := range l.Changes {
+		if c.Number > number {
+			return l.Changes[i:], c.Number - number - 1
+		}
+	}
+	return nil, 0
+}
+
+// Attributed reports whether a change in the log wrote the document at key as it is
+// in s. A direct write to Consul's KV leaves none.
+func (s *State) Attributed(key string) bool {
+	digest := ""
+	if s.documents != nil {
+		digest = s.documents.Digest(key)
+	}
+	return slices.ContainsFunc(s.Changes.Changes, func(c AuditRecord) bool {
+		written, is := c.Documents[key]
+		return is && written == digest
+	})
+}
+
+// Changes reads the log of changes. It returns what kv.Doc.Get returns.
+func (c *Cluster) Changes(ctx context.Context) (AuditLog, error) {
+	e, err := c.changes.Get(ctx)
+	return e.Value, err
+}
