@@ -51,6 +51,7 @@ func orchestratorCommands(env *environment) []*cli.Command {
 			},
 			Action: env.showEvents,
 		},
+		auditCommand(env),
 	}
 }
 
@@ -284,7 +285,8 @@ func (e *environment) showEvents(c *cli.Context) error {
 	}
 	if c.Bool("follow") {
 		warnUnorchestrated(c, cl, "no events occur")
-		return e.followEvents(c, cl, kinds, events, seq)
+		ofKinds := func(events []orchestrator.Event) []orchestrator.Event { return orchestrator.OfKinds(events, kinds) }
+		return e.followEvents(c, cl, ofKinds, eventListing, events, seq)
 	}
 	return e.print(c, eventListing(events), events)
 }
@@ -295,12 +297,15 @@ func eventListing(events []orchestrator.Event) listing {
 	})
 }
 
-// followEvents prints events and new ones, one per line: as JSON objects
-// or as rows.
-func (e *environment) followEvents(c *cli.Context, cl *target, kinds []string, events []orchestrator.Event, after uint64) error {
+// followEvents prints the selected ones of events and of the ones after them, one per
+// line: as JSON objects or as rows.
+func (e *environment) followEvents(
+	c *cli.Context, cl *target, selected func([]orchestrator.Event) []orchestrator.Event,
+	list func([]orchestrator.Event) listing, events []orchestrator.Event, after uint64,
+) error {
 	write := func(events []orchestrator.Event) error {
-		for _, event := range orchestrator.OfKinds(events, kinds) {
-			if err := writeEvent(c, e.format(c), event); err != nil {
+		for _, event := range selected(events) {
+			if err := writeEvent(c, e.format(c), event, list([]orchestrator.Event{event})); err != nil {
 				return err
 			}
 		}
@@ -319,8 +324,8 @@ func (e *environment) followEvents(c *cli.Context, cl *target, kinds []string, e
 	return endedBy(c.Context, err)
 }
 
-func writeEvent(c *cli.Context, format string, event orchestrator.Event) error {
-	l := eventListing([]orchestrator.Event{event})
+// writeEvent prints an event, of which l is the only row.
+func writeEvent(c *cli.Context, format string, event orchestrator.Event, l listing) error {
 	switch format {
 	case formatJSON:
 		encoder := json.NewEncoder(c.App.Writer)

@@ -31,6 +31,7 @@ type environment struct {
 	client   *consul.Client // that of consul; closed when the command has ended
 	loaded   *config.Config
 	answers  string // the cluster that the command asks; empty: none
+	by       string // the author of the command's changes; empty: not read yet
 }
 
 func newEnvironment(h host) *environment {
@@ -255,7 +256,11 @@ func newClient(settings *config.Config) (*consul.Client, error) {
 // author is the author of a change, as the changed document records it: the ACL
 // token, where Consul has ACLs, by its accessor ID and description, and as a hint
 // the OS user and the host of the command. The secret of a token appears nowhere.
-func (e *environment) author(c *cli.Context) (string, error) {
+func (e *environment) author(c *cli.Context) (by string, err error) {
+	if e.by != "" {
+		return e.by, nil
+	}
+	defer func() { e.by = by }()
 	client, _, err := e.consul(c)
 	if err != nil {
 		return "", err

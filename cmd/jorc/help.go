@@ -26,7 +26,7 @@ var rootGroups = []group{
 var clusterGroups = []group{
 	{"Form a cluster", []string{"init", "join", "leave", "leader", "profile", "meta"}},
 	{"Run work", []string{"run", "runs", "approve", "cancel", "logs", "wait", "orchestrate"}},
-	{"Look", []string{"attention", "list", "show", "members", "view", "events", "report", "deps"}},
+	{"Look", []string{"attention", "list", "show", "members", "view", "events", "audit", "report", "deps"}},
 	{"Lock and hold", []string{"lock", "unlock", "slots", "pause", "resume", "hold", "unhold", "observe-only"}},
 	{"Administer", []string{"bootstrap-acl", "export", "import", "delete"}},
 }
@@ -80,6 +80,7 @@ CATEGORY:
 // arguments), a usage line and errors that name the command.
 func (e *environment) finish(c *cli.Command, parent string, groups []group) {
 	name := parent + " " + c.Name
+	e.record(c, name)
 	c.HideHelp = true
 	c.Flags = append(c.Flags, helpFlag())
 	c.OnUsageError = onUsageError

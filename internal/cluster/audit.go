@@ -15,6 +15,7 @@ import (
 
 // AuditEntry is one change that a command made to a cluster, and who made it.
 type AuditEntry struct {
+	Log     string    `json:"log"`    // ID of the log; with the number it identifies the change
 	Number  uint64    `json:"number"` // from 1; one for each transaction
 	Time    time.Time `json:"time"`   // by the clock of the command's host
 	Command string    `json:"command"`
@@ -67,17 +68,13 @@ func WithAuthor(ctx context.Context, a Author) context.Context { return kv.WithR
 
 // Record implements kv.Recorder.
 func (a Author) Record(ctx context.Context, s *kv.Store, t *kv.Txn, writes []kv.Write) error {
-	c := AuditRecord{AuditEntry: AuditEntry{
-		Time: time.Now().UTC().Truncate(time.Second), Command: text.Line(a.Command, maxAuthorText), Reason: text.Line(a.Reason, maxAuthorText),
-	}}
+	c := AuditRecord{AuditEntry: AuditEntry{Time: time.Now().UTC().Truncate(time.Second), Command: a.Command, Reason: a.Reason}}
 	for _, w := range writes {
 		switch {
 		case strings.HasPrefix(w.Key, "orchestrate/"), w.Key == KeyElection, w.Key == KeyChanges:
 			continue // requests and locks
-		case len(c.Keys) < maxChangeKeys:
-			c.Keys = append(c.Keys, text.Truncate(w.Key, maxAuthorText))
 		default:
-			c.More++
+			c.Keys = append(c.Keys, w.Key)
 		}
 		if slices.Contains(attributable, w.Key) {
 			if c.Documents == nil {
@@ -93,7 +90,8 @@ func (a Author) Record(ctx context.Context, s *kv.Store, t *kv.Txn, writes []kv.
 	if err != nil {
 		return err
 	}
-	c.By = text.Line(by, maxAuthorText)
+	c.By = by
+	c.AuditEntry = c.Bounded()
 	doc := kv.NewDoc[AuditLog](s, KeyChanges, changesFormat)
 	old, err := doc.Get(ctx)
 	if errors.Is(err, kv.ErrDamaged) {
@@ -106,12 +104,27 @@ func (a Author) Record(ctx context.Context, s *kv.Store, t *kv.Txn, writes []kv.
 	return nil
 }
 
+// Bounded returns the entry with texts of a length that the log and the journal take.
+func (e AuditEntry) Bounded() AuditEntry {
+	for _, s := range []*string{&e.Log, &e.Command, &e.By, &e.Reason} {
+		*s = text.Line(*s, maxAuthorText)
+	}
+	n := min(len(e.Keys), maxChangeKeys)
+	e.More += len(e.Keys) - n
+	keys := make([]string, n)
+	for i, key := range e.Keys[:n] {
+		keys[i] = text.Truncate(key, maxAuthorText)
+	}
+	e.Keys = keys
+	return e
+}
+
 // with returns the log with c as its newest change. The oldest make room.
 func (l AuditLog) with(c AuditRecord) AuditLog {
 	if l.ID == "" {
 		l = AuditLog{ID: rand.Text()}
 	}
-	c.Number = 1
+	c.Log, c.Number = l.ID, 1
 	if n := len(l.Changes); n > 0 {
 		c.Number = l.Changes[n-1].Number + 1
 	}

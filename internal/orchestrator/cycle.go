@@ -130,7 +130,11 @@ func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 	state = state.WithProbes(probes)
 	v, changed := t.views.next(&state, before, now)
 	r.count(v)
-	events = append(events, differenceOf(before, v, changed)...)
+	if state.ChangesErr != nil {
+		r.problem("document", cluster.KeyChanges, state.ChangesErr)
+	}
+	events = append(events, operatorChanges(state.Changes, t.journal.Commit().Audited)...)
+	events = append(events, differenceOf(before, v, changed, state.Attributed)...)
 	if len(events) > 0 {
 		if events, err = t.save(ctx, v, events, now, nil, r); err != nil {
 			return false, fmt.Errorf("save the view: %w", err)

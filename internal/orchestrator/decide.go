@@ -69,6 +69,8 @@ type Decision struct {
 	// Again: when it is dropped the decider is asked again at once, on the same
 	// Input, a few times.
 	Again bool
+	// AuthorUnknown: it is about a change whose author is not recorded.
+	AuthorUnknown bool
 }
 
 func (d Decision) event() Event {
@@ -76,7 +78,7 @@ func (d Decision) event() Event {
 	if d.Reason != "" {
 		text += ": " + d.Reason
 	}
-	return Event{Kind: d.Kind, Node: d.Node, Service: d.Service, Category: d.Category, Text: text, Before: d.Before, After: d.After}
+	return Event{Kind: d.Kind, Node: d.Node, Service: d.Service, Category: d.Category, Text: text, Before: d.Before, After: d.After, AuthorUnknown: d.AuthorUnknown}
 }
 
 // decide asks the deciders and journals what they say. One that fails keeps
@@ -249,7 +251,7 @@ func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error
 	}
 	if next, ok := s.Adopted(in.Now); ok {
 		return []Decision{{
-			Kind: RolloutAdopted, Before: s.Document.Version, After: next.Version, Do: r.Replace(s, next), Again: true,
+			Kind: RolloutAdopted, AuthorUnknown: true, Before: s.Document.Version, After: next.Version, Do: r.Replace(s, next), Again: true,
 			Text: fmt.Sprintf("version %s was written past the rollout: all hosts begin at once", next.Version),
 		}}, nil
 	}

@@ -20,13 +20,14 @@ import (
 // event, except the times since when something is so. The events have neither
 // number nor time.
 func Difference(before, now View) []Event {
-	return differenceOf(before, now, slices.Sorted(maps.Keys(union(before.Nodes, now.Nodes))))
+	return differenceOf(before, now, slices.Sorted(maps.Keys(union(before.Nodes, now.Nodes))), nil)
 }
 
 // differenceOf is Difference where all members but names, which are in order, are
-// as they were.
-func differenceOf(before, now View, names []string) []Event {
-	d := difference{}
+// as they were. attributed reports whether it is recorded who wrote the document at a
+// key last; nil: that is not known.
+func differenceOf(before, now View, names []string, attributed func(key string) bool) []Event {
+	d := difference{attributed: attributed}
 	d.cluster(before.Cluster, now.Cluster)
 	for _, name := range names {
 		old, was := before.Nodes[name]
@@ -44,7 +45,13 @@ func differenceOf(before, now View, names []string) []Event {
 	return d.events
 }
 
-type difference struct{ events []Event }
+type difference struct {
+	events     []Event
+	attributed func(key string) bool
+}
+
+// unknown reports whether it is not recorded who wrote the document at key last.
+func (d *difference) unknown(key string) bool { return d.attributed != nil && !d.attributed(key) }
 
 func (d *difference) add(e Event) { d.events = append(d.events, e.Bounded()) }
 
@@ -63,21 +70,18 @@ func (d *difference) cluster(a, b ClusterView) {
 	case a.Exists && !b.Exists:
 		d.add(Event{Kind: ClusterDeleted, Text: "the cluster's profile is gone"})
 	case a.Profile != b.Profile:
-		d.changed(Event{Kind: ClusterChanged, Text: "the profile was changed"}, a.Profile, b.Profile)
+		d.changed(Event{Kind: ClusterChanged, Text: "the profile was changed", AuthorUnknown: d.unknown(cluster.KeyProfile)}, a.Profile, b.Profile)
 	}
-	switch {
-	case a.Paused == "" && b.Paused != "":
-		d.changed(Event{Kind: ClusterPaused, Text: "the cluster is paused: " + b.Paused}, a.Paused, b.Paused)
-	case a.Paused != "" && b.Paused == "":
-		d.changed(Event{Kind: ClusterResumed, Text: "the cluster is paused no more"}, a.Paused, b.Paused)
-	default:
-		d.changed(Event{Kind: ClusterPaused, Text: "the cluster is paused: " + b.Paused}, a.Paused, b.Paused)
+	paused := Event{Kind: ClusterPaused, Text: "the cluster is paused: " + b.Paused, AuthorUnknown: d.unknown(cluster.KeyControl)}
+	if a.Paused != "" && b.Paused == "" {
+		paused.Kind, paused.Text = ClusterResumed, "the cluster is paused no more"
 	}
+	d.changed(paused, a.Paused, b.Paused)
 	observe := "the orchestrator decides again"
 	if b.ObserveOnly != "" {
 		observe = "the orchestrator only observes: " + b.ObserveOnly
 	}
-	d.changed(Event{Kind: ClusterChanged, Text: observe}, a.ObserveOnly, b.ObserveOnly)
+	d.changed(Event{Kind: ClusterChanged, Text: observe, AuthorUnknown: d.unknown(cluster.KeyControl)}, a.ObserveOnly, b.ObserveOnly)
 	d.list(Event{Kind: ClusterChanged, Text: "holds were changed"}, a.Holds, b.Holds)
 	d.changed(Event{Kind: ClusterChanged, Text: fmt.Sprintf("%d are to lead", b.LeaderCount)}, strconv.Itoa(a.LeaderCount), strconv.Itoa(b.LeaderCount))
 	d.changed(Event{Kind: DesiredVersionChanged, Text: fmt.Sprintf("the desired version is %s", orNone(b.Desired))}, a.Desired, b.Desired)
@@ -295,6 +299,10 @@ type Event struct {
 	Text     string    `json:"text"`               // for people
 	Before   string    `json:"before,omitempty"`
 	After    string    `json:"after,omitempty"`
+	// Change is the change that a command made, of an OperatorChange.
+	Change *cluster.AuditEntry `json:"change,omitempty"`
+	// AuthorUnknown: it is not recorded who made the change that was observed.
+	AuthorUnknown bool `json:"author_unknown,omitempty"`
 }
 
 // maxText bounds Text, Before and After, in bytes.
@@ -327,7 +335,7 @@ func rolloutKind(kind string) string { return "rollout_" + strings.ReplaceAll(ki
 // Kinds returns all kinds of events that this version journals: what Diff
 // finds and what is decided, sorted. A newer one may know more.
 func Kinds() []string {
-	all := append(differenceKinds(), RolloutAdopted, OrchestratorFailing, OrchestratorRecovered)
+	all := append(differenceKinds(), OperatorChange, RolloutAdopted, OrchestratorFailing, OrchestratorRecovered)
 	for _, kind := range rollout.DecisionKinds() {
 		all = append(all, rolloutKind(kind))
 	}

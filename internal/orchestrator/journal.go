@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
@@ -17,12 +18,13 @@ const (
 	keyView    = cluster.PrefixView
 	keyCommit  = keyView + "commit"
 	keyBatches = cluster.PrefixEvents + "batch/"
+	keyAudit   = cluster.PrefixEvents + "audit/"
 )
 
 const journalFormat = 1
 
-// Commit is the pointer: what is current. Everything else below view/ and
-// events/batch/ was written ahead by an orchestrator that never committed it.
+// Commit is the pointer: what is current. Everything else below view/,
+// events/batch/ and events/audit/ was written ahead by an orchestrator that never committed it.
 type Commit struct {
 	Generation uint64       `json:"generation"` // grows by one with each commit
 	Seq        uint64       `json:"seq"`        // of the last event; 0: none yet
@@ -31,6 +33,16 @@ type Commit struct {
 	Cluster    uint64       `json:"cluster"` // generation of what the view says of the whole
 	Shards     []uint64     `json:"shards"`  // generation of each; 0: it is empty
 	Batches    []EventBatch `json:"batches"` // in order
+	// Audit are the audit events a second time, kept for longer, and Audited is the last
+	// change of the cluster's log among them.
+	Audit   []EventBatch `json:"audit,omitempty"`
+	Audited AuditMark    `json:"audited,omitzero"`
+}
+
+// AuditMark is a place in the cluster's log of changes.
+type AuditMark struct {
+	Log    string `json:"log"`
+	Number uint64 `json:"number"`
 }
 
 // EventBatch is some events that are kept at one key.
@@ -39,6 +51,9 @@ type EventBatch struct {
 	Last       uint64    `json:"last"`
 	Generation uint64    `json:"generation"`
 	Time       time.Time `json:"time"` // of the last
+	// Count is how many audit events are in a batch of them, whose numbers have gaps;
+	// 0: it is a batch of all events.
+	Count int `json:"count,omitempty"`
 }
 
 // First is the number of the oldest event that is kept; Seq+1 when none is.
@@ -55,7 +70,13 @@ func shardKey(shard int, generation uint64) string {
 	return fmt.Sprintf("%snodes/%d/%d", keyView, shard, generation)
 }
 
-func (b EventBatch) key() string { return fmt.Sprintf("%s%015d/%d", keyBatches, b.First, b.Generation) }
+func (b EventBatch) key() string {
+	prefix := keyBatches
+	if b.Count > 0 {
+		prefix = keyAudit
+	}
+	return fmt.Sprintf("%s%015d/%d", prefix, b.First, b.Generation)
+}
 
 // keys are the names of all that is current, besides the pointer.
 func (c Commit) keys() map[string]bool {
@@ -68,7 +89,7 @@ func (c Commit) keys() map[string]bool {
 			all[shardKey(i, generation)] = true
 		}
 	}
-	for _, b := range c.Batches {
+	for _, b := range slices.Concat(c.Batches, c.Audit) {
 		all[b.key()] = true
 	}
 	return all
@@ -140,6 +161,7 @@ type JournalOptions struct {
 	Node      string        // who writes; shown to others
 	MaxEvents int           // default 10,000
 	MaxAge    time.Duration // of events; default 7 days. Old ones go when new ones come
+	MaxAudit  int           // audit events, whatever their age; default 1,000
 }
 
 // Journal is the view and the events in the hands of their one writer, the
@@ -150,6 +172,7 @@ type Journal struct {
 	commit kv.Entry[Commit]
 	view   View
 	tail   []Event // of the last batch, when it may be continued
+	audit  []Event // of the last batch of audit events
 	// garbage are keys that are no longer current and could not be deleted yet.
 	garbage []string
 }
@@ -163,6 +186,9 @@ func OpenJournal(ctx context.Context, s *kv.Store, o JournalOptions) (j *Journal
 	}
 	if o.MaxAge <= 0 {
 		o.MaxAge = 7 * 24 * time.Hour
+	}
+	if o.MaxAudit <= 0 {
+		o.MaxAudit = 1000
 	}
 	j = &Journal{store: s, o: o}
 	saved, err := ReadView(ctx, s.Consistent())
@@ -191,54 +217,79 @@ func OpenJournal(ctx context.Context, s *kv.Store, o JournalOptions) (j *Journal
 // recoverCommit is a pointer in place of one that was damaged: the view is lost,
 // and the numbers of events continue.
 func (j *Journal) recoverCommit(ctx context.Context) (Commit, error) {
-	names, err := kv.NewTextTree(j.store, keyBatches).Names(ctx)
-	if err != nil {
+	var c Commit
+	var err error
+	if c.Batches, err = j.recoverBatches(ctx, keyBatches, &c.Generation); err != nil {
 		return Commit{}, err
 	}
-	var c Commit
-	for _, name := range names {
-		var b EventBatch
-		if n, err := fmt.Sscanf(name, "%d/%d", &b.First, &b.Generation); n != 2 || err != nil {
-			continue
-		}
-		c.Generation = max(c.Generation, b.Generation)
-		e, err := kv.NewDoc[batchPart](j.store, keyBatches+name, journalFormat).Get(ctx)
-		switch {
-		case errors.Is(err, kv.ErrDamaged), err == nil && len(e.Value.Events) == 0:
-			continue // it, too
-		case err != nil:
+	if n := len(c.Batches); n > 0 {
+		c.Seq = c.Batches[n-1].Last
+	}
+	if c.Audit, err = j.recoverBatches(ctx, keyAudit, &c.Generation); err != nil {
+		return Commit{}, err
+	}
+	if n := len(c.Audit); n > 0 {
+		events, err := readBatches(ctx, j.store, c.Audit[n-1:])
+		if err != nil {
 			return Commit{}, err
 		}
-		last := e.Value.Events[len(e.Value.Events)-1]
-		b.Last, b.Time = last.Seq, last.Time
-		n := len(c.Batches)
-		switch {
-		case !b.holds(e.Value.Events):
-			continue
-		case n == 0 || c.Batches[n-1].First < b.First:
-			c.Batches = append(c.Batches, b)
-		case c.Batches[n-1].Generation < b.Generation:
-			c.Batches[n-1] = b // of two the later one
-		}
-		c.Seq = max(c.Seq, c.Batches[len(c.Batches)-1].Last)
+		c.Seq, c.Audited = max(c.Seq, c.Audit[n-1].Last), lastChange(events, c.Audited)
 	}
 	c.Generation += 1000 // above those of shards that are deleted next
 	return c, nil
 }
 
-func (j *Journal) openTail(ctx context.Context) error {
-	batches := j.commit.Value.Batches
-	if len(batches) == 0 {
-		return nil
+// recoverBatches finds the batches below prefix that can be read, and raises
+// generation to the highest of theirs.
+func (j *Journal) recoverBatches(ctx context.Context, prefix string, generation *uint64) (batches []EventBatch, err error) {
+	names, err := kv.NewTextTree(j.store, prefix).Names(ctx)
+	if err != nil {
+		return nil, err
 	}
-	events, err := readBatches(ctx, j.store, batches[len(batches)-1:])
-	j.tail = events
-	return err
+	for _, name := range names {
+		var b EventBatch
+		if n, err := fmt.Sscanf(name, "%d/%d", &b.First, &b.Generation); n != 2 || err != nil {
+			continue
+		}
+		*generation = max(*generation, b.Generation)
+		e, err := kv.NewDoc[batchPart](j.store, prefix+name, journalFormat).Get(ctx)
+		switch {
+		case errors.Is(err, kv.ErrDamaged), err == nil && len(e.Value.Events) == 0:
+			continue // it, too
+		case err != nil:
+			return nil, err
+		}
+		last := e.Value.Events[len(e.Value.Events)-1]
+		b.Last, b.Time = last.Seq, last.Time
+		if prefix == keyAudit {
+			b.Count = len(e.Value.Events)
+		}
+		n := len(batches)
+		switch {
+		case !b.holds(e.Value.Events):
+			continue
+		case n == 0 || batches[n-1].First < b.First:
+			batches = append(batches, b)
+		case batches[n-1].Generation < b.Generation:
+			batches[n-1] = b // of two the later one
+		}
+	}
+	return batches, nil
+}
+
+func (j *Journal) openTail(ctx context.Context) error {
+	last := func(batches []EventBatch) ([]Event, error) {
+		return readBatches(ctx, j.store, batches[max(0, len(batches)-1):])
+	}
+	var errs [2]error
+	j.tail, errs[0] = last(j.commit.Value.Batches)
+	j.audit, errs[1] = last(j.commit.Value.Audit)
+	return errors.Join(errs[:]...)
 }
 
 func (j *Journal) findGarbage(ctx context.Context) error {
 	current := j.commit.Value.keys()
-	for _, prefix := range []string{keyView, keyBatches} {
+	for _, prefix := range []string{keyView, keyBatches, keyAudit} {
 		names, err := kv.NewTextTree(j.store, prefix).Names(ctx)
 		if err != nil {
 			return err

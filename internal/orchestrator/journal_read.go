@@ -114,7 +114,7 @@ func ReadEvents(ctx context.Context, s *kv.Store, after uint64, limit int) ([]Ev
 		if limit > 0 && c.Seq > uint64(limit) {
 			after = max(after, c.Seq-uint64(limit))
 		}
-		events, err := eventsOf(ctx, s, c, after)
+		events, err := eventsOf(ctx, s, c.Batches, after)
 		if !errors.Is(err, errMissing) || e.Index == last {
 			return events, c, err
 		}
@@ -125,9 +125,9 @@ func ReadEvents(ctx context.Context, s *kv.Store, after uint64, limit int) ([]Ev
 // perRead bounds how many batches are read with one request.
 const perRead = 16
 
-func eventsOf(ctx context.Context, s *kv.Store, c Commit, after uint64) ([]Event, error) {
+func eventsOf(ctx context.Context, s *kv.Store, batches []EventBatch, after uint64) ([]Event, error) {
 	var wanted []EventBatch
-	for _, b := range c.Batches {
+	for _, b := range batches {
 		if b.Last > after {
 			wanted = append(wanted, b)
 		}
@@ -152,6 +152,9 @@ func eventsOf(ctx context.Context, s *kv.Store, c Commit, after uint64) ([]Event
 }
 
 func readBatches(ctx context.Context, s *kv.Store, batches []EventBatch) (events []Event, err error) {
+	if len(batches) == 0 {
+		return nil, nil
+	}
 	t := s.Txn()
 	for _, b := range batches {
 		t.Get(b.key())
@@ -181,6 +184,9 @@ func readBatches(ctx context.Context, s *kv.Store, batches []EventBatch) (events
 
 // holds reports whether events are those of the batch.
 func (b EventBatch) holds(events []Event) bool {
+	if b.Count > 0 {
+		return len(events) == b.Count && events[0].Seq == b.First && events[b.Count-1].Seq == b.Last
+	}
 	for i, e := range events {
 		if e.Seq != b.First+uint64(i) {
 			return false

@@ -33,17 +33,25 @@ func (j *Journal) Save(ctx context.Context, next View, events []Event, now time.
 	if err != nil {
 		return nil, err
 	}
-	numbered, tail, more, err := j.saveEvents(&c, events)
-	if err != nil {
+	numbered := number(&c, events)
+	var tail, audit []Event
+	var more []viewPart
+	if c.Batches, tail, more, err = appendBatches(old.Batches, j.tail, numbered, c.Generation, false); err != nil {
 		return nil, err
 	}
-	parts = append(parts, more...)
+	c.Batches = j.keptBatches(&c)
+	parts = append(parts, kept(more, c.Batches)...)
+	if c.Audit, audit, more, err = appendBatches(old.Audit, j.audit, auditEvents(numbered), c.Generation, true); err != nil {
+		return nil, err
+	}
+	c.Audit, c.Audited = j.keptAudit(c.Audit), lastChange(numbered, old.Audited)
+	parts = append(parts, kept(more, c.Audit)...)
 	index, err := j.write(ctx, c, parts, also)
 	if err != nil {
 		return nil, err
 	}
 	j.commit = kv.Entry[Commit]{Value: c, Index: index, Exists: true}
-	j.view, j.tail = next, tail
+	j.view, j.tail, j.audit = next, tail, audit
 	return numbered, nil
 }
 
@@ -202,13 +210,9 @@ const (
 	longBytes  = 128 << 10 // of a batch that is written at once
 )
 
-// saveEvents numbers events, puts them into batches and drops the oldest. tail
-// are the events of the last batch.
-func (j *Journal) saveEvents(c *Commit, events []Event) (numbered, tail []Event, parts []viewPart, err error) {
-	c.Batches = slices.Clone(j.commit.Value.Batches)
-	if len(events) == 0 {
-		return nil, j.tail, nil, nil
-	}
+// number returns the events with numbers, and times where they have none.
+func number(c *Commit, events []Event) []Event {
+	numbered := make([]Event, 0, len(events))
 	for _, e := range events {
 		c.Seq++
 		e.Seq = c.Seq
@@ -217,16 +221,33 @@ func (j *Journal) saveEvents(c *Commit, events []Event) (numbered, tail []Event,
 		}
 		numbered = append(numbered, e.Bounded())
 	}
-	if n := len(j.tail) + len(numbered); len(j.tail) > 0 && n <= shortBatch {
-		if value, err := encodePart(batchPart{journalFormat, slices.Concat(j.tail, numbered)}); err == nil && len(value) <= shortBytes {
-			last := &c.Batches[len(c.Batches)-1]
-			last.Last, last.Generation, last.Time = c.Seq, c.Generation, numbered[len(numbered)-1].Time
-			c.Batches = j.keptBatches(c)
-			return numbered, slices.Concat(j.tail, numbered), []viewPart{{last.key(), value}}, nil
+	return numbered
+}
+
+// appendBatches puts events into batches behind the ones that there are; tail are the
+// events of the last of these, and after it those of the new last one.
+func appendBatches(batches []EventBatch, tail, events []Event, generation uint64, audit bool) (all []EventBatch, last []Event, parts []viewPart, err error) {
+	if len(events) == 0 {
+		return batches, tail, nil, nil
+	}
+	all = slices.Clone(batches)
+	batch := func(events []Event) EventBatch {
+		end := events[len(events)-1]
+		b := EventBatch{First: events[0].Seq, Last: end.Seq, Generation: generation, Time: end.Time}
+		if audit {
+			b.Count = len(events)
+		}
+		return b
+	}
+	if n := len(tail) + len(events); len(tail) > 0 && n <= shortBatch {
+		longer := slices.Concat(tail, events)
+		if value, err := encodePart(batchPart{journalFormat, longer}); err == nil && len(value) <= shortBytes {
+			b := batch(longer)
+			all[len(all)-1] = b
+			return all, longer, []viewPart{{b.key(), value}}, nil
 		}
 	}
-	values := map[string][]byte{}
-	for rest := numbered; len(rest) > 0; {
+	for rest := events; len(rest) > 0; {
 		var value []byte
 		n := min(longBatch, len(rest))
 		for {
@@ -238,18 +259,19 @@ func (j *Journal) saveEvents(c *Commit, events []Event) (numbered, tail []Event,
 			}
 			n /= 2
 		}
-		b := EventBatch{First: rest[0].Seq, Last: rest[n-1].Seq, Generation: c.Generation, Time: rest[n-1].Time}
-		c.Batches = append(c.Batches, b)
-		values[b.key()] = value
-		tail, rest = rest[:n:n], rest[n:]
+		b := batch(rest[:n])
+		all = append(all, b)
+		parts = append(parts, viewPart{b.key(), value})
+		last, rest = rest[:n:n], rest[n:]
 	}
-	c.Batches = j.keptBatches(c)
-	for _, b := range c.Batches {
-		if value, ok := values[b.key()]; ok {
-			parts = append(parts, viewPart{b.key(), value})
-		}
-	}
-	return numbered, tail, parts, nil
+	return all, last, parts, nil
+}
+
+// kept are the parts of batches that are kept.
+func kept(parts []viewPart, batches []EventBatch) []viewPart {
+	return slices.DeleteFunc(parts, func(p viewPart) bool {
+		return !slices.ContainsFunc(batches, func(b EventBatch) bool { return b.key() == p.key })
+	})
 }
 
 // keptBatches are the batches without the ones that are too old or too many; the last one
@@ -259,6 +281,18 @@ func (j *Journal) keptBatches(c *Commit) []EventBatch {
 	all := c.Batches
 	for len(all) > 1 && (c.Seq-all[0].First+1 > uint64(j.o.MaxEvents) || all[0].Time.Before(oldest)) {
 		all = all[1:]
+	}
+	return all
+}
+
+// keptAudit are the batches of audit events without the ones that are too many; the
+// last one stays.
+func (j *Journal) keptAudit(all []EventBatch) []EventBatch {
+	total := 0
+	for i := len(all) - 1; i >= 0; i-- {
+		if total += all[i].Count; total > j.o.MaxAudit && i < len(all)-1 {
+			return all[i+1:]
+		}
 	}
 	return all
 }

@@ -188,7 +188,7 @@ type term struct {
 func newTerm(o *Orchestrator, held *kv.Lease) *term {
 	t := &term{
 		Orchestrator: o, held: held, store: held.Store(), began: time.Now(), requested: concurrency.NewSignal(),
-		watcher: o.cluster.Consistent().NewWatcher(cluster.PrefixRuns, cluster.PrefixStages),
+		watcher: o.cluster.Consistent().NewWatcher(cluster.PrefixRuns, cluster.PrefixAudit, cluster.PrefixStages),
 	}
 	t.changes = t.watcher.Changes()
 	t.prober = newProber(o.o.Probe, o.o.Client)

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/orchestrator"
+)
+
+// recorded are the commands that change a cluster for all its members. Each value is
+// the number of leading arguments that the audit shows: the others, and the values of
+// flags that are not in shownFlags, may be secret.
+var recorded = map[string]int{
+	"jorc cluster init": 1, "jorc cluster import": 0, "jorc cluster join": 0, "jorc cluster leave": 0, "jorc cluster leader": 0,
+	"jorc cluster profile set": 1, "jorc cluster profile add": 1, "jorc cluster profile remove": 1, "jorc cluster profile patch": 0,
+	"jorc cluster profile params": 0, "jorc cluster profile edit": 0, "jorc cluster profile schema set": 1, "jorc cluster profile schema remove": 1,
+	"jorc cluster meta set": 1, "jorc cluster meta remove": 1, "jorc cluster drpcli": 0,
+	"jorc cluster pause": 0, "jorc cluster resume": 0, "jorc cluster hold": 0, "jorc cluster unhold": 0,
+	"jorc cluster observe-only on": 0, "jorc cluster observe-only off": 0,
+	"jorc cluster run": 1, "jorc cluster approve": 1, "jorc cluster cancel": 1, "jorc cluster unlock": 2,
+	"jorc update trigger": 1, "jorc trigger_update": 1, "jorc update rollback": 0, "jorc update pause": 0, "jorc update resume": 0,
+	"jorc update promote": 0, "jorc update approve": 1, "jorc update abort": 0, "jorc update give-up": 1, "jorc update retry": 1,
+	"jorc status decommission": 1,
+}
+
+// shownFlags are the flags whose values the audit shows.
+var shownFlags = []string{"node", "role", "count", "elect", "manager", "id", "to", "replace", "force"}
+
+// record makes a command that changes a cluster record who runs it, and why. name is
+// the whole name of the command.
+func (e *environment) record(c *cli.Command, name string) {
+	arguments, changes := recorded[name]
+	if !changes || len(c.Subcommands) > 0 {
+		return
+	}
+	if flagNamed(c.Flags, "reason") == nil && !c.SkipFlagParsing && !c.Hidden {
+		c.Flags = append(c.Flags, reasonFlag())
+	}
+	action := c.Action
+	c.Action = func(c *cli.Context) error {
+		c.Context = cluster.WithAuthor(c.Context, cluster.Author{
+			Command: commandText(c, name, arguments), Reason: c.String("reason"),
+			By: func(context.Context) (string, error) { return e.author(c) },
+		})
+		return action(c)
+	}
+}
+
+// commandText is a command line as the audit shows it.
+func commandText(c *cli.Context, name string, arguments int) string {
+	parts := []string{name}
+	for i := range min(arguments, c.NArg()) {
+		if arg := c.Args().Get(i); arg != "--" {
+			parts = append(parts, printable(arg))
+		}
+	}
+	for _, flag := range shownFlags {
+		if c.Command != nil && (flagNamed(c.Command.Flags, flag) != nil || flag == "node") && c.IsSet(flag) {
+			parts = append(parts, printable(fmt.Sprintf("--%s=%v", flag, c.Value(flag))))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func auditCommand(env *environment) *cli.Command {
+	return &cli.Command{
+		Name: "audit", Usage: "show who changed the cluster, when and why",
+		Description: "Lists the changes that jorc's commands made, and observed changes whose author is not recorded. The last 1,000 are kept. " +
+			"An author is what the command claims; only Consul's ACLs make sure of the token.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "print new changes as they occur", DisableDefaultText: true},
+			&cli.IntFlag{Name: "limit", Usage: "only the last `N`; 0: all stored ones", Value: 100},
+			&cli.DurationFlag{Name: "since", Usage: "only changes of the last `D`", DefaultText: "all"},
+			&cli.StringFlag{Name: "by", Usage: "only changes whose author contains `TEXT`"},
+		},
+		Action: env.showAudit,
+	}
+}
+
+// auditFilter selects changes.
+type auditFilter struct {
+	since time.Time
+	by    string
+}
+
+func (f auditFilter) of(events []orchestrator.Event) []orchestrator.Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e orchestrator.Event) bool {
+		return !e.Audited() || changeTime(e).Before(f.since) || f.by != "" && (e.Change == nil || !strings.Contains(e.Change.By, f.by))
+	})
+}
+
+// changeTime is when the change was made, or observed.
+func changeTime(e orchestrator.Event) time.Time {
+	if e.Change != nil {
+		return e.Change.Time
+	}
+	return e.Time
+}
+
+func (e *environment) showAudit(c *cli.Context) error {
+	if err := notNegative(c, "limit", "since"); err != nil {
+		return err
+	}
+	cl, err := e.existing(c, "")
+	if err != nil {
+		return err
+	}
+	audit, err := orchestrator.ReadAudit(c.Context, cl.Store(), cl.Cluster)
+	if err != nil {
+		return rewrittenLater(err)
+	}
+	if audit.Problems != nil {
+		note(c, "some changes are damaged and left out: %v", audit.Problems)
+	}
+	filter := auditFilter{by: c.String("by")}
+	if d := c.Duration("since"); d > 0 {
+		filter.since = time.Now().Add(-d)
+	}
+	events := append([]orchestrator.Event{}, filter.of(audit.Events)...)
+	if limit := c.Int("limit"); limit > 0 {
+		events = events[max(0, len(events)-limit):]
+	}
+	if c.Bool("follow") {
+		warnUnorchestrated(c, cl, "no changes are journalled")
+		journalled := slices.DeleteFunc(events, func(e orchestrator.Event) bool { return e.Seq == 0 })
+		return e.followEvents(c, cl, filter.of, auditListing, journalled, audit.Seq)
+	}
+	return e.print(c, auditListing(events), events)
+}
+
+func auditListing(events []orchestrator.Event) listing {
+	return listingOf("time,by,command,reason,what", events, func(e orchestrator.Event) []string {
+		if e.Change == nil {
+			return []string{when(e.Time), "unknown", "", "", e.Text}
+		}
+		keys := strings.Join(e.Change.Keys, ", ")
+		if e.Change.More > 0 {
+			keys += fmt.Sprintf(" and %d more", e.Change.More)
+		}
+		return []string{when(e.Change.Time), cmp.Or(e.Change.By, "unknown"), e.Change.Command, e.Change.Reason, keys}
+	})
+}
