@@ -29,6 +29,7 @@ const (
 	clusterNames  nameKind = "clusters"
 	runIDs        nameKind = "runs"
 	openRunIDs    nameKind = "runs in progress"
+	rolloutIDs    nameKind = "finished rollouts"
 	versionNames  nameKind = "versions"
 	workflowNames nameKind = "workflows"     // of runs, and of this host
 	ownWorkflows  nameKind = "own workflows" // defined on this host
@@ -46,7 +47,7 @@ var kindsOfPlaces = map[string]nameKind{
 var kindsOfCommands = map[string]nameKind{
 	"jorc cluster show NAME": clusterNames, "jorc cluster export NAME": clusterNames, "jorc cluster delete NAME": clusterNames,
 	"jorc cluster runs ID": runIDs, "jorc cluster run RUN": runIDs, "jorc cluster logs ID": runIDs, "jorc cluster approve ID": openRunIDs, "jorc cluster cancel ID": openRunIDs,
-	"jorc cluster wait ID": runIDs, "jorc service resolve NAME": serviceNames, "jorc workflow run NAME": ownWorkflows,
+	"jorc update history ID": rolloutIDs, "jorc cluster wait ID": runIDs, "jorc service resolve NAME": serviceNames, "jorc workflow run NAME": ownWorkflows,
 }
 
 // kindsOfFlags are those of global flags.
@@ -139,6 +140,8 @@ func (e *environment) readNames(c *cli.Context, kind nameKind) ([]string, error)
 	case serviceNames:
 		services, _, err := t.client.CatalogServices(c.Context, consul.Query{})
 		return slices.Collect(maps.Keys(services)), err
+	case rolloutIDs:
+		return t.rollouts().RecordNames(c.Context)
 	case runIDs, openRunIDs:
 		return t.runs().IDs(c.Context, kind == openRunIDs)
 	case workflowNames:

@@ -69,6 +69,7 @@ func updateCommand(env *environment) *cli.Command {
 			showRolloutCommand(env),
 			whyCommand(env),
 			waitRolloutCommand(env),
+			historyCommand(env),
 		}, operateCommands(env)...),
 	}
 }

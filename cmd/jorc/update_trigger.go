@@ -46,7 +46,7 @@ func (e *environment) trigger(c *cli.Context, quiet bool) error {
 	if err != nil {
 		return err
 	}
-	q := rollout.Request{Version: argument(c, 0), Policy: policy, By: by, DryRun: c.Bool("dry-run"), RequireConverged: c.Bool("require-converged")}
+	q := rollout.Request{Version: argument(c, 0), Policy: policy, By: by, Reason: c.String("reason"), DryRun: c.Bool("dry-run"), RequireConverged: c.Bool("require-converged")}
 	return e.change(c, cl, q, quiet, cl.rollouts().Trigger)
 }
 
@@ -72,7 +72,7 @@ func (e *environment) rollback(c *cli.Context, cl *target) error {
 	if c.IsSet("to") && c.String("to") == "" {
 		return usagef(c, "--to must not be empty")
 	}
-	q := rollout.Request{Version: c.String("to"), By: by, DryRun: c.Bool("dry-run")}
+	q := rollout.Request{Version: c.String("to"), By: by, Reason: c.String("reason"), DryRun: c.Bool("dry-run")}
 	return e.change(c, cl, q, false, func(ctx context.Context, q rollout.Request) (rollout.Triggered, error) {
 		return cl.rollouts().Rollback(ctx, q, c.String("reason"))
 	})

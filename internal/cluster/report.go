@@ -162,6 +162,7 @@ type GrantAnswer struct {
 	Version string    `json:"version,omitempty"` // of that grant
 	State   string    `json:"state,omitempty"`   // of that grant
 	Since   time.Time `json:"since,omitzero"`    // of its acceptance
+	Ended   time.Time `json:"ended,omitzero"`    // when it was done
 
 	Declined string `json:"declined,omitempty"` // id of the grant that it declined last
 	Reason   string `json:"reason,omitempty"`   // why it declined, or why the grant failed
@@ -187,6 +188,7 @@ type CategoryState struct {
 	Detail  string    `json:"detail,omitempty"`  // for people: what failed, what it waits for
 	Version string    `json:"version,omitempty"` // the version that the state is about
 	LogURL  string    `json:"log_url,omitempty"` // the full log
+	Began   time.Time `json:"began,omitzero"`    // of a result: when the attempt that led to it began
 	Suspect string    `json:"suspect,omitempty"` // why success is doubtful: it took more than one attempt
 	NextTry time.Time `json:"next_try,omitzero"` // of what failed; zero: not known
 	// Reported is when the same state was last reported again by a host script.
@@ -209,9 +211,13 @@ func (r Report) At(version string, now time.Time) Report {
 func (r Report) With(category string, s CategoryState, now time.Time) Report {
 	old, known := r.States[category]
 	s.Detail = text.Tail(s.Detail, maxDetail)
-	s.Since, s.Reported, s.more = now, time.Time{}, old.more
-	if known && old.State == s.State && old.Version == s.Version {
-		s.Since, s.Reported = old.Since, old.Reported
+	s.Since, s.Reported, s.more, s.Began = now, time.Time{}, old.more, time.Time{}
+	switch {
+	case !known || old.Version != s.Version:
+	case old.State == s.State:
+		s.Since, s.Reported, s.Began = old.Since, old.Reported, old.Began
+	case old.State == StateRunning && s.State != StatePending:
+		s.Began = old.Since
 	}
 	r.States = maps.Clone(r.States)
 	if r.States == nil {
@@ -290,7 +296,7 @@ func (s *CategoryState) UnmarshalJSON(data []byte) error {
 }
 
 // stateMembers are the JSON names of CategoryState's fields.
-var stateMembers = []string{"state", "since", "detail", "version", "log_url", "suspect", "next_try", "reported"}
+var stateMembers = []string{"state", "since", "detail", "version", "log_url", "suspect", "next_try", "reported", "began"}
 
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer

@@ -414,7 +414,7 @@ func (g *Grantee) perform(ctx context.Context, f grantFacts, do grantAction, why
 		return g.lift(ctx, r, f.leave)
 	case grantFinish:
 		next := r.answer(old)
-		next.State, next.Reason = cluster.GrantDone, ""
+		next.State, next.Reason, next.Ended = cluster.GrantDone, "", time.Now().UTC().Truncate(time.Second)
 		if err := g.answer(ctx, old, next); err != nil {
 			return err
 		}

@@ -261,8 +261,11 @@ func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error
 	if err := rollout.CheckState(&in.State); err != nil {
 		return nil, err // which hosts take part is not known
 	}
+	if s.Unrecorded() {
+		return d.recordEnd(ctx, r, in, s)
+	}
 	if s.Document.Over() || s.Document.Stopped != nil {
-		return nil, nil // a plan changes nothing about it
+		return nil, commit(ctx, in.Store, r.Know(s)) // a plan changes nothing about it
 	}
 	state, err := rollout.StateOf(&in.State, s)
 	if err != nil {
@@ -274,19 +277,20 @@ func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error
 		return nil, fmt.Errorf("ask the gate of the rollout: %w", err)
 	}
 	plan := rollout.Plan(s.Document, state, in.Now)
-	do := r.Replace(s, plan.Document)
-	if do == nil {
-		return nil, nil
+	if r.Replace(s, plan.Document) == nil {
+		return nil, commit(ctx, in.Store, r.Know(s))
 	}
+	names, err := r.RecordNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	do := r.ReplaceRecorded(s, plan.Document, state, names, in.Now)
 	decisions := make([]Decision, len(plan.Decisions))
 	for i, p := range plan.Decisions {
 		decisions[i] = Decision{Kind: rolloutKind(p.Kind), Text: p.Text, Reason: p.Reason, After: plan.Document.Version, Together: i > 0, Again: true}
 	}
 	if len(decisions) == 0 { // only numbers and times
-		t := in.Store.Txn()
-		do(t)
-		_, err := t.Commit(ctx)
-		return nil, err
+		return nil, commit(ctx, in.Store, do)
 	}
 	decisions[0].Do = do
 	return decisions, nil
@@ -315,6 +319,41 @@ func gateRun(ctx context.Context, in Input, d rollout.Document, state rollout.St
 		return nil, err
 	}
 	return &g, nil
+}
+
+// commit carries out do in a transaction of its own; nil: there is nothing to do.
+func commit(ctx context.Context, s *kv.Store, do func(*kv.Txn)) error {
+	if do == nil {
+		return nil
+	}
+	t := s.Txn()
+	do(t)
+	_, err := t.Commit(ctx)
+	return err
+}
+
+// recordEnd records a rollout that a command ended.
+func (d rolloutDecider) recordEnd(ctx context.Context, r *rollout.Rollouts, in Input, s rollout.Stored) ([]Decision, error) {
+	state, err := rollout.StateOf(&in.State, s)
+	if err != nil {
+		return nil, err
+	}
+	names, err := r.RecordNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f := s.Ended(state)
+	do := r.Record(s, f, names)
+	one := Decision{Reason: f.Why, Before: f.Version, Do: do, Again: true}
+	switch f.Outcome {
+	case rollout.OutcomeDone: // its event was journalled when it was decided
+		return nil, commit(ctx, in.Store, do)
+	case rollout.OutcomeAborted:
+		one.Kind, one.Text = rolloutKind(rollout.DecideAbort), "the rollout of "+f.Version+" is aborted"
+	default:
+		one.Kind, one.Text = rolloutKind(rollout.DecideSupersede), "the rollout of "+f.Version+" ended before all members ran it"
+	}
+	return []Decision{one}, nil
 }
 
 // downSince fills in since when members are down, as far as that is known: of

@@ -31,6 +31,7 @@ type Document struct {
 	Previous string    `json:"previous,omitempty"`
 	Policy   Policy    `json:"policy"`
 	By       string    `json:"by,omitempty"` // who triggered it
+	Reason   string    `json:"reason,omitempty"`
 	Started  time.Time `json:"started"`
 	Finished time.Time `json:"finished,omitzero"` // done or aborted
 
@@ -133,7 +134,7 @@ func (d Document) StateText() string {
 
 // equal reports whether both have the same stored form.
 func (d Document) equal(o Document) bool {
-	same := d.Version == o.Version && d.Previous == o.Previous && d.By == o.By && d.Policy.equal(o.Policy) &&
+	same := d.Version == o.Version && d.Previous == o.Previous && d.By == o.By && d.Reason == o.Reason && d.Policy.equal(o.Policy) &&
 		d.Started.Equal(o.Started) && d.Finished.Equal(o.Finished) && d.Since.Equal(o.Since)
 	same = same && d.Phase == o.Phase && d.Batch == o.Batch && d.Counts == o.Counts && equalTo(d.Group, o.Group, func(a, b Group) bool { return a == b })
 	same = same && d.Promoted == o.Promoted && d.Forgiven == o.Forgiven && d.Forgive == o.Forgive

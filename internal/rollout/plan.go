@@ -20,11 +20,15 @@ const (
 
 	DecideGate       = "step done" // and its gate begins
 	DecideGatePassed = "gate passed"
+
+	// These two are for rollouts that a command ended.
+	DecideAbort     = "aborted"
+	DecideSupersede = "superseded"
 )
 
 // DecisionKinds returns all kinds of decisions.
 func DecisionKinds() []string {
-	return []string{DecideAdmit, DecidePause, DecideRollback, DecideDone, DecideForgive, DecideGate, DecideGatePassed}
+	return []string{DecideAdmit, DecidePause, DecideRollback, DecideDone, DecideForgive, DecideGate, DecideGatePassed, DecideAbort, DecideSupersede}
 }
 
 // Decision is one thing that Plan decided, for people.

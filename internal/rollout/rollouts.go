@@ -61,6 +61,7 @@ type Rollouts struct {
 	desired kv.Doc[string]
 	doc     kv.Doc[Document]
 	ledgers kv.Doc[Ledger]
+	knowns  kv.Doc[Known]
 	now     func() time.Time
 }
 
@@ -83,6 +84,7 @@ func (r *Rollouts) in(s *kv.Store, session string) *Rollouts {
 	other.desired = kv.NewText(s, keyDesired)
 	other.doc = kv.NewDoc[Document](s, keyRollout, format)
 	other.ledgers = kv.NewDoc[Ledger](s, keyLedger, ledgerFormat)
+	other.knowns = kv.NewDoc[Known](s, keyKnown, historyFormat)
 	return &other
 }
 
@@ -205,6 +207,7 @@ type Stored struct {
 	desired    kv.Entry[string]
 	doc        kv.Entry[Document]
 	ledger     kv.Entry[Ledger]
+	known      kv.Entry[Known]
 	others     map[string]uint64 // the indexes of fencingKeys
 	badDesired bool              // the stored desired version has an invalid name
 	badLedger  bool
@@ -232,7 +235,7 @@ var fencingKeys = [...]string{cluster.KeyControl, cluster.KeyLeaders, cluster.Ke
 // Stored says so, and of a document that is, Exists is false. It returns
 // kv.ErrNewer, consul.ErrDenied or consul.ErrUnreachable.
 func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
-	t := r.store.Consistent().Txn().Get(keyDesired).Get(keyRollout).Get(keyLedger)
+	t := r.store.Consistent().Txn().Get(keyDesired).Get(keyRollout).Get(keyLedger).Get(keyKnown)
 	for _, key := range fencingKeys {
 		t.Get(key)
 	}
@@ -246,6 +249,13 @@ func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
 	}
 	s.ledger, err = r.ledgers.From(read)
 	if s.badLedger = errors.Is(err, kv.ErrDamaged); err != nil && !s.badLedger {
+		return Stored{}, err
+	}
+	s.known, err = r.knowns.From(read)
+	if errors.Is(err, kv.ErrDamaged) {
+		s.known.Value, err = Known{Recorded: true}, nil // what it held is lost
+	}
+	if err != nil {
 		return Stored{}, err
 	}
 	s.Ledger, s.others, s.Session = s.ledger.Value, map[string]uint64{}, r.session

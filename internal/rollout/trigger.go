@@ -20,6 +20,7 @@ type Request struct {
 	// way, or makes that of a new one from the plain one; nil leaves both.
 	Policy func(*Policy)
 	By     string
+	Reason string // shown to others
 	// DryRun writes nothing. RequireConverged refuses while members are behind
 	// the version that was desired so far, or failed.
 	DryRun, RequireConverged bool
@@ -151,7 +152,9 @@ func (q Request) next(s Stored, now time.Time) (next Document, fresh bool, err e
 		return d, true, nil
 	}
 	if fresh {
-		return begin(q.Version, p, q.By, "", now), true, p.Validate()
+		d := begin(q.Version, p, q.By, "", now)
+		d.Reason = text.Line(q.Reason, mostText)
+		return d, true, p.Validate()
 	}
 	return old.repolicied(p, now), false, p.Validate()
 }

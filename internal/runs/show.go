@@ -70,6 +70,28 @@ func (r *Runs) IDs(ctx context.Context, inProgress bool) ([]string, error) {
 type Member struct {
 	Node string `json:"node"`
 	Job
+	// Waiting is from the creation of the run until the member began its last attempt,
+	// Active from then on until that ended, in seconds. Left out: not known, or not over.
+	Waiting *int64 `json:"waiting_seconds,omitempty"`
+	Active  *int64 `json:"active_seconds,omitempty"`
+}
+
+// timed returns the member with its times in a run that was created then.
+func (m Member) timed(created time.Time) Member {
+	seconds := func(d time.Duration) *int64 {
+		n := int64(max(0, d) / time.Second)
+		return &n
+	}
+	var began time.Time
+	for _, c := range m.History {
+		switch {
+		case c.State == Running:
+			began, m.Waiting, m.Active = c.At, seconds(c.At.Sub(created)), nil
+		case c.State.Ended() && !began.IsZero():
+			m.Active = seconds(c.At.Sub(began))
+		}
+	}
+	return m
 }
 
 // Detail is a run with its members.
@@ -152,7 +174,7 @@ func (r *Runs) Show(ctx context.Context, id string) (Detail, error) {
 		if one.History == nil {
 			one.History = []Change{}
 		}
-		d.Members = append(d.Members, one)
+		d.Members = append(d.Members, one.timed(s.Value.Created))
 	}
 	return d, r.explain(ctx, d.Members)
 }
