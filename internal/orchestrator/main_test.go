@@ -29,6 +29,7 @@ const (
 	orchestrateOn = "ORCHESTRATOR_TEST_ON"
 	sinkTo        = "ORCHESTRATOR_TEST_SINK"
 	secretIn      = "ORCHESTRATOR_TEST_SECRET"
+	paceOn        = "ORCHESTRATOR_TEST_ROLLOUTS" // not empty: it decides on rollouts
 )
 
 // sendTo, set to a path, makes the test's program send one event to a file there
@@ -68,6 +69,9 @@ func TestMain(m *testing.M) {
 		}
 		if at := os.Getenv(dieAt); at != "" {
 			o.Deciders = []orchestrator.Decider{newDying(o.Node, at)}
+		}
+		if os.Getenv(paceOn) != "" {
+			o.Deciders = []orchestrator.Decider{orchestrator.ForRollout(rollout.New(client, "jorc", "prod"))}
 		}
 		_ = orchestrator.New(o).Run(context.Background()) // it is killed
 		return
