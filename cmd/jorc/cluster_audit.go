@@ -63,7 +63,11 @@ func commandText(c *cli.Context, name string, arguments int) string {
 	}
 	for _, flag := range shownFlags {
 		if c.Command != nil && (flagNamed(c.Command.Flags, flag) != nil || flag == "node") && c.IsSet(flag) {
-			parts = append(parts, printable(fmt.Sprintf("--%s=%v", flag, c.Value(flag))))
+			value := fmt.Sprint(c.Value(flag))
+			if _, several := flagNamed(c.Command.Flags, flag).(*cli.StringSliceFlag); several {
+				value = strings.Join(c.StringSlice(flag), ",")
+			}
+			parts = append(parts, printable("--"+flag+"="+value))
 		}
 	}
 	return strings.Join(parts, " ")

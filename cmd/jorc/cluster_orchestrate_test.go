@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -92,9 +93,9 @@ func TestOrchestratorCommands(t *testing.T) {
 
 	do(result{0, "", ""}, "join", "--node", "a", "--role", "db", "--zone", "r1")
 	stop := orchestrating(t, s)
-	wantJournal(t, s, 4)
+	wantJournal(t, s, 7)
 	do(result{0, "", ""}, "join", "--node", "b", "--role", "web")
-	wantJournal(t, s, 5)
+	wantJournal(t, s, 9)
 
 	got := jorc(t, env, "cluster", "orchestrate", "-o", "json")
 	var r orchestrator.Report
@@ -109,7 +110,7 @@ func TestOrchestratorCommands(t *testing.T) {
 		"view", "--aggregate", "-o", "plain")
 	got = jorc(t, env, "cluster", "view", "-o", "json")
 	var v seen
-	if err := json.Unmarshal([]byte(got.stdout), &v); err != nil || v.Aggregate.Nodes != 2 || v.Nodes[0].Name != "a" || v.Nodes[0].Zone != "r1" || v.Seq != 5 ||
+	if err := json.Unmarshal([]byte(got.stdout), &v); err != nil || v.Aggregate.Nodes != 2 || v.Nodes[0].Name != "a" || v.Nodes[0].Zone != "r1" || v.Seq != 9 ||
 		v.Orchestrator != "boss" || !strings.Contains(got.stdout, `"managers": []`) || !strings.Contains(got.stdout, `"trouble": {}`) {
 		t.Errorf("view: %v, %s", err, got.stdout)
 	}
@@ -120,15 +121,18 @@ func TestOrchestratorCommands(t *testing.T) {
 		}
 		return all
 	}
-	want := []string{"4 member_joined a is a member: roles db,leader, zone r1", "5 member_joined b is a member: roles web,worker"}
-	for _, args := range [][]string{{"--limit", "2"}, {"--kind", "member_joined"}, {"--kind=member_joined", "--kind=node_down", "--limit=0"}} {
-		got := jorc(t, env, append([]string{"cluster", "events", "-o", "plain"}, args...)...)
-		if lines := columns(got.stdout); strings.Join(lines, "\n") != strings.Join(want, "\n") || got.code != 0 {
-			t.Errorf("events %v: %+v", args, got)
+	last := []string{"8 operator_change jorc cluster join --node=b --role=web by unknown (host/b/member)", "9 member_joined b is a member: roles web,worker"}
+	joined := []string{"7 member_joined a is a member: roles db,leader, zone r1", last[1]}
+	for _, test := range []struct{ args, want []string }{
+		{[]string{"--limit", "2"}, last}, {[]string{"--kind", "member_joined"}, joined}, {[]string{"--kind=member_joined", "--kind=node_down", "--limit=0"}, joined},
+	} {
+		got := jorc(t, env, append([]string{"cluster", "events", "-o", "plain"}, test.args...)...)
+		if lines := columns(got.stdout); !slices.Equal(lines, test.want) || got.code != 0 {
+			t.Errorf("events %v: %+v", test.args, got)
 		}
 	}
 	got = jorc(t, env, "cluster", "report", "-o", "plain")
-	if lines := strings.Split(strings.TrimSpace(got.stdout), "\n"); len(lines) != 3 || !strings.Contains(lines[0], "boss\tstart\tchanged\t1\t0\t4 (1 to 4)") {
+	if lines := strings.Split(strings.TrimSpace(got.stdout), "\n"); len(lines) != 3 || !strings.Contains(lines[0], "boss\tstart\tchanged\t1\t0\t7 (1 to 7)") {
 		t.Errorf("report: %+v", got)
 	}
 	if got := jorc(t, env, "cluster", "show", "-o", "plain"); !strings.Contains(got.stdout, "\norchestrator\tboss since 20") || got.stderr != "" {

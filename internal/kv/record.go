@@ -25,7 +25,7 @@ type Write struct {
 
 type recorderKey struct{}
 
-// WithRecorder returns a context whose transactions r records: a command's context
+// WithRecorder returns a context whose transactions r records, or none for nil: a command's context
 // has one, the context of an agent has none. Locks and releases are not recorded.
 //
 // A change that the token may make but not record is made without a record. One

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func changeEvent(c cluster.AuditEntry) Event {
 	if c.More > 0 {
 		keys += fmt.Sprintf(" and %d more", c.More)
 	}
-	text := c.Command + " by " + orNone(c.By)
+	text := c.Command + " by " + cmp.Or(c.By, "unknown")
 	if c.Reason != "" {
 		text += ": " + c.Reason
 	}

@@ -121,6 +121,7 @@ func (r *Rollouts) trigger(ctx context.Context, q Request) (Triggered, error) {
 		}
 	}
 	if bare { // hosts without a cluster know no other key
+		ctx = kv.WithRecorder(ctx, nil)
 		_, err = r.desired.CompareAndSwap(ctx, s.desired, q.Version)
 	} else {
 		txn := r.store.Txn()
