@@ -87,10 +87,20 @@ const (
 // ErrNoRollout: there is no record of such a rollout.
 var ErrNoRollout = errors.New("no such rollout in the history")
 
-// historyID identifies the rollout of a document: its time of beginning sorts.
+const historyTime = "20060102T150405Z"
+
+// historyID identifies the rollout of a document: its time of beginning sorts. A
+// rollback may begin in the same second as the rollout of its version.
 func (d Document) historyID() string {
-	return d.Started.UTC().Format("20060102T150405Z") + "-" + d.Version
+	separator := "-"
+	if d.RollbackOf != nil {
+		separator = "."
+	}
+	return d.Started.UTC().Format(historyTime) + separator + d.Version
 }
+
+// versionOf is the version of the rollout with an ID.
+func versionOf(id string) string { return id[min(len(id), len(historyTime)+1):] }
 
 // isKnown reports whether the known rollout is about the rollout of the document.
 func (s Stored) isKnown() bool { return s.known.Exists && s.known.Value.ID == s.Document.historyID() }
@@ -311,8 +321,7 @@ func (r *Rollouts) RecordOf(ctx context.Context, name string) (Finished, error) 
 		return Finished{}, err
 	}
 	for _, id := range slices.Backward(names) {
-		_, version, _ := strings.Cut(id, "-")
-		if id != name && version != name {
+		if id != name && versionOf(id) != name {
 			continue
 		}
 		e, err := kv.NewDoc[Finished](r.store, prefixHistory+id, historyFormat).Get(ctx)

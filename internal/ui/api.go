@@ -14,6 +14,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 )
 
@@ -34,7 +35,7 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.Is(err, consul.ErrDenied):
 		return http.StatusForbidden
-	case errors.Is(err, cluster.ErrNoCluster), errors.Is(err, cluster.ErrNoHost), errors.Is(err, runs.ErrNoRun), errors.Is(err, errNoService):
+	case errors.Is(err, cluster.ErrNoCluster), errors.Is(err, cluster.ErrNoHost), errors.Is(err, runs.ErrNoRun), errors.Is(err, rollout.ErrNoRollout), errors.Is(err, errNoService):
 		return http.StatusNotFound
 	}
 	return http.StatusServiceUnavailable // Consul, or the server's own limits
@@ -97,6 +98,13 @@ func (s *Server) api(ctx context.Context) http.Handler {
 	view(one+"/attention", func(s *Snapshot, _ query) (any, error) { return s.Attention(), nil })
 	view(one+"/rollout", func(s *Snapshot, q query) (any, error) {
 		return s.Rollout(RolloutQuery{State: q.Get("state"), Page: q.page}), nil
+	})
+	get(one+"/rollouts/{rollout}", func(r *http.Request, f *Fleet) (any, error) {
+		snapshot, err := f.Snapshot(r.Context())
+		if err != nil {
+			return nil, err
+		}
+		return snapshot.RolloutRecord(r.PathValue("rollout"))
 	})
 	view(one+"/hosts", func(s *Snapshot, q query) (any, error) { return s.Hosts(q.hosts()) })
 	get(one+"/hosts/{host}", func(r *http.Request, f *Fleet) (any, error) { return f.Host(r.Context(), r.PathValue("host")) })

@@ -149,6 +149,7 @@ type feed struct {
 type parts struct {
 	indexes map[string]uint64
 	runs    []runs.Run
+	history []rollout.Finished
 	slots   []slots.View
 	events  []orchestrator.Event
 	seq     uint64
@@ -347,7 +348,7 @@ func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
 	s := &Snapshot{
 		Cluster: f.name, Now: time.Now(), AsOf: time.Now(), State: &state, derived: newDerived(&state), Rollouts: f.rollouts, Stored: stored, Times: maps.Clone(p.times),
 		runsIndex:    p.indexes[cluster.PrefixRuns],
-		Orchestrated: p.held, Orchestrator: p.holder, AllRuns: p.runs, Groups: p.slots, Journal: p.events, LastSeq: p.seq, Cycles: p.cycles,
+		Orchestrated: p.held, Orchestrator: p.holder, AllRuns: p.runs, Finished: p.history, Groups: p.slots, Journal: p.events, LastSeq: p.seq, Cycles: p.cycles,
 	}
 	s.Partial = slices.Clone(p.denied)
 	for _, prefix := range followed {
@@ -374,6 +375,7 @@ func (f *feed) readParts(ctx context.Context, w *cluster.Watcher) error {
 		{cluster.PrefixSlots, f.readSlots},
 		{cluster.PrefixView, f.readEvents},
 		{prefixOrchestrate, f.readOrchestrator},
+		{cluster.PrefixHistory, f.readHistory},
 	} {
 		index, known := w.Index(part.prefix)
 		if before, read := f.parts.indexes[part.prefix]; read && known && before == index {
@@ -399,6 +401,11 @@ func (f *feed) readParts(ctx context.Context, w *cluster.Watcher) error {
 
 func (f *feed) readRuns(ctx context.Context) (bad []error, err error) {
 	f.parts.runs, bad, err = f.runs.List(ctx)
+	return bad, err
+}
+
+func (f *feed) readHistory(ctx context.Context) (bad []error, err error) {
+	f.parts.history, bad, err = f.rollouts.History(ctx)
 	return bad, err
 }
 

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -55,10 +56,36 @@ type FinishedRollout struct {
 	Previous string         `json:"previous"`
 	State    string         `json:"state"` // done, aborted, superseded, rolled back
 	By       string         `json:"by"`
-	Reason   string         `json:"reason"`
+	Reason   string         `json:"reason"` // of the trigger
+	Why      string         `json:"why"`    // it ended so
 	Started  time.Time      `json:"started,omitzero"`
 	Ended    time.Time      `json:"ended,omitzero"`
 	Counts   rollout.Counts `json:"counts"`
+}
+
+func finishedRow(f rollout.Finished) FinishedRollout {
+	return FinishedRollout{
+		ID: f.ID, Version: f.Version, Previous: f.Previous, State: f.Outcome, By: f.By, Reason: f.Reason, Why: f.Why,
+		Started: f.Started, Ended: f.Finished, Counts: f.Counts,
+	}
+}
+
+// RolloutRecord is one rollout that ended, with its hosts.
+type RolloutRecord struct {
+	About
+	rollout.Finished
+	PolicyText string `json:"policy_text"`
+}
+
+// RolloutRecord returns the record of a rollout that ended. It returns
+// rollout.ErrNoRollout.
+func (s *Snapshot) RolloutRecord(id string) (RolloutRecord, error) {
+	for _, f := range s.Finished {
+		if f.ID == id {
+			return RolloutRecord{About: s.about("update", "history", id), Finished: f, PolicyText: f.Policy.String()}, nil
+		}
+	}
+	return RolloutRecord{}, fmt.Errorf("%q: %w", id, rollout.ErrNoRollout)
 }
 
 // status is the status of the rollout of the desired version; ok is false without one.
@@ -74,6 +101,9 @@ func (s *Snapshot) Rollout(q RolloutQuery) Rollout {
 	r := Rollout{
 		About: s.about("update", "show"), Desired: s.State.Desired, Orchestrated: s.Orchestrated,
 		Hosts: []RolloutHost{}, Steps: []rollout.Decision{}, History: []FinishedRollout{},
+	}
+	for _, f := range s.Finished {
+		r.History = append(r.History, finishedRow(f))
 	}
 	status, ok := s.status()
 	if !ok {

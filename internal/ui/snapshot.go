@@ -46,11 +46,13 @@ type Snapshot struct {
 	Orchestrated bool
 	Orchestrator kv.Holder // who holds the lock
 
-	AllRuns []runs.Run            // the newest first
-	Groups  []slots.View          // of slots, in order
-	Journal []orchestrator.Event  // the last events, in order
-	LastSeq uint64                // of the last event; 0: no events
-	Cycles  []orchestrator.Report // recent ones that did something
+	AllRuns []runs.Run // the newest first
+	// Finished are the rollouts that ended, the newest first.
+	Finished []rollout.Finished
+	Groups   []slots.View          // of slots, in order
+	Journal  []orchestrator.Event  // the last events, in order
+	LastSeq  uint64                // of the last event; 0: no events
+	Cycles   []orchestrator.Report // recent ones that did something
 	// Partial says what could not be read, and why.
 	Partial []string
 

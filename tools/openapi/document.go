@@ -40,6 +40,7 @@ var operations = []operation{
 	{one, "getOverview", "A cluster at a glance.", ui.Overview{}, nil},
 	{one + "/attention", "getAttention", "What needs an operator.", ui.Attention{}, nil},
 	{one + "/rollout", "getRollout", "The rollout of the desired version.", ui.Rollout{}, append([]string{"state"}, page...)},
+	{one + "/rollouts/{rollout}", "getFinishedRollout", "One rollout that ended, with its hosts.", ui.RolloutRecord{}, nil},
 	{one + "/hosts", "listHosts", "Members, filtered and ordered.", ui.Hosts{}, hosts},
 	{one + "/hosts/{host}", "getHost", "One host.", ui.Host{}, nil},
 	{one + "/targets", "listTargets", "Members for Prometheus' HTTP service discovery.", []ui.Target{}, append([]string{"port"}, hosts...)},

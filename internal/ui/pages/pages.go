@@ -23,6 +23,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/ui"
 )
@@ -326,7 +327,8 @@ func statusOf(err error) int {
 	switch {
 	case errors.Is(err, ui.ErrQuery), errors.Is(err, runs.ErrInvalid):
 		return http.StatusBadRequest
-	case errors.Is(err, cluster.ErrNoHost), errors.Is(err, cluster.ErrNoCluster), errors.Is(err, runs.ErrNoRun), errors.Is(err, errNoService):
+	case errors.Is(err, cluster.ErrNoHost), errors.Is(err, cluster.ErrNoCluster), errors.Is(err, runs.ErrNoRun), errors.Is(err, errNoService),
+		errors.Is(err, rollout.ErrNoRollout):
 		return http.StatusNotFound
 	case errors.Is(err, consul.ErrDenied):
 		return http.StatusForbidden

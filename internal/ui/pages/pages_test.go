@@ -2,6 +2,7 @@ package pages_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,9 +11,12 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/ui"
 	"github.com/jorc/jorc/internal/ui/pages"
@@ -86,13 +90,29 @@ func (f *site) shows(path string, texts ...string) string {
 	return page
 }
 
+// finishedID is the rollout that finish records.
+const finishedID = "20260102T030405Z-v0"
+
+// finish records a rollout that ended, with text in each field that others write.
+func (f *site) finish(text string) {
+	f.t.Helper()
+	waiting := int64(7)
+	record, err := json.Marshal(rollout.Finished{
+		ID: finishedID, Version: "v0", Outcome: rollout.OutcomeAborted, Why: "by " + text, By: text, Reason: text, Started: time.Now().Add(-time.Hour), Finished: time.Now(),
+		Hosts: []rollout.HostTimes{{Node: f.Node("web-1"), State: rollout.HostFailed, Detail: text, Waiting: &waiting}}, Left: 3,
+	})
+	f.Must(nil, err)
+	f.Must(nil, f.Client.KVPut(f.t.Context(), &consul.KVPair{Key: f.Store().Path("history/rollouts/" + finishedID), Value: record}))
+	f.shows("/rollout", "/finished?", finishedID)
+}
+
 // paths are all pages.
 func (f *site) paths() []string {
 	q := url.QueryEscape
 	return []string{
 		"/", "/rollout", "/rollout?state=failed", "/hosts", "/hosts?sort=-Zone&columns=Datacenter,Params&limit=200", "/host?name=" + q(f.Node("web-1")), "/events",
 		"/events?kind=node_up&host=x", "/services", "/service?name=" + q("db-"+f.name), "/dependencies", "/runs", "/runs?state=failed", "/run?id=r1", "/slots",
-		"/leaders", "/leaders?values=1",
+		"/leaders", "/leaders?values=1", "/finished?id=" + finishedID,
 	}
 }
 
@@ -127,6 +147,8 @@ func TestPages(t *testing.T) {
 	f.shows("/runs", "r1", "reindex")
 	f.shows("/run?id=r1", "reindex", "ann")
 	f.shows("/leaders", f.Node("db"), "motd")
+	f.finish("disks are slow")
+	f.shows("/finished?id="+finishedID, "v0", "aborted", "by disks are slow", f.Node("web-1"), "7 s", "3 more", "update history "+finishedID)
 	for _, path := range f.paths() {
 		status, body, header := f.get(path)
 		if status != http.StatusOK {
@@ -158,6 +180,7 @@ func TestWrongPages(t *testing.T) {
 		"/host?name=x":             {http.StatusNotFound, "host &#34;x&#34;"},
 		"/service?name=x":          {http.StatusNotFound, "service &#34;x&#34;"},
 		"/run?id=x":                {http.StatusNotFound, "x"},
+		"/finished?id=x":           {http.StatusNotFound, "no such rollout"},
 		"/?cluster=x" + f.name:     {http.StatusNotFound, "cluster &#34;x"},
 		"/hosts?offset=x":          {http.StatusBadRequest, "offset"},
 		"/hosts?filter=Zone+%3D":   {http.StatusBadRequest, `value="Zone ="`},
@@ -197,6 +220,7 @@ func TestHostileTexts(t *testing.T) {
 	f.Must(f.Pause(t.Context(), cluster.Hold{Reason: markup, By: markup}))
 	f.Must(f.SetState(t.Context(), f.Node("web-1"), cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed, Detail: markup, LogURL: "javascript:alert(1)"}))
 	f.Param("text", markup, "")
+	f.finish(markup)
 	f.shows("/", "the cluster is paused", "config failed")
 	for _, path := range append(f.paths(), "/hosts?filter="+url.QueryEscape(markup), "/host?name="+url.QueryEscape(markup), "/events?host="+url.QueryEscape(markup)) {
 		_, body, _ := f.get(path)

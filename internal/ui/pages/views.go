@@ -29,6 +29,7 @@ func (p *Pages) all() []page {
 	return []page{
 		{startPath, "attention.html", "Needs attention", "Needs attention", attentionPage},
 		{"/rollout", "rollout.html", "Rollout", "Rollout", rolloutPage},
+		{"/finished", "finished.html", "Finished rollout", "Rollout", finishedPage},
 		{"/hosts", "hosts.html", "Hosts", "Hosts", hostsPage},
 		{"/host", "host.html", "Host", "Hosts", hostPage},
 		{"/events", "events.html", "Events", "Events", eventsPage},
@@ -59,8 +60,10 @@ func baseOf(q query) base {
 // To is to, for templates.
 func (l linker) To(path string, pairs ...string) string { return l.to(path, pairs...) }
 
-// HostLink is the link to a host, ServiceLink to a service, RunLink to a run.
+// HostLink is the link to a host, ServiceLink to a service, RunLink to a run, RecordLink to a
+// rollout that ended.
 func (l linker) HostLink(node string) string    { return l.to("/host", "name", node) }
+func (l linker) RecordLink(id string) string    { return l.to("/finished", "id", id) }
 func (l linker) ServiceLink(name string) string { return l.to("/service", "name", name) }
 func (l linker) RunLink(id string) string       { return l.to("/run", "id", id) }
 
@@ -127,6 +130,17 @@ func attentionPage(q query) (any, ui.About, error) {
 		Overview ui.Overview
 	}{baseOf(q), q.now.Attention(), q.now.Overview()}
 	return v, v.About, nil
+}
+
+func finishedPage(q query) (any, ui.About, error) {
+	r, err := q.now.RolloutRecord(q.get("id"))
+	if err != nil {
+		return nil, ui.About{}, err
+	}
+	return struct {
+		base
+		R ui.RolloutRecord
+	}{baseOf(q), r}, r.About, nil
 }
 
 func rolloutPage(q query) (any, ui.About, error) {

@@ -41,6 +41,28 @@ type Attention struct {
 	Stale string `json:"stale"`
 }
 
+// ClusterAuditEntry AuditEntry is one change that a command made to a cluster, and who made it.
+type ClusterAuditEntry struct {
+	By      *string `json:"by,omitempty"`
+	Command string  `json:"command"`
+
+	// Keys that it wrote or deleted, the first of them
+	Keys []string `json:"keys"`
+
+	// Log ID of the log; with the number it identifies the change
+	Log string `json:"log"`
+
+	// More keys that are left out
+	More *int64 `json:"more,omitempty"`
+
+	// Number from 1; one for each transaction
+	Number int64   `json:"number"`
+	Reason *string `json:"reason,omitempty"`
+
+	// Time by the clock of the command's host
+	Time time.Time `json:"time"`
+}
+
 // ClusterEdge Edge is one requirement of one member.
 type ClusterEdge struct {
 	Count int64 `json:"count"`
@@ -203,12 +225,17 @@ type FinishedRollout struct {
 	Ended    *time.Time    `json:"ended,omitempty"`
 	Id       string        `json:"id"`
 	Previous string        `json:"previous"`
-	Reason   string        `json:"reason"`
-	Started  *time.Time    `json:"started,omitempty"`
+
+	// Reason of the trigger
+	Reason  string     `json:"reason"`
+	Started *time.Time `json:"started,omitempty"`
 
 	// State done, aborted, superseded, rolled back
 	State   string `json:"state"`
 	Version string `json:"version"`
+
+	// Why it ended so
+	Why string `json:"why"`
 }
 
 // Host Host is one host.
@@ -299,6 +326,8 @@ type Host struct {
 
 // HostJob HostJob is a run's part on one host.
 type HostJob struct {
+	ActiveSeconds *int64 `json:"active_seconds,omitempty"`
+
 	// Attempt from 1; a run on a manager may need more
 	Attempt int64      `json:"attempt"`
 	Created *time.Time `json:"created,omitempty"`
@@ -316,9 +345,12 @@ type HostJob struct {
 	State  string `json:"state"`
 
 	// Task the one that Why is about
-	Task     *string `json:"task,omitempty"`
-	Why      *string `json:"why,omitempty"`
-	Workflow string  `json:"workflow"`
+	Task *string `json:"task,omitempty"`
+
+	// WaitingSeconds Waiting is from the creation of the run until the member began its last attempt, Active from then on until that ended, in seconds. Left out: not known, or not over.
+	WaitingSeconds *int64  `json:"waiting_seconds,omitempty"`
+	Why            *string `json:"why,omitempty"`
+	Workflow       string  `json:"workflow"`
 }
 
 // HostRow HostRow is one member in a list.
@@ -442,13 +474,19 @@ type OrchestratorAggregate struct {
 
 // OrchestratorEvent Event is one observed difference between two views, or one decision.
 type OrchestratorEvent struct {
-	After  *string `json:"after,omitempty"`
-	Before *string `json:"before,omitempty"`
+	After *string `json:"after,omitempty"`
+
+	// AuthorUnknown AuthorUnknown: it is not recorded who made the change that was observed.
+	AuthorUnknown *bool   `json:"author_unknown,omitempty"`
+	Before        *string `json:"before,omitempty"`
 
 	// Category of a state
 	Category *string `json:"category,omitempty"`
-	Kind     string  `json:"kind"`
-	Node     *string `json:"node,omitempty"`
+
+	// Change Change is the change that a command made, of an OperatorChange.
+	Change *ClusterAuditEntry `json:"change,omitempty"`
+	Kind   string             `json:"kind"`
+	Node   *string            `json:"node,omitempty"`
 
 	// Seq from 1, without gaps; given when it is journalled
 	Seq     int64   `json:"seq"`
@@ -758,6 +796,19 @@ type RolloutHost struct {
 	Zone    string `json:"zone"`
 }
 
+// RolloutHostTimes HostTimes says what a rollout took on one host. Times that are not known are left out.
+type RolloutHostTimes struct {
+	ActiveSeconds *int64  `json:"active_seconds,omitempty"`
+	Detail        *string `json:"detail,omitempty"`
+	Node          string  `json:"node"`
+
+	// State as in HostProgress, when the rollout ended
+	State string `json:"state"`
+
+	// WaitingSeconds Waiting is from the beginning of the rollout until the host began, Active from then on until it was healthy and back in service, or the rollout ended.
+	WaitingSeconds *int64 `json:"waiting_seconds,omitempty"`
+}
+
 // RolloutOut Out are members of one kind.
 type RolloutOut struct {
 	// Count all of them
@@ -825,10 +876,74 @@ type RolloutPolicy struct {
 	ZoneByZone *bool `json:"zone_by_zone,omitempty"`
 }
 
+// RolloutRecord RolloutRecord is one rollout that ended, with its hosts.
+type RolloutRecord struct {
+	// Active Spread sums up times of hosts, in seconds.
+	Active RolloutSpread `json:"active"`
+
+	// AsOf AsOf is until when the answer is known to be true.
+	AsOf time.Time `json:"as_of"`
+
+	// By who triggered it
+	By      *string `json:"by,omitempty"`
+	Cluster string  `json:"cluster"`
+
+	// Command Command is the command line that gives the same answer.
+	Command string `json:"command"`
+
+	// Counts Counts are numbers of members. Members is all that take part; each of them is in one of the others.
+	Counts   RolloutCounts `json:"counts"`
+	Finished time.Time     `json:"finished"`
+
+	// Generation Generation grows with each change.
+	Generation int64 `json:"generation"`
+
+	// Hosts Hosts are the ones that are not done, and then the ones with the longest active times, in that order; Left is how many are left out.
+	Hosts     []RolloutHostTimes `json:"hosts"`
+	HostsLeft int64              `json:"hosts_left"`
+
+	// Id when it began, and the version
+	Id      string `json:"id"`
+	Outcome string `json:"outcome"`
+
+	// Partial Partial says what could not be read, and why.
+	Partial []string `json:"partial"`
+
+	// Policy Policy is how a version reaches the members. The zero Policy is the plain one: all members at once, without grants.
+	Policy     RolloutPolicy `json:"policy"`
+	PolicyText string        `json:"policy_text"`
+	Previous   *string       `json:"previous,omitempty"`
+	Reason     *string       `json:"reason,omitempty"`
+
+	// RollbackOf RollbackOf: it took another rollout back.
+	RollbackOf *RolloutRollback `json:"rollback_of,omitempty"`
+
+	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
+	Stale   string    `json:"stale"`
+	Started time.Time `json:"started"`
+	Version string    `json:"version"`
+
+	// Waiting Waiting and Active are the times of all hosts, in seconds.
+	Waiting RolloutSpread `json:"waiting"`
+
+	// Why it ended so
+	Why *string `json:"why,omitempty"`
+}
+
 // RolloutRollback Rollback says which rollout was taken back and why.
 type RolloutRollback struct {
 	Reason  string `json:"reason"`
 	Version string `json:"version"`
+}
+
+// RolloutSpread Spread sums up times of hosts, in seconds.
+type RolloutSpread struct {
+	// Hosts of which the time is known
+	Hosts int64 `json:"hosts"`
+	Max   int64 `json:"max"`
+	P50   int64 `json:"p50"`
+	P90   int64 `json:"p90"`
+	P99   int64 `json:"p99"`
 }
 
 // RolloutStatus Status is a rollout with what is known of the members.
@@ -898,7 +1013,8 @@ type RolloutStatus struct {
 	Previous *string `json:"previous,omitempty"`
 
 	// Promoted Promoted: the rollout needs no consent to continue after the canary.
-	Promoted *bool `json:"promoted,omitempty"`
+	Promoted *bool   `json:"promoted,omitempty"`
+	Reason   *string `json:"reason,omitempty"`
 
 	// RollbackOf RollbackOf: this rollout takes another one back.
 	RollbackOf *RolloutRollback `json:"rollback_of,omitempty"`
@@ -1000,6 +1116,8 @@ type Run struct {
 
 // RunMember RunMember is a run's part on one member.
 type RunMember struct {
+	ActiveSeconds *int64 `json:"active_seconds,omitempty"`
+
 	// Attempt from 1; a run on a manager may need more
 	Attempt int64 `json:"attempt"`
 
@@ -1016,7 +1134,10 @@ type RunMember struct {
 
 	// Task the one that Why is about
 	Task *string `json:"task,omitempty"`
-	Why  *string `json:"why,omitempty"`
+
+	// WaitingSeconds Waiting is from the creation of the run until the member began its last attempt, Active from then on until that ended, in seconds. Left out: not known, or not over.
+	WaitingSeconds *int64  `json:"waiting_seconds,omitempty"`
+	Why            *string `json:"why,omitempty"`
 }
 
 // RunRow RunRow is one run. The values of its params are not shown.
@@ -1560,6 +1681,11 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/rollout (the `GetRollout` operationId).
 	GetRollout(ctx context.Context, cluster string, params *GetRolloutParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetFinishedRollout One rollout that ended, with its hosts.
+	//
+	// Corresponds with GET /v1/fleet/clusters/{cluster}/rollouts/{rollout} (the `GetFinishedRollout` operationId).
+	GetFinishedRollout(ctx context.Context, cluster string, rollout string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListRuns Runs, the newest first.
 	//
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/runs (the `ListRuns` operationId).
@@ -1736,6 +1862,21 @@ func (c *Client) GetProfile(ctx context.Context, cluster string, params *GetProf
 // Corresponds with GET /v1/fleet/clusters/{cluster}/rollout (the `GetRollout` operationId).
 func (c *Client) GetRollout(ctx context.Context, cluster string, params *GetRolloutParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetRolloutRequest(c.Server, cluster, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetFinishedRollout One rollout that ended, with its hosts.
+//
+// Corresponds with GET /v1/fleet/clusters/{cluster}/rollouts/{rollout} (the `GetFinishedRollout` operationId).
+func (c *Client) GetFinishedRollout(ctx context.Context, cluster string, rollout string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetFinishedRolloutRequest(c.Server, cluster, rollout)
 	if err != nil {
 		return nil, err
 	}
@@ -2411,6 +2552,47 @@ func NewGetRolloutRequest(server string, cluster string, params *GetRolloutParam
 	return req, nil
 }
 
+// NewGetFinishedRolloutRequest constructs an http.Request for the GetFinishedRollout method
+func NewGetFinishedRolloutRequest(server string, cluster string, rollout string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "rollout", rollout, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/fleet/clusters/%s/rollouts/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListRunsRequest constructs an http.Request for the ListRuns method
 func NewListRunsRequest(server string, cluster string, params *ListRunsParams) (*http.Request, error) {
 	var err error
@@ -3034,6 +3216,13 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/rollout (the `GetRollout` operationId).
 	GetRolloutWithResponse(ctx context.Context, cluster string, params *GetRolloutParams, reqEditors ...RequestEditorFn) (*GetRolloutResponse, error)
 
+	// GetFinishedRolloutWithResponse One rollout that ended, with its hosts.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/fleet/clusters/{cluster}/rollouts/{rollout} (the `GetFinishedRollout` operationId).
+	GetFinishedRolloutWithResponse(ctx context.Context, cluster string, rollout string, reqEditors ...RequestEditorFn) (*GetFinishedRolloutResponse, error)
+
 	// ListRunsWithResponse Runs, the newest first.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -3564,6 +3753,54 @@ func (r GetRolloutResponse) ContentType() string {
 	return ""
 }
 
+type GetFinishedRolloutResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RolloutRecord
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetFinishedRolloutResponse) GetJSON200() *RolloutRecord {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetFinishedRolloutResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetFinishedRolloutResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetFinishedRolloutResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetFinishedRolloutResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetFinishedRolloutResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListRunsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -4023,6 +4260,19 @@ func (c *ClientWithResponses) GetRolloutWithResponse(ctx context.Context, cluste
 	return ParseGetRolloutResponse(rsp)
 }
 
+// GetFinishedRolloutWithResponse One rollout that ended, with its hosts.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/fleet/clusters/{cluster}/rollouts/{rollout} (the `GetFinishedRollout` operationId).
+func (c *ClientWithResponses) GetFinishedRolloutWithResponse(ctx context.Context, cluster string, rollout string, reqEditors ...RequestEditorFn) (*GetFinishedRolloutResponse, error) {
+	rsp, err := c.GetFinishedRollout(ctx, cluster, rollout, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetFinishedRolloutResponse(rsp)
+}
+
 // ListRunsWithResponse Runs, the newest first.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -4427,6 +4677,39 @@ func ParseGetRolloutResponse(rsp *http.Response) (*GetRolloutResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Rollout
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetFinishedRolloutResponse parses an HTTP response from a GetFinishedRolloutWithResponse call
+func ParseGetFinishedRolloutResponse(rsp *http.Response) (*GetFinishedRolloutResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetFinishedRolloutResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RolloutRecord
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
