@@ -75,8 +75,9 @@ func TestHistory(t *testing.T) {
 	trigger("v4", func(p *rollout.Policy) { p.OnFailure = rollout.OnFailureRollback })
 	s.must(s.cluster.SetState(t.Context(), "a", "config", cluster.CategoryState{State: cluster.StateFailed, Version: "v4", Detail: "no disk"}))
 	s.eventually("the record of v4", func() error {
-		if len(s.history()) < 4 {
-			return errEventsPending
+		if all := s.history(); len(all) < 4 {
+			now, err := s.rollouts.Load(t.Context())
+			return errors.Join(err, fmt.Errorf("there are %d; the rollout is %+v", len(all), now.Document))
 		}
 		return nil
 	})

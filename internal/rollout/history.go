@@ -166,7 +166,7 @@ func (r *Rollouts) ReplaceRecorded(s Stored, next Document, state State, names [
 		replace(t)
 		k := Known{ID: next.historyID(), Document: next}
 		switch old := s.Document; {
-		case s.Exists && !old.Over() && next.RollbackOf != nil && next.RollbackOf.Version == old.Version && !old.Started.Equal(next.Started):
+		case s.Exists && !old.Over() && next.RollbackOf != nil && next.RollbackOf.Version == old.Version && next.historyID() != old.historyID():
 			r.addRecord(t, finished(old, OutcomeRolledBack, next.RollbackOf.Reason, state, now), names)
 			if next.Over() { // no member had left
 				k.Recorded = true
