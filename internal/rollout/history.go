@@ -295,7 +295,7 @@ func (r *Rollouts) RecordNames(ctx context.Context) ([]string, error) {
 }
 
 // History reads the records of all rollouts that are kept, the newest first; bad are
-// those that cannot be read. It returns a class of package consul.
+// the ones that cannot be read. It returns a class of package consul.
 func (r *Rollouts) History(ctx context.Context) (all []Finished, bad []error, err error) {
 	leaves, err := kv.NewTree[Finished](r.store, prefixHistory, historyFormat).List(ctx)
 	if err != nil {
