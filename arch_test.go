@@ -55,6 +55,7 @@ var layers = map[string]float64{
 	"internal/durable":      1,
 	"internal/concurrency":  0,
 	"internal/schedule":     0.5,
+	"internal/metrics":      0.5,
 	"internal/text":         0,
 	"internal/templatetree": 0,
 	"internal/filewatch":    1,

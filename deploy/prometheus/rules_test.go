@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"gopkg.in/yaml.v3"
 
 	"github.com/jorc/jorc/internal/orchestrator"
@@ -152,16 +151,9 @@ func metricNames(t *testing.T) map[string]bool {
 }
 
 func fleetMetrics() map[string]bool {
-	out := make(chan *prometheus.Desc)
-	go func() {
-		defer close(out)
-		orchestrator.DescribeMetrics(out)
-	}()
 	all := map[string]bool{}
-	for d := range out {
-		if m := regexp.MustCompile(`fqName: "(\w+)"`).FindStringSubmatch(d.String()); m != nil {
-			all[m[1]] = true
-		}
+	for _, name := range orchestrator.MetricNames() {
+		all[name] = true
 	}
 	return all
 }

@@ -135,7 +135,7 @@ func New(o Options) (*Agent, error) {
 		Cluster: c.Cluster, OnStop: c.OnStop, StateDir: c.StateDir, Logger: o.Log.Named("services"),
 	})
 	a.metrics = web.NewMetrics()
-	a.web = web.New(web.Options{Addr: c.HTTP.Addr, Source: a, Metrics: a.metrics, Fleet: fleetMetrics{a}, Log: o.Log.Named("http")})
+	a.web = web.New(web.Options{Addr: c.HTTP.Addr, Source: a, Metrics: a.metrics, Fleet: a.fleetMetrics, Log: o.Log.Named("http")})
 	if a.ui, err = newFleetUI(c, client, o.Pages, o.Log.Named("ui")); err != nil {
 		return nil, err
 	}

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/metrics"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/replace"
 	"github.com/jorc/jorc/internal/supervise"
@@ -139,16 +139,10 @@ func processView(v supervise.Status, env watch.Status) web.Process {
 }
 
 // fleetMetrics collects the metrics of the clusters that the agent orchestrates.
-type fleetMetrics struct{ *Agent }
-
-// Describe implements prometheus.Collector.
-func (f fleetMetrics) Describe(out chan<- *prometheus.Desc) { orchestrator.DescribeMetrics(out) }
-
-// Collect implements prometheus.Collector.
-func (f fleetMetrics) Collect(out chan<- prometheus.Metric) {
-	f.mu.Lock()
-	part := f.part
-	f.mu.Unlock()
+func (a *Agent) fleetMetrics(out *metrics.Exposition) {
+	a.mu.Lock()
+	part := a.part
+	a.mu.Unlock()
 	if part == nil {
 		return
 	}

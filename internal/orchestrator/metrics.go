@@ -1,66 +1,64 @@
 package orchestrator
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/metrics"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 )
 
-// fleetMetrics are the metrics of an orchestrated cluster. All have the label cluster
+// fleetMetrics returns the metrics of an orchestrated cluster. All have the label cluster
 // first. Times are given as timestamps: time() minus the value is an age.
-var fleetMetrics = map[string]struct {
-	help   string
-	labels []string
-}{
-	"jorc_cluster_last_observed_timestamp_seconds": {"When the last successful cycle read the cluster: the age of all metrics of the fleet.", nil},
-	"jorc_cluster_paused":                          {"Whether the cluster is paused.", nil},
-	"jorc_cluster_observe_only":                    {"Whether the orchestrator only observes.", nil},
-	"jorc_cluster_leaders":                         {"Members that lead.", nil},
-	"jorc_cluster_leaders_wanted":                  {"How many members are to lead.", nil},
-	"jorc_cluster_held_members":                    {"Members that are held.", nil},
-	"jorc_cluster_damaged_documents":               {"Documents in Consul that cannot be read, by kind; host: of single hosts.", []string{"kind"}},
-	"jorc_desired_version_info":                    {"Always 1; the label is the desired version.", []string{"version"}},
-	"jorc_members": {"Members by version, health and role; once for each role of a member, manager, leader and worker included. " +
-		"Versions and roles beyond the most frequent count as other.", []string{"version", "health", "role"}},
-	"jorc_hosts":                {"Members by liveness.", []string{"liveness"}},
-	"jorc_hosts_out_of_service": {"Members out of service, by reason.", []string{"reason"}},
-	"jorc_host_out_of_service_start_timestamp_seconds": {"Since when a host is out of service; at most 50 hosts, the longest first.", []string{"host", "reason"}},
-	"jorc_rollout_info":                            {"Always 1; the labels are the version and the state of the rollout.", []string{"version", "state"}},
-	"jorc_rollout_paused":                          {"Whether the rollout is paused, by what: jorc after failures or a missed deadline, or an operator.", []string{"by"}},
-	"jorc_rollout_waiting":                         {"1 for what a rollout in progress waits for; all 0 when it is over.", []string{"reason"}},
-	"jorc_rollout_members":                         {"Members that take part in the rollout, by progress.", []string{"progress"}},
-	"jorc_rollout_start_timestamp_seconds":         {"When the rollout was triggered.", nil},
-	"jorc_rollout_last_progress_timestamp_seconds": {"When the last member arrived at the version, or when hosts could begin again after that.", nil},
-	"jorc_runs":                                    {"Runs in progress, by state.", []string{"state"}},
-	"jorc_run_members":                             {"Members of the runs in progress, by the state of their job.", []string{"state"}},
-	"jorc_run_wait_start_timestamp_seconds":        {"Since when the run waits that has waited longest; missing if no run waits.", nil},
-}
-
-func newDesc(name string) *prometheus.Desc {
-	m := fleetMetrics[name]
-	return prometheus.NewDesc(name, m.help, append([]string{"cluster"}, m.labels...), nil)
-}
-
-// DescribeMetrics sends the descriptions of the metrics that Collect sends.
-func DescribeMetrics(out chan<- *prometheus.Desc) {
-	for name := range fleetMetrics {
-		out <- newDesc(name)
+func fleetMetrics() map[string]metrics.Desc {
+	descs := map[string]metrics.Desc{}
+	for name, d := range map[string]struct {
+		help   string
+		labels []string
+	}{
+		"jorc_cluster_last_observed_timestamp_seconds": {"When the last successful cycle read the cluster: the age of all metrics of the fleet.", nil},
+		"jorc_cluster_paused":                          {"Whether the cluster is paused.", nil},
+		"jorc_cluster_observe_only":                    {"Whether the orchestrator only observes.", nil},
+		"jorc_cluster_leaders":                         {"Members that lead.", nil},
+		"jorc_cluster_leaders_wanted":                  {"How many members are to lead.", nil},
+		"jorc_cluster_held_members":                    {"Members that are held.", nil},
+		"jorc_cluster_damaged_documents":               {"Documents in Consul that cannot be read, by kind; host: of single hosts.", []string{"kind"}},
+		"jorc_desired_version_info":                    {"Always 1; the label is the desired version.", []string{"version"}},
+		"jorc_members": {"Members by version, health and role; once for each role of a member, manager, leader and worker included. " +
+			"Versions and roles beyond the most frequent count as other.", []string{"version", "health", "role"}},
+		"jorc_hosts":                {"Members by liveness.", []string{"liveness"}},
+		"jorc_hosts_out_of_service": {"Members out of service, by reason.", []string{"reason"}},
+		"jorc_host_out_of_service_start_timestamp_seconds": {"Since when a host is out of service; at most 50 hosts, the longest first.", []string{"host", "reason"}},
+		"jorc_rollout_info":                            {"Always 1; the labels are the version and the state of the rollout.", []string{"version", "state"}},
+		"jorc_rollout_paused":                          {"Whether the rollout is paused, by what: jorc after failures or a missed deadline, or an operator.", []string{"by"}},
+		"jorc_rollout_waiting":                         {"1 for what a rollout in progress waits for; all 0 when it is over.", []string{"reason"}},
+		"jorc_rollout_members":                         {"Members that take part in the rollout, by progress.", []string{"progress"}},
+		"jorc_rollout_start_timestamp_seconds":         {"When the rollout was triggered.", nil},
+		"jorc_rollout_last_progress_timestamp_seconds": {"When the last member arrived at the version, or when hosts could begin again after that.", nil},
+		"jorc_runs":                                    {"Runs in progress, by state.", []string{"state"}},
+		"jorc_run_members":                             {"Members of the runs in progress, by the state of their job.", []string{"state"}},
+		"jorc_run_wait_start_timestamp_seconds":        {"Since when the run waits that has waited longest; missing if no run waits.", nil},
+	} {
+		descs[name] = metrics.Desc{Name: name, Help: d.help, Type: metrics.Gauge, Labels: append([]string{"cluster"}, d.labels...)}
 	}
+	return descs
 }
 
-// Collect sends the metrics of the cluster as the last cycle saw it; nothing while this
+// MetricNames returns the names of the metrics that Collect adds.
+func MetricNames() []string { return slices.Sorted(maps.Keys(fleetMetrics())) }
+
+// Collect adds the metrics of the cluster as the last cycle saw it; nothing while this
 // agent does not orchestrate it. It does no I/O.
-func (o *Orchestrator) Collect(out chan<- prometheus.Metric) {
+func (o *Orchestrator) Collect(out *metrics.Exposition) {
 	seen := o.lastObserved()
 	if seen == nil {
 		return
 	}
-	f := fleet{cluster: o.o.Cluster, out: out, seen: map[string]bool{}}
+	f := fleet{cluster: o.o.Cluster, descs: fleetMetrics(), out: out}
 	f.collectCluster(seen)
 	versions := []string{seen.view.Cluster.Desired}
 	if d, s, ok := seen.rollout(o.rollouts, time.Now()); ok {
@@ -73,25 +71,15 @@ func (o *Orchestrator) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// fleet sends the metrics of one cluster, each at most once: a duplicate would make the
-// whole collection fail.
+// fleet adds the metrics of one cluster.
 type fleet struct {
 	cluster string
-	out     chan<- prometheus.Metric
-	seen    map[string]bool
+	descs   map[string]metrics.Desc
+	out     *metrics.Exposition
 }
 
 func (f fleet) send(name string, value float64, labels ...string) {
-	all := make([]string, 0, 1+len(labels))
-	for _, l := range append([]string{f.cluster}, labels...) {
-		all = append(all, strings.ToValidUTF8(l, "\uFFFD"))
-	}
-	id := name + "\x00" + strings.Join(all, "\x00")
-	if f.seen[id] {
-		return
-	}
-	f.seen[id] = true
-	f.out <- prometheus.MustNewConstMetric(newDesc(name), prometheus.GaugeValue, value, all...)
+	f.out.Add(f.descs[name], value, append([]string{f.cluster}, labels...)...)
 }
 
 func (f fleet) truth(name string, is bool, labels ...string) {

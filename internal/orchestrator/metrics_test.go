@@ -1,30 +1,23 @@
 package orchestrator_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/metrics"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 )
-
-// fleet collects the metrics of an orchestrator.
-type fleet struct{ *orchestrator.Orchestrator }
-
-func (fleet) Describe(out chan<- *prometheus.Desc) { orchestrator.DescribeMetrics(out) }
 
 // deciding are quick options with the deciders of an agent.
 func (s *site) deciding() orchestrator.Options {
@@ -41,15 +34,8 @@ var moment = regexp.MustCompile(`(_timestamp_seconds(?:\{[^}]*\})?) [0-9.e+]+`)
 // metrics are the series of an orchestrator, times as TIME.
 func (s *site) metrics(o *orchestrator.Orchestrator) string {
 	s.t.Helper()
-	registry := prometheus.NewPedanticRegistry()
-	s.must(nil, registry.Register(fleet{o}))
-	answer := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	if answer.Code != http.StatusOK {
-		s.t.Fatalf("%d: %s", answer.Code, answer.Body)
-	}
 	var lines strings.Builder
-	for line := range strings.Lines(moment.ReplaceAllString(answer.Body.String(), "$1 TIME")) {
+	for line := range strings.Lines(moment.ReplaceAllString(string(metrics.Collect(o.Collect).Bytes()), "$1 TIME")) {
 		if !strings.HasPrefix(line, "#") {
 			lines.WriteString(line)
 		}
@@ -138,7 +124,7 @@ func TestFleetMetrics(t *testing.T) {
 	s.wantMetrics(o, `jorc_cluster_damaged_documents{cluster="prod",kind="host"} 1`, `jorc_cluster_damaged_documents{cluster="prod",kind="control"} 1`,
 		`jorc_members{cluster="prod",health="passing",role="web",version="v1"} 1`)
 
-	problems, err := testutil.CollectAndLint(fleet{o})
+	problems, err := promlint.New(bytes.NewReader(metrics.Collect(o.Collect).Bytes())).Lint()
 	s.must(nil, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/metrics"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -32,7 +33,7 @@ func (s *Server) handler(local bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/v1/status", s.serveStatus)
 	mux.HandleFunc("/healthz", s.serveHealth)
-	mux.Handle("/metrics", s.metricsHandler())
+	mux.Handle("/metrics", metrics.Handler(s.collectors()...))
 	mux.Handle("/{$}", s.pageHandler())
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "not found: "+endpoints, http.StatusNotFound)

@@ -1,15 +1,13 @@
 package web
 
 import (
-	"net/http"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/jorc/jorc/internal/metrics"
 )
 
 // Kind is the kind of a failure. The set is fixed because each kind is a series.
@@ -40,41 +38,44 @@ func buckets() []float64 {
 	return []float64{.0005, .001, .0015, .002, .003, .004, .006, .01, .015, .03, .06, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 }
 
+// The metrics that the agent counts.
+var (
+	toFileDesc = metrics.Desc{
+		Name: "jorc_change_to_file_seconds", Type: metrics.Histogram,
+		Help: "Time from a change's arrival at this host until its files were replaced.",
+	}
+	jobsDesc     = counterDesc("jorc_renders_total", "Jobs that replaced files (changed) or could not (failed).", "result")
+	replacedDesc = counterDesc("jorc_files_replaced_total", "Files that were replaced.")
+	reloadsDesc  = counterDesc("jorc_reloads_total", "Successful reload commands; failed ones are errors of kind reload.")
+	configsDesc  = counterDesc("jorc_config_reloads_total", "Attempts to read the configuration again.", "result")
+	errorsDesc   = counterDesc("jorc_errors_total", "Failures, by what failed.", "kind")
+)
+
+func counterDesc(name, help string, labels ...string) metrics.Desc {
+	return metrics.Desc{Name: name, Help: help, Type: metrics.Counter, Labels: labels}
+}
+
 // Metrics counts what the agent does. It belongs to the process and outlives a
 // server. Its methods are safe for concurrent use and never block.
 type Metrics struct {
-	toFile   prometheus.Histogram
-	jobs     *prometheus.CounterVec
-	replaced prometheus.Counter
-	reloads  prometheus.Counter
-	configs  *prometheus.CounterVec
-	errors   *prometheus.CounterVec
+	mu       sync.Mutex
+	toFile   []uint64 // per bucket, and last beyond all
+	seconds  float64  // the sum of toFile's times
+	jobs     map[string]int
+	replaced int
+	reloads  int
+	configs  map[string]int
+	errors   map[string]int
 }
 
 // NewMetrics returns metrics whose counters are zero.
 func NewMetrics() *Metrics {
-	counter := func(name, help string) prometheus.CounterOpts {
-		return prometheus.CounterOpts{Name: name, Help: help}
-	}
 	m := &Metrics{
-		toFile: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "jorc_change_to_file_seconds", Buckets: buckets(),
-			Help: "Time from a change's arrival at this host until its files were replaced.",
-		}),
-		jobs:     prometheus.NewCounterVec(counter("jorc_renders_total", "Jobs that replaced files (changed) or could not (failed)."), []string{"result"}),
-		replaced: prometheus.NewCounter(counter("jorc_files_replaced_total", "Files that were replaced.")),
-		reloads:  prometheus.NewCounter(counter("jorc_reloads_total", "Successful reload commands; failed ones are errors of kind reload.")),
-		configs:  prometheus.NewCounterVec(counter("jorc_config_reloads_total", "Attempts to read the configuration again."), []string{"result"}),
-		errors:   prometheus.NewCounterVec(counter("jorc_errors_total", "Failures, by what failed."), []string{"kind"}),
-	}
-	for _, result := range []string{"changed", "failed"} {
-		m.jobs.WithLabelValues(result)
-	}
-	for _, result := range []string{"ok", "failed"} {
-		m.configs.WithLabelValues(result)
+		toFile: make([]uint64, len(buckets())+1), jobs: map[string]int{"changed": 0, "failed": 0},
+		configs: map[string]int{"ok": 0, "failed": 0}, errors: map[string]int{},
 	}
 	for _, kind := range kinds() {
-		m.errors.WithLabelValues(kind)
+		m.errors[kind] = 0
 	}
 	return m
 }
@@ -89,72 +90,72 @@ type Job struct {
 
 // Observe counts a job.
 func (m *Metrics) Observe(j Job) {
-	m.replaced.Add(float64(max(j.Changed, 0)))
-	m.reloads.Add(float64(max(j.Reloaded, 0)))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.replaced += max(j.Changed, 0)
+	m.reloads += max(j.Reloaded, 0)
 	switch {
 	case j.Failed != "":
-		m.jobs.WithLabelValues("failed").Inc()
-		m.Failed(j.Failed)
+		m.jobs["failed"]++
+		m.failed(j.Failed)
 	case j.Changed > 0:
-		m.jobs.WithLabelValues("changed").Inc()
-		m.toFile.Observe(j.Took.Seconds())
+		m.jobs["changed"]++
+		m.seconds += j.Took.Seconds()
+		bucket, _ := slices.BinarySearch(buckets(), j.Took.Seconds())
+		m.toFile[bucket]++
 	}
 }
 
 // Failed counts a failure outside of jobs.
 func (m *Metrics) Failed(k Kind) {
-	m.errors.WithLabelValues(known(string(k), string(KindOther), kinds()...)).Inc()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failed(k)
 }
+
+func (m *Metrics) failed(k Kind) { m.errors[known(string(k), string(KindOther), kinds()...)]++ }
 
 // ConfigReloaded counts an attempt to read the configuration again.
 func (m *Metrics) ConfigReloaded(ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if ok {
-		m.configs.WithLabelValues("ok").Inc()
+		m.configs["ok"]++
 		return
 	}
-	m.configs.WithLabelValues("failed").Inc()
-	m.Failed(KindConfig)
+	m.configs["failed"]++
+	m.failed(KindConfig)
 }
 
-func (m *Metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.toFile, m.jobs, m.replaced, m.reloads, m.configs, m.errors}
-}
-
-// registry returns a registry of this server's metrics, without what libraries
-// register in the default one.
-func (s *Server) registry() *prometheus.Registry {
-	r := prometheus.NewRegistry()
-	r.MustRegister(s.o.Metrics.collectors()...)
-	r.MustRegister(
-		newStateCollector(s.status),
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	if s.o.Fleet != nil {
-		r.MustRegister(s.o.Fleet)
+// collect is a metrics.Collector.
+func (m *Metrics) collect(e *metrics.Exposition) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e.AddHistogram(toFileDesc, buckets(), m.toFile, m.seconds)
+	e.Add(replacedDesc, float64(m.replaced))
+	e.Add(reloadsDesc, float64(m.reloads))
+	for _, counted := range []struct {
+		desc   metrics.Desc
+		counts map[string]int
+	}{{jobsDesc, m.jobs}, {configsDesc, m.configs}, {errorsDesc, m.errors}} {
+		for label, n := range counted.counts {
+			e.Add(counted.desc, float64(n), label)
+		}
 	}
-	return r
 }
 
-func (s *Server) metricsHandler() http.Handler {
-	r := s.registry()
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
-		Registry:      r,
-		ErrorHandling: promhttp.ContinueOnError, // the other metrics are still valid
-		ErrorLog:      s.o.Log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Warn}),
-	})
+// collectors are those of all metrics of this server.
+func (s *Server) collectors() []metrics.Collector {
+	all := []metrics.Collector{s.o.Metrics.collect, stateCollector(s.status), metrics.Runtime, metrics.Process}
+	if s.o.Fleet != nil {
+		all = append(all, s.o.Fleet)
+	}
+	return all
 }
 
-// stateCollector converts the status into metrics when they are collected.
-// Templates are counted by state. Only templates whose file does not match their
-// data have their own series, so that ten thousand templates cost as little as one.
-type stateCollector struct {
-	status func() Status
-	descs  map[string]*prometheus.Desc
-}
-
-func newStateCollector(status func() Status) *stateCollector {
-	c := &stateCollector{status: status, descs: map[string]*prometheus.Desc{}}
+// stateDescs are the metrics that are made of the status.
+func stateDescs() map[string]metrics.Desc {
+	descs := map[string]metrics.Desc{}
 	for _, d := range []struct {
 		name, help string
 		labels     []string
@@ -189,47 +190,49 @@ func newStateCollector(status func() Status) *stateCollector {
 		{"jorc_orchestrator_cycle_seconds", "How long the last cycle took.", []string{"cluster"}},
 		{"jorc_orchestrator_problems", "Nodes, documents and deciders that failed in the last cycle.", []string{"cluster"}},
 	} {
-		c.descs[d.name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
+		t := metrics.Gauge
+		if strings.HasSuffix(d.name, "_total") {
+			t = metrics.Counter
+		}
+		descs[d.name] = metrics.Desc{Name: d.name, Help: d.help, Type: t, Labels: d.labels}
 	}
-	return c
+	return descs
 }
 
-// Describe implements prometheus.Collector.
-func (c *stateCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range c.descs {
-		out <- d
-	}
+// stateCollector converts the status into metrics when they are collected.
+// Templates are counted by state. Only templates whose file does not match their
+// data have their own series, so that ten thousand templates cost as little as one.
+func stateCollector(status func() Status) metrics.Collector {
+	return func(e *metrics.Exposition) { collectState(e, status()) }
 }
 
-// Collect implements prometheus.Collector.
-func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
-	s := c.status()
-	b := batch{descs: c.descs, out: out, seen: map[string]bool{}}
-	b.gauge("jorc_build_info", 1, s.Version, s.Commit, runtime.Version())
-	b.gauge("jorc_healthy", truth(s.Unhealthy == ""))
-	b.gauge("jorc_ready", truth(s.Ready))
-	b.gauge("jorc_held", truth(s.Held != ""))
-	b.gauge("jorc_consul_up", truth(s.Consul.Connected))
-	b.gauge("jorc_consul_last_contact_timestamp_seconds", seconds(s.Consul.LastAnswer))
-	b.gauge("jorc_consul_connections", float64(s.Consul.Connections))
-	b.gauge("jorc_consul_connections_max", float64(s.Consul.MaxConnections))
-	b.gauge("jorc_consul_blocking_queries", float64(s.Consul.Watches))
-	b.counter("jorc_consul_failures_total", float64(s.Consul.Failures))
-	b.gauge("jorc_config_last_reload_successful", truth(s.Reload.OK))
-	b.gauge("jorc_config_last_reload_timestamp_seconds", seconds(s.Reload.At))
+func collectState(e *metrics.Exposition, s Status) {
+	b := batch{descs: stateDescs(), out: e}
+	b.add("jorc_build_info", 1, s.Version, s.Commit, runtime.Version())
+	b.add("jorc_healthy", truth(s.Unhealthy == ""))
+	b.add("jorc_ready", truth(s.Ready))
+	b.add("jorc_held", truth(s.Held != ""))
+	b.add("jorc_consul_up", truth(s.Consul.Connected))
+	b.add("jorc_consul_last_contact_timestamp_seconds", seconds(s.Consul.LastAnswer))
+	b.add("jorc_consul_connections", float64(s.Consul.Connections))
+	b.add("jorc_consul_connections_max", float64(s.Consul.MaxConnections))
+	b.add("jorc_consul_blocking_queries", float64(s.Consul.Watches))
+	b.add("jorc_consul_failures_total", float64(s.Consul.Failures))
+	b.add("jorc_config_last_reload_successful", truth(s.Reload.OK))
+	b.add("jorc_config_last_reload_timestamp_seconds", seconds(s.Reload.At))
 	b.services(s.Services)
 	b.templates(s.Templates)
 	for i := range s.Processes {
-		b.gauge("jorc_process_state", 1, s.Processes[i].Name, s.Processes[i].State)
-		b.send("jorc_process_starts_total", prometheus.CounterValue, float64(s.Processes[i].Starts), []string{s.Processes[i].Name})
+		b.add("jorc_process_state", 1, s.Processes[i].Name, s.Processes[i].State)
+		b.add("jorc_process_starts_total", float64(s.Processes[i].Starts), s.Processes[i].Name)
 	}
 	b.convergence(s.Convergence)
 	for _, o := range s.Orchestrators {
-		b.gauge("jorc_orchestrating", truth(o.Active), o.Cluster)
-		b.send("jorc_orchestrator_cycles_total", prometheus.CounterValue, float64(o.Cycles), []string{o.Cluster})
-		b.gauge("jorc_orchestrator_failed_cycles", float64(o.Fails), o.Cluster)
-		b.gauge("jorc_orchestrator_cycle_seconds", o.Took, o.Cluster)
-		b.gauge("jorc_orchestrator_problems", float64(o.Problems), o.Cluster)
+		b.add("jorc_orchestrating", truth(o.Active), o.Cluster)
+		b.add("jorc_orchestrator_cycles_total", float64(o.Cycles), o.Cluster)
+		b.add("jorc_orchestrator_failed_cycles", float64(o.Fails), o.Cluster)
+		b.add("jorc_orchestrator_cycle_seconds", o.Took, o.Cluster)
+		b.add("jorc_orchestrator_problems", float64(o.Problems), o.Cluster)
 	}
 }
 
@@ -238,45 +241,20 @@ func (b *batch) convergence(c *Convergence) {
 	if c == nil {
 		return
 	}
-	b.gauge("jorc_convergence", 1, c.Phase)
-	b.gauge("jorc_convergence_pending", truth(c.Desired != "" && c.Desired != c.Version))
-	b.gauge("jorc_convergence_unorchestrated", truth(c.Unorchestrated))
-	b.gauge("jorc_convergence_failures", float64(c.Fails))
-	b.gauge("jorc_drifted_paths", float64(len(c.Drifted)))
+	b.add("jorc_convergence", 1, c.Phase)
+	b.add("jorc_convergence_pending", truth(c.Desired != "" && c.Desired != c.Version))
+	b.add("jorc_convergence_unorchestrated", truth(c.Unorchestrated))
+	b.add("jorc_convergence_failures", float64(c.Fails))
+	b.add("jorc_drifted_paths", float64(len(c.Drifted)))
 }
 
-// batch sends the metrics of one collection, each at most once: a duplicate would
-// make the whole collection fail.
+// batch adds the metrics of one collection.
 type batch struct {
-	descs map[string]*prometheus.Desc
-	out   chan<- prometheus.Metric
-	seen  map[string]bool
+	descs map[string]metrics.Desc
+	out   *metrics.Exposition
 }
 
-func (b *batch) gauge(name string, v float64, labels ...string) {
-	b.send(name, prometheus.GaugeValue, v, labels)
-}
-
-func (b *batch) counter(name string, v float64) {
-	b.send(name, prometheus.CounterValue, v, nil)
-}
-
-func (b *batch) send(name string, t prometheus.ValueType, v float64, labels []string) {
-	clean := make([]string, len(labels))
-	for i, l := range labels {
-		clean[i] = strings.ToValidUTF8(l, "\uFFFD")
-	}
-	id := name + "\x00" + strings.Join(clean, "\x00")
-	if b.seen[id] {
-		return
-	}
-	b.seen[id] = true
-	m, err := prometheus.NewConstMetric(b.descs[name], t, v, clean...)
-	if err != nil {
-		m = prometheus.NewInvalidMetric(b.descs[name], err)
-	}
-	b.out <- m
-}
+func (b *batch) add(name string, v float64, labels ...string) { b.out.Add(b.descs[name], v, labels...) }
 
 func (b *batch) services(list []Service) {
 	registered := 0
@@ -287,12 +265,12 @@ func (b *batch) services(list []Service) {
 		}
 		for j := range s.Checks {
 			for _, state := range []string{CheckPassing, CheckWarning, CheckCritical, CheckUnknown} {
-				b.gauge("jorc_check_state", truth(s.Checks[j].State == state), s.ID, s.Checks[j].ID, state)
+				b.add("jorc_check_state", truth(s.Checks[j].State == state), s.ID, s.Checks[j].ID, state)
 			}
 		}
 	}
-	b.gauge("jorc_services", float64(registered), "true")
-	b.gauge("jorc_services", float64(len(list)-registered), "false")
+	b.add("jorc_services", float64(registered), "true")
+	b.add("jorc_services", float64(len(list)-registered), "false")
 }
 
 func (b *batch) templates(list []Template) {
@@ -303,13 +281,13 @@ func (b *batch) templates(list []Template) {
 		states[t.State]++
 		executions += t.Executions
 		if t.State != TemplateRendered {
-			b.gauge("jorc_template_unsettled", 1, t.Name, t.State)
+			b.add("jorc_template_unsettled", 1, t.Name, t.State)
 		}
 	}
 	for state, n := range states {
-		b.gauge("jorc_templates", float64(n), state)
+		b.add("jorc_templates", float64(n), state)
 	}
-	b.counter("jorc_template_executions_total", float64(executions))
+	b.add("jorc_template_executions_total", float64(executions))
 }
 
 func truth(b bool) float64 {

@@ -22,7 +22,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/jorc/jorc/internal/metrics"
 )
 
 // writeTimeout is longer than answerTimeout.
@@ -34,7 +35,7 @@ type Options struct {
 	Source  Source
 	Metrics *Metrics // optional; outlives the server
 	// Fleet collects metrics of the clusters that the agent orchestrates. Optional.
-	Fleet prometheus.Collector
+	Fleet metrics.Collector
 	Log   hclog.Logger
 }
 
