@@ -4,6 +4,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"strconv"
 	"strings"
 	"time"
@@ -57,16 +58,11 @@ func Runtime(e *Exposition) {
 	gauge("go_memstats_last_gc_time_seconds", "When the last collection ended, in seconds since 1970.", float64(m.LastGC)/1e9)
 }
 
-// gogc returns the setting, which jorc leaves to the environment.
+// gogc returns the runtime's setting.
 func gogc() float64 {
-	text := os.Getenv("GOGC")
-	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
-		return float64(n)
-	}
-	if text == "off" {
-		return -1
-	}
-	return 100
+	sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	metrics.Read(sample)
+	return float64(sample[0].Value.Uint64())
 }
 
 // Process collects what Linux's /proc has about this process; nothing on other

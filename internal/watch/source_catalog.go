@@ -139,7 +139,7 @@ func (s *sources) fetch(ctx context.Context, d *dependency, q consul.Query) (val
 }
 
 // instances reads a service as consul-template shows it to templates. It keeps the
-// instances of the last answer: those that did not change are the same values.
+// instances of the last answer: an instance that did not change is the same value.
 func (s *sources) instances(d *dependency) func(context.Context, consul.Query) (any, bool, consul.Meta, error) {
 	which := consul.InstancesOf{Service: d.name, Tag: d.tag, Mesh: d.kind == kindConnect, Passing: d.passingOnly()}
 	all := consul.NewInstances(s.client, which, healthService)
