@@ -17,6 +17,7 @@ func tinySize() size {
 	return size{
 		samples: 3, few: 2, warmUp: 1, keys: []int{5}, services: 60, files: 3,
 		rest: 10 * time.Millisecond, idle: 2500 * time.Millisecond, raft: 100 * time.Millisecond, starts: 1,
+		flips: 8, instances: 50, watchers: 4,
 	}
 }
 

@@ -53,6 +53,9 @@ func TestTemplateProblems(t *testing.T) {
 		if err != nil || len(all) != 2 {
 			return fmt.Errorf("%+v, %v", all, err)
 		}
+		if p := all[0]; p.State == cluster.TemplateWaiting {
+			return fmt.Errorf("got %+v", p) // its key has not been read yet
+		}
 		if p := all[0]; p.Name != "checked" || p.State != cluster.TemplateFailed || p.Detail != "its check failed" || p.Since.IsZero() {
 			t.Errorf("got %+v", p)
 		}

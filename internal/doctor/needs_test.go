@@ -91,7 +91,6 @@ orchestrator {}
 		`key_prefix "jorc/prod/view/" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/events/" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/history/" { policy = "write" } optional`,
-		`key_prefix "jorc/prod/audit/" { policy = "write" } optional`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rights (-want +got):\n%s", diff)
