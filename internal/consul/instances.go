@@ -29,8 +29,8 @@ type digest [2]uint64
 type InstancesOf struct {
 	Service string
 	Tag     string // empty: any
-	Mesh    bool   // those that accept connections of the service mesh
-	Passing bool   // those whose checks all pass
+	Mesh    bool   // instances that accept connections of the service mesh
+	Passing bool   // instances whose checks all pass
 }
 
 // NewInstances returns a reader of the instances of a service; of makes the value for
