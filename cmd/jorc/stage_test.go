@@ -53,4 +53,7 @@ func TestStageCommands(t *testing.T) {
 	if e, err := stops.Get(t.Context()); err != nil || e.Value.Stops[0].Resumed == nil || e.Value.Stops[0].Resumed.Reason != "it was the load" {
 		t.Errorf("got %+v, %v", e.Value, err)
 	}
+	if log, err := cl.Changes(t.Context()); err != nil || len(log.Changes) == 0 || log.Changes[len(log.Changes)-1].Command != "jorc stage resume edge" {
+		t.Errorf("the audit has %+v, %v", log, err)
+	}
 }
