@@ -275,6 +275,7 @@ workflow "converge" {
 `)
 	m.must("cluster", "init", "default")
 	m.agent()
+	m.must("cluster", "wait", "--for", "members=1")
 	m.must("update", "trigger", "v1")
 	m.must("update", "wait")
 	idle := m.value("jorc/default/nodes/" + s.Node)
