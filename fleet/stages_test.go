@@ -191,7 +191,10 @@ func TestStagedValue(t *testing.T) {
 	if got := f.Jorc("stage", "show", "limit").OK(); !strings.Contains(got, "key jorc/default/test/limit") || !strings.Contains(got, "web: ") {
 		t.Errorf("stage show:\n%s", got)
 	}
-	if got := f.Jorc("cluster", "events", "--kind", "stage_stopped").OK(); strings.Count(got, "stage_stopped") < 5 {
-		t.Errorf("events:\n%s", got)
-	}
+	f.Eventually("an event for each fault", func(context.Context) error {
+		if got := f.Jorc("cluster", "events", "--kind", "stage_stopped").OK(); strings.Count(got, "stage_stopped") < 5 {
+			return errors.New(got)
+		}
+		return nil
+	})
 }
