@@ -155,7 +155,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 		log: a.o.Log, processes: a.processes, processesChanged: a.processesChanged, stages: a.stages,
 		templatesChanged: a.templatesChanged, templateReports: a.o.TemplateReports.orDefault(),
 	}
-	if a.gen != nil {
+	if a.generation() != nil {
 		p.templates = func() []watch.Status { return a.generation().engine.Status() }
 	}
 	p.reports = cluster.New(a.client, c.Prefix, c.Cluster).In(p.cluster.Store()).Remembering()
