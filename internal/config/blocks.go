@@ -29,7 +29,7 @@ func (d *decoder) template(b *hcl.Block) Template {
 		"check_timeout":  d.interval(&t.CheckTimeout),
 		"reload":         d.command(&t.Reload),
 		"reload_timeout": d.interval(&t.ReloadTimeout),
-		"max_shrink":     d.shrink(&t.MaxShrink),
+		"max_shrink":     d.amount(&t.MaxShrink, 0, checkShrink),
 		"shrink_after":   d.duration(&t.ShrinkAfter),
 		"empty_after":    d.duration(&t.EmptyAfter),
 		"wait":           d.wait(&t.Wait),
@@ -88,12 +88,13 @@ func (d *decoder) requires(p *[]Requires) blockType {
 	}}
 }
 
-// shrink decodes "50%" or a count, which may be a number too.
-func (d *decoder) shrink(p *string) func(*hcl.Attribute) {
+// amount decodes a share such as "50%", or a number of at least least; check says what is
+// wrong with a text.
+func (d *decoder) amount(p *string, least int64, check func(string) error) func(*hcl.Attribute) {
 	return func(a *hcl.Attribute) {
 		if kindOf(a.Expr) == kindNumber {
 			if n, ok := d.whole(a.Expr, a.Name); ok {
-				d.limits(a.Expr, a.Name, 0, math.MaxInt32)
+				d.limits(a.Expr, a.Name, least, math.MaxInt32)
 				*p = strconv.Itoa(n)
 			}
 			return
@@ -102,7 +103,7 @@ func (d *decoder) shrink(p *string) func(*hcl.Attribute) {
 		if !ok {
 			return
 		}
-		if err := checkShrink(s); err != nil {
+		if err := check(s); err != nil {
 			d.errorf(a.Expr.Range(), "Invalid value", "%q: %v.", a.Name, err)
 		}
 		*p = s

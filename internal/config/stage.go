@@ -49,7 +49,7 @@ func (d *decoder) stage(t *Template) blockType {
 	return blockType{label: "name", once: true, read: func(b *hcl.Block) {
 		s := &Stage{Name: b.Labels[0], MaxParallel: "1", MinHealthy: defaultMinHealthy, OnUnhealthy: OnUnhealthyRestore, Pos: position(b.TypeRange)}
 		args := d.decode(b.Body, b.LabelRanges[0], s, custom{
-			"max_parallel":  d.share(&s.MaxParallel),
+			"max_parallel":  d.amount(&s.MaxParallel, 1, checkShare),
 			"min_healthy":   d.interval(&s.MinHealthy),
 			"node_deadline": d.interval(&s.NodeDeadline),
 		}, nil)
@@ -71,27 +71,6 @@ func (d *decoder) stage(t *Template) blockType {
 		d.stages = append(d.stages, place{value: s.Name, rng: b.LabelRanges[0], owner: t.Name})
 		t.Stage = s
 	}}
-}
-
-// share decodes a number of hosts or a share in per cent.
-func (d *decoder) share(p *string) func(*hcl.Attribute) {
-	return func(a *hcl.Attribute) {
-		if kindOf(a.Expr) == kindNumber {
-			if n, ok := d.whole(a.Expr, a.Name); ok {
-				d.limits(a.Expr, a.Name, 1, math.MaxInt32)
-				*p = strconv.Itoa(n)
-			}
-			return
-		}
-		s, ok := d.str(a.Expr, a.Name)
-		if !ok {
-			return
-		}
-		if err := checkShare(s); err != nil {
-			d.errorf(a.Expr.Range(), "Invalid value", "%q: %v.", a.Name, err)
-		}
-		*p = s
-	}
 }
 
 func checkShare(s string) error {
