@@ -176,7 +176,7 @@ func (d *driver) restore(ctx context.Context, files Files) error {
 	defer d.mu.Unlock()
 	r := d.record
 	if err != nil {
-		text := "; its old files are not back: " + err.Error()
+		text := "; its old files are not back: " + command.WithoutOutput(err)
 		if !strings.HasSuffix(r.Turn.Reason, text) {
 			d.log.Error("the old files are not back, will retry", "turn", turn.ID, "error", err)
 			before, _, _ := strings.Cut(r.Turn.Reason, "; its old files are not back: ")

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
@@ -407,7 +408,8 @@ func (d *driver) mustKeep(r record) {
 // caller holds mu.
 func (d *driver) notReplaced(err error) {
 	r := d.record
-	r.Turn.State, r.Turn.Reason = cluster.StageRestored, err.Error()
+	// The report and the events reach readers who may not see what a command printed.
+	r.Turn.State, r.Turn.Reason = cluster.StageRestored, command.WithoutOutput(err)
 	var failed *replace.ReloadError
 	if errors.As(err, &failed) && !failed.RolledBack {
 		r.Turn.State = cluster.StageFailed
