@@ -77,15 +77,15 @@ type RolloutRecord struct {
 	PolicyText string `json:"policy_text"`
 }
 
-// RolloutRecord returns the record of a rollout that ended. It returns
-// rollout.ErrNoRollout.
-func (s *Snapshot) RolloutRecord(id string) (RolloutRecord, error) {
-	for _, f := range s.Finished {
-		if f.ID == id {
-			return RolloutRecord{About: s.about("update", "history", id), Finished: f, PolicyText: f.Policy.String()}, nil
+// RolloutRecord returns the record of a rollout that ended, by its ID, or the newest one
+// of a version. It returns rollout.ErrNoRollout.
+func (s *Snapshot) RolloutRecord(name string) (RolloutRecord, error) {
+	for _, f := range s.Finished { // the newest first
+		if f.ID == name || f.Version == name {
+			return RolloutRecord{About: s.about("update", "history", f.ID), Finished: f, PolicyText: f.Policy.String()}, nil
 		}
 	}
-	return RolloutRecord{}, fmt.Errorf("%q: %w", id, rollout.ErrNoRollout)
+	return RolloutRecord{}, fmt.Errorf("%q: %w", name, rollout.ErrNoRollout)
 }
 
 // status is the status of the rollout of the desired version; ok is false without one.

@@ -125,7 +125,9 @@ func fleet(t *testing.T) (base string, h *http.Client) {
 	}
 	must(c.SetState(ctx, "b", cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed, Detail: "no space left", LogURL: "https://logs.example/1"}))
 	rollouts := rollout.New(consulClient, "jorc", "default")
-	must(rollouts.Trigger(ctx, rollout.Request{Version: "v2", By: "ann", Policy: func(p *rollout.Policy) { p.Canary, p.MaxParallel = 1, rollout.Amount{N: 3} }}))
+	must(rollouts.Trigger(ctx, rollout.Request{Version: "v0", By: "ann", Policy: func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: 3} }}))
+	_, _, err := rollouts.Abort(ctx, rollout.Stop{By: "ann", Reason: "the wrong version", Since: time.Now()})
+	must(nil, err)
 	run, _, err := runs.New(c.Store()).Ask(ctx, "r1", runs.Request{Workflow: "backup"}, "ann")
 	must(run, err)
 	must(c.Hold(ctx, cluster.Scope{Role: "db"}, cluster.Hold{Reason: "disks", By: "ann", Since: time.Now()}))
@@ -149,6 +151,11 @@ func fleet(t *testing.T) (base string, h *http.Client) {
 			must(nil, <-ended)
 		}
 	})
+	consultest.Eventually(t, "the rollout that was aborted is in the history", func(ctx context.Context) error {
+		_, err := rollouts.RecordOf(ctx, "v0")
+		return err
+	})
+	must(rollouts.Trigger(ctx, rollout.Request{Version: "v2", By: "ann", Policy: func(p *rollout.Policy) { p.Canary, p.MaxParallel = 1, rollout.Amount{N: 3} }}))
 	jar, err := cookiejar.New(nil)
 	must(nil, err)
 	h = &http.Client{Jar: jar}
@@ -211,7 +218,7 @@ func testAnswers(t *testing.T, base string, h *http.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	values := map[string]string{"{cluster}": "default", "{host}": "b", "{service}": "web", "{run}": "r1"}
+	values := map[string]string{"{cluster}": "default", "{host}": "b", "{service}": "web", "{run}": "r1", "{rollout}": "v0"}
 	for path := range d.Paths.Map() {
 		for name, value := range values {
 			path = strings.ReplaceAll(path, name, value)
