@@ -28,15 +28,17 @@ func orchestratedClusters(c *config.Config) []string {
 }
 
 // orchestrators returns an orchestrator for each cluster that the configuration
-// names. Each has its own lock and cycle, so that a slow cluster delays no other.
-func (p *part) orchestrators() []*orchestrator.Orchestrator {
+// names. Each has its own lock and cycle, so that a slow cluster delays no other. They
+// share their watchers with shown.
+func (p *part) orchestrators(shown *fleetUI) []*orchestrator.Orchestrator {
 	conf, names := p.conf.Orchestrator, orchestratedClusters(p.conf)
 	all := make([]*orchestrator.Orchestrator, len(names))
 	for i, name := range names {
 		log := p.log.Named("orchestrator").With("cluster", name)
 		all[i] = orchestrator.New(orchestrator.Options{
 			Client: p.client, Prefix: p.conf.Prefix, Cluster: name, Node: p.node, Interval: conf.Interval, Grants: true, Log: log,
-			Sinks: orchestrator.Sinks(conf.Sinks, p.log.Named("orchestrator")), // events name their cluster
+			Watcher: shown.watcher(name),
+			Sinks:   orchestrator.Sinks(conf.Sinks, p.log.Named("orchestrator")), // events name their cluster
 			Deciders: []orchestrator.Decider{
 				orchestrator.ForRollout(rollout.New(p.client, p.conf.Prefix, name)),
 				orchestrator.ForStages(cluster.New(p.client, p.conf.Prefix, name)),

@@ -185,7 +185,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	if c.Static != nil {
 		p.converge = p.converger(a.maintenance)
 	}
-	p.orchestrated = p.orchestrators()
+	p.orchestrated = p.orchestrators(a.ui)
 	p.guestClusters = p.newGuestClusters(o)
 	return p, nil
 }

@@ -6,6 +6,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/ui"
@@ -16,6 +18,8 @@ import (
 type fleetUI struct {
 	fleets *ui.Fleets
 	server *ui.Server
+	// watchers are those of the orchestrators, by cluster.
+	watchers map[string]*concurrency.Latest[*cluster.Watcher]
 }
 
 // newFleetUI is nil without a ui block.
@@ -24,10 +28,25 @@ func newFleetUI(c *config.Config, client *consul.Client, pages ui.Pages, log hcl
 	if c.UI == nil || len(clusters) == 0 {
 		return nil, nil
 	}
-	u := &fleetUI{fleets: ui.NewFleets(ui.FleetOptions{Client: client, Prefix: c.Prefix, Default: clusters[0], Only: clusters, Log: log})}
+	u := &fleetUI{watchers: map[string]*concurrency.Latest[*cluster.Watcher]{}}
+	for _, name := range clusters {
+		u.watchers[name] = new(concurrency.Latest[*cluster.Watcher])
+	}
+	u.fleets = ui.NewFleets(ui.FleetOptions{
+		Client: client, Prefix: c.Prefix, Default: clusters[0], Only: clusters, Watchers: u.watchers, Log: log,
+	})
 	var err error
 	u.server, err = ui.New(ui.Options{Addr: c.UI.Address, Fleets: u.fleets, Pages: pages, Consul: c.Consul, TLS: c.UI.TLS, Log: log})
 	return u, err
+}
+
+// watcher is what an orchestrator shares its watcher of a cluster through; nil: it is not
+// shown.
+func (u *fleetUI) watcher(name string) *concurrency.Latest[*cluster.Watcher] {
+	if u == nil {
+		return nil
+	}
+	return u.watchers[name]
 }
 
 func (u *fleetUI) listen(ctx context.Context) error {

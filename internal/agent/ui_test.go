@@ -8,8 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
 )
 
 // TestUI: an orchestrator with a ui block shows its cluster there, without params, and
@@ -52,6 +54,75 @@ ui { address = "127.0.0.1:0" }
 	}
 	if status, body, err := get(h.agent.UIAddr(), "/v1/fleet/clusters/other"); err != nil || status != http.StatusNotFound {
 		t.Errorf("another cluster: %d %s, %v", status, body, err)
+	}
+}
+
+// TestUISharesWatcher: what the ui shows comes from the orchestrator's watcher while this host
+// orchestrates the cluster, so that a viewer adds no blocking query; before, the ui has a watcher of
+// its own, which a standby has not.
+func TestUISharesWatcher(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	proxy := s.Proxy()
+	c := cluster.New(s.Client(), "jorc", "default")
+	lock, err := c.Store().Lock(t.Context(), cluster.OrchestratorLock, kv.LeaseOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHost(t, s, `
+orchestrator { interval = "1s" }
+member {}
+ui { address = "127.0.0.1:0" }
+`)
+	h.address = proxy.Addr
+	h.start()
+	shown := func(path, want string) {
+		t.Helper()
+		h.eventually(path+" has "+want, func() error {
+			answer, err := http.Get("http://" + h.agent.UIAddr() + "/v1/fleet/clusters/default" + path)
+			if err != nil {
+				return err
+			}
+			defer answer.Body.Close()
+			body, err := io.ReadAll(answer.Body)
+			if err == nil && !strings.Contains(string(body), want) {
+				err = fmt.Errorf("%d %s", answer.StatusCode, body)
+			}
+			return err
+		})
+	}
+	// changes returns how many blocking queries were open while two changes came to be shown.
+	changes := func() (most map[string]int) {
+		t.Helper()
+		proxy.MostBlocking()
+		if _, err := c.Pause(t.Context(), cluster.Hold{Reason: "disks"}); err != nil {
+			t.Fatal(err)
+		}
+		shown("/attention", `"kind":"paused"`)
+		if _, err := c.Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		shown("/attention", `"count":0`)
+		return proxy.MostBlocking()
+	}
+	watched := []string{"/v1/kv/jorc/default/", "/v1/health/state/critical", "/v1/health/state/warning", "/v1/catalog/services"}
+	shown("/hosts", `"matched":1`)
+	standby := changes()
+	if err := lock.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	shown("", `"orchestrator":"`+s.Node)
+	h.eventually("the watcher of its own to end", func() error { // its queries may still be open
+		if most := changes(); most[watched[0]] != 1 {
+			return fmt.Errorf("%d queries for all keys", most[watched[0]])
+		}
+		return nil
+	})
+	elected := changes()
+	for _, path := range watched {
+		if standby[path] != 1 || elected[path] != 1 {
+			t.Errorf("%s: %d blocking queries of a standby, %d of the orchestrator; want 1 and 1", path, standby[path], elected[path])
+		}
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -27,6 +29,8 @@ type Watcher struct {
 	cluster *Cluster
 	also    []string // keys beside those of the State, or their prefixes
 
+	seen atomic.Uint64 // changes of the State that Run saw
+
 	mu      sync.Mutex
 	whole   bool // the fields below are as of the last State
 	last    State
@@ -36,13 +40,21 @@ type Watcher struct {
 	reports *keyTree
 	catalog *catalogChanges
 	took    time.Duration // by the last State
+	covers  uint64        // what seen was before the last State
 
-	highest uint64            // index of the KV that Run saw
-	indexes map[string]uint64 // of the prefixes that Run follows, as of its last answer
+	highest uint64 // index of the KV that Run saw
 
 	failing map[string]*followed // by health: what the queries and the last State saw
 
-	changes []concurrency.Signal
+	following   sync.Mutex // never held during a request
+	subscribers []*subscriber
+	indexes     map[string]uint64 // of the prefixes that are followed, as Run saw them last; nil: not known
+}
+
+// subscriber is one reader of a Watcher.
+type subscriber struct {
+	prefixes []string // beside those of the State
+	signal   concurrency.Signal
 }
 
 // followed is what a query that blocks and the last State saw of the same data. A query
@@ -80,11 +92,28 @@ func (c *Cluster) NewWatcher(also ...string) *Watcher {
 }
 
 // Changes returns a signal that Run sets at its start and after each change. Each
-// caller gets its own; call it before Run.
+// caller gets its own.
 func (w *Watcher) Changes() concurrency.Signal {
-	s := concurrency.NewSignal()
-	w.changes = append(w.changes, s)
-	return s
+	changes, _ := w.Follow(w.also...) // for as long as the watcher exists
+	return changes
+}
+
+// Follow returns a signal that Run sets, first at once or at its start, and then after each
+// change of the State, or of the keys prefixes or below them, until end is called. Readers that share a watcher follow what each of
+// them needs.
+func (w *Watcher) Follow(prefixes ...string) (changes concurrency.Signal, end func()) {
+	f := &subscriber{prefixes, concurrency.NewSignal()}
+	w.following.Lock()
+	defer w.following.Unlock()
+	w.subscribers = append(w.subscribers, f)
+	if w.indexes != nil { // Run has begun
+		f.signal.Notify()
+	}
+	return f.signal, func() {
+		w.following.Lock()
+		defer w.following.Unlock()
+		w.subscribers = slices.DeleteFunc(w.subscribers, func(o *subscriber) bool { return o == f })
+	}
 }
 
 // Run waits for changes until ctx ends; then it returns ctx's error. It returns
@@ -108,10 +137,18 @@ const (
 	gatherMost  = time.Second
 )
 
-// notify sets the signals.
+// notify sets all signals.
 func (w *Watcher) notify() {
-	for _, s := range w.changes {
-		s.Notify()
+	w.following.Lock()
+	defer w.following.Unlock()
+	w.notifyAll()
+}
+
+// notifyAll sets all signals after a change of the State. Its caller holds following.
+func (w *Watcher) notifyAll() {
+	w.seen.Add(1)
+	for _, s := range w.subscribers {
+		s.signal.Notify()
 	}
 }
 
@@ -161,7 +198,6 @@ func (w *Watcher) watchKeys(ctx context.Context) error {
 	all := func(ctx context.Context, q consul.Query) ([]string, consul.Meta, error) {
 		return w.cluster.client.KVKeys(ctx, w.cluster.store.Path(""), "/", q)
 	}
-	var last map[string]uint64
 	_ = consul.Watch(ctx, w.cluster.client, consul.Query{}, all, func(u consul.Update[[]string]) {
 		if u.Err != nil {
 			return
@@ -173,43 +209,76 @@ func (w *Watcher) watchKeys(ctx context.Context) error {
 		w.mu.Lock()
 		w.highest = max(w.highest, u.Meta.Index)
 		w.mu.Unlock()
-		if indexes, err := w.keyIndexes(ctx); err != nil || !maps.Equal(indexes, last) {
-			last = indexes
-			w.mu.Lock()
-			w.indexes = indexes
-			w.mu.Unlock()
-			w.notify()
-		}
+		w.compare(w.keyIndexes(ctx))
 		w.gather(ctx)
 	}) // ends with ctx
 	return context.Cause(ctx)
 }
 
-// Index returns when the keys below prefix, one of the prefixes that Run follows,
-// last changed: what is read after it is at least as new. known is false while that
-// is not known.
-func (w *Watcher) Index(prefix string) (index uint64, known bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.indexes[prefix], w.indexes != nil
+// compare sets the signals of the readers that follow a key that changed since the last
+// answer; where that is not known, all of them.
+func (w *Watcher) compare(indexes map[string]uint64, err error) {
+	w.following.Lock()
+	defer w.following.Unlock()
+	last := w.indexes
+	if w.indexes = indexes; err != nil {
+		w.indexes = nil
+	}
+	differs := func(prefix string) bool {
+		before, known := last[prefix]
+		return !known || w.indexes == nil || before != indexes[prefix]
+	}
+	if slices.ContainsFunc(statePrefixes, differs) {
+		w.notifyAll()
+		return
+	}
+	for _, s := range w.subscribers {
+		if slices.ContainsFunc(s.prefixes, differs) {
+			s.signal.Notify()
+		}
+	}
 }
 
-// keyIndexes reads when the keys of the State last changed, by prefix; a prefix
-// without a key is missing.
+// Index returns when the keys below prefix, one that is followed, last changed: what is
+// read after it is at least as new. known is false while that is not known.
+func (w *Watcher) Index(prefix string) (index uint64, known bool) {
+	w.following.Lock()
+	defer w.following.Unlock()
+	index, known = w.indexes[prefix]
+	return index, known
+}
+
+// statePrefixes are the keys of the State.
+var statePrefixes = []string{PrefixCurrent, PrefixHosts, PrefixReports, KeyProfile}
+
+// prefixes are the keys that Run compares.
+func (w *Watcher) prefixes() []string {
+	all := slices.Clone(statePrefixes)
+	w.following.Lock()
+	defer w.following.Unlock()
+	for _, f := range w.subscribers {
+		all = append(all, f.prefixes...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// keyIndexes reads when the keys that Run compares last changed, by prefix; 0: a prefix
+// has no key.
 func (w *Watcher) keyIndexes(ctx context.Context) (map[string]uint64, error) {
-	prefixes := append([]string{PrefixCurrent, PrefixHosts, PrefixReports, KeyProfile}, w.also...)
 	indexes := map[string]uint64{}
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
-	for _, prefix := range prefixes {
+	for _, prefix := range w.prefixes() {
 		g.Go(func() error {
 			path := w.cluster.store.Path(strings.TrimSuffix(prefix, "/"))
 			names, meta, err := w.cluster.client.KVKeys(ctx, path, "/", consul.Query{})
-			if err == nil && len(names) > 0 {
-				mu.Lock()
-				defer mu.Unlock()
-				indexes[prefix] = meta.Index
+			if len(names) == 0 {
+				meta.Index = 0
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			indexes[prefix] = meta.Index
 			return err
 		})
 	}
@@ -270,7 +339,23 @@ func (w *Watcher) Reset() {
 func (w *Watcher) State(ctx context.Context) (State, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	begin := time.Now()
+	return w.read(ctx)
+}
+
+// Recent returns the last State if Run has seen no change since it was asked for, and
+// State otherwise. So readers that share a watcher cost Consul what one costs.
+func (w *Watcher) Recent(ctx context.Context) (State, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.whole && w.covers == w.seen.Load() {
+		return w.last, nil
+	}
+	return w.read(ctx)
+}
+
+// read is State. Its caller holds mu.
+func (w *Watcher) read(ctx context.Context) (State, error) {
+	begin, covers := time.Now(), w.seen.Load()
 	defer func() { w.took = time.Since(begin) }()
 	backwards := false
 	if w.whole {
@@ -291,7 +376,7 @@ func (w *Watcher) State(ctx context.Context) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	w.last, w.whole = s, true
+	w.last, w.whole, w.covers = s, true, covers
 	w.saw(w.catalog.last)
 	return s, nil
 }

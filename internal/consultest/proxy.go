@@ -1,9 +1,11 @@
 package consultest
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -31,19 +33,26 @@ type Proxy struct {
 	mu     sync.Mutex
 	faults func(*http.Request) Fault
 	asked  map[string]int
+	open   map[string]int // blocking queries that Consul has not answered, by path
+	most   map[string]int // of open
 }
 
 // Proxy starts a proxy in front of s.
 func (s *Server) Proxy() *Proxy {
 	s.t.Helper()
-	p := &Proxy{server: s, asked: map[string]int{}}
+	p := &Proxy{server: s, asked: map[string]int{}, open: map[string]int{}, most: map[string]int{}}
 	target := &url.URL{Scheme: "http", Host: s.HTTPAddr}
 	forward := &httputil.ReverseProxy{
-		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		ModifyResponse: cutAnswer,
-		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
-		ErrorLog:       log.New(io.Discard, "", 0),
-		Transport:      &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64},
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		ModifyResponse: func(r *http.Response) error {
+			if answered, ok := r.Request.Context().Value(answeredKey{}).(func()); ok {
+				answered()
+			}
+			return cutAnswer(r)
+		},
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+		ErrorLog:     log.New(io.Discard, "", 0),
+		Transport:    &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64},
 	}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.serve(w, r, forward)
@@ -92,6 +101,31 @@ func (p *Proxy) Asked(prefix string) int {
 	return n
 }
 
+// MostBlocking returns how many blocking queries for each path were open at the same time,
+// at most, since the last call.
+func (p *Proxy) MostBlocking() map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	most := p.most
+	p.most = maps.Clone(p.open)
+	return most
+}
+
+type answeredKey struct{}
+
+// blocking counts a blocking query as open until answered is called.
+func (p *Proxy) blocking(path string) (answered func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open[path]++
+	p.most[path] = max(p.most[path], p.open[path])
+	return sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.open[path]--
+	})
+}
+
 // Client returns a client that asks the proxy, with the root token.
 func (p *Proxy) Client() *consul.Client {
 	p.server.t.Helper()
@@ -122,6 +156,11 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handl
 	default:
 		if f.Cut > 0 {
 			r.Header.Set(cutHeader, strings.Repeat("x", f.Cut))
+		}
+		if r.URL.Query().Has("index") {
+			answered := p.blocking(r.URL.Path)
+			defer answered()
+			r = r.WithContext(context.WithValue(r.Context(), answeredKey{}, answered))
 		}
 		forward.ServeHTTP(w, r)
 	}

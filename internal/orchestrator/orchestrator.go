@@ -42,6 +42,9 @@ type Options struct {
 	Journal  JournalOptions
 	Lock     kv.LeaseOptions
 	Log      hclog.Logger
+	// Watcher is set to the watcher of the cluster while it holds the lock, so that others in this
+	// process need none of their own, and to nil afterwards; nil: it is not shared.
+	Watcher *concurrency.Latest[*cluster.Watcher]
 }
 
 // Orchestrator is one agent's candidacy for orchestrating one cluster.
@@ -66,6 +69,9 @@ func New(o Options) *Orchestrator {
 	}
 	if o.Log == nil {
 		o.Log = hclog.NewNullLogger()
+	}
+	if o.Watcher == nil {
+		o.Watcher = new(concurrency.Latest[*cluster.Watcher])
 	}
 	o.Log = o.Log.With("cluster", o.Cluster)
 	o.Lock.Holder.Node, o.Journal.Node = o.Node, o.Node
@@ -106,6 +112,8 @@ func (o *Orchestrator) work(held *kv.Lease) {
 	defer o.setStatus(func(s *Status) { s.Active, s.Since, s.Epoch, s.Sinks, s.Fails = false, time.Time{}, 0, nil, 0 })
 	defer o.setObserved(nil)
 	t := newTerm(o, held)
+	o.o.Watcher.Set(t.watcher)
+	defer o.o.Watcher.Set(nil)
 	t.run(held.Context())
 	o.o.Log.Info("no longer orchestrating the cluster")
 }

@@ -130,6 +130,7 @@ type feed struct {
 	runs        *runs.Runs
 	slots       *slots.Slots
 	generations *generations
+	shared      *concurrency.Latest[*cluster.Watcher] // an orchestrator's
 	log         hclog.Logger
 
 	latest concurrency.Latest[*Snapshot]
@@ -173,11 +174,15 @@ type runDetail struct {
 	tails  map[string]string
 }
 
-func newFeed(client *consul.Client, prefix, name string, g *generations, log hclog.Logger) *feed {
-	c := cluster.New(client, prefix, name)
+func newFeed(o FleetOptions, name string, g *generations) *feed {
+	c := cluster.New(o.Client, o.Prefix, name)
+	shared := o.Watchers[name]
+	if shared == nil {
+		shared = new(concurrency.Latest[*cluster.Watcher])
+	}
 	return &feed{
-		name: name, client: client, cluster: c, rollouts: rollout.New(client, prefix, name), runs: runs.New(c.Store()),
-		slots: slots.New(c.Store(), slots.Options{}), generations: g, log: log.With("cluster", name),
+		name: name, client: o.Client, cluster: c, rollouts: rollout.New(o.Client, o.Prefix, name), runs: runs.New(c.Store()),
+		slots: slots.New(c.Store(), slots.Options{}), generations: g, shared: shared, log: o.Log.With("cluster", name),
 		unused: time.Now(), details: map[string]runDetail{},
 	}
 }
@@ -254,16 +259,41 @@ func (f *feed) begin(ctx context.Context) error {
 	return err
 }
 
+// errOtherWatcher: the orchestrator has begun or stopped to share a watcher.
+var errOtherWatcher = errors.New("another watcher")
+
 // follow keeps the snapshot current until ctx ends, or Consul's data was restored.
 func (f *feed) follow(ctx context.Context) error {
-	if err := f.begin(ctx); err != nil {
-		f.failed.Set(err.Error())
-		return err
+	for {
+		if err := f.begin(ctx); err != nil {
+			f.failed.Set(err.Error())
+			return err
+		}
+		shared, _ := f.shared.Get()
+		if err := f.followWatcher(ctx, shared); !errors.Is(err, errOtherWatcher) {
+			return err
+		}
 	}
-	watcher := f.cluster.NewWatcher(followed...)
-	changes := watcher.Changes()
+}
+
+// followWatcher keeps the snapshot current with the orchestrator's watcher, until it is no
+// longer the shared one; nil: with a watcher of its own, until there is a shared one.
+func (f *feed) followWatcher(ctx context.Context, shared *cluster.Watcher) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return watcher.Run(ctx) })
+	g.Go(func() error {
+		_, err := f.shared.Wait(ctx, func(w *cluster.Watcher) bool { return w != shared })
+		if err == nil {
+			err = errOtherWatcher
+		}
+		return err
+	})
+	watcher := shared
+	if watcher == nil {
+		watcher = f.cluster.NewWatcher()
+		g.Go(func() error { return watcher.Run(ctx) })
+	}
+	changes, end := watcher.Follow(followed...)
+	defer end()
 	g.Go(func() error {
 		tick := time.NewTicker(lostAfter)
 		defer tick.Stop()
@@ -333,7 +363,7 @@ func (f *feed) publish(s *Snapshot) {
 
 // refresh reads what changed and publishes the next snapshot.
 func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
-	state, err := w.State(ctx)
+	state, err := w.Recent(ctx)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -25,7 +26,11 @@ type FleetOptions struct {
 	Default string // the cluster of viewers that name none
 	// Only are the clusters that are shown; empty: all that exist.
 	Only []string
-	Log  hclog.Logger
+	// Watchers are those of this process's orchestrators by cluster, each nil while the
+	// orchestrator does not hold its lock. A cluster that has none is read by a watcher of
+	// its own.
+	Watchers map[string]*concurrency.Latest[*cluster.Watcher]
+	Log      hclog.Logger
 }
 
 // Fleets are the clusters below one prefix. Each one that is viewed is read by one
@@ -150,11 +155,11 @@ func (f *Fleets) Fleet(ctx context.Context, name string, sealed bool) (*Fleet, e
 // Once reads one cluster without following its changes. It returns what Snapshot
 // returns.
 func (f *Fleets) Once(ctx context.Context, name string) (*Snapshot, error) {
-	feed := newFeed(f.o.Client, f.o.Prefix, name, &f.generations, f.o.Log)
+	feed := newFeed(f.o, name, &f.generations)
 	if err := feed.begin(ctx); err != nil {
 		return nil, err
 	}
-	if err := feed.refresh(ctx, feed.cluster.NewWatcher(followed...)); err != nil {
+	if err := feed.refresh(ctx, feed.cluster.NewWatcher()); err != nil {
 		return nil, err
 	}
 	s, _ := feed.latest.Get()
@@ -181,7 +186,7 @@ func (f *Fleets) start(name string) (*feed, error) {
 		return nil, fmt.Errorf("cluster %q: %w: %d other clusters are being viewed; try again in %v", name, ErrTooMany, maxFeeds, feedIdle)
 	}
 	ctx, stop := context.WithCancel(f.ctx)
-	r := &running{newFeed(f.o.Client, f.o.Prefix, name, &f.generations, f.o.Log), stop}
+	r := &running{newFeed(f.o, name, &f.generations), stop}
 	f.feeds[name] = r
 	f.working.Go(func() { _ = r.Run(ctx) }) // it ends with ctx, and reports failures to its viewers
 	return r.feed, nil
