@@ -66,6 +66,9 @@ func (g Gate) validate() error {
 // gates reports whether a step that is done has to pass something by itself.
 func (p Policy) gates() bool { return p.Bake > 0 || p.Gate.Workflow != "" }
 
+// Gated reports whether something comes between two steps.
+func (p Policy) Gated() bool { return p.gates() || p.ApproveEach }
+
 // sameGates reports whether both let the same steps pass.
 func (p Policy) sameGates(o Policy) bool {
 	return p.Bake == o.Bake && p.ApproveEach == o.ApproveEach && p.Gate == o.Gate
@@ -155,6 +158,7 @@ type GateRun struct {
 const (
 	ParamGateVersion   = "gate/version"
 	ParamGatePrevious  = "gate/previous"
+	ParamGateStage     = "gate/stage"      // of a stage's gate, which has neither version
 	ParamGateStep      = "gate/step"       // in words: canary, batch 2 of 3
 	ParamGateSample    = "gate/sample"     // from 1
 	ParamGateHosts     = "gate/hosts"      // that the step admitted and that run the version, sorted
@@ -164,9 +168,9 @@ const (
 // mostGateHosts bounds ParamGateHosts.
 const mostGateHosts = 1000
 
-// GateFacts are the facts that a gate's run gets.
+// GateFacts are the facts that a gate's run gets. Stage is empty for a rollout.
 type GateFacts struct {
-	Version, Previous, Step string
+	Version, Previous, Stage, Step string
 	Sample                  int
 	Hosts                   []string
 	Count                   int
@@ -182,6 +186,15 @@ func FactsOfGate(d Document, s State, now time.Time) GateFacts {
 	for _, m := range p.admitted(func(m ranked) bool { return m.progress == done }) {
 		f.Hosts = append(f.Hosts, m.Node)
 	}
+	return f.bounded()
+}
+
+// FactsOfStageGate returns the facts for the run of a stage's gate.
+func FactsOfStageGate(stage, step string, g GateProgress, hosts []string) GateFacts {
+	return GateFacts{Stage: stage, Step: step, Sample: g.Samples + 1, Hosts: hosts}.bounded()
+}
+
+func (f GateFacts) bounded() GateFacts {
 	f.Count = len(f.Hosts)
 	f.Hosts = sortedFirst(f.Hosts, mostGateHosts)
 	return f
@@ -196,15 +209,18 @@ func (d Document) stepText() string {
 }
 
 // gateRunID is the id of a run of a gate: one for each rollout, step and sample.
-func (d Document) gateRunID() string {
+func (d Document) gateRunID() string { return GateRunID(d.Version, d.Started, d.Steps, d.Asks) }
+
+// GateRunID is the id of the ask-th run that gates of a change ask for, after step.
+func GateRunID(change string, started time.Time, step, ask int) string {
 	clean := func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' {
 			return c
 		}
 		return '-'
 	}
-	version := strings.Map(clean, d.Version)
-	return fmt.Sprintf("%s%s-%s-%d-%d", GateRunPrefix, version[:min(len(version), 40)], strconv.FormatInt(d.Started.Unix(), 36), d.Steps, d.Asks)
+	change = strings.Map(clean, change)
+	return fmt.Sprintf("%s%s-%s-%d-%d", GateRunPrefix, change[:min(len(change), 40)], strconv.FormatInt(started.Unix(), 36), step, ask)
 }
 
 // GateRunPrefix begins the ids of all runs of gates.
@@ -222,23 +238,28 @@ func (p *planner) pass() bool {
 // passGate moves the gate of the step that is done on; it reports whether it is passed.
 func (p *planner) passGate() bool {
 	if p.doc.Gate == nil {
-		p.doc.Gate = &GateProgress{Since: exact(p.now)}
-		p.record(DecideGate, p.groupText(), nil, "%s is done: %s", p.doc.stepText(), p.doc.Policy.gateText())
+		g := NewGate(p.now)
+		p.doc.Gate = &g
+		p.record(DecideGate, p.groupText(), nil, "%s is done: %s", p.doc.stepText(), p.doc.Policy.GateText())
 		if p.rebuild(); p.broken() { // an arrived member with a critical check has failed while it bakes
 			return false
 		}
 	}
 	g := *p.doc.Gate
 	if !g.Baked {
-		if p.now.Before(g.Since.Add(time.Duration(p.doc.Policy.Bake))) || len(p.unsound()) > 0 {
+		if g = p.doc.Policy.Baked(g, len(p.unsound()) == 0, p.now); !g.Baked {
 			return false
 		}
-		g.Baked = true
 		p.doc.Gate = &g
 		p.rebuild()
 	}
 	if !g.Passed {
-		g.Passed = p.doc.Policy.Gate.Workflow == "" || p.sample(&g)
+		asking := p.doc
+		asking.Asks++
+		g = p.doc.Policy.Sampled(g, p.Gate, asking.gateRunID(), p.Halted != "", p.now)
+		if g.Run == asking.gateRunID() {
+			p.doc.Asks = asking.Asks
+		}
 		p.doc.Gate = &g
 		switch {
 		case g.Failed:
@@ -251,8 +272,11 @@ func (p *planner) passGate() bool {
 	return g.Passed
 }
 
-// gateText is what a step that is done has to pass.
-func (p Policy) gateText() string {
+// NewGate is the gate of a step that is done now.
+func NewGate(now time.Time) GateProgress { return GateProgress{Since: exact(now)} }
+
+// GateText is what a step that is done has to pass by itself.
+func (p Policy) GateText() string {
 	var parts []string
 	if p.Bake > 0 {
 		parts = append(parts, "it bakes for "+p.Bake.String())
@@ -263,52 +287,72 @@ func (p Policy) gateText() string {
 	return strings.Join(parts, ", then ")
 }
 
-// sample asks the gate's workflow, and takes its answer; it reports whether all
-// samples have passed.
-func (p *planner) sample(g *GateProgress) bool {
-	policy := p.doc.Policy.Gate
+// Baked returns the gate, baked if its time is over. sound: no host of the step is
+// out of service.
+func (p Policy) Baked(g GateProgress, sound bool, now time.Time) GateProgress {
+	g.Baked = g.Baked || sound && !now.Before(g.Since.Add(time.Duration(p.Bake)))
+	return g
+}
+
+// Sampled takes in the answer of the gate's workflow, or asks it: then its Run
+// becomes id, unless nothing may begin now. known is what is known of its run, or
+// nil. The gate has passed with the last sample, and failed if the workflow said no,
+// or could not be asked (GateFailure).
+func (p Policy) Sampled(g GateProgress, known *GateRun, id string, halted bool, now time.Time) GateProgress {
+	if p.Gate.Workflow == "" {
+		g.Passed = true
+		return g
+	}
 	if g.Run == "" {
-		if p.Halted != "" || p.now.Before(g.Next) {
-			return false
+		if halted || now.Before(g.Next) {
+			return g
 		}
-		p.doc.Asks++
-		g.Run, g.Asked, g.Next = p.doc.gateRunID(), exact(p.now), time.Time{}
+		g.Run, g.Asked, g.Next = id, exact(now), time.Time{}
 	}
 	answer := GateAsking
-	if p.Gate != nil && p.Gate.ID == g.Run {
-		answer, g.Answer = p.Gate.Answer, shorten(p.Gate.Line)
+	if known != nil && known.ID == g.Run {
+		answer, g.Answer = known.Answer, shorten(known.Line)
 	}
-	late := !p.now.Before(g.Asked.Add(time.Duration(policy.Timeout)))
+	late := !now.Before(g.Asked.Add(time.Duration(p.Gate.Timeout)))
 	switch {
 	case answer == GateYes:
 		g.Samples++
-		g.Run, g.Asked, g.Next = "", time.Time{}, exact(p.now).Add(time.Duration(policy.Interval))
+		g.Run, g.Asked, g.Next = "", time.Time{}, exact(now).Add(time.Duration(p.Gate.Interval))
 	case answer == GateNo || answer == GateUnanswered || late:
 		g.Failed = true
 	}
-	return g.Samples >= policy.Samples
+	g.Passed = g.Samples >= p.Gate.Samples
+	return g
+}
+
+// GateFailure returns why a gate failed after a step, given what is known of its
+// run. said: its workflow said no; otherwise it could not be asked, and resume is the
+// command that asks again.
+func (p Policy) GateFailure(g GateProgress, known *GateRun, step, resume string) (why string, said bool) {
+	what := fmt.Sprintf("gate %q of %s", p.Gate.Workflow, step)
+	again := fmt.Sprintf(" (run %s); '%s' asks again", g.Run, resume)
+	switch own := known != nil && known.ID == g.Run; {
+	case own && known.Answer == GateNo:
+		return what + " failed: " + g.Answer + " (run " + g.Run + ")", true
+	case own && known.Answer == GateUnanswered:
+		return what + " cannot be asked: " + g.Answer + again, false
+	case g.Answer != "":
+		return what + " cannot be asked: it did not answer for " + p.Gate.Timeout.String() + ": " + g.Answer + again, false
+	}
+	return what + " cannot be asked: it did not answer for " + p.Gate.Timeout.String() + again, false
 }
 
 // gateFailed takes the rollout back when its gate says no and the policy says so, and
 // pauses it otherwise.
 func (p *planner) gateFailed() {
 	g := *p.doc.Gate
-	known := p.Gate != nil && p.Gate.ID == g.Run
-	what := fmt.Sprintf("gate %q of %s", p.doc.Policy.Gate.Workflow, p.doc.stepText())
-	run := g.Run
+	why, said := p.doc.Policy.GateFailure(g, p.Gate, p.doc.stepText(), "jorc update resume")
 	g.Run = ""
 	p.doc.Gate = &g
-	switch {
-	case known && p.Gate.Answer == GateNo:
-		p.fall(what+" failed: "+g.Answer+" (run "+run+")", nil)
-	case known && p.Gate.Answer == GateUnanswered:
-		p.stop(what+" cannot be asked: "+g.Answer+" (run "+run+"); 'jorc update resume' asks again", nil)
-	default:
-		why := "it did not answer for " + p.doc.Policy.Gate.Timeout.String()
-		if g.Answer != "" {
-			why += ": " + g.Answer
-		}
-		p.stop(what+" cannot be asked: "+why+" (run "+run+"); 'jorc update resume' asks again", nil)
+	if said {
+		p.fall(why, nil)
+	} else {
+		p.stop(why, nil)
 	}
 }
 
@@ -373,21 +417,27 @@ func (m *Member) bakeFailure(d Document, now time.Time) string {
 
 // gateWaits says what the gate of the present step waits for; empty: it holds nothing.
 func (p *planner) gateWaits() []string {
-	g := p.doc.Gate
-	if g == nil || g.Passed {
+	if p.doc.Gate == nil {
 		return nil
 	}
-	policy := p.doc.Policy
-	if !g.Baked {
-		waits := []string{fmt.Sprintf("%s to bake until %s", p.doc.stepText(), g.Since.Add(time.Duration(policy.Bake)).UTC().Format(time.RFC3339))}
-		if unsound := p.unsound(); len(unsound) > 0 {
-			waits = append(waits, listed(unsound)+" to be up again")
-		}
-		return waits
+	waits := p.doc.Policy.GateWaits(*p.doc.Gate, p.doc.stepText())
+	if unsound := p.unsound(); len(waits) > 0 && !p.doc.Gate.Baked && len(unsound) > 0 {
+		waits = append(waits, listed(unsound)+" to be up again")
 	}
-	text := fmt.Sprintf("gate %q after %s", policy.Gate.Workflow, p.doc.stepText())
-	if policy.Gate.Samples > 1 {
-		text += fmt.Sprintf(", %d of %d samples passed", g.Samples, policy.Gate.Samples)
+	return waits
+}
+
+// GateWaits says what a gate after a step waits for; none: it is passed.
+func (p Policy) GateWaits(g GateProgress, step string) []string {
+	if g.Passed {
+		return nil
+	}
+	if !g.Baked {
+		return []string{fmt.Sprintf("%s to bake until %s", step, g.Since.Add(time.Duration(p.Bake)).UTC().Format(time.RFC3339))}
+	}
+	text := fmt.Sprintf("gate %q after %s", p.Gate.Workflow, step)
+	if p.Gate.Samples > 1 {
+		text += fmt.Sprintf(", %d of %d samples passed", g.Samples, p.Gate.Samples)
 	}
 	if g.Run == "" && !g.Next.IsZero() {
 		text += ", asked again at " + g.Next.UTC().Format(time.RFC3339)
@@ -403,14 +453,22 @@ func (p *planner) gateWaits() []string {
 
 // gateNext calls add with when the gate changes by time alone.
 func (p *planner) gateNext(add func(time.Time)) {
-	g := p.doc.Gate
-	switch {
-	case g == nil || g.Passed || g.Failed:
-	case !g.Baked:
-		add(g.Since.Add(time.Duration(p.doc.Policy.Bake)))
-	case g.Run == "":
-		add(g.Next)
-	default:
-		add(g.Asked.Add(time.Duration(p.doc.Policy.Gate.Timeout)))
+	if p.doc.Gate != nil {
+		if next := p.doc.Policy.GateNext(*p.doc.Gate); !next.IsZero() {
+			add(next)
+		}
 	}
+}
+
+// GateNext returns when a gate changes by time alone; the zero time: it does not.
+func (p Policy) GateNext(g GateProgress) time.Time {
+	switch {
+	case g.Passed || g.Failed:
+		return time.Time{}
+	case !g.Baked:
+		return g.Since.Add(time.Duration(p.Bake))
+	case g.Run == "":
+		return g.Next
+	}
+	return g.Asked.Add(time.Duration(p.Gate.Timeout))
 }

@@ -67,13 +67,18 @@ func lastLine(s string) string {
 	return strings.TrimSpace(s[strings.LastIndexByte(s, '\n')+1:])
 }
 
-// GateRequest is what the gate of a rollout asks for.
+// GateRequest is what the gate of a rollout or of a stage asks for.
 func GateRequest(workflow string, f rollout.GateFacts) (Request, error) {
 	q := Request{Workflow: workflow, OnManager: true}
-	text, err := json.Marshal(map[string]any{
-		rollout.ParamGateVersion: f.Version, rollout.ParamGatePrevious: f.Previous, rollout.ParamGateStep: f.Step,
-		rollout.ParamGateSample: f.Sample, rollout.ParamGateHosts: f.Hosts, rollout.ParamGateHostCount: f.Count,
-	})
+	params := map[string]any{
+		rollout.ParamGateStep: f.Step, rollout.ParamGateSample: f.Sample, rollout.ParamGateHosts: f.Hosts, rollout.ParamGateHostCount: f.Count,
+	}
+	if f.Stage != "" {
+		params[rollout.ParamGateStage] = f.Stage
+	} else {
+		params[rollout.ParamGateVersion], params[rollout.ParamGatePrevious] = f.Version, f.Previous
+	}
+	text, err := json.Marshal(params)
 	if err == nil {
 		q.Params, err = profile.ParseParams(string(text))
 	}
