@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
@@ -53,14 +54,34 @@ func (h *host) wantStage(what string, wanted func(cluster.StageReport) bool) {
 	})
 }
 
+// wantStageState waits until the stage is shown in a state.
+func (h *host) wantStageState(want string) stage.Status {
+	h.t.Helper()
+	var got stage.Status
+	h.eventually("the stage "+want, func() error {
+		all, err := stage.Show(h.t.Context(), h.cluster(), "edge", time.Now())
+		if err == nil && all[0].State != want {
+			err = fmt.Errorf("got %+v", all[0])
+		}
+		if err == nil {
+			got = all[0]
+		}
+		return err
+	})
+	return got
+}
+
 func newStagedHost(t *testing.T, conf string) *host {
 	h := newHost(t, consultest.Start(t), conf)
 	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	h.put("app/limit", "1")
-	h.put("app/name", "a")
 	h.start()
+	if s := h.wantStageState(stage.StateWaiting); s.Counts != (stage.Counts{Hosts: 1, Silent: 1}) || s.Hosts[0].Waits == "" {
+		t.Errorf("before the first content: got %+v", s)
+	}
+	h.put("app/name", "a")
 	h.wantFile("limit", "limit 1 on a\n")
 	h.wantStage("the first content", func(r cluster.StageReport) bool { return r.State == cluster.StageDone })
 	return h
@@ -148,6 +169,20 @@ func TestStageReloadFails(t *testing.T) {
 			!strings.Contains(r.Reason, "limit bad on a") // what the reload printed
 	})
 	h.wantFile("limit", "limit 1 on a\n")
+}
+
+// TestStageFound: a stage whose files were there before it is done without a turn.
+func TestStageFound(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, consultest.Start(t), stagedConf)
+	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.put("app/limit", "1")
+	h.put("app/name", "a")
+	h.write("limit", "limit 1 on a\n")
+	h.start()
+	h.wantStageState(stage.StateDone)
 }
 
 // TestStageEdited: a file that another program changed returns without a turn.

@@ -29,6 +29,8 @@ type StageReport struct {
 	// from the content on the host's disk.
 	Wants   string      `json:"wants,omitempty"`
 	Changed StageInputs `json:"changed,omitzero"`
+	// Rendered: the files have been as their data says.
+	Rendered bool `json:"rendered,omitempty"`
 
 	// Turn is the id of the turn that the host took last; State, Since and Reason are about it.
 	Turn    string      `json:"turn,omitempty"`
@@ -100,6 +102,10 @@ func (s StageReport) Open() bool {
 
 // Unhealthy reports whether the host's last turn failed.
 func (s StageReport) Unhealthy() bool { return s.State == StageFailed || s.State == StageRestored }
+
+// Silent reports whether nothing is known of the host's files yet: they were never
+// as their data says, and wait for no turn.
+func (s StageReport) Silent() bool { return s.Wants == "" && s.State == "" && !s.Rendered }
 
 // Shown returns the state for people; empty: nothing is expected of the host.
 func (s StageReport) Shown() string {

@@ -171,9 +171,9 @@ const mostGateHosts = 1000
 // GateFacts are the facts that a gate's run gets. Stage is empty for a rollout.
 type GateFacts struct {
 	Version, Previous, Stage, Step string
-	Sample                  int
-	Hosts                   []string
-	Count                   int
+	Sample                         int
+	Hosts                          []string
+	Count                          int
 }
 
 // FactsOfGate returns the facts for the run of the document's gate. It is a pure function.

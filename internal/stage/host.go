@@ -508,7 +508,7 @@ func (d *driver) compare(stored cluster.StageReport) {
 func (d *driver) reportOf(r record) cluster.StageReport {
 	report := cluster.StageReport{
 		Policy: cluster.StagePolicy{MaxParallel: d.conf.MaxParallel, Canary: d.conf.Canary, ZoneByZone: d.conf.ZoneByZone},
-		Wants:  d.wants, Changed: d.changed,
+		Wants:  d.wants, Changed: d.changed, Rendered: r.Has != "",
 		Turn: r.Turn.ID, Content: r.Turn.Content, Taken: r.Turn.Taken, State: r.Turn.State, Since: r.Turn.Since, Reason: r.Turn.Reason,
 	}
 	if report.Open() && report.Wants == report.Content {

@@ -15,6 +15,7 @@ import (
 // States of a Status.
 const (
 	StateStopped  = "stopped"  // a change failed, and no operator approved it
+	StateWaiting  = "waiting"  // hosts have not reported their first content yet
 	StateChanging = "changing" // hosts are at work, or wait for their turn
 	StateDone     = "done"     // all hosts have what their data says
 )
@@ -40,6 +41,7 @@ type Counts struct {
 	Waiting int `json:"waiting"`
 	AtWork  int `json:"at_work"`
 	Failed  int `json:"failed"` // or restored
+	Silent  int `json:"silent"` // their first content is not rendered yet
 }
 
 // HostStatus is one host of a stage.
@@ -50,7 +52,7 @@ type HostStatus struct {
 	Since   time.Time `json:"since,omitzero"`   // of its last turn
 	Changed []string  `json:"changed"`          // names of what changed: of what it waits for, else of its last turn
 	Reason  string    `json:"reason,omitempty"` // why its last turn failed
-	Waits   string    `json:"waits,omitempty"`  // why it has no turn
+	Waits   string    `json:"waits,omitempty"`  // why it has no turn, or no content
 }
 
 // Describe returns what a plan would be made of, for people. It is a pure function.
@@ -67,6 +69,10 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 			one.Changed, one.Waits = r.Changed.Names(), p.waitsFor(h, orchestrated)
 			st.Counts.Waiting++
 		}
+		if r.Silent() {
+			one.Waits = "its first content is not rendered yet"
+			st.Counts.Silent++
+		}
 		st.Counts.Hosts++
 		switch {
 		case r.Open():
@@ -76,8 +82,11 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 		}
 		st.Hosts = append(st.Hosts, one)
 	}
-	if st.Counts.Waiting+st.Counts.AtWork > 0 {
+	switch {
+	case st.Counts.Waiting+st.Counts.AtWork > 0:
 		st.State = StateChanging
+	case st.Counts.Silent > 0:
+		st.State = StateWaiting
 	}
 	for _, stop := range d.Stops.Stops {
 		st.Stops = append(st.Stops, stop)
