@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/web"
+	"github.com/jorc/jorc/internal/workflow"
 )
 
 // TestScheduleKilledAgent: a due time whose workflow an agent had begun when it was
@@ -18,6 +20,7 @@ import (
 func TestScheduleKilledAgent(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, consultest.Start(t), `
+http { address = "127.0.0.1:0" }
 trigger "nightly" {
   schedule = "0 3 * * *"
   zone     = "Europe/Berlin"
@@ -86,4 +89,24 @@ workflow "backup" {
 		t.Errorf("got %d jobs of the trigger, want 1: %+v", n, jobs)
 	}
 	m.wantFile("said", "began\nended\n")
+
+	var listed []workflow.ScheduleStatus
+	if got := m.run("--config", m.path("jorc.hcl"), "workflow", "schedules", "-o", "json"); got.code != 0 || json.Unmarshal([]byte(got.stdout), &listed) != nil || len(listed) != 1 {
+		t.Fatalf("workflow schedules: %+v", got)
+	}
+	s := listed[0]
+	if s.Trigger != "nightly" || s.Workflow != "backup" || s.Missed.Count != 1 || s.Missed.Due.IsZero() || s.LastRun.IsZero() || !s.NextRun.After(s.LastRun) || s.Error != "" {
+		t.Errorf("workflow schedules: %+v", s)
+	}
+	if got := d.status().Schedules; len(got) != 1 || got[0].Missed != web.Missed(s.Missed) || !got[0].NextRun.Equal(s.NextRun) {
+		t.Errorf("the agent's status has %+v, want %+v", got, s)
+	}
+	for _, line := range []string{
+		`jorc_schedule_missed_total{trigger="nightly"} 1`, `jorc_schedule_last_missed_timestamp_seconds{trigger="nightly"} `,
+		`jorc_schedule_last_run_timestamp_seconds{trigger="nightly"} `, `jorc_schedule_next_run_timestamp_seconds{trigger="nightly"} `,
+	} {
+		if got := d.get("/metrics"); !strings.Contains(got, line) {
+			t.Errorf("%s is missing in the metrics", line)
+		}
+	}
 }

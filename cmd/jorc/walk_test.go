@@ -239,6 +239,7 @@ var walks = []walked{
 	{path: "workflow list", line: "workflow list", local: true},
 	{path: "workflow run", line: "workflow run converge --id j1", wrong: []string{"workflow run convegre"}, local: true},
 	{path: "workflow jobs", line: "workflow jobs", local: true},
+	{path: "workflow schedules", line: "workflow schedules", local: true},
 	{path: "workflow logs", line: "workflow logs j1 -o json", wrong: []string{"workflow logs j2"}, local: true},
 
 	{path: "cluster list", line: "cluster list", local: true},

@@ -39,6 +39,13 @@ func workflowCommand(env *environment) *cli.Command {
 				Action: env.listJobs,
 			},
 			{
+				Name:  "schedules",
+				Usage: "list this host's triggers with a schedule: last and next run, missed due times",
+				Description: "As the agent saved it: reading it needs neither Consul nor a running agent. Of several due times that were missed together, the last one " +
+					"is shown. A next run in the past is overdue: the agent does not run, or the job before has not ended.",
+				Action: env.listSchedules,
+			},
+			{
 				Name:      "logs",
 				Usage:     "print the output of a job's tasks",
 				ArgsUsage: "[JOB]",
@@ -105,6 +112,27 @@ func (e *environment) listJobs(c *cli.Context) error {
 	return e.print(c, listingOf("job,workflow,version,state*,task,why", jobs, func(j workflow.Result) []string {
 		return []string{j.ID, j.Workflow, j.Version, string(j.State), j.Task, j.Why}
 	}), jobs)
+}
+
+func (e *environment) listSchedules(c *cli.Context) error {
+	settings, err := e.config(c)
+	if err != nil {
+		return err
+	}
+	client, err := consul.New(settings.Consul)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	all := workflow.Schedules(settings.StateDir, nodeName(c.Context, client, settings), settings.Triggers)
+	if len(all) == 0 {
+		note(c, "no trigger with a schedule is defined here; --config names a configuration")
+	}
+	return e.print(c, listingOf("trigger,schedule,zone,workflow,last run,next run,missed,last missed,problem", all, func(s workflow.ScheduleStatus) []string {
+		return []string{
+			s.Trigger, s.Schedule, s.Zone, s.Workflow, when(s.LastRun), when(s.NextRun), strconv.Itoa(s.Missed.Count), when(s.Missed.Due), s.Error,
+		}
+	}), all)
 }
 
 func jobsOf(settings *config.Config) ([]workflow.Result, error) {

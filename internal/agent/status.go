@@ -22,6 +22,7 @@ import (
 	"github.com/jorc/jorc/internal/supervise"
 	"github.com/jorc/jorc/internal/watch"
 	"github.com/jorc/jorc/internal/web"
+	"github.com/jorc/jorc/internal/workflow"
 )
 
 // Status implements web.Source.
@@ -56,6 +57,9 @@ func (a *Agent) Status() web.Status {
 	}
 	for _, v := range a.processes.Status() {
 		s.Processes = append(s.Processes, processView(v, environments[v.Name]))
+	}
+	for _, v := range workflow.Schedules(conf.StateDir, node, conf.Triggers) {
+		s.Schedules = append(s.Schedules, scheduleView(v))
 	}
 	if part != nil {
 		s.Held, s.Rival = part.holds.Held(), part.nameConflict()
@@ -117,6 +121,13 @@ func templateView(v watch.Status) web.Template {
 		Name: v.Name, Destination: v.Destination, Together: v.Together, State: string(v.State),
 		Waiting: v.Waiting, Held: v.Held, Stale: v.Stale, Lost: v.Lost, Edited: v.Edited, Error: v.Error,
 		Changed: v.Changed, Checked: v.Checked, Writes: v.Writes, Executions: v.Executions,
+	}
+}
+
+func scheduleView(v workflow.ScheduleStatus) web.Schedule {
+	return web.Schedule{
+		Trigger: v.Trigger, Schedule: v.Schedule, Zone: v.Zone, Workflow: v.Workflow, LastRun: v.LastRun, NextRun: v.NextRun,
+		Missed: web.Missed(v.Missed), Error: v.Error,
 	}
 }
 

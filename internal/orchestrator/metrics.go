@@ -10,6 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/metrics"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // fleetMetrics returns the metrics of an orchestrated cluster. All have the label cluster
@@ -42,8 +43,16 @@ func fleetMetrics() map[string]metrics.Desc {
 		"jorc_runs":                                    {"Runs in progress, by state.", []string{"state"}},
 		"jorc_run_members":                             {"Members of the runs in progress, by the state of their job.", []string{"state"}},
 		"jorc_run_wait_start_timestamp_seconds":        {"Since when the run waits that has waited longest; missing if no run waits.", nil},
+		"jorc_rule_last_run_timestamp_seconds":         {"When a rule with a schedule last started a run; missing: never. At most 50 rules.", []string{"rule"}},
+		"jorc_rule_next_run_timestamp_seconds":         {"When a rule with a schedule is to start a run next; in the past: it is overdue.", []string{"rule"}},
+		"jorc_rule_last_missed_timestamp_seconds":      {"When a due time of a rule was last found to be missed; missing: never.", []string{"rule"}},
+		"jorc_rule_missed_total":                       {"How often due times of a rule were missed; several in a row count once.", []string{"rule"}},
 	} {
-		descs[name] = metrics.Desc{Name: name, Help: d.help, Type: metrics.Gauge, Labels: append([]string{"cluster"}, d.labels...)}
+		t := metrics.Gauge
+		if strings.HasSuffix(name, "_total") {
+			t = metrics.Counter
+		}
+		descs[name] = metrics.Desc{Name: name, Help: d.help, Type: t, Labels: append([]string{"cluster"}, d.labels...)}
 	}
 	return descs
 }
@@ -163,4 +172,11 @@ func (f fleet) collectRuns(p runs.Progress) {
 		f.send("jorc_run_members", float64(n), string(state))
 	}
 	f.moment("jorc_run_wait_start_timestamp_seconds", p.WaitingSince)
+	for _, s := range p.Schedules[:min(len(p.Schedules), maxRules)] {
+		rule := text.Truncate(s.Rule, maxLabelBytes)
+		f.moment("jorc_rule_last_run_timestamp_seconds", s.LastRun, rule)
+		f.moment("jorc_rule_next_run_timestamp_seconds", s.NextRun, rule)
+		f.moment("jorc_rule_last_missed_timestamp_seconds", s.MissNoticed, rule)
+		f.send("jorc_rule_missed_total", float64(s.Missed), rule)
+	}
 }

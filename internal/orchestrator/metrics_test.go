@@ -15,6 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/metrics"
 	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 )
@@ -98,6 +99,10 @@ func TestFleetMetrics(t *testing.T) {
 	}
 
 	s.must(s.rollouts.Trigger(t.Context(), rollout.Request{Version: "v2", Policy: canaryFirst}))
+	rules, err := profile.ParseValue(`[{"name": "nightly", "workflow": "w", "schedule": "0 3 1 1 *"}]`)
+	s.must(nil, err)
+	s.must(s.cluster.Set(t.Context(), profile.Scope{}, runs.ParamRules, rules, profile.Ref{}))
+	s.wantMetrics(o, `jorc_rule_next_run_timestamp_seconds{cluster="prod",rule="nightly"} TIME`, `jorc_rule_missed_total{cluster="prod",rule="nightly"} 0`)
 	s.wantMetrics(o,
 		`jorc_desired_version_info{cluster="prod",version="v2"} 1`, `jorc_rollout_info{cluster="prod",state="canary",version="v2"} 1`,
 		`jorc_rollout_members{cluster="prod",progress="pending"} 2`, `jorc_rollout_members{cluster="prod",progress="down"} 1`,
@@ -115,7 +120,7 @@ func TestFleetMetrics(t *testing.T) {
 	)
 
 	s.must(s.cluster.Pause(t.Context(), cluster.Hold{Since: time.Unix(0, 0), Reason: "why", By: "ann"}))
-	_, _, err := runs.New(s.store).Ask(t.Context(), "waits", runs.Request{Workflow: "backup"}, "ann")
+	_, _, err = runs.New(s.store).Ask(t.Context(), "waits", runs.Request{Workflow: "backup"}, "ann")
 	s.must(nil, err)
 	s.wantMetrics(o, `jorc_cluster_paused{cluster="prod"} 1`, `jorc_runs{cluster="prod",state="pending"} 1`,
 		`jorc_run_wait_start_timestamp_seconds{cluster="prod"} TIME`)

@@ -54,6 +54,7 @@ const (
 	maxRoleLabels    = 20 // beside the derived ones
 	maxLabelBytes    = 100
 	maxOutHosts      = 50
+	maxRules         = 50
 
 	otherLabel = "other"
 )

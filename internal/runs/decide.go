@@ -56,8 +56,9 @@ type Decider struct {
 	progress Progress
 	// timetables are those of store; nil: they have to be read.
 	timetables map[string]kv.Leaf[Timetable]
-	due        time.Time         // the next due time of a rule
-	hook       func(step string) // tests die here
+	schedules  map[string]RuleSchedule // of the rules, by name
+	due        time.Time               // the next due time of a rule
+	hook       func(step string)       // tests die here
 }
 
 // NewDecider returns a Decider; a grace of 0 is the default.
@@ -113,6 +114,7 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 		}
 	}
 	d.progress = state.progress(changes)
+	d.progress.Schedules = slices.SortedFunc(maps.Values(d.schedules), func(a, b RuleSchedule) int { return cmp.Compare(a.Rule, b.Rule) })
 	notes, err := d.recordNotes(ctx, state)
 	if err != nil {
 		return started, err
@@ -134,6 +136,8 @@ type Progress struct {
 	// WaitingSince is since when the run waits that has waited longest: nothing of it
 	// runs, and something has yet to begin. Zero: no run waits.
 	WaitingSince time.Time
+	// Schedules are the rules with a schedule, by name.
+	Schedules []RuleSchedule
 }
 
 // Progress returns the runs in progress as the last Decide left them.

@@ -16,6 +16,26 @@ type Timetable struct {
 	Of  string    `json:"of"`            // the schedule and its zone
 	Due time.Time `json:"due"`           // the last due time that was handled
 	Run string    `json:"run,omitempty"` // the run that was started last
+
+	LastRun     time.Time `json:"last_run,omitzero"`     // when Run was created
+	Missed      int       `json:"missed,omitempty"`      // how often due times were missed
+	MissNoticed time.Time `json:"miss_noticed,omitzero"` // when the last of them was found to be missed
+}
+
+// RuleSchedule is the state of a rule with a schedule.
+type RuleSchedule struct {
+	Rule        string
+	LastRun     time.Time // when its last run was created; zero: never
+	NextRun     time.Time // the first due time that is not handled; in the past: it is overdue
+	Missed      int       // how often due times were missed; several in a row count once
+	MissNoticed time.Time // when the last of them was found to be missed
+}
+
+// noteSchedule sets the state of a rule in Progress.
+func (d *Decider) noteSchedule(r Rule, s schedule.Schedule, t Timetable) {
+	d.schedules[r.Name] = RuleSchedule{
+		Rule: r.Name, LastRun: t.LastRun, NextRun: s.Next(t.Due), Missed: t.Missed, MissNoticed: t.MissNoticed,
+	}
 }
 
 // checkSchedule returns what is wrong with a rule's schedule, or with what only a rule
@@ -54,7 +74,7 @@ func (d *Decider) NextDue() time.Time { return d.due }
 // progress, nothing starts; due times that pass are missed. It reads the timetables once
 // per term and after each write.
 func (d *Decider) startDue(ctx context.Context, r *Runs, o Observed, now time.Time) (done []Decision, err error) {
-	d.due = time.Time{}
+	d.due, d.schedules = time.Time{}, map[string]RuleSchedule{}
 	rules, bad := ParseRules(o.Profile.Params[ParamRules])
 	if err := d.readTimetables(ctx, r); err != nil {
 		return nil, err
@@ -99,9 +119,12 @@ func (d *Decider) startRule(ctx context.Context, r *Runs, o Observed, rule Rule,
 	if !leaf.Exists || leaf.Err != nil || leaf.Value.Of != s.String() {
 		d.wake(s.Next(now))
 		t := r.store.Txn()
-		doc.SwapIn(t, leaf.Entry, Timetable{Of: s.String(), Due: now})
+		first := Timetable{Of: s.String(), Due: now}
+		doc.SwapIn(t, leaf.Entry, first)
+		d.noteSchedule(rule, s, first)
 		return d.commitDue(ctx, r, t, nil)
 	}
+	d.noteSchedule(rule, s, leaf.Value)
 	step := policy.Step(leaf.Value.Due, now)
 	d.wake(step.Wake)
 	if step.Handled.Equal(leaf.Value.Due) {
@@ -112,6 +135,9 @@ func (d *Decider) startRule(ctx context.Context, r *Runs, o Observed, rule Rule,
 	}
 	next := leaf.Value
 	next.Due = step.Handled
+	if step.Missed {
+		next.Missed, next.MissNoticed = next.Missed+1, now
+	}
 	t := r.store.Txn()
 	due := step.Handled.UTC().Format(time.RFC3339)
 	var decisions []Decision
@@ -125,6 +151,7 @@ func (d *Decider) startRule(ctx context.Context, r *Runs, o Observed, rule Rule,
 		if started.Exists || err != nil {
 			break // the clock was set back, or the timetable restored
 		}
+		next.LastRun = now
 		run := Run{ID: next.Run, Request: rule.request(), By: fmt.Sprintf("rule %s, due %s", rule.Name, due), Created: now, State: Pending}
 		run.History = noted(nil, Change{At: now, State: Pending, By: run.By})
 		r.spec(run.ID).SwapIn(t, kv.Entry[Run]{}, run)
@@ -138,6 +165,7 @@ func (d *Decider) startRule(ctx context.Context, r *Runs, o Observed, rule Rule,
 		decisions = append(decisions, Decision{Kind: RuleMissed, Text: fmt.Sprintf("rule %q missed its due time %s, which is skipped", rule.Name, due)})
 	}
 	doc.SwapIn(t, leaf.Entry, next)
+	d.noteSchedule(rule, s, next)
 	return d.commitDue(ctx, r, t, decisions)
 }
 

@@ -112,6 +112,9 @@ func TestScheduledRule(t *testing.T) {
 	x.rules(`[{"name": "nightly", "workflow": "w", "schedule": "0 3 * * *", "zone": "Europe/Berlin", "missed": "run-once"}]`)
 	x.cycle("2026-04-20T13:00:00Z")
 	x.wantRuns(want...)
+	if got := x.d.Progress().Schedules; len(got) != 1 || got[0] != (RuleSchedule{Rule: "nightly", NextRun: instant(t, "2026-04-21T01:00:00Z")}) {
+		t.Errorf("the rule that was added again has the state %+v", got)
+	}
 	kinds := map[string]int{}
 	for _, d := range x.told {
 		kinds[d.Kind]++
@@ -119,6 +122,53 @@ func TestScheduledRule(t *testing.T) {
 	if kinds[RuleDue] != 3 || kinds[RuleMissed] != 1 {
 		t.Errorf("got events %v, want 3 due and 1 missed", kinds)
 	}
+}
+
+func instant(t *testing.T, text string) time.Time {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// TestScheduledRuleState: the last and next run and the missed due times of a rule are
+// known, also to the next orchestrator; while the cluster is paused a due time is overdue.
+func TestScheduledRuleState(t *testing.T) {
+	t.Parallel()
+	x := newTimed(t, `[{"name": "nightly", "workflow": "w", "schedule": "0 3 * * *", "zone": "Europe/Berlin", "filter": "Node == \"x\""},
+		{"workflow": "v", "schedule": "@yearly"}, {"workflow": "u", "filter": "Node == \"x\""}]`)
+	yearly := RuleSchedule{Rule: "v", NextRun: instant(t, "2027-01-01T00:00:00Z")}
+	want := RuleSchedule{Rule: "nightly", NextRun: instant(t, "2026-03-28T02:00:00Z")}
+	check := func(when string) {
+		t.Helper()
+		if got := x.d.Progress().Schedules; !slices.Equal(got, []RuleSchedule{want, yearly}) {
+			t.Errorf("%s: got %+v, want %+v", when, got, want)
+		}
+	}
+	x.cycle("2026-03-27T12:00:00Z")
+	check("new")
+	x.cycle("2026-03-28T02:00:01Z")
+	want.LastRun, want.NextRun = instant(t, "2026-03-28T02:00:01Z"), instant(t, "2026-03-29T01:00:00Z")
+	check("run")
+	x.cycle("2026-03-28T02:00:02Z")
+	check("nothing is due")
+	c := cluster.New(x.server.Client(), "jorc", x.name)
+	if _, err := c.Pause(t.Context(), cluster.Hold{Since: time.Unix(0, 0), Reason: "why", By: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	x.cycle("2026-03-29T12:00:00Z")
+	check("paused")
+	if _, err := c.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	x.cycle("2026-03-29T12:01:00Z")
+	want.NextRun, want.Missed, want.MissNoticed = instant(t, "2026-03-30T01:00:00Z"), 1, instant(t, "2026-03-29T12:01:00Z")
+	check("missed")
+	x.d = quickDecider()
+	x.cycle("2026-03-29T12:02:00Z")
+	check("another orchestrator")
 }
 
 // TestScheduledRuleWaits: nothing starts while the cluster is paused or the run before is

@@ -179,6 +179,10 @@ func stateDescs() map[string]metrics.Desc {
 		{"jorc_template_executions_total", "Executions of templates.", nil},
 		{"jorc_process_state", "1 for the state that a process is in.", []string{"process", "state"}},
 		{"jorc_process_starts_total", "Starts of a process by this agent.", []string{"process"}},
+		{"jorc_schedule_last_run_timestamp_seconds", "When the workflow of a trigger with a schedule was last started at a due time; missing: never.", []string{"trigger"}},
+		{"jorc_schedule_next_run_timestamp_seconds", "When the workflow is to start next; in the past: it is overdue.", []string{"trigger"}},
+		{"jorc_schedule_last_missed_timestamp_seconds", "When a due time of the trigger was last found to be missed; missing: never.", []string{"trigger"}},
+		{"jorc_schedule_missed_total", "How often due times of the trigger were missed; several in a row count once.", []string{"trigger"}},
 		{"jorc_convergence", "1 for the phase that this host's convergence is in.", []string{"phase"}},
 		{"jorc_convergence_pending", "Whether another version is desired than this host runs.", nil},
 		{"jorc_convergence_unorchestrated", "Whether this host waits for a grant of a rollout and no orchestrator runs.", nil},
@@ -226,6 +230,14 @@ func collectState(e *metrics.Exposition, s Status) {
 		b.add("jorc_process_state", 1, s.Processes[i].Name, s.Processes[i].State)
 		b.add("jorc_process_starts_total", float64(s.Processes[i].Starts), s.Processes[i].Name)
 	}
+	for _, v := range s.Schedules {
+		b.moment("jorc_schedule_last_run_timestamp_seconds", v.LastRun, v.Trigger)
+		b.moment("jorc_schedule_next_run_timestamp_seconds", v.NextRun, v.Trigger)
+		b.moment("jorc_schedule_last_missed_timestamp_seconds", v.Missed.Noticed, v.Trigger)
+		if v.Error == "" {
+			b.add("jorc_schedule_missed_total", float64(v.Missed.Count), v.Trigger)
+		}
+	}
 	b.convergence(s.Convergence)
 	for _, o := range s.Orchestrators {
 		b.add("jorc_orchestrating", truth(o.Active), o.Cluster)
@@ -255,6 +267,13 @@ type batch struct {
 }
 
 func (b *batch) add(name string, v float64, labels ...string) { b.out.Add(b.descs[name], v, labels...) }
+
+// moment adds a time; one that is not known is left out.
+func (b *batch) moment(name string, t time.Time, labels ...string) {
+	if !t.IsZero() {
+		b.add(name, seconds(t), labels...)
+	}
+}
 
 func (b *batch) services(list []Service) {
 	registered := 0

@@ -164,6 +164,13 @@ func example() Status {
 			{Name: "app", State: ProcessRunning, Since: at(9, 12), PID: 4711, Starts: 2},
 			{Name: "worker", State: ProcessFailed, Since: at(9, 13), Starts: 5, Error: "it ended with exit code 3", Next: at(9, 14)},
 		},
+		Schedules: []Schedule{
+			{
+				Trigger: "nightly", Schedule: "0 3 * * *", Zone: "Europe/Berlin", Workflow: "backup", LastRun: at(9, 15), NextRun: at(9, 16),
+				Missed: Missed{Count: 2, Due: at(9, 17), Noticed: at(9, 18)},
+			},
+			{Trigger: "weekly", Schedule: "@weekly", Zone: "UTC", Workflow: "report", Error: "read the trigger's state: permission denied"},
+		},
 		Reload: Reload{At: at(9, 30), Error: "/etc/jorc/a.hcl:3: unknown key"},
 		Convergence: &Convergence{
 			Phase: "pending", Detail: "waiting for mysql: 0 of 1 functional", Since: at(9, 8), Desired: "v2", Version: "v1",

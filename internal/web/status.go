@@ -37,6 +37,8 @@ type Status struct {
 	Services  []Service  `json:"services"`
 	Templates []Template `json:"templates"`
 	Processes []Process  `json:"processes"`
+	// Schedules are the triggers with a schedule.
+	Schedules []Schedule `json:"schedules"`
 	Reload    Reload     `json:"reload"`
 	// Convergence is left out on a host without static configuration.
 	Convergence *Convergence `json:"convergence,omitempty"`
@@ -184,6 +186,25 @@ const (
 	ProcessFailed   = "failed"
 )
 
+// Schedule is one trigger with a schedule.
+type Schedule struct {
+	Trigger  string    `json:"trigger"`
+	Schedule string    `json:"schedule"`
+	Zone     string    `json:"zone"`
+	Workflow string    `json:"workflow"`
+	LastRun  time.Time `json:"last_run,omitzero"` // when the workflow was last started at a due time
+	NextRun  time.Time `json:"next_run,omitzero"` // of the first due time that is not handled; in the past: it is overdue
+	Missed   Missed    `json:"missed"`
+	Error    string    `json:"error"` // why the state is not known
+}
+
+// Missed are the due times of a schedule that passed while nothing could start.
+type Missed struct {
+	Count   int       `json:"count"`            // one for several due times that passed together
+	Due     time.Time `json:"due,omitzero"`     // the last one
+	Noticed time.Time `json:"noticed,omitzero"` // when it was found to be missed
+}
+
 // Reload is the result of the last reload.
 type Reload struct {
 	At    time.Time `json:"at,omitzero"` // left out: no reload since the start
@@ -220,6 +241,11 @@ func (s Status) completed() Status {
 		p := &s.Processes[i]
 		utc(&p.Since, &p.Next)
 		p.Waiting, p.Stale = append([]string{}, p.Waiting...), append([]string{}, p.Stale...)
+	}
+	s.Schedules = append([]Schedule{}, s.Schedules...)
+	for i := range s.Schedules {
+		v := &s.Schedules[i]
+		utc(&v.LastRun, &v.NextRun, &v.Missed.Due, &v.Missed.Noticed)
 	}
 	s.Orchestrators = append([]Orchestrator{}, s.Orchestrators...)
 	for i := range s.Orchestrators {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"path/filepath"
 	"time"
 	"unicode/utf8"
 
@@ -58,7 +57,7 @@ func (r *Runner) RunTriggers(ctx context.Context, o TriggerOptions) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, t := range o.Triggers {
-		w := &triggerWatcher{r: r, conf: t, o: o, log: o.Log.With("trigger", t.Name), file: filepath.Join(o.StateDir, "triggers", t.Name+".json"), wake: concurrency.NewSignal()}
+		w := &triggerWatcher{r: r, conf: t, o: o, log: o.Log.With("trigger", t.Name), file: triggerFile(o.StateDir, t.Name), wake: concurrency.NewSignal()}
 		g.Go(func() error { return w.run(ctx) })
 	}
 	if err := g.Wait(); ctx.Err() == nil {

@@ -64,7 +64,11 @@ func (w *triggerWatcher) handleDue(ctx context.Context, step schedule.Step, now 
 	case step.Missed:
 		w.log.Info("a due time was missed: the workflow runs now", "due", due)
 	}
+	if step.Missed {
+		next.Missed = next.Missed.after(step.Handled, now)
+	}
 	if step.Start {
+		next.LastRun = now.UTC()
 		item := ItemChange{Item: due, Change: "due", Value: Item("null")}
 		if step.Missed {
 			item.Change = "missed"
@@ -82,4 +86,54 @@ func (w *triggerWatcher) handleDue(ctx context.Context, step schedule.Step, now 
 		return err
 	}
 	return w.finish(ctx)
+}
+
+// MissedTimes are the due times of a schedule that passed while nothing could start.
+type MissedTimes struct {
+	Count   int       `json:"count"`            // one for several due times that passed together
+	Due     time.Time `json:"due,omitzero"`     // the last one
+	Noticed time.Time `json:"noticed,omitzero"` // when it was found to be missed
+}
+
+func (m MissedTimes) after(due, now time.Time) MissedTimes {
+	return MissedTimes{Count: m.Count + 1, Due: due.UTC(), Noticed: now.UTC()}
+}
+
+// ScheduleStatus is the state of a trigger with a schedule.
+type ScheduleStatus struct {
+	Trigger  string      `json:"trigger"`
+	Schedule string      `json:"schedule"`
+	Zone     string      `json:"zone"`
+	Workflow string      `json:"workflow"`
+	LastRun  time.Time   `json:"last_run,omitzero"` // when the workflow was last started at a due time
+	NextRun  time.Time   `json:"next_run,omitzero"` // of the first due time that is not handled; in the past: it is overdue
+	Missed   MissedTimes `json:"missed"`
+	Error    string      `json:"error"` // why the state is not known
+}
+
+// Schedules returns the state of the triggers with a schedule, as the agent of the node
+// saved it. A trigger that no agent has run yet has no times.
+func Schedules(stateDir, node string, triggers []config.Trigger) []ScheduleStatus {
+	all := []ScheduleStatus{}
+	for _, t := range triggers {
+		if t.Schedule == "" {
+			continue
+		}
+		status := ScheduleStatus{Trigger: t.Name, Schedule: t.Schedule, Zone: t.Zone, Workflow: t.Workflow}
+		seen, err := readTriggerState(triggerFile(stateDir, t.Name), triggerKind(t)+" "+triggerSubject(t))
+		var p schedule.Policy
+		if err == nil {
+			p, err = schedulePolicy(t, node)
+		}
+		if err != nil {
+			status.Error = err.Error()
+		} else if seen.Known {
+			status.LastRun, status.Missed = seen.LastRun, seen.Missed
+			if next := p.Next(seen.Due); !next.IsZero() {
+				status.NextRun = next.Add(p.Delay).UTC()
+			}
+		}
+		all = append(all, status)
+	}
+	return all
 }

@@ -15,7 +15,9 @@ import (
 
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/schedule"
+	"github.com/jorc/jorc/internal/workflow"
 )
 
 // testClock is a clock that a test sets.
@@ -65,12 +67,18 @@ func (c *testClock) await(t *testing.T) string {
 	}
 }
 
+// turn sets the clock while no trigger waits.
+func (c *testClock) turn(t *testing.T, text string) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = instant(t, text)
+}
+
 // to sets the clock and returns the time that the trigger waits for after that.
 func (c *testClock) to(t *testing.T, text string) string {
 	t.Helper()
-	c.mu.Lock()
-	c.now = instant(t, text)
-	c.mu.Unlock()
+	c.turn(t, text)
 	c.set.Notify()
 	return c.await(t)
 }
@@ -114,6 +122,121 @@ func TestSchedule(t *testing.T) {
 	want = append(want, "due 2026-10-25T00:30:00Z")
 	stop()
 	b.wantChanges(want...)
+}
+
+// TestSchedules: the last and next run and the missed due times of a trigger are known
+// before its agent runs, while it runs and after a restart: over a host that was
+// suspended, a clock that was set forward and back, and a job that takes too long.
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, shared(t))
+	conf := config.Trigger{Name: "nightly", Schedule: "0 3 * * *", Zone: "Europe/Berlin", Missed: schedule.Skip, Workflow: "note"}
+	want := workflow.ScheduleStatus{Trigger: "nightly", Schedule: conf.Schedule, Zone: conf.Zone, Workflow: "note"}
+	check := func(when string) {
+		t.Helper()
+		got := workflow.Schedules(b.dir, b.node, []config.Trigger{{Name: "other", Key: "k"}, conf})
+		if len(got) != 1 || got[0] != want {
+			t.Errorf("%s: got %+v, want %+v", when, got, want)
+		}
+	}
+	check("before the agent runs")
+	b.clock = newTestClock(t, "2026-01-10T12:00:00Z")
+	stop := b.run(conf)
+	b.clock.await(t)
+	want.NextRun = instant(t, "2026-01-11T02:00:00Z")
+	check("new")
+	b.clock.to(t, "2026-01-11T02:00:01Z")
+	want.LastRun, want.NextRun = instant(t, "2026-01-11T02:00:01Z"), instant(t, "2026-01-12T02:00:00Z")
+	check("run")
+	b.clock.to(t, "2026-01-11T01:59:00Z")
+	check("the clock was set back")
+	b.clock.to(t, "2026-01-12T02:10:00Z")
+	want.NextRun = instant(t, "2026-01-13T02:00:00Z")
+	want.Missed = workflow.MissedTimes{Count: 1, Due: instant(t, "2026-01-12T02:00:00Z"), Noticed: instant(t, "2026-01-12T02:10:00Z")}
+	check("the host was suspended for a while")
+	stop()
+	b.clock = newTestClock(t, "2026-01-12T12:00:00Z")
+	stop = b.run(conf)
+	b.clock.await(t)
+	check("restarted")
+	b.clock.to(t, "2026-01-20T12:00:00Z")
+	want.NextRun = instant(t, "2026-01-21T02:00:00Z")
+	want.Missed = workflow.MissedTimes{Count: 2, Due: instant(t, "2026-01-20T02:00:00Z"), Noticed: instant(t, "2026-01-20T12:00:00Z")}
+	check("the clock was set forward by days")
+	stop()
+
+	conf.Missed = schedule.RunOnce
+	b.held = make(chan struct{})
+	b.clock = newTestClock(t, "2026-01-21T02:00:00Z")
+	stop = b.run(conf)
+	want.LastRun, want.NextRun = instant(t, "2026-01-21T02:00:00Z"), instant(t, "2026-01-22T02:00:00Z")
+	consultest.Eventually(t, "the job to wait for the end of the hold", func(context.Context) error {
+		if got := workflow.Schedules(b.dir, b.node, []config.Trigger{conf}); len(got) != 1 || got[0] != want {
+			return fmt.Errorf("got %+v, want %+v", got, want)
+		}
+		return nil
+	})
+	b.clock.turn(t, "2026-01-23T12:00:00Z") // its next run is overdue
+	close(b.held)
+	b.clock.await(t)
+	want.LastRun, want.NextRun = instant(t, "2026-01-23T12:00:00Z"), instant(t, "2026-01-24T02:00:00Z")
+	want.Missed = workflow.MissedTimes{Count: 3, Due: instant(t, "2026-01-23T02:00:00Z"), Noticed: instant(t, "2026-01-23T12:00:00Z")}
+	check("the job took too long")
+	stop()
+	b.wantChanges("due 2026-01-11T02:00:00Z", "due 2026-01-21T02:00:00Z", "missed 2026-01-23T02:00:00Z")
+
+	if err := os.WriteFile(filepath.Join(b.dir, "triggers", "nightly.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := workflow.Schedules(b.dir, b.node, []config.Trigger{conf}); len(got) != 1 || !strings.Contains(got[0].Error, "nightly.json") || !got[0].NextRun.IsZero() {
+		t.Errorf("with a damaged state: got %+v", got)
+	}
+}
+
+// TestScheduleOverChangeOfClocks: in both directions of a change of clocks a due time that
+// does not exist and one that exists twice run once, also when the clock is set between
+// the two, and with a splay.
+func TestScheduleOverChangeOfClocks(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		from  string
+		times []string // of the clock
+		want  []string
+	}{
+		"does not exist": {
+			"2026-03-28T12:00:00Z",
+			[]string{"2026-03-29T01:00:00Z", "2026-03-29T01:30:00Z", "2026-03-29T00:30:00Z", "2026-03-29T01:31:00Z", "2026-03-30T00:30:00Z"},
+			[]string{"due 2026-03-29T01:00:00Z", "due 2026-03-30T00:30:00Z"},
+		},
+		"exists twice": {
+			"2026-10-24T12:00:00Z",
+			[]string{"2026-10-25T00:30:00Z", "2026-10-25T00:00:00Z", "2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z", "2026-10-26T01:30:00Z"},
+			[]string{"due 2026-10-25T00:30:00Z", "due 2026-10-26T01:30:00Z"},
+		},
+		"suspended over the first of two": {
+			"2026-10-24T12:00:00Z",
+			[]string{"2026-10-25T01:29:00Z", "2026-10-25T01:30:00Z", "2026-10-26T01:30:00Z"},
+			[]string{"missed 2026-10-25T00:30:00Z", "due 2026-10-26T01:30:00Z"},
+		},
+		"suspended over the gap": {
+			"2026-03-28T12:00:00Z",
+			[]string{"2026-03-29T03:00:00Z", "2026-03-30T00:30:00Z"},
+			[]string{"missed 2026-03-29T01:00:00Z", "due 2026-03-30T00:30:00Z"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, shared(t))
+			b.clock = newTestClock(t, c.from)
+			stop := b.run(config.Trigger{Name: "nightly", Schedule: "30 2 * * *", Zone: "Europe/Berlin", Missed: schedule.RunOnce, Workflow: "note"})
+			b.clock.await(t)
+			for _, at := range c.times {
+				b.clock.to(t, at)
+			}
+			stop()
+			b.wantChanges(c.want...)
+		})
+	}
 }
 
 // TestScheduleChanged: another schedule under the same name begins again, and one whose

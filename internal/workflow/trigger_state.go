@@ -189,8 +189,12 @@ type triggerState struct {
 	Count   int               `json:"count"`           // of changes
 	Items   map[string]string `json:"items,omitempty"` // digests by item
 	Event   uint64            `json:"event,omitempty"` // the last handled event
-	Due     time.Time         `json:"due,omitzero"`    // of a schedule: the last due time that was handled
 	Pending *pendingJob       `json:"pending,omitempty"`
+
+	// Of a schedule.
+	Due     time.Time   `json:"due,omitzero"`      // the last due time that was handled
+	LastRun time.Time   `json:"last_run,omitzero"` // when a job for a due time was started
+	Missed  MissedTimes `json:"missed,omitzero"`
 }
 
 // pendingJob is a job that has not ended.
@@ -232,20 +236,36 @@ func digest(value Item) string {
 // that of another object, counts as missing: the next observation is the initial
 // state. For a damaged one it logs a warning.
 func (w *triggerWatcher) loadTriggerState(of string) (triggerState, error) {
-	data, err := os.ReadFile(w.file)
+	s, err := readTriggerState(w.file, of)
+	if errors.Is(err, ErrDamaged) {
+		w.log.Warn("the trigger's state is damaged: changes since it was saved start no workflow", "error", err)
+		return s, nil
+	}
+	return s, err
+}
+
+// triggerFile is the file with the state of a trigger.
+func triggerFile(stateDir, trigger string) string {
+	return filepath.Join(stateDir, "triggers", trigger+".json")
+}
+
+// readTriggerState is loadTriggerState that returns ErrDamaged together with an empty
+// state.
+func readTriggerState(file, of string) (triggerState, error) {
+	empty := triggerState{Of: of}
+	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return triggerState{Of: of}, nil
+		return empty, nil
 	}
 	if err != nil {
-		return triggerState{}, fmt.Errorf("read the trigger's state: %w", err)
+		return empty, fmt.Errorf("read the trigger's state: %w", err)
 	}
 	var s triggerState
 	if err := json.Unmarshal(data, &s); err != nil || s.Of == "" {
-		w.log.Warn("the trigger's state is damaged: changes since it was saved start no workflow", "file", w.file, "error", err)
-		return triggerState{Of: of}, nil
+		return empty, fmt.Errorf("read the trigger's state in %s: %w", file, ErrDamaged)
 	}
 	if s.Of != of {
-		return triggerState{Of: of}, nil
+		return empty, nil
 	}
 	return s, nil
 }
