@@ -9,7 +9,7 @@
   // The pause between two fetches, in ms, is longer where pages take longer: an event follows
   // its cause within half a second.
   let took = 0;
-  const least = () => Math.min(900, Math.max(250, 4 * took));
+  const least = () => Math.min(900, Math.max(150, 2 * took));
   let generation = body.dataset.generation, connected = null, lost = 0, why = '';
   let timer = 0, fetching = false, wanted = false, last = 0, failures = 0;
 
