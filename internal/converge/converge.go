@@ -131,6 +131,7 @@ type Converger struct {
 	p       progress
 	unsaved bool
 	mem     memory
+	version versionFile
 	tasks   map[string]*task
 	stopJob chan error // ends the job that is driven, for a reason
 

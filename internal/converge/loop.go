@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/durable"
 )
 
 // loop decides and acts until ctx ends, or a single pass has its outcome.
@@ -85,9 +87,36 @@ func (c *Converger) facts() *facts {
 	return f
 }
 
+// versionFile is what the version file held, and which file that was.
+type versionFile struct {
+	version string
+	info    durable.Info
+	read    time.Time
+}
+
+// settled is for how long a file has not changed when its times show each later change:
+// file systems round them.
+const settled = 2 * time.Second
+
+// is reports whether the file is certainly the one that was read.
+func (v versionFile) is(info durable.Info) bool {
+	changed := time.Unix(0, max(info.Modified, info.Changed))
+	return info == v.info && v.read.Sub(changed) > settled
+}
+
 // readVersion reads the version file. A file that cannot be read counts as no version.
 func (c *Converger) readVersion() string {
-	version, err := cluster.ReadVersionFile(c.o.VersionFile)
+	v := versionFile{read: time.Now()}
+	if info, err := os.Stat(c.o.VersionFile); err == nil {
+		if v.info = durable.InfoOf(info); c.version.is(v.info) {
+			return c.version.version
+		}
+	}
+	var err error
+	v.version, err = cluster.ReadVersionFile(c.o.VersionFile)
+	if c.version = v; err != nil {
+		c.version.info = durable.Info{} // it is read again
+	}
 	note := ""
 	if err != nil && !errors.Is(err, cluster.ErrNoVersion) {
 		note = err.Error() + ": this host counts as one without a version, and converges"
@@ -98,7 +127,7 @@ func (c *Converger) readVersion() string {
 	c.mu.Lock()
 	c.note = note
 	c.mu.Unlock()
-	return version
+	return v.version
 }
 
 // act does one thing. What cannot be done is tried again after a pause.

@@ -203,6 +203,10 @@ type finished struct {
 	bytes    int64
 }
 
+func (j *job) finished() finished {
+	return finished{id: j.spec.ID, workflow: j.spec.Workflow, at: j.rec.Finished, bytes: size(j.dir)}
+}
+
 // excess names the jobs that have to go: the oldest. Jobs are counted by
 // workflow, so that one that runs every minute does not push out the others.
 func (k Retention) excess(jobs []finished, now time.Time) []string {
@@ -224,7 +228,7 @@ func (k Retention) excess(jobs []finished, now time.Time) []string {
 }
 
 // prune removes the jobs that retention does not keep. The files of a job that has
-// ended are read once by each Runner: they no longer change.
+// ended are read at most once by each Runner: they no longer change.
 func (r *Runner) prune() error {
 	entries, err := os.ReadDir(r.jobs)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -244,13 +248,16 @@ func (r *Runner) prune() error {
 		}
 		j, err := r.loadJob(e.Name())
 		if err == nil && !j.open() {
-			ended[e.Name()] = finished{id: j.spec.ID, workflow: j.spec.Workflow, at: j.rec.Finished, bytes: size(filepath.Join(r.jobs, e.Name()))}
+			ended[e.Name()] = j.finished()
 		}
 	}
 	r.mu.Lock()
 	r.ended = ended
 	r.mu.Unlock()
 	for _, id := range r.o.Keep.excess(slices.Collect(maps.Values(ended)), r.now()) {
+		if _, err := r.loadJob(id); err != nil {
+			continue // damaged jobs stay
+		}
 		if err := r.remove(id); err != nil {
 			return err
 		}

@@ -143,7 +143,16 @@ func (r *Runner) finish(j *job, s State, i int, why string) error {
 	j.rec.State, j.rec.Task, j.rec.Why = s, i, why
 	j.rec.Finished = r.now().UTC()
 	r.note(j, -1, string(s), jobWhy(j, i, why))
-	return r.save(j)
+	if err := r.save(j); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended == nil {
+		r.ended = map[string]finished{}
+	}
+	r.ended[j.spec.ID] = j.finished()
+	return nil
 }
 
 // suspend leaves the job open in state s; it writes nothing when that is nothing new.
