@@ -258,6 +258,10 @@ bench-ui: build consul ## measure the dashboard of 5,000 stored hosts and write 
 	@command -v chromium >/dev/null || { echo "make bench-ui: missing: chromium (apt-get install chromium)" >&2; exit 1; }
 	CONSUL_BIN='$(CONSUL)' $(GO) run ./bench -ui
 
+.PHONY: bench-memory
+bench-memory: build consul ## measure the memory of agents for two hours and write docs/memory.md
+	CONSUL_BIN='$(CONSUL)' $(GO) run ./bench -memory 2h
+
 .PHONY: demo
 demo: build consul ## show the main job on real input, in seconds (the first time builds Consul, which takes minutes)
 	@$(GO) build -o '$(BIN)/demo' ./demo

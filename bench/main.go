@@ -45,6 +45,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	quick := f.Bool("quick", false, "a minute instead of ten: few samples, nothing to quote")
 	scale := f.Bool("scale", false, "measure simulated fleets in place of all that, and write docs/scale.md")
 	screen := f.Bool("ui", false, "measure the dashboard in place of all that, and write docs/ui-scale.md")
+	memory := f.Duration("memory", 0, "measure the memory of agents for a `DURATION` in place of all that, and write docs/memory.md")
 	fleets := f.String("fleets", "", "with -scale: how many agents, `N,N…`, and nothing else")
 	var look scaleLook
 	f.StringVar(&look.parts, "parts", "", "with -scale: `PARTS` of it, of change, idle, rollout and stored, with commas between them, and nothing else")
@@ -79,8 +80,11 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		if *screen {
 			*out = "docs/ui-scale.md"
 		}
+		if *memory > 0 {
+			*out = "docs/memory.md"
+		}
 	}
-	if *scale || *screen {
+	if *scale || *screen || *memory > 0 {
 		*peer = ""
 		if *dir == "" {
 			*dir = memoryDir()
@@ -92,6 +96,9 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	}
 	if *scale {
 		return b.runScale(ctx, *quick, *fleets, look, stdout, *out)
+	}
+	if *memory > 0 {
+		return b.runMemory(ctx, *memory, stdout, *out)
 	}
 	if *screen {
 		return b.runUI(ctx, *quick, stdout, *out)
