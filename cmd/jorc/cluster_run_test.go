@@ -155,6 +155,68 @@ func TestRetryOf(t *testing.T) {
 	do(result{0, "fixed\n", ""}, "run", "install", "--retry-of", "bad", "--id", "fixed", "--first", "1", "--batches", "50%,100%", "--max-failures", "0", "--wait")
 }
 
+// define makes the record of a member name the workflows that its host defines, as its
+// agent would.
+func (f *fleet) define(node string, workflows ...string) {
+	f.t.Helper()
+	c := cluster.New(f.server.Client(), "jorc", "prod")
+	if _, err := c.Join(f.t.Context(), node, func(r cluster.Record) (cluster.Record, error) {
+		r.Workflows = cluster.ReportedWorkflows(workflows)
+		return r, nil
+	}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// TestRunUndefined: a run of what is not defined on a member is refused before it
+// begins, and one whose hosts do not report workflows is not.
+func TestRunUndefined(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "a", "b", "c")
+	do := doer(t, f.env)
+	f.define("a", "install", "say")
+	f.define("b", "say")
+	const absent = "jorc: no orchestrator runs: the run begins when an agent with an orchestrator block is up\n"
+	const refused = "jorc: workflow \"install\" is not defined on 1 of 3 members: nothing was written; define it there, or leave them out with --skip-undefined: b\n"
+	do(result{1, "", refused}, "run", "install", "--id", "r")
+	do(result{1, "NODE  WORKFLOW\na     defined\nb     not defined\nc     unknown\n", refused}, "run", "install", "--dry-run")
+	do(result{0, "NODE  WORKFLOW\na     defined\nc     unknown\n", "jorc: dry run: nothing was written; the run would be for 2 members\n"}, "run", "install", "--dry-run", "--skip-undefined")
+	got := jorc(t, f.env, "cluster", "run", "install", "--dry-run", "-o", "json")
+	var targets runs.Targets
+	if err := json.Unmarshal([]byte(got.stdout), &targets); err != nil || got.code != 1 || fmt.Sprint(targets) != "{install [a b c] [b] [c]}" {
+		t.Errorf("as JSON: %+v, %v", got, err)
+	}
+	do(result{1, "", "jorc: workflow \"instal\" is not defined on 2 of 2 members: nothing was written, did you mean \"install\"?; workflows: install, say\n"},
+		"run", "instal", "--filter", `Node != "c"`)
+	do(result{1, "", "jorc: workflow \"install\" is not defined on 1 of 1 members: nothing was written; define it there: b\n"},
+		"run", "install", "--filter", `"install" not in Workflows and Workflows is not nil`)
+	do(result{2, "", "jorc: --dry-run and --wait cannot be combined; see 'jorc cluster run --help'\n"}, "run", "install", "--dry-run", "--wait")
+	do(result{2, "", "jorc: --on-manager and --skip-undefined cannot be combined; see 'jorc cluster run --help'\n"}, "run", "install", "--on-manager", "--skip-undefined")
+	do(result{0, "", ""}, "runs", "-o", "plain")
+
+	do(result{0, "some\n", absent}, "run", "install", "--id", "some", "--skip-undefined", "--filter", `Node != "x"`)
+	f.orchestrate()
+	do(result{0, "", ""}, "wait", "--for", "run=some", "--timeout", "60s")
+	if got := jorc(t, f.env, "cluster", "runs", "some", "-o", "plain").stdout; !strings.HasPrefix(got, "a\tdone\t") || !strings.Contains(got, "\nc\tdone\t") || strings.Count(got, "\n") != 2 {
+		t.Errorf("got %q", got)
+	}
+
+	// A workflow that goes between the question and the start fails on its host alone.
+	f.define("a", "install", "gone")
+	f.define("b", "gone")
+	do(result{1, "late\n", "jorc: a: failed: workflow \"gone\": no such workflow on this node; workflows: break, half, hang, install, linger, say\n"},
+		"run", "gone", "--id", "late", "--filter", `Node == "a"`, "--wait")
+	f.define("a", "install")
+	do(result{0, "late\n", "jorc: run \"late\" was asked for already; it is failed\n"}, "run", "gone", "--id", "late", "--filter", `Node == "a"`)
+
+	// A workflow of managers.
+	do(result{0, "", ""}, "join", "--node", "m", "--role", "manager")
+	f.up("m")
+	f.define("m", "say")
+	do(result{1, "", "jorc: workflow \"install\" is not defined on 1 of 1 members: nothing was written; define it there: m\n"}, "run", "install", "--on-manager")
+	do(result{0, "NODE  WORKFLOW\nm     defined\n", "jorc: dry run: nothing was written; the run would be for 1 members\n"}, "run", "say", "--on-manager", "--dry-run")
+}
+
 // seconds matches times that depend on the machine.
 var seconds = regexp.MustCompile(`_seconds": \d+`)
 

@@ -28,7 +28,8 @@ func runsCommands(env *environment) []*cli.Command {
 func clusterRunCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "run", Usage: "run a workflow on members", ArgsUsage: "[WORKFLOW]",
-		Description: "The workflow must be defined on the members; a member without it fails. Prints the run's id. Members are those that the cluster's " +
+		Description: "The workflow must be defined on the members: exits 1, and asks for no run, when a member's record says that it is not; " +
+			"--skip-undefined leaves such members out. Prints the run's id. Members are those that the cluster's " +
 			"own filter, --filter and --role match when the run begins, managers left out; exits 1 when there are none now. " +
 			"--first, --batches, --max-failures and --min-healthy mean what they mean to 'jorc update trigger' (--first is its --canary). " +
 			"WORKFLOW may be left out with --retry-of: it and the params are those of that run unless they are given. " +
@@ -38,6 +39,8 @@ func clusterRunCommand(env *environment) *cli.Command {
 			&cli.StringFlag{Name: "filter", Usage: "only members that `EXPR` matches"},
 			&cli.StringFlag{Name: "role", Usage: "only members with `ROLE`"},
 			&cli.BoolFlag{Name: "on-manager", Usage: "once, on a manager or where the orchestrator is; its tasks may start runs", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "skip-undefined", Usage: "leave out members whose hosts do not define the workflow", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "dry-run", Usage: "print the members, and whether they define the workflow, and write nothing", DisableDefaultText: true},
 			&cli.StringFlag{Name: "max-parallel", Usage: "at most `N` members at the same time, or N%", DefaultText: "all"},
 			&cli.IntFlag{Name: "first", Usage: "`N` members first, the others when these have succeeded", DefaultText: "none"},
 			&cli.StringFlag{Name: "batches", Usage: "then so many members in all, one step after the other: `LIST` such as 10%,50%,100%"},
@@ -60,9 +63,15 @@ func (e *environment) runOnMembers(c *cli.Context) error {
 	if c.IsSet("timeout") && (!c.Bool("wait") || c.Duration("timeout") < 0) {
 		return usagef(c, "--timeout goes with --wait, and must not be negative")
 	}
+	if c.Bool("dry-run") && c.Bool("wait") {
+		return usagef(c, "--dry-run and --wait cannot be combined")
+	}
 	cl, q, err := e.requestOf(c)
 	if err != nil {
 		return err
+	}
+	if c.Bool("skip-undefined") {
+		q = q.SkipUndefined()
 	}
 	id := c.String("id")
 	if !c.IsSet("id") {
@@ -70,6 +79,9 @@ func (e *environment) runOnMembers(c *cli.Context) error {
 	}
 	if err := runs.CheckID(id); err != nil {
 		return usagef(c, "%v", err)
+	}
+	if c.Bool("dry-run") {
+		return e.dryRun(c, cl, id, q)
 	}
 	run, created, err := e.askFor(c, cl, id, q)
 	if err != nil {
@@ -123,6 +135,8 @@ func (e *environment) requestOf(c *cli.Context) (*target, runs.Request, error) {
 		return nil, q, usagef(c, "missing argument WORKFLOW")
 	case c.IsSet("role") && q.Role == "":
 		return nil, q, usagef(c, "--role must not be empty")
+	case q.OnManager && c.Bool("skip-undefined"):
+		return nil, q, usagef(c, "--on-manager and --skip-undefined cannot be combined")
 	case q.RetryOf != "" && q.OnManager:
 		return nil, q, usagef(c, "--retry-of and --on-manager cannot be combined")
 	}
@@ -171,9 +185,32 @@ func limitsOf(c *cli.Context) (l runs.Limits, err error) {
 	return l, nil
 }
 
+// dryRun prints the members that a run would be for, and why it would be refused.
+func (e *environment) dryRun(c *cli.Context, cl *target, id string, q runs.Request) error {
+	t, err := cl.runs().Targets(c.Context, cl.Cluster, id, q)
+	if len(t.Members) == 0 {
+		return err
+	}
+	if err == nil {
+		note(c, "dry run: nothing was written; the run would be for %d members", len(t.Members))
+	}
+	l := listing{columns: []string{"node", "workflow"}, states: []string{"workflow"}}
+	for _, node := range t.Members {
+		state := "defined"
+		switch {
+		case slices.Contains(t.Undefined, node):
+			state = "not defined"
+		case slices.Contains(t.Unknown, node):
+			state = "unknown"
+		}
+		l.rows = append(l.rows, []string{node, state})
+	}
+	return errors.Join(e.print(c, l, t), err)
+}
+
 // askFor asks for a run that some member matches.
 func (e *environment) askFor(c *cli.Context, cl *target, id string, q runs.Request) (run runs.Run, created bool, err error) {
-	if err := cl.runs().CheckMembers(c.Context, cl.Cluster, id, q); err != nil {
+	if _, err := cl.runs().Targets(c.Context, cl.Cluster, id, q); err != nil {
 		return run, false, err
 	}
 	by, err := e.author(c)

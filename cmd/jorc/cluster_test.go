@@ -46,7 +46,7 @@ func TestClusterCommands(t *testing.T) {
 	do(result{0, s.Node + "\t4\n", ""}, "members", "--filter", `Params["disks"] == 4`, "--fields", "node,params.disks", "-o", "plain")
 	do(result{0, "web-1\n", ""}, "members", "--fields", "Node", "--sort", "-node", "--limit", "1", "-o", "plain")
 	do(result{2, "", "jorc: --filter: column 1, at \"Zon == a\": there is no field \"Zon\": Address, Agent, Datacenter, Health, Meta, Node, NodeMeta, Params, Roles, " +
-		"Services, Status, Version, Zone are; see 'jorc cluster members --help'\n"}, "members", "--filter", "Zon == a")
+		"Services, Status, Version, Workflows, Zone are; see 'jorc cluster members --help'\n"}, "members", "--filter", "Zon == a")
 	do(result{0, "web-1 requires mysql (functional): provided by " + s.Node + "\n", ""}, "deps")
 	do(result{0, "", ""}, "deps", "--check")
 	do(result{0, "", ""}, "join", "--requires", "http")
@@ -255,7 +255,7 @@ func TestMembersJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.stdout), &all); err != nil || len(all) != 1 {
 		t.Fatalf("%v: %+v", err, got)
 	}
-	for _, field := range []string{"node", "address", "datacenter", "zone", "roles", "params", "meta", "node_meta", "services", "version", "status", "health", "agent"} {
+	for _, field := range []string{"node", "address", "datacenter", "zone", "roles", "params", "meta", "node_meta", "services", "workflows", "version", "status", "health", "agent"} {
 		if _, ok := all[0][field]; !ok {
 			t.Errorf("field %s is missing", field)
 		}

@@ -101,7 +101,7 @@ func TestCompleteNames(t *testing.T) {
 		{"update hosts ", "v1 v2", 2},
 		{"wait a", "api", 1},
 		{"service resolve ", "api consul jorc", 1},
-		{"cluster run ", "install reload", 3},
+		{"cluster run ", "install reload", 5},
 		{"cluster run install ", "", 0},
 		{"cluster init ", "", 0},
 		{"update why --", "--help --http-addr", 0},
@@ -117,6 +117,17 @@ func TestCompleteNames(t *testing.T) {
 			t.Errorf("%q: asked %q; want %d requests", test.line, asked, test.requests)
 		}
 		mu.Unlock()
+	}
+	c := cluster.New(s.Client(), "jorc", "default")
+	if _, err := c.Join(t.Context(), "db-1", func(r cluster.Record) (cluster.Record, error) {
+		r.Workflows = []string{"backup", "vacuum"}
+		return r, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	asked = nil
+	if got := completed(t, time.Hour, env, "cluster", "run", ""); got != "backup vacuum" || len(asked) > 2 {
+		t.Errorf("of hosts that report their workflows: %q with requests %q", got, asked)
 	}
 }
 

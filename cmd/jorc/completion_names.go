@@ -14,6 +14,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/stage"
 )
 
@@ -31,7 +32,7 @@ const (
 	openRunIDs    nameKind = "runs in progress"
 	rolloutIDs    nameKind = "finished rollouts"
 	versionNames  nameKind = "versions"
-	workflowNames nameKind = "workflows"     // of runs, and of this host
+	workflowNames nameKind = "workflows"     // of members, or of runs, and of this host
 	ownWorkflows  nameKind = "own workflows" // defined on this host
 	stagesOfHosts nameKind = "stages"
 )
@@ -164,16 +165,20 @@ func (e *environment) workflowsHere(c *cli.Context) (names []string, err error) 
 	return names, nil
 }
 
-// workflows are the ones that runs have asked for, and those of this host: Consul
-// does not know which ones hosts define.
+// workflows are those of this host and of members. If no member's record names one, the
+// workflows that runs have asked for take their place.
 func (e *environment) workflows(c *cli.Context, t *target) ([]string, error) {
 	names, err := e.workflowsHere(c)
 	if err != nil {
 		return nil, err
 	}
-	all, _, err := t.runs().List(c.Context)
-	for _, r := range all {
-		names = append(names, r.Request.Workflow)
+	reported, err := t.WorkflowNames(c.Context)
+	if names = append(names, reported...); len(reported) == 0 && err == nil {
+		var all []runs.Run
+		all, _, err = t.runs().List(c.Context)
+		for _, r := range all {
+			names = append(names, r.Request.Workflow)
+		}
 	}
 	if len(names) > 0 { // those of this host need no Consul
 		return names, nil

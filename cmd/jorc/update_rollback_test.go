@@ -67,6 +67,17 @@ func (o *operated) document() rollout.Document {
 	return s.Document
 }
 
+// record makes the record of a member name workflows, as its agent would.
+func (o *operated) record(node string, workflows, static []string) {
+	o.t.Helper()
+	if _, err := cluster.New(o.s.Client(), "jorc", "default").Join(o.t.Context(), node, func(r cluster.Record) (cluster.Record, error) {
+		r.Workflows, r.Static = workflows, static
+		return r, nil
+	}); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
 // TestRollback: the version before, with the same policy, in the name of its author; refused
 // when it is not known.
 func TestRollback(t *testing.T) {
@@ -120,6 +131,33 @@ func TestPreflight(t *testing.T) {
 		o.want(test.undo, 0)
 	}
 	o.want(next+"--gate slo --dry-run", 0, `no manager is up: gate "slo" is asked on the orchestrator's host`)
+	o.want(next+"--gate slo --dry-run --require-converged", 0)
+	for _, test := range []struct {
+		node              string
+		workflows, static []string
+		text              string
+		refused           int
+	}{
+		{"n2", []string{"other"}, []string{"converge", "validate"}, `n2: its static block names workflow "converge", which its host does not define`, 1},
+		{"n2", []string{"converge"}, []string{"converge", "validate"}, `n2: its static block names workflow "validate", which its host does not define`, 1},
+		{"n3", []string{"converge"}, []string{}, "n3: its configuration has no static block", 1},
+		{"n3", nil, []string{"converge"}, "", 0}, // not known
+		{"n3", []string{"converge"}, []string{"converge"}, "", 0},
+	} {
+		o.record(test.node, test.workflows, test.static)
+		o.want(next+"--dry-run", 0, test.text)
+		o.want(next+"--require-converged --dry-run", test.refused, test.text)
+		o.record(test.node, nil, nil)
+	}
+	o.record("n3", []string{}, []string{})
+	o.want("update trigger v2 --dry-run", 0, "v2 would be desired") // a script may report the version
+	o.record("n3", nil, nil)
+	members(t, o.s, "boss")
+	o.want("cluster join --node boss --role manager", 0)
+	o.record("boss", []string{"other"}, []string{})
+	o.want(next+"--gate slo --dry-run", 0, `boss: no manager that is up defines gate "slo"`)
+	o.want(next+"--gate slo --dry-run --require-converged", 1, `boss: no manager that is up defines gate "slo"`)
+	o.record("boss", []string{"slo"}, []string{})
 	o.want(next+"--gate slo --dry-run --require-converged", 0)
 	if err := o.s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/default/nodes/n3", Value: []byte("{")}); err != nil {
 		t.Fatal(err)

@@ -32,6 +32,14 @@ func record(c *config.Config) (cluster.Record, error) {
 		}
 		r.Requires = append(r.Requires, cluster.Requirement{Target: q.Target, Count: need.Target.Count, For: q.For})
 	}
+	defined := make([]string, len(c.Workflows))
+	for i, w := range c.Workflows {
+		defined[i] = w.Name
+	}
+	r.Workflows, r.Static = cluster.ReportedWorkflows(defined), []string{}
+	if s := c.Static; s != nil {
+		r.Static = cluster.ReportedWorkflows(slices.DeleteFunc([]string{s.Workflow, s.Validation}, func(name string) bool { return name == "" }))
+	}
 	var err error
 	if r.Params, err = paramsOf(m.Params); err != nil {
 		return r, fmt.Errorf("member params: %w", err)

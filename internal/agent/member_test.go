@@ -73,6 +73,41 @@ func TestMember(t *testing.T) {
 	h.wantRecord("a member that stopped", func(r cluster.Record) bool { return r.Zone == "rack-8" })
 }
 
+// TestReportedWorkflows: the record has the names of the workflows that the host
+// defines, also an empty list of them, follows a reload, and is written only when these
+// change.
+func TestReportedWorkflows(t *testing.T) {
+	t.Parallel()
+	const workflows = "\nworkflow \"b\" {\n  task \"t\" { command = [\"true\"] }\n}\nworkflow \"a\" {\n  task \"t\" { command = [\"true\"] }\n}\n"
+	const static = "\nstatic {\n  workflow = \"b\"\n  validation = \"gone\"\n}\n"
+	h := newHost(t, consultest.Start(t), "member {}")
+	wanted := func(workflows, static string) func(cluster.Record) bool {
+		return func(r cluster.Record) bool {
+			return r.Workflows != nil && r.Static != nil && strings.Join(r.Workflows, " ") == workflows && strings.Join(r.Static, " ") == static
+		}
+	}
+	h.start()
+	h.wantRecord("a host without workflows", wanted("", ""))
+	h.configure("member {}" + workflows + static)
+	if got := h.reload(); !got.OK {
+		t.Fatalf("got %+v", got)
+	}
+	h.wantRecord("the reload", wanted("a b", "b gone"))
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	h.eventually("the second start", func() error { return contains(h.notified.String(), "STOPPING=1\nREADY=1") })
+	h.configure("member { zone = \"z\" }" + static + workflows)
+	if got := h.reload(); !got.OK {
+		t.Fatalf("got %+v", got)
+	}
+	h.wantRecord("the last reload", func(r cluster.Record) bool { return r.Zone == "z" && wanted("a b", "b gone")(r) })
+	if n := strings.Count(h.log.String(), "the member's record was written"); n != 3 {
+		t.Errorf("the record was written %d times, want 3", n)
+	}
+}
+
 // TestLeaveOnStop: a clean stop ends the membership when it is configured to,
 // and a reload does not.
 func TestLeaveOnStop(t *testing.T) {

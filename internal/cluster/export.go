@@ -78,7 +78,7 @@ func (c *Cluster) Export(ctx context.Context) (Archive, error) {
 			return Archive{}, leaf.Err
 		}
 		r := leaf.Value
-		r.Keeper = "" // an agent writes it, not an operator
+		r.Keeper, r.Workflows, r.Static = "", nil, nil // an agent writes them, not an operator
 		a.Members[node] = r
 	}
 	return a, nil
@@ -154,7 +154,7 @@ func (c *Cluster) Import(ctx context.Context, a Archive, replace bool) error {
 		files := a.Members[node]
 		under := func() (profile.Document, error) { return next, nil }
 		_, _, err := c.changeRecordUnder(ctx, under, node, true, func(have Record) (Record, error) {
-			files.Keeper = have.Keeper
+			files.Keeper, files.Workflows, files.Static = have.Keeper, have.Workflows, have.Static
 			return files, nil
 		})
 		if replace && errors.Is(err, kv.ErrDamaged) {

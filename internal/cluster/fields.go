@@ -34,6 +34,14 @@ func single(get func(*Member) string) func(*Member) operand {
 	return func(m *Member) operand { return textOperand(get(m)) }
 }
 
+// known is a list of names that is missing where it is nil.
+func known(list []string) operand {
+	if list == nil {
+		return operand{}
+	}
+	return operand{kind: names, names: list}
+}
+
 // fields never change.
 var fields = map[string]field{
 	"Node":       {textual, 0, single(func(m *Member) string { return m.Node })},
@@ -45,6 +53,7 @@ var fields = map[string]field{
 	"Meta":       {params, 0, func(m *Member) operand { return operand{kind: params, params: m.Meta} }},
 	"NodeMeta":   {labels, NeedCatalog, texts(func(m *Member) map[string]string { return m.NodeMeta })},
 	"Services":   {names, NeedServices, list(func(m *Member) []string { return m.Services })},
+	"Workflows":  {names, 0, func(m *Member) operand { return known(m.Workflows) }},
 	"Version":    {textual, NeedReports, single(func(m *Member) string { return m.Version })},
 	"Status":     {labels, NeedReports, texts(func(m *Member) map[string]string { return m.Status })},
 	"Health":     {textual, NeedHealth, single(func(m *Member) string { return m.Health })},

@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +25,7 @@ func member(t testing.TB) *cluster.Member {
 		Node: "db-1", Address: "10.0.0.5", Datacenter: "dc1", Zone: "rack-7", Roles: []string{"db", "worker"},
 		Params: params(t, `{"cluster/db": true, "disks": 4, "ratio": 0.5, "big": 123456789012345678901, "path": "/etc/foo",
 			"null": null, "empty": "", "list": ["a", 1], "none": [], "deep": {"er": {"x": "y"}}, "no": false}`),
-		Meta: params(t, `{"icon": "db"}`), NodeMeta: map[string]string{"os": "linux"}, Services: []string{"mysql"},
+		Meta: params(t, `{"icon": "db"}`), NodeMeta: map[string]string{"os": "linux"}, Services: []string{"mysql"}, Workflows: []string{"backup"},
 		Version: "v1.2", Status: map[string]string{"config": "success"}, Health: "passing", Agent: "up",
 	}
 }
@@ -48,6 +49,8 @@ func TestFilter(t *testing.T) {
 		{`"db" in Roles`, true},
 		{`Roles contains "db"`, true},
 		{`"web" not in Roles`, true},
+		{`Workflows contains "backup"`, true},
+		{`"vacuum" in Workflows or Workflows is nil`, false},
 		{`Roles is not empty and Services is not empty`, true},
 		{`Zone == "rack-7" and (Health == "passing" or Health == "warning")`, true},
 		{`not Zone == "rack-7"`, false},
@@ -189,6 +192,36 @@ func BenchmarkFilter(b *testing.B) {
 		}
 		if n != 100 {
 			b.Fatalf("%d members match, want 100", n)
+		}
+	}
+}
+
+// TestFilterWorkflows: workflows that are unknown differ from none.
+func TestFilterWorkflows(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		workflows []string
+		want      string
+	}{
+		{nil, "unknown empty"},
+		{[]string{}, "empty"},
+		{[]string{"a"}, "defined"},
+		{[]string{"b"}, ""},
+	} {
+		m, got := &cluster.Member{Workflows: test.workflows}, []string{}
+		for name, expr := range map[string]string{"unknown": "Workflows is nil", "empty": "Workflows is empty", "defined": `"a" in Workflows`} {
+			f, err := cluster.ParseFilter(expr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Match(m) {
+				got = append(got, name)
+			}
+		}
+		slices.Sort(got)
+		slices.Reverse(got)
+		if strings.Join(got, " ") != test.want {
+			t.Errorf("%v: got %v, want %s", test.workflows, got, test.want)
 		}
 	}
 }

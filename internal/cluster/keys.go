@@ -175,7 +175,7 @@ var Keys = []Key{
 	{KeyControl, "pause, observe-only, holds of the cluster and of roles", "JSON", nil, "every agent; the orchestrator; commands", ""},
 	{KeyRollout, "the rollout: version and policy", "JSON", []Kind{KindOrchestrator}, "every agent; the orchestrator; commands", ""},
 	{KeyLeaders, "who leads and who manages", "JSON", []Kind{KindElector}, "every agent; electors; the orchestrator; commands", ""},
-	{PrefixHosts + "<node>" + EndMember, "the member: roles, zone, its own params and meta", "JSON", []Kind{KindAgent}, "that agent; electors; the orchestrator; commands", PurposeMember},
+	{PrefixHosts + "<node>" + EndMember, "the member: roles, zone, its own params and meta, names of its workflows", "JSON", []Kind{KindAgent}, "that agent; electors; the orchestrator; commands", PurposeMember},
 	{PrefixHosts + "<node>" + EndHold, "the hold of that node, or its exception from a wider one", "JSON", nil, "that agent; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndGrant, "the permission to begin with one version", "JSON", []Kind{KindOrchestrator}, "that agent; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndQueue, "the jobs of runs for that node, and their results", "JSON", []Kind{KindOrchestrator, KindAgent}, "that agent; the orchestrator; commands", PurposeRuns},

@@ -29,6 +29,11 @@ type Record struct {
 	Meta     profile.Params `json:"meta,omitempty"`
 	Provides []string       `json:"provides,omitempty"` // services
 	Requires []Requirement  `json:"requires,omitempty"`
+	// Workflows are the names of the workflows that the host defines, sorted; Static are
+	// the names in its static block. The host's agent writes them. nil: unknown, as of a
+	// host without an agent or with an older one; empty: the host has none.
+	Workflows []string `json:"workflows,omitzero"`
+	Static    []string `json:"static,omitzero"`
 	// Declared are the params and meta that came from the member's own files;
 	// the others were set from elsewhere and are left alone by the files.
 	Declared *Declared `json:"declared,omitempty"`
@@ -256,7 +261,22 @@ func (r Record) validate() error {
 func (r Record) equal(o Record) bool {
 	return slices.Equal(r.Roles, o.Roles) && r.Zone == o.Zone && identical(r.Params, o.Params) && identical(r.Meta, o.Meta) &&
 		slices.Equal(r.Provides, o.Provides) && slices.Equal(r.Requires, o.Requires) && r.declared().equal(o.declared()) &&
-		r.Keeper == o.Keeper
+		r.Keeper == o.Keeper && sameKnown(r.Workflows, o.Workflows) && sameKnown(r.Static, o.Static)
+}
+
+// sameKnown reports whether both lists are the same; one that is unknown differs from
+// an empty one.
+func sameKnown(a, b []string) bool { return slices.Equal(a, b) && (a == nil) == (b == nil) }
+
+// ReportedWorkflows returns names as a record holds them: sorted, each once. It returns
+// nil, that is, unknown, if they are beyond the bounds of a record: a list that is cut
+// off would say that workflows are missing.
+func ReportedWorkflows(names []string) []string {
+	reported := slices.Compact(slices.Sorted(slices.Values(names)))
+	if boundedWorkflows(reported) != nil {
+		return nil
+	}
+	return append([]string{}, reported...)
 }
 
 // KeptDiffers reports whether next differs from r in what the agent that keeps r

@@ -70,6 +70,20 @@ func (c *Cluster) ZoneNames(ctx context.Context) ([]string, error) {
 	return known, nil
 }
 
+// WorkflowNames returns the workflows that hosts of members define, as far as their
+// records say so. It reads all member records.
+func (c *Cluster) WorkflowNames(ctx context.Context) ([]string, error) {
+	s, err := c.Load(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	var known []string
+	for _, h := range s.Hosts {
+		known = append(known, h.Record.Workflows...)
+	}
+	return known, nil
+}
+
 // union returns the names that keys have directly below the given prefixes.
 func (c *Cluster) union(ctx context.Context, prefixes ...string) ([]string, error) {
 	found := make([][]string, len(prefixes))

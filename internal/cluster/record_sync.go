@@ -174,12 +174,13 @@ func (k *RecordSync) leave(ctx context.Context) {
 	}
 }
 
-// declare returns have as files want it: roles, zone, provides and requires are
-// theirs; of params and meta the ones that the files name, and no longer the ones that
+// declare returns have as files want it: roles, zone, provides, requires and workflows
+// are theirs; of params and meta the ones that the files name, and no longer the ones that
 // they named before. Others were set by jobs or people, and stay.
 func (r Record) declare(files Record) Record {
 	next := r
 	next.Roles, next.Zone, next.Provides, next.Requires = files.Roles, files.Zone, files.Provides, files.Requires
+	next.Workflows, next.Static = files.Workflows, files.Static
 	next.Params = overlay(r.Params, r.declared().Params, files.Params)
 	next.Meta = overlay(r.Meta, r.declared().Meta, files.Meta)
 	next.Declared = nil

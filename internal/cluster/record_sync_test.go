@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -204,5 +205,70 @@ func TestRecordSyncChecksParams(t *testing.T) {
 				t.Errorf("%s, %s: something was written", test.node, key)
 			}
 		}
+	}
+}
+
+// TestRecordSyncWorkflows: the names of workflows are kept as the files have them; an
+// agent finds no difference between an empty list in its files and in Consul, and
+// one in a record that does not have it.
+func TestRecordSyncWorkflows(t *testing.T) {
+	t.Parallel()
+	c, _ := initialized(t)
+	k := keeping(t, c, "", cluster.Record{Workflows: []string{"a", "b"}, Static: []string{}})
+	const want = `{"workflows":["a","b"],"static":[]}`
+	for n := 1; n <= 3; n++ {
+		consultest.Eventually(t, "the record", func(ctx context.Context) error {
+			r, err := c.Record(ctx, "n")
+			if text, _ := json.Marshal(r); err == nil && string(text) != want {
+				err = errors.New(string(text))
+			}
+			return err
+		})
+		consultest.Eventually(t, "the log", func(context.Context) error {
+			if got := strings.Count(k.text(), "was written"); got < n {
+				return fmt.Errorf("%d writes", got)
+			}
+			return nil
+		})
+		if got := strings.Count(k.text(), "was written"); got != n {
+			t.Fatalf("%d writes after %d differences", got, n)
+		}
+		if _, err := c.Join(t.Context(), "n", func(r cluster.Record) (cluster.Record, error) {
+			r.Workflows, r.Static = nil, nil // as an older jorc writes it
+			return r, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestReportedWorkflows: what is beyond the bounds of a record is unknown.
+func TestReportedWorkflows(t *testing.T) {
+	t.Parallel()
+	many := make([]string, 513)
+	for i := range many {
+		many[i] = fmt.Sprint("w", i)
+	}
+	for _, test := range []struct {
+		what    string
+		names   []string
+		want    int
+		unknown bool
+	}{
+		{"none", nil, 0, false},
+		{"twice", []string{"b", "a", "b"}, 2, false},
+		{"the most", many[1:], 512, false},
+		{"too many", many, 0, true},
+		{"too long", []string{strings.Repeat("x", 257)}, 0, true},
+	} {
+		if got := cluster.ReportedWorkflows(test.names); len(got) != test.want || (got == nil) != test.unknown {
+			t.Errorf("%s: got %d names, unknown %v", test.what, len(got), got == nil)
+		}
+	}
+	for i := range many {
+		many[i] = fmt.Sprintf("%0100d", i)
+	}
+	if cluster.ReportedWorkflows(many[:400]) != nil {
+		t.Error("40,000 bytes of names are reported")
 	}
 }

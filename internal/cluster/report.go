@@ -357,8 +357,11 @@ const (
 	maxDocument    = 256 << 10 // of one document
 	maxRoles       = 64
 	maxTargets     = 512 // provided or required
+	maxWorkflows   = 512 // defined on the host
 	maxStates      = 64
 	maxBoundedName = 256 // bytes
+
+	maxWorkflowBytes = 32 << 10 // of all their names
 )
 
 // bounded returns what of a record is beyond the bounds.
@@ -372,11 +375,25 @@ func (r Record) bounded() error {
 			return err
 		}
 	}
+	if err := cmp.Or(boundedWorkflows(r.Workflows), boundedWorkflows(r.Static)); err != nil {
+		return err
+	}
 	targets := make([]string, 0, 2*len(r.Requires))
 	for _, q := range r.Requires {
 		targets = append(targets, q.Target, q.For)
 	}
 	return boundedNames("required services", targets, 2*maxTargets)
+}
+
+func boundedWorkflows(names []string) error {
+	bytes := 0
+	for _, name := range names {
+		bytes += len(name)
+	}
+	if bytes > maxWorkflowBytes {
+		return fmt.Errorf("workflows: names of %d bytes, at most %d are read", bytes, maxWorkflowBytes)
+	}
+	return boundedNames("workflows", names, maxWorkflows)
 }
 
 // Bounded returns what of a node's report is beyond the bounds.

@@ -141,7 +141,7 @@ func (s *State) member(h *Host) Member {
 		Node: h.Node, Address: h.Address, Datacenter: h.Datacenter, Zone: h.Record.Zone, Roles: roles,
 		Params: derive(h.Record.Params, roles), Meta: h.Record.Meta, NodeMeta: h.NodeMeta,
 		Services: make([]string, 0, len(h.Services)), Status: make(map[string]string, len(h.Report.States)),
-		Version: h.Report.Version, Provides: h.Record.Provides, Requires: h.Record.Requires, Condition: h.Condition,
+		Version: h.Report.Version, Workflows: h.Record.Workflows, Provides: h.Record.Provides, Requires: h.Record.Requires, Condition: h.Condition,
 	}
 	if s.need&(NeedHealth|NeedInstances) != 0 {
 		m.Health = h.Condition.Health
@@ -327,6 +327,7 @@ type Member struct {
 	Meta       profile.Params    `json:"meta"`
 	NodeMeta   map[string]string `json:"node_meta"`
 	Services   []string          `json:"services"`
+	Workflows  []string          `json:"workflows"` // that it defines; nil: unknown
 	Version    string            `json:"version"`
 	Status     map[string]string `json:"status"` // category → state
 	Health     string            `json:"health"` // passing, warning, critical, maintenance; empty without a host

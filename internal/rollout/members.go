@@ -58,6 +58,7 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 		roles := s.Roles(host)
 		one := Member{
 			Node: node, Roles: roles, Zone: host.Record.Zone, Outside: !s.Matches(filter, host), Condition: host.Condition,
+			Workflows: host.Record.Workflows, Static: host.Record.Static,
 			Version: host.Report.Version, Arrived: host.Report.Since, Answer: host.Report.Grant, Grant: grantOf(host.Grant),
 			Config: host.Report.States[cluster.CategoryConfig], Validation: host.Report.States[cluster.CategoryValidation],
 		}
@@ -134,6 +135,9 @@ type Member struct {
 	Roles   []string // derived ones, too
 	Zone    string
 	Outside bool // the cluster's own filter leaves it out
+	// Workflows are the workflows that its host defines, Static the ones that its static
+	// block names; nil: unknown.
+	Workflows, Static []string
 
 	Version    string
 	Arrived    time.Time // at Version

@@ -17,8 +17,8 @@ const (
 	ObstacleHeld       = "held"       // members are on hold
 	ObstacleLeftover   = "leftover"   // grants of an earlier rollout
 	ObstacleUnreadable = "unreadable" // documents
-	ObstacleWorkflow   = "workflow"   // members that never reported a static workflow
-	ObstacleGate       = "gate"       // no manager is up to ask the gate
+	ObstacleWorkflow   = "workflow"   // members without a static workflow
+	ObstacleGate       = "gate"       // no manager is up to ask the gate, or none defines its workflow
 )
 
 // Obstacle is something that stands in the way of a rollout.
@@ -70,18 +70,64 @@ func obstacles(d Document, s State, now time.Time) []Obstacle {
 		return key == cluster.KeyDesired || key == cluster.KeyRollout // the trigger replaces them
 	})
 	add(ObstacleUnreadable, "the document cannot be read: 'jorc doctor' has the reason", unreadable, false)
-	silent := members(func(m ranked) bool { return m.Config.State == "" })
-	if len(silent) < len(p.members) { // otherwise no member has converged yet
+	for _, missing := range groups(p.members, func(m *Member) string { return m.undefined() }) {
+		all = append(all, Obstacle{ObstacleWorkflow, missing.Reason, missing.Nodes, missing.Count, false})
+	}
+	paced := !d.Policy.Plain() // then a host without a static block cannot accept its grant; otherwise a script may report its version
+	add(ObstacleWorkflow, "its configuration has no static block (static { workflow = … }), without which it does not begin", members(func(m ranked) bool {
+		return m.Static != nil && len(m.Static) == 0 && (paced || m.Config.State == "")
+	}), !paced)
+	if len(members(func(m ranked) bool { return m.Config.State != "" })) > 0 { // otherwise no member has converged yet
+		silent := members(func(m ranked) bool { return m.Static == nil && m.Config.State == "" })
 		add(ObstacleWorkflow, "it never reported a static workflow; without one (static { workflow = … }) it does not begin", silent, true)
 	}
-	manager := func(m Member) bool { return slices.Contains(m.Roles, cluster.RoleManager) && m.Up() }
-	if d.Policy.Gate.Workflow != "" && !slices.ContainsFunc(s.Members, manager) {
-		all = append(all, Obstacle{
-			Kind: ObstacleGate, Names: []string{}, Possible: true,
-			Text: fmt.Sprintf("no manager is up: gate %q is asked on the orchestrator's host", d.Policy.Gate.Workflow),
-		})
+	return append(all, gateObstacles(d.Policy.Gate.Workflow, s.Members)...)
+}
+
+// undefined is why the member cannot converge: its static block names a workflow that
+// its host does not define; empty: none, or not known.
+func (m *Member) undefined() string {
+	for _, name := range m.Static {
+		if m.lacks(name) {
+			return fmt.Sprintf("its static block names workflow %q, which its host does not define", name)
+		}
 	}
-	return all
+	return ""
+}
+
+// lacks reports whether the member's host is known not to define a workflow.
+func (m *Member) lacks(workflow string) bool {
+	return m.Workflows != nil && !slices.Contains(m.Workflows, workflow)
+}
+
+// gateObstacles returns what keeps a gate from being asked; workflow is empty without a
+// gate.
+func gateObstacles(workflow string, members []Member) []Obstacle {
+	if workflow == "" {
+		return nil
+	}
+	var up, without []string
+	for i := range members {
+		if m := &members[i]; slices.Contains(m.Roles, cluster.RoleManager) && m.Up() {
+			up = append(up, m.Node)
+			if m.lacks(workflow) {
+				without = append(without, m.Node)
+			}
+		}
+	}
+	switch {
+	case len(up) == 0:
+		return []Obstacle{{
+			Kind: ObstacleGate, Names: []string{}, Possible: true,
+			Text: fmt.Sprintf("no manager is up: gate %q is asked on the orchestrator's host", workflow),
+		}}
+	case len(without) == len(up):
+		return []Obstacle{{
+			Kind: ObstacleGate, Names: sortedFirst(without, mostNames), Count: len(without),
+			Text: fmt.Sprintf("no manager that is up defines gate %q", workflow),
+		}}
+	}
+	return nil
 }
 
 // Rollback makes the version before the desired one the desired one again, or q.Version if

@@ -12,32 +12,152 @@ import (
 	"github.com/jorc/jorc/internal/text"
 )
 
-// CheckMembers fails for a new run that no member matches. It returns
-// cluster.ErrNoCluster or a class of package consul.
-func (r *Runs) CheckMembers(ctx context.Context, c *cluster.Cluster, id string, q Request) error {
+// Targets are the members that a run is for if it begins now.
+type Targets struct {
+	Workflow string   `json:"workflow"`
+	Members  []string `json:"members"`
+	// Undefined are the members whose hosts do not define the workflow, and Unknown those
+	// of which that is not known: their records do not have it.
+	Undefined []string `json:"undefined"`
+	Unknown   []string `json:"unknown"`
+}
+
+// Targets reads the members that a new run is for. It fails if no member matches, and,
+// with what it has read, if the workflow is not defined on one of them; not for a run
+// that exists, whose members are decided already. It returns cluster.ErrNoCluster, a
+// *cluster.FilterError or a class of package consul.
+func (r *Runs) Targets(ctx context.Context, c *cluster.Cluster, id string, q Request) (Targets, error) {
+	t := Targets{Workflow: q.Workflow, Members: []string{}, Undefined: []string{}, Unknown: []string{}}
 	filter, err := cluster.ParseFilter(q.Filter)
 	if err != nil {
-		return err
+		return t, err
 	}
-	all, exists, err := Candidates(ctx, c, filter)
+	s, own, err := loadState(ctx, c, needOf(q), filter)
 	if err != nil {
-		return err
+		return t, err
 	}
-	if !exists {
+	if !s.Exists {
 		_, err := c.Profile(ctx) // its error names what to do
-		return err
+		return t, err
 	}
-	q.Filter = "" // the candidates match it
-	if q.OnManager || len(Matching(q, all, nil)) > 0 {
-		return nil
+	all := candidates(&s, own, filter)
+	if q.OnManager {
+		if t.Members, err = r.managerNow(ctx, q.Workflow, all); err != nil {
+			return t, err
+		}
+	} else {
+		q.Filter = "" // the candidates match it
+		t.Members = Matching(q, all, nil)
+	}
+	t.classify(all)
+	if len(t.Undefined) == 0 && (len(t.Members) > 0 || q.OnManager) {
+		return t, nil
 	}
 	if _, err := r.Show(ctx, id); !errors.Is(err, ErrNoRun) {
-		return err // its members are decided already
+		return t, err
 	}
-	if q.Role != "" {
-		return withoutRole(ctx, c, q.Role)
+	switch {
+	case len(t.Undefined) > 0:
+		var known []string
+		for _, h := range s.Hosts {
+			known = append(known, h.Record.Workflows...)
+		}
+		return t, t.undefined(known)
+	case q.Role != "":
+		return t, withoutRole(ctx, c, q.Role)
 	}
-	return fmt.Errorf("no member of cluster %q matches: nothing was written; 'jorc cluster members' lists them, managers take no part", c.Name())
+	return t, fmt.Errorf("no member of cluster %q matches: nothing was written; 'jorc cluster members' lists them, managers take no part", c.Name())
+}
+
+// needOf is what has to be read beside what filters need.
+func needOf(q Request) cluster.Need {
+	if q.OnManager {
+		return cluster.NeedAgent
+	}
+	return 0
+}
+
+// managerNow is where a workflow of managers runs if it begins now; no name: no
+// orchestrator runs that could choose.
+func (r *Runs) managerNow(ctx context.Context, workflow string, all []cluster.Member) ([]string, error) {
+	holder, _, err := cluster.Orchestrator(ctx, r.store)
+	if err != nil && !errors.Is(err, consul.ErrDenied) {
+		return nil, err
+	}
+	up := slices.DeleteFunc(slices.Clone(all), func(m cluster.Member) bool { return m.Agent != cluster.AgentUp && m.Node != holder.Node })
+	if node := chooseManager(workflow, up, holder.Node); node != "" {
+		return []string{node}, nil
+	}
+	return []string{}, nil
+}
+
+// chooseManager returns the node that runs a workflow of managers: the first of the
+// managers that are up, one whose host does not define it only if none does, and
+// without a manager the orchestrator's own.
+func chooseManager(workflow string, up []cluster.Member, holder string) string {
+	var able, others []string
+	for i := range up {
+		switch m := &up[i]; {
+		case !slices.Contains(m.Roles, cluster.RoleManager):
+		case lacks(m, workflow):
+			others = append(others, m.Node)
+		default:
+			able = append(able, m.Node)
+		}
+	}
+	if len(able) == 0 {
+		able = others
+	}
+	if len(able) == 0 {
+		return holder
+	}
+	return slices.Min(able)
+}
+
+// lacks reports whether the member's host is known not to define a workflow.
+func lacks(m *cluster.Member, workflow string) bool {
+	return m.Workflows != nil && !slices.Contains(m.Workflows, workflow)
+}
+
+// classify fills in the members that lack the workflow, and those of which that is
+// not known.
+func (t *Targets) classify(all []cluster.Member) {
+	by := make(map[string]*cluster.Member, len(all))
+	for i := range all {
+		by[all[i].Node] = &all[i]
+	}
+	for _, node := range t.Members {
+		switch m := by[node]; {
+		case m == nil || m.Workflows == nil:
+			t.Unknown = append(t.Unknown, node)
+		case lacks(m, t.Workflow):
+			t.Undefined = append(t.Undefined, node)
+		}
+	}
+}
+
+// undefined is the error that members lack the workflow; known are the workflows that
+// members define.
+func (t *Targets) undefined(known []string) error {
+	what := fmt.Sprintf("workflow %q is not defined on %d of %d members: nothing was written", t.Workflow, len(t.Undefined), len(t.Members))
+	switch {
+	case !slices.Contains(known, t.Workflow):
+		return errors.New(what + text.Unknown(t.Workflow, "workflows", known))
+	case len(t.Undefined) == len(t.Members):
+		return fmt.Errorf("%s; define it there: %s", what, several(t.Undefined))
+	}
+	return fmt.Errorf("%s; define it there, or leave them out with --skip-undefined: %s", what, several(t.Undefined))
+}
+
+// SkipUndefined returns the request without members whose hosts are known not to define
+// the workflow: it is a filter.
+func (q Request) SkipUndefined() Request {
+	defined := fmt.Sprintf("(%q in Workflows or Workflows is nil)", q.Workflow)
+	if q.Filter != "" {
+		defined = "(" + q.Filter + ") and " + defined
+	}
+	q.Filter = defined
+	return q
 }
 
 // withoutRole is the error that no member with a role matches, or that no member

@@ -276,7 +276,7 @@ func (p *planner) onManager(a *Active) {
 	if last != "" && a.Jobs[last].State != Lost || r.Cancel != "" {
 		return
 	}
-	node := p.manager()
+	node := p.manager(r.Request.Workflow)
 	if node == "" || p.wait(a, node, "") {
 		return
 	}
@@ -291,16 +291,13 @@ func (p *planner) onManager(a *Active) {
 	p.decide(RunScheduled, r.ID, node, fmt.Sprintf("workflow %q on %s", r.Request.Workflow, node))
 }
 
-// manager is where workflows of managers run now.
-func (p *planner) manager() string {
-	var up []string
+// manager is where a workflow of managers runs now.
+func (p *planner) manager(workflow string) string {
+	var up []cluster.Member
 	for node, m := range p.members {
 		if slices.Contains(m.Roles, cluster.RoleManager) && p.up(node) {
-			up = append(up, node)
+			up = append(up, *m)
 		}
 	}
-	if len(up) == 0 {
-		return p.s.Holder
-	}
-	return slices.Min(up)
+	return chooseManager(workflow, up, p.s.Holder)
 }

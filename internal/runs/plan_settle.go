@@ -178,7 +178,7 @@ func (p *planner) waiting(a *Active) string {
 	for _, why := range sorted(nodes) {
 		parts = append(parts, several(nodes[why])+": "+why)
 	}
-	if why := p.waits[a.Run.ID][p.manager()]; a.Run.Request.OnManager && len(parts) == 0 {
+	if why := p.waits[a.Run.ID][p.manager(a.Run.Request.Workflow)]; a.Run.Request.OnManager && len(parts) == 0 {
 		return why
 	}
 	const most = 3

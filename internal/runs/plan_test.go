@@ -368,8 +368,9 @@ func TestPlanLostForGood(t *testing.T) {
 	w.want(t, "r", "failed: a=lost")
 }
 
-// TestPlanOnManager: it runs once, on a manager or where the orchestrator is,
-// and continues elsewhere at the first task that is not done.
+// TestPlanOnManager: it runs once, on a manager, one that defines the workflow before
+// others, or where the orchestrator is, and continues elsewhere at the first task that
+// is not done.
 func TestPlanOnManager(t *testing.T) {
 	t.Parallel()
 	w := newWorld("a", "m1/manager", "m2/manager")
@@ -397,6 +398,14 @@ func TestPlanOnManager(t *testing.T) {
 	w.begin("m1")
 	w.end(Done, "m1")
 	w.want(t, "r", "done: m1=done m2=lost")
+
+	able := newWorld("a", "m1/manager", "m2/manager")
+	able.members[1].Workflows, able.members[2].Workflows = []string{"other"}, []string{"w"}
+	able.ask("r", Request{Workflow: "w", OnManager: true})
+	able.want(t, "r", "running: m2=pending | m2")
+	able.agent("m2", false) // the other does not define it, and says so itself
+	able.now = able.now.Add(time.Minute)
+	able.want(t, "r", "running: m2=lost m1=pending | m1")
 
 	none := newWorld("a")
 	none.ask("r", Request{Workflow: "w", OnManager: true})
