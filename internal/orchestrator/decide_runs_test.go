@@ -175,54 +175,91 @@ func TestRulesDecided(t *testing.T) {
 }
 
 // TestScheduledRuleDecided: orchestrators that kill themselves before and after they
-// start what is due leave one run and one event for the due time, also the next one.
+// start what is due, or skip it, leave one run and one event of each kind for the due time.
 func TestScheduledRuleDecided(t *testing.T) {
 	t.Parallel()
-	for _, when := range []string{"before", "after"} {
-		t.Run(when, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t)
-			s.host("a", "10.0.0.1", "passing", "passing")
-			s.join("a", "web")
-			s.worker("a")
-			v, err := profile.ParseValue(`[{"workflow": "good", "schedule": "0 3 * * *", "missed": "run-once"}]`)
-			s.must(nil, err)
-			s.must(s.cluster.Set(t.Context(), profile.Scope{}, runs.ParamRules, v, profile.Ref{}))
-			first := s.process(dieAt + "=never")
-			tables := kv.NewTree[runs.Timetable](s.store, "runs/.schedules/", 1)
-			var name string
-			var leaf kv.Leaf[runs.Timetable]
-			s.eventually("the timetable", func() error {
-				all, err := tables.List(t.Context())
-				for name, leaf = range all {
-					return nil
-				}
-				return errors.Join(err, errEventsPending)
-			})
-			first.kill()
-			table := leaf.Value
-			table.Due = table.Due.AddDate(0, 0, -3)
-			_, err = tables.At(name).CompareAndSwap(t.Context(), leaf.Entry, table)
-			s.must(nil, err)
-
-			s.dies(t, when+" "+runs.RuleDue)
-			next := s.process(dieAt + "=never")
-			s.eventually("the run of the due time", func() error {
-				all, _, err := runs.New(s.store).List(t.Context())
-				if err == nil && (len(all) != 1 || all[0].State != runs.Done) {
-					err = fmt.Errorf("got %+v", all)
-				}
-				return err
-			})
+	s := newSite(t)
+	s.host("a", "10.0.0.1", "passing", "passing")
+	s.join("a", "web")
+	s.worker("a")
+	type point struct{ rule, when, kind string }
+	started := []string{runs.RuleDue, runs.RunStarted, runs.RunScheduled, runs.RunEnded}
+	var points []point
+	var rules []string
+	for i, kind := range []string{runs.RuleDue, runs.RunStarted, runs.RuleMissed} {
+		for _, when := range []string{"before", "after"} {
+			p := point{fmt.Sprintf("r%d%s", i, when), when, kind}
+			missed := "run-once"
+			if kind == runs.RuleMissed {
+				missed = "skip"
+			}
+			points = append(points, p)
+			rules = append(rules, fmt.Sprintf(`{"name": %q, "workflow": "good", "schedule": "0 3 * * *", "missed": %q}`, p.rule, missed))
+		}
+	}
+	v, err := profile.ParseValue("[" + strings.Join(rules, ", ") + "]")
+	s.must(nil, err)
+	s.must(s.cluster.Set(t.Context(), profile.Scope{}, runs.ParamRules, v, profile.Ref{}))
+	tables := kv.NewTree[runs.Timetable](s.store, "runs/.schedules/", 1)
+	next := s.process(dieAt + "=never")
+	s.eventually("the timetables", func() error {
+		all, err := tables.List(t.Context())
+		if len(all) < len(points) {
+			return errors.Join(err, errEventsPending)
+		}
+		return err
+	})
+	for _, p := range points {
+		t.Run(p.when+" "+p.kind, func(t *testing.T) {
 			next.kill()
-			due := 0
-			for _, e := range s.events() {
-				if e.Kind == runs.RuleDue {
-					due++
+			all, err := tables.List(t.Context())
+			s.must(nil, err)
+			for name, leaf := range all {
+				if strings.HasPrefix(name, p.rule+"-") {
+					table := leaf.Value
+					table.Due = table.Due.AddDate(0, 0, -3)
+					s.must(tables.At(name).CompareAndSwap(t.Context(), leaf.Entry, table))
 				}
 			}
-			if all, _, err := runs.New(s.store).List(t.Context()); err != nil || len(all) != 1 || due != 1 {
-				t.Errorf("got %d runs and %d events, %v, want one of each", len(all), due, err)
+			told := func() (got []string) {
+				for _, e := range s.events() {
+					if strings.Contains(e.Text, fmt.Sprintf("%q", p.rule)) || strings.HasPrefix(e.After, "due-"+p.rule+"-") {
+						got = append(got, e.Kind)
+					}
+				}
+				return got
+			}
+			s.dies(t, p.when+" "+p.kind)
+			if got, want := slices.Contains(told(), p.kind), p.when == "after"; got != want {
+				t.Errorf("%s is journalled: %v, want %v", p.kind, got, want)
+			}
+			next = s.process(dieAt + "=never")
+			want := started
+			if p.kind == runs.RuleMissed {
+				want = []string{p.kind}
+			}
+			s.eventually("the end of the due time", func() error {
+				if got := told(); len(got) < len(want) {
+					return fmt.Errorf("got %v, want %v", got, want)
+				}
+				return nil
+			})
+			if got := told(); !slices.Equal(got, want) {
+				t.Errorf("got the events %v, want %v", got, want)
+			}
+			list, _, err := runs.New(s.store).List(t.Context())
+			s.must(nil, err)
+			n := 0
+			for _, r := range list {
+				if strings.HasPrefix(r.ID, "due-"+p.rule+"-") {
+					n++
+					if r.State != runs.Done || r.Counts.Done != 1 {
+						t.Errorf("got %+v", r)
+					}
+				}
+			}
+			if n != len(want)/len(started) {
+				t.Errorf("got %d runs, want %d", n, len(want)/len(started))
 			}
 		})
 	}

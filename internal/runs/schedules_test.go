@@ -171,6 +171,38 @@ func TestScheduledRuleState(t *testing.T) {
 	check("another orchestrator")
 }
 
+// TestScheduledRuleOverChangeOfClocks: in both directions of a change of clocks a due time
+// that does not exist and one that exists twice start one run, also when orchestrators with
+// different clocks follow each other.
+func TestScheduledRuleOverChangeOfClocks(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ times, want []string }{
+		"does not exist": {
+			[]string{"2026-03-28T12:00:00Z", "2026-03-29T00:59:59Z", "2026-03-29T01:00:00Z", "2026-03-29T00:30:00Z", "2026-03-29T01:30:00Z", "2026-03-30T00:30:00Z"},
+			[]string{"2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"},
+		},
+		"exists twice": {
+			[]string{"2026-10-24T12:00:00Z", "2026-10-25T00:30:00Z", "2026-10-25T00:29:00Z", "2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z", "2026-10-26T01:30:00Z"},
+			[]string{"2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"},
+		},
+		"set forward by months and back": {
+			[]string{"2026-03-28T12:00:00Z", "2026-07-01T12:00:00Z", "2026-03-28T12:00:00Z", "2026-03-29T01:00:00Z"},
+			[]string{"2026-03-29T01:00:00Z", "2026-07-01T00:30:00Z"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := newTimed(t, `[{"name": "nightly", "workflow": "w", "schedule": "30 2 * * *", "zone": "Europe/Berlin", "missed": "run-once", "filter": "Node == \"x\""}]`)
+			for _, at := range c.times {
+				x.cycle(at)
+				x.d = quickDecider()
+				x.store = kv.New(x.server.Client(), "jorc/"+x.name)
+			}
+			x.wantRuns(c.want...)
+		})
+	}
+}
+
 // TestScheduledRuleWaits: nothing starts while the cluster is paused or the run before is
 // in progress.
 func TestScheduledRuleWaits(t *testing.T) {
