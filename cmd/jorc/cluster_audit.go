@@ -134,7 +134,7 @@ func (e *environment) showAudit(c *cli.Context) error {
 	if c.Bool("follow") {
 		warnUnorchestrated(c, cl, "no changes are journalled")
 		journalled := slices.DeleteFunc(events, func(e orchestrator.Event) bool { return e.Seq == 0 })
-		return e.followEvents(c, cl, filter.of, auditListing, journalled, audit.Seq)
+		return e.followEvents(c, cl, orchestrator.FollowAudit, filter.of, auditListing, journalled, audit.Seq)
 	}
 	return e.print(c, auditListing(events), events)
 }

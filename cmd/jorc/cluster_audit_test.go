@@ -3,9 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jorc/jorc/internal/consultest"
@@ -167,5 +171,110 @@ func TestHistoryCommand(t *testing.T) {
 	s.Run("kv", "put", env["JORC_PREFIX"]+"/default/history/rollouts/20260102T030406Z-v2", "xx")
 	if got := jorc(t, env, "update", "history", "-o", "plain"); got.stdout != list || got.code != 0 || !strings.Contains(got.stderr, "left out") {
 		t.Errorf("with a damaged one: %+v", got)
+	}
+}
+
+// TestAuditFollow: `cluster audit -f` prints the last changes and each new one once, in
+// order, over connections that end, answers that fail and an orchestrator that is
+// replaced, and tells why it waits.
+func TestAuditFollow(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	env := onServer(t, s)
+	env["JORC_CLUSTER"], env["USER"] = "prod", "ann"
+	do := doer(t, env)
+	do(result{0, "", ""}, "init", "prod")
+	stop := orchestrating(t, s)
+	var want []string
+	made := 0
+	change := func(n int) {
+		t.Helper()
+		for range n {
+			reason := fmt.Sprintf("change %d", made)
+			do(result{0, "", ""}, []string{"pause", "resume"}[made%2], "--reason", reason)
+			want = append(want, reason)
+			made++
+		}
+	}
+	journalled := func() {
+		t.Helper()
+		consultest.Eventually(t, "the changes to be journalled", func(context.Context) error {
+			if all := audited(t, env); len(all) == 0 || all[len(all)-1].Seq == 0 || all[len(all)-1].Change.Reason != want[len(want)-1] {
+				return fmt.Errorf("got %q", auditLines(all))
+			}
+			return nil
+		})
+	}
+	change(4)
+	journalled()
+	want = want[2:]
+
+	proxy := s.Proxy()
+	away := maps.Clone(env)
+	away["CONSUL_HTTP_ADDR"] = proxy.Addr
+	var out, stderr output
+	ctx, cancel := context.WithCancelCause(t.Context())
+	h := testHost(away, nil, nil)
+	h.stdout, h.stderr = &out, &stderr
+	ended := make(chan int)
+	go func() { ended <- run(ctx, []string{"cluster", "audit", "-f", "--limit", "2", "-o", "json"}, h) }()
+	printed := func() (reasons []string) {
+		t.Helper()
+		for line := range strings.Lines(out.String()) {
+			var e orchestrator.Event
+			if err := json.Unmarshal([]byte(line), &e); err != nil || e.Change == nil {
+				t.Fatalf("%v: %s", err, line)
+			}
+			reasons = append(reasons, e.Change.Reason)
+		}
+		return reasons
+	}
+	wantPrinted := func(when string) {
+		t.Helper()
+		consultest.Eventually(t, when, func(context.Context) error {
+			if got := printed(); len(got) < len(want) {
+				return fmt.Errorf("got %q, want %q", got, want)
+			}
+			return nil
+		})
+	}
+	wantPrinted("the last changes")
+	change(3)
+	wantPrinted("new changes")
+
+	proxy.Do(func(*http.Request) consultest.Fault { return consultest.Fault{Cut: 1} })
+	change(3)
+	journalled()
+	consultest.Eventually(t, "the reason why it waits", func(context.Context) error {
+		if stderr.String() == "" {
+			return errors.New("nothing is printed")
+		}
+		return nil
+	})
+	proxy.Do(nil)
+	wantPrinted("the changes of the time without a connection")
+
+	asked := 0
+	proxy.Do(func(*http.Request) consultest.Fault {
+		if asked++; asked%3 == 0 {
+			return consultest.Fault{Status: http.StatusInternalServerError}
+		}
+		return consultest.Fault{}
+	})
+	stop()
+	change(3)
+	orchestrating(t, s)
+	change(3)
+	journalled()
+	wantPrinted("the changes over a change of orchestrator, while answers fail")
+	proxy.Do(nil)
+	change(1)
+	wantPrinted("the last change")
+	cancel(signalError{syscall.SIGINT})
+	if code := <-ended; code != exitSignal+int(syscall.SIGINT) {
+		t.Errorf("exit %d: %s", code, stderr.String())
+	}
+	if got := printed(); !slices.Equal(got, want) {
+		t.Errorf("got %q,\nwant %q", got, want)
 	}
 }

@@ -286,7 +286,7 @@ func (e *environment) showEvents(c *cli.Context) error {
 	if c.Bool("follow") {
 		warnUnorchestrated(c, cl, "no events occur")
 		ofKinds := func(events []orchestrator.Event) []orchestrator.Event { return orchestrator.OfKinds(events, kinds) }
-		return e.followEvents(c, cl, ofKinds, eventListing, events, seq)
+		return e.followEvents(c, cl, orchestrator.FollowEvents, ofKinds, eventListing, events, seq)
 	}
 	return e.print(c, eventListing(events), events)
 }
@@ -297,10 +297,13 @@ func eventListing(events []orchestrator.Event) listing {
 	})
 }
 
+// eventFollower is orchestrator.FollowEvents or FollowAudit.
+type eventFollower func(ctx context.Context, s *kv.Store, after uint64, handle func([]orchestrator.Event) error, failed func(error)) error
+
 // followEvents prints the selected ones of events and of the ones after them, one per
 // line: as JSON objects or as rows.
 func (e *environment) followEvents(
-	c *cli.Context, cl *target, selected func([]orchestrator.Event) []orchestrator.Event,
+	c *cli.Context, cl *target, follow eventFollower, selected func([]orchestrator.Event) []orchestrator.Event,
 	list func([]orchestrator.Event) listing, events []orchestrator.Event, after uint64,
 ) error {
 	write := func(events []orchestrator.Event) error {
@@ -315,7 +318,7 @@ func (e *environment) followEvents(
 		return err
 	}
 	var last string
-	err := orchestrator.FollowEvents(c.Context, cl.Store(), after, write, func(err error) {
+	err := follow(c.Context, cl.Store(), after, write, func(err error) {
 		if text := err.Error(); text != last { // Consul may be away for long
 			last = text
 			note(c, "%s", text)

@@ -80,24 +80,12 @@ func ReadAudit(ctx context.Context, s *kv.Store, c *cluster.Cluster) (Audit, err
 	if problem != nil && !errors.Is(problem, kv.ErrDamaged) {
 		return Audit{}, problem
 	}
-	doc := kv.NewDoc[Commit](s, keyCommit, journalFormat)
-	var last uint64
-	for {
-		e, err := doc.Get(ctx)
-		if err != nil {
-			return Audit{}, err
-		}
-		events, err := eventsOf(ctx, s, e.Value.Audit, 0)
-		if errors.Is(err, errMissing) && e.Index != last {
-			last = e.Index // what is missing was superseded meanwhile
-			continue
-		}
-		if err != nil && !errors.Is(err, kv.ErrDamaged) {
-			return Audit{}, err
-		}
-		events = append(events, pending(log, e.Value.Audited)...)
-		return Audit{Events: events, Seq: e.Value.Seq, Problems: errors.Join(problem, err)}, nil
+	events, commit, err := readKept(ctx, s, auditAlone, 0, 0)
+	if err != nil && (!errors.Is(err, kv.ErrDamaged) || commit.Seq == 0) {
+		return Audit{}, err
 	}
+	events = append(events, pending(log, commit.Audited)...)
+	return Audit{Events: events, Seq: commit.Seq, Problems: errors.Join(problem, err)}, nil
 }
 
 // pending are the changes of a log that are not journalled, with their own times.

@@ -103,6 +103,19 @@ func commitIn(ctx context.Context, s *kv.Store, texts map[string]kv.Leaf[string]
 // are left out, and reported by an error next to the others. It returns
 // kv.ErrDamaged, kv.ErrNewer or a class of package consul.
 func ReadEvents(ctx context.Context, s *kv.Store, after uint64, limit int) ([]Event, Commit, error) {
+	return readKept(ctx, s, allEvents, after, limit)
+}
+
+// keptEvents are events that the journal keeps: all, or the audit events a second time.
+type keptEvents int
+
+const (
+	allEvents keptEvents = iota
+	auditAlone
+)
+
+// readKept is ReadEvents for one of them. A limit is of all events.
+func readKept(ctx context.Context, s *kv.Store, kept keptEvents, after uint64, limit int) ([]Event, Commit, error) {
 	doc := kv.NewDoc[Commit](s, keyCommit, journalFormat)
 	var last uint64
 	for {
@@ -114,7 +127,11 @@ func ReadEvents(ctx context.Context, s *kv.Store, after uint64, limit int) ([]Ev
 		if limit > 0 && c.Seq > uint64(limit) {
 			after = max(after, c.Seq-uint64(limit))
 		}
-		events, err := eventsOf(ctx, s, c.Batches, after)
+		batches := c.Batches
+		if kept == auditAlone {
+			batches = c.Audit
+		}
+		events, err := eventsOf(ctx, s, batches, after)
 		if !errors.Is(err, errMissing) || e.Index == last {
 			return events, c, err
 		}
@@ -259,6 +276,15 @@ func OfKinds(events []Event, kinds []string) []Event {
 // could be read. Failures to read are retried; failed, if not nil, is called with
 // them.
 func FollowEvents(ctx context.Context, s *kv.Store, after uint64, handle func([]Event) error, failed func(error)) error {
+	return followBatches(ctx, s, allEvents, after, handle, failed)
+}
+
+// FollowAudit is FollowEvents for the audit events alone, which are kept for longer.
+func FollowAudit(ctx context.Context, s *kv.Store, after uint64, handle func([]Event) error, failed func(error)) error {
+	return followBatches(ctx, s, auditAlone, after, handle, failed)
+}
+
+func followBatches(ctx context.Context, s *kv.Store, kept keptEvents, after uint64, handle func([]Event) error, failed func(error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var handled error
@@ -281,11 +307,11 @@ func FollowEvents(ctx context.Context, s *kv.Store, after uint64, handle func([]
 		if u.Entry.Value.Seq == after {
 			return
 		}
-		events, c, err := retryEvents(ctx, s, after, report)
+		events, c, err := retryEvents(ctx, s, kept, after, report)
 		if err != nil {
 			return // ctx ended
 		}
-		if len(events) > 0 && events[0].Seq > after+1 {
+		if kept == allEvents && len(events) > 0 && events[0].Seq > after+1 {
 			report(fmt.Errorf("events %d to %d: %w", after+1, events[0].Seq-1, ErrEventsGone))
 		}
 		after = c.Seq
@@ -301,9 +327,9 @@ func FollowEvents(ctx context.Context, s *kv.Store, after uint64, handle func([]
 
 // retryEvents reads the events after number after, again and again until it
 // can; what is damaged is left out. It returns ctx's error only.
-func retryEvents(ctx context.Context, s *kv.Store, after uint64, report func(error)) (events []Event, c Commit, err error) {
+func retryEvents(ctx context.Context, s *kv.Store, kept keptEvents, after uint64, report func(error)) (events []Event, c Commit, err error) {
 	err = concurrency.Retry(ctx, concurrency.NewBackoff(firstReadRetry, lastReadRetry), func(ctx context.Context) error {
-		events, c, err = ReadEvents(ctx, s, after, 0)
+		events, c, err = readKept(ctx, s, kept, after, 0)
 		report(err)
 		if errors.Is(err, kv.ErrDamaged) && c.Seq > 0 {
 			return nil
