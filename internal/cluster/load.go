@@ -409,6 +409,9 @@ func (c *Cluster) decode(s *State, r *kv.Result, need Need, before *State) error
 	}
 	if need&needChanges != 0 {
 		log, err := leafOf(c.changes.From(r))
+		if errors.Is(err, consul.ErrDenied) { // the rest is of use without it
+			log.Err, err = err, nil
+		}
 		if err != nil {
 			return err
 		}

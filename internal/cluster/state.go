@@ -404,6 +404,8 @@ func RepairHint(err error) string {
 		{`/profile":`, "'jorc cluster import --replace FILE' restores it from a backup"},
 		{`/hold":`, "'jorc cluster hold --node HOST' or 'unhold' writes it again"},
 		{`/rollout":`, "'jorc update trigger VERSION' writes a new one"},
+		{`/turns":`, "'consul kv delete' of that key lets the orchestrator write it again"},
+		{`/stops":`, "'consul kv delete' of that key forgets which changes are stopped"},
 	} {
 		if strings.Contains(text, r.key) {
 			return r.remedy

@@ -31,6 +31,29 @@ type RuleSchedule struct {
 	MissNoticed time.Time // when the last of them was found to be missed
 }
 
+// Timetables are those of a cluster's rules.
+type Timetables struct{ leaves map[string]kv.Leaf[Timetable] }
+
+// Timetables reads the timetables of all rules.
+func (r *Runs) Timetables(ctx context.Context) (Timetables, error) {
+	leaves, err := r.timetables.List(ctx)
+	return Timetables{leaves}, err
+}
+
+// Of returns the timetable of a rule; ok is false while no orchestrator has seen its
+// present schedule. It returns kv.ErrDamaged or kv.ErrNewer.
+func (t Timetables) Of(r Rule) (_ Timetable, ok bool, err error) {
+	s, err := schedule.Parse(r.Schedule, r.Zone)
+	if err != nil {
+		return Timetable{}, false, err
+	}
+	leaf := t.leaves[r.key()]
+	if leaf.Err != nil || !leaf.Exists || leaf.Value.Of != s.String() {
+		return Timetable{}, false, leaf.Err
+	}
+	return leaf.Value, true, nil
+}
+
 // noteSchedule sets the state of a rule in Progress.
 func (d *Decider) noteSchedule(r Rule, s schedule.Schedule, t Timetable) {
 	d.schedules[r.Name] = RuleSchedule{

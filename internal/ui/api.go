@@ -16,6 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/stage"
 )
 
 // apiError is the answer to a request that failed.
@@ -35,7 +36,7 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.Is(err, consul.ErrDenied):
 		return http.StatusForbidden
-	case errors.Is(err, cluster.ErrNoCluster), errors.Is(err, cluster.ErrNoHost), errors.Is(err, runs.ErrNoRun), errors.Is(err, rollout.ErrNoRollout), errors.Is(err, errNoService):
+	case errors.Is(err, cluster.ErrNoCluster), errors.Is(err, cluster.ErrNoHost), errors.Is(err, runs.ErrNoRun), errors.Is(err, rollout.ErrNoRollout), errors.Is(err, errNoService), errors.Is(err, stage.ErrNone):
 		return http.StatusNotFound
 	}
 	return http.StatusServiceUnavailable // Consul, or the server's own limits
@@ -131,7 +132,26 @@ func (s *Server) api(ctx context.Context) http.Handler {
 		}
 		return f.Run(r.Context(), r.PathValue("run"), q.page)
 	})
+	view(one+"/stages", func(s *Snapshot, _ query) (any, error) { return s.Stages(), nil })
+	get(one+"/stages/{stage}", func(r *http.Request, f *Fleet) (any, error) {
+		q, err := parseQuery(r)
+		if err != nil {
+			return nil, err
+		}
+		snapshot, err := f.Snapshot(r.Context())
+		if err != nil {
+			return nil, err
+		}
+		return snapshot.Stage(r.PathValue("stage"), q.page)
+	})
 	view(one+"/slots", func(s *Snapshot, _ query) (any, error) { return s.Slots(), nil })
+	get(one+"/audit", func(r *http.Request, f *Fleet) (any, error) {
+		q, err := parseQuery(r)
+		if err != nil {
+			return nil, err
+		}
+		return f.Audit(r.Context(), q.page)
+	})
 	view(one+"/leaders", func(s *Snapshot, _ query) (any, error) { return s.Leaders(), nil })
 	view(one+"/profile", func(s *Snapshot, q query) (any, error) { return s.Profile(q.values), nil })
 	mux.HandleFunc("GET "+one+"/stream", s.streams(ctx))

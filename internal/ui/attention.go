@@ -34,7 +34,7 @@ const (
 type Problem struct {
 	// Kind is paused, observe_only, held, hold_file, damaged, partial, no_orchestrator, orchestrator_failing,
 	// rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical,
-	// maintenance, template_failed, template_waiting, run_failed, run_approval, run_waiting, slow, stuck, vacancy or
+	// maintenance, template_failed, template_waiting, stage_stopped, run_failed, run_approval, run_waiting, slow, stuck, vacancy or
 	// filter.
 	Kind     string    `json:"kind"`
 	Severity string    `json:"severity"` // critical, warning
@@ -69,6 +69,7 @@ func (s *Snapshot) findProblems() []Problem {
 	a.states()
 	a.hosts()
 	a.templates()
+	a.stages()
 	a.runs()
 	a.waits()
 	a.leadership()

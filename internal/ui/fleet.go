@@ -21,6 +21,7 @@ import (
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/slots"
+	"github.com/jorc/jorc/internal/stage"
 )
 
 // Fleet is one cluster as one viewer may see it. All viewers of a cluster share what
@@ -114,7 +115,7 @@ const keptEvents = 2000
 
 // followed are the prefixes of keys beside those of the state. What changed of them
 // is read again, and nothing else.
-var followed = []string{cluster.PrefixRuns, cluster.PrefixSlots, cluster.PrefixView, prefixOrchestrate, cluster.PrefixHistory}
+var followed = []string{cluster.PrefixRuns, cluster.PrefixSlots, cluster.PrefixView, prefixOrchestrate, cluster.PrefixHistory, cluster.PrefixStages, cluster.PrefixAudit}
 
 const prefixOrchestrate = "orchestrate/"
 
@@ -144,12 +145,14 @@ type feed struct {
 
 	reading sync.Mutex // held while details are read
 	details map[string]runDetail
+	audit   auditRead
 }
 
 // parts are what a snapshot has beside the state, and when it was read.
 type parts struct {
 	indexes map[string]uint64
 	runs    []runs.Run
+	tables  runs.Timetables
 	history []rollout.Finished
 	slots   []slots.View
 	events  []orchestrator.Event
@@ -159,8 +162,9 @@ type parts struct {
 	holder  kv.Holder
 	held    bool
 	cycles  []orchestrator.Report
-	partial map[string][]string // by prefix
-	denied  []string            // what the token may not read
+	stages  map[string]stageRead // by name
+	partial map[string][]string  // by prefix
+	denied  []string             // what the token may not read
 }
 
 func newParts() parts {
@@ -367,7 +371,7 @@ func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
 	if err != nil {
 		return err
 	}
-	if err := f.readParts(ctx, w); err != nil {
+	if err := f.readParts(ctx, w, &state); err != nil {
 		return err
 	}
 	stored, err := f.rollouts.StoredIn(&state, f.parts.ledger)
@@ -375,10 +379,12 @@ func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
 		return err
 	}
 	p := &f.parts
+	changes, _ := w.Index(cluster.PrefixAudit)
 	s := &Snapshot{
 		Cluster: f.name, Now: time.Now(), AsOf: time.Now(), State: &state, derived: newDerived(&state), Rollouts: f.rollouts, Stored: stored, Times: maps.Clone(p.times),
 		runsIndex:    p.indexes[cluster.PrefixRuns],
-		Orchestrated: p.held, Orchestrator: p.holder, AllRuns: p.runs, Finished: p.history, Groups: p.slots, Journal: p.events, LastSeq: p.seq, Cycles: p.cycles,
+		Orchestrated: p.held, Orchestrator: p.holder, AllRuns: p.runs, Finished: p.history, Groups: p.slots, Journal: p.events, LastSeq: p.seq, Cycles: p.cycles, stageDocuments: p.stages,
+		timetables: p.tables, audited: auditIndexes{p.indexes[cluster.PrefixView], changes},
 	}
 	s.Partial = slices.Clone(p.denied)
 	for _, prefix := range followed {
@@ -390,13 +396,19 @@ func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
 			s.Partial = append(s.Partial, err.Error())
 		}
 	}
+	s.derived.stages = sync.OnceValue(s.stageStates)
 	s.problems = len(s.allProblems())
 	f.publish(s)
 	return nil
 }
 
-// readParts reads the parts whose keys have changed.
-func (f *feed) readParts(ctx context.Context, w *cluster.Watcher) error {
+// readParts reads the parts whose keys have changed, and the stages that hosts have begun to
+// report.
+func (f *feed) readParts(ctx context.Context, w *cluster.Watcher, s *cluster.State) error {
+	stages := slices.Sorted(maps.Keys(stage.HostsOf(s)))
+	if !slices.Equal(stages, slices.Sorted(maps.Keys(f.parts.stages))) {
+		delete(f.parts.indexes, cluster.PrefixStages)
+	}
 	for _, part := range []struct {
 		prefix string
 		read   func(context.Context) ([]error, error)
@@ -406,6 +418,7 @@ func (f *feed) readParts(ctx context.Context, w *cluster.Watcher) error {
 		{cluster.PrefixView, f.readEvents},
 		{prefixOrchestrate, f.readOrchestrator},
 		{cluster.PrefixHistory, f.readHistory},
+		{cluster.PrefixStages, func(ctx context.Context) ([]error, error) { return f.readStages(ctx, stages) }},
 	} {
 		index, known := w.Index(part.prefix)
 		if before, read := f.parts.indexes[part.prefix]; read && known && before == index {
@@ -430,7 +443,10 @@ func (f *feed) readParts(ctx context.Context, w *cluster.Watcher) error {
 }
 
 func (f *feed) readRuns(ctx context.Context) (bad []error, err error) {
-	f.parts.runs, bad, err = f.runs.List(ctx)
+	if f.parts.runs, bad, err = f.runs.List(ctx); err != nil {
+		return bad, err
+	}
+	f.parts.tables, err = f.runs.Timetables(ctx)
 	return bad, err
 }
 

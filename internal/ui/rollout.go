@@ -33,6 +33,8 @@ type Rollout struct {
 	// Hosts are the hosts of one page, the ones that need attention first.
 	Hosts []RolloutHost `json:"hosts"`
 	Paged
+	// Remedies are the commands that let it continue.
+	Remedies []string `json:"remedies"`
 	// Steps are the steps to come if no host fails, as --dry-run prints them.
 	Steps []rollout.Decision `json:"steps"`
 	// History are the rollouts that ended before, the newest first.
@@ -100,7 +102,7 @@ func (s *Snapshot) status() (status rollout.Status, ok bool) {
 func (s *Snapshot) Rollout(q RolloutQuery) Rollout {
 	r := Rollout{
 		About: s.about("update", "show"), Desired: s.State.Desired, Orchestrated: s.Orchestrated,
-		Hosts: []RolloutHost{}, Steps: []rollout.Decision{}, History: []FinishedRollout{},
+		Hosts: []RolloutHost{}, Remedies: []string{}, Steps: []rollout.Decision{}, History: []FinishedRollout{},
 	}
 	for _, f := range s.Finished {
 		r.History = append(r.History, finishedRow(f))
@@ -111,6 +113,11 @@ func (s *Snapshot) Rollout(q RolloutQuery) Rollout {
 		return r
 	}
 	r.Exists, r.Status, r.StateText, r.PolicyText = true, &status, status.StateText(), status.Policy.String()
+	for _, waits := range status.Waits {
+		if command := s.remedyCommand(waits); command != "" {
+			r.Remedies = append(r.Remedies, command)
+		}
+	}
 	r.Steps = append(r.Steps, rollout.Foresee(s.Stored.Document, s.Members, s.Now)...)
 	all := rollout.Progress(s.Stored.Document, s.Members, s.Now)
 	total := len(all)

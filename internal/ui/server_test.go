@@ -115,7 +115,7 @@ func (b *browser) do(method, path string, headers map[string]string, body string
 
 // views are paths of the API below a cluster.
 var views = []string{
-	"", "/attention", "/rollout", "/hosts", "/targets", "/events", "/services", "/dependencies", "/runs", "/slots", "/leaders", "/profile",
+	"", "/attention", "/rollout", "/hosts", "/targets", "/events", "/services", "/dependencies", "/runs", "/slots", "/leaders", "/profile", "/stages", "/audit",
 	"/profile?values=true", "/hosts?columns=Params,Meta,Params.db_password",
 }
 
@@ -192,6 +192,7 @@ func TestRefusals(t *testing.T) {
 		"a host that does not exist":    {path: f.one() + "/hosts/nothing", want: http.StatusNotFound},
 		"a run that does not exist":     {path: f.one() + "/runs/nothing", want: http.StatusNotFound},
 		"a service that does not exist": {path: f.one() + "/services/nothing", want: http.StatusNotFound},
+		"a stage that does not exist":   {path: f.one() + "/stages/nothing", want: http.StatusNotFound},
 		"a path that does not exist":    {path: "/v1/fleet/nothing", want: http.StatusNotFound},
 		"a wrong filter":                {path: f.one() + "/hosts?filter=" + url.QueryEscape("Zone ="), want: http.StatusBadRequest},
 		"a wrong page":                  {path: f.one() + "/hosts?limit=0x1", want: http.StatusBadRequest},

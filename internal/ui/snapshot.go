@@ -56,6 +56,10 @@ type Snapshot struct {
 	// Partial says what could not be read, and why.
 	Partial []string
 
+	stageDocuments map[string]stageRead // by stage
+	timetables     runs.Timetables
+	audited        auditIndexes // zero: not known
+
 	problems  int      // that need attention
 	derived   *derived // of the snapshot, shared by its copies
 	runsIndex uint64   // of the keys of runs; 0: not known
@@ -72,7 +76,8 @@ type derived struct {
 	counts  func() orchestrator.Aggregate
 	// graph is which hosts require which, without members that neither require nor provide
 	// anything.
-	graph func() cluster.Graph
+	graph  func() cluster.Graph
+	stages func() map[string]stageState // by name
 
 	mu       sync.Mutex
 	problems []Problem

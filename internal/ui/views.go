@@ -239,6 +239,8 @@ type Runs struct {
 	About
 	Runs []RunRow `json:"runs"` // the newest first
 	Paged
+	// Schedules are the rules that start runs at set times.
+	Schedules []ScheduleRow `json:"schedules"`
 }
 
 // RunRow is one run. The values of its params are not shown.
@@ -249,7 +251,7 @@ type RunRow struct {
 
 // Runs returns the runs; state selects those in one state, empty: all.
 func (s *Snapshot) Runs(state string, page Page) Runs {
-	v := Runs{About: s.about("cluster", "runs"), Runs: []RunRow{}}
+	v := Runs{About: s.about("cluster", "runs"), Runs: []RunRow{}, Schedules: s.schedules()}
 	all := s.runRows()
 	if state != "" {
 		all = slices.DeleteFunc(all, func(r RunRow) bool { return string(r.State) != state })

@@ -269,6 +269,8 @@ func TestPartOnly(t *testing.T) {
 key_prefix "jorc/prod/" { policy = "read" }
 key_prefix "jorc/prod/runs/" { policy = "deny" }
 key_prefix "jorc/prod/slots/" { policy = "deny" }
+key_prefix "jorc/prod/stages/" { policy = "deny" }
+key_prefix "jorc/prod/audit/" { policy = "deny" }
 node_prefix "" { policy = "read" }
 service_prefix "" { policy = "read" }
 `))
@@ -277,18 +279,27 @@ service_prefix "" { policy = "read" }
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
+	f.Stage("a", "pool", "param workers")
 	part := &fixture{Cluster: uitest.Of(t, s, client, "prod"), t: t, name: "prod"}
 	part.Run(ui.FleetOptions{Client: client, Prefix: "jorc", Default: "prod"})
 	now := part.eventually("the missing parts are named", part.fleet(false), func(s *ui.Snapshot) string {
 		text := strings.Join(s.Partial, "\n")
-		if !strings.Contains(text, "jorc/prod/runs") || !strings.Contains(text, "jorc/prod/slots") {
-			return "it names " + text
+		for _, prefix := range []string{"runs", "slots", "stages", "audit"} {
+			if !strings.Contains(text, "jorc/prod/"+prefix) {
+				return "it names " + text
+			}
 		}
 		return ""
 	})
 	h, err := now.Hosts(ui.HostQuery{})
 	if err != nil || h.Matched != 3 || len(h.Partial) == 0 {
 		t.Errorf("hosts: %s, %v", encoded(t, h), err)
+	}
+	if v := now.Stages(); len(v.Stages) != 1 || v.Stages[0].State != "" || v.Stages[0].Why == "" || len(v.Partial) == 0 {
+		t.Errorf("stages: %s", encoded(t, v))
+	}
+	if a, err := part.fleet(false).Audit(t.Context(), ui.Page{}); err != nil || len(a.Changes) > 0 || !strings.Contains(strings.Join(a.Partial, "\n"), "jorc/prod/audit") {
+		t.Errorf("audit: %s, %v", encoded(t, a), err)
 	}
 	if !slices.Contains(problems(now), "partial") {
 		t.Errorf("problems: %v", problems(now))

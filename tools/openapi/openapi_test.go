@@ -26,11 +26,13 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/slots"
+	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/ui"
 	"github.com/jorc/jorc/tools/openapi"
 	"github.com/jorc/jorc/tools/openapi/client"
@@ -100,7 +102,14 @@ func fleet(t *testing.T) (base string, h *http.Client) {
 		if err != nil {
 			return d, err
 		}
-		return e.Set(d, profile.Scope{}, "shape", v, profile.Ref{})
+		if d, err = e.Set(d, profile.Scope{}, "shape", v, profile.Ref{}); err != nil {
+			return d, err
+		}
+		rules, err := profile.ParseValue(`[{"name": "nightly", "workflow": "vacuum", "schedule": "@daily"}]`)
+		if err != nil {
+			return d, err
+		}
+		return e.Set(d, profile.Scope{}, runs.ParamRules, rules, profile.Ref{})
 	}))
 	for node, health := range map[string]string{"a": "passing", "b": "critical", "c": "passing"} {
 		for _, r := range []*consul.CatalogRegistration{
@@ -123,6 +132,13 @@ func fleet(t *testing.T) (base string, h *http.Client) {
 		}))
 		must(c.ReportVersion(ctx, node, "v1"))
 	}
+	input := cluster.StageInputs{List: []cluster.StageInput{{Name: "param workers", Digest: "00"}}}
+	must(c.ChangeReport(ctx, "a", func(r cluster.Report, _ string) (cluster.Report, error) {
+		r.Stages = map[string]cluster.StageReport{"pool": {Policy: cluster.StagePolicy{MaxParallel: "1"}, Wants: "00", Changed: input}}
+		return r, nil
+	}))
+	stops := stage.Stops{Stops: []stage.Stop{{Node: "a", Turn: "1", Content: "00", Inputs: input, Since: time.Now(), Reason: "its checks failed", Resumed: &cluster.Hold{By: "ann", Since: time.Now()}}}}
+	must(kv.NewDoc[stage.Stops](c.Store(), cluster.StageStopsKey("pool"), 1).CompareAndSwap(ctx, kv.Entry[stage.Stops]{}, stops))
 	must(c.SetState(ctx, "b", cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed, Detail: "no space left", LogURL: "https://logs.example/1"}))
 	rollouts := rollout.New(consulClient, "jorc", "default")
 	must(rollouts.Trigger(ctx, rollout.Request{Version: "v0", By: "ann", Policy: func(p *rollout.Policy) { p.MaxParallel = rollout.Amount{N: 3} }}))
@@ -130,6 +146,7 @@ func fleet(t *testing.T) (base string, h *http.Client) {
 	must(nil, err)
 	run, _, err := runs.New(c.Store()).Ask(ctx, "r1", runs.Request{Workflow: "backup"}, "ann")
 	must(run, err)
+	ctx = cluster.WithAuthor(ctx, cluster.Author{Command: "jorc cluster hold", Reason: "disks", By: func(context.Context) (string, error) { return "ann", nil }})
 	must(c.Hold(ctx, cluster.Scope{Role: "db"}, cluster.Hold{Reason: "disks", By: "ann", Since: time.Now()}))
 	held, err := slots.New(c.Store(), slots.Options{}).Acquire(ctx, "edge", 1, slots.Holder{Node: "a"})
 	must(held, err)
@@ -218,7 +235,7 @@ func testAnswers(t *testing.T, base string, h *http.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	values := map[string]string{"{cluster}": "default", "{host}": "b", "{service}": "web", "{run}": "r1", "{rollout}": "v0"}
+	values := map[string]string{"{cluster}": "default", "{host}": "b", "{service}": "web", "{run}": "r1", "{rollout}": "v0", "{stage}": "pool"}
 	for path := range d.Paths.Map() {
 		for name, value := range values {
 			path = strings.ReplaceAll(path, name, value)
@@ -231,6 +248,7 @@ func testAnswers(t *testing.T, base string, h *http.Client) {
 	one := base + "/v1/fleet/clusters/default"
 	for _, query := range []string{
 		"/hosts?filter=Health+%3D%3D+critical&sort=-Zone&columns=Params,NodeMeta,Status.config&limit=1", "/hosts?role=nothing", "/rollout?state=failed&limit=1",
+		"/stages/pool?limit=1", "/audit?limit=1",
 		"/events?kind=member_joined,node_up&limit=2&after=1", "/profile?values=true", "/runs?state=done", "/services?offset=1&limit=1", "/targets?port=9100", "/hosts/a",
 	} {
 		validate(t, router, h, one+query, http.StatusOK)
@@ -292,6 +310,18 @@ func testClient(t *testing.T, base string, h *http.Client) {
 	r, err := c.GetRolloutWithResponse(t.Context(), "default", nil)
 	if err != nil || r.JSON200 == nil || r.JSON200.Desired != "v2" || len(r.JSON200.Hosts) != 3 {
 		t.Errorf("rollout: %+v, %v", r, err)
+	}
+	stages, err := c.GetStageWithResponse(t.Context(), "default", "pool", nil)
+	if err != nil || stages.JSON200 == nil || stages.JSON200.Status == nil || len(stages.JSON200.Status.Stops) != 1 || len(stages.JSON200.Status.Hosts) != 1 {
+		t.Errorf("stage: %+v, %v", stages, err)
+	}
+	changes, err := c.ListChangesWithResponse(t.Context(), "default", nil)
+	if err != nil || changes.JSON200 == nil || len(changes.JSON200.Changes) == 0 {
+		t.Errorf("audit: %+v, %v", changes, err)
+	}
+	schedules, err := c.ListRunsWithResponse(t.Context(), "default", nil)
+	if err != nil || schedules.JSON200 == nil || len(schedules.JSON200.Schedules) != 1 {
+		t.Errorf("schedules: %+v, %v", schedules, err)
 	}
 	host, err := c.GetHostWithResponse(t.Context(), "default", "b")
 	if err != nil || host.JSON200 == nil || len(host.JSON200.States) == 0 {

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/jorc/jorc/internal/text"
+	"github.com/jorc/jorc/internal/ui"
 )
 
 // formats are the functions of templates.
@@ -17,7 +18,7 @@ var formats = map[string]any{
 	"age": text.Age, "clock": clock, "class": class, "stamp": stamp, "web": webLink, "join": strings.Join, "or_none": orNone,
 	"states": func() []string { return []string{"failed", "working", "down", "given up", "pending", "done", "apart"} },
 	"list":   func(all ...string) []string { return all },
-	"plural": plural,
+	"plural": plural, "changed": ui.ChangedText,
 }
 
 func orNone(s string) string {
@@ -53,13 +54,13 @@ func stamp(t time.Time) string {
 // class returns the CSS class of a state.
 func class(state any) string {
 	switch fmt.Sprint(state) {
-	case "passing", "up", "success", "done", "arrived", "service_up", "node_up", "agent_up", "document_readable":
+	case "passing", "up", "success", "done", "arrived", "service_up", "node_up", "agent_up", "document_readable", "stage_done":
 		return "good"
-	case "critical", "failed", "down", "absent", "lost", "node_down", "node_gone", "agent_down", "service_down", "document_damaged":
+	case "critical", "failed", "down", "absent", "lost", "node_down", "node_gone", "agent_down", "service_down", "document_damaged", "stopped", "stage_stopped":
 		return "bad"
-	case "running", "working", "accepted", "batch", "canary":
+	case "running", "working", "accepted", "batch", "canary", "changing", "settling", "restoring", "stage_began":
 		return "busy"
-	case "warning", "suspect", "maintenance", "held", "paused", "given up", "needs-approval", "node_suspect", "stranded", "aborted", "cluster_paused":
+	case "warning", "suspect", "maintenance", "held", "paused", "given up", "needs-approval", "node_suspect", "stranded", "aborted", "cluster_paused", "restored":
 		return "warn"
 	}
 	return "dim"

@@ -25,6 +25,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/ui"
 )
 
@@ -328,7 +329,7 @@ func statusOf(err error) int {
 	case errors.Is(err, ui.ErrQuery), errors.Is(err, runs.ErrInvalid):
 		return http.StatusBadRequest
 	case errors.Is(err, cluster.ErrNoHost), errors.Is(err, cluster.ErrNoCluster), errors.Is(err, runs.ErrNoRun), errors.Is(err, errNoService),
-		errors.Is(err, rollout.ErrNoRollout):
+		errors.Is(err, rollout.ErrNoRollout), errors.Is(err, stage.ErrNone):
 		return http.StatusNotFound
 	case errors.Is(err, consul.ErrDenied):
 		return http.StatusForbidden

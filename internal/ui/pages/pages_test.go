@@ -112,7 +112,7 @@ func (f *site) paths() []string {
 	return []string{
 		"/", "/rollout", "/rollout?state=failed", "/hosts", "/hosts?sort=-Zone&columns=Datacenter,Params&limit=200", "/host?name=" + q(f.Node("web-1")), "/events",
 		"/events?kind=node_up&host=x", "/services", "/service?name=" + q("db-"+f.name), "/dependencies", "/runs", "/runs?state=failed", "/run?id=r1", "/slots",
-		"/leaders", "/leaders?values=1", "/finished?id=" + finishedID,
+		"/leaders", "/leaders?values=1", "/finished?id=" + finishedID, "/stages", "/stage?name=pool", "/audit", "/audit?offset=1&limit=1",
 	}
 }
 
@@ -147,6 +147,20 @@ func TestPages(t *testing.T) {
 	f.shows("/runs", "r1", "reindex")
 	f.shows("/run?id=r1", "reindex", "ann")
 	f.shows("/leaders", f.Node("db"), "motd")
+	f.shows("/stages", "no member has a template with a stage")
+	f.Stage("web-2", "pool", "param workers")
+	f.shows("/stages", "/stage?name=pool", "changing")
+	f.shows("/stage?name=pool", "waits: ", "param workers", f.Node("web-2"), "stage show pool")
+	f.FailStage("web-2", "pool", "checks of service web are critical", "param workers")
+	f.shows("/", "stage pool is stopped: its change failed on "+f.Node("web-2"), "(changed: param workers)")
+	f.shows("/stage?name=pool", "What stopped it", "checks of service web are critical", "stage resume pool", "stage_stopped")
+	f.Must(f.Pause(cluster.WithAuthor(t.Context(), cluster.Author{
+		Command: "jorc cluster pause", Reason: "disks", By: func(context.Context) (string, error) { return "ann", nil },
+	}), cluster.Hold{Reason: "disks", By: "ann", Since: time.Now()}))
+	f.shows("/audit", "jorc cluster pause", "ann", "disks", "current/control")
+	f.Must(f.Resume(t.Context()))
+	f.Rules(`[{"name": "nightly", "workflow": "vacuum", "schedule": "0 3 * * *", "zone": "Europe/Berlin"}]`)
+	f.shows("/runs", "nightly", "0 3 * * *", "Europe/Berlin", "none yet")
 	f.finish("disks are slow")
 	f.shows("/finished?id="+finishedID, "v0", "aborted", "by disks are slow", f.Node("web-1"), "7 s", "3 more", "update history "+finishedID)
 	for _, path := range f.paths() {
@@ -180,6 +194,7 @@ func TestWrongPages(t *testing.T) {
 		"/host?name=x":             {http.StatusNotFound, "host &#34;x&#34;"},
 		"/service?name=x":          {http.StatusNotFound, "service &#34;x&#34;"},
 		"/run?id=x":                {http.StatusNotFound, "x"},
+		"/stage?name=x":            {http.StatusNotFound, "stage &#34;x&#34;"},
 		"/finished?id=x":           {http.StatusNotFound, "no such rollout"},
 		"/?cluster=x" + f.name:     {http.StatusNotFound, "cluster &#34;x"},
 		"/hosts?offset=x":          {http.StatusBadRequest, "offset"},
@@ -220,7 +235,15 @@ func TestHostileTexts(t *testing.T) {
 	f.Must(f.Pause(t.Context(), cluster.Hold{Reason: markup, By: markup}))
 	f.Must(f.SetState(t.Context(), f.Node("web-1"), cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed, Detail: markup, LogURL: "javascript:alert(1)"}))
 	f.Param("text", markup, "")
+	f.Stage("web-1", "pool", "param "+markup)
+	f.Orchestrate("db")
+	f.Must(f.Resume(t.Context()))
+	f.FailStage("web-1", "pool", markup, "param "+markup)
+	f.Must(f.Pause(cluster.WithAuthor(t.Context(), cluster.Author{
+		Command: "jorc " + markup, Reason: markup, By: func(context.Context) (string, error) { return markup, nil },
+	}), cluster.Hold{Reason: markup, By: markup}))
 	f.finish(markup)
+	f.shows("/", "stage pool is stopped")
 	f.shows("/", "the cluster is paused", "config failed")
 	for _, path := range append(f.paths(), "/hosts?filter="+url.QueryEscape(markup), "/host?name="+url.QueryEscape(markup), "/events?host="+url.QueryEscape(markup)) {
 		_, body, _ := f.get(path)

@@ -38,7 +38,10 @@ func (p *Pages) all() []page {
 		{"/dependencies", "dependencies.html", "Dependencies", "Dependencies", dependenciesPage},
 		{"/runs", "runs.html", "Runs", "Runs", runsPage},
 		{"/run", "run.html", "Run", "Runs", runPage},
+		{"/stages", "stages.html", "Stages", "Stages", stagesPage},
+		{"/stage", "stage.html", "Stage", "Stages", stagePage},
 		{"/slots", "slots.html", "Slots", "Slots", slotsPage},
+		{"/audit", "audit.html", "Audit", "Audit", auditPage},
 		{"/leaders", "leaders.html", "Leaders and profile", "Leaders and profile", leadersPage},
 	}
 }
@@ -60,11 +63,12 @@ func baseOf(q query) base {
 // To is to, for templates.
 func (l linker) To(path string, pairs ...string) string { return l.to(path, pairs...) }
 
-// HostLink is the link to a host, ServiceLink to a service, RunLink to a run, RecordLink to a
-// rollout that ended.
+// HostLink is the link to a host, ServiceLink to a service, StageLink to a stage, RunLink to a
+// run, RecordLink to a rollout that ended.
 func (l linker) HostLink(node string) string    { return l.to("/host", "name", node) }
 func (l linker) RecordLink(id string) string    { return l.to("/finished", "id", id) }
 func (l linker) ServiceLink(name string) string { return l.to("/service", "name", name) }
+func (l linker) StageLink(name string) string   { return l.to("/stage", "name", name) }
 func (l linker) RunLink(id string) string       { return l.to("/run", "id", id) }
 
 // pages are the links to the other pages of a list.
@@ -453,11 +457,56 @@ func runPage(q query) (any, ui.About, error) {
 	}{baseOf(q), r, q.paged("/run", r.Paged, len(r.Members))}, r.About, nil
 }
 
+func stagesPage(q query) (any, ui.About, error) {
+	v := struct {
+		base
+		ui.Stages
+	}{baseOf(q), q.now.Stages()}
+	return v, v.About, nil
+}
+
+func stagePage(q query) (any, ui.About, error) {
+	page, err := q.page()
+	if err != nil {
+		return nil, ui.About{}, err
+	}
+	s, err := q.now.Stage(q.get("name"), page)
+	if err != nil {
+		return nil, ui.About{}, err
+	}
+	v := struct {
+		base
+		S     ui.Stage
+		Pager pager
+	}{base: baseOf(q), S: s}
+	if s.Status != nil {
+		v.Pager = q.paged("/stage", s.Paged, len(s.Status.Hosts))
+	}
+	return v, s.About, nil
+}
+
 func slotsPage(q query) (any, ui.About, error) {
 	v := struct {
 		base
 		ui.Slots
 	}{baseOf(q), q.now.Slots()}
+	return v, v.About, nil
+}
+
+func auditPage(q query) (any, ui.About, error) {
+	page, err := q.page()
+	if err != nil {
+		return nil, ui.About{}, err
+	}
+	a, err := q.fleet.Audit(q.ctx, page)
+	if err != nil {
+		return nil, ui.About{}, err
+	}
+	v := struct {
+		base
+		ui.Audit
+		Pager pager
+	}{baseOf(q), a, q.paged("/audit", a.Paged, len(a.Changes))}
 	return v, v.About, nil
 }
 

@@ -3,15 +3,19 @@ package uitest
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/stage"
 	"github.com/jorc/jorc/internal/ui"
 )
 
@@ -99,6 +103,16 @@ func (f *Cluster) Param(key, value, schema string) {
 	f.Must(nil, err)
 }
 
+// Rules sets the rules of the cluster.
+func (f *Cluster) Rules(text string) {
+	f.t.Helper()
+	v, err := profile.ParseValue(text)
+	f.Must(nil, err)
+	f.Must(f.ChangeProfile(f.t.Context(), func(e *profile.Editor, d profile.Document) (profile.Document, error) {
+		return e.Set(d, profile.Scope{}, runs.ParamRules, v, profile.Ref{})
+	}))
+}
+
 // Host is a host to join.
 type Host struct {
 	Name    string
@@ -144,8 +158,53 @@ func (f *Cluster) Orchestrate(name string) {
 	f.t.Helper()
 	f.background("the orchestrator", orchestrator.New(orchestrator.Options{
 		Client: f.Client, Prefix: "jorc", Cluster: f.Name(), Node: f.Node(name), Grants: true, Interval: time.Second,
-		Deciders: []orchestrator.Decider{orchestrator.ForRollout(rollout.New(f.Client, "jorc", f.Name()))},
+		Deciders: []orchestrator.Decider{
+			orchestrator.ForRollout(rollout.New(f.Client, "jorc", f.Name())), orchestrator.ForStages(cluster.New(f.Client, "jorc", f.Name())),
+		},
 	}).Run)
+}
+
+// Stage makes a host report a stage in which it waits for a turn because of what changed.
+func (f *Cluster) Stage(name, stage string, changed ...string) {
+	f.t.Helper()
+	f.Must(f.ChangeReport(f.t.Context(), f.Node(name), func(r cluster.Report, _ string) (cluster.Report, error) {
+		r.Stages = map[string]cluster.StageReport{stage: {
+			Policy: cluster.StagePolicy{MaxParallel: "1"}, Wants: StageDigest, Changed: stageInputs(changed),
+		}}
+		return r, nil
+	}))
+}
+
+// StageDigest is the digest of all content and of all inputs of stages.
+const StageDigest = "0123456789abcdef"
+
+func stageInputs(names []string) cluster.StageInputs {
+	var list []cluster.StageInput
+	for _, name := range names {
+		list = append(list, cluster.StageInput{Name: name, Digest: StageDigest})
+	}
+	return cluster.StageInputsOf(list)
+}
+
+// FailStage makes a host take the turn that it is offered, and fail.
+func (f *Cluster) FailStage(name, of, reason string, changed ...string) {
+	f.t.Helper()
+	doc := kv.NewDoc[stage.Turn](f.Store(), cluster.TurnKey(f.Node(name), of), 1)
+	var id string
+	consultest.Eventually(f.t, f.Node(name)+" is offered a turn", func(ctx context.Context) error {
+		turn, err := doc.Get(ctx)
+		if id = turn.Value.ID; err == nil && id == "" {
+			err = errors.New("no turn")
+		}
+		return err
+	})
+	f.Must(f.ChangeReport(f.t.Context(), f.Node(name), func(r cluster.Report, _ string) (cluster.Report, error) {
+		r.Stages = map[string]cluster.StageReport{of: {
+			Policy: cluster.StagePolicy{MaxParallel: "1"}, Turn: id, Content: StageDigest, Taken: stageInputs(changed), State: cluster.StageRestored, Reason: reason,
+			Since: time.Now().UTC().Truncate(time.Second), Wants: StageDigest, Changed: stageInputs(changed),
+		}}
+		return r, nil
+	}))
 }
 
 // Trigger begins a rollout with a canary.

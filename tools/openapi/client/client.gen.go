@@ -41,6 +41,54 @@ type Attention struct {
 	Stale string `json:"stale"`
 }
 
+// Audit Audit is who changed a cluster, when and why.
+type Audit struct {
+	// AsOf AsOf is until when the answer is known to be true.
+	AsOf time.Time `json:"as_of"`
+
+	// Changes the newest first
+	Changes []AuditRow `json:"changes"`
+	Cluster string     `json:"cluster"`
+
+	// Command Command is the command line that gives the same answer.
+	Command string `json:"command"`
+
+	// Generation Generation grows with each change.
+	Generation int64 `json:"generation"`
+	Limit      int64 `json:"limit"`
+
+	// Matched with them
+	Matched int64 `json:"matched"`
+
+	// Next Next is the offset of the next page; 0: this is the last one.
+	Next   int64 `json:"next"`
+	Offset int64 `json:"offset"`
+
+	// Partial Partial says what could not be read, and why.
+	Partial []string `json:"partial"`
+
+	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
+	Stale string `json:"stale"`
+
+	// Total without the query's filters
+	Total int64 `json:"total"`
+}
+
+// AuditRow AuditRow is one change.
+type AuditRow struct {
+	// By as the command claims; "unknown": it is not recorded
+	By      string `json:"by"`
+	Command string `json:"command"`
+	Reason  string `json:"reason"`
+
+	// Seq of its event; 0: it is not journalled yet
+	Seq  int64     `json:"seq"`
+	Time time.Time `json:"time"`
+
+	// What the keys that were written, or what was observed
+	What string `json:"what"`
+}
+
 // ClusterAuditEntry AuditEntry is one change that a command made to a cluster, and who made it.
 type ClusterAuditEntry struct {
 	By      *string `json:"by,omitempty"`
@@ -74,6 +122,14 @@ type ClusterEdge struct {
 	Service  string `json:"service"`
 }
 
+// ClusterHold Hold says since when, why and by which author. Off lifts, for one role or node, what is held more generally.
+type ClusterHold struct {
+	By     *string   `json:"by,omitempty"`
+	Off    *bool     `json:"off,omitempty"`
+	Reason *string   `json:"reason,omitempty"`
+	Since  time.Time `json:"since"`
+}
+
 // ClusterHostState HostState is the state of a host in one category.
 type ClusterHostState struct {
 	Category string     `json:"category"`
@@ -103,6 +159,20 @@ type ClusterRequirement struct {
 
 	// Target [TAG.]SERVICE[@DC]
 	Target string `json:"target"`
+}
+
+// ClusterStageInput StageInput is one thing that a file is made of, such as a key: its name for people, and the digest of its identity and its value.
+type ClusterStageInput struct {
+	Digest string `json:"digest"`
+	Name   string `json:"name"`
+}
+
+// ClusterStageInputs StageInputs are the inputs that changed.
+type ClusterStageInputs struct {
+	List *[]ClusterStageInput `json:"list,omitempty"`
+
+	// More More is how many others changed that a report does not list.
+	More *int64 `json:"more,omitempty"`
 }
 
 // ClusterSummary Summary is one cluster below a prefix.
@@ -563,7 +633,7 @@ type Problem struct {
 	// Hosts that it is about, the first of them
 	Hosts []string `json:"hosts"`
 
-	// Kind Kind is paused, observe_only, held, hold_file, damaged, partial, no_orchestrator, orchestrator_failing, rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical, maintenance, template_failed, template_waiting, run_failed, run_approval, run_waiting, slow, stuck, vacancy or filter.
+	// Kind Kind is paused, observe_only, held, hold_file, damaged, partial, no_orchestrator, orchestrator_failing, rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical, maintenance, template_failed, template_waiting, stage_stopped, run_failed, run_approval, run_waiting, slow, stuck, vacancy or filter.
 	Kind string `json:"kind"`
 
 	// Severity critical, warning
@@ -642,6 +712,9 @@ type Rollout struct {
 	// Partial Partial says what could not be read, and why.
 	Partial    []string `json:"partial"`
 	PolicyText string   `json:"policy_text"`
+
+	// Remedies Remedies are the commands that let it continue.
+	Remedies []string `json:"remedies"`
 
 	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
 	Stale string `json:"stale"`
@@ -1203,6 +1276,9 @@ type Runs struct {
 	// Runs the newest first
 	Runs []RunRow `json:"runs"`
 
+	// Schedules Schedules are the rules that start runs at set times.
+	Schedules []ScheduleRow `json:"schedules"`
+
 	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
 	Stale string `json:"stale"`
 
@@ -1272,6 +1348,36 @@ type RunsStanding struct {
 	// Gone the rule no longer exists
 	Gone *bool  `json:"gone,omitempty"`
 	Name string `json:"name"`
+}
+
+// ScheduleRow ScheduleRow is one of the cluster's rules with a schedule. The params of its runs, and its filter, are not shown.
+type ScheduleRow struct {
+	LastRun *time.Time `json:"last_run,omitempty"`
+
+	// MissNoticed when the last of them was found to be missed
+	MissNoticed *time.Time `json:"miss_noticed,omitempty"`
+
+	// Missed Missed is how often due times were missed; several in a row count once.
+	Missed int64 `json:"missed"`
+
+	// NextRun the first due time that is not handled
+	NextRun *time.Time `json:"next_run,omitempty"`
+
+	// Overdue that time has passed
+	Overdue bool   `json:"overdue"`
+	Rule    string `json:"rule"`
+
+	// Run Run is the run that was started last, empty: none was; LastRun is when, and State is its state, empty: it is no longer kept.
+	Run      string `json:"run"`
+	Schedule string `json:"schedule"`
+	State    string `json:"state"`
+
+	// Why why this is not known; empty: it is
+	Why      string `json:"why"`
+	Workflow string `json:"workflow"`
+
+	// Zone of the schedule's times
+	Zone string `json:"zone"`
 }
 
 // Service Service is one service.
@@ -1423,10 +1529,182 @@ type SlotsView struct {
 	Queue []SlotsEntry `json:"queue"`
 }
 
+// Stage Stage is one stage with its hosts.
+type Stage struct {
+	// AsOf AsOf is until when the answer is known to be true.
+	AsOf    time.Time `json:"as_of"`
+	Cluster string    `json:"cluster"`
+
+	// Command Command is the command line that gives the same answer.
+	Command string `json:"command"`
+
+	// Counts Counts are the hosts of a stage by what is expected of them.
+	Counts StageCounts `json:"counts"`
+
+	// Events the last ones, the newest first
+	Events []OrchestratorEvent `json:"events"`
+
+	// Generation Generation grows with each change.
+	Generation int64 `json:"generation"`
+	Limit      int64 `json:"limit"`
+
+	// Matched with them
+	Matched int64 `json:"matched"`
+
+	// Next Next is the offset of the next page; 0: this is the last one.
+	Next   int64 `json:"next"`
+	Offset int64 `json:"offset"`
+
+	// Partial Partial says what could not be read, and why.
+	Partial []string `json:"partial"`
+
+	// Resume Resume is the command that approves what is stopped; empty: nothing is.
+	Resume string `json:"resume"`
+
+	// Since of the present change, or of the end of the last one
+	Since *time.Time `json:"since,omitempty"`
+	Stage string     `json:"stage"`
+
+	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
+	Stale string `json:"stale"`
+
+	// State State is stopped, changing, waiting or done; empty: Why says why it is not known.
+	State string `json:"state"`
+
+	// Status Status is what 'jorc stage show' answers, without digests and with the hosts of one page; left out: Why says why it is not known.
+	Status *StageStatus `json:"status,omitempty"`
+
+	// Stopped Stopped is how many changes are stopped.
+	Stopped int64 `json:"stopped"`
+
+	// Total without the query's filters
+	Total int64  `json:"total"`
+	Why   string `json:"why"`
+}
+
+// StageCounts Counts are the hosts of a stage by what is expected of them.
+type StageCounts struct {
+	AtWork int64 `json:"at_work"`
+
+	// Failed or restored
+	Failed int64 `json:"failed"`
+	Hosts  int64 `json:"hosts"`
+
+	// Silent their first content is not rendered yet
+	Silent  int64 `json:"silent"`
+	Waiting int64 `json:"waiting"`
+}
+
+// StageHostStatus HostStatus is one host of a stage.
+type StageHostStatus struct {
+	// Changed names of what changed: of what it waits for, else of its last turn
+	Changed []string `json:"changed"`
+	Node    string   `json:"node"`
+
+	// Reason why its last turn failed
+	Reason *string `json:"reason,omitempty"`
+
+	// Since of its last turn
+	Since *time.Time `json:"since,omitempty"`
+
+	// State one of a report's, or "waiting"; empty: it never took a turn
+	State string `json:"state"`
+
+	// Waits why it has no turn, or no content
+	Waits *string `json:"waits,omitempty"`
+	Zone  *string `json:"zone,omitempty"`
+}
+
+// StageRow StageRow is one stage in a list.
+type StageRow struct {
+	// Counts Counts are the hosts of a stage by what is expected of them.
+	Counts StageCounts `json:"counts"`
+
+	// Since of the present change, or of the end of the last one
+	Since *time.Time `json:"since,omitempty"`
+	Stage string     `json:"stage"`
+
+	// State State is stopped, changing, waiting or done; empty: Why says why it is not known.
+	State string `json:"state"`
+
+	// Stopped Stopped is how many changes are stopped.
+	Stopped int64  `json:"stopped"`
+	Why     string `json:"why"`
+}
+
+// StageStatus Status is one stage for people.
+type StageStatus struct {
+	Canary int64 `json:"canary"`
+
+	// Counts Counts are the hosts of a stage by what is expected of them.
+	Counts StageCounts `json:"counts"`
+
+	// Hosts in the order in which a change reaches them
+	Hosts       []StageHostStatus `json:"hosts"`
+	MaxParallel string            `json:"max_parallel"`
+
+	// Orchestrated Orchestrated: an agent holds the orchestrator's lock. Without it no host gets a turn.
+	Orchestrated bool `json:"orchestrated"`
+
+	// Since of the present change, or of the end of the last one
+	Since      *time.Time  `json:"since,omitempty"`
+	Stage      string      `json:"stage"`
+	State      string      `json:"state"`
+	Stops      []StageStop `json:"stops"`
+	ZoneByZone bool        `json:"zone_by_zone"`
+}
+
+// StageStop Stop is a change that failed on a host.
+type StageStop struct {
+	// Content digest of what failed on the host
+	Content string `json:"content"`
+
+	// Inputs what changed with it
+	Inputs ClusterStageInputs `json:"inputs"`
+	Node   string             `json:"node"`
+	Reason *string            `json:"reason,omitempty"`
+
+	// Resumed Resumed: an operator approved the change. The stop no longer counts.
+	Resumed *ClusterHold `json:"resumed,omitempty"`
+	Since   time.Time    `json:"since"`
+	Turn    string       `json:"turn"`
+}
+
+// Stages Stages are the stages of a cluster.
+type Stages struct {
+	// AsOf AsOf is until when the answer is known to be true.
+	AsOf    time.Time `json:"as_of"`
+	Cluster string    `json:"cluster"`
+
+	// Command Command is the command line that gives the same answer.
+	Command string `json:"command"`
+
+	// Generation Generation grows with each change.
+	Generation int64 `json:"generation"`
+
+	// Partial Partial says what could not be read, and why.
+	Partial []string `json:"partial"`
+
+	// Stages in order of their names
+	Stages []StageRow `json:"stages"`
+
+	// Stale Stale is why it may no longer be, such as a lost connection; empty: it is current, however old its last change.
+	Stale string `json:"stale"`
+}
+
 // Target Target is hosts as Prometheus' HTTP service discovery takes them.
 type Target struct {
 	Labels  map[string]string `json:"labels"`
 	Targets []string          `json:"targets"`
+}
+
+// ListChangesParams defines parameters for ListChanges.
+type ListChangesParams struct {
+	// Offset How many to leave out.
+	Offset *int `form:"offset,omitempty" json:"offset,omitempty"`
+
+	// Limit How many to return at most.
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ListEventsParams defines parameters for ListEvents.
@@ -1512,6 +1790,15 @@ type GetRunParams struct {
 
 // ListServicesParams defines parameters for ListServices.
 type ListServicesParams struct {
+	// Offset How many to leave out.
+	Offset *int `form:"offset,omitempty" json:"offset,omitempty"`
+
+	// Limit How many to return at most.
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// GetStageParams defines parameters for GetStage.
+type GetStageParams struct {
 	// Offset How many to leave out.
 	Offset *int `form:"offset,omitempty" json:"offset,omitempty"`
 
@@ -1646,6 +1933,11 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/attention (the `GetAttention` operationId).
 	GetAttention(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListChanges Who changed the cluster, when and why, the newest first.
+	//
+	// Corresponds with GET /v1/fleet/clusters/{cluster}/audit (the `ListChanges` operationId).
+	ListChanges(ctx context.Context, cluster string, params *ListChangesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetDependencies Which hosts require services of which.
 	//
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/dependencies (the `GetDependencies` operationId).
@@ -1711,6 +2003,16 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/slots (the `ListSlots` operationId).
 	ListSlots(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListStages Stages: new content of files, host by host.
+	//
+	// Corresponds with GET /v1/fleet/clusters/{cluster}/stages (the `ListStages` operationId).
+	ListStages(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetStage One stage with its hosts, and what stopped it.
+	//
+	// Corresponds with GET /v1/fleet/clusters/{cluster}/stages/{stage} (the `GetStage` operationId).
+	GetStage(ctx context.Context, cluster string, stage string, params *GetStageParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetStream Server-sent events: `change`, `journal`, `reset`, `end`. `Last-Event-ID` resumes.
 	//
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/stream (the `GetStream` operationId).
@@ -1757,6 +2059,21 @@ func (c *Client) GetOverview(ctx context.Context, cluster string, reqEditors ...
 // Corresponds with GET /v1/fleet/clusters/{cluster}/attention (the `GetAttention` operationId).
 func (c *Client) GetAttention(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetAttentionRequest(c.Server, cluster)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListChanges Who changed the cluster, when and why, the newest first.
+//
+// Corresponds with GET /v1/fleet/clusters/{cluster}/audit (the `ListChanges` operationId).
+func (c *Client) ListChanges(ctx context.Context, cluster string, params *ListChangesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListChangesRequest(c.Server, cluster, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1962,6 +2279,36 @@ func (c *Client) ListSlots(ctx context.Context, cluster string, reqEditors ...Re
 	return c.Client.Do(req)
 }
 
+// ListStages Stages: new content of files, host by host.
+//
+// Corresponds with GET /v1/fleet/clusters/{cluster}/stages (the `ListStages` operationId).
+func (c *Client) ListStages(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListStagesRequest(c.Server, cluster)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetStage One stage with its hosts, and what stopped it.
+//
+// Corresponds with GET /v1/fleet/clusters/{cluster}/stages/{stage} (the `GetStage` operationId).
+func (c *Client) GetStage(ctx context.Context, cluster string, stage string, params *GetStageParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetStageRequest(c.Server, cluster, stage, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetStream Server-sent events: `change`, `journal`, `reset`, `end`. `Last-Event-ID` resumes.
 //
 // Corresponds with GET /v1/fleet/clusters/{cluster}/stream (the `GetStream` operationId).
@@ -2077,6 +2424,75 @@ func NewGetAttentionRequest(server string, cluster string) (*http.Request, error
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListChangesRequest constructs an http.Request for the ListChanges method
+func NewListChangesRequest(server string, cluster string, params *ListChangesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/fleet/clusters/%s/audit", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Offset != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", *params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+		}
+
+		if params.Limit != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -2892,6 +3308,116 @@ func NewListSlotsRequest(server string, cluster string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewListStagesRequest constructs an http.Request for the ListStages method
+func NewListStagesRequest(server string, cluster string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/fleet/clusters/%s/stages", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetStageRequest constructs an http.Request for the GetStage method
+func NewGetStageRequest(server string, cluster string, stage string, params *GetStageParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "stage", stage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/fleet/clusters/%s/stages/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Offset != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", *params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+		}
+
+		if params.Limit != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetStreamRequest constructs an http.Request for the GetStream method
 func NewGetStreamRequest(server string, cluster string, params *GetStreamParams) (*http.Request, error) {
 	var err error
@@ -3167,6 +3693,13 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/attention (the `GetAttention` operationId).
 	GetAttentionWithResponse(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*GetAttentionResponse, error)
 
+	// ListChangesWithResponse Who changed the cluster, when and why, the newest first.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/fleet/clusters/{cluster}/audit (the `ListChanges` operationId).
+	ListChangesWithResponse(ctx context.Context, cluster string, params *ListChangesParams, reqEditors ...RequestEditorFn) (*ListChangesResponse, error)
+
 	// GetDependenciesWithResponse Which hosts require services of which.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -3257,6 +3790,20 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/fleet/clusters/{cluster}/slots (the `ListSlots` operationId).
 	ListSlotsWithResponse(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*ListSlotsResponse, error)
+
+	// ListStagesWithResponse Stages: new content of files, host by host.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/fleet/clusters/{cluster}/stages (the `ListStages` operationId).
+	ListStagesWithResponse(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*ListStagesResponse, error)
+
+	// GetStageWithResponse One stage with its hosts, and what stopped it.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/fleet/clusters/{cluster}/stages/{stage} (the `GetStage` operationId).
+	GetStageWithResponse(ctx context.Context, cluster string, stage string, params *GetStageParams, reqEditors ...RequestEditorFn) (*GetStageResponse, error)
 
 	// GetStreamWithResponse Server-sent events: `change`, `journal`, `reset`, `end`. `Last-Event-ID` resumes.
 	//
@@ -3411,6 +3958,54 @@ func (r GetAttentionResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetAttentionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListChangesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Audit
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListChangesResponse) GetJSON200() *Audit {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListChangesResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListChangesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListChangesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListChangesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListChangesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4041,6 +4636,102 @@ func (r ListSlotsResponse) ContentType() string {
 	return ""
 }
 
+type ListStagesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Stages
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListStagesResponse) GetJSON200() *Stages {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListStagesResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListStagesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListStagesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListStagesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListStagesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetStageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Stage
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetStageResponse) GetJSON200() *Stage {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetStageResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetStageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetStageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetStageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetStageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetStreamResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -4167,6 +4858,19 @@ func (c *ClientWithResponses) GetAttentionWithResponse(ctx context.Context, clus
 		return nil, err
 	}
 	return ParseGetAttentionResponse(rsp)
+}
+
+// ListChangesWithResponse Who changed the cluster, when and why, the newest first.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/fleet/clusters/{cluster}/audit (the `ListChanges` operationId).
+func (c *ClientWithResponses) ListChangesWithResponse(ctx context.Context, cluster string, params *ListChangesParams, reqEditors ...RequestEditorFn) (*ListChangesResponse, error) {
+	rsp, err := c.ListChanges(ctx, cluster, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListChangesResponse(rsp)
 }
 
 // GetDependenciesWithResponse Which hosts require services of which.
@@ -4338,6 +5042,32 @@ func (c *ClientWithResponses) ListSlotsWithResponse(ctx context.Context, cluster
 	return ParseListSlotsResponse(rsp)
 }
 
+// ListStagesWithResponse Stages: new content of files, host by host.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/fleet/clusters/{cluster}/stages (the `ListStages` operationId).
+func (c *ClientWithResponses) ListStagesWithResponse(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*ListStagesResponse, error) {
+	rsp, err := c.ListStages(ctx, cluster, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListStagesResponse(rsp)
+}
+
+// GetStageWithResponse One stage with its hosts, and what stopped it.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/fleet/clusters/{cluster}/stages/{stage} (the `GetStage` operationId).
+func (c *ClientWithResponses) GetStageWithResponse(ctx context.Context, cluster string, stage string, params *GetStageParams, reqEditors ...RequestEditorFn) (*GetStageResponse, error) {
+	rsp, err := c.GetStage(ctx, cluster, stage, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetStageResponse(rsp)
+}
+
 // GetStreamWithResponse Server-sent events: `change`, `journal`, `reset`, `end`. `Last-Event-ID` resumes.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -4446,6 +5176,39 @@ func ParseGetAttentionResponse(rsp *http.Response) (*GetAttentionResponse, error
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Attention
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListChangesResponse parses an HTTP response from a ListChangesWithResponse call
+func ParseListChangesResponse(rsp *http.Response) (*ListChangesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListChangesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Audit
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4875,6 +5638,72 @@ func ParseListSlotsResponse(rsp *http.Response) (*ListSlotsResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Slots
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListStagesResponse parses an HTTP response from a ListStagesWithResponse call
+func ParseListStagesResponse(rsp *http.Response) (*ListStagesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListStagesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Stages
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetStageResponse parses an HTTP response from a GetStageWithResponse call
+func ParseGetStageResponse(rsp *http.Response) (*GetStageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetStageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Stage
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

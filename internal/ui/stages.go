@@ -1,0 +1,194 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/orchestrator"
+	"github.com/jorc/jorc/internal/stage"
+	"github.com/jorc/jorc/internal/text"
+)
+
+// stageRead is what was read of one stage.
+type stageRead struct {
+	documents stage.Documents
+	err       error // why they cannot be read: kv.ErrDamaged, kv.ErrNewer or consul.ErrDenied
+}
+
+// readStages reads the documents of the stages that hosts report.
+func (f *feed) readStages(ctx context.Context, names []string) (bad []error, err error) {
+	stages, all := stage.New(f.cluster.Store()), map[string]stageRead{}
+	for _, name := range names {
+		d, err := stages.Load(ctx, name)
+		if err != nil && !unreadable(err) && !errors.Is(err, consul.ErrDenied) {
+			return nil, err
+		}
+		all[name] = stageRead{d, err}
+		if errors.Is(err, kv.ErrNewer) { // what is damaged is a problem of its own
+			bad = append(bad, err)
+		}
+	}
+	f.parts.stages = all
+	if denied := slices.ContainsFunc(names, func(name string) bool { return errors.Is(all[name].err, consul.ErrDenied) }); denied {
+		err = all[names[0]].err
+	}
+	return bad, err
+}
+
+// Stages are the stages of a cluster.
+type Stages struct {
+	About
+	Stages []StageRow `json:"stages"` // in order of their names
+}
+
+// StageRow is one stage in a list.
+type StageRow struct {
+	Stage string `json:"stage"`
+	// State is stopped, changing, waiting or done; empty: Why says why it is not known.
+	State  string       `json:"state"`
+	Why    string       `json:"why"`
+	Since  time.Time    `json:"since,omitzero"` // of the present change, or of the end of the last one
+	Counts stage.Counts `json:"counts"`
+	// Stopped is how many changes are stopped.
+	Stopped int `json:"stopped"`
+}
+
+// Stages returns the stages that hosts report.
+func (s *Snapshot) Stages() Stages {
+	v := Stages{About: s.about("stage", "list"), Stages: []StageRow{}}
+	all := s.derived.stages()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		v.Stages = append(v.Stages, all[name].row())
+	}
+	return v
+}
+
+// Stage is one stage with its hosts.
+type Stage struct {
+	About
+	StageRow
+	// Status is what 'jorc stage show' answers, without digests and with the hosts of one
+	// page; left out: Why says why it is not known.
+	Status *stage.Status `json:"status,omitempty"`
+	Paged
+	// Resume is the command that approves what is stopped; empty: nothing is.
+	Resume string               `json:"resume"`
+	Events []orchestrator.Event `json:"events"` // the last ones, the newest first
+}
+
+// mostStageEvents bounds the events of a Stage.
+const mostStageEvents = 50
+
+// Stage returns one stage with a page of its hosts. It returns stage.ErrNone.
+func (s *Snapshot) Stage(name string, page Page) (Stage, error) {
+	known, ok := s.derived.stages()[name]
+	if !ok {
+		return Stage{}, fmt.Errorf("stage %q: %w", name, stage.ErrNone)
+	}
+	v := Stage{About: s.about("stage", "show", name), StageRow: known.row(), Events: []orchestrator.Event{}}
+	if known.err == nil {
+		status := known.status
+		status.Hosts, v.Paged = pageOf(known.status.Hosts, page, len(known.status.Hosts))
+		v.Status = &status
+	}
+	if v.Stopped > 0 {
+		v.Resume = s.command("stage", "resume", name)
+	}
+	for i := len(s.Journal) - 1; i >= 0 && len(v.Events) < mostStageEvents; i-- {
+		if e := s.Journal[i]; slices.Contains(stage.Kinds(), e.Kind) && strings.HasPrefix(e.Text, fmt.Sprintf("stage %q: ", name)) {
+			v.Events = append(v.Events, e)
+		}
+	}
+	return v, nil
+}
+
+// stageState is one stage as views show it.
+type stageState struct {
+	name   string
+	status stage.Status
+	err    error // why the status is not known
+}
+
+// stageStates returns the stages of a snapshot by name.
+func (s *Snapshot) stageStates() map[string]stageState {
+	all := map[string]stageState{}
+	control := s.State.Control
+	for name, hosts := range stage.HostsOf(s.State) {
+		one := stageState{name: name, err: s.stageDocuments[name].err}
+		if one.err == nil {
+			one.status = stage.Describe(s.stageDocuments[name].documents, stage.State{
+				Stage: name, Halted: control.Paused != nil || control.ObserveOnly != nil, Hosts: hosts,
+			}, s.Orchestrated, s.Now)
+			one.status.Stops = withoutDigests(one.status.Stops)
+		}
+		all[name] = one
+	}
+	return all
+}
+
+// withoutDigests returns stops with the names of what changed alone: values with few
+// possibilities can be guessed from a digest.
+func withoutDigests(stops []stage.Stop) []stage.Stop {
+	all := make([]stage.Stop, len(stops))
+	for i, stop := range stops {
+		list := make([]cluster.StageInput, 0, len(stop.Inputs.List))
+		for _, name := range stop.Inputs.Names() {
+			list = append(list, cluster.StageInput{Name: name})
+		}
+		all[i] = stop
+		all[i].Content, all[i].Inputs.List = "", list
+	}
+	return all
+}
+
+// stopped returns the changes that no operator approved.
+func stopped(stops []stage.Stop) []stage.Stop {
+	return slices.DeleteFunc(slices.Clone(stops), func(s stage.Stop) bool { return s.Resumed != nil })
+}
+
+func (s stageState) row() StageRow {
+	row := StageRow{Stage: s.name, State: s.status.State, Since: s.status.Since, Counts: s.status.Counts, Stopped: len(stopped(s.status.Stops))}
+	if s.err != nil {
+		row.Why = s.err.Error()
+	}
+	return row
+}
+
+// stages are the ones that are stopped, and those of which a document is damaged.
+func (a *attention) stages() {
+	for _, name := range slices.Sorted(maps.Keys(a.s.stageDocuments)) {
+		read := a.s.stageDocuments[name]
+		if errors.Is(read.err, kv.ErrDamaged) {
+			p := Problem{Kind: "damaged", Severity: Critical, Title: fmt.Sprintf("a document of stage %s cannot be read", name)}
+			p.Cause = strings.TrimSuffix(read.err.Error()+": "+cluster.RepairHint(read.err), ": ")
+			p.Command = a.s.remedyCommand(p.Cause)
+			a.add(p)
+		}
+		for _, stop := range stopped(read.documents.Stops.Stops) {
+			a.add(Problem{
+				Kind: "stage_stopped", Severity: Critical, Title: fmt.Sprintf("stage %s is stopped: its change failed on %s", name, stop.Node), Since: stop.Since,
+				Cause: strings.TrimPrefix(text.Line(stop.Reason, maxStopReason)+" (changed: "+ChangedText(stop.Inputs)+")", " "), Command: a.s.command("stage", "show", name),
+			}, stop.Node)
+		}
+	}
+}
+
+// maxStopReason bounds the reason of a stop in a problem, in bytes.
+const maxStopReason = 300
+
+// ChangedText names what changed.
+func ChangedText(inputs cluster.StageInputs) string {
+	names := inputs.Names()
+	if inputs.More > 0 {
+		names = append(names, fmt.Sprintf("%d more", inputs.More))
+	}
+	return strings.Join(names, ", ")
+}
