@@ -32,7 +32,7 @@ func TestRollouts(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *system){
 		"Trigger": testTrigger, "Supersede": testSupersede, "Nobody": testNobody, "Operate": testOperate, "Policy": testPolicyHalfWay,
 		"Apply": testApply, "Void": testVoid, "GiveUp": testGiveUp, "Strangers": testStrangers, "ApplyRollback": testApplyRollback, "Damaged": testDamaged, "Wait": testWait, "Race": testRace, "FailedOnly": testFailedOnly,
-		"Halted": testHalted, "NoVersion": testNoVersion, "Flags": testFlags,
+		"Halted": testHalted, "NoVersion": testNoVersion, "Flags": testFlags, "HistoryOfLargeFleet": testHistoryOfLargeFleet,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
