@@ -27,7 +27,7 @@ var recorded = map[string]int{
 	"jorc cluster run": 1, "jorc cluster approve": 1, "jorc cluster cancel": 1, "jorc cluster unlock": 2,
 	"jorc update trigger": 1, "jorc trigger_update": 1, "jorc update rollback": 0, "jorc update pause": 0, "jorc update resume": 0,
 	"jorc update promote": 0, "jorc update approve": 1, "jorc update abort": 0, "jorc update give-up": 1, "jorc update retry": 1,
-	"jorc stage resume": 1, "jorc status decommission": 1,
+	"jorc stage approve": 1, "jorc stage resume": 1, "jorc status decommission": 1,
 }
 
 // shownFlags are the flags whose values the audit shows.

@@ -17,18 +17,27 @@ import (
 func stageCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "stage",
-		Usage: "show and resume stages: new content of files, host by host",
+		Usage: "show, approve and resume stages: new content of files, host by host",
 		Subcommands: []*cli.Command{
 			{Name: "list", Usage: "list the stages that hosts have", Action: env.onCluster(env.listStages)},
 			{
 				Name: "show", Usage: "show a stage: what stopped it, and where each host is", ArgsUsage: "STAGE",
-				Description: "Prints first what stopped the stage: the host, what changed, and which checks failed. Then the hosts in the order in which a change reaches them. " +
+				Description: "Prints first what stopped the stage: the host, what changed, and which checks failed; or the gate, and the last line of its output. " +
+					"Then the step whose gate the next hosts wait for, and the hosts in the order in which a change reaches them. " +
 					"Exits 1 for a stage that no host has.",
 				Action: env.onCluster(env.showStage),
 			},
 			{
+				Name: "approve", Usage: "with approve_each, let the next step begin", ArgsUsage: "STAGE",
+				Description: "The next step begins as soon as the present one is done and its gate is passed. 'jorc stage show' has who approved it. " +
+					"Exits 1 if no step waits for approval.",
+				Flags:  []cli.Flag{reasonFlag()},
+				Action: env.onCluster(env.approveStage),
+			},
+			{
 				Name: "resume", Usage: "approve a change that failed: hosts take it again", ArgsUsage: "STAGE",
 				Description: "Without this no other host takes the change; another value needs no approval. With --node approves only what failed on that host. " +
+					"After a gate that failed the gate of the step begins again, with its bake. " +
 					"Exits 1 if nothing stops the stage.",
 				Flags:  []cli.Flag{reasonFlag()},
 				Action: env.onCluster(env.resumeStage),
@@ -75,7 +84,17 @@ func (e *environment) showStage(c *cli.Context, cl *target) error {
 		if stop.Resumed != nil {
 			state, detail = "resumed", stop.Resumed.String()
 		}
-		l.rows = append(l.rows, []string{stop.Node, state, when(stop.Since), stageNames(stop.Inputs.Names(), stop.Inputs.More), detail})
+		l.rows = append(l.rows, []string{cmp.Or(stop.Node, stop.Step), state, when(stop.Since), stageNames(stop.Inputs.Names(), stop.Inputs.More), detail})
+	}
+	if step := s.Step; step != nil && step.Gate != nil && len(step.Waits) > 0 {
+		l.rows = append(l.rows, []string{step.Text, "gate", when(step.Gate.Since), "", "waits: " + strings.Join(step.Waits, "; ")})
+	}
+	if g := s.PassedGate; g != nil {
+		detail := g.Answer
+		if g.By != "" {
+			detail = strings.TrimSuffix("approved by "+g.By+": "+g.Answer, ": ")
+		}
+		l.rows = append(l.rows, []string{g.Step, "passed", when(g.At), "", detail})
 	}
 	for _, h := range s.Hosts {
 		detail := h.Waits
@@ -94,6 +113,31 @@ func stageNames(names []string, more int) string {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	return text.Line(strings.Join(names, ", "), 120)
+}
+
+func (e *environment) approveStage(c *cli.Context, cl *target) error {
+	name := argument(c, 0)
+	by, err := e.author(c)
+	if err != nil {
+		return err
+	}
+	all, err := stage.Show(c.Context, cl.Cluster, name, time.Now())
+	if err != nil {
+		return err
+	}
+	if !all[0].ApproveEach {
+		return fmt.Errorf("stage %q: %w: no host has it with approve_each", name, stage.ErrNotWaiting)
+	}
+	step, err := stage.New(cl.Store()).Approve(c.Context, name, cluster.Hold{
+		Since: time.Now().UTC().Truncate(time.Second), Reason: c.String("reason"), By: by,
+	})
+	if err != nil {
+		return err
+	}
+	l := listingOf("step,hosts", []stage.Step{step}, func(s stage.Step) []string {
+		return []string{s.String(), stageNames(s.HostNames(), 0)}
+	})
+	return e.print(c, l, step)
 }
 
 func (e *environment) resumeStage(c *cli.Context, cl *target) error {

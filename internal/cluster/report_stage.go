@@ -46,6 +46,13 @@ type StagePolicy struct {
 	MaxParallel string `json:"max_parallel,omitempty"`
 	Canary      int    `json:"canary,omitempty"`
 	ZoneByZone  bool   `json:"zone_by_zone,omitempty"`
+	// What comes between two steps, with durations as text: see rollout.Policy.
+	Bake         string `json:"bake,omitempty"`
+	Gate         string `json:"gate,omitempty"`
+	GateSamples  int    `json:"gate_samples,omitempty"`
+	GateInterval string `json:"gate_interval,omitempty"`
+	GateTimeout  string `json:"gate_timeout,omitempty"`
+	ApproveEach  bool   `json:"approve_each,omitempty"`
 }
 
 // StageInput is one thing that a file is made of, such as a key: its name for
@@ -64,7 +71,7 @@ type StageInputs struct {
 
 // Bounds of a StageReport.
 const (
-	mostStageInputs = 12
+	MostStageInputs = 12
 	maxStageName    = 80  // bytes of an input's name
 	maxStageReason  = 400 // bytes
 	mostStages      = 64
@@ -77,7 +84,7 @@ func StageInputsOf(list []StageInput) StageInputs {
 		list[i].Name = text.Line(list[i].Name, maxStageName)
 	}
 	slices.SortFunc(list, func(a, b StageInput) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Digest, b.Digest)) })
-	n := min(len(list), mostStageInputs)
+	n := min(len(list), MostStageInputs)
 	return StageInputs{List: list[:n], More: len(list) - n}
 }
 
@@ -137,11 +144,13 @@ func (r Report) WithoutStage(name string) Report {
 
 // boundedStages returns what of a report's stages is beyond the bounds.
 func (r Report) boundedStages() error {
-	names := make([]string, 0, 4*len(r.Stages))
+	const values = 11
+	names := make([]string, 0, values*len(r.Stages))
 	for name, s := range r.Stages {
-		names = append(names, name, s.Wants, s.Turn, s.State, s.Policy.MaxParallel, s.Content)
+		p := s.Policy
+		names = append(names, name, s.Wants, s.Turn, s.State, s.Content, p.MaxParallel, p.Bake, p.Gate, p.GateInterval, p.GateTimeout)
 	}
-	if err := boundedNames("values of stages", names, 6*mostStages); err != nil {
+	if err := boundedNames("values of stages", names, values*mostStages); err != nil {
 		return err
 	}
 	for _, s := range r.Stages {
@@ -150,7 +159,7 @@ func (r Report) boundedStages() error {
 			for _, i := range inputs.List {
 				names = append(names, i.Name, i.Digest)
 			}
-			if err := boundedNames("changed inputs of a stage", names, 2*mostStageInputs); err != nil {
+			if err := boundedNames("changed inputs of a stage", names, 2*MostStageInputs); err != nil {
 				return err
 			}
 		}

@@ -272,6 +272,7 @@ func (d *decoder) orchestrator(b *hcl.Block) *Orchestrator {
 		"sink": {label: "kind", words: sinkKinds, read: func(b *hcl.Block) { o.Sinks = append(o.Sinks, d.sink(b)) }},
 	})
 	args.names("clusters", o.Clusters, text.CheckSegment)
+	args.names("stage_gates", o.StageGates, text.CheckName)
 	return o
 }
 

@@ -294,6 +294,9 @@ type Orchestrator struct {
 	Enabled  bool          `hcl:"enabled,optional"` // default true where there is an orchestrator block
 	Interval time.Duration // default 10s
 	Clusters []string      `hcl:"clusters,optional"` // default: its own
+	// StageGates are the workflows that may be gates of stages: a host names the gate,
+	// and it runs on a manager.
+	StageGates []string `hcl:"stage_gates,optional"`
 	Sinks    []EventSink   // receivers of events besides the journal
 }
 

@@ -27,6 +27,13 @@ type Stage struct {
 	NodeDeadline time.Duration
 	OnUnhealthy  string   `hcl:"on_unhealthy,optional"` // OnUnhealthyRestore, the default, or OnUnhealthyStop
 	Services     []string `hcl:"services,optional"`     // whose instances on this host must be healthy; none: all checks
+	// Bake, Gate and ApproveEach come between two steps, as in a rollout.
+	Bake         time.Duration
+	Gate         string `hcl:"gate,optional"`         // a workflow
+	GateSamples  int    `hcl:"gate_samples,optional"` // how many times in a row it must pass; 0: once
+	GateInterval time.Duration
+	GateTimeout  time.Duration
+	ApproveEach  bool `hcl:"approve_each,optional"`
 	Pos          string
 }
 
@@ -52,6 +59,9 @@ func (d *decoder) stage(t *Template) blockType {
 			"max_parallel":  d.amount(&s.MaxParallel, 1, checkShare),
 			"min_healthy":   d.interval(&s.MinHealthy),
 			"node_deadline": d.interval(&s.NodeDeadline),
+			"bake":          d.interval(&s.Bake),
+			"gate_interval": d.interval(&s.GateInterval),
+			"gate_timeout":  d.interval(&s.GateTimeout),
 		}, nil)
 		switch err := text.CheckSegment(s.Name); {
 		case d.listing != nil:
@@ -63,6 +73,13 @@ func (d *decoder) stage(t *Template) blockType {
 		args.between(0, math.MaxInt32, "canary")
 		args.oneOf("on_unhealthy", OnUnhealthyRestore, OnUnhealthyStop)
 		args.names("services", s.Services, text.CheckSegment)
+		args.between(1, mostGateSamples, "gate_samples")
+		args.valid("gate", checkGate(s.Gate))
+		for _, name := range []string{"gate_samples", "gate_interval", "gate_timeout"} {
+			if s.Gate == "" && args.has(name) {
+				args.valid(name, errors.New("needs \"gate\", the workflow that is asked"))
+			}
+		}
 		if !args.has("node_deadline") {
 			s.NodeDeadline = s.MinHealthy + settleTime
 		} else if s.NodeDeadline <= s.MinHealthy {
@@ -71,6 +88,16 @@ func (d *decoder) stage(t *Template) blockType {
 		d.stages = append(d.stages, place{value: s.Name, rng: b.LabelRanges[0], owner: t.Name})
 		t.Stage = s
 	}}
+}
+
+// mostGateSamples is the most that a gate may ask for.
+const mostGateSamples = 1000
+
+func checkGate(workflow string) error {
+	if workflow == "" {
+		return nil
+	}
+	return text.CheckName(workflow)
 }
 
 func checkShare(s string) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
@@ -39,6 +40,10 @@ type Input struct {
 	Epoch   uint64    // of the lock
 	Session string    // of the lock
 	Since   time.Time // that the lock is held
+	// StageGates are the runs that gates of stages wait for; StageGatesKnown: it is
+	// known of all stages.
+	StageGates      []string
+	StageGatesKnown bool
 	// Refresh reads the members again, for who must know of one that joined a
 	// moment ago.
 	Refresh func(ctx context.Context) ([]cluster.Member, error)
@@ -88,6 +93,7 @@ func (t *term) decide(ctx context.Context, in Input, r *Report) error {
 		in.Record = func(ctx context.Context, decisions []Decision, also func(*kv.Txn)) error {
 			return t.record(ctx, d.Name(), decisions, also, r)
 		}
+		in.StageGates, in.StageGatesKnown = stageGates(t.o.Deciders, in.Session)
 		for left := maxTries - 1; ; left-- {
 			decisions, err := d.Decide(ctx, in)
 			if ctx.Err() != nil {
@@ -195,7 +201,7 @@ func (runsDecider) Name() string { return "runs" }
 func (d runsDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
 	gate, unreadable := rollout.GateRunIn(in.Store, &in.State)
 	_, err := d.runs.Decide(ctx, in.Store, runs.Observed{
-		Gate: gate, GateKnown: unreadable == nil,
+		Gates: append(slices.Clone(in.StageGates), gate), GatesKnown: unreadable == nil && in.StageGatesKnown,
 		Node: d.node, Members: in.Members, Profile: in.State.Profile, Control: in.State.Control, Now: in.Now, Refresh: in.Refresh,
 		Record: func(ctx context.Context, decided []runs.Decision, also func(*kv.Txn)) error {
 			decisions := make([]Decision, len(decided))
@@ -219,14 +225,22 @@ func runsProgress(deciders []Decider) (p runs.Progress, ok bool) {
 	return p, false
 }
 
-// nextDue returns when the next rule with a schedule is due; the zero time if none has one.
-func nextDue(deciders []Decider) time.Time {
+// nextDue returns when the next rule with a schedule is due, or the gate of a stage
+// changes; the zero time: never.
+func nextDue(deciders []Decider) (due time.Time) {
 	for _, d := range deciders {
-		if d, is := d.(runsDecider); is {
-			return d.runs.NextDue()
+		var at time.Time
+		switch d := d.(type) {
+		case runsDecider:
+			at = d.runs.NextDue()
+		case *stagesDecider:
+			at = d.nextDue()
+		}
+		if due.IsZero() || !at.IsZero() && at.Before(due) {
+			due = at
 		}
 	}
-	return time.Time{}
+	return due
 }
 
 // ForRollout returns the decider that moves a cluster's rollout from phase to
@@ -273,7 +287,7 @@ func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error
 	}
 	state.PlannedSince = in.Since
 	downSince(state.Members, in.View)
-	if state.Gate, err = gateRun(ctx, in, s.Document, state); err != nil {
+	if state.Gate, err = rolloutGate(ctx, in, s.Document, state); err != nil {
 		return nil, fmt.Errorf("ask the gate of the rollout: %w", err)
 	}
 	plan := rollout.Plan(s.Document, state, in.Now)
@@ -296,29 +310,41 @@ func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error
 	return decisions, nil
 }
 
-// gateRun asks for the run that the document's gate names, unless it exists, and returns
-// what is known of it; nil: nothing is. The document named the run in an earlier
-// cycle, so it is created once, whichever orchestrator dies in between.
-func gateRun(ctx context.Context, in Input, d rollout.Document, state rollout.State) (*rollout.GateRun, error) {
+// rolloutGate returns what is known of the run that the document's gate names, and
+// asks for the run if it does not exist.
+func rolloutGate(ctx context.Context, in Input, d rollout.Document, state rollout.State) (*rollout.GateRun, error) {
 	if d.Gate == nil || d.Gate.Run == "" {
 		return nil, nil //nolint:nilnil // nil: nothing is asked
 	}
-	all, workflow := runs.New(in.Store), d.Policy.Gate.Workflow
-	g, err := all.GateAnswer(ctx, d.Gate.Run, workflow)
-	if errors.Is(err, runs.ErrNoRun) {
-		q, err := runs.GateRequest(workflow, rollout.FactsOfGate(d, state, in.Now))
-		if err != nil {
-			return nil, err
-		}
-		return nil, all.AskGate(ctx, d.Gate.Run, q, "rollout of "+d.Version)
+	known, missing, err := gateRun(ctx, in, d.Gate.Run, d.Policy.Gate.Workflow)
+	if missing {
+		return nil, askGate(ctx, in, d.Gate.Run, d.Policy.Gate.Workflow, "rollout of "+d.Version, rollout.FactsOfGate(d, state, in.Now))
 	}
-	if errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer) {
-		return &rollout.GateRun{ID: d.Gate.Run, Answer: rollout.GateUnanswered, Line: err.Error()}, nil
+	return known, err
+}
+
+// gateRun returns what is known of the run of a gate.
+func gateRun(ctx context.Context, in Input, id, workflow string) (known *rollout.GateRun, missing bool, err error) {
+	g, err := runs.New(in.Store).GateAnswer(ctx, id, workflow)
+	switch {
+	case errors.Is(err, runs.ErrNoRun):
+		return nil, true, nil
+	case errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer):
+		return &rollout.GateRun{ID: id, Answer: rollout.GateUnanswered, Line: err.Error()}, false, nil
+	case err != nil:
+		return nil, false, err
 	}
+	return &g, false, nil
+}
+
+// askGate asks for the run of a gate. A document named the run in an earlier cycle, so it is
+// created once, whichever orchestrator dies in between.
+func askGate(ctx context.Context, in Input, id, workflow, by string, f rollout.GateFacts) error {
+	q, err := runs.GateRequest(workflow, f)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &g, nil
+	return runs.New(in.Store).AskGate(ctx, id, q, by)
 }
 
 // commit carries out do in a transaction of its own; nil: there is nothing to do.

@@ -63,6 +63,12 @@ func (g Gate) validate() error {
 	return nil
 }
 
+// WithGateDefaults returns the policy with the defaults of its gate.
+func (p Policy) WithGateDefaults() Policy {
+	p.Gate = p.Gate.complete()
+	return p
+}
+
 // gates reports whether a step that is done has to pass something by itself.
 func (p Policy) gates() bool { return p.Bake > 0 || p.Gate.Workflow != "" }
 

@@ -222,18 +222,30 @@ func (p Policy) String() string {
 	add(p.MinHealthy > 0, "min-healthy %s", p.MinHealthy)
 	add(p.NodeDeadline > 0, "node-deadline %s", p.NodeDeadline)
 	add(p.ProgressDeadline > 0, "progress-deadline %s", p.ProgressDeadline)
-	add(p.Bake > 0, "bake %s", p.Bake)
-	add(p.Gate.Workflow != "", "gate %s", p.Gate.Workflow)
-	add(p.Gate.Samples > 1, "gate-samples %d", p.Gate.Samples)
-	add(p.Gate.Interval > 0, "gate-interval %s", p.Gate.Interval)
-	add(p.Gate.Timeout > 0, "gate-timeout %s", p.Gate.Timeout)
-	add(p.ApproveEach, "approve-each")
+	add(p.Gated(), "%s", p.GatesString())
 	add(p.ZoneByZone, "zone-by-zone")
 	add(len(p.Order) > 0, "order %s", joined(p.Order))
 	add(p.OnFailure != "", "on-failure %s", p.OnFailure)
 	for _, w := range p.Windows {
 		add(true, "window %q", w)
 	}
+	return strings.Join(parts, ", ")
+}
+
+// GatesString is what comes between two steps, as the flags set it.
+func (p Policy) GatesString() string {
+	var parts []string
+	add := func(set bool, format string, args ...any) {
+		if set {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(p.Bake > 0, "bake %s", p.Bake)
+	add(p.Gate.Workflow != "", "gate %s", p.Gate.Workflow)
+	add(p.Gate.Samples > 1, "gate-samples %d", p.Gate.Samples)
+	add(p.Gate.Interval > 0, "gate-interval %s", p.Gate.Interval)
+	add(p.Gate.Timeout > 0, "gate-timeout %s", p.Gate.Timeout)
+	add(p.ApproveEach, "approve-each")
 	return strings.Join(parts, ", ")
 }
 
@@ -277,8 +289,7 @@ func (p Policy) Complete() Policy {
 	if p.OnFailure == "" {
 		p.OnFailure = OnFailurePause
 	}
-	p.Gate = p.Gate.complete()
-	return p
+	return p.WithGateDefaults()
 }
 
 // most of what a policy can list: the document stays small.

@@ -31,10 +31,10 @@ type Observed struct {
 	// have joined after the cycle began, and before the run was asked for.
 	// nil: Members are newer than any run.
 	Refresh func(ctx context.Context) ([]cluster.Member, error)
-	// Gate is the run that the gate of the rollout waits for; empty: it waits for
-	// none. Other runs of gates are cancelled where GateKnown is set.
-	Gate      string
-	GateKnown bool
+	// Gates are the runs that gates of the rollout and of stages wait for. Other runs
+	// of gates are cancelled where GatesKnown is set.
+	Gates      []string
+	GatesKnown bool
 	// Record records decisions. nil: Decide only returns them.
 	Record Record
 }
@@ -177,17 +177,17 @@ func (st *readState) idleSince(id string, r Run) time.Time {
 	return since
 }
 
-// dropGates cancels the runs of gates for which no rollout waits.
+// dropGates cancels the runs of gates for which no rollout and no stage waits.
 func (st *readState) dropGates(o Observed) {
 	for id, l := range st.loaded {
 		run := &l.active.Run
-		if !o.GateKnown || !run.Gate || id == o.Gate || run.State.Ended() || run.Cancel != "" {
+		if !o.GatesKnown || !run.Gate || slices.Contains(o.Gates, id) || run.State.Ended() || run.Cancel != "" {
 			continue
 		}
 		if run.Cancel, run.Kill = "orchestrator on "+o.Node, true; run.State != Running {
-			run.State, run.Why, run.Ended = Cancelled, "the rollout no longer waits for it", st.now
+			run.State, run.Why, run.Ended = Cancelled, "its gate no longer waits for it", st.now
 		}
-		run.History = noted(run.History, Change{At: st.now, State: run.State, By: run.Cancel, Text: "the rollout no longer waits for it"})
+		run.History = noted(run.History, Change{At: st.now, State: run.State, By: run.Cancel, Text: "its gate no longer waits for it"})
 		st.changed[id] = true
 	}
 }

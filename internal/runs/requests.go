@@ -46,7 +46,7 @@ func (r *Runs) Ask(ctx context.Context, id string, q Request, by string) (run Ru
 	return r.ask(ctx, Run{ID: id, Request: q, By: by})
 }
 
-// AskGate is Ask for the gate of a rollout. The run is cancelled as soon as the
+// AskGate is Ask for the gate of a rollout or stage. The run is cancelled as soon as the
 // rollout no longer waits for it, see Observed.
 func (r *Runs) AskGate(ctx context.Context, id string, q Request, by string) error {
 	_, _, err := r.ask(ctx, Run{ID: id, Request: q, By: by, Gate: true})

@@ -507,7 +507,7 @@ func (d *driver) compare(stored cluster.StageReport) {
 // reportOf is what the host reports of a record. The caller holds mu.
 func (d *driver) reportOf(r record) cluster.StageReport {
 	report := cluster.StageReport{
-		Policy: cluster.StagePolicy{MaxParallel: d.conf.MaxParallel, Canary: d.conf.Canary, ZoneByZone: d.conf.ZoneByZone},
+		Policy: reportedPolicy(d.conf),
 		Wants:  d.wants, Changed: d.changed, Rendered: r.Has != "",
 		Turn: r.Turn.ID, Content: r.Turn.Content, Taken: r.Turn.Taken, State: r.Turn.State, Since: r.Turn.Since, Reason: r.Turn.Reason,
 	}

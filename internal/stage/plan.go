@@ -9,19 +9,22 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/text"
 )
 
 // Kinds of events.
 const (
-	StageBegan   = "stage_began"   // the first host takes a change
-	StageStopped = "stage_stopped" // a change failed on a host: no other host takes it
-	StageDone    = "stage_done"    // all hosts have what they want
+	StageBegan      = "stage_began"       // the first host takes a change
+	StageStopped    = "stage_stopped"     // a change failed on a host, or a gate failed: no other host takes it
+	StageStepDone   = "stage_step_done"   // a step is done, and its gate begins
+	StageGatePassed = "stage_gate_passed" // the gate of a step is passed
+	StageDone       = "stage_done"        // all hosts have what they want
 )
 
 // Kinds returns the kinds of events.
-func Kinds() []string { return []string{StageBegan, StageDone, StageStopped} }
+func Kinds() []string { return []string{StageBegan, StageDone, StageGatePassed, StageStepDone, StageStopped} }
 
 // Turns is the document of a stage's open turns. It alone counts them, so every
 // transaction that offers a turn swaps it.
@@ -33,6 +36,11 @@ type Turns struct {
 	// Active: a change began, and not all hosts have it.
 	Active bool      `json:"active,omitempty"`
 	Since  time.Time `json:"since,omitzero"` // of Active
+	// Step is the present step, where the stage has gates; Asks counts the runs that
+	// gates asked for.
+	Step       *Step               `json:"step,omitempty"`
+	PassedGate *rollout.PassedGate `json:"passed_gate,omitempty"` // the last one
+	Asks       int                 `json:"asks,omitempty"`
 }
 
 // Turn is the permission for one host to take new content. It stands in Turns until
@@ -54,9 +62,10 @@ type Stops struct {
 	Stops []Stop `json:"stops,omitempty"`
 }
 
-// Stop is a change that failed on a host.
+// Stop is a change that failed on a host, or whose gate failed.
 type Stop struct {
 	Node    string              `json:"node"`
+	Step    string              `json:"step,omitempty"` // the step of the gate, in words; without a node
 	Turn    string              `json:"turn"`
 	Content string              `json:"content"` // digest of what failed on the host
 	Inputs  cluster.StageInputs `json:"inputs"`  // what changed with it
@@ -64,6 +73,14 @@ type Stop struct {
 	Reason  string              `json:"reason,omitempty"`
 	// Resumed: an operator approved the change. The stop no longer counts.
 	Resumed *cluster.Hold `json:"resumed,omitempty"`
+}
+
+// Place is where the change failed, in words.
+func (s Stop) Place() string {
+	if s.Step != "" {
+		return "after " + s.Step
+	}
+	return "on " + s.Node
 }
 
 // Blocks reports whether a host may not take new content because of the stop. A
@@ -100,8 +117,9 @@ type Host struct {
 	Zone string
 	Up   bool // its host and its agent
 	// Out: it is out of service for another reason than a turn.
-	Out    bool
-	Hold   string // why it may not begin, in words; empty: it may
+	Out      bool
+	Critical bool   // it has a critical check
+	Hold     string // why it may not begin, in words; empty: it may
 	Report cluster.StageReport
 }
 
@@ -112,6 +130,7 @@ type State struct {
 	Session string // of the orchestrator's lock
 	Halted  bool   // the cluster is paused or only observed
 	Hosts   []Host
+	Gate    *rollout.GateRun // what is known of the run that the gate asked for; nil: nothing
 }
 
 // Event is one thing that a plan decided, for people.
@@ -128,6 +147,7 @@ type Planned struct {
 	// Offers and Withdrawals are hosts whose turn is written; their turns are in Turns.
 	Offers, Withdrawals []string
 	Events              []Event
+	GateNext            time.Time // when time alone changes the gate; zero: it does not
 }
 
 // answerWithin is how long an offer stays without an answer, and how long the host
@@ -158,6 +178,7 @@ func Plan(turns Turns, stops Stops, s State, now time.Time) Planned {
 	p.endTurns()
 	stopped := p.recordFailures()
 	p.forgetStops()
+	stopped += p.steps()
 	if stopped == 0 { // first it is written that a change is stopped
 		p.offer()
 	}
@@ -170,6 +191,9 @@ func newPlanner(turns Turns, stops Stops, s State, now time.Time) *planner {
 	p.Turns, p.Stops = turns, Stops{Stops: slices.Clone(stops.Stops)}
 	p.Turns.Open, p.Turns.Resting = map[string]Turn{}, map[string]time.Time{}
 	maps.Copy(p.Turns.Open, turns.Open)
+	if turns.Step != nil {
+		p.Turns.Step = turns.Step.clone()
+	}
 	for node, until := range turns.Resting {
 		if now.Before(until) {
 			p.Turns.Resting[node] = until
@@ -197,8 +221,46 @@ func PolicyOf(hosts []Host) rollout.Policy {
 		}
 		policy.Canary = max(policy.Canary, reported.Canary)
 		policy.ZoneByZone = policy.ZoneByZone || reported.ZoneByZone
+		addGates(&policy, reported)
 	}
-	return policy
+	return policy.WithGateDefaults()
+}
+
+// addGates adds what a host reports of gates. Of several workflows the first one
+// counts.
+func addGates(policy *rollout.Policy, reported cluster.StagePolicy) {
+	longest := func(d *rollout.Duration, text string) {
+		var v rollout.Duration
+		if text != "" && v.UnmarshalText([]byte(text)) == nil {
+			*d = max(*d, v)
+		}
+	}
+	longest(&policy.Bake, reported.Bake)
+	policy.ApproveEach = policy.ApproveEach || reported.ApproveEach
+	if reported.Gate == "" {
+		return
+	}
+	g := &policy.Gate
+	if g.Workflow == "" || reported.Gate < g.Workflow {
+		g.Workflow = reported.Gate
+	}
+	g.Samples = max(g.Samples, reported.GateSamples)
+	longest(&g.Interval, reported.GateInterval)
+	longest(&g.Timeout, reported.GateTimeout)
+}
+
+// reportedPolicy is what a host reports of its configuration.
+func reportedPolicy(s config.Stage) cluster.StagePolicy {
+	duration := func(d time.Duration) string {
+		if d == 0 {
+			return ""
+		}
+		return d.String()
+	}
+	return cluster.StagePolicy{
+		MaxParallel: s.MaxParallel, Canary: s.Canary, ZoneByZone: s.ZoneByZone, Bake: duration(s.Bake), Gate: s.Gate,
+		GateSamples: s.GateSamples, GateInterval: duration(s.GateInterval), GateTimeout: duration(s.GateTimeout), ApproveEach: s.ApproveEach,
+	}
 }
 
 // endTurns takes in what hosts say of their turns.
@@ -214,6 +276,7 @@ func (p *planner) endTurns() {
 		case !open, taken && h.Report.Open():
 		case taken, turn.Withdrawn:
 			delete(p.Turns.Open, h.Node)
+			p.stepAnswered(h.Node, taken)
 		case turn.Session != p.Session || h.Report.Wants != turn.Content || p.now.Sub(turn.Since) >= answerWithin || p.Halted || h.Hold != "":
 			if p.now.Sub(turn.Since) >= answerWithin {
 				p.Turns.Resting[h.Node] = p.now.Add(answerWithin)
@@ -226,6 +289,7 @@ func (p *planner) endTurns() {
 		case known[node]:
 		case turn.Withdrawn:
 			delete(p.Turns.Open, node)
+			p.stepAnswered(node, false)
 		default:
 			p.withdraw(node, turn)
 		}
@@ -285,6 +349,8 @@ func (p *planner) forgetStops() {
 	p.Stops.Stops = slices.DeleteFunc(p.Stops.Stops, func(s Stop) bool {
 		r, known := reports[s.Node]
 		switch {
+		case s.Step != "":
+			return s.Resumed != nil || !p.has(s.Inputs)
 		case !known:
 			return s.Resumed != nil
 		case r.Turn == s.Turn && r.Unhealthy():
@@ -294,6 +360,11 @@ func (p *planner) forgetStops() {
 		}
 		return s.Resumed != nil
 	})
+}
+
+// has reports whether a host wants one of the inputs, or took it last.
+func (p *planner) has(inputs cluster.StageInputs) bool {
+	return p.wanted(inputs) || slices.ContainsFunc(p.hosts, func(h *ranked) bool { return common(h.Report.Taken, inputs) })
 }
 
 // bad reports whether the host's last change failed and no operator approved it: it
@@ -329,9 +400,10 @@ func (p *planner) offer() {
 		if open >= allowed || out >= allowed && !itself || len(p.Offers) == mostOffers {
 			continue
 		}
-		if p.admitted(h) != "" {
+		if p.admitted(h) != "" || p.stepHolds(h) != "" {
 			continue
 		}
+		p.enterStep(h, allowed)
 		p.Turns.Seq++
 		p.Turns.Open[h.Node] = Turn{
 			ID: fmt.Sprintf("%d.%.8s", p.Turns.Seq, p.Session), Content: h.Report.Wants, Session: p.Session, Since: p.now,
@@ -392,7 +464,7 @@ func (p *planner) Barred(h Host) string {
 	case h.Hold != "":
 		return "it is held: " + h.Hold
 	case stopped:
-		return fmt.Sprintf("the change is stopped: it failed on %s", stop.Node)
+		return "the change is stopped: it failed " + stop.Place()
 	case resting:
 		return "it did not answer; the next offer is at " + until.UTC().Format(time.RFC3339)
 	}
@@ -444,10 +516,13 @@ func (p *planner) spread(digest string) (tried, proven int) {
 
 // finish notes that no host wants anything.
 func (p *planner) finish() {
-	busy := len(p.Turns.Open) > 0 || slices.ContainsFunc(p.hosts, func(h *ranked) bool { return h.Report.Wants != "" || p.bad(h) })
+	busy := len(p.Turns.Open) > 0 || p.stepPending() || slices.ContainsFunc(p.hosts, func(h *ranked) bool { return h.Report.Wants != "" || p.bad(h) })
 	if p.Turns.Active && !busy && len(p.hosts) > 0 {
-		p.Turns.Active, p.Turns.Since = false, p.now.Truncate(time.Second)
+		p.Turns.Active, p.Turns.Since, p.Turns.Step = false, p.now.Truncate(time.Second), nil
 		p.event(StageDone, "", "all %d hosts have what their data says", len(p.hosts))
+	}
+	if step := p.Turns.Step; step != nil && step.Gate != nil {
+		p.GateNext = p.policy.GateNext(*step.Gate)
 	}
 	if len(p.Turns.Resting) == 0 {
 		p.Turns.Resting = nil

@@ -27,6 +27,9 @@ var ErrNone = errors.New("no such stage")
 // ErrNotStopped: nothing stops the stage.
 var ErrNotStopped = errors.New("not stopped")
 
+// ErrNotWaiting: no step of the stage waits for approval.
+var ErrNotWaiting = errors.New("no step waits for approval")
+
 const format = 1 // of all documents
 
 // Stages are the stages of one cluster in Consul's KV. It is safe for concurrent use.
@@ -157,6 +160,28 @@ func (s *Stages) Resume(ctx context.Context, stage, node string, by cluster.Hold
 	return resumed, err
 }
 
+// Approve consents to the step after the present one. It returns ErrNotWaiting if
+// nothing is left to approve, or what kv.Doc.CompareAndSwap returns.
+func (s *Stages) Approve(ctx context.Context, stage string, by cluster.Hold) (step Step, err error) {
+	doc := s.turns(stage)
+	err = kv.RetryConflicts(ctx, func() error {
+		old, err := doc.Get(ctx)
+		if err != nil {
+			return err
+		}
+		next := old.Value
+		if next.Step == nil || next.Step.Approved != nil {
+			return fmt.Errorf("stage %q: %w", stage, ErrNotWaiting)
+		}
+		next.Step = next.Step.clone()
+		next.Step.Approved = &by
+		step = *next.Step
+		_, err = doc.CompareAndSwap(ctx, old, next)
+		return err
+	})
+	return step, err
+}
+
 // permit is what decides whether a host may take its turn, read at one moment.
 type permit struct {
 	node, stage string
@@ -198,7 +223,7 @@ func (p permit) refuses(content string, changed cluster.StageInputs) string {
 	stop, stopped := p.stops.Value.Blocking(p.node, content, changed)
 	switch {
 	case stopped:
-		return fmt.Sprintf("the change is stopped: it failed on %s; 'jorc stage show %s'", stop.Node, p.stage)
+		return fmt.Sprintf("the change is stopped: it failed %s; 'jorc stage show %s'", stop.Place(), p.stage)
 	case c.Paused != nil:
 		return "the cluster is paused " + c.Paused.String()
 	case c.ObserveOnly != nil:

@@ -20,6 +20,7 @@ func hostOf(s *cluster.State, h *cluster.Host, report cluster.StageReport) Host 
 	one := Host{
 		Node: h.Node, Zone: h.Record.Zone, Up: h.Condition.Agent == cluster.AgentUp,
 		Out: h.Condition.OutOfService(false) != cluster.InService, Hold: h.Report.HeldByFile(), Report: report,
+		Critical: h.Condition.OutOfService(false) == cluster.OutCritical,
 	}
 	return one
 }

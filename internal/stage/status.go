@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -28,11 +30,27 @@ type Status struct {
 	MaxParallel string    `json:"max_parallel"`
 	Canary      int       `json:"canary"`
 	ZoneByZone  bool      `json:"zone_by_zone"`
+	Gates       string    `json:"gates,omitempty"` // what comes between two steps, as the flags of 'jorc update trigger' set it
+	ApproveEach bool      `json:"approve_each"`
 	Counts      Counts    `json:"counts"`
+	// Step is the present step, where the stage has gates; PassedGate is the last gate
+	// that the stage passed.
+	Step       *StepStatus         `json:"step,omitempty"`
+	PassedGate *rollout.PassedGate `json:"passed_gate,omitempty"`
 	// Orchestrated: an agent holds the orchestrator's lock. Without it no host gets a turn.
 	Orchestrated bool         `json:"orchestrated"`
 	Stops        []Stop       `json:"stops"`
 	Hosts        []HostStatus `json:"hosts"` // in the order in which a change reaches them
+}
+
+// StepStatus is one step for people.
+type StepStatus struct {
+	Number   int                   `json:"number"`
+	Text     string                `json:"text"` // the canary, zone "a" or turn 2
+	Hosts    []string              `json:"hosts"`
+	Gate     *rollout.GateProgress `json:"gate,omitempty"` // once the step is done
+	Approved *cluster.Hold         `json:"approved,omitempty"`
+	Waits    []string              `json:"waits"` // what the next step waits for
 }
 
 // Counts are the hosts of a stage by what is expected of them.
@@ -88,6 +106,17 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 	case st.Counts.Silent > 0:
 		st.State = StateWaiting
 	}
+	if p.policy.Gated() {
+		st.Gates, st.ApproveEach, st.PassedGate = p.policy.GatesString(), p.policy.ApproveEach, d.Turns.PassedGate
+	}
+	if step := d.Turns.Step; step != nil && p.policy.Gated() {
+		st.Step = &StepStatus{
+			Number: step.Number, Text: step.String(), Hosts: step.HostNames(), Gate: step.Gate, Approved: step.Approved, Waits: p.stepWaits(),
+		}
+		if p.stepPending() {
+			st.State = StateChanging
+		}
+	}
 	for _, stop := range d.Stops.Stops {
 		st.Stops = append(st.Stops, stop)
 		if stop.Resumed == nil {
@@ -113,7 +142,7 @@ func (p *planner) waitsFor(h *ranked, orchestrated bool) string {
 	if why := p.Barred(h.Host); why != "" {
 		return why
 	}
-	if why := p.admitted(h); why != "" {
+	if why := cmp.Or(p.admitted(h), p.stepHolds(h)); why != "" {
 		return why
 	}
 	var others []string

@@ -1,0 +1,359 @@
+package stage
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/text"
+)
+
+// Kinds of steps.
+const (
+	StepCanary = "canary" // the first hosts of a change
+	StepZone   = "zone"   // the hosts of one zone
+	StepTurn   = "turn"   // as many hosts as may change at the same time
+)
+
+// Step is the step of a change in a stage that has gates: hosts outside of it
+// get no turn before it has passed.
+type Step struct {
+	Number int       `json:"number"` // from 1
+	Began  time.Time `json:"began"`
+	Kind   string    `json:"kind"`
+	Zone   string    `json:"zone,omitempty"` // of StepZone
+	Size   int       `json:"size,omitempty"` // how many hosts it admits; 0: all of the zone
+	// Hosts are the hosts that were offered a turn in it: true, once a host took it.
+	Hosts  map[string]bool     `json:"hosts,omitempty"`
+	Inputs cluster.StageInputs `json:"inputs,omitzero"` // what changes on them; more than a report lists
+	// Gate is its gate, once nothing more is expected of its hosts; Rules is the policy
+	// of the gate.
+	Gate  *rollout.GateProgress `json:"gate,omitempty"`
+	Rules string                `json:"rules,omitempty"`
+	// Approved: an operator consents to the next step.
+	Approved *cluster.Hold `json:"approved,omitempty"`
+}
+
+// mostStepInputs bounds Step.Inputs.
+const mostStepInputs = 200
+
+// String is the step in words.
+func (s Step) String() string {
+	switch s.Kind {
+	case StepCanary:
+		return "the canary"
+	case StepZone:
+		return fmt.Sprintf("zone %q", s.Zone)
+	}
+	return fmt.Sprintf("turn %d", s.Number)
+}
+
+// HostNames returns the hosts that took a turn in the step, sorted.
+func (s Step) HostNames() []string {
+	names := []string{}
+	for _, node := range slices.Sorted(maps.Keys(s.Hosts)) {
+		if s.Hosts[node] {
+			names = append(names, node)
+		}
+	}
+	return names
+}
+
+func (s Step) clone() *Step {
+	s.Hosts = maps.Clone(s.Hosts)
+	s.Inputs.List = slices.Clone(s.Inputs.List)
+	if s.Gate != nil {
+		g := *s.Gate
+		s.Gate = &g
+	}
+	return &s
+}
+
+// admits reports whether a host may join the step while it is not done.
+func (s Step) admits(h *ranked) bool {
+	if s.Kind == StepZone {
+		return h.Zone == s.Zone
+	}
+	return len(s.Hosts) < s.Size
+}
+
+// passed reports whether the next step may begin.
+func (s Step) passed(policy rollout.Policy) bool {
+	return s.Gate != nil && s.Gate.Passed && (!policy.ApproveEach || s.Approved != nil)
+}
+
+// steps moves the gate of the present step on. It returns how many changes it stopped.
+func (p *planner) steps() (stopped int) {
+	step := p.Turns.Step
+	switch {
+	case step == nil:
+		return 0
+	case !p.policy.Gated() || p.gone() || p.superseded():
+		p.Turns.Step = nil
+		return 0
+	case !p.stepDone():
+		if step.Gate != nil && !step.passed(p.policy) {
+			step.Gate, step.Approved = nil, nil // a host of the step is at work again
+		}
+		return 0
+	}
+	if again := step.Gate != nil && step.Gate.Failed && !p.gateStopped(); step.Gate == nil || again || step.Rules != p.policy.GatesString() {
+		g := rollout.NewGate(p.now)
+		if step.Gate != nil {
+			step.Approved = nil
+		}
+		step.Gate, step.Rules = &g, p.policy.GatesString()
+		if what := p.policy.GateText(); what != "" {
+			p.event(StageStepDone, "", "%s is done: %s", step, what)
+		}
+	}
+	if !step.Gate.Passed && !step.Gate.Failed {
+		stopped = p.moveGate(step)
+	}
+	if step.Gate.Passed && !p.wanted(step.Inputs) { // no host is left for another step
+		p.leaveStep()
+	}
+	return stopped
+}
+
+// moveGate moves the gate of a step on that is neither passed nor failed.
+func (p *planner) moveGate(step *Step) (stopped int) {
+	g := *step.Gate
+	defer func() { step.Gate = &g }()
+	if !g.Baked {
+		critical, out := p.unsound(step)
+		if len(critical) > 0 {
+			g.Failed = true
+			return p.stopGate(step, fmt.Sprintf("%s failed while it baked: a check is critical on %s", step, strings.Join(critical, ", ")))
+		}
+		if g = p.policy.Baked(g, len(out) == 0, p.now); !g.Baked {
+			return 0
+		}
+	}
+	id := rollout.GateRunID("stage."+p.Stage, step.Began, step.Number, p.Turns.Asks+1)
+	g = p.policy.Sampled(g, p.Gate, id, p.Halted, p.now)
+	switch {
+	case g.Run == id:
+		p.Turns.Asks++
+	case g.Failed:
+		why, _ := p.policy.GateFailure(g, p.Gate, step.String(), "jorc stage resume "+p.Stage)
+		g.Run = ""
+		return p.stopGate(step, why)
+	case g.Passed && p.policy.GateText() != "":
+		p.event(StageGatePassed, "", "%s passed its gate%s", step, prefixed(": ", g.Answer))
+	}
+	return 0
+}
+
+func prefixed(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}
+
+// unsound returns the hosts of a step that are out of service, and those of them
+// with a critical check.
+func (p *planner) unsound(step *Step) (critical, out []string) {
+	for _, h := range p.hosts {
+		if _, member := step.Hosts[h.Node]; !member {
+			continue
+		}
+		if h.Critical {
+			critical = append(critical, h.Node)
+		}
+		if h.Out || !h.Up {
+			out = append(out, h.Node)
+		}
+	}
+	return critical, out
+}
+
+// stopGate records that a gate stopped the change of a step.
+func (p *planner) stopGate(step *Step, why string) int {
+	inputs := p.sharedInputs(step.Inputs)
+	p.Stops.Stops = append(p.Stops.Stops, Stop{
+		Step: step.String(), Inputs: inputs, Since: p.now.Truncate(time.Second), Reason: text.Line(why, maxStopReason),
+	})
+	p.event(StageStopped, "", "%s (%s)", text.Line(why, maxStopReason), inputsText(inputs))
+	return 1
+}
+
+// maxStopReason bounds the reason of a stop, in bytes.
+const maxStopReason = 400
+
+// gateStopped reports whether a gate stops the stage.
+func (p *planner) gateStopped() bool {
+	return slices.ContainsFunc(p.Stops.Stops, func(s Stop) bool { return s.Step != "" && s.Resumed == nil })
+}
+
+// sharedInputs bounds the inputs of a step for a stop: those of most hosts come
+// first, and an input that only one host has does not count beyond the bound.
+func (p *planner) sharedInputs(inputs cluster.StageInputs) cluster.StageInputs {
+	hosts := func(i cluster.StageInput) (n int) {
+		for _, h := range p.hosts {
+			if h.Report.Changed.Has(i.Digest) || h.Report.Taken.Has(i.Digest) {
+				n++
+			}
+		}
+		return n
+	}
+	list := slices.Clone(inputs.List)
+	slices.SortStableFunc(list, func(a, b cluster.StageInput) int { return cmp.Compare(hosts(b), hosts(a)) })
+	n := len(list)
+	for n > cluster.MostStageInputs && hosts(list[n-1]) <= 1 {
+		n--
+	}
+	shared := cluster.StageInputsOf(list[:n])
+	shared.More += inputs.More
+	return shared
+}
+
+// wanted reports whether a host wants one of the inputs.
+func (p *planner) wanted(inputs cluster.StageInputs) bool {
+	return slices.ContainsFunc(p.hosts, func(h *ranked) bool { return h.Report.Wants != "" && common(h.Report.Changed, inputs) })
+}
+
+// gone reports whether no host has what the step brought, or wants it.
+func (p *planner) gone() bool {
+	inputs := p.Turns.Step.Inputs
+	return len(p.Turns.Open) == 0 && !p.wanted(inputs) && !slices.ContainsFunc(p.hosts, func(h *ranked) bool {
+		r := h.Report
+		return (r.State == cluster.StageDone || r.State == cluster.StageFailed) && common(r.Taken, inputs)
+	})
+}
+
+// superseded reports whether another value replaced what the step brings: a host
+// of the step wants that, and no host wants what the step brings.
+func (p *planner) superseded() bool {
+	step := p.Turns.Step
+	if len(p.Turns.Open) > 0 || p.wanted(step.Inputs) {
+		return false
+	}
+	replaces := func(i cluster.StageInput) bool {
+		return slices.ContainsFunc(step.Inputs.List, func(o cluster.StageInput) bool { return o.Name == i.Name && o.Digest != i.Digest })
+	}
+	return slices.ContainsFunc(p.hosts, func(h *ranked) bool {
+		return step.Hosts[h.Node] && h.Report.Wants != "" && slices.ContainsFunc(h.Report.Changed.List, replaces)
+	})
+}
+
+// stepDone reports whether nothing more is expected of the hosts that the present
+// step admits.
+func (p *planner) stepDone() bool {
+	step := p.Turns.Step
+	if len(step.Hosts) == 0 || len(p.Turns.Open) > 0 {
+		return false
+	}
+	for _, stop := range p.Stops.Stops {
+		if stop.Resumed == nil && step.Hosts[stop.Node] {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(p.hosts, func(h *ranked) bool {
+		return p.Barred(h.Host) == "" && p.admitted(h) == "" && (step.Hosts[h.Node] || step.admits(h))
+	})
+}
+
+// stepHolds returns why the present step keeps a host from its turn; empty: it does not.
+func (p *planner) stepHolds(h *ranked) string {
+	step := p.Turns.Step
+	switch {
+	case !p.policy.Gated() || step == nil || step.Hosts[h.Node] || step.passed(p.policy):
+		return ""
+	case step.Gate != nil:
+		return strings.Join(p.stepWaits(), "; ")
+	case !step.admits(h):
+		return step.String() + " comes first"
+	}
+	return ""
+}
+
+// stepWaits returns what the next step waits for.
+func (p *planner) stepWaits() []string {
+	step := p.Turns.Step
+	if step == nil || step.Gate == nil || !p.policy.Gated() {
+		return []string{}
+	}
+	waits := append([]string{}, p.policy.GateWaits(*step.Gate, step.String())...)
+	if _, out := p.unsound(step); !step.Gate.Baked && len(out) > 0 {
+		waits = append(waits, strings.Join(out, ", ")+" to be in service again")
+	}
+	if step.Gate.Passed && !step.passed(p.policy) {
+		waits = append(waits, fmt.Sprintf("'jorc stage approve %s'", p.Stage))
+	}
+	return waits
+}
+
+// enterStep adds a host that is offered a turn to its step, which begins with it
+// if the step before has passed.
+func (p *planner) enterStep(h *ranked, allowed int) {
+	if !p.policy.Gated() {
+		return
+	}
+	step := p.Turns.Step
+	if step == nil || step.passed(p.policy) {
+		next := &Step{Number: 1, Began: p.now, Kind: StepTurn, Size: allowed, Hosts: map[string]bool{}}
+		if step != nil {
+			p.leaveStep()
+			next.Number, next.Began = step.Number+1, step.Began
+		}
+		switch {
+		case next.Number == 1 && p.policy.Canary > 0:
+			next.Kind, next.Size = StepCanary, p.policy.Canary
+		case p.policy.ZoneByZone:
+			next.Kind, next.Zone, next.Size = StepZone, h.Zone, 0
+		}
+		p.Turns.Step, step = next, next
+	}
+	if step.Hosts[h.Node] {
+		step.Approved = nil // it was for other content
+	}
+	step.Gate = nil
+	step.Hosts[h.Node] = step.Hosts[h.Node]
+	for _, i := range h.Report.Changed.List {
+		switch {
+		case step.Inputs.Has(i.Digest):
+		case len(step.Inputs.List) == mostStepInputs:
+			step.Inputs.More++
+		default:
+			step.Inputs.List = append(step.Inputs.List, i)
+		}
+	}
+	step.Inputs.More += h.Report.Changed.More
+}
+
+// leaveStep ends the present step, whose gate is passed.
+func (p *planner) leaveStep() {
+	step := p.Turns.Step
+	passed := &rollout.PassedGate{Step: step.String(), At: p.now.Truncate(time.Second), Answer: step.Gate.Answer}
+	if step.Approved != nil {
+		passed.By = step.Approved.By
+	}
+	p.Turns.PassedGate, p.Turns.Step = passed, nil
+}
+
+// stepAnswered notes what became of a host's offer: one that it did not take is
+// forgotten.
+func (p *planner) stepAnswered(node string, taken bool) {
+	step := p.Turns.Step
+	if step == nil {
+		return
+	}
+	if took, member := step.Hosts[node]; member && taken {
+		step.Hosts[node] = true
+	} else if member && !took {
+		delete(step.Hosts, node)
+	}
+}
+
+// stepPending reports whether the present step holds the end of the change.
+func (p *planner) stepPending() bool {
+	step := p.Turns.Step
+	return step != nil && len(step.Hosts) > 0 && p.policy.Gated() && !(step.Gate != nil && step.Gate.Passed)
+}
