@@ -1,11 +1,13 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/stage"
 )
 
@@ -53,7 +55,36 @@ func TestStageCommands(t *testing.T) {
 	if e, err := stops.Get(t.Context()); err != nil || e.Value.Stops[0].Resumed == nil || e.Value.Stops[0].Resumed.Reason != "it was the load" {
 		t.Errorf("got %+v, %v", e.Value, err)
 	}
-	if log, err := cl.Changes(t.Context()); err != nil || len(log.Changes) == 0 || log.Changes[len(log.Changes)-1].Command != "jorc stage resume edge" {
+	do(result{1, "", "jorc: stage \"edge\": no step waits for approval: no host has it with approve_each\n"}, "stage", "approve", "edge")
+	policy.ApproveEach = true
+	if _, err := cl.ChangeReport(t.Context(), "web-2", func(r cluster.Report, _ string) (cluster.Report, error) {
+		return r.WithStage("edge", cluster.StageReport{Policy: policy, Wants: "c1", Changed: limit}), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	do(result{1, "", "jorc: stage \"edge\": no step waits for approval\n"}, "stage", "approve", "edge")
+	turns := kv.NewDoc[stage.Turns](kv.New(f.server.Client(), "jorc/prod"), cluster.StageTurnsKey("edge"), 1)
+	step := &stage.Step{
+		Number: 1, Kind: stage.StepCanary, Size: 1, Hosts: map[string]bool{"web-1": true}, Inputs: limit,
+		Gate: &rollout.GateProgress{Baked: true, Passed: true, Answer: "0 errors"},
+	}
+	if _, err := turns.CompareAndSwap(t.Context(), kv.Entry[stage.Turns]{}, stage.Turns{Seq: 1, Step: step}); err != nil {
+		t.Fatal(err)
+	}
+	got = jorc(t, f.env, "stage", "show", "edge", "-o", "plain")
+	if got.code != 0 || !strings.Contains(got.stdout, "the canary\tgate\t") || !strings.Contains(got.stdout, "waits: 'jorc stage approve edge'") {
+		t.Errorf("got %+v", got)
+	}
+	do(result{0, "the canary\tweb-1\n", ""}, "stage", "approve", "edge", "-o", "plain", "--reason", "it is quiet")
+	do(result{1, "", "jorc: stage \"edge\": no step waits for approval\n"}, "stage", "approve", "edge")
+	if e, err := turns.Get(t.Context()); err != nil || e.Value.Step.Approved == nil || e.Value.Step.Approved.Reason != "it is quiet" {
+		t.Errorf("got %+v, %v", e.Value, err)
+	}
+	approved := func(c cluster.AuditRecord) bool { return c.Command == "jorc stage approve edge" }
+	if log, err := cl.Changes(t.Context()); err != nil || !slices.ContainsFunc(log.Changes, approved) {
+		t.Errorf("the audit has %+v, %v", log, err)
+	}
+	if log, err := cl.Changes(t.Context()); err != nil || len(log.Changes) == 0 || !slices.ContainsFunc(log.Changes, func(c cluster.AuditRecord) bool { return c.Command == "jorc stage resume edge" }) {
 		t.Errorf("the audit has %+v, %v", log, err)
 	}
 }

@@ -203,6 +203,7 @@ var walks = []walked{
 	{path: "service deregister", line: "service deregister web", local: true},
 	{path: "stage list", line: "stage list"},
 	{path: "stage show", line: "stage show pool", code: 1},
+	{path: "stage approve", line: "stage approve pool", code: 1},
 	{path: "stage resume", line: "stage resume pool", code: 1},
 	{path: "status set", line: "status set config success --host app-9", wrong: []string{"status set config failed --host ap-9"}},
 	{path: "status list", line: "status list app-9", wrong: []string{"status list ap-9"}},

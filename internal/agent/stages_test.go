@@ -194,3 +194,101 @@ func TestStageEdited(t *testing.T) {
 	}
 	h.wantFile("limit", "limit 1 on a\n")
 }
+
+// gatedConf is a stage with a gate: a workflow whose answer the file DIR/slo is.
+func gatedConf(block string) string {
+	conf := strings.Replace(stagedConf, `node_deadline = "8s"`, `node_deadline = "8s"`+"\n"+block, 1)
+	conf = strings.Replace(conf, `orchestrator { interval = "1s" }`, "orchestrator {\n  interval = \"1s\"\n  stage_gates = [\"slo\"]\n}", 1)
+	return conf + `
+workflow "slo" {
+  task "ask" {
+    script = "cat $JORC_PARAMS >>DIR/asked; echo >>DIR/asked; sh DIR/slo"
+  }
+}
+`
+}
+
+func startGatedHost(t *testing.T, conf string) *host {
+	h := newHost(t, consultest.Start(t), conf)
+	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.put("app/limit", "1")
+	h.put("app/name", "a")
+	h.write("slo", "echo 0 errors")
+	h.start()
+	return h
+}
+
+// TestStageGate: a change is done once its gate has passed; a gate that says no stops the
+// stage with the last line of its output, and a resume asks it again.
+func TestStageGate(t *testing.T) {
+	t.Parallel()
+	h := startGatedHost(t, gatedConf("bake = \"1s\"\n gate = \"slo\"\n approve_each = true"))
+	s := h.wantStageState(stage.StateDone)
+	if s.PassedGate == nil || s.PassedGate.Answer != "0 errors" || s.Gates != "bake 1s, gate slo, gate-timeout 1h0m0s, approve-each" {
+		t.Errorf("got %+v, %+v", s, s.PassedGate)
+	}
+	asked, err := os.ReadFile(h.path("asked"))
+	if err != nil || strings.Count(string(asked), `"gate/stage"`) != 1 || !strings.Contains(string(asked), h.server.Node) {
+		t.Errorf("the gate was asked %s, %v", asked, err)
+	}
+
+	h.write("slo", "echo 7 % errors; exit 1")
+	h.put("app/limit", "2")
+	h.wantFile("limit", "limit 2 on a\n")
+	s = h.wantStageState(stage.StateStopped)
+	if got := s.Stops[0]; !strings.Contains(got.Reason, `gate "slo" of turn 1 failed: `) || !strings.Contains(got.Reason, "7 % errors") ||
+		got.Step != "turn 1" || len(got.Inputs.List) != 1 || got.Inputs.List[0].Name != "key app/limit" {
+		t.Errorf("got %+v", got)
+	}
+	h.write("slo", "echo better")
+	if _, err := h.stages().Resume(t.Context(), "edge", "", cluster.Hold{By: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	if s := h.wantStageState(stage.StateDone); s.PassedGate.Answer != "better" {
+		t.Errorf("got %+v", s.PassedGate)
+	}
+
+	h.write("slo", "exit 1")
+	h.put("app/limit", "3")
+	h.wantStageState(stage.StateStopped)
+	h.write("slo", "echo fine")
+	h.put("app/limit", "4") // another value needs no resume
+	h.wantFile("limit", "limit 4 on a\n")
+	if s := h.wantStageState(stage.StateDone); s.PassedGate.Answer != "fine" {
+		t.Errorf("got %+v", s.PassedGate)
+	}
+}
+
+// TestStageGateHolds: a gate that cannot be asked holds the stage, and a workflow that the
+// orchestrator does not list never runs.
+func TestStageGateHolds(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ slo, block, gates, want string }{
+		"not found":   {"no-such-program", "", `["slo"]`, "cannot be asked"},
+		"timeout":     {"exit 196", "gate_timeout = \"2s\"", `["slo"]`, "it did not answer for 2s"},
+		"not allowed": {"echo yes", "", `["other"]`, "does not list it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conf := gatedConf("gate = \"slo\"\n" + test.block)
+			conf = strings.Replace(conf, `["slo"]`, test.gates, 1)
+			h := newHost(t, consultest.Start(t), conf)
+			if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			h.put("app/limit", "1")
+			h.put("app/name", "a")
+			h.write("slo", test.slo)
+			h.start()
+			s := h.wantStageState(stage.StateStopped)
+			if !strings.Contains(s.Stops[0].Reason, test.want) || !strings.Contains(s.Stops[0].Reason, "'jorc stage resume edge' asks again") {
+				t.Errorf("got %+v", s.Stops)
+			}
+			if _, err := os.Stat(h.path("asked")); name == "not allowed" && err == nil {
+				t.Error("the workflow ran")
+			}
+		})
+	}
+}

@@ -296,8 +296,8 @@ type Orchestrator struct {
 	Clusters []string      `hcl:"clusters,optional"` // default: its own
 	// StageGates are the workflows that may be gates of stages: a host names the gate,
 	// and it runs on a manager.
-	StageGates []string `hcl:"stage_gates,optional"`
-	Sinks    []EventSink   // receivers of events besides the journal
+	StageGates []string    `hcl:"stage_gates,optional"`
+	Sinks      []EventSink // receivers of events besides the journal
 }
 
 // Kinds of event sinks.

@@ -38,6 +38,7 @@ var instead = map[string][]string{
 var beside = map[string]string{
 	"template.max_parallel": `slot = "s"`, "process.max_parallel": `slot = "s"`,
 	"consul.client_cert": `client_key = "/k"`, "consul.client_key": `client_cert = "/c"`,
+	"stage.gate_samples": `gate = "slo"`, "stage.gate_interval": `gate = "slo"`, "stage.gate_timeout": `gate = "slo"`,
 	"sink.secret_file": `url = "https://hooks.example/"`,
 	"trigger.zone":     `schedule = "@daily"`, "trigger.splay": `schedule = "@daily"`, "trigger.missed": `schedule = "@daily"`,
 	"check.failures_before_warning": "failures_before_critical = 5",

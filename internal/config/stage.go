@@ -30,7 +30,7 @@ type Stage struct {
 	// Bake, Gate and ApproveEach come between two steps, as in a rollout.
 	Bake         time.Duration
 	Gate         string `hcl:"gate,optional"`         // a workflow
-	GateSamples  int    `hcl:"gate_samples,optional"` // how many times in a row it must pass; 0: once
+	GateSamples  int    `hcl:"gate_samples,optional"` // how many times in a row it must pass
 	GateInterval time.Duration
 	GateTimeout  time.Duration
 	ApproveEach  bool `hcl:"approve_each,optional"`
@@ -47,6 +47,9 @@ const (
 	defaultMinHealthy = 10 * time.Second
 	// settleTime is how much longer than min_healthy a host has by default.
 	settleTime = 30 * time.Second
+	// Those of a rollout's gate.
+	defaultGateInterval = time.Minute
+	defaultGateTimeout  = time.Hour
 	// reservedStage is the name of rollouts in slots and grants.
 	reservedStage = "rollout"
 )
@@ -54,7 +57,10 @@ const (
 // stage decodes a block `stage "NAME"` of a template.
 func (d *decoder) stage(t *Template) blockType {
 	return blockType{label: "name", once: true, read: func(b *hcl.Block) {
-		s := &Stage{Name: b.Labels[0], MaxParallel: "1", MinHealthy: defaultMinHealthy, OnUnhealthy: OnUnhealthyRestore, Pos: position(b.TypeRange)}
+		s := &Stage{
+			Name: b.Labels[0], MaxParallel: "1", MinHealthy: defaultMinHealthy, OnUnhealthy: OnUnhealthyRestore,
+			GateSamples: 1, GateInterval: defaultGateInterval, GateTimeout: defaultGateTimeout, Pos: position(b.TypeRange),
+		}
 		args := d.decode(b.Body, b.LabelRanges[0], s, custom{
 			"max_parallel":  d.amount(&s.MaxParallel, 1, checkShare),
 			"min_healthy":   d.interval(&s.MinHealthy),

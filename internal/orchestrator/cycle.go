@@ -150,8 +150,10 @@ func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 	t.setStatus(func(s *Status) { s.Aggregate = t.views.aggregate })
 	seen := observe(state, v, t.lastObserved(), t.began, now)
 	if r.Idle = idleReason(&state); r.Idle == "" {
-		err = t.decide(ctx, t.input(&state, before, events, now), r)
+		in := t.input(&state, before, events, now)
+		err = t.decide(ctx, in, r)
 		seen.runs, seen.runsKnown = runsProgress(t.o.Deciders)
+		seen.stages, seen.stagesKnown = stagesSeen(t.o.Deciders, in.Session)
 	}
 	t.setObserved(seen)
 	return again, err

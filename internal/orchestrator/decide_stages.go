@@ -27,6 +27,7 @@ type stagesDecider struct {
 	// waiting are the gates that stages wait for, as of the last plan of session.
 	waiting map[string]waitingGate
 	session string
+	seen    map[string]stageSeen // replaced as a whole in each cycle
 	// settled are the stages in which nothing was left to do, and for which session
 	// that was found. Their documents are read again once a host reports news.
 	settled map[string]string
@@ -59,6 +60,16 @@ func stageGates(deciders []Decider, session string) (ids []string, known bool) {
 	return nil, true
 }
 
+// stagesSeen returns the stages as the last cycle of session saw them.
+func stagesSeen(deciders []Decider, session string) (all map[string]stageSeen, ok bool) {
+	for _, d := range deciders {
+		if d, is := d.(*stagesDecider); is {
+			return d.seen, d.seen != nil && d.session == session
+		}
+	}
+	return nil, false
+}
+
 // nextDue returns when time alone changes a gate; the zero time: never.
 func (d *stagesDecider) nextDue() (due time.Time) {
 	for _, g := range d.waiting {
@@ -78,9 +89,15 @@ func (d *stagesDecider) Decide(ctx context.Context, in Input) (decisions []Decis
 		}
 	}()
 	hosts := stage.HostsOf(&in.State)
+	before := d.seen
+	if d.session != in.Session {
+		before = nil // another orchestrator decided meanwhile
+	}
+	d.seen = map[string]stageSeen{}
 	var all []Decision
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(hosts)) {
+		d.seen[name] = seeStage(hosts[name], before[name].stopped, before[name], in.Now)
 		decisions, gate, err := d.stage(ctx, in, name, hosts[name])
 		if gate != nil {
 			waiting[name] = *gate
@@ -119,6 +136,9 @@ func (d *stagesDecider) stage(ctx context.Context, in Input, name string, hosts 
 	}
 	plan := stage.Plan(documents.Turns, documents.Stops, state, in.Now)
 	gate := waitingFor(documents, plan, in.Now)
+	seen := d.seen[name]
+	seen.stopped = plan.Stops.Unresumed()
+	d.seen[name] = seen
 	delete(d.settled, name)
 	if !busy && len(plan.Turns.Open) == 0 && plan.Turns.Step == nil {
 		d.settled[name] = in.Session

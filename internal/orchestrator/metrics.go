@@ -40,6 +40,9 @@ func fleetMetrics() map[string]metrics.Desc {
 		"jorc_rollout_members":                         {"Members that take part in the rollout, by progress.", []string{"progress"}},
 		"jorc_rollout_start_timestamp_seconds":         {"When the rollout was triggered.", nil},
 		"jorc_rollout_last_progress_timestamp_seconds": {"When the last member arrived at the version, or when hosts could begin again after that.", nil},
+		"jorc_stage_hosts":                             {"Hosts of a stage by state. Stages beyond the first 50 have no series.", []string{"stage", "state"}},
+		"jorc_stage_stopped":                           {"Whether a change of the stage failed on a host or at a gate, and no operator approved it.", []string{"stage"}},
+		"jorc_stage_wait_start_timestamp_seconds":      {"Since when the host waits that has waited longest for its turn, as far as this orchestrator saw it; missing if none waits.", []string{"stage"}},
 		"jorc_runs":                                    {"Runs in progress, by state.", []string{"state"}},
 		"jorc_run_members":                             {"Members of the runs in progress, by the state of their job.", []string{"state"}},
 		"jorc_run_wait_start_timestamp_seconds":        {"Since when the run waits that has waited longest; missing if no run waits.", nil},
@@ -75,6 +78,9 @@ func (o *Orchestrator) Collect(out *metrics.Exposition) {
 		versions = append(versions, d.Version, d.Previous)
 	}
 	f.collectMembers(seen, versions)
+	if seen.stagesKnown {
+		f.collectStages(seen.stages)
+	}
 	if seen.runsKnown {
 		f.collectRuns(seen.runs)
 	}
@@ -159,6 +165,20 @@ func (f fleet) collectRollout(d rollout.Document, s rollout.Summary) {
 	}
 	f.moment("jorc_rollout_start_timestamp_seconds", d.Started)
 	f.moment("jorc_rollout_last_progress_timestamp_seconds", s.LastProgress)
+}
+
+func (f fleet) collectStages(all map[string]stageSeen) {
+	for i, name := range slices.Sorted(maps.Keys(all)) {
+		if i == maxStages {
+			return
+		}
+		s := all[name]
+		for state, n := range s.counts {
+			f.send("jorc_stage_hosts", float64(n), name, state)
+		}
+		f.truth("jorc_stage_stopped", s.stopped, name)
+		f.moment("jorc_stage_wait_start_timestamp_seconds", s.waitingSince, name)
+	}
 }
 
 func (f fleet) collectRuns(p runs.Progress) {

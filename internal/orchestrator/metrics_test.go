@@ -18,6 +18,7 @@ import (
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
+	"github.com/jorc/jorc/internal/stage"
 )
 
 // deciding are quick options with the deciders of an agent.
@@ -134,6 +135,47 @@ func TestFleetMetrics(t *testing.T) {
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
+	stop()
+	if got := s.metrics(o); got != "" {
+		t.Errorf("after the orchestrator ended:\n%s", got)
+	}
+}
+
+// TestStageMetrics: the metrics of stages say how many hosts are in which state, whether a
+// change is stopped, and since when hosts wait; they end with the orchestrator.
+func TestStageMetrics(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	policy := cluster.StagePolicy{MaxParallel: "1"}
+	limit := cluster.StageInputs{List: []cluster.StageInput{{Name: "key app/limit", Digest: "d1"}}}
+	for node, report := range map[string]cluster.StageReport{
+		"a": {Policy: policy, Turn: "1.s", Content: "c1", Taken: limit, State: cluster.StageRestored, Wants: "c1", Changed: limit},
+		"b": {Policy: policy, Wants: "c1", Changed: limit},
+		"c": {Policy: policy, Rendered: true},
+		"d": {Policy: policy},
+	} {
+		s.host(node, "10.0.0.1", "passing", "passing")
+		s.join(node)
+		s.must(s.cluster.ChangeReport(t.Context(), node, func(r cluster.Report, _ string) (cluster.Report, error) {
+			return r.WithStage("edge", report), nil
+		}))
+	}
+	options := s.deciding()
+	options.Deciders = append(options.Deciders, orchestrator.ForStages(s.cluster))
+	o, stop := s.start(options)
+	s.wantMetrics(o,
+		`jorc_stage_hosts{cluster="prod",stage="edge",state="restored"} 1`, `jorc_stage_hosts{cluster="prod",stage="edge",state="waiting"} 1`,
+		`jorc_stage_hosts{cluster="prod",stage="edge",state="current"} 1`, `jorc_stage_hosts{cluster="prod",stage="edge",state="silent"} 1`,
+		`jorc_stage_hosts{cluster="prod",stage="edge",state="settling"} 0`,
+		`jorc_stage_stopped{cluster="prod",stage="edge"} 1`, `jorc_stage_wait_start_timestamp_seconds{cluster="prod",stage="edge"} TIME`,
+	)
+	problems, err := promlint.New(bytes.NewReader(metrics.Collect(o.Collect).Bytes())).Lint()
+	s.must(nil, err)
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	s.must(stage.New(s.store).Resume(t.Context(), "edge", "", cluster.Hold{By: "ann"}))
+	s.wantMetrics(o, `jorc_stage_stopped{cluster="prod",stage="edge"} 0`)
 	stop()
 	if got := s.metrics(o); got != "" {
 		t.Errorf("after the orchestrator ended:\n%s", got)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,7 +25,9 @@ const (
 )
 
 // Kinds returns the kinds of events.
-func Kinds() []string { return []string{StageBegan, StageDone, StageGatePassed, StageStepDone, StageStopped} }
+func Kinds() []string {
+	return []string{StageBegan, StageDone, StageGatePassed, StageStepDone, StageStopped}
+}
 
 // Turns is the document of a stage's open turns. It alone counts them, so every
 // transaction that offers a turn swaps it.
@@ -60,6 +63,11 @@ type Turn struct {
 // Stops is the document of what stopped a stage.
 type Stops struct {
 	Stops []Stop `json:"stops,omitempty"`
+}
+
+// Unresumed reports whether one of the stops still counts.
+func (s Stops) Unresumed() bool {
+	return slices.ContainsFunc(s.Stops, func(stop Stop) bool { return stop.Resumed == nil })
 }
 
 // Stop is a change that failed on a host, or whose gate failed.
@@ -120,7 +128,7 @@ type Host struct {
 	Out      bool
 	Critical bool   // it has a critical check
 	Hold     string // why it may not begin, in words; empty: it may
-	Report cluster.StageReport
+	Report   cluster.StageReport
 }
 
 // State is what a plan is made of, beside the documents. Reports of hosts with an
@@ -251,16 +259,17 @@ func addGates(policy *rollout.Policy, reported cluster.StagePolicy) {
 
 // reportedPolicy is what a host reports of its configuration.
 func reportedPolicy(s config.Stage) cluster.StagePolicy {
-	duration := func(d time.Duration) string {
-		if d == 0 {
-			return ""
-		}
-		return d.String()
+	p := cluster.StagePolicy{MaxParallel: s.MaxParallel, Canary: s.Canary, ZoneByZone: s.ZoneByZone, Gate: s.Gate, ApproveEach: s.ApproveEach}
+	if s.Bake > 0 {
+		p.Bake = s.Bake.String()
 	}
-	return cluster.StagePolicy{
-		MaxParallel: s.MaxParallel, Canary: s.Canary, ZoneByZone: s.ZoneByZone, Bake: duration(s.Bake), Gate: s.Gate,
-		GateSamples: s.GateSamples, GateInterval: duration(s.GateInterval), GateTimeout: duration(s.GateTimeout), ApproveEach: s.ApproveEach,
+	if s.Gate != "" {
+		p.GateSamples, p.GateTimeout = s.GateSamples, s.GateTimeout.String()
 	}
+	if p.GateSamples > 1 {
+		p.GateInterval = s.GateInterval.String()
+	}
+	return p
 }
 
 // endTurns takes in what hosts say of their turns.
@@ -353,13 +362,21 @@ func (p *planner) forgetStops() {
 			return s.Resumed != nil || !p.has(s.Inputs)
 		case !known:
 			return s.Resumed != nil
-		case r.Turn == s.Turn && r.Unhealthy():
-			return false // it would be recorded again
+		case turnNumber(r.Turn) <= turnNumber(s.Turn):
+			return false // or the report may be older than the stop
 		case r.State == cluster.StageDone:
 			return true
 		}
 		return s.Resumed != nil
 	})
+}
+
+// turnNumber returns the number of a turn: of two turns of a stage the later one has the
+// higher number.
+func turnNumber(id string) (n uint64) {
+	number, _, _ := strings.Cut(id, ".")
+	n, _ = strconv.ParseUint(number, 10, 64) // 0: no turn
+	return n
 }
 
 // has reports whether a host wants one of the inputs, or took it last.
@@ -370,8 +387,9 @@ func (p *planner) has(inputs cluster.StageInputs) bool {
 // bad reports whether the host's last change failed and no operator approved it: it
 // counts as out of service, whatever its checks say.
 func (p *planner) bad(h *ranked) bool {
-	return h.Report.State == cluster.StageFailed && slices.ContainsFunc(p.Stops.Stops, func(s Stop) bool {
-		return s.Node == h.Node && s.Turn == h.Report.Turn && s.Resumed == nil
+	return slices.ContainsFunc(p.Stops.Stops, func(s Stop) bool {
+		older := turnNumber(h.Report.Turn) < turnNumber(s.Turn) // the report is, so it may have failed
+		return s.Node == h.Node && s.Resumed == nil && (older || s.Turn == h.Report.Turn && h.Report.State == cluster.StageFailed)
 	})
 }
 

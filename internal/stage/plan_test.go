@@ -25,12 +25,15 @@ type world struct {
 	values  map[string]int // of the inputs that all hosts share
 	bad     map[string]bool
 	hosts   []*host
+	gates   gates
 	log     []string
 }
 
 type host struct {
 	node, zone string
 	up         bool
+	critical   bool
+	wasOut     bool // it was out of service when it was offered its turn
 	stop       bool // on_unhealthy = "stop"
 	has, old   map[string]string
 	turn       stage.Turn // as it was last written
@@ -45,6 +48,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{t: t, r: r, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), values: map[string]int{"a": 0, "b": 0}, bad: map[string]bool{}, session: 1}
 	w.allowed = 1 + r.IntN(3)
 	w.policy = cluster.StagePolicy{MaxParallel: fmt.Sprint(w.allowed), Canary: r.IntN(3), ZoneByZone: r.IntN(2) == 0}
+	w.addGates()
 	for i := range n {
 		w.hosts = append(w.hosts, &host{node: fmt.Sprintf("n%d", i), zone: string(rune('x' + r.IntN(3))), up: true, stop: r.IntN(3) == 0})
 	}
@@ -89,13 +93,20 @@ func (w *world) plan() {
 		if _, open := w.turns.Open[h.node]; open {
 			report = h.report
 		}
-		s.Hosts = append(s.Hosts, stage.Host{Node: h.node, Zone: h.zone, Up: h.up, Out: !h.up, Report: report})
+		s.Hosts = append(s.Hosts, stage.Host{Node: h.node, Zone: h.zone, Up: h.up, Out: !h.up || h.critical, Critical: h.critical, Report: report})
 	}
+	s.Gate = w.gateRun()
 	p := stage.Plan(w.turns, w.stops, s, w.now)
+	for _, h := range w.hosts {
+		if h.report.Open() || h.report.Turn != "" && w.turns.Open[h.node].ID == h.report.Turn {
+			w.gates.work = w.now // it had a turn until now
+		}
+	}
+	w.checkGates(w.turns.Step, s, p)
 	w.turns, w.stops = p.Turns, p.Stops
 	for _, node := range slices.Concat(p.Withdrawals, p.Offers) {
 		i := slices.IndexFunc(w.hosts, func(h *host) bool { return h.node == node })
-		w.hosts[i].turn = p.Turns.Open[node]
+		w.hosts[i].turn, w.hosts[i].wasOut = p.Turns.Open[node], w.hosts[i].critical
 		w.note("turn of %s: %+v", node, p.Turns.Open[node])
 	}
 }
@@ -112,9 +123,10 @@ func (w *world) take(h *host) {
 	h.report.Turn, h.report.State, h.report.Content, h.report.Taken = h.turn.ID, cluster.StageChanging, content(next), changed(h.has, next)
 	h.report.Wants, h.report.Changed = "", cluster.StageInputs{}
 	w.note("%s takes %v", h.node, h.report.Taken)
+	w.took(h)
 	for _, i := range h.report.Taken.List {
-		if w.bad[i.Digest] && slices.ContainsFunc(w.stops.Stops, func(s stage.Stop) bool {
-			return s.Node != h.node && s.Resumed == nil && s.Inputs.Has(i.Digest)
+		if slices.ContainsFunc(w.stops.Stops, func(s stage.Stop) bool {
+			return (s.Step != "" || w.bad[i.Digest] && s.Node != h.node) && s.Resumed == nil && s.Inputs.Has(i.Digest)
 		}) {
 			w.t.Fatalf("%s takes %s, which is stopped\n%s", h.node, i.Digest, strings.Join(w.log, "\n"))
 		}
@@ -147,7 +159,7 @@ func (w *world) work(h *host) {
 func (w *world) step() {
 	w.now = w.now.Add(time.Duration(w.r.IntN(8)) * time.Second)
 	h := w.hosts[w.r.IntN(len(w.hosts))]
-	switch w.r.IntN(40) {
+	switch w.r.IntN(44) {
 	case 0, 1:
 		name := []string{"a", "b", h.node}[w.r.IntN(3)]
 		w.values[name]++
@@ -166,6 +178,12 @@ func (w *world) step() {
 			w.stops.Stops[i].Resumed = &cluster.Hold{By: "ann"}
 		}
 		w.note("resumed")
+	case 40:
+		h.critical = w.r.IntN(10) == 0
+	case 41:
+		w.approve()
+	case 42, 43:
+		w.answerGate(false)
 	case 5, 6, 7, 8, 9, 10:
 		h.seen = h.report
 	case 11, 12, 13, 14, 15, 16, 17, 18, 19, 20:
@@ -189,12 +207,12 @@ func (w *world) check() {
 		if h.report.Open() {
 			open = append(open, h.node)
 		}
-		if h.report.Open() || h.report.State == cluster.StageFailed && !resumed {
+		if !h.wasOut && (h.report.Open() || h.report.State == cluster.StageFailed && !resumed) {
 			bad = append(bad, h.node)
 		}
 	}
 	if len(open) > w.allowed || len(bad) > w.allowed {
-		w.t.Fatalf("%v are at work, %v are at work or have failed; %d may be\n%s", open, bad, w.allowed, strings.Join(w.log, "\n"))
+		w.t.Fatalf("%v are at work, %v are at work or have failed; %d may be: turns %+v, stops %+v\n%s", open, bad, w.allowed, w.turns, w.stops, strings.Join(w.log, "\n"))
 	}
 }
 
@@ -224,19 +242,21 @@ func TestEverythingArrives(t *testing.T) {
 		}
 		w.values["a"], w.values["b"], w.bad = w.values["a"]+1, w.values["b"]+1, map[string]bool{}
 		for _, h := range w.hosts {
-			h.up = true
+			h.up, h.critical = true, false
 			w.values[h.node]++
 			w.ask(h)
 		}
 		for round := 0; slices.ContainsFunc(w.hosts, func(h *host) bool { return content(h.has) != content(w.wanted(h)) || h.report.Open() }); round++ {
 			if round == 2000 {
-				t.Fatalf("seed %d: turns %+v, stops %+v\n%s", seed, w.turns, w.stops, strings.Join(w.log, "\n"))
+				t.Fatalf("seed %d: turns %+v, step %#v, stops %+v\n%s", seed, w.turns, w.turns.Step, w.stops, strings.Join(w.log, "\n"))
 			}
 			w.now = w.now.Add(time.Second)
 			for _, h := range w.hosts {
 				h.seen = h.report
 			}
 			w.plan()
+			w.answerGate(true)
+			w.approve()
 			for _, h := range w.hosts {
 				w.take(h)
 				w.work(h)

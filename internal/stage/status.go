@@ -117,11 +117,9 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 			st.State = StateChanging
 		}
 	}
-	for _, stop := range d.Stops.Stops {
-		st.Stops = append(st.Stops, stop)
-		if stop.Resumed == nil {
-			st.State = StateStopped
-		}
+	st.Stops = append(st.Stops, d.Stops.Stops...)
+	if d.Stops.Unresumed() {
+		st.State = StateStopped
 	}
 	return st
 }

@@ -264,7 +264,7 @@ func (p *planner) stepDone() bool {
 func (p *planner) stepHolds(h *ranked) string {
 	step := p.Turns.Step
 	switch {
-	case !p.policy.Gated() || step == nil || step.Hosts[h.Node] || step.passed(p.policy):
+	case !p.policy.Gated() || step == nil || len(step.Hosts) == 0 || step.Hosts[h.Node] || step.passed(p.policy):
 		return ""
 	case step.Gate != nil:
 		return strings.Join(p.stepWaits(), "; ")
@@ -297,9 +297,13 @@ func (p *planner) enterStep(h *ranked, allowed int) {
 		return
 	}
 	step := p.Turns.Step
-	if step == nil || step.passed(p.policy) {
+	if step == nil || len(step.Hosts) == 0 || step.passed(p.policy) {
 		next := &Step{Number: 1, Began: p.now, Kind: StepTurn, Size: allowed, Hosts: map[string]bool{}}
-		if step != nil {
+		switch {
+		case step == nil:
+		case len(step.Hosts) == 0: // no host took its turn: the step begins with another host
+			next.Number, next.Began = step.Number, step.Began
+		default:
 			p.leaveStep()
 			next.Number, next.Began = step.Number+1, step.Began
 		}
@@ -315,7 +319,9 @@ func (p *planner) enterStep(h *ranked, allowed int) {
 		step.Approved = nil // it was for other content
 	}
 	step.Gate = nil
-	step.Hosts[h.Node] = step.Hosts[h.Node]
+	if _, member := step.Hosts[h.Node]; !member {
+		step.Hosts[h.Node] = false
+	}
 	for _, i := range h.Report.Changed.List {
 		switch {
 		case step.Inputs.Has(i.Digest):
