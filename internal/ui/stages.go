@@ -173,10 +173,14 @@ func (a *attention) stages() {
 			a.add(p)
 		}
 		for _, stop := range stopped(read.documents.Stops.Stops) {
+			nodes := []string{}
+			if stop.Node != "" {
+				nodes = append(nodes, stop.Node)
+			}
 			a.add(Problem{
-				Kind: "stage_stopped", Severity: Critical, Title: fmt.Sprintf("stage %s is stopped: its change failed on %s", name, stop.Node), Since: stop.Since,
+				Kind: "stage_stopped", Severity: Critical, Title: fmt.Sprintf("stage %s is stopped: its change failed %s", name, stop.Place()), Since: stop.Since,
 				Cause: strings.TrimPrefix(text.Line(stop.Reason, maxStopReason)+" (changed: "+ChangedText(stop.Inputs)+")", " "), Command: a.s.command("stage", "show", name),
-			}, stop.Node)
+			}, nodes...)
 		}
 	}
 }

@@ -1634,10 +1634,14 @@ type StageRow struct {
 
 // StageStatus Status is one stage for people.
 type StageStatus struct {
-	Canary int64 `json:"canary"`
+	ApproveEach bool  `json:"approve_each"`
+	Canary      int64 `json:"canary"`
 
 	// Counts Counts are the hosts of a stage by what is expected of them.
 	Counts StageCounts `json:"counts"`
+
+	// Gates what comes between two steps, as the flags of 'jorc update trigger' set it
+	Gates *string `json:"gates,omitempty"`
 
 	// Hosts in the order in which a change reaches them
 	Hosts       []StageHostStatus `json:"hosts"`
@@ -1646,15 +1650,38 @@ type StageStatus struct {
 	// Orchestrated Orchestrated: an agent holds the orchestrator's lock. Without it no host gets a turn.
 	Orchestrated bool `json:"orchestrated"`
 
+	// PassedGate PassedGate is the gate that the rollout passed last.
+	PassedGate *RolloutPassedGate `json:"passed_gate,omitempty"`
+
 	// Since of the present change, or of the end of the last one
-	Since      *time.Time  `json:"since,omitempty"`
-	Stage      string      `json:"stage"`
-	State      string      `json:"state"`
-	Stops      []StageStop `json:"stops"`
-	ZoneByZone bool        `json:"zone_by_zone"`
+	Since *time.Time `json:"since,omitempty"`
+	Stage string     `json:"stage"`
+	State string     `json:"state"`
+
+	// Step Step is the present step, where the stage has gates; PassedGate is the last gate that the stage passed.
+	Step       *StageStepStatus `json:"step,omitempty"`
+	Stops      []StageStop      `json:"stops"`
+	ZoneByZone bool             `json:"zone_by_zone"`
 }
 
-// StageStop Stop is a change that failed on a host.
+// StageStepStatus StepStatus is one step for people.
+type StageStepStatus struct {
+	// Approved Hold says since when, why and by which author. Off lifts, for one role or node, what is held more generally.
+	Approved *ClusterHold `json:"approved,omitempty"`
+
+	// Gate once the step is done
+	Gate   *RolloutGateProgress `json:"gate,omitempty"`
+	Hosts  []string             `json:"hosts"`
+	Number int64                `json:"number"`
+
+	// Text the canary, zone "a" or turn 2
+	Text string `json:"text"`
+
+	// Waits what the next step waits for
+	Waits []string `json:"waits"`
+}
+
+// StageStop Stop is a change that failed on a host, or whose gate failed.
 type StageStop struct {
 	// Content digest of what failed on the host
 	Content string `json:"content"`
@@ -1667,7 +1694,10 @@ type StageStop struct {
 	// Resumed Resumed: an operator approved the change. The stop no longer counts.
 	Resumed *ClusterHold `json:"resumed,omitempty"`
 	Since   time.Time    `json:"since"`
-	Turn    string       `json:"turn"`
+
+	// Step the step of the gate, in words; without a node
+	Step *string `json:"step,omitempty"`
+	Turn string  `json:"turn"`
 }
 
 // Stages Stages are the stages of a cluster.
