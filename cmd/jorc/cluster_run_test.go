@@ -80,6 +80,9 @@ func (f *fleet) work(node string) {
 			{Name: "say", Tasks: []config.Task{{Name: "one", Command: []string{"echo", "all is well"}}}},
 			{Name: "half", Tasks: []config.Task{{Name: "one", Script: `[ $JORC_NODE = a ] && exit 3; until [ -e $DIR/go ]; do sleep 0.05; done`}}},
 			{Name: "hang", Tasks: []config.Task{{Name: "one", Idempotent: true, Script: `trap "" TERM; echo $$ >$DIR/hung-$JORC_NODE; while :; do sleep 0.05; done`}}},
+			{Name: "show", AllowParams: []string{"x"}, Tasks: []config.Task{{
+				Name: "one", Command: []string{"sh", "-c", `printf '%s' "$2" >$DIR/shown; env >$DIR/env`, "sh", "--", `{{.Param "x"}}`},
+			}}},
 			{Name: "linger", Tasks: []config.Task{{Name: "one", Command: []string{"sh", "-c", "exit 196"}}}},
 			{Name: "break", Tasks: []config.Task{{Name: "two", Command: []string{"sh", "-c", "echo no such disk; exit 3"}}}},
 		},
@@ -165,6 +168,53 @@ func (f *fleet) define(node string, workflows ...string) {
 		return r, nil
 	}); err != nil {
 		f.t.Fatal(err)
+	}
+}
+
+// TestRunParams: params of a run stay data, and a run that passes others than the host
+// allows, or what no run may have, does not begin.
+func TestRunParams(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "a")
+	f.orchestrate()
+	do := doer(t, f.env)
+	shown := filepath.Join(f.dir, "shown")
+	for _, value := range []string{
+		"plain", `it's "quoted"`, "; touch $DIR/pwned", "$(touch $DIR/pwned)", "`touch $DIR/pwned`", "a\ntouch $DIR/pwned\n", "--help", "-rf", "--",
+		`{{.Version}}`, "LD_PRELOAD=/tmp/evil.so", "ä 世界", "",
+	} {
+		if got := jorc(t, f.env, "cluster", "run", "show", "--string", "--param", "x="+value, "--wait", "--timeout", "60s"); got.code != 0 {
+			t.Errorf("%q: %+v", value, got)
+		}
+		if got, err := os.ReadFile(shown); err != nil || string(got) != value {
+			t.Errorf("got %q, %v, want %q", got, err, value)
+		}
+		if env, err := os.ReadFile(filepath.Join(f.dir, "env")); err != nil || strings.Contains(string(env), "\nLD_PRELOAD=") || strings.Contains(string(env), "\nx=") {
+			t.Errorf("%q: the environment is %s, %v", value, env, err)
+		}
+	}
+	if err := os.Remove(shown); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"y", "LD_PRELOAD", "PATH", "JORC_JOB", "cluster/leader", "X", "x "} {
+		id := fmt.Sprint("not-", i)
+		do(result{1, id + "\n", fmt.Sprintf("jorc: a: failed: workflow \"show\": invalid: it does not allow param %q of a run: its allow_params on this host do not name it\n", name)},
+			"run", "show", "--param", name+"=/tmp/evil.so", "--param", "x=1", "--id", id, "--wait", "--timeout", "60s")
+	}
+	for what, value := range map[string]string{"a megabyte": strings.Repeat("x", 1<<20), "100 KB": strings.Repeat("x", 100<<10), "a zero byte": `"a\u0000b"`, "no UTF-8": "a\xffb"} {
+		got := jorc(t, f.env, "cluster", "run", "show", "--param", "x="+value, "--id", "refused")
+		if got.code != 2 || got.stdout != "" || len(got.stderr) > 500 {
+			t.Errorf("%s: exit %d, %.500s", what, got.code, got.stdout+got.stderr)
+		}
+	}
+	if got := jorc(t, f.env, "cluster", "runs", "refused"); got.code != 1 || !strings.Contains(got.stderr, "no such run") {
+		t.Errorf("a refused run: %+v", got)
+	}
+	if _, err := os.Stat(shown); err == nil {
+		t.Error("a run that was refused has run")
+	}
+	if _, err := os.Stat(filepath.Join(f.dir, "pwned")); err == nil {
+		t.Error("a value was executed")
 	}
 }
 

@@ -177,6 +177,7 @@ template "reload" {
   reload      = ["sh", "-c", `+quote("printf '%s' '"+plant()+"' >&2; exit 1")+`]
 }
 workflow "prints" {
+  allow_params = ["given"]
   task "fails" {
     env    = { PW = `+quote(plant())+`, API_TOKEN = `+quote(plant())+` }
     script = `+quote("printf '%s\n' '"+plant()+"'; cat DIR/hidden; echo {{.Param \"pw\"}}; exit 3")+`

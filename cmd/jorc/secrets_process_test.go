@@ -159,6 +159,7 @@ template "check" {
   check       = ["sh", "-c", "cat $0; cat $0 >&2; exit 1", "{{.Staged}}"]
 }
 workflow "prints" {
+  allow_params = ["pw"]
   task "succeeds" {
     script = "echo it is {{.Param \"pw\"}}"
   }

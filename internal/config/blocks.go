@@ -114,10 +114,11 @@ func (d *decoder) workflow(b *hcl.Block) Workflow {
 	w := Workflow{Name: b.Labels[0]}
 	d.claim("workflow", "", w.Name, b.LabelRanges[0], text.CheckSegment)
 	tasks, scope := 0, b.LabelRanges[0].String() // unique even when two workflows have one name
-	d.decode(b.Body, b.LabelRanges[0], &struct{}{}, nil, nested{"task": {label: "name", read: func(b *hcl.Block) {
+	args := d.decode(b.Body, b.LabelRanges[0], &w, nil, nested{"task": {label: "name", read: func(b *hcl.Block) {
 		tasks++
 		w.Tasks = append(w.Tasks, d.task(b, scope))
 	}}})
+	args.names("allow_params", w.AllowParams, text.CheckParam)
 	if tasks == 0 {
 		d.errorf(b.LabelRanges[0], "Empty workflow", "Workflow %q has no task.", w.Name)
 	}

@@ -333,8 +333,9 @@ type S3 struct {
 
 // Workflow is a named list of tasks.
 type Workflow struct {
-	Name  string
-	Tasks []Task
+	Name        string
+	Tasks       []Task
+	AllowParams []string `hcl:"allow_params,optional"` // params that a run may pass; default: none
 }
 
 // Limits of a task's Timeout.

@@ -1,6 +1,8 @@
 package runs
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -231,5 +234,66 @@ func TestMaxFailures(t *testing.T) {
 	q, err := d.Retry(Request{})
 	if err != nil || !slices.Equal(q.Nodes, nodes) || q.Workflow != "w" || q.RetryOf != "r" {
 		t.Errorf("Retry = %+v, %v", q, err)
+	}
+}
+
+// TestAllFail: a workflow that fails on every member is started on at most
+// max-parallel + max-failures of them, on none twice, also while one orchestrator
+// takes the place of another.
+func TestAllFail(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		parallel, batches string
+		first, failures   int
+		most              int
+	}{
+		{"1", "", 0, 0, 1},
+		{"2", "", 0, 1, 3},
+		{"50%", "", 0, 2, 6},
+		{"3", "", 1, 1, 4},
+		{"4", "25%,100%", 0, 1, 5},
+		{"100%", "", 0, 3, 8},
+	} {
+		t.Run(fmt.Sprintf("%s parallel, %d first, batches %s, %d failures", test.parallel, test.first, test.batches, test.failures), func(t *testing.T) {
+			t.Parallel()
+			nodes := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+			x := newSite(t, nodes...)
+			for _, node := range nodes {
+				x.work(node, sh("one", "exit 1"))
+			}
+			l := Limits{MaxParallel: amount(t, test.parallel), First: test.first, MaxFailures: &test.failures}
+			if test.batches != "" {
+				l.Batches = batches(t, test.batches)
+			}
+			x.ask("r", Request{Limits: l})
+			stop := x.orchestrate("o0", quickDecider())
+			changes, begun := 0, 0
+			consultest.Eventually(t, "the end of the run", func(ctx context.Context) error {
+				d, err := x.runs.Show(ctx, "r")
+				if err != nil || d.State.Ended() {
+					return err
+				}
+				if now := d.Counts.Members - d.Counts.Pending; now > begun { // each time that something has happened
+					begun = now
+					stop()
+					changes++
+					stop = x.orchestrate(fmt.Sprint("o", changes), quickDecider())
+				}
+				return errors.New(string(d.State))
+			})
+			touched := 0
+			for _, node := range nodes {
+				switch ran := strings.Count(x.traces(node, "ran"), "one\n"); ran {
+				case 0:
+				case 1:
+					touched++
+				default:
+					t.Errorf("%s ran it %d times", node, ran)
+				}
+			}
+			if touched > test.most || touched <= test.failures {
+				t.Errorf("%d members were touched, at most %d may", touched, test.most)
+			}
+		})
 	}
 }

@@ -222,7 +222,7 @@ func makeWorker(store *kv.Store, dir, node string, tasks ...config.Task) *Worker
 		_ = os.MkdirAll(filepath.Join(dir, d), 0o755)
 	}
 	o := workflow.Options{
-		StateDir: filepath.Join(dir, "state"), Workflows: []config.Workflow{{Name: "w", Tasks: tasks}}, Node: node,
+		StateDir: filepath.Join(dir, "state"), Workflows: []config.Workflow{{Name: "w", Tasks: tasks, AllowParams: []string{"k", "n", "rev"}}}, Node: node,
 		Environ: []string{"DIR=" + filepath.Join(dir, "traces")}, Log: hclog.NewNullLogger(),
 	}
 	m := o

@@ -17,6 +17,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/text"
+	"github.com/jorc/jorc/internal/workflow"
 )
 
 // Check returns ErrInvalid, or a *cluster.FilterError, for a request that
@@ -29,6 +30,9 @@ func (q Request) Check() error {
 		return fmt.Errorf("run: %w: on a manager it is run once: no filter, role or limit applies", ErrInvalid)
 	}
 	if err := q.Limits.check(); err != nil {
+		return fmt.Errorf("run: %w: %w", ErrInvalid, err)
+	}
+	if err := workflow.CheckRunParams(q.Params); err != nil {
 		return fmt.Errorf("run: %w: %w", ErrInvalid, err)
 	}
 	_, err := cluster.ParseFilter(q.Filter)
@@ -239,7 +243,13 @@ func parseRule(text []byte) (Rule, error) {
 	if _, err = cluster.ParseFilter(r.Filter); err == nil {
 		err = r.checkSchedule()
 	}
-	return r, err
+	if err != nil {
+		return r, err
+	}
+	if err := workflow.CheckRunParams(r.Params); err != nil {
+		return r, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return r, nil
 }
 
 // reachable leaves out rules that can never begin: what they come after is not

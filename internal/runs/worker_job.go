@@ -69,6 +69,7 @@ func (j *queuedJob) prestart(ctx context.Context, job *workflow.Job) error {
 			return err
 		}
 		job.Workflow, job.Params, job.Origin, job.Done = run.Request.Workflow, run.Request.Params, "run "+j.e.Run, j.e.Done
+		job.FromRun = true
 		if j.w.o.Version != nil {
 			job.Version = j.w.o.Version()
 		}

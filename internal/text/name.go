@@ -64,6 +64,22 @@ func CheckVisible(name string) error {
 	return nil
 }
 
+// maxParam bounds the name of a param in bytes.
+const maxParam = 512
+
+// CheckParam returns ErrName unless name can be that of a param.
+func CheckParam(name string) error {
+	switch {
+	case name == "":
+		return badName(name, "it is empty")
+	case len(name) > maxParam:
+		return badName(name, "it has %d bytes, at most %d are possible", len(name), maxParam)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+		return badName(name, "it has control characters, or is no UTF-8")
+	}
+	return nil
+}
+
 // CheckCharacters returns ErrName unless name consists of letters, digits and the
 // characters of others.
 func CheckCharacters(name, others string) error {

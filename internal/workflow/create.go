@@ -33,6 +33,11 @@ func (r *Runner) create(ctx context.Context, j Job) (*job, error) {
 	if len(w.Tasks) == 0 {
 		return nil, fmt.Errorf("workflow %q: %w: it has no task", w.Name, ErrInvalid)
 	}
+	if j.FromRun {
+		if err := checkFromRun(w, j.Params); err != nil {
+			return nil, err
+		}
+	}
 	if j.ID == "" {
 		j.ID = newID(r.now())
 	}

@@ -39,10 +39,11 @@ type facts struct {
 	member  profile.Object // effective params of the member
 	trouble error          // why they are not known
 
-	used   map[string]any // params of the member that templates have read
-	tokens map[tokenKey]token
-	reads  int      // of params and tokens, by templates
-	env    []string // values of variables that params and tokens are part of
+	used     map[string]any // params of the member that templates have read
+	tokens   map[tokenKey]token
+	reads    int      // of params and tokens, by templates
+	ownReads int      // of params of the job itself, by templates
+	env      []string // values of variables that params and tokens are part of
 }
 
 func newFacts(ctx context.Context, o *Options, j Job) *facts {
@@ -85,6 +86,9 @@ func (f *facts) Param(name string) (any, error) {
 	v, ok, err := f.param(name)
 	if !isSetting(name) {
 		f.reads++
+	}
+	if _, own := f.own[name]; own {
+		f.ownReads++
 	}
 	if err == nil && !ok {
 		err = fmt.Errorf("there is no param %q: guard it with {{if .ParamExists %q}}", name, name)
@@ -142,6 +146,7 @@ func (f *facts) Params() (profile.Object, error) {
 		return nil, fmt.Errorf("the params of this member cannot be read: %w", err)
 	}
 	f.reads++
+	f.ownReads++
 	all := make(profile.Object, len(member)+len(f.own))
 	maps.Copy(all, member)
 	maps.Copy(f.used, member)

@@ -4,10 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/text"
@@ -22,6 +19,10 @@ type Job struct {
 	Version  string         // what .Version gives; empty: none
 	Origin   string         // who asked, for people: "jorc workflow run", "run 7f3a"
 	Change   []byte         // what a trigger saw; tasks find it in the file $JORC_CHANGE
+
+	// FromRun: a run asked for the job. Then it may have only the params that the
+	// workflow allows. It counts when the job is created.
+	FromRun bool
 
 	// Done names tasks that are done already, on another host: they are skipped.
 	// It counts when the job is created.
@@ -132,26 +133,4 @@ func nonce(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // never fails
 	return hex.EncodeToString(b)
-}
-
-// maxParam bounds the name of a param in bytes.
-const maxParam = 512
-
-// ParseParam reads "NAME=VALUE", where read reads VALUE, such as
-// profile.ParseValue; the first "=" splits. Errors are ErrInvalid and do not
-// contain the value.
-func ParseParam(s string, read func(string) (profile.Value, error)) (name string, v profile.Value, err error) {
-	name, value, ok := strings.Cut(s, "=")
-	switch {
-	case !ok:
-		return "", v, fmt.Errorf("param %q: %w: write NAME=VALUE", name, ErrInvalid)
-	case name == "":
-		return "", v, fmt.Errorf("param: %w: the name before \"=\" is empty", ErrInvalid)
-	case len(name) > maxParam || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
-		return "", v, fmt.Errorf("param %q: %w: not a name", name, ErrInvalid)
-	}
-	if v, err = read(value); err != nil {
-		return "", v, fmt.Errorf("param %q: %w: %w", name, ErrInvalid, err)
-	}
-	return name, v, nil
 }

@@ -2,9 +2,11 @@ package workflow
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -86,4 +88,93 @@ func FuzzQuote(f *testing.F) {
 			t.Fatalf("got %s for %q: a shell reads %q", got, s, out.String())
 		}
 	})
+}
+
+// TestRunParams: a job of a run has only params that its workflow allows, within
+// bounds; a job that a person starts on the host may have any.
+func TestRunParams(t *testing.T) {
+	t.Parallel()
+	many := profile.Params{}
+	for i := range 65 {
+		many[fmt.Sprint("p", i)] = profile.Bool(true)
+	}
+	text := func(name, value string) profile.Params {
+		v, err := profile.Text(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return profile.Params{name: v}
+	}
+	for _, test := range []struct {
+		what   string
+		params profile.Params
+		why    string
+	}{
+		{"none", nil, ""},
+		{"an allowed one", text("x", "1"), ""},
+		{"what a rollout tells its gate", text("gate/version", "v1"), ""},
+		{"another", text("y", "1"), `it does not allow param "y" of a run`},
+		{"a variable of the loader", text("LD_PRELOAD", "/tmp/evil.so"), `it does not allow param "LD_PRELOAD" of a run`},
+		{"PATH", text("PATH", "/tmp"), `it does not allow param "PATH" of a run`},
+		{"a variable of jorc", text("JORC_JOB", "x"), `it does not allow param "JORC_JOB" of a run`},
+		{"a setting of jorc", text("cluster/leader", "x"), `it does not allow param "cluster/leader" of a run`},
+		{"too many", many, "65 params, at most 64 are possible"},
+		{"too long", text("x", strings.Repeat("x", 64<<10)), "the values of params have 65538 bytes, at most 65536 are possible"},
+		{"too long, as the longest that a param can be", text("x", strings.Repeat("x", 500<<10)), "the values of params have 512002 bytes, at most 65536 are possible"},
+		{"a zero byte", text("x", "a\x00b"), `param "x" has a zero byte`},
+		{"a name with a line", text("x\n", "1"), "control characters"},
+	} {
+		h := newHost(t, Options{Workflows: []config.Workflow{{Name: "w", AllowParams: []string{"x", "x\n"}, Tasks: []config.Task{sh("one", "true")}}}})
+		_, err := h.Run(t.Context(), Job{ID: "j", Workflow: "w", Params: test.params, FromRun: true})
+		if test.why == "" {
+			if err != nil || h.read("ran") != "one\n" {
+				t.Errorf("%s: got %v, ran %q", test.what, err, h.read("ran"))
+			}
+			continue
+		}
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), test.why) || strings.Contains(err.Error(), "evil") {
+			t.Errorf("%s: got %v, want %s", test.what, err, test.why)
+		}
+		if h.read("ran") != "" {
+			t.Errorf("%s: a task ran", test.what)
+		}
+		if _, err := h.Job("j"); !errors.Is(err, ErrNoJob) {
+			t.Errorf("%s: the job exists: %v", test.what, err)
+		}
+		if _, err := h.Run(t.Context(), Job{ID: "by-hand", Workflow: "w", Params: test.params}); err != nil {
+			t.Errorf("%s, by hand: %v", test.what, err)
+		}
+	}
+}
+
+// TestRunParamsAsOptions: a param of a run does not become an option of a program.
+func TestRunParamsAsOptions(t *testing.T) {
+	t.Parallel()
+	const program = `for a in "$@"; do printf '[%s]' "$a"; done >>$DIR/arguments`
+	for _, test := range []struct {
+		what      string
+		arguments []string
+		want      string // empty: refused
+	}{
+		{"an argument", []string{`{{.Param "x"}}`}, ""},
+		{"the end of one", []string{`{{printf "%s" (.Param "x")}}`}, ""},
+		{"of all params", []string{`{{range $k, $v := .Params}}{{$v}}{{end}}`}, ""},
+		{"behind the end of options", []string{"--", `{{.Param "x"}}`}, "[--][--rf ;'$(touch x)]"},
+		{"as the value of an option", []string{`--dir={{.Param "x"}}`}, "[--dir=--rf ;'$(touch x)]"},
+		{"beside an option", []string{"-v", `{{if .ParamExists "x"}}-w{{end}}`, `at {{.Param "x"}}`}, "[-v][-w][at --rf ;'$(touch x)]"},
+	} {
+		task := config.Task{Name: "one", Command: append([]string{"sh", "-c", program, "sh"}, test.arguments...)}
+		h := newHost(t, Options{Workflows: []config.Workflow{{Name: "w", AllowParams: []string{"x"}, Tasks: []config.Task{task}}}})
+		j := Job{ID: "j", Workflow: "w", Params: params(t, `{"x": "--rf ;'$(touch x)"}`), FromRun: true}
+		_, err := h.Run(t.Context(), j)
+		switch {
+		case test.want == "" && (!errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "begin with a dash") || strings.Contains(err.Error(), "rf")):
+			t.Errorf("%s: got %v", test.what, err)
+		case test.want != "" && err != nil:
+			t.Errorf("%s: %v", test.what, err)
+		}
+		if got := h.read("arguments"); got != test.want {
+			t.Errorf("%s: got %q, want %q", test.what, got, test.want)
+		}
+	}
 }

@@ -203,7 +203,7 @@ func freeze(t *config.Task, i int, f *facts) (s step, script string, err error) 
 	}
 	f.task = t
 	for _, x := range texts(t) {
-		reads := f.reads
+		reads, ownReads := f.reads, f.ownReads
 		out, err := render(x.source, f)
 		if err != nil {
 			return s, "", fmt.Errorf("%s: %w", x.what, err)
@@ -214,6 +214,12 @@ func freeze(t *config.Task, i int, f *facts) (s step, script string, err error) 
 		kind, index, _ := strings.Cut(x.what, "[")
 		if index != "" && f.betrays(out) {
 			return s, "", fmt.Errorf("%s: a token in an argument, which every user of the host can see: use it in a script, or in env", x.what)
+		}
+		before := map[string][]string{"command": s.Command, "only_if": s.OnlyIf}[kind]
+		if index != "" && f.job.FromRun && f.ownReads > ownReads {
+			if err := checkArgument(x.source, out, before); err != nil {
+				return s, "", fmt.Errorf("%s: %w", x.what, err)
+			}
 		}
 		switch {
 		case x.what == "script":
