@@ -228,16 +228,6 @@ func waitedFor(s *cluster.State, own, filter *cluster.Filter) []cluster.Member {
 	return slices.DeleteFunc(candidates(s, own, filter), func(m cluster.Member) bool { return slices.Contains(m.Roles, cluster.RoleManager) })
 }
 
-// Candidates reads the members that the cluster's own filter and filter match, for
-// Matching, and whether the cluster exists.
-func Candidates(ctx context.Context, c *cluster.Cluster, filter *cluster.Filter) (all []cluster.Member, exists bool, err error) {
-	s, own, err := loadState(ctx, c, 0, filter)
-	if err != nil {
-		return nil, false, err
-	}
-	return candidates(&s, own, filter), s.Exists, nil
-}
-
 // reportsOf are what nodes report; a report that cannot be read counts as none.
 func reportsOf(s *cluster.State) map[string]cluster.Report {
 	all := make(map[string]cluster.Report, len(s.Hosts))
