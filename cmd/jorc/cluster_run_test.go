@@ -254,7 +254,7 @@ func TestRunUndefined(t *testing.T) {
 	// A workflow that goes between the question and the start fails on its host alone.
 	f.define("a", "install", "gone")
 	f.define("b", "gone")
-	do(result{1, "late\n", "jorc: a: failed: workflow \"gone\": no such workflow on this node; workflows: break, half, hang, install, linger, say\n"},
+	do(result{1, "late\n", "jorc: a: failed: workflow \"gone\": no such workflow on this node; workflows: break, half, hang, install, linger, say, show\n"},
 		"run", "gone", "--id", "late", "--filter", `Node == "a"`, "--wait")
 	f.define("a", "install")
 	do(result{0, "late\n", "jorc: run \"late\" was asked for already; it is failed\n"}, "run", "gone", "--id", "late", "--filter", `Node == "a"`)
