@@ -184,7 +184,7 @@ func (c *Cluster) MayView(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.MayRead(ctx, PrefixCurrent, PrefixHosts, PrefixReports, KeyProfile, PrefixRuns, PrefixSlots, PrefixView, PrefixHistory, PrefixStages, PrefixAudit, "orchestrate/")
+	return c.MayRead(ctx, KeyDesired, KeyLayout, KeyControl, KeyRollout, KeyLeaders, PrefixHosts, PrefixReports, KeyProfile, PrefixRuns, PrefixSlots, PrefixView, PrefixHistory, PrefixStages, PrefixAudit, "orchestrate/")
 }
 
 // MayRead returns consul.ErrDenied unless the token may read the keys below all prefixes.

@@ -31,6 +31,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/ui"
+	"github.com/jorc/jorc/internal/ui/pages"
 	"github.com/jorc/jorc/internal/ui/uitest"
 )
 
@@ -367,6 +368,62 @@ func TestStreamsAskNothing(t *testing.T) {
 	many := change(append(one, open(49)...), "many")
 	if limit := single + single/2 + 4; many > limit { // changes that come close together are read at once, or not
 		t.Errorf("50 streams asked Consul %d times, one stream %d times", many, single)
+	}
+}
+
+// TestDeniedPart: a team's viewer whose token may not read one prefix of a cluster gets 403 for its
+// answers, pages and stream, also while another viewer sees the cluster.
+func TestDeniedPart(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, consultest.WithACL())
+	f := newFixtureOn(t, s, s.Client(), "prod")
+	viewer := pages.New(pages.Options{
+		Fleet: func(r *http.Request, name string) (*ui.Fleet, error) {
+			return ui.ViewerOf(r.Context()).Fleet(r.Context(), name)
+		},
+		Clusters: func(r *http.Request) (ui.Clusters, error) { return ui.ViewerOf(r.Context()).Clusters(r.Context()) },
+		LogsOut:  func(r *http.Request) bool { return ui.ViewerOf(r.Context()).LogsOut },
+	})
+	address := f.serve(ui.Options{Consul: s.Config(), Pages: ui.Pages{Handler: viewer}})
+	all := `key_prefix "jorc/prod/" { policy = "read" } node_prefix "" { policy = "read" } service_prefix "" { policy = "read" } `
+	base := &browser{t, f.browse(address).base, &http.Client{}}
+	ask := func(token, path string) (int, string) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base.base.Scheme+"://"+base.base.Host+path, nil)
+		f.Must(nil, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+		answer, err := base.http.Do(r)
+		f.Must(nil, err)
+		defer answer.Body.Close()
+		if strings.HasPrefix(answer.Header.Get("Content-Type"), "text/event-stream") { // it has no end
+			return answer.StatusCode, ""
+		}
+		body, err := io.ReadAll(answer.Body)
+		f.Must(nil, err)
+		return answer.StatusCode, string(body)
+	}
+	paths := []string{"/", "/rollout", "/hosts", "/host?name=" + f.Node("a"), "/events", "/services", "/dependencies", "/runs", "/stages", "/slots", "/audit", "/leaders", f.one() + "/hosts/" + f.Node("a")}
+	for _, view := range views {
+		paths = append(paths, f.one()+view)
+	}
+	sees := s.NewToken(all)
+	for _, path := range paths { // what one viewer sees is read for all
+		if status, body := ask(sees, path); status != http.StatusOK {
+			t.Errorf("with all rights, %s: %d %s", path, status, body)
+		}
+	}
+	for _, prefix := range []string{"current/", "host/", "nodes/", "runs/", "slots/", "view/", "stages/", "audit/", "history/", "orchestrate/"} {
+		token := s.NewToken(all + `key_prefix "jorc/prod/` + prefix + `" { policy = "deny" }`)
+		for _, path := range append([]string{f.one() + "/stream"}, paths...) {
+			status, body := ask(token, path)
+			if status != http.StatusForbidden || strings.Contains(body, f.Node("a")) || !strings.Contains(body, "jorc/prod/"+strings.TrimSuffix(prefix, "/")) {
+				t.Errorf("without %s, %s: %d %s; want 403 that names the prefix", prefix, path, status, body)
+			}
+		}
+		var clusters ui.Clusters
+		_, body := ask(token, "/v1/fleet/clusters")
+		if err := json.Unmarshal([]byte(body), &clusters); err != nil || len(clusters.Clusters) > 0 {
+			t.Errorf("without %s: the clusters %s, %v", prefix, body, err)
+		}
 	}
 }
 

@@ -29,7 +29,10 @@ import (
 )
 
 // update writes the pictures of docs/ui.md.
-var update = flag.Bool("update", false, "write the pictures of docs/ui.md")
+var (
+	update   = flag.Bool("update", false, "write the pictures of docs/ui.md")
+	pictures = flag.String("pictures", "", "write a picture of each page, also in dark mode and on a small screen, to this directory")
+)
 
 // newBrowser starts Chromium; it ends with the test.
 func newBrowser(t testing.TB) context.Context {
@@ -208,11 +211,19 @@ func (w *tab) clean(allowed ...string) {
 //go:embed testdata/axe.min.js
 var axe string
 
-// accessible fails the test for serious findings of axe-core, in both colour schemes.
+// accessible fails the test for serious findings of axe-core, in both colour schemes, and for a
+// page that has to be scrolled sideways on a small screen.
 func (w *tab) accessible(name string) {
 	w.t.Helper()
+	w.window(390, 800)
+	if eval[bool](w, `document.documentElement.scrollWidth > innerWidth`) {
+		w.t.Errorf("%s: a small screen has to be scrolled sideways", name)
+	}
+	w.keep(name + "-small")
+	w.window(1280, 900)
 	for _, scheme := range []string{"light", "dark"} {
 		w.scheme(scheme)
+		w.keep(name + "-" + scheme)
 		eval[chromedp.Void](w, axe+";0")
 		result := eval[string](w, `axe.run(document, {resultTypes: ["violations"]}).then(r => JSON.stringify(r.violations))`, chromedp.EvalAwaitPromise)
 		var violations []struct {
@@ -284,6 +295,21 @@ func (w *tab) picture(name string) {
 		w.t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, name+".png"), out.Bytes(), 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// keep writes a picture of the page if they are asked for.
+func (w *tab) keep(name string) {
+	w.t.Helper()
+	if *pictures == "" {
+		return
+	}
+	data, err := chromedp.Run(w.ctx, chromedp.CaptureScreenshot())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(*pictures, name+".png"), data, 0o644)
+	}
+	if err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -1,6 +1,7 @@
 package browser_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"strings"
@@ -17,7 +18,7 @@ import (
 // TestDashboard follows a fleet of three hosts: nothing to do, a rollout, a host that
 // fails, and what helps. The pages follow by themselves; none is loaded again.
 func TestDashboard(t *testing.T) {
-	hosts := newFleet(t)
+	hosts := newFleet(t, stagedPool)
 	db, web, other := hosts[0], hosts[1], hosts[2]
 	db.jorc("cluster", "profile", "set", "motd", "welcome")
 	db.jorc("update", "trigger", "v1")
@@ -36,17 +37,46 @@ func TestDashboard(t *testing.T) {
 	w.open(base + "/rollout")
 	w.live()
 	eval[chromedp.Void](w, `window.loaded = "once"`)
-	db.jorc("update", "trigger", "v2", "--batches", "1,100%", "--max-parallel", "2")
+	db.jorc("update", "trigger", "v2", "--batches", "1,100%", "--max-parallel", "2", "--gate", "smoke", "--approve-each")
 	w.shows("v2", "working 1", "pending 2", "What comes next")
 	w.picture("rollout")
 	w.accessible("rollout")
 	for _, h := range hosts {
 		h.remove("wait")
 	}
-	w.shows("done 3")
+	w.shows("done 1", "Gate\nasks smoke", "run gate-v2-", "3 of 1240 documents are missing")
+	w.picture("gate")
+	w.accessible("gate")
+	for _, h := range hosts {
+		h.create("pass")
+	}
+	w.shows("jorc --cluster=prod update promote", "Gate\npassed", "all documents are there")
+	db.jorc("update", "promote")
+	w.shows("done 3", "Passed gate")
 	if eval[string](w, `window.loaded || ""`) != "once" {
 		t.Error("the page was loaded again")
 	}
+
+	// A change of a stage fails on its first host; another value passes.
+	w.open(base + "/stages")
+	w.live()
+	w.shows("pool", "done")
+	w.accessible("stages")
+	w.copies()
+	w.open(base + "/stage?name=pool")
+	w.live()
+	db.jorc("cluster", "profile", "set", "workers", "0", "--reason", "the new scheduler needs none")
+	w.shows("stopped", "What stopped it", "workers", "jorc --cluster=prod stage resume pool", "stage_stopped", "restored")
+	w.picture("stage")
+	w.accessible("stage")
+	w.copies()
+	w.open(base + "/")
+	w.live()
+	w.shows("stage pool is stopped", "jorc --cluster=prod stage show pool")
+	db.jorc("cluster", "profile", "set", "workers", "8")
+	w.shows("nothing")
+	w.open(base + "/stages")
+	w.shows("done")
 
 	// A host fails: the start page of another tab shows it, with what helps.
 	other.create("fail")
@@ -72,6 +102,7 @@ func TestDashboard(t *testing.T) {
 
 	// Every page, with what the fleet has for it.
 	db.jorc("cluster", "run", "reindex", "--id", "reindex-1", "--wait", "--timeout", "0")
+	db.jorc("cluster", "profile", "set", "cluster/rules", `[{"name": "nightly", "workflow": "reindex", "schedule": "0 3 * * *", "zone": "Europe/Berlin"}]`)
 	held := db.path("held")
 	db.start("cluster", "lock", "edge-reload", "--", "sh", "-c", "touch "+held+"; sleep 1000")
 	name := url.QueryEscape(other.server.Node)
@@ -85,9 +116,12 @@ func TestDashboard(t *testing.T) {
 		{"services", "/services", []string{"web", "1 passing", "1 critical", other.server.Node}},
 		{"service", "/service?name=db", []string{"1 passing", db.server.Node, web.server.Node}},
 		{"dependencies", "/dependencies", []string{"db", web.server.Node}},
-		{"runs", "/runs", []string{"reindex-1", "3 of 3 done"}},
+		{"runs", "/runs", []string{"reindex-1", "3 of 3 done", "nightly", "Europe/Berlin", "none yet"}},
 		{"run", "/run?id=reindex-1", []string{"1240 documents", "done", web.server.Node}},
 		{"slots", "/slots", []string{"edge-reload", "holds"}},
+		{"stages", "/stages", []string{"pool", "done"}},
+		{"audit", "/audit", []string{"jorc cluster profile set workers", "the new scheduler needs none", "profile"}},
+		{"finished", "/finished?id=v2", []string{"v2", "done", db.server.Node}},
 		{"leaders", "/leaders", []string{"motd", "hidden", "Show values"}},
 		{"values", "/leaders?values=1", []string{"welcome", "Hide values"}},
 	} {
@@ -149,7 +183,7 @@ func TestDashboard(t *testing.T) {
 
 // TestWithoutJavaScript: every page can be read, and links and forms work.
 func TestWithoutJavaScript(t *testing.T) {
-	hosts := newFleet(t)
+	hosts := newFleet(t, func(*host) string { return "" })
 	w := newTab(t, newBrowser(t))
 	call(w, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	address := hosts[0].ui()
@@ -172,6 +206,7 @@ func TestWithoutJavaScript(t *testing.T) {
 	read("Needs attention", "This page updates by itself only with JavaScript")
 	for menu, text := range map[string]string{
 		"Rollout": "no rollout under way", "Hosts": hosts[1].server.Node, "Events": "member_joined", "Services": "web", "Dependencies": "<svg", "Runs": "none",
+		"Stages": "no member has a template with a stage", "Audit": "jorc cluster init",
 		"Slots": "no groups of slots", "Leaders and profile": "Orchestrator",
 	} {
 		w.run(chromedp.Click(fmt.Sprintf("//nav[@id='menu']//a[normalize-space(text())='%s']", menu)))
@@ -290,6 +325,7 @@ func TestHostileCatalog(t *testing.T) {
 	h.jorc("cluster", "init", clusterName)
 	h.jorc("cluster", "join", "--node", "n1", "--role", "web")
 	h.jorc("cluster", "profile", "set", "plain", hostile)
+	h.jorc("cluster", "profile", "set", "cluster/rules", `[{"name": `+quoted(markup)+`, "workflow": "w", "schedule": "@daily"}]`)
 	h.jorc("cluster", "hold", "--reason", "because "+hostile)
 	h.jorc("cluster", "pause", "--reason", "because "+hostile)
 	h.jorc("status", "set", "config", "failed", "--host", "n1", "--detail", hostile)
@@ -300,6 +336,9 @@ func TestHostileCatalog(t *testing.T) {
 		"slots/group/edge" + markup:        hostile,
 		"runs/evil" + markup + "/spec":     hostile,
 		"view/events/00000000000000000001": hostile,
+		"stages/pool/stops":                `{"format":1,"stops":[{"node":` + quoted(hostile) + `,"reason":` + quoted(hostile) + `,"inputs":{"list":[{"name":` + quoted(hostile) + `}]}}]}`,
+		"audit/changes":                    `{"format":1,"id":"x","changes":[{"number":1,"command":` + quoted(hostile) + `,"by":` + quoted(hostile) + `,"reason":` + quoted(hostile) + `,"keys":[` + quoted(hostile) + `]}]}`,
+		"nodes/n1":                         `{"format":1,"version":` + quoted(hostile) + `,"stages":{"pool":{"wants":"x","changed":{"list":[{"name":` + quoted(hostile) + `}]}},` + quoted("evil"+hostile) + `:{"wants":"x"}}}`,
 	} {
 		if err := client.KVPut(t.Context(), &consul.KVPair{Key: "jorc/" + clusterName + "/" + key, Value: []byte(value)}); err != nil {
 			t.Logf("key %q: %v", key, err)
@@ -310,7 +349,7 @@ func TestHostileCatalog(t *testing.T) {
 	q := url.QueryEscape(hostile)
 	for _, path := range []string{
 		"/", "/rollout", "/hosts?columns=NodeMeta,Services", "/host?name=n1", "/host?name=" + url.QueryEscape("evil"+markup), "/events", "/services", "/service?name=" + url.QueryEscape("web"+hostile),
-		"/dependencies", "/runs", "/slots", "/leaders?values=1", "/hosts?filter=" + q + "&role=" + q, "/events?host=" + q, "/host?name=" + q, "/run?id=" + q, "/nothing" + url.PathEscape(markup),
+		"/dependencies", "/runs", "/slots", "/stages", "/stage?name=pool", "/stage?name=" + url.QueryEscape("evil"+hostile), "/stage?name=" + q, "/audit", "/leaders?values=1", "/hosts?filter=" + q + "&role=" + q, "/events?host=" + q, "/host?name=" + q, "/run?id=" + q, "/nothing" + url.PathEscape(markup),
 	} {
 		w.open(base + path)
 		w.shows("jorc")
@@ -323,6 +362,15 @@ func TestHostileCatalog(t *testing.T) {
 	w.open(base + "/")
 	w.shows("<script>alert(1)</script>")
 	w.clean("status of 404", "status of 400")
+}
+
+// quoted is a text as JSON has it.
+func quoted(s string) string {
+	data, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // strings can be encoded
+	}
+	return string(data)
 }
 
 // TestManyTabs: ten tabs of one browser stay live although a browser opens six
