@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"hash/crc32"
 	"strconv"
 	"strings"
 	"time"
@@ -225,9 +226,15 @@ func GateRunID(change string, started time.Time, step, ask int) string {
 		}
 		return '-'
 	}
-	change = strings.Map(clean, change)
-	return fmt.Sprintf("%s%s-%s-%d-%d", GateRunPrefix, change[:min(len(change), 40)], strconv.FormatInt(started.Unix(), 36), step, ask)
+	name := strings.Map(clean, change)
+	if len(name) > mostGateName {
+		name = fmt.Sprintf("%s-%08x", name[:mostGateName-9], crc32.ChecksumIEEE([]byte(change)))
+	}
+	return fmt.Sprintf("%s%s-%s-%d-%d", GateRunPrefix, name, strconv.FormatInt(started.Unix(), 36), step, ask)
 }
+
+// mostGateName bounds the name of a change in the id of a run.
+const mostGateName = 40
 
 // GateRunPrefix begins the ids of all runs of gates.
 const GateRunPrefix = "gate-"
