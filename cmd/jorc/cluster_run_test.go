@@ -76,7 +76,7 @@ func (f *fleet) work(node string) {
 	runner := workflow.New(workflow.Options{
 		StateDir: filepath.Join(f.dir, node), Node: node, Environ: []string{"DIR=" + f.dir},
 		Workflows: []config.Workflow{
-			{Name: "install", Tasks: []config.Task{{Name: "one", Command: []string{"sh", "-c", "echo $JORC_NODE >>$DIR/order"}}}},
+			{Name: "install", AllowParams: []string{"n"}, Tasks: []config.Task{{Name: "one", Command: []string{"sh", "-c", "echo $JORC_NODE >>$DIR/order"}}}},
 			{Name: "say", Tasks: []config.Task{{Name: "one", Command: []string{"echo", "all is well"}}}},
 			{Name: "half", Tasks: []config.Task{{Name: "one", Script: `[ $JORC_NODE = a ] && exit 3; until [ -e $DIR/go ]; do sleep 0.05; done`}}},
 			{Name: "hang", Tasks: []config.Task{{Name: "one", Idempotent: true, Script: `trap "" TERM; echo $$ >$DIR/hung-$JORC_NODE; while :; do sleep 0.05; done`}}},
