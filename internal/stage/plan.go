@@ -172,6 +172,7 @@ type planner struct {
 	now    time.Time
 	policy rollout.Policy
 	hosts  []*ranked // in the order in which a change reaches them
+	order  *order    // as of the present turns and stops; nil: not known
 }
 
 type ranked struct {
@@ -410,6 +411,7 @@ func (p *planner) offer() {
 		}
 	}
 	open += p.strangers()
+	p.order = nil
 	candidates := slices.DeleteFunc(slices.Clone(p.hosts), func(h *ranked) bool { return p.Barred(h.Host) != "" })
 	// Hosts in service come first: with the others it is not known why they fail.
 	slices.SortStableFunc(candidates, func(a, b *ranked) int { return compareBool(a.Out, b.Out) })
@@ -426,7 +428,7 @@ func (p *planner) offer() {
 		p.Turns.Open[h.Node] = Turn{
 			ID: fmt.Sprintf("%d.%.8s", p.Turns.Seq, p.Session), Content: h.Report.Wants, Session: p.Session, Since: p.now,
 		}
-		p.Offers = append(p.Offers, h.Node)
+		p.Offers, p.order = append(p.Offers, h.Node), nil
 		if open++; !itself {
 			out++
 		}
@@ -489,21 +491,95 @@ func (p *planner) Barred(h Host) string {
 	return ""
 }
 
+// order is what admitted compares a host with: what all hosts do, in one pass.
+type order struct {
+	zones  map[string]*zoneOrder
+	spread map[string]*spread // by the digest of an input
+}
+
+// zoneOrder is what the hosts of a zone do.
+type zoneOrder struct {
+	busy   bool            // a host has its turn
+	wants  bool            // a host may be offered one
+	more   bool            // such a host wants more inputs than it reports
+	inputs map[string]bool // digests of those that such hosts want
+}
+
+// takes reports whether a host of the zone has its turn, or may be offered one for an
+// input that another host wants, too; see common.
+func (z *zoneOrder) takes(inputs cluster.StageInputs) bool {
+	return z.busy || z.wants && (z.more || inputs.More > 0 || slices.ContainsFunc(inputs.List, func(i cluster.StageInput) bool { return z.inputs[i.Digest] }))
+}
+
+// spread is on how many hosts an input is, or is about to be, and on how many of them
+// the checks passed with it.
+type spread struct{ tried, proven int }
+
+// newOrder goes through all hosts.
+func (p *planner) newOrder() *order {
+	o := &order{zones: map[string]*zoneOrder{}, spread: map[string]*spread{}}
+	for _, h := range p.hosts {
+		z := o.zones[h.key.Zone]
+		if z == nil {
+			z = &zoneOrder{inputs: map[string]bool{}}
+			o.zones[h.key.Zone] = z
+		}
+		_, has := p.Turns.Open[h.Node]
+		r := h.Report
+		switch {
+		case has:
+			z.busy = true
+		case p.policy.ZoneByZone && r.Wants != "" && p.Barred(h.Host) == "":
+			z.wants, z.more = true, z.more || r.Changed.More > 0
+			for _, i := range r.Changed.List {
+				z.inputs[i.Digest] = true
+			}
+		}
+		digests := map[string]bool{} // proven?
+		if r.State == cluster.StageDone {
+			for _, i := range r.Taken.List {
+				digests[i.Digest] = true
+			}
+		}
+		if has {
+			tries := r.Changed
+			if r.Open() {
+				tries = r.Taken
+			}
+			for _, i := range tries.List {
+				digests[i.Digest] = false
+			}
+		}
+		for digest, proven := range digests {
+			s := o.spread[digest]
+			if s == nil {
+				s = new(spread)
+				o.spread[digest] = s
+			}
+			if s.tried++; proven {
+				s.proven++
+			}
+		}
+	}
+	return o
+}
+
 // admitted returns why the order keeps the host back; empty: its turn may come.
 func (p *planner) admitted(h *ranked) string {
+	if p.order == nil {
+		p.order = p.newOrder()
+	}
 	if p.policy.ZoneByZone {
-		for _, g := range p.hosts {
-			_, has := p.Turns.Open[g.Node]
-			wants := g.Report.Wants != "" && p.Barred(g.Host) == "" && common(g.Report.Changed, h.Report.Changed)
-			if g.key.Zone < h.key.Zone && (has || wants) {
-				return fmt.Sprintf("zone %q comes first", g.key.Zone)
+		for _, zone := range slices.Sorted(maps.Keys(p.order.zones)) {
+			if zone < h.key.Zone && p.order.zones[zone].takes(h.Report.Changed) {
+				return fmt.Sprintf("zone %q comes first", zone)
 			}
 		}
 	}
 	if n := p.policy.Canary; n > 0 {
 		for _, i := range h.Report.Changed.List {
-			if tried, proven := p.spread(i.Digest); proven < n && tried >= n {
-				return fmt.Sprintf("%d of %d canaries have passed", proven, n)
+			if s := p.order.spread[i.Digest]; s != nil && s.proven < n && s.tried >= n {
+				return fmt.Sprintf("%d of %d canaries have passed", s.proven, n)
 			}
 		}
 	}
@@ -513,23 +589,6 @@ func (p *planner) admitted(h *ranked) string {
 // common reports whether two hosts would take the same input.
 func common(a, b cluster.StageInputs) bool {
 	return a.More > 0 || b.More > 0 || slices.ContainsFunc(a.List, func(i cluster.StageInput) bool { return b.Has(i.Digest) })
-}
-
-// spread returns on how many hosts an input is, or is about to be, and on how
-// many of them the checks passed with it.
-func (p *planner) spread(digest string) (tried, proven int) {
-	for _, h := range p.hosts {
-		_, has := p.Turns.Open[h.Node]
-		r := h.Report
-		switch {
-		case has && !r.Open() && r.Changed.Has(digest), has && r.Open() && r.Taken.Has(digest):
-			tried++
-		case r.State == cluster.StageDone && r.Taken.Has(digest):
-			tried++
-			proven++
-		}
-	}
-	return tried, proven
 }
 
 // finish notes that no host wants anything.

@@ -265,3 +265,27 @@ func TestEverythingArrives(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkPlan: 5,000 hosts in ten zones want the same change, and a canary is out.
+func BenchmarkPlan(b *testing.B) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	s := stage.State{Stage: "pool", Session: "session"}
+	inputs := cluster.StageInputsOf([]cluster.StageInput{{Name: "key a", Digest: "a1"}})
+	for i := range 5000 {
+		s.Hosts = append(s.Hosts, stage.Host{
+			Node: fmt.Sprintf("n%04d", i), Zone: fmt.Sprint(i % 10), Up: true,
+			Report: cluster.StageReport{
+				Policy: cluster.StagePolicy{MaxParallel: "10%", Canary: 1, ZoneByZone: true}, Rendered: true, Wants: "w", Changed: inputs,
+			},
+		})
+	}
+	var offered int
+	for b.Loop() {
+		plan := stage.Plan(stage.Turns{}, stage.Stops{}, s, now)
+		offered = len(plan.Offers)
+		stage.Describe(stage.Documents{Turns: plan.Turns}, s, true, now)
+	}
+	if offered != 1 {
+		b.Fatalf("%d hosts were offered a turn, want the canary", offered)
+	}
+}

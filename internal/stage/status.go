@@ -80,11 +80,12 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 		Stage: s.Stage, State: StateDone, Since: d.Turns.Since, Orchestrated: orchestrated,
 		MaxParallel: p.policy.MaxParallel.String(), Canary: p.policy.Canary, ZoneByZone: p.policy.ZoneByZone, Stops: []Stop{}, Hosts: []HostStatus{},
 	}
+	busy := p.busy()
 	for _, h := range p.hosts {
 		r := h.Report
 		one := HostStatus{Node: h.Node, Zone: h.Zone, State: r.Shown(), Since: r.Since, Reason: r.Reason, Changed: r.Taken.Names()}
 		if r.Wants != "" && !r.Open() {
-			one.Changed, one.Waits = r.Changed.Names(), p.waitsFor(h, orchestrated)
+			one.Changed, one.Waits = r.Changed.Names(), p.waitsFor(h, orchestrated, busy)
 			st.Counts.Waiting++
 		}
 		if r.Silent() {
@@ -125,7 +126,7 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 }
 
 // waitsFor returns why a host that wants new content has no turn.
-func (p *planner) waitsFor(h *ranked, orchestrated bool) string {
+func (p *planner) waitsFor(h *ranked, orchestrated bool, busy string) string {
 	turn, offered := p.Turns.Open[h.Node]
 	switch {
 	case !orchestrated:
@@ -143,16 +144,24 @@ func (p *planner) waitsFor(h *ranked, orchestrated bool) string {
 	if why := cmp.Or(p.admitted(h), p.stepHolds(h)); why != "" {
 		return why
 	}
-	var others []string
-	for _, o := range p.hosts {
-		if _, open := p.Turns.Open[o.Node]; open || o.Out || p.bad(o) {
-			others = append(others, o.Node)
-		}
-	}
-	if len(others) == 0 {
+	if busy == "" {
 		return "its turn comes next"
 	}
-	return text.Line(fmt.Sprintf("for %s: at work or out of service", strings.Join(others, ", ")), 200)
+	return busy
+}
+
+// busy names the hosts that are at work or out of service.
+func (p *planner) busy() string {
+	var nodes []string
+	for _, h := range p.hosts {
+		if _, open := p.Turns.Open[h.Node]; open || h.Out || p.bad(h) {
+			nodes = append(nodes, h.Node)
+		}
+	}
+	if len(nodes) == 0 {
+		return ""
+	}
+	return text.Line(fmt.Sprintf("for %s: at work or out of service", strings.Join(nodes, ", ")), 200)
 }
 
 // Show reads one stage of c, or all of them if name is empty. It returns ErrNone for

@@ -195,14 +195,17 @@ func (p *planner) gateStopped() bool {
 // sharedInputs bounds the inputs of a step for a stop: those of most hosts come
 // first, and an input that only one host has does not count beyond the bound.
 func (p *planner) sharedInputs(inputs cluster.StageInputs) cluster.StageInputs {
-	hosts := func(i cluster.StageInput) (n int) {
-		for _, h := range p.hosts {
-			if h.Report.Changed.Has(i.Digest) || h.Report.Taken.Has(i.Digest) {
-				n++
-			}
+	counts := map[string]int{}
+	for _, h := range p.hosts {
+		own := map[string]bool{}
+		for _, i := range slices.Concat(h.Report.Changed.List, h.Report.Taken.List) {
+			own[i.Digest] = true
 		}
-		return n
+		for digest := range own {
+			counts[digest]++
+		}
 	}
+	hosts := func(i cluster.StageInput) int { return counts[i.Digest] }
 	list := slices.Clone(inputs.List)
 	slices.SortStableFunc(list, func(a, b cluster.StageInput) int { return cmp.Compare(hosts(b), hosts(a)) })
 	n := len(list)
