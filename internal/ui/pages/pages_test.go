@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
@@ -269,5 +271,58 @@ func TestManyHosts(t *testing.T) {
 	f.shows("/hosts?limit=1000&offset=200&sort=Node", "201–233 of 233", `rel="prev"`)
 	if len(page) > 400<<10 {
 		t.Errorf("the page has %d bytes", len(page))
+	}
+}
+
+// TestDeniedPages: a team's viewer whose token may not read one prefix of a cluster gets
+// pages with 403 that name it, also while another viewer sees the cluster.
+func TestDeniedPages(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, consultest.WithACL())
+	f := &site{Cluster: uitest.New(t, s, s.Client(), "prod"), t: t, name: "prod"}
+	f.JoinHost(uitest.Host{Name: "web-1", Role: "web", Service: "web", Check: "passing"})
+	fleets := f.Run(ui.FleetOptions{Client: f.Client, Prefix: "jorc", Default: "prod"})
+	viewer := func(r *http.Request) *ui.Viewer { return ui.ViewerOf(r.Context()) }
+	server, err := ui.New(ui.Options{Addr: "127.0.0.1:0", Fleets: fleets, Consul: s.Config(), Log: hclog.NewNullLogger(), Pages: ui.Pages{Handler: pages.New(pages.Options{
+		Fleet:    func(r *http.Request, name string) (*ui.Fleet, error) { return viewer(r).Fleet(r.Context(), name) },
+		Clusters: func(r *http.Request) (ui.Clusters, error) { return viewer(r).Clusters(r.Context()) },
+		LogsOut:  func(r *http.Request) bool { return viewer(r).LogsOut },
+	})}})
+	f.Must(nil, err)
+	f.Must(nil, server.Listen(t.Context()))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		f.Must(nil, <-ended)
+	})
+	ask := func(token, path string) (int, string) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSuffix(server.URL(), "/")+path, nil)
+		f.Must(nil, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+		answer, err := http.DefaultClient.Do(r)
+		f.Must(nil, err)
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		f.Must(nil, err)
+		return answer.StatusCode, string(body)
+	}
+	all := `key_prefix "jorc/prod/" { policy = "read" } node_prefix "" { policy = "read" } service_prefix "" { policy = "read" } `
+	paths := []string{"/", "/rollout", "/hosts", "/host?name=" + f.Node("web-1"), "/events", "/services", "/dependencies", "/runs", "/stages", "/slots", "/audit", "/leaders"}
+	sees := s.NewToken(all)
+	for _, path := range paths {
+		if status, body := ask(sees, path); status != http.StatusOK {
+			t.Errorf("with all rights, %s: %d %s", path, status, body)
+		}
+	}
+	for _, prefix := range []string{"current/", "host/", "nodes/", "runs/", "slots/", "view/", "stages/", "audit/", "history/", "orchestrate/"} {
+		token := s.NewToken(all + `key_prefix "jorc/prod/` + prefix + `" { policy = "deny" }`)
+		for _, path := range paths {
+			status, body := ask(token, path)
+			if status != http.StatusForbidden || strings.Contains(body, f.Node("web-1")) || !strings.Contains(body, "jorc/prod/"+strings.TrimSuffix(prefix, "/")) {
+				t.Errorf("without %s, %s: %d %s; want 403 that names the prefix", prefix, path, status, body)
+			}
+		}
 	}
 }
