@@ -103,6 +103,9 @@ func TestReportedWorkflows(t *testing.T) {
 		t.Fatalf("got %+v", got)
 	}
 	h.wantRecord("the last reload", func(r cluster.Record) bool { return r.Zone == "z" && wanted("a b", "b gone")(r) })
+	if err := h.stop(); err != nil { // all that was written is in the log
+		t.Fatal(err)
+	}
 	if n := strings.Count(h.log.String(), "the member's record was written"); n != 3 {
 		t.Errorf("the record was written %d times, want 3", n)
 	}
