@@ -27,6 +27,7 @@ func TestPage(t *testing.T) {
 	for i := range status.Processes {
 		status.Processes[i].Since = ago
 	}
+	status.Schedules[0].LastRun = ago
 	status.Templates[0].Changed, status.Convergence.Since = ago, ago
 	status.Orchestrators[0].Since, status.Orchestrators[0].Last = ago, ago
 	s := start(t, &board{status: status})
