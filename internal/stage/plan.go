@@ -502,7 +502,7 @@ type zoneOrder struct {
 	busy   bool            // a host has its turn
 	wants  bool            // a host may be offered one
 	more   bool            // such a host wants more inputs than it reports
-	inputs map[string]bool // digests of those that such hosts want
+	inputs map[string]bool // digests of the inputs that such hosts want
 }
 
 // takes reports whether a host of the zone has its turn, or may be offered one for an
