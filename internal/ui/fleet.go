@@ -298,6 +298,7 @@ func (f *feed) followWatcher(ctx context.Context, shared *cluster.Watcher) error
 	}
 	changes, end := watcher.Follow(followed...)
 	defer end()
+	changes.Notify() // the first snapshot need not wait for the watcher's queries
 	g.Go(func() error {
 		tick := time.NewTicker(lostAfter)
 		defer tick.Stop()
