@@ -43,7 +43,7 @@ type site struct {
 }
 
 // TestRulesOnRealFleet: Prometheus finds the agents of a fleet, evaluates all rules, and has
-// every series that an alert asks for, but those that only a missed due time makes.
+// every series that an alert asks for; only a missed due time makes some of them.
 func TestRulesOnRealFleet(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -268,6 +268,12 @@ func (r Record) equal(o Record) bool {
 // an empty one.
 func sameKnown(a, b []string) bool { return slices.Equal(a, b) && (a == nil) == (b == nil) }
 
+// LacksWorkflow reports whether a host is known not to define a workflow; defined are the
+// Workflows of its record.
+func LacksWorkflow(defined []string, workflow string) bool {
+	return defined != nil && !slices.Contains(defined, workflow)
+}
+
 // ReportedWorkflows returns names as a record holds them: sorted, each once. It returns
 // nil, that is, unknown, if they are beyond the bounds of a record: a list that is cut
 // off would say that workflows are missing.

@@ -88,16 +88,11 @@ func obstacles(d Document, s State, now time.Time) []Obstacle {
 // its host does not define; empty: none, or not known.
 func (m *Member) undefined() string {
 	for _, name := range m.Static {
-		if m.lacks(name) {
+		if cluster.LacksWorkflow(m.Workflows, name) {
 			return fmt.Sprintf("its static block names workflow %q, which its host does not define", name)
 		}
 	}
 	return ""
-}
-
-// lacks reports whether the member's host is known not to define a workflow.
-func (m *Member) lacks(workflow string) bool {
-	return m.Workflows != nil && !slices.Contains(m.Workflows, workflow)
 }
 
 // gateObstacles returns what keeps a gate from being asked; workflow is empty without a
@@ -110,7 +105,7 @@ func gateObstacles(workflow string, members []Member) []Obstacle {
 	for i := range members {
 		if m := &members[i]; slices.Contains(m.Roles, cluster.RoleManager) && m.Up() {
 			up = append(up, m.Node)
-			if m.lacks(workflow) {
+			if cluster.LacksWorkflow(m.Workflows, workflow) {
 				without = append(without, m.Node)
 			}
 		}

@@ -99,7 +99,7 @@ func chooseManager(workflow string, up []cluster.Member, holder string) string {
 	for i := range up {
 		switch m := &up[i]; {
 		case !slices.Contains(m.Roles, cluster.RoleManager):
-		case lacks(m, workflow):
+		case cluster.LacksWorkflow(m.Workflows, workflow):
 			others = append(others, m.Node)
 		default:
 			able = append(able, m.Node)
@@ -114,11 +114,6 @@ func chooseManager(workflow string, up []cluster.Member, holder string) string {
 	return slices.Min(able)
 }
 
-// lacks reports whether the member's host is known not to define a workflow.
-func lacks(m *cluster.Member, workflow string) bool {
-	return m.Workflows != nil && !slices.Contains(m.Workflows, workflow)
-}
-
 // classify fills in the members that lack the workflow, and those of which that is
 // not known.
 func (t *Targets) classify(all []cluster.Member) {
@@ -130,7 +125,7 @@ func (t *Targets) classify(all []cluster.Member) {
 		switch m := by[node]; {
 		case m == nil || m.Workflows == nil:
 			t.Unknown = append(t.Unknown, node)
-		case lacks(m, t.Workflow):
+		case cluster.LacksWorkflow(m.Workflows, t.Workflow):
 			t.Undefined = append(t.Undefined, node)
 		}
 	}
