@@ -26,21 +26,22 @@ type stageRead struct {
 // readStages reads the documents of the stages that hosts report.
 func (f *feed) readStages(ctx context.Context, names []string) (bad []error, err error) {
 	stages, all := stage.New(f.cluster.Store()), map[string]stageRead{}
+	var denied error
 	for _, name := range names {
 		d, err := stages.Load(ctx, name)
 		if err != nil && !unreadable(err) && !errors.Is(err, consul.ErrDenied) {
 			return nil, err
 		}
 		all[name] = stageRead{d, err}
-		if errors.Is(err, kv.ErrNewer) { // what is damaged is a problem of its own
+		switch {
+		case errors.Is(err, kv.ErrNewer): // what is damaged is a problem of its own
 			bad = append(bad, err)
+		case errors.Is(err, consul.ErrDenied):
+			denied = err
 		}
 	}
 	f.parts.stages = all
-	if denied := slices.ContainsFunc(names, func(name string) bool { return errors.Is(all[name].err, consul.ErrDenied) }); denied {
-		err = all[names[0]].err
-	}
-	return bad, err
+	return bad, denied
 }
 
 // Stages are the stages of a cluster.
