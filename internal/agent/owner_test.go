@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -116,6 +117,9 @@ func TestClonedHost(t *testing.T) {
 		if found, err := filepath.Glob(second.path("state/state.n1.*/jobs")); err != nil || len(found) != 1 {
 			return fmt.Errorf("got %q, %v", found, err)
 		}
+		if !strings.Contains(second.log.String(), "belongs to another node") {
+			return errors.New("the log does not warn of it")
+		}
 		return nil
 	})
 	if got := second.jobs(); len(got) != 0 {
@@ -126,9 +130,6 @@ func TestClonedHost(t *testing.T) {
 	}
 	if d, _, err := second.ledger().Report(t.Context(), "n2"); err == nil && d.Version != "" {
 		t.Errorf("n2 reports: got %+v, want no version", d)
-	}
-	if !strings.Contains(second.log.String(), "belongs to another node") {
-		t.Error("the log does not warn of it")
 	}
 	if err := os.Remove(second.path("state/hold")); err != nil {
 		t.Fatal(err)

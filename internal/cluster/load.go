@@ -415,8 +415,8 @@ func (c *Cluster) decode(s *State, r *kv.Result, need Need, before *State) error
 		if err != nil {
 			return err
 		}
-		if s.Changes, s.ChangesErr = log.Value, log.Err; log.Err != nil {
-			s.Changes = AuditLog{}
+		if s.Changes = log.Value; log.Err != nil {
+			s.Changes, s.Damaged[KeyChanges] = AuditLog{}, log.Err
 		}
 	}
 	if need&NeedVersion == 0 {

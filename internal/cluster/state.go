@@ -29,16 +29,14 @@ type State struct {
 	// Hosts are the members and all nodes that report something, by name.
 	Hosts map[string]*Host
 	// Damaged are the documents that cannot be read, by key below the cluster's
-	// prefix, with kv.ErrDamaged or kv.ErrNewer. What they hold counts as absent.
+	// prefix, with kv.ErrDamaged or kv.ErrNewer; those of the changes also with
+	// consul.ErrDenied. What they hold counts as absent.
 	Damaged map[string]error
 	// Indexes are those of the documents that do not belong to one host, by key;
 	// what does not exist has none.
 	Indexes map[string]uint64
 
-	// Changes are the last changes that commands made, and ChangesErr is why they cannot
-	// be read. Only a Watcher fills them in.
-	Changes    AuditLog
-	ChangesErr error
+	Changes AuditLog // the last changes that commands made; only a Watcher fills them in
 
 	need      Need
 	documents *kv.Result // what the documents of the whole cluster were read from
@@ -78,6 +76,20 @@ func (s *State) DamagedHold(node string) error { return s.Damaged[HoldKey(node)]
 
 // DamagedReport returns why the host's report cannot be read.
 func (s *State) DamagedReport(node string) error { return s.Damaged[ReportKey(node)] }
+
+// DamagedHost returns why documents of the host cannot be read: its member record,
+// its hold and its report, in this order.
+func (s *State) DamagedHost(node string) (all []error) {
+	if len(s.Damaged) == 0 {
+		return nil
+	}
+	for _, err := range []error{s.DamagedMember(node), s.DamagedHold(node), s.DamagedReport(node)} {
+		if err != nil {
+			all = append(all, err)
+		}
+	}
+	return all
+}
 
 // Nodes returns the names of the members, in order. They must not be changed.
 func (s *State) Nodes() []string {
@@ -404,6 +416,7 @@ func RepairHint(err error) string {
 		{`/profile":`, "'jorc cluster import --replace FILE' restores it from a backup"},
 		{`/hold":`, "'jorc cluster hold --node HOST' or 'unhold' writes it again"},
 		{`/rollout":`, "'jorc update trigger VERSION' writes a new one"},
+		{`/changes":`, "the next change that a command makes begins a new log"},
 		{`/turns":`, "'consul kv delete' of that key lets the orchestrator write it again"},
 		{`/stops":`, "'consul kv delete' of that key forgets which changes are stopped"},
 	} {

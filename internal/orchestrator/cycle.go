@@ -130,9 +130,6 @@ func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 	state = state.WithProbes(probes)
 	v, changed := t.views.next(&state, before, now)
 	r.count(v)
-	if state.ChangesErr != nil {
-		r.problem("document", cluster.KeyChanges, state.ChangesErr)
-	}
 	events = append(events, operatorChanges(state.Changes, t.journal.Commit().Audited)...)
 	events = append(events, differenceOf(before, v, changed, state.Attributed)...)
 	if len(events) > 0 {

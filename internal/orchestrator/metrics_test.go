@@ -127,7 +127,9 @@ func TestFleetMetrics(t *testing.T) {
 		`jorc_run_wait_start_timestamp_seconds{cluster="prod"} TIME`)
 	s.put("nodes/a", "garbage")
 	s.put("current/control", "garbage")
+	s.put("audit/changes", "garbage")
 	s.wantMetrics(o, `jorc_cluster_damaged_documents{cluster="prod",kind="host"} 1`, `jorc_cluster_damaged_documents{cluster="prod",kind="control"} 1`,
+		`jorc_cluster_damaged_documents{cluster="prod",kind="changes"} 1`,
 		`jorc_members{cluster="prod",health="passing",role="web",version="v1"} 1`)
 
 	problems, err := promlint.New(bytes.NewReader(metrics.Collect(o.Collect).Bytes())).Lint()

@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -155,8 +154,8 @@ func AggregateOf(s *cluster.State) Aggregate {
 			Zone: h.Record.Zone, Roles: s.Roles(h), Version: h.Report.Version,
 			Life: h.Condition.Liveness, Agent: h.Condition.Agent, Health: h.Condition.Health,
 		}
-		if err := cmp.Or(s.DamagedMember(node), s.DamagedReport(node)); err != nil {
-			n.Trouble = err.Error()
+		if damaged := s.DamagedHost(node); len(damaged) > 0 {
+			n.Trouble = damaged[0].Error()
 		}
 		a.add(n)
 	}
@@ -334,7 +333,7 @@ func clusterView(s *cluster.State, before ClusterView) ClusterView {
 			c.Leaders, c.Managers, c.LeaderCount = before.Leaders, before.Managers, before.LeaderCount
 		case cluster.KeyControl:
 			c.Paused, c.ObserveOnly, c.Holds = before.Paused, before.ObserveOnly, before.Holds
-		case cluster.KeyRollout:
+		case cluster.KeyRollout, cluster.KeyChanges:
 		default:
 			continue // one host's
 		}

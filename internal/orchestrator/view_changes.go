@@ -33,7 +33,7 @@ func (w *views) next(s *cluster.State, before View, now time.Time) (View, []stri
 	var changed []string
 	for _, node := range names {
 		n, known := w.view.Nodes[node]
-		if !reuse || !known || w.state.Hosts[node] != s.Hosts[node] || n.Trouble != "" || s.Hosts[node].Address == "" || damaged(s, node) {
+		if !reuse || !known || w.state.Hosts[node] != s.Hosts[node] || n.Trouble != "" || s.Hosts[node].Address == "" || s.DamagedHost(node) != nil {
 			changed = append(changed, node)
 		}
 	}
@@ -65,11 +65,6 @@ func (w *views) next(s *cluster.State, before View, now time.Time) (View, []stri
 	return v, changed
 }
 
-// damaged reports whether a document of the host cannot be read.
-func damaged(s *cluster.State, node string) bool {
-	return len(s.Damaged) > 0 && (s.DamagedMember(node) != nil || s.DamagedHold(node) != nil || s.DamagedReport(node) != nil)
-}
-
 // sameMap reports whether a and b are one map.
 func sameMap(a, b map[string]NodeView) bool {
 	return reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer()
@@ -81,7 +76,7 @@ func (w *views) memberList(s *cluster.State, v View) []cluster.Member {
 	names := s.Nodes()
 	known := func(node string) bool {
 		_, known := w.at[node]
-		return known && w.hosts[node] == s.Hosts[node] && !damaged(s, node)
+		return known && w.hosts[node] == s.Hosts[node] && s.DamagedHost(node) == nil
 	}
 	if len(names) == len(w.members) && !slices.ContainsFunc(names, func(node string) bool { return !known(node) }) {
 		return w.members

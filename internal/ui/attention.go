@@ -2,6 +2,7 @@ package ui
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
@@ -123,6 +125,10 @@ func (a *attention) control() {
 // documents are the ones that cannot be read.
 func (a *attention) documents() {
 	a.s.State.Unreadable(func(key string, err error) {
+		if errors.Is(err, consul.ErrDenied) { // the changes, which the rest does not need
+			a.add(Problem{Kind: "partial", Severity: Warning, Title: "not everything could be read", Cause: err.Error(), Command: a.s.command("doctor")})
+			return
+		}
 		remedy := cluster.RepairHint(err)
 		p := Problem{Kind: "damaged", Severity: Critical, Title: "a document cannot be read: " + key, Cause: strings.TrimSuffix(err.Error()+": "+remedy, ": ")}
 		p.Command = a.s.remedyCommand(p.Cause)

@@ -294,10 +294,8 @@ func (s *Snapshot) Host(node string) (Host, error) {
 	for _, c := range known.Failing {
 		h.Failing = append(h.Failing, FailingCheck{c.CheckID, c.ServiceName})
 	}
-	for _, err := range []error{s.State.DamagedMember(node), s.State.DamagedHold(node), s.State.DamagedReport(node)} {
-		if err != nil {
-			h.Damaged = append(h.Damaged, strings.TrimSuffix(err.Error()+": "+cluster.RepairHint(err), ": "))
-		}
+	for _, err := range s.State.DamagedHost(node) {
+		h.Damaged = append(h.Damaged, strings.TrimSuffix(err.Error()+": "+cluster.RepairHint(err), ": "))
 	}
 	h.Why = s.why(node, m.Roles)
 	if _, ok := s.status(); ok {
