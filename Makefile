@@ -8,83 +8,8 @@ GO   ?= go
 BIN  ?= bin
 LINT  = $(GO) tool -modfile=tools/lint/go.mod
 
-# Files and folders whose docs and comments vale checks (.vale.ini, docs/glossary.md).
-PROSE = \
-	README.md \
-	CHANGELOG.md \
-	docs/glossary.md \
-	docs/cluster.md \
-	docs/templates.md \
-	docs/processes.md \
-	docs/adr/0014-processes.md \
-	internal/supervise \
-	docs/updates.md \
-	docs/workflows.md \
-	docs/runs.md \
-	docs/ARCHITECTURE.md \
-	arch_test.go \
-	docs/orchestrator.md \
-	docs/metrics.md \
-	docs/ansible.md \
-	docs/runbook.md \
-	docs/slots.md \
-	docs/stages.md \
-	docs/puppet.md \
-	docs/fleet-tests.md \
-	docs/liveness.md \
-	docs/install.md \
-	docs/reference \
-	docs/comparison.md \
-	docs/faq.md \
-	docs/sizing.md \
-	docs/ui.md \
-	internal/ui \
-	tools/openapi \
-	CONTRIBUTING.md \
-	SECURITY.md \
-	internal/cluster \
-	internal/orchestrator \
-	cmd/jorc \
-	internal/config \
-	internal/migrate \
-	docs/migration.md \
-	internal/consultest \
-	internal/text \
-	internal/terminal \
-	internal/filewatch \
-	internal/templatetree \
-	deploy \
-	templates \
-	internal/concurrency \
-	internal/kv \
-	internal/consul \
-	internal/catalog \
-	internal/blocker \
-	internal/drpcli \
-	internal/watch \
-	internal/replace \
-	internal/durable \
-	internal/command \
-	internal/workflow \
-	internal/schedule \
-	internal/runs \
-	internal/profile \
-	internal/slots \
-	internal/stage \
-	internal/rollout \
-	internal/converge \
-	internal/agent \
-	internal/web \
-	internal/ui/pages \
-	tools/browser \
-	internal/doctor \
-	internal/dev \
-	internal/fleettest \
-	bench \
-	demo \
-	docs/rollouts.md \
-	docs/adr \
-	docs/security.md
+# Files whose texts, comments and help vale checks (.vale.ini, docs/glossary.md): all but generated code.
+PROSE = $(shell git ls-files '*.go' '*.md' ':!tools/openapi/client/*.gen.go')
 
 # The version comes from git alone, the date is the commit's: the same commit
 # gives the same binary.

@@ -61,7 +61,7 @@ func (n *guideNode) run(text string) (code int, output string) {
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-// succeed runs a block line by line, as somebody would who types it.
+// succeed runs a block line by line, as an operator types it.
 func (n *guideNode) succeed(text string) {
 	n.t.Helper()
 	for line := range strings.Lines(text) {

@@ -45,7 +45,7 @@ func TestRunbook(t *testing.T) {
 		"jorc update trigger v1 --max-parallel 1\njorc update wait --timeout 60s\n")
 	d.shell(steps["backup"])
 
-	// Somebody goes on, and loses keys then.
+	// An operator continues, and loses keys then.
 	d.shell("jorc update trigger v2 --max-parallel 1\njorc update wait --timeout 60s\njorc cluster profile set k bad\n" +
 		"consul kv delete jorc/default/nodes/" + d.server.Node + "\n")
 	d.shell(steps["restore"])
@@ -63,7 +63,7 @@ func TestRunbook(t *testing.T) {
 }
 
 // TestRunbookDamage: documents that the runbook tells to delete can be deleted,
-// and what depends on them goes on.
+// and what depends on them continues.
 func TestRunbookDamage(t *testing.T) {
 	t.Parallel()
 	d := newDocument(t, buildJorc(t))

@@ -137,7 +137,7 @@ func (d *document) config(text string) {
 	})
 }
 
-// shell runs a block line by line, as somebody would who types it.
+// shell runs a block line by line, as an operator types it.
 func (d *document) shell(text string) {
 	d.t.Helper()
 	for line := range strings.Lines(text) {

@@ -65,8 +65,8 @@ func onlyOne(t *testing.T, f *fleettest.Fleet, version string, one *fleettest.Ho
 	}
 }
 
-// goOn lets a host that was too slow come to its end, and the rollout go on
-// with a longer deadline.
+// goOn lets a host that was too slow end, and the rollout continue with a longer
+// deadline.
 func goOn(t *testing.T, f *fleettest.Fleet, version string, slow *fleettest.Host, deadline ...string) {
 	t.Helper()
 	open(slow)
@@ -105,7 +105,7 @@ func unlock(t *testing.T, f *fleettest.Fleet) {
 		t.Errorf("%v are in maintenance, want %s", got, bad.Name)
 	}
 
-	// From now on it is out of service beside those that hold a slot.
+	// From now on it is out of service beside the holders of a slot.
 	f.Observer.AlwaysChecks("few are in maintenance", fleettest.FewInMaintenance(2))
 	if got := f.Jorc("cluster", "unlock", "rollout", bad.Name).OK(); !strings.Contains(got, bad.Name) {
 		t.Errorf("unlock printed %q, want %s named", got, bad.Name)

@@ -87,7 +87,7 @@ frontend all
     bind $IP:80
     default_backend web
 `
-	// reloadScript tells haproxy, and nobody else should its number be another's.
+	// reloadScript signals haproxy, and no other process that took its number.
 	// It ends when a new worker is there: haproxy can lose a signal that comes
 	// while it reloads.
 	reloadScript = `
@@ -110,8 +110,8 @@ const (
 	front          = "http://10.111.0.14/" // edge-1
 )
 
-// usual starts the usual fleet. web is added to the configuration of those that
-// serve, others to that of all others; files are names and contents of files
+// usual starts the usual fleet. web is added to the configuration of the hosts
+// that serve, others to that of all others; files are names and contents of files
 // that all hosts have.
 func usual(t *testing.T, web, others string, files ...string) *fleettest.Fleet {
 	t.Helper()

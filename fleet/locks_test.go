@@ -12,8 +12,8 @@ import (
 	"github.com/jorc/jorc/internal/fleettest"
 )
 
-// TestLocksOnSeveralHosts: whoever holds one of two slots by `cluster lock`,
-// while hosts are cut off and Consul's leader is killed, two never become
+// TestLocksOnSeveralHosts: hosts hold one of two slots by `cluster lock`,
+// and while hosts are cut off and Consul's leader is killed, two never become
 // three: a command whose host is cut off has ended before the next begins.
 func TestLocksOnSeveralHosts(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 
 // lostMembers: who is cut off, or dies, while it runs something is lost, and
 // what it brings when it is back counts. What ran where the orchestrator was
-// goes on elsewhere, at the task that was not finished.
+// continues elsewhere, at the task that was not finished.
 func lostMembers(t *testing.T, f *fleettest.Fleet) {
 	f.Jorc("cluster", "run", "campaign", "--id", "campaign", "--on-manager").OK()
 	old := campaigning(f, "first\nsecond\n", f.Hosts)

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 }
 
 // hold is a program of hosts: `$SELF role:hold FILE D` notes when it began and
-// when it ended, after D or when it is told to.
+// when it ended, after D or after a signal.
 func hold(args []string) error {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)

@@ -12,7 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/fleettest"
 )
 
-// TestOperated: people change a rollout while it is under way.
+// TestOperated: operators change a rollout while it runs.
 func TestOperated(t *testing.T) {
 	t.Parallel()
 	f := rolling(t)
@@ -22,8 +22,8 @@ func TestOperated(t *testing.T) {
 	t.Run("another policy half way", func(t *testing.T) { lowered(t, f) })
 }
 
-// promoteAndSupersede: nobody follows a canary before somebody says so; another
-// version takes the place of a rollout, and who is under way never runs the old.
+// promoteAndSupersede: no host follows a canary before an operator promotes it; another
+// version takes the place of a rollout, and a host that is updating never runs the old.
 func promoteAndSupersede(t *testing.T, f *fleettest.Fleet) {
 	const version, next = "v2-gate", "v3-gate"
 	f.Jorc("update", "trigger", version, "--canary", "1", "--max-parallel", "1").OK()
@@ -73,8 +73,8 @@ func promoteAndSupersede(t *testing.T, f *fleettest.Fleet) {
 	shut(f.Hosts...)
 }
 
-// abort: who is under way comes to its end, nobody begins any more, and nothing
-// but another trigger changes that.
+// abort: a host that is updating ends its update, no other begins, and nothing but
+// another trigger changes that.
 func abort(t *testing.T, f *fleettest.Fleet) {
 	const version = "v4-gate"
 	f.Jorc("update", "trigger", version, "--max-parallel", "1").OK()
@@ -109,7 +109,7 @@ func abort(t *testing.T, f *fleettest.Fleet) {
 	allAt(f, version)
 }
 
-// lowered: when fewer may be out of service than are, those go on, and nobody
+// lowered: when fewer may be out of service than are, these continue, and no host
 // begins beside them.
 func lowered(t *testing.T, f *fleettest.Fleet) {
 	const version = "v5-gate"

@@ -12,7 +12,7 @@ import (
 	"github.com/jorc/jorc/internal/fleettest"
 )
 
-// TestPartitions: who is with the majority goes on, the others keep what they
+// TestPartitions: hosts with the majority continue, the others keep what they
 // have, and when all is well again all follow by themselves.
 func TestPartitions(t *testing.T) {
 	t.Parallel()

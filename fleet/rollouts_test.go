@@ -49,7 +49,7 @@ func TestRolloutUnderLoad(t *testing.T) {
 }
 
 // TestFailures: a canary that fails is the only one; one that fails in the
-// middle stops the others until somebody says so; the next version repairs both.
+// middle stops the others until an operator resumes; the next version repairs both.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	f := rolling(t)
@@ -101,8 +101,8 @@ func TestFailures(t *testing.T) {
 	load.Stop(200)
 }
 
-// TestPauseAndResume: while a rollout is paused those under way come to an
-// end and nobody begins.
+// TestPauseAndResume: while a rollout is paused the hosts that are updating
+// end their updates and no other begins.
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
 	f := rolling(t)
@@ -132,7 +132,7 @@ func TestPauseAndResume(t *testing.T) {
 }
 
 // TestRebootWithSlot: a host that is killed while it holds a slot keeps it, and
-// goes on when it is back. Nobody begins meanwhile.
+// continues when it is back. No other begins meanwhile.
 func TestRebootWithSlot(t *testing.T) {
 	t.Parallel()
 	f := rolling(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/jorc/jorc/internal/fleettest"
 )
 
-// What all hosts know. A host with a file `broken` cannot install; long goes on
+// What all hosts know. A host with a file `broken` cannot install; long continues
 // until there is a file `finish`, and the second task of a campaign until there
 // is one `go`.
 const (
@@ -53,8 +53,8 @@ $JORC cluster wait --for idle --timeout 1m
 `
 )
 
-// TestRuns: a script installs the leader first and then the others; whoever
-// waits is told how it ended; members and managers that are lost half way.
+// TestRuns: a script installs the leader first and then the others; a caller
+// that waits gets how it ended; members and managers that are lost half way.
 func TestRuns(t *testing.T) {
 	t.Parallel()
 	f := usual(t, runsConfig, runsConfig)

@@ -11,11 +11,11 @@ import (
 	"github.com/jorc/jorc/internal/fleettest"
 )
 
-// soakFor is how long faults go on.
+// soakFor is how long faults are made.
 const soakFor = 30 * time.Minute
 
 // TestFleetSoak: one rollout after the other, each with faults at random. All
-// come to their end, and the observer's invariants hold all the time.
+// end, and the observer's invariants hold all the time.
 func TestFleetSoak(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
