@@ -66,8 +66,8 @@ bin/consul-template:
 	cd tools/consul-template && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../bin/consul-template github.com/hashicorp/consul-template
 
 # Most tests wait for Consul and for processes rather than compute, so few processors
-# test four packages at a time.
-TEST_PACKAGES ?= $(shell n=$$(nproc); echo $$((n < 4 ? 4 : n)))
+# test six packages at a time.
+TEST_PACKAGES ?= $(shell n=$$(nproc); echo $$((n < 6 ? 6 : n)))
 
 # Compilers, linkers, tests and their Consuls are short-lived: with fewer garbage
 # collections and without DWARF the run takes a tenth less of the processors.

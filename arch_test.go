@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -98,12 +99,20 @@ func (s source) position(n ast.Node) string {
 	return fmt.Sprintf("%s:%d", s.path, s.fset.Position(n.Pos()).Line)
 }
 
-// sources parses all Go files of the module, whatever their build tags.
+// sources are all Go files of the module, whatever their build tags.
 func sources(t *testing.T) []source {
 	t.Helper()
-	var all []source
+	all, err := parsedOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// parsedOnce parses the files for all tests together.
+var parsedOnce = sync.OnceValues(func() (all []source, err error) {
 	fset := token.NewFileSet()
-	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -121,11 +130,8 @@ func sources(t *testing.T) []source {
 		all = append(all, source{slash, path.Dir(slash), strings.HasSuffix(name, "_test.go"), parsed, fset})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
+	return all, err
+})
 
 func importPath(spec *ast.ImportSpec) string {
 	name, _ := strconv.Unquote(spec.Path.Value)
