@@ -21,8 +21,10 @@ const (
 	defaultHealthyTime = 10 * time.Second
 )
 
-// signals are the signals that a process can be sent.
-var signals = []string{"SIGHUP", "SIGINT", "SIGQUIT", "SIGKILL", "SIGUSR1", "SIGUSR2", "SIGTERM", "SIGCONT", "SIGWINCH"}
+// Signals returns the names of the signals that a process can be sent.
+func Signals() []string {
+	return []string{"SIGHUP", "SIGINT", "SIGQUIT", "SIGKILL", "SIGUSR1", "SIGUSR2", "SIGTERM", "SIGCONT", "SIGWINCH"}
+}
 
 func (d *decoder) process(b *hcl.Block) Process {
 	p := Process{
@@ -40,8 +42,8 @@ func (d *decoder) process(b *hcl.Block) Process {
 	args.required("Process "+strconv.Quote(p.Name), "command")
 	args.notEmpty("user")
 	args.path("dir", &p.Dir)
-	args.oneOf("kill_signal", signals...)
-	args.oneOf("reload_signal", signals...)
+	args.oneOf("kill_signal", Signals()...)
+	args.oneOf("reload_signal", Signals()...)
 	args.names("templates", p.Templates, text.CheckSegment)
 	if args.ok("templates") {
 		if p.Templates == nil {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/jorc/jorc/internal/config"
 )
 
 // process converts the block exec, and what envconsul does with its command. It
@@ -100,9 +102,6 @@ func (c *converter) env(out *output) {
 	out.block("env", &b)
 }
 
-// sendable are the signals that jorc sends to processes.
-var sendable = []string{"SIGHUP", "SIGINT", "SIGQUIT", "SIGKILL", "SIGUSR1", "SIGUSR2", "SIGTERM", "SIGCONT", "SIGWINCH"}
-
 // signal writes a signal, or the tool's own default where jorc's differs.
 func (s *scope) signal(b *output, name, path, standard string) {
 	of, value := s.text(path)
@@ -111,8 +110,8 @@ func (s *scope) signal(b *output, name, path, standard string) {
 	case of == nil && standard != "" && standard != "SIGTERM":
 		b.attribute(name, quote(standard), nil)
 	case of == nil, value == "SIGNULL":
-	case !slices.Contains(sendable, value):
-		s.find(of, NoEquivalent, "jorc sends %s only", strings.Join(sendable, ", "))
+	case !slices.Contains(config.Signals(), value):
+		s.find(of, NoEquivalent, "jorc sends %s only", strings.Join(config.Signals(), ", "))
 	default:
 		b.attribute(name, quote(value), of)
 	}
