@@ -37,24 +37,36 @@ func (p *process) cpu() (time.Duration, error) {
 
 // memory is the resident set now and at its highest, in MB.
 func (p *process) memory() (rss, peak float64, err error) {
+	v, err := p.status("VmRSS", "VmHWM")
+	return v["VmRSS"], v["VmHWM"], err
+}
+
+// mapped is the part of the resident set that is pages of files: the program itself. The
+// kernel can drop them at any time and read them again.
+func (p *process) mapped() (float64, error) {
+	v, err := p.status("RssFile")
+	return v["RssFile"], err
+}
+
+// status returns sizes of /proc/PID/status by their names, in MB.
+func (p *process) status(names ...string) (map[string]float64, error) {
 	status, err := p.proc("status")
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
+	sizes := map[string]float64{}
 	for line := range strings.Lines(status) {
-		f := strings.Fields(line)
-		if len(f) < 2 {
+		name, value, _ := strings.Cut(line, ":")
+		if !slices.Contains(names, name) {
 			continue
 		}
-		kb, _ := strconv.ParseFloat(f[1], 64) // other lines hold other things
-		switch f[0] {
-		case "VmRSS:":
-			rss = kb * 1024 / 1e6
-		case "VmHWM:":
-			peak = kb * 1024 / 1e6
+		kb, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 64)
+		if err != nil {
+			return nil, fmt.Errorf("/proc/%d/status: %s: %w", p.pid, name, err)
 		}
+		sizes[name] = kb * 1024 / 1e6
 	}
-	return rss, peak, nil
+	return sizes, nil
 }
 
 // established is the state TCP_ESTABLISHED in /proc/net/tcp.

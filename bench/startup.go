@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -21,38 +22,55 @@ func startUp(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	floor := filepath.Join(dir, "startfloor")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", floor, "github.com/jorc/jorc/bench/testdata/startfloor")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
+	floor, err := buildFloor(ctx, dir, "startfloor")
+	if err != nil {
+		return err
 	}
-	var own, peer, ratio samples
+	var own, peer, ratio, faults, peerFaults samples
 	for n := range b.size.warmUp + b.size.samples {
-		jorc, err := processorTime(ctx, b.programs.jorc, "version")
+		jorc, err := runShort(ctx, b.programs.jorc, "version")
 		if err != nil {
 			return err
 		}
-		linked, err := processorTime(ctx, floor)
+		linked, err := runShort(ctx, floor)
 		if err != nil {
 			return err
 		}
 		if n < b.size.warmUp {
 			continue
 		}
-		own.addMillis(jorc)
-		peer.addMillis(linked)
-		ratio = append(ratio, float64(jorc)/float64(linked))
+		own.addMillis(jorc.processor)
+		peer.addMillis(linked.processor)
+		ratio = append(ratio, float64(jorc.processor)/float64(linked.processor))
+		faults, peerFaults = append(faults, float64(jorc.faults)), append(peerFaults, float64(linked.faults))
 	}
 	b.report.Rows = append(b.report.Rows,
 		row{what: "CPU of `jorc version`", unit: "ms", jorc: own, peer: peer, limit: noTarget, note: startupNote},
 		row{what: "CPU of `jorc version`, of that of its libraries", unit: "×", jorc: ratio, limit: 1.3, note: startupNote},
+		row{what: "page faults of `jorc version`", jorc: faults, peer: peerFaults, limit: noTarget, note: startupNote},
 	)
 	return nil
 }
 
-// processorTime runs a program to its end.
-func processorTime(ctx context.Context, program string, args ...string) (time.Duration, error) {
+// buildFloor builds a program of bench/testdata as the Makefile builds jorc.
+func buildFloor(ctx context.Context, dir, name string) (path string, err error) {
+	path = filepath.Join(dir, name)
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", path, "github.com/jorc/jorc/bench/testdata/"+name)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// shortRun is what a process took from its start to its end.
+type shortRun struct {
+	processor time.Duration // user and system time
+	faults    int64         // page faults
+}
+
+// runShort runs a program to its end.
+func runShort(ctx context.Context, program string, args ...string) (shortRun, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	// Settings of Go's runtime would change what is measured.
 	for _, v := range os.Environ() {
@@ -62,7 +80,8 @@ func processorTime(ctx context.Context, program string, args ...string) (time.Du
 		}
 	}
 	if err := cmd.Run(); err != nil {
-		return 0, fmt.Errorf("%s: %w", filepath.Base(program), err)
+		return shortRun{}, fmt.Errorf("%s: %w", filepath.Base(program), err)
 	}
-	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
+	usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	return shortRun{cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), usage.Minflt + usage.Majflt}, nil
 }
