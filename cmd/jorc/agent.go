@@ -188,9 +188,9 @@ func devCommand(env *environment) *cli.Command {
 var ofDev = [...]string{"output", "log-level"}
 
 func (e *environment) dev(c *cli.Context) error {
-	for name := range e.settings {
-		if c.IsSet(name) && !slices.Contains(ofDev[:], name) {
-			return usagef(c, "--%s cannot be given: jorc dev brings its own", name)
+	for _, s := range e.settings {
+		if c.IsSet(s.Name) && !slices.Contains(ofDev[:], s.Name) {
+			return usagef(c, "--%s cannot be given: jorc dev brings its own", s.Name)
 		}
 	}
 	format := e.format(c)

@@ -53,7 +53,7 @@ func TestSettings(t *testing.T) {
 	environ := map[string]string{"CONSUL_HTTP_ADDR": "127.0.0.1:1", "JORC_PREFIX": "other", "CONSUL_NAMESPACE": "ns"}
 	var none bytes.Buffer
 	env := newEnvironment(testHost(environ, &none, &none))
-	app := &cli.App{Flags: globalFlags(), Action: func(c *cli.Context) error {
+	app := &cli.App{Flags: globalFlags(settings()), Action: func(c *cli.Context) error {
 		client, got, err := env.consul(c)
 		if err != nil {
 			return err

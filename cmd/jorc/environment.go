@@ -27,7 +27,7 @@ import (
 // global flags and variables. Nothing in it does I/O before a command asks for it.
 type environment struct {
 	host
-	settings map[string]*setting
+	settings []*setting
 	client   *consul.Client // that of consul; closed when the command has ended
 	loaded   *config.Config
 	answers  string // the cluster that the command asks; empty: none
@@ -35,11 +35,7 @@ type environment struct {
 }
 
 func newEnvironment(h host) *environment {
-	e := &environment{host: h, settings: map[string]*setting{}}
-	for _, s := range settings() {
-		e.settings[s.Name] = s
-	}
-	return e
+	return &environment{host: h, settings: settings()}
 }
 
 // value is a global flag's value: from the command line, or from the first of
@@ -48,7 +44,8 @@ func (e *environment) value(c *cli.Context, name string) (value string, given bo
 	if c.IsSet(name) {
 		return c.String(name), true
 	}
-	for _, variable := range e.settings[name].variables {
+	i := slices.IndexFunc(e.settings, func(s *setting) bool { return s.Name == name })
+	for _, variable := range e.settings[i].variables {
 		if v := e.getenv(variable); v != "" {
 			return v, true
 		}
@@ -94,11 +91,11 @@ func (e *environment) load(c *cli.Context, paths []string) (*config.Config, erro
 // config are left to it; those of the log are jorc's command line's.
 func (e *environment) overrides(c *cli.Context) (config.Overrides, error) {
 	var o config.Overrides
-	for name, s := range e.settings {
-		if s.override == nil || !c.IsSet(name) {
+	for _, s := range e.settings {
+		if s.override == nil || !c.IsSet(s.Name) {
 			continue
 		}
-		v := c.String(name)
+		v := c.String(s.Name)
 		*s.override(&o) = &v
 	}
 	level, json, err := e.logging(c)

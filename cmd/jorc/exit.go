@@ -181,8 +181,10 @@ func (e signalError) Error() string { return e.number.String() }
 
 // endedBy replaces "context canceled" by the signal that ended ctx.
 func endedBy(ctx context.Context, err error) error {
-	cause := context.Cause(ctx)
-	if errors.Is(err, context.Canceled) && errors.As(cause, new(signalError)) {
+	if !errors.Is(err, context.Canceled) {
+		return err
+	}
+	if cause := context.Cause(ctx); errors.As(cause, new(signalError)) {
 		return cause
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"log"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/urfave/cli/v2"
@@ -113,9 +114,9 @@ func (s *setting) short(letter string) *setting {
 }
 
 // globalFlags are accepted by every command, before and after its name.
-func globalFlags() []cli.Flag {
-	var flags []cli.Flag
-	for _, s := range settings() {
+func globalFlags(settings []*setting) []cli.Flag {
+	flags := make([]cli.Flag, 0, len(settings)+5)
+	for _, s := range settings {
 		flags = append(flags, s)
 	}
 	return append(flags, &cli.StringSliceFlag{
@@ -125,6 +126,15 @@ func globalFlags() []cli.Flag {
 		Name: "verbose", Usage: "report on stderr which cluster, prefix and Consul a command uses", Category: aboutOutput, DisableDefaultText: true,
 	}, &cli.BoolFlag{
 		Name: "log-json", Usage: "log JSON lines [$JORC_LOG_JSON]", Category: aboutOutput, DisableDefaultText: true,
+	})
+}
+
+// given are those of the flags that an arranged command line has. The library takes its
+// time for each flag.
+func given(flags []cli.Flag, normal []string) []cli.Flag {
+	return slices.DeleteFunc(flags, func(f cli.Flag) bool {
+		name := "--" + f.Names()[0]
+		return !slices.ContainsFunc(normal, func(arg string) bool { return arg == name || strings.HasPrefix(arg, name+"=") })
 	})
 }
 

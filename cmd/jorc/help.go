@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -75,15 +74,29 @@ CATEGORY:
 	return strings.Replace(template, category, "", 1)
 }
 
-// finish gives c and all below it what every command has: help of its own (the
+// finish gives c and all below it what every command has: a help flag of its own (the
 // library's shares flag values between apps, and takes "help" and "h" from the
-// arguments), a usage line and errors that name the command.
-func (e *environment) finish(c *cli.Command, parent string, groups []group) {
+// arguments), and errors that name the command.
+func (e *environment) finish(c *cli.Command, parent string) {
 	name := parent + " " + c.Name
 	e.record(c, name)
 	c.HideHelp = true
 	c.Flags = append(c.Flags, helpFlag())
 	c.OnUsageError = onUsageError
+	if c.Action == nil && len(c.Subcommands) > 0 {
+		c.Action = func(ctx *cli.Context) error { return usagef(ctx, "missing command: one of %s", names(c.Subcommands)) }
+	}
+	if len(c.Subcommands) == 0 && !c.SkipFlagParsing {
+		c.Action = e.checked(c.ArgsUsage, c.Action)
+	}
+	for _, sub := range c.Subcommands {
+		e.finish(sub, name)
+	}
+}
+
+// explain gives c and all below it their help: a usage line, and the headings of groups.
+func explain(c *cli.Command, parent string, groups []group) {
+	name := parent + " " + c.Name
 	if c.UsageText == "" {
 		c.UsageText = usageLine(c, name)
 	}
@@ -96,14 +109,8 @@ func (e *environment) finish(c *cli.Command, parent string, groups []group) {
 		c.CustomHelpTemplate = groupedHelp(commandHelp(cli.SubcommandHelpTemplate), c.Subcommands, groups)
 	}
 	c.CustomHelpTemplate += "\nThe flags of 'jorc --help' are accepted here, too.\n"
-	if c.Action == nil && len(c.Subcommands) > 0 {
-		c.Action = func(ctx *cli.Context) error { return usagef(ctx, "missing command: one of %s", names(c.Subcommands)) }
-	}
-	if len(c.Subcommands) == 0 && !c.SkipFlagParsing {
-		c.Action = e.checked(c.ArgsUsage, c.Action)
-	}
 	for _, sub := range c.Subcommands {
-		e.finish(sub, name, nil)
+		explain(sub, name, nil)
 	}
 }
 
@@ -133,20 +140,4 @@ func names(commands []*cli.Command) string {
 
 func helpFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "help", Aliases: []string{"h"}, Usage: "show help", DisableDefaultText: true}
-}
-
-func manCommand(*environment) *cli.Command {
-	return &cli.Command{
-		Name:        "man",
-		Usage:       "print the manual page (roff)",
-		Description: "Read it with 'jorc man | man -l -', or install it as jorc.8.",
-		Action: func(c *cli.Context) error {
-			page, err := c.App.ToManWithSection(8)
-			if err != nil {
-				return err
-			}
-			_, err = io.WriteString(underlying(c.App.Writer), page)
-			return err
-		},
-	}
 }

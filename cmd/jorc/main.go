@@ -36,24 +36,20 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == processGuardArg {
 		os.Exit(guardProcess(os.Args[2:]))
 	}
-	keepWriteErrors()
-	ctx, cancel := untilSignal(context.Background())
-	code := run(ctx, os.Args[1:], host{
+	os.Exit(run(untilSignal(), os.Args[1:], host{
 		etc:     "/etc",
 		getenv:  os.Getenv,
 		environ: os.Environ,
 		author:  func() string { return osUser(os.Getenv) },
 		stdin:   os.Stdin,
-		stdout:  os.Stdout,
-		stderr:  os.Stderr,
+		stdout:  keepWriteErrors(os.Stdout, syscall.Stdout),
+		stderr:  keepWriteErrors(os.Stderr, syscall.Stderr),
 		hangup:  hangups,
 		exec:    become,
 		guard:   guardSelf(guardArg),
 		process: guardSelf(processGuardArg),
 		build:   stamped(version, commit, date),
-	})
-	cancel(nil)
-	os.Exit(code)
+	}))
 }
 
 // guardArg, as the first argument, makes jorc the guard of the command whose
@@ -89,51 +85,6 @@ func guardProcess(args []string) int {
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals)
 	return command.GuardedProcess(args, signals, os.Stdout, os.Stderr)
-}
-
-// keepWriteErrors makes a write to a closed pipe an error of the command instead of
-// the process's end. Children have the signal's default.
-func keepWriteErrors() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
-
-// untilSignal returns a context that SIGINT or SIGTERM ends, with the signal as
-// its cause. The second signal ends the process the hard way.
-func untilSignal(parent context.Context) (context.Context, context.CancelCauseFunc) {
-	ctx, cancel := context.WithCancelCause(parent)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		defer signal.Stop(signals)
-		select {
-		case s := <-signals:
-			if number, ok := s.(syscall.Signal); ok {
-				cancel(signalError{number})
-			}
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
-}
-
-// hangups delivers SIGHUPs until ctx ends. Without a call a SIGHUP ends the process.
-func hangups(ctx context.Context) <-chan struct{} {
-	signals, out := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(signals, syscall.SIGHUP)
-	go func() {
-		defer signal.Stop(signals)
-		for {
-			select {
-			case <-signals:
-			case <-ctx.Done():
-				return
-			}
-			select {
-			case out <- struct{}{}:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return out
 }
 
 // host is the process's environment; tests have their own.
@@ -223,7 +174,7 @@ func run(ctx context.Context, args []string, h host) int {
 	if len(args) > 0 && args[0] == completeCommand {
 		h.stderr = io.Discard
 		env := newEnvironment(h)
-		complete(ctx, underlying(h.stdout), env, appOf(env, commands(env)), args[1:])
+		complete(ctx, underlying(h.stdout), env, wholeApp(env), args[1:])
 		return exitOK
 	}
 	app, normal, err := parse(h, args)
@@ -235,16 +186,17 @@ func run(ctx context.Context, args []string, h host) int {
 	return exitCode(app, args, err)
 }
 
-// parse returns the command tree and the arranged command line. The whole tree takes
-// longer to build than most commands take, so the first argument that names a command
-// decides which is built. The whole tree is built if that is not the one that the
+// parse returns the command tree and the arranged command line. The whole tree with its
+// help takes longer to build than most commands take, so the first argument that names a
+// command decides which is built. The whole tree is built if that is not the one that the
 // command line calls, for help, and for errors, which name what is close.
 func parse(h host, args []string) (app *cli.App, normal []string, err error) {
 	isNoun := func(arg string) bool { return slices.Contains(nouns[:], arg) && arg != "man" } // the page is about all commands
 	if i := slices.IndexFunc(args, isNoun); i >= 0 {
 		env := newEnvironment(h)
-		app = appOf(env, []*cli.Command{noun(env, args[i])})
+		app = appOf(env, []*cli.Command{noun(env, args[i])}, globalFlags(env.settings))
 		if normal, err = arrange(app, args); err == nil && calls(normal, args[i]) {
+			app.Flags = given(app.Flags, normal)
 			return app, normal, nil
 		}
 	}
@@ -262,22 +214,37 @@ func calls(normal []string, name string) bool {
 }
 
 // newApp builds the whole command tree over h.
-func newApp(h host) *cli.App {
-	env := newEnvironment(h)
-	return appOf(env, commands(env))
+func newApp(h host) *cli.App { return wholeApp(newEnvironment(h)) }
+
+// wholeApp builds the whole command tree with its help.
+func wholeApp(env *environment) *cli.App {
+	app := appOf(env, commands(env), globalFlags(env.settings))
+	slices.SortFunc(app.Commands, func(a, b *cli.Command) int { return strings.Compare(a.Name, b.Name) })
+	arrangeGroups(app.Commands, rootGroups)
+	app.CustomAppHelpTemplate = groupedHelp(cli.AppHelpTemplate, app.Commands, rootGroups)
+	for _, c := range app.Commands {
+		explain(c, "jorc", map[string][]group{"cluster": clusterGroups}[c.Name])
+	}
+	app.Setup()
+	return app
 }
 
-func appOf(env *environment, commands []*cli.Command) *cli.App {
-	app := &cli.App{
+// appOf builds an app without help.
+func appOf(env *environment, commands []*cli.Command, flags []cli.Flag) *cli.App {
+	for _, c := range commands {
+		env.finish(c, "jorc")
+	}
+	return &cli.App{
 		Name:           "jorc",
 		HelpName:       "jorc",
 		Usage:          "assemble, configure and update a fleet of plain hosts that run Consul",
 		UsageText:      "jorc [flags] COMMAND [flags] [arguments] [-- COMMAND ARG…]",
-		Flags:          append(globalFlags(), helpFlag(), &cli.BoolFlag{Name: "version", Usage: "print the version", DisableDefaultText: true}),
+		Flags:          append(flags, helpFlag(), &cli.BoolFlag{Name: "version", Usage: "print the version", DisableDefaultText: true}),
 		Commands:       commands,
 		Reader:         env.stdin,
 		Writer:         env.stdout,
 		ErrWriter:      env.stderr,
+		Compiled:       time.Unix(0, 0), // else the library looks at the program's file
 		HideHelp:       true,
 		HideVersion:    true,
 		OnUsageError:   onUsageError,
@@ -294,15 +261,6 @@ func appOf(env *environment, commands []*cli.Command) *cli.App {
 		// given more than once.
 		DisableSliceFlagSeparator: true,
 	}
-	slices.SortFunc(app.Commands, func(a, b *cli.Command) int { return strings.Compare(a.Name, b.Name) })
-	arrangeGroups(app.Commands, rootGroups)
-	app.CustomAppHelpTemplate = groupedHelp(cli.AppHelpTemplate, app.Commands, rootGroups)
-	for _, c := range app.Commands {
-		groups := map[string][]group{"cluster": clusterGroups}[c.Name]
-		env.finish(c, "jorc", groups)
-	}
-	app.Setup()
-	return app
 }
 
 // root runs when no command was given.

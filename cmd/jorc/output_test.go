@@ -74,7 +74,7 @@ func TestLogger(t *testing.T) {
 	} {
 		var stdout, stderr bytes.Buffer
 		env := newEnvironment(testHost(test.environ, &stdout, &stderr))
-		app := &cli.App{Flags: globalFlags(), Action: func(c *cli.Context) error {
+		app := &cli.App{Flags: globalFlags(settings()), Action: func(c *cli.Context) error {
 			logger, err := env.commandLogger(c, "warn")
 			if err != nil {
 				return err

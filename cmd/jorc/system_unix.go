@@ -28,3 +28,13 @@ func readAndWrite(f *os.File) bool {
 	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
 	return err == nil && flags&unix.O_ACCMODE == unix.O_RDWR
 }
+
+// keepWriteErrors makes a write to a closed pipe an error of the command: Go ends the
+// process if that happens to descriptor 1 or 2, but not to a copy of it.
+func keepWriteErrors(f *os.File, descriptor int) *os.File {
+	fd, err := unix.FcntlInt(uintptr(descriptor), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return f
+	}
+	return os.NewFile(uintptr(fd), f.Name())
+}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/windows"
 )
@@ -33,3 +34,7 @@ func understandsEscapes(f *os.File) bool {
 // readAndWrite reports whether a file was opened for both, as Go opens the null device
 // in place of a closed stdout; on Windows it does not.
 func readAndWrite(*os.File) bool { return false }
+
+// keepWriteErrors makes a write to a closed pipe an error of the command; on Windows it
+// is one.
+func keepWriteErrors(f *os.File, _ syscall.Handle) *os.File { return f }

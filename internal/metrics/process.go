@@ -1,10 +1,10 @@
 package metrics
 
 import (
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
-	"runtime/metrics"
 	"strconv"
 	"strings"
 	"time"
@@ -58,11 +58,17 @@ func Runtime(e *Exposition) {
 	gauge("go_memstats_last_gc_time_seconds", "When the last collection ended, in seconds since 1970.", float64(m.LastGC)/1e9)
 }
 
-// gogc returns the runtime's setting.
+// gogc returns the runtime's setting, which jorc does not change. Package runtime/metrics
+// knows it too, but its initialisation would be a cost of each command.
 func gogc() float64 {
-	sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
-	metrics.Read(sample)
-	return float64(sample[0].Value.Uint64())
+	text := os.Getenv("GOGC")
+	if percent, err := strconv.ParseInt(text, 10, 32); err == nil && percent >= 0 {
+		return float64(percent)
+	}
+	if text == "off" || strings.HasPrefix(text, "-") {
+		return math.MaxUint64 // as runtime/metrics reports it
+	}
+	return 100
 }
 
 // Process collects what Linux's /proc has about this process; nothing on other
