@@ -44,8 +44,8 @@ func (p *process) memory() (rss, peak float64, err error) {
 // mapped is the part of the resident set that is pages of files: the program itself. The
 // kernel can drop them at any time and read them again.
 func (p *process) mapped() (float64, error) {
-	v, err := p.status("RssFile")
-	return v["RssFile"], err
+	v, err := p.status("RssFile", "RssShmem") // the latter for a program on tmpfs
+	return v["RssFile"] + v["RssShmem"], err
 }
 
 // status returns sizes of /proc/PID/status by their names, in MB.

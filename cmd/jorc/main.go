@@ -244,7 +244,7 @@ func appOf(env *environment, commands []*cli.Command, flags []cli.Flag) *cli.App
 		Reader:         env.stdin,
 		Writer:         env.stdout,
 		ErrWriter:      env.stderr,
-		Compiled:       time.Unix(0, 0), // else the library looks at the program's file
+		Compiled:       time.Unix(0, 0), // else the library reads the time of the program's file
 		HideHelp:       true,
 		HideVersion:    true,
 		OnUsageError:   onUsageError,
