@@ -66,6 +66,7 @@ func (h clientHealth) source(s ServiceQuery) consul.Source[[]*consul.ServiceEntr
 }
 
 func (h clientHealth) Watch(ctx context.Context, s ServiceQuery, handle func(HealthUpdate)) error {
+	consul.PrepareServices()
 	return consul.Watch(ctx, h.client, consul.Query{}, h.source(s), handle)
 }
 

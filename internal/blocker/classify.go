@@ -297,26 +297,39 @@ func (h healthFacts) distinct(n Need) []endpoint {
 	return out
 }
 
-// mailbox holds the latest facts of the health API.
+// mailbox passes facts of the health API to a follower. The next query is sent when the
+// follower has processed them: if they end the wait, there is no next query to end.
 type mailbox struct {
 	mu      sync.Mutex
 	facts   healthFacts
 	changed concurrency.Signal
+	handled chan struct{} // closed when the follower has processed facts
 }
 
-func newMailbox() *mailbox { return &mailbox{changed: concurrency.NewSignal()} }
+func newMailbox() *mailbox {
+	return &mailbox{changed: concurrency.NewSignal(), handled: make(chan struct{})}
+}
 
-func (m *mailbox) put(change func(*healthFacts)) {
+// put changes the facts and returns when the follower has processed them, or ctx ends.
+func (m *mailbox) put(ctx context.Context, change func(*healthFacts)) {
 	m.mu.Lock()
 	change(&m.facts)
+	handled := m.handled
 	m.mu.Unlock()
 	m.changed.Notify()
+	select {
+	case <-handled:
+	case <-ctx.Done():
+	}
 }
 
-func (m *mailbox) take() healthFacts {
+// take returns the facts, and a function to call when they are processed.
+func (m *mailbox) take() (facts healthFacts, done func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.facts
+	handled := m.handled
+	m.handled = make(chan struct{})
+	return m.facts, func() { close(handled) }
 }
 
 // rightsTTL is how long a checked right to read stays valid: the query of a
@@ -328,7 +341,7 @@ func (b *Blocker) watchHealth(ctx context.Context, q ServiceQuery, m *mailbox) {
 	var allowed time.Time
 	_ = b.health.Watch(ctx, q, func(u HealthUpdate) { // returns only when ctx ends
 		if u.Err == nil && len(u.Value) == 0 && !u.Meta.Filtered && time.Since(allowed) < rightsTTL {
-			m.put(func(h *healthFacts) { h.update(u, false) })
+			m.put(ctx, func(h *healthFacts) { h.update(u, false) })
 			return
 		}
 		denied := b.denied(ctx, q, u)
@@ -336,7 +349,7 @@ func (b *Blocker) watchHealth(ctx context.Context, q ServiceQuery, m *mailbox) {
 			allowed = time.Now()
 		}
 		if ctx.Err() == nil {
-			m.put(func(h *healthFacts) { h.update(u, denied) })
+			m.put(ctx, func(h *healthFacts) { h.update(u, denied) })
 		}
 	})
 }

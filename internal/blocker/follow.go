@@ -72,15 +72,19 @@ func (f *follower) run(ctx context.Context) {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
+	for handled := func() {}; ; {
 		f.step(ctx)
+		handled()
+		handled = func() {}
 		timer.Reset(time.Until(f.due()))
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 		case <-news.changed.C():
-			f.updateHealth(news.take())
+			var h healthFacts
+			h, handled = news.take()
+			f.updateHealth(h)
 		}
 	}
 }
