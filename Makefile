@@ -178,7 +178,7 @@ bench: build consul bin/consul-template ## measure jorc beside consul-template a
 	CONSUL_BIN='$(CONSUL)' $(GO) run ./bench
 
 .PHONY: bench-scale
-bench-scale: build consul ## measure fleets of 100 and 1,000 simulated agents and write docs/scale.md
+bench-scale: build consul ## measure fleets of 100, 1,000 and 5,000 simulated agents and write docs/scale.md
 	CONSUL_BIN='$(CONSUL)' $(GO) run ./bench -scale
 
 .PHONY: bench-ui

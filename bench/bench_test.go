@@ -2,15 +2,29 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jorc/jorc/internal/consultest"
 )
+
+// TestMain runs agents in place of the tests where a fleet of the tests asks for it.
+func TestMain(m *testing.M) {
+	if !slices.Equal(os.Args[1:], []string{hostFlag}) {
+		os.Exit(m.Run())
+	}
+	if err := runHost(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
 
 // tinySize proves that everything works, and measures nothing.
 func tinySize() size {

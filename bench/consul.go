@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -17,6 +18,9 @@ type consul struct {
 	http, dns string // addresses
 	proc      *process
 }
+
+// host is its address without a port.
+func (c *consul) host() string { return strings.TrimSuffix(c.http, ":8500") }
 
 // peerLimit is http_max_conns_per_client where consul-template cannot work with the default of 200.
 const peerLimit = 2000
@@ -57,13 +61,9 @@ func (b *bench) startClient(ctx context.Context, server *consul, streaming bool)
 	if err != nil {
 		return nil, err
 	}
-	host, _, err := net.SplitHostPort(server.http)
-	if err != nil {
-		return nil, err
-	}
 	return b.launchConsul(ctx, dir, ip, map[string]any{
 		"node_name": "bench-client", "log_level": "warn", "bind_addr": ip, "client_addr": ip, "data_dir": filepath.Join(dir, "data"),
-		"disable_coordinates": true, "disable_update_check": true, "use_streaming_backend": streaming, "retry_join": []string{host},
+		"disable_coordinates": true, "disable_update_check": true, "use_streaming_backend": streaming, "retry_join": []string{server.host()},
 		"ports": map[string]any{"http": 8500, "https": -1, "dns": -1, "grpc": -1, "grpc_tls": -1, "serf_lan": 8301},
 	})
 }

@@ -2,8 +2,8 @@
 // processes on the same work against real Consul servers, and their changes
 // alternate within one run, so that the machine's noise hits both. It prints a
 // table and writes it to docs/benchmarks.md. `make bench` builds all it needs.
-// With -scale it measures fleets of agents that are simulated in its own process
-// and writes docs/scale.md: `make bench-scale`. With -ui it measures the dashboard of a
+// With -scale it measures fleets of simulated agents, which run in processes of their
+// own (-scale-host), and writes docs/scale.md: `make bench-scale`. With -ui it measures the dashboard of a
 // stored fleet with Chromium and writes docs/ui-scale.md: `make bench-ui`.
 package main
 
@@ -17,6 +17,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -24,7 +26,12 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	var err error
+	if slices.Equal(os.Args[1:], []string{hostFlag}) {
+		err = runHost(ctx)
+	} else {
+		err = command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	}
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 	case err != nil:
@@ -48,7 +55,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	memory := f.Duration("memory", 0, "measure the memory of agents for a `DURATION` in place of all that, and write docs/memory.md")
 	fleets := f.String("fleets", "", "with -scale: how many agents, `N,N…`, and nothing else")
 	var look scaleLook
-	f.StringVar(&look.parts, "parts", "", "with -scale: `PARTS` of it, of change, idle, rollout and stored, with commas between them, and nothing else")
+	f.StringVar(&look.parts, "parts", "", "with -scale: `PARTS` of it, of "+strings.Join(scaleParts, ", ")+", with commas between them, and nothing else")
 	f.BoolVar(&look.requests, "requests", false, "with -scale: print each part's requests by kind")
 	f.StringVar(&look.profiles, "profiles", "", "with -scale: write the profiles of each part to `DIR`, Consul's too")
 	list := f.Bool("list", false, "list the scenarios")

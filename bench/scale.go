@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,15 +15,20 @@ import (
 )
 
 // scaleRun bounds a run of what -scale measures.
-const scaleRun = 15 * time.Minute
+const scaleRun = 40 * time.Minute
 
 // scaleReport is what such a run found.
 type scaleReport struct {
 	Machine machine
 	Fleets  []fleetResult
 	Stored  *storedResult
-	Took    time.Duration
-	Quick   bool
+	// Dashboard is that of the largest fleet.
+	Dashboard *dashboardResult
+	Took      time.Duration
+	Quick     bool
+
+	perHost int           // agents of a process, at most
+	settled time.Duration // from the start of the agents until idle was measured
 }
 
 // runScale measures simulated fleets and writes the report to stdout and, if
@@ -75,17 +81,14 @@ func (b *bench) runScale(ctx context.Context, quick bool, fleets string, look sc
 
 // measureScale carries out what b.scale says. The error gathers what failed.
 func (b *bench) measureScale(ctx context.Context) (scaleReport, error) {
-	r := scaleReport{Machine: describe(ctx, b.programs, b.dir)}
+	r := scaleReport{Machine: describe(ctx, b.programs, b.dir), perHost: b.scale.perHost, settled: b.scale.settled}
 	begin := time.Now()
 	var errs []error
 	for _, size := range b.scale.fleets {
 		fmt.Fprintf(b.log, "%6.1fs  %d agents\n", time.Since(begin).Seconds(), size)
-		f, err := b.measureFleet(ctx, size)
-		if err != nil {
+		if err := b.measureFleet(ctx, size, &r, size == slices.Max(b.scale.fleets)); err != nil {
 			errs = append(errs, err)
-			continue
 		}
-		r.Fleets = append(r.Fleets, f)
 	}
 	if b.scale.stored > 0 {
 		fmt.Fprintf(b.log, "%6.1fs  the orchestrator alone, %d nodes\n", time.Since(begin).Seconds(), b.scale.stored)
@@ -103,8 +106,8 @@ func (b *bench) measureScale(ctx context.Context) (scaleReport, error) {
 // filesPerAgent is how many connections of a simulated agent may be open.
 const filesPerAgent = 18
 
-// enoughFiles raises the limit of open files as far as it goes, for Consul, too,
-// which inherits it.
+// enoughFiles raises the limit of open files as far as it goes, for the processes of the
+// agents and for Consul, too, which inherit it.
 func (b *bench) enoughFiles() error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -115,8 +118,9 @@ func (b *bench) enoughFiles() error {
 		return err
 	}
 	for _, size := range b.scale.fleets {
-		if want := uint64(size*filesPerAgent + 200); limit.Max < want {
-			return fmt.Errorf("%d agents take %d open files, the limit is %d: raise it with 'ulimit -n %d'", size, want, limit.Max, want)
+		most := min(size, b.scale.perHost)
+		if want := uint64(most*filesPerAgent + 200); limit.Max < want {
+			return fmt.Errorf("%d agents in a process take %d open files, the limit is %d: raise it with 'ulimit -n %d'", most, want, limit.Max, want)
 		}
 	}
 	return nil

@@ -19,7 +19,11 @@ type kinds struct {
 }
 
 // kindTally is what was asked of one kind.
-type kindTally struct{ requests, conflicts, failures, received int }
+type kindTally struct{ Requests, Conflicts, Failures, Received int }
+
+func (t kindTally) plus(o kindTally) kindTally {
+	return kindTally{t.Requests + o.Requests, t.Conflicts + o.Conflicts, t.Failures + o.Failures, t.Received + o.Received}
+}
 
 var (
 	nodeNames  = regexp.MustCompile(`node-\d{5}`)
@@ -78,8 +82,7 @@ func (k *kinds) add(kind string, n kindTally) {
 	if k.all == nil {
 		k.all = map[string]kindTally{}
 	}
-	t := k.all[kind]
-	k.all[kind] = kindTally{t.requests + n.requests, t.conflicts + n.conflicts, t.failures + n.failures, t.received + n.received}
+	k.all[kind] = k.all[kind].plus(n)
 }
 
 // take returns what was counted since it was last called.
@@ -94,7 +97,7 @@ func (k *kinds) take() map[string]kindTally {
 // printKinds lists requests by kind, the most frequent first, as figures per node.
 func printKinds(w io.Writer, what string, size int, all map[string]kindTally) {
 	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
-		if n := all[b].requests - all[a].requests; n != 0 {
+		if n := all[b].Requests - all[a].Requests; n != 0 {
 			return n
 		}
 		return strings.Compare(a, b)
@@ -103,6 +106,6 @@ func printKinds(w io.Writer, what string, size int, all map[string]kindTally) {
 	n := float64(size)
 	for _, name := range names {
 		t := all[name]
-		fmt.Fprintf(w, "         %9.2f %9.2f %9.2f %9.2f  %s\n", float64(t.requests)/n, float64(t.conflicts)/n, float64(t.failures)/n, float64(t.received)/n/1000, name)
+		fmt.Fprintf(w, "         %9.2f %9.2f %9.2f %9.2f  %s\n", float64(t.Requests)/n, float64(t.Conflicts)/n, float64(t.Failures)/n, float64(t.Received)/n/1000, name)
 	}
 }

@@ -27,7 +27,7 @@ type scaleLook struct {
 
 // scaleParts are the values of -parts. Each includes the start of all agents and
 // their first version.
-var scaleParts = []string{"change", "idle", "rollout", "stored"}
+var scaleParts = []string{"change", "idle", "rollout", "run", "stage", "dashboard", "stored"}
 
 func (l scaleLook) check() error {
 	if l.parts == "" {
@@ -49,38 +49,57 @@ func (l scaleLook) has(part string) bool {
 // consulProfiled is the duration of Consul's CPU profile.
 const consulProfiled = 10 * time.Second
 
-// profiled calls do and writes profiles of this process and of Consul to files whose
-// names begin with name.
-func (l scaleLook) profiled(ctx context.Context, c *consul, name string, do func(context.Context) error) (err error) {
+// profiled calls do and writes profiles of the host processes and of Consul to files
+// whose names begin with name.
+func (l scaleLook) profiled(ctx context.Context, f *fleet, name string, do func(context.Context) error) (err error) {
 	if l.profiles == "" {
 		return do(ctx)
 	}
-	if err := os.MkdirAll(l.profiles, 0o755); err != nil {
-		return err
-	}
-	path := func(of string) string { return filepath.Join(l.profiles, strings.ReplaceAll(name, " ", "-")+"-"+of) }
-	own, err := os.Create(path("agents-cpu"))
+	dir, err := filepath.Abs(l.profiles)
 	if err != nil {
 		return err
 	}
-	defer own.Close()
-	if err := pprof.StartCPUProfile(own); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
+	}
+	path := func(of string) string { return filepath.Join(dir, strings.ReplaceAll(name, " ", "-")+"-"+of) }
+	_, err = everywhere[None](ctx, f, "Profile", func(h *hostProcess) any { return path(fmt.Sprintf("agents-%05d", h.first)) })
+	if err != nil {
+		return err
+	}
+	g, meanwhile := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		return f.consul.save(meanwhile, fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(consulProfiled.Seconds())), path("consul-cpu"))
+	})
+	if err := do(ctx); err != nil {
+		return err
+	}
+	_, err = everywhere[None](ctx, f, "Profile", same(""))
+	return errors.Join(err, g.Wait(), f.consul.save(ctx, "/v1/agent/metrics", path("consul-metrics.json")))
+}
+
+// beginProfile begins a CPU profile of this process in a file whose name begins with
+// name.
+func beginProfile(name string) (*os.File, error) {
+	file, err := os.Create(name + "-cpu")
+	if err != nil {
+		return nil, err
 	}
 	runtime.SetBlockProfileRate(int(10 * time.Microsecond))
 	runtime.SetMutexProfileFraction(10)
-	g, meanwhile := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		return c.save(meanwhile, fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(consulProfiled.Seconds())), path("consul-cpu"))
-	})
-	err = do(ctx)
+	return file, pprof.StartCPUProfile(file)
+}
+
+// endProfile ends the profile in file and writes the others.
+func endProfile(name string, file *os.File) error {
 	pprof.StopCPUProfile()
 	runtime.SetBlockProfileRate(0)
 	runtime.SetMutexProfileFraction(0)
+	err := file.Close()
 	for _, kind := range []string{"block", "mutex", "goroutine"} {
-		err = errors.Join(err, writeProfile(kind, path("agents-"+kind)))
+		err = errors.Join(err, writeProfile(kind, name+"-"+kind))
 	}
-	return errors.Join(err, g.Wait(), c.save(ctx, "/v1/agent/metrics", path("consul-metrics.json")))
+	return err
 }
 
 func writeProfile(kind, path string) error {

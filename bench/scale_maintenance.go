@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -20,13 +21,19 @@ type maintenances struct {
 	writes        float64
 }
 
-// reset forgets what was recorded.
-func (t *maintenances) reset() {
+// Outages are when nodes entered and left maintenance mode, and the writes for that.
+type Outages struct {
+	Begins, Lifts []time.Time
+	Writes        float64
+}
+
+// take returns what was recorded since it was last called.
+func (t *maintenances) take() Outages {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	clear(t.begins)
-	clear(t.lifts)
-	t.writes = 0
+	o := Outages{slices.Collect(maps.Values(t.begins)), slices.Collect(maps.Values(t.lifts)), t.writes}
+	t.begins, t.lifts, t.writes = map[string]time.Time{}, map[string]time.Time{}, 0
+	return o
 }
 
 // maintenance is the maintenance mode of one node.
@@ -80,21 +87,12 @@ func (t maintenance) Lift(ctx context.Context) error {
 
 // gaps are the times, in ms, from the end of one node's maintenance to the begin
 // of the next one's: with a limit of n the (i+n)-th takes the place of the i-th.
-func (t *maintenances) gaps(limit int) (all samples) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	sorted := func(m map[string]time.Time) []time.Time {
-		var times []time.Time
-		for _, at := range m {
-			times = append(times, at)
-		}
-		slices.SortFunc(times, time.Time.Compare)
-		return times
-	}
-	begins, lifts := sorted(t.begins), sorted(t.lifts)
-	for i := range lifts {
-		if i+limit < len(begins) {
-			all.addMillis(begins[i+limit].Sub(lifts[i]))
+func (o Outages) gaps(limit int) (all samples) {
+	slices.SortFunc(o.Begins, time.Time.Compare)
+	slices.SortFunc(o.Lifts, time.Time.Compare)
+	for i := range o.Lifts {
+		if i+limit < len(o.Begins) {
+			all.addMillis(o.Begins[i+limit].Sub(o.Lifts[i]))
 		}
 	}
 	return all

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -18,11 +19,16 @@ const (
 	maxIdleRequests    = 4    // per agent and minute
 	maxIdleQueries     = 4    // that block, per agent
 	maxGrowth          = 1.25 // of what a node costs, from the smallest fleet to the largest
-	maxNext            = 50   // ms until the next node begins, in the smallest fleet
 	maxIdleCycle       = 20   // ms, of the orchestrator alone, nothing changed
 	maxCycle           = 60   // ms, of the orchestrator alone, one node changed
 	maxMemory          = 200  // MB, of the orchestrator alone
 	maxValue           = 512  // KB
+)
+
+// Targets for fleets of some sizes.
+var (
+	maxNext = map[int]float64{100: 50, 1000: 200, 5000: 500} // ms until the next node begins
+	maxRun  = map[int]float64{1000: 3}                       // s until the last answer of a run
 )
 
 // scaleRow is one figure for each size of fleet.
@@ -30,34 +36,30 @@ type scaleRow struct {
 	what   string
 	unit   string
 	of     func(f fleetResult) float64
-	limit  float64 // of each size; below zero: none
-	first  bool    // the limit is for the smallest fleet alone
-	steady bool    // what a node costs must not grow
+	limit  float64         // of each size; below zero: none
+	sizes  map[int]float64 // limits of some sizes
+	steady bool            // what a node costs must not grow
 }
 
 func per(f fleetResult, v float64) float64 { return v / float64(f.size) }
 
-// millisPer is processor time per node.
-func millisPer(f fleetResult, d time.Duration) float64 {
-	return per(f, float64(d)/float64(time.Millisecond))
+// millisPer is a time per node.
+func millisPer(size int, d time.Duration) float64 {
+	return float64(d) / float64(time.Millisecond) / float64(size)
 }
 
-func (w window) perMinute(v float64) float64 { return v / w.took.Minutes() }
+func (w window) perMinute(v float64) float64 { return v / w.span.Minutes() }
 
-// median returns 0 for no samples: a table has no NaN.
-func (s samples) median() float64 {
+// share is a quantile, or 0 for no samples: a table has no NaN.
+func (s samples) share(q float64) float64 {
 	if len(s) == 0 {
 		return 0
 	}
-	return s.quantile(0.5)
+	return s.quantile(q)
 }
 
-func (s samples) most() float64 {
-	if len(s) == 0 {
-		return 0
-	}
-	return s.quantile(1)
-}
+func (s samples) median() float64 { return s.share(0.5) }
+func (s samples) most() float64   { return s.share(1) }
 
 func versionRows() []scaleRow {
 	return []scaleRow{
@@ -66,22 +68,24 @@ func versionRows() []scaleRow {
 		{what: "version change: until all have converged", unit: "s", of: func(f fleetResult) float64 { return f.change.took.Seconds() }, limit: noTarget},
 		{
 			what: "— the same, per node", unit: "ms", limit: noTarget, steady: true,
-			of: func(f fleetResult) float64 { return millisPer(f, f.change.took) },
+			of: func(f fleetResult) float64 { return millisPer(f.size, f.change.took) },
 		},
 		{
 			what: "successful writes per node", unit: "", limit: maxChangeWrites, steady: true,
 			of: func(f fleetResult) float64 { return per(f, f.change.ok()) },
 		},
-		{what: "conflicts, tried again, per node", unit: "", limit: noTarget, of: func(f fleetResult) float64 { return per(f, f.change.asked.conflicts) }},
-		{what: "reads per node", unit: "", limit: maxChangeReads, steady: true, of: func(f fleetResult) float64 { return per(f, f.change.asked.reads) }},
+		{what: "conflicts, tried again, per node", unit: "", limit: noTarget, of: func(f fleetResult) float64 { return per(f, f.change.asked.Conflicts) }},
+		{what: "reads per node", unit: "", limit: maxChangeReads, steady: true, of: func(f fleetResult) float64 { return per(f, f.change.asked.Reads) }},
 		{
 			what: "bytes read per node", unit: "KB", limit: maxChangeKB, steady: true,
-			of: func(f fleetResult) float64 { return per(f, f.change.asked.received) / 1000 },
+			of: func(f fleetResult) float64 { return per(f, f.change.asked.Received) / 1000 },
 		},
-		{what: "agent's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f, f.change.agents) }},
-		{what: "Consul's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f, f.change.consul) }},
+		{what: "agent's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f.size, f.change.agents) }},
+		{what: "Consul's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f.size, f.change.consul) }},
+		{what: "processor time of the host's Consul agent", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return millisPer(f.size, f.change.clients) }},
 		{what: "RSS per agent", unit: "MB", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return f.memory }},
-		{what: "RSS of Consul", unit: "MB", limit: noTarget, of: func(f fleetResult) float64 { return f.consul }},
+		{what: "RSS of the Consul server", unit: "MB", limit: noTarget, of: func(f fleetResult) float64 { return f.consul }},
+		{what: "RSS of a Consul agent in front of them", unit: "MB", limit: noTarget, of: func(f fleetResult) float64 { return f.client }},
 	}
 }
 
@@ -96,7 +100,7 @@ func idleRows() []scaleRow {
 		{what: "queries of an agent that block", unit: "", limit: maxIdleQueries, of: func(f fleetResult) float64 { return float64(f.watches) }},
 		{
 			what: "agents' processor time", unit: "% of a core", limit: noTarget,
-			of: func(f fleetResult) float64 { return 100 * float64(f.idle.agents) / float64(f.idle.took) },
+			of: func(f fleetResult) float64 { return 100 * float64(f.idle.agents) / float64(f.idle.span) },
 		},
 	}
 }
@@ -106,35 +110,58 @@ func rolloutRows() []scaleRow {
 		{what: "until the rollout is done", unit: "s", limit: noTarget, of: func(f fleetResult) float64 { return f.rollout.took.Seconds() }},
 		{
 			what: "— the same, per node", unit: "ms", limit: maxRolloutMillis, steady: true,
-			of: func(f fleetResult) float64 { return millisPer(f, f.rollout.took) },
+			of: func(f fleetResult) float64 { return millisPer(f.size, f.rollout.took) },
 		},
 		{
 			what: "jorc's successful writes per node", unit: "", limit: maxRolloutWrites, steady: true,
 			of: func(f fleetResult) float64 { return per(f, f.rollout.ok()-f.rollout.served) },
 		},
-		{what: "— of them the agent's own", unit: "", limit: noTarget, of: func(f fleetResult) float64 { return per(f, f.rollout.asked.writes) }},
+		{what: "— of them the agent's own", unit: "", limit: noTarget, of: func(f fleetResult) float64 { return per(f, f.rollout.asked.Writes) }},
 		{what: "— of them the orchestrator's", unit: "", limit: noTarget, of: func(f fleetResult) float64 {
-			return per(f, max(0, f.rollout.ok()-f.rollout.served-f.rollout.asked.writes))
+			return per(f, max(0, f.rollout.ok()-f.rollout.served-f.rollout.asked.Writes))
 		}},
 		{what: "Consul agents' for maintenance mode, per node", unit: "", limit: noTarget, of: func(f fleetResult) float64 { return per(f, f.rollout.served) }},
-		{what: "conflicts, tried again, per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.rollout.asked.conflicts) }},
+		{what: "conflicts, tried again, per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.rollout.asked.Conflicts) }},
 		{what: "requests per node", unit: "", limit: maxRolloutRequests, steady: true, of: func(f fleetResult) float64 { return per(f, f.rollout.asked.requests()) }},
 		{
 			what: "bytes read per node", unit: "KB", limit: maxRolloutKB, steady: true,
-			of: func(f fleetResult) float64 { return per(f, f.rollout.asked.received) / 1000 },
+			of: func(f fleetResult) float64 { return per(f, f.rollout.asked.Received) / 1000 },
 		},
-		{what: "agent's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f, f.rollout.agents) }},
-		{what: "Consul's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f, f.rollout.consul) }},
-		{what: "place free until the next node begins, p50", unit: "ms", limit: maxNext, first: true, of: func(f fleetResult) float64 { return f.rollout.next.median() }},
-		{what: "place free until the next node begins, p95", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 {
-			if len(f.rollout.next) == 0 {
-				return 0
-			}
-			return f.rollout.next.quantile(0.95)
-		}},
+		{what: "agent's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f.size, f.rollout.agents) }},
+		{what: "Consul's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f.size, f.rollout.consul) }},
+		{what: "processor time of the host's Consul agent", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return millisPer(f.size, f.rollout.clients) }},
+		{what: "place free until the next node begins, p50", unit: "ms", limit: noTarget, sizes: maxNext, of: func(f fleetResult) float64 { return f.rollout.next.median() }},
+		{what: "place free until the next node begins, p95", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return f.rollout.next.share(0.95) }},
 		{what: "orchestrator's cycle, p50", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return f.rollout.cycles.median() }},
 		{what: "orchestrator's cycle, longest", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return f.rollout.cycles.most() }},
 		{what: "orchestrator's RSS", unit: "MB", limit: noTarget, of: func(f fleetResult) float64 { return f.rollout.rss }},
+	}
+}
+
+func runRows() []scaleRow {
+	return []scaleRow{
+		{what: "an agent's answer, p50", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return f.run.answers.median() }},
+		{what: "an agent's answer, p99", unit: "ms", limit: noTarget, of: func(f fleetResult) float64 { return f.run.answers.share(0.99) }},
+		{what: "until the last answer", unit: "s", limit: noTarget, sizes: maxRun, of: func(f fleetResult) float64 { return f.run.took.Seconds() }},
+		{what: "— the same, per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f.size, f.run.took) }},
+		{what: "jorc's successful writes per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.run.ok()) }},
+		{what: "requests per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.run.asked.requests()) }},
+		{what: "bytes read per node", unit: "KB", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.run.asked.Received) / 1000 }},
+		{what: "agent's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f.size, f.run.agents) }},
+		{what: "Consul's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f.size, f.run.consul) }},
+	}
+}
+
+func stageRows() []scaleRow {
+	return []scaleRow{
+		{what: "until the stage is done", unit: "s", limit: noTarget, of: func(f fleetResult) float64 { return f.stage.took.Seconds() }},
+		{what: "— the same, per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f.size, f.stage.took) }},
+		{what: "jorc's successful writes per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.stage.ok()) }},
+		{what: "conflicts, tried again, per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.stage.asked.Conflicts) }},
+		{what: "requests per node", unit: "", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.stage.asked.requests()) }},
+		{what: "bytes read per node", unit: "KB", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return per(f, f.stage.asked.Received) / 1000 }},
+		{what: "agent's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f.size, f.stage.agents) }},
+		{what: "Consul's processor time per node", unit: "ms", limit: noTarget, steady: true, of: func(f fleetResult) float64 { return millisPer(f.size, f.stage.consul) }},
 	}
 }
 
@@ -165,7 +192,13 @@ func (r *scaleReport) verdict(row scaleRow) []string {
 	var targets []string
 	if row.limit >= 0 {
 		targets = append(targets, "≤ "+number(row.limit))
-		met = first <= row.limit && (row.first || last <= row.limit)
+		met = !slices.ContainsFunc(r.Fleets, func(f fleetResult) bool { return row.of(f) > row.limit })
+	}
+	for _, f := range r.Fleets {
+		if limit, ok := row.sizes[f.size]; ok {
+			targets = append(targets, fmt.Sprintf("≤ %s at %d", number(limit), f.size))
+			met = met && row.of(f) <= limit
+		}
 	}
 	if row.steady && len(r.Fleets) > 1 && first > 0 {
 		ratio = number(last / first)
@@ -204,5 +237,29 @@ func (s storedResult) table() string {
 		[]string{"largest value (`" + s.key + "`)", "KB", size, size, "≤ " + number(maxValue), yesNo(s.largest <= maxValue*1000), "1"},
 		[]string{"all values", "KB", number(float64(s.bytes) / 1000), "–", "–", "–", "1"},
 		[]string{"orchestrator's RSS", "MB", number(s.rss), number(s.rss), "≤ " + number(maxMemory), yesNo(s.rss <= maxMemory), "1"})
+	return layout(rows)
+}
+
+func (d *dashboardResult) table() string {
+	rows := [][]string{{"what", "unit", "p50", "longest", "target", "met", "n"}}
+	times := func(what string, all samples, limit float64) {
+		rows = append(rows, []string{what, "ms", number(all.median()), number(all.most()), "longest ≤ " + number(limit), yesNo(all.most() <= limit), fmt.Sprint(len(all))})
+	}
+	one := func(what, unit string, v, limit float64) {
+		met, target := "–", "–"
+		if limit >= 0 {
+			target, met = "≤ "+number(limit), yesNo(v <= limit)
+		}
+		rows = append(rows, []string{what, unit, number(v), "–", target, met, "1"})
+	}
+	times("first page of a server that has just started", d.first, maxPage)
+	times(fmt.Sprintf("a change of a host until all %d tabs have it", d.size.streams), d.reached, maxOnScreen)
+	one("requests to Consul per change, one tab", "", d.oneChange, noTarget)
+	one(fmt.Sprintf("— the same, %d tabs", d.size.streams), "", d.manyChange, changeSlack*d.oneChange)
+	idle := d.size.idle.Round(time.Second)
+	one(fmt.Sprintf("requests to Consul in %s without a change, one tab", idle), "", d.oneIdle, noTarget)
+	one(fmt.Sprintf("— the same, %d tabs", d.size.streams), "", d.manyIdle, noTarget)
+	one(fmt.Sprintf("RSS of the server, growth by %d tabs", d.size.streams), "MB", max(0, d.rssAfter-d.rssBefore), maxStreamsMB)
+	one("RSS of the server", "MB", d.rssAfter, noTarget)
 	return layout(rows)
 }

@@ -7,15 +7,17 @@ import (
 	"time"
 
 	jorcconsul "github.com/jorc/jorc/internal/consul"
-	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
 // scaleSize is how much of the fleet's behaviour is measured.
 type scaleSize struct {
 	fleets   []int
+	perHost  int           // agents of a process, at most
+	settled  time.Duration // from the start of the agents until idle is measured
 	idle     time.Duration
 	rest     time.Duration // without a write: the fleet is at rest
+	tabs     uiSize        // of the dashboard
 	stored   int           // nodes of the orchestrator alone
 	changes  int           // of them, one after the other
 	interval time.Duration // of the orchestrator alone
@@ -23,11 +25,17 @@ type scaleSize struct {
 }
 
 func fullScale() scaleSize {
-	return scaleSize{fleets: []int{100, 1000}, idle: 2 * time.Minute, rest: 2 * time.Second, stored: 5000, changes: 10, interval: time.Second}
+	return scaleSize{
+		fleets: []int{100, 1000, 5000}, perHost: 1000, settled: 64 * time.Second, idle: time.Minute, rest: 2 * time.Second,
+		tabs: uiSize{changes: 10, streams: 50, idle: 10 * time.Second}, stored: 5000, changes: 10, interval: time.Second,
+	}
 }
 
 func quickScale() scaleSize {
-	return scaleSize{fleets: []int{10, 50}, idle: 5 * time.Second, rest: time.Second, stored: 500, changes: 3, interval: time.Second}
+	return scaleSize{
+		fleets: []int{10, 50}, perHost: 30, settled: time.Second, idle: 5 * time.Second, rest: time.Second,
+		tabs: uiSize{changes: 2, streams: 5, idle: time.Second}, stored: 500, changes: 3, interval: time.Second,
+	}
 }
 
 // fleetResult is the result for a fleet of one size.
@@ -36,92 +44,110 @@ type fleetResult struct {
 	join    window  // from nothing to all members at rest
 	memory  float64 // MB of each agent
 	consul  float64 // MB of the Consul server, with all of them
+	client  float64 // MB of a Consul agent in front of the hosts
 	first   window  // the first version
 	change  window  // another version
 	idle    window
 	watches int // queries of an agent that block at rest
 	rollout rolloutResult
+	run     runResult
+	stage   window
 }
 
-// rolloutResult is the result for a rollout.
-type rolloutResult struct {
-	window
-	limit  int
-	served float64 // writes of the Consul agents of the nodes: maintenance mode
-	next   samples // ms, from a released slot to the next node
-	cycles samples // ms, of the cycles that changed something
-	rss    float64 // MB, peak of the orchestrator
-}
+// stepFunc measures a part of what a fleet does.
+type stepFunc func(what string, w *window, do func(context.Context) error) error
 
-// parallel is the share of nodes that may be out of service.
-var parallel = rollout.Amount{N: 10, Percent: true}
-
-// measureFleet measures a fleet of one size.
-func (b *bench) measureFleet(ctx context.Context, size int) (r fleetResult, err error) {
-	r.size = size
-	before, err := ownMemory()
-	if err != nil {
-		return r, err
-	}
-	f, err := b.newFleet(ctx, size)
-	if err != nil {
-		return r, err
-	}
-	defer f.close()
-	step := func(what string, w *window, do func(context.Context) error) error {
-		begin := time.Now()
-		f.kinds()
-		name := fmt.Sprintf("%d %s", size, what)
-		got, err := f.during(ctx, b.scale.rest, func(ctx context.Context) error { return b.scale.look.profiled(ctx, f.consul, name, do) })
+// steps returns the stepFunc of a fleet, which logs what it measured.
+func (b *bench) steps(ctx context.Context, f *fleet) stepFunc {
+	return func(what string, w *window, do func(context.Context) error) error {
+		begin, size := time.Now(), float64(f.size)
+		if _, err := f.kinds(ctx); err != nil {
+			return err
+		}
+		name := fmt.Sprintf("%d %s", f.size, what)
+		got, err := f.during(ctx, b.scale.rest, func(ctx context.Context) error { return b.scale.look.profiled(ctx, f, name, do) })
 		if err != nil {
-			return fmt.Errorf("%d agents: %s: %w", size, what, err)
+			return fmt.Errorf("%d agents: %s: %w", f.size, what, err)
 		}
 		*w = got
-		fmt.Fprintf(b.log, "         %s: %s, with the rest after it %s; %.2f writes, %.2f conflicts, %.1f reads per node\n", what,
-			got.took.Round(time.Millisecond), time.Since(begin).Round(time.Second), got.ok()/float64(size), got.asked.conflicts/float64(size), got.asked.reads/float64(size))
-		fmt.Fprintf(b.log, "         per node: %.2f ms, of the agent's processor %.2f ms, of Consul's %.2f ms\n", float64(got.took.Milliseconds())/float64(size),
-			float64(got.agents.Microseconds())/1000/float64(size), float64(got.consul.Microseconds())/1000/float64(size))
-		if b.scale.look.requests {
-			printKinds(b.log, what, size, f.kinds())
+		fmt.Fprintf(b.log, "         %s: %s, with the rest after it %s; %.2f writes, %.2f conflicts, %.1f requests, %.1f KB per node\n", what,
+			got.took.Round(time.Millisecond), time.Since(begin).Round(time.Second), got.ok()/size, got.asked.Conflicts/size, got.asked.requests()/size, got.asked.Received/size/1000)
+		fmt.Fprintf(b.log, "         per node: %.2f ms; of the agent's processor %.2f ms, of Consul's %.2f ms, of its Consul agent's %.2f ms\n",
+			millisPer(f.size, got.took), millisPer(f.size, got.agents), millisPer(f.size, got.consul), millisPer(f.size, got.clients))
+		if !f.countKinds {
+			return nil
 		}
-		return nil
+		all, err := f.kinds(ctx)
+		printKinds(b.log, what, f.size, all)
+		return err
+	}
+}
+
+// measureFleet measures a fleet of one size. last: it is the largest one.
+func (b *bench) measureFleet(ctx context.Context, size int, r *scaleReport, last bool) (err error) {
+	f, err := b.newFleet(ctx, size)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if err := b.startHosts(ctx, f); err != nil {
+		return err
+	}
+	one := fleetResult{size: size}
+	if err := b.measureAgents(ctx, f, &one); err != nil {
+		return err
+	}
+	if err := b.measureOrchestrated(ctx, f, &one, r, last); err != nil {
+		return err
+	}
+	r.Fleets = append(r.Fleets, one)
+	return nil
+}
+
+// measureAgents measures what needs no orchestrator.
+func (b *bench) measureAgents(ctx context.Context, f *fleet, r *fleetResult) error {
+	step, begin := b.steps(ctx, f), time.Now()
+	before, err := f.memory(ctx)
+	if err != nil {
+		return err
 	}
 	if err := step("start", &r.join, f.start); err != nil {
-		return r, err
+		return err
 	}
 	if err := step("first version", &r.first, f.trigger("v1", nil)); err != nil {
-		return r, err
+		return err
 	}
 	if b.scale.look.has("change") {
 		if err := step("version change", &r.change, f.trigger("v2", nil)); err != nil {
-			return r, err
+			return err
 		}
 	}
 	if b.scale.look.has("idle") {
+		sleep(ctx, b.scale.settled-time.Since(begin))
 		index, err := f.consul.raftIndex(ctx)
 		if err != nil {
-			return r, err
+			return err
 		}
 		if err := step("idle", &r.idle, func(ctx context.Context) error { sleep(ctx, b.scale.idle); return ctx.Err() }); err != nil {
-			return r, err
+			return err
 		}
 		if r.idle.writes > 0 {
 			fmt.Fprintf(b.log, "         written while idle: %s\n", strings.Join(f.changed(ctx, index), " "))
 		}
 	}
-	r.watches = f.watches()
-	after, err := ownMemory()
+	if r.watches, err = f.watches(ctx); err != nil {
+		return err
+	}
+	after, err := f.memory(ctx)
 	if err != nil {
-		return r, err
+		return err
 	}
-	r.memory = (after - before) / float64(size)
+	r.memory = (after - before) / float64(f.size)
 	if r.consul, _, err = f.consul.proc.memory(); err != nil {
-		return r, err
+		return err
 	}
-	if b.scale.look.has("rollout") {
-		return r, b.rollOut(ctx, f, &r.rollout, step)
-	}
-	return r, nil
+	r.client, _, err = f.hosts[0].consul.proc.memory()
+	return err
 }
 
 // trigger makes a version the desired one and waits until all run it.
@@ -149,61 +175,4 @@ func (f *fleet) changed(ctx context.Context, index uint64) (keys []string) {
 		}
 	}
 	return keys
-}
-
-// rollOut measures a rollout with an orchestrator.
-func (b *bench) rollOut(ctx context.Context, f *fleet, r *rolloutResult, step func(string, *window, func(context.Context) error) error) error {
-	to, asked := f.consul.http, &kinds{}
-	if b.scale.look.requests {
-		address, closeAll, err := f.consul.counted(ctx, asked)
-		if err != nil {
-			return err
-		}
-		defer closeAll()
-		to = address
-	}
-	o, err := b.orchestrate(ctx, f.consul, to, 10*time.Second)
-	if err != nil {
-		return err
-	}
-	defer o.close()
-	if err := calm(ctx, f.consul, b.scale.rest); err != nil {
-		return err
-	}
-	o.reset()
-	f.outages.reset()
-	asked.take()
-	err = step("rollout", &r.window, func(ctx context.Context) error {
-		if err := f.trigger("v3", func(p *rollout.Policy) { p.MaxParallel = parallel })(ctx); err != nil {
-			return err
-		}
-		return f.done(ctx)
-	})
-	if err != nil {
-		return err
-	}
-	if b.scale.look.requests {
-		printKinds(b.log, "the orchestrator's", f.size, asked.take())
-	}
-	r.limit = parallel.Of(f.size)
-	r.next, r.served = f.outages.gaps(r.limit), f.outages.writes
-	r.cycles = o.seenCycles(false)
-	_, r.rss, err = o.proc.memory()
-	return err
-}
-
-// done returns when the rollout is done.
-func (f *fleet) done(ctx context.Context) error {
-	watch, stop := context.WithCancel(ctx)
-	defer stop()
-	var last rollout.Document
-	_ = f.rollouts().Watch(watch, func(u kv.Update[rollout.Document]) {
-		if last = u.Entry.Value; u.Err == nil && last.Over() {
-			stop()
-		}
-	}) // ends with watch
-	if last.Phase != rollout.Done {
-		return fmt.Errorf("the rollout is %s: %+v: %w", last.StateText(), last.Counts, context.Cause(ctx))
-	}
-	return nil
 }

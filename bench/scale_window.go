@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"runtime"
-	"runtime/debug"
-	"syscall"
 	"time"
 )
 
@@ -13,33 +10,44 @@ type mark struct {
 	at          time.Time
 	raft, alone uint64 // entries of the Raft logs
 	asked       tally
-	agents      time.Duration // processor time of this process, where the agents are
+	operator    float64       // writes of this process
+	agents      time.Duration // processor time of the host processes
 	consul      time.Duration
+	clients     time.Duration // of the Consul agents in front of the hosts
 }
 
 // window is what happened between two moments.
 type window struct {
 	took   time.Duration // until what was waited for
+	span   time.Duration // that was counted: the fleet came to rest in it
 	writes float64       // entries that were added to the Raft log, beyond those of a Consul alone
 	own    float64       // those of the Consul alone
 	asked  tally
-	agents time.Duration // processor time
-	consul time.Duration
+
+	operator                float64       // of the writes, those of this process: a version is triggered
+	agents, consul, clients time.Duration // processor time
 }
 
 func (f *fleet) mark(ctx context.Context) (m mark, err error) {
-	m.at, m.asked = time.Now(), f.traffic.now()
+	m.at, m.operator = time.Now(), f.operator.now().Writes
+	if m.asked, err = f.asked(ctx); err != nil {
+		return m, err
+	}
 	if m.raft, err = f.consul.raftIndex(ctx); err != nil {
 		return m, err
 	}
 	if m.alone, err = f.alone.raftIndex(ctx); err != nil {
 		return m, err
 	}
-	var own syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {
-		return m, err
+	for _, h := range f.hosts {
+		for p, sum := range map[*process]*time.Duration{h.proc: &m.agents, h.consul.proc: &m.clients} {
+			used, err := p.cpu()
+			if err != nil {
+				return m, err
+			}
+			*sum += used
+		}
 	}
-	m.agents = time.Duration(own.Utime.Nano() + own.Stime.Nano())
 	m.consul, err = f.consul.proc.cpu()
 	return m, err
 }
@@ -61,22 +69,15 @@ func (f *fleet) during(ctx context.Context, rest time.Duration, do func(context.
 	if err != nil {
 		return w, err
 	}
+	w.span = after.at.Sub(before.at)
 	w.own = float64(after.alone - before.alone)
 	w.writes = max(0, float64(after.raft-before.raft)-w.own)
 	w.asked = after.asked.since(before.asked)
-	w.agents, w.consul = after.agents-before.agents, after.consul-before.consul
+	w.agents, w.consul, w.clients = after.agents-before.agents, after.consul-before.consul, after.clients-before.clients
+	w.operator = after.operator - before.operator
 	return w, nil
 }
 
-// ok is how many writes were carried out: a conflict goes through Raft, too.
-func (w window) ok() float64 { return max(0, w.writes-w.asked.conflicts) }
-
-// ownMemory is the resident set of this process, in MB, without what the garbage
-// collector could give back.
-func ownMemory() (float64, error) {
-	runtime.GC()
-	debug.FreeOSMemory()
-	self := &process{name: "bench", pid: syscall.Getpid()}
-	rss, _, err := self.memory()
-	return rss, err
-}
+// ok is how many writes were carried out, apart from those of this process: a conflict
+// goes through Raft, too.
+func (w window) ok() float64 { return max(0, w.writes-w.asked.Conflicts-w.operator) }

@@ -25,7 +25,7 @@ type traffic struct {
 }
 
 // tally is what was counted up to a moment, or between two.
-type tally struct{ reads, blocking, writes, conflicts, other, failures, sent, received float64 }
+type tally struct{ Reads, Blocking, Writes, Conflicts, Other, Failures, Sent, Received float64 }
 
 func (t *traffic) now() tally {
 	f := func(n *atomic.Int64) float64 { return float64(n.Load()) }
@@ -34,13 +34,15 @@ func (t *traffic) now() tally {
 
 func (t tally) since(o tally) tally {
 	return tally{
-		t.reads - o.reads, t.blocking - o.blocking, t.writes - o.writes, t.conflicts - o.conflicts,
-		t.other - o.other, t.failures - o.failures, t.sent - o.sent, t.received - o.received,
+		t.Reads - o.Reads, t.Blocking - o.Blocking, t.Writes - o.Writes, t.Conflicts - o.Conflicts,
+		t.Other - o.Other, t.Failures - o.Failures, t.Sent - o.Sent, t.Received - o.Received,
 	}
 }
 
+func (t tally) plus(o tally) tally { return t.since(tally{}.since(o)) }
+
 // requests is all that was asked.
-func (t tally) requests() float64 { return t.reads + t.writes + t.conflicts + t.other + t.failures }
+func (t tally) requests() float64 { return t.Reads + t.Writes + t.Conflicts + t.Other + t.Failures }
 
 // from makes a client open its connections from an address of its own, and
 // counts what goes over them.
@@ -113,7 +115,7 @@ func (w *wire) Read(p []byte) (int, error) {
 		asked := w.asked.Swap(nothing)
 		what := w.traffic.count(asked, p[:n])
 		if kind, ok := w.kind.Load().(string); ok {
-			what.received = n
+			what.Received = n
 			w.traffic.kinds.add(kind, what)
 		}
 	}
@@ -128,7 +130,7 @@ func (t *traffic) count(asked int32, answer []byte) kindTally {
 		return kindTally{}
 	case status == "429" || status >= "500":
 		t.failures.Add(1)
-		return kindTally{requests: 1, failures: 1}
+		return kindTally{Requests: 1, Failures: 1}
 	case asked == aBlocking:
 		t.blocking.Add(1)
 		t.reads.Add(1)
@@ -136,11 +138,11 @@ func (t *traffic) count(asked int32, answer []byte) kindTally {
 		t.reads.Add(1)
 	case asked == aWrite && (status == "409" || bytes.HasSuffix(bytes.TrimSpace(answer), []byte("false"))):
 		t.conflicts.Add(1)
-		return kindTally{requests: 1, conflicts: 1}
+		return kindTally{Requests: 1, Conflicts: 1}
 	case asked == aWrite:
 		t.writes.Add(1)
 	default:
 		t.other.Add(1)
 	}
-	return kindTally{requests: 1}
+	return kindTally{Requests: 1}
 }

@@ -162,7 +162,7 @@ func (b *bench) startUIForBrowser(ctx context.Context, address string) (*served,
 	if err != nil {
 		return nil, err
 	}
-	environ := []string{"CONSUL_HTTP_ADDR=" + address, "JORC_PREFIX=" + fleetPrefix, "JORC_CLUSTER=" + fleetCluster}
+	environ := fleetEnviron(address)
 	s := &served{client: &http.Client{Jar: jar, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
 	if s.proc, err = startWith(dir, "jorc", []string{b.programs.jorc, "ui"}, environ); err != nil {
 		return nil, err
@@ -281,12 +281,14 @@ func (r *uiReport) measureStreams(ctx context.Context, s *served, f *fleet, aske
 	var following sync.WaitGroup
 	defer following.Wait()
 	defer stop()
-	var changes atomic.Int64 // that streams received
+	var received []*atomic.Int64 // changes, of each stream
 	follow := func() error {
 		body, err := s.stream(reading, s.base+uiAPI+"/stream")
 		if err != nil {
 			return err
 		}
+		changes := &atomic.Int64{}
+		received = append(received, changes)
 		following.Go(func() {
 			defer body.Close()
 			lines := bufio.NewScanner(body)
@@ -302,17 +304,27 @@ func (r *uiReport) measureStreams(ctx context.Context, s *served, f *fleet, aske
 		return err
 	}
 	c := cluster.New(f.client, fleetPrefix, fleetCluster)
-	window := func(streams int, salt string) (perChange, idle float64, err error) {
+	window := func(salt string) (perChange, idle float64, err error) {
+		sleep(ctx, time.Second) // for what a stream begins with
 		before := asked.asked.Load()
 		for i := range r.size.changes {
-			received := changes.Load()
-			if _, err := c.SetState(ctx, nodeName(i), cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateSuccess, Version: "v1", Detail: salt}); err != nil {
+			seen := make([]int64, len(received))
+			for j, changes := range received {
+				seen[j] = changes.Load()
+			}
+			begin := time.Now()
+			if _, err := c.SetState(ctx, nodeName(i), "measured", cluster.CategoryState{State: cluster.StateSuccess, Version: "v1", Detail: salt}); err != nil {
 				return 0, 0, err
 			}
-			for changes.Load() < received+int64(streams) {
-				if sleep(ctx, 10*time.Millisecond); ctx.Err() != nil {
-					return 0, 0, fmt.Errorf("streams: %w", context.Cause(ctx))
+			for j, changes := range received {
+				for changes.Load() == seen[j] {
+					if sleep(ctx, time.Millisecond); ctx.Err() != nil {
+						return 0, 0, fmt.Errorf("streams: %w", context.Cause(ctx))
+					}
 				}
+			}
+			if len(received) == r.size.streams {
+				r.reached.addMillis(time.Since(begin))
 			}
 			sleep(ctx, time.Second)
 		}
@@ -322,7 +334,7 @@ func (r *uiReport) measureStreams(ctx context.Context, s *served, f *fleet, aske
 		return perChange, float64(asked.asked.Load() - before), ctx.Err()
 	}
 	var err error
-	if r.oneChange, r.oneIdle, err = window(1, "one"); err != nil {
+	if r.oneChange, r.oneIdle, err = window("one"); err != nil {
 		return err
 	}
 	if r.rssBefore, _, err = s.proc.memory(); err != nil {
@@ -333,7 +345,7 @@ func (r *uiReport) measureStreams(ctx context.Context, s *served, f *fleet, aske
 			return err
 		}
 	}
-	if r.manyChange, r.manyIdle, err = window(r.size.streams, "many"); err != nil {
+	if r.manyChange, r.manyIdle, err = window("many"); err != nil {
 		return err
 	}
 	var peak float64

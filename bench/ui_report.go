@@ -28,6 +28,7 @@ type uiReport struct {
 	oneIdle, manyIdle           float64 // requests to Consul without a change
 	rssBefore, rssAfter         float64 // MB
 	rssPeak                     float64
+	reached                     samples // ms, until all streams have a change
 	failure, event, tabs        samples // ms, on the screen
 	tabStreams                  float64
 }

@@ -303,3 +303,9 @@ func (s *Simulated) Convergence() converge.Status {
 	}
 	return s.part.converge.Status()
 }
+
+// RunStages has the host take turns for stages, whose files h knows, until ctx ends;
+// then it returns nil. Run must be running.
+func (s *Simulated) RunStages(ctx context.Context, h *stage.Hosts, stages []config.Stage) error {
+	return h.Run(ctx, s.part.stagePart(), stages)
+}

@@ -32,9 +32,11 @@ func stageTemplates(c *config.Config) (all []config.Template) {
 
 // runStages takes turns for the host's stages until ctx ends.
 func (p *part) runStages(ctx context.Context) error {
-	return p.stages.Run(ctx, stage.Part{
-		Node: p.node, Stages: stage.New(p.cluster.Store()), Ledger: p.reports, Failing: p.failingChecks,
-	}, stagesOf(p.conf))
+	return p.stages.Run(ctx, p.stagePart(), stagesOf(p.conf))
+}
+
+func (p *part) stagePart() stage.Part {
+	return stage.Part{Node: p.node, Stages: stage.New(p.cluster.Store()), Ledger: p.reports, Failing: p.failingChecks}
 }
 
 // failingChecks reads the failing checks of this host's Consul agent: of services, of

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/rpc"
+	"net/rpc/jsonrpc"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// hostProcess is a process that runs agents, and the Consul agent in front of it.
+type hostProcess struct {
+	first, count int
+	consul       *consul
+	proc         *process
+	calls        *rpc.Client
+}
+
+// startHost starts the process for count nodes from the first on, with a Consul agent that is a
+// client of server.
+func (b *bench) startHost(ctx context.Context, server *consul, first, count int) (*hostProcess, error) {
+	client, err := b.startHostConsul(ctx, server, first)
+	if err != nil {
+		return nil, err
+	}
+	h := &hostProcess{first: first, count: count, consul: client}
+	if err := h.launch(b); err != nil {
+		h.close()
+		return nil, err
+	}
+	return h, nil
+}
+
+func (h *hostProcess) launch(b *bench) error {
+	dir, err := b.place("hosts")
+	if err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	requests, toHost, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer requests.Close()
+	fromHost, answers, err := os.Pipe()
+	if err != nil {
+		return errors.Join(err, toHost.Close())
+	}
+	defer answers.Close()
+	connection := descriptors{fromHost, toHost}
+	if h.proc, err = startWith(dir, "hosts", []string{program, hostFlag}, nil, requests, answers); err != nil {
+		return errors.Join(err, connection.Close())
+	}
+	h.calls = rpc.NewClientWithCodec(jsonrpc.NewClientCodec(connection))
+	return nil
+}
+
+// startHostConsul starts the Consul agent of a host process.
+func (b *bench) startHostConsul(ctx context.Context, server *consul, first int) (*consul, error) {
+	dir, err := b.place("consul-client")
+	if err != nil {
+		return nil, err
+	}
+	ip, err := freeIP()
+	if err != nil {
+		return nil, err
+	}
+	return b.launchConsul(ctx, dir, ip, map[string]any{
+		"node_name": fmt.Sprintf("consul-%05d", first), "log_level": "warn", "bind_addr": ip, "client_addr": ip, "data_dir": filepath.Join(dir, "data"),
+		"disable_coordinates": true, "disable_update_check": true, "retry_join": []string{server.host()},
+		"ports":  map[string]any{"http": 8500, "https": -1, "dns": -1, "grpc": -1, "grpc_tls": -1, "serf_lan": 8301},
+		"limits": map[string]any{"http_max_conns_per_client": peerLimit},
+	})
+}
+
+// call makes a request and decodes its answer into out. The process ends if ctx ends first:
+// nothing else interrupts a request.
+func (h *hostProcess) call(ctx context.Context, method string, args, out any) error {
+	call := h.calls.Go("Host."+method, args, out, make(chan *rpc.Call, 1))
+	select {
+	case <-call.Done:
+		if errors.Is(call.Error, rpc.ErrShutdown) || errors.Is(call.Error, io.ErrUnexpectedEOF) {
+			<-h.proc.done // its answers ended
+			return h.proc.died()
+		}
+		return call.Error
+	case <-ctx.Done():
+		h.proc.kill()
+		return context.Cause(ctx)
+	}
+}
+
+func (h *hostProcess) close() {
+	if h.calls != nil {
+		_ = h.calls.Close() // its process ends with it, or here
+	}
+	if h.proc != nil {
+		h.proc.kill()
+	}
+	h.consul.proc.kill()
+}
+
+// everywhere makes a request to all host processes at the same time and returns their
+// answers.
+func everywhere[T any](ctx context.Context, f *fleet, method string, args func(*hostProcess) any) ([]T, error) {
+	all := make([]T, len(f.hosts))
+	g, ctx := errgroup.WithContext(ctx)
+	for i, h := range f.hosts {
+		g.Go(func() error {
+			if err := h.call(ctx, method, args(h), &all[i]); err != nil {
+				return fmt.Errorf("agents %d to %d: %w", h.first, h.first+h.count-1, err)
+			}
+			return nil
+		})
+	}
+	return all, g.Wait()
+}
+
+// same are arguments that all host processes get.
+func same(args any) func(*hostProcess) any { return func(*hostProcess) any { return args } }
+
+var noArguments = same(None{})
+
+// watches returns the median number of an agent's open blocking queries: leaders have
+// more than other agents.
+func (f *fleet) watches(ctx context.Context) (int, error) {
+	each, err := everywhere[HostCounts](ctx, f, "Counts", noArguments)
+	if err != nil {
+		return 0, err
+	}
+	var all []int
+	for _, c := range each {
+		all = append(all, c.Watches...)
+	}
+	slices.Sort(all)
+	return all[len(all)/2], nil
+}
+
+// asked is what all agents have asked of Consul so far.
+func (f *fleet) asked(ctx context.Context) (sum tally, err error) {
+	each, err := everywhere[HostCounts](ctx, f, "Counts", noArguments)
+	for _, c := range each {
+		sum = sum.plus(c.Asked)
+	}
+	return sum, err
+}
+
+// kinds are the requests of the agents since it was last called, where they are
+// counted by kind.
+func (f *fleet) kinds(ctx context.Context) (map[string]kindTally, error) {
+	each, err := everywhere[map[string]kindTally](ctx, f, "Kinds", noArguments)
+	sum := map[string]kindTally{}
+	for _, all := range each {
+		for name, t := range all {
+			sum[name] = sum[name].plus(t)
+		}
+	}
+	return sum, err
+}
+
+// outages is what maintenance mode was used for since it was last called.
+func (f *fleet) outages(ctx context.Context) (sum Outages, err error) {
+	each, err := everywhere[Outages](ctx, f, "Outages", noArguments)
+	for _, o := range each {
+		sum.Begins, sum.Lifts = append(sum.Begins, o.Begins...), append(sum.Lifts, o.Lifts...)
+		sum.Writes += o.Writes
+	}
+	return sum, err
+}
+
+// memory is the resident set of all host processes, in MB.
+func (f *fleet) memory(ctx context.Context) (sum float64, err error) {
+	each, err := everywhere[float64](ctx, f, "Memory", noArguments)
+	for _, rss := range each {
+		sum += rss
+	}
+	return sum, err
+}
