@@ -106,7 +106,7 @@ func (b *bench) measureFleet(ctx context.Context, size int, r *scaleReport, last
 
 // measureAgents measures what needs no orchestrator.
 func (b *bench) measureAgents(ctx context.Context, f *fleet, r *fleetResult) error {
-	step, begin := b.steps(ctx, f), time.Now()
+	step := b.steps(ctx, f)
 	before, err := f.memory(ctx)
 	if err != nil {
 		return err
@@ -114,6 +114,7 @@ func (b *bench) measureAgents(ctx context.Context, f *fleet, r *fleetResult) err
 	if err := step("start", &r.join, f.start); err != nil {
 		return err
 	}
+	started := time.Now()
 	if err := step("first version", &r.first, f.trigger("v1", nil)); err != nil {
 		return err
 	}
@@ -123,7 +124,7 @@ func (b *bench) measureAgents(ctx context.Context, f *fleet, r *fleetResult) err
 		}
 	}
 	if b.scale.look.has("idle") {
-		sleep(ctx, b.scale.settled-time.Since(begin))
+		sleep(ctx, b.scale.settled-time.Since(started))
 		index, err := f.consul.raftIndex(ctx)
 		if err != nil {
 			return err

@@ -30,7 +30,7 @@ type follower struct {
 	replacer *replace.Replacer
 	stages   *stage.Hosts
 	wanted   concurrency.Latest[string]
-	done     concurrency.Latest[string] // the content of the file, once no turn is under way
+	done     concurrency.Latest[string] // the content that the file has
 }
 
 // newFollower returns the follower of a host whose state is in dir. The first content

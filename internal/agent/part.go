@@ -273,8 +273,8 @@ type SimulatedOptions struct {
 }
 
 // Simulated is a host's part in its cluster without the rest of an agent: no
-// services, templates or status API, and nothing that needs a Consul agent of its
-// own. Many of them in one process simulate a fleet.
+// services, templates or status API, no watch of its hold file, and nothing that needs
+// a Consul agent of its own. Many of them in one process simulate a fleet.
 type Simulated struct {
 	part *part
 }
@@ -289,6 +289,7 @@ func Simulate(o SimulatedOptions) (*Simulated, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.holds.unwatched = true
 	return &Simulated{part: p}, nil
 }
 
