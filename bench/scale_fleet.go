@@ -7,8 +7,6 @@ import (
 	"net"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	jorcconsul "github.com/jorc/jorc/internal/consul"
@@ -74,12 +72,16 @@ func (f *fleet) prepare(ctx context.Context) error {
 	if _, err := cluster.New(f.client, fleetPrefix, fleetCluster).Init(ctx, cluster.InitOptions{}); err != nil {
 		return err
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(8)
-	for i := range f.size {
-		g.Go(func() error { return f.consul.api.putJSON(ctx, "/v1/catalog/register", presence(i)) })
+	for first := 0; first < f.size; first += txnOps / 2 {
+		var ops []any
+		for i := first; i < min(first+txnOps/2, f.size); i++ {
+			ops = append(ops, presence(i)...)
+		}
+		if err := f.consul.api.putJSON(ctx, "/v1/txn", ops); err != nil {
+			return err
+		}
 	}
-	return g.Wait()
+	return nil
 }
 
 // registered returns when Consul has all members in its catalog.
@@ -95,16 +97,16 @@ func (f *fleet) registered(ctx context.Context) error {
 	}
 }
 
-// presence is what an agent registers with its host's Consul agent.
-func presence(i int) map[string]any {
+// presence is what an agent registers with its host's Consul agent: two operations of a
+// transaction.
+func presence(i int) []any {
 	node := nodeName(i)
-	return map[string]any{
-		"Node": node, "Address": "127.0.0.1", "SkipNodeUpdate": true,
-		"Service": map[string]any{"ID": "jorc", "Service": "jorc"},
-		"Check": map[string]any{
+	return []any{
+		map[string]any{"Service": map[string]any{"Verb": "set", "Node": node, "Service": map[string]any{"ID": "jorc", "Service": "jorc"}}},
+		map[string]any{"Check": map[string]any{"Verb": "set", "Check": map[string]any{
 			"Node": node, "CheckID": "service:jorc", "Name": "jorc agent", "ServiceID": "jorc", "ServiceName": "jorc",
 			"Status": "passing", "Output": "jorc agent is running",
-		},
+		}}},
 	}
 }
 
