@@ -59,14 +59,19 @@ type Declared struct {
 // the leaders. It writes nothing when nothing changes, and reports whether it
 // did. It returns change's error, ErrInvalid, or what kv.Doc.Update returns.
 func (c *Cluster) Join(ctx context.Context, node string, change func(Record) (Record, error)) (changed bool, err error) {
+	if changed, err = c.join(ctx, node, change); err != nil {
+		return false, err
+	}
+	return changed, c.fillVacancies(ctx)
+}
+
+// join is Join without leaders.
+func (c *Cluster) join(ctx context.Context, node string, change func(Record) (Record, error)) (changed bool, err error) {
 	if err := CheckNode(node); err != nil {
 		return false, err
 	}
 	_, changed, err = c.changeRecord(ctx, node, true, change)
-	if err != nil {
-		return false, err
-	}
-	return changed, c.fillVacancies(ctx)
+	return changed, err
 }
 
 // changeRecord is Join without leaders; create says that a node which is no

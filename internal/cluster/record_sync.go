@@ -106,9 +106,11 @@ func (k *RecordSync) wanted(have Record, now time.Time) Record {
 // correct makes the record what the files say, also where a hand has damaged it.
 func (k *RecordSync) correct(ctx context.Context) (changed bool, err error) {
 	now := time.Now()
+	// Leaders are left to the electors, of which this agent is one: if each agent of a
+	// fleet that starts looked for a leader, each would read all members.
 	join := func() (bool, error) {
 		var next Record
-		changed, err := k.cluster.Join(ctx, k.o.Node, func(have Record) (Record, error) { next = k.wanted(have, now); return next, nil })
+		changed, err := k.cluster.join(ctx, k.o.Node, func(have Record) (Record, error) { next = k.wanted(have, now); return next, nil })
 		if changed && next.Keeper == k.o.Name {
 			k.conflict.reclaimed(now)
 		}

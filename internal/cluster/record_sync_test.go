@@ -272,3 +272,34 @@ func TestReportedWorkflows(t *testing.T) {
 		t.Error("40,000 bytes of names are reported")
 	}
 }
+
+// TestKeeperLeavesLeadersToElectors: an agent that keeps its record reads no other member
+// where a leader is missing; a thousand that start at the same time would.
+func TestKeeperLeavesLeadersToElectors(t *testing.T) {
+	t.Parallel()
+	_, s := initialized(t)
+	var mu sync.Mutex
+	asked := map[string]int{}
+	g := &gateway{asked: func(path string) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[path]++
+	}}
+	c := cluster.New(g.client(t, s), "jorc", "prod")
+	keeping(t, c, "a:/x", cluster.Record{Zone: "r1"})
+	consultest.Eventually(t, "the record to be followed", func(context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if asked["/v1/kv/jorc/prod/host/n/member"] < 2 { // the first answer is what is corrected
+			return fmt.Errorf("asked for %v", asked)
+		}
+		return nil
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	for _, path := range []string{"/v1/kv/jorc/prod/host/", "/v1/health/state/any", "/v1/catalog/nodes"} {
+		if asked[path] > 0 {
+			t.Errorf("the keeper asks for %s, which grows with the fleet", path)
+		}
+	}
+}
