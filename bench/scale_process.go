@@ -79,7 +79,7 @@ func (b *bench) startHostConsul(ctx context.Context, server *consul, first int) 
 		"disable_coordinates": true, "disable_update_check": true, "retry_join": []string{server.host()},
 		"ports":  map[string]any{"http": 8500, "https": -1, "dns": -1, "grpc": -1, "grpc_tls": -1, "serf_lan": 8301},
 		"limits": map[string]any{"http_max_conns_per_client": peerLimit},
-		// A server that is late on a busy machine is no outage.
+		// On a busy machine the server is late; that must not count as an outage.
 		"performance": map[string]any{"rpc_hold_timeout": "30s"},
 	})
 }
