@@ -6,12 +6,8 @@ import (
 	"time"
 )
 
-// Targets for what the process takes; see also sizes of scenarios.
-const (
-	maxIdle    = 1   // percent of a core
-	maxSockets = 64  // to Consul
-	maxRSS     = 150 // MB
-)
+// maxSockets is the standard of consul.max_connections.
+const maxSockets = 64
 
 // idleness measures the processor time of all sides while nothing changes.
 func (w *work) idleness(ctx context.Context, b *bench, sides []*side) error {
@@ -25,7 +21,7 @@ func (w *work) idleness(ctx context.Context, b *bench, sides []*side) error {
 		}
 	}
 	sleep(ctx, b.size.idle)
-	r := row{what: fmt.Sprintf("idle CPU, %s", w.name), unit: "% of a core", limit: maxIdle, note: w.own}
+	r := row{what: fmt.Sprintf("idle CPU, %s", w.name), unit: "% of a core", limit: orNone(w.maxIdle), note: w.own}
 	for i, s := range sides {
 		used, err := s.proc.cpu()
 		if err != nil {
@@ -39,7 +35,7 @@ func (w *work) idleness(ctx context.Context, b *bench, sides []*side) error {
 
 // costs reports memory, sockets and the time of the start.
 func (w *work) costs(b *bench, sides []*side) error {
-	rss := row{what: "RSS, " + w.name, unit: "MB", limit: maxRSS, note: joinNotes(w.alone, w.own)}
+	rss := row{what: "RSS, " + w.name, unit: "MB", limit: orNone(w.maxRSS), note: joinNotes(w.alone, w.own)}
 	sockets := row{what: "sockets to Consul, " + w.name, limit: maxSockets, note: rss.note}
 	for _, s := range sides {
 		if err := s.measure(); err != nil {
@@ -49,10 +45,18 @@ func (w *work) costs(b *bench, sides []*side) error {
 		s.into(&sockets, samples{float64(s.cost.sockets)})
 		b.report.Processes = append(b.report.Processes, s.cost)
 	}
-	if w.targets {
+	if w.memory {
 		b.report.Rows = append(b.report.Rows, rss, sockets)
 	}
 	return nil
+}
+
+// orNone returns limit, or noTarget for zero.
+func orNone(limit float64) float64 {
+	if limit == 0 {
+		return noTarget
+	}
+	return limit
 }
 
 // startUp starts both programs n times in turn, each time with everything

@@ -95,9 +95,18 @@ func (f *floor) replace(name string) error {
 	return os.Rename(name+".new", name)
 }
 
+// sums are both parts of each sample together, in ms.
+func (f *floor) sums() samples {
+	all := make(samples, len(f.query))
+	for i := range all {
+		all[i] = f.query[i] + f.file[i]
+	}
+	return all
+}
+
 func (f *floor) String() string {
 	if len(f.query) == 0 {
 		return ""
 	}
-	return number(f.query.quantile(0.5)) + " + " + number(f.file.quantile(0.5))
+	return number(f.query.median()) + " + " + number(f.file.median())
 }

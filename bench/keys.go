@@ -55,21 +55,21 @@ const (
 
 // keyWork is n keys, one template for each.
 func keyWork(n int, s size) *work {
-	limits := map[int]float64{1: 1.5, 100: 2, 1000: 4, 10000: 6}
-	limit, ok := limits[n]
-	if !ok {
-		limit = noTarget
+	ofFloor := map[int]float64{1: 1.15, 100: 1.2, 1000: 1.4, 10000: 1.8}
+	st := step{
+		what: fmt.Sprintf("change → file, %d keys", n), limit: noTarget, ofFloor: ofFloor[n], samples: s.samples, gap: gapOther, change: changeKey,
 	}
-	st := step{what: fmt.Sprintf("change → file, %d keys", n), limit: limit, samples: s.samples, gap: gapOther, change: changeKey}
 	w := &work{
 		name: fmt.Sprintf("%d keys", n), templates: n, space: newKeySpace(n),
-		idle: n == 1000, targets: n >= 1000,
+		idle: n == 1000, memory: n >= 1000,
 	}
 	switch {
 	case n == 1:
 		w.name, st.what, st.gap = "1 key", "change → file, 1 key", gapSame
+	case n == 100:
+		st.ofPeer = 5
 	case n > 1000:
-		w.alone = keysAlone
+		w.alone, w.maxRSS = keysAlone, maxLargeMB
 	case n > 150:
 		w.own = ownConsul
 	}

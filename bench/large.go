@@ -77,7 +77,7 @@ func largeService(n int, s size) *work {
 	name := fmt.Sprintf("one service of %d instances", n)
 	return &work{
 		name: name, templates: 1, space: newLargeSpace(n), own: "Each program has a Consul of its own, whose processor time is counted.",
-		changes: true,
+		changes: true, memory: true,
 		steps: []step{{
 			what: "change → file, " + name + ", a check changes", limit: 40, samples: s.flips, gap: gapSame,
 			change: func(ctx context.Context, s space, _, n int) error { return s.(*largeSpace).flip(ctx, n) },
@@ -138,18 +138,10 @@ func (p *process) received() (float64, error) {
 	return 0, fmt.Errorf("/proc/%d/io has no rchar", p.pid)
 }
 
-// watchersBehindAgent measures what programs that watch one large service through a
-// client agent cost that agent and the server, with Consul's streaming and without.
-func watchersBehindAgent(ctx context.Context, b *bench) error {
-	for _, streaming := range []bool{true, false} {
-		if err := b.behindAgent(ctx, streaming); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (b *bench) behindAgent(ctx context.Context, streaming bool) error {
+// watchersOfAgent measures what programs that watch one large service cost Consul: when
+// they ask the server, and when they ask a client agent, with Consul's streaming, with
+// the agent's cache, and with neither.
+func watchersOfAgent(ctx context.Context, b *bench) error {
 	server, err := b.startConsul(ctx, 0)
 	if err != nil {
 		return err
@@ -159,13 +151,45 @@ func (b *bench) behindAgent(ctx context.Context, streaming bool) error {
 	if err := s.fill(ctx); err != nil {
 		return err
 	}
-	agent, err := b.startClient(ctx, server, streaming)
-	if err != nil {
+	m := &watcherModes{bench: b, server: server, space: s}
+	if err := m.measure(ctx, "of the server", server, "", 0); err != nil {
 		return err
 	}
-	defer agent.proc.kill()
+	for _, mode := range []struct {
+		name, params string
+		streaming    bool
+		ofPeer       float64
+	}{
+		{"behind a client agent, streaming (Consul's default)", "", true, 20},
+		{"behind a client agent, without streaming", "", false, 0},
+		{"behind a client agent, without streaming, with its cache", "&cached", false, 20},
+	} {
+		agent, err := b.startClient(ctx, server, mode.streaming)
+		if err != nil {
+			return err
+		}
+		err = m.measure(ctx, mode.name, agent, mode.params, mode.ofPeer)
+		agent.proc.kill()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watcherModes measures one way to watch after the other.
+type watcherModes struct {
+	bench  *bench
+	server *consul
+	space  *largeSpace
+	flips  int
+}
+
+// measure starts watchers of an agent, which may be the server, and flips checks.
+func (m *watcherModes) measure(ctx context.Context, name string, agent *consul, params string, ofPeer float64) error {
+	b := m.bench
 	watching, stop := context.WithCancel(ctx)
-	w := &watchers{agent: agent, service: s.name, seen: make(chan uint64, b.size.watchers)}
+	w := &watchers{agent: agent, service: m.space.name, params: params, seen: make(chan uint64, b.size.watchers)}
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop()
@@ -174,20 +198,19 @@ func (b *bench) behindAgent(ctx context.Context, streaming bool) error {
 	}
 	var took samples
 	var before [2]usage
+	var err error
 	for n := range 1 + b.size.flips/8 {
-		if n == 1 {
-			if before[0], err = usedBy(agent.proc); err != nil {
-				return err
-			}
-			if before[1], err = usedBy(server.proc); err != nil {
+		if n == 1 { // all watch now
+			if before, err = m.used(agent); err != nil {
 				return err
 			}
 		}
 		begin := time.Now()
-		if err := s.flip(ctx, n); err != nil {
+		if err := m.space.flip(ctx, m.flips); err != nil {
 			return err
 		}
-		index, err := s.index(ctx)
+		m.flips++
+		index, err := m.space.index(ctx)
 		if err != nil {
 			return err
 		}
@@ -201,37 +224,40 @@ func (b *bench) behindAgent(ctx context.Context, streaming bool) error {
 		}
 		sleep(ctx, gapSame)
 	}
-	a, err := usedBy(agent.proc)
-	if err != nil {
-		return err
-	}
-	v, err := usedBy(server.proc)
+	after, err := m.used(agent)
 	if err != nil {
 		return err
 	}
 	per := float64(len(took)) * float64(b.size.watchers)
-	name := fmt.Sprintf("%d watchers of %d instances behind a client agent, ", b.size.watchers, b.size.instances)
-	if streaming {
-		name += "streaming (Consul's default)"
-	} else {
-		name += "without streaming"
+	name = fmt.Sprintf("%d watchers of %d instances, %s: ", b.size.watchers, b.size.instances, name)
+	add := func(what, unit string, v samples, peer samples) {
+		r := row{what: name + what, unit: unit, limit: noTarget, jorc: v, peer: peer, note: rawWatchers}
+		if len(peer) > 0 {
+			r.ofPeer = ofPeer
+		}
+		b.report.Rows = append(b.report.Rows, r)
 	}
-	add := func(what, unit string, limit float64, v samples) {
-		b.report.Rows = append(b.report.Rows, row{what: name + ": " + what, unit: unit, limit: limit, jorc: v, note: rawWatchers})
+	millis := func(i int) samples {
+		return samples{float64((after[i].program - before[i].program).Microseconds()) / 1000 / per}
 	}
-	traffic := (a.received - before[0].received) / per
-	limit := float64(noTarget)
-	if streaming {
-		limit = w.answer() / 1000 / 20
+	add("change → last watcher", "ms", took, nil)
+	if agent != m.server {
+		add("server → agent per change and watcher; peer: a full answer", "KB", samples{(after[1].received - before[1].received) / per}, samples{w.answer() / 1000})
+		add("the agent's processor time per change and watcher", "ms", millis(1), nil)
 	}
-	add("change → last watcher", "ms", noTarget, took)
-	add("server → agent per change and watcher", "KB", limit, samples{traffic})
-	add("the agent's processor time per change and watcher", "ms", noTarget, samples{float64((a.program - before[0].program).Microseconds()) / 1000 / per})
-	add("the server's processor time per change and watcher", "ms", noTarget, samples{float64((v.program - before[1].program).Microseconds()) / 1000 / per})
+	add("the server's processor time per change and watcher", "ms", millis(0), nil)
 	return nil
 }
 
-const rawWatchers = "The watchers are blocking queries as jorc sends them, whose answers are thrown away. What the agent read is almost all from the server."
+// used is what the server and an agent have used so far.
+func (m *watcherModes) used(agent *consul) (u [2]usage, err error) {
+	if u[0], err = usedBy(m.server.proc); err == nil {
+		u[1], err = usedBy(agent.proc)
+	}
+	return u, err
+}
+
+const rawWatchers = "The watchers are blocking queries as jorc sends them, whose answers are discarded. What the agent reads comes almost all from the server."
 
 // index is the index of the service's last change at the server.
 func (s *largeSpace) index(ctx context.Context) (uint64, error) {
@@ -254,6 +280,7 @@ func usedBy(p *process) (u usage, err error) {
 type watchers struct {
 	agent   *consul
 	service string
+	params  string      // of each query
 	seen    chan uint64 // the index of each answer
 
 	mu    sync.Mutex
@@ -267,7 +294,7 @@ func (w *watchers) watch(ctx context.Context) {
 	defer client.CloseIdleConnections()
 	var index uint64
 	for ctx.Err() == nil {
-		next, n, err := ask(ctx, client, fmt.Sprintf("http://%s/v1/health/service/%s?passing=1&wait=60s&index=%d", w.agent.http, w.service, max(index, 1)))
+		next, n, err := ask(ctx, client, fmt.Sprintf("http://%s/v1/health/service/%s?passing=1&wait=60s&index=%d%s", w.agent.http, w.service, max(index, 1), w.params))
 		w.mu.Lock()
 		w.bytes, w.err = max(w.bytes, n), err
 		w.mu.Unlock()

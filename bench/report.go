@@ -25,6 +25,9 @@ type row struct {
 	jorc, peer samples // without peer there is nothing to compare with
 	limit      float64 // jorc's p50 must not exceed it; below zero: no target
 	floor      string  // what the machine itself takes
+	floors     samples // the same, in the turns of jorc's samples; optional
+	ofFloor    float64 // the ratio of jorc's p50 to that of floors must not exceed it; 0: no target
+	ofPeer     float64 // the peer's p50 must be at least so many times jorc's; 0: no target
 	note       string
 }
 
@@ -62,7 +65,7 @@ func (r *report) markdown() string {
 }
 
 func (r *report) results() (table [][]string, notes []string) {
-	table = [][]string{{"what", "unit", "jorc p50", "p95", "peer p50", "p95", "jorc/peer", "target", "met", "floor", "n"}}
+	table = [][]string{{"what", "unit", "jorc p50", "p95", "peer p50", "p95", "jorc/peer", "floor", "jorc/floor", "target", "met", "n"}}
 	for _, row := range r.Rows {
 		what := row.what
 		if row.note != "" {
@@ -76,7 +79,8 @@ func (r *report) results() (table [][]string, notes []string) {
 		jorc, jorc95 := row.jorc.cells()
 		peer, peer95 := row.peer.cells()
 		table = append(table, []string{
-			what, row.unit, jorc, jorc95, peer, peer95, row.ratio(), row.target(), row.met(), dash(row.floor), fmt.Sprint(len(row.jorc)),
+			what, row.unit, jorc, jorc95, peer, peer95, ratio(row.jorc, row.peer), dash(row.floor), ratio(row.jorc, row.floors),
+			row.target(), row.met(), fmt.Sprint(len(row.jorc)),
 		})
 	}
 	return table, notes
@@ -93,25 +97,50 @@ func (s samples) cells() (p50, p95 string) {
 	return number(s.quantile(0.5)), number(s.quantile(0.95))
 }
 
-func (r *row) ratio() string {
-	if len(r.jorc) == 0 || len(r.peer) == 0 || r.peer.quantile(0.5) == 0 {
+// ratio is that of the medians.
+func ratio(of, to samples) string {
+	if len(of) == 0 || len(to) == 0 || to.median() == 0 {
 		return "–"
 	}
-	return number(r.jorc.quantile(0.5) / r.peer.quantile(0.5))
+	return number(of.median() / to.median())
 }
 
+// target lists what is to be reached.
 func (r *row) target() string {
-	if r.limit < 0 {
-		return "–"
+	var all []string
+	plain := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+	if r.ofFloor > 0 {
+		all = append(all, "≤ "+plain(r.ofFloor)+" × floor")
 	}
-	return "≤ " + strconv.FormatFloat(r.limit, 'f', -1, 64)
+	if r.ofPeer > 0 {
+		all = append(all, "≤ peer / "+plain(r.ofPeer))
+	}
+	if r.limit >= 0 {
+		all = append(all, "≤ "+plain(r.limit))
+	}
+	return dash(strings.Join(all, ", "))
 }
 
+// met reports whether all targets are reached. A target whose other side was not
+// measured is left out.
 func (r *row) met() string {
-	switch {
-	case r.limit < 0 || len(r.jorc) == 0:
+	if len(r.jorc) == 0 {
 		return "–"
-	case r.jorc.quantile(0.5) <= r.limit:
+	}
+	var limits []float64
+	if r.limit >= 0 {
+		limits = append(limits, r.limit)
+	}
+	if r.ofFloor > 0 && len(r.floors) > 0 {
+		limits = append(limits, r.ofFloor*r.floors.median())
+	}
+	if r.ofPeer > 0 && len(r.peer) > 0 {
+		limits = append(limits, r.peer.median()/r.ofPeer)
+	}
+	switch {
+	case len(limits) == 0:
+		return "–"
+	case r.jorc.median() <= slices.Min(limits):
 		return "yes"
 	}
 	return "**no**"
@@ -180,8 +209,11 @@ Reproduce with ` + "`make bench`" + `: about thirteen minutes on two cores; ` + 
   kernel reports (inotify) that the file with the new content was renamed into place; the content is compared afterwards.
 - The spacing between two changes of the same thing is above consul-template's own pause of 100 ms between two fetches, and changes of
   different things are about 30 ms apart, so that no program's own pacing is measured.
-- *floor* is what the machine took in the same minutes without either program, in ms: a KV put until a blocking query in another goroutine has
-  returned, plus write, fsync and rename of a small file (of 100, 32 at a time, where all files change).
+- *floor* is what the machine took in the same turns without either program, in ms: a KV put until a blocking query in another goroutine has
+  returned, plus write, fsync and rename of a small file (of 100, 32 at a time, where all files change). The directory is not synced. The column
+  shows the medians of both parts. *jorc/floor* is the ratio of two medians: of jorc's times, and of the sums of both parts in each turn.
+- A row is met if all its targets are: a multiple of the floor, a part of the peer's median, or a value in the row's unit, of jorc's p50.
+- Where the rest of the time and the memory goes: [performance](performance.md).
 - Both use their defaults: no quiescence, no checks, no reloads. consul-template runs with ` + "`log_level = \"err\"`" + `, jorc with ` + "`error`" + `.
 - Consul keeps its state in memory and writes no coordinates (` + "`disable_coordinates`" + `), each scenario has a fresh one, and its limits are
   the default ones, except where a note says otherwise.

@@ -36,14 +36,20 @@ func TestRowsSayWhatWasMet(t *testing.T) {
 		{what: "bad", jorc: samples{2.5}, limit: 2, note: "why"},
 		{what: "writes", jorc: samples{0}, limit: 0},
 		{what: "none", jorc: samples{5}, limit: noTarget, note: "other"},
+		{what: "floor", jorc: samples{3}, floors: samples{2}, floor: "1 + 1", ofFloor: 1.5, limit: noTarget},
+		{what: "slower", jorc: samples{3}, floors: samples{2}, floor: "1 + 1", ofFloor: 1.4, limit: 5},
+		{what: "peer", jorc: samples{2}, peer: samples{9}, ofPeer: 5, limit: noTarget},
+		{what: "alone", jorc: samples{2}, ofPeer: 5, limit: noTarget},
 	}}
 	table, notes := r.results()
 	if len(notes) != 2 || notes[0] != "why" || notes[1] != "other" {
 		t.Errorf("notes = %q; want each once", notes)
 	}
 	for i, want := range []string{
-		"good [1]  2.00 3.00 4.00 – 0.50 ≤ 2 yes – 3", "bad [1]  2.50 – – – – ≤ 2 **no** – 1",
-		"writes  0 – – – – ≤ 0 yes – 1", "none [2]  5.00 – – – – – – – 1",
+		"good [1]  2.00 3.00 4.00 – 0.50 – – ≤ 2 yes 3", "bad [1]  2.50 – – – – – – ≤ 2 **no** 1",
+		"writes  0 – – – – – – ≤ 0 yes 1", "none [2]  5.00 – – – – – – – – 1",
+		"floor  3.00 – – – – 1 + 1 1.50 ≤ 1.5 × floor yes 1", "slower  3.00 – – – – 1 + 1 1.50 ≤ 1.4 × floor, ≤ 5 **no** 1",
+		"peer  2.00 – 9.00 – 0.22 – – ≤ peer / 5 **no** 1", "alone  2.00 – – – – – – ≤ peer / 5 – 1",
 	} {
 		if got := strings.Join(table[i+1], " "); got != want {
 			t.Errorf("row %d = %q; want %q", i, got, want)

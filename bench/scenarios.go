@@ -21,7 +21,7 @@ func scenarios(s size) []scenario {
 	pool := poolWork(s.files, s)
 	add("one-service", pool.carryOut)
 	add("large-service", largeService(s.instances, s).carryOut)
-	add("watchers-behind-agent", watchersBehindAgent)
+	add("watchers-of-agent", watchersOfAgent)
 	for _, n := range s.keys {
 		if n == 100 || n == 1000 {
 			add(fmt.Sprintf("start-%d-keys", n), keyWork(n, s).startUp)

@@ -78,12 +78,12 @@ func movePort(ctx context.Context, s space, i, n int) error {
 func serviceWork(n int, s size) *work {
 	name := fmt.Sprintf("%d services", n)
 	return &work{
-		name: name, templates: n, space: newServiceSpace(n), own: ownConsul, idle: true, targets: true,
+		name: name, templates: n, space: newServiceSpace(n), own: ownConsul, idle: true, maxIdle: 0.3, memory: true,
 		steps: []step{
 			{
-				what: "change → file, " + name + ", a check changes", limit: 15, samples: s.samples * 2 / 3, gap: gapOther, change: flipCheck,
+				what: "change → file, " + name + ", a check changes", limit: 5, samples: s.samples * 2 / 3, gap: gapOther, change: flipCheck,
 			}, {
-				what: "change → file, " + name + ", registered again without checks", limit: 15, samples: s.samples * 2 / 3,
+				what: "change → file, " + name + ", registered again without checks", limit: 8, samples: s.samples * 2 / 3,
 				gap: gapOther, change: movePort,
 			},
 		},
@@ -126,7 +126,7 @@ func poolWork(n int, s size) *work {
 	return &work{
 		name: fmt.Sprintf("%d templates of one service", n), templates: n, space: newPoolSpace,
 		steps: []step{{
-			what: fmt.Sprintf("change → last file, %d templates of one service", n), limit: 30, samples: s.few, gap: gapSame, all: true,
+			what: fmt.Sprintf("change → last file, %d templates of one service", n), limit: noTarget, ofFloor: 1.15, samples: s.few, gap: gapSame, all: true,
 			change: func(ctx context.Context, s space, _, n int) error {
 				v := s.(*poolSpace)
 				v.instances[1].port = 9000 + n

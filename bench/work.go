@@ -17,9 +17,11 @@ type work struct {
 	alone string
 	// own says why consul-template gets a Consul of its own, with more connections.
 	own     string
-	idle    bool // measure the use of the CPU, too
-	changes bool // measure what each change costs, too
-	targets bool // those for memory and sockets apply
+	idle    bool    // measure the use of the CPU, too
+	maxIdle float64 // percent of a core, of jorc; 0: no target
+	changes bool    // measure what each change costs, too
+	memory  bool    // report memory and sockets, too
+	maxRSS  float64 // MB, of jorc; 0: no target
 }
 
 // space is a program's part of Consul's data and of the templates.
@@ -32,7 +34,9 @@ type space interface {
 // step is one kind of change.
 type step struct {
 	what    string
-	limit   float64 // ms, of jorc
+	limit   float64 // ms, of jorc; below zero: no target
+	ofFloor float64 // see row
+	ofPeer  float64 // see row
 	samples int
 	gap     time.Duration
 	all     bool // every file changes
@@ -138,9 +142,12 @@ func (w *work) begin(ctx context.Context, b *bench, s *side) error {
 // alternate makes the changes of a step, one for each side and one of the
 // floor at a time. The sides change turns, too.
 func (w *work) alternate(ctx context.Context, b *bench, sides []*side, st *step, f *floor) (row, error) {
-	before := len(f.query)
+	before := 0
 	used := make([]usage, len(sides))
 	for n := range b.size.warmUp + st.samples {
+		if n == b.size.warmUp {
+			before = len(f.query)
+		}
 		for k := range sides {
 			s := sides[(k+n)%len(sides)]
 			if n == b.size.warmUp {
@@ -167,7 +174,10 @@ func (w *work) alternate(ctx context.Context, b *bench, sides []*side, st *step,
 		}
 	}
 	now := floor{query: f.query[before:], file: f.file[before:]}
-	r := row{what: st.what, unit: "ms", limit: st.limit, floor: now.String(), note: joinNotes(st.note, w.alone, w.own)}
+	r := row{
+		what: st.what, unit: "ms", limit: st.limit, ofFloor: st.ofFloor, ofPeer: st.ofPeer,
+		floor: now.String(), floors: now.sums(), note: joinNotes(st.note, w.alone, w.own),
+	}
 	for _, s := range sides {
 		if err := s.measure(); err != nil {
 			return row{}, err

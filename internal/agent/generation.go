@@ -69,7 +69,9 @@ func (a *Agent) build(c *config.Config, withProcesses bool) (*generation, error)
 	o.Stages = a.stages
 	if withProcesses {
 		o.Replacer = a.processes.Replacer(r)
-		o.Templates = slices.Concat(o.Templates, supervise.Templates(c.Processes))
+		if more := supervise.Templates(c.Processes); len(more) > 0 {
+			o.Templates = slices.Concat(o.Templates, more)
+		}
 	}
 	g.begin = func() { a.stages.Begin(stage.Files{Replacer: o.Replacer, Compare: r.Compare}, stagesOf(c)) }
 	g.engine, err = watch.New(o)

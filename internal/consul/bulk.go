@@ -20,6 +20,7 @@ type request struct {
 	tag           string // of instances
 	passing       bool   // instances whose checks all pass
 	optional      bool   // what does not exist is the zero value
+	size          int    // how long the answer probably is
 	skipUnchanged bool   // do not read an answer whose index is the query's: return the zero value
 }
 
@@ -64,6 +65,9 @@ func bulk[T any](c *Client, ask request, pick func(s *scanner) T) func(*api.Quer
 		}
 		defer c.texts.Put(text)
 		text.Reset()
+		if ask.size > 0 {
+			text.Grow(ask.size + bytes.MinRead)
+		}
 		if _, err := text.ReadFrom(resp.Body); err != nil {
 			return v, nil, err
 		}

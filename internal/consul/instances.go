@@ -18,8 +18,22 @@ type Instances[T any] struct {
 	ask    request
 	of     func(*ServiceEntry) T
 	seeds  [2]maphash.Seed
-	known  map[digest]T // by the text of the instance, of the last answer
-	next   map[digest]T
+	known  map[digest]known[T] // by the text of the instance, of the last answer
+	order  []part              // of the last answer
+	next   map[digest]known[T] // of the answer that is being read, as parts
+	parts  []part
+}
+
+// known is what was made of an instance, and its place in the answer.
+type known[T any] struct {
+	value T
+	place int
+}
+
+// part is the text of one instance.
+type part struct {
+	digest digest
+	length int
 }
 
 // digest identifies a text, up to 2^-128.
@@ -44,7 +58,7 @@ func NewInstances[T any](c *Client, which InstancesOf, of func(*ServiceEntry) T)
 	return &Instances[T]{
 		client: c, name: which.Service, ask: ask, of: of,
 		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		known: map[digest]T{}, next: map[digest]T{},
+		known: map[digest]known[T]{}, next: map[digest]known[T]{},
 	}
 }
 
@@ -54,31 +68,62 @@ func (i *Instances[T]) Read(ctx context.Context, q Query) ([]T, Meta, error) {
 		list, meta, err := bulk(i.client, i.ask, i.list)(o)
 		if err == nil {
 			i.known, i.next = i.next, i.known
+			i.order, i.parts = i.parts, i.order
 		}
 		clear(i.next)
+		i.parts = i.parts[:0]
 		return list, meta, err
 	})
 }
 
 func (i *Instances[T]) list(s *scanner) []T {
+	i.ask.size = len(s.text)
 	list := make([]T, 0, len(i.known))
+	expected := 0 // the next instance has probably the text of this one of the last answer
 	s.array(func() {
-		text := s.nested()
-		if s.err != nil {
-			return
-		}
-		key := digest{maphash.Bytes(i.seeds[0], text), maphash.Bytes(i.seeds[1], text)}
-		v, ok := i.known[key]
+		p, v, ok := i.again(s, expected)
 		if !ok {
-			var e ServiceEntry
-			if err := json.Unmarshal(text, &e); err != nil {
-				s.fail()
+			text := s.nested()
+			if s.err != nil {
 				return
 			}
-			v = i.of(&e)
+			p = part{i.digest(text), len(text)}
+			if v, ok = i.known[p.digest]; !ok {
+				var e ServiceEntry
+				if err := json.Unmarshal(text, &e); err != nil {
+					s.fail()
+					return
+				}
+				v = known[T]{value: i.of(&e), place: expected}
+			}
 		}
-		i.next[key] = v
-		list = append(list, v)
+		expected = v.place + 1
+		if !ok {
+			expected-- // it may have come in between
+		}
+		v.place = len(i.parts)
+		i.next[p.digest] = v
+		i.parts = append(i.parts, p)
+		list = append(list, v.value)
 	})
 	return list
+}
+
+// again reads an instance whose text is that of a place in the last answer. Its digest says
+// so: its end need not be searched for.
+func (i *Instances[T]) again(s *scanner, place int) (p part, v known[T], ok bool) {
+	if place >= len(i.order) || s.next() == 0 {
+		return p, v, false
+	}
+	p = i.order[place]
+	if len(s.text)-s.at < p.length || i.digest(s.text[s.at:s.at+p.length]) != p.digest {
+		return p, v, false
+	}
+	s.at += p.length
+	v, ok = i.known[p.digest]
+	return p, v, ok
+}
+
+func (i *Instances[T]) digest(text []byte) digest {
+	return digest{maphash.Bytes(i.seeds[0], text), maphash.Bytes(i.seeds[1], text)}
 }

@@ -144,7 +144,12 @@ type ServiceIndex struct {
 // CheckIndexes reads the indexes of all checks; it returns none if q waited and
 // nothing changed.
 func (c *Client) CheckIndexes(ctx context.Context, q Query) ([]CheckIndex, Meta, error) {
-	return read(ctx, c, "read checks", "any", q, bulk(c, request{path: "/v1/health/state/any", skipUnchanged: true}, checkIndexMembers.list))
+	return c.CheckIndexesIn(ctx, "any", q)
+}
+
+// CheckIndexesIn is CheckIndexes for the checks in one state, which Consul finds by an index.
+func (c *Client) CheckIndexesIn(ctx context.Context, state string, q Query) ([]CheckIndex, Meta, error) {
+	return read(ctx, c, "read checks", state, q, bulk(c, request{path: "/v1/health/state/" + state, skipUnchanged: true}, checkIndexMembers.list))
 }
 
 var checkIndexMembers = members[CheckIndex]{

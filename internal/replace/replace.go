@@ -87,12 +87,13 @@ type Replacer struct {
 	env      []string
 	log      hclog.Logger
 	dirs     durable.DirSyncer
+	staging  *staging
 
 	life    context.Context // of commands
 	abandon context.CancelFunc
 
 	mu    sync.Mutex
-	units map[string]chan struct{} // unit name → one token
+	units map[string]*turn // unit name → turn; only of units that Replace works on
 
 	link func(d *durable.Dir, from, to string) error // Dir.Link
 	hook func(step string)                           // tests die here
@@ -109,8 +110,9 @@ func New(stateDir string, env []string, log hclog.Logger) *Replacer {
 		outputs:  filepath.Join(stateDir, "output"),
 		env:      env,
 		log:      log,
-		units:    make(map[string]chan struct{}),
+		units:    make(map[string]*turn),
 		link:     (*durable.Dir).Link,
+		staging:  newStaging(),
 	}
 	r.life, r.abandon = context.WithCancel(context.Background())
 	return r
@@ -144,19 +146,34 @@ func (r *Replacer) Compare(f File) (current []byte, same bool, err error) {
 	return current, string(current) == string(f.Data), nil
 }
 
+// turn lets one caller at a time into a unit.
+type turn struct {
+	token   chan struct{}
+	callers int // that are in or wait
+}
+
 // hold lets one caller at a time into a unit.
 func (r *Replacer) hold(ctx context.Context, unit string) (release func(), err error) {
 	r.mu.Lock()
-	token, ok := r.units[unit]
-	if !ok {
-		token = make(chan struct{}, 1)
-		r.units[unit] = token
+	t := r.units[unit]
+	if t == nil {
+		t = &turn{token: make(chan struct{}, 1)}
+		r.units[unit] = t
 	}
+	t.callers++
 	r.mu.Unlock()
+	leave := func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if t.callers--; t.callers == 0 {
+			delete(r.units, unit)
+		}
+	}
 	select {
-	case token <- struct{}{}:
-		return func() { <-token }, nil
+	case t.token <- struct{}{}:
+		return func() { <-t.token; leave() }, nil
 	case <-ctx.Done():
+		leave()
 		return nil, ctx.Err()
 	}
 }
@@ -318,6 +335,7 @@ func (r *Replacer) replaceOne(it *item, out *Outcome) error {
 	out.Changed = []string{it.Destination}
 	it.stamp(it.staged)
 	r.step("renamed")
+	r.staging.await()
 	if err := r.dirs.Sync(it.at.Dir); err != nil {
 		return ioError("replaced, but maybe not for good:", it.Destination, err)
 	}

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -93,6 +94,34 @@ func (d *dependency) label() string {
 		text += "@" + d.scope.datacenter
 	}
 	return text
+}
+
+// dependencies are what one template uses, sorted by id. A slice, because most
+// templates use few, and a map of one takes 250 bytes.
+type dependencies []*dependency
+
+func dependenciesOf(used map[string]*dependency) dependencies {
+	return slices.SortedFunc(maps.Values(used), func(a, b *dependency) int { return strings.Compare(a.id, b.id) })
+}
+
+func (s dependencies) has(id string) bool {
+	_, ok := slices.BinarySearchFunc(s, id, func(d *dependency, id string) int { return strings.Compare(d.id, id) })
+	return ok
+}
+
+// are reports whether used holds the same dependencies or, if it may hold fewer, no
+// others.
+func (s dependencies) are(used map[string]*dependency, fewer bool) bool {
+	if len(used) > len(s) || len(used) < len(s) && !fewer {
+		return false
+	}
+	same := 0
+	for _, d := range s {
+		if now := used[d.id]; now != nil && now.hidden == d.hidden {
+			same++
+		}
+	}
+	return same == len(used)
 }
 
 // passingOnly reports whether Consul can do the filtering.

@@ -138,7 +138,7 @@ func ours(t *testing.T, text string, v view, p *pool) rendering {
 			return "value of " + name, true
 		},
 	}
-	src, err := load(&config.Template{Name: "t", Contents: text}, o)
+	src, err := load(&config.Template{Name: "t", Contents: text}, &o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,22 +68,28 @@ func (e *Engine) checkEdit(ed edit) {
 		return
 	}
 	now := time.Now()
+	if u.edits == nil {
+		u.edits = &editHistory{}
+	}
 	pause := u.edits.add(now)
 	if t.conf.OnEdit == config.OnEditReport {
 		pause = min(pause, firstRestore) // nothing is written
 	}
 	u.restore = now.Add(pause)
 	if pause > 0 && t.conf.OnEdit != config.OnEditReport {
-		t.status.Edited = fmt.Sprintf("changed %d times by another program since %s; it is restored at %s",
-			u.edits.count, u.edits.first.Format(time.RFC3339), u.restore.Format(time.RFC3339))
 		e.o.Log.Warn("another program keeps changing a rendered file", "template", t.conf.Name, "file", t.conf.Destination,
 			"changes", u.edits.count, "restored in", pause.Round(time.Millisecond))
-		e.publish(u)
+		e.publish(u, func(_ int, other *tmpl) {
+			if other == t {
+				t.status.Edited = fmt.Sprintf("changed %d times by another program since %s; it is restored at %s",
+					u.edits.count, u.edits.first.Format(time.RFC3339), u.restore.Format(time.RFC3339))
+			}
+		})
 	}
 	u.queue.reschedule(u)
 }
 
-// reportEdit writes the template's status about edits after a job.
+// reportEdit writes the template's status about edits after a job. The caller holds e.mu.
 func (e *Engine) reportEdit(u *unit, t *tmpl, j *job, now time.Time) {
 	dest := t.conf.Destination
 	switch {

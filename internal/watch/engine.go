@@ -94,7 +94,7 @@ type Rendered struct {
 // Engine renders templates. Its methods may be called while Run runs.
 type Engine struct {
 	o        Options
-	opts     options
+	opts     *options
 	units    []*unit
 	store    *store
 	index    map[string][]*unit // dependency id → its users
@@ -127,7 +127,7 @@ type Engine struct {
 
 	mu       sync.Mutex
 	order    map[string]int
-	statuses []published
+	statuses []published // in the order of the configuration
 }
 
 // templatePlace is where a template of the configuration is.
@@ -154,7 +154,7 @@ func New(o Options) (*Engine, error) {
 		o.Allow.MaxOutput = defaultMaxOutput
 	}
 	plain, commands := &queue{limit: maxPlainJobs}, &queue{limit: maxCommandJobs}
-	opts := options{TemplateOptions: o.Allow, LookupEnv: o.LookupEnv, Functions: o.Functions, Params: o.Params != nil}
+	opts := &options{TemplateOptions: o.Allow, LookupEnv: o.LookupEnv, Functions: o.Functions, Params: o.Params != nil}
 	units, err := newUnits(o.Templates, opts, o.LoadLater, plain, commands)
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func New(o Options) (*Engine, error) {
 		done: make(chan job), changes: make(chan []change), gates: make(chan gate), pings: make(chan struct{}),
 		editNews: make(chan edit),
 		slots:    limits(o.Templates), slotNews: make(chan slotNews),
-		settle: map[string]time.Time{}, order: map[string]int{}, hot: newPool(),
+		settle: map[string]time.Time{}, order: map[string]int{}, hot: newPool(), statuses: make([]published, len(o.Templates)),
 	}
 	for i := range o.Templates {
 		c := &o.Templates[i]
@@ -174,12 +174,14 @@ func New(o Options) (*Engine, error) {
 			return nil, fmt.Errorf("template %q: slot %q cannot be taken: this version of jorc has no fleet slots", c.Name, c.Slot)
 		}
 		e.order[c.Name] = i
-		e.statuses = append(e.statuses, published{Status: Status{Name: c.Name, Destination: c.Destination, Together: c.Together, State: StateWaiting, Since: time.Now()}})
+		e.statuses[i].jobState = StateWaiting
+		e.statuses[i].Status = Status{Name: c.Name, Destination: c.Destination, Together: c.Together, State: StateWaiting, Since: time.Now()}
 	}
 	e.places = make([]templatePlace, len(o.Templates))
 	for _, u := range units {
 		for _, t := range u.templates {
-			e.places[e.order[t.conf.Name]] = templatePlace{u, t}
+			i := e.order[t.conf.Name]
+			e.places[i], t.status = templatePlace{u, t}, &e.statuses[i]
 		}
 	}
 	e.saver = &saver{dir: o.StateDir, log: o.Log}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	dep "github.com/hashicorp/consul-template/dependency"
 	vault "github.com/hashicorp/vault/api"
@@ -209,7 +210,7 @@ func (x *execution) show(name string) string {
 // isName reports whether all words of text are known not to be values.
 func (x *execution) isName(text string) bool {
 	for word := range words(text) {
-		if !x.source.words[word] && !x.isKnown(word) {
+		if !holdsWord(x.source.written, word) && !x.isKnown(word) {
 			return false
 		}
 	}
@@ -269,6 +270,23 @@ func names(value any, know func(...string)) {
 	}
 }
 
+// holdsWord reports whether word is one of the words of text.
+func holdsWord(text, word string) bool {
+	for at := 0; ; {
+		i := strings.Index(text[at:], word)
+		if i < 0 {
+			return false
+		}
+		begin, end := at+i, at+i+len(word)
+		before, _ := utf8.DecodeLastRuneInString(text[:begin])
+		after, _ := utf8.DecodeRuneInString(text[end:])
+		if !wordRune(before) && !wordRune(after) { // nor is the error that the ends of text give
+			return true
+		}
+		at = begin + 1
+	}
+}
+
 // words are the runs of letters and digits in text.
 func words(text string) func(yield func(string) bool) {
 	return strings.FieldsFuncSeq(text, func(r rune) bool { return !wordRune(r) })
@@ -276,12 +294,26 @@ func words(text string) func(yield func(string) bool) {
 
 func wordRune(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// mark notes whether the name of d may be a value.
+// mark notes whether the name of d may be a value. A computed name that was shown once
+// is always shown.
 func (x *execution) mark(d *dependency) {
-	if _, shown := x.source.shown.Load(d.id); shown {
+	computed := false
+	for word := range words(d.asked) {
+		computed = computed || !holdsWord(x.source.written, word)
+	}
+	if !computed {
+		return
+	}
+	s := x.source
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shown[d.id] {
 		return
 	}
 	if d.hidden = !x.isName(d.asked); !d.hidden {
-		x.source.shown.Store(d.id, true)
+		if s.shown == nil {
+			s.shown = map[string]bool{}
+		}
+		s.shown[d.id] = true
 	}
 }

@@ -15,18 +15,7 @@ import (
 // an execution succeeds: `{{ (index (service "web") 0).Port }}` fails as long
 // as nothing has fetched the service it failed for.
 func (x *execution) functions() template.FuncMap {
-	m := template.FuncMap{
-		"key": x.key, "keyExists": x.keyExists, "keyOrDefault": x.keyOrDefault,
-		"ls": x.list(topLevel, true), "safeLs": x.list(topLevel, false),
-		"tree": x.list(allBelow, true), "safeTree": x.list(allBelow, false),
-		"service": x.service, "connect": x.connect, "services": x.services,
-		"node": x.node, "nodes": x.nodes, "datacenters": x.datacenters,
-		"caRoots": x.caRoots, "caLeaf": x.caLeaf,
-		"file": x.file, "param": x.param, "paramExists": x.paramExists, "paramOr": x.paramOr,
-		"env": x.env, "mustEnv": x.mustEnv, "envOrDefault": x.envOrDefault,
-		"loop": x.loop, "sprig_fail": x.failOnPurpose,
-		tick: x.tick, enter: x.enter,
-	}
+	m := x.ownFunctions()
 	maps.Copy(m, x.foreignFunctions())
 	maps.Copy(m, x.boundedFunctions())
 	maps.Copy(m, x.opts.Functions)
@@ -43,6 +32,22 @@ func (x *execution) functions() template.FuncMap {
 		m[name] = x.refused(name, "jorc does not talk to Nomad")
 	}
 	return m
+}
+
+// ownFunctions are the functions that need nothing of consul-template's.
+func (x *execution) ownFunctions() template.FuncMap {
+	return template.FuncMap{
+		"key": x.key, "keyExists": x.keyExists, "keyOrDefault": x.keyOrDefault,
+		"ls": x.list(topLevel, true), "safeLs": x.list(topLevel, false),
+		"tree": x.list(allBelow, true), "safeTree": x.list(allBelow, false),
+		"service": x.service, "connect": x.connect, "services": x.services,
+		"node": x.node, "nodes": x.nodes, "datacenters": x.datacenters,
+		"caRoots": x.caRoots, "caLeaf": x.caLeaf,
+		"file": x.file, "param": x.param, "paramExists": x.paramExists, "paramOr": x.paramOr,
+		"env": x.env, "mustEnv": x.mustEnv, "envOrDefault": x.envOrDefault,
+		"loop": x.loop, "sprig_fail": x.failOnPurpose,
+		tick: x.tick, enter: x.enter,
+	}
 }
 
 // guardedFunctions reach outside of the template.

@@ -82,7 +82,7 @@ func TestFunctionsDoNotTakeAllMemory(t *testing.T) {
 		`{{ sprig_repeat 2000000000 "x" }}`,
 		`{{ indent 2000000000 "x" }}`, `{{ sprig_indent 2000000000 "x" }}`, `{{ sprig_nindent 2000000000 "x" }}`,
 	} {
-		src, err := load(&config.Template{Name: "t", Contents: text}, o)
+		src, err := load(&config.Template{Name: "t", Contents: text}, &o)
 		if err != nil {
 			t.Fatal(err)
 		}

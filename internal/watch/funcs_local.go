@@ -20,8 +20,8 @@ func (x *execution) file(path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	if !inSandbox(x.opts.SandboxPath, path) {
-		return "", x.fail("%s does not exist or is outside of sandbox_path %s", x.show(path), x.opts.SandboxPath)
+	if !inSandbox(x.source.sandboxPath, path) {
+		return "", x.fail("%s does not exist or is outside of sandbox_path %s", x.show(path), x.source.sandboxPath)
 	}
 	s, _ := recall(x, &dependency{id: "file(" + path + ")", kind: kindFile, name: path, asked: path}, "")
 	return s, nil

@@ -133,7 +133,14 @@ type guarded struct {
 	holds    map[string]hold // of the last execution
 	fileHas  bool            // the destination is not empty, and it is unknown what it is made of
 	snapshot map[string]any  // last good data of an earlier process; nil unless it may be used
-	next     map[string]hold // of this one
+	next     map[string]hold // of this one; nil: none
+}
+
+func (v *guarded) hold(id string, since time.Time, verdict verdict) {
+	if v.next == nil {
+		v.next = map[string]hold{}
+	}
+	v.next[id] = hold{since: since, verdict: verdict}
 }
 
 // recall implements view.
@@ -168,7 +175,7 @@ func (v *guarded) recallService(d *dependency, next []*dep.HealthService) (any, 
 	if !verdict.hold || !verdict.until.IsZero() && !v.now.Before(verdict.until) {
 		return next, true
 	}
-	v.next[d.id] = hold{since: since, verdict: verdict}
+	v.hold(d.id, since, verdict)
 	return past, known
 }
 
@@ -193,7 +200,7 @@ func (v *guarded) recallNames(d *dependency, next []*dep.CatalogSnippet) []*dep.
 		}
 		verdict := v.guard.checkName(s.Name, since)
 		if verdict.hold && (verdict.until.IsZero() || v.now.Before(verdict.until)) {
-			v.next[id] = hold{since: since, verdict: verdict}
+			v.hold(id, since, verdict)
 			kept = append(kept, s)
 		}
 	}

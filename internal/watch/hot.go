@@ -10,7 +10,8 @@ import (
 )
 
 // consul-template builds its three hundred functions and parses the template
-// for every execution, which costs more than most templates themselves. A hot
+// for every execution, which costs more than most templates themselves. For those
+// that use its functions there are hot templates (see runPlain for the others). A hot
 // template is one such execution that does not end: it renders its own text
 // once for each turn it is given. The text before the user's is
 //
@@ -56,7 +57,7 @@ var errCold = errors.New("the template is no longer hot")
 // turn that fails.
 func heat(s *source, wg *sync.WaitGroup) *hot {
 	h := &hot{
-		source: s, x: &execution{source: s, opts: &s.opts}, outer: true,
+		source: s, x: &execution{source: s, opts: s.opts}, outer: true,
 		turns: make(chan struct{}), outputs: make(chan string), dead: make(chan struct{}),
 	}
 	functions := h.x.functions()
@@ -147,7 +148,7 @@ func newPool() *pool {
 // take returns s's hot template, or nil while it is not worth one. It belongs
 // to the caller until give.
 func (p *pool) take(s *source) *hot {
-	if p == nil || len(s.opts.Denylist) > 0 || s.text == "" {
+	if p == nil || s.plain || len(s.denylist) > 0 || s.text == "" {
 		return nil
 	}
 	p.mu.Lock()

@@ -60,7 +60,7 @@ func FuzzInstrument(f *testing.F) {
 			return // the one is ours, the other may take all day
 		}
 		want, err := plain(t, text, left, right)
-		marked, _, merr := instrument(text, left, right)
+		marked, _, _, merr := instrument(text, left, right)
 		if merr != nil {
 			if err == nil {
 				t.Fatalf("instrument(%q, %q, %q) = %v, though it renders %q", text, left, right, merr, want)
@@ -106,7 +106,7 @@ func TestInstrumentCountsEveryTurn(t *testing.T) {
 		"{{ define \"t\" }}x{{ end }}{{ template \"t\" }}":             0,
 		"{{ if .A }}{{ with .A }}{{ range . }}{{ end }}{{end}}{{end}}": 3,
 	} {
-		marked, _, err := instrument(text, "", "")
+		marked, _, _, err := instrument(text, "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +131,7 @@ func TestTemplatesThatCallThemselvesEnd(t *testing.T) {
 		"itself":          `{{ executeTemplate "" }}`,
 	} {
 		o := options{TemplateOptions: config.TemplateOptions{RenderTimeout: time.Minute, MaxOutput: 1 << 20}}
-		src, err := load(&config.Template{Name: name, Contents: text}, o)
+		src, err := load(&config.Template{Name: name, Contents: text}, &o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -72,7 +71,7 @@ func (e *Engine) render(ctx context.Context, j *job, now time.Time) {
 	for i, t := range j.unit.templates {
 		v := &guarded{
 			store: e.store, guard: t.guard, now: now, accepted: t.accepted, holds: t.holds,
-			fileHas: !t.restored && t.accepted == nil && hasContent(t.conf.Destination), next: map[string]hold{},
+			fileHas: !t.restored && t.accepted == nil && hasContent(t.conf.Destination),
 		}
 		if j.past != nil && j.past.mayStandIn(t) {
 			v.snapshot = j.past.Data
@@ -131,10 +130,7 @@ func (e *Engine) write(ctx context.Context, j *job) {
 	}
 	u := replace.Unit{Name: j.unit.name, Gate: e.gate(j.unit)}
 	for i, t := range j.unit.templates {
-		f := t.file
-		f.Data = j.renderings[i].output
-		f.Stamp, f.Written = &t.stamp, t.written
-		u.Files = append(u.Files, f)
+		u.Files = append(u.Files, t.file(j.renderings[i].output))
 	}
 	done := e.stagedUnit(j, &u)
 	j.outcome, j.err = e.o.Replacer.Replace(ctx, u)
@@ -162,14 +158,11 @@ func (e *Engine) finish(j job) {
 		e.use(u, t, &j.renderings[i])
 	}
 	e.schedule(&j, now)
-	for i, t := range u.templates {
-		e.report(t, &j, i, now)
-	}
 	if u.recheck {
 		u.recheck = false
 		e.edits.Check(e.indexes(u)...)
 	}
-	e.publish(u)
+	e.publish(u, func(i int, t *tmpl) { e.report(t, &j, i, now) })
 	u.queue.reschedule(u)
 	e.notify(&j, now)
 }
@@ -208,13 +201,19 @@ func (e *Engine) notify(j *job, now time.Time) {
 // use brings the index in line with what a template used in its last run. What
 // it used before stays while it is not complete: its run may have ended early.
 func (e *Engine) use(u *unit, t *tmpl, r *rendering) {
-	next := r.used
-	if r.err != nil || len(r.missing) > 0 {
-		next = maps.Clone(r.used)
-		maps.Copy(next, t.used)
+	incomplete := r.err != nil || len(r.missing) > 0
+	if t.used.are(r.used, incomplete) {
+		return
 	}
-	for id, d := range next {
-		if t.used[id] != nil {
+	if incomplete {
+		for _, d := range t.used {
+			r.used[d.id] = d
+		}
+	}
+	next := dependenciesOf(r.used)
+	for _, d := range next {
+		id := d.id
+		if t.used.has(id) {
 			continue
 		}
 		if !slices.Contains(e.index[id], u) {
@@ -231,16 +230,16 @@ func (e *Engine) use(u *unit, t *tmpl, r *rendering) {
 	}
 	before := t.used
 	t.used = next
-	for id := range before {
-		if next[id] == nil && !u.uses(id) {
-			e.forget(u, id)
+	for _, d := range before {
+		if !next.has(d.id) && !u.uses(d.id) {
+			e.forget(u, d.id)
 		}
 	}
 }
 
 func (u *unit) uses(id string) bool {
 	for _, t := range u.templates {
-		if t.used[id] != nil {
+		if t.used.has(id) {
 			return true
 		}
 	}
@@ -364,29 +363,29 @@ func (t *tmpl) accept(values map[string]any) {
 	}
 }
 
-// report writes the template's status.
+// report writes the template's status. The caller holds e.mu.
 func (e *Engine) report(t *tmpl, j *job, i int, now time.Time) {
 	r := &j.renderings[i]
-	s := &t.status
+	s := t.status
 	s.Checked = now
 	s.Executions++
 	s.Held, s.Error, s.Failure = holdLines(t.holds), "", ""
-	t.waits = waits(r)
+	s.waits, s.used = waits(r), t.used
 	switch {
 	case r.err != nil:
-		s.State, s.Error, s.Failure = StateFailed, oneLine(r.err), failureOf(r.err, nil)
+		s.jobState, s.Error, s.Failure = StateFailed, oneLine(r.err), failureOf(r.err, nil)
 	case errors.Is(j.err, ErrTurn) && !e.once:
-		s.State, t.waits = StateWaiting, []wait{{text: turnText(j.err)}}
+		s.jobState, s.waits = StateWaiting, []wait{{text: turnText(j.err)}}
 	case j.err != nil:
-		s.State, s.Error, s.Failure = StateFailed, oneLine(j.err), failureOf(nil, j.err)
+		s.jobState, s.Error, s.Failure = StateFailed, oneLine(j.err), failureOf(nil, j.err)
 	case len(r.missing) > 0:
-		s.State = StateWaiting
+		s.jobState = StateWaiting
 	case !j.complete:
-		s.State, t.waits = StateWaiting, []wait{{text: "the other templates of " + j.unit.name}}
+		s.jobState, s.waits = StateWaiting, []wait{{text: "the other templates of " + j.unit.name}}
 	case len(s.Held) > 0:
-		s.State = StateHeld
+		s.jobState = StateHeld
 	default:
-		s.State = StateRendered
+		s.jobState = StateRendered
 	}
 	e.reportEdit(j.unit, t, j, now)
 	if slices.Contains(j.outcome.Changed, t.conf.Destination) {

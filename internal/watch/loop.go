@@ -71,7 +71,7 @@ func (e *Engine) run(ctx context.Context, once bool) error {
 			e.open(g)
 		case n := <-e.slotNews:
 			n.unit.slot = n.why
-			e.publish(n.unit)
+			e.publish(n.unit, nil)
 		case <-e.pings:
 		case <-e.stageChanges():
 			e.touchStaged(time.Now())
@@ -157,7 +157,7 @@ func (e *Engine) open(g gate) {
 		g.unit.blocked = ""
 	}
 	if !g.unit.running {
-		e.publish(g.unit)
+		e.publish(g.unit, nil)
 	}
 	g.unit.queue.reschedule(g.unit)
 }
@@ -280,10 +280,10 @@ func (e *Engine) failure(cause error) error {
 }
 
 // How many jobs may run at the same time: plain ones, which render and write and
-// mostly wait for the disk, and the ones with commands, which
+// mostly wait for the disk (package replace stages fewer files at a time), and the ones with commands, which
 // may take long and must not keep the others waiting.
 const (
-	maxPlainJobs   = 32
+	maxPlainJobs   = 128
 	maxCommandJobs = 256
 )
 

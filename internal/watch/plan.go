@@ -16,7 +16,7 @@ type plan struct {
 }
 
 // sharedCost is the number of queries that a shared wake-up blocks on.
-const sharedCost = 3
+const sharedCost = 5 + maxFollowed
 
 // paramsCost is the number of queries that the member's params take.
 const paramsCost = 3

@@ -2,7 +2,6 @@ package watch
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/gob"
 	"encoding/hex"
 	"encoding/json"
@@ -89,8 +88,7 @@ func (t *tmpl) hash() string {
 	if t.src == nil {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(t.src.text))
-	return hex.EncodeToString(sum[:])
+	return hex.EncodeToString(t.src.sum[:])
 }
 
 // saver writes snapshots, one at a time. The engine's loop owns it.
@@ -166,11 +164,25 @@ func (s *snapshot) wire() (*wireSnapshot, error) {
 		return nil, err
 	}
 	for name, values := range s.Accepted {
-		if w.Accepted[name], err = wireValues(values); err != nil {
-			return nil, err
+		w.Accepted[name] = make(map[string]wireValue, len(values))
+		for id, value := range values {
+			wired, same := w.Data[id], sameList(value, s.Data[id])
+			if !same {
+				if wired, err = wireOf(value); err != nil {
+					return nil, fmt.Errorf("%s: %w", id, err)
+				}
+			}
+			w.Accepted[name][id] = wired
 		}
 	}
 	return w, nil
+}
+
+// sameList reports whether both are one list of services, which is encoded once.
+func sameList(a, b any) bool {
+	x, ok := a.([]*dep.HealthService)
+	y, too := b.([]*dep.HealthService)
+	return ok && too && len(x) > 0 && len(x) == len(y) && &x[0] == &y[0]
 }
 
 func (w *wireSnapshot) snapshot() (*snapshot, error) {

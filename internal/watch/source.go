@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"slices"
@@ -18,9 +19,7 @@ import (
 // options are what a template may do.
 type options struct {
 	config.TemplateOptions
-	SandboxPath string
-	Denylist    []string
-	LookupEnv   func(string) (string, bool)
+	LookupEnv func(string) (string, bool)
 	// Functions are added to, and go before, those of consul-template.
 	Functions template.FuncMap
 	Params    bool // there are params
@@ -37,19 +36,24 @@ func (o *options) allows(function string) bool {
 
 // source is a template's text, read and instrumented once.
 type source struct {
-	text        string // instrumented
-	written     string // as it was written
+	text        string            // instrumented
+	sum         [sha256.Size]byte // of text
+	written     string            // as it was written
 	inserted    []insertion
-	words       map[string]bool // of the template; see isName
-	shown       sync.Map        // dependency id → true: its name may be shown
 	left, right string
 	missingKey  bool
+	plain       bool // it calls own functions only; see runPlain
 	destination string
-	opts        options
+	sandboxPath string
+	denylist    []string
+	opts        *options // of all templates
+
+	mu    sync.Mutex
+	shown map[string]bool // dependency ids whose computed names may be shown; see mark
 }
 
 // load reads and parses the template of c.
-func load(c *config.Template, o options) (*source, error) {
+func load(c *config.Template, o *options) (*source, error) {
 	text := c.Contents
 	if c.Source != "" {
 		data, err := os.ReadFile(c.Source)
@@ -58,20 +62,47 @@ func load(c *config.Template, o options) (*source, error) {
 		}
 		text = string(data)
 	}
-	marked, inserted, err := instrument(text, c.LeftDelim, c.RightDelim)
+	marked, inserted, trees, err := instrument(text, c.LeftDelim, c.RightDelim)
 	if err != nil {
 		return nil, fmt.Errorf("template %q: %w", c.Name, err)
 	}
-	o.SandboxPath, o.Denylist = c.SandboxPath, c.FunctionDenylist
-	s := &source{
-		text: marked, written: text, inserted: inserted, words: map[string]bool{}, left: c.LeftDelim, right: c.RightDelim,
-		missingKey: c.ErrorOnMissingKey, destination: c.Destination, opts: o,
-	}
-	for word := range words(text) {
-		s.words[word] = true
-	}
-	return s, nil
+	return &source{
+		text: marked, sum: sha256.Sum256([]byte(marked)), written: text, inserted: inserted, left: c.LeftDelim, right: c.RightDelim,
+		missingKey: c.ErrorOnMissingKey, plain: len(c.FunctionDenylist) == 0 && text != "" && o.plain(trees),
+		destination: c.Destination, sandboxPath: c.SandboxPath, denylist: c.FunctionDenylist, opts: o,
+	}, nil
 }
+
+// plain reports whether templates call only functions that are jorc's own or Go's.
+func (o *options) plain(trees map[string]*parse.Tree) bool {
+	plain := true
+	for _, tree := range trees {
+		templatetree.Walk(tree.Root, func(n parse.Node) {
+			if f, ok := n.(*parse.IdentifierNode); ok {
+				plain = plain && o.Functions[f.Ident] == nil && (isGoFunction(f.Ident) || ownFunctionNames()[f.Ident])
+			}
+		})
+	}
+	return plain
+}
+
+// isGoFunction reports whether text/template has a function of that name.
+func isGoFunction(name string) bool {
+	switch name {
+	case "and", "or", "not", "len", "index", "slice", "call", "print", "printf", "println", "html", "js", "urlquery", "eq", "ne", "lt", "le", "gt", "ge":
+		return true
+	}
+	return false
+}
+
+// ownFunctionNames are the names of execution.ownFunctions.
+var ownFunctionNames = sync.OnceValue(func() map[string]bool {
+	names := map[string]bool{}
+	for name := range (&execution{}).ownFunctions() {
+		names[name] = true
+	}
+	return names
+})
 
 // Names of the functions that instrumented templates call: tick at every turn
 // of a range, enter at the start of every template. They end an execution that
@@ -89,8 +120,9 @@ type insertion struct {
 }
 
 // instrument inserts calls of tick into the source of a template. The output
-// stays as it was: the insertion takes over the trim marker of its neighbour.
-func instrument(text, left, right string) (string, []insertion, error) {
+// stays as it was: the insertion takes over the trim marker of its neighbour. It also
+// returns the trees of the source as it was written.
+func instrument(text, left, right string) (string, []insertion, map[string]*parse.Tree, error) {
 	if left == "" {
 		left = "{{"
 	}
@@ -99,7 +131,7 @@ func instrument(text, left, right string) (string, []insertion, error) {
 	}
 	trees, err := templatetree.Parse(text, left, right)
 	if err != nil {
-		return "", nil, fmt.Errorf(parsing+"%w", err)
+		return "", nil, nil, fmt.Errorf(parsing+"%w", err)
 	}
 	var places []place
 	note := func(function string, l *parse.ListNode) {
@@ -133,7 +165,7 @@ func instrument(text, left, right string) (string, []insertion, error) {
 		last = at
 	}
 	b.WriteString(text[last:])
-	return b.String(), inserted, nil
+	return b.String(), inserted, trees, nil
 }
 
 // trims reports whether text begins with an action that trims the space before it.
@@ -166,7 +198,7 @@ func weigh(l *parse.ListNode) int {
 func Check(c *config.Template) error {
 	o := options{LookupEnv: func(string) (string, bool) { return "", false }}
 	o.RenderTimeout, o.MaxOutput = time.Second, 1<<20
-	s, err := load(c, o)
+	s, err := load(c, &o)
 	if err != nil {
 		return err
 	}
@@ -186,7 +218,7 @@ func (nothing) recall(*dependency) (any, bool) { return nil, false }
 // that template_options { allow_env } hides, sorted. A name that is computed is
 // "" and counts as hidden when nothing is allowed. It fails as Check does.
 func HiddenVariables(c *config.Template, allowed []string) ([]string, error) {
-	s, err := load(c, options{})
+	s, err := load(c, &options{})
 	if err != nil {
 		return nil, err
 	}

@@ -15,16 +15,18 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 )
 
-// watchShared follows many services with three blocking queries: one on all
+// watchShared follows many services with a few blocking queries: one on all
 // checks, which says whose health changed, one on all nodes, which says whose
 // address changed, and one on the names of all services, which wakes up for
 // every registration but does not say of what. Only services that changed are
-// read again.
+// read again. Two queries on the checks that do not pass have short answers, which say
+// sooner whose state changed; where few nodes have all services, one on each says
+// sooner what was registered.
 func (s *sources) watchShared(ctx context.Context, deps []*dependency) {
 	w := &sharedWatcher{
 		sources: s, deps: deps, byName: map[string][]*dependency{},
 		trackers: make(map[string]*sharedTracker, len(deps)), places: newPlaces(),
-		sweep: concurrency.NewSignal(), pace: newPace(),
+		sweep: concurrency.NewSignal(), all: concurrency.NewSignal(), found: concurrency.NewSignal(), ready: make(chan struct{}), pace: newPace(),
 		failed: map[string]*dependency{}, retry: time.NewTimer(retryShared),
 	}
 	defer w.retry.Stop()
@@ -45,8 +47,15 @@ func (s *sources) watchShared(ctx context.Context, deps []*dependency) {
 		s.follow(gctx, consul.Query{}, w.readNodes, w.moved(gctx))
 		return gctx.Err()
 	})
+	for _, state := range []string{consul.HealthCritical, consul.HealthWarning} {
+		g.Go(func() error {
+			f := &stateWatcher{sharedWatcher: w, state: state, pace: newPace()}
+			s.follow(gctx, consul.Query{}, f.read, f.changed(gctx))
+			return gctx.Err()
+		})
+	}
 	g.Go(func() error { return w.sweeper(gctx) })
-	_ = g.Wait() // all four end with ctx's error only
+	_ = g.Wait() // all end with ctx's error only
 }
 
 type sharedWatcher struct {
@@ -62,8 +71,16 @@ type sharedWatcher struct {
 	took   time.Duration       // since pace was last asked
 	pace   *rate.Limiter
 
-	known bool               // the names were read once
-	sweep concurrency.Signal // asks for all services to be read again
+	sweep  concurrency.Signal // asks for a search for what was registered
+	all    concurrency.Signal // asks for all services to be read again
+	ready  chan struct{}      // closed when all services were read once
+	isRead bool               // ready is closed
+
+	followed []string           // nodes with a query of their own; set before ready is closed
+	found    concurrency.Signal // something was registered on one of them
+
+	hostsMu sync.Mutex
+	hosts   map[hostKey]bool // of all services that are followed; nil: not known
 
 	stamps map[string]uint64 // node → index; of the goroutine that follows the nodes
 
@@ -153,8 +170,7 @@ func (w *sharedWatcher) checked(ctx context.Context) func(consul.Update[any]) {
 		first := w.checks == nil
 		names := w.compare(u.Value.([]consul.CheckIndex))
 		if first || u.Reset {
-			w.refresh(ctx, w.deps, u.Reset)
-			w.readNodeServices(ctx)
+			w.readAll(ctx, u.Reset)
 		} else {
 			w.refresh(ctx, w.named(names), false)
 		}
@@ -162,12 +178,93 @@ func (w *sharedWatcher) checked(ctx context.Context) func(consul.Update[any]) {
 	}
 }
 
+// readAll reads all services, and what the sweeper compares later answers with. What is
+// registered meanwhile may be in neither: then all are read again.
+func (w *sharedWatcher) readAll(ctx context.Context, reset bool) {
+	before, err := w.client.ServicesIndex(ctx, consul.Query{})
+	w.newHosts(ctx)
+	w.refresh(ctx, w.deps, reset)
+	w.readNodeServices(ctx, w.places.nodes())
+	after, afterErr := w.client.ServicesIndex(ctx, consul.Query{})
+	if err != nil || afterErr != nil || after.Index != before.Index {
+		w.all.Notify()
+	}
+	if !w.isRead {
+		w.isRead = true
+		if nodes := w.places.nodes(); len(nodes) <= maxFollowed {
+			w.followed = nodes
+		}
+		close(w.ready)
+	}
+}
+
+// stateWatcher follows the checks in one state. Most checks pass, so its answers are
+// short, and come before those of the query on all checks.
+type stateWatcher struct {
+	*sharedWatcher
+	state  string
+	checks map[checkKey]uint64 // → index; nil: not known
+	took   time.Duration       // since pace was last asked
+	pace   *rate.Limiter
+}
+
+func (f *stateWatcher) read(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
+	if err := spend(ctx, f.pace, f.took); err != nil {
+		return nil, consul.Meta{}, err
+	}
+	f.took = 0
+	list, meta, err := f.client.CheckIndexesIn(ctx, f.state, q)
+	return list, meta, err
+}
+
+// changed reads the services again that have a check which came into the state, changed or left
+// it. Checks of nodes, which concern many services, are left to the query on all checks.
+func (f *stateWatcher) changed(ctx context.Context) func(consul.Update[any]) {
+	return func(u consul.Update[any]) {
+		if u.Err != nil {
+			f.checks = nil // the query on all checks reports it
+			return
+		}
+		start := time.Now()
+		before := f.checks
+		f.checks = indexesOf(u.Value.([]consul.CheckIndex))
+		names := map[string]bool{}
+		if before != nil {
+			differences(before, f.checks, func(k checkKey) { names[k.service] = true })
+		}
+		f.refresh(ctx, f.named(names), false)
+		f.took += time.Since(start)
+	}
+}
+
+func indexesOf(list []consul.CheckIndex) map[checkKey]uint64 {
+	all := make(map[checkKey]uint64, len(list))
+	for _, c := range list {
+		all[checkKey{node: c.Node, check: c.CheckID, service: c.ServiceName}] = c.ModifyIndex
+	}
+	return all
+}
+
+// differences calls note with the checks that are not the same in both.
+func differences(before, now map[checkKey]uint64, note func(checkKey)) {
+	for k, index := range now {
+		if old, ok := before[k]; !ok || old != index {
+			note(k)
+		}
+	}
+	for k := range before {
+		if _, ok := now[k]; !ok {
+			note(k)
+		}
+	}
+}
+
 // compare takes in all checks and returns the names of the services that the
 // differences concern; a check of a node concerns all services on it.
 func (w *sharedWatcher) compare(list []consul.CheckIndex) map[string]bool {
-	now := make(map[checkKey]uint64, len(list))
+	now := indexesOf(list)
 	names := map[string]bool{}
-	note := func(k checkKey) {
+	differences(w.checks, now, func(k checkKey) {
 		if k.service != "" {
 			names[k.service] = true
 			return
@@ -175,21 +272,7 @@ func (w *sharedWatcher) compare(list []consul.CheckIndex) map[string]bool {
 		for _, name := range w.places.on(k.node) {
 			names[name] = true
 		}
-	}
-	for _, c := range list {
-		k := checkKey{node: c.Node, check: c.CheckID, service: c.ServiceName}
-		now[k] = c.ModifyIndex
-	}
-	for k, index := range now {
-		if w.checks[k] != index {
-			note(k)
-		}
-	}
-	for k := range w.checks {
-		if _, ok := now[k]; !ok {
-			note(k)
-		}
-	}
+	})
 	w.checks = now
 	return names
 }

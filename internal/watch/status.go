@@ -50,12 +50,14 @@ type wait struct {
 	text string
 }
 
-// published is a status as the loop left it; what it waits for is put into
-// words by Status.
+// published is the state of a template as the loop left it. The loop writes it while it
+// holds Engine.mu; what the template waits for is put into words by Status.
 type published struct {
 	Status
-	waits []wait
-	used  map[string]*dependency
+	jobState State  // of the last job; State considers blocked, too
+	waits    []wait // of the last job
+	used     dependencies
+	blocked  string // what its unit waits for before its next job; empty: nothing
 }
 
 // Status returns the state of all templates, in the order of the configuration.
@@ -65,8 +67,12 @@ func (e *Engine) Status() []Status {
 	list := make([]Status, 0, len(e.statuses))
 	for _, p := range e.statuses {
 		s := p.Status
-		for _, w := range p.waits {
-			s.Waiting = append(s.Waiting, e.explain(w))
+		if p.blocked != "" {
+			s.Waiting = []string{p.blocked}
+		} else {
+			for _, w := range p.waits {
+				s.Waiting = append(s.Waiting, e.explain(w))
+			}
 		}
 		s.Stale = e.stale(p.used)
 		list = append(list, s)
@@ -75,22 +81,25 @@ func (e *Engine) Status() []Status {
 }
 
 // publish makes the state of a unit's templates visible to Status.
-func (e *Engine) publish(u *unit) {
+// write, which may be nil, brings each template's status up to date first.
+func (e *Engine) publish(u *unit, write func(i int, t *tmpl)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, t := range u.templates {
-		p := published{Status: t.status, waits: t.waits, used: t.used}
-		if u.blocked != "" {
-			p.State, p.waits = StateWaiting, []wait{{text: u.blocked}}
+	for i, t := range u.templates {
+		if write != nil {
+			write(i, t)
 		}
-		if u.slot != "" {
-			p.State, p.Queued, p.waits = StateWaiting, true, []wait{{text: u.slot}}
+		p, state, queued := t.status, t.status.jobState, u.slot != ""
+		p.blocked = u.blocked
+		if queued {
+			p.blocked = u.slot
 		}
-		last := &e.statuses[e.order[t.conf.Name]]
-		if p.Since = last.Since; p.State != last.State || p.Queued != last.Queued {
-			p.Since = time.Now()
+		if p.blocked != "" {
+			state = StateWaiting
 		}
-		*last = p
+		if state != p.State || queued != p.Queued {
+			p.State, p.Queued, p.Since = state, queued, time.Now()
+		}
 	}
 	if e.o.Changed != nil {
 		e.o.Changed()
@@ -146,10 +155,10 @@ func (e *Engine) explain(w wait) string {
 }
 
 // stale lists the data that is known, but not up to date, in at most ten lines.
-func (e *Engine) stale(used map[string]*dependency) []string {
+func (e *Engine) stale(used dependencies) []string {
 	var lines []string
-	for id, d := range used {
-		known := e.store.get(id)
+	for _, d := range used {
+		known := e.store.get(d.id)
 		switch {
 		case !known.known:
 		case known.err != nil:

@@ -27,12 +27,12 @@ type unit struct {
 	first    time.Time // when the first and the last of these changes came
 	last     time.Time
 	running  bool
-	rendered bool      // its files are as they should be, or were once
-	wake     time.Time // look again then, whatever happens; zero: never
-	retry    time.Time // not before then, after a failure
-	restore  time.Time // when an edited file is restored; zero: no file was edited
-	edits    editHistory
-	recheck  bool // a file may have been edited while the job ran
+	rendered bool         // its files are as they should be, or were once
+	wake     time.Time    // look again then, whatever happens; zero: never
+	retry    time.Time    // not before then, after a failure
+	restore  time.Time    // when an edited file is restored; zero: no file was edited
+	edits    *editHistory // nil: none yet
+	recheck  bool         // a file may have been edited while the job ran
 	failures int
 	backoff  *concurrency.Backoff // of failures; nil: none yet
 	blocked  string               // why it may not be rendered yet; see Options.Require
@@ -49,20 +49,29 @@ type tmpl struct {
 	conf  *config.Template
 	src   *source // nil: it could not be loaded yet
 	guard guard
-	file  replace.File // without data
+	perms fs.FileMode
 
-	used     map[string]*dependency
+	used     dependencies   // of the last executions
 	accepted map[string]any // what the file is made of: services only
 	holds    map[string]hold
 	stamp    replace.Stamp // of the destination after the last job
 	written  *replace.Hash // of the content after the last job; nil: not known, or not needed
 	restored bool          // accepted is known, from this process or an earlier one
-	status   Status
-	waits    []wait
+	status   *published    // in Engine.statuses
+}
+
+// file returns what is to be replaced by data.
+func (t *tmpl) file(data []byte) replace.File {
+	c := t.conf
+	return replace.File{
+		Name: c.Name, Destination: c.Destination, Data: data, Perms: t.perms, User: c.User, Group: c.Group,
+		CreateDirs: c.CreateDirs, Backup: c.Backup, Check: c.Check, CheckTimeout: c.CheckTimeout,
+		Reload: c.Reload, ReloadTimeout: c.ReloadTimeout, Stamp: &t.stamp, Written: t.written,
+	}
 }
 
 // newUnits makes units of templates, in the order of their configuration.
-func newUnits(templates []config.Template, o options, loadLater bool, plain, commands *queue) ([]*unit, error) {
+func newUnits(templates []config.Template, o *options, loadLater bool, plain, commands *queue) ([]*unit, error) {
 	var units []*unit
 	together := map[string]*unit{}
 	for i := range templates {
@@ -93,7 +102,7 @@ func newUnits(templates []config.Template, o options, loadLater bool, plain, com
 	return units, nil
 }
 
-func newTmpl(c *config.Template, o options, loadLater bool) (*tmpl, error) {
+func newTmpl(c *config.Template, o *options, loadLater bool) (*tmpl, error) {
 	src, err := load(c, o)
 	if err != nil && !loadLater {
 		return nil, err
@@ -108,15 +117,7 @@ func newTmpl(c *config.Template, o options, loadLater bool) (*tmpl, error) {
 			return nil, err
 		}
 	}
-	return &tmpl{
-		conf: c, src: src, guard: g,
-		file: replace.File{
-			Name: c.Name, Destination: c.Destination, Perms: fs.FileMode(perms), User: c.User, Group: c.Group,
-			CreateDirs: c.CreateDirs, Backup: c.Backup, Check: c.Check, CheckTimeout: c.CheckTimeout,
-			Reload: c.Reload, ReloadTimeout: c.ReloadTimeout,
-		},
-		status: Status{Name: c.Name, Destination: c.Destination, Together: c.Together},
-	}, nil
+	return &tmpl{conf: c, src: src, guard: g, perms: fs.FileMode(perms)}, nil
 }
 
 // touch notes a change that came at a time.
