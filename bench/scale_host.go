@@ -133,7 +133,7 @@ func (h *Host) agent(i int) (*agent.Simulated, *jorcconsul.Client, error) {
 	nothing := func(name string) config.Workflow {
 		return config.Workflow{Name: name, Tasks: []config.Task{{Name: "nothing", Command: []string{"/bin/true"}}}}
 	}
-	host, err := agent.Simulate(agent.SimulatedOptions{Client: client, Maintenance: maintenance{h.outages, nodeName(i)}, Config: &config.Config{
+	host, err := agent.Simulate(agent.SimulatedOptions{Client: client, UnwatchedHold: true, Maintenance: maintenance{h.outages, nodeName(i)}, Config: &config.Config{
 		Node: nodeName(i), Prefix: fleetPrefix, Cluster: fleetCluster, StateDir: dir, VersionFile: filepath.Join(dir, "version"),
 		Consul: conf, DNS: config.DNS{Addr: h.start.DNS}, Member: &config.Member{Zone: fmt.Sprintf("rack-%d", i/40)},
 		Static:    &config.Static{Workflow: "converge", Validation: "validate"},

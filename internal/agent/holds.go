@@ -25,13 +25,11 @@ import (
 // holds knows why this host is held: the file "hold" in its state directory, or the
 // holds in the cluster's control of the node, its roles or the whole cluster.
 type holds struct {
-	cluster  *cluster.Cluster
-	node     string
-	stateDir string
-	log      hclog.Logger
-	// unwatched: the hold file is read at the start and before each task only. The kernel
-	// allows a user few watchers, so the simulated hosts of a process have none.
-	unwatched bool
+	cluster   *cluster.Cluster
+	node      string
+	stateDir  string
+	log       hclog.Logger
+	unwatched bool // see SimulatedOptions.UnwatchedHold
 
 	mu      sync.Mutex
 	control cluster.Control

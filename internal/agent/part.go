@@ -269,12 +269,15 @@ type SimulatedOptions struct {
 	Client *consul.Client
 	// Maintenance replaces the maintenance mode of the host's Consul agent.
 	Maintenance converge.Maintenance
-	Log         hclog.Logger
+	// UnwatchedHold: the hold file is read at the start and before each task only. The
+	// kernel allows a user 128 watchers.
+	UnwatchedHold bool
+	Log           hclog.Logger
 }
 
 // Simulated is a host's part in its cluster without the rest of an agent: no
-// services, templates or status API, no watch of its hold file, and nothing that needs
-// a Consul agent of its own. Many of them in one process simulate a fleet.
+// services, templates or status API, and nothing that needs a Consul agent of its
+// own. Many of them in one process simulate a fleet.
 type Simulated struct {
 	part *part
 }
@@ -289,7 +292,7 @@ func Simulate(o SimulatedOptions) (*Simulated, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.holds.unwatched = true
+	p.holds.unwatched = o.UnwatchedHold
 	return &Simulated{part: p}, nil
 }
 
