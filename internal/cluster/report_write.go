@@ -210,15 +210,14 @@ func (c *Cluster) commitReport(ctx context.Context, m reportChange) error {
 	}
 	c.Forget()
 	if err == nil {
-		if e, readErr := c.reports.At(m.node).From(done); readErr == nil {
+		if e, readErr := c.reports.At(m.node).Swapped(done, m.old, m.next); readErr == nil {
 			c.last.set(m.node, m.desired, e, true)
 		}
 	}
 	return err
 }
 
-// swapReport writes the report, with its index keys where the token may write them,
-// and reads it back.
+// swapReport writes the report, with its index keys where the token may write them.
 func (c *Cluster) swapReport(ctx context.Context, m reportChange) (*kv.Result, error) {
 	doc := c.reports.At(m.node)
 	ops := indexWrites(m.node, indexOf(m.old.Value), indexOf(m.next))
@@ -231,26 +230,18 @@ func (c *Cluster) swapReport(ctx context.Context, m reportChange) (*kv.Result, e
 		for _, o := range ops {
 			o.add(t)
 		}
-		done, err := c.readBack(t, m).Commit(ctx)
+		done, err := t.Commit(ctx)
 		if !c.deniedProjection(err) {
 			return done, err
 		}
 	}
 	t := c.fencedTxn(m)
 	doc.SwapIn(t, m.old, m.next)
-	done, err := c.readBack(t, m).Commit(ctx)
+	done, err := t.Commit(ctx)
 	if err == nil {
 		c.unprojected.Store(true)
 	}
 	return done, err
-}
-
-// readBack adds a read of the report where it is remembered.
-func (c *Cluster) readBack(t *kv.Txn, m reportChange) *kv.Txn {
-	if c.last != nil {
-		t.Get(c.reports.At(m.node).Key())
-	}
-	return t
 }
 
 // fencedTxn returns a transaction that holds what m's fence adds.

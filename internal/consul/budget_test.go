@@ -145,20 +145,23 @@ func TestWaitsGrowWithTheLoop(t *testing.T) {
 func TestIdlePause(t *testing.T) {
 	t.Parallel()
 	w := watch[int]{index: 1, content: 7, took: 10 * time.Millisecond}
-	for _, want := range []time.Duration{80, 320, 1280, 4000, 4000} {
+	for _, want := range []time.Duration{80, 640, 4000, 4000} {
 		w.idlePause = w.nextIdlePause(Meta{Content: 7}, false)
 		if want *= time.Millisecond; w.idlePause != want {
 			t.Errorf("pause = %s, want %s", w.idlePause, want)
 		}
 	}
-	first, waited := w, w
-	first.index, waited.waited = 0, true
+	if got := w.nextIdlePause(Meta{Content: 8}, false); got != w.idlePause {
+		t.Errorf("new content at once: pause = %s, want still %s", got, w.idlePause)
+	}
+	first, waited, blocked := w, w, w
+	first.index, waited.waited, blocked.took = 0, true, time.Minute
 	for what, got := range map[string]time.Duration{
-		"other content":     w.nextIdlePause(Meta{Content: 8}, false),
-		"unknown content":   w.nextIdlePause(Meta{}, false),
-		"a lower index":     w.nextIdlePause(Meta{Content: 7}, true),
-		"a first query":     first.nextIdlePause(Meta{Content: 7}, false),
-		"a wait that ended": waited.nextIdlePause(Meta{Content: 7}, false),
+		"content waited for": blocked.nextIdlePause(Meta{Content: 8}, false),
+		"unknown content":    w.nextIdlePause(Meta{}, false),
+		"a lower index":      w.nextIdlePause(Meta{Content: 7}, true),
+		"a first query":      first.nextIdlePause(Meta{Content: 7}, false),
+		"a wait that ended":  waited.nextIdlePause(Meta{Content: 7}, false),
 	} {
 		if got != 0 {
 			t.Errorf("%s: pause = %s, want none", what, got)

@@ -184,11 +184,11 @@ func (w *watch[T]) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Pauses after immediate answers without new content: first a multiple of
-// Consul's time for the answer, then longer each time.
+// Pauses after immediate answers: first a multiple of Consul's time for the answer, then
+// longer each time.
 const (
 	idleShare    = 8
-	idleGrowth   = 4
+	idleGrowth   = 8
 	maxIdlePause = 4 * time.Second
 )
 
@@ -196,12 +196,18 @@ const (
 // that of all keys, and the index of a node's checks is that of all checks:
 // while others change, a query returns immediately with known content. If a
 // thousand hosts repeated it immediately, Consul would do nothing else, and the
-// busier it is, the likelier is another change in the meantime.
+// busier it is, the likelier is another change in the meantime. New content that a query
+// finds without having blocked for long says nothing about the others: the pause stays.
 func (w *watch[T]) nextIdlePause(meta Meta, reset bool) time.Duration {
-	if w.index == 0 || reset || w.waited || meta.Content == 0 || meta.Content != w.content {
+	switch {
+	case w.index == 0 || reset || w.waited || meta.Content == 0:
+		return 0
+	case meta.Content == w.content:
+		return min(max(idleGrowth*w.idlePause, idleShare*w.took, time.Millisecond), maxIdlePause)
+	case w.took >= w.idlePause:
 		return 0
 	}
-	return min(max(idleGrowth*w.idlePause, idleShare*w.took, time.Millisecond), maxIdlePause)
+	return w.idlePause
 }
 
 // newRetry returns the back-off after failures; nextPause limits its pauses.

@@ -83,6 +83,10 @@ type Admission interface {
 	// Blocked passes the reason for which this host could not begin if it were
 	// admitted; empty: it could, or has nothing to begin with.
 	Blocked(reason string)
+	// Report writes the report that version runs, which change makes, and gives back what
+	// Enter took in the same transaction, where the host may come back at once. Where it may
+	// not, done is false and nothing is written: the report comes first, and Leave after it.
+	Report(ctx context.Context, version string, change func(cluster.Report) cluster.Report) (done bool, err error)
 	// Leave gives back what Enter took, once the host is as healthy as the
 	// policy asks; that may take minutes. Repeating it is not an error. It is
 	// called after version runs, was validated and reported; its ctx ends when

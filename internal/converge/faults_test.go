@@ -94,6 +94,10 @@ func (g *gate) Run(ctx context.Context, _ AdmissionEvents) error {
 
 func (g *gate) Blocked(string) {}
 
+func (g *gate) Report(context.Context, string, func(cluster.Report) cluster.Report) (bool, error) {
+	return false, nil
+}
+
 func (g *gate) Leave(ctx context.Context, version string) error {
 	g.note("leave " + version)
 	return nil

@@ -76,7 +76,8 @@ const (
 	grantFree     grantAction = "free"  // begin without a grant
 	grantLift     grantAction = "lift"  // come back into service
 	grantFinish   grantAction = "finish"
-	grantLeft     grantAction = "left" // no grant is open
+	grantSeparate grantAction = "separate" // the report is written before the grant ends
+	grantLeft     grantAction = "left"     // no grant is open
 )
 
 // grantFacts is what a decision about the grant depends on.
@@ -85,6 +86,7 @@ type grantFacts struct {
 	permit rollout.Permit
 
 	enter   string // version that the host wants to begin with
+	report  string // version that it runs, and is to report
 	leave   string // version that it runs, and reported
 	blocked string // why it cannot begin; empty: it can, or has no need to
 	waits   bool   // it can only wait for an offer; permit may be out of date
@@ -111,6 +113,8 @@ func decideGrant(f grantFacts, now time.Time) (do grantAction, why string, again
 		return grantLost, "", again
 	case f.leave != "":
 		return decideLeave(f, now)
+	case f.report != "":
+		return decideReport(f), "", again
 	case f.waits:
 		return grantNothing, waitsForGrant, again
 	case f.enter != "":
@@ -162,10 +166,7 @@ func decideEnter(f grantFacts, now time.Time) (do grantAction, why string, again
 // decideLeave is about a host that runs its version: it comes back into service,
 // and ends its grant once it has been healthy for as long as the policy asks.
 func decideLeave(f grantFacts, now time.Time) (do grantAction, why string, again time.Time) {
-	var long time.Duration
-	if d := f.permit.Document; f.permit.Current() && d.Version == f.leave {
-		long = time.Duration(d.Policy.MinHealthy)
-	}
+	long := f.minHealthy(f.leave)
 	switch {
 	case !f.lifted:
 		return grantLift, "", again
@@ -177,6 +178,28 @@ func decideLeave(f grantFacts, now time.Time) (do grantAction, why string, again
 		return grantNothing, fmt.Sprintf("its grant ends when all checks have passed for %v", long), f.since.Add(long)
 	}
 	return grantFinish, "", again
+}
+
+// decideReport is about a host that has a version to report: where the policy asks for no
+// time in health, a healthy host ends its grant in the same transaction.
+func decideReport(f grantFacts) grantAction {
+	r := f.record
+	switch {
+	case r.ID == "" || r.Version != f.report || r.Stranded || f.enter != "" || !f.healthy || f.minHealthy(f.report) > 0:
+		return grantSeparate
+	case !f.lifted:
+		return grantLift
+	}
+	return grantFinish
+}
+
+// minHealthy is for how long the checks of a host that runs version must have passed
+// before its grant ends.
+func (f grantFacts) minHealthy(version string) time.Duration {
+	if d := f.permit.Document; f.permit.Current() && d.Version == version {
+		return time.Duration(d.Policy.MinHealthy)
+	}
+	return 0
 }
 
 // readGrant reads the record; one that is damaged is errDamaged: what others know

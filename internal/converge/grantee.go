@@ -1,6 +1,7 @@
 package converge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -53,13 +54,13 @@ type Grantee struct {
 
 	mu      sync.Mutex
 	enter   *request // begin with a version
+	report  *request // report a version
 	leave   *request // come back into service
 	blocked string   // why the host cannot begin
 	stale   bool     // permit is to be read (again)
-	grant   rollout.Grant
-	known   bool // grant was read
-	rollout kv.Entry[rollout.Document]
-	verify  bool // permit is to be read also while the host can only wait
+	noticed rollout.Noticed
+	known   bool // noticed.Grant was read
+	verify  bool // permit is to be read, whatever was noticed
 	failing []string
 	checked bool
 	since   time.Time // that no check has failed
@@ -71,13 +72,16 @@ type Grantee struct {
 	read   bool // permit was, at least once
 }
 
-// request is one call of Enter or Leave.
+// request is one call of Enter, Report or Leave.
 type request struct {
 	version  string
 	waiting  func(string)
 	reported string
 	done     chan struct{}
 	recheck  *concurrency.Backoff // when to read again what is stored, while nothing else happens
+
+	change   func(cluster.Report) cluster.Report // of Report
+	separate bool                                // nothing was written; valid once done is closed
 }
 
 // NewGrantee returns a Grantee. It does no I/O.
@@ -93,6 +97,13 @@ func (g *Grantee) Enter(ctx context.Context, version string, waiting func(string
 	return g.ask(ctx, &g.enter, &request{
 		version: version, waiting: waiting, done: make(chan struct{}), recheck: concurrency.NewBackoff(firstRecheck, lastRecheck),
 	})
+}
+
+// Report implements Admission.
+func (g *Grantee) Report(ctx context.Context, version string, change func(cluster.Report) cluster.Report) (done bool, err error) {
+	q := &request{version: version, waiting: func(string) {}, done: make(chan struct{}), change: change}
+	err = g.ask(ctx, &g.report, q)
+	return err == nil && !q.separate, err
 }
 
 // Leave implements Admission.
@@ -156,6 +167,8 @@ func (g *Grantee) Run(ctx context.Context, events AdmissionEvents) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.watchGrant(ctx, events) })
 	group.Go(func() error { return g.watchRollout(ctx) })
+	group.Go(func() error { return g.watchDesired(ctx) })
+	group.Go(func() error { return g.watchControl(ctx) })
 	group.Go(func() error { return g.o.Checks.Watch(ctx, g.setChecks) })
 	group.Go(func() error { return g.loop(ctx, events) })
 	return group.Wait()
@@ -193,7 +206,10 @@ func (g *Grantee) watchGrant(ctx context.Context, events AdmissionEvents) error 
 			events.Retry()
 		}
 		retried, first = next.Retry, false
-		g.change(func() bool { g.grant, g.known, g.verify = next, true, g.verify || u.Reset; return true })
+		g.change(func() bool {
+			g.noticed.Grant, g.known, g.verify = u.Entry, true, g.verify || u.Reset || u.Err != nil
+			return true
+		})
 	})
 }
 
@@ -208,11 +224,32 @@ func (g *Grantee) watchRollout(ctx context.Context) error {
 			if u.Err != nil {
 				return true
 			}
-			last := g.rollout.Value
-			g.rollout, g.verify = u.Entry, g.verify || u.Reset
+			last := g.noticed.Document.Value
+			g.noticed.Document, g.verify = u.Entry, g.verify || u.Reset
 			return u.Reset || !u.Entry.Exists || !u.Entry.Value.Paced() || u.Entry.Value.Version != last.Version
 		})
 	})
+}
+
+// watchDesired follows the desired version, and watchControl what halts the cluster, for
+// offers alone: the converger follows both.
+func (g *Grantee) watchDesired(ctx context.Context) error {
+	return g.o.Rollouts.WatchDesired(ctx, func(u kv.Update[string]) {
+		g.note(func() { g.noticed.Desired, g.verify = u.Entry, g.verify || u.Err != nil || u.Reset })
+	})
+}
+
+func (g *Grantee) watchControl(ctx context.Context) error {
+	return g.o.Rollouts.WatchControl(ctx, func(u kv.Update[cluster.Control]) {
+		g.note(func() { g.noticed.Control, g.verify = u.Entry, g.verify || u.Err != nil || u.Reset })
+	})
+}
+
+// note changes what was noticed; nothing follows from it alone.
+func (g *Grantee) note(set func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	set()
 }
 
 func (g *Grantee) setChecks(failing []string) {
@@ -231,7 +268,7 @@ func (g *Grantee) loop(ctx context.Context, events AdmissionEvents) error {
 	started := time.Time{} // of the present leave
 	var leaving *request
 	for ctx.Err() == nil {
-		f, enter, leave, read := g.facts()
+		f, enter, report, leave, read := g.facts()
 		if leave != leaving {
 			leaving, started = leave, time.Now()
 		}
@@ -242,7 +279,7 @@ func (g *Grantee) loop(ctx context.Context, events AdmissionEvents) error {
 		var why string
 		var again time.Time
 		var err error
-		if read && g.interested(f) {
+		if read && g.interested(f) && !g.offerNoticed(&f) {
 			err = g.refresh(ctx, &f)
 			if err == nil && f.enter != "" && f.permit.Report.Version == f.enter {
 				events.Reassert() // the report does not say what this host runs
@@ -250,8 +287,11 @@ func (g *Grantee) loop(ctx context.Context, events AdmissionEvents) error {
 		}
 		if err == nil {
 			if do, why, again = decideGrant(f, time.Now()); do != grantNothing {
-				err = g.perform(ctx, f, do, why, enter, leave)
+				err = g.perform(ctx, f, do, why, enter, report, leave)
 			}
+		}
+		if err != nil && ctx.Err() == nil {
+			g.reportSeparately(report)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -309,31 +349,61 @@ func (g *Grantee) await(ctx context.Context, at time.Time, enter *request) {
 }
 
 // facts gathers what is known; read says that what is stored has to be read.
-func (g *Grantee) facts() (f grantFacts, enter, leave *request, read bool) {
+func (g *Grantee) facts() (f grantFacts, enter, report, leave *request, read bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f = grantFacts{
-		record: g.record, permit: g.permit.WithRollout(g.rollout), blocked: g.blocked, lifted: g.lifted,
+		record: g.record, permit: g.permit.WithRollout(g.noticed.Document), blocked: g.blocked, lifted: g.lifted,
 		healthy: g.checked && len(g.failing) == 0, since: g.since,
 	}
 	if g.enter != nil {
 		f.enter = g.enter.version
 	}
+	if g.report != nil {
+		f.report = g.report.version
+	}
 	if g.leave != nil {
 		f.leave = g.leave.version
 	}
 	f.waits = g.waitsForOffer(f)
-	return f, g.enter, g.leave, g.stale
+	return f, g.enter, g.report, g.leave, g.stale
 }
 
 // waitsForOffer reports whether the watches say that the host can only wait for
 // an offer, so that nothing has to be read to know that.
 func (g *Grantee) waitsForOffer(f grantFacts) bool {
-	d := g.rollout.Value
-	paced := g.rollout.Exists && d.Version == f.enter && d.Paced() && d.Stopped == nil && d.Phase != rollout.Aborted
-	offered := g.grant.State == rollout.Offered && g.grant.Version == f.enter
-	declined := g.grant.ID != "" && g.grant.ID == g.permit.Report.Grant.Declined
-	return paced && g.known && !offered && !declined && !g.verify && g.read && f.enter != "" && f.leave == "" && f.record.ID == "" && f.record.Intent == nil
+	d, grant := g.noticed.Document.Value, g.noticed.Grant.Value
+	paced := g.noticed.Document.Exists && d.Version == f.enter && d.Paced() && d.Stopped == nil && d.Phase != rollout.Aborted
+	offered := grant.State == rollout.Offered && grant.Version == f.enter
+	declined := grant.ID != "" && grant.ID == g.permit.Report.Grant.Declined
+	return paced && g.known && !offered && !declined && !g.verify && g.read && f.enter != "" && f.leave == "" && f.report == "" && f.record.ID == "" && f.record.Intent == nil
+}
+
+// offerNoticed makes the permit of what the watches delivered, if that is an offer which
+// the host can accept. No request is needed then: the acceptance holds only while all of
+// it is so.
+func (g *Grantee) offerNoticed(f *grantFacts) bool {
+	if !g.read || f.enter == "" || f.leave != "" || f.report != "" || f.record.ID != "" || f.record.Intent != nil {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.verify {
+		return false
+	}
+	p, err := g.o.Rollouts.Noticed(g.o.Node, g.noticed, g.permit.Report)
+	if err != nil || p.Report.Grant.Open() {
+		return false
+	}
+	if free, _ := p.Free(f.enter); free {
+		return false // this is read
+	}
+	if ok, _ := p.Offer(f.enter, time.Now()); !ok {
+		return false
+	}
+	g.stale = false
+	g.permit, f.permit, f.waits = p, p, false
+	return true
 }
 
 // refresh reads what is stored.
@@ -360,7 +430,7 @@ func (g *Grantee) keep(r grantRecord) error {
 }
 
 // perform carries out one action.
-func (g *Grantee) perform(ctx context.Context, f grantFacts, do grantAction, why string, enter, leave *request) error {
+func (g *Grantee) perform(ctx context.Context, f grantFacts, do grantAction, why string, enter, report, leave *request) error {
 	r, old := g.record, f.permit.Report.Grant
 	switch do {
 	case grantNothing:
@@ -411,19 +481,40 @@ func (g *Grantee) perform(ctx context.Context, f grantFacts, do grantAction, why
 	case grantFree:
 		g.finished(&g.enter, enter)
 	case grantLift:
-		return g.lift(ctx, r, f.leave)
+		return g.lift(ctx, r, cmp.Or(f.leave, f.report))
 	case grantFinish:
-		next := r.answer(old)
-		next.State, next.Reason, next.Ended = cluster.GrantDone, "", time.Now().UTC().Truncate(time.Second)
-		if err := g.answer(ctx, old, next); err != nil {
-			return err
-		}
-		g.o.Log.Info("the grant is done", "version", r.Version)
-		return g.keep(grantRecord{Intent: r.Intent})
+		return g.finish(ctx, r, old, report)
+	case grantSeparate:
+		g.reportSeparately(report)
 	case grantLeft:
 		g.finished(&g.leave, leave)
 	}
 	return nil
+}
+
+// finish ends the grant, in the transaction of the report that is to be written, if one is.
+func (g *Grantee) finish(ctx context.Context, r grantRecord, old cluster.GrantAnswer, report *request) error {
+	next := r.answer(old)
+	next.State, next.Reason, next.Ended = cluster.GrantDone, "", time.Now().UTC().Truncate(time.Second)
+	change := func(d cluster.Report) cluster.Report { return d }
+	if report != nil {
+		change = report.change
+	}
+	if written, err := g.answerWith(ctx, old, next, change); err != nil || !written {
+		return err
+	}
+	g.o.Log.Info("the grant is done", "version", r.Version)
+	err := g.keep(grantRecord{Intent: r.Intent})
+	g.finished(&g.report, report) // also after an error: it is written
+	return err
+}
+
+// reportSeparately has the report written before the grant ends.
+func (g *Grantee) reportSeparately(report *request) {
+	if report != nil {
+		report.separate = true
+		g.finished(&g.report, report)
+	}
 }
 
 // finished ends a request, if it is still the present one.
@@ -470,7 +561,7 @@ func (g *Grantee) accept(ctx context.Context, f grantFacts) error {
 	}, f.permit.Fence)
 	switch {
 	case errors.Is(err, kv.ErrConflict), errors.Is(err, consul.ErrOutcomeUnknown):
-		g.change(func() bool { return true })
+		g.change(func() bool { g.verify = true; return true })
 		return nil
 	case err != nil:
 		return err
@@ -481,20 +572,32 @@ func (g *Grantee) accept(ctx context.Context, f grantFacts) error {
 	return nil
 }
 
+// errOtherAnswer: the stored report does not have the answer that was decided on.
+var errOtherAnswer = errors.New("the report has another answer")
+
 // answer replaces what the report says of grants, if that is as it was decided on.
 func (g *Grantee) answer(ctx context.Context, old, next cluster.GrantAnswer) error {
-	_, err := g.o.Ledger.ChangeReport(ctx, g.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) {
+	_, err := g.answerWith(ctx, old, next, func(d cluster.Report) cluster.Report { return d })
+	return err
+}
+
+// answerWith is answer with another change of the report in the same transaction. Where
+// written is false, what is stored is another answer, or not known, and is read again.
+func (g *Grantee) answerWith(
+	ctx context.Context, old, next cluster.GrantAnswer, also func(cluster.Report) cluster.Report,
+) (written bool, err error) {
+	_, err = g.o.Ledger.ChangeReport(ctx, g.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) {
 		if d.Grant != old && d.Grant != next {
-			return d, kv.ErrConflict
+			return d, errOtherAnswer
 		}
-		return d.Answering(next), nil
+		return also(d).Answering(next), nil
 	})
-	if errors.Is(err, kv.ErrConflict) || errors.Is(err, consul.ErrOutcomeUnknown) {
+	if errors.Is(err, errOtherAnswer) || errors.Is(err, consul.ErrOutcomeUnknown) {
 		g.change(func() bool { return true })
-		return nil
+		return false, nil
 	}
 	if err == nil {
 		g.permit.Report.Grant = next
 	}
-	return err
+	return err == nil, err
 }

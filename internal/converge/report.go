@@ -132,10 +132,7 @@ func (c *Converger) reportOne(ctx context.Context) error {
 			return nil
 		}
 		c.hook("report")
-		at := c.now().UTC().Truncate(time.Second)
-		_, err := c.o.Ledger.ChangeReport(ctx, c.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) {
-			return r.apply(d, at), nil
-		})
+		err := c.writeReport(ctx, r)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -151,6 +148,20 @@ func (c *Converger) reportOne(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// writeReport makes the ledger say r, together with the end of the grant where the host
+// may come back into service at once.
+func (c *Converger) writeReport(ctx context.Context, r report) error {
+	at := c.now().UTC().Truncate(time.Second)
+	change := func(d cluster.Report) cluster.Report { return r.apply(d, at) }
+	if c.o.Admission != nil && r.Version != "" {
+		if done, err := c.o.Admission.Report(ctx, r.Version, change); done || err != nil {
+			return err
+		}
+	}
+	_, err := c.o.Ledger.ChangeReport(ctx, c.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) { return change(d), nil })
+	return err
 }
 
 // reassert has the report written again: the ledger may have lost it.

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -144,6 +145,21 @@ func (d Doc[T]) SwapIn(t *Txn, old Entry[T], v T) {
 	if e, err := d.successor(t, v, old); err == nil {
 		t.CAS(d.key, e.raw, old.Index)
 	}
+}
+
+// Swapped returns the document as SwapIn of old and v in r's transaction left it. It
+// returns ErrDamaged for a document that readers refuse, or consul.ErrDenied when the
+// token may not read it.
+func (d Doc[T]) Swapped(r *Result, old Entry[T], v T) (Entry[T], error) {
+	e, err := d.replace(v, old)
+	if err != nil {
+		return Entry[T]{}, err
+	}
+	index := r.Index(d.key)
+	if index == 0 {
+		return Entry[T]{}, &consul.Error{Op: "read key", Name: d.store.Path(d.key), Class: consul.ErrDenied, Err: errFiltered}
+	}
+	return d.entry(&consul.KVPair{Value: e.raw, CreateIndex: cmp.Or(old.Created, index), ModifyIndex: index})
 }
 
 // From returns the document as a Get in r's transaction read it. It returns

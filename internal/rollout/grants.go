@@ -121,7 +121,7 @@ func (r *Rollouts) Permit(ctx context.Context, node string) (Permit, error) {
 	if err != nil {
 		return Permit{}, err
 	}
-	p.Halted, p.control = c.Value.Paused != nil || c.Value.ObserveOnly != nil, c.Index
+	p.Halted, p.control = haltedBy(c.Value), c.Index
 	g, err := grant.From(read)
 	if err != nil && !errors.Is(err, kv.ErrDamaged) {
 		return Permit{}, err
@@ -133,6 +133,40 @@ func (r *Rollouts) Permit(ctx context.Context, node string) (Permit, error) {
 	}
 	p.Report = d.Value
 	return p, nil
+}
+
+// Noticed is what a node's watches delivered of its Permit, each part at another moment.
+type Noticed struct {
+	Desired  kv.Entry[string]
+	Document kv.Entry[Document]
+	Control  kv.Entry[cluster.Control]
+	Grant    kv.Entry[Grant]
+}
+
+// Noticed returns the permit of n and of the report as the node wrote it last. It serves
+// to accept a grant only: that is fenced, so nothing follows from a part that is out of date.
+func (r *Rollouts) Noticed(node string, n Noticed, last cluster.Report) (Permit, error) {
+	s, err := r.assemble(n.Desired, n.Document, nil)
+	if err != nil {
+		return Permit{}, err
+	}
+	return Permit{
+		Stored: s, Grant: n.Grant.Value, Report: last, Halted: haltedBy(n.Control.Value),
+		node: node, control: n.Control.Index, grant: n.Grant.Index,
+	}, nil
+}
+
+func haltedBy(c cluster.Control) bool { return c.Paused != nil || c.ObserveOnly != nil }
+
+// WatchDesired calls handle with the desired version, and whenever it changes, until ctx
+// ends; then it returns ctx's error.
+func (r *Rollouts) WatchDesired(ctx context.Context, handle func(kv.Update[string])) error {
+	return r.desired.Watch(ctx, handle)
+}
+
+// WatchControl does the same with what halts the cluster.
+func (r *Rollouts) WatchControl(ctx context.Context, handle func(kv.Update[cluster.Control])) error {
+	return kv.NewDoc[cluster.Control](r.store, cluster.KeyControl, 1).Watch(ctx, handle)
 }
 
 // WatchGrant calls handle with the grant of node, and whenever it changes, until

@@ -1,0 +1,44 @@
+package converge
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/rollout"
+)
+
+// TestReportWithGrant: a host with a version to report ends its grant in the same write
+// only where nothing else has to come between the two.
+func TestReportWithGrant(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	record := grantRecord{ID: "1.1.a", Version: "v2", Since: now, Begun: true}
+	accepted := rollout.Permit{
+		Stored: rollout.Stored{Desired: "v2", Exists: true, Document: rollout.Document{Version: "v2", Phase: rollout.Batch}},
+		Report: cluster.Report{Grant: record.answer(cluster.GrantAnswer{})},
+	}
+	slow := accepted
+	slow.Document.Policy.MinHealthy = rollout.Duration(time.Minute)
+	for name, tt := range map[string]struct {
+		change func(*grantFacts)
+		want   grantAction
+	}{
+		"in maintenance":          {func(*grantFacts) {}, grantLift},
+		"back in service":         {func(f *grantFacts) { f.lifted = true }, grantFinish},
+		"a check fails":           {func(f *grantFacts) { f.healthy = false }, grantSeparate},
+		"min-healthy":             {func(f *grantFacts) { f.permit = slow }, grantSeparate},
+		"another version":         {func(f *grantFacts) { f.report = "v1" }, grantSeparate},
+		"wants to begin again":    {func(f *grantFacts) { f.enter = "v3" }, grantSeparate},
+		"stranded":                {func(f *grantFacts) { f.record.Stranded = true }, grantSeparate},
+		"without a grant":         {func(f *grantFacts) { f.record, f.permit = grantRecord{}, rollout.Permit{} }, grantSeparate},
+		"the report has another":  {func(f *grantFacts) { f.permit.Report.Grant.ID = "1.2.a" }, grantReassert},
+		"the grant ended already": {func(f *grantFacts) { f.permit.Report.Grant.State = cluster.GrantDone }, grantClose},
+	} {
+		f := grantFacts{record: record, permit: accepted, report: "v2", healthy: true}
+		tt.change(&f)
+		if got, _, _ := decideGrant(f, now); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
