@@ -254,8 +254,13 @@ func (p *planner) room() (allowed int, out []ranked) {
 }
 
 // expired reports whether the member's offer is to be withdrawn: it was not
-// answered in time, or the member may no longer begin.
+// answered in time, the member may no longer begin, or it has arrived with an earlier
+// grant, of which the orchestrator did not know when it made the offer: an import had
+// overwritten the report.
 func (p *planner) expired(m ranked) bool {
+	if m.progress == working && m.Version == p.doc.Version && !m.Answer.Open() {
+		return true
+	}
 	member := *m.Member
 	member.HoldFile = "" // the host declines by itself
 	m.Member = &member
