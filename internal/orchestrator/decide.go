@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
-	"github.com/jorc/jorc/internal/rollout"
-	"github.com/jorc/jorc/internal/runs"
 )
 
 // Decider is asked in each cycle what is to be done. It must not keep what it
@@ -184,47 +181,6 @@ func isDecisionError(err error) bool {
 	return IsDecisionConflict(err) || errors.Is(err, kv.ErrBadKey) || errors.Is(err, consul.ErrTooLarge)
 }
 
-// ForRuns returns the decider that spreads a cluster's runs over members; node
-// is the orchestrator's own.
-func ForRuns(d *runs.Decider, node string) Decider { return runsDecider{d, node} }
-
-type runsDecider struct {
-	runs *runs.Decider
-	node string
-}
-
-// Name implements Decider.
-func (runsDecider) Name() string { return "runs" }
-
-// Decide implements Decider. What it decides is recorded on the way, each
-// transaction with its events.
-func (d runsDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
-	gate, unreadable := rollout.GateRunIn(in.Store, &in.State)
-	_, err := d.runs.Decide(ctx, in.Store, runs.Observed{
-		Gates: append(slices.Clone(in.StageGates), gate), GatesKnown: unreadable == nil && in.StageGatesKnown,
-		Node: d.node, Members: in.Members, Profile: in.State.Profile, Control: in.State.Control, Now: in.Now, Refresh: in.Refresh,
-		Record: func(ctx context.Context, decided []runs.Decision, also func(*kv.Txn)) error {
-			decisions := make([]Decision, len(decided))
-			for i, p := range decided {
-				decisions[i] = Decision{Kind: p.Kind, Node: p.Node, Text: p.Text, After: p.Run}
-			}
-			return in.Record(ctx, decisions, also)
-		},
-	})
-	return nil, err
-}
-
-// runsProgress returns the progress of the cluster's runs; ok is false without a
-// decider of runs.
-func runsProgress(deciders []Decider) (p runs.Progress, ok bool) {
-	for _, d := range deciders {
-		if d, is := d.(runsDecider); is {
-			return d.runs.Progress(), true
-		}
-	}
-	return p, false
-}
-
 // nextDue returns when the next rule with a schedule is due, or the gate of a stage
 // changes; the zero time: never.
 func nextDue(deciders []Decider) (due time.Time) {
@@ -243,110 +199,6 @@ func nextDue(deciders []Decider) (due time.Time) {
 	return due
 }
 
-// ForRollout returns the decider that moves a cluster's rollout from phase to
-// phase. Hosts are paced beside it, see granter.
-func ForRollout(r *rollout.Rollouts) Decider { return rolloutDecider{r} }
-
-type rolloutDecider struct{ rollouts *rollout.Rollouts }
-
-// Name implements Decider.
-func (rolloutDecider) Name() string { return "rollout" }
-
-// Decide implements Decider. The plan is part of its decisions, so that it happens
-// with them or not at all; when the rollout was changed in between it is rebuilt.
-func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
-	r := d.rollouts.In(in.Store)
-	s, err := r.Load(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if s.Damaged != nil {
-		return nil, s.Damaged // hosts go by what they read last
-	}
-	if next, ok := s.Adopted(in.Now); ok {
-		return []Decision{{
-			Kind: RolloutAdopted, AuthorUnknown: true, Before: s.Document.Version, After: next.Version, Do: r.Replace(s, next), Again: true,
-			Text: fmt.Sprintf("version %s was written past the rollout: all hosts begin at once", next.Version),
-		}}, nil
-	}
-	if !s.Exists {
-		return nil, nil
-	}
-	if err := rollout.CheckState(&in.State); err != nil {
-		return nil, err // which hosts take part is not known
-	}
-	if s.Unrecorded() {
-		return d.recordEnd(ctx, r, in, s)
-	}
-	if s.Document.Over() || s.Document.Stopped != nil {
-		return nil, commit(ctx, in.Store, r.Know(s)) // a plan changes nothing about it
-	}
-	state, err := rollout.StateOf(&in.State, s)
-	if err != nil {
-		return nil, err
-	}
-	state.PlannedSince = in.Since
-	downSince(state.Members, in.View)
-	if state.Gate, err = rolloutGate(ctx, in, s.Document, state); err != nil {
-		return nil, fmt.Errorf("ask the gate of the rollout: %w", err)
-	}
-	plan := rollout.Plan(s.Document, state, in.Now)
-	if r.Replace(s, plan.Document) == nil {
-		return nil, commit(ctx, in.Store, r.Know(s))
-	}
-	names, err := r.RecordNames(ctx)
-	if err != nil {
-		return nil, err
-	}
-	do := r.ReplaceRecorded(s, plan.Document, state, names, in.Now)
-	decisions := make([]Decision, len(plan.Decisions))
-	for i, p := range plan.Decisions {
-		decisions[i] = Decision{Kind: rolloutKind(p.Kind), Text: p.Text, Reason: p.Reason, After: plan.Document.Version, Together: i > 0, Again: true}
-	}
-	if len(decisions) == 0 { // only numbers and times
-		return nil, commit(ctx, in.Store, do)
-	}
-	decisions[0].Do = do
-	return decisions, nil
-}
-
-// rolloutGate returns what is known of the run that the document's gate names, and
-// asks for the run if it does not exist.
-func rolloutGate(ctx context.Context, in Input, d rollout.Document, state rollout.State) (*rollout.GateRun, error) {
-	if d.Gate == nil || d.Gate.Run == "" {
-		return nil, nil //nolint:nilnil // nil: nothing is asked
-	}
-	known, missing, err := gateRun(ctx, in, d.Gate.Run, d.Policy.Gate.Workflow)
-	if missing {
-		return nil, askGate(ctx, in, d.Gate.Run, d.Policy.Gate.Workflow, "rollout of "+d.Version, rollout.FactsOfGate(d, state, in.Now))
-	}
-	return known, err
-}
-
-// gateRun returns what is known of the run of a gate.
-func gateRun(ctx context.Context, in Input, id, workflow string) (known *rollout.GateRun, missing bool, err error) {
-	g, err := runs.New(in.Store).GateAnswer(ctx, id, workflow)
-	switch {
-	case errors.Is(err, runs.ErrNoRun):
-		return nil, true, nil
-	case errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer):
-		return &rollout.GateRun{ID: id, Answer: rollout.GateUnanswered, Line: err.Error()}, false, nil
-	case err != nil:
-		return nil, false, err
-	}
-	return &g, false, nil
-}
-
-// askGate asks for the run of a gate. A document named the run in an earlier cycle, so it is
-// created once, whichever orchestrator dies in between.
-func askGate(ctx context.Context, in Input, id, workflow, by string, f rollout.GateFacts) error {
-	q, err := runs.GateRequest(workflow, f)
-	if err != nil {
-		return err
-	}
-	return runs.New(in.Store).AskGate(ctx, id, q, by)
-}
-
 // commit carries out do in a transaction of its own; nil: there is nothing to do.
 func commit(ctx context.Context, s *kv.Store, do func(*kv.Txn)) error {
 	if do == nil {
@@ -356,43 +208,4 @@ func commit(ctx context.Context, s *kv.Store, do func(*kv.Txn)) error {
 	do(t)
 	_, err := t.Commit(ctx)
 	return err
-}
-
-// recordEnd records a rollout that a command ended.
-func (d rolloutDecider) recordEnd(ctx context.Context, r *rollout.Rollouts, in Input, s rollout.Stored) ([]Decision, error) {
-	state, err := rollout.StateOf(&in.State, s)
-	if err != nil {
-		return nil, err
-	}
-	names, err := r.RecordNames(ctx)
-	if err != nil {
-		return nil, err
-	}
-	f := s.Ended(state)
-	do := r.Record(s, f, names)
-	one := Decision{Reason: f.Why, Before: f.Version, Do: do, Again: true}
-	switch f.Outcome {
-	case rollout.OutcomeDone: // its event was journalled when it was decided
-		return nil, commit(ctx, in.Store, do)
-	case rollout.OutcomeAborted:
-		one.Kind, one.Text = rolloutKind(rollout.DecideAbort), "the rollout of "+f.Version+" is aborted"
-	default:
-		one.Kind, one.Text = rolloutKind(rollout.DecideSupersede), "the rollout of "+f.Version+" ended before all members ran it"
-	}
-	return []Decision{one}, nil
-}
-
-// downSince fills in since when members are down, as far as that is known: of
-// one whose host is up, but whose agent is not, since it got its grant.
-func downSince(members []rollout.Member, v View) {
-	for i := range members {
-		m := &members[i]
-		if m.Up() {
-			continue
-		}
-		m.DownSince = m.Answer.Since
-		if n := v.Nodes[m.Node]; n.Life == cluster.LivenessDown {
-			m.DownSince = n.LifeSince
-		}
-	}
 }
