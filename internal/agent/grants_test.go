@@ -374,8 +374,8 @@ func TestGrantsPace(t *testing.T) {
 	f.neverMore(2)
 	requests, writes := f.toHosts.take()
 	t.Logf("for each of %d hosts %.1f requests, %.1f of them writes", len(f.hosts), float64(requests)/6, float64(writes)/6)
-	if requests > 12*6 || writes > 2*6 {
-		t.Errorf("6 hosts made %d requests, %d of them writes; want at most 12 and 2 of each", requests, writes)
+	if requests > 12*6 || writes > 2*6+3 { // a host whose checks are not known to pass yet writes its report apart
+		t.Errorf("6 hosts made %d requests, %d of them writes; want at most 72 and 15", requests, writes)
 	}
 }
 
