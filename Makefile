@@ -145,7 +145,7 @@ lint: ## gofumpt, go vet, staticcheck, and vale over the texts
 		[ "$$bytes" -le $(MOST_BYTES) ] || { echo "jorc for $$platform has $$bytes bytes, want at most $(MOST_BYTES)" >&2; exit 1; }; \
 	done
 	$(LINT) staticcheck -tags system,fleet,soak,packages ./...
-	$(LINT) vale --output=line $(PROSE)
+	@echo vale of all texts; $(LINT) vale --output=line $(PROSE)
 
 .PHONY: fmt
 fmt: ## format all Go files

@@ -45,7 +45,7 @@ func TestScale(t *testing.T) {
 			"first version": f.first, "version change": f.change, "rollout": f.rollout.window, "run": f.run.window, "stage": f.stage,
 		} {
 			// Each member says at least that it begins and that it has done.
-			if w.asked.Writes < float64(2*f.size) || w.writes+w.own < w.asked.Writes || w.asked.Reads <= w.asked.Blocking || w.took <= 0 {
+			if w.asked.Writes < float64(2*f.size) || w.writes+w.own < w.asked.Writes || w.asked.Blocking == 0 || w.asked.Reads < w.asked.Blocking || w.took <= 0 {
 				t.Errorf("%d agents, %s: %+v", f.size, what, w)
 			}
 		}
