@@ -42,7 +42,7 @@ func TestPolicy(t *testing.T) {
 		t.Errorf("Ask = %+v, %v", r, err)
 	}
 	s.eventually("the sink to have all events", func() error {
-		if orch.Status().Sinks["file:"+path] != 6 {
+		if orch.Status().Sinks["file:"+path] != 6 || orch.Status().Last == nil {
 			return errEventsPending
 		}
 		return nil

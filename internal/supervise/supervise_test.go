@@ -126,7 +126,7 @@ func line(fields ...string) string {
 func TestSupervisor(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	p := app("echo start $NAME $KEPT $CONSUL_HTTP_TOKEN; trap 'echo end; exit' TERM; sleep 1000 & wait")
+	p := app("trap 'echo end; exit' TERM; echo start $NAME $KEPT $CONSUL_HTTP_TOKEN; sleep 1000 & wait")
 	p.Slot, p.Env.Prefixes = "g", []config.EnvSource{{Path: "p", Format: "{{ key }}"}}
 	p.Env.Secrets = []config.EnvSource{{Path: "s", Format: "s_{{ key }}"}}
 	s.Configure([]config.Process{p}, []config.Template{{Name: "a"}, {Name: "b"}})
