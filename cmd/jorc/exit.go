@@ -179,12 +179,11 @@ type signalError struct{ number syscall.Signal }
 
 func (e signalError) Error() string { return e.number.String() }
 
-// endedBy replaces "context canceled" by the signal that ended ctx.
+// endedBy replaces "context canceled", and what a signal interrupted, by the signal that
+// ended ctx.
 func endedBy(ctx context.Context, err error) error {
-	if !errors.Is(err, context.Canceled) {
-		return err
-	}
-	if cause := context.Cause(ctx); errors.As(cause, new(signalError)) {
+	var cause signalError
+	if errors.As(err, &cause) || errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &cause) {
 		return cause
 	}
 	return err

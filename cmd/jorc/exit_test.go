@@ -75,6 +75,9 @@ func TestSignal(t *testing.T) {
 	if err := endedBy(ctx, fmt.Errorf("wait: %w", ctx.Err())); classify(err) != 143 {
 		t.Errorf("got %v (%d), want exit 143", err, classify(err))
 	}
+	if err := endedBy(ctx, fmt.Errorf("read keys: %w", context.Cause(ctx))); err.Error() != syscall.SIGTERM.String() {
+		t.Errorf("got %v, want the signal", err)
+	}
 	other := errors.New("other")
 	if err := endedBy(ctx, other); err != other {
 		t.Errorf("got %v, want %v", err, other)
