@@ -396,7 +396,7 @@ func TestWithdraw(t *testing.T) {
 	offer := func(m *rollout.Member) {
 		m.Grant = rollout.Grant{ID: "1", Version: "v2", State: rollout.Offered, Since: noon}
 	}
-	v := fleetOf(6, func(i int, m *rollout.Member) {
+	v := fleetOf(7, func(i int, m *rollout.Member) {
 		offer(m)
 		switch i {
 		case 1:
@@ -409,10 +409,12 @@ func TestWithdraw(t *testing.T) {
 			m.Outside = true
 		case 5:
 			m.Grant.Until = noon.Add(10 * time.Second)
+		case 6:
+			m.Version = "v2" // it has arrived with an earlier grant
 		}
 	})
 	for after, want := range map[time.Duration][]string{
-		time.Second: {"n2", "n5"}, 11 * time.Second: {"n2", "n5", "n6"}, 30 * time.Second: {"n1", "n2", "n5", "n6"},
+		time.Second: {"n2", "n5", "n7"}, 11 * time.Second: {"n2", "n5", "n6", "n7"}, 30 * time.Second: {"n1", "n2", "n5", "n6", "n7"},
 	} {
 		got := rollout.Plan(d, v, noon.Add(after)).Withdrawals
 		if slices.Sort(got); !slices.Equal(got, want) {
