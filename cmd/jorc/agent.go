@@ -63,8 +63,8 @@ func (e *environment) runAgent(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, set := os.LookupEnv("GOGC"); !set {
-		debug.SetGCPercent(agentGCPercent)
+	if percent := gcPercent(); percent != 0 {
+		debug.SetGCPercent(percent)
 	}
 	if !c.Bool("once") {
 		return a.Run(c.Context)
@@ -81,6 +81,14 @@ func (e *environment) runAgent(c *cli.Context) error {
 // the environment. An agent holds much more than a change allocates, so that half of Go's
 // standard saves a fifth of its memory and costs less than half a millisecond of a change.
 const agentGCPercent = 50
+
+// gcPercent returns agentGCPercent, or 0 if the environment decides.
+func gcPercent() int {
+	if _, set := os.LookupEnv("GOGC"); set {
+		return 0
+	}
+	return agentGCPercent
+}
 
 // buildAgent makes an agent of what load returns. With waitForToken it waits for a token
 // file that does not exist yet.
@@ -109,7 +117,7 @@ func (e *environment) buildAgent(c *cli.Context, load func() (*config.Config, er
 	a, err := agent.New(agent.Options{
 		Config: conf, Load: load, Hangup: e.hangup(c.Context), Notify: notifier(log), Watchdog: watchdog,
 		OnceTimeout: c.Duration("once-timeout"), Process: e.processOptions(c),
-		LookupEnv: os.LookupEnv, Pages: uiPages(), Version: e.build.Version, Commit: e.build.Commit, Log: log, Recent: recent,
+		LookupEnv: os.LookupEnv, Pages: uiPages(), GCPercent: gcPercent(), Version: e.build.Version, Commit: e.build.Commit, Log: log, Recent: recent,
 	})
 	if err != nil {
 		return nil, nil, &exitError{code: exitUsage, err: err}

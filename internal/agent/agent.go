@@ -57,6 +57,7 @@ type Options struct {
 	// templates may read.
 	LookupEnv func(string) (string, bool)
 	Pages     ui.Pages // of the ui listener
+	GCPercent int      // that the program has set; 0: that of the environment. For metrics
 	Version   string
 	Commit    string
 	Log       hclog.Logger
@@ -135,7 +136,7 @@ func New(o Options) (*Agent, error) {
 		Cluster: c.Cluster, OnStop: c.OnStop, StateDir: c.StateDir, Logger: o.Log.Named("services"),
 	})
 	a.metrics = web.NewMetrics()
-	a.web = web.New(web.Options{Addr: c.HTTP.Addr, Source: a, Metrics: a.metrics, Fleet: a.fleetMetrics, Log: o.Log.Named("http")})
+	a.web = web.New(web.Options{Addr: c.HTTP.Addr, Source: a, Metrics: a.metrics, Fleet: a.fleetMetrics, GCPercent: o.GCPercent, Log: o.Log.Named("http")})
 	if a.ui, err = newFleetUI(c, client, o.Pages, o.Log.Named("ui")); err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func TestNames(t *testing.T) {
 		want = append(want, "# TYPE "+f.GetName()+" "+strings.ToLower(f.GetType().String()))
 	}
 	var got []string
-	for line := range strings.Lines(string(metrics.Collect(metrics.Runtime, metrics.Process).Bytes())) {
+	for line := range strings.Lines(string(metrics.Collect(metrics.Runtime(0), metrics.Process).Bytes())) {
 		if strings.HasPrefix(line, "# TYPE ") {
 			got = append(got, strings.TrimSpace(line))
 		}
@@ -122,5 +122,13 @@ func TestHandler(t *testing.T) {
 		if err != nil || !bytes.Contains(text, []byte("process_open_fds ")) {
 			t.Errorf("Accept-Encoding %q: got %v, %q", accept, err, text)
 		}
+	}
+}
+
+// TestGCPercent: what the program has set is reported, not the environment.
+func TestGCPercent(t *testing.T) {
+	t.Parallel()
+	if got := string(metrics.Collect(metrics.Runtime(50)).Bytes()); !strings.Contains(got, "\ngo_gc_gogc_percent 50\n") {
+		t.Errorf("got\n%s", got)
 	}
 }

@@ -12,7 +12,13 @@ import (
 
 // Runtime collects what Go's runtime reports, by the names of Prometheus's own client
 // library.
-func Runtime(e *Exposition) {
+// percent is by how much the heap may grow until it is collected; 0: as the environment
+// says.
+func Runtime(percent int) Collector {
+	return func(e *Exposition) { collectRuntime(e, percent) }
+}
+
+func collectRuntime(e *Exposition, percent int) {
 	gauge := func(name, help string, v float64) { e.Add(Desc{Name: name, Help: help, Type: Gauge}, v) }
 	counter := func(name, help string, v float64) { e.Add(Desc{Name: name, Help: help, Type: Counter}, v) }
 
@@ -29,7 +35,7 @@ func Runtime(e *Exposition) {
 	gauge("go_goroutines", "Goroutines.", float64(runtime.NumGoroutine()))
 	gauge("go_threads", "Threads of the operating system that were created.", float64(threads))
 	gauge("go_sched_gomaxprocs_threads", "GOMAXPROCS: how many threads execute Go code at the same time.", float64(runtime.GOMAXPROCS(0)))
-	gauge("go_gc_gogc_percent", "GOGC: by how much the heap may grow until it is collected.", gogc())
+	gauge("go_gc_gogc_percent", "GOGC: by how much the heap may grow until it is collected.", gogc(percent))
 	gauge("go_gc_gomemlimit_bytes", "GOMEMLIMIT: the limit of the memory that Go uses.", float64(debug.SetMemoryLimit(-1)))
 
 	var m runtime.MemStats
@@ -58,9 +64,13 @@ func Runtime(e *Exposition) {
 	gauge("go_memstats_last_gc_time_seconds", "When the last collection ended, in seconds since 1970.", float64(m.LastGC)/1e9)
 }
 
-// gogc returns the runtime's setting, which jorc does not change. Package runtime/metrics
-// knows it too, but its initialisation would be a cost of each command.
-func gogc() float64 {
+// gogc returns by how much the heap may grow: percent if that is not 0, or what the
+// environment says. Package runtime/metrics knows it too, but its initialisation would be
+// a cost of each command.
+func gogc(percent int) float64 {
+	if percent != 0 {
+		return float64(percent)
+	}
 	text := os.Getenv("GOGC")
 	if percent, err := strconv.ParseInt(text, 10, 32); err == nil && percent >= 0 {
 		return float64(percent)

@@ -146,7 +146,7 @@ func (m *Metrics) collect(e *metrics.Exposition) {
 
 // collectors are those of all metrics of this server.
 func (s *Server) collectors() []metrics.Collector {
-	all := []metrics.Collector{s.o.Metrics.collect, stateCollector(s.status), metrics.Runtime, metrics.Process}
+	all := []metrics.Collector{s.o.Metrics.collect, stateCollector(s.status), metrics.Runtime(s.o.GCPercent), metrics.Process}
 	if s.o.Fleet != nil {
 		all = append(all, s.o.Fleet)
 	}

@@ -36,7 +36,10 @@ type Options struct {
 	Metrics *Metrics // optional; outlives the server
 	// Fleet collects metrics of the clusters that the agent orchestrates. Optional.
 	Fleet metrics.Collector
-	Log   hclog.Logger
+	// GCPercent is by how much the heap may grow until it is collected; 0: as the
+	// environment says.
+	GCPercent int
+	Log       hclog.Logger
 }
 
 // Server is the HTTP server of the agent.
