@@ -36,8 +36,9 @@ func TestRequests(t *testing.T) {
 		}
 	})
 	// Each hand-over: the session's end, the note of the next holder, and its watch
-	// of its own key again; the next but one reads the group and watches it.
-	if requests > 5*waiters || writes > 2*waiters+2 {
+	// of its own key again; the next but one reads the group and watches it. On a busy
+	// machine watches come to the end of their waits meanwhile, and are asked again.
+	if requests > 6*waiters || writes > 2*waiters+2 {
 		t.Errorf("%d hand-overs: %d requests, %d writes", waiters, requests, writes)
 	}
 	t.Logf("%d hand-overs: %d requests, %d writes", waiters, requests, writes)
