@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -51,8 +52,9 @@ func (b *bench) startConsul(ctx context.Context, connections int) (*consul, erro
 	return b.launchConsul(ctx, dir, ip, conf, "-dev")
 }
 
-// startClient runs a client agent of a server until the end of the scenario.
-func (b *bench) startClient(ctx context.Context, server *consul, streaming bool) (*consul, error) {
+// startClient runs a client agent of a server until the end of the scenario. What conf
+// says is added to its configuration.
+func (b *bench) startClient(ctx context.Context, server *consul, name string, conf map[string]any) (*consul, error) {
 	dir, err := b.place("consul-client")
 	if err != nil {
 		return nil, err
@@ -61,11 +63,13 @@ func (b *bench) startClient(ctx context.Context, server *consul, streaming bool)
 	if err != nil {
 		return nil, err
 	}
-	return b.launchConsul(ctx, dir, ip, map[string]any{
-		"node_name": "bench-client", "log_level": "warn", "bind_addr": ip, "client_addr": ip, "data_dir": filepath.Join(dir, "data"),
-		"disable_coordinates": true, "disable_update_check": true, "use_streaming_backend": streaming, "retry_join": []string{server.host()},
+	all := map[string]any{
+		"node_name": name, "log_level": "warn", "bind_addr": ip, "client_addr": ip, "data_dir": filepath.Join(dir, "data"),
+		"disable_coordinates": true, "disable_update_check": true, "retry_join": []string{server.host()},
 		"ports": map[string]any{"http": 8500, "https": -1, "dns": -1, "grpc": -1, "grpc_tls": -1, "serf_lan": 8301},
-	})
+	}
+	maps.Copy(all, conf)
+	return b.launchConsul(ctx, dir, ip, all)
 }
 
 // launchConsul starts an agent with its configuration and waits until it answers.

@@ -164,7 +164,7 @@ func watchersOfAgent(ctx context.Context, b *bench) error {
 		{"behind a client agent, without streaming", "", false, 0},
 		{"behind a client agent, without streaming, with its cache", "&cached", false, 20},
 	} {
-		agent, err := b.startClient(ctx, server, mode.streaming)
+		agent, err := b.startClient(ctx, server, "bench-client", map[string]any{"use_streaming_backend": mode.streaming})
 		if err != nil {
 			return err
 		}

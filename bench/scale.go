@@ -109,19 +109,26 @@ const filesPerAgent = 18
 // enoughFiles raises the limit of open files as far as it goes, for the processes of the
 // agents and for Consul, too, which inherit it.
 func (b *bench) enoughFiles() error {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return err
-	}
-	limit.Cur = limit.Max
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+	limit, err := raiseFileLimit()
+	if err != nil {
 		return err
 	}
 	for _, size := range b.scale.fleets {
 		most := min(size, b.scale.perHost)
-		if want := uint64(most*filesPerAgent + 200); limit.Max < want {
-			return fmt.Errorf("%d agents in a process take %d open files, the limit is %d: raise it with 'ulimit -n %d'", most, want, limit.Max, want)
+		if want := uint64(most*filesPerAgent + 200); limit < want {
+			return fmt.Errorf("%d agents in a process take %d open files, the limit is %d: raise it with 'ulimit -n %d'", most, want, limit, want)
 		}
 	}
 	return nil
+}
+
+// raiseFileLimit raises this process's limit of open files as far as it goes, and
+// returns it.
+func raiseFileLimit() (uint64, error) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, err
+	}
+	limit.Cur = limit.Max
+	return limit.Max, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
 }

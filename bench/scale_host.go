@@ -34,12 +34,7 @@ const (
 
 // runHost serves requests until their end.
 func runHost(ctx context.Context) error {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return err
-	}
-	limit.Cur = limit.Max
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+	if _, err := raiseFileLimit(); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)

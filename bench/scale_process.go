@@ -8,7 +8,6 @@ import (
 	"net/rpc"
 	"net/rpc/jsonrpc"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -66,18 +65,7 @@ func (h *hostProcess) launch(b *bench) error {
 
 // startHostConsul starts the Consul agent of a host process.
 func (b *bench) startHostConsul(ctx context.Context, server *consul, first int) (*consul, error) {
-	dir, err := b.place("consul-client")
-	if err != nil {
-		return nil, err
-	}
-	ip, err := freeIP()
-	if err != nil {
-		return nil, err
-	}
-	return b.launchConsul(ctx, dir, ip, map[string]any{
-		"node_name": fmt.Sprintf("consul-%05d", first), "log_level": "warn", "bind_addr": ip, "client_addr": ip, "data_dir": filepath.Join(dir, "data"),
-		"disable_coordinates": true, "disable_update_check": true, "retry_join": []string{server.host()},
-		"ports":  map[string]any{"http": 8500, "https": -1, "dns": -1, "grpc": -1, "grpc_tls": -1, "serf_lan": 8301},
+	return b.startClient(ctx, server, fmt.Sprintf("consul-%05d", first), map[string]any{
 		"limits": map[string]any{"http_max_conns_per_client": peerLimit},
 		// On a busy machine the server is late; that must not count as an outage.
 		"performance": map[string]any{"rpc_hold_timeout": "30s"},

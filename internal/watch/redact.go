@@ -210,7 +210,7 @@ func (x *execution) show(name string) string {
 // isName reports whether all words of text are known not to be values.
 func (x *execution) isName(text string) bool {
 	for word := range words(text) {
-		if !holdsWord(x.source.written, word) && !x.isKnown(word) {
+		if !x.source.holdsWord(word) && !x.isKnown(word) {
 			return false
 		}
 	}
@@ -270,8 +270,28 @@ func names(value any, know func(...string)) {
 	}
 }
 
-// holdsWord reports whether word is one of the words of text.
-func holdsWord(text, word string) bool {
+// manyWords is the length from which a template's words are kept in a set: a search of
+// its text takes longer then, and such templates are few.
+const manyWords = 4 << 10
+
+// wordsOf returns the words of a long text.
+func wordsOf(text string) map[string]bool {
+	if len(text) < manyWords {
+		return nil
+	}
+	all := map[string]bool{}
+	for word := range words(text) {
+		all[word] = true
+	}
+	return all
+}
+
+// holdsWord reports whether word is one of the words of the template as it was written.
+func (s *source) holdsWord(word string) bool {
+	if s.words != nil {
+		return s.words[word]
+	}
+	text := s.written
 	for at := 0; ; {
 		i := strings.Index(text[at:], word)
 		if i < 0 {
@@ -297,14 +317,13 @@ func wordRune(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 // mark notes whether the name of d may be a value. A computed name that was shown once
 // is always shown.
 func (x *execution) mark(d *dependency) {
-	computed := false
+	s, written := x.source, true
 	for word := range words(d.asked) {
-		computed = computed || !holdsWord(x.source.written, word)
+		written = written && s.holdsWord(word)
 	}
-	if !computed {
+	if written {
 		return
 	}
-	s := x.source
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shown[d.id] {

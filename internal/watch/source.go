@@ -39,6 +39,7 @@ type source struct {
 	text        string            // instrumented
 	sum         [sha256.Size]byte // of text
 	written     string            // as it was written
+	words       map[string]bool   // of written; nil: it is short
 	inserted    []insertion
 	left, right string
 	missingKey  bool
@@ -67,7 +68,7 @@ func load(c *config.Template, o *options) (*source, error) {
 		return nil, fmt.Errorf("template %q: %w", c.Name, err)
 	}
 	return &source{
-		text: marked, sum: sha256.Sum256([]byte(marked)), written: text, inserted: inserted, left: c.LeftDelim, right: c.RightDelim,
+		text: marked, sum: sha256.Sum256([]byte(marked)), written: text, words: wordsOf(text), inserted: inserted, left: c.LeftDelim, right: c.RightDelim,
 		missingKey: c.ErrorOnMissingKey, plain: len(c.FunctionDenylist) == 0 && text != "" && o.plain(trees),
 		destination: c.Destination, sandboxPath: c.SandboxPath, denylist: c.FunctionDenylist, opts: o,
 	}, nil
