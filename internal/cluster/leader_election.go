@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ type ElectionOptions struct {
 	Timing Timing
 	Lock   kv.LeaseOptions
 	// Spread is the time over which the waiting electors try to take the lock after
-	// its holder is gone, so that few of a large cluster try at once. Default 2 s.
+	// its holder is gone, so that few of a large cluster try. Default 2 s.
 	Spread time.Duration
 	Log    hclog.Logger
 }
@@ -56,17 +57,18 @@ func (c *Cluster) NewElection(o ElectionOptions) *Election {
 
 // Run decides whenever it holds the lock, until ctx ends; then it returns nil.
 func (e *Election) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
+	for waited := false; ctx.Err() == nil; waited = true {
 		if !e.mayElect(ctx) {
 			_ = concurrency.Sleep(ctx, askAgain)
 			continue
 		}
-		if err := e.free(ctx); err != nil {
-			return nil // ctx ended
-		}
+		e.turn(ctx, waited)
 		held, err := e.cluster.store.TryLock(ctx, KeyElection, e.o.Lock)
-		if err != nil {
-			if !errors.Is(err, kv.ErrLocked) && ctx.Err() == nil {
+		switch {
+		case errors.Is(err, kv.ErrLocked): // by another, or for the delay after its holder is gone
+			continue
+		case err != nil:
+			if ctx.Err() == nil {
 				e.o.Log.Warn("cannot take part in the election of leaders", "error", err)
 			}
 			_ = concurrency.Sleep(ctx, e.o.Spread/2+rand.N(e.o.Spread))
@@ -100,25 +102,47 @@ func (e *Election) mayElect(ctx context.Context) bool {
 	return may
 }
 
-// free returns when the lock is free and this elector's turn has come.
-func (e *Election) free(ctx context.Context) error {
-	watch, cancel := context.WithCancel(ctx)
-	defer cancel()
+// turn returns when the lock is free and it is this elector's turn, or ctx has ended. An
+// elector that need not wait for the lock, or for Consul, has its turn immediately.
+func (e *Election) turn(ctx context.Context, waited bool) {
+	watch, stop := context.WithCancel(ctx)
+	defer stop()
+	var turn *time.Timer // runs while the lock is free
 	source := func(ctx context.Context, q consul.Query) (*consul.KVPair, consul.Meta, error) {
 		return e.cluster.client.KVGet(ctx, e.cluster.store.Path(KeyElection), q)
 	}
-	waited := false
 	_ = consul.Watch(watch, e.cluster.client, consul.Query{}, source, func(u consul.Update[*consul.KVPair]) {
-		if u.Err == nil && (u.Value == nil || u.Value.Session == "") {
-			cancel()
-			return
+		switch {
+		case u.Err != nil:
+			waited = true // as all others do
+		case u.Value != nil && u.Value.Session != "":
+			waited = true
+			if turn != nil {
+				turn.Stop()
+				turn = nil
+			}
+		case turn == nil && waited:
+			turn = time.AfterFunc(backoffOfMany(e.o.Spread, rand.Float64()), stop)
+		case turn == nil:
+			stop()
 		}
-		waited = true
 	}) // ends with watch
-	if waited && ctx.Err() == nil {
-		return concurrency.Sleep(ctx, rand.N(e.o.Spread))
+	if turn != nil {
+		turn.Stop()
 	}
-	return ctx.Err()
+}
+
+// crowd is for how many electors the turns are spread well. With fewer of them the first
+// turn comes later, with more of them more electors try at once.
+const crowd = 10_000
+
+// backoffOfMany returns how long one of an unknown number of waiting electors waits; u is
+// random, from 0 to 1. Late turns are likelier than early ones, exponentially: however
+// many electors wait, only a few have their turn shortly after the first (RFC 5401,
+// RandomBackoff: timer-based suppression of feedback).
+func backoffOfMany(most time.Duration, u float64) time.Duration {
+	rate := math.Log(crowd) + 1
+	return time.Duration(float64(most) / rate * math.Log1p(u*math.Expm1(rate)))
 }
 
 // preside decides again and again while the lock is held.

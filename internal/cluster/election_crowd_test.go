@@ -1,0 +1,62 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/kv"
+)
+
+// TestElectionOfMany: when the elector of a large cluster is gone without a word, few of the
+// others try to take its place, also while Consul still refuses the lock to all. Each
+// attempt costs a session, which Consul's servers write three times.
+func TestElectionOfMany(t *testing.T) {
+	t.Parallel()
+	c, s := initialized(t)
+	const electors = 40
+	g := &gateway{}
+	var sessions atomic.Int64
+	g.asked = func(path string) {
+		if path == "/v1/session/create" {
+			sessions.Add(1)
+		}
+	}
+	client := g.client(t, s)
+	held, err := c.Store().Lock(t.Context(), cluster.KeyElection, kv.LeaseOptions{TTL: 10 * time.Second, LockDelay: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	for range electors {
+		e := cluster.New(client, "jorc", "prod").NewElection(cluster.ElectionOptions{Node: "many"})
+		running.Go(func() { _ = e.Run(ctx) })
+	}
+	consultest.Eventually(t, "all electors wait", func(context.Context) error {
+		if n := client.Stats().Watches; n != electors {
+			return errors.New("some do not")
+		}
+		return nil
+	})
+	if err := s.Client().SessionDestroy(t.Context(), held.Session()); err != nil {
+		t.Fatal(err)
+	}
+	consultest.Eventually(t, "another elector", func(ctx context.Context) error {
+		h, is, err := c.Store().Holder(ctx, cluster.KeyElection)
+		if err == nil && (!is || h.Node != "many") {
+			err = errors.New("none has the lock")
+		}
+		return err
+	})
+	if n := sessions.Load(); n < 1 || n > electors/4 {
+		t.Errorf("%d of %d electors tried to take the lock; want a few", n, electors)
+	}
+}
