@@ -88,8 +88,12 @@ func (w *triggerWatcher) once(ctx context.Context) error {
 	if w.conf.Schedule != "" {
 		return w.followSchedule(ctx)
 	}
+	w.mu.Lock()
+	w.latest = nil // the source observes again what the last attempt did not handle
+	w.mu.Unlock()
+	source := w.o.Source(w.conf, w.seen.Event, w.seen.Known)
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return w.o.Source(w.conf, w.seen.Event, w.seen.Known).Watch(ctx, w.observe) })
+	g.Go(func() error { return source.Watch(ctx, w.observe) })
 	g.Go(func() error { return w.follow(ctx) })
 	return g.Wait()
 }
