@@ -14,7 +14,7 @@ import (
 // a place in turn.
 const (
 	firstWait = 2 * time.Second
-	longWait  = time.Minute
+	longWait  = 2 * time.Minute
 	shortWait = time.Second
 )
 
