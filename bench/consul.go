@@ -65,7 +65,7 @@ func (b *bench) startClient(ctx context.Context, server *consul, name string, co
 	}
 	all := map[string]any{
 		"node_name": name, "log_level": "warn", "bind_addr": ip, "client_addr": ip, "data_dir": filepath.Join(dir, "data"),
-		"disable_coordinates": true, "disable_update_check": true, "retry_join": []string{server.host()},
+		"disable_coordinates": true, "disable_update_check": true, "enable_debug": true, "retry_join": []string{server.host()},
 		"ports": map[string]any{"http": 8500, "https": -1, "dns": -1, "grpc": -1, "grpc_tls": -1, "serf_lan": 8301},
 	}
 	maps.Copy(all, conf)

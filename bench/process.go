@@ -33,6 +33,11 @@ func start(dir, name string, argv []string) (*process, error) {
 
 // startWith is start with other variables, and with files from descriptor 3 on.
 func startWith(dir, name string, argv, environ []string, files ...*os.File) (*process, error) {
+	return startIn(0, dir, name, argv, environ, files...)
+}
+
+// startIn is startWith in new namespaces of the kinds that flags name.
+func startIn(flags uintptr, dir, name string, argv, environ []string, files ...*os.File) (*process, error) {
 	log, err := os.CreateTemp(dir, name+"-*.log")
 	if err != nil {
 		return nil, err
@@ -43,7 +48,7 @@ func startWith(dir, name string, argv, environ []string, files ...*os.File) (*pr
 	cmd.Dir = dir
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "JORC_CONFIG=" + os.DevNull}, environ...)
 	cmd.ExtraFiles = files
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true, Cloneflags: flags}
 	p := &process{name: name, log: log.Name(), cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {

@@ -18,16 +18,11 @@ import (
 // minute, as it does with every node that has the check serfHealth and does not
 // gossip. It implements the necessary part of version 2 of memberlist's protocol.
 type gossip struct {
-	udp    *net.UDPConn
-	tcp    net.Listener
-	server string // where Consul gossips
-	size   int
+	udp  *net.UDPConn
+	tcp  net.Listener
+	size int
 
-	mu          sync.Mutex
-	incarnation uint32
-	doubted     bool // the server suspected a member
-	running     sync.WaitGroup
-	stop        context.CancelFunc
+	running sync.WaitGroup
 }
 
 // Messages of memberlist.
@@ -36,6 +31,7 @@ const (
 	msgIndirectPing = 1
 	msgAck          = 2
 	msgSuspect      = 3
+	msgAlive        = 4
 	msgDead         = 5
 	msgPushPull     = 6
 	msgCompound     = 7
@@ -57,12 +53,10 @@ func startGossip(ctx context.Context, server string, size int) (*gossip, error) 
 		udp.Close()
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	g := &gossip{udp: udp, tcp: tcp, server: server, size: size, stop: stop}
+	g := &gossip{udp: udp, tcp: tcp, size: size}
 	g.running.Go(g.answer)
 	g.running.Go(g.accept)
-	g.running.Go(func() { g.refute(ctx) })
-	if err := g.push(ctx); err != nil {
+	if err := g.join(ctx, server); err != nil {
 		g.close()
 		return nil, fmt.Errorf("join the gossip at %s: %w", server, err)
 	}
@@ -70,7 +64,6 @@ func startGossip(ctx context.Context, server string, size int) (*gossip, error) 
 }
 
 func (g *gossip) close() {
-	g.stop()
 	g.udp.Close()
 	g.tcp.Close()
 	g.running.Wait()
@@ -103,9 +96,7 @@ func (g *gossip) packet(p []byte, from *net.UDPAddr) {
 			_, _ = g.udp.WriteToUDP(ack, from) // the server repeats a ping whose answer is lost
 		}
 	case msgSuspect, msgDead:
-		g.mu.Lock()
-		g.doubted = true
-		g.mu.Unlock()
+		g.refute(p, from)
 	case msgCompound:
 		count, lengths := int(p[1]), p[2:]
 		if len(lengths) < 2*count {
@@ -158,65 +149,62 @@ func (g *gossip) accept() {
 	}
 }
 
-// refute reports all members alive when the server suspects one.
-func (g *gossip) refute(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		g.mu.Lock()
-		doubted := g.doubted
-		g.doubted = false
-		g.mu.Unlock()
-		if doubted {
-			_ = g.push(ctx) // the next suspicion tries again
-		}
+// refute answers a doubt about a member as the member itself would: it lives, in an
+// incarnation after the one that is doubted.
+func (g *gossip) refute(doubt []byte, from *net.UDPAddr) {
+	var i int
+	node, ok := text(doubt, "Node")
+	if _, err := fmt.Sscanf(node, "node-%d", &i); err != nil || !ok || i >= g.size {
+		return // a Consul agent, which speaks for itself
 	}
+	incarnation, ok := number32(doubt, "Incarnation")
+	if !ok {
+		return
+	}
+	alive := g.member(packMap([]byte{msgAlive}, 6), "Node", i, incarnation+1)
+	_, _ = g.udp.WriteToUDP(alive, from) // who doubts says so several times
 }
 
-// push reports all members alive.
-func (g *gossip) push(ctx context.Context) error {
-	g.mu.Lock()
-	g.incarnation++
-	incarnation := g.incarnation
-	g.mu.Unlock()
+// join reports all members alive to server.
+func (g *gossip) join(ctx context.Context, server string) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp4", g.server)
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp4", server)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if _, err := conn.Write(g.state(incarnation)); err != nil {
+	if _, err := conn.Write(g.state()); err != nil {
 		return err
 	}
 	_, err = io.Copy(io.Discard, conn) // the server's own state; then it takes ours in
 	return err
 }
 
-// state is a push/pull message.
-func (g *gossip) state(incarnation uint32) []byte {
-	at := g.udp.LocalAddr().(*net.UDPAddr)
+// state is a push/pull message: all members live, in their first incarnation.
+func (g *gossip) state() []byte {
 	p := packMap([]byte{msgPushPull}, 3)
 	p = packUint(packText(p, "Nodes"), uint64(g.size))
 	p = packUint(packText(p, "UserStateLen"), 0)
 	p = append(packText(p, "Join"), 0xc3)
 	for i := range g.size {
-		p = packMap(p, 7)
-		p = packText(packText(p, "Name"), nodeName(i))
-		p = packText(packText(p, "Addr"), string(at.IP.To4()))
-		p = packUint(packText(p, "Port"), uint64(at.Port))
-		p = packText(packText(p, "Meta"), string(memberTags(i)))
-		p = packUint(packText(p, "Incarnation"), uint64(incarnation))
+		p = g.member(packMap(p, 7), "Name", i, 1)
 		p = packUint(packText(p, "State"), 0)
-		p = packText(packText(p, "Vsn"), "\x01\x02\x02\x02\x05\x04")
 	}
 	return p
+}
+
+// member appends the six fields that tell of member i; name is that of the field with
+// its name.
+func (g *gossip) member(p []byte, name string, i int, incarnation uint32) []byte {
+	at := g.udp.LocalAddr().(*net.UDPAddr)
+	p = packText(packText(p, name), nodeName(i))
+	p = packText(packText(p, "Addr"), string(at.IP.To4()))
+	p = packUint(packText(p, "Port"), uint64(at.Port))
+	p = packText(packText(p, "Meta"), string(memberTags(i)))
+	p = packUint(packText(p, "Incarnation"), uint64(incarnation))
+	return packText(packText(p, "Vsn"), "\x01\x02\x02\x02\x05\x04")
 }
 
 // memberTags returns the serf tags of a Consul client.

@@ -37,6 +37,9 @@ func runHost(ctx context.Context) error {
 	if _, err := raiseFileLimit(); err != nil {
 		return err
 	}
+	if err := seeOwnProcesses(); err != nil {
+		return err
+	}
 	ctx, stop := context.WithCancelCause(ctx)
 	h := &Host{ctx: ctx, stop: stop, traffic: &traffic{}}
 	defer h.close()

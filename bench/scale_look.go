@@ -68,9 +68,11 @@ func (l scaleLook) profiled(ctx context.Context, f *fleet, name string, do func(
 		return err
 	}
 	g, meanwhile := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		return f.consul.save(meanwhile, fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(consulProfiled.Seconds())), path("consul-cpu"))
-	})
+	for name, c := range map[string]*consul{"consul": f.consul, "client": f.hosts[0].consul} {
+		g.Go(func() error {
+			return c.save(meanwhile, fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(consulProfiled.Seconds())), path(name+"-cpu"))
+		})
+	}
 	if err := do(ctx); err != nil {
 		return err
 	}

@@ -43,3 +43,25 @@ func number32(p []byte, name string) (uint32, bool) {
 	}
 	return 0, false
 }
+
+// text is the text that follows name in a message, shorter than 256 bytes.
+func text(p []byte, name string) (string, bool) {
+	at := bytes.Index(p, packText(nil, name))
+	if at < 0 {
+		return "", false
+	}
+	p = p[at+1+len(name):]
+	size, head := 0, 1
+	switch {
+	case len(p) > 0 && p[0] >= 0xa0 && p[0] <= 0xbf:
+		size = int(p[0] & 0x1f)
+	case len(p) > 1 && (p[0] == 0xd9 || p[0] == 0xc4):
+		size, head = int(p[1]), 2
+	default:
+		return "", false
+	}
+	if len(p) < head+size {
+		return "", false
+	}
+	return string(p[head : head+size]), true
+}

@@ -2,6 +2,7 @@ package watch_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -269,4 +270,74 @@ func TestManyServicesShareAWakeUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.want(name(n-1), "9000 8002 ")
+}
+
+// TestManyServicesOfFewNodes: whatever changes of services that share a wake-up reaches the
+// files, on as many nodes as have queries of their own, are searched, or are too many for that.
+func TestManyServicesOfFewNodes(t *testing.T) {
+	t.Parallel()
+	server := consultest.Start(t)
+	for _, nodes := range []int{1, 2, 10, 70} {
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t, server)
+			const n = 80
+			name := func(i int) string { return fmt.Sprintf("of-%d-%02d", nodes, i) }
+			register := func(i, node, port int, status, address string) {
+				t.Helper()
+				r := &consul.CatalogRegistration{
+					Node: fmt.Sprintf("host-%d-%02d", nodes, node), Address: address,
+					Service: &consul.AgentService{ID: name(i), Service: name(i), Port: port},
+				}
+				if status != "" {
+					r.Check = &consul.AgentCheck{Node: r.Node, CheckID: "c-" + name(i), Name: "c", Status: status, ServiceID: name(i)}
+				}
+				if err := h.client.CatalogRegister(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var templates []config.Template
+			for i := range n {
+				register(i, i%nodes, 8000, consul.HealthPassing, "10.0.0.1")
+				templates = append(templates, h.tmpl(name(i), `{{ range service "`+name(i)+`" }}{{ .Address }}:{{ .Port }} {{ end }}`,
+					func(c *config.Template) { c.AllowEmpty = true }))
+			}
+			h.run(templates...)
+			for i := range n {
+				h.want(name(i), "10.0.0.1:8000 ")
+			}
+			register(1, 1%nodes, 8000, consul.HealthCritical, "10.0.0.1")
+			h.want(name(1), "")
+			register(1, 1%nodes, 8000, consul.HealthWarning, "10.0.0.1")
+			register(2, 2%nodes, 8000, consul.HealthCritical, "10.0.0.1")
+			h.want(name(2), "")
+			register(1, 1%nodes, 8000, consul.HealthPassing, "10.0.0.1")
+			h.want(name(1), "10.0.0.1:8000 ")
+			register(3, 3%nodes, 9000, "", "10.0.0.1") // again, its checks are the same
+			h.want(name(3), "10.0.0.1:9000 ")
+			register(4, nodes, 7000, "", "10.0.0.2") // on a node that is new
+			h.want(name(4), "10.0.0.1:8000 10.0.0.2:7000 ")
+			register(4, nodes, 7001, "", "10.0.0.2")
+			h.want(name(4), "10.0.0.1:8000 10.0.0.2:7001 ")
+			gone := &consul.CatalogDeregister{Node: fmt.Sprintf("host-%d-%02d", nodes, 5%nodes), ServiceID: name(5)}
+			if err := h.client.CatalogDeregister(t.Context(), gone); err != nil {
+				t.Fatal(err)
+			}
+			h.want(name(5), "")
+			register(0, 0, 8000, "", "10.0.0.9") // the node moves, and all services on it
+			for i := 0; i < n; i += nodes {
+				if i != 2 && i != 3 && i != 4 && i != 5 {
+					h.want(name(i), "10.0.0.9:8000 ")
+				}
+			}
+			if err := h.client.CatalogDeregister(t.Context(), &consul.CatalogDeregister{Node: fmt.Sprintf("host-%d-00", nodes)}); err != nil {
+				t.Fatal(err)
+			}
+			for i := 0; i < n; i += nodes {
+				if i != 4 {
+					h.want(name(i), "")
+				}
+			}
+		})
+	}
 }

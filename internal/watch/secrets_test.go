@@ -179,11 +179,18 @@ func TestErrorsOfExecutions(t *testing.T) {
 		{`{{ mustEnv (key "pw") }}`, "line 1, column 4: mustEnv: environment variable (a computed name) is not set, or template_options { allow_env } does not name it"},
 		{`{{ key "pw" | spew_dump }}`, "line 1, column 15: spew_dump: function spew_dump is switched off: it would print values to jorc's own output; use spew_sdump or spew_sprintf"},
 	} {
-		name := fmt.Sprintf("t%d", i)
-		if err, want := h.once(h.tmpl(name, test.text)), fmt.Sprintf("template %q: %s", name, test.want); err == nil || err.Error() != want {
-			t.Errorf("%s:\ngot  %v\nwant %s", test.text, err, want)
+		for length, text := range map[string]string{"": test.text, "long": long(test.text)} {
+			name := fmt.Sprintf("t%d%s", i, length)
+			if err, want := h.once(h.tmpl(name, text)), fmt.Sprintf("template %q: %s", name, test.want); err == nil || err.Error() != want {
+				t.Errorf("%s %s:\ngot  %v\nwant %s", length, test.text, err, want)
+			}
 		}
 	}
+}
+
+// long is a template that does the same as text does: its words are looked up in another way.
+func long(text string) string {
+	return text + "{{/* " + strings.Repeat("a comment of many words ", 200) + "*/}}"
 }
 
 // TestComputedNames: what a template waits for is named, also when the name is made
@@ -193,15 +200,20 @@ func TestComputedNames(t *testing.T) {
 	h := newHost(t, consultest.Start(t))
 	h.put("pw", "hunter2")
 	h.put("apps/web-1", "hunter2")
-	e, _ := h.run(
-		h.tmpl("names", `{{ range ls "apps" }}{{ key (printf "ports/%s/main" .Key) }}{{ end }}`),
-		h.tmpl("values", `{{ range ls "apps" }}{{ key (printf "ports/%s/main" .Value) }}{{ end }}`),
-		h.tmpl("secrets", `{{ secret (printf "none/%s" (key "pw")) }}`),
-	)
-	for name, want := range map[string]string{
-		"names": "key ports/web-1/main does not exist", "values": "key (a computed name) does not exist", "secrets": "secret (a computed name) since",
-	} {
-		wantStatus(t, e, name, "waiting for "+want, func(s watch.Status) bool { return mentions(s.Waiting, want) && !mentions(s.Waiting, "hunter") })
+	tests := []struct{ name, text, want string }{
+		{"names", `{{ range ls "apps" }}{{ key (printf "ports/%s/main" .Key) }}{{ end }}`, "key ports/web-1/main does not exist"},
+		{"values", `{{ range ls "apps" }}{{ key (printf "ports/%s/main" .Value) }}{{ end }}`, "key (a computed name) does not exist"},
+		{"secrets", `{{ secret (printf "none/%s" (key "pw")) }}`, "secret (a computed name) since"},
+	}
+	var templates []config.Template
+	for _, test := range tests {
+		templates = append(templates, h.tmpl(test.name, test.text), h.tmpl("long-"+test.name, long(test.text)))
+	}
+	e, _ := h.run(templates...)
+	for _, test := range tests {
+		for _, name := range []string{test.name, "long-" + test.name} {
+			wantStatus(t, e, name, "waiting for "+test.want, func(s watch.Status) bool { return mentions(s.Waiting, test.want) && !mentions(s.Waiting, "hunter") })
+		}
 	}
 }
 
