@@ -14,8 +14,8 @@ func (r *scaleReport) markdown() string {
 	}
 	b.WriteString(r.Machine.markdown())
 	fmt.Fprintf(&b, "The run took %s. All agents, their Consul agents, the Consul server and the orchestrator shared the machine: times are\n"+
-		"those of a busy processor and vary with it, as conflicts do. Other counts hardly vary. The ratio is the largest fleet's\n"+
-		"figure divided by the smallest's.\n\n", r.Took.Round(time.Second))
+		"those of a busy processor and vary with it, as conflicts do. Other counts hardly vary. The agents yield to the others (nice "+hostNice+"),\n"+
+		"which have processors of their own in a fleet. The ratio is the largest fleet's figure divided by the smallest's.\n\n", r.Took.Round(time.Second))
 	if len(r.Fleets) > 0 {
 		b.WriteString("## A version for all nodes at once\n\n`jorc update trigger VERSION`, without a policy; each node runs a workflow and a validation of one task that does nothing.\n\n")
 		b.WriteString(r.table(versionRows()))

@@ -131,8 +131,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 // Bounds of the time for which changes are gathered before Consul is asked again.
 // Consul goes through all keys of a prefix to find out when it changed, so changes
-// are gathered for as long as the last State took.
+// are gathered for several times as long as the last State took.
 const (
+	gatherShare = 4
 	gatherLeast = 10 * time.Millisecond
 	gatherMost  = time.Second
 )
@@ -155,7 +156,7 @@ func (w *Watcher) notifyAll() {
 // gather pauses before the next query.
 func (w *Watcher) gather(ctx context.Context) {
 	w.mu.Lock()
-	d := min(max(w.took, gatherLeast), gatherMost)
+	d := min(max(gatherShare*w.took, gatherLeast), gatherMost)
 	w.mu.Unlock()
 	_ = concurrency.Sleep(ctx, d) // ends with ctx
 }
