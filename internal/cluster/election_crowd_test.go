@@ -15,16 +15,32 @@ import (
 
 // TestElectionOfMany: when the elector of a large cluster is gone without a word, few of the
 // others try to take its place, also while Consul still refuses the lock to all. Each
-// attempt costs a session, which Consul's servers write three times.
+// attempt costs a session, which Consul's servers write three times. The same holds when
+// Consul is so busy that all would try before the first has the lock.
 func TestElectionOfMany(t *testing.T) {
 	t.Parallel()
+	for name, test := range map[string]struct{ spread, answer time.Duration }{
+		"idle": {2 * time.Second, 0}, "busy": {200 * time.Millisecond, 100 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			electionOfMany(t, test.spread, test.answer)
+		})
+	}
+}
+
+func electionOfMany(t *testing.T, spread, answer time.Duration) {
 	c, s := initialized(t)
 	const electors = 40
 	g := &gateway{}
-	var sessions atomic.Int64
+	var sessions, reads atomic.Int64
 	g.asked = func(path string) {
-		if path == "/v1/session/create" {
+		time.Sleep(answer) // Consul is as busy
+		switch path {
+		case "/v1/session/create":
 			sessions.Add(1)
+		case "/v1/kv/jorc/prod/" + cluster.KeyElection:
+			reads.Add(1)
 		}
 	}
 	client := g.client(t, s)
@@ -37,11 +53,11 @@ func TestElectionOfMany(t *testing.T) {
 	defer running.Wait()
 	defer stop()
 	for range electors {
-		e := cluster.New(client, "jorc", "prod").NewElection(cluster.ElectionOptions{Node: "many"})
+		e := cluster.New(client, "jorc", "prod").NewElection(cluster.ElectionOptions{Node: "many", Spread: spread})
 		running.Go(func() { _ = e.Run(ctx) })
 	}
 	consultest.Eventually(t, "all electors wait", func(context.Context) error {
-		if n := client.Stats().Watches; n != electors {
+		if reads.Load() < 2*electors { // each has read that the lock is held, and blocks
 			return errors.New("some do not")
 		}
 		return nil

@@ -62,7 +62,7 @@ func (e *Election) Run(ctx context.Context) error {
 			_ = concurrency.Sleep(ctx, askAgain)
 			continue
 		}
-		e.turn(ctx, waited)
+		e.await(ctx, waited)
 		held, err := e.cluster.store.TryLock(ctx, KeyElection, e.o.Lock)
 		switch {
 		case errors.Is(err, kv.ErrLocked): // by another, or for the delay after its holder is gone
@@ -102,9 +102,26 @@ func (e *Election) mayElect(ctx context.Context) bool {
 	return may
 }
 
-// turn returns when the lock is free and it is this elector's turn, or ctx has ended. An
-// elector that need not wait for the lock, or for Consul, has its turn immediately.
-func (e *Election) turn(ctx context.Context, waited bool) {
+// await returns when this elector may try to take the lock, or ctx has ended. The first one of
+// a new cluster, whose lock was never taken, may do so immediately.
+func (e *Election) await(ctx context.Context, waited bool) {
+	// So many times as long as Consul takes for an answer, the turns are spread over: the
+	// first electors have the lock before the others try. A busy Consul gets time.
+	const answers, most = 20, time.Minute
+	for spread := e.o.Spread; e.turn(ctx, waited, spread) && ctx.Err() == nil; waited = true {
+		asked := time.Now()
+		p, _, err := e.cluster.client.KVGet(ctx, e.cluster.store.Path(KeyElection), consul.Query{Consistent: true})
+		needed := min(answers*time.Since(asked), most)
+		if err == nil && (p == nil || p.Session == "") && needed <= spread {
+			return
+		}
+		spread = max(e.o.Spread, needed)
+	}
+}
+
+// turn returns when the lock is free and it is this elector's turn, or ctx has ended; others
+// reports whether there may be others.
+func (e *Election) turn(ctx context.Context, waited bool, spread time.Duration) (others bool) {
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
 	var turn *time.Timer // runs while the lock is free
@@ -112,24 +129,24 @@ func (e *Election) turn(ctx context.Context, waited bool) {
 		return e.cluster.client.KVGet(ctx, e.cluster.store.Path(KeyElection), q)
 	}
 	_ = consul.Watch(watch, e.cluster.client, consul.Query{}, source, func(u consul.Update[*consul.KVPair]) {
+		waited = waited || u.Err != nil || u.Value != nil
 		switch {
 		case u.Err != nil:
-			waited = true // as all others do
 		case u.Value != nil && u.Value.Session != "":
-			waited = true
 			if turn != nil {
 				turn.Stop()
 				turn = nil
 			}
-		case turn == nil && waited:
-			turn = time.AfterFunc(backoffOfMany(e.o.Spread, rand.Float64()), stop)
-		case turn == nil:
+		case !waited:
 			stop()
+		case turn == nil:
+			turn = time.AfterFunc(backoffOfMany(spread, rand.Float64()), stop)
 		}
 	}) // ends with watch
 	if turn != nil {
 		turn.Stop()
 	}
+	return waited
 }
 
 // crowd is for how many electors the turns are spread well. With fewer of them the first
