@@ -24,8 +24,12 @@ var ErrPaused = errors.New("the cluster is paused")
 var ErrNoMembers = errors.New("no member matches")
 
 const (
-	// gather is for how long changes are gathered before the cluster is read.
+	// gather is for how long changes are gathered before the cluster is read, but as long
+	// as the last read took, which grows with the cluster.
 	gather = 50 * time.Millisecond
+	// membersShare is how many times as long as reading a run's members took they are shown
+	// as they were, until the run says that it matters.
+	membersShare = 20
 	// readAgain is the pause after a failed read: what it would have returned may
 	// be the last change for a long time.
 	readAgain = time.Second
@@ -60,8 +64,11 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 	}
 	defer func() { stop(); _ = group.Wait() }() // it returns the watches' end
 	seen, first, reported, begin := map[string]bool{}, true, "", time.Now()
+	var shown runMembers
 	for {
-		v, members, err := w.read(ctx, g, seen)
+		asked := time.Now()
+		v, members, err := w.read(ctx, g, seen, &shown)
+		pause := max(gather, time.Since(asked))
 		if err == nil && first && members == 0 && w.needsMembers(g) {
 			err = fmt.Errorf("cluster %q: %w: there is nothing to wait for; 'jorc cluster members' lists them", w.Cluster.Name(), ErrNoMembers)
 		}
@@ -82,7 +89,7 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 			err = changed.Wait(ctx)
 		}
 		if err == nil {
-			err = concurrency.Sleep(ctx, gather)
+			err = concurrency.Sleep(ctx, pause)
 		}
 		if err != nil {
 			return v, err
@@ -110,10 +117,10 @@ func (w *Waiter) needsMembers(g Goal) bool { return g.Version != "" || g.Idle &&
 func (w *Waiter) filters() bool { return w.Filter != nil && w.Filter.String() != "" }
 
 // read judges the cluster as it is now; members is how many of them count.
-func (w *Waiter) read(ctx context.Context, g Goal, seen map[string]bool) (v Verdict, members int, err error) {
+func (w *Waiter) read(ctx context.Context, g Goal, seen map[string]bool, shown *runMembers) (v Verdict, members int, err error) {
 	l, r := reading{seen: seen}, New(w.Cluster.Store())
 	if g.Run != "" {
-		if l.run, err = r.Show(ctx, g.Run); err != nil {
+		if l.run, err = shown.read(ctx, r, g.Run); err != nil {
 			return Verdict{}, 0, err
 		}
 		if w.Progress != nil {
@@ -168,6 +175,28 @@ func (w *Waiter) read(ctx context.Context, g Goal, seen map[string]bool) (v Verd
 		}
 	}
 	return g.assess(l), len(l.members), nil
+}
+
+// runMembers are a run's members as they were read last.
+type runMembers struct {
+	all []Member
+	due time.Time // when they are read again
+}
+
+// read reads a run, and its members if they decide whether the wait is over, or are due: each
+// of thousands changes several times.
+func (m *runMembers) read(ctx context.Context, r *Runs, id string) (d Detail, err error) {
+	begun := time.Now()
+	if d.Run, err = r.Run(ctx, id); err != nil {
+		return d, err
+	}
+	if d.Members = m.all; !d.State.Ended() && d.Counts.Failed == 0 && begun.Before(m.due) {
+		return d, nil
+	}
+	if d, err = r.progress(ctx, id); err == nil {
+		m.all, m.due = d.Members, time.Now().Add(membersShare*time.Since(begun))
+	}
+	return d, err
 }
 
 // paused is ErrPaused while the cluster is paused.

@@ -132,10 +132,54 @@ func (d Detail) Retry(q Request) (Request, error) {
 	return q, nil
 }
 
+// Run reads one run, without its members, with one request. It returns ErrNoRun,
+// ErrInvalid, kv.ErrDamaged, kv.ErrNewer or a class of package consul.
+func (r *Runs) Run(ctx context.Context, id string) (Run, error) {
+	if err := CheckID(id); err != nil {
+		return Run{}, err
+	}
+	e, err := r.spec(id).Get(ctx)
+	if err == nil && !e.Exists {
+		err = r.unknown(ctx, id)
+	}
+	e.Value.ID = id
+	return e.Value, err
+}
+
 // Show reads one run with its members, with two requests, or three while members
 // are in progress. It returns ErrNoRun, ErrInvalid, kv.ErrDamaged, kv.ErrNewer or a
 // class of package consul.
 func (r *Runs) Show(ctx context.Context, id string) (Detail, error) {
+	d, err := r.detail(ctx, id)
+	if err != nil {
+		return d, err
+	}
+	nodes := inSilence(d.Members)
+	if len(nodes) <= fewMembers {
+		return d, r.explain(ctx, d.Members, nodes)
+	}
+	queues, err := r.queues.List(ctx)
+	if errors.Is(err, consul.ErrDenied) {
+		return d, nil
+	}
+	for i, m := range d.Members {
+		d.Members[i].explained(queues[m.Node].Err)
+	}
+	return d, err
+}
+
+// progress is Show for a reader that reads again and again: why members do not continue is
+// read only when few are in progress.
+func (r *Runs) progress(ctx context.Context, id string) (Detail, error) {
+	d, err := r.detail(ctx, id)
+	if nodes := inSilence(d.Members); err == nil && len(nodes) <= fewMembers {
+		err = r.explain(ctx, d.Members, nodes)
+	}
+	return d, err
+}
+
+// detail is Show without the reasons why members do not continue.
+func (r *Runs) detail(ctx context.Context, id string) (Detail, error) {
 	if err := CheckID(id); err != nil {
 		return Detail{}, err
 	}
@@ -176,26 +220,56 @@ func (r *Runs) Show(ctx context.Context, id string) (Detail, error) {
 		}
 		d.Members = append(d.Members, one.timed(s.Value.Created))
 	}
-	return d, r.explain(ctx, d.Members)
+	return d, nil
 }
 
-// explain adds why members in progress do not continue: their queue cannot be
-// read. It returns a class of package consul.
-func (r *Runs) explain(ctx context.Context, members []Member) error {
-	silent := func(m Member) bool { return m.Why == "" && (m.State == Pending || m.State == Running) }
-	if !slices.ContainsFunc(members, silent) {
+// fewMembers is of how many members the queues are read one by one, in a transaction.
+const fewMembers = kv.MaxOps / 2
+
+// silent reports whether a member is in progress and does not say why that takes long.
+func (m *Member) silent() bool { return m.Why == "" && (m.State == Pending || m.State == Running) }
+
+// explained adds to a silent member that its queue cannot be read.
+func (m *Member) explained(err error) {
+	if err != nil && m.silent() {
+		m.Why = "nothing new begins there: " + err.Error()
+	}
+}
+
+// inSilence are the silent members.
+func inSilence(members []Member) (nodes []string) {
+	for _, m := range members {
+		if m.silent() {
+			nodes = append(nodes, m.Node)
+		}
+	}
+	return nodes
+}
+
+// explain adds why nodes, at most fewMembers, do not continue: their queue cannot
+// be read. It returns a class of package consul.
+func (r *Runs) explain(ctx context.Context, members []Member, nodes []string) error {
+	if len(nodes) == 0 {
 		return nil
 	}
-	queues, err := r.queues.List(ctx)
+	t := r.store.Txn()
+	for _, node := range nodes {
+		t.Get(r.queues.At(node).Key())
+	}
+	res, err := t.Commit(ctx)
 	if errors.Is(err, consul.ErrDenied) {
 		return nil
 	}
-	for i, m := range members {
-		if leaf := queues[m.Node]; leaf.Err != nil && silent(m) {
-			members[i].Why = "nothing new begins there: " + leaf.Err.Error()
+	if err != nil {
+		return err
+	}
+	for i := range members {
+		if m := &members[i]; m.silent() {
+			_, err := r.queues.At(m.Node).From(res)
+			m.explained(err)
 		}
 	}
-	return err
+	return nil
 }
 
 // Tail reads the end of what the last task of a run printed on a node; empty
