@@ -27,8 +27,9 @@ type scaleReport struct {
 	Took      time.Duration
 	Quick     bool
 
-	perHost int           // agents of a process, at most
-	settled time.Duration // from the start of the agents until idle was measured
+	perAgent int           // agents behind a Consul agent, at most
+	perHost  int           // of a process, at most
+	settled  time.Duration // from the start of the agents until idle was measured
 }
 
 // runScale measures simulated fleets and writes the report to stdout and, if
@@ -81,7 +82,7 @@ func (b *bench) runScale(ctx context.Context, quick bool, fleets string, look sc
 
 // measureScale carries out what b.scale says. The error gathers what failed.
 func (b *bench) measureScale(ctx context.Context) (scaleReport, error) {
-	r := scaleReport{Machine: describe(ctx, b.programs, b.dir), perHost: b.scale.perHost, settled: b.scale.settled}
+	r := scaleReport{Machine: describe(ctx, b.programs, b.dir), perAgent: b.scale.perAgent, perHost: b.scale.perHost, settled: b.scale.settled}
 	begin := time.Now()
 	var errs []error
 	for _, size := range b.scale.fleets {

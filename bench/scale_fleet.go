@@ -23,6 +23,7 @@ type fleet struct {
 	client     *jorcconsul.Client // an operator's
 	operator   *traffic           // of client
 	hosts      []*hostProcess     // none before startHosts
+	clients    []*consul          // the Consul agents in front of them
 	countKinds bool               // the agents' requests are counted by kind
 }
 
@@ -138,7 +139,7 @@ func (f *fleet) close() {
 	if f.gossip != nil {
 		f.gossip.close()
 	}
-	for _, c := range []*consul{f.consul, f.alone} {
+	for _, c := range append(f.clients, f.consul, f.alone) {
 		if c != nil {
 			c.proc.kill()
 		}
@@ -148,11 +149,18 @@ func (f *fleet) close() {
 // startHosts starts the processes of the agents, of which none runs yet.
 func (b *bench) startHosts(ctx context.Context, f *fleet) error {
 	for first := 0; first < f.size; first += b.scale.perHost {
-		h, err := b.startHost(ctx, f.consul, first, min(b.scale.perHost, f.size-first))
-		if err != nil {
+		if first%b.scale.perAgent < b.scale.perHost {
+			client, err := b.startHostConsul(ctx, f.consul, first)
+			if err != nil {
+				return err
+			}
+			f.clients = append(f.clients, client)
+		}
+		h := &hostProcess{first: first, count: min(b.scale.perHost, f.size-first), consul: f.clients[len(f.clients)-1]}
+		f.hosts = append(f.hosts, h)
+		if err := h.launch(b); err != nil {
 			return err
 		}
-		f.hosts = append(f.hosts, h)
 	}
 	return nil
 }

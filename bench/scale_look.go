@@ -68,7 +68,7 @@ func (l scaleLook) profiled(ctx context.Context, f *fleet, name string, do func(
 		return err
 	}
 	g, meanwhile := errgroup.WithContext(ctx)
-	for name, c := range map[string]*consul{"consul": f.consul, "client": f.hosts[0].consul} {
+	for name, c := range map[string]*consul{"consul": f.consul, "client": f.clients[0]} {
 		g.Go(func() error {
 			return c.save(meanwhile, fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(consulProfiled.Seconds())), path(name+"-cpu"))
 		})

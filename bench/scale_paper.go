@@ -60,7 +60,7 @@ func (r *scaleReport) method() string {
   by the agents.
 - State directories are in memory. Hosts have a disk each; a thousand on the one disk of this machine would measure how many fsyncs a second
   it can do: some forty for each node and version. With `+"`-dir DIR`"+` they are on a disk.
-- Consul is real: one server, with its state in memory, without coordinates, and in front of each process of agents a Consul agent that
+- Consul is real: one server, with its state in memory, without coordinates, and in front of each thousand hosts a Consul agent that
   forwards to it. A datacenter has one on each host: these hold the connections and queries of up to a thousand hosts, and the memory and
   processor time of theirs is not what a host's Consul agent needs. The orchestrator, the dashboard and the commands use the server.
 - The nodes are in the catalog because they gossip: one socket answers for all of them. Their presence check and, during a rollout, their

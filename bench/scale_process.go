@@ -14,7 +14,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// hostProcess is a process that runs agents, and the Consul agent in front of it.
+// hostProcess is a process that runs agents, and the Consul agent that they ask. A process has
+// few agents: when it executes a program, the kernel closes all connections of its agents in
+// the new one.
 type hostProcess struct {
 	first, count int
 	consul       *consul
@@ -22,21 +24,7 @@ type hostProcess struct {
 	calls        *rpc.Client
 }
 
-// startHost starts the process for count nodes from the first on, with a Consul agent that is a
-// client of server.
-func (b *bench) startHost(ctx context.Context, server *consul, first, count int) (*hostProcess, error) {
-	client, err := b.startHostConsul(ctx, server, first)
-	if err != nil {
-		return nil, err
-	}
-	h := &hostProcess{first: first, count: count, consul: client}
-	if err := h.launch(b); err != nil {
-		h.close()
-		return nil, err
-	}
-	return h, nil
-}
-
+// launch starts the process.
 func (h *hostProcess) launch(b *bench) error {
 	dir, err := b.place("hosts")
 	if err != nil {
@@ -93,7 +81,7 @@ func seeOwnProcesses() error {
 	return nil
 }
 
-// startHostConsul starts the Consul agent of a host process.
+// startHostConsul starts the Consul agent of the host processes from the first node on.
 func (b *bench) startHostConsul(ctx context.Context, server *consul, first int) (*consul, error) {
 	return b.startClient(ctx, server, fmt.Sprintf("consul-%05d", first), map[string]any{
 		"limits": map[string]any{"http_max_conns_per_client": peerLimit},
@@ -126,7 +114,6 @@ func (h *hostProcess) close() {
 	if h.proc != nil {
 		h.proc.kill()
 	}
-	h.consul.proc.kill()
 }
 
 // everywhere makes a request to all host processes at the same time and returns their

@@ -14,6 +14,7 @@ import (
 type scaleSize struct {
 	fleets   []int
 	perHost  int           // agents of a process, at most
+	perAgent int           // of them behind a Consul client agent, at most
 	settled  time.Duration // from the start of the agents until idle is measured
 	idle     time.Duration
 	rest     time.Duration // without a write: the fleet is at rest
@@ -26,14 +27,14 @@ type scaleSize struct {
 
 func fullScale() scaleSize {
 	return scaleSize{
-		fleets: []int{100, 1000, 5000}, perHost: 1000, settled: 64 * time.Second, idle: time.Minute, rest: 2 * time.Second,
+		fleets: []int{100, 1000, 5000}, perHost: 100, perAgent: 1000, settled: 64 * time.Second, idle: time.Minute, rest: 2 * time.Second,
 		tabs: uiSize{changes: 10, streams: 50, idle: 10 * time.Second}, stored: 5000, changes: 10, interval: time.Second,
 	}
 }
 
 func quickScale() scaleSize {
 	return scaleSize{
-		fleets: []int{10, 50}, perHost: 30, settled: time.Second, idle: 5 * time.Second, rest: time.Second,
+		fleets: []int{10, 50}, perHost: 10, perAgent: 30, settled: time.Second, idle: 5 * time.Second, rest: time.Second,
 		tabs: uiSize{changes: 2, streams: 5, idle: time.Second}, stored: 500, changes: 3, interval: time.Second,
 	}
 }
@@ -147,7 +148,7 @@ func (b *bench) measureAgents(ctx context.Context, f *fleet, r *fleetResult) err
 	if r.consul, _, err = f.consul.proc.memory(); err != nil {
 		return err
 	}
-	r.client, _, err = f.hosts[0].consul.proc.memory()
+	r.client, _, err = f.clients[0].proc.memory()
 	return err
 }
 

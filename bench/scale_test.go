@@ -17,7 +17,7 @@ import (
 // tinyScale proves that everything works, and measures nothing.
 func tinyScale() scaleSize {
 	return scaleSize{
-		fleets: []int{3, 8}, perHost: 4, idle: 10 * time.Millisecond, rest: 100 * time.Millisecond,
+		fleets: []int{3, 8}, perHost: 2, perAgent: 4, idle: 10 * time.Millisecond, rest: 100 * time.Millisecond,
 		tabs:   uiSize{changes: 1, streams: 3, idle: 10 * time.Millisecond},
 		stored: 20, changes: 2, interval: 100 * time.Millisecond, look: scaleLook{requests: true},
 	}

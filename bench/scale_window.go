@@ -40,13 +40,18 @@ func (f *fleet) mark(ctx context.Context) (m mark, err error) {
 		return m, err
 	}
 	for _, h := range f.hosts {
-		for p, sum := range map[*process]*time.Duration{h.proc: &m.agents, h.consul.proc: &m.clients} {
-			used, err := p.cpu()
-			if err != nil {
-				return m, err
-			}
-			*sum += used
+		used, err := h.proc.cpu()
+		if err != nil {
+			return m, err
 		}
+		m.agents += used
+	}
+	for _, c := range f.clients {
+		used, err := c.proc.cpu()
+		if err != nil {
+			return m, err
+		}
+		m.clients += used
 	}
 	m.consul, err = f.consul.proc.cpu()
 	return m, err
