@@ -56,8 +56,8 @@ func (h *hostProcess) launch(b *bench) error {
 // others in a fleet: there they need not wait until thousands of hosts have had a turn.
 const hostNice = "10"
 
-// ownProcesses are the namespaces of a host process: its agents, which look through the
-// host's processes for those that a task left behind, do not see the thousands of the
+// ownProcesses are the namespaces of a host process: its agents, which look for what a task
+// left behind in all processes of the host, do not see the thousands of the
 // other host processes. Only root may make them.
 func ownProcesses() uintptr {
 	if os.Geteuid() != 0 {

@@ -256,7 +256,7 @@ func TestProcessSlot(t *testing.T) {
 	s := consultest.Start(t)
 	conf := func(node string) string {
 		return "node = \"" + node + "\"\n" + `process "app" {
-  command          = ["/bin/sh", "-c", "cat DIR/t >> DIR/said; exec sh DIR/t"]
+  command          = ["/bin/sh", "-c", "cp DIR/t DIR/run; cat DIR/run >> DIR/said; exec sh DIR/run"] # t may change meanwhile
   min_healthy_time = "15s" # longer than a program takes to end on a busy machine
   slot             = "app"
   max_parallel     = 1

@@ -105,10 +105,13 @@ func TestWaitsForRights(t *testing.T) {
 	m.work(m.s.NewToken(queueOnly), runs.WorkerOptions{})
 	m.ask("r", "say")
 	m.becomes("r", runs.Running, "this node cannot read the run: ")
-	d, err := m.runs.Show(t.Context(), "r")
-	if err != nil || !strings.Contains(d.Why, consul.ErrDenied.Error()) {
-		t.Errorf("the run waits because of %q, %v", d.Why, err)
-	}
+	consultest.Eventually(t, "the run's own reason", func(ctx context.Context) error {
+		d, err := m.runs.Show(ctx, "r")
+		if err == nil && !strings.Contains(d.Why, consul.ErrDenied.Error()) {
+			err = fmt.Errorf("the run waits because of %q", d.Why)
+		}
+		return err
+	})
 }
 
 // TestNoTokenFailsTheJob: a job that needs a token which cannot be made fails, and

@@ -79,7 +79,7 @@ func TestExclusion(t *testing.T) {
 	var inside, entries atomic.Int64
 	var all sync.WaitGroup
 	for i := range hosts {
-		s := host(t, srv.Client())
+		s := steady(t, srv.Client())
 		h := holder(fmt.Sprint(i))
 		all.Go(func() {
 			for range rounds {
