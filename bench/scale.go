@@ -27,9 +27,8 @@ type scaleReport struct {
 	Took      time.Duration
 	Quick     bool
 
-	perAgent int           // agents behind a Consul agent, at most
-	perHost  int           // of a process, at most
-	settled  time.Duration // from the start of the agents until idle was measured
+	perHost int           // agents of a process, at most
+	settled time.Duration // from the start of the agents until idle was measured
 }
 
 // runScale measures simulated fleets and writes the report to stdout and, if
@@ -82,7 +81,7 @@ func (b *bench) runScale(ctx context.Context, quick bool, fleets string, look sc
 
 // measureScale carries out what b.scale says. The error gathers what failed.
 func (b *bench) measureScale(ctx context.Context) (scaleReport, error) {
-	r := scaleReport{Machine: describe(ctx, b.programs, b.dir), perAgent: b.scale.perAgent, perHost: b.scale.perHost, settled: b.scale.settled}
+	r := scaleReport{Machine: describe(ctx, b.programs, b.dir), perHost: b.scale.perHost, settled: b.scale.settled}
 	begin := time.Now()
 	var errs []error
 	for _, size := range b.scale.fleets {
@@ -115,9 +114,9 @@ func (b *bench) enoughFiles() error {
 		return err
 	}
 	for _, size := range b.scale.fleets {
-		most := min(size, b.scale.perHost)
+		most := min(size, b.scale.perAgent)
 		if want := uint64(most*filesPerAgent + 200); limit < want {
-			return fmt.Errorf("%d agents in a process take %d open files, the limit is %d: raise it with 'ulimit -n %d'", most, want, limit, want)
+			return fmt.Errorf("%d agents behind a Consul agent take %d open files, the limit is %d: raise it with 'ulimit -n %d'", most, want, limit, want)
 		}
 	}
 	return nil

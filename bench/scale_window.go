@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -39,21 +40,18 @@ func (f *fleet) mark(ctx context.Context) (m mark, err error) {
 	if m.alone, err = f.alone.raftIndex(ctx); err != nil {
 		return m, err
 	}
+	used := func(p *process, sum *time.Duration) {
+		t, failed := p.cpu()
+		*sum += t
+		err = errors.Join(err, failed)
+	}
 	for _, h := range f.hosts {
-		used, err := h.proc.cpu()
-		if err != nil {
-			return m, err
-		}
-		m.agents += used
+		used(h.proc, &m.agents)
 	}
 	for _, c := range f.clients {
-		used, err := c.proc.cpu()
-		if err != nil {
-			return m, err
-		}
-		m.clients += used
+		used(c.proc, &m.clients)
 	}
-	m.consul, err = f.consul.proc.cpu()
+	used(f.consul.proc, &m.consul)
 	return m, err
 }
 

@@ -187,11 +187,13 @@ type runMembers struct {
 // of thousands changes several times.
 func (m *runMembers) read(ctx context.Context, r *Runs, id string) (d Detail, err error) {
 	begun := time.Now()
-	if d.Run, err = r.Run(ctx, id); err != nil {
-		return d, err
-	}
-	if d.Members = m.all; !d.State.Ended() && d.Counts.Failed == 0 && begun.Before(m.due) {
-		return d, nil
+	if begun.Before(m.due) {
+		if d.Run, err = r.Run(ctx, id); err != nil {
+			return d, err
+		}
+		if d.Members = m.all; !d.State.Ended() && d.Counts.Failed == 0 {
+			return d, nil
+		}
 	}
 	if d, err = r.progress(ctx, id); err == nil {
 		m.all, m.due = d.Members, time.Now().Add(membersShare*time.Since(begun))
