@@ -3,7 +3,6 @@ package consul
 import (
 	"bytes"
 	"cmp"
-	"encoding/base64"
 	"io"
 	"net/http"
 	"net/url"
@@ -115,7 +114,7 @@ func metaOf(h http.Header) *api.QueryMeta {
 }
 
 var pairMembers = members[KVPair]{
-	"Key":         func(s *scanner, p *KVPair) { p.Key = s.str() },
+	"Key":         func(s *scanner, p *KVPair) { p.Key = s.name() },
 	"Value":       func(s *scanner, p *KVPair) { p.Value = s.bytes() },
 	"CreateIndex": func(s *scanner, p *KVPair) { p.CreateIndex = s.number() },
 	"ModifyIndex": func(s *scanner, p *KVPair) { p.ModifyIndex = s.number() },
@@ -126,28 +125,17 @@ var pairMembers = members[KVPair]{
 	"Partition":   func(s *scanner, p *KVPair) { p.Partition = s.str() },
 }
 
-// pickPairs reads the whole answer of a KV list.
-func pickPairs(s *scanner) (pairs KVPairs) {
-	s.array(func() {
-		p := pairMembers.read(s)
-		pairs = append(pairs, &p)
-	})
+// pickPairs reads the whole answer of a KV list. A piece of memory for each pair, key and
+// value would be 600 for a group of 200 keys, of which one or two may have changed: what is
+// then kept of these pieces lies scattered, and keeps memory from the system.
+func pickPairs(s *scanner) KVPairs {
+	list := pairMembers.list(s)
+	if list == nil {
+		return nil
+	}
+	pairs := make(KVPairs, len(list))
+	for i := range list {
+		pairs[i] = &list[i]
+	}
 	return pairs
-}
-
-// bytes reads a base64 string; null is nil.
-func (s *scanner) bytes() []byte {
-	if s.null() {
-		return nil
-	}
-	raw := s.raw()
-	if s.err != nil {
-		return nil
-	}
-	data := make([]byte, base64.StdEncoding.DecodedLen(len(raw)))
-	n, err := base64.StdEncoding.Decode(data, raw)
-	if err != nil {
-		s.fail()
-	}
-	return data[:n]
 }

@@ -26,7 +26,8 @@ func (c *Client) KVGet(ctx context.Context, key string, q Query) (*KVPair, Meta,
 	return pair, meta, err
 }
 
-// KVList reads all pairs whose keys begin with prefix, in order of keys.
+// KVList reads all pairs whose keys begin with prefix, in order of keys. The pairs share
+// their memory: copy what you keep of some of them.
 func (c *Client) KVList(ctx context.Context, prefix string, q Query) (KVPairs, Meta, error) {
 	return read(ctx, c, "list keys", prefix, q, bulk(c, request{path: "/v1/kv/" + strings.TrimPrefix(prefix, "/"), recurse: true}, pickPairs))
 }

@@ -2,11 +2,13 @@ package consul
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // scanner extracts a few members from Consul's JSON. Of all checks or all
@@ -19,6 +21,9 @@ type scanner struct {
 	text []byte
 	at   int
 	err  error
+
+	names  strings.Builder // what name read
+	values []byte          // what bytes read
 }
 
 var errNotJSON = errors.New("unexpected text in Consul's answer")
@@ -79,19 +84,27 @@ type members[T any] map[string]func(s *scanner, v *T)
 
 // read reads one object.
 func (m members[T]) read(s *scanner) (v T) {
+	m.readInto(s, &v)
+	return v
+}
+
+func (m members[T]) readInto(s *scanner, v *T) {
 	s.object(func(key []byte) {
 		if set := m[string(key)]; set != nil {
-			set(s, &v)
+			set(s, v)
 		} else {
 			s.skip()
 		}
 	})
-	return v
 }
 
 // list reads an array of objects.
 func (m members[T]) list(s *scanner) (all []T) {
-	s.array(func() { all = append(all, m.read(s)) })
+	var zero T
+	s.array(func() {
+		all = append(all, zero)
+		m.readInto(s, &all[len(all)-1])
+	})
 	return all
 }
 
@@ -157,6 +170,36 @@ func (s *scanner) str() string {
 		return ""
 	}
 	return s.unquote(s.raw())
+}
+
+// name reads a string into memory that all names of the answer share.
+func (s *scanner) name() string {
+	raw := s.raw()
+	if bytes.IndexByte(raw, '\\') >= 0 {
+		return s.unquote(raw)
+	}
+	begin := s.names.Len()
+	s.names.Write(raw)
+	return s.names.String()[begin:]
+}
+
+// bytes reads a base64 string into memory that all values of the answer share; null is nil.
+func (s *scanner) bytes() []byte {
+	if s.null() {
+		return nil
+	}
+	raw := s.raw()
+	if s.err != nil {
+		return nil
+	}
+	begin := len(s.values)
+	values, err := base64.StdEncoding.AppendDecode(s.values, raw)
+	if err != nil {
+		s.fail()
+		return nil
+	}
+	s.values = values
+	return values[begin:len(values):len(values)]
 }
 
 // unquote returns a copy of a string that raw returned, without its escapes.

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"slices"
@@ -185,11 +186,14 @@ func (t Tree[T]) leaves(pairs consul.KVPairs, known map[string]Leaf[T]) (leaves 
 		if !ok {
 			continue
 		}
+		name = strings.Clone(name) // pairs share their memory
 		if old, ok := known[name]; ok && old.Index == p.ModifyIndex {
 			leaves[name] = old
 			continue
 		}
-		e, err := t.At(name).entry(p)
+		own := *p
+		own.Value = bytes.Clone(p.Value)
+		e, err := t.At(name).entry(&own)
 		leaves[name] = Leaf[T]{Entry: e, Err: err}
 		changed = append(changed, name)
 	}

@@ -234,13 +234,15 @@ func (w *groupWatcher) value(d *dependency, pairs *pairsByKey) any {
 	}
 	list := []*dep.KeyPair{}
 	for _, p := range pairs.list {
-		if rest, ok := strings.CutPrefix(p.Key, d.name); ok {
-			list = append(list, &dep.KeyPair{
-				Path: p.Key, Key: strings.TrimLeft(rest, "/"), Value: string(p.Value),
-				CreateIndex: p.CreateIndex, ModifyIndex: p.ModifyIndex, LockIndex: p.LockIndex,
-				Flags: p.Flags, Session: p.Session,
-			})
+		if !strings.HasPrefix(p.Key, d.name) {
+			continue
 		}
+		key := strings.Clone(p.Key) // pairs share their memory
+		list = append(list, &dep.KeyPair{
+			Path: key, Key: strings.TrimLeft(key[len(d.name):], "/"), Value: string(p.Value),
+			CreateIndex: p.CreateIndex, ModifyIndex: p.ModifyIndex, LockIndex: p.LockIndex,
+			Flags: p.Flags, Session: p.Session,
+		})
 	}
 	return list
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -201,10 +202,11 @@ func instances(list []*consul.ServiceEntry) map[string]Item {
 func pairs(list consul.KVPairs) map[string]Item {
 	items := make(map[string]Item, len(list))
 	for _, p := range list {
+		key := strings.Clone(p.Key) // pairs share their memory
 		if utf8.Valid(p.Value) {
-			items[p.Key] = encode(string(p.Value))
+			items[key] = encode(string(p.Value))
 		} else {
-			items[p.Key] = encode(map[string]string{"base64": base64.StdEncoding.EncodeToString(p.Value)})
+			items[key] = encode(map[string]string{"base64": base64.StdEncoding.EncodeToString(p.Value)})
 		}
 	}
 	return items
