@@ -234,7 +234,7 @@ func (e *Engine) save(now time.Time) {
 // snapshot copies what the next process may want to know.
 func (e *Engine) snapshot() *snapshot {
 	s := &snapshot{
-		Format: snapshotFormat, Accepted: map[string]map[string]any{}, Sources: map[string]string{},
+		Format: snapshotFormat, Accepted: map[string]map[string]any{}, Sources: make(map[string]replace.Hash, len(e.order)),
 		Written: map[string]replace.Hash{},
 	}
 	s.Data, s.Indexes = e.store.all(e.wanted)

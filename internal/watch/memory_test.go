@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/replace"
 )
 
 // mostPerTemplate bounds the bytes that an engine holds for a small template. They depend
@@ -40,6 +41,35 @@ func TestTemplatesAreSmall(t *testing.T) {
 	// The race detector allocates, too: the bound is a ratio.
 	if whole := perExecution(t, src); plain > whole/2 {
 		t.Errorf("an execution allocates %d bytes, want at most half of the %d that it takes with consul-template's functions", plain, whole)
+	}
+}
+
+// mostPerSave bounds the bytes that are allocated for each template when data is saved.
+const mostPerSave = 250
+
+// TestSavesAllocateLittle is not parallel: it counts the memory of the process. What a save
+// allocates for a moment scatters what is kept of the changes meanwhile.
+func TestSavesAllocateLittle(t *testing.T) {
+	const n = 4 * wirePiece
+	s := &snapshot{Format: snapshotFormat, Data: map[string]any{}, Indexes: map[string]uint64{}, Sources: map[string]replace.Hash{}}
+	for i := range n {
+		id := fmt.Sprint("kv.get(app/key-", i, ")")
+		s.Data[id], s.Indexes[id], s.Sources[fmt.Sprint(i)] = "value", uint64(1000+i), replace.Hash{1}
+	}
+	dir := t.TempDir()
+	if err := s.save(dir); err != nil { // gob's tables are made once in a process
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := s.save(dir); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	got, pieces := (after.TotalAlloc-before.TotalAlloc)/n, after.Mallocs-before.Mallocs
+	t.Logf("%d bytes allocated for each template, %d pieces for all", got, pieces)
+	if got > mostPerSave || pieces > n/2 {
+		t.Errorf("a save of %d templates allocates %d bytes for each of them, and %d pieces; want at most %d, and %d", n, got, pieces, mostPerSave, n/2)
 	}
 }
 

@@ -1,12 +1,12 @@
 package watch
 
 import (
-	"bytes"
+	"bufio"
 	"encoding/gob"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -30,7 +30,7 @@ type snapshot struct {
 	Data     map[string]any            // dependency id → value
 	Indexes  map[string]uint64         // dependency id → Consul's index
 	Accepted map[string]map[string]any // template → dependency id → what its file is made of
-	Sources  map[string]string         // template → hash of its text
+	Sources  map[string]replace.Hash   // template → hash of its text
 	Written  map[string]replace.Hash   // template → hash of what its file was brought to; see on_edit
 }
 
@@ -44,51 +44,47 @@ func loadSnapshot(dir string) (*snapshot, error) {
 	if dir == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(snapshotPath(dir))
+	f, err := os.Open(snapshotPath(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("snapshot of the last data: %w", err)
 	}
-	var w wireSnapshot
-	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&w); err != nil {
-		return nil, fmt.Errorf("snapshot of the last data %s is damaged, continuing without it: %w", snapshotPath(dir), err)
-	}
-	if w.Format != snapshotFormat {
-		return nil, fmt.Errorf("snapshot of the last data %s has format %d, this jorc reads %d: continuing without it", snapshotPath(dir), w.Format, snapshotFormat)
-	}
-	s, err := w.snapshot()
+	defer f.Close()
+	s, err := readSnapshot(bufio.NewReader(f))
 	if err != nil {
 		return nil, fmt.Errorf("snapshot of the last data %s is damaged, continuing without it: %w", snapshotPath(dir), err)
+	}
+	if s.Format != snapshotFormat {
+		return nil, fmt.Errorf("snapshot of the last data %s has format %d, this jorc reads %d: continuing without it", snapshotPath(dir), s.Format, snapshotFormat)
 	}
 	return s, nil
 }
 
 func (s *snapshot) save(dir string) error {
-	w, err := s.wire()
-	if err != nil {
-		return fmt.Errorf("snapshot of the last data: %w", err)
-	}
-	var b bytes.Buffer
-	if err := gob.NewEncoder(&b).Encode(w); err != nil {
-		return fmt.Errorf("snapshot of the last data: %w", err)
-	}
 	if err := durable.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("snapshot of the last data: %w", err)
 	}
-	if err := durable.WriteFile(snapshotPath(dir), b.Bytes(), 0o600); err != nil {
+	err := durable.Create(snapshotPath(dir), 0o600, func(w io.Writer) error {
+		buffered := bufio.NewWriter(w)
+		if err := s.write(buffered); err != nil {
+			return err
+		}
+		return buffered.Flush()
+	})
+	if err != nil {
 		return fmt.Errorf("snapshot of the last data: %w", err)
 	}
 	return nil
 }
 
-// hash identifies a template's text.
-func (t *tmpl) hash() string {
+// hash identifies a template's text; zero if it could not be loaded yet.
+func (t *tmpl) hash() replace.Hash {
 	if t.src == nil {
-		return ""
+		return replace.Hash{}
 	}
-	return hex.EncodeToString(t.src.sum[:])
+	return t.src.sum
 }
 
 // saver writes snapshots, one at a time. The engine's loop owns it.
@@ -137,16 +133,25 @@ func (s *saver) finish(make func() *snapshot) {
 // snapshotEvery spaces the snapshots of data that keeps changing.
 const snapshotEvery = 5 * time.Second
 
-// On disk a snapshot is gob, which keeps keys and values byte for byte, around
-// JSON for what has come out of JSON: gob takes an empty list for none, and
-// templates would render it differently.
-type wireSnapshot struct {
-	Format   int
-	Data     map[string]wireValue
-	Indexes  map[string]uint64
-	Accepted map[string]map[string]wireValue
-	Sources  map[string]string
-	Written  map[string]replace.Hash
+// On disk a snapshot is a series of gob values: a head, then lists of data and lists of
+// templates of at most wirePiece elements each. gob keeps keys and values byte for byte;
+// one value for all would allocate 14 MB for 10,000 templates. What has come out of JSON is
+// JSON in it: gob takes an empty list for none, and templates would render it differently.
+const wirePiece = 256
+
+type wireHead struct{ Format, Data, Templates int }
+
+type wireDatum struct {
+	ID    string
+	Index uint64 // 0: not known
+	Value wireValue
+}
+
+type wireTemplate struct {
+	Name     string
+	Source   replace.Hash
+	Written  []byte // empty: not known
+	Accepted []wireDatum
 }
 
 // wireValue is one value; Type says which of the fields it is in.
@@ -157,25 +162,62 @@ type wireValue struct {
 	JSON  []byte
 }
 
-func (s *snapshot) wire() (*wireSnapshot, error) {
-	w := &wireSnapshot{Format: s.Format, Indexes: s.Indexes, Accepted: map[string]map[string]wireValue{}, Sources: s.Sources, Written: s.Written}
-	var err error
-	if w.Data, err = wireValues(s.Data); err != nil {
-		return nil, err
+func (s *snapshot) write(w io.Writer) error {
+	enc := gob.NewEncoder(w)
+	if err := enc.Encode(wireHead{s.Format, len(s.Data), len(s.Sources)}); err != nil {
+		return err
 	}
-	for name, values := range s.Accepted {
-		w.Accepted[name] = make(map[string]wireValue, len(values))
-		for id, value := range values {
-			wired, same := w.Data[id], sameList(value, s.Data[id])
-			if !same {
-				if wired, err = wireOf(value); err != nil {
-					return nil, fmt.Errorf("%s: %w", id, err)
-				}
-			}
-			w.Accepted[name][id] = wired
+	encoded := map[string]wireValue{} // the services, which templates may have accepted
+	err := writePieces(enc, s.Data, func(d *wireDatum, id string, value any) (err error) {
+		d.ID, d.Index = id, s.Indexes[id]
+		if d.Value, err = wireOf(value); err == nil && d.Value.Type == wireServices {
+			encoded[id] = d.Value
 		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	return w, nil
+	return writePieces(enc, s.Sources, func(t *wireTemplate, name string, source replace.Hash) (err error) {
+		t.Name, t.Source = name, source
+		if _, ok := s.Written[name]; ok {
+			sum := s.Written[name]
+			t.Written = sum[:]
+		}
+		for id, value := range s.Accepted[name] {
+			d := wireDatum{ID: id}
+			if sameList(value, s.Data[id]) {
+				d.Value = encoded[id]
+			} else if d.Value, err = wireOf(value); err != nil {
+				return fmt.Errorf("%s: %w", id, err)
+			}
+			t.Accepted = append(t.Accepted, d)
+		}
+		return nil
+	})
+}
+
+// writePieces encodes what set makes of the entries of all, in lists of one piece of memory.
+func writePieces[V, T any](enc *gob.Encoder, all map[string]V, set func(to *T, key string, value V) error) error {
+	piece := make([]T, 0, min(len(all), wirePiece))
+	for key, value := range all {
+		var zero T
+		piece = append(piece, zero)
+		if err := set(&piece[len(piece)-1], key, value); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		if len(piece) < cap(piece) {
+			continue
+		}
+		if err := enc.Encode(piece); err != nil {
+			return err
+		}
+		piece = piece[:0]
+	}
+	if len(piece) == 0 {
+		return nil
+	}
+	return enc.Encode(piece)
 }
 
 // sameList reports whether both are one list of services, which is encoded once.
@@ -185,53 +227,86 @@ func sameList(a, b any) bool {
 	return ok && too && len(x) > 0 && len(x) == len(y) && &x[0] == &y[0]
 }
 
-func (w *wireSnapshot) snapshot() (*snapshot, error) {
-	s := &snapshot{Format: w.Format, Indexes: w.Indexes, Accepted: map[string]map[string]any{}, Sources: w.Sources, Written: w.Written}
-	var err error
-	if s.Data, err = values(w.Data); err != nil {
+// readSnapshot reads the head alone if the format is another one.
+func readSnapshot(r io.Reader) (*snapshot, error) {
+	dec := gob.NewDecoder(r)
+	var head wireHead
+	if err := dec.Decode(&head); err != nil || head.Format != snapshotFormat {
+		return &snapshot{Format: head.Format}, err
+	}
+	s := &snapshot{
+		Format: head.Format, Data: map[string]any{}, Indexes: map[string]uint64{}, Accepted: map[string]map[string]any{},
+		Sources: map[string]replace.Hash{}, Written: map[string]replace.Hash{},
+	}
+	err := readPieces(dec, head.Data, func(d *wireDatum) (err error) {
+		if d.Index > 0 {
+			s.Indexes[d.ID] = d.Index
+		}
+		s.Data[d.ID], err = d.Value.value()
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
-	for name, wired := range w.Accepted {
-		if s.Accepted[name], err = values(wired); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
+	err = readPieces(dec, head.Templates, func(t *wireTemplate) error { return t.addTo(s) })
+	return s, err
 }
 
-func wireValues(values map[string]any) (map[string]wireValue, error) {
-	wired := make(map[string]wireValue, len(values))
-	for id, value := range values {
-		v, err := wireOf(value)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", id, err)
+// readPieces decodes so many elements and calls take with each.
+func readPieces[T any](dec *gob.Decoder, count int, take func(*T) error) error {
+	for count > 0 {
+		var piece []T
+		if err := dec.Decode(&piece); err != nil {
+			return err
 		}
-		wired[id] = v
+		if len(piece) == 0 || len(piece) > count {
+			return fmt.Errorf("a list of %d elements where %d are left", len(piece), count)
+		}
+		for i := range piece {
+			if err := take(&piece[i]); err != nil {
+				return err
+			}
+		}
+		count -= len(piece)
 	}
-	return wired, nil
+	return nil
 }
 
-func values(wired map[string]wireValue) (map[string]any, error) {
-	values := make(map[string]any, len(wired))
-	for id, w := range wired {
-		v, err := w.value()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", id, err)
+func (t *wireTemplate) addTo(s *snapshot) error {
+	s.Sources[t.Name] = t.Source
+	if len(t.Written) > 0 {
+		var sum replace.Hash
+		if copy(sum[:], t.Written) != len(sum) {
+			return fmt.Errorf("template %q has a hash of another length", t.Name)
 		}
-		values[id] = v
+		s.Written[t.Name] = sum
 	}
-	return values, nil
+	if len(t.Accepted) == 0 {
+		return nil
+	}
+	accepted := make(map[string]any, len(t.Accepted))
+	for _, d := range t.Accepted {
+		value, err := d.Value.value()
+		if err != nil {
+			return fmt.Errorf("%s: %w", d.ID, err)
+		}
+		accepted[d.ID] = value
+	}
+	s.Accepted[t.Name] = accepted
+	return nil
 }
 
 // Types of values that are not in JSON.
 const (
 	wireText  = "text"
 	wirePairs = "pairs"
+
+	wireServices = "services"
 )
 
 // jsonTypes are the other types of values, by their names on disk.
 var jsonTypes = map[string]reflect.Type{
-	"services":    reflect.TypeFor[[]*dep.HealthService](),
+	wireServices:  reflect.TypeFor[[]*dep.HealthService](),
 	"names":       reflect.TypeFor[[]*dep.CatalogSnippet](),
 	"nodes":       reflect.TypeFor[[]*dep.Node](),
 	"node":        reflect.TypeFor[*dep.CatalogNode](),

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -12,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/replace"
 )
 
 func sample(t *testing.T) *snapshot {
@@ -42,7 +44,8 @@ func sample(t *testing.T) *snapshot {
 		},
 		Indexes:  map[string]uint64{"kv.get(text)": 7},
 		Accepted: map[string]map[string]any{"t": {"health.service(web|passing)": web}},
-		Sources:  map[string]string{"t": "hash"},
+		Sources:  map[string]replace.Hash{"t": {1, 2}, "u": {}},
+		Written:  map[string]replace.Hash{"t": {3}},
 	}
 }
 
@@ -52,6 +55,10 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "made")
 	want := sample(t)
+	for i := range 2*wirePiece + 1 {
+		want.Data[fmt.Sprint("kv.get(many/", i, ")")] = fmt.Sprint(i)
+		want.Sources[fmt.Sprint("many-", i)] = replace.Hash{byte(i)}
+	}
 	if err := want.save(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +71,8 @@ func TestSnapshotRoundTrip(t *testing.T) {
 			t.Errorf("%s = %#v; want %#v", id, got.Data[id], value)
 		}
 	}
-	if !reflect.DeepEqual(got.Accepted, want.Accepted) || !reflect.DeepEqual(got.Sources, want.Sources) || !reflect.DeepEqual(got.Indexes, want.Indexes) {
+	if !reflect.DeepEqual(got.Accepted, want.Accepted) || !reflect.DeepEqual(got.Sources, want.Sources) || !reflect.DeepEqual(got.Indexes, want.Indexes) ||
+		!reflect.DeepEqual(got.Written, want.Written) {
 		t.Errorf("snapshot = %+v; want %+v", got, want)
 	}
 	info, err := os.Stat(snapshotPath(dir))

@@ -123,7 +123,8 @@ func inputsOf(j *job) []Input {
 		all = append(all, Input{ID: id, Name: name, Digest: digest(id, value)})
 	}
 	for i, t := range j.unit.templates {
-		add("template\x00"+t.conf.Name, "template "+t.conf.Name, t.hash())
+		source := t.hash()
+		add("template\x00"+t.conf.Name, "template "+t.conf.Name, hex.EncodeToString(source[:]))
 		r := &j.renderings[i]
 		for id, d := range r.used {
 			switch value := r.values[id].(type) {
