@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -119,6 +120,8 @@ func (s *sources) send(ctx context.Context, c []change) {
 	}
 	select {
 	case s.changes <- c:
+		// The engine's loop and its job run next, in this thread: another would have to wake up first.
+		runtime.Gosched()
 	case <-ctx.Done():
 	}
 }
