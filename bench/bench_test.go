@@ -40,7 +40,7 @@ func tinySize() size {
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "jorc")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../cmd/jorc")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-w", "-o", program, "../cmd/jorc")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build jorc: %v\n%s", err, out)
 	}

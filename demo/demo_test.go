@@ -39,7 +39,7 @@ func build(t *testing.T) (demo, jorc string) {
 		if programsDir, buildErr = os.MkdirTemp("", "jorc-demo-test-"); buildErr != nil {
 			return
 		}
-		cmd := exec.Command("go", "build", "-o", programsDir+"/", "./demo", "./cmd/jorc")
+		cmd := exec.Command("go", "build", "-ldflags=-w", "-o", programsDir+"/", "./demo", "./cmd/jorc")
 		cmd.Dir = ".."
 		if out, err := cmd.CombinedOutput(); err != nil {
 			buildErr = fmt.Errorf("%w\n%s", err, out)

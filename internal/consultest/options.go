@@ -52,6 +52,8 @@ func (o *settings) config(s *Server, join []string) map[string]any {
 			"server": 8300, "serf_lan": 8301, "serf_wan": -1,
 		},
 		"performance": map[string]any{"raft_multiplier": 1},
+		// In development mode Consul looks for other members ten times a second.
+		"gossip_lan": map[string]any{"gossip_interval": "200ms", "probe_interval": "1s"},
 		// A server that is killed keeps its vote: after its return it would have none
 		// for ten seconds, in which no other may fail.
 		"autopilot": map[string]any{"cleanup_dead_servers": false},

@@ -105,7 +105,7 @@ func (s *Server) launch() {
 	defer log.Close()
 	cmd := exec.Command(Binary(s.t), s.args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "GOGC=" + os.Getenv("GOGC")}
 	// A test binary that is killed takes its servers with it.
 	cmd.SysProcAttr = command.Attached()
 	done := make(chan struct{})
