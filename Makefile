@@ -69,7 +69,8 @@ bin/consul-template:
 	cd tools/consul-template && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../bin/consul-template github.com/hashicorp/consul-template
 
 # Most tests wait for Consul and for processes rather than compute, so few processors
-# test six packages at a time.
+# test six packages at a time. internal/watch waits the longest: in the order of names it
+# would be last, beside an idle machine.
 TEST_PACKAGES ?= $(shell n=$$(nproc); echo $$((n < 6 ? 6 : n)))
 
 # Compilers, linkers, tests and their Consuls are short-lived: with fewer garbage
@@ -78,7 +79,7 @@ TEST_GOGC ?= 400
 
 .PHONY: test
 test: consul versitygw bin/consul-template ## run all tests with the race detector against a real Consul
-	GOGC=$(TEST_GOGC) CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GO) test -race -ldflags=-w -p $(TEST_PACKAGES) -timeout 20m ./...
+	GOGC=$(TEST_GOGC) CONSUL_BIN='$(CONSUL)' VERSITYGW_BIN='$(VERSITYGW)' $(GO) test -race -ldflags=-w -p $(TEST_PACKAGES) -timeout 20m ./internal/watch ./...
 	cd tools/openapi && CONSUL_BIN='$(CONSUL)' $(GO) test -timeout 5m ./...
 
 .PHONY: test-system
