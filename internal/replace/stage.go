@@ -92,10 +92,14 @@ func (r *Replacer) stage(it *item) (err error) {
 
 // write makes a new file, where a dead jorc may have left one, or leaves none.
 func (r *Replacer) write(d *durable.Dir, name string, fill func(*os.File) error) (info durable.Info, err error) {
-	if err := unlink(d, name); err != nil {
-		return info, err
+	create := func() (*os.File, error) { return d.Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) }
+	f, err := create()
+	if errors.Is(err, fs.ErrExist) { // looking for it first took 6 % of the time of a hundred files
+		if err := unlink(d, name); err != nil {
+			return info, err
+		}
+		f, err = create()
 	}
-	f, err := d.Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return info, err
 	}
