@@ -39,11 +39,7 @@ func tinySize() size {
 // and without consul-template.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join(t.TempDir(), "jorc")
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-w", "-o", program, "../cmd/jorc")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build jorc: %v\n%s", err, out)
-	}
+	program := buildJorc(t)
 	b, err := newBench(programs{jorc: program, consul: consultest.Binary(t)}, tinySize(), t.TempDir(), t.Output())
 	if err != nil {
 		t.Fatal(err)
@@ -114,4 +110,15 @@ func TestCommandRefuses(t *testing.T) {
 			t.Errorf("bench %v = %v, %q; want an error and no output", args, err, out.String())
 		}
 	}
+}
+
+// buildJorc returns the path of a jorc that was built for the test.
+func buildJorc(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "jorc")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-w", "-o", program, "../cmd/jorc")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build jorc: %v\n%s", err, out)
+	}
+	return program
 }

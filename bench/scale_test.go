@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"net"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -26,11 +24,7 @@ func tinyScale() scaleSize {
 // TestScale measures fleets of a few agents, and an orchestrator alone.
 func TestScale(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join(t.TempDir(), "jorc")
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-w", "-o", program, "../cmd/jorc")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build jorc: %v\n%s", err, out)
-	}
+	program := buildJorc(t)
 	b, err := newBench(programs{jorc: program, consul: consultest.Binary(t)}, tinySize(), t.TempDir(), t.Output())
 	if err != nil {
 		t.Fatal(err)
