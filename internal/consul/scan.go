@@ -172,8 +172,11 @@ func (s *scanner) str() string {
 	return s.unquote(s.raw())
 }
 
-// name reads a string into memory that all names of the answer share.
+// name reads a string into memory that all names of the answer share; null is empty.
 func (s *scanner) name() string {
+	if s.null() {
+		return ""
+	}
 	raw := s.raw()
 	if bytes.IndexByte(raw, '\\') >= 0 {
 		return s.unquote(raw)
