@@ -2,6 +2,7 @@ package watch
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/gob"
 	"encoding/json"
 	"errors"
@@ -44,15 +45,14 @@ func loadSnapshot(dir string) (*snapshot, error) {
 	if dir == "" {
 		return nil, nil
 	}
-	f, err := os.Open(snapshotPath(dir))
+	data, err := os.ReadFile(snapshotPath(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("snapshot of the last data: %w", err)
 	}
-	defer f.Close()
-	s, err := readSnapshot(bufio.NewReader(f))
+	s, err := readSnapshot(bytes.NewReader(data))
 	if err != nil {
 		return nil, fmt.Errorf("snapshot of the last data %s is damaged, continuing without it: %w", snapshotPath(dir), err)
 	}
@@ -150,7 +150,7 @@ type wireDatum struct {
 type wireTemplate struct {
 	Name     string
 	Source   replace.Hash
-	Written  []byte // empty: not known
+	Written  *replace.Hash // nil: not known
 	Accepted []wireDatum
 }
 
@@ -180,9 +180,9 @@ func (s *snapshot) write(w io.Writer) error {
 	}
 	return writePieces(enc, s.Sources, func(t *wireTemplate, name string, source replace.Hash) (err error) {
 		t.Name, t.Source = name, source
-		if _, ok := s.Written[name]; ok {
-			sum := s.Written[name]
-			t.Written = sum[:]
+		if sum, ok := s.Written[name]; ok {
+			known := sum // only what is known is allocated
+			t.Written = &known
 		}
 		for id, value := range s.Accepted[name] {
 			d := wireDatum{ID: id}
@@ -274,12 +274,8 @@ func readPieces[T any](dec *gob.Decoder, count int, take func(*T) error) error {
 
 func (t *wireTemplate) addTo(s *snapshot) error {
 	s.Sources[t.Name] = t.Source
-	if len(t.Written) > 0 {
-		var sum replace.Hash
-		if copy(sum[:], t.Written) != len(sum) {
-			return fmt.Errorf("template %q has a hash of another length", t.Name)
-		}
-		s.Written[t.Name] = sum
+	if t.Written != nil {
+		s.Written[t.Name] = *t.Written
 	}
 	if len(t.Accepted) == 0 {
 		return nil
