@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/recorded"
 )
 
 // simNode is a host that obeys its grants.
@@ -18,7 +19,7 @@ type simNode struct {
 	gone bool // it left the cluster
 	// record is the grant that the host's own disk tells of.
 	record string
-	// group is where it began; stumbled: it failed since.
+	// group is where it was offered its grant; stumbled: it failed since it began.
 	group    Group
 	stumbled bool
 }
@@ -47,6 +48,8 @@ type fleet struct {
 	// passed, by the number of the step: as the test sees it.
 	runs  map[string]*simRun
 	gates map[int]*simGate
+
+	recorder *recorded.Recorder // nil: plans are not recorded
 }
 
 // simRun is a run of a gate.
@@ -180,6 +183,7 @@ func (f *fleet) act() {
 	c := f.cycles[i]
 	f.cycles = slices.Delete(f.cycles, i, i+1)
 	c.plan = Plan(c.doc, c.state, f.now)
+	f.record(c)
 	f.check(c)
 	if c.docIndex != f.docIndex {
 		return
@@ -203,6 +207,7 @@ func (f *fleet) act() {
 func (f *fleet) send() {
 	s := f.look()
 	s.plan = Plan(s.doc, s.state, f.now)
+	f.record(s)
 	f.check(s)
 	if len(s.plan.Offers)+len(s.plan.Withdrawals) > 0 {
 		f.passes = append(f.passes, s)
@@ -234,7 +239,9 @@ func (f *fleet) commit() {
 	}
 	f.allowed(s)
 	for _, o := range s.plan.Offers {
-		f.nodes[o.Node].Grant = Grant{
+		n := f.nodes[o.Node]
+		n.group = f.doc.Policy.KeyOf(f.doc.Version, n.Node, n.Roles, n.Zone).Group // it may move before it answers
+		n.Grant = Grant{
 			ID: fmt.Sprintf("%s.%s", f.ledger.id(fmt.Sprint(f.session)), o.Node), Version: f.desired, State: Offered, Since: f.now,
 			Session: fmt.Sprint(f.session), Rollout: f.docIndex, Tries: o.Tries,
 		}
@@ -343,17 +350,16 @@ func (f *fleet) answer(n *simNode) {
 	if why := n.apart(f.doc.Policy); why != "" {
 		f.fail("%s begins: %s", n.Node, why)
 	}
-	key := f.doc.Policy.KeyOf(f.doc.Version, n.Node, n.Roles, n.Zone)
 	if (f.doc.Policy.ZoneByZone || len(f.doc.Policy.Order) > 0) && f.doc.Phase != Done && f.doc.Phase != RollingBack {
 		for _, o := range f.nodes {
 			atWork := o.Answer.Open() && !o.givenUp() && o.Answer.State != cluster.GrantStranded && o.Answer.Version == f.desired
-			if o != n && atWork && !o.stumbled && o.Up() && !o.gone && o.failure(f.doc, f.now) == "" && o.group != key.Group {
-				f.fail("%s begins in %+v while %s is out of service in %+v", n.Node, key, o.Node, o.group)
+			if o != n && atWork && !o.stumbled && o.Up() && !o.gone && o.failure(f.doc, f.now) == "" && o.group != n.group {
+				f.fail("%s begins in %+v while %s is out of service in %+v", n.Node, n.group, o.Node, o.group)
 			}
 		}
 	}
 	n.Answer = cluster.GrantAnswer{ID: n.Grant.ID, Version: n.Grant.Version, State: cluster.GrantAccepted, Since: f.now}
-	n.record, n.group, n.stumbled = n.Grant.ID, key.Group, false
+	n.record, n.stumbled = n.Grant.ID, false
 	f.note("%s begins", n.Node)
 }
 

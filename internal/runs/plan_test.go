@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/recorded"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -28,6 +29,9 @@ type world struct {
 	tails   map[string]string
 	told    []Decision
 	times   map[string]int // how often a job was enqueued
+
+	t        *testing.T
+	recorder *recorded.Recorder // nil: plans are not recorded
 }
 
 func newWorld(nodes ...string) *world {
@@ -61,6 +65,7 @@ func (w *world) change(id string, change func(*Run)) {
 func (w *world) plan() Changes {
 	s := Situation{Now: w.now, Members: w.members, Filter: w.filter, Holder: "holder", Still: w.still, Down: maps.Clone(w.down), Out: w.out, Grace: time.Minute}
 	c := Plan(s, slices.Collect(maps.Values(w.runs)), w.queues)
+	w.record(s, c)
 	for id, r := range c.Runs {
 		a := w.runs[id]
 		a.Run = r
@@ -429,14 +434,20 @@ func TestPlanAnything(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			anything(t, rand.New(rand.NewPCG(seed, 1)))
+			anything(t, rand.New(rand.NewPCG(seed, 1)), nil)
 		})
 	}
 }
 
-func anything(t *testing.T, random *rand.Rand) {
+// anything goes through one history, and records its plans unless r is nil: then runs have all
+// kinds of limits.
+func anything(t *testing.T, random *rand.Rand, r *recorded.Recorder) {
 	nodes := []string{"a", "b", "c", "d", "e", "f"}
 	w := newWorld(append(slices.Clone(nodes), "m/manager")...)
+	w.t, w.recorder = t, r
+	if r != nil {
+		nodes = append(nodes, "m", "holder") // for runs on managers
+	}
 	limits := map[string]int{}
 	for step := range 200 {
 		w.now = w.now.Add(time.Duration(random.IntN(20)) * time.Second)
@@ -444,7 +455,11 @@ func anything(t *testing.T, random *rand.Rand) {
 		case 0:
 			if id := fmt.Sprintf("r%02d", len(w.runs)); step < 120 && len(w.runs) < 8 {
 				limits[id] = 1 + random.IntN(7)
-				w.ask(id, Request{Workflow: "w", Limits: Limits{MaxParallel: rollout.Amount{N: limits[id]}}})
+				q := Request{Workflow: "w", Limits: Limits{MaxParallel: rollout.Amount{N: limits[id]}}}
+				if r != nil {
+					q = randomRequest(random, limits[id])
+				}
+				w.ask(id, q)
 			}
 		case 1, 2, 3:
 			w.report(n, func(e *Queued) {
@@ -468,10 +483,15 @@ func anything(t *testing.T, random *rand.Rand) {
 			}
 		}
 		w.plan()
-		w.hold(t, limits)
+		if r == nil { // with steps a younger run may be first on a member that a step has not reached
+			w.hold(t, limits)
+		}
 	}
 	w.still = ""
 	for range 40 * len(w.runs) {
+		if r != nil {
+			w.now = w.now.Add(time.Minute) // members have to be healthy for some time
+		}
 		for _, n := range nodes {
 			w.agent(n, true)
 			w.report(n, func(e *Queued) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/recorded"
 	"github.com/jorc/jorc/internal/stage"
 )
 
@@ -27,6 +28,8 @@ type world struct {
 	hosts   []*host
 	gates   gates
 	log     []string
+
+	recorder *recorded.Recorder // nil: plans are not recorded
 }
 
 type host struct {
@@ -97,6 +100,7 @@ func (w *world) plan() {
 	}
 	s.Gate = w.gateRun()
 	p := stage.Plan(w.turns, w.stops, s, w.now)
+	w.record(s, p)
 	for _, h := range w.hosts {
 		if h.report.Open() || h.report.Turn != "" && w.turns.Open[h.node].ID == h.report.Turn {
 			w.gates.work = w.now // it had a turn until now

@@ -1,0 +1,111 @@
+package stage_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/recorded"
+	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/stage"
+)
+
+// recordedPlans are situations of random stages, with what Plan decided.
+const recordedPlans = "testdata/plans.txt"
+
+// recordedHost is a host of a simulated stage.
+type recordedHost struct {
+	Node     string              `json:"node"`
+	Zone     string              `json:"zone"`
+	Down     bool                `json:"down,omitempty"`
+	Critical bool                `json:"critical,omitempty"`
+	Report   cluster.StageReport `json:"report"`
+}
+
+func (r recordedHost) host() stage.Host {
+	return stage.Host{Node: r.Node, Zone: r.Zone, Up: !r.Down, Out: r.Down || r.Critical, Critical: r.Critical, Report: r.Report}
+}
+
+// recordedState is what a plan is made of beside hosts and documents.
+type recordedState struct {
+	Now     time.Time        `json:"now"`
+	Session string           `json:"session"`
+	Halted  bool             `json:"halted,omitempty"`
+	Gate    *rollout.GateRun `json:"gate,omitempty"`
+}
+
+// record offers a plan to the recorder.
+func (w *world) record(s stage.State, p stage.Planned) {
+	if w.recorder == nil {
+		return
+	}
+	kind := "turns"
+	switch {
+	case len(p.Events) > 0:
+		kind = p.Events[0].Kind
+	case len(p.Offers) > 0 && len(p.Withdrawals) > 0:
+		kind = "offers and withdrawals"
+	case len(p.Offers) > 0:
+		kind = fmt.Sprint("offers to ", min(3, len(p.Offers)))
+	case len(p.Withdrawals) > 0:
+		kind = "withdrawals"
+	}
+	turns, stops := w.turns, w.stops
+	w.recorder.Add(w.t, kind, func() []recorded.Line {
+		lines := []recorded.Line{
+			{Word: "state", Value: recordedState{w.now, s.Session, s.Halted, s.Gate}}, {Word: "turns", Value: turns}, {Word: "stops", Value: stops},
+		}
+		for _, h := range s.Hosts {
+			lines = append(lines, recorded.Line{Word: "host", Value: recordedHost{h.Node, h.Zone, !h.Up, h.Critical, h.Report}})
+		}
+		return lines
+	}, plannedLines(p))
+}
+
+// plannedLines is what was decided: events, turns, and both documents.
+func plannedLines(p stage.Planned) (lines []recorded.Line) {
+	if len(p.Events)+len(p.Offers)+len(p.Withdrawals) == 0 {
+		return nil
+	}
+	for _, e := range p.Events {
+		lines = append(lines, recorded.Line{Word: "event", Value: []string{e.Kind, e.Node, e.Text}})
+	}
+	for _, node := range p.Offers {
+		lines = append(lines, recorded.Line{Word: "offer", Value: node})
+	}
+	for _, node := range p.Withdrawals {
+		lines = append(lines, recorded.Line{Word: "withdraw", Value: node})
+	}
+	return append(lines, recorded.Line{Word: "turns", Value: p.Turns}, recorded.Line{Word: "stops", Value: p.Stops})
+}
+
+// TestRecordedPlans: Plan decides what it decided when the situations were recorded.
+func TestRecordedPlans(t *testing.T) {
+	t.Parallel()
+	if recorded.Updating() {
+		var worlds []*recorded.Recorder
+		for seed := range uint64(24) {
+			w := newWorld(t, seed)
+			w.recorder = recorded.NewRecorder(fmt.Sprintf("stage %d", seed))
+			for range 600 {
+				w.step()
+			}
+			worlds = append(worlds, w.recorder)
+		}
+		recorded.Write(t, recordedPlans, worlds)
+	}
+	recorded.Replay(t, recordedPlans, func(t testing.TB, c recorded.Case) []recorded.Line {
+		var state recordedState
+		var turns stage.Turns
+		var stops stage.Stops
+		c.Get(t, "state", &state)
+		c.Get(t, "turns", &turns)
+		c.Get(t, "stops", &stops)
+		s := stage.State{Stage: "edge", Session: state.Session, Halted: state.Halted, Gate: state.Gate}
+		for _, h := range recorded.List[recordedHost](t, c, "host") {
+			s.Hosts = append(s.Hosts, h.host())
+		}
+		return plannedLines(stage.Plan(turns, stops, s, state.Now))
+	})
+}
