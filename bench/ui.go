@@ -391,7 +391,7 @@ func (r *uiReport) measureScreen(ctx context.Context, b *bench, f *fleet) error 
 		host := last - i
 		path, text, to := "/", fmt.Sprintf("measured %d", i), &r.failure
 		if i >= r.size.events {
-			path, text, to = "/events", nodeName(host)+": config is failed", &r.event
+			path, text, to = "/events", nodeName(host)+": config failed", &r.event
 		}
 		if i%r.size.events == 0 {
 			if err := errors.Join(t.visit(ctx, front.URL+path), t.until(ctx, live)); err != nil {

@@ -91,7 +91,7 @@ func TestRollback(t *testing.T) {
 	o.report("v2", "n1")
 	o.want("update rollback --to v2", 1, "v2 is the desired version")
 	o.want("update rollback --to a/b", 2)
-	o.want("update rollback --dry-run", 0, "dry run: v1 would be desired (batches 1,100%, max-parallel 2, max-failures 0, bake 1m0s, gate slo", "batch 2 of 2: 1 members are admitted")
+	o.want("update rollback --dry-run", 0, "dry run: v1 would be desired (batches 1,100%, max-parallel 2, max-failures 0, bake 1m0s, gate slo", "batch 2 of 2: 1 member is admitted")
 	if d := o.document(); d.Version != "v2" {
 		t.Errorf("a dry run wrote %+v", d)
 	}

@@ -87,7 +87,7 @@ func rolloutRows(s rollout.Status) [][]string {
 	n := s.Now
 	add("members", "%d: %d done, %d working, %d pending, %d failed, %d down", n.Members, n.Done, n.Working, n.Pending, n.Failed, n.Down)
 	if n.GivenUp > 0 {
-		add("given up", "%d members", n.GivenUp)
+		add("given up", "%s", text.Count(n.GivenUp, "member", "members"))
 	}
 	if s.Paced() {
 		add("admitted", "%d, at most %d out of service", s.Admitted, s.Limit)
@@ -112,7 +112,7 @@ func rolloutRows(s rollout.Status) [][]string {
 		add("down", "%s", more(", ", s.Down, n.Down))
 	}
 	for _, o := range s.Out {
-		add("out without a grant", "%s: %s", more(", ", o.Nodes, o.Count), o.Reason)
+		add("out of service", "%s: %s", more(", ", o.Nodes, o.Count), o.Reason)
 	}
 	for _, o := range s.Apart {
 		add("takes no part", "%s: %s", more(", ", o.Nodes, o.Count), o.Reason)

@@ -222,9 +222,20 @@ func (w *Why) doubts(d Report) {
 	}
 }
 
+// StateVerb returns what a category does in a state: succeeded, failed, is running.
+func StateVerb(state string) string {
+	switch state {
+	case StateSuccess:
+		return "succeeded"
+	case StateFailed:
+		return state
+	}
+	return "is " + state
+}
+
 // stateText is a state in words, on one line.
 func stateText(category string, s CategoryState) string {
-	text := fmt.Sprintf("%s is %s", category, s.State)
+	text := category + " " + StateVerb(s.State)
 	if !s.Since.IsZero() {
 		text += " since " + s.Since.Format(time.RFC3339)
 	}

@@ -41,7 +41,7 @@ func TestObserve(t *testing.T) {
 	s.must(s.ledger.ReportVersion(t.Context(), "b", "v1"))
 	step("version_changed b")
 	s.must(s.ledger.SetState(t.Context(), "b", "config", cluster.CategoryState{State: cluster.StateFailed, Detail: "secret detail"}))
-	if e := step("state_changed b")[0]; e.Category != "config" || e.After != "failed at v1" || e.Text != "b: config is failed at v1" {
+	if e := step("state_changed b")[0]; e.Category != "config" || e.After != "failed at v1" || e.Text != "b: config failed at v1" {
 		t.Errorf("%+v", e)
 	}
 	s.host("b", "10.0.0.2", "passing", "critical")

@@ -70,11 +70,11 @@ func TestDiff(t *testing.T) {
 		{"version", onNode(func(n *orchestrator.NodeView) { n.Version = "v2" }), orchestrator.VersionChanged, "b runs v2"},
 		{"suspect", onNode(func(n *orchestrator.NodeView) {
 			n.States = map[string]orchestrator.StateView{"config": {State: "success", Version: "v1", Suspect: "drifted: /etc/a"}}
-		}), orchestrator.StateChanged, "b: config is success at v1, suspect: drifted: /etc/a"},
+		}), orchestrator.StateChanged, "b: config succeeded at v1, suspect: drifted: /etc/a"},
 		{"hold file", onNode(func(n *orchestrator.NodeView) { n.HoldFile = "held by the file /x: disk" }), orchestrator.MemberChanged, "b is held by the file /x: disk"},
 		{"state", onNode(func(n *orchestrator.NodeView) {
 			n.States = map[string]orchestrator.StateView{"config": {State: "failed", Version: "v2"}}
-		}), orchestrator.StateChanged, "b: config is failed at v2"},
+		}), orchestrator.StateChanged, "b: config failed at v2"},
 		{"service", onNode(func(n *orchestrator.NodeView) { n.Services = map[string]cluster.Tally{"web": {Critical: 1}} }), orchestrator.ServiceChanged, "web: 1 of 2 functional, 1 critical (on b)"},
 		{"new service", onNode(func(n *orchestrator.NodeView) {
 			n.Services = map[string]cluster.Tally{"web": {Passing: 1}, "db": {Warning: 1}}

@@ -83,7 +83,7 @@ func (d *difference) cluster(a, b ClusterView) {
 	}
 	d.changed(Event{Kind: ClusterChanged, Text: observe, AuthorUnknown: d.unknown(cluster.KeyControl)}, a.ObserveOnly, b.ObserveOnly)
 	d.list(Event{Kind: ClusterChanged, Text: "holds were changed"}, a.Holds, b.Holds)
-	d.changed(Event{Kind: ClusterChanged, Text: fmt.Sprintf("%d are to lead", b.LeaderCount)}, strconv.Itoa(a.LeaderCount), strconv.Itoa(b.LeaderCount))
+	d.changed(Event{Kind: ClusterChanged, Text: text.Count(b.LeaderCount, "member is to lead", "members are to lead")}, strconv.Itoa(a.LeaderCount), strconv.Itoa(b.LeaderCount))
 	d.changed(Event{Kind: DesiredVersionChanged, Text: fmt.Sprintf("the desired version is %s", orNone(b.Desired))}, a.Desired, b.Desired)
 	d.list(Event{Kind: LeadersChanged, Text: "leaders: " + orNone(strings.Join(b.Leaders, ", "))}, a.Leaders, b.Leaders)
 	d.list(Event{Kind: ManagersChanged, Text: "managers: " + orNone(strings.Join(b.Managers, ", "))}, a.Managers, b.Managers)
@@ -128,6 +128,17 @@ func (n NodeView) summary() string {
 	return strings.Join(parts, ", ")
 }
 
+// healthText says what the checks of a host say.
+func healthText(health string) string {
+	switch health {
+	case "":
+		return "has no health: it is not in Consul's catalog"
+	case cluster.HealthMaintenance:
+		return "is in maintenance"
+	}
+	return "is " + health
+}
+
 func (d *difference) node(name string, a, b NodeView) {
 	d.member(name, a, b)
 	if a.Life != b.Life {
@@ -138,11 +149,11 @@ func (d *difference) node(name string, a, b NodeView) {
 		kind, text = AgentDown, "its jorc agent is down"
 	}
 	d.changed(Event{Kind: kind, Node: name, Text: name + ": " + text}, a.Agent, b.Agent)
-	d.changed(Event{Kind: HealthChanged, Node: name, Text: name + " is " + orNone(b.Health)}, a.Health, b.Health)
+	d.changed(Event{Kind: HealthChanged, Node: name, Text: name + " " + healthText(b.Health)}, a.Health, b.Health)
 	d.changed(Event{Kind: VersionChanged, Node: name, Text: fmt.Sprintf("%s runs %s", name, orNone(b.Version))}, a.Version, b.Version)
 	for _, c := range slices.Sorted(maps.Keys(union(a.States, b.States))) {
 		if old, next := a.States[c], b.States[c]; old != next {
-			e := Event{Kind: StateChanged, Node: name, Category: c, Text: fmt.Sprintf("%s: %s is %s", name, c, orNone(next.String()))}
+			e := Event{Kind: StateChanged, Node: name, Category: c, Text: fmt.Sprintf("%s: %s %s", name, c, next.sentence())}
 			d.changed(e, old.String(), next.String())
 		}
 	}

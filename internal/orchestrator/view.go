@@ -81,6 +81,14 @@ func (s StateView) String() string {
 	return s.State + " at " + s.Version
 }
 
+// sentence is String after the name of the category.
+func (s StateView) sentence() string {
+	if s.State == "" {
+		return "is no longer reported"
+	}
+	return cluster.StateVerb(s.State) + strings.TrimPrefix(s.String(), s.State)
+}
+
 // Names returns the members' names in order.
 func (v View) Names() []string { return slices.Sorted(maps.Keys(v.Nodes)) }
 

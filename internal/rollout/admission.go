@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // step is what is admitted at present: the members up to last, of one group only
@@ -213,7 +214,7 @@ func (p *planner) open(phase Phase, batch int, first Key) {
 	p.doc.Group, p.doc.Counts = group, p.counts
 	p.doc.Steps++
 	admitted := p.admitted(func(m ranked) bool { return !m.settled() })
-	p.record(DecideAdmit, p.groupText(), admitted, "%s: %d members are admitted", p.doc.StateText(), len(admitted))
+	p.record(DecideAdmit, p.groupText(), admitted, "%s: %s admitted", p.doc.StateText(), text.Count(len(admitted), "member is", "members are"))
 }
 
 // groupText names the group whose turn it is.

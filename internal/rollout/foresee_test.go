@@ -26,7 +26,7 @@ func TestForesee(t *testing.T) {
 			"canary and batches",
 			rollout.Policy{Canary: 1, Batches: []rollout.Amount{percent(20), percent(50), percent(100)}},
 			nil,
-			[]string{"canary: 1 members are admitted", "batch 1 of 3: 1 members are admitted", "batch 2 of 3: 3 members are admitted", "batch 3 of 3: 5 members are admitted"},
+			[]string{"canary: 1 member is admitted", "batch 1 of 3: 1 member is admitted", "batch 2 of 3: 3 members are admitted", "batch 3 of 3: 5 members are admitted"},
 		},
 		{
 			"zones",
@@ -54,7 +54,7 @@ func TestForesee(t *testing.T) {
 			"somebody is down",
 			rollout.Policy{Canary: 1},
 			func(i int, m *rollout.Member) { set(m, i > 0, false) },
-			[]string{"canary: 1 members are admitted", "batch 1 of 1: 8 members are admitted"},
+			[]string{"canary: 1 member is admitted", "batch 1 of 1: 8 members are admitted"},
 		},
 		{
 			"somebody is under way from before",
@@ -64,7 +64,7 @@ func TestForesee(t *testing.T) {
 					grant(m)
 				}
 			},
-			[]string{"canary: 1 members are admitted", "batch 1 of 1: 9 members are admitted"},
+			[]string{"canary: 1 member is admitted", "batch 1 of 1: 9 members are admitted"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -232,7 +232,7 @@ func (p *planner) end() {
 	p.doc.Group, p.doc.Finished = nil, stamp(p.now)
 	reason := ""
 	if p.counts.Down > 0 {
-		reason = fmt.Sprintf("%d are down and follow when they are back", p.counts.Down)
+		reason = text.Count(p.counts.Down, "is down and follows when it is back", "are down and follow when they are back")
 	}
 	p.record(DecideDone, reason, p.in(failed), "%d of %d members run %s, %d failed", p.counts.Done, p.counts.Members, p.doc.Version, p.counts.Failed)
 }
@@ -318,7 +318,7 @@ func (p *planner) forgive() {
 	if p.doc.Forgive {
 		p.doc.Forgive, p.doc.Forgiven = false, len(failures)
 		if len(failures) > 0 {
-			p.record(DecideForgive, "the rollout was resumed", failures, "%d failures no longer count", len(failures))
+			p.record(DecideForgive, "the rollout was resumed", failures, "%s", text.Count(len(failures), "failure no longer counts", "failures no longer count"))
 		}
 	}
 	p.doc.Forgiven = min(max(0, p.doc.Forgiven), len(failures))

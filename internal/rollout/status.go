@@ -10,6 +10,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Status is a rollout with what is known of the members.
@@ -345,7 +346,7 @@ func Foresee(d Document, s State, now time.Time) []Decision {
 	if !d.Paced() {
 		p := newPlanner(d, s, now)
 		all := p.admitted(func(m ranked) bool { return !m.settled() })
-		p.record(DecideAdmit, "", all, "all at once: %d members are admitted", len(all))
+		p.record(DecideAdmit, "", all, "all at once: %s admitted", text.Count(len(all), "member is", "members are"))
 		return p.decisions
 	}
 	d.Promoted, d.Policy, d.Gate = true, d.Policy.withoutGates(), nil

@@ -280,17 +280,17 @@ func (s Stored) behind(v State, now time.Time) *Superseded {
 }
 
 func (b Superseded) String() string {
-	text := fmt.Sprintf("%d are not at %s", b.Count, b.Version)
+	list := fmt.Sprintf("%s not at %s", text.Count(b.Count, "is", "are"), b.Version)
 	if b.Count > 0 {
-		text += ": " + strings.Join(b.Behind, ", ")
+		list += ": " + strings.Join(b.Behind, ", ")
 	}
 	if b.Count > len(b.Behind) {
-		text += ", …"
+		list += ", …"
 	}
 	if len(b.Failed) > 0 {
-		text += "; failed: " + strings.Join(b.Failed, ", ")
+		list += "; failed: " + strings.Join(b.Failed, ", ")
 	}
-	return text
+	return list
 }
 
 // lastHealthy is the version to go back to: the one that was desired when all
