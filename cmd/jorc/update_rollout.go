@@ -162,8 +162,12 @@ func operateCommands(env *environment) []*cli.Command {
 		},
 		{
 			Name: "retry", Usage: "ask a host to try again now", ArgsUsage: "[HOST]",
-			Description: "HOST (this one) tries at once what failed, instead of after its pause. Exits 1 when HOST never reported anything.",
-			Action:      env.onCluster(env.retryHost),
+			Description: "HOST (this one) tries at once what failed, instead of after its pause. A host on which a task was interrupted " +
+				"that is not idempotent waits for this command: it continues with that task. Exits 1 when HOST never reported anything.",
+			Flags: []cli.Flag{
+				&cli.BoolFlag{Name: "from-start", Usage: "run the whole workflow, not only what an interruption left", DisableDefaultText: true},
+			},
+			Action: env.onCluster(env.retryHost),
 		},
 	}
 }
@@ -198,7 +202,7 @@ func (e *environment) retryHost(c *cli.Context, cl *target) error {
 	if !slices.Contains(known, host) {
 		return fmt.Errorf("host %q has not reported anything%s", host, text.Unknown(host, "hosts that have", known))
 	}
-	return cl.rollouts().Retry(c.Context, host)
+	return cl.rollouts().Retry(c.Context, host, c.Bool("from-start"))
 }
 
 // operatedRollout is the answer of what changes a rollout.

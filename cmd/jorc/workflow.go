@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,9 +129,13 @@ func (e *environment) listSchedules(c *cli.Context) error {
 	if len(all) == 0 {
 		note(c, "no trigger with a schedule is defined here; --config names a configuration")
 	}
-	return e.print(c, listingOf("trigger,schedule,zone,workflow,last run,next run,missed,last missed,problem", all, func(s workflow.ScheduleStatus) []string {
+	return e.print(c, listingOf("trigger,schedule,zone,workflow,last run,state*,next run,missed,last missed,problem", all, func(s workflow.ScheduleStatus) []string {
+		state, problem := "", s.Error
+		if s.Last != nil {
+			state, problem = string(s.Last.State), cmp.Or(s.Error, s.Last.Why)
+		}
 		return []string{
-			s.Trigger, s.Schedule, s.Zone, s.Workflow, when(s.LastRun), when(s.NextRun), strconv.Itoa(s.Missed.Count), when(s.Missed.Due), s.Error,
+			s.Trigger, s.Schedule, s.Zone, s.Workflow, when(s.LastRun), state, when(s.NextRun), strconv.Itoa(s.Missed.Count), when(s.Missed.Due), problem,
 		}
 	}), all)
 }

@@ -64,8 +64,9 @@ workflow "dpkg" {
 }
 workflow "puppet" {
   task "apply" {
-    command     = ["puppet", "apply", "--detailed-exitcodes", "/root/site.pp"]
+    command       = ["puppet", "apply", "--detailed-exitcodes", "/root/site.pp"]
     ok_exit_codes = [2]
+    idempotent    = true
   }
 }
 workflow "mount" {

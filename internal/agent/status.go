@@ -58,6 +58,9 @@ func (a *Agent) Status() web.Status {
 	for _, v := range a.processes.Status() {
 		s.Processes = append(s.Processes, processView(v, environments[v.Name]))
 	}
+	for _, v := range workflow.Triggers(conf.StateDir, conf.Triggers) {
+		s.Triggers = append(s.Triggers, triggerView(v))
+	}
 	for _, v := range workflow.Schedules(conf.StateDir, node, conf.Triggers) {
 		s.Schedules = append(s.Schedules, scheduleView(v))
 	}
@@ -122,6 +125,14 @@ func templateView(v watch.Status) web.Template {
 		Waiting: v.Waiting, Held: v.Held, Stale: v.Stale, Lost: v.Lost, Edited: v.Edited, Error: v.Error,
 		Changed: v.Changed, Checked: v.Checked, Writes: v.Writes, Executions: v.Executions,
 	}
+}
+
+func triggerView(v workflow.TriggerStatus) web.Trigger {
+	t := web.Trigger{Trigger: v.Trigger, Kind: v.Kind, Workflow: v.Workflow, Running: v.Running, Error: v.Error}
+	if v.Last != nil {
+		t.Last = &web.LastJob{Job: v.Last.Job, State: string(v.Last.State), Why: v.Last.Why, At: v.Last.At}
+	}
+	return t
 }
 
 func scheduleView(v workflow.ScheduleStatus) web.Schedule {

@@ -22,22 +22,29 @@ func (c *Converger) adopt(version string) error {
 	return nil
 }
 
-// begin makes a new attempt. Its job has its name on the disk before it exists:
-// the next process continues the same one after a crash.
+// begin makes a new attempt, or continues the one that was interrupted. Its job has
+// its name on the disk before it exists: the next process continues the same one after
+// a crash.
 func (c *Converger) begin(ctx context.Context, version string) error {
 	old := c.p
 	a := attempt{Version: version, Stage: stageStatic}
 	if old.Attempt.Version == version {
 		a.Fails, a.Why, a.Arrived = old.Attempt.Fails, old.Attempt.Why, old.Attempt.Arrived
+		if old.Attempt.Again == againContinue {
+			a = old.Attempt
+			a.Stage, a.Cut, a.Again = a.Cut, "", ""
+		}
 	}
 	if v := old.Attempt.Validation; v != "" {
 		if err := c.abandon(ctx, v, "the static workflow runs again"); err != nil {
 			return err
 		}
 	}
-	a.Job = c.p.nextJob(staticJob, version)
+	if a.Stage == stageStatic {
+		a.Job = c.p.nextJob(staticJob, version)
+		c.p.Report.Config, c.p.Report.Instead = &cluster.CategoryState{State: cluster.StateRunning, Version: version}, nil
+	}
 	c.p.Attempt, c.p.Waiting = a, ""
-	c.p.Report.Config, c.p.Report.Instead = &cluster.CategoryState{State: cluster.StateRunning, Version: version}, nil
 	if err := c.save(); err != nil {
 		c.p = old
 		return c.stuckAt(version, err)
@@ -86,11 +93,13 @@ func (c *Converger) staticEnded(v verdict) {
 	switch v.what {
 	case jobPassed:
 		c.hook("static passed")
-		c.p.Attempt.Stage, c.p.Attempt.Suspect = stageValidating, v.suspect
+		c.p.Attempt.Stage, c.p.Attempt.Suspect, c.p.Attempt.Done = stageValidating, v.suspect, nil
 		c.unsaved = true
 		c.freshChecks()
-	case jobFailed, jobInterrupted:
+	case jobFailed:
 		c.failed(v)
+	case jobInterrupted:
+		c.interrupted(v)
 	case jobReplaced:
 		c.dropped()
 	}
@@ -106,6 +115,34 @@ func (c *Converger) failed(v verdict) {
 	c.log.Error("the static workflow failed", "version", a.Version, "job", a.Job, "why", v.why, "again_in", pause)
 	c.unsaved = true
 	c.setConfig(cluster.CategoryState{State: cluster.StateFailed, Version: a.Version, Detail: v.detail(), LogURL: v.logURL, NextTry: c.nextTry()})
+}
+
+// interrupted ends an attempt of which a task was cut off that may not run again by itself.
+// It waits for an operator, or for another version.
+func (c *Converger) interrupted(v verdict) {
+	a := &c.p.Attempt
+	v.why += fmt.Sprintf("; 'jorc update retry %s' continues with this task, --from-start runs the whole workflow", c.o.Node)
+	a.Cut, a.Stage, a.Done, a.Why = a.Stage, stageInterrupted, v.done, v.why
+	a.Fails++
+	c.log.Error("the workflow was interrupted and waits for an operator", "version", a.Version, "why", v.why)
+	c.unsaved = true
+	s := cluster.CategoryState{State: cluster.StateFailed, Version: a.Version, Detail: v.detail(), LogURL: v.logURL}
+	if a.Cut == stageStatic {
+		c.setConfig(s)
+		return
+	}
+	c.reportInvalid(s, a.Cut)
+}
+
+// reportInvalid reports that a validation did not pass, from a stage on. What the static
+// workflow did passed.
+func (c *Converger) reportInvalid(s cluster.CategoryState, from stage) {
+	a, r := &c.p.Attempt, c.p.Report
+	r.Validation = &s
+	if from == stageValidating && a.Job != "" {
+		r.Config, r.Instead = &cluster.CategoryState{State: cluster.StateSuccess, Version: a.Version, Suspect: a.Suspect}, nil
+	}
+	c.setReport(r)
 }
 
 // nextTry is when the next attempt is due, as reports hold it.
@@ -149,7 +186,7 @@ func (c *Converger) validate(ctx context.Context) error {
 func (c *Converger) validationEnded(v verdict) {
 	a := &c.p.Attempt
 	job := a.Validation
-	a.Validation, c.unsaved = "", true
+	a.Validation, a.Done, c.unsaved = "", nil, true
 	switch v.what {
 	case jobPassed:
 		c.hook("validation passed")
@@ -164,7 +201,14 @@ func (c *Converger) validationEnded(v verdict) {
 			c.dropped()
 		}
 	case jobInterrupted:
-		c.log.Warn("validation runs again", "job", job, "why", v.why)
+		if a.open() {
+			c.interrupted(v)
+			return
+		}
+		c.log.Warn("validation was interrupted; it runs again when it is due", "job", job, "why", v.why)
+		now := c.now()
+		a.Validated = now.UTC().Truncate(time.Second)
+		c.mem.validateAt = now.Add(c.o.Static.ValidationInterval)
 	}
 }
 
@@ -232,12 +276,7 @@ func (c *Converger) invalid(why, logURL string, checks bool) {
 	}
 	c.mem.retryAt = now.Add(pause)
 	c.log.Error("this host does not work as it should", "version", a.Version, "why", a.Why, "static_workflow_in", pause)
-	r := c.p.Report
-	r.Validation = &cluster.CategoryState{State: cluster.StateFailed, Version: a.Version, Detail: why, LogURL: logURL, NextTry: c.nextTry()}
-	if from == stageValidating && a.Job != "" {
-		r.Config, r.Instead = &cluster.CategoryState{State: cluster.StateSuccess, Version: a.Version, Suspect: a.Suspect}, nil
-	}
-	c.setReport(r)
+	c.reportInvalid(cluster.CategoryState{State: cluster.StateFailed, Version: a.Version, Detail: why, LogURL: logURL, NextTry: c.nextTry()}, from)
 }
 
 // suspicion says why a success is doubtful: it took more than one go.

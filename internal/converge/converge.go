@@ -96,8 +96,16 @@ type Admission interface {
 
 // AdmissionEvents are what an Admission hears for the converger.
 type AdmissionEvents struct {
-	Retry    func() // an operator asks for another attempt now
-	Reassert func() // others may not know what this host reported
+	Retry    func(Retry) // what an operator asked for last; repeating it is no news
+	Reassert func()      // others may not know what this host reported
+}
+
+// Retry is what an operator asks for: another attempt now.
+type Retry struct {
+	At time.Time `json:"at"`
+	// FromStart: an interrupted attempt begins with its first task, not with the
+	// interrupted one.
+	FromStart bool `json:"from_start,omitempty"`
 }
 
 // Hold is what keeps this host still, in words; both may be empty.
@@ -212,7 +220,7 @@ func (c *Converger) run(ctx context.Context) error {
 	if c.o.Admission != nil {
 		g.Go(func() error {
 			return c.follow(ctx, "the rollout", func(ctx context.Context) error {
-				return c.o.Admission.Run(ctx, AdmissionEvents{Retry: c.retryNow, Reassert: c.reassert})
+				return c.o.Admission.Run(ctx, AdmissionEvents{Retry: c.setRetry, Reassert: c.reassert})
 			})
 		})
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/workflow"
 )
 
 // crashEnv makes the test binary a host that kills itself: its value is
@@ -232,7 +233,7 @@ func (noTest) Helper()           {}
 func (noTest) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
 // TestCrashInTask: a task that may not be repeated and is cut off is reported
-// as interrupted; then the version is tried again from the first task on.
+// as interrupted, and waits for an operator.
 func TestCrashInTask(t *testing.T) {
 	t.Parallel()
 	server := consultest.Start(t)
@@ -256,6 +257,108 @@ func TestCrashInTask(t *testing.T) {
 	wantText(t, "reported", host.document().States[cluster.CategoryConfig].Detail, "interrupted")
 	host.stop()
 	host.start()
+	host.untilPhase(PhaseFailed, "v1")
+	want(t, "ran", host.ran(), "one@v1")
+	host.setRetry(Retry{At: time.Now()})
 	host.untilPhase(PhaseConverged, "v1")
 	want(t, "ran", host.ran(), "one@v1 one@v1 two@v1 check@v1")
+}
+
+// TestInterrupted: a host on which a task was cut off runs nothing again by itself, whatever
+// restarts. It continues with that task when an operator asks for that, also if it has to
+// wait and restarts first, and runs all with FromStart. Another version begins afresh.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	const wait = "echo $$ >$DIR/waits; until [ -e $DIR/go ]; do sleep 0.02; done; rm $DIR/go"
+	for _, test := range []struct {
+		name       string
+		task       string
+		retry      Retry
+		version    string
+		ran        string
+		config     string
+		validation string
+	}{
+		{"static", "two", Retry{}, "v1", "one@v1 two@v1 two@v1 check@v1 end@v1", cluster.StateFailed, ""},
+		{"static from the start", "two", Retry{FromStart: true}, "v1", "one@v1 two@v1 one@v1 two@v1 check@v1 end@v1", cluster.StateFailed, ""},
+		{"validation", "end", Retry{}, "v1", "one@v1 two@v1 check@v1 end@v1 end@v1", cluster.StateSuccess, cluster.StateFailed},
+		{"validation from the start", "end", Retry{FromStart: true}, "v1", "one@v1 two@v1 check@v1 end@v1 one@v1 two@v1 check@v1 end@v1", cluster.StateSuccess, cluster.StateFailed},
+		{"another version", "two", Retry{}, "v2", "one@v1 two@v1 one@v2 two@v2 check@v2 end@v2", cluster.StateFailed, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t)
+			h.quick = func(q *timing) { q.firstRetry, q.maxRetry = time.Millisecond, time.Millisecond }
+			scripts := map[string]string{test.task: wait}
+			h.flows = []config.Workflow{
+				{Name: "static", Tasks: []config.Task{sh("one", ""), sh("two", scripts["two"])}},
+				{Name: "validation", Tasks: []config.Task{sh("check", ""), sh("end", scripts["end"])}},
+			}
+			h.trigger("v1")
+			h.start()
+			consultest.Eventually(t, "the task", func(context.Context) error { _, err := os.Stat(h.path("waits")); return err })
+			h.stop()
+			before := h.ran()
+			h.write("go", "")
+			for range 2 { // the first one finds out, the second one knows
+				h.start()
+				s := h.untilPhase(PhaseFailed, "v1")
+				wantText(t, "detail", s.Detail, "interrupted: ", `task "`+test.task+`"`, "'jorc update retry n1' continues with this task", "--from-start")
+				want(t, "next", s.Next, time.Time{})
+				d := h.document()
+				want(t, "config", d.States[cluster.CategoryConfig].State, test.config)
+				want(t, "validation", d.States[cluster.CategoryValidation].State, test.validation)
+				want(t, "ran", h.ran(), before)
+				h.stop()
+			}
+			h.hold.set(Hold{Held: "mended"})
+			h.start()
+			if test.version != "v1" {
+				h.trigger(test.version)
+			} else {
+				test.retry.At = time.Now()
+				h.setRetry(test.retry)
+				h.until("the retry on the disk", func(Status) bool {
+					p, _, err := readProgress(h.progressFile())
+					return err == nil && p.Retried.At.Equal(test.retry.At)
+				})
+			}
+			h.stop()
+			want(t, "ran on hold", h.ran(), before)
+			h.hold.set(Hold{})
+			h.start()
+			h.untilPhase(PhaseConverged, test.version)
+			want(t, "ran", h.ran(), test.ran)
+		})
+	}
+}
+
+// TestInterruptedValidation: a validation of a host that has converged and is cut off runs
+// again when the next one is due.
+func TestInterruptedValidation(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.options.Static.ValidationInterval = time.Hour
+	h.flows[1].Tasks[0] = sh("check", "[ ! -e $DIR/wait ] || { echo $$ >$DIR/waits; until [ -e $DIR/go ]; do sleep 0.02; done; }")
+	h.trigger("v1")
+	h.start()
+	h.untilPhase(PhaseConverged, "v1")
+	h.stop()
+	h.write("wait", "")
+	h.build()
+	h.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
+	h.run()
+	consultest.Eventually(t, "the validation", func(context.Context) error { _, err := os.Stat(h.path("waits")); return err })
+	h.stop()
+	h.write("go", "")
+	h.build()
+	h.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
+	h.run()
+	h.until("the end of the validation", func(s Status) bool {
+		jobs, err := h.runner.Jobs()
+		p, _, perr := readProgress(h.progressFile())
+		return err == nil && perr == nil && jobs[0].State == workflow.Interrupted && p.Attempt.Validation == "" && s.Phase == PhaseConverged && s.Outcome == Converged
+	})
+	want(t, "ran", h.ran(), "one@v1 two@v1 check@v1 check@v1")
+	want(t, "validation", h.document().States[cluster.CategoryValidation].State, cluster.StateSuccess)
 }

@@ -41,7 +41,7 @@ const (
 	PhaseReboot     Phase = "reboot"     // the job continues after a reboot
 	PhaseValidation Phase = "validation" // looking whether it works
 	PhaseRecording  Phase = "recording"  // it does
-	PhaseFailed     Phase = "failed"     // and is tried again
+	PhaseFailed     Phase = "failed"     // and is tried again, by itself or by an operator
 	PhaseConverged  Phase = "converged"
 )
 
@@ -81,7 +81,7 @@ func decide(f *facts, now time.Time) decision {
 		d = decideOpen(f, now)
 	default:
 		d = decideClosed(f, now)
-		if broken := a.Stage == stageFailed || a.Stage == stageInvalid; (broken || f.needed()) && d.enter == "" && d.do == doNothing {
+		if (a.broken() || f.needed()) && d.enter == "" && d.do == doNothing {
 			d.blocked = cmp.Or(d.detail, string(d.phase))
 		}
 	}
@@ -216,7 +216,6 @@ func list(all []string) string {
 // decideClosed finds out whether an attempt has to be made.
 func decideClosed(f *facts, now time.Time) decision {
 	a := f.p.Attempt
-	broken := a.Stage == stageFailed || a.Stage == stageInvalid
 	switch {
 	case !f.needed() && f.local != "" && a.Version != f.local && !a.unfinished():
 		return decision{do: doAdopt, phase: PhaseRecording, detail: "version " + f.local + " is there already"}
@@ -226,9 +225,9 @@ func decideClosed(f *facts, now time.Time) decision {
 		return decision{phase: PhaseStarting, detail: "asking Consul whether this host is held"}
 	case f.needed() && !f.static:
 		return decision{phase: PhaseIdle, detail: "no static workflow is configured: another program brings version " + f.desired, outcome: Pending}
-	case f.needed() && (!broken || a.Version != f.desired):
+	case f.needed() && (!a.broken() || a.Version != f.desired):
 		return decideStart(f, now, f.desired)
-	case broken:
+	case a.broken():
 		return decideBroken(f, now)
 	}
 	return decideSettled(f, now)
@@ -257,10 +256,14 @@ func decideBroken(f *facts, now time.Time) decision {
 		return d
 	case f.desired == "":
 		return d // nothing is started
+	case a.Again == againContinue && a.Cut == stageValidating:
+		return decision{do: doBegin, phase: PhaseValidation, detail: "version " + a.Version}
 	case !f.static:
 		return d
-	case now.Before(f.mem.retryAt):
-		d.wake(f.mem.retryAt)
+	case a.Stage == stageInterrupted && a.Again == "", now.Before(f.mem.retryAt):
+		if a.Stage != stageInterrupted {
+			d.wake(f.mem.retryAt)
+		}
 		if f.held() != "" {
 			d.detail = "held: " + f.held() + "; " + d.detail
 		}

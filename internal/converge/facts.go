@@ -28,7 +28,7 @@ type inputs struct {
 	admitted string // version for which Enter returned nil
 	waiting  string // why it did not yet
 	left     string // version for which Leave returned nil
-	retry    bool   // an operator asks for another attempt now
+	retry    Retry  // what an operator asked for last
 	job      jobStatus
 
 	storedGen uint64 // number of the report that the ledger has
@@ -114,10 +114,9 @@ func (f *facts) checksPass() bool { return !f.checks || f.checksKnown && len(f.f
 func (c *Converger) observe() {
 	c.mu.Lock()
 	in := c.in
-	c.in.retry = false
 	c.mu.Unlock()
-	if in.retry {
-		c.mem.retryAt, c.mem.troubleAt, c.mem.saveAt = time.Time{}, time.Time{}, time.Time{}
+	if in.retry.At.After(c.p.Retried.At) {
+		c.retried(in.retry)
 	}
 	a := c.p.Attempt
 	if in.holdKnown && a.open() && c.p.Hold != in.hold {
@@ -138,6 +137,23 @@ func (c *Converger) observe() {
 		return
 	}
 	c.settleReport(in)
+}
+
+// retried makes another attempt due at once. An interrupted attempt remembers how it is to be
+// tried again: it may have to wait, and the agent may restart meanwhile.
+func (c *Converger) retried(r Retry) {
+	c.mem.retryAt, c.mem.troubleAt, c.mem.saveAt = time.Time{}, time.Time{}, time.Time{}
+	c.p.Retried, c.unsaved = r, true
+	a := &c.p.Attempt
+	switch {
+	case a.Stage != stageInterrupted:
+	case r.FromStart && c.o.Static.Workflow != "":
+		a.Again = againWhole
+	case r.FromStart: // only validation
+		a.Again, a.Done = againContinue, nil
+	default:
+		a.Again = againContinue
+	}
 }
 
 // settleReport reports success again once no requirement is missing,

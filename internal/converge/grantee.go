@@ -189,7 +189,6 @@ func (g *Grantee) warn(what string) func(error, time.Duration) {
 
 // watchGrant follows the host's own grant.
 func (g *Grantee) watchGrant(ctx context.Context, events AdmissionEvents) error {
-	var retried time.Time
 	first := true
 	return g.o.Rollouts.WatchGrant(ctx, g.o.Node, func(u kv.Update[rollout.Grant]) {
 		if u.Err != nil && !errors.Is(u.Err, kv.ErrDamaged) {
@@ -202,10 +201,8 @@ func (g *Grantee) watchGrant(ctx context.Context, events AdmissionEvents) error 
 		if u.Reset || !first && idle && next.State == rollout.Offered {
 			events.Reassert() // the orchestrator does not know what this host runs
 		}
-		if !first && next.Retry.After(retried) {
-			events.Retry()
-		}
-		retried, first = next.Retry, false
+		events.Retry(Retry{At: next.Retry, FromStart: next.FromStart})
+		first = false
 		g.change(func() bool {
 			g.noticed.Grant, g.known, g.verify = u.Entry, true, g.verify || u.Reset || u.Err != nil
 			return true

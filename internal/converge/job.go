@@ -79,7 +79,7 @@ func (c *Converger) startJob(ctx context.Context, id, name string) {
 		defer close(t.done)
 		begin()
 		defer end()
-		res, err := c.o.Runner.Drive(ctx, workflow.Job{ID: id, Workflow: name, Version: a.Version, Origin: Origin}, hooks)
+		res, err := c.o.Runner.Drive(ctx, workflow.Job{ID: id, Workflow: name, Version: a.Version, Origin: Origin, Done: a.Done}, hooks)
 		if ctx.Err() == nil {
 			c.input(func(in *inputs) { in.job = jobStatus{id: id, ended: true, result: res, err: err} })
 		}
@@ -163,7 +163,8 @@ type verdict struct {
 	why     string // one line
 	tail    string // of the output
 	logURL  string
-	suspect string // tasks that passed, but not at the first go
+	suspect string   // tasks that passed, but not at the first go
+	done    []string // tasks that an interrupted job finished
 }
 
 // classify says what a job's result means.
@@ -192,7 +193,7 @@ func classify(res workflow.Result) verdict {
 			v.what, v.why = jobFailed, "the job was ended by hand: "+res.Why
 		}
 	case workflow.Interrupted:
-		v.what, v.why = jobInterrupted, "interrupted: "+v.why
+		v.what, v.why, v.done = jobInterrupted, "interrupted: "+v.why, res.Done()
 	default:
 		v.what = jobFailed
 		if res.State == workflow.Failed && res.ExitCode > 0 && !strings.Contains(v.why, "exit code") {

@@ -33,6 +33,7 @@ type progress struct {
 	Attempt attempt `json:"attempt"`
 	Entered string  `json:"entered,omitempty"` // version for which admission was given and not given back
 	Hold    Hold    `json:"hold,omitzero"`     // as last seen, for a start without Consul
+	Retried Retry   `json:"retried,omitzero"`  // what an operator asked for last
 
 	Report  report `json:"report"`            // what the ledger is to have
 	Good    report `json:"good"`              // as of the last time when all was well
@@ -54,7 +55,23 @@ type attempt struct {
 	Doubt      string    `json:"doubt,omitempty"`      // why its success is doubtful, as of when it was recorded
 	Validated  time.Time `json:"validated,omitzero"`
 	Arrived    time.Time `json:"arrived,omitzero"` // when it was recorded
+
+	// Done are the tasks that an interrupted job of the attempt finished: the job that
+	// continues it skips them.
+	Done []string `json:"done,omitempty"`
+	// Cut is the stage that was interrupted. The attempt waits for an operator until Again
+	// is set, which is how it is to be tried again.
+	Cut   stage `json:"cut,omitempty"`
+	Again again `json:"again,omitempty"`
 }
+
+// again is how an interrupted attempt is tried again.
+type again string
+
+const (
+	againContinue again = "continue" // with the interrupted task
+	againWhole    again = "whole"    // from the first task of the static workflow
+)
 
 // stage is how far an attempt is.
 type stage string
@@ -68,10 +85,17 @@ const (
 	stageFailed     stage = "failed"  // the static workflow did
 	stageInvalid    stage = "invalid" // it passed, and the host does not work
 	stageDropped    stage = "dropped" // another version is wanted
+	// stageInterrupted: a task that may not run again by itself was cut off.
+	stageInterrupted stage = "interrupted"
 )
 
 // open reports whether a job of the attempt is open.
 func (a attempt) open() bool { return a.Stage == stageStatic || a.Stage == stageValidating }
+
+// broken reports whether the attempt came to nothing, or no longer works.
+func (a attempt) broken() bool {
+	return a.Stage == stageFailed || a.Stage == stageInvalid || a.Stage == stageInterrupted
+}
 
 // doubt is why a success of the attempt is doubtful.
 func (a attempt) doubt() string { return cmp.Or(a.Doubt, a.Suspect) }

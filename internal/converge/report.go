@@ -174,9 +174,9 @@ func (c *Converger) reassert() {
 	c.wakeUp()
 }
 
-// retryNow makes another attempt due at once.
-func (c *Converger) retryNow() {
-	c.input(func(in *inputs) { in.retry = true })
+// setRetry takes over what an operator asked for last.
+func (c *Converger) setRetry(r Retry) {
+	c.input(func(in *inputs) { in.retry = r })
 }
 
 // pauseUntilChanged waits, shorter when the report changes.

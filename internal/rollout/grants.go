@@ -38,6 +38,8 @@ type Grant struct {
 	Reason string `json:"reason,omitempty"`
 	// Retry is when the host was last asked to try again at once.
 	Retry time.Time `json:"retry,omitzero"`
+	// FromStart: with Retry, an interrupted attempt begins with its first task.
+	FromStart bool `json:"from_start,omitempty"`
 
 	index uint64 // of the key
 }
@@ -267,7 +269,7 @@ func (r *Rollouts) Apply(ctx context.Context, s Stored, state State, p Planned) 
 	for _, o := range p.Offers {
 		all = append(all, change{o.Node, Grant{
 			Version: p.Document.Version, State: Offered, Since: now, Session: r.session, Rollout: s.doc.Index,
-			Until: p.Until, Tries: o.Tries, Retry: grants[o.Node].Retry,
+			Until: p.Until, Tries: o.Tries, Retry: grants[o.Node].Retry, FromStart: grants[o.Node].FromStart,
 		}})
 	}
 	for part := range slices.Chunk(all, mostGrants) {

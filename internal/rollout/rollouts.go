@@ -178,11 +178,12 @@ func (r *Rollouts) GiveUp(ctx context.Context, node, by, reason string) (version
 	return version, err
 }
 
-// Retry asks a host to try again now instead of after its pause.
-func (r *Rollouts) Retry(ctx context.Context, node string) error {
+// Retry asks a host to try again now instead of after its pause. A host on which a task was
+// interrupted continues with that task, or with fromStart runs its whole workflow.
+func (r *Rollouts) Retry(ctx context.Context, node string, fromStart bool) error {
 	_, err := r.grant(node).Update(ctx, func(old kv.Entry[Grant]) (Grant, bool, error) {
 		g := old.Value
-		g.Retry = r.now().UTC()
+		g.Retry, g.FromStart = r.now().UTC(), fromStart
 		return g, true, nil
 	})
 	return err

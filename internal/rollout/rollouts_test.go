@@ -475,7 +475,7 @@ func testVoid(t *testing.T, f *system) {
 		{"the rollout", func() { f.trigger(rollout.Request{Version: "v1", Policy: parallel(2)}) }},
 		{"the version", func() { f.put("current_version", "v1\n") }},
 		{"the control", func() { _, _ = f.cluster.Pause(t.Context(), cluster.Hold{}); _, _ = f.cluster.Resume(t.Context()) }},
-		{"the grant", func() { _ = f.Retry(t.Context(), "h1") }},
+		{"the grant", func() { _ = f.Retry(t.Context(), "h1", false) }},
 		{"the lock", func() { _ = lock.Release(context.Background()) }},
 	} {
 		offer()

@@ -37,6 +37,7 @@ type Status struct {
 	Services  []Service  `json:"services"`
 	Templates []Template `json:"templates"`
 	Processes []Process  `json:"processes"`
+	Triggers  []Trigger  `json:"triggers"`
 	// Schedules are the triggers with a schedule.
 	Schedules []Schedule `json:"schedules"`
 	Reload    Reload     `json:"reload"`
@@ -186,6 +187,24 @@ const (
 	ProcessFailed   = "failed"
 )
 
+// Trigger is one trigger of the host.
+type Trigger struct {
+	Trigger  string   `json:"trigger"`
+	Kind     string   `json:"kind"` // service, key, prefix, event or schedule
+	Workflow string   `json:"workflow"`
+	Running  string   `json:"running"` // the job that has not ended
+	Last     *LastJob `json:"last"`    // null: none has ended
+	Error    string   `json:"error"`   // why the state is not known
+}
+
+// LastJob is how the last job of a trigger ended.
+type LastJob struct {
+	Job   string    `json:"job"`
+	State string    `json:"state"` // success, failed, stopped or interrupted
+	Why   string    `json:"why"`   // empty for success
+	At    time.Time `json:"at"`
+}
+
 // Schedule is one trigger with a schedule.
 type Schedule struct {
 	Trigger  string    `json:"trigger"`
@@ -242,6 +261,7 @@ func (s Status) completed() Status {
 		utc(&p.Since, &p.Next)
 		p.Waiting, p.Stale = append([]string{}, p.Waiting...), append([]string{}, p.Stale...)
 	}
+	s.Triggers = append([]Trigger{}, s.Triggers...)
 	s.Schedules = append([]Schedule{}, s.Schedules...)
 	for i := range s.Schedules {
 		v := &s.Schedules[i]

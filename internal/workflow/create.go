@@ -52,7 +52,7 @@ func (r *Runner) create(ctx context.Context, j Job) (*job, error) {
 	for i := range sp.Steps {
 		t := TaskStatus{Name: sp.Steps[i].Name, State: TaskPlanned}
 		if slices.Contains(j.Done, t.Name) {
-			t.State, t.Why = TaskSkipped, "done on another host"
+			t.State, t.Why = TaskSkipped, "done in another job"
 		}
 		made.rec.Tasks = append(made.rec.Tasks, t)
 	}

@@ -24,8 +24,8 @@ type Job struct {
 	// workflow allows. It counts when the job is created.
 	FromRun bool
 
-	// Done names tasks that are done already, on another host: they are skipped.
-	// It counts when the job is created.
+	// Done names tasks that are done already, on another host or in an earlier job:
+	// they are skipped. It counts when the job is created.
 	Done []string
 }
 
@@ -86,6 +86,17 @@ type Result struct {
 	Created  time.Time    `json:"created"`
 	Updated  time.Time    `json:"updated"`
 	Finished time.Time    `json:"finished,omitzero"`
+}
+
+// Done names the tasks that another job in place of this one need not run.
+func (res Result) Done() []string {
+	var names []string
+	for _, t := range res.Tasks {
+		if t.State.done() {
+			names = append(names, t.Name)
+		}
+	}
+	return names
 }
 
 // TaskStatus is the state of a task.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -122,8 +123,52 @@ func (w *triggerWatcher) ended(_ context.Context, res Result, err error) error {
 		log.Error("the workflow did not succeed", "state", res.State, "why", res.Why)
 	}
 	next := w.seen
+	next.Last = &LastJob{Job: next.Pending.Job, State: res.State, Why: jobReason(res), At: time.Now().UTC()}
+	if err != nil {
+		next.Last.State, next.Last.Why = Failed, err.Error()
+	}
 	next.Pending = nil
 	return w.save(next)
+}
+
+// jobReason is why a job ended as it did, with the task that it is about.
+func jobReason(res Result) string {
+	if res.Task == "" {
+		return res.Why
+	}
+	return fmt.Sprintf("task %q: %s", res.Task, res.Why)
+}
+
+// TriggerStatus is the state of a trigger, as the agent of the node saved it.
+type TriggerStatus struct {
+	Trigger  string   `json:"trigger"`
+	Kind     string   `json:"kind"` // service, key, prefix, event or schedule
+	Workflow string   `json:"workflow"`
+	Running  string   `json:"running"` // the job that has not ended
+	Last     *LastJob `json:"last"`    // nil: none has ended
+	Error    string   `json:"error"`   // why the state is not known
+}
+
+// Triggers returns the state of the triggers.
+func Triggers(stateDir string, triggers []config.Trigger) []TriggerStatus {
+	all := make([]TriggerStatus, 0, len(triggers))
+	for _, t := range triggers {
+		status := TriggerStatus{Trigger: t.Name, Kind: triggerKind(t), Workflow: t.Workflow}
+		seen, err := savedTrigger(stateDir, t)
+		if status.Last = seen.Last; err != nil {
+			status.Error = err.Error()
+		}
+		if seen.Pending != nil {
+			status.Running = seen.Pending.Job
+		}
+		all = append(all, status)
+	}
+	return all
+}
+
+// savedTrigger reads the state of a trigger.
+func savedTrigger(stateDir string, t config.Trigger) (triggerState, error) {
+	return readTriggerState(triggerFile(stateDir, t.Name), triggerKind(t)+" "+triggerSubject(t))
 }
 
 // ConsulSource returns the source of a trigger on a service, a key or a prefix. The

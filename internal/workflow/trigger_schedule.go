@@ -108,6 +108,7 @@ type ScheduleStatus struct {
 	LastRun  time.Time   `json:"last_run,omitzero"` // when the workflow was last started at a due time
 	NextRun  time.Time   `json:"next_run,omitzero"` // of the first due time that is not handled; in the past: it is overdue
 	Missed   MissedTimes `json:"missed"`
+	Last     *LastJob    `json:"last"`  // nil: none has ended
 	Error    string      `json:"error"` // why the state is not known
 }
 
@@ -120,7 +121,7 @@ func Schedules(stateDir, node string, triggers []config.Trigger) []ScheduleStatu
 			continue
 		}
 		status := ScheduleStatus{Trigger: t.Name, Schedule: t.Schedule, Zone: t.Zone, Workflow: t.Workflow}
-		seen, err := readTriggerState(triggerFile(stateDir, t.Name), triggerKind(t)+" "+triggerSubject(t))
+		seen, err := savedTrigger(stateDir, t)
 		var p schedule.Policy
 		if err == nil {
 			p, err = schedulePolicy(t, node)
@@ -128,7 +129,7 @@ func Schedules(stateDir, node string, triggers []config.Trigger) []ScheduleStatu
 		if err != nil {
 			status.Error = err.Error()
 		} else if seen.Known {
-			status.LastRun, status.Missed = seen.LastRun, seen.Missed
+			status.LastRun, status.Missed, status.Last = seen.LastRun, seen.Missed, seen.Last
 			if next := p.Next(seen.Due); !next.IsZero() {
 				status.NextRun = next.Add(p.Delay).UTC()
 			}

@@ -190,11 +190,20 @@ type triggerState struct {
 	Items   map[string]string `json:"items,omitempty"` // digests by item
 	Event   uint64            `json:"event,omitempty"` // the last handled event
 	Pending *pendingJob       `json:"pending,omitempty"`
+	Last    *LastJob          `json:"last,omitempty"`
 
 	// Of a schedule.
 	Due     time.Time   `json:"due,omitzero"`      // the last due time that was handled
 	LastRun time.Time   `json:"last_run,omitzero"` // when a job for a due time was started
 	Missed  MissedTimes `json:"missed,omitzero"`
+}
+
+// LastJob is how the last job of a trigger ended.
+type LastJob struct {
+	Job   string    `json:"job"`
+	State State     `json:"state"` // failed also if it could not be run
+	Why   string    `json:"why"`   // one line; empty for success
+	At    time.Time `json:"at"`
 }
 
 // pendingJob is a job that has not ended.
