@@ -33,6 +33,7 @@ func clusterRunCommand(env *environment) *cli.Command {
 			"own filter, --filter and --role match when the run begins, managers left out; exits 1 when there are none now. " +
 			"--first, --batches, --max-failures and --min-healthy mean what they mean to 'jorc update trigger' (--first is its --canary). " +
 			"WORKFLOW may be left out with --retry-of: it and the params are those of that run unless they are given. " +
+			"A member on which a task was interrupted continues with that task, unless --from-start, another workflow or other params are given. " +
 			"The same --id twice is one run; with anything else under it nothing is written, and the exit code is 4. " +
 			"With --wait exits as 'jorc cluster wait --for run=ID' does.",
 		Flags: []cli.Flag{
@@ -47,6 +48,7 @@ func clusterRunCommand(env *environment) *cli.Command {
 			&cli.IntFlag{Name: "max-failures", Usage: "begin on no further member when more than `N` failed or were lost", DefaultText: "0 with --first or --batches, otherwise no limit"},
 			&cli.DurationFlag{Name: "min-healthy", Usage: "a member must be in service for `D` after the workflow before another takes its place", DefaultText: "0s"},
 			&cli.StringFlag{Name: "retry-of", Usage: "only members of run `RUN` that failed, were lost or did not start"},
+			&cli.BoolFlag{Name: "from-start", Usage: "with --retry-of: run the whole workflow, not only what an interruption left", DisableDefaultText: true},
 			&cli.StringSliceFlag{Name: "param", KeepSpace: true, Usage: "a param as `NAME=VALUE`, VALUE is JSON if it is valid JSON, otherwise text; may be repeated"},
 			&cli.BoolFlag{Name: "string", Usage: "treat values of params as plain strings", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "yaml", Usage: "read values of params as YAML", DisableDefaultText: true},
@@ -125,7 +127,7 @@ func (e *environment) requestOf(c *cli.Context) (*target, runs.Request, error) {
 	}
 	q := runs.Request{
 		Workflow: argument(c, 0), Params: params, Filter: c.String("filter"), Role: c.String("role"),
-		OnManager: c.Bool("on-manager"), NeedsApproval: c.Bool("needs-approval"), RetryOf: c.String("retry-of"),
+		OnManager: c.Bool("on-manager"), NeedsApproval: c.Bool("needs-approval"), RetryOf: c.String("retry-of"), FromStart: c.Bool("from-start"),
 	}
 	if q.Limits, err = limitsOf(c); err != nil {
 		return nil, q, err
@@ -137,6 +139,8 @@ func (e *environment) requestOf(c *cli.Context) (*target, runs.Request, error) {
 		return nil, q, usagef(c, "--role must not be empty")
 	case q.OnManager && c.Bool("skip-undefined"):
 		return nil, q, usagef(c, "--on-manager and --skip-undefined cannot be combined")
+	case q.FromStart && q.RetryOf == "":
+		return nil, q, usagef(c, "--from-start goes with --retry-of")
 	case q.RetryOf != "" && q.OnManager:
 		return nil, q, usagef(c, "--retry-of and --on-manager cannot be combined")
 	}
@@ -473,8 +477,12 @@ func (e *environment) await(c *cli.Context, cl *target, goal runs.Goal, filter *
 	ctx, cancel := withTimeout(c.Context, timeout)
 	defer cancel()
 	missing := ""
+	if job, node := e.getenv("JORC_JOB"), e.getenv("JORC_NODE"); goal.Except == (runs.Caller{}) && job != "" && node != "" { // in a task
+		goal.Except = runs.Caller{Job: job, Node: node}
+	}
 	w := &runs.Waiter{
 		Client: cl.client, Cluster: cl.Cluster, Filter: filter, Rollouts: cl.rollouts(),
+		Warn: func(text string) { note(c, "%s", printable(text)) },
 		Missing: func(text string) {
 			missing = text
 			if goal.Run == "" && isTerminal(c.App.ErrWriter) {

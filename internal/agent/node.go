@@ -67,7 +67,7 @@ func (a *Agent) awaitNode(ctx context.Context) (string, error) {
 // journal belongs to the files on this disk and the hold file to the operator: both
 // stay.
 var nodeState = []string{
-	"jobs", "manager", "clusters", "triggers", "services",
+	"jobs", "manager", "gates", "clusters", "triggers", "services",
 	"converge.json", "converge.json.bad", "drift.json", "snapshot.gob",
 }
 

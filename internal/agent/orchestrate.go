@@ -69,6 +69,7 @@ type guestCluster struct {
 	node     string
 	holds    *holds
 	managing *workflow.Runner
+	gates    *workflow.Runner
 	version  func() string
 	log      hclog.Logger
 }
@@ -96,6 +97,11 @@ func (p *part) newGuestClusters(o workflow.Options) []*guestCluster {
 		}
 		o.Held, o.Free = guest.holds.Held, guest.holds.free
 		guest.managing = workflow.New(o)
+		o.StateDir = workflow.GateDir(p.conf.StateDir)
+		if !own {
+			o.StateDir = workflow.GateDir(workflow.ClusterDir(p.conf.StateDir, name))
+		}
+		guest.gates = workflow.New(o)
 		all = append(all, guest)
 	}
 	return all
@@ -108,7 +114,7 @@ func (o *guestCluster) run(ctx context.Context) error {
 	g.Go(func() error { return o.holds.run(ctx) })
 	g.Go(func() error {
 		return runs.NewWorker(runs.WorkerOptions{
-			Store: o.cluster.Store(), Node: o.node, Runner: o.managing, Begin: o.holds.begin, Held: o.holds.Held,
+			Store: o.cluster.Store(), Node: o.node, Runner: o.managing, Gates: o.gates, Begin: o.holds.begin, Held: o.holds.Held,
 			Version: o.version, Log: o.log.Named("runs"),
 		}).Run(ctx)
 	})

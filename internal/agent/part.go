@@ -53,6 +53,8 @@ type part struct {
 	admission     *admission                         // of converge
 	stages        *stage.Hosts                       // nil in a simulated host
 	managing      *workflow.Runner                   // runs on managers
+	gates         *workflow.Runner                   // runs of gates
+	led           bool                               // this member led since the part began
 	orchestrated  []*orchestrator.Orchestrator
 	guestClusters []*guestCluster
 }
@@ -123,8 +125,10 @@ func (a *Agent) runParts(ctx context.Context) error {
 func (p *part) drain(ctx context.Context, why string) {
 	p.jobs.HandOver(ctx, why)
 	p.managing.HandOver(ctx, why)
+	p.gates.HandOver(ctx, why)
 	for _, o := range p.guestClusters {
 		o.managing.HandOver(ctx, why)
+		o.gates.HandOver(ctx, why)
 	}
 }
 
@@ -182,6 +186,9 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	p.jobs = workflow.New(o)
 	o.StateDir = workflow.ManagerDir(c.StateDir)
 	p.managing = workflow.New(o)
+	o.StateDir = workflow.GateDir(c.StateDir)
+	p.gates = workflow.New(o)
+	o.StateDir = workflow.ManagerDir(c.StateDir)
 	if c.Static != nil {
 		p.converge = p.converger(a.maintenance)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 // work executes this host's tasks of runs until ctx ends.
 func (p *part) work(ctx context.Context) error {
 	return runs.NewWorker(runs.WorkerOptions{
-		Store: p.cluster.Store(), Node: p.node, Runner: p.jobs, Manager: p.managing,
+		Store: p.cluster.Store(), Node: p.node, Runner: p.jobs, Manager: p.managing, Gates: p.gates,
 		Begin: p.holds.begin, Held: p.holds.Held, Version: p.version, Log: p.log.Named("runs"),
 	}).Run(ctx)
 }
@@ -141,7 +142,7 @@ const stepDownWithin = time.Minute
 func (p *part) runLeaderWorkflows(ctx context.Context) {
 	p.log.Info("this member leads now", "cluster", p.cluster.Name())
 	if name := p.conf.Member.OnLead; name != "" {
-		p.runLeaderWorkflow(ctx, errNotLeading, workflow.Job{Workflow: name, Origin: "leading cluster " + p.cluster.Name()})
+		p.runLeaderWorkflow(ctx, errNotLeading, p.leadingJob(name))
 	}
 	<-ctx.Done()
 	if p.running.Err() != nil {
@@ -151,9 +152,35 @@ func (p *part) runLeaderWorkflows(ctx context.Context) {
 	if name := p.conf.Member.OnStepDown; name != "" {
 		down, cancel := context.WithTimeout(p.running, stepDownWithin)
 		defer cancel()
-		p.runLeaderWorkflow(down, errStepDownIsDue, workflow.Job{Workflow: name, Origin: "no longer leading cluster " + p.cluster.Name()})
+		p.runLeaderWorkflow(down, errStepDownIsDue, workflow.Job{Workflow: name, Origin: p.notLeading()})
 	}
 }
+
+// leadingJob returns the job of on_lead: a new one, or the one that a restart of the agent cut
+// off. That one continues, or stays interrupted.
+func (p *part) leadingJob(name string) workflow.Job {
+	job := workflow.Job{Workflow: name, Origin: "leading cluster " + p.cluster.Name()}
+	restarted := !p.led
+	p.led = true
+	if !restarted {
+		return job
+	}
+	jobs, err := p.jobs.Jobs()
+	if err != nil {
+		p.log.Warn("cannot read whether on_lead was interrupted", "error", err)
+		return job
+	}
+	i := slices.IndexFunc(jobs, func(j workflow.Result) bool {
+		return j.Origin == job.Origin || j.Origin == p.notLeading()
+	})
+	if i >= 0 && jobs[i].Origin == job.Origin && jobs[i].Workflow == name && (jobs[i].Open || jobs[i].State == workflow.Interrupted) {
+		job.ID = jobs[i].ID
+	}
+	return job
+}
+
+// notLeading is the origin of jobs of on_step_down.
+func (p *part) notLeading() string { return "no longer leading cluster " + p.cluster.Name() }
 
 // runLeaderWorkflow runs a job to its end and does not repeat one that failed. When
 // ctx ends the job ends early, with why as the reason.
@@ -171,6 +198,8 @@ func (p *part) runLeaderWorkflow(ctx context.Context, why error, job workflow.Jo
 		p.log.Info("workflow ended early", "workflow", job.Workflow, "for", job.Origin, "why", err)
 	case err != nil:
 		p.log.Error("cannot run the workflow", "workflow", job.Workflow, "for", job.Origin, "error", err)
+	case res.State == workflow.Interrupted:
+		p.log.Error("workflow was interrupted and is not run again by itself: 'jorc workflow run' runs it", "workflow", job.Workflow, "for", job.Origin, "why", res.Why)
 	default:
 		p.log.Info("workflow ended", "workflow", job.Workflow, "for", job.Origin, "state", res.State, "why", res.Why)
 	}

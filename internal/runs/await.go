@@ -43,6 +43,7 @@ type Waiter struct {
 	Filter   *cluster.Filter // which of the members count; nil: all
 	Missing  func(string)    // receives what is waited for, when that changes; optional
 	Progress func(Detail)    // receives the run of Goal.Run after each read; optional
+	Warn     func(string)    // receives what may go wrong with the wait; optional
 }
 
 // Await returns when the goal is reached, or when members have failed, with their
@@ -65,9 +66,23 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 	defer func() { stop(); _ = group.Wait() }() // it returns the watches' end
 	seen, first, reported, begin := map[string]bool{}, true, "", time.Now()
 	var shown runMembers
+	var by *caller
+	end := func() {}
+	defer func() { end() }()
 	for {
 		asked := time.Now()
-		v, members, err := w.read(ctx, g, seen, &shown)
+		var v Verdict
+		var members int
+		var err error
+		if by == nil {
+			var c caller
+			if c, end, err = w.begin(ctx, g); err == nil {
+				by = &c
+			}
+		}
+		if err == nil {
+			v, members, err = w.read(ctx, g, *by, seen, &shown)
+		}
 		pause := max(gather, time.Since(asked))
 		if err == nil && first && members == 0 && w.needsMembers(g) {
 			err = fmt.Errorf("cluster %q: %w: there is nothing to wait for; 'jorc cluster members' lists them", w.Cluster.Name(), ErrNoMembers)
@@ -100,6 +115,8 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 // paths are the keys of which a change may bring the goal nearer.
 func (g Goal) paths() []string {
 	switch {
+	case g.Run != "" && g.Except.Job != "":
+		return []string{cluster.KeyControl, keyRuns + g.Run + "/", keyWaits}
 	case g.Run != "":
 		return []string{cluster.KeyControl, keyRuns + g.Run + "/"}
 	case g.Members > 0:
@@ -117,7 +134,7 @@ func (w *Waiter) needsMembers(g Goal) bool { return g.Version != "" || g.Idle &&
 func (w *Waiter) filters() bool { return w.Filter != nil && w.Filter.String() != "" }
 
 // read judges the cluster as it is now; members is how many of them count.
-func (w *Waiter) read(ctx context.Context, g Goal, seen map[string]bool, shown *runMembers) (v Verdict, members int, err error) {
+func (w *Waiter) read(ctx context.Context, g Goal, by caller, seen map[string]bool, shown *runMembers) (v Verdict, members int, err error) {
 	l, r := reading{seen: seen}, New(w.Cluster.Store())
 	if g.Run != "" {
 		if l.run, err = shown.read(ctx, r, g.Run); err != nil {
@@ -132,6 +149,9 @@ func (w *Waiter) read(ctx context.Context, g Goal, seen map[string]bool, shown *
 		control, err := w.Cluster.Control(ctx)
 		if err == nil {
 			err = paused(control)
+		}
+		if err == nil && by.node != "" {
+			v.Failed, err = w.behindCaller(ctx, r, by, g.Run)
 		}
 		return v, 0, err
 	}
@@ -161,10 +181,11 @@ func (w *Waiter) read(ctx context.Context, g Goal, seen map[string]bool, shown *
 		if l.runs, _, err = r.List(ctx); err != nil {
 			return Verdict{}, 0, err
 		}
-		l.caller = g.Except
-		if l.own, err = w.ownRuns(ctx, l.runs, l.caller); err != nil {
+		b, err := w.boundBy(ctx, by, l.runs, true)
+		if err != nil {
 			return Verdict{}, 0, err
 		}
+		l.caller, l.own = by, b.leftOut()
 		for _, run := range l.runs {
 			seen[run.ID] = seen[run.ID] || inProgress(run)
 		}
@@ -175,6 +196,22 @@ func (w *Waiter) read(ctx context.Context, g Goal, seen map[string]bool, shown *
 		}
 	}
 	return g.assess(l), len(l.members), nil
+}
+
+// behindCaller is why a run cannot end before the caller, if it cannot.
+func (w *Waiter) behindCaller(ctx context.Context, r *Runs, by caller, run string) ([]Trouble, error) {
+	all, _, err := r.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b, err := w.boundBy(ctx, by, all, false)
+	if err != nil {
+		return nil, err
+	}
+	if why := b.why(run); why != "" {
+		return []Trouble{{Why: why}}, nil
+	}
+	return nil, nil
 }
 
 // runMembers are a run's members as they were read last.

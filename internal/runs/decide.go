@@ -369,14 +369,16 @@ func old(ended map[string]kv.Leaf[string], now time.Time) []string {
 
 // forget deletes all of a run but its mark: what is left goes the next time.
 func (d *Decider) forget(ctx context.Context, r *Runs, id string) error {
-	tree := kv.NewTextTree(r.store, keyRuns+id+"/")
-	names, err := tree.Names(ctx)
-	if err != nil {
-		return err
-	}
 	batch := r.store.NonAtomicBatch()
-	for _, name := range names {
-		batch.Add(r.store.Txn().Delete(tree.At(name).Key()))
+	for _, prefix := range []string{keyRuns + id + "/", keyWaits + id + "/"} {
+		tree := kv.NewTextTree(r.store, prefix)
+		names, err := tree.Names(ctx)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			batch.Add(r.store.Txn().Delete(tree.At(name).Key()))
+		}
 	}
 	d.hook("prune")
 	return batch.Commit(ctx)

@@ -17,16 +17,10 @@ import (
 // Goal is the state of a cluster that a wait is for; one field is set.
 type Goal struct {
 	Idle    bool   // nothing is in progress
-	Except  Caller // left out with Idle
+	Except  Caller // who waits, with Idle or Run; its own work is left out, and a run behind it fails the wait
 	Version string // all members run it
 	Members int    // so many have joined
 	Run     string // the run has ended
-}
-
-// Caller is a job that waits: its own work is not waited for.
-type Caller struct {
-	Run  string // that the job belongs to; empty: none
-	Node string // on which it runs; empty: none
 }
 
 // ParseGoal reads "idle", "version=V", "members=N" or "run=ID". It returns
@@ -56,8 +50,8 @@ type reading struct {
 	some    bool             // not all members are waited for
 	rollout rollout.Document // for idle
 	runs    []Run            // for idle
-	caller  Caller           // for idle
-	own     map[string]bool  // for idle: runs in progress that wait for nothing but the caller
+	caller  caller           // for idle
+	own     map[string]bool  // for idle: runs in progress of which nothing can go on before the caller ends
 	seen    map[string]bool  // runs that were in progress since the waiting began
 	results []Detail         // for idle: the runs by which members are judged; nil: not read yet
 	run     Detail           // for run
@@ -172,7 +166,7 @@ func assessIdle(l reading) Verdict {
 		node := l.members[i].Node
 		d := l.reports[node]
 		for _, category := range sorted(d.States) {
-			if s := d.States[category].State; (s == "running" || s == "pending") && node != l.caller.Node {
+			if s := d.States[category].State; (s == "running" || s == "pending") && !l.caller.occupies(node) {
 				busy = append(busy, node+" ("+category+")")
 				break
 			}
@@ -198,9 +192,12 @@ func (l reading) rollsOut() bool {
 	if !d.Paced() || d.Over() || d.State() == rollout.Paused {
 		return false
 	}
-	callerCounts := slices.ContainsFunc(l.members, func(m cluster.Member) bool { return m.Node == l.caller.Node })
+	if d.Gate != nil && l.own[d.Gate.Run] { // its gate cannot answer before the caller ends
+		return false
+	}
+	callerCounts := slices.ContainsFunc(l.members, func(m cluster.Member) bool { return l.caller.occupies(m.Node) })
 	return !l.some && !callerCounts || slices.ContainsFunc(l.members, func(m cluster.Member) bool {
-		return m.Node != l.caller.Node && l.reports[m.Node].Version != d.Version && d.Policy.KeepsBack(m.Roles) == ""
+		return !l.caller.occupies(m.Node) && l.reports[m.Node].Version != d.Version && d.Policy.KeepsBack(m.Roles) == ""
 	})
 }
 
@@ -243,31 +240,6 @@ func failedRuns(l reading) []Trouble {
 		}
 	}
 	return all
-}
-
-// ownRuns returns the runs in progress that belong to the caller, or of which only
-// the caller's node has not finished its part: it cannot before the caller ends.
-func (w *Waiter) ownRuns(ctx context.Context, all []Run, caller Caller) (map[string]bool, error) {
-	own := map[string]bool{}
-	for _, run := range all {
-		if !inProgress(run) || caller.Node == "" && run.ID != caller.Run {
-			continue
-		}
-		if run.ID == caller.Run {
-			own[run.ID] = true
-			continue
-		}
-		d, readable, err := w.detail(ctx, run.ID)
-		if err != nil {
-			return nil, err
-		}
-		if !readable {
-			continue
-		}
-		open := slices.DeleteFunc(slices.Clone(d.Members), func(m Member) bool { return m.State.Ended() })
-		own[run.ID] = len(open) > 0 && !slices.ContainsFunc(open, func(m Member) bool { return m.Node != caller.Node })
-	}
-	return own, nil
 }
 
 // results reads the runs by which l's members are judged: from the newest back

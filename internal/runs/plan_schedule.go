@@ -149,7 +149,7 @@ func (p *planner) wait(a *Active, node, older string) bool {
 	case !p.up(node):
 		why = "its agent is down"
 	default:
-		why = p.busy(node, a.Run.Request.OnManager)
+		why = p.busy(laneOf(a.Run, node))
 	}
 	if why != "" {
 		set(p.waits, a.Run.ID, node, why)
@@ -188,7 +188,7 @@ func (p *planner) pass(a *Active, node string, j Job) {
 func (p *planner) enqueue(a *Active, node string, attempt int, done []string) {
 	q := p.queues[node].clone()
 	q.Jobs = append(q.Jobs, Queued{
-		Run: a.Run.ID, Job: jobID(a.Run.ID, attempt), Manager: a.Run.Request.OnManager, Done: done, State: Pending,
+		Run: a.Run.ID, Job: jobID(a.Run.ID, attempt), Manager: a.Run.Request.OnManager, Gate: laneOf(a.Run, node).gate, Done: done, State: Pending,
 	})
 	p.putQueue(node, q)
 	j := a.Jobs[node]
@@ -196,11 +196,12 @@ func (p *planner) enqueue(a *Active, node string, attempt int, done []string) {
 	p.put(a, node, j, p.s.Now, p.origin(), "")
 }
 
-// busy is why nothing can be added to a node's queue; empty: it can. Runs on
-// managers have a lane of their own, since their tasks wait for other runs.
-func (p *planner) busy(node string, manager bool) string {
-	for _, e := range p.queues[node].Jobs {
-		if e.Manager == manager {
+// busy is why nothing can be added to a lane of a node's queue; empty: it can. Runs on
+// managers have a lane of their own, since their tasks wait for other runs, and so have
+// gates, for which rollouts wait.
+func (p *planner) busy(l lane) string {
+	for _, e := range p.queues[l.node].Jobs {
+		if e.lane(l.node) == l {
 			return fmt.Sprintf("run %s is before it", e.Run)
 		}
 	}

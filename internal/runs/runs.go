@@ -43,7 +43,8 @@ const (
 	keyActive = keyRuns + ".active/" // <id>: in progress, or results are still to come
 	keyEnded  = keyRuns + ".ended/"  // <id>: nothing more is expected
 	keyTimes  = keyRuns + ".schedules/"
-	keyTails  = "/tails/" // of a run, <node>
+	keyWaits  = keyRuns + ".waits/" // <id>/<node>: what the run's job there waits for
+	keyTails  = "/tails/"           // of a run, <node>
 )
 
 // awaitsLate is what the index holds of a run that has ended while
@@ -56,6 +57,7 @@ type Runs struct {
 	active kv.Tree[string]
 	ended  kv.Tree[string]
 	queues kv.Tree[Queue]
+	waits  kv.Tree[wait]
 	// timetables are those of rules with a schedule.
 	timetables kv.Tree[Timetable]
 }
@@ -66,6 +68,7 @@ func New(store *kv.Store) *Runs {
 		store:      store,
 		active:     kv.NewTextTree(store, keyActive),
 		ended:      kv.NewTextTree(store, keyEnded),
+		waits:      kv.NewTree[wait](store, keyWaits, format),
 		timetables: kv.NewTree[Timetable](store, keyTimes, format),
 		queues:     kv.NewTree[Queue](store, cluster.PrefixHosts, format).Ending(cluster.EndQueue).Checked(mostQueue, Queue.bounded),
 	}
@@ -154,13 +157,16 @@ type Request struct {
 
 	Nodes   []string `json:"nodes,omitempty"`    // only these; nil: all that match
 	RetryOf string   `json:"retry_of,omitempty"` // the run that Nodes are from
+	// FromStart: a member on which that run was interrupted runs the whole workflow, and
+	// does not continue with the interrupted task.
+	FromStart bool `json:"from_start,omitempty"`
 }
 
 // Same reports whether both ask for the same.
 func (q Request) Same(o Request) bool {
 	return q.Workflow == o.Workflow && q.Params.Equal(o.Params) && q.Filter == o.Filter && q.Role == o.Role &&
 		q.OnManager == o.OnManager && q.Limits.equal(o.Limits) && q.NeedsApproval == o.NeedsApproval &&
-		slices.Equal(q.Nodes, o.Nodes) && q.RetryOf == o.RetryOf
+		slices.Equal(q.Nodes, o.Nodes) && q.RetryOf == o.RetryOf && q.FromStart == o.FromStart
 }
 
 // Run is one run; it is kept at runs/<id>/spec.
@@ -277,6 +283,7 @@ type Queued struct {
 	Run     string   `json:"run"`
 	Job     string   `json:"job"` // the job's ID on the node
 	Manager bool     `json:"manager,omitempty"`
+	Gate    bool     `json:"gate,omitempty"`   // with Manager: of a gate, which waits for no other run
 	Cancel  string   `json:"cancel,omitempty"` // who cancelled it
 	Kill    bool     `json:"kill,omitempty"`   // with Cancel: its running task is ended, too
 	Done    []string `json:"done,omitempty"`   // tasks that are not to be run (again)

@@ -102,7 +102,8 @@ type Detail struct {
 
 // Retry returns q for the members of a run that has ended on which it did not succeed: they
 // failed, were lost, or did not start. The workflow and the params are those of the
-// run unless q has its own. It returns ErrState for a run in progress, and for one of
+// run unless q has its own: then members run the whole workflow, also where the run was
+// interrupted. It returns ErrState for a run in progress, and for one of
 // which no member is left.
 func (d Detail) Retry(q Request) (Request, error) {
 	switch {
@@ -129,6 +130,7 @@ func (d Detail) Retry(q Request) (Request, error) {
 		}
 	}
 	q.RetryOf = d.ID
+	q.FromStart = q.FromStart || q.Workflow != d.Request.Workflow || !q.Params.Equal(d.Request.Params)
 	return q, nil
 }
 

@@ -30,6 +30,8 @@ type WorkerOptions struct {
 	// this node takes part, and wait for them, so it should have a state directory of
 	// its own; nil: Runner.
 	Manager Runner
+	// Gates drives jobs of gates, which may run beside those of Manager; nil: Manager.
+	Gates Runner
 
 	// Begin returns when something new may start: the node is not on hold and the
 	// cluster is not paused. nil: always.
@@ -62,6 +64,9 @@ func NewWorker(o WorkerOptions) *Worker {
 	if o.Manager == nil {
 		o.Manager = o.Runner
 	}
+	if o.Gates == nil {
+		o.Gates = o.Manager
+	}
 	r := New(o.Store)
 	return &Worker{o: o, runs: r, queue: r.queues.At(o.Node), retry: time.Second, hook: func(string) {}}
 }
@@ -76,8 +81,9 @@ func (w *Worker) backoff() *concurrency.Backoff { return concurrency.NewBackoff(
 func (w *Worker) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return w.watch(ctx) })
-	g.Go(func() error { return w.lane(ctx, w.o.Runner, false) })
-	g.Go(func() error { return w.lane(ctx, w.o.Manager, true) })
+	g.Go(func() error { return w.lane(ctx, w.o.Runner, lane{node: w.o.Node}) })
+	g.Go(func() error { return w.lane(ctx, w.o.Manager, lane{node: w.o.Node, manager: true}) })
+	g.Go(func() error { return w.lane(ctx, w.o.Gates, lane{node: w.o.Node, manager: true, gate: true}) })
 	if err := g.Wait(); err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -110,8 +116,8 @@ func (w *Worker) watch(ctx context.Context) error {
 	})
 }
 
-// lane executes the jobs of one kind, one after the other, until ctx ends.
-func (w *Worker) lane(ctx context.Context, r Runner, manager bool) error {
+// lane executes the jobs of a lane, one after the other, until ctx ends.
+func (w *Worker) lane(ctx context.Context, r Runner, l lane) error {
 	reported := map[string]bool{} // jobs whose end is in Consul
 	for {
 		var next Queued
@@ -121,7 +127,7 @@ func (w *Worker) lane(ctx context.Context, r Runner, manager bool) error {
 					delete(reported, job)
 				}
 			}
-			i := slices.IndexFunc(q.Jobs, func(e Queued) bool { return e.Manager == manager && !e.State.Ended() && !reported[e.Job] })
+			i := slices.IndexFunc(q.Jobs, func(e Queued) bool { return e.lane(l.node) == l && !e.State.Ended() && !reported[e.Job] })
 			if i >= 0 {
 				next = q.Jobs[i]
 			}

@@ -70,6 +70,9 @@ func (j *queuedJob) prestart(ctx context.Context, job *workflow.Job) error {
 		}
 		job.Workflow, job.Params, job.Origin, job.Done = run.Request.Workflow, run.Request.Params, "run "+j.e.Run, j.e.Done
 		job.FromRun = true
+		if job.Done == nil {
+			job.Done = j.finished(run.Request)
+		}
 		if j.w.o.Version != nil {
 			job.Version = j.w.o.Version()
 		}
@@ -86,6 +89,19 @@ func (j *queuedJob) prestart(ctx context.Context, job *workflow.Job) error {
 	}
 	j.w.hook("run")
 	return nil
+}
+
+// finished are the tasks that the run before finished on this node, if q is to continue
+// it and a task of it was interrupted here.
+func (j *queuedJob) finished(q Request) []string {
+	if q.RetryOf == "" || q.FromStart {
+		return nil
+	}
+	before, err := j.r.Job(jobID(q.RetryOf, 1))
+	if err != nil || before.State != workflow.Interrupted || before.Workflow != q.Workflow {
+		return nil
+	}
+	return before.Done()
 }
 
 // spec reads what is asked for, however long that takes.
@@ -129,7 +145,7 @@ func (j *queuedJob) poststart(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		finished = done(res)
+		finished = res.Done()
 	}
 	j.w.hook("begin")
 	err := j.update(ctx, func(q *Queued) {
@@ -294,26 +310,17 @@ func (j *queuedJob) updateOnce(ctx context.Context, change func(*Queued)) error 
 
 // outcome is what a job came to.
 func outcome(res workflow.Result) Queued {
-	q := Queued{State: Failed, Why: res.Why, Task: res.Task, ExitCode: res.ExitCode, Tail: res.Tail, LogURL: res.LogURL, Done: done(res)}
+	q := Queued{State: Failed, Why: res.Why, Task: res.Task, ExitCode: res.ExitCode, Tail: res.Tail, LogURL: res.LogURL, Done: res.Done()}
 	switch {
 	case res.State == workflow.Success, res.State == workflow.Stopped && res.Task != "": // a task ended the job: nothing is left to do
 		q.State, q.Tail = Done, res.Output
 	case res.State == workflow.Stopped:
 		q.State = Cancelled
+	case res.State == workflow.Interrupted:
+		q.Why = "interrupted: " + q.Why
 	}
 	if q.Why == "" && q.State == Failed {
 		q.Why = string(res.State)
 	}
 	return q
-}
-
-// done are the tasks that need not be run elsewhere.
-func done(res workflow.Result) []string {
-	var names []string
-	for _, t := range res.Tasks {
-		if t.State == workflow.TaskSuccess || t.State == workflow.TaskSkipped {
-			names = append(names, t.Name)
-		}
-	}
-	return names
 }

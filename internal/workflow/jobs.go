@@ -96,6 +96,10 @@ func (r *Runner) WriteLog(w io.Writer, id, task string) error {
 // own state directory is stateDir.
 func ManagerDir(stateDir string) string { return filepath.Join(stateDir, "manager") }
 
+// GateDir is the state directory of jobs of gates, beside the state directory of other jobs
+// of managers.
+func GateDir(stateDir string) string { return filepath.Join(stateDir, "gates") }
+
 // ClusterDir is the state directory of jobs for a cluster that the host orchestrates
 // without being a member of it.
 func ClusterDir(stateDir, cluster string) string { return filepath.Join(stateDir, "clusters", cluster) }
@@ -105,13 +109,17 @@ type Archive struct{ runners []*Runner }
 
 // OpenArchive finds the jobs of the host with that state directory.
 func OpenArchive(stateDir string) (*Archive, error) {
-	a := &Archive{[]*Runner{New(Options{StateDir: stateDir}), New(Options{StateDir: ManagerDir(stateDir)})}}
+	a := &Archive{}
+	for _, dir := range []string{stateDir, ManagerDir(stateDir), GateDir(stateDir)} {
+		a.runners = append(a.runners, New(Options{StateDir: dir}))
+	}
 	clusters, err := os.ReadDir(ClusterDir(stateDir, ""))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("jobs: %w", err)
 	}
 	for _, c := range clusters {
-		a.runners = append(a.runners, New(Options{StateDir: ClusterDir(stateDir, c.Name())}))
+		dir := ClusterDir(stateDir, c.Name())
+		a.runners = append(a.runners, New(Options{StateDir: dir}), New(Options{StateDir: GateDir(dir)}))
 	}
 	return a, nil
 }
