@@ -164,6 +164,12 @@ func example() Status {
 			{Name: "app", State: ProcessRunning, Since: at(9, 12), PID: 4711, Starts: 2},
 			{Name: "worker", State: ProcessFailed, Since: at(9, 13), Starts: 5, Error: "it ended with exit code 3", Next: at(9, 14)},
 		},
+		Triggers: []Trigger{
+			{Trigger: "nightly", Kind: "schedule", Workflow: "backup", Last: &LastJob{
+				Job: "trigger-nightly-20261120T020000Z", State: "interrupted", Why: `task "dump": jorc was stopped while it ran; it is not idempotent and is not run again`, At: at(9, 19),
+			}},
+			{Trigger: "pool", Kind: "key", Workflow: "rebalance", Running: "trigger-pool-1-2"},
+		},
 		Schedules: []Schedule{
 			{
 				Trigger: "nightly", Schedule: "0 3 * * *", Zone: "Europe/Berlin", Workflow: "backup", LastRun: at(9, 15), NextRun: at(9, 16),

@@ -1318,6 +1318,9 @@ type RunsRequest struct {
 	// First so many members come first, on their own
 	First *int64 `json:"first,omitempty"`
 
+	// FromStart FromStart: a member on which that run was interrupted runs the whole workflow, and does not continue with the interrupted task.
+	FromStart *bool `json:"from_start,omitempty"`
+
 	// MaxFailures MaxFailures is how many members may fail or be lost before no further one begins. nil: any number, but with First or Batches none.
 	MaxFailures *int64 `json:"max_failures,omitempty"`
 
