@@ -114,7 +114,7 @@ func TestWaitOfTwoScripts(t *testing.T) {
 	}
 }
 
-// TestWaitBehindItself: a job that waits for a run that cannot end before it does is told so
+// TestWaitBehindItself: a job that waits for a run that cannot end before it does fails
 // at once: its own run, one that is queued behind it, and one whose job waits for it.
 func TestWaitBehindItself(t *testing.T) {
 	t.Parallel()
@@ -158,7 +158,7 @@ func TestWaitBehindItself(t *testing.T) {
 	do(result{0, "cross\n", ""}, "run", "cross", "--on-manager", "--id", "cross", "--needs-approval")
 	do(result{0, "other\n", ""}, "run", "other", "--id", "other")
 	f.announced("other", "w1")
-	do(result{0, "id     state\ncross  pending\n", ""}, "approve", "cross")
+	do(result{0, "ID     STATE\ncross  pending\n", ""}, "approve", "cross")
 	do(result{0, "", ""}, "wait", "--for", "run=cross")
 	if data, err := os.ReadFile(filepath.Join(f.dir, "said-cross")); err != nil || string(data) != "1\n" {
 		t.Errorf("got %q, %v", data, err)
@@ -184,7 +184,7 @@ func TestGateBesideScript(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			f := &fleet{t: t, server: m.server, dir: m.dir, env: onServer(t, m.server), ctx: ctx}
 			t.Cleanup(func() { cancel(); f.all.Wait() })
-			f.env["JORC_CLUSTER"] = "prod"
+			f.env["JORC_CLUSTER"], m.env = "prod", append(m.env, "JORC_CLUSTER=prod")
 			do := doer(t, f.env)
 			do(result{0, "", ""}, "init", "prod")
 			f.scripts("boss", cluster.RoleManager, map[string]string{"script": waitScript, "slo": gate})
@@ -202,7 +202,7 @@ func TestGateBesideScript(t *testing.T) {
 			}}); err != nil {
 				t.Fatal(err)
 			}
-			do(result{0, "script\n", ""}, "run", "script", "--on-manager", "--id", "script")
+			m.must("cluster", "run", "script", "--on-manager", "--id", "script")
 			f.announced("script", "boss")
 			f.release()
 			f.eventually("the end of the rollout", func() error {

@@ -96,7 +96,7 @@ type Admission interface {
 
 // AdmissionEvents are what an Admission hears for the converger.
 type AdmissionEvents struct {
-	Retry    func(Retry) // what an operator asked for last; repeating it is no news
+	Retry    func(Retry) // what an operator asked for last; repeating it changes nothing
 	Reassert func()      // others may not know what this host reported
 }
 

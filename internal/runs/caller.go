@@ -97,7 +97,7 @@ func (c caller) announce(ctx context.Context, r *Runs, g Goal) (done func(), err
 // part is what a run does on one node.
 type part struct{ run, node string }
 
-// bound is what cannot go on before a caller has ended.
+// bound is what cannot continue before a caller has ended.
 type bound struct {
 	caller caller
 	runs   []Detail        // in progress
@@ -109,7 +109,7 @@ type bound struct {
 	lanes map[lane]part // with who holds them
 }
 
-// boundBy finds what cannot go on before the caller has ended: what is queued behind it, and
+// boundBy finds what cannot continue before the caller has ended: what is queued behind it, and
 // the jobs that wait for such runs. all are the cluster's runs.
 func (w *Waiter) boundBy(ctx context.Context, c caller, all []Run, idle bool) (*bound, error) {
 	r := New(w.Cluster.Store())
@@ -211,7 +211,7 @@ func (b *bound) stuck(run string) bool {
 	return false
 }
 
-// rest reports whether all that is left of a run cannot go on before the caller has ended.
+// rest reports whether all that is left of a run cannot continue before the caller has ended.
 func (b *bound) rest(d Detail) bool {
 	if d.ID == b.caller.run || len(d.Members) == 0 || b.places[d.ID] != (lane{}) {
 		return b.stuck(d.ID)
@@ -245,17 +245,17 @@ func (b *bound) why(run string) string {
 	return ""
 }
 
-// begin finds the caller of a wait, and announces the wait. Without the right to write
-// that, the wait works, and Warn receives why others may wait for the caller.
+// begin finds the caller of a wait, and announces the wait. Without the rights for that the
+// wait works as that of a person, and Warn receives what may happen.
 func (w *Waiter) begin(ctx context.Context, g Goal) (c caller, done func(), err error) {
 	r := New(w.Cluster.Store())
-	if c, err = g.Except.find(ctx, r); err != nil || g.Except.Job == "" {
-		return c, func() {}, err
+	c, err = g.Except.find(ctx, r)
+	if done = func() {}; err == nil && g.Except.Job != "" {
+		done, err = c.announce(ctx, r, g)
 	}
-	done, err = c.announce(ctx, r, g)
 	if errors.Is(err, consul.ErrDenied) {
 		if w.Warn != nil {
-			w.Warn(fmt.Sprintf("other jobs cannot see that this one waits: %v; two that wait for each other would wait until their timeouts", err))
+			w.Warn(fmt.Sprintf("two jobs that wait for each other would wait until their timeouts, because they cannot see each other: %v", err))
 		}
 		err = nil
 	}

@@ -51,7 +51,7 @@ type reading struct {
 	rollout rollout.Document // for idle
 	runs    []Run            // for idle
 	caller  caller           // for idle
-	own     map[string]bool  // for idle: runs in progress of which nothing can go on before the caller ends
+	own     map[string]bool  // for idle: runs in progress of which nothing can continue before the caller ends
 	seen    map[string]bool  // runs that were in progress since the waiting began
 	results []Detail         // for idle: the runs by which members are judged; nil: not read yet
 	run     Detail           // for run
