@@ -135,6 +135,11 @@ func TestSchedules(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		got := workflow.Schedules(b.dir, b.node, []config.Trigger{{Name: "other", Key: "k"}, conf})
+		if ran := !want.LastRun.IsZero(); len(got) == 1 && ran && got[0].Last != nil && got[0].Last.State == workflow.Success {
+			got[0].Last = nil
+		} else if ran {
+			t.Errorf("%s: got %+v, want a last job that succeeded", when, got)
+		}
 		if len(got) != 1 || got[0] != want {
 			t.Errorf("%s: got %+v, want %+v", when, got, want)
 		}
@@ -171,7 +176,11 @@ func TestSchedules(t *testing.T) {
 	stop = b.run(conf)
 	want.LastRun, want.NextRun = instant(t, "2026-01-21T02:00:00Z"), instant(t, "2026-01-22T02:00:00Z")
 	consultest.Eventually(t, "the job to wait for the end of the hold", func(context.Context) error {
-		if got := workflow.Schedules(b.dir, b.node, []config.Trigger{conf}); len(got) != 1 || got[0] != want {
+		got := workflow.Schedules(b.dir, b.node, []config.Trigger{conf})
+		if len(got) == 1 {
+			got[0].Last = nil
+		}
+		if len(got) != 1 || got[0] != want {
 			return fmt.Errorf("got %+v, want %+v", got, want)
 		}
 		return nil
