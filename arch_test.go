@@ -53,7 +53,7 @@ var layers = map[string]float64{
 	"internal/migrate":      2, // other tools' configuration; its tests load the result
 	"internal/config":       1,
 	"internal/command":      1,
-	"internal/durable":      1,
+	"internal/durable":      0,
 	"internal/concurrency":  0,
 	"internal/schedule":     0.5,
 	"internal/metrics":      0.5,

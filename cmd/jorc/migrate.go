@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/agent"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/migrate"
 )
 
@@ -89,11 +90,17 @@ func (e *environment) deliver(c *cli.Context, result *migrate.Result) (string, e
 		_, err := rawData(c.App.Writer).Write(result.Config)
 		return "", err
 	}
-	file := filepath.Join(dir, c.Command.Name+".hcl")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := durable.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("create the directory for the configuration: %w", err)
 	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	to, err := durable.OpenDir(dir)
+	if err != nil {
+		return "", fmt.Errorf("write the configuration: %w", err)
+	}
+	defer to.Close()
+	name := c.Command.Name + ".hcl"
+	file := filepath.Join(dir, name)
+	f, err := to.Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("%s exists and is not replaced: remove it, or name another directory with --out", file)
 	}

@@ -44,6 +44,9 @@ func (a *Agent) build(c *config.Config, withProcesses bool) (*generation, error)
 	}
 	log := a.o.Log.Named("templates")
 	r := replace.New(c.StateDir, nil, log)
+	if c.Owners != nil {
+		r.Owners = c.Owners
+	}
 	g := &generation{conf: c, replacer: r}
 	g.recover = func(ctx context.Context) {
 		recovered, err := r.Recover(ctx, replace.RecoverOptions{

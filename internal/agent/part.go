@@ -144,7 +144,7 @@ func (a *Agent) drainOnStop(p *part) {
 func relevant(c *config.Config) config.Config {
 	r := *c
 	r.Templates = stageTemplates(c)
-	r.Processes, r.TemplateOpts, r.Vault, r.Warnings, r.LogLevel, r.OnStop = nil, config.TemplateOptions{}, config.Vault{}, nil, "", ""
+	r.Processes, r.TemplateOpts, r.Vault, r.Warnings, r.Owners, r.LogLevel, r.OnStop = nil, config.TemplateOptions{}, config.Vault{}, nil, nil, "", ""
 	r.Services = make([]config.Service, len(c.Services))
 	for i := range c.Services {
 		r.Services[i].Name = c.Services[i].Name

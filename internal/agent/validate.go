@@ -13,6 +13,7 @@ import (
 
 	"github.com/jorc/jorc/internal/blocker"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/replace"
 	"github.com/jorc/jorc/internal/slots"
@@ -22,17 +23,19 @@ import (
 
 // Check reports the faults of a configuration that only the packages that use it
 // can detect: invalid targets and check commands, and templates that cannot be read
-// or parsed. The error is a *config.Error.
+// or parsed. A template whose source another user controls fails alone and is not
+// reported. The error is a *config.Error.
 func Check(c *config.Config) error {
-	found, absent := review(c)
+	found, absent, _ := review(c)
 	return asError(append(found, absent...))
 }
 
 // Review is Check on a machine that may differ from the one that the configuration
-// is for: files and programs that do not exist here are warnings.
+// is for: files and programs that do not exist here are warnings, and so are faults of
+// sources that another user controls.
 func Review(c *config.Config) (warnings []config.Problem, err error) {
-	found, absent := review(c)
-	return slices.Concat(absent, missingFiles(c), HiddenVariables(c)), asError(found)
+	found, absent, theirs := review(c)
+	return slices.Concat(theirs, absent, missingFiles(c), HiddenVariables(c)), asError(found)
 }
 
 // HiddenVariables warns about environment variables that templates read and that
@@ -58,7 +61,7 @@ func HiddenVariables(c *config.Config) (warnings []config.Problem) {
 // broken is Check on the machine that the configuration is for: the directories of
 // destinations must exist, too.
 func broken(c *config.Config) error {
-	found, absent := review(c)
+	found, absent, _ := review(c)
 	return asError(slices.Concat(found, absent, missingDirectories(c)))
 }
 
@@ -125,7 +128,9 @@ func missingFiles(c *config.Config) (warnings []config.Problem) {
 	return warnings
 }
 
-func review(c *config.Config) (found, absent []config.Problem) {
+// review returns the faults of a configuration: those of files that do not exist and
+// those of files that another user controls apart from all others.
+func review(c *config.Config) (found, absent, theirs []config.Problem) {
 	found = unusable(c)
 	if err := workflow.Check(c.Workflows); err != nil {
 		found = append(found, problem("", err))
@@ -137,13 +142,32 @@ func review(c *config.Config) (found, absent []config.Problem) {
 		t := &c.Templates[i]
 		err := watch.Check(t)
 		switch {
+		case err == nil:
+		case ofOthers(t.Source):
+			theirs = append(theirs, problem(t.Pos, fmt.Errorf("%w; another user controls the source, so only this template fails", err)))
 		case errors.Is(err, fs.ErrNotExist):
 			absent = append(absent, problem(t.Pos, err))
-		case err != nil:
+		default:
 			found = append(found, problem(t.Pos, err))
 		}
 	}
-	return found, absent
+	return found, absent, theirs
+}
+
+// ofOthers reports whether a user other than root and jorc's own decides what a source
+// holds.
+func ofOthers(source string) bool {
+	if source == "" {
+		return false
+	}
+	var directory *durable.OwnerError
+	var link *durable.LinkError
+	_, err := durable.ReadFile(source, 0)
+	if errors.As(err, &link) {
+		return true
+	}
+	err = durable.CheckOwner(filepath.Dir(source))
+	return errors.As(err, &directory) || errors.As(err, &link)
 }
 
 // usable is the part of Check whose errors keep an agent from starting. A template

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -267,10 +266,14 @@ var (
 	ErrVersionFile = errors.New("not a version file")
 )
 
+// maxVersionFile bounds what is read of a version file: longer text cannot be a version.
+const maxVersionFile = 4 * text.MaxName
+
 // ReadVersionFile reads the version that this host runs. It returns
-// ErrNoVersion when there is no such file or nothing in it, and ErrVersionFile when it holds something else.
+// ErrNoVersion when there is no such file or nothing in it, ErrVersionFile when it holds something else, and
+// what durable.OpenRead does.
 func ReadVersionFile(path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := durable.OpenRead(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("version file %s: %w", path, ErrNoVersion)
 	}
@@ -278,7 +281,7 @@ func ReadVersionFile(path string) (string, error) {
 		return "", fmt.Errorf("version file: %w", err)
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, 4*text.MaxName)) // longer text cannot be a version
+	data, err := io.ReadAll(io.LimitReader(f, maxVersionFile))
 	if err != nil {
 		return "", fmt.Errorf("version file: %w", err)
 	}
@@ -300,7 +303,7 @@ func WriteVersionFile(path, version string) error {
 		return err
 	}
 	data := version + "\n"
-	if old, err := os.ReadFile(path); err == nil && string(old) == data {
+	if old, err := durable.ReadFile(path, maxVersionFile); err == nil && string(old) == data {
 		return nil
 	}
 	if err := durable.MkdirAll(filepath.Dir(path), 0o755); err != nil {

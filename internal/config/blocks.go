@@ -69,10 +69,13 @@ func (d *decoder) destination(args *arguments, t *Template, owner string) {
 	default:
 		d.destinations = append(d.destinations, place{value: t.Destination, rng: rng, owner: owner})
 		if t.Backup {
-			d.destinations = append(d.destinations, place{value: t.Destination + ".bak", rng: rng, owner: "the backup of " + owner})
+			d.destinations = append(d.destinations, place{value: t.Destination + ".bak", rng: rng, owner: backupOf(owner)})
 		}
 	}
 }
+
+// backupOf is the owner of a template's backup.
+func backupOf(owner string) string { return "the backup of " + owner }
 
 // requires decodes blocks `requires "TARGET"`.
 func (d *decoder) requires(p *[]Requires) blockType {

@@ -47,6 +47,7 @@ type Config struct {
 	UI           *UI // nil: the fleet is not shown
 	LogStore     *LogStore
 
+	Owners   *Owners   // of the destinations; nil: not known
 	Warnings []Problem // problems that do not make the configuration invalid
 }
 

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -38,7 +39,7 @@ func tree(t *testing.T, entries ...string) string {
 }
 
 // loadPaths loads a configuration with these static paths and destinations.
-func loadPaths(t *testing.T, root, static string, destinations ...string) error {
+func loadPaths(t *testing.T, root, static string, destinations ...string) (*config.Config, error) {
 	t.Helper()
 	text := "workflow \"w\" {\n task \"t\" {\n command = [\"true\"]\n }\n}\n"
 	if static != "" {
@@ -47,9 +48,47 @@ func loadPaths(t *testing.T, root, static string, destinations ...string) error 
 	for i, d := range destinations {
 		text += fmt.Sprintf("template \"t%d\" {\n contents = \"x\"\n destination = %q\n}\n", i, strings.ReplaceAll(d, "ROOT", root))
 	}
-	_, err := config.Load([]string{write(t, "jorc.hcl", text)}, config.Options{})
-	return err
+	return config.Load([]string{write(t, "jorc.hcl", text)}, config.Options{})
 }
+
+// wantConflict fails unless there is a conflict with this text: an error, or with
+// links that make it a warning about the template and a refusal at each write; or
+// none, if want is empty.
+func wantConflict(t *testing.T, c *config.Config, err error, links bool, want, template, path string) {
+	t.Helper()
+	switch {
+	case want == "" || links:
+		if err != nil {
+			t.Fatalf("got %v, want no error", err)
+		}
+	case err == nil || !strings.Contains(err.Error(), want):
+		t.Fatalf("got %v, want %q", err, want)
+	}
+	if err != nil {
+		return
+	}
+	real := path
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		real = filepath.Join(dir, filepath.Base(path))
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		real = target
+	}
+	if want == "" {
+		if len(c.Warnings) != 0 {
+			t.Errorf("got warnings %v, want none", c.Warnings)
+		}
+		return
+	}
+	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0].Message, want) || !strings.Contains(c.Warnings[0].Message, fmt.Sprintf("template %q", template)) {
+		t.Errorf("got warnings %v, want one about template %s with %q", c.Warnings, template, want)
+	}
+	if err := c.Owners.Check(template, real); err == nil && real != path && !strings.Contains(want, "below") && !strings.Contains(path, "..") { // where a file is a parent, nothing can be written
+		t.Errorf("template %s may write %s, want it refused", template, real)
+	}
+}
+
+func hasLink(tree []string) bool { return strings.Contains(strings.Join(tree, " "), "->") }
 
 func TestStaticPaths(t *testing.T) {
 	t.Parallel()
@@ -101,10 +140,9 @@ func TestStaticPaths(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			err := loadPaths(t, tree(t, tt.tree...), tt.static, tt.destination)
-			if (tt.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), tt.want)) {
-				t.Errorf("got %v, want %q", err, tt.want)
-			}
+			root := tree(t, tt.tree...)
+			c, err := loadPaths(t, root, tt.static, tt.destination)
+			wantConflict(t, c, err, hasLink(tt.tree) && tt.name != "the symlink itself is static", tt.want, "t0", strings.ReplaceAll(tt.destination, "ROOT", root))
 		})
 	}
 }
@@ -121,23 +159,31 @@ func TestDestinations(t *testing.T) {
 		first string
 		next  string
 		want  string
+
+		refused string // the template; empty: "t1"
 	}{
-		{"different", nil, "ROOT/a", "ROOT/b", ""},
-		{"equal", nil, "ROOT/a", "ROOT/a", twice},
-		{"dots and slashes", nil, "ROOT/a", "ROOT/./x/..//a", twice},
-		{"symlink", []string{"b -> a"}, "ROOT/a", "ROOT/b", twice},
-		{"two symlinks to one file", []string{"a -> c", "b -> c"}, "ROOT/a", "ROOT/b", twice},
-		{"symlinked parent", []string{"dir/", "link -> dir"}, "ROOT/dir/new", "ROOT/link/new", twice},
-		{"symlink given first", []string{"b -> a"}, "ROOT/b", "ROOT/a", twice},
-		{"below", nil, "ROOT/a", "ROOT/a/b", under},
-		{"above", nil, "ROOT/a/b", "ROOT/a", under},
-		{"same beginning", nil, "ROOT/a", "ROOT/ab", ""},
+		{"different", nil, "ROOT/a", "ROOT/b", "", ""},
+		{"equal", nil, "ROOT/a", "ROOT/a", twice, ""},
+		{"dots and slashes", nil, "ROOT/a", "ROOT/./x/..//a", twice, ""},
+		{"symlink", []string{"b -> a"}, "ROOT/a", "ROOT/b", twice, ""},
+		{"two symlinks to one file", []string{"a -> c", "b -> c"}, "ROOT/a", "ROOT/b", twice, ""},
+		{"symlinked parent", []string{"dir/", "link -> dir"}, "ROOT/dir/new", "ROOT/link/new", twice, ""},
+		{"symlink given first", []string{"b -> a"}, "ROOT/b", "ROOT/a", twice, "t0"},
+		{"both through one link", []string{"dir/", "link -> dir"}, "ROOT/link/new", "ROOT/link/../link/new", twice, ""},
+		{"below, through a link", []string{"dir/", "link -> dir"}, "ROOT/dir/a", "ROOT/link/a/b", under, ""},
+		{"above, through a link", []string{"dir/a/", "link -> dir/a"}, "ROOT/dir/a/b", "ROOT/link", under, ""},
+		{"below", nil, "ROOT/a", "ROOT/a/b", under, ""},
+		{"above", nil, "ROOT/a/b", "ROOT/a", under, ""},
+		{"same beginning", nil, "ROOT/a", "ROOT/ab", "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			err := loadPaths(t, tree(t, tt.tree...), "", tt.first, tt.next)
-			if (tt.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), tt.want)) {
-				t.Errorf("got %v, want %q", err, tt.want)
+			root := tree(t, tt.tree...)
+			c, err := loadPaths(t, root, "", tt.first, tt.next)
+			if refused := cmp.Or(tt.refused, "t1"); refused == "t0" {
+				wantConflict(t, c, err, hasLink(tt.tree), tt.want, "t0", strings.ReplaceAll(tt.first, "ROOT", root))
+			} else {
+				wantConflict(t, c, err, hasLink(tt.tree), tt.want, "t1", strings.ReplaceAll(tt.next, "ROOT", root))
 			}
 		})
 	}
@@ -214,8 +260,12 @@ func TestOwnFiles(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := config.Load([]string{path}, config.Options{})
+		c, err := config.Load([]string{path}, config.Options{})
 		want := strings.ReplaceAll(tt.want, "ROOT", root)
+		if tt.name == "through a symlink" {
+			wantConflict(t, c, err, true, want, "x", root+"/link")
+			continue
+		}
 		switch {
 		case tt.want == "" && err != nil:
 			t.Errorf("%s: got %v, want no error", tt.name, err)

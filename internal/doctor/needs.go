@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/templatetree"
+	"github.com/jorc/jorc/internal/watch"
 )
 
 // need is a right and its purpose.
@@ -196,13 +196,9 @@ func serviceIn(text string) (name string, ok bool) {
 // names that it computes are unknown. A template that cannot be read or parsed needs
 // no rights here: the check of the configuration reports it.
 func templateReads(t *config.Template) []consul.Right {
-	text := t.Contents
-	if t.Source != "" {
-		data, err := os.ReadFile(t.Source)
-		if err != nil {
-			return nil
-		}
-		text = string(data)
+	text, err := watch.Text(t)
+	if err != nil {
+		return nil
 	}
 	trees, err := templatetree.Parse(text, t.LeftDelim, t.RightDelim)
 	if err != nil {

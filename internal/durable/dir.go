@@ -3,6 +3,7 @@ package durable
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -59,7 +60,7 @@ func (d *Dir) OpenRegular(name string, flags int, perm fs.FileMode) (*os.File, e
 	case i.Type != 0:
 		err = ErrNotRegular
 	case writes && i.Links > 1 && d.Shared():
-		err = fmt.Errorf("it has %d names (hard links), and another user may have made this one: remove it", i.Links)
+		err = errHardLink(i.Links)
 	case flags&os.O_TRUNC != 0:
 		err = f.Truncate(0)
 	}
@@ -68,6 +69,31 @@ func (d *Dir) OpenRegular(name string, flags int, perm fs.FileMode) (*os.File, e
 		return nil, d.failed("open", name, err)
 	}
 	return f, nil
+}
+
+func errHardLink(names uint64) error {
+	return fmt.Errorf("it has %d names (hard links), and another user may have made this one: remove it", names)
+}
+
+// ReadFile reads the regular file at path, of at most limit bytes, as OpenRead opens it.
+func ReadFile(path string, limit int64) ([]byte, error) {
+	f, err := OpenRead(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("is larger than %d bytes", limit)
+	}
+	if err != nil {
+		var file *fs.PathError
+		if errors.As(err, &file) {
+			err = file.Err
+		}
+		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+	}
+	return data, nil
 }
 
 // OpenFile opens the regular file at path, as OpenRegular does. Links are

@@ -60,7 +60,7 @@ func (d *Dir) enter(name string, last bool) (next *Dir, link string, err error) 
 		return nil, "", err // of a parent that is not a directory
 	}
 	if !trusted(st.Uid) || d.Foreign() {
-		return nil, "", &LinkError{Path: d.Join(name), UID: st.Uid, DirUID: d.info.UID}
+		return nil, "", foreignLink(d.Join(name), st.Uid, d.info.UID)
 	}
 	target := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(fd, "", target)
@@ -86,6 +86,12 @@ func (d *Dir) fd() int { return int(d.file.Fd()) }
 // what root or jorc made in the directory.
 func (d *Dir) Foreign() bool {
 	return !trusted(d.info.UID) || d.info.Mode&(unix.S_IWOTH|unix.S_ISVTX) == unix.S_IWOTH
+}
+
+// loose is Foreign, and also reports whether members of a group may do that.
+// A user's own group, which has the user's number, has no other members.
+func (d *Dir) loose() bool {
+	return d.Foreign() || d.info.Mode&(unix.S_IWGRP|unix.S_ISVTX) == unix.S_IWGRP && d.info.GID != d.info.UID
 }
 
 // Shared reports whether a user other than root and jorc's own may make names

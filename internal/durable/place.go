@@ -11,17 +11,20 @@ import (
 // LinkError is the error for a symbolic link that is not followed, because a
 // user other than root and jorc's own controls where it leads.
 type LinkError struct {
-	Path   string // of the link
-	UID    uint32 // its owner
-	DirUID uint32 // the owner of its directory
+	Path string // of the link
+	why  string
 }
 
 func (e *LinkError) Error() string {
-	why := fmt.Sprintf("a link of user %d in a directory of user %d", e.UID, e.DirUID)
-	if trusted(e.UID) && trusted(e.DirUID) {
-		why = "in a directory that every user may write to"
+	return fmt.Sprintf("symbolic link %s is not followed: %s; remove it, or name the path that it points to", e.Path, e.why)
+}
+
+// foreignLink is the error for a link of a user in a directory of another.
+func foreignLink(path string, uid, dirUID uint32) error {
+	if trusted(uid) && trusted(dirUID) {
+		return &LinkError{path, "it is in a directory that every user may write to"}
 	}
-	return fmt.Sprintf("symbolic link %s is not followed: it is %s; remove it, or name the path that it points to", e.Path, why)
+	return &LinkError{path, fmt.Sprintf("it is a link of user %d in a directory of user %d", uid, dirUID)}
 }
 
 // OwnerError is the error for a directory that another user controls.

@@ -145,3 +145,28 @@ func TestWorldWritable(t *testing.T) {
 		t.Errorf("sticky: got %v, want nil", err)
 	}
 }
+
+func TestReadFile(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	path := func(name string) string { return filepath.Join(root, name) }
+	if err := errors.Join(
+		os.Chmod(root, 0o755), os.WriteFile(path("a"), []byte("text"), 0o600), os.Symlink("a", path("link")), os.Symlink(path("a"), path("absolute")),
+		os.Symlink("none", path("dangling")), os.Mkdir(path("dir"), 0o755), os.Symlink("..", path("dir/up")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "link", "absolute", "dir/up/link", "./dir/../a"} {
+		if data, err := durable.ReadFile(root+"/"+name, 4); err != nil || string(data) != "text" {
+			t.Errorf("%s: got %q, %v, want it read", name, data, err)
+		}
+	}
+	for name, want := range map[string]error{"dir": durable.ErrNotRegular, "dangling": fs.ErrNotExist, "none/a": fs.ErrNotExist, "a/b": syscall.ENOTDIR} {
+		if _, err := durable.ReadFile(path(name), 4); !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %v", name, err, want)
+		}
+	}
+	if _, err := durable.ReadFile(path("a"), 3); err == nil {
+		t.Error("got nil for a file that is too large")
+	}
+}

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,6 +20,67 @@ type walk struct {
 	follow bool // a link at the end of the path, too
 	strict bool // every directory must be trusted
 	links  int
+	first  string // the path of the first link that was followed
+
+	through string // the path is known to lead through this link: see OpenRead
+}
+
+// look refuses a directory that a walk must not pass.
+func (w *walk) look(d *Dir) error {
+	switch {
+	case w.strict && d.Foreign():
+		return &OwnerError{Path: d.path, UID: d.info.UID}
+	case w.through == "" || !d.loose():
+		return nil
+	case !trusted(d.info.UID):
+		return &LinkError{w.through, fmt.Sprintf("directory %s on the way belongs to user %d", d.path, d.info.UID)}
+	}
+	return &LinkError{w.through, fmt.Sprintf("other users may write to directory %s on the way", d.path)}
+}
+
+// OpenRead opens the regular file at path for reading. Links are followed as by
+// Locate, but only on a way that no other user controls: the links, the file and
+// all directories belong to root or jorc's own user, and no other user may replace
+// what is in these. Otherwise the error is a *LinkError. Without a link it does not
+// matter whose the file is, unless it has several names (hard links).
+func OpenRead(path string) (*os.File, error) {
+	w := &walk{follow: true}
+	p, err := w.to(path)
+	if err == nil && w.links > 0 {
+		p.Dir.Close()
+		w = &walk{follow: true, through: w.first}
+		p, err = w.to(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer p.Dir.Close()
+	if err := w.look(p.Dir); err != nil {
+		return nil, err
+	}
+	switch {
+	case len(p.Missing) > 0:
+		return nil, &fs.PathError{Op: "open", Path: path, Err: unix.ENOENT}
+	case p.Name == "":
+		return nil, &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+	}
+	f, err := p.Dir.OpenRegular(p.Name, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	i, err := FileInfo(f)
+	switch {
+	case err != nil:
+	case w.through != "" && !trusted(i.UID):
+		err = &LinkError{w.through, fmt.Sprintf("%s, to which it leads, belongs to user %d", p.Path(), i.UID)}
+	case i.Links > 1 && p.Dir.Shared() && (i.UID != p.Dir.info.UID || p.Dir.info.Mode&unix.S_IWOTH != 0):
+		err = &fs.PathError{Op: "open", Path: path, Err: errHardLink(i.Links)}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 func (w *walk) dir(path string) (*Dir, error) {
@@ -36,9 +98,9 @@ func (w *walk) dir(path string) (*Dir, error) {
 			return nil, err
 		}
 	}
-	if w.strict && d.Foreign() {
-		defer d.Close()
-		return nil, &OwnerError{Path: d.path, UID: d.info.UID}
+	if err := w.look(d); err != nil {
+		d.Close()
+		return nil, err
 	}
 	return d, nil
 }
@@ -59,13 +121,13 @@ func (w *walk) to(path string) (Place, error) {
 	if err != nil {
 		return Place{}, err
 	}
-	if !w.strict {
+	if !w.strict && w.through == "" {
 		dir, rest = dir.skip(rest)
 	}
 	for len(rest) > 0 {
-		if w.strict && dir.Foreign() {
-			defer dir.Close()
-			return Place{}, &OwnerError{Path: dir.path, UID: dir.info.UID}
+		if err := w.look(dir); err != nil {
+			dir.Close()
+			return Place{}, err
 		}
 		name := rest[0]
 		last := len(rest) == 1
@@ -81,7 +143,10 @@ func (w *walk) to(path string) (Place, error) {
 			dir.Close()
 			return Place{}, err
 		case link != "":
-			if w.links++; w.links > maxLinks {
+			if w.links++; w.links == 1 {
+				w.first = dir.Join(name)
+			}
+			if w.links > maxLinks {
 				defer dir.Close()
 				return Place{}, &fs.PathError{Op: "open", Path: path, Err: unix.ELOOP}
 			}

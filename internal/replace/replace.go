@@ -80,8 +80,18 @@ type Outcome struct {
 	Checking, Waiting, Writing, Reloading time.Duration // Waiting is for the gate
 }
 
+// Owners says which file is whose.
+type Owners interface {
+	// Check returns why the template must not write path, which has no symbolic links.
+	Check(template, path string) error
+}
+
 // Replacer replaces files. Its methods may be called at the same time.
 type Replacer struct {
+	// Owners says which file is whose; set it before the first call. Optional: without
+	// it no file is refused.
+	Owners Owners
+
 	journals string // directory
 	outputs  string // directory of the output of failed commands; see withhold
 	env      []string
@@ -129,7 +139,7 @@ func (r *Replacer) Abandon() { r.abandon() }
 // Compare reads what f's destination holds now (nil when there is no such
 // file) and whether that is f.Data already. It changes nothing.
 func (r *Replacer) Compare(f File) (current []byte, same bool, err error) {
-	it, err := locate(f)
+	it, err := r.locate(f)
 	if err != nil {
 		return nil, false, err
 	}
@@ -260,7 +270,7 @@ func (r *Replacer) Replace(ctx context.Context, u Unit) (out Outcome, err error)
 func (r *Replacer) compare(u Unit, out *Outcome) (items []*item, err error) {
 	seen := make(map[string]string, len(u.Files))
 	for _, f := range u.Files {
-		it, err := locate(f)
+		it, err := r.locate(f)
 		if err != nil {
 			return items, err
 		}

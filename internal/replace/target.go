@@ -47,9 +47,9 @@ func backupName(name string) string { return "." + name + backupMark }
 // stagedPath is what check commands get.
 func (it *item) stagedPath() string { return it.at.Dir.Join(stagedName(it.at.Name)) }
 
-// locate finds f's place and refuses what cannot be one. The caller closes the
-// item's directory.
-func locate(f File) (it *item, err error) {
+// locate finds f's place and refuses what cannot be one, or is another's. The caller
+// closes the item's directory.
+func (r *Replacer) locate(f File) (it *item, err error) {
 	if !filepath.IsAbs(f.Destination) {
 		return nil, fmt.Errorf("destination %q is not an absolute path", f.Destination)
 	}
@@ -70,12 +70,28 @@ func locate(f File) (it *item, err error) {
 		err = fmt.Errorf("destination directory %s does not exist: create it or set create_dirs = true: %w", filepath.Dir(it.path), fs.ErrNotExist)
 	case it.at.Name == "":
 		err = isDir
+	case r.Owners != nil:
+		err = r.allowed(it)
 	}
 	if err != nil {
 		_ = it.at.Dir.Close()
 		return nil, err
 	}
 	return it, nil
+}
+
+// allowed returns why the template must not write the place that its destination leads to.
+func (r *Replacer) allowed(it *item) error {
+	paths := []string{it.path}
+	if it.Backup {
+		paths = append(paths, it.path+BackupSuffix)
+	}
+	for _, path := range paths {
+		if err := r.Owners.Check(it.Name, path); err != nil {
+			return fmt.Errorf("destination %s: %w", it.Destination, err)
+		}
+	}
+	return nil
 }
 
 // open opens the file that is there now; nil when it does not exist. One that may

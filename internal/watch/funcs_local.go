@@ -13,6 +13,8 @@ import (
 	"github.com/Masterminds/sprig/v3"
 	"github.com/bmatcuk/doublestar/v4"
 	dep "github.com/hashicorp/consul-template/dependency"
+
+	"github.com/jorc/jorc/internal/durable"
 )
 
 // file is the content of a local file, followed as it changes.
@@ -23,7 +25,14 @@ func (x *execution) file(path string) (string, error) {
 	if !inSandbox(x.source.sandboxPath, path) {
 		return "", x.fail("%s does not exist or is outside of sandbox_path %s", x.show(path), x.source.sandboxPath)
 	}
-	s, _ := recall(x, &dependency{id: "file(" + path + ")", kind: kindFile, name: path, asked: path}, "")
+	value, _ := x.recall(&dependency{id: "file(" + path + ")", kind: kindFile, name: path, asked: path})
+	if refused, ok := value.(*durable.LinkError); ok {
+		if !x.isName(path) {
+			return "", x.fail("%s leads through a symbolic link that is not followed", computed)
+		}
+		return "", x.fail("%v", refused)
+	}
+	s, _ := value.(string)
 	return s, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/templatetree"
 )
 
@@ -53,15 +53,23 @@ type source struct {
 	shown map[string]bool // dependency ids whose computed names may be shown; see mark
 }
 
+// Text returns the text of a template: its contents, or what its source holds.
+func Text(c *config.Template) (string, error) {
+	if c.Source == "" {
+		return c.Contents, nil
+	}
+	data, err := durable.ReadFile(c.Source, maxFile)
+	if err != nil {
+		return "", fmt.Errorf("template %q: read the source: %w", c.Name, err)
+	}
+	return string(data), nil
+}
+
 // load reads and parses the template of c.
 func load(c *config.Template, o *options) (*source, error) {
-	text := c.Contents
-	if c.Source != "" {
-		data, err := os.ReadFile(c.Source)
-		if err != nil {
-			return nil, fmt.Errorf("template %q: read the source: %w", c.Name, err)
-		}
-		text = string(data)
+	text, err := Text(c)
+	if err != nil {
+		return nil, err
 	}
 	marked, inserted, trees, err := instrument(text, c.LeftDelim, c.RightDelim)
 	if err != nil {

@@ -2,8 +2,7 @@ package watch
 
 import (
 	"context"
-	"fmt"
-	"os"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/filewatch"
 	"github.com/jorc/jorc/internal/profile"
 )
@@ -166,7 +166,7 @@ func (s *sources) watchParams(ctx context.Context, d *dependency) {
 	})
 }
 
-// maxFile bounds what the function file reads into memory.
+// maxFile bounds what is read of a source, and by the function file.
 const maxFile = 16 << 20
 
 // watchFile follows a local file.
@@ -176,15 +176,15 @@ func (s *sources) watchFile(ctx context.Context, d *dependency) {
 
 func readFile(d *dependency) change {
 	c := change{id: d.id, at: time.Now()}
-	info, err := os.Stat(d.name)
-	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxFile) {
-		err = fmt.Errorf("file %s is not a regular file of at most %d bytes", d.name, maxFile)
-	}
-	if err != nil {
+	data, err := durable.ReadFile(d.name, maxFile)
+	refused := new(durable.LinkError)
+	switch {
+	case errors.As(err, &refused):
+		c.value = refused // the template fails for it, and does not wait
+	case err != nil:
 		c.err = err
-		return c
+	default:
+		c.value = string(data)
 	}
-	data, err := os.ReadFile(d.name)
-	c.value, c.err = string(data), err
 	return c
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/replace"
 )
 
@@ -111,6 +112,7 @@ func (e *Engine) publish(u *unit, write func(i int, t *tmpl)) {
 func failureOf(rendering, replacing error) string {
 	var check *replace.CheckError
 	var reload *replace.ReloadError
+	var link *durable.LinkError
 	switch {
 	case errors.Is(replacing, ErrHeld): // what holds the host is known elsewhere
 		return ""
@@ -122,6 +124,8 @@ func failureOf(rendering, replacing error) string {
 		return "its check failed"
 	case errors.As(replacing, &reload):
 		return "its reload command failed"
+	case errors.As(replacing, &link):
+		return "its file cannot be replaced: " + oneLine(link)
 	}
 	return "its file cannot be replaced"
 }

@@ -84,11 +84,9 @@ func (r *Runner) makePlace(j *job, i int) (p place, u *user.User, err error) {
 		return p, nil, err
 	}
 	if s.TokenFile != "" {
-		f, err := os.Open(s.TokenFile)
-		if err != nil {
+		if _, err := readToken(s.TokenFile); err != nil { // it only has to be readable
 			return p, nil, fmt.Errorf("token_file: %w", err)
 		}
-		_ = f.Close() // it only has to be readable
 	}
 	if !isOther(u) {
 		return place{dir: j.dir, tokenFile: s.TokenFile}, u, nil
@@ -140,7 +138,7 @@ func (r *Runner) execute(
 func (j *job) secrets(i int) []string {
 	all := slices.Clone(j.spec.Secrets)
 	if file := j.spec.Steps[i].TokenFile; file != "" {
-		if data, err := os.ReadFile(file); err == nil { // the task fails for it, when it needs it
+		if data, err := readToken(file); err == nil { // the task fails for it, when it needs it
 			all = append(all, strings.TrimSpace(string(data)))
 		}
 	}
@@ -267,7 +265,11 @@ func (j *job) handOver(s *step, dir string, u *user.User) (place, error) {
 		files[filepath.Base(p.tokenFile)] = s.TokenFile
 	}
 	for name, from := range files {
-		data, err := os.ReadFile(from)
+		read := os.ReadFile
+		if from == s.TokenFile {
+			read = readToken
+		}
+		data, err := read(from)
 		if err != nil {
 			return p, err
 		}
@@ -276,6 +278,13 @@ func (j *job) handOver(s *step, dir string, u *user.User) (place, error) {
 		}
 	}
 	return p, nil
+}
+
+// readToken reads the file of a task's token, which the task's user will be able to
+// read, too.
+func readToken(file string) ([]byte, error) {
+	const longest = 64 << 10 // tokens that are JSON web tokens included
+	return durable.ReadFile(file, longest)
 }
 
 // giveTo writes a file that only its owner can read and run.
