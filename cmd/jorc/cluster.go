@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -78,6 +79,9 @@ type shown struct {
 	// By role and by node; "off" is an exception from what is held more widely.
 	HeldRoles map[string]cluster.Hold `json:"held_roles"`
 	HeldNodes map[string]cluster.Hold `json:"held_nodes"`
+	// Damaged are the keys, below the cluster's, of the documents of hosts that cannot be
+	// read; members whose records cannot be are not counted.
+	Damaged []string `json:"damaged"`
 	// Orchestrator is the node that orchestrates the cluster; nil: none.
 	Orchestrator *orchestrates `json:"orchestrator"`
 }
@@ -154,20 +158,28 @@ func (e *environment) showCluster(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	a, err := cl.Export(c.Context)
+	state, err := cl.Load(c.Context, cluster.NeedProfile|cluster.NeedControl)
 	if err != nil {
 		return err
 	}
-	d, err := cl.Profile(c.Context)
-	if err != nil {
+	if err := state.DamagedCluster(); err != nil {
 		return err
 	}
-	size := d.Size()
+	if !state.Exists {
+		_, err := cl.Profile(c.Context) // its error names what to do
+		return err
+	}
+	damaged := slices.Sorted(maps.Keys(state.Damaged))
+	state.Unreadable(unreadable(c))
+	size := state.Profile.Size()
 	s := shown{
-		Name: a.Name, Members: len(a.Members), Leaders: append([]string{}, a.Leaders.Leader...), LeaderCount: a.Leaders.Count,
-		Managers: append([]string{}, a.Leaders.Managers(a.Members)...), Params: len(d.Params), Bytes: size.Bytes, Limit: size.Limit,
-		HeldRoles: map[string]cluster.Hold{}, HeldNodes: map[string]cluster.Hold{},
+		Name: cl.Name(), Members: len(state.Members(nil)), Leaders: append([]string{}, state.Leaders.Leader...), LeaderCount: state.Leaders.Count,
+		Managers: append([]string{}, state.Managers()...), Params: len(state.Profile.Params), Bytes: size.Bytes, Limit: size.Limit,
+		Paused: state.Control.Paused, ObserveOnly: state.Control.ObserveOnly, Held: state.Control.Hold,
+		HeldRoles: map[string]cluster.Hold{}, HeldNodes: map[string]cluster.Hold{}, Damaged: append([]string{}, damaged...),
 	}
+	maps.Copy(s.HeldRoles, state.Control.Roles)
+	maps.Copy(s.HeldNodes, state.Control.Nodes)
 	orchestrator := "none"
 	switch h, held, err := cluster.Orchestrator(c.Context, cl.Store()); {
 	case err != nil:
@@ -184,11 +196,9 @@ func (e *environment) showCluster(c *cli.Context) error {
 		[]string{"params", strconv.Itoa(s.Params)},
 		[]string{"profile", size.String()},
 		[]string{"orchestrator", orchestrator})
-	if control := a.Control; control != nil {
-		s.Paused, s.ObserveOnly, s.Held = control.Paused, control.ObserveOnly, control.Hold
-		maps.Copy(s.HeldRoles, control.Roles)
-		maps.Copy(s.HeldNodes, control.Nodes)
-		l.rows = append(l.rows, holdRows(*control)...)
+	l.rows = append(l.rows, holdRows(state.Control)...)
+	if len(damaged) > 0 {
+		l.rows = append(l.rows, []string{"damaged", strings.Join(damaged, ", ")})
 	}
 	return e.print(c, l, s)
 }
@@ -196,6 +206,8 @@ func (e *environment) showCluster(c *cli.Context) error {
 func exportClusterCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "export", Usage: "print the whole cluster as JSON: profile, members, leaders, holds", ArgsUsage: "[NAME]",
+		Description: "A record of a host that cannot be read, or that 'jorc cluster import' would refuse, is left out and named on stderr; " +
+			"a hold that cannot be read counts as one. Exits 0 then, too.",
 		Action: env.exportCluster,
 	}
 }
@@ -228,7 +240,7 @@ func (e *environment) exportCluster(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	a, err := cl.Export(c.Context)
+	a, err := cl.Export(c.Context, unreadable(c))
 	if err != nil {
 		return err
 	}

@@ -233,7 +233,7 @@ func TestRunUndefined(t *testing.T) {
 	do(result{0, "NODE  WORKFLOW\na     defined\nc     unknown\n", "jorc: dry run: nothing was written; the run would be for 2 members\n"}, "run", "install", "--dry-run", "--skip-undefined")
 	got := jorc(t, f.env, "cluster", "run", "install", "--dry-run", "-o", "json")
 	var targets runs.Targets
-	if err := json.Unmarshal([]byte(got.stdout), &targets); err != nil || got.code != 1 || fmt.Sprint(targets) != "{install [a b c] [b] [c]}" {
+	if err := json.Unmarshal([]byte(got.stdout), &targets); err != nil || got.code != 1 || fmt.Sprint(targets) != "{install [a b c] [b] [c] []}" {
 		t.Errorf("as JSON: %+v, %v", got, err)
 	}
 	do(result{1, "", "jorc: workflow \"instal\" is not defined on 2 of 2 members: nothing was written, did you mean \"install\"?; workflows: install, say\n"},

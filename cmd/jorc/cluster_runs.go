@@ -192,6 +192,7 @@ func limitsOf(c *cli.Context) (l runs.Limits, err error) {
 // dryRun prints the members that a run would be for, and why it would be refused.
 func (e *environment) dryRun(c *cli.Context, cl *target, id string, q runs.Request) error {
 	t, err := cl.runs().Targets(c.Context, cl.Cluster, id, q)
+	noteDamaged(c, t)
 	if len(t.Members) == 0 {
 		return err
 	}
@@ -212,9 +213,18 @@ func (e *environment) dryRun(c *cli.Context, cl *target, id string, q runs.Reque
 	return errors.Join(e.print(c, l, t), err)
 }
 
+// noteDamaged names the members that a run leaves out because of their records.
+func noteDamaged(c *cli.Context, t runs.Targets) {
+	if len(t.Damaged) > 0 {
+		note(c, "the run leaves out %s: the member record cannot be read; 'jorc cluster members' has the reason", more(", ", t.Damaged[:min(len(t.Damaged), 5)], len(t.Damaged)))
+	}
+}
+
 // askFor asks for a run that some member matches.
 func (e *environment) askFor(c *cli.Context, cl *target, id string, q runs.Request) (run runs.Run, created bool, err error) {
-	if _, err := cl.runs().Targets(c.Context, cl.Cluster, id, q); err != nil {
+	t, err := cl.runs().Targets(c.Context, cl.Cluster, id, q)
+	noteDamaged(c, t)
+	if err != nil {
 		return run, false, err
 	}
 	by, err := e.author(c)

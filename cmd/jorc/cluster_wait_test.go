@@ -68,7 +68,8 @@ func TestRunWithDamagedMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	do := doer(t, f.env)
-	do(result{0, "r\n", ""}, "run", "install", "--id", "r", "--wait", "--timeout", "60s")
+	do(result{0, "r\n", "jorc: the run leaves out b: the member record cannot be read; 'jorc cluster members' has the reason\n"},
+		"run", "install", "--id", "r", "--wait", "--timeout", "60s")
 	do(result{0, "", ""}, "wait", "--filter", `Node == "a"`, "--timeout", "60s")
 }
 

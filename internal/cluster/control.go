@@ -31,8 +31,12 @@ type Hold struct {
 	Off    bool      `json:"off,omitempty"`
 }
 
-// String returns the hold as one text: "since 2026-11-22T10:00:00Z by ann: disks".
+// String returns the hold as one text: "since 2026-11-22T10:00:00Z by ann: disks". One
+// that cannot be read has no time: only its reason.
 func (h Hold) String() string {
+	if h.Since.IsZero() && h.Reason != "" {
+		return h.Reason
+	}
 	text := "since " + h.Since.UTC().Format(time.RFC3339)
 	if h.By != "" {
 		text += " by " + h.By

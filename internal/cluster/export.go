@@ -30,8 +30,12 @@ type Archive struct {
 	Members map[string]Record `json:"members"`
 }
 
-// Export reads the cluster. It returns ErrNoCluster, or what reading returns.
-func (c *Cluster) Export(ctx context.Context) (Archive, error) {
+// Export reads the cluster. One host's documents do not keep it from the others:
+// leftOut is called with each that the archive lacks, by key below the cluster's, and
+// with what is wrong with it. These are records that cannot be read, or that Import would
+// refuse, and params that schemas refuse. A hold that cannot be read is one in the
+// archive, as it is for the host. It returns ErrNoCluster, or what reading returns.
+func (c *Cluster) Export(ctx context.Context, leftOut func(key string, err error)) (Archive, error) {
 	r, err := c.store.Txn().Get(KeyProfile).Get(KeyLeaders).Get(KeyControl).Get(KeyLayout).Commit(ctx)
 	if err == nil {
 		err = c.layoutOf(r)
@@ -61,24 +65,36 @@ func (c *Cluster) Export(ctx context.Context) (Archive, error) {
 	members, holds := c.members.Decode(pairs), c.holds.Decode(pairs)
 	a := Archive{Format: exportFormat, Name: c.name, Profile: p.Value.Value(), Leaders: l.Value, Members: map[string]Record{}}
 	control := h.Value.clone()
-	for node, leaf := range holds {
-		if leaf.Err != nil {
-			return Archive{}, leaf.Err
+	for _, node := range slices.Sorted(maps.Keys(holds)) {
+		hold, err := readableHold(holds[node])
+		err = cmp.Or(CheckNode(node), err)
+		if err != nil {
+			leftOut(HoldKey(node), err)
+		}
+		if CheckNode(node) != nil {
+			continue
 		}
 		if control.Nodes == nil {
 			control.Nodes = map[string]Hold{}
 		}
-		control.Nodes[node] = leaf.Value
+		control.Nodes[node] = hold
 	}
 	if h.Exists || len(holds) > 0 {
 		a.Control = &control
 	}
-	for node, leaf := range members {
-		if leaf.Err != nil {
-			return Archive{}, leaf.Err
+	for _, node := range slices.Sorted(maps.Keys(members)) {
+		r := members[node].Value
+		if err := cmp.Or(members[node].Err, CheckNode(node), r.validate()); err != nil {
+			leftOut(MemberKey(node), err)
+			continue
 		}
-		r := leaf.Value
 		r.Keeper, r.Workflows, r.Static = "", nil, nil // an agent writes them, not an operator
+		for _, key := range slices.Sorted(maps.Keys(r.Params)) {
+			if _, err := c.editor.CheckOwn(p.Value, node, nil, profile.Params{key: r.Params[key]}); err != nil {
+				leftOut(fmt.Sprintf("%s: param %q", MemberKey(node), key), err)
+				delete(r.Params, key)
+			}
+		}
 		a.Members[node] = r
 	}
 	return a, nil

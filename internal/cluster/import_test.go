@@ -17,7 +17,7 @@ func TestImportKeepsTheLeaders(t *testing.T) {
 	old, s := initialized(t)
 	join(t, old, "a")
 	join(t, old, "b")
-	file, err := old.Export(t.Context())
+	file, err := old.Export(t.Context(), noDamage(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestImportOverDamage(t *testing.T) {
 	t.Parallel()
 	c, s := initialized(t)
 	join(t, c, "a")
-	file, err := c.Export(t.Context())
+	file, err := c.Export(t.Context(), noDamage(t))
 	if err != nil {
 		t.Fatal(err)
 	}

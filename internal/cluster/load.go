@@ -336,15 +336,24 @@ func eachKey[T any](leaves map[string]kv.Leaf[T], do func(string)) {
 func (s *State) addHolds(a answers) {
 	s.Control.Nodes = nil
 	for node, leaf := range a.holds {
-		if leaf.Err != nil {
-			s.Damaged[HoldKey(node)] = leaf.Err
-			leaf.Value = Hold{Reason: "its hold cannot be read"}
+		hold, err := readableHold(leaf)
+		if err != nil {
+			s.Damaged[HoldKey(node)] = err
 		}
 		if s.Control.Nodes == nil {
 			s.Control.Nodes = make(map[string]Hold, len(a.holds))
 		}
-		s.Control.Nodes[node] = leaf.Value
+		s.Control.Nodes[node] = hold
 	}
+}
+
+// readableHold returns the hold of a host; one that cannot be read, for which err says
+// why, holds the host.
+func readableHold(leaf kv.Leaf[Hold]) (hold Hold, err error) {
+	if leaf.Err != nil {
+		return Hold{Reason: "its hold cannot be read"}, leaf.Err
+	}
+	return leaf.Value, nil
 }
 
 // addHosts makes the hosts of nodes from the answers. A node without a document is

@@ -147,3 +147,11 @@ func asJSON(t testing.TB, v any) string {
 	}
 	return string(data)
 }
+
+// noDamage fails the test for a document that an export leaves out.
+func noDamage(t testing.TB) func(key string, err error) {
+	return func(key string, err error) {
+		t.Helper()
+		t.Errorf("the export leaves out %s: %v", key, err)
+	}
+}

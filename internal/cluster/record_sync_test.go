@@ -110,7 +110,7 @@ func TestReplacedAgent(t *testing.T) {
 	c, s := initialized(t)
 	old := keeping(t, c, "a:/x", cluster.Record{Zone: "r1"})
 	wantKeeper(t, c, "a:/x")
-	archive, err := c.Export(t.Context())
+	archive, err := c.Export(t.Context(), noDamage(t))
 	if err != nil || archive.Members["n"].Keeper != "" {
 		t.Fatalf("export %+v, %v", archive.Members, err)
 	}

@@ -216,6 +216,17 @@ func (s *State) firstDamaged() (first error) {
 	return first
 }
 
+// DamagedCluster returns why the first document of the whole cluster cannot be read;
+// those of one host are left out.
+func (s *State) DamagedCluster() (first error) {
+	s.Unreadable(func(key string, err error) {
+		if _, ofHost := NodeOf(key); first == nil && !ofHost {
+			first = err
+		}
+	})
+	return first
+}
+
 // ProbeResult is what the orchestrator's probe says about one host.
 type ProbeResult struct {
 	Probe  Probe

@@ -20,6 +20,8 @@ type Targets struct {
 	// of which that is not known: their records do not have it.
 	Undefined []string `json:"undefined"`
 	Unknown   []string `json:"unknown"`
+	// Damaged are the hosts whose member records cannot be read: they take no part.
+	Damaged []string `json:"damaged"`
 }
 
 // Targets reads the members that a new run is for. It fails if no member matches, and,
@@ -27,7 +29,7 @@ type Targets struct {
 // that exists, whose members are decided already. It returns cluster.ErrNoCluster, a
 // *cluster.FilterError or a class of package consul.
 func (r *Runs) Targets(ctx context.Context, c *cluster.Cluster, id string, q Request) (Targets, error) {
-	t := Targets{Workflow: q.Workflow, Members: []string{}, Undefined: []string{}, Unknown: []string{}}
+	t := Targets{Workflow: q.Workflow, Members: []string{}, Undefined: []string{}, Unknown: []string{}, Damaged: []string{}}
 	filter, err := cluster.ParseFilter(q.Filter)
 	if err != nil {
 		return t, err
@@ -39,6 +41,11 @@ func (r *Runs) Targets(ctx context.Context, c *cluster.Cluster, id string, q Req
 	if !s.Exists {
 		_, err := c.Profile(ctx) // its error names what to do
 		return t, err
+	}
+	for _, node := range s.Nodes() {
+		if s.DamagedMember(node) != nil {
+			t.Damaged = append(t.Damaged, node)
+		}
 	}
 	all := candidates(&s, own, filter)
 	if q.OnManager {
