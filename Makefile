@@ -83,10 +83,10 @@ test: consul versitygw bin/consul-template ## run all tests with the race detect
 	cd tools/openapi && CONSUL_BIN='$(CONSUL)' $(GO) test -timeout 5m ./...
 
 .PHONY: test-system
-test-system: consul ## run the tests that need root, nginx, haproxy, iproute2, iptables, puppet, python3, Prometheus, zsh, fish and tmux
+test-system: consul ## run the tests that need root, nginx, haproxy, iproute2, iptables, puppet, python3, Prometheus, Ansible, zsh, fish and tmux
 	@missing=; \
-	for program in nginx haproxy ip iptables puppet python3 prometheus promtool zsh fish tmux; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
-	[ -z "$$missing" ] || { echo "make test-system: missing:$$missing (apt-get install nginx haproxy iproute2 iptables puppet-agent python3 prometheus zsh fish tmux)" >&2; exit 1; }; \
+	for program in nginx haproxy ip iptables puppet python3 prometheus promtool ansible-playbook zsh fish tmux; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	[ -z "$$missing" ] || { echo "make test-system: missing:$$missing (apt-get install nginx haproxy iproute2 iptables puppet-agent python3 prometheus ansible zsh fish tmux)" >&2; exit 1; }; \
 	[ "$$(id -u)" = 0 ] || { echo "make test-system: must be run as root" >&2; exit 1; }
 	GO='$(GO)' CONSUL_BIN='$(CONSUL)' tools/test-tagged system -race -timeout 20m
 

@@ -106,7 +106,7 @@ func checkHiera(t *testing.T, s *consultest.Server, got string) {
 	snapshot.Instances = slices.DeleteFunc(snapshot.Instances, func(i catalog.ServiceInstance) bool {
 		return strings.ContainsAny(i.Service, " .")
 	})
-	want, err := catalog.Export(snapshot, catalog.FormatHiera)
+	want, _, err := catalog.Export(snapshot, catalog.FormatHiera)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestParameters(t *testing.T) {
 		{"nginx-upstreams.ctmpl", "tag", `"http"`, `""`, []string{"upstream db {", "server 10.0.0.6:8006;"}, nil},
 		{"nginx-upstreams.ctmpl", "tag", `"http"`, "`it's \"v2\"`", []string{"upstream web {\n    server [fd00::2]:8002;\n}"}, []string{"upstream heavy"}},
 		{"nginx-upstreams.ctmpl", "tag", `"http"`, `"none"`, []string{"# Written by jorc"}, []string{"upstream"}},
-		{"nginx-upstreams.ctmpl", "health", `"passing,warning"`, `"any"`, []string{`# left out: service "line\n}" has`, "10.0.0.4:8004"}, nil},
+		{"nginx-upstreams.ctmpl", "health", `"passing,warning"`, `"any"`, []string{`# left out: service "dotted.name" has a name that templates cannot ask for, and 2 more`, "10.0.0.4:8004"}, nil},
 		{"nginx-upstreams.ctmpl", "always", `""`, `"web  later"`, []string{"upstream later {\n    server 127.0.0.1:1 down;", "upstream web {\n    server"}, nil},
 		{"nginx-upstreams.ctmpl", "health", `"passing,warning"`, `"passing"`, []string{"10.0.0.1:8001"}, []string{"10.0.0.3:8003"}},
 		{"haproxy-backends.ctmpl", "always", `""`, `"later"`, []string{"backend later\n"}, nil},

@@ -79,15 +79,21 @@ func (e *environment) listServices(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(leftOut) > 0 {
-		note(c, "left out %s with a name that Consul's HTTP API cannot read: %s; deregister it at its node", counted(count{len(leftOut), "service"}), quotedFew(leftOut))
-	}
+	noteUnreadable(c, leftOut)
 	return e.print(c, listingOf("service,instances,passing,warning,critical,maintenance,tags", all, func(s catalog.ServiceSummary) []string {
 		return []string{
 			s.Service, strconv.Itoa(s.Instances), strconv.Itoa(s.Passing), strconv.Itoa(s.Warning),
 			strconv.Itoa(s.Critical), strconv.Itoa(s.Maintenance), strings.Join(s.Tags, ","),
 		}
 	}), all)
+}
+
+// noteUnreadable names the services that Consul registers, but whose names its API
+// cannot read.
+func noteUnreadable(c *cli.Context, names []string) {
+	if len(names) > 0 {
+		note(c, "left out %s with a name that Consul's HTTP API cannot read: %s; deregister it at its node", counted(count{len(names), "service"}), quotedFew(names))
+	}
 }
 
 // quotedFew names the first of names, each cut to a bearable length.
@@ -273,9 +279,13 @@ func (e *environment) exportServices(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	data, err := catalog.Export(snapshot, format)
+	noteUnreadable(c, snapshot.LeftOut)
+	data, leftOut, err := catalog.Export(snapshot, format)
 	if err != nil {
 		return err
+	}
+	if leftOut.Count > 0 {
+		note(c, "warning: %s; correct its registration", leftOut)
 	}
 	if file := c.String("file"); file != "" {
 		_, lost, err := catalog.WriteExport(file, data)

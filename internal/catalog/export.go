@@ -14,6 +14,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/text"
 )
 
 // Formats of Export.
@@ -29,20 +30,52 @@ func ExportFormats() []string {
 	return []string{FormatHiera, FormatJSON, FormatPrometheus, FormatHosts}
 }
 
-// Export renders a snapshot; equal snapshots give equal bytes. The only error is
-// an unknown format.
-func Export(s *Snapshot, format string) ([]byte, error) {
+// LeftOut is what an export lacks, because the program that reads it would take it for
+// something else than a name or an address.
+type LeftOut struct {
+	Count  int
+	First  ServiceInstance
+	Reason string // why the first is left out
+}
+
+// String returns one line, however much is left out; empty: nothing is.
+func (l LeftOut) String() string {
+	if l.Count == 0 {
+		return ""
+	}
+	line := fmt.Sprintf("left out of the export: service %q on node %q: %s", text.Truncate(l.First.Service, shownName), text.Truncate(l.First.Node, shownName), l.Reason)
+	if l.Count > 1 {
+		line += fmt.Sprintf("; and %d more", l.Count-1)
+	}
+	return line
+}
+
+// shownName is how much of a name that a host chose a message shows, in bytes.
+const shownName = 60
+
+func (l *LeftOut) add(i ServiceInstance, reason string) {
+	if l.Count++; l.Count == 1 {
+		l.First, l.Reason = i, reason
+	}
+}
+
+// Export renders a snapshot; equal snapshots give equal bytes. Hosts choose the names and
+// addresses: what the format's reader would not take as such is escaped or left out. The
+// only error is an unknown format.
+func Export(s *Snapshot, format string) (data []byte, leftOut LeftOut, err error) {
 	switch format {
 	case FormatHiera:
-		return hiera(s)
+		data, err = hiera(s, &leftOut)
 	case FormatJSON:
-		return exportJSON(s)
+		data, err = exportJSON(s)
 	case FormatPrometheus:
-		return prometheus(s)
+		data, err = prometheus(s, &leftOut)
 	case FormatHosts:
-		return hosts(s), nil
+		data = hosts(s, &leftOut)
+	default:
+		err = fmt.Errorf("unknown format %q", format)
 	}
-	return nil, fmt.Errorf("unknown format %q", format)
+	return data, leftOut, err
 }
 
 // WriteExport writes data to path. A file with the same content is not touched.
@@ -56,27 +89,59 @@ func WriteExport(path string, data []byte) (changed bool, lost []string, err err
 }
 
 // hiera renders a mapping services::<service>::<interface> → addresses.
-func hiera(s *Snapshot) ([]byte, error) {
+func hiera(s *Snapshot, leftOut *LeftOut) ([]byte, error) {
 	addresses := map[string][]string{}
 	for _, i := range s.Instances {
-		for name, address := range i.Interfaces {
-			key := "services::" + i.Service + "::" + name
-			addresses[key] = append(addresses[key], address)
+		for _, name := range slices.Sorted(maps.Keys(i.Interfaces)) {
+			address := i.Interfaces[name]
+			switch {
+			case strings.Contains(i.Service+name+address, "%{"):
+				leftOut.add(i, "Hiera would evaluate the %{ in its name, interface or address")
+			case strings.HasPrefix(name, ":") || strings.Contains(name, "::"):
+				leftOut.add(i, "with the :: in the name of its interface it would be another service's")
+			default:
+				key := "services::" + i.Service + "::" + name
+				addresses[key] = append(addresses[key], address)
+			}
 		}
 	}
+	lists := make(map[string][]hieraText, len(addresses))
 	for key, list := range addresses {
 		slices.SortFunc(list, compareAddresses)
-		addresses[key] = slices.Compact(list)
+		for _, address := range slices.Compact(list) {
+			lists[key] = append(lists[key], hieraText(address))
+		}
 	}
 	var b bytes.Buffer
 	b.WriteString("---\n")
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
-	if err := e.Encode(addresses); err != nil {
+	if err := e.Encode(lists); err != nil {
 		return nil, fmt.Errorf("export: %w", err)
 	}
 	return b.Bytes(), e.Close()
 }
+
+// hieraText is a text for Puppet, whose YAML has more numbers, dates and truths than
+// the encoder knows, and symbols: ::1 is one.
+type hieraText string
+
+// MarshalYAML quotes all but addresses and names. The template
+// hiera-services.yaml.ctmpl does the same.
+func (t hieraText) MarshalYAML() (any, error) {
+	s := string(t)
+	if numberedAddress().MatchString(s) || namedAddress().MatchString(s) && !rubyWord().MatchString(s) {
+		return s, nil
+	}
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s, Style: yaml.DoubleQuotedStyle}, nil
+}
+
+// A named address has a letter that no number has.
+var (
+	numberedAddress = text.Pattern(`^([0-9A-Fa-f][0-9A-Fa-f.:]*|::)$`)
+	namedAddress    = text.Pattern(`(?i)^[a-z0-9_][a-z0-9_.-]*$`)
+	rubyWord        = text.Pattern(`(?i)^([0-9a-fox_.-]*|null|yes|no|true|false|on|off)$`)
+)
 
 // exportJSON renders an object service → instances, with every service of the
 // catalog.
@@ -99,10 +164,14 @@ type targetGroup struct {
 
 // prometheus renders a file for file_sd_configs: a group per instance with a
 // port, with the meta labels of consul_sd_configs.
-func prometheus(s *Snapshot) ([]byte, error) {
+func prometheus(s *Snapshot, leftOut *LeftOut) ([]byte, error) {
 	groups := []targetGroup{}
 	for _, i := range s.Instances {
-		if i.Port == 0 {
+		switch {
+		case i.Port == 0:
+			continue
+		case !address(i.Address) || i.Port < 0 || i.Port > 65535:
+			leftOut.add(i, notAnAddress)
 			continue
 		}
 		labels := map[string]string{
@@ -141,12 +210,26 @@ func indented(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+const notAnAddress = "its address is neither an IP address nor the name of a host, or its port is none"
+
+// address reports whether a client can connect to s.
+func address(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil || hostName(strings.TrimSuffix(s, "."))
+}
+
 // hosts renders a fragment of a hosts file: for each address the names of its
-// nodes, then of its services. Invalid addresses and names that cannot be host
-// names are left out.
-func hosts(s *Snapshot) []byte {
+// nodes, then of its services. The names of hosts in place of addresses are left out, as
+// are all that cannot be addresses, and names that cannot be those of hosts.
+func hosts(s *Snapshot, leftOut *LeftOut) []byte {
 	nodes, services := addressBook{}, addressBook{}
 	for _, i := range s.Instances {
+		switch {
+		case !address(i.Address):
+			leftOut.add(i, notAnAddress)
+		case !hostName(i.NodeName()) || !hostName(i.Service+".service."+i.Datacenter+".consul"):
+			leftOut.add(i, "its name, or its node's, cannot be the name of a host")
+		}
 		nodes.add(i.NodeAddress, i.NodeName())
 		services.add(i.Address, i.Service+".service."+i.Datacenter+".consul")
 		services.add(i.Address, i.Service+".service.consul")

@@ -61,7 +61,7 @@ func sample() *Snapshot {
 func TestExportFormats(t *testing.T) {
 	t.Parallel()
 	for _, format := range ExportFormats() {
-		got, err := Export(sample(), format)
+		got, _, err := Export(sample(), format)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestExportFormats(t *testing.T) {
 			t.Errorf("%s differs from %s (-want +got); go test -update writes it\n%s", format, file, diff)
 		}
 	}
-	if _, err := Export(sample(), "xml"); err == nil {
+	if _, _, err := Export(sample(), "xml"); err == nil {
 		t.Error("an unknown format is no error")
 	}
 }
@@ -94,7 +94,7 @@ func TestExportsOfAnyNames(t *testing.T) {
 		}, consul.HealthPassing)
 		s := &Snapshot{Services: []string{service}, Instances: []ServiceInstance{i}}
 		for _, format := range ExportFormats() {
-			data, err := Export(s, format)
+			data, _, err := Export(s, format)
 			if err != nil {
 				t.Errorf("%s: %v", format, err)
 			}
@@ -187,7 +187,7 @@ func TestFetchListAndResolve(t *testing.T) {
 	if err != nil || len(snap.Services) != 3 || len(snap.Instances) != 4 {
 		t.Fatalf("%+v, %v", snap, err)
 	}
-	data, err := Export(snap, FormatHiera)
+	data, _, err := Export(snap, FormatHiera)
 	want := "---\nservices::a/b c::lan:\n  - " + s.IP + "\nservices::consul::lan:\n  - " + s.IP + "\nservices::web::lan:\n  - 10.0.0.1\n  - 10.0.0.2\n"
 	if err != nil || string(data) != want {
 		t.Errorf("hiera: %s, %v; want %s", data, err, want)
@@ -256,7 +256,8 @@ func TestPartlyVisibleCatalogsAreNotExported(t *testing.T) {
 func TestOneOddNameDoesNotSpoilTheExport(t *testing.T) {
 	t.Parallel()
 	client := consultest.Start(t).Client()
-	for _, name := range []string{"web", "two\nlines"} {
+	odd := []string{"..", "../x", ".", "a/../b", "line\u2028end", "no\u00a0break", "two\nlines"}
+	for _, name := range append([]string{"web"}, odd...) {
 		err := client.CatalogRegister(t.Context(), &consul.CatalogRegistration{
 			Node: "n", Address: "10.0.0.1", SkipNodeUpdate: name != "web",
 			Service: &consul.AgentService{ID: name, Service: name, Port: 80},
@@ -267,6 +268,10 @@ func TestOneOddNameDoesNotSpoilTheExport(t *testing.T) {
 	}
 	s, err := Fetch(t.Context(), client, Functional, consul.Query{})
 	if err != nil || !slices.Contains(s.Services, "web") {
-		t.Errorf("Fetch = %+v, %v; want web", s, err)
+		t.Fatalf("Fetch = %+v, %v; want web", s, err)
+	}
+	slices.Sort(odd)
+	if !slices.Equal(s.LeftOut, odd) {
+		t.Errorf("left out are %q; want %q", s.LeftOut, odd)
 	}
 }

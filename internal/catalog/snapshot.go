@@ -92,6 +92,8 @@ func (i ServiceInstance) NodeName() string {
 type Snapshot struct {
 	Services  []string
 	Instances []ServiceInstance
+	// LeftOut are the names of services that Consul's HTTP API cannot read.
+	LeftOut []string
 }
 
 // Fetch reads a snapshot of the instances that have reached level: one request for the names and one per service, 16 at
@@ -110,7 +112,14 @@ func Fetch(ctx context.Context, client *consul.Client, level Level, q consul.Que
 		// Consul's servers are a service themselves.
 		return nil, fmt.Errorf("list services: the catalog looks empty, without Consul's own service; the token may lack service:read: %w", consul.ErrDenied)
 	}
-	s := &Snapshot{Services: slices.DeleteFunc(slices.Sorted(maps.Keys(names)), unreadable)}
+	s := &Snapshot{}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if addressable(name) {
+			s.Services = append(s.Services, name)
+		} else {
+			s.LeftOut = append(s.LeftOut, name)
+		}
+	}
 	found := make([][]ServiceInstance, len(s.Services))
 	err = forEach(ctx, len(found), func(ctx context.Context, i int) (err error) {
 		found[i], err = instancesOf(ctx, client, s.Services[i], "", level, q)
@@ -122,10 +131,6 @@ func Fetch(ctx context.Context, client *consul.Client, level Level, q consul.Que
 	s.Instances = slices.Concat(found...)
 	return s, nil
 }
-
-// unreadable reports whether Consul registers services of that name but its API
-// cannot read them: such a service must not keep the others from being exported.
-func unreadable(name string) bool { return strings.ContainsFunc(name, unicode.IsControl) }
 
 // forEach calls do for 0 to n-1, fetchParallel at a time, until the first error.
 func forEach(ctx context.Context, n int, do func(context.Context, int) error) error {
@@ -288,9 +293,9 @@ func List(ctx context.Context, client *consul.Client, q consul.Query) (all []Ser
 }
 
 // addressable reports whether a service's name, as part of a path, names that
-// service: "../x" is another endpoint.
+// service: "../x" is another endpoint, and Consul refuses what cannot be printed.
 func addressable(name string) bool {
-	return path.Clean("/"+name) == "/"+name && !strings.ContainsFunc(name, unicode.IsControl)
+	return path.Clean("/"+name) == "/"+name && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 func summarize(name string, tags []string, entries []*consul.ServiceEntry) ServiceSummary {

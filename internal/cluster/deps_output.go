@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Formats in which a Graph can be written.
@@ -108,7 +109,7 @@ func (g Graph) dot() string {
 		fmt.Fprintf(&b, "  %s;\n", dotQuote("member "+n, n))
 	}
 	for _, s := range g.External() {
-		fmt.Fprintf(&b, "  %s;\n", strings.Replace(dotQuote("service "+s, s), "]", ", shape=ellipse, style=dashed]", 1))
+		fmt.Fprintf(&b, "  %s;\n", strings.TrimSuffix(dotQuote("service "+s, s), "]")+", shape=ellipse, style=dashed]")
 	}
 	for _, l := range g.links() {
 		style := ""
@@ -170,8 +171,10 @@ func (g Graph) mermaid() string {
 	return b.String()
 }
 
+// quoteMermaid quotes for Mermaid, which looks for directives, Markdown and HTML in a
+// quoted text, too.
 func quoteMermaid(s string) string {
-	return `"` + strings.NewReplacer(`"`, "#quot;", "#", "#35;", "\n", " ").Replace(s) + `"`
+	return `"` + strings.NewReplacer(`"`, "#quot;", "#", "#35;", "%", "#37;", "<", "#lt;", ">", "#gt;", "`", "#96;", "\n", " ", "\r", " ").Replace(s) + `"`
 }
 
 // Measures of the drawing, in pixels.
@@ -220,10 +223,20 @@ func (g Graph) SVG(href func(kind, name string) string) string {
 		if box.external {
 			kind = "service"
 		}
-		fmt.Fprintf(&out, `<a href="%s">%s</a>`+"\n", html.EscapeString(href(kind, box.label)), strings.TrimSuffix(box.svg(), "\n"))
+		fmt.Fprintf(&out, `<a href="%s">%s</a>`+"\n", quoteXML(href(kind, box.label)), strings.TrimSuffix(box.svg(), "\n"))
 	}
 	out.WriteString("</svg>\n")
 	return out.String()
+}
+
+// quoteXML quotes for XML, in which control characters cannot stand.
+func quoteXML(s string) string {
+	return html.EscapeString(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s))
 }
 
 // layout places the boxes: a column for each length of the way to what
@@ -297,8 +310,8 @@ func (b box) svg() string {
 	}
 	return fmt.Sprintf(`<g><title>%s</title><rect x="%d" y="%d" width="%d" height="%d" rx="%d" fill="white" stroke="%s"%s/>`+
 		`<text x="%d" y="%d" text-anchor="middle">%s</text></g>`+"\n",
-		html.EscapeString(b.label), b.x, b.y, svgWidth, svgHeight, round, stroke, dash,
-		b.x+svgWidth/2, b.y+svgHeight/2+4, html.EscapeString(string(label)))
+		quoteXML(b.label), b.x, b.y, svgWidth, svgHeight, round, stroke, dash,
+		b.x+svgWidth/2, b.y+svgHeight/2+4, quoteXML(string(label)))
 }
 
 func arrow(l link, from, to box) string {
@@ -320,5 +333,5 @@ func arrow(l link, from, to box) string {
 	}
 	return fmt.Sprintf(`<path d="M%d %dC%d %d %d %d %d %d" fill="none" stroke="%s"%s marker-end="url(#arrow)"/>`+
 		`<text x="%d" y="%d" text-anchor="middle" font-size="10" fill="%s">%s</text>`+"\n",
-		x1, y1, x1-bend, y1, x2+bend, y2, x2, y2, stroke, dash, (x1+x2)/2, (y1+y2)/2-4, stroke, html.EscapeString(l.label))
+		x1, y1, x1-bend, y1, x2+bend, y2, x2, y2, stroke, dash, (x1+x2)/2, (y1+y2)/2-4, stroke, quoteXML(l.label))
 }

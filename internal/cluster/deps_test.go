@@ -90,3 +90,23 @@ func TestDependencyFormats(t *testing.T) {
 		t.Errorf("png: %v", err)
 	}
 }
+
+// TestHostileDrawings: names that hosts choose stay text in DOT, Mermaid and SVG.
+func TestHostileDrawings(t *testing.T) {
+	t.Parallel()
+	const evil = "a]\x1b\"<script>`%%{init: {}}%%\\"
+	g := cluster.Graph{
+		Nodes: []string{evil}, Services: map[string][]string{},
+		Edges: []cluster.Edge{{Node: evil, Service: evil, External: true}},
+	}
+	for format, want := range map[string]string{
+		cluster.DepsDOT:     `"service a]` + "\x1b" + `\"<script>` + "`" + `%%{init: {}}%%\\" [label=`,
+		cluster.DepsMermaid: `(["a]` + "\x1b" + `#quot;#lt;script#gt;#96;#37;#37;{init: {}}#37;#37;\"])`,
+		cluster.DepsSVG:     "<title>a] &#34;&lt;script&gt;`%%{init: {}}%%\\</title>",
+	} {
+		got, err := g.Write(format)
+		if err != nil || !strings.Contains(got, want) {
+			t.Errorf("%s (%v) lacks %s:\n%s", format, err, want, got)
+		}
+	}
+}

@@ -31,7 +31,7 @@ Puppet::Functions.create_function(:'jorc::service_lookup') do
   end
 
   def service_lookup(key, options, context)
-    match = %r{\A(services?)::(.+)::([^:]+)\z}.match(key)
+    match = %r{\A(services?)::(.+)::(.+)\z}m.match(key)
     return context.not_found if match.nil?
 
     name = "services::#{match[2]}::#{match[3]}"
