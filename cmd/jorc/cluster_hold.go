@@ -188,21 +188,24 @@ func (e *environment) showSlots(c *cli.Context) error {
 	if s := cl.slots(); group != "" {
 		return e.showGroup(c, s, group)
 	}
-	all, unreadable, err := cl.slots().ShowAll(c.Context)
+	all, err := cl.slots().ShowAll(c.Context)
 	if err != nil {
 		return err
 	}
-	l := listingOf("group,max,held,waiting", all, func(v slots.View) []string {
+	l := listingOf("group,max,held,waiting", all.Groups, func(v slots.View) []string {
 		limit := "no limit"
 		if v.Max != 0 {
 			limit = strconv.Itoa(v.Max)
 		}
 		return []string{v.Group, limit, strconv.Itoa(len(v.Holders)), strconv.Itoa(len(v.Queue))}
 	})
-	if err := e.print(c, l, all); err != nil {
+	if err := e.print(c, l, all.Groups); err != nil {
 		return err
 	}
-	return unreadable
+	if more := all.MoreText(); more != "" {
+		note(c, "%s", more)
+	}
+	return all.Unreadable
 }
 
 func (e *environment) showGroup(c *cli.Context, s *slots.Slots, group string) error {

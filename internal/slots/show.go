@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -34,13 +33,13 @@ type Entry struct {
 // consul.ErrDenied or consul.ErrUnreachable.
 func (s *Slots) Groups(ctx context.Context) ([]string, error) {
 	keys, err := s.keys.Names(ctx)
-	return groupNames(slices.Values(keys)), err
+	return groupNames(keys), err
 }
 
 // groupNames are the groups among keys below slots/, in order.
-func groupNames(keys iter.Seq[string]) []string {
+func groupNames(keys []string) []string {
 	names := map[string]bool{}
-	for key := range keys {
+	for _, key := range keys {
 		if name, ok := strings.CutPrefix(key, prefixGroup); ok {
 			names[name] = true
 		}
@@ -61,38 +60,77 @@ func (s *Slots) Show(ctx context.Context, name string) (v View, exists bool, err
 	if err != nil {
 		return View{}, false, wrap(name, err)
 	}
-	return viewOf(leaves, name)
+	g, err := groupIn(leaves, name)
+	if err != nil {
+		return View{}, false, wrap(name, err)
+	}
+	return g.view(name), g.exists, nil
 }
 
-// ShowAll returns all groups, in order, with one request. Groups that a newer jorc
-// wrote are left out; unreadable joins their errors. It returns consul.ErrDenied
-// or consul.ErrUnreachable.
-func (s *Slots) ShowAll(ctx context.Context) (all []View, unreadable, err error) {
+// MostGroups is how many groups an Overview lists: the token of any host may create
+// groups, and readers show all that are listed.
+const MostGroups = 1000
+
+// Overview is the groups of a cluster.
+type Overview struct {
+	Groups []View // in order, at most MostGroups
+	// Unlisted names the groups beyond MostGroups, in order. Groups with claims are
+	// listed before groups without.
+	Unlisted []string
+	// Unreadable joins the errors of groups that a newer jorc wrote; nil: none.
+	Unreadable error
+}
+
+// MoreText says which groups the overview does not list; empty: it lists all.
+func (o Overview) MoreText() string {
+	n := len(o.Unlisted)
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d slot groups are not listed, from %q to %q: at most %d are; 'jorc cluster slots GROUP' shows one",
+		n, o.Unlisted[0], o.Unlisted[n-1], MostGroups)
+}
+
+// ShowAll returns the groups with one request. It returns consul.ErrDenied or
+// consul.ErrUnreachable.
+func (s *Slots) ShowAll(ctx context.Context) (Overview, error) {
 	leaves, err := s.keys.List(ctx)
 	if err != nil {
-		return nil, nil, err
+		return Overview{}, err
 	}
-	all = []View{}
-	var left []error
-	for _, name := range groupNames(maps.Keys(leaves)) {
-		v, _, err := viewOf(leaves, name)
-		switch {
-		case errors.Is(err, kv.ErrNewer):
-			left = append(left, err)
-		case err != nil:
-			return nil, nil, err
+	all := groupsIn(leaves, func(string) bool { return true })
+	o := Overview{Groups: []View{}}
+	var unreadable []error
+	var used, unused []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		switch g := all[name]; {
+		case g.newer != nil && len(unreadable) < MostGroups:
+			unreadable = append(unreadable, wrap(name, g.newer))
+		case g.newer != nil:
+			o.Unlisted = append(o.Unlisted, name)
+		case len(g.claims) > 0:
+			used = append(used, name)
 		default:
-			all = append(all, v)
+			unused = append(unused, name)
 		}
 	}
-	return all, errors.Join(left...), nil
+	names := append(used, unused...)
+	listed := names[:min(len(names), MostGroups)]
+	o.Unlisted = append(o.Unlisted, names[len(listed):]...)
+	slices.Sort(o.Unlisted)
+	slices.Sort(listed)
+	for _, name := range listed {
+		o.Groups = append(o.Groups, all[name].view(name))
+	}
+	o.Unreadable = errors.Join(unreadable...)
+	return o, nil
 }
 
 // OfNode describes the slots of all groups that node holds or waits for. What it
 // can read it returns beside an error.
 func (s *Slots) OfNode(ctx context.Context, node string) (claims []string, err error) {
-	all, unreadable, err := s.ShowAll(ctx)
-	return ClaimsOf(all, node), errors.Join(err, unreadable)
+	all, err := s.ShowAll(ctx)
+	return ClaimsOf(all.Groups, node), errors.Join(err, all.Unreadable)
 }
 
 // ClaimsOf describes the slots of groups that node holds or waits for.
@@ -116,13 +154,9 @@ func ClaimsOf(groups []View, node string) (claims []string) {
 	return claims
 }
 
-// viewOf is a group among all keys below slots/.
-func viewOf(leaves map[string]kv.Leaf[record], name string) (v View, exists bool, err error) {
-	g, err := groupIn(leaves, name)
-	if err != nil {
-		return View{}, false, wrap(name, err)
-	}
-	v = View{Group: name, Max: g.max, Holders: []Entry{}, Queue: []Entry{}}
+// view is the group as commands show it.
+func (g group) view(name string) View {
+	v := View{Group: name, Max: g.max, Holders: []Entry{}, Queue: []Entry{}}
 	for _, c := range g.claims {
 		e := Entry{Node: c.node, ID: c.id, Since: c.Since, Reason: c.Reason}
 		if c.Holds {
@@ -131,7 +165,7 @@ func viewOf(leaves map[string]kv.Leaf[record], name string) (v View, exists bool
 			v.Queue = append(v.Queue, e)
 		}
 	}
-	return v, g.exists, nil
+	return v
 }
 
 // Unlock removes claims of a node from a group by hand: the one with the id, or

@@ -114,34 +114,57 @@ type group struct {
 	exists bool
 	max    int     // 0: any number
 	claims []claim // in the order of their creation; the first ones hold slots
+	newer  error   // kv.ErrNewer: a newer jorc wrote the number
 }
 
-// groupIn returns the group called name. A number that is missing or damaged is
-// 1. A key that no session locks is not a claim: it is of a backup, or stray. It
-// returns kv.ErrNewer for a number that a newer jorc wrote.
+// groupIn returns the group called name; kv.ErrNewer for a number that a newer jorc
+// wrote.
 func groupIn(leaves map[string]kv.Leaf[record], name string) (group, error) {
-	g := group{max: 1}
-	if leaf, ok := leaves[prefixGroup+name]; ok {
-		if errors.Is(leaf.Err, kv.ErrNewer) {
-			return group{}, leaf.Err
+	g := groupsIn(leaves, func(other string) bool { return other == name })[name]
+	if g == nil {
+		return group{max: 1}, nil
+	}
+	return *g, g.newer
+}
+
+// groupsIn returns the groups that wanted selects, all in one pass. A number that is
+// missing or damaged is 1. A key that no session locks is not a claim: it is of a
+// backup, or stray.
+func groupsIn(leaves map[string]kv.Leaf[record], wanted func(name string) bool) map[string]*group {
+	all := map[string]*group{}
+	at := func(name string) *group {
+		if all[name] == nil {
+			all[name] = &group{max: 1}
 		}
-		g.exists = true
-		if limit := leaf.Value.Max; limit != nil && *limit >= 0 {
-			g.max = *limit
-		}
+		return all[name]
 	}
 	for key, leaf := range leaves {
-		if c, of, ok := parseClaim(key); ok && of == name && leaf.Session != "" {
-			c.created, c.record = leaf.Created, leaf.Value
-			g.claims = append(g.claims, c)
+		if name, ok := strings.CutPrefix(key, prefixGroup); ok && wanted(name) {
+			g := at(name)
+			g.exists = true
+			switch limit := leaf.Value.Max; {
+			case errors.Is(leaf.Err, kv.ErrNewer):
+				g.newer = leaf.Err
+			case limit != nil && *limit >= 0:
+				g.max = *limit
+			}
+		}
+		if c, name, ok := parseClaim(key); ok && wanted(name) {
+			g := at(name)
+			if leaf.Session != "" {
+				c.created, c.record = leaf.Created, leaf.Value
+				g.claims = append(g.claims, c)
+			}
 		}
 	}
-	slices.SortFunc(g.claims, func(a, b claim) int { return cmp.Compare(a.created, b.created) })
-	if len(g.claims) > 0 {
-		g.exists = true
-		g.claims[0].Holds = true // it may have had no reason to write that
+	for _, g := range all {
+		slices.SortFunc(g.claims, func(a, b claim) int { return cmp.Compare(a.created, b.created) })
+		if len(g.claims) > 0 {
+			g.exists = true
+			g.claims[0].Holds = true // it may have had no reason to write that
+		}
 	}
-	return g, nil
+	return all
 }
 
 func claimKey(node, group, id string) string {
@@ -150,12 +173,13 @@ func claimKey(node, group, id string) string {
 
 // parseClaim is the inverse of claimKey.
 func parseClaim(key string) (c claim, group string, ok bool) {
-	rest, ok := strings.CutPrefix(key, prefixClaim)
-	parts := strings.Split(rest, "/")
-	if !ok || len(parts) != 3 {
+	rest, claims := strings.CutPrefix(key, prefixClaim)
+	node, rest, named := strings.Cut(rest, "/")
+	group, id, whole := strings.Cut(rest, "/")
+	if !claims || !named || !whole || strings.Contains(id, "/") {
 		return claim{}, "", false
 	}
-	return claim{key: key, node: parts[0], id: parts[2]}, parts[1], true
+	return claim{key: key, node: node, id: id}, group, true
 }
 
 // turn is whether a claim may have its slot.

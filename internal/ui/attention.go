@@ -375,13 +375,13 @@ func (a *attention) waits() {
 
 func holdersText(g slots.View) string {
 	var holders []string
-	for _, h := range g.Holders {
+	for _, h := range g.Holders[:min(len(g.Holders), mostNames)] {
 		holders = append(holders, h.Node+" since "+h.Since.UTC().Format(time.RFC3339))
 	}
 	if len(holders) == 0 {
 		return "no process holds one"
 	}
-	return "held by " + strings.Join(holders[:min(len(holders), mostNames)], ", ")
+	return "held by " + strings.Join(holders, ", ")
 }
 
 // usualTime is the longest that a host usually needs for version, from its grant to

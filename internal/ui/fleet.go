@@ -154,7 +154,7 @@ type parts struct {
 	runs    []runs.Run
 	tables  runs.Timetables
 	history []rollout.Finished
-	slots   []slots.View
+	slots   slots.Overview
 	events  []orchestrator.Event
 	seq     uint64
 	times   map[string]HostTimes
@@ -384,7 +384,7 @@ func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
 	s := &Snapshot{
 		Cluster: f.name, Now: time.Now(), AsOf: time.Now(), State: &state, derived: newDerived(&state), Rollouts: f.rollouts, Stored: stored, Times: maps.Clone(p.times),
 		runsIndex:    p.indexes[cluster.PrefixRuns],
-		Orchestrated: p.held, Orchestrator: p.holder, AllRuns: p.runs, Finished: p.history, Groups: p.slots, Journal: p.events, LastSeq: p.seq, Cycles: p.cycles, stageDocuments: p.stages,
+		Orchestrated: p.held, Orchestrator: p.holder, AllRuns: p.runs, Finished: p.history, Groups: p.slots.Groups, MoreGroups: p.slots.MoreText(), Journal: p.events, LastSeq: p.seq, Cycles: p.cycles, stageDocuments: p.stages,
 		timetables: p.tables, audited: auditIndexes{p.indexes[cluster.PrefixView], changes},
 	}
 	s.Partial = slices.Clone(p.denied)
@@ -457,10 +457,10 @@ func (f *feed) readHistory(ctx context.Context) (bad []error, err error) {
 }
 
 func (f *feed) readSlots(ctx context.Context) ([]error, error) {
-	all, unreadable, err := f.slots.ShowAll(ctx)
+	all, err := f.slots.ShowAll(ctx)
 	f.parts.slots = all
-	if unreadable != nil {
-		return []error{unreadable}, err
+	if all.Unreadable != nil {
+		return []error{all.Unreadable}, err
 	}
 	return nil, err
 }

@@ -49,10 +49,12 @@ type Snapshot struct {
 	AllRuns []runs.Run // the newest first
 	// Finished are the rollouts that ended, the newest first.
 	Finished []rollout.Finished
-	Groups   []slots.View          // of slots, in order
-	Journal  []orchestrator.Event  // the last events, in order
-	LastSeq  uint64                // of the last event; 0: no events
-	Cycles   []orchestrator.Report // recent ones that did something
+	Groups   []slots.View // of slots, in order
+	// MoreGroups says which groups of slots are not among Groups; empty: all are.
+	MoreGroups string
+	Journal    []orchestrator.Event  // the last events, in order
+	LastSeq    uint64                // of the last event; 0: no events
+	Cycles     []orchestrator.Report // recent ones that did something
 	// Partial says what could not be read, and why.
 	Partial []string
 

@@ -301,11 +301,13 @@ type RunMember struct {
 type Slots struct {
 	About
 	Groups []slots.View `json:"groups"`
+	// More says which groups are not listed; absent: all are.
+	More string `json:"more,omitempty"`
 }
 
 // Slots returns the groups of slots.
 func (s *Snapshot) Slots() Slots {
-	return Slots{About: s.about("cluster", "slots"), Groups: append([]slots.View{}, s.Groups...)}
+	return Slots{About: s.about("cluster", "slots"), Groups: append([]slots.View{}, s.Groups...), More: s.MoreGroups}
 }
 
 // Leaders are the leaders and managers.

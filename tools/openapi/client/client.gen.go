@@ -1501,6 +1501,9 @@ type Slots struct {
 	Generation int64       `json:"generation"`
 	Groups     []SlotsView `json:"groups"`
 
+	// More More says which groups are not listed; absent: all are.
+	More *string `json:"more,omitempty"`
+
 	// Partial Partial says what could not be read, and why.
 	Partial []string `json:"partial"`
 
