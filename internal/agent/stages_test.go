@@ -139,6 +139,31 @@ func TestStageRestarted(t *testing.T) {
 	h.wantStage("the old file", func(r cluster.StageReport) bool { return r.State == cluster.StageRestored })
 }
 
+// TestStageDeadlineOutlivesTheAgent: the deadline counts from when the files are in place.
+// After it the old files return, also where the checks pass at the next start.
+func TestStageDeadlineOutlivesTheAgent(t *testing.T) {
+	t.Parallel()
+	conf := strings.Replace(stagedConf, "if grep bad", "test -e DIR/mended || if grep bad", 1)
+	h := newStagedHost(t, conf)
+	h.put("app/limit", "bad")
+	h.wantFile("limit", "limit bad on a\n")
+	h.wantStage("the checks' time", func(r cluster.StageReport) bool { return r.State != cluster.StageChanging })
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	over := time.Now().Add(8 * time.Second) // node_deadline
+	h.write("mended", "")
+	h.eventually("the deadline", func() error {
+		if time.Now().Before(over) {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	h.start()
+	h.wantFile("limit", "limit 1 on a\n")
+	h.wantStage("the old file", func(r cluster.StageReport) bool { return r.State == cluster.StageRestored })
+}
+
 // TestStageStops: with on_unhealthy = "stop" the new file stays; once an operator
 // approves it, it counts no longer.
 func TestStageStops(t *testing.T) {

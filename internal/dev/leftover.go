@@ -34,14 +34,9 @@ type processID struct {
 	Boot  string `json:"boot"`
 }
 
-func bootID() string {
-	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(id))
-}
-
 // saveProcess records a process in dir.
 func saveProcess(dir string, pid int) error {
-	return writeJSON(filepath.Join(dir, processName), processID{PID: pid, Start: command.StartTime(pid), Boot: bootID()})
+	return writeJSON(filepath.Join(dir, processName), processID{PID: pid, Start: command.StartTime(pid), Boot: durable.BootID()})
 }
 
 // endLeftover ends the process that a killed session recorded in dir. The caller has
@@ -52,7 +47,7 @@ func endLeftover(dir string) error {
 		return nil
 	}
 	var p processID
-	if err != nil || json.Unmarshal(data, &p) != nil || p.PID <= 1 || p.Start == "" || p.Boot != bootID() {
+	if err != nil || json.Unmarshal(data, &p) != nil || p.PID <= 1 || p.Start == "" || p.Boot != durable.BootID() {
 		return err // it names no process of this boot
 	}
 	if err := command.Kill(p.PID, func() bool { return command.StartTime(p.PID) == p.Start }, killWithin); err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 )
 
 // Outside Linux jorc is the operator's command line: it writes files of its own
@@ -208,3 +209,6 @@ const (
 )
 
 func flock(*os.File, lockMode) error { return errors.ErrUnsupported }
+
+// uptime is not known.
+func uptime() time.Duration { return 0 }

@@ -120,9 +120,6 @@ func (d *driver) evaluate(failing []string, err error, now time.Time) (over bool
 	if turn.State != cluster.StageSettling {
 		return true
 	}
-	if d.settling.IsZero() {
-		d.settling, d.healthy = now, time.Time{}
-	}
 	switch {
 	case err != nil || len(failing) > 0:
 		d.healthy = time.Time{}
@@ -138,7 +135,7 @@ func (d *driver) evaluate(failing []string, err error, now time.Time) (over bool
 		d.log.Info("the turn is done", "turn", turn.ID)
 		d.hosts.changes.Notify()
 		return true
-	case now.Sub(d.settling) < turn.Deadline:
+	case turn.Settling.Elapsed() < turn.Deadline:
 		return false
 	case err != nil:
 		d.fail(fmt.Sprintf("its checks could not be read: %v", err))

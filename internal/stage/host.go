@@ -16,6 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/replace"
 	"github.com/jorc/jorc/internal/watch"
@@ -178,7 +179,6 @@ type driver struct {
 	wants    string
 	changed  cluster.StageInputs
 	turn     Turn
-	settling time.Time // since when this process watches the checks
 	healthy  time.Time // since when they pass; zero: they do not
 	sampled  time.Time // when they were last read
 }
@@ -200,6 +200,15 @@ func (d *driver) load() {
 		d.log.Error("this host lost what it knew of the stage", "error", err)
 	}
 	d.record, d.loaded = r, true
+	if r.Turn.State != cluster.StageSettling {
+		return
+	}
+	if r.Turn.Settling.Begun.IsZero() { // an earlier version of jorc wrote it
+		r.Turn.Settling.Begun = r.Turn.Since
+	}
+	if r.Turn.Settling = r.Turn.Settling.Resumed(); r.Turn.Settling != d.record.Turn.Settling {
+		d.mustKeep(r)
+	}
 }
 
 // keep writes the record. The caller holds mu.
@@ -387,9 +396,9 @@ func (d *driver) has(s watch.Staged) {
 func (d *driver) settle(inputs map[string]input) {
 	r := d.record
 	r.Has, r.Inputs = r.Turn.Content, inputs
-	r.Turn.State = cluster.StageSettling
+	r.Turn.State, r.Turn.Settling = cluster.StageSettling, durable.StartStopwatch()
 	d.want("", cluster.StageInputs{})
-	d.settling, d.healthy = time.Time{}, time.Time{}
+	d.healthy = time.Time{}
 	d.mustKeep(r)
 }
 

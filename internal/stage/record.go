@@ -49,7 +49,10 @@ type turnRecord struct {
 	Restore    bool          `json:"restore,omitempty"` // on_unhealthy = "restore"
 	MinHealthy time.Duration `json:"min_healthy,omitempty"`
 	Deadline   time.Duration `json:"deadline,omitempty"`
-	Services   []string      `json:"services,omitempty"`
+	// Settling began when the new files were in place: the deadline counts from there,
+	// whatever becomes of the process.
+	Settling durable.Stopwatch `json:"settling,omitzero"`
+	Services []string          `json:"services,omitempty"`
 }
 
 // intended is the state of a turn that the host is about to take.

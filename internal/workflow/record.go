@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -253,12 +252,7 @@ type boot struct {
 }
 
 func currentBoot() boot {
-	var b boot
-	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
-		b.ID = strings.TrimSpace(string(id))
-	}
-	b.Init = command.StartTime(1)
-	return b
+	return boot{ID: durable.BootID(), Init: command.StartTime(1)}
 }
 
 // same reports whether the host was not restarted in between. What is unknown of
