@@ -75,7 +75,7 @@ func templateProblems(all []watch.Status, long time.Duration, now time.Time) (pr
 			p.Name = "environment of process " + process
 		}
 		switch {
-		case s.State == watch.StateFailed && s.Failure != "":
+		case s.State != watch.StateWaiting && s.Failure != "":
 			p.State, p.Detail = cluster.TemplateFailed, s.Failure
 		case s.State != watch.StateWaiting || s.Queued || len(s.Waiting) == 0:
 			continue

@@ -110,6 +110,7 @@ type TemplateOptions struct {
 	AllowEnv       []string      `hcl:"allow_env,optional"`       // names or globs visible to env, mustEnv and envOrDefault
 	RenderTimeout  time.Duration // default 10s: a longer execution fails
 	MaxOutput      int           `hcl:"max_output,optional"` // bytes, default 64 MiB
+	MaxData        int           `hcl:"max_data,optional"`   // bytes that one template reads together, default 64 MiB
 }
 
 // Service is one instance that this host publishes.

@@ -71,6 +71,7 @@ const (
 	defaultCommandTime  = 30 * time.Second
 	defaultRenderTime   = 10 * time.Second
 	defaultMaxOutput    = 64 << 20
+	defaultMaxData      = 64 << 20
 	defaultCheckEvery   = 10 * time.Second
 	defaultNetworkCheck = 10 * time.Second
 	defaultScriptCheck  = 30 * time.Second
@@ -89,7 +90,7 @@ func base() Config {
 		HTTP:         HTTP{Addr: defaultHTTPAddr},
 		Consul:       Consul{Address: defaultConsulAddr, MaxConnections: defaultConnections},
 		DNS:          DNS{Addr: defaultDNSAddr},
-		TemplateOpts: TemplateOptions{RenderTimeout: defaultRenderTime, MaxOutput: defaultMaxOutput},
+		TemplateOpts: TemplateOptions{RenderTimeout: defaultRenderTime, MaxOutput: defaultMaxOutput, MaxData: defaultMaxData},
 	}
 }
 

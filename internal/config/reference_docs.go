@@ -225,6 +225,7 @@ var settingDocs = sync.OnceValue(func() map[string]settingDoc {
 
 		"template_options.allow_env":       {example: `["HOSTNAME", "APP_*"]`, doc: "Environment variables that `env`, `mustEnv` and `envOrDefault` may read."},
 		"template_options.allow_functions": {example: `["plugin"]`, doc: "Functions that are off by default: `plugin`."},
+		"template_options.max_data":        {standard: `67108864`, example: `1048576`, doc: "The most data that one template may read together, in bytes. A list of keys counts 128 bytes more for each key, an instance of a service 512."},
 		"template_options.max_output":      {standard: `67108864`, example: `1048576`, doc: "The largest file that a template may make, in bytes."},
 		"template_options.render_timeout":  {kind: typeDuration, standard: `"10s"`, example: `"20s"`, doc: "The longest time of one execution."},
 

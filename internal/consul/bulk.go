@@ -3,6 +3,7 @@ package consul
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -62,12 +63,16 @@ func bulk[T any](c *Client, ask request, pick func(s *scanner) T) func(*api.Quer
 		if text == nil {
 			text = &bytes.Buffer{}
 		}
-		defer c.texts.Put(text)
+		defer func() {
+			if text.Cap() <= maxKeptText {
+				c.texts.Put(text)
+			}
+		}()
 		text.Reset()
 		if ask.size > 0 {
 			text.Grow(ask.size + bytes.MinRead)
 		}
-		if _, err := text.ReadFrom(resp.Body); err != nil {
+		if err := readText(text, resp.Body); err != nil {
 			return v, nil, err
 		}
 		s := scanner{text: text.Bytes()}
@@ -75,6 +80,40 @@ func bulk[T any](c *Client, ask request, pick func(s *scanner) T) func(*api.Quer
 		return v, meta, s.end()
 	}
 }
+
+// readText reads a whole answer. A long one is gathered in pieces: a buffer that doubles
+// would hold three times as much.
+func readText(text *bytes.Buffer, body io.Reader) error {
+	n, err := text.ReadFrom(io.LimitReader(body, longText))
+	if err != nil || n < longText {
+		return err
+	}
+	var pieces [][]byte
+	size := 0
+	for err == nil {
+		piece := make([]byte, longText)
+		filled := 0
+		for filled < len(piece) && err == nil {
+			var read int
+			read, err = body.Read(piece[filled:])
+			filled += read
+		}
+		pieces = append(pieces, piece[:filled])
+		size += filled
+	}
+	if !errors.Is(err, io.EOF) {
+		return err
+	}
+	text.Grow(size)
+	for i, piece := range pieces {
+		text.Write(piece)
+		pieces[i] = nil
+	}
+	return nil
+}
+
+// maxKeptText bounds the memory that is kept for the text of the next answer.
+const maxKeptText = 4 << 20
 
 // parameters returns the URL parameters that the API's own calls send.
 func (c *Client) parameters(o *api.QueryOptions) url.Values {

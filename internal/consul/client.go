@@ -216,7 +216,11 @@ func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 	if a.local.Load() {
 		disableCompression(r)
 	}
-	return a.next.RoundTrip(r)
+	resp, err := a.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	return bounded(resp), nil
 }
 
 // errTooManyConnections: Consul closed a new connection because it has the

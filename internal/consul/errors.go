@@ -30,6 +30,8 @@ var (
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrTooLarge: Consul's limit on the size of a value or transaction.
 	ErrTooLarge = errors.New("larger than Consul's limit")
+	// ErrTooLong: the answer is longer than Query.MaxBytes. The rest was not read.
+	ErrTooLong = errors.New("too long an answer")
 	// ErrNotFound: the named thing does not exist.
 	ErrNotFound = errors.New("not found")
 	// ErrRefused: Consul understood the request and refused it.
@@ -84,6 +86,9 @@ func classOf(err error, write bool) error {
 	}
 	if errors.Is(err, errTooManyConnections) {
 		return ErrRateLimited
+	}
+	if errors.Is(err, ErrTooLong) {
+		return ErrTooLong
 	}
 	var op *net.OpError
 	notSent := errors.As(err, &op) && op.Op == "dial"

@@ -31,6 +31,10 @@ type Query struct {
 	Near          string
 	Filter        string
 	Consistent    bool
+
+	// MaxBytes above zero bounds the answer: a longer one is ErrTooLong, and no more of
+	// it is read.
+	MaxBytes int64
 }
 
 // Meta describes an answer.
@@ -56,6 +60,9 @@ func (q Query) options(ctx context.Context) (*api.QueryOptions, context.CancelFu
 		timeout += q.Wait + q.Wait/16
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errStuck)
+	if q.MaxBytes > 0 {
+		ctx = context.WithValue(ctx, maxBytesKey{}, q.MaxBytes)
+	}
 	o := &api.QueryOptions{
 		WaitIndex: q.Index, WaitTime: q.Wait, WaitHash: q.Hash,
 		Datacenter: q.Datacenter, Namespace: q.Namespace, Partition: q.Partition,
@@ -63,6 +70,40 @@ func (q Query) options(ctx context.Context) (*api.QueryOptions, context.CancelFu
 		RequireConsistent: q.Consistent,
 	}
 	return o.WithContext(ctx), cancel
+}
+
+// maxBytesKey is the key of Query.MaxBytes in a request's context.
+type maxBytesKey struct{}
+
+// boundedBody is an answer that may not be longer than left.
+type boundedBody struct {
+	io.ReadCloser
+	left, limit int64
+}
+
+// tooLongError is the bound that an answer exceeds, in bytes.
+type tooLongError int64
+
+func (e tooLongError) Error() string        { return fmt.Sprintf("it has more than %d bytes", int64(e)) }
+func (e tooLongError) Is(target error) bool { return target == ErrTooLong }
+
+// bounded cuts the body of an answer off after the request's Query.MaxBytes.
+func bounded(r *http.Response) *http.Response {
+	if limit, ok := r.Request.Context().Value(maxBytesKey{}).(int64); ok && r.StatusCode == http.StatusOK {
+		r.Body = &boundedBody{r.Body, limit, limit}
+	}
+	return r
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1]
+	}
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, tooLongError(b.limit)
+	}
+	return n, err
 }
 
 func (q Query) blocking() bool { return q.Index > 0 || q.Hash != "" }

@@ -195,6 +195,10 @@ func (s *scanner) bytes() []byte {
 	if s.err != nil {
 		return nil
 	}
+	if s.values == nil && len(s.text) >= longText {
+		// Growing would copy what was read, while the pairs read so far keep the old memory.
+		s.values = make([]byte, 0, base64.StdEncoding.DecodedLen(len(s.text)))
+	}
 	begin := len(s.values)
 	values, err := base64.StdEncoding.AppendDecode(s.values, raw)
 	if err != nil {
@@ -204,6 +208,9 @@ func (s *scanner) bytes() []byte {
 	s.values = values
 	return values[begin:len(values):len(values)]
 }
+
+// longText is the length from which an answer's values get their memory in one piece.
+const longText = 1 << 20
 
 // unquote returns a copy of a string that raw returned, without its escapes.
 func (s *scanner) unquote(raw []byte) string {

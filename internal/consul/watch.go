@@ -232,6 +232,8 @@ func (w *watch[T]) nextPause(err error) time.Duration {
 		limit = 2 * time.Second
 	case errors.Is(err, ErrRateLimited):
 		limit = 10 * time.Second
+	case errors.Is(err, ErrTooLong):
+		return jitter(time.Minute) // each attempt reads as much as it may
 	}
 	return min(w.retry.Next(), jitter(limit))
 }

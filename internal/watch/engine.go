@@ -62,6 +62,9 @@ type Options struct {
 	// Rendered is called with each job that replaced files: how long it took since
 	// the change reached this host. Optional; it must not block.
 	Rendered func(Rendered)
+	// Loaded is called once, when all templates were executed with their data and that is
+	// saved, or as far as they can be: what the start takes in memory is over. Optional.
+	Loaded func()
 	// Changed is called when Status may have changed. Optional; it must not block.
 	Changed func()
 	Log     hclog.Logger
@@ -110,6 +113,7 @@ type Engine struct {
 	slotNews chan slotNews
 	looping  atomic.Bool
 	settle   map[string]time.Time // doubted dependencies
+	refused  map[string]int       // dependencies whose data was too much for their templates; its size
 	saver    *saver
 	places   []templatePlace // of the templates, in the order of the configuration
 	editNews chan edit
@@ -124,6 +128,7 @@ type Engine struct {
 	begun      time.Time
 	absent     bool // Consul did not answer when it was last asked
 	once       bool // Once runs
+	loaded     loadedState
 
 	mu       sync.Mutex
 	order    map[string]int
@@ -140,6 +145,7 @@ type templatePlace struct {
 const (
 	defaultRenderTimeout = 10 * time.Second
 	defaultMaxOutput     = 64 << 20
+	defaultMaxData       = 64 << 20
 )
 
 // New reads and parses the templates; the error names the one that it is about.
@@ -152,6 +158,9 @@ func New(o Options) (*Engine, error) {
 	}
 	if o.Allow.MaxOutput == 0 {
 		o.Allow.MaxOutput = defaultMaxOutput
+	}
+	if o.Allow.MaxData == 0 {
+		o.Allow.MaxData = defaultMaxData
 	}
 	plain, commands := &queue{limit: maxPlainJobs}, &queue{limit: maxCommandJobs}
 	opts := &options{TemplateOptions: o.Allow, LookupEnv: o.LookupEnv, Functions: o.Functions, Params: o.Params != nil}
@@ -166,7 +175,7 @@ func New(o Options) (*Engine, error) {
 		done: make(chan job), changes: make(chan []change), gates: make(chan gate), pings: make(chan struct{}),
 		editNews: make(chan edit),
 		slots:    limits(o.Templates), slotNews: make(chan slotNews),
-		settle: map[string]time.Time{}, order: map[string]int{}, hot: newPool(), statuses: make([]published, len(o.Templates)),
+		settle: map[string]time.Time{}, refused: map[string]int{}, order: map[string]int{}, hot: newPool(), statuses: make([]published, len(o.Templates)),
 	}
 	for i := range o.Templates {
 		c := &o.Templates[i]
@@ -233,7 +242,7 @@ func (e *Engine) begin(ctx context.Context, helpers *sync.WaitGroup) {
 		foreign: &foreignSource{consul: e.o.Consul, vault: e.o.Vault},
 		params:  e.o.Params,
 		rights:  newRights(e.o.Client), places: share(e.o.Client.Stats().Places, e.o.Others),
-		running: map[string]*watcher{},
+		running: map[string]*watcher{}, maxData: e.o.Allow.MaxData, users: e.users,
 	}
 	now := time.Now()
 	e.begun = now

@@ -31,6 +31,9 @@ type execution struct {
 	values  map[string]any    // what recall returned, so that one run sees one state
 	missing map[string]string // dependency id → what it waits for
 
+	size    int         // of values, in bytes
+	tooMuch *dependency // the first with which size is above max_data; nil: none
+
 	stop           <-chan struct{} // jorc is about to stop
 	ticks, written int
 	unbounded      bool // it was ended
@@ -84,6 +87,10 @@ func (s *source) execute(ctx context.Context, v view, p *pool) rendering {
 	r := rendering{used: x.used, values: x.values, missing: x.missing, err: err}
 	if err != nil && len(x.missing) > 0 && !errors.Is(err, errUnbounded) {
 		r.err = nil // what is missing may be what it failed for
+	}
+	if x.tooMuch != nil {
+		r.err = &tooMuchError{x.tooMuch, s.opts.MaxData}
+		return r
 	}
 	if err == nil {
 		r.output = out
@@ -168,6 +175,13 @@ func (x *execution) recall(d *dependency) (any, bool) {
 	}
 	value, ok := x.view.recall(d)
 	if !ok {
+		x.waitFor(d, "")
+		return nil, false
+	}
+	if x.size += sizeOf(value); x.size > x.opts.MaxData && x.opts.MaxData > 0 {
+		if x.tooMuch == nil {
+			x.tooMuch = d
+		}
 		x.waitFor(d, "")
 		return nil, false
 	}

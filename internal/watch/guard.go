@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	dep "github.com/hashicorp/consul-template/dependency"
 
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
 )
 
 // guard keeps a service in a file as it was, rather than let it lose more
@@ -134,6 +136,7 @@ type guarded struct {
 	fileHas  bool            // the destination is not empty, and it is unknown what it is made of
 	snapshot map[string]any  // last good data of an earlier process; nil unless it may be used
 	next     map[string]hold // of this one; nil: none
+	tooMuch  *dependency     // whose data cannot be read as there is too much of it; nil: none
 }
 
 func (v *guarded) hold(id string, since time.Time, verdict verdict) {
@@ -146,6 +149,10 @@ func (v *guarded) hold(id string, since time.Time, verdict verdict) {
 // recall implements view.
 func (v *guarded) recall(d *dependency) (any, bool) {
 	datum := v.store.get(d.id)
+	if errors.Is(datum.err, consul.ErrTooLong) {
+		v.tooMuch = d
+		return nil, false
+	}
 	if !datum.known {
 		value, ok := v.snapshot[d.id]
 		if past, known := v.accepted[d.id]; ok && known {

@@ -54,6 +54,7 @@ func (e *Engine) run(ctx context.Context, once bool) error {
 			return e.failure(nil)
 		}
 		e.save(now)
+		e.noteLoaded(now)
 		alarm.Reset(e.next(now))
 		select {
 		case <-ctx.Done():
@@ -123,7 +124,9 @@ func (e *Engine) accept(changes []change) {
 // keep puts a change into the store and reports whether templates would see
 // other data.
 func (e *Engine) keep(c change) (changed bool) {
+	c = e.refuse(c)
 	changed, settle := e.store.put(c)
+	e.count(c.id)
 	if !settle.IsZero() {
 		e.settle[c.id] = settle
 	}
@@ -146,6 +149,7 @@ func (e *Engine) settleDoubts(now time.Time) {
 		}
 		delete(e.settle, id)
 		if e.store.settle(id, now) {
+			e.count(id)
 			e.touch(id, now)
 		}
 	}
@@ -204,6 +208,7 @@ func (e *Engine) next(now time.Time) time.Duration {
 		sooner(at, true)
 	}
 	sooner(e.saver.due())
+	sooner(e.loaded.next, e.loaded.again)
 	return wait
 }
 

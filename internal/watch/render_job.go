@@ -77,6 +77,9 @@ func (e *Engine) render(ctx context.Context, j *job, now time.Time) {
 			v.snapshot = j.past.Data
 		}
 		r := e.execute(ctx, t, v, &j.loaded[i])
+		if v.tooMuch != nil {
+			r.err = &tooMuchError{v.tooMuch, e.o.Allow.MaxData}
+		}
 		for id, h := range v.next {
 			if _, ok := r.missing[id]; ok {
 				r.missing[id] = "is held back: " + h.why
@@ -230,6 +233,7 @@ func (e *Engine) use(u *unit, t *tmpl, r *rendering) {
 	}
 	before := t.used
 	t.used = next
+	defer e.fit(t)
 	for _, d := range before {
 		if !next.has(d.id) && !u.uses(d.id) {
 			e.forget(u, d.id)
@@ -310,8 +314,8 @@ func (e *Engine) scheduleFailed(j *job, now time.Time) {
 		if err == nil {
 			continue
 		}
-		failed, again = true, again && !errors.Is(err, errUnbounded)
-		if text := oneLine(err); text != t.status.Error && !errors.Is(err, context.Canceled) {
+		failed, again = true, again && !errors.Is(err, errUnbounded) && !isTooMuch(err)
+		if text := oneLine(err); text != t.status.Error && !slices.Contains(t.status.Held, text) && !errors.Is(err, context.Canceled) {
 			e.o.Log.Error("a template failed; its file stays as it was", "template", t.conf.Name, "error", errors.New(text))
 		}
 	}
@@ -372,6 +376,8 @@ func (e *Engine) report(t *tmpl, j *job, i int, now time.Time) {
 	s.Held, s.Error, s.Failure = holdLines(t.holds), "", ""
 	s.waits, s.used = waits(r), t.used
 	switch {
+	case isTooMuch(r.err) && !e.once:
+		s.jobState, s.Held, s.waits, s.Failure = StateHeld, []string{oneLine(r.err)}, nil, failureOf(r.err, nil)
 	case r.err != nil:
 		s.jobState, s.Error, s.Failure = StateFailed, oneLine(r.err), failureOf(r.err, nil)
 	case errors.Is(j.err, ErrTurn) && !e.once:

@@ -104,6 +104,7 @@ func (s *sources) fetcher(d *dependency) consul.Source[any] {
 	return func(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
 		scoped := d.scope.query()
 		scoped.Index, scoped.Wait, scoped.Hash, scoped.Consistent, scoped.Near = q.Index, q.Wait, q.Hash, q.Consistent, d.near
+		scoped.MaxBytes = answerOf(s.maxData)
 		value, empty, meta, err := fetch(ctx, scoped)
 		if err != nil {
 			return nil, meta, err

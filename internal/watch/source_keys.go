@@ -1,8 +1,11 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,9 +25,10 @@ const (
 // txnReads is Consul's limit on the operations of one transaction.
 const txnReads = 64
 
-// watchGroup follows a group of keys and prefixes with one blocking query.
-func (s *sources) watchGroup(ctx context.Context, g *group) {
-	w := &groupWatcher{sources: s, group: g, seen: map[string]uint64{}}
+// watchGroup follows a group of keys and prefixes with one blocking query. most is what
+// its templates may read together, in bytes.
+func (s *sources) watchGroup(ctx context.Context, g *group, most int) {
+	w := &groupWatcher{sources: s, group: g, most: most, seen: map[string]uint64{}}
 	if g.exact() {
 		s.follow(ctx, g.scope.query(), w.readKey, w.handle(ctx))
 		return
@@ -41,6 +45,7 @@ func (s *sources) watchGroup(ctx context.Context, g *group) {
 type groupWatcher struct {
 	*sources
 	group   *group
+	most    int
 	tooWide context.CancelFunc
 	tracker tracker
 	seen    map[string]uint64 // dependency id → index of what was sent; see fingerprint
@@ -52,10 +57,23 @@ type pairsByKey struct {
 	list   consul.KVPairs
 	by     map[string]*consul.KVPair
 	denied map[string]error // dependency id → what the token may not see
+	// lists are the pairs of prefixes that were read by themselves; tooMuch is what was
+	// not read to its end. By dependency id.
+	lists   map[string]consul.KVPairs
+	tooMuch map[string]error
+	size    int // of what was read alone
+}
+
+// below returns the pairs that may belong to the prefix d.
+func (p *pairsByKey) below(d *dependency) consul.KVPairs {
+	if list, ok := p.lists[d.id]; ok {
+		return list
+	}
+	return p.list
 }
 
 func newPairs(list consul.KVPairs) *pairsByKey {
-	p := &pairsByKey{list: list, by: make(map[string]*consul.KVPair, len(list)), denied: map[string]error{}}
+	p := &pairsByKey{list: list, by: make(map[string]*consul.KVPair, len(list)), denied: map[string]error{}, lists: map[string]consul.KVPairs{}, tooMuch: map[string]error{}}
 	for _, pair := range list {
 		p.by[pair.Key] = pair
 	}
@@ -75,10 +93,11 @@ func (w *groupWatcher) readKey(ctx context.Context, q consul.Query) (any, consul
 // readPrefix reads all of the group's prefix.
 func (w *groupWatcher) readPrefix(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
 	list, meta, err := w.client.KVList(ctx, w.group.prefix, w.in(q))
-	if err != nil {
+	tooLong := errors.Is(err, consul.ErrTooLong)
+	if err != nil && !tooLong {
 		return nil, meta, err
 	}
-	if w.wide(len(list)) {
+	if tooLong || w.wide(len(list)) {
 		w.tooWide()
 		return nil, meta, context.Canceled
 	}
@@ -101,8 +120,9 @@ func (w *groupWatcher) wide(found int) bool {
 	return found > wideFactor*len(w.group.deps)+wideFloor
 }
 
-// readWanted blocks on the names below a wide prefix, cut at the next slash,
-// and then reads the wanted keys alone.
+// readWanted blocks on the names below a prefix that is wide, or whose pairs are too
+// much, cut at the next slash, and then reads what is wanted alone: one dependency that is
+// too large does not trouble the others.
 func (w *groupWatcher) readWanted(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
 	if err := concurrency.Sleep(ctx, min(4*w.took, time.Second)); err != nil {
 		return nil, consul.Meta{}, err
@@ -113,11 +133,19 @@ func (w *groupWatcher) readWanted(ctx context.Context, q consul.Query) (any, con
 	}
 	start := time.Now()
 	pairs := newPairs(nil)
+	var keys []*dependency
 	for _, d := range w.group.deps {
-		pairs.by[d.name] = nil
+		if d.kind == kindKey && w.group.scope.datacenter == "" {
+			pairs.by[d.name] = nil
+			keys = append(keys, d)
+			continue
+		}
+		if err := w.readOne(ctx, pairs, d); err != nil {
+			return nil, meta, err
+		}
 	}
-	for at := 0; at < len(w.group.deps); at += txnReads {
-		if err := w.readSome(ctx, pairs, w.group.deps[at:min(at+txnReads, len(w.group.deps))]); err != nil {
+	for some := range slices.Chunk(keys, txnReads) {
+		if err := w.readSome(ctx, pairs, some); err != nil {
 			return nil, meta, err
 		}
 	}
@@ -126,8 +154,56 @@ func (w *groupWatcher) readWanted(ctx context.Context, q consul.Query) (any, con
 	return pairs, meta, nil
 }
 
+// readOne reads a prefix, or a key of another datacenter, where no transaction reads.
+func (w *groupWatcher) readOne(ctx context.Context, pairs *pairsByKey, d *dependency) error {
+	if w.full(pairs, d) {
+		return nil
+	}
+	q := w.in(consul.Query{Consistent: true})
+	if d.kind == kindKey {
+		pair, _, err := w.client.KVGet(ctx, d.name, q)
+		if pairs.by[d.name] = pair; pair != nil {
+			pairs.size += len(pair.Value)
+		}
+		return err
+	}
+	list, meta, err := w.client.KVList(ctx, d.name, q)
+	if errors.Is(err, consul.ErrTooLong) {
+		pairs.tooMuch[d.id] = err
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	pairs.lists[d.id] = list
+	for _, p := range list {
+		pairs.size += len(p.Value)
+	}
+	err = w.rights.verify(ctx, d, meta.Filtered, len(list) == 0)
+	if errors.Is(err, consul.ErrDenied) {
+		pairs.denied[d.id] = err
+		return nil
+	}
+	return err
+}
+
+// full reports whether the group's templates have read as much as they may together;
+// then nothing more is read for them.
+func (w *groupWatcher) full(pairs *pairsByKey, deps ...*dependency) bool {
+	if pairs.size <= w.most {
+		return false
+	}
+	for _, d := range deps {
+		pairs.tooMuch[d.id] = fmt.Errorf("%w: what was read before it has %d bytes", consul.ErrTooLong, pairs.size)
+	}
+	return true
+}
+
 // readSome reads keys in one transaction.
 func (w *groupWatcher) readSome(ctx context.Context, pairs *pairsByKey, deps []*dependency) error {
+	if w.full(pairs, deps...) {
+		return nil
+	}
 	ops := make(consul.TxnOps, len(deps))
 	for i, d := range deps {
 		ops[i] = &consul.TxnOp{KV: &consul.KVTxnOp{
@@ -150,6 +226,7 @@ func (w *groupWatcher) readSome(ctx context.Context, pairs *pairsByKey, deps []*
 		answered[r.KV.Key] = true
 		if r.KV.ModifyIndex > 0 {
 			pairs.by[r.KV.Key] = r.KV
+			pairs.size += len(r.KV.Value)
 		}
 	}
 	for _, d := range deps {
@@ -163,6 +240,7 @@ func (w *groupWatcher) readSome(ctx context.Context, pairs *pairsByKey, deps []*
 func (w *groupWatcher) in(q consul.Query) consul.Query {
 	scoped := w.group.scope.query()
 	scoped.Index, scoped.Wait, scoped.Consistent = q.Index, q.Wait, q.Consistent
+	scoped.MaxBytes = answerOf(w.maxData)
 	return scoped
 }
 
@@ -184,7 +262,7 @@ func (w *groupWatcher) handle(ctx context.Context) func(consul.Update[any]) {
 		now := time.Now()
 		var changes []change
 		for _, d := range w.group.deps {
-			if err := pairs.denied[d.id]; err != nil {
+			if err := cmp.Or(pairs.denied[d.id], pairs.tooMuch[d.id]); err != nil {
 				delete(w.seen, d.id)
 				changes = append(changes, change{id: d.id, err: err, at: now})
 				continue
@@ -211,7 +289,7 @@ func fingerprint(d *dependency, pairs *pairsByKey) uint64 {
 		return 0
 	}
 	var sum uint64 = 1
-	for _, p := range pairs.list {
+	for _, p := range pairs.below(d) {
 		if !strings.HasPrefix(p.Key, d.name) {
 			continue
 		}
@@ -233,7 +311,7 @@ func (w *groupWatcher) value(d *dependency, pairs *pairsByKey) any {
 		return nil
 	}
 	list := []*dep.KeyPair{}
-	for _, p := range pairs.list {
+	for _, p := range pairs.below(d) {
 		if !strings.HasPrefix(p.Key, d.name) {
 			continue
 		}

@@ -23,7 +23,9 @@ type sources struct {
 	foreign *foreignSource
 	rights  *rights
 	params  Params
-	places  int // blocking queries at the same time
+	places  int                          // blocking queries at the same time
+	maxData int                          // that one template reads together
+	users   func(deps []*dependency) int // how many templates use any of deps
 	changes chan<- []change
 	log     hclog.Logger
 
@@ -62,6 +64,18 @@ func (s *sources) want(ctx context.Context, wanted map[string]*dependency) {
 	}
 }
 
+// restart ends the watcher of a dependency; the next want starts it again.
+func (s *sources) restart(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, w := range s.running {
+		if slices.Contains(w.ids, id) {
+			w.cancel()
+			delete(s.running, key)
+		}
+	}
+}
+
 // stop ends all watchers and waits for them.
 func (s *sources) stop() {
 	s.mu.Lock()
@@ -77,7 +91,8 @@ func (s *sources) stop() {
 func (s *sources) watchers(p plan) map[string]*watcher {
 	next := map[string]*watcher{}
 	for _, g := range p.groups {
-		next[g.id()] = &watcher{ids: ids(g.deps), task: func(ctx context.Context) { s.watchGroup(ctx, g) }}
+		most := s.maxData * s.users(g.deps)
+		next[g.id()] = &watcher{ids: ids(g.deps), task: func(ctx context.Context) { s.watchGroup(ctx, g, most) }}
 	}
 	for _, d := range p.own {
 		next[d.id] = &watcher{ids: []string{d.id}, task: func(ctx context.Context) { s.watchOne(ctx, d) }}

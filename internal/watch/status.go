@@ -116,6 +116,8 @@ func failureOf(rendering, replacing error) string {
 	switch {
 	case errors.Is(replacing, ErrHeld): // what holds the host is known elsewhere
 		return ""
+	case isTooMuch(rendering):
+		return "its file is held: " + oneLine(rendering)
 	case rendering != nil && strings.HasPrefix(rendering.Error(), parsing):
 		return "its source cannot be parsed"
 	case rendering != nil:

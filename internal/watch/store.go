@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"errors"
 	"maps"
 	"reflect"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	dep "github.com/hashicorp/consul-template/dependency"
 
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -40,6 +42,8 @@ type datum struct {
 	pending  any // the last answer, without what value keeps of it until then
 	doubtful bool
 	until    time.Time
+
+	size int // of value, as it was counted
 
 	err   error // why there is no news; nil while there is
 	since time.Time
@@ -88,9 +92,12 @@ func (s *store) put(c change) (changed bool, settle time.Time) {
 		if d.err == nil {
 			d.since = c.at
 		}
+		// What is too much holds files. Other trouble leaves them as they are.
+		changed = errors.Is(c.err, consul.ErrTooLong) != errors.Is(d.err, consul.ErrTooLong)
 		d.err = c.err
-		return false, time.Time{}
+		return changed, time.Time{}
 	}
+	was := errors.Is(d.err, consul.ErrTooLong)
 	old, index := d.value, d.index
 	if !d.known {
 		old, index = s.past[c.id], max(d.index, s.seen[c.id])
@@ -110,12 +117,35 @@ func (s *store) put(c change) (changed bool, settle time.Time) {
 		d.doubtful, d.pending = true, c.value
 		kept := union(old, c.value)
 		if !d.known && reflect.DeepEqual(kept, old) {
-			return false, d.until
+			return was, d.until
 		}
-		return d.replace(kept, c.at), d.until
+		return d.replace(kept, c.at) || was, d.until
 	}
 	d.doubtful, d.pending = false, nil
-	return d.replace(c.value, c.at), time.Time{}
+	return d.replace(c.value, c.at) || was, time.Time{}
+}
+
+// size is how many bytes the value of id has, as recount has found.
+func (s *store) size(id string) int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if d := s.data[id]; d != nil {
+		return d.size
+	}
+	return 0
+}
+
+// recount counts the value of id and returns how many bytes it has more than before.
+func (s *store) recount(id string) (added int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.data[id]
+	if d == nil {
+		return 0
+	}
+	before := d.size
+	d.size = sizeOf(d.value)
+	return d.size - before
 }
 
 // settle believes the doubted value of id when its time has come.

@@ -52,6 +52,7 @@ type tmpl struct {
 	perms fs.FileMode
 
 	used     dependencies   // of the last executions
+	size     int            // of their data in the store
 	accepted map[string]any // what the file is made of: services only
 	holds    map[string]hold
 	stamp    replace.Stamp // of the destination after the last job
