@@ -23,6 +23,7 @@ type machine struct {
 	client *consul.Client
 	dir    string
 	env    []string
+	wrap   []string // the program that agents run in; nil: none
 }
 
 func newMachine(t *testing.T, s *consultest.Server, conf string) *machine {

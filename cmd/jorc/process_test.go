@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -50,6 +51,13 @@ func (m *machine) start(args ...string) *process {
 	m.t.Helper()
 	d := &process{m: m, ended: make(chan struct{})}
 	d.cmd = m.command(args...)
+	if len(m.wrap) > 0 {
+		path, err := exec.LookPath(m.wrap[0])
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		d.cmd.Path, d.cmd.Args = path, append(slices.Clone(m.wrap), d.cmd.Args...)
+	}
 	d.cmd.Stdout, d.cmd.Stderr = &d.said, &d.said
 	d.cmd.Env = append(d.cmd.Env, "NOTIFY_SOCKET="+d.listen())
 	if err := d.cmd.Start(); err != nil {

@@ -51,6 +51,9 @@ type Options struct {
 	// OnceTimeout is how long Once waits for data, not for processes; zero: no limit.
 	OnceTimeout time.Duration
 	Process     ProcessOptions
+	// LoadingRest is for how long templates are not loaded after the kernel has killed the
+	// agent twice while it did. Default 10 min.
+	LoadingRest time.Duration
 	// TemplateReports is when the host reports problems of templates to its cluster.
 	TemplateReports TemplateReports
 	// LookupEnv is the environment, of which template_options { allow_env } selects what
@@ -78,6 +81,7 @@ type Agent struct {
 	registrar *catalog.Registrar
 	slots     *slots.Slots
 	stages    *stage.Hosts
+	loading   *loading
 	processes *supervise.Supervisor
 	web       *web.Server
 	metrics   *web.Metrics
@@ -127,6 +131,7 @@ func New(o Options) (*Agent, error) {
 	}
 	a := &Agent{o: o, client: client, slots: newSlots(client, c), maintenance: maintenance{client}, conf: c, started: time.Now()}
 	a.stages = stage.NewHosts(c.StateDir, o.Log.Named("stages"))
+	a.loading = newLoading(c.StateDir, o.LoadingRest, o.Log.Named("templates"))
 	a.processesChanged, a.templatesChanged = concurrency.NewSignal(), concurrency.NewSignal()
 	a.nodeKnown, a.stateOwned = make(chan struct{}), make(chan struct{})
 	if c.Node != "" {

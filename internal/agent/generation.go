@@ -33,7 +33,8 @@ type generation struct {
 	engine   *watch.Engine
 	replacer *replace.Replacer
 	recover  func(ctx context.Context)
-	begin    func()      // stages, after recover
+	begin    func() // stages, after recover
+	loading  *loading
 	looping  atomic.Bool // the engine's loop runs
 }
 
@@ -47,7 +48,7 @@ func (a *Agent) build(c *config.Config, withProcesses bool) (*generation, error)
 	if c.Owners != nil {
 		r.Owners = c.Owners
 	}
-	g := &generation{conf: c, replacer: r}
+	g := &generation{conf: c, replacer: r, loading: a.loading}
 	g.recover = func(ctx context.Context) {
 		recovered, err := r.Recover(ctx, replace.RecoverOptions{
 			Destinations: destinations(c),
@@ -70,6 +71,7 @@ func (a *Agent) build(c *config.Config, withProcesses bool) (*generation, error)
 	}
 	o.Replacer = r
 	o.Stages = a.stages
+	o.Loaded = a.loading.loaded
 	if withProcesses {
 		o.Replacer = a.processes.Replacer(r)
 		if more := supervise.Templates(c.Processes); len(more) > 0 {
@@ -142,6 +144,10 @@ func HoldReason(stateDir string) string {
 func (g *generation) run(ctx context.Context) error {
 	g.recover(ctx)
 	g.begin()
+	defer g.loading.stopped()
+	if g.loading.await(ctx, g); ctx.Err() != nil {
+		return nil
+	}
 	g.looping.Store(true)
 	stop := context.AfterFunc(ctx, func() { g.looping.Store(false) }) // the loop no longer answers: it waits for its commands
 	defer stop()

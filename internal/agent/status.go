@@ -41,6 +41,9 @@ func (a *Agent) Status() web.Status {
 		},
 		Reload: web.Reload{At: reload.at, OK: reload.err == nil},
 	}
+	if s.Resting = a.loading.why(); s.Resting != "" {
+		s.NotReady = append(s.NotReady, s.Resting)
+	}
 	if reload.err != nil {
 		s.Reload.Error = reload.err.Error()
 	}

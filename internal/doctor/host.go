@@ -143,7 +143,11 @@ func (e *examination) agent(ctx context.Context) []Finding {
 	if reported != "" {
 		return one(name, Warn, fmt.Sprintf("runs (%s), but reports: %s", holder, reported), "see its log and /v1/status")
 	}
-	if rival := askNameConflict(ctx, e.Config.HTTP); rival != "" {
+	rival, resting := askTrouble(ctx, e.Config.HTTP)
+	if resting != "" {
+		return one(name, Warn, fmt.Sprintf("runs (%s), but %s", holder, resting), "let templates read less or give the agent more memory, then: systemctl reload jorc")
+	}
+	if rival != "" {
 		return one(name, Warn, fmt.Sprintf("runs (%s), but reports: %s", holder, rival), "the node's name is that of the Consul agent, or the setting node: see both configurations, and CONSUL_HTTP_ADDR")
 	}
 	return one(name, OK, "runs ("+holder+") and is well", "")
@@ -158,17 +162,18 @@ func askHealthz(ctx context.Context, c config.HTTP) (string, error) {
 	return fmt.Sprintf("%d %s: %s", status, http.StatusText(status), firstLine(string(text))), nil
 }
 
-// askNameConflict returns a running agent's report that another agent uses the
-// same node name; empty: no such agent is known, or the status cannot be read.
-func askNameConflict(ctx context.Context, c config.HTTP) string {
+// askTrouble returns what a running agent reports: that another agent uses the same node
+// name, and why it renders no template; empty: it does not, or the status cannot be read.
+func askTrouble(ctx context.Context, c config.HTTP) (rival, resting string) {
 	var s struct {
-		Rival string `json:"rival"`
+		Rival   string `json:"rival"`
+		Resting string `json:"resting"`
 	}
 	_, text, err := askAgent(ctx, c, "/v1/status", 16<<20)
 	if err != nil || json.Unmarshal(text, &s) != nil {
-		return ""
+		return "", ""
 	}
-	return s.Rival
+	return s.Rival, s.Resting
 }
 
 // askAgent queries a running agent's status API and reads at most most bytes.

@@ -32,7 +32,10 @@ type Status struct {
 	// Held is why this host does not converge or reload now; empty: it is not held.
 	Held string `json:"held"`
 	// Rival reports that another agent uses this node's name; empty: none was noticed.
-	Rival     string     `json:"rival"`
+	Rival string `json:"rival"`
+	// Resting is why no template is rendered now: the agent was killed for want of memory
+	// while it loaded their data; empty: they are rendered.
+	Resting   string     `json:"resting,omitempty"`
 	Consul    Consul     `json:"consul"`
 	Services  []Service  `json:"services"`
 	Templates []Template `json:"templates"`
