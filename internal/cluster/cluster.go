@@ -188,6 +188,22 @@ func List(ctx context.Context, client *consul.Client, prefix string) ([]Summary,
 	return all, nil
 }
 
+// ReadableMembers reads how many members there are in each cluster below prefix whose records
+// the token may read, with one request for the names of keys. It returns a class of package
+// consul.
+func ReadableMembers(ctx context.Context, client *consul.Client, prefix string) (map[string]int, error) {
+	store := kv.New(client, prefix)
+	keys, _, err := client.KVKeys(ctx, store.Path(""), "", consul.Query{})
+	members := map[string]int{}
+	for _, key := range keys {
+		cluster, rest, _ := strings.Cut(strings.TrimPrefix(key, store.Path("")), "/")
+		if strings.HasPrefix(rest, PrefixHosts) && strings.HasSuffix(rest, EndMember) {
+			members[cluster]++
+		}
+	}
+	return members, err
+}
+
 // Delete deletes all keys of the cluster, whatever they hold; that there are
 // none is not an error.
 func (c *Cluster) Delete(ctx context.Context) error {

@@ -82,6 +82,9 @@ func StageStopsKey(stage string) string { return PrefixStages + stage + "/stops"
 // ReportKey returns the key of what node reports.
 func ReportKey(node string) string { return PrefixReports + node }
 
+// TailKey returns the key of what the last task of a run printed on node.
+func TailKey(run, node string) string { return PrefixRuns + run + "/tails/" + node }
+
 // NodeOf returns the node whose record, hold, grant, queue or report is at key,
 // below the cluster's prefix; ok is false for other keys.
 func NodeOf(key string) (node string, ok bool) {
@@ -152,18 +155,51 @@ func IsKey(key string) bool {
 }
 
 func (k Key) matches(segments []string) bool {
+	_, _, ok := k.match(segments)
+	return ok
+}
+
+// match returns what stands in a key for the names of the pattern, and how many of its
+// segments are fixed.
+func (k Key) match(segments []string) (names map[string]string, fixed int, ok bool) {
 	pattern := strings.Split(k.Pattern, "/")
+	names = map[string]string{}
 	for i, p := range pattern {
+		if i >= len(segments) {
+			return nil, 0, false
+		}
+		if p == "…" {
+			return names, fixed, true
+		}
+		literal, name, named := strings.Cut(strings.TrimSuffix(p, ">"), "<")
+		rest, begins := strings.CutPrefix(segments[i], literal)
 		switch {
-		case i >= len(segments):
-			return false
-		case p == "…":
-			return true
-		case p[0] != '<' && p != segments[i]:
-			return false
+		case !begins, !named && rest != "":
+			return nil, 0, false
+		case named:
+			names[name] = rest
+		default:
+			fixed++
 		}
 	}
-	return len(segments) == len(pattern)
+	return names, fixed, len(segments) == len(pattern)
+}
+
+// Subject is what a key is about, by the table of keys; all fields empty: the whole
+// cluster.
+type Subject struct{ Node, Run, Stage, Group string }
+
+// SubjectOf returns what a key below the cluster's prefix is about. Of several patterns
+// the one with the most fixed segments counts.
+func SubjectOf(key string) (about Subject) {
+	segments, most := strings.Split(key, "/"), -1
+	for _, k := range Keys {
+		if names, fixed, ok := k.match(segments); ok && fixed > most {
+			most = fixed
+			about = Subject{Node: names["node"], Run: names["run"], Stage: names["stage"], Group: names["group"]}
+		}
+	}
+	return about
 }
 
 // Keys are all keys of a cluster. Policies, the needs that 'jorc doctor' checks
@@ -187,7 +223,12 @@ var Keys = []Key{
 	{PrefixSlots + "claim/<node>/…", "slots that this node's processes hold or wait for, locked by their sessions", "JSON", []Kind{KindAgent}, "agents that wait for a slot; commands", PurposeSlots},
 	{PrefixStages + "<stage>/turns", "the open turns of a stage", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
 	{PrefixStages + "<stage>/stops", "which changes of a stage are stopped, and why", "JSON", []Kind{KindOrchestrator}, "agents with that stage; the orchestrator; commands", ""},
-	{PrefixRuns + "…", "runs, their members and each member's job", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
+	{PrefixRuns + "<run>/…", "a run: what is asked for, its members and each member's job", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
+	{PrefixRuns + "<run>/tails/<node>", "the end of what the run's last task printed on that node", "text", []Kind{KindOrchestrator}, "commands", ""},
+	{PrefixRuns + ".active/<run>", "that a run is in progress", "text", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
+	{PrefixRuns + ".ended/<run>", "when a run ended", "text", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
+	{PrefixRuns + ".waits/<run>/<node>", "what the run's job on that node waits for", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
+	{PrefixRuns + ".schedules/…", "the due times of rules with a schedule", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
 	{KeyElection, "the lock of the election of leaders", "lock", []Kind{KindElector}, "electors", ""},
 	{OrchestratorLock, "the lock of the orchestrator", "lock", []Kind{KindOrchestrator}, "orchestrators; commands", ""},
 	{"orchestrate/…", "the ledger of grants, requests for a cycle, reports of cycles", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},

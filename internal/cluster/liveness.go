@@ -75,10 +75,16 @@ type Signals struct {
 type Condition struct {
 	Liveness    Liveness
 	Agent       string // up, down
-	Health      string // passing, warning, critical, maintenance; empty: the host is absent
+	Health      string // passing, warning, critical, maintenance; empty: the host is absent, or its health is not shown
 	Maintenance Maintenance
 
 	signals Signals
+}
+
+// withoutHealth is the condition without what checks of services say.
+func (c Condition) withoutHealth() Condition {
+	c.Health, c.Maintenance = "", MaintenanceNone
+	return c
 }
 
 // AgentService is the name of jorc's own service, whose check says whether an

@@ -482,7 +482,7 @@ func checksFor(need Need, presence string) string {
 // must not look as if it did not exist.
 func whole[T any](v T, meta consul.Meta, err error) (T, error) {
 	if err == nil && meta.Filtered {
-		err = fmt.Errorf("read the catalog: the token does not see all of it (it needs node:read and service:read): %w", consul.ErrDenied)
+		err = fmt.Errorf("read the catalog: the token does not see all of it (it needs node:read and service:read on every node and service): %w", consul.ErrDenied)
 	}
 	return v, err
 }

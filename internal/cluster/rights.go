@@ -170,13 +170,20 @@ func policyName(segments ...string) string {
 func (c *Cluster) mayRead(ctx context.Context, prefixes ...string) error {
 	rights := make([]consul.Right, len(prefixes))
 	for i, p := range prefixes {
-		rights[i] = consul.Right{Resource: "key", Access: "read", Segment: c.store.Path(p)}
+		rights[i] = c.ReadKey(p)
 	}
 	return c.authorize(ctx, rights)
 }
 
-// MayView returns consul.ErrDenied unless the token may read all keys of the cluster,
-// all nodes and all services: what its state is made of.
+// viewed are the keys, or the beginnings of keys, that a view of a cluster is made from.
+var viewed = []string{
+	KeyDesired, KeyLayout, KeyControl, KeyRollout, KeyLeaders, PrefixHosts, PrefixReports, KeyProfile, PrefixRuns, PrefixSlots,
+	PrefixView, PrefixEvents, PrefixHistory, PrefixStages, PrefixAudit, "orchestrate/",
+}
+
+// MayView returns consul.ErrDenied unless the token may read all keys of the cluster, all
+// nodes and all services, as far as one rule for all of them says: a rule for one key, node or
+// service may still deny that. Denied finds these.
 func (c *Cluster) MayView(ctx context.Context) error {
 	err := c.authorize(ctx, []consul.Right{
 		{Resource: "key", Access: "read", Segment: c.store.Path("")}, {Resource: "node", Access: "read"}, {Resource: "service", Access: "read"},
@@ -184,7 +191,122 @@ func (c *Cluster) MayView(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.MayRead(ctx, KeyDesired, KeyLayout, KeyControl, KeyRollout, KeyLeaders, PrefixHosts, PrefixReports, KeyProfile, PrefixRuns, PrefixSlots, PrefixView, PrefixHistory, PrefixStages, PrefixAudit, "orchestrate/")
+	return c.MayRead(ctx, viewed...)
+}
+
+// MayLoad is MayView for the state of the cluster alone.
+func (c *Cluster) MayLoad(ctx context.Context) error {
+	rights := []consul.Right{{Resource: "node", Access: "read"}, {Resource: "service", Access: "read"}}
+	for _, key := range statePrefixes {
+		rights = append(rights, c.ReadKey(key))
+	}
+	return c.authorize(ctx, rights)
+}
+
+// ViewedKeys reads the names of the keys that a view of the cluster is made from, below the
+// cluster's prefix, with one request.
+func (c *Cluster) ViewedKeys(ctx context.Context) ([]string, error) {
+	keys, _, err := c.client.KVKeys(ctx, c.store.Path(""), "", consul.Query{Consistent: c.consistent})
+	if err != nil {
+		return nil, err
+	}
+	names := keys[:0]
+	for _, key := range keys {
+		name := strings.TrimPrefix(key, c.store.Path(""))
+		if slices.ContainsFunc(viewed, func(prefix string) bool {
+			return name == prefix || strings.HasSuffix(prefix, "/") && strings.HasPrefix(name, prefix)
+		}) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// ReadKey is the right to read a key below the cluster's prefix.
+func (c *Cluster) ReadKey(key string) consul.Right {
+	return consul.Right{Resource: "key", Access: "read", Segment: c.store.Path(key)}
+}
+
+// KeyOf returns the key below the cluster's prefix that a right is about; ok is false for
+// other rights.
+func (c *Cluster) KeyOf(r consul.Right) (key string, ok bool) {
+	key, ok = strings.CutPrefix(r.Segment, c.store.Path(""))
+	return key, ok && r.Resource == "key"
+}
+
+// Bounds of Denied: up to fewRights are asked for one by one, and so are at most mostRights
+// that a list leaves out.
+const (
+	fewRights  = 4 * consul.MaxAuthorize
+	mostRights = 16 * consul.MaxAuthorize
+)
+
+// Denied returns which of rights, to read keys of the cluster, nodes and services, the token
+// lacks. Many are looked for in the lists that Consul gives to the token; what a list leaves
+// out is asked for, and counts as denied where that would be too much: three lists and 16
+// requests at most, whatever the number of rights. It returns a class of package consul;
+// consul.ErrDenied if the token may not list keys.
+func (c *Cluster) Denied(ctx context.Context, rights []consul.Right) (denied []consul.Right, err error) {
+	if len(rights) > fewRights {
+		listed, err := c.listed(ctx)
+		if err != nil {
+			return nil, err
+		}
+		rights = slices.DeleteFunc(slices.Clone(rights), func(r consul.Right) bool { return listed[r] })
+	}
+	asked := rights[:min(len(rights), mostRights)]
+	if len(asked) > 0 {
+		allowed, err := c.client.Authorize(ctx, asked...)
+		if err != nil {
+			return nil, err
+		}
+		for i, ok := range allowed {
+			if !ok {
+				denied = append(denied, asked[i])
+			}
+		}
+	}
+	return append(denied, rights[len(asked):]...), nil
+}
+
+// listed are the rights that the token has by what Consul lists for it.
+func (c *Cluster) listed(ctx context.Context) (map[consul.Right]bool, error) {
+	var keys []string
+	var nodes map[string]uint64
+	var services map[string][]string
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { keys, err = c.ViewedKeys(ctx); return err })
+	g.Go(func() (err error) { nodes, _, err = c.client.NodeIndexes(ctx, consul.Query{}); return err })
+	g.Go(func() (err error) { services, _, err = c.client.CatalogServices(ctx, consul.Query{}); return err })
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	all := make(map[consul.Right]bool, len(keys)+len(nodes)+len(services))
+	for _, key := range keys {
+		all[c.ReadKey(key)] = true
+	}
+	for node := range nodes {
+		all[ReadNode(node)] = true
+	}
+	for service := range services {
+		all[ReadService(service)] = true
+	}
+	return all, nil
+}
+
+// ReadNode is the right to read a node.
+func ReadNode(name string) consul.Right {
+	return consul.Right{Resource: "node", Access: "read", Segment: name}
+}
+
+// ReadService is the right to read a service.
+func ReadService(name string) consul.Right {
+	return consul.Right{Resource: "service", Access: "read", Segment: name}
+}
+
+// RightText is a right in words, as Consul writes it.
+func RightText(r consul.Right) string {
+	return fmt.Sprintf("%s:%s on %q", r.Resource, r.Access, r.Segment)
 }
 
 // MayRead returns consul.ErrDenied unless the token may read the keys below all prefixes.
@@ -192,7 +314,7 @@ func (c *Cluster) MayView(ctx context.Context) error {
 func (c *Cluster) MayRead(ctx context.Context, prefixes ...string) error {
 	var rights []consul.Right
 	for _, prefix := range prefixes {
-		rights = append(rights, consul.Right{Resource: "key", Access: "read", Segment: c.store.Path(prefix)})
+		rights = append(rights, c.ReadKey(prefix))
 	}
 	return c.authorize(ctx, rights)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -305,9 +306,24 @@ type Right struct {
 	Segment  string // name; empty for resources without
 }
 
-// Authorize reports for each of the rights whether the client's token has it.
-// Without ACLs it has all of them.
+// MaxAuthorize is how many rights Consul checks in one request.
+const MaxAuthorize = 64
+
+// Authorize reports for each of the rights whether the client's token has it, with one
+// request for each MaxAuthorize of them. Without ACLs it has all of them.
 func (c *Client) Authorize(ctx context.Context, rights ...Right) ([]bool, error) {
+	allowed := make([]bool, 0, len(rights))
+	for part := range slices.Chunk(rights, MaxAuthorize) {
+		got, err := c.authorize(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		allowed = append(allowed, got...)
+	}
+	return allowed, nil
+}
+
+func (c *Client) authorize(ctx context.Context, rights []Right) ([]bool, error) {
 	type answer struct{ Allow bool }
 	got, _, err := read(ctx, c, "check ACL rights", "", Query{}, func(o *api.QueryOptions) ([]answer, *api.QueryMeta, error) {
 		var out []answer

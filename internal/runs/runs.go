@@ -44,7 +44,6 @@ const (
 	keyEnded  = keyRuns + ".ended/"  // <id>: nothing more is expected
 	keyTimes  = keyRuns + ".schedules/"
 	keyWaits  = keyRuns + ".waits/" // <id>/<node>: what the run's job there waits for
-	keyTails  = "/tails/"           // of a run, <node>
 )
 
 // awaitsLate is what the index holds of a run that has ended while
@@ -87,7 +86,7 @@ func (r *Runs) jobs(id string) kv.Tree[Job] {
 }
 
 func (r *Runs) tail(id, node string) kv.Doc[string] {
-	return kv.NewText(r.store, keyRuns+id+keyTails+node)
+	return kv.NewText(r.store, cluster.TailKey(id, node))
 }
 
 type taken struct{}

@@ -284,7 +284,7 @@ func (r *Runs) Tail(ctx context.Context, id, node string) (string, error) {
 // Tails is Tail for all members that printed something, by node, with one
 // request. It returns a class of package consul.
 func (r *Runs) Tails(ctx context.Context, id string) (map[string]string, error) {
-	leaves, err := kv.NewTextTree(r.store, keyRuns+id+keyTails).List(ctx)
+	leaves, err := kv.NewTextTree(r.store, cluster.TailKey(id, "")).List(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -39,20 +41,32 @@ type Viewer struct {
 // Fleets.Clusters returns.
 func (v *Viewer) Clusters(ctx context.Context) (Clusters, error) {
 	all, err := v.fleets.Clusters(ctx)
-	if err != nil || v.session == nil {
+	if err != nil || v.token() == nil {
 		return all, err
+	}
+	members, err := v.token().members(ctx, v.fleets.o.Prefix)
+	if err != nil {
+		return Clusters{}, err
 	}
 	seen := all.Clusters[:0]
 	for _, c := range all.Clusters {
 		switch err := v.session.mayView(ctx, v.fleets.o.Prefix, c.Name); {
 		case err == nil:
-			seen = append(seen, c)
+			seen = append(seen, cluster.Summary{Name: c.Name, Members: members[c.Name]})
 		case !errors.Is(err, consul.ErrDenied):
 			return Clusters{}, err
 		}
 	}
 	all.Clusters = seen
 	return all, nil
+}
+
+// token is the viewer's own; nil: the viewer has the server's rights.
+func (v *Viewer) token() *viewerToken {
+	if v.session == nil {
+		return nil
+	}
+	return v.session.token
 }
 
 // Fleet returns one cluster; an empty name is the default one. It returns
@@ -66,19 +80,27 @@ func (v *Viewer) Fleet(ctx context.Context, name string) (*Fleet, error) {
 			return nil, err
 		}
 	}
-	return v.fleets.Fleet(ctx, name, v.Sealed)
+	f, err := v.fleets.find(ctx, name, v.Clusters)
+	if err != nil {
+		return nil, err
+	}
+	return &Fleet{feed: f, sealed: v.Sealed, token: v.token()}, nil
 }
 
 // valid returns ErrLogin once the viewer's session has ended, and consul.ErrDenied once
 // its token may no longer see the cluster.
-func (v *Viewer) valid(ctx context.Context, name string) error {
+func (v *Viewer) valid(ctx context.Context, f *Fleet) error {
 	if v.session == nil {
 		return nil
 	}
 	if v.session.expired(time.Now()) {
 		return fmt.Errorf("%w: the session has ended", ErrLogin)
 	}
-	return v.session.mayView(ctx, v.fleets.o.Prefix, name)
+	if err := v.session.mayView(ctx, v.fleets.o.Prefix, f.Name()); err != nil {
+		return err
+	}
+	_, err := f.Snapshot(ctx)
+	return err
 }
 
 type viewerKey struct{}
@@ -92,6 +114,8 @@ func ViewerOf(ctx context.Context) *Viewer {
 // Bounds of sessions.
 const (
 	maxSessions   = 256
+	maxOfToken    = 16 // of one token: one more ends the one that was used least recently
+	maxOfAddress  = 64 // from one address; likewise
 	sessionLife   = 8 * time.Hour
 	sessionIdle   = time.Hour
 	keyLife       = 10 * time.Minute // from the start of the server to the first use of its key
@@ -101,8 +125,9 @@ const (
 
 // session is one browser, or one token of a program.
 type session struct {
-	id   [sha256.Size]byte // of the cookie
-	name string
+	id      [sha256.Size]byte // of the cookie
+	name    string
+	address string // of the client that logged in, without its port
 
 	// token is the viewer's own; nil: the session has the server's rights.
 	token *viewerToken
@@ -126,6 +151,13 @@ func (s *session) touch(now time.Time) {
 	s.last = now
 }
 
+// used is when the session was used last.
+func (s *session) used() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
 func (s *session) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,10 +176,14 @@ func (s *session) mayView(ctx context.Context, prefix, name string) error {
 
 // viewerToken is a viewer's own token. It is kept in memory only.
 type viewerToken struct {
-	client *consul.Client
+	client   *consul.Client
+	accessor string
 
 	mu     sync.Mutex
 	rights map[string]right // by cluster
+	sights map[string]sight // by cluster
+	counts map[string]int   // of members that the token may read, by cluster
+	at     time.Time        // of counts
 }
 
 // right is what Consul said about a token and a cluster.
@@ -161,15 +197,32 @@ type right struct {
 func (t *viewerToken) mayView(ctx context.Context, prefix, name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if r, ok := t.rights[name]; ok && time.Since(r.at) < rightsFor {
+	now := time.Now()
+	if r, ok := t.rights[name]; ok && now.Sub(r.at) < rightsFor {
 		return r.err
 	}
 	err := cluster.New(t.client, prefix, name).MayView(ctx)
 	if err != nil && !errors.Is(err, consul.ErrDenied) {
 		return err
 	}
-	t.rights[name] = right{time.Now(), err}
+	maps.DeleteFunc(t.rights, func(_ string, r right) bool { return now.Sub(r.at) >= rightsFor }) // names that a viewer made up
+	t.rights[name] = right{now, err}
 	return err
+}
+
+// members returns how many members each cluster has whose records the token may read. Consul
+// is asked once a minute.
+func (t *viewerToken) members(ctx context.Context, prefix string) (map[string]int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now := time.Now(); now.Sub(t.at) >= rightsFor {
+		counts, err := cluster.ReadableMembers(ctx, t.client, prefix)
+		if err != nil && !errors.Is(err, consul.ErrDenied) { // it may not list keys
+			return nil, err
+		}
+		t.counts, t.at = counts, now
+	}
+	return t.counts, nil
 }
 
 // access decides who is admitted.
@@ -233,17 +286,21 @@ func (a *access) begin(w http.ResponseWriter, s *session) error {
 	return nil
 }
 
-// keep stores a session by its secret; expired ones make room.
+// keep stores a session by its secret; expired ones make room, and so does the one that was
+// used least recently of a token or an address that has enough.
 func (a *access) keep(s *session, secret string) error {
 	now := time.Now()
 	s.id, s.until, s.last = sha256.Sum256([]byte(secret)), now.Add(a.sessionLife), now
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for id, old := range a.sessions {
+	for _, old := range a.sessions {
 		if old.expired(now) {
-			old.close()
-			delete(a.sessions, id)
+			a.end(old)
 		}
+	}
+	if s.token != nil {
+		a.bound(maxOfToken, func(old *session) bool { return old.token != nil && old.token.accessor == s.token.accessor })
+		a.bound(maxOfAddress, func(old *session) bool { return old.address == s.address })
 	}
 	if len(a.sessions) >= maxSessions {
 		return fmt.Errorf("%w: %d viewers are logged in", ErrTooMany, maxSessions)
@@ -252,9 +309,30 @@ func (a *access) keep(s *session, secret string) error {
 	return nil
 }
 
-// login begins a session with a viewer's own token. It returns ErrLogin or
-// ErrTooMany, or consul.ErrUnreachable.
-func (a *access) login(ctx context.Context, token string) (*session, error) {
+// bound leaves room for one more among the sessions of a kind. Its caller holds mu.
+func (a *access) bound(most int, of func(*session) bool) {
+	var all []*session
+	for _, s := range a.sessions {
+		if of(s) {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b *session) int { return a.used().Compare(b.used()) })
+	for _, s := range all[:max(0, len(all)-most+1)] {
+		a.end(s)
+	}
+}
+
+// end ends a session. Its caller holds mu.
+func (a *access) end(s *session) {
+	s.close()
+	delete(a.sessions, s.id)
+}
+
+// login makes a session of a viewer's own token. It returns ErrLogin, consul.ErrDenied for
+// a token that may see no cluster, or consul.ErrUnreachable.
+func (a *access) login(r *http.Request, token string) (*session, error) {
+	ctx := r.Context()
 	if token == "" || len(token) > maxTokenBytes || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, fmt.Errorf("%w: this is not a token of Consul", ErrLogin)
 	}
@@ -286,7 +364,32 @@ func (a *access) login(ctx context.Context, token string) (*session, error) {
 	if name.Description != "" {
 		text += " (" + name.Description + ")"
 	}
-	return &session{name: text, token: &viewerToken{client: client, rights: map[string]right{}}}, nil
+	address, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		address = r.RemoteAddr
+	}
+	s := &session{name: text, address: address, token: &viewerToken{
+		client: client, accessor: name.AccessorID, rights: map[string]right{}, sights: map[string]sight{},
+	}}
+	if err := a.seesAny(ctx, s); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// seesAny returns consul.ErrDenied, with the rights that are missing for the default cluster,
+// if a session may see no cluster: it must not take the place of one that may.
+func (a *access) seesAny(ctx context.Context, s *session) error {
+	denied := s.mayView(ctx, a.fleets.o.Prefix, a.fleets.o.Default)
+	if denied == nil || !errors.Is(denied, consul.ErrDenied) {
+		return denied
+	}
+	all, err := (&Viewer{fleets: a.fleets, session: s}).Clusters(ctx)
+	if err == nil && len(all.Clusters) == 0 {
+		err = denied
+	}
+	return err
 }
 
 // logout ends the session of a request.
@@ -295,15 +398,14 @@ func (a *access) logout(w http.ResponseWriter, r *http.Request) {
 		id := sha256.Sum256([]byte(cookie.Value))
 		a.mu.Lock()
 		if s := a.sessions[id]; s != nil {
-			s.close()
-			delete(a.sessions, id)
+			a.end(s)
 		}
 		a.mu.Unlock()
 	}
 	http.SetCookie(w, &http.Cookie{Name: a.cookie, Path: "/", MaxAge: -1, HttpOnly: true, Secure: a.secure, SameSite: http.SameSiteStrictMode})
 }
 
-// viewer returns who sent a request. It returns ErrLogin, ErrTooMany or
+// viewer returns who sent a request. It returns ErrLogin, ErrTooMany, consul.ErrDenied or
 // consul.ErrUnreachable.
 func (a *access) viewer(r *http.Request) (*Viewer, error) {
 	v := &Viewer{Sealed: a.sealed, fleets: a.fleets}
@@ -363,7 +465,7 @@ func certificateOwner(state *tls.ConnectionState) string {
 // session is that of the request's cookie, or of the token that a program sends.
 func (a *access) session(r *http.Request) (*session, error) {
 	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && a.logins {
-		return a.program(r.Context(), token)
+		return a.program(r, token)
 	}
 	cookie, err := r.Cookie(a.cookie)
 	if err != nil {
@@ -387,16 +489,20 @@ func (a *access) find(secret string) *session {
 }
 
 // program is the session of a program that sends its token with each request.
-func (a *access) program(ctx context.Context, token string) (*session, error) {
+func (a *access) program(r *http.Request, token string) (*session, error) {
 	secret := "token " + token // no cookie has a blank
 	if s := a.find(secret); s != nil {
 		return s, nil
 	}
-	s, err := a.login(ctx, token)
+	s, err := a.login(r, token)
 	if err != nil {
 		return nil, err
 	}
-	return s, a.keep(s, secret)
+	if err := a.keep(s, secret); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
 }
 
 // closeAll ends all sessions.

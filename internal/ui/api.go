@@ -36,13 +36,11 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.Is(err, consul.ErrDenied):
 		return http.StatusForbidden
-	case errors.Is(err, cluster.ErrNoCluster), errors.Is(err, cluster.ErrNoHost), errors.Is(err, runs.ErrNoRun), errors.Is(err, rollout.ErrNoRollout), errors.Is(err, errNoService), errors.Is(err, stage.ErrNone):
+	case errors.Is(err, cluster.ErrNoCluster), errors.Is(err, cluster.ErrNoHost), errors.Is(err, runs.ErrNoRun), errors.Is(err, rollout.ErrNoRollout), errors.Is(err, ErrNoService), errors.Is(err, stage.ErrNone):
 		return http.StatusNotFound
 	}
 	return http.StatusServiceUnavailable // Consul, or the server's own limits
 }
-
-var errNoService = errors.New("no such service")
 
 // api is the handler of /v1/fleet/; it ends streams when ctx does.
 func (s *Server) api(ctx context.Context) http.Handler {
@@ -117,11 +115,7 @@ func (s *Server) api(ctx context.Context) http.Handler {
 		if err != nil {
 			return nil, err
 		}
-		d, ok := snapshot.Service(r.PathValue("service"))
-		if !ok {
-			return nil, fmt.Errorf("service %q: %w", r.PathValue("service"), errNoService)
-		}
-		return d, nil
+		return snapshot.Service(r.PathValue("service"))
 	})
 	view(one+"/dependencies", func(s *Snapshot, _ query) (any, error) { return s.Dependencies(), nil })
 	view(one+"/runs", func(s *Snapshot, q query) (any, error) { return s.Runs(q.Get("state"), q.page), nil })

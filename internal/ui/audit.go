@@ -56,7 +56,7 @@ func (f *Fleet) Audit(ctx context.Context, page Page) (Audit, error) {
 	}
 	all := make([]AuditRow, 0, len(read.Events))
 	for i := len(read.Events) - 1; i >= 0; i-- {
-		if e := read.Events[i]; e.Audited() {
+		if e := read.Events[i]; e.Audited() && !s.namesHidden(e) {
 			all = append(all, auditRow(e))
 		}
 	}

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,38 +29,77 @@ import (
 // was read. It is safe for concurrent use.
 type Fleet struct {
 	feed   *feed
-	sealed bool // no param is shown
+	sealed bool         // no param is shown
+	token  *viewerToken // the viewer's own; nil: the viewer has the server's rights
 }
 
 // Name is the name of the cluster.
 func (f *Fleet) Name() string { return f.feed.name }
 
-// Snapshot returns the cluster as it is now, without a request to Consul. It waits
-// for the first snapshot. It returns ctx's error, or why none can be read.
+// Snapshot returns the cluster as it is now and as the viewer may see it, without a request
+// to Consul but for the rights of the viewer's token. It waits for the first snapshot. It
+// returns consul.ErrDenied for a viewer who may see nothing of it, ctx's error, or why none can
+// be read.
 func (f *Fleet) Snapshot(ctx context.Context) (*Snapshot, error) {
 	s, err := f.feed.wait(ctx)
-	if err != nil {
+	switch {
+	case f.sealed && errors.Is(err, consul.ErrDenied):
+		return nil, fmt.Errorf("with the token of the agent that shows the fleet: %w", err)
+	case err != nil:
 		return nil, err
 	}
-	return f.shown(s), nil
+	return f.shown(ctx, s)
 }
 
 // Watch calls handle with the present snapshot and after each change, until ctx ends;
-// then it returns ctx's error. handle may miss snapshots that follow each other
-// quickly, but never the last one.
+// then it returns ctx's error. It returns consul.ErrDenied once the viewer may no longer see
+// the cluster. handle may miss snapshots that follow each other quickly, but never the last
+// one, except while Consul does not say what the viewer may see.
 func (f *Fleet) Watch(ctx context.Context, handle func(*Snapshot)) error {
 	defer f.feed.use()()
-	return f.feed.latest.Watch(ctx, func(s *Snapshot) { handle(f.shown(s)) })
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	_ = f.feed.latest.Watch(ctx, func(s *Snapshot) {
+		switch s, err := f.shown(ctx, s); {
+		case err == nil:
+			handle(s)
+		case errors.Is(err, consul.ErrDenied):
+			cancel(err)
+		}
+	}) // ends with ctx
+	return context.Cause(ctx)
 }
 
 // shown is a snapshot with the viewer's rights, as of now.
-func (f *Fleet) shown(s *Snapshot) *Snapshot {
+func (f *Fleet) shown(ctx context.Context, s *Snapshot) (*Snapshot, error) {
+	if f.token != nil {
+		seen, err := f.feed.seenBy(ctx, f.token, s)
+		if err != nil {
+			return nil, err
+		}
+		s = seen
+	}
 	c := *s
 	c.Now, c.sealed = time.Now(), f.sealed
 	if c.Stale == "" { // Consul would have answered a blocking query
 		c.AsOf = c.Now
 	}
-	return &c
+	return &c, nil
+}
+
+// seesTail reports whether the viewer may see what the last task of a run printed on a host.
+// One that was printed after the viewer's rights were checked is not shown yet.
+func (f *Fleet) seesTail(s *Snapshot, run, node string) bool {
+	right := f.feed.cluster.ReadKey(cluster.TailKey(run, node))
+	return s.sources == nil || (*s.sources)[right] && (s.hidden == nil || !s.hidden.tails[tail{run, node}])
+}
+
+// output is the end of the output of a run on a host, as the viewer may see it.
+func (f *Fleet) output(s *Snapshot, d runDetail, run, node string) string {
+	if !f.seesTail(s, run, node) {
+		return ""
+	}
+	return d.tails[node]
 }
 
 // mostJobs bounds for how many runs, the newest, a host's jobs are looked for.
@@ -84,7 +124,7 @@ func (f *Fleet) Host(ctx context.Context, node string) (Host, error) {
 		}
 		i := slices.IndexFunc(d.detail.Members, func(m runs.Member) bool { return m.Node == node })
 		if i >= 0 {
-			h.Jobs = append(h.Jobs, HostJob{Run: r.ID, Workflow: r.Request.Workflow, Created: r.Created, Member: d.detail.Members[i], Output: d.tails[node]})
+			h.Jobs = append(h.Jobs, HostJob{Run: r.ID, Workflow: r.Request.Workflow, Created: r.Created, Member: d.detail.Members[i], Output: f.output(s, d, r.ID, node)})
 		}
 	}
 	return h, nil
@@ -97,15 +137,24 @@ func (f *Fleet) Run(ctx context.Context, id string, page Page) (Run, error) {
 	if err != nil {
 		return Run{}, err
 	}
+	if err := s.hidden.refusal("run", id); err != nil {
+		return Run{}, err
+	}
+	if s.sources != nil && !slices.ContainsFunc(s.AllRuns, func(r runs.Run) bool { return r.ID == id }) {
+		return Run{}, fmt.Errorf("run %q: %w", id, runs.ErrNoRun) // or it names a host that is hidden
+	}
 	d, err := f.feed.run(ctx, id)
 	if err != nil {
 		return Run{}, err
+	}
+	if s.hidden != nil {
+		d.detail.Members = kept(d.detail.Members, s.hidden.names, nil)
 	}
 	v := Run{About: s.about("cluster", "runs", id), RunRow: s.runRow(d.detail.Run), Members: []RunMember{}}
 	members, paged := pageOf(d.detail.Members, page, len(d.detail.Members))
 	v.Paged = paged
 	for _, m := range members {
-		v.Members = append(v.Members, RunMember{m, d.tails[m.Node]})
+		v.Members = append(v.Members, RunMember{m, f.output(s, d, id, m.Node)})
 	}
 	return v, nil
 }
@@ -125,6 +174,7 @@ type generations struct{ last atomic.Uint64 }
 // feed keeps the snapshot of one cluster current for all of its viewers.
 type feed struct {
 	name        string
+	prefix      string
 	client      *consul.Client
 	cluster     *cluster.Cluster
 	rollouts    *rollout.Rollouts
@@ -135,7 +185,7 @@ type feed struct {
 	log         hclog.Logger
 
 	latest concurrency.Latest[*Snapshot]
-	failed concurrency.Latest[string] // why there is no snapshot yet
+	failed concurrency.Latest[error] // why there is no snapshot yet
 
 	parts parts // of run's goroutine alone
 
@@ -146,6 +196,11 @@ type feed struct {
 	reading sync.Mutex // held while details are read
 	details map[string]runDetail
 	audit   auditRead
+
+	seeing sync.Mutex // held while it is found out what viewers may see
+	made   made
+	cutOf  *cluster.State // of cuts
+	cuts   map[string]*Snapshot
 }
 
 // parts are what a snapshot has beside the state, and when it was read.
@@ -185,7 +240,7 @@ func newFeed(o FleetOptions, name string, g *generations) *feed {
 		shared = new(concurrency.Latest[*cluster.Watcher])
 	}
 	return &feed{
-		name: name, client: o.Client, cluster: c, rollouts: rollout.New(o.Client, o.Prefix, name), runs: runs.New(c.Store()),
+		name: name, prefix: o.Prefix, client: o.Client, cluster: c, rollouts: rollout.New(o.Client, o.Prefix, name), runs: runs.New(c.Store()),
 		slots: slots.New(c.Store(), slots.Options{}), generations: g, shared: shared, log: o.Log.With("cluster", name),
 		unused: time.Now(), details: map[string]runDetail{},
 	}
@@ -223,10 +278,19 @@ func (f *feed) wait(ctx context.Context) (*Snapshot, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, firstSnapshot)
 	defer cancel()
+	ended := make(chan struct{})
+	go func() { // a right that is missing does not come by waiting
+		defer close(ended)
+		if _, err := f.failed.Wait(ctx, func(err error) bool { return errors.Is(err, consul.ErrDenied) }); err == nil {
+			cancel()
+		}
+	}()
 	s, err := f.latest.Wait(ctx, func(*Snapshot) bool { return true })
+	cancel()
+	<-ended
 	if err != nil {
 		if why, ok := f.failed.Get(); ok {
-			return nil, fmt.Errorf("cluster %q cannot be read: %s", f.name, why)
+			return nil, fmt.Errorf("cluster %q cannot be read: %w", f.name, why)
 		}
 		return nil, fmt.Errorf("cluster %q has not been read yet: %w", f.name, err)
 	}
@@ -270,7 +334,7 @@ var errOtherWatcher = errors.New("another watcher")
 func (f *feed) follow(ctx context.Context) error {
 	for {
 		if err := f.begin(ctx); err != nil {
-			f.failed.Set(err.Error())
+			f.failed.Set(err)
 			return err
 		}
 		shared, _ := f.shared.Get()
@@ -314,7 +378,7 @@ func (f *feed) followWatcher(ctx context.Context, shared *cluster.Watcher) error
 			began := time.Now()
 			if err := f.refresh(ctx, watcher); err != nil {
 				if ctx.Err() == nil {
-					f.lost(err.Error())
+					f.lost(err)
 					changes.Notify() // after a rest it is tried again
 				}
 				if err := concurrency.Sleep(ctx, feedFirstRetry); err != nil {
@@ -338,7 +402,7 @@ func (f *feed) check() {
 	switch {
 	case !known:
 	case !since.IsZero() && last.Stale == "":
-		f.lost("Consul has not answered since " + since.UTC().Format(time.RFC3339))
+		f.lost(fmt.Errorf("Consul has not answered since %s", since.UTC().Format(time.RFC3339)))
 	case since.IsZero() && last.Stale != "":
 		next := *last
 		next.Stale = ""
@@ -347,14 +411,14 @@ func (f *feed) check() {
 }
 
 // lost publishes that the last snapshot may no longer be true.
-func (f *feed) lost(why string) {
+func (f *feed) lost(why error) {
 	f.failed.Set(why)
 	last, known := f.latest.Get()
 	if !known || last.Stale != "" {
 		return
 	}
 	next := *last
-	next.Stale, next.AsOf = why, time.Now()
+	next.Stale, next.AsOf = why.Error(), time.Now()
 	if since := f.client.Stats().UnreachableSince; !since.IsZero() {
 		next.AsOf = since
 	}
@@ -369,6 +433,9 @@ func (f *feed) publish(s *Snapshot) {
 // refresh reads what changed and publishes the next snapshot.
 func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
 	state, err := w.Recent(ctx)
+	if errors.Is(err, consul.ErrDenied) { // which right is missing
+		err = cmp.Or(f.cluster.MayLoad(ctx), err)
+	}
 	if err != nil {
 		return err
 	}

@@ -126,14 +126,25 @@ func (f *Fleets) Clusters(ctx context.Context) (Clusters, error) {
 	return c, nil
 }
 
-// Fleet returns one cluster; sealed: without any param. An empty name is the default
-// cluster. It returns cluster.ErrNoCluster, ErrTooMany, or what Clusters returns.
+// Fleet returns one cluster with the rights of the client; sealed: without any param. An empty
+// name is the default cluster. It returns cluster.ErrNoCluster, ErrTooMany, or what Clusters
+// returns.
 func (f *Fleets) Fleet(ctx context.Context, name string, sealed bool) (*Fleet, error) {
+	r, err := f.find(ctx, name, f.Clusters)
+	if err != nil {
+		return nil, err
+	}
+	return &Fleet{feed: r, sealed: sealed}, nil
+}
+
+// find returns what reads a cluster; seen are the clusters that the viewer may see, and the
+// only ones that an error names.
+func (f *Fleets) find(ctx context.Context, name string, seen func(context.Context) (Clusters, error)) (*feed, error) {
 	if name == "" {
 		name = f.o.Default
 	}
 	if name != f.o.Default && !f.reads(name) {
-		known, err := f.Clusters(ctx)
+		known, err := seen(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -145,11 +156,7 @@ func (f *Fleets) Fleet(ctx context.Context, name string, sealed bool) (*Fleet, e
 			return nil, fmt.Errorf("cluster %q: %w%s", name, cluster.ErrNoCluster, text.Unknown(name, "clusters", names))
 		}
 	}
-	r, err := f.start(name)
-	if err != nil {
-		return nil, err
-	}
-	return &Fleet{feed: r, sealed: sealed}, nil
+	return f.start(name)
 }
 
 // Once reads one cluster without following its changes. It returns what Snapshot

@@ -191,7 +191,7 @@ func (s *Snapshot) row(m *cluster.Member, columns []cluster.Column) HostRow {
 	for _, c := range columns {
 		r.Fields[c.Key], r.Texts[c.Key] = s.shown(c, m), c.Text(m)
 		if s.hides(c) {
-			r.Texts[c.Key] = hidden
+			r.Texts[c.Key] = unshown
 		}
 	}
 	return r
@@ -258,8 +258,12 @@ type HostJob struct {
 // mostHostEvents bounds the events of a Host.
 const mostHostEvents = 50
 
-// Host returns one host without its jobs. It returns cluster.ErrNoHost.
+// Host returns one host without its jobs. It returns cluster.ErrNoHost, or consul.ErrDenied for
+// one that the viewer may not see.
 func (s *Snapshot) Host(node string) (Host, error) {
+	if err := s.hidden.refusal("host", node); err != nil {
+		return Host{}, err
+	}
 	known := s.State.Hosts[node]
 	if known == nil {
 		return Host{}, fmt.Errorf("host %q: %w", node, cluster.ErrNoHost)

@@ -9,8 +9,8 @@ import (
 	"github.com/jorc/jorc/internal/profile"
 )
 
-// hidden stands in place of a value that is not shown.
-const hidden = "(hidden)"
+// unshown stands in place of a value that is not shown.
+const unshown = "(hidden)"
 
 // Profile is the document that all members share.
 type Profile struct {
@@ -42,7 +42,7 @@ type Param struct {
 // Text is the value for people.
 func (p Param) Text() string {
 	if p.Value == nil {
-		return hidden
+		return unshown
 	}
 	return p.Value.Raw()
 }
@@ -107,7 +107,7 @@ func (s *Snapshot) shown(c cluster.Column, m *cluster.Member) any {
 	case !hides:
 		return c.JSON(m)
 	case key != "":
-		return hidden
+		return unshown
 	}
 	shown := profile.Params{}
 	for _, key := range m.Params.Keys() {

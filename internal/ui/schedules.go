@@ -57,7 +57,10 @@ func (s *Snapshot) schedules() []ScheduleRow {
 			row.NextRun = p.Next(t.Due)
 			row.Overdue = s.Now.Sub(row.NextRun) > overdueAfter
 		}
-		row.Run, row.LastRun, row.Missed, row.MissNoticed = t.Run, t.LastRun, t.Missed, t.MissNoticed
+		row.Missed, row.MissNoticed = t.Missed, t.MissNoticed
+		if s.hidden == nil || !s.hidden.runs[t.Run] {
+			row.Run, row.LastRun = t.Run, t.LastRun
+		}
 		if i := slices.IndexFunc(s.AllRuns, func(r runs.Run) bool { return r.ID == t.Run }); i >= 0 {
 			row.State = string(s.AllRuns[i].State)
 		}

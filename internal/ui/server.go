@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"html"
 	"net"
 	"net/http"
 	"net/url"
@@ -316,6 +317,10 @@ func (s *Server) root(w http.ResponseWriter, r *http.Request) {
 		s.pages().ServeHTTP(w, r)
 		return
 	}
+	if r.Method == http.MethodHead { // what asks without wanting an answer, such as a preview of links
+		s.welcome(w)
+		return
+	}
 	if err := s.access.useKey(w, key); err != nil {
 		if _, known := s.access.viewer(r); known == nil { // the address was opened again
 			s.welcome(w)
@@ -351,7 +356,7 @@ func (s *Server) postLogin(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, http.StatusBadRequest, "the form cannot be read")
 		return
 	}
-	session, err := s.access.login(r.Context(), strings.TrimSpace(r.PostForm.Get("token")))
+	session, err := s.access.login(r, strings.TrimSpace(r.PostForm.Get("token")))
 	if err == nil {
 		if err = s.access.begin(w, session); err != nil {
 			session.close()
@@ -374,7 +379,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, status int, why 
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.WriteHeader(status)
 		s.write(w, []byte("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>jorc</title></head><body>"+
-			"<form method=\"post\" action=\"/login\"><label>Consul token <input type=\"password\" name=\"token\" autocomplete=\"off\"></label> "+
+			"<p>"+html.EscapeString(why)+"</p><form method=\"post\" action=\"/login\"><label>Consul token <input type=\"password\" name=\"token\" autocomplete=\"off\"></label> "+
 			"<button>Log in</button></form></body></html>\n"))
 		return
 	}

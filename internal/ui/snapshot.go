@@ -68,6 +68,9 @@ type Snapshot struct {
 
 	// sealed: no param is shown, and none can be asked about.
 	sealed bool
+
+	sources *sources // what a viewer's token was checked against; nil: nothing is hidden
+	hidden  *hidden  // from the viewer; nil: nothing is
 }
 
 // derived is what is computed of a snapshot once, for all views and viewers. None of it may

@@ -88,8 +88,12 @@ type Stage struct {
 // mostStageEvents bounds the events of a Stage.
 const mostStageEvents = 50
 
-// Stage returns one stage with a page of its hosts. It returns stage.ErrNone.
+// Stage returns one stage with a page of its hosts. It returns stage.ErrNone, or consul.ErrDenied
+// for one that the viewer may not see.
 func (s *Snapshot) Stage(name string, page Page) (Stage, error) {
+	if err := s.hidden.refusal("stage", name); err != nil {
+		return Stage{}, err
+	}
 	known, ok := s.derived.stages()[name]
 	if !ok {
 		return Stage{}, fmt.Errorf("stage %q: %w", name, stage.ErrNone)
@@ -123,6 +127,9 @@ func (s *Snapshot) stageStates() map[string]stageState {
 	all := map[string]stageState{}
 	control := s.State.Control
 	for name, hosts := range stage.HostsOf(s.State) {
+		if s.hidden != nil && s.hidden.stages[name] {
+			continue
+		}
 		one := stageState{name: name, err: s.stageDocuments[name].err}
 		if one.err == nil {
 			one.status = stage.Describe(s.stageDocuments[name].documents, stage.State{

@@ -123,18 +123,21 @@ func (st *stream) begin(last string, now *Snapshot) error {
 // the cluster.
 func (st *stream) run(ctx context.Context, fleet *Fleet, viewer *Viewer) error {
 	snapshots := make(chan *Snapshot, 1)
-	ended := make(chan struct{})
+	denied, ended := make(chan error, 1), make(chan struct{})
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() { cancel(); <-ended }()
 	go func() {
 		defer close(ended)
-		_ = fleet.Watch(ctx, func(s *Snapshot) {
+		err := fleet.Watch(ctx, func(s *Snapshot) {
 			select { // the newest one counts
 			case <-snapshots:
 			default:
 			}
 			snapshots <- s
-		}) // ends with ctx
+		})
+		if ctx.Err() == nil {
+			denied <- err
+		}
 	}()
 	beat := time.NewTicker(streamBeat)
 	defer beat.Stop()
@@ -145,8 +148,10 @@ func (st *stream) run(ctx context.Context, fleet *Fleet, viewer *Viewer) error {
 			return ctx.Err()
 		case s := <-snapshots:
 			err = st.snapshot(s)
+		case err = <-denied:
+			return errors.Join(err, st.send(MessageEnd, apiError{err.Error()}))
 		case <-beat.C:
-			if err = viewer.valid(ctx, fleet.Name()); err != nil {
+			if err = viewer.valid(ctx, fleet); err != nil {
 				if errors.Is(err, ErrLogin) || statusOf(err) == http.StatusForbidden {
 					return errors.Join(err, st.send(MessageEnd, apiError{err.Error()}))
 				}

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -151,19 +152,26 @@ type ServiceHost struct {
 	cluster.Tally
 }
 
-// Service returns one service; ok is false for one that no member has, provides or requires.
-func (s *Snapshot) Service(name string) (d ServiceDetail, ok bool) {
+// ErrNoService: no member has, provides or requires the service.
+var ErrNoService = errors.New("no member has, provides or requires it")
+
+// Service returns one service. It returns ErrNoService, or consul.ErrDenied for one that the
+// viewer may not see.
+func (s *Snapshot) Service(name string) (d ServiceDetail, err error) {
+	if err := s.hidden.refusal("service", name); err != nil {
+		return ServiceDetail{}, err
+	}
 	all := s.services(len(s.State.Hosts))
 	i := slices.IndexFunc(all, func(one Service) bool { return one.Service == name })
 	if i < 0 {
-		return ServiceDetail{}, false
+		return ServiceDetail{}, fmt.Errorf("service %q: %w", name, ErrNoService)
 	}
 	d = ServiceDetail{About: s.about("service", "resolve", name), Service: all[i], Instances: []ServiceHost{}}
 	for _, node := range all[i].Hosts {
 		h := s.State.Hosts[node]
 		d.Instances = append(d.Instances, ServiceHost{node, h.Address, h.Services[name]})
 	}
-	return d, true
+	return d, nil
 }
 
 // services are all services, with at most n names each.

@@ -231,7 +231,7 @@ func TestServices(t *testing.T) {
 	}))
 	name := "web-" + f.name
 	s := f.eventually("the service is shown", f.fleet(false), func(s *ui.Snapshot) string {
-		if d, ok := s.Service(name); !ok || d.RequiredCount != 1 || d.Total() != 3 {
+		if d, err := s.Service(name); err != nil || d.RequiredCount != 1 || d.Total() != 3 {
 			return encoded(t, d)
 		}
 		return ""

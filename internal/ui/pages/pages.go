@@ -74,6 +74,9 @@ func New(o Options) *Pages {
 		p.mux.Handle("GET "+one.path, p.page(one))
 	}
 	p.mux.HandleFunc("GET "+assetPath+"{hash}/{name}", p.serveAsset)
+	p.mux.HandleFunc("GET "+assetPath, func(w http.ResponseWriter, _ *http.Request) { // without a viewer
+		http.Error(w, "not found", http.StatusNotFound)
+	})
 	p.mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, r *http.Request) { p.writeAsset(w, "icon.svg") })
 	p.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, http.StatusNotFound, fmt.Sprintf("%s does not exist", r.URL.Path))
@@ -328,7 +331,7 @@ func statusOf(err error) int {
 	switch {
 	case errors.Is(err, ui.ErrQuery), errors.Is(err, runs.ErrInvalid):
 		return http.StatusBadRequest
-	case errors.Is(err, cluster.ErrNoHost), errors.Is(err, cluster.ErrNoCluster), errors.Is(err, runs.ErrNoRun), errors.Is(err, errNoService),
+	case errors.Is(err, cluster.ErrNoHost), errors.Is(err, cluster.ErrNoCluster), errors.Is(err, runs.ErrNoRun), errors.Is(err, ui.ErrNoService),
 		errors.Is(err, rollout.ErrNoRollout), errors.Is(err, stage.ErrNone):
 		return http.StatusNotFound
 	case errors.Is(err, consul.ErrDenied):

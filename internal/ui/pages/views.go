@@ -371,17 +371,14 @@ func servicesPage(q query) (any, ui.About, error) {
 	return v, v.About, nil
 }
 
-// errNoService: no member has, provides or requires the service.
-var errNoService = errors.New("no member has, provides or requires it")
-
 func servicePage(q query) (any, ui.About, error) {
 	page, err := q.page()
 	if err != nil {
 		return nil, ui.About{}, err
 	}
-	d, ok := q.now.Service(q.get("name"))
-	if !ok {
-		return nil, ui.About{}, fmt.Errorf("service %q: %w", q.get("name"), errNoService)
+	d, err := q.now.Service(q.get("name"))
+	if err != nil {
+		return nil, ui.About{}, err
 	}
 	v := struct {
 		base
