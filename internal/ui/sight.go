@@ -119,7 +119,7 @@ type hidden struct {
 	tails                                 map[tail]bool
 	rights                                map[string]consul.Right // one that is missing, by kind and name
 	missing                               []consul.Right          // all of them, in order
-	names                                 names                   // of the hosts and services
+	names                                 names                   // of all of that but tails
 }
 
 // tail is the end of the output of a run on a host.
@@ -169,7 +169,7 @@ func hiddenBy(c *cluster.Cluster, denied map[consul.Right]bool, unknown map[stri
 	if len(whole) > 0 {
 		return nil, fmt.Errorf("%w: the token needs %s", consul.ErrDenied, rightsText(whole))
 	}
-	h.names = namesOf(h.hosts, h.services)
+	h.names = namesOf(h.hosts, h.services, h.runs, h.stages, h.groups)
 	return h, nil
 }
 
