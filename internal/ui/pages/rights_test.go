@@ -226,6 +226,19 @@ func TestDeniedLater(t *testing.T) {
 	}
 }
 
+// TestUnknownAssets: a path below /assets/ that does not exist answers 404 to every client.
+func TestUnknownAssets(t *testing.T) {
+	t.Parallel()
+	server, name := consultest.Shared(t)
+	f := &site{Cluster: uitest.New(t, server, server.Client(), name), t: t, name: name}
+	address := serveTeam(t, f.Run(ui.FleetOptions{Client: f.Client, Prefix: "jorc", Default: name}), ui.Options{Consul: server.Config()})
+	for _, path := range []string{"/assets/", "/assets/x", "/assets/x/y", "/assets/x/y/z"} {
+		if status, body := ask(t, address, "", path); status != http.StatusNotFound || body == "" {
+			t.Errorf("%s: %d %q", path, status, body)
+		}
+	}
+}
+
 // withoutRights is a text without the rights that it names.
 func withoutRights(text string) string {
 	for _, kind := range []string{"key:read on ", "node:read on ", "service:read on "} {
