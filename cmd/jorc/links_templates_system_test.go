@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -90,4 +91,42 @@ template "other" {
 	p.write("ct.hcl", "consul { address = \"127.0.0.1:8500\" }\n")
 	p.refused(out, "migrate", "consul-template", "--out", out, p.path("ct.hcl"))
 	p.refused(out, "migrate", "consul-template", "--out", out+"/deep", p.path("ct.hcl"))
+}
+
+// TestLinkedDestinationOfAgent: an agent starts and reloads beside a link of another user,
+// also one that is made later, and beside a source that this user breaks.
+func TestLinkedDestinationOfAgent(t *testing.T) {
+	const conf = `
+http { address = "127.0.0.1:0" }
+template "app" {
+  contents    = "app\n"
+  destination = "DIR/home/app.conf"
+}
+template "theirs" {
+  source      = "DIR/home/source"
+  destination = "DIR/theirs"
+}
+template "other" {
+  contents    = "CONTENT\n"
+  destination = "DIR/other"
+}
+`
+	p := newPlanted(t, strings.ReplaceAll(conf, "CONTENT", "one"))
+	link := p.link(p.path("jorc.hcl"), "app.conf")
+	p.link(p.secret, "source")
+	d := p.agent()
+	p.wantFile("other", "one\n")
+	d.wantSaid(link)
+	for i, source := range []string{"secret", "{{ if }}", "{{ range }}"} {
+		if i > 0 {
+			p.ok(os.Remove(p.path("home/source")), os.WriteFile(p.path("home/source"), []byte(source), 0o644), os.Chown(p.path("home/source"), alice, alice))
+		}
+		content := "again " + strings.Repeat("x", i)
+		p.configure(strings.ReplaceAll(conf, "CONTENT", content))
+		d.signal(syscall.SIGHUP)
+		p.wantFile("other", content+"\n")
+	}
+	p.safe()
+	p.ok(os.Remove(link))
+	p.wantFile("home/app.conf", "app\n")
 }
