@@ -212,3 +212,86 @@ jorc_not_yet same`, "--id", "later", "--timeout", "1ns")
 		t.Errorf("no Consul: got %+v, %q", got, out)
 	}
 }
+
+// documented runs a workflow's script of docs/cluster.md as its only task.
+func (a scripted) documented(task, kind, name string) (workflow.Result, result) {
+	a.t.Helper()
+	config := writeFile(a.t, "documented.hcl", `workflow "w" {
+  task "script" {
+    env     = { PATH = `+strconv.Quote(filepath.Dir(a.binary)+":"+os.Getenv("PATH"))+` }
+    timeout = "2m"
+    `+task+`
+    script  = <<-EOF
+`+documented(a.t, kind, name)+`
+EOF
+  }
+}
+`)
+	got := jorc(a.t, a.env, "workflow", "run", "w", "--config", config, "-o", "json")
+	var res workflow.Result
+	if err := json.Unmarshal([]byte(got.stdout), &res); err != nil || len(res.Tasks) != 1 {
+		a.t.Fatalf("%+v: %v", got, err)
+	}
+	return res, got
+}
+
+// TestDocumentedScriptsEnd: the scripts of the documentation end with the first error of drpcli
+// that is no conflict, with its code and its reason.
+func TestDocumentedScriptsEnd(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, consultest.WithACL())
+	operator := onServer(t, s)
+	operator["JORC_CLUSTER"] = "prod"
+	do := doer(t, operator)
+	do(result{0, "", ""}, "init", "prod")
+	do(result{0, "", ""}, "profile", "schema", "set", "db/owner", writeFile(t, "schema", `{"type": "string", "default": "none"}`))
+	do(result{0, "", ""}, "join", "--node", "n1")
+	token := s.NewToken(`key_prefix "jorc/prod/" { policy = "read" }`)
+	reader, withFile := newScripted(t, s, token), "token_file = "+strconv.Quote(writeFile(t, "token", token))
+	for kind, name := range map[string]string{"script": "claim", "manager": "install"} {
+		res, got := reader.documented(withFile, kind, name)
+		if task := res.Tasks[0]; got.code != exitFailed || task.ExitCode != exitDenied || !strings.Contains(res.Why, "denied by ACLs") {
+			t.Errorf("%s: got exit code %d, %q; want 5 and the reason\n%s", name, task.ExitCode, res.Why, reader.output(res.ID))
+		}
+	}
+	root := newScripted(t, s, s.RootToken)
+	res, got := root.documented("", "script", "claim")
+	if got.code != exitOK {
+		t.Errorf("claim: got %+v\n%s", got, root.output(res.ID))
+	}
+	do(result{0, "n1", ""}, "profile", "get", "db/owner", "--raw")
+}
+
+// TestFilterReachesDrpcli: a filter with quotes and parentheses selects members in a script
+// that has nothing around it; 'config validate' warns of quotes around it.
+func TestFilterReachesDrpcli(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	host := newScripted(t, s, "")
+	do := doer(t, host.env)
+	do(result{0, "", ""}, "init", "prod")
+	do(result{0, "", ""}, "join", "--node", "n1", "--param", "disks=4")
+	do(result{0, "", ""}, "join", "--node", "n2", "--param", "disks=99", "--zone", "it's")
+	for filter, want := range map[string]string{
+		`Params["disks"] != 99`:                                 "1\n0\n",
+		`(Params["disks"] != 98) and (Node != "x$(exit 9)\\y")`: "2\n1\n",
+		"Zone == \"it's\" or\nZone == \"it's\"":                 "1\n1\n",
+	} {
+		do(result{0, "", ""}, "profile", "set", "cluster/filter", filter)
+		res, got := host.run("", `{{template "setup.tmpl" .}}
+drpcli machines count {{.Param "cluster/filter"}} || exit
+n="$(drpcli machines count {{.Param "cluster/filter"}} disks Eq 99)" || exit
+echo "$n"`)
+		if out := host.output(res.ID); got.code != exitOK || out != want {
+			t.Errorf("%s: got %+v, %q, want %q", filter, got, out, want)
+		}
+	}
+	config := writeFile(t, "quoted.hcl", `workflow "w" {
+  task "t" { script = "drpcli machines list '{{.Param \"cluster/filter\"}}'" }
+}
+`)
+	got := jorc(t, nil, "config", "validate", config)
+	if got.code != exitOK || !strings.Contains(got.stderr, `warning: workflow "w": task "t": script: line 1: the param "cluster/filter" stands inside quotes`) {
+		t.Errorf("validate: %+v", got)
+	}
+}

@@ -35,7 +35,11 @@ func Check(c *config.Config) error {
 // sources that another user controls.
 func Review(c *config.Config) (warnings []config.Problem, err error) {
 	found, absent, theirs := review(c)
-	return slices.Concat(theirs, absent, missingFiles(c), HiddenVariables(c)), asError(found)
+	warnings = slices.Concat(theirs, absent, missingFiles(c), HiddenVariables(c))
+	for _, err := range workflow.Warnings(c.Workflows) {
+		warnings = append(warnings, problem("", err))
+	}
+	return warnings, asError(found)
 }
 
 // HiddenVariables warns about environment variables that templates read and that

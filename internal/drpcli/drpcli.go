@@ -219,8 +219,8 @@ func MachineOf(name string, m cluster.Member, slim []string) Machine {
 }
 
 // Filter reads the terms of a list: each is KEY Eq VALUE, or a filter as in
-// cluster/filter. A script that does not quote {{.Param "cluster/filter"}} passes
-// the words of either one by one.
+// cluster/filter. {{.Param "cluster/filter"}} prints either as one word; a script that has a
+// filter of its own without quotes passes the words one by one.
 func Filter(name string, words []string) (*cluster.Filter, error) {
 	var split []string
 	for _, w := range words {

@@ -93,7 +93,7 @@ func (f *facts) Param(name string) (any, error) {
 	if err == nil && !ok {
 		err = fmt.Errorf("there is no param %q: guard it with {{if .ParamExists %q}}", name, name)
 	}
-	return v, err
+	return asFilter(name, v), err
 }
 
 // isSetting reports whether a param is one of jorc's own settings: its value is no
@@ -151,6 +151,9 @@ func (f *facts) Params() (profile.Object, error) {
 	maps.Copy(all, member)
 	maps.Copy(f.used, member)
 	maps.Copy(all, f.own)
+	if v, ok := all[cluster.ParamFilter]; ok {
+		all[cluster.ParamFilter] = asFilter(cluster.ParamFilter, v)
+	}
 	return all, nil
 }
 

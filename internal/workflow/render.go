@@ -66,6 +66,14 @@ func parseText(text string) (*template.Template, error) {
 
 // render executes text over f.
 func render(text string, f *facts) (string, error) {
+	return execute(text, f, func(*template.Template, *limited) {})
+}
+
+// renderScript is render for a script, in which a shell reads a filterText as one word.
+func renderScript(text string, f *facts) (string, error) { return execute(text, f, printWords) }
+
+// execute executes text over f, after prepare.
+func execute(text string, f *facts, prepare func(*template.Template, *limited)) (string, error) {
 	if !strings.Contains(text, "{{") {
 		return text, nil
 	}
@@ -74,6 +82,7 @@ func render(text string, f *facts) (string, error) {
 		return "", err
 	}
 	out := limited{left: maxRendered}
+	prepare(t, &out)
 	if err := t.Execute(&out, f); err != nil {
 		return "", err
 	}
@@ -204,6 +213,10 @@ func freeze(t *config.Task, i int, f *facts) (s step, script string, err error) 
 	f.task = t
 	for _, x := range texts(t) {
 		reads, ownReads := f.reads, f.ownReads
+		render := render
+		if x.what == "script" {
+			render = renderScript
+		}
 		out, err := render(x.source, f)
 		if err != nil {
 			return s, "", fmt.Errorf("%s: %w", x.what, err)

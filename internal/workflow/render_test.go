@@ -130,7 +130,8 @@ func TestClusterUtilities(t *testing.T) {
 	stub := `#!/bin/sh
 case "$*" in *" -- cluster/profile") exit 0 ;; esac
 printf '%s:' "${JORC_CLUSTER-}" "${CONSUL_HTTP_TOKEN-}" "${CONSUL_HTTP_TOKEN_FILE-}"
-for a; do printf '<%s>' "$a"; done; echo
+for a; do printf '<%s>' "$a"; done
+case "$*" in *--raw*) ;; *) echo ;; esac
 case "$2 $5" in "leader n1" | "leader out") exit 0 ;; "leader n2") exit 1 ;; "leader "*) exit 5 ;; esac
 [ "$2" != drpcli ] || tr '\0' '|'
 `
@@ -157,6 +158,16 @@ case "$2 $5" in "leader n1" | "leader out") exit 0 ;; "leader n2") exit 1 ;; "le
 		{"add_param --string a 1", Success, "prod:::<cluster><profile><add><--string><--><a><->\n"},
 		{"add_param a -1", Success, "prod:::<cluster><profile><add><--><a><->\n"},
 		{"remove_param a", Success, "prod:::<cluster><profile><remove><--><a>\n"},
+		{"get_param", Failed, "usage: get_param KEY [DEFAULT]\n"},
+		{"get_param a b c", Failed, "usage: get_param KEY [DEFAULT]\n"},
+		{"false || get_param", Failed, "usage: get_param KEY [DEFAULT]\n"},
+		{"effective_param", Failed, "usage: effective_param KEY [DEFAULT]\n"},
+		{"set_param --string a", Failed, "usage: set_param [--string] KEY VALUE [REF [DEFAULT]]\n"},
+		{"set_param", Failed, "usage: set_param [--string] KEY VALUE [REF [DEFAULT]]\n"},
+		{"add_param", Failed, "usage: add_param [--string] KEY VALUE\n"},
+		{"remove_param", Failed, "usage: remove_param KEY [REF]\n"},
+		{"remove_param || echo $?", Success, "usage: remove_param KEY [REF]\n2\n"},
+		{"cluster_members; : drpcli; get_param || echo $?", Success, "prod:::<cluster><members><-o><plain><--fields><Node><--cluster-filter>\nusage: get_param KEY [DEFAULT]\n2\n"},
 		{"remove_param a 1", Success, "prod:::<cluster><profile><remove><--ref><1><--><a>\n"},
 		{"cluster_members", Success, "prod:::<cluster><members><-o><plain><--fields><Node><--cluster-filter>\n"},
 		{"cluster_members --filter 'Zone == a'", Success, "prod:::<cluster><members><-o><plain><--fields><Node><--cluster-filter><--filter><Zone == a>\n"},
@@ -184,6 +195,25 @@ case "$2 $5" in "leader n1" | "leader out") exit 0 ;; "leader n2") exit 1 ;; "le
 			res, err := h.Run(t.Context(), Job{ID: "j", Workflow: "w", Origin: "run r7"})
 			if err != nil || res.State != test.state || h.log("j", "") != test.log {
 				t.Errorf("%s, %s: got %s, %q, %v; want %s, %q", shell, test.script, res.State, h.log("j", ""), err, test.state, test.log)
+			}
+		}
+	}
+}
+
+// TestDrpcliWithoutSetup: with cluster-utilities.tmpl alone, drpcli fails and names the template
+// that has the function; a script that takes in both keeps it.
+func TestDrpcliWithoutSetup(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"#!/bin/sh\n", "#!/bin/bash\n"} {
+		for include, code := range map[string]string{
+			`{{template "cluster-utilities.tmpl" .}}`:                                        "2",
+			`{{template "setup.tmpl" .}}` + "\n" + `{{template "cluster-utilities.tmpl" .}}`: "127",
+		} {
+			h := newHost(t, Options{}, config.Task{Name: "one", Script: shell + include + "\nPATH=/nonexistent\nids=$(drpcli machines list); echo \"$ids$?\"\n"})
+			res := h.run()
+			log := h.log("j", "")
+			if res.State != Success || !strings.HasSuffix(log, "\n"+code+"\n") || strings.Contains(log, `{{template "setup.tmpl" .}}`) != (code == "2") {
+				t.Errorf("%s: got %s, %q; want code %s", include, res.State, log, code)
 			}
 		}
 	}
