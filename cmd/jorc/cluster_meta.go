@@ -16,7 +16,7 @@ func metaCommand(env *environment) *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "get", Usage: "print one entry, or all", ArgsUsage: "[KEY]", Description: whose,
-				Flags:  []cli.Flag{&cli.BoolFlag{Name: "raw", Usage: "print a string without quotes", DisableDefaultText: true}},
+				Flags:  []cli.Flag{&cli.BoolFlag{Name: "raw", Usage: "print a string without quotes, and a newline only on a terminal", DisableDefaultText: true}},
 				Action: env.onCluster(env.getMeta),
 			},
 			{

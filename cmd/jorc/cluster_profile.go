@@ -28,7 +28,7 @@ func profileCommand(env *environment) *cli.Command {
 				Description: valueHelp + " Exits 1 if the param does not exist and --default is not given. With --node or --role only the member's or role's own params are read. " +
 					"With --effective it is what a member (--node, default this one) has when schema defaults, cluster, roles and its own params are laid over one another.",
 				Flags: append([]cli.Flag{
-					&cli.BoolFlag{Name: "raw", Usage: "print a string without quotes", DisableDefaultText: true},
+					&cli.BoolFlag{Name: "raw", Usage: "print a string without quotes, and a newline only on a terminal", DisableDefaultText: true},
 					&cli.StringFlag{Name: "default", Usage: "print `D` if the param does not exist"},
 					&cli.BoolFlag{Name: "effective", Usage: "with all layers", DisableDefaultText: true},
 					&cli.BoolFlag{Name: "compose", Usage: "with all layers, objects merged", DisableDefaultText: true},

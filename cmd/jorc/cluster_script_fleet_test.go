@@ -334,7 +334,7 @@ exit 0
 	}
 	do := doer(t, f.operator)
 	do(result{0, `"K10::server:007"` + "\n", ""}, "profile", "get", "k3s/join")
-	do(result{0, "0x1F\n\n", ""}, "profile", "get", "k3s/stdin", "--raw")
+	do(result{0, "0x1F\n", ""}, "profile", "get", "k3s/stdin", "--raw")
 
 	// A filter of jorc's own language, as the param has it, passes word by word, too.
 	do(result{0, "", ""}, "profile", "set", "cluster/filter", `Node != "`+leader+`" and "k3s" in Roles`)

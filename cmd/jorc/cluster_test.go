@@ -52,7 +52,7 @@ func TestClusterCommands(t *testing.T) {
 	do(result{0, "", ""}, "join", "--requires", "http")
 	do(result{1, s.Node + " -[http]-> web-1 -[mysql]-> " + s.Node + "\n", ""}, "deps", "--check")
 	do(result{0, "", ""}, "meta", "set", "icon", "db", "--node", "web-1")
-	do(result{0, "db\n", ""}, "meta", "get", "icon", "--raw", "--node", "web-1")
+	do(result{0, "db", ""}, "meta", "get", "icon", "--raw", "--node", "web-1")
 	do(result{1, "", "jorc: meta \"icon\" in cluster \"prod\" does not exist\n"}, "meta", "get", "icon")
 	do(result{0, "", ""}, "pause", "--reason", "why")
 	do(result{0, "", "jorc: cluster \"prod\": it is paused already; nothing was changed\n"}, "pause")
@@ -76,7 +76,7 @@ func TestClusterCommands(t *testing.T) {
 	file := writeFile(t, "export.json", exported.stdout)
 	do(result{0, "", ""}, "import", file, "--cluster", "copy")
 	do(result{0, "", ""}, "import", file, "--cluster", "copy")
-	do(result{0, "copy\n", ""}, "profile", "get", "cluster/profile", "--raw", "--cluster", "copy")
+	do(result{0, "copy", ""}, "profile", "get", "cluster/profile", "--raw", "--cluster", "copy")
 	do(result{0, "2\n", ""}, "members", "--count", "--cluster", "copy")
 	do(result{0, "", ""}, "profile", "set", "k", "1", "--cluster", "copy")
 	do(result{4, "", "jorc: cluster \"copy\" exists already and its profile differs: changed meanwhile: nothing was written; --replace overwrites it\n"},
@@ -105,7 +105,7 @@ func TestProfileCommands(t *testing.T) {
 	do(result{4, "", "jorc: param \"n\" exists already: nothing was written; read it again and decide\n"}, "profile", "add", "n", "2")
 	do(result{4, "", "jorc: param \"new\" does not exist, and the reference asks for a value: nothing was written; read it again and decide\n"}, "profile", "set", "new", "2", "--ref", "1")
 	do(result{0, "", ""}, "profile", "set", "new", "2", "--ref", "none", "--default", "none")
-	do(result{0, "none\n", ""}, "profile", "get", "my/data", "--raw", "--default", "none")
+	do(result{0, "none", ""}, "profile", "get", "my/data", "--raw", "--default", "none")
 	do(result{1, "", "jorc: param \"my/data\" of cluster \"default\": it does not exist; --default gives a value for that case\n"}, "profile", "get", "my/data")
 	do(result{0, "", ""}, "profile", "set", "big", "123456789012345678901234567890")
 	do(result{0, "123456789012345678901234567890\n", ""}, "profile", "get", "big")
@@ -238,7 +238,7 @@ func TestShellRace(t *testing.T) {
 				winner += "winner-" + string(rune('A'+i))
 			}
 		}
-		if got := jorc(t, env, "cluster", "profile", "get", name, "--raw"); got.stdout != winner+"\n" {
+		if got := jorc(t, env, "cluster", "profile", "get", name, "--raw"); got.stdout != winner {
 			t.Errorf("%s: it is %q; those who exit 0: %q", name, got.stdout, winner)
 		}
 	}

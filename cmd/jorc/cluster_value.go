@@ -154,13 +154,19 @@ func (r *valueReader) ref() (profile.Ref, error) {
 
 // printValue prints one value: as JSON on one line, or a text as it is.
 func (e *environment) printValue(c *cli.Context, v profile.Value, raw bool) error {
-	text, w := v.String(), c.App.Writer
 	if raw {
-		text, w = v.Raw(), rawData(w)
-	} else if e.format(c) == formatJSON {
+		end := ""
+		if isTerminal(c.App.Writer) {
+			end = "\n"
+		}
+		_, err := io.WriteString(rawData(c.App.Writer), v.Raw()+end)
+		return err
+	}
+	text := v.String()
+	if e.format(c) == formatJSON {
 		text = string(v.Indented())
 	}
-	_, err := fmt.Fprintln(w, text)
+	_, err := fmt.Fprintln(c.App.Writer, text)
 	return err
 }
 

@@ -28,23 +28,23 @@ func TestTextStaysText(t *testing.T) {
 	do(result{0, "", ""}, "join", "--node", "n1", "--role", "db")
 	for _, text := range []string{"007", "0x1F", "a #b", "1_000", "~", "{a: 1}", "a: b", " x ", "abc.0123456789abcdef", certificate, "tab\there"} {
 		do(result{0, "", ""}, "profile", "set", "v", text)
-		do(result{0, text + "\n", ""}, "profile", "get", "v", "--raw")
+		do(result{0, text, ""}, "profile", "get", "v", "--raw")
 		do(result{0, "", ""}, "profile", "set", "v", text, "--ref", text)
 		do(result{0, "", ""}, "profile", "set", "f", "@"+writeFile(t, "value", text))
-		do(result{0, text + "\n", ""}, "profile", "get", "f", "--raw")
+		do(result{0, text, ""}, "profile", "get", "f", "--raw")
 		if got := jorcWithInput(t, env, text, "cluster", "profile", "set", "s", "-"); got.code != 0 {
 			t.Errorf("%q from stdin: %+v", text, got)
 		}
-		do(result{0, text + "\n", ""}, "profile", "get", "s", "--raw")
+		do(result{0, text, ""}, "profile", "get", "s", "--raw")
 		do(result{0, "", ""}, "profile", "add", "a", text)
 		do(result{0, "", ""}, "profile", "remove", "a", "--ref", text)
 		do(result{0, "", ""}, "profile", "set", "v", text, "--node", "n1")
-		do(result{0, text + "\n", ""}, "profile", "get", "v", "--raw", "--node", "n1")
+		do(result{0, text, ""}, "profile", "get", "v", "--raw", "--node", "n1")
 		do(result{0, "", ""}, "join", "--node", "n1", "--param", "j="+text)
-		do(result{0, text + "\n", ""}, "profile", "get", "j", "--raw", "--node", "n1")
+		do(result{0, text, ""}, "profile", "get", "j", "--raw", "--node", "n1")
 		do(result{0, "", ""}, "meta", "set", "m", text)
-		do(result{0, text + "\n", ""}, "meta", "get", "m", "--raw")
-		do(result{0, text + "\n", ""}, "profile", "get", "none", "--raw", "--default", text)
+		do(result{0, text, ""}, "meta", "get", "m", "--raw")
+		do(result{0, text, ""}, "profile", "get", "none", "--raw", "--default", text)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestValueModes(t *testing.T) {
 	if got := jorcWithInput(t, env, "@home", "cluster", "profile", "set", "v", "-", "--string"); got.code != 0 {
 		t.Errorf("a text that begins with @: %+v", got)
 	}
-	do(result{0, "@home\n", ""}, "profile", "get", "v", "--raw")
+	do(result{0, "@home", ""}, "profile", "get", "v", "--raw")
 	do(result{2, "", "jorc: --string and --yaml exclude each other; see 'jorc cluster profile set --help'\n"}, "profile", "set", "v", "1", "--string", "--yaml")
 	for _, bad := range [][]string{{`{"hunter2":1,"hunter2":2}`}, {"hunter2: [", "--yaml"}, {"hunter2\xff"}} {
 		got := jorc(t, env, append([]string{"cluster", "profile", "set", "v"}, bad...)...)
@@ -82,7 +82,7 @@ func TestValueModes(t *testing.T) {
 			t.Errorf("%q: %+v", bad, got)
 		}
 	}
-	do(result{0, "@home\n", ""}, "profile", "get", "v", "--raw")
+	do(result{0, "@home", ""}, "profile", "get", "v", "--raw")
 }
 
 // TestSchemaOfStringsKeepsText: a number that a param of strings is given stays

@@ -181,7 +181,7 @@ func TestRawData(t *testing.T) {
 	do := doer(t, env)
 	do(result{0, "", ""}, "init", "default")
 	do(result{0, "", ""}, "profile", "set", "pem", "--string", hostileText)
-	do(result{0, hostileText + "\n", ""}, "profile", "get", "pem", "--raw")
+	do(result{0, hostileText, ""}, "profile", "get", "pem", "--raw")
 	if got := jorc(t, env, "cluster", "profile", "get", "pem"); unsafeText(got.stdout) != "" {
 		t.Errorf("the JSON is %q", got.stdout)
 	}
@@ -201,7 +201,7 @@ func TestRawData(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-shown
-	if got := strings.ReplaceAll(screen.String(), "\r\n", "\n"); unsafeText(got) != "" || !strings.Contains(got, `x\u001b[2J`) {
+	if got := strings.ReplaceAll(screen.String(), "\r\n", "\n"); unsafeText(got) != "" || !strings.Contains(got, `x\u001b[2J`) || !strings.HasSuffix(got, "\n") {
 		t.Errorf("a terminal got %q", got)
 	}
 }
