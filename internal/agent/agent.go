@@ -97,12 +97,13 @@ type Agent struct {
 	nodeKnown  chan struct{}                      // closed when node is known
 	stateOwned chan struct{}                      // closed when the state directory belongs to the node
 
-	mu     sync.Mutex
-	conf   *config.Config
-	gen    *generation // the running one
-	part   *part       // nil: the node's name is not known yet
-	node   string      // its name in Consul, once known
-	reload reloadResult
+	mu         sync.Mutex
+	conf       *config.Config
+	gen        *generation // the running one
+	leadership *leadership // of the parts, one after the other
+	part       *part       // nil: the node's name is not known yet
+	node       string      // its name in Consul, once known
+	reload     reloadResult
 
 	unhealthy string // why the engine counts as stuck; empty: it answers
 }

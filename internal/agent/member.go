@@ -101,7 +101,11 @@ func (p *part) runMember(ctx context.Context) error {
 		return p.cluster.NewElection(cluster.ElectionOptions{Node: p.node, Log: log}).Run(ctx)
 	})
 	if p.conf.Member.OnLead != "" || p.conf.Member.OnStepDown != "" {
-		g.Go(func() error { return p.cluster.Lead(ctx, p.node, cluster.Timing{}, p.runLeaderWorkflows) })
+		g.Go(func() error {
+			return p.onceSteppedDown(ctx, func(ctx context.Context) error {
+				return p.cluster.Lead(ctx, p.node, cluster.Timing{}, p.runLeaderWorkflows)
+			})
+		})
 	}
 	return g.Wait()
 }

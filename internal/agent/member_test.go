@@ -185,3 +185,97 @@ func mustParse(t *testing.T, text string) profile.Value {
 	}
 	return v
 }
+
+// lose gives the host's place among the leaders to another member.
+func (h *host) lose(other string) {
+	h.t.Helper()
+	c := h.cluster()
+	if _, err := c.Join(h.t.Context(), other, func(r cluster.Record) (cluster.Record, error) { return r, nil }); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := c.SetMemberParam(h.t.Context(), h.server.Node, cluster.ParamEligible, mustParse(h.t, "false"), profile.Ref{}); err != nil {
+		h.t.Fatal(err)
+	}
+	l, err := c.Elect(h.t.Context())
+	if err != nil || l.Leads(h.server.Node) {
+		h.t.Fatalf("the leaders are %+v, %v", l, err)
+	}
+}
+
+// TestStepDownAfterAbsence: a leader that lost its place while its agent was down runs
+// on_step_down when it is back, once, before what a trigger asks for; and its former place is free
+// from then on.
+func TestStepDownAfterAbsence(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, consultest.Start(t), leadingConf+`
+trigger "config" {
+  key      = "site/config"
+  workflow = "react"
+}
+workflow "react" {
+  task "note" { script = "echo reacts >>DIR/told" }
+}
+`)
+	c := h.cluster()
+	if _, err := c.Init(t.Context(), cluster.InitOptions{Leaders: 1}); err != nil {
+		t.Fatal(err)
+	}
+	h.put("site/config", "1")
+	h.start()
+	h.wantLines("told", "leads")
+	h.put("site/config", "2")
+	h.wantLines("told", "leads", "reacts")
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	h.lose("other")
+	h.put("site/config", "3")
+	h.start()
+	h.wantLines("told", "leads", "reacts", "led", "reacts")
+	h.eventually("the free place", func() error {
+		l, err := c.Leaders(t.Context())
+		if err == nil && !l.Leads("other") {
+			err = fmt.Errorf("got %+v", l)
+		}
+		return err
+	})
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	h.put("site/config", "4")
+	h.start()
+	h.wantLines("told", "leads", "reacts", "led", "reacts", "reacts") // it did not lead this time
+}
+
+// TestOnLeadAfterReload: a reload does not run on_lead again, a restart does.
+func TestOnLeadAfterReload(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, consultest.Start(t), leadingConf)
+	c := h.cluster()
+	if _, err := c.Init(t.Context(), cluster.InitOptions{Leaders: 1}); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	h.wantLines("told", "leads")
+	for _, zone := range []string{"a", "b"} {
+		h.configure(strings.Replace(leadingConf, "member {", "member {\n  zone = \""+zone+"\"", 1))
+		if got := h.reload(); !got.OK {
+			t.Fatalf("got %+v", got)
+		}
+		h.wantRecord("the reload", func(r cluster.Record) bool { return r.Zone == zone })
+	}
+	leads := func() int { return strings.Count(h.log.String(), "this member leads now") }
+	h.eventually("the third part", func() error {
+		if n := leads(); n < 3 {
+			return fmt.Errorf("it led %d times", n)
+		}
+		return nil
+	})
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	h.wantLines("told", "leads", "leads")
+	h.lose("other")
+	h.wantLines("told", "leads", "leads", "led")
+}

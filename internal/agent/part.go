@@ -48,13 +48,15 @@ type part struct {
 	jobs    *workflow.Runner
 	log     hclog.Logger
 
+	leadership  *leadership
+	steppedDown chan struct{} // closed when a leader that was replaced while it was away has stepped down
+
 	keeper        atomic.Pointer[cluster.RecordSync] // nil: not started, or the configuration does not make this host a member
 	converge      *converge.Converger                // nil: this host has no static configuration
 	admission     *admission                         // of converge
 	stages        *stage.Hosts                       // nil in a simulated host
 	managing      *workflow.Runner                   // runs on managers
 	gates         *workflow.Runner                   // runs of gates
-	led           bool                               // this member led since the part began
 	orchestrated  []*orchestrator.Orchestrator
 	guestClusters []*guestCluster
 }
@@ -159,6 +161,10 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 		log: a.o.Log, processes: a.processes, processesChanged: a.processesChanged, stages: a.stages,
 		templatesChanged: a.templatesChanged, templateReports: a.o.TemplateReports.orDefault(),
 	}
+	if a.leadership == nil {
+		a.leadership = newLeadership(c.StateDir)
+	}
+	p.leadership, p.steppedDown = a.leadership, make(chan struct{})
 	if a.generation() != nil {
 		p.templates = func() []watch.Status { return a.generation().engine.Status() }
 	}
@@ -233,10 +239,18 @@ func (p *part) runComponents(ctx context.Context, once bool) error {
 	}
 	switch {
 	case once:
+		close(p.steppedDown)
 	case p.conf.Member != nil:
-		g.Go(func() error { return p.work(ctx) })
+		g.Go(func() error { return p.onceSteppedDown(ctx, p.work) })
 	case p.mayBeJoinedManually():
-		g.Go(func() error { return p.workOnceJoined(ctx) })
+		g.Go(func() error { return p.onceSteppedDown(ctx, p.workOnceJoined) })
+	}
+	if !once {
+		g.Go(func() error {
+			defer close(p.steppedDown)
+			p.stepDownIfReplaced(ctx)
+			return nil
+		})
 	}
 	if !once {
 		g.Go(func() error { return p.orchestrate(ctx) })
@@ -245,10 +259,10 @@ func (p *part) runComponents(ctx context.Context, once bool) error {
 		g.Go(func() error { return p.runStages(ctx) })
 	}
 	if len(p.conf.Triggers) > 0 && !once {
-		g.Go(func() error { return p.triggers(ctx) })
+		g.Go(func() error { return p.onceSteppedDown(ctx, p.triggers) })
 	}
 	if p.converge != nil && !once {
-		g.Go(func() error { return p.converge.Run(ctx) })
+		g.Go(func() error { return p.onceSteppedDown(ctx, p.converge.Run) })
 	}
 	if p.conf.Member != nil {
 		g.Go(func() error { return p.runMember(ctx) })
@@ -257,6 +271,17 @@ func (p *part) runComponents(ctx context.Context, once bool) error {
 		g.Go(func() error { return p.runProcessReport(ctx) })
 	}
 	return g.Wait()
+}
+
+// onceSteppedDown calls run, which begins jobs on this host, when a leader that was replaced
+// while it was away has stepped down.
+func (p *part) onceSteppedDown(ctx context.Context, run func(context.Context) error) error {
+	select {
+	case <-p.steppedDown:
+		return run(ctx)
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // storePrefix returns the prefix of the keys of c's cluster.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
@@ -141,50 +142,113 @@ const stepDownWithin = time.Minute
 // that workflow or the time for stepping down has ended.
 func (p *part) runLeaderWorkflows(ctx context.Context) {
 	p.log.Info("this member leads now", "cluster", p.cluster.Name())
-	if name := p.conf.Member.OnLead; name != "" {
-		p.runLeaderWorkflow(ctx, errNotLeading, p.leadingJob(name))
+	_, led := p.leadership.last(p.log)
+	if err := p.leadership.begin(storePrefix(p.conf), p.node); err != nil {
+		p.log.Error("cannot keep that this member leads: on_step_down will not run if it loses its place while the agent is down", "error", err)
+	}
+	if name := p.conf.Member.OnLead; name != "" && !p.leadership.ended {
+		p.leadership.ended = p.runLeaderWorkflow(ctx, errNotLeading, p.leaderJob(name, p.leading(), led))
 	}
 	<-ctx.Done()
 	if p.running.Err() != nil {
 		return // the agent ends, or has a new configuration; the place stays this member's
 	}
 	p.log.Info("this member no longer leads", "cluster", p.cluster.Name())
+	p.stepDown(false)
+}
+
+// stepDown runs on_step_down and ends the term; resumed: an agent before may have begun it.
+func (p *part) stepDown(resumed bool) {
 	if name := p.conf.Member.OnStepDown; name != "" {
 		down, cancel := context.WithTimeout(p.running, stepDownWithin)
 		defer cancel()
-		p.runLeaderWorkflow(down, errStepDownIsDue, workflow.Job{Workflow: name, Origin: p.notLeading()})
+		if !p.runLeaderWorkflow(down, errStepDownIsDue, p.leaderJob(name, p.notLeading(), resumed)) {
+			return
+		}
+	}
+	p.endTerm()
+}
+
+func (p *part) endTerm() {
+	if err := p.leadership.end(); err != nil {
+		p.log.Warn("cannot forget that this member led: on_step_down runs again at the next start unless it leads then", "error", err)
 	}
 }
 
-// leadingJob returns the job of on_lead: a new one, or the one that a restart of the agent cut
-// off. That one continues, or stays interrupted.
-func (p *part) leadingJob(name string) workflow.Job {
-	job := workflow.Job{Workflow: name, Origin: "leading cluster " + p.cluster.Name()}
-	restarted := !p.led
-	p.led = true
-	if !restarted {
+// stepDownIfReplaced runs on_step_down if this host led when its agent ended and another
+// member may lead now: when it no longer leads, or cannot know that for as long as a leader
+// continues without Consul.
+func (p *part) stepDownIfReplaced(ctx context.Context) {
+	last, led := p.leadership.last(p.log)
+	switch {
+	case !led:
+		return
+	case p.conf.Member == nil || p.conf.Member.OnStepDown == "" && p.conf.Member.OnLead == "":
+		p.endTerm()
+		return
+	case last.Cluster == storePrefix(p.conf) && last.Node == p.node && p.leads(ctx):
+		return
+	case ctx.Err() != nil || p.holds.free(ctx) != nil:
+		return
+	}
+	p.log.Info("this member lost its place as a leader while its agent was away", "cluster", p.cluster.Name())
+	if job, ok := p.lastLeaderJob(); ok && job.Open && job.Origin == p.leading() {
+		if _, err := p.jobs.Abandon(p.running, job.ID, errNotLeading.Error()); err != nil {
+			p.log.Warn("cannot end the job of an earlier leadership", "job", job.ID, "error", err)
+		}
+	}
+	p.stepDown(true)
+	p.cluster.ConfirmStepDown(ctx, p.node, cluster.Timing{})
+}
+
+// leads reports whether this member leads, by an answer within the time for which a leader
+// continues without one.
+func (p *part) leads(ctx context.Context) (leads bool) {
+	ctx, cancel := context.WithTimeout(ctx, cluster.DefaultStepDown)
+	defer cancel()
+	_ = concurrency.Retry(ctx, concurrency.NewBackoff(time.Second, time.Second), func(ctx context.Context) error {
+		l, err := p.cluster.Consistent().Leaders(ctx)
+		leads = err == nil && l.Leads(p.node)
+		return err
+	}, nil) // without an answer it does not lead
+	return leads
+}
+
+// leaderJob returns a job of a workflow: a new one or, with resumed, the one of the same
+// origin that a restart of the agent cut off. That one continues, or stays interrupted.
+func (p *part) leaderJob(name, origin string, resumed bool) workflow.Job {
+	job := workflow.Job{Workflow: name, Origin: origin}
+	if !resumed {
 		return job
 	}
-	jobs, err := p.jobs.Jobs()
-	if err != nil {
-		p.log.Warn("cannot read whether on_lead was interrupted", "error", err)
-		return job
-	}
-	i := slices.IndexFunc(jobs, func(j workflow.Result) bool {
-		return j.Origin == job.Origin || j.Origin == p.notLeading()
-	})
-	if i >= 0 && jobs[i].Origin == job.Origin && jobs[i].Workflow == name && (jobs[i].Open || jobs[i].State == workflow.Interrupted) {
-		job.ID = jobs[i].ID
+	last, ok := p.lastLeaderJob()
+	if ok && last.Origin == origin && last.Workflow == name && (last.Open || last.State == workflow.Interrupted) {
+		job.ID = last.ID
 	}
 	return job
 }
 
-// notLeading is the origin of jobs of on_step_down.
+// lastLeaderJob returns the last job of on_lead or on_step_down.
+func (p *part) lastLeaderJob() (last workflow.Result, ok bool) {
+	jobs, err := p.jobs.Jobs()
+	if err != nil {
+		p.log.Warn("cannot read whether a job of a leader was interrupted", "error", err)
+	}
+	i := slices.IndexFunc(jobs, func(j workflow.Result) bool { return j.Origin == p.leading() || j.Origin == p.notLeading() })
+	if i < 0 {
+		return last, false
+	}
+	return jobs[i], true
+}
+
+// leading and notLeading are the origins of jobs of on_lead and of on_step_down.
+func (p *part) leading() string    { return "leading cluster " + p.cluster.Name() }
 func (p *part) notLeading() string { return "no longer leading cluster " + p.cluster.Name() }
 
 // runLeaderWorkflow runs a job to its end and does not repeat one that failed. When
-// ctx ends the job ends early, with why as the reason.
-func (p *part) runLeaderWorkflow(ctx context.Context, why error, job workflow.Job) {
+// ctx ends the job ends early, with why as the reason. It returns false if this part ended
+// before the job did.
+func (p *part) runLeaderWorkflow(ctx context.Context, why error, job workflow.Job) (ended bool) {
 	res, err := p.jobs.Drive(p.running, job, workflow.Hooks{Watch: func(watching context.Context, stop func(error)) {
 		select {
 		case <-ctx.Done():
@@ -194,6 +258,7 @@ func (p *part) runLeaderWorkflow(ctx context.Context, why error, job workflow.Jo
 	}})
 	switch {
 	case p.running.Err() != nil:
+		return false
 	case errors.Is(err, why):
 		p.log.Info("workflow ended early", "workflow", job.Workflow, "for", job.Origin, "why", err)
 	case err != nil:
@@ -203,4 +268,5 @@ func (p *part) runLeaderWorkflow(ctx context.Context, why error, job workflow.Jo
 	default:
 		p.log.Info("workflow ended", "workflow", job.Workflow, "for", job.Origin, "state", res.State, "why", res.Why)
 	}
+	return true
 }

@@ -17,16 +17,19 @@ import (
 // members of a cluster use the same.
 type Timing struct {
 	// StepDown is how long a leader that cannot reach Consul continues to lead, and
-	// how long the place of a retired leader stays empty. Default 10 s.
+	// how long the place of a retired leader stays empty. Default: DefaultStepDown.
 	StepDown time.Duration
 	// Replace is how long a leader has to have been failing before another
 	// takes its place; longer than StepDown. Default 30 s.
 	Replace time.Duration
 }
 
+// DefaultStepDown is how long leaders of clusters continue without Consul.
+const DefaultStepDown = 10 * time.Second
+
 func (t Timing) withDefaults() Timing {
 	if t.StepDown <= 0 {
-		t.StepDown = 10 * time.Second
+		t.StepDown = DefaultStepDown
 	}
 	if t.Replace <= t.StepDown {
 		t.Replace = 3 * t.StepDown

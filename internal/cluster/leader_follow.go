@@ -56,7 +56,7 @@ func (c *Cluster) Lead(ctx context.Context, node string, t Timing, lead func(ctx
 				lead(run)
 				<-run.Done()
 				stop()
-				c.confirmStepDown(ctx, node, t.withDefaults().StepDown)
+				c.ConfirmStepDown(ctx, node, t)
 			}
 		}
 	})
@@ -94,10 +94,10 @@ func (l *leadRun) begin(ctx context.Context) (context.Context, context.CancelFun
 	return run, stop
 }
 
-// confirmStepDown says that node knows that it was retired. The election waits for a
+// ConfirmStepDown says that node knows that it was retired. The election waits for a
 // node that cannot write this.
-func (c *Cluster) confirmStepDown(ctx context.Context, node string, within time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, within)
+func (c *Cluster) ConfirmStepDown(ctx context.Context, node string, t Timing) {
+	ctx, cancel := context.WithTimeout(ctx, t.withDefaults().StepDown)
 	defer cancel()
 	_, _ = c.leaders.Update(ctx, func(old kv.Entry[Leaders]) (Leaders, bool, error) {
 		next := old.Value.clone()
