@@ -138,6 +138,26 @@ func TestClusterUtilitiesTokens(t *testing.T) {
 		t.Errorf("a token that cannot be made: got %+v, want exit 5", got)
 	}
 
+	for _, cluster := range []string{"prod", "other"} {
+		_, got := agent.run("", `echo {{ .GenerateProfileToken "`+cluster+`" 7200 }}`)
+		if got.code != exitDenied || !strings.Contains(got.stderr, "'jorc cluster profile token --cluster "+cluster+" > FILE', and the task gets token_file") {
+			t.Errorf("a token for %s that cannot be made: got %+v, want exit 5 and what to do", cluster, got)
+		}
+	}
+	// The remedy that the error names works, and is not named again.
+	file := writeFile(t, "token", jorc(t, operator, "cluster", "profile", "token").stdout)
+	res, got = agent.run("token_file = "+strconv.Quote(file), `{{ template "setup.tmpl" . }}
+drpcli -T "{{ .GenerateProfileToken .ClusterProfile 7200 }}" profiles set $CLUSTER_PROFILE param owner to me || exit
+drpcli -T {{ .ProfileToken }} profiles set $CLUSTER_PROFILE param owner to you || exit
+get_param owner`)
+	if out := agent.output(res.ID); got.code != exitOK || out != "you\n" {
+		t.Errorf("with a token_file: got %+v, %q", got, out)
+	}
+	_, got = agent.run("token_file = "+strconv.Quote(file), `echo {{ .GenerateProfileToken "other" 7200 }}`)
+	if got.code != exitDenied || strings.Contains(got.stderr, "the task gets token_file") || !strings.Contains(got.stderr, "the script reads that file instead") {
+		t.Errorf("for another cluster with a token_file: got %+v", got)
+	}
+
 	// A script that shows its tokens in all ways, and fails.
 	res, got = root.run("", `set -x
 other={{ .GenerateProfileToken "other" 60 }}

@@ -443,8 +443,7 @@ func (c *Cluster) mintError(err error) error {
 	case consul.ACLsDisabled(err):
 		return fmt.Errorf("make a token for the profile of cluster %q: %w: none is needed", c.name, ErrNoACLs)
 	case errors.Is(err, consul.ErrDenied):
-		return fmt.Errorf("make a token for the profile of cluster %q: only callers with acl:write can: "+
-			"let one of them put a token into a file and give that to the task as its token_file: %w", c.name, err)
+		return fmt.Errorf("make a token for the profile of cluster %q: only callers with acl:write can: %w", c.name, err)
 	}
 	return fmt.Errorf("make a token for the profile of cluster %q: %w", c.name, err)
 }

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -273,7 +274,8 @@ func (f *facts) TokenIfPossible() string {
 	return secret
 }
 
-// token makes a token, or has made it already.
+// token makes a token, or has made it already. For the own cluster it is empty where jorc may
+// make none and the task has a token_file, which the functions of scripts use then.
 func (f *facts) token(k tokenKey) (string, error) {
 	f.reads++
 	t, ok := f.tokens[k]
@@ -281,7 +283,18 @@ func (f *facts) token(k tokenKey) (string, error) {
 		t = f.mint(k)
 		f.tokens[k] = t
 	}
-	return t.secret, t.err
+	if !errors.Is(t.err, consul.ErrDenied) {
+		return t.secret, t.err
+	}
+	own := f.ClusterProfile()
+	if f.task.TokenFile == "" {
+		return "", fmt.Errorf("%w; what to do: one of them runs 'jorc cluster profile token --cluster %s > FILE', and the task gets token_file = \"FILE\"", t.err, cmp.Or(k.profile, own))
+	}
+	if k.profile == "" || k.profile == own {
+		return "", nil
+	}
+	return "", fmt.Errorf("%w; what to do: one of them runs 'jorc cluster profile token --cluster %s > FILE', and the script reads that file instead: "+
+		"the task's token_file is for its own cluster", t.err, k.profile)
 }
 
 func (f *facts) mint(k tokenKey) (t token) {
