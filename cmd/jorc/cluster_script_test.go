@@ -256,7 +256,7 @@ EOF
 }
 
 // TestDocumentedScriptsEnd: the scripts of the documentation end with the first error of drpcli
-// that is no conflict, with its code and its reason.
+// that is not a conflict, with its code and its reason.
 func TestDocumentedScriptsEnd(t *testing.T) {
 	t.Parallel()
 	s := consultest.Start(t, consultest.WithACL())

@@ -18,7 +18,7 @@ func isShell(interpreter []string) bool {
 // shellReader reads a script as a shell does, as far as it has to in order to know
 // whether what follows stands inside quotes. It knows what POSIX shells and bash
 // quote by: quotes, backslashes, here-documents, comments, and substitutions, inside
-// which quoting begins anew.
+// which quoting begins again.
 type shellReader struct {
 	open    []shellPart // what has begun and not ended, the innermost last
 	escaped bool        // a backslash was before
@@ -34,7 +34,7 @@ type shellPart struct {
 	inText  bool   // of partBraces: in double quotes or a here-document
 	parens  int    // of code: open parentheses
 	cases   int    // of code: open case commands, whose patterns end with a parenthesis
-	word    string // of code: the word being read, "?" for what is no keyword
+	word    string // of code: the word being read, "?" for what is not a keyword
 	running bool   // of code: the command's first word was read
 	here    hereMark
 	line    []byte // of partHere: the line being read
@@ -238,7 +238,7 @@ func (s *shellReader) closeParen(in *shellPart) {
 	}
 }
 
-// endWord looks at the word that has ended: a keyword, or the first of a command.
+// endWord reads the word that has ended: a keyword, or the first of a command.
 func (s *shellReader) endWord(in *shellPart) {
 	word := in.word
 	in.word = ""
