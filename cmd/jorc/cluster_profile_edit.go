@@ -171,7 +171,7 @@ func (e *environment) watchProfile(c *cli.Context) error {
 	defer cancel(nil)
 	err = cl.WatchProfile(ctx, func(u kv.Update[profile.Document]) {
 		if u.Err != nil {
-			if errors.Is(u.Err, consul.ErrDenied) {
+			if errors.Is(u.Err, consul.ErrDenied) || consul.IsPermanent(u.Err) {
 				cancel(u.Err)
 			} else if text := u.Err.Error(); text != trouble { // reported once
 				note(c, "%s", text)

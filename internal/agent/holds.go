@@ -124,7 +124,7 @@ func (h *holds) change(source string, err error, set func()) {
 	defer h.mu.Unlock()
 	before, seen := h.sources[source]
 	switch {
-	case errors.Is(err, consul.ErrDenied), (errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer)) && !(seen && before == nil):
+	case errors.Is(err, consul.ErrDenied), consul.IsPermanent(err), (errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer)) && !(seen && before == nil):
 		if before == nil {
 			h.log.Error("cannot read whether this host is held; it does not converge until it can", "error", err)
 		}

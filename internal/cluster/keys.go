@@ -290,6 +290,15 @@ var ErrBadState = errors.New("not a state")
 // file and a URL leave as it is.
 func CheckVersion(name string) error { return checkName("version", name) }
 
+// CheckVersionKey returns consul.ErrRefused unless the local Consul takes version in the
+// names of keys, below running_version/. It writes nothing.
+func (c *Cluster) CheckVersionKey(ctx context.Context, version string) error {
+	if err := c.store.CheckNames(ctx, PrefixRunning+version); err != nil {
+		return fmt.Errorf("version %q: %w", version, err)
+	}
+	return nil
+}
+
 // CheckCategory is CheckVersion for the categories of states.
 func CheckCategory(name string) error { return checkName("category", name) }
 

@@ -140,7 +140,7 @@ func (k *RecordSync) awaitDifference(ctx context.Context) error {
 	denied := false
 	_ = k.cluster.members.At(k.o.Node).Watch(watch, func(u kv.Update[Record]) {
 		switch {
-		case errors.Is(u.Err, consul.ErrDenied):
+		case errors.Is(u.Err, consul.ErrDenied), consul.IsPermanent(u.Err):
 			if !denied {
 				k.o.Log.Warn("the member's record cannot be read", "node", k.o.Node, "error", u.Err)
 			}

@@ -14,9 +14,13 @@ import (
 )
 
 // ReportVersion records that node runs version, and reports whether that was news. It
-// writes nothing when it is known. It returns text.ErrName, or what ChangeReport returns.
+// writes nothing when it is known. It returns text.ErrName, consul.ErrRefused for names that
+// this Consul takes in no key, or what ChangeReport returns.
 func (c *Cluster) ReportVersion(ctx context.Context, node, version string) (changed bool, err error) {
 	if err := CheckVersion(version); err != nil {
+		return false, err
+	}
+	if err := c.checkIndexKey(ctx, node, runningKey(version, node)); err != nil {
 		return false, err
 	}
 	return c.ChangeReport(ctx, node, func(d Report, _ string) (Report, error) {
@@ -24,13 +28,25 @@ func (c *Cluster) ReportVersion(ctx context.Context, node, version string) (chan
 	})
 }
 
+// checkIndexKey returns text.ErrName, or consul.ErrRefused when this Consul does not read
+// key, an index key of node.
+func (c *Cluster) checkIndexKey(ctx context.Context, node, key string) error {
+	if err := CheckNode(node); err != nil {
+		return err
+	}
+	return c.store.CheckNames(ctx, key)
+}
+
 // SetState records the state of node in a category, and reports whether that was
 // news; s.Since is not used. Without s.Version the state is about the desired
 // version, or about the one that the node runs. A node that is provisioned
-// stays so: ErrProvisioned. It returns text.ErrName, ErrBadState, or what Move
-// returns.
+// stays so: ErrProvisioned. It returns text.ErrName, ErrBadState, consul.ErrRefused
+// for names that this Consul takes in no key, or what Move returns.
 func (c *Cluster) SetState(ctx context.Context, node, category string, s CategoryState) (changed bool, err error) {
 	if err := CheckState(category, s.State); err != nil {
+		return false, err
+	}
+	if err := c.checkIndexKey(ctx, node, statusKey(category, s.State, node)); err != nil {
 		return false, err
 	}
 	return c.ChangeReport(ctx, node, func(d Report, desired string) (Report, error) {

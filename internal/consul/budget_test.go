@@ -110,6 +110,7 @@ func TestPausesGrowToABound(t *testing.T) {
 		"500":          {status(http.StatusInternalServerError, "no path to datacenter"), 100 * time.Millisecond, 2 * time.Second},
 		"no leader":    {status(http.StatusInternalServerError, "No cluster leader"), 0, time.Second},
 		"cut":          {classify(t.Context(), "read", "k", false, errors.New("unexpected EOF")), 0, time.Second},
+		"refused":      {status(http.StatusInternalServerError, "invalid key name"), 100 * time.Millisecond, time.Minute},
 		"other errors": {fmt.Errorf("x"), 100 * time.Millisecond, 5 * time.Second},
 	} {
 		w := watch[int]{retry: newRetry()}

@@ -76,7 +76,10 @@ func New(c config.Consul, opts ...Option) (*Client, error) {
 		MaxIdleConnsPerHost: limit,
 		IdleConnTimeout:     90 * time.Second,
 	}
-	cl.http = &http.Client{Transport: &authorized{next: cl.transport, tokens: cl.tokens, auth: cl.auth, local: &cl.local}}
+	cl.http = &http.Client{
+		Transport:     &authorized{next: cl.transport, tokens: cl.tokens, auth: cl.auth, local: &cl.local},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	cl.base = scheme + "://" + address
 	cl.api, err = api.NewClient(&api.Config{
 		Address:    address,
@@ -187,8 +190,9 @@ func (t *secretSource) get() (string, error) {
 	return secret, nil
 }
 
-// authorized adds the current token, and user and password, to every request. It follows
-// no redirect with them: Consul's API does not redirect.
+// authorized adds the current token, and user and password, to every request. The client
+// follows no redirect with them: Consul redirects only from the name of a key to that of
+// another one ("a//b" to "a/b"), and a proxy may redirect to another host.
 type authorized struct {
 	next         http.RoundTripper
 	tokens, auth *secretSource

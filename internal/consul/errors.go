@@ -34,7 +34,8 @@ var (
 	ErrTooLong = errors.New("too long an answer")
 	// ErrNotFound: the named thing does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrRefused: Consul understood the request and refused it.
+	// ErrRefused: Consul understood the request and refused it: it was not carried out,
+	// and the same request is refused again. See IsPermanent.
 	ErrRefused = errors.New("refused by Consul")
 )
 
@@ -76,7 +77,21 @@ func classify(ctx context.Context, op, name string, write bool, err error) error
 	if ctx.Err() != nil && !write {
 		return fmt.Errorf("%s %q: %w", op, name, context.Cause(ctx))
 	}
-	return &Error{Op: op, Name: name, Class: class, Err: brief(err)}
+	return &Error{Op: op, Name: name, Class: class, Err: explained(brief(err))}
+}
+
+// explained adds what a refusal means where Consul does not say it.
+func explained(err error) error {
+	status, ok := err.(api.StatusError)
+	switch {
+	case !ok:
+		return err
+	case status.Code/100 == 3: // it would be another request: for a key, one for another key
+		return fmt.Errorf("%w; it redirects names with an empty, '.' or '..' segment, and jorc follows no redirect", err)
+	case status.Code == http.StatusBadRequest && status.Body == "":
+		return fmt.Errorf("%w; it takes no name with invisible characters", err)
+	}
+	return err
 }
 
 func classOf(err error, write bool) error {
@@ -105,11 +120,11 @@ func classOfStatus(s api.StatusError, write bool) error {
 		return ErrDenied
 	case s.Code == http.StatusTooManyRequests:
 		return ErrRateLimited
-	case s.Code == http.StatusRequestEntityTooLarge:
+	case s.Code == http.StatusRequestEntityTooLarge, s.Code == http.StatusRequestURITooLong, s.Code == http.StatusRequestHeaderFieldsTooLarge:
 		return ErrTooLarge
 	case s.Code == http.StatusNotFound:
 		return ErrNotFound
-	case s.Code < 500, strings.Contains(s.Body, "Invalid Session TTL"): // Consul sends it as a 500
+	case s.Code < 500, refusedByText(s.Body):
 		return ErrRefused
 	case noLeader(s.Body), !write:
 		return ErrUnreachable
@@ -117,6 +132,25 @@ func classOfStatus(s api.StatusError, write bool) error {
 		return ErrOutcomeUnknown
 	}
 }
+
+// refusedByText reports whether Consul refused a request with status 500, as it does for
+// the name of a key since 1.21.
+func refusedByText(body string) bool {
+	for _, text := range []string{
+		"invalid key name", "empty key name", "Invalid Session TTL", "Missing node registration",
+		"Failed to create boolean expression evaluator",
+	} {
+		if strings.Contains(body, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// IsPermanent reports whether err stays until the request, the token's rights aside, or
+// Consul itself is changed: a name that this Consul does not take, or a request beyond its
+// limits.
+func IsPermanent(err error) bool { return errors.Is(err, ErrRefused) || errors.Is(err, ErrTooLarge) }
 
 // noLeader reports whether a server refused a request before it entered Raft.
 // The texts are Consul's structs.ErrNoLeader, ErrNotReadyForConsistentReads and

@@ -212,7 +212,7 @@ func (w *watch[T]) nextIdlePause(meta Meta, reset bool) time.Duration {
 
 // newRetry returns the back-off after failures; nextPause limits its pauses.
 func newRetry() *concurrency.Backoff {
-	return concurrency.NewBackoff(100*time.Millisecond, 10*time.Second)
+	return concurrency.NewBackoff(100*time.Millisecond, time.Minute)
 }
 
 // nextPause returns the pause after a failure. It grows up to a limit that
@@ -234,6 +234,8 @@ func (w *watch[T]) nextPause(err error) time.Duration {
 		limit = 10 * time.Second
 	case errors.Is(err, ErrTooLong):
 		return jitter(time.Minute) // each attempt reads as much as it may
+	case IsPermanent(err):
+		limit = time.Minute // Consul may be upgraded
 	}
 	return min(w.retry.Next(), jitter(limit))
 }

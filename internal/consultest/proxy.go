@@ -1,6 +1,7 @@
 package consultest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -19,9 +20,10 @@ import (
 
 // Fault is what a Proxy does to one request; the zero value is nothing.
 type Fault struct {
-	Status int  // above zero: answer with this status instead of asking Consul
-	Cut    int  // above zero: end the connection after so many bytes of the answer
-	Hang   bool // do not answer until the client gives up
+	Status int    // above zero: answer with this status instead of asking Consul
+	Text   string // of that answer
+	Cut    int    // above zero: end the connection after so many bytes of the answer
+	Hang   bool   // do not answer until the client gives up
 }
 
 // Proxy stands between a client and a server that serves plain HTTP, and does
@@ -152,7 +154,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handl
 		<-r.Context().Done()
 		panic(http.ErrAbortHandler)
 	case f.Status > 0:
-		http.Error(w, "a fault of the test", f.Status)
+		http.Error(w, cmp.Or(f.Text, "a fault of the test"), f.Status)
 	default:
 		if f.Cut > 0 {
 			r.Header.Set(cutHeader, strings.Repeat("x", f.Cut))

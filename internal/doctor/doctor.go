@@ -84,7 +84,7 @@ func Examine(ctx context.Context, client *consul.Client, o Options) Report {
 	e.self = sync.OnceValues(func() (consul.Self, error) { return bounded(ctx, o.Timeout, client.AgentSelf) })
 	checks := []func(context.Context) []Finding{
 		e.api, e.version, e.raft, e.node, e.dns, e.rights, e.limits, e.modes, e.clock,
-		e.token, e.stateDir, e.agent, e.configuration, e.rollout,
+		e.token, e.stateDir, e.agent, e.configuration, e.rollout, e.keys,
 	}
 	found := make([][]Finding, len(checks))
 	var wg sync.WaitGroup

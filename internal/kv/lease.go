@@ -178,7 +178,7 @@ func (a *acquisition) free(ctx context.Context) (waited bool, err error) {
 	}
 	_ = consul.Watch(watch, a.store.client, consul.Query{}, source, func(u consul.Update[*consul.KVPair]) {
 		switch {
-		case errors.Is(u.Err, consul.ErrDenied), errors.Is(u.Err, consul.ErrRefused):
+		case errors.Is(u.Err, consul.ErrDenied), consul.IsPermanent(u.Err):
 			err = u.Err
 		case u.Err != nil:
 			return

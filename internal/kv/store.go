@@ -12,8 +12,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
@@ -59,6 +61,36 @@ func (s *Store) check(key string) error {
 		return fmt.Errorf("key %q below %q: %w", key, s.prefix, ErrBadKey)
 	}
 	return nil
+}
+
+// checkWritable returns ErrBadKey also for a key that no Consul lets anyone read: a
+// transaction would write it.
+func (s *Store) checkWritable(key string) error {
+	if err := s.check(key); err != nil {
+		return err
+	}
+	full := s.Path(key)
+	if path.Clean(full) != strings.TrimSuffix(full, "/") || strings.ContainsFunc(full, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Errorf("key %q: %w: no Consul reads it", full, ErrBadKey)
+	}
+	return nil
+}
+
+// CheckNames returns consul.ErrRefused unless this Consul takes the keys in requests that
+// read them; transactions write any name. It writes nothing, and asks Consul only about
+// names that not every version takes.
+func (s *Store) CheckNames(ctx context.Context, keys ...string) error {
+	paths := make([]string, len(keys))
+	for i, key := range keys {
+		paths[i] = s.Path(key)
+	}
+	refused, err := s.client.RefusedKeys(ctx, paths...)
+	for _, name := range paths {
+		if err == nil && refused[name] != nil {
+			err = fmt.Errorf("nothing was written, as this Consul takes no such name: %w; choose one of letters, digits, '-', '_' and '.'", refused[name])
+		}
+	}
+	return err
 }
 
 func (s *Store) query() consul.Query { return consul.Query{Consistent: s.consistent} }

@@ -105,7 +105,11 @@ func (t *Txn) failed(err error) error {
 }
 
 func (t *Txn) add(verb consul.KVOp, key string, op consul.KVTxnOp) *Txn {
-	if t.failed(t.store.check(key)) != nil {
+	check := t.store.check
+	if verb == consul.KVSet || verb == consul.KVCAS || verb == consul.KVLock {
+		check = t.store.checkWritable
+	}
+	if t.failed(check(key)) != nil {
 		return t
 	}
 	op.Verb, op.Key = verb, t.store.Path(key)
@@ -186,17 +190,32 @@ var errFiltered = errors.New("left out of the answer")
 // Commit carries out all operations or none. It returns ErrConflict (as a
 // *ConflictError that says which operation did not hold), ErrLockLost when the
 // store's lock was, consul.ErrTooLarge, ErrBadKey (nothing was sent),
-// consul.ErrDenied, consul.ErrUnreachable or consul.ErrOutcomeUnknown.
+// consul.ErrDenied, consul.ErrUnreachable or consul.ErrOutcomeUnknown; for a command
+// consul.ErrRefused, when it would write a key that this Consul does not read.
 func (t *Txn) Commit(ctx context.Context) (*Result, error) {
 	if err := t.valid(); err != nil {
 		return nil, err
 	}
 	if r := recorderOf(ctx); r != nil {
 		if writes := t.writtenKeys(); len(writes) > 0 {
+			if err := t.checkNames(ctx, writes); err != nil {
+				return nil, err
+			}
 			return t.commitRecorded(ctx, r, writes)
 		}
 	}
 	return t.carryOut(ctx)
+}
+
+// checkNames is Store.CheckNames for the keys of writes that are not deleted.
+func (t *Txn) checkNames(ctx context.Context, writes []Write) error {
+	var keys []string
+	for _, w := range writes {
+		if w.Digest != "" {
+			keys = append(keys, w.Key)
+		}
+	}
+	return t.store.CheckNames(ctx, keys...)
 }
 
 // carryOut is Commit without a record.

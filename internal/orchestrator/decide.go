@@ -178,7 +178,7 @@ func (t *term) record(ctx context.Context, decider string, decisions []Decision,
 // isDecisionError reports whether err, of saving, is of the decision alone: nothing was
 // written then.
 func isDecisionError(err error) bool {
-	return IsDecisionConflict(err) || errors.Is(err, kv.ErrBadKey) || errors.Is(err, consul.ErrTooLarge)
+	return IsDecisionConflict(err) || errors.Is(err, kv.ErrBadKey) || consul.IsPermanent(err)
 }
 
 // nextDue returns when the next rule with a schedule is due, or the gate of a stage

@@ -129,7 +129,7 @@ func (r *Rollouts) watch(ctx context.Context, watcher *cluster.Watcher, changed 
 	defer document.Wait()
 	document.Go(func() {
 		_ = r.doc.Watch(ctx, func(u kv.Update[Document]) { // ends with ctx
-			if errors.Is(u.Err, consul.ErrDenied) {
+			if errors.Is(u.Err, consul.ErrDenied) || consul.IsPermanent(u.Err) {
 				cancel(u.Err)
 			}
 		})

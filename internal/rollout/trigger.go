@@ -69,7 +69,7 @@ type Superseded struct {
 // again changes its policy, and nothing when that is the same.
 //
 // It returns text.ErrName, ErrPolicy, ErrNoMembers, ErrNotConverged, kv.ErrNewer,
-// consul.ErrOutcomeUnknown, or what Load and Observe return.
+// consul.ErrRefused for a version that this Consul takes in no key, consul.ErrOutcomeUnknown, or what Load and Observe return.
 func (r *Rollouts) Trigger(ctx context.Context, q Request) (Triggered, error) {
 	if err := cluster.CheckVersion(q.Version); err != nil {
 		return Triggered{}, err
@@ -109,6 +109,11 @@ func (r *Rollouts) trigger(ctx context.Context, q Request) (Triggered, error) {
 	t.Changed = s.Desired != q.Version || s.badDesired || !bare && (!s.Exists || !next.equal(s.Document))
 	if t.Changed || q.RequireConverged || q.DryRun {
 		if err := r.consider(ctx, s, q, &t); err != nil {
+			return Triggered{}, err
+		}
+	}
+	if t.Changed && q.rollback == nil { // hosts ran what a rollback returns to
+		if err := r.cluster.CheckVersionKey(ctx, q.Version); err != nil {
 			return Triggered{}, err
 		}
 	}

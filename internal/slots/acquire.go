@@ -20,12 +20,18 @@ import (
 //
 // While Consul is unreachable Acquire keeps trying, and lines up again if its
 // session ended meanwhile. It returns the cause of ctx's end; text.ErrName, kv.ErrNewer,
-// consul.ErrDenied; or kv.ErrLockLost when the claim was unlocked by hand.
+// consul.ErrDenied, consul.ErrRefused for names that this Consul takes in no key; or kv.ErrLockLost when the claim was unlocked by hand.
 func (s *Slots) Acquire(ctx context.Context, group string, limit int, h Holder) (*kv.Lease, error) {
 	if err := errors.Join(checkGroup(group), text.CheckSegment(h.Node)); err != nil {
 		return nil, err
 	}
-	if err := persist(ctx, func() error { return s.setMax(ctx, group, limit) }); err != nil {
+	err := persist(ctx, func() error {
+		if err := s.store.CheckNames(ctx, prefix+prefixGroup+group, prefix+claimKey(h.Node, group, "id")); err != nil {
+			return err
+		}
+		return s.setMax(ctx, group, limit)
+	})
+	if err != nil {
 		return nil, wrap(group, err)
 	}
 	for {
@@ -112,7 +118,7 @@ func (w *waiter) untilTurn(ctx context.Context) (ahead string, alone bool, err e
 			g, failed = groupIn(u.Leaves, w.group)
 		}
 		if failed != nil {
-			if errors.Is(failed, consul.ErrDenied) || errors.Is(failed, kv.ErrNewer) {
+			if errors.Is(failed, consul.ErrDenied) || consul.IsPermanent(failed) || errors.Is(failed, kv.ErrNewer) {
 				err = failed
 				stop()
 			}
@@ -140,7 +146,7 @@ func (w *waiter) untilNext(ctx context.Context, ahead string) (err error) {
 	defer stop()
 	_ = w.slots.keys.At(ahead).Watch(watch, func(u kv.Update[record]) {
 		switch {
-		case errors.Is(u.Err, consul.ErrDenied):
+		case errors.Is(u.Err, consul.ErrDenied), consul.IsPermanent(u.Err):
 			err = u.Err
 			stop()
 		case u.Err != nil: // a claim that cannot be read counts as one that waits

@@ -77,7 +77,9 @@ func (e *Engine) render(ctx context.Context, j *job, now time.Time) {
 			v.snapshot = j.past.Data
 		}
 		r := e.execute(ctx, t, v, &j.loaded[i])
-		if v.tooMuch != nil {
+		if err := e.refusal(r.used); err != nil {
+			r.err = err
+		} else if v.tooMuch != nil {
 			r.err = &tooMuchError{v.tooMuch, e.o.Allow.MaxData}
 		}
 		for id, h := range v.next {
@@ -102,6 +104,24 @@ func (e *Engine) execute(ctx context.Context, t *tmpl, v view, loaded **source) 
 		*loaded = src
 	}
 	return src.execute(ctx, v, e.hot)
+}
+
+// errRefused: Consul refuses what a template asks for, which it will not do otherwise
+// the next time.
+type errRefused struct{ error }
+
+// refusal says which of used Consul refuses, nil if it refuses none: a template that uses
+// it fails, whatever was read of it before.
+func (e *Engine) refusal(used map[string]*dependency) error {
+	id, err := e.store.refused(used)
+	if err == nil {
+		return nil
+	}
+	d, why := used[id], used[id].reading(err)
+	if d.hidden {
+		why = fmt.Sprintf("read %s: %s", d, why)
+	}
+	return errRefused{errors.New(why)}
 }
 
 // mayStandIn: a file that is there is better than one made of old data, unless
@@ -306,7 +326,8 @@ func (e *Engine) schedule(j *job, now time.Time) {
 }
 
 // scheduleFailed reports templates that failed: not all that they fail for is
-// data that will change, so they are tried again, unless they did not end.
+// data that will change, so they are tried again, unless they did not end, or Consul
+// refuses what they ask for.
 func (e *Engine) scheduleFailed(j *job, now time.Time) {
 	u, failed, again := j.unit, false, true
 	for i, t := range u.templates {
@@ -314,7 +335,7 @@ func (e *Engine) scheduleFailed(j *job, now time.Time) {
 		if err == nil {
 			continue
 		}
-		failed, again = true, again && !errors.Is(err, errUnbounded) && !isTooMuch(err)
+		failed, again = true, again && !errors.Is(err, errUnbounded) && !isTooMuch(err) && !errors.As(err, new(errRefused))
 		if text := oneLine(err); text != t.status.Error && !slices.Contains(t.status.Held, text) && !errors.Is(err, context.Canceled) {
 			e.o.Log.Error("a template failed; its file stays as it was", "template", t.conf.Name, "error", errors.New(text))
 		}

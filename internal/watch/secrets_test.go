@@ -142,7 +142,7 @@ func TestNoFunctionShowsAValue(t *testing.T) {
 		}
 		if s.State == watch.StateFailed {
 			failed++
-			if !strings.Contains(c.Contents, `executeTemplate ""`) && !regexp.MustCompile(`^(line 1, column \d+: |parse: )`).MatchString(s.Error) {
+			if !strings.Contains(c.Contents, `executeTemplate ""`) && !regexp.MustCompile(`^(line 1, column \d+: |parse: |read .*: refused by Consul$)`).MatchString(s.Error) {
 				t.Errorf("%s: the error has no position: %s", c.Contents, s.Error)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	dep "github.com/hashicorp/consul-template/dependency"
 
@@ -46,6 +47,9 @@ type groupWatcher struct {
 	*sources
 	group   *group
 	most    int
+	wanted  []*dependency    // of the group, those whose names Consul takes; nil: not asked yet
+	refused map[string]error // name → why Consul refuses it
+	prefix  string           // of the query; all wanted names begin with it
 	tooWide context.CancelFunc
 	tracker tracker
 	seen    map[string]uint64 // dependency id → index of what was sent; see fingerprint
@@ -72,6 +76,43 @@ func (p *pairsByKey) below(d *dependency) consul.KVPairs {
 	return p.list
 }
 
+// readable is the group's prefix, or its directory where Consul may refuse a prefix that
+// ends within a segment although it takes the names themselves: "app/.", or "app/b " of
+// "app/b 1".
+func (g *group) readable() string {
+	dir := g.prefix[:strings.LastIndexByte(g.prefix, '/')+1]
+	last := g.prefix[len(dir):]
+	if last == "." || last == ".." || strings.HasSuffix(last, " ") || !utf8.ValidString(last) {
+		if g.deps[0].name != g.prefix { // it is wanted itself
+			return dir
+		}
+	}
+	return g.prefix
+}
+
+// askNames finds out which names of the group Consul refuses. They concern only the
+// templates that use them: the query is about the others.
+func (w *groupWatcher) askNames(ctx context.Context) error {
+	if w.wanted != nil {
+		return nil
+	}
+	names := make([]string, len(w.group.deps))
+	for i, d := range w.group.deps {
+		names[i] = d.name
+	}
+	refused, err := w.client.RefusedKeys(ctx, names...)
+	if err != nil {
+		return err
+	}
+	w.refused = refused
+	wanted := slices.DeleteFunc(slices.Clone(w.group.deps), func(d *dependency) bool { return refused[d.name] != nil })
+	if len(wanted) == 0 {
+		return refused[names[0]]
+	}
+	w.wanted, w.prefix = wanted, (&group{prefix: shared(wanted), deps: wanted}).readable()
+	return nil
+}
+
 func newPairs(list consul.KVPairs) *pairsByKey {
 	p := &pairsByKey{list: list, by: make(map[string]*consul.KVPair, len(list)), denied: map[string]error{}, lists: map[string]consul.KVPairs{}, tooMuch: map[string]error{}}
 	for _, pair := range list {
@@ -92,7 +133,10 @@ func (w *groupWatcher) readKey(ctx context.Context, q consul.Query) (any, consul
 
 // readPrefix reads all of the group's prefix.
 func (w *groupWatcher) readPrefix(ctx context.Context, q consul.Query) (any, consul.Meta, error) {
-	list, meta, err := w.client.KVList(ctx, w.group.prefix, w.in(q))
+	if err := w.askNames(ctx); err != nil {
+		return nil, consul.Meta{}, err
+	}
+	list, meta, err := w.client.KVList(ctx, w.prefix, w.in(q))
 	tooLong := errors.Is(err, consul.ErrTooLong)
 	if err != nil && !tooLong {
 		return nil, meta, err
@@ -127,14 +171,17 @@ func (w *groupWatcher) readWanted(ctx context.Context, q consul.Query) (any, con
 	if err := concurrency.Sleep(ctx, min(4*w.took, time.Second)); err != nil {
 		return nil, consul.Meta{}, err
 	}
-	_, meta, err := w.client.KVKeys(ctx, w.group.prefix, "/", w.in(q))
+	if err := w.askNames(ctx); err != nil {
+		return nil, consul.Meta{}, err
+	}
+	_, meta, err := w.client.KVKeys(ctx, w.prefix, "/", w.in(q))
 	if err != nil {
 		return nil, meta, err
 	}
 	start := time.Now()
 	pairs := newPairs(nil)
 	var keys []*dependency
-	for _, d := range w.group.deps {
+	for _, d := range w.wanted {
 		if d.kind == kindKey && w.group.scope.datacenter == "" {
 			pairs.by[d.name] = nil
 			keys = append(keys, d)
@@ -249,8 +296,9 @@ func (w *groupWatcher) in(q consul.Query) consul.Query {
 func (w *groupWatcher) handle(ctx context.Context) func(consul.Update[any]) {
 	return func(u consul.Update[any]) {
 		if u.Err != nil {
-			w.send(ctx, w.tracker.changes(u, w.group.deps...))
+			w.send(ctx, w.failed(u))
 			clear(w.seen)
+			w.wanted = nil // another Consul may refuse other names
 			return
 		}
 		if u.Reset {
@@ -262,7 +310,7 @@ func (w *groupWatcher) handle(ctx context.Context) func(consul.Update[any]) {
 		now := time.Now()
 		var changes []change
 		for _, d := range w.group.deps {
-			if err := cmp.Or(pairs.denied[d.id], pairs.tooMuch[d.id]); err != nil {
+			if err := cmp.Or(pairs.denied[d.id], pairs.tooMuch[d.id], w.refused[d.name]); err != nil {
 				delete(w.seen, d.id)
 				changes = append(changes, change{id: d.id, err: err, at: now})
 				continue
@@ -276,6 +324,17 @@ func (w *groupWatcher) handle(ctx context.Context) func(consul.Update[any]) {
 		}
 		w.send(ctx, changes)
 	}
+}
+
+// failed is what the failure of a query means: to names that Consul refuses, only that.
+func (w *groupWatcher) failed(u consul.Update[any]) []change {
+	changes := w.tracker.changes(u, w.group.deps...)
+	for i, d := range w.group.deps {
+		if err := w.refused[d.name]; err != nil {
+			changes[i].err = err
+		}
+	}
+	return changes
 }
 
 // fingerprint changes when the data of d may have: for a key its index, for a
@@ -329,7 +388,7 @@ func (w *groupWatcher) value(d *dependency, pairs *pairsByKey) any {
 // be seen. What may not be seen concerns only the templates that use it.
 func (w *groupWatcher) confirm(ctx context.Context, pairs *pairsByKey, filtered bool) error {
 	var absent []*dependency
-	for _, d := range w.group.deps {
+	for _, d := range w.wanted {
 		if d.kind == kindPrefix {
 			if err := w.confirmPrefix(ctx, pairs, d, filtered); err != nil {
 				return err
@@ -358,7 +417,7 @@ func (w *groupWatcher) confirmPrefix(ctx context.Context, pairs *pairsByKey, d *
 			break
 		}
 	}
-	if filtered && d.name != w.group.prefix { // was it something outside of d?
+	if filtered && d.name != w.prefix { // was it something outside of d?
 		_, meta, err := w.client.KVList(ctx, d.name, d.scope.query())
 		if err != nil {
 			return err

@@ -300,11 +300,12 @@ func (w *sharedWatcher) refresh(ctx context.Context, deps []*dependency, reset b
 	_ = g.Wait() // its functions return nil: failures are changes too
 }
 
-// note remembers a dependency that could not be read, until it could.
+// note remembers a dependency that could not be read, until it could. One that Consul
+// refuses is read again with all others, after Consul was away.
 func (w *sharedWatcher) note(d *dependency, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err == nil {
+	if err == nil || consul.IsPermanent(err) {
 		delete(w.failed, d.id)
 		return
 	}

@@ -78,8 +78,20 @@ func (s *store) get(id string) datum {
 	return datum{}
 }
 
-// put takes in a change. changed reports whether templates would see other data;
-// settle is when a doubted value may be believed, zero if no value is doubted.
+// refused returns the first id of used, in order, that Consul refuses, and why.
+func (s *store) refused(used map[string]*dependency) (first string, err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for id := range used {
+		if d := s.data[id]; d != nil && consul.IsPermanent(d.err) && (err == nil || id < first) {
+			first, err = id, d.err
+		}
+	}
+	return first, err
+}
+
+// put takes in a change. changed reports whether templates would see other data, or
+// would begin or cease to fail; settle is when a doubted value may be believed, zero if no value is doubted.
 func (s *store) put(c change) (changed bool, settle time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,12 +104,13 @@ func (s *store) put(c change) (changed bool, settle time.Time) {
 		if d.err == nil {
 			d.since = c.at
 		}
-		// What is too much holds files. Other trouble leaves them as they are.
-		changed = errors.Is(c.err, consul.ErrTooLong) != errors.Is(d.err, consul.ErrTooLong)
+		// What is too much holds files, and templates fail for what Consul refuses. Other
+		// trouble leaves them as they are.
+		changed = errors.Is(c.err, consul.ErrTooLong) != errors.Is(d.err, consul.ErrTooLong) || consul.IsPermanent(c.err) != consul.IsPermanent(d.err)
 		d.err = c.err
 		return changed, time.Time{}
 	}
-	was := errors.Is(d.err, consul.ErrTooLong)
+	was := errors.Is(d.err, consul.ErrTooLong) || consul.IsPermanent(d.err)
 	old, index := d.value, d.index
 	if !d.known {
 		old, index = s.past[c.id], max(d.index, s.seen[c.id])

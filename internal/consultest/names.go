@@ -1,0 +1,47 @@
+package consultest
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// Refuses reports whether this server refuses key in a request that reads it: that depends
+// on its version.
+func (s *Server) Refuses(key string) bool {
+	s.t.Helper()
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	defer client.CloseIdleConnections()
+	at := url.URL{Scheme: "http", Host: s.HTTPAddr, Path: "/v1/kv/" + key}
+	resp, err := client.Get(at.String())
+	if err != nil {
+		s.t.Fatalf("consultest: read key %q: %v", key, err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound
+}
+
+// strictNames matches the names that Consul 1.21 takes for keys.
+var strictNames = regexp.MustCompile(`^[a-zA-Z0-9,_./\-?&=]*$`)
+
+// StrictNames are the faults of a proxy that refuses the names of keys which Consul 1.21
+// refuses.
+func StrictNames(r *http.Request) Fault {
+	key, ok := strings.CutPrefix(r.URL.Path, "/v1/kv/")
+	if !ok || strictNames.MatchString(key) {
+		return Fault{}
+	}
+	return Fault{Status: http.StatusInternalServerError, Text: `invalid key name, keys should respect the "` + strictNames.String() + `" format`}
+}
+
+// Strict returns a proxy to this server that refuses what StrictNames do, unless the server
+// itself does.
+func (s *Server) Strict() *Proxy {
+	s.t.Helper()
+	p := s.Proxy()
+	if !s.Refuses("v1+b") {
+		p.Do(StrictNames)
+	}
+	return p
+}
