@@ -215,7 +215,7 @@ func exportClusterCommand(env *environment) *cli.Command {
 func importClusterCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "import", Usage: "create a cluster from an export", ArgsUsage: "FILE",
-		Description: "FILE may be - for stdin. The cluster gets the name in FILE, or that of --cluster. Exits 4 if a different cluster of that name exists.",
+		Description: "FILE may be - for stdin. The cluster gets the name in FILE, or that of --cluster. Exits 4 if a different cluster of that name exists; one whose profile is still as init creates it is overwritten.",
 		Flags:       []cli.Flag{&cli.BoolFlag{Name: "replace", Usage: "overwrite an existing cluster", DisableDefaultText: true}},
 		Action:      env.importCluster,
 	}

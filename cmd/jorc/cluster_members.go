@@ -82,10 +82,15 @@ func (e *environment) joinCluster(c *cli.Context, cl *target) error {
 	if err != nil {
 		return err
 	}
-	if exists, err := cl.Exists(c.Context); err == nil && !exists {
-		note(c, "cluster %q has no profile yet: 'jorc cluster init %s' creates it", cl.Name(), cl.Name())
-	}
+	noteMissing(c, cl)
 	return nil
+}
+
+// noteMissing notes that the cluster of members was never created.
+func noteMissing(c *cli.Context, cl *target) {
+	if members, err := cl.Uncreated(c.Context); err == nil && members > 0 {
+		note(c, "cluster %q was never created: %s", cl.Name(), cluster.CreationHint(cl.Name()))
+	}
 }
 
 // requirements reads --requires.
@@ -251,6 +256,9 @@ func (e *environment) listMembers(c *cli.Context) error {
 	all, err := cl.Members(c.Context, o)
 	if err != nil {
 		return err
+	}
+	if len(all) > 0 {
+		noteMissing(c, cl)
 	}
 	if role := c.String("role"); role != "" {
 		all = slices.DeleteFunc(all, func(m cluster.Member) bool { return !slices.Contains(m.Roles, role) })

@@ -2,17 +2,22 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/blocker"
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -95,6 +100,9 @@ func (p *part) runMember(ctx context.Context) error {
 	g.Go(func() error {
 		keeper := p.cluster.NewRecordSync(cluster.RecordSyncOptions{Node: p.node, Name: agentName(p.conf.StateDir), Files: files, Log: log})
 		p.keeper.Store(keeper)
+		if err := p.createCluster(ctx, log); err != nil {
+			return nil // ctx ended
+		}
 		return keeper.Run(ctx)
 	})
 	g.Go(func() error {
@@ -108,6 +116,40 @@ func (p *part) runMember(ctx context.Context) error {
 		})
 	}
 	return g.Wait()
+}
+
+// Pauses between two attempts to create the cluster while Consul does not answer.
+const (
+	firstCreation = 100 * time.Millisecond
+	lastCreation  = 10 * time.Second
+)
+
+// createCluster creates the host's cluster if it was never created and the agent's
+// token may. It asks once in the life of a part: a cluster that an operator deletes
+// does not come back by itself. It returns ctx's error.
+func (p *part) createCluster(ctx context.Context, log hclog.Logger) error {
+	name := p.cluster.Name()
+	return concurrency.Retry(ctx, concurrency.NewBackoff(firstCreation, lastCreation), func(ctx context.Context) error {
+		exists, err := p.cluster.Exists(ctx)
+		if exists || errors.Is(err, consul.ErrDenied) || errors.Is(err, kv.ErrDamaged) || errors.Is(err, kv.ErrNewer) {
+			return nil // it exists, or other readers of the profile report the error
+		}
+		created := false
+		if err == nil {
+			created, err = p.cluster.Init(ctx, cluster.InitOptions{})
+		}
+		switch {
+		case created:
+			log.Info("the cluster was created", "cluster", name)
+		case errors.Is(err, consul.ErrUnreachable), errors.Is(err, consul.ErrOutcomeUnknown), errors.Is(err, consul.ErrRateLimited):
+			return err
+		case errors.Is(err, consul.ErrDenied):
+			log.Warn("the cluster was never created, and this agent's token may not create it: "+cluster.CreationHint(name), "cluster", name)
+		case err != nil:
+			log.Warn("the cluster was never created, and cannot be: "+cluster.CreationHint(name), "cluster", name, "error", err)
+		}
+		return nil
+	}, nil)
 }
 
 // agentName identifies this agent: the host's name, for people, and the owner that

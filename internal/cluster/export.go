@@ -143,7 +143,7 @@ func (a Archive) document() (profile.Document, error) { return profile.Decode(a.
 
 // Import makes the cluster what a says, under this cluster's own name. Where
 // there is a cluster already nothing is written, and kv.ErrConflict returned,
-// unless replace is set: then the profile and all that a names take the place
+// unless its profile is as Init makes it, or replace is set: then the profile and all that a names take the place
 // of what is there, and other members stay. The profile is written last, so
 // that a cluster which was imported in part does not exist yet, and importing again goes
 // on. Only members lead, and a present leader continues, so that there
@@ -157,7 +157,11 @@ func (c *Cluster) Import(ctx context.Context, a Archive, replace bool) error {
 	if err != nil {
 		return err
 	}
-	if old.Exists && !replace {
+	fresh, err := profile.New(c.name)
+	if err != nil {
+		return err
+	}
+	if old.Exists && !replace && !fresh.Identical(old.Value) {
 		if next.Identical(old.Value) {
 			return nil
 		}

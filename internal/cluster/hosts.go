@@ -50,8 +50,27 @@ func (c *Cluster) CheckExists(ctx context.Context) error {
 	return c.missing(ctx)
 }
 
-// missing is ErrNoCluster with the clusters that exist, as far as they can be read.
+// Uncreated returns how many members a cluster has that was never created; 0 for one
+// that exists, or has no members. It returns a class of package consul.
+func (c *Cluster) Uncreated(ctx context.Context) (members int, err error) {
+	if exists, err := c.Exists(ctx); exists || err != nil {
+		return 0, err
+	}
+	names, err := c.members.Names(ctx)
+	return len(names), err
+}
+
+// CreationHint says how a cluster is created that does not exist.
+func CreationHint(name string) string {
+	return fmt.Sprintf("'jorc cluster init %s' creates it", name)
+}
+
+// missing is ErrNoCluster with its members, if it has any, or the clusters that
+// exist, as far as they can be read.
 func (c *Cluster) missing(ctx context.Context) error {
+	if members, err := c.members.Names(ctx); err == nil && len(members) > 0 {
+		return c.noCluster(fmt.Sprintf("; it has members (%d), but was never created", len(members)))
+	}
 	known := ""
 	if all, err := List(ctx, c.client, c.prefix); err == nil && len(all) > 0 {
 		names := make([]string, len(all))
@@ -63,7 +82,7 @@ func (c *Cluster) missing(ctx context.Context) error {
 	return c.noCluster(known)
 }
 
-// noCluster is ErrNoCluster; known names the clusters that exist.
+// noCluster is ErrNoCluster; known says what is known beside that.
 func (c *Cluster) noCluster(known string) error {
 	mark := ":"
 	if known != "" {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/rollout"
@@ -84,7 +85,7 @@ func Examine(ctx context.Context, client *consul.Client, o Options) Report {
 	e.self = sync.OnceValues(func() (consul.Self, error) { return bounded(ctx, o.Timeout, client.AgentSelf) })
 	checks := []func(context.Context) []Finding{
 		e.api, e.version, e.raft, e.node, e.dns, e.rights, e.limits, e.modes, e.clock,
-		e.token, e.stateDir, e.agent, e.configuration, e.rollout, e.keys,
+		e.token, e.stateDir, e.agent, e.configuration, e.cluster, e.rollout, e.keys,
 	}
 	found := make([][]Finding, len(checks))
 	var wg sync.WaitGroup
@@ -115,6 +116,17 @@ func (s *timeoutError) Unwrap() error { return consul.ErrUnreachable }
 
 func one(check string, s Status, detail, remedy string) []Finding {
 	return []Finding{{Check: check, Status: s, Detail: detail, Remedy: remedy}}
+}
+
+// cluster checks that a cluster with members was created. It has no finding for
+// others, nor where this cannot be read: other checks report that.
+func (e *examination) cluster(ctx context.Context) []Finding {
+	c := cluster.New(e.client, e.Config.Prefix, e.Config.Cluster)
+	members, err := bounded(ctx, e.Timeout, c.Uncreated)
+	if err != nil || members == 0 {
+		return nil
+	}
+	return one("cluster", Fail, fmt.Sprintf("%s has members (%d), but was never created: stages, runs and rollouts wait", c.Name(), members), cluster.CreationHint(c.Name()))
 }
 
 // rollout checks that an orchestrator runs while a rollout needs one. It has no

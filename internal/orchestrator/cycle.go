@@ -209,7 +209,7 @@ func idleReason(s *cluster.State) string {
 	case s.Control.ObserveOnly != nil:
 		return "observe only: " + s.Control.ObserveOnly.String()
 	case !s.Exists:
-		return "there is no such cluster: jorc cluster init creates it"
+		return "the cluster was never created: " + cluster.CreationHint(s.Cluster)
 	}
 	return ""
 }

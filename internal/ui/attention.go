@@ -34,7 +34,7 @@ const (
 
 // Problem is one thing that needs attention.
 type Problem struct {
-	// Kind is paused, observe_only, held, hold_file, damaged, partial, no_orchestrator, orchestrator_failing,
+	// Kind is paused, observe_only, held, hold_file, damaged, partial, no_cluster, no_orchestrator, orchestrator_failing,
 	// rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical,
 	// maintenance, template_failed, template_waiting, stage_stopped, run_failed, run_approval, run_waiting, slow, stuck, vacancy or
 	// filter.
@@ -66,6 +66,7 @@ func (s *Snapshot) findProblems() []Problem {
 	a := attention{s: s}
 	a.control()
 	a.documents()
+	a.existence()
 	a.orchestration()
 	a.rollout()
 	a.states()
@@ -149,6 +150,17 @@ func (a *attention) documents() {
 		a.add(Problem{
 			Kind: "filter", Severity: Warning, Title: "the cluster's own filter is invalid: it leaves out no member", Cause: err.Error(),
 			Command: a.s.command("cluster", "profile", "edit"),
+		})
+	}
+}
+
+// existence is whether the cluster that has members was created.
+func (a *attention) existence() {
+	if s := a.s.State; !s.Exists && s.Damaged[cluster.KeyProfile] == nil && len(s.Members(nil)) > 0 {
+		a.add(Problem{
+			Kind: "no_cluster", Severity: Critical, Title: fmt.Sprintf("cluster %s was never created", a.s.Cluster),
+			Cause:   "hosts joined it, but the orchestrator decides nothing: stages, runs and rollouts wait until it is created",
+			Command: commandLine("cluster", "init", a.s.Cluster),
 		})
 	}
 }
