@@ -240,7 +240,7 @@ func TestProfileToken(t *testing.T) {
 		}
 	}
 	_, err = g.as(cluster.PolicyAgent, "prod").ProfileToken(t.Context(), 0)
-	if !errors.Is(err, consul.ErrDenied) || !strings.Contains(err.Error(), "token_file") {
+	if !errors.Is(err, consul.ErrDenied) || !strings.Contains(err.Error(), "acl:write") {
 		t.Errorf("an agent's attempt to make a token: %v", err)
 	}
 	for _, ttl := range []time.Duration{time.Second, 25 * time.Hour} {
