@@ -196,7 +196,7 @@ func (e *environment) checkSingleVersion(c *cli.Context, cl *target) error {
 	if c.Bool("verbose") {
 		return e.singleVersion(c, cl)
 	}
-	s, err := cl.UniqueVersion(c.Context, argument(c, 0))
+	s, err := cl.rollouts().Unique(c.Context, argument(c, 0))
 	if err != nil {
 		return err
 	}

@@ -436,9 +436,10 @@ func wrongID(c *cli.Context, err error) error {
 func clusterWaitCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "wait", Usage: "wait until members of the cluster reach a goal",
-		Description: "GOAL is idle (no run, no rollout by a policy and no member's work is in progress; whose last run failed counts as failed), version=V (all run it), members=N (so many have joined) or run=ID (it has ended). " +
+		Description: "GOAL is idle (no run, no rollout by a policy and no member's work is in progress; whose last run failed counts as failed), version=V (all that take part in its rollout run it), members=N (so many have joined) or run=ID (it has ended). " +
 			"Members are those that the cluster's own filter and --filter match, managers left out. " +
-			"Exits 0 when all have it, 1 when some failed, with a line on stderr for each; 6 at once when the cluster is paused; 124 at the timeout.",
+			"Exits 0 when all have it, 1 when some failed, with a line on stderr for each; 6 at once when the cluster is paused, " +
+			"and with version=V when only members are missing that are held, drained or given up; 124 at the timeout.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "for", Usage: "`GOAL` to wait for", Value: "idle"},
 			&cli.StringFlag{Name: "filter", Usage: "only members that `EXPR` matches"},
@@ -513,7 +514,7 @@ func (e *environment) await(c *cli.Context, cl *target, goal runs.Goal, filter *
 		v.Failed = []runs.Trouble{} // a list, in JSON, too
 	}
 	switch {
-	case errors.Is(err, runs.ErrPaused):
+	case errors.Is(err, runs.ErrPaused), errors.Is(err, rollout.ErrAside):
 		v.Missing = err.Error()
 		return v, &exitError{code: exitStopped, err: err}
 	case err != nil && c.Context.Err() == nil && errors.Is(ctx.Err(), context.DeadlineExceeded):

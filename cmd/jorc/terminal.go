@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -135,6 +138,38 @@ func terminalOf(w io.Writer) (*os.File, bool) {
 func isTerminal(w io.Writer) bool {
 	_, ok := terminalOf(w)
 	return ok
+}
+
+// isTTY reports whether r or w is a terminal, whatever that can show.
+func isTTY(stream any) bool {
+	if w, ok := stream.(io.Writer); ok {
+		stream = underlying(w)
+	}
+	f, ok := stream.(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
+}
+
+// readAnswer reads one line, in lower case and without the space around it, until ctx ends.
+// At the end of r it is empty.
+func readAnswer(ctx context.Context, r io.Reader) (string, error) {
+	type line struct {
+		text string
+		err  error
+	}
+	lines := make(chan line, 1)
+	go func() { // a read of a terminal cannot be ended
+		text, err := bufio.NewReader(r).ReadString('\n')
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		lines <- line{strings.ToLower(strings.TrimSpace(text)), err}
+	}()
+	select {
+	case l := <-lines:
+		return l.text, l.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
 }
 
 // screen is the terminal behind stderr; nil: stderr is another file, or it cannot overwrite

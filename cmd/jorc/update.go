@@ -13,6 +13,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/rollout"
 )
 
 func updateCommand(env *environment) *cli.Command {
@@ -57,12 +59,15 @@ func updateCommand(env *environment) *cli.Command {
 			{
 				Name: "verify", Usage: "check that hosts run a version", ArgsUsage: "VERSION [HOST…]",
 				Description: "Hosts also come from standard input, separated by white space: without HOST, or where it is -. " +
-					"Lists those that do not run it, and what they run. Exits 0 only when all do; no host at all is 1.",
+					"Lists those that do not run it, and what they run; stderr has what keeps them. " +
+					"Members that take no part (managers, logical members, roles that the rollout's --order keeps back) are left out and named. " +
+					"Exits 0 only when all others run it; no host at all is 1.",
 				Action: env.verifyHosts,
 			},
 			{
 				Name: "single", Usage: "check that a version is the only running one", ArgsUsage: "VERSION",
-				Description: "Lists the other versions. Hosts that are down or not in Consul's catalog do not count and are listed separately. " +
+				Description: "Lists the other versions. Hosts that are down or not in Consul's catalog, and members that take no part " +
+					"(managers, roles that the rollout's --order keeps back), do not count and are listed separately. " +
 					"Exits 0 when it is the only one, 1 if it is not, or no host runs it.",
 				Action: env.onCluster(env.singleVersion),
 			},
@@ -265,9 +270,14 @@ func readWords(ctx context.Context, r io.Reader) ([]string, error) {
 }
 
 func (e *environment) singleVersion(c *cli.Context, cl *target) error {
-	s, err := cl.UniqueVersion(c.Context, argument(c, 0))
+	s, err := cl.rollouts().Unique(c.Context, argument(c, 0))
 	if err != nil {
 		return err
+	}
+	for _, a := range s.Detached {
+		if a.Why != "" {
+			note(c, "%s does not count: %s", printable(a.Host), printable(a.Why))
+		}
 	}
 	l := listingOf("version,hosts,life*,since", s.Others, func(o cluster.OtherVersion) []string {
 		return []string{o.Version, more(",", o.Examples, o.Hosts), "there", ""}
@@ -331,7 +341,10 @@ func (e *environment) notAtVersion(c *cli.Context) ([]cluster.OtherHost, error) 
 	if err != nil {
 		return nil, err
 	}
-	missing := s.HostsNotRunning(args[0], names)
+	missing, err := e.takingPart(c, cl, args[0], names, s.HostsNotRunning(args[0], names))
+	if err != nil {
+		return nil, err
+	}
 	var silent []string
 	for _, m := range missing {
 		if m.Version == "" {
@@ -343,4 +356,39 @@ func (e *environment) notAtVersion(c *cli.Context) ([]cluster.OtherHost, error) 
 		note(c, "%v", err)
 	}
 	return missing, err
+}
+
+// takingPart returns those of the missing hosts that take part, with what keeps them from
+// the version, and notes both on stderr.
+func (e *environment) takingPart(c *cli.Context, cl *target, version string, names []string, missing []cluster.OtherHost) ([]cluster.OtherHost, error) {
+	if len(missing) == 0 {
+		return missing, nil
+	}
+	arrival, err := cl.rollouts().Arrival(c.Context, version)
+	if errors.Is(err, consul.ErrUnreachable) || c.Context.Err() != nil {
+		return nil, err
+	}
+	if err != nil { // then all count
+		note(c, "it is not known who takes part: %v", err)
+	}
+	left := map[string]bool{}
+	missing = slices.DeleteFunc(missing, func(m cluster.OtherHost) bool {
+		if why := arrival.Apart[m.Host]; why != "" {
+			left[m.Host] = true
+			note(c, "%s is left out: %s", printable(m.Host), printable(why))
+		}
+		return left[m.Host]
+	})
+	if !slices.ContainsFunc(names, func(name string) bool { return !left[name] }) {
+		return nil, &exitError{code: exitFailed, err: fmt.Errorf("none of the hosts takes part in an update")}
+	}
+	for i := range missing {
+		m := &missing[i]
+		at := slices.IndexFunc(arrival.Missing, func(a rollout.Missing) bool { return a.Node == m.Host && a.Lack != rollout.LackPending })
+		if at >= 0 {
+			m.Why = arrival.Missing[at].Reason
+			note(c, "%s: %s", printable(m.Host), printable(m.Why))
+		}
+	}
+	return missing, nil
 }

@@ -83,6 +83,9 @@ func rolloutRows(s rollout.Status) [][]string {
 	if r := s.RollbackOf; r != nil {
 		add("rolled back", "%s: %s", r.Version, r.Reason)
 	}
+	if s.Supersedes != nil {
+		add("supersedes", "%s", *s.Supersedes)
+	}
 	add("policy", "%s", s.Policy.String())
 	n := s.Now
 	add("members", "%d: %d done, %d working, %d pending, %d failed, %d down", n.Members, n.Done, n.Working, n.Pending, n.Failed, n.Down)
@@ -122,6 +125,11 @@ func rolloutRows(s rollout.Status) [][]string {
 	}
 	for _, w := range s.Waits {
 		add("waits for", "%s", w)
+	}
+	if s.Phase == rollout.Done {
+		for _, m := range s.Missing {
+			add("missing", "%s: %s", m.Node, m.Reason)
+		}
 	}
 	return rows
 }
@@ -230,8 +238,12 @@ func (e *environment) operate(already string, change func(*cli.Context, *rollout
 func waitRolloutCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "wait", Usage: "wait until all members run the desired version",
-		Description: "Exits 0 when they do, 1 when members failed, the version was rolled back or another one was triggered, " +
-			"6 at once when the rollout or the cluster is paused or the rollout was aborted, 124 at the timeout. On a terminal it draws progress.",
+		Description: "Managers, logical members, members outside the cluster's filter and roles that --order keeps back (=0) take no part. " +
+			"Exits 0 when all others run the version, also after 'jorc update rollback' began before the wait; " +
+			"1 when members failed, the policy rolled the version back, or another one was triggered meanwhile; " +
+			"6 when only members are missing that are held, drained (in maintenance that jorc did not begin) or given up, with their names, " +
+			"and at once when the rollout or the cluster is paused or the rollout was aborted. " +
+			"A member that is down is waited for: 124 at the timeout, with its name. On a terminal it draws progress.",
 		Flags: []cli.Flag{
 			&cli.DurationFlag{Name: "timeout", Usage: "give up after `D`; 0: never", DefaultText: "never"},
 		},
@@ -246,6 +258,8 @@ type waitedRollout struct {
 	Now     rollout.Counts   `json:"now"`
 	Failed  []rollout.Failed `json:"failed"`
 	Waits   []string         `json:"waits"`
+	// Missing are the members that have not arrived; the first of them.
+	Missing []rollout.Missing `json:"missing"`
 }
 
 func (e *environment) waitRollout(c *cli.Context) error {
@@ -262,21 +276,23 @@ func (e *environment) waitRollout(c *cli.Context) error {
 	var last rollout.Status
 	live := e.live(c, quietWait)
 	err = cl.rollouts().Wait(ctx, func(s rollout.Status, hosts []rollout.HostProgress) {
+		if last.Version == "" && s.Supersedes != nil && s.Supersedes.By != s.By {
+			note(c, "%s", printable(fmt.Sprintf("waits for %s%s; it superseded the unfinished rollout of %s", s.Version, s.TriggeredText(), s.Supersedes)))
+		}
 		last = s
 		live.Show(rolloutProgress(s, hosts))
 	})
 	live.Stop(true)
 	if e.format(c) == formatJSON && last.Version != "" {
-		if err := e.writeJSON(c.App.Writer, waitedRollout{last.Version, last.State, last.Now, last.Failed, last.Waits}); err != nil {
+		if err := e.writeJSON(c.App.Writer, waitedRollout{last.Version, last.State, last.Now, last.Failed, last.Waits, last.Missing}); err != nil {
 			return err
 		}
 	}
 	switch {
-	case errors.Is(err, rollout.ErrStopped):
+	case errors.Is(err, rollout.ErrStopped), errors.Is(err, rollout.ErrAside):
 		return &exitError{code: exitStopped, err: err}
 	case errors.Is(err, context.DeadlineExceeded) && last.Version != "":
-		return &exitError{code: exitTimeout, err: fmt.Errorf("timed out after %v: %d of %d members run %s; it waits for %s", timeout,
-			last.Now.Done, last.Now.Members, last.Version, more(", ", last.Waits, 0))}
+		return &exitError{code: exitTimeout, err: fmt.Errorf("timed out after %v: %s%s", timeout, last.Arrival, after("; it waits for ", strings.Join(last.Waits, ", ")))}
 	}
 	return err
 }

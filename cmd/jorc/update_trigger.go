@@ -21,8 +21,10 @@ func triggerCommand(env *environment) *cli.Command {
 			"Without a policy all hosts go at once; with any of its flags members go as the orchestrator admits them. " +
 			"It supersedes an unfinished rollout and names hosts that are behind, failed or out of service. " +
 			"Triggering the same version again changes nothing; with other flags it changes the policy of the running rollout. " +
-			"Exits 1 when a role is unknown or no member is left.",
+			"While a rollout with a policy is under way, another version without a policy has to be confirmed on a terminal, or by --yes. " +
+			"Exits 1 when a role is unknown or no member is left, or the answer is no.",
 		Flags: append([]cli.Flag{
+			&cli.BoolFlag{Name: "yes", Usage: "let all hosts go at once also while a rollout with a policy is under way", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "dry-run", Usage: "print the hosts that would be admitted, step by step, and write nothing", DisableDefaultText: true},
 			&cli.BoolFlag{
 				Name: "require-converged", DisableDefaultText: true,
@@ -54,6 +56,7 @@ func rollbackCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "rollback", Usage: "go back to the version before, with the policy of the rollout",
 		Description: "Makes the last version that all members ran without a failure the desired one, step by step as the rollout that it takes back. " +
+			"'jorc update wait' exits 0 then when all members run it; a wait that began before exits 1. " +
 			"Exits 1 when that version is not known: --to names one.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "to", Usage: "go back to `VERSION`", DefaultText: "the version before"},
@@ -84,12 +87,23 @@ func (e *environment) change(
 	c *cli.Context, cl *target, q rollout.Request, quiet bool, change func(context.Context, rollout.Request) (rollout.Triggered, error),
 ) error {
 	dry := q.DryRun
-	announced := false
+	said, confirmed := map[string]bool{}, ""
+	say := func(text string) { // once, although another change may come between
+		if !said[text] {
+			said[text] = true
+			note(c, "%s", printable(text))
+		}
+	}
 	announce := func(t rollout.Triggered) (err error) {
-		if announced {
+		if t.Unpaced() && confirmed != t.Superseded.Version {
+			if err := e.confirmUnpaced(c, t, dry, say); err != nil {
+				return err
+			}
+			confirmed = t.Superseded.Version
+		}
+		if quiet {
 			return nil
 		}
-		announced = true
 		orchestrated := true
 		if t.Document.Paced() {
 			if orchestrated, err = cl.rollouts().Orchestrated(c.Context); err != nil {
@@ -97,13 +111,11 @@ func (e *environment) change(
 			}
 		}
 		for _, text := range triggerNotes(t, dry && e.format(c) != formatJSON, orchestrated) {
-			note(c, "%s", printable(text))
+			say(text)
 		}
 		return nil
 	}
-	if !quiet {
-		q.Announce = announce
-	}
+	q.Announce = announce
 	t, err := change(c.Context, q)
 	switch {
 	case errors.Is(err, rollout.ErrPolicy):
@@ -124,6 +136,27 @@ func (e *environment) change(
 	return e.print(c, rowsOf("version,previous,changed", []string{t.Version, t.Previous, changed}), t)
 }
 
+// confirmUnpaced asks on a terminal whether a version goes to all members at once
+// although a rollout with a policy is under way, and says it elsewhere. The names that
+// existing scripts use never ask.
+func (e *environment) confirmUnpaced(c *cli.Context, t rollout.Triggered, dry bool, say func(string)) error {
+	s := t.Superseded
+	text := fmt.Sprintf("a rollout of %s is under way (%s): %s has no policy, so all members begin at once", s.Version, s.Policy, t.Version)
+	if dry || legacyCommand(c.Command) || c.Bool("yes") || !isTTY(e.stdin) || !isTTY(c.App.ErrWriter) {
+		say(text)
+		return nil
+	}
+	fmt.Fprintf(c.App.ErrWriter, "jorc: %s. Continue? [y/N] ", printable(text))
+	answer, err := readAnswer(c.Context, e.stdin)
+	if err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if answer != "y" && answer != "yes" {
+		return &exitError{code: exitFailed, err: fmt.Errorf("%s is not triggered: the answer is no; flags such as --max-parallel give it a policy, and --yes confirms", t.Version)}
+	}
+	return nil
+}
+
 const noOrchestrator = "no orchestrator runs, so no host is offered a grant: start an agent with orchestrator { enabled = true }"
 
 // planListing is what a dry run answers: the hosts that would be admitted if no member fails.
@@ -139,7 +172,7 @@ func planListing(steps []rollout.Decision) listing {
 func triggerNotes(t rollout.Triggered, dry, orchestrated bool) []string {
 	var notes []string
 	if s := t.Superseded; s != nil {
-		notes = append(notes, fmt.Sprintf("the rollout of %s was unfinished (%s) and is superseded: %s", s.Version, s.State, s))
+		notes = append(notes, fmt.Sprintf("the rollout of %s was unfinished (%s%s) and is superseded: %s", s.Version, s.State, s.TriggeredText(), s))
 	}
 	if t.Document.Paced() && t.OutText() != "" {
 		notes = append(notes, t.OutText()+"; they count as out of service")

@@ -69,6 +69,8 @@ func (s *State) HostsRunning(version string) []string {
 type OtherHost struct {
 	Host    string `json:"host"`
 	Version string `json:"version"` // empty: none is known
+	// Why is what keeps it from the version, as far as that is known.
+	Why string `json:"why,omitempty"`
 }
 
 // HostsNotRunning returns the hosts of a list that do not run version, in order, and
@@ -107,7 +109,7 @@ type Uniqueness struct {
 	Single   bool           `json:"single"`
 	Found    bool           `json:"found"`  // some host runs it
 	Others   []OtherVersion `json:"others"` // versions that hosts run which are there
-	Detached []DetachedHost `json:"apart"`  // hosts that run another one, but are not there
+	Detached []DetachedHost `json:"apart"`  // hosts that run another one, but do not count
 }
 
 // OtherVersion is another version that runs.
@@ -117,12 +119,14 @@ type OtherVersion struct {
 	Examples []string `json:"examples"` // the first of them
 }
 
-// DetachedHost is a host that is no longer there, and what is known of it.
+// DetachedHost is a host that does not count, and what is known of it.
 type DetachedHost struct {
 	Host    string   `json:"host"`
 	Version string   `json:"version"`
 	Life    Liveness `json:"life"`
 	Arrived string   `json:"arrived"` // when it came to Version
+	// Why it takes no part in the rollout; empty: it is no longer there.
+	Why string `json:"why,omitempty"`
 }
 
 // examples is how many hosts of a version are named.
@@ -150,12 +154,13 @@ func (c *Cluster) UniqueVersion(ctx context.Context, version string) (Uniqueness
 	for node, condition := range conditions {
 		s.Hosts[node].Condition = condition
 	}
-	return s.Uniqueness(version), err
+	return s.Uniqueness(version, nil), err
 }
 
 // Uniqueness reports whether version is the only one that runs. Hosts that are down,
-// or not in Consul's catalog, keep no version alive: they are named apart.
-func (s *State) Uniqueness(version string) Uniqueness {
+// or not in Consul's catalog, keep no version alive, nor do those in apart, which has why
+// they take no part in the rollout: they are named apart.
+func (s *State) Uniqueness(version string, apart map[string]string) Uniqueness {
 	u := Uniqueness{Version: version, Others: []OtherVersion{}, Detached: []DetachedHost{}}
 	for _, v := range s.RunningVersions() {
 		hosts := s.HostsRunning(v)
@@ -166,8 +171,8 @@ func (s *State) Uniqueness(version string) Uniqueness {
 		o := OtherVersion{Version: v, Examples: []string{}}
 		for _, node := range hosts {
 			h := s.Hosts[node]
-			if h.Condition.Detached() {
-				u.Detached = append(u.Detached, DetachedHost{node, v, h.Condition.Liveness, h.Report.Since.Format(time.RFC3339)})
+			if why := apart[node]; why != "" || h.Condition.Detached() {
+				u.Detached = append(u.Detached, DetachedHost{node, v, h.Condition.Liveness, h.Report.Since.Format(time.RFC3339), why})
 				continue
 			}
 			o.Hosts++

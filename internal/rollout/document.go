@@ -63,6 +63,37 @@ type Document struct {
 	Forgive  bool `json:"forgive,omitempty"`
 	// RollbackOf: this rollout takes another one back.
 	RollbackOf *Rollback `json:"rollback_of,omitempty"`
+	// Supersedes is the unfinished rollout that this one took the place of.
+	Supersedes *Supersedes `json:"supersedes,omitempty"`
+}
+
+// Supersedes names a rollout whose place another one took.
+type Supersedes struct {
+	Version string    `json:"version"`
+	By      string    `json:"by,omitempty"` // who triggered it
+	Started time.Time `json:"started,omitzero"`
+}
+
+func (s Supersedes) equal(o Supersedes) bool {
+	return s.Version == o.Version && s.By == o.By && s.Started.Equal(o.Started)
+}
+
+// String names the rollout, who triggered it, and when.
+func (s Supersedes) String() string { return s.Version + triggeredText(s.By, s.Started) }
+
+// TriggeredText says who triggered the rollout, and when, as an addition to its version.
+func (d Document) TriggeredText() string { return triggeredText(d.By, d.Started) }
+
+// triggeredText is Document.TriggeredText.
+func triggeredText(by string, at time.Time) string {
+	text := ""
+	if by != "" {
+		text = ", triggered by " + by
+	}
+	if text != "" && !at.IsZero() {
+		text += " at " + at.UTC().Format(time.RFC3339)
+	}
+	return text
 }
 
 // Group is one place in the order of roles and one zone.
@@ -144,7 +175,7 @@ func (d Document) equal(o Document) bool {
 	}) && equalTo(d.Approval, o.Approval, func(a, b Approval) bool { return a.Step == b.Step && a.By == b.By && a.At.Equal(b.At) })
 	return same && equalTo(d.Stopped, o.Stopped, func(a, b Stop) bool {
 		return a.Reason == b.Reason && a.By == b.By && a.Since.Equal(b.Since)
-	}) && equalTo(d.RollbackOf, o.RollbackOf, func(a, b Rollback) bool { return a == b })
+	}) && equalTo(d.RollbackOf, o.RollbackOf, func(a, b Rollback) bool { return a == b }) && equalTo(d.Supersedes, o.Supersedes, Supersedes.equal)
 }
 
 func equalTo[T any](a, b *T, same func(a, b T) bool) bool {

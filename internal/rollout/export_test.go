@@ -28,3 +28,8 @@ func Admitted(d Document, s State, now time.Time) []string {
 // Resumed and Promoted are the document after the command of an operator.
 func Resumed(d Document, now time.Time) Document             { return d.resumed(now) }
 func Promoted(d Document, by string, now time.Time) Document { return d.promoted(by, now) }
+
+// Outcome is how a wait that began with the rollout first ends.
+func Outcome(s Status, first Document) (over bool, err error) {
+	return s.outcome(s.Version, first, nil)
+}

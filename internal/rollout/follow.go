@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -31,24 +30,15 @@ const (
 
 // Wait waits for the current rollout, and calls progress whenever
 // something of it or of its hosts changed. It returns nil when all members are there;
-// ErrFailed; ErrStopped at once; ErrNoMembers for a rollout without members; ctx's
+// ErrFailed; ErrStopped at once; ErrAside when only members are missing that an
+// operator set aside; ErrNoMembers for a rollout without members; ctx's
 // error; or what Show returns, for consul.ElectionTime when it is
-// consul.IsTransient.
+// consul.IsTransient. A wait that begins after an operator's rollback is for the version
+// that this made the desired one.
 func (r *Rollouts) Wait(ctx context.Context, progress func(Status, []HostProgress)) error {
 	return r.watchCurrent(ctx, func(o observed) (over bool, err error) {
 		progress(o.status, o.hosts)
-		if err := o.status.outcome(o.Desired, o.first); err != nil {
-			return true, err
-		}
-		switch paused := o.control.Paused; {
-		case o.status.Phase == Done:
-			return true, nil
-		case paused != nil:
-			return true, fmt.Errorf("%w: the cluster is paused since %s: %s", ErrStopped, paused.Since.UTC().Format(time.RFC3339), paused.Reason)
-		case o.status.Now.Members == 0:
-			return true, fmt.Errorf("%w: there is nothing to wait for", ErrNoMembers)
-		}
-		return false, nil
+		return o.status.outcome(o.Desired, o.first, o.control.Paused)
 	})
 }
 
@@ -167,35 +157,30 @@ func (r *Rollouts) observeCurrent(ctx context.Context, watcher *cluster.Watcher)
 	return observed{Stored: s, status: Describe(d, v, now), hosts: Progress(d, v, now), control: state.Control}, nil
 }
 
-// outcome is why the rollout that was first cannot end by itself; nil: it can, or
-// it is done.
-func (s Status) outcome(desired string, first Document) error {
-	switch {
-	case s.RollbackOf != nil && s.Version != first.Version:
-		return fmt.Errorf("%w: %s is rolled back to %s: %s", ErrFailed, first.Version, s.Version, s.RollbackOf.Reason)
-	case s.Version != first.Version || desired != first.Version:
-		return fmt.Errorf("%w: %s was superseded by %s", ErrFailed, first.Version, desired)
+// outcome says whether a wait that began with the rollout first is over, and how; see Wait.
+func (s Status) outcome(desired string, first Document, paused *cluster.Hold) (over bool, err error) {
+	arrived := s.Phase == Done && len(s.Arrival.Missing) == 0
+	switch back := s.RollbackOf; {
+	case desired != s.Version: // another program wrote it
+		return true, fmt.Errorf("%w: %s was superseded by %s, which is desired now", ErrFailed, first.Version, desired)
+	case back != nil && back.Version == first.Version && s.Version != first.Version:
+		return true, fmt.Errorf("%w: %s is rolled back to %s, which is desired now: %s", ErrFailed, first.Version, s.Version, back.Reason)
+	case s.Version != first.Version:
+		return true, fmt.Errorf("%w: %s was superseded by %s, which is desired now%s", ErrFailed, first.Version, s.Version, s.TriggeredText())
 	case s.Phase == Aborted:
-		return fmt.Errorf("%w: that of %s was aborted", ErrStopped, s.Version)
+		return true, fmt.Errorf("%w: that of %s was aborted", ErrStopped, s.Version)
 	case s.Document.State() == Paused:
-		return fmt.Errorf("%w: %s: 'jorc update resume' continues it", ErrStopped, s.Stopped.text())
-	case s.Phase != Done:
-		return nil
-	case s.RollbackOf != nil:
-		return fmt.Errorf("%w: %s was rolled back to %s: %s", ErrFailed, s.RollbackOf.Version, s.Version, s.RollbackOf.Reason)
-	case len(s.Failed) > 0:
-		return fmt.Errorf("%w: %d of %d members failed: %s", ErrFailed, len(s.Failed), s.Now.Members, failedText(s.Failed))
+		return true, fmt.Errorf("%w: %s: 'jorc update resume' continues it", ErrStopped, s.Stopped.text())
+	case arrived && back != nil && s.By == byJorc:
+		return true, fmt.Errorf("%w: %s was rolled back to %s, which is desired now and which all members run: %s", ErrFailed, back.Version, s.Version, back.Reason)
+	case arrived:
+		return true, nil
+	case paused != nil:
+		return true, fmt.Errorf("%w: the cluster is paused since %s: %s", ErrStopped, paused.Since.UTC().Format(time.RFC3339), paused.Reason)
+	case s.Arrival.Members == 0:
+		return true, fmt.Errorf("%w: there is nothing to wait for", ErrNoMembers)
+	case s.gated, len(s.Arrival.Missing) == 0: // a gate is passed first
+		return false, nil
 	}
-	return nil
-}
-
-func failedText(all []Failed) string {
-	var parts []string
-	for _, f := range all[:min(len(all), mostNames)] {
-		parts = append(parts, f.Node+": "+f.Reason)
-	}
-	if more := len(all) - len(parts); more > 0 {
-		parts = append(parts, fmt.Sprintf("%d more", more))
-	}
-	return strings.Join(parts, "; ")
+	return s.Arrival.Outcome()
 }

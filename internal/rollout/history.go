@@ -120,7 +120,7 @@ func (s Stored) Ended(state State) Finished {
 	if !s.superseded() {
 		return finished(d, d.outcome(), d.why(), state, d.Finished)
 	}
-	old, outcome, why := s.known.Value.Document, OutcomeSuperseded, "superseded by "+d.Version
+	old, outcome, why := s.known.Value.Document, OutcomeSuperseded, "superseded by "+d.Version+d.TriggeredText()
 	if r := d.RollbackOf; r != nil && r.Version == old.Version {
 		outcome, why = OutcomeRolledBack, r.Reason
 	}

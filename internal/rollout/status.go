@@ -31,6 +31,11 @@ type Status struct {
 	Strangers     []string `json:"strangers"`
 	StrangerCount int      `json:"stranger_count"` // all of them
 	Waits         []string `json:"waits"`          // what it waits for, in words
+	// Missing are the members that take part and have not arrived; the first of them.
+	Missing []Missing `json:"missing"`
+
+	Arrival Arrival `json:"-"`
+	gated   bool    // the present step waits for its gate, or for consent
 }
 
 // Granted is a member that has a grant.
@@ -91,7 +96,10 @@ func Describe(d Document, s State, now time.Time) Status {
 		Down: names(p.in(down)), Behind: names(p.with(func(m ranked) bool { return m.Version != d.Version })),
 		Admitted: len(p.admitted(func(ranked) bool { return true })),
 		Out:      groups(p.members, func(m *Member) string { return outText[m.out()] }),
+		Arrival:  p.arrival(),
+		gated:    !d.Over() && d.Gate != nil || p.waitsForPromotion(),
 	}
+	status.Missing = status.Arrival.Missing[:min(len(status.Arrival.Missing), mostNames)]
 	if status.Previous == d.Version { // a rollback returns to the version that ran before
 		status.Previous = ""
 	}

@@ -55,13 +55,26 @@ type Triggered struct {
 
 // Superseded names the hosts that a rollout left behind.
 type Superseded struct {
-	Version string   `json:"version"`
-	State   string   `json:"state"`
-	Behind  []string `json:"behind"` // not at the version; the first of them
-	Count   int      `json:"count"`  // all of them
-	Failed  []string `json:"failed"` // the first of them
+	Version string    `json:"version"`
+	By      string    `json:"by,omitempty"` // who triggered it
+	Started time.Time `json:"started,omitzero"`
+	Policy  string    `json:"policy"` // in words
+	State   string    `json:"state"`
+	Behind  []string  `json:"behind"` // not at the version; the first of them
+	Count   int       `json:"count"`  // all of them
+	Failed  []string  `json:"failed"` // the first of them
 
+	paced   bool
 	healthy bool // members exist, and all run the version without a failure
+}
+
+// TriggeredText says who triggered the rollout, and when, as an addition to its version.
+func (b Superseded) TriggeredText() string { return triggeredText(b.By, b.Started) }
+
+// Unpaced reports whether the trigger ends a rollout with a policy that is under way and
+// has none itself: it lets all members begin at once.
+func (t Triggered) Unpaced() bool {
+	return t.Superseded != nil && t.Superseded.paced && !t.Document.Paced()
 }
 
 // Trigger makes a version the desired one, together with its rollout, in one
@@ -99,8 +112,12 @@ func (r *Rollouts) trigger(ctx context.Context, q Request) (Triggered, error) {
 		return Triggered{}, err
 	}
 	t := Triggered{Version: q.Version, Previous: s.Desired, Document: next, Out: []Out{}, Obstacles: []Obstacle{}, fresh: fresh}
-	if d := s.Document; !fresh && q.Policy == nil && !d.Over() && !d.Policy.Plain() {
-		t.Note = "the rollout of " + q.Version + " that is under way keeps its policy: flags such as --max-parallel change it"
+	switch d := s.Document; {
+	case fresh || d.Over():
+	case q.Policy == nil && d.Paced():
+		t.Note = "the rollout of " + q.Version + " that is under way" + d.TriggeredText() + ", keeps its policy: flags such as --max-parallel change it"
+	case !next.equal(d) && d.By != q.By:
+		t.Note = "the rollout of " + q.Version + " is under way" + d.TriggeredText() + ": it had the policy " + d.Policy.String()
 	}
 	if s.Damaged != nil {
 		t.Note = strings.TrimSuffix(s.Damaged.Error()+": it is written anew; "+t.Note, "; ")
@@ -231,6 +248,7 @@ func (r *Rollouts) consider(ctx context.Context, s Stored, q Request, t *Trigger
 		unfinished := s.Exists && !s.Document.Over() && s.Document.Version == s.Desired
 		if unfinished && (behind.Count+len(behind.Failed) > 0 || !s.Document.Policy.Plain()) {
 			t.Superseded = behind
+			t.Document.Supersedes = &Supersedes{Version: behind.Version, By: behind.By, Started: behind.Started}
 		}
 	}
 	if q.DryRun {
@@ -279,7 +297,8 @@ func (s Stored) behind(v State, now time.Time) *Superseded {
 	p := newPlanner(d, v, now)
 	behind := p.with(func(m ranked) bool { return m.Version != d.Version })
 	return &Superseded{
-		Version: d.Version, State: d.State(), Behind: names(behind), Count: len(behind), Failed: names(p.in(failed)),
+		Version: d.Version, By: d.By, Started: d.Started, Policy: d.Policy.String(), State: d.State(), paced: d.Paced(),
+		Behind: names(behind), Count: len(behind), Failed: names(p.in(failed)),
 		healthy: len(behind) == 0 && p.counts.Failed == 0 && p.counts.Members > 0,
 	}
 }

@@ -58,7 +58,7 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 	group.Go(func() error {
 		return watchPaths(watching, w.Client, w.Cluster.Store(), g.paths(), changed.Notify)
 	})
-	if w.filters() { // it may be about health
+	if w.filters() || g.Version != "" { // it may be about health
 		group.Go(func() error {
 			return consul.Watch(watching, w.Client, consul.Query{}, w.Client.CheckIndexes, func(consul.Update[[]consul.CheckIndex]) { changed.Notify() })
 		})
@@ -89,7 +89,7 @@ func (w *Waiter) Await(ctx context.Context, g Goal) (Verdict, error) {
 		}
 		electing := first && consul.IsTransient(err) && time.Since(begin) < consul.ElectionTime
 		switch {
-		case err != nil && (first && !electing || errors.Is(err, ErrPaused) || errors.Is(err, ErrNoRun) || ctx.Err() != nil):
+		case err != nil && (first && !electing || errors.Is(err, ErrPaused) || errors.Is(err, rollout.ErrAside) || errors.Is(err, ErrNoRun) || ctx.Err() != nil):
 			return v, err
 		case err == nil && (v.Over || len(v.Failed) > 0):
 			return v, nil
@@ -122,7 +122,7 @@ func (g Goal) paths() []string {
 	case g.Members > 0:
 		return []string{cluster.KeyControl, "host", cluster.KeyProfile, cluster.KeyLeaders}
 	case g.Version != "":
-		return []string{cluster.KeyControl, "host", "nodes"}
+		return []string{cluster.KeyControl, "host", "nodes", cluster.KeyRollout}
 	}
 	return []string{cluster.KeyControl, "host", "nodes", cluster.KeyRollout, "runs"}
 }
@@ -195,7 +195,56 @@ func (w *Waiter) read(ctx context.Context, g Goal, by caller, seen map[string]bo
 			}
 		}
 	}
-	return g.assess(l), len(l.members), nil
+	v = g.assess(l)
+	if g.Version != "" && (!v.Over || len(v.Failed) > 0) {
+		return w.arrival(ctx, g.Version, l, v)
+	}
+	return v, len(l.members), nil
+}
+
+// arrival judges those of l's members that are not at version: the ones that take part in
+// its rollout. members is how many of l's do. It returns rollout.ErrAside.
+func (w *Waiter) arrival(ctx context.Context, version string, l reading, v Verdict) (_ Verdict, members int, err error) {
+	state, err := w.Cluster.Load(ctx, cluster.NeedState)
+	if errors.Is(err, consul.ErrDenied) { // it is not known who takes part, nor what keeps a member
+		return v, len(l.members), nil
+	}
+	if err != nil {
+		return v, 0, err
+	}
+	stored, err := w.Rollouts.StoredIn(&state, kv.Entry[rollout.Ledger]{})
+	if err != nil {
+		return v, 0, err
+	}
+	s, err := rollout.StateOf(&state, stored)
+	if err != nil {
+		return v, 0, err
+	}
+	counts := make(map[string]bool, len(l.members))
+	for i := range l.members {
+		counts[l.members[i].Node] = true
+	}
+	s.Members = slices.DeleteFunc(s.Members, func(m rollout.Member) bool { return !counts[m.Node] })
+	a := rollout.ArrivalAt(version, stored, s, time.Now())
+	a.Missing = slices.DeleteFunc(a.Missing, func(m rollout.Missing) bool { return m.Version == version })
+	if len(a.Missing) == 0 {
+		return Verdict{Over: true}, a.Members, nil
+	}
+	switch _, err := a.Outcome(); {
+	case errors.Is(err, rollout.ErrAside):
+		return Verdict{}, a.Members, err
+	case len(v.Failed) > 0:
+		return v, a.Members, nil
+	}
+	v.Missing = fmt.Sprintf("%d of %d members are not at version %s", len(a.Missing), a.Members, version)
+	var kept []string
+	for _, m := range a.Missing {
+		if m.Lack != rollout.LackPending {
+			kept = append(kept, m.Node+": "+m.Reason)
+		}
+	}
+	v.Missing += behind(": ", several(kept))
+	return v, a.Members, nil
 }
 
 // behindCaller is why a run cannot end before the caller, if it cannot.
