@@ -55,7 +55,7 @@ func TestDiff(t *testing.T) {
 		{"pause", func(v *orchestrator.View) { v.Cluster.Paused = "why" }, orchestrator.ClusterPaused, "the cluster is paused: why"},
 		{"observe", func(v *orchestrator.View) { v.Cluster.ObserveOnly = "why" }, orchestrator.ClusterChanged, "the orchestrator only observes: why"},
 		{"holds", func(v *orchestrator.View) { v.Cluster.Holds = []string{"role db"} }, orchestrator.ClusterChanged, "holds were changed"},
-		{"count", func(v *orchestrator.View) { v.Cluster.LeaderCount = 3 }, orchestrator.ClusterChanged, "3 are to lead"},
+		{"count", func(v *orchestrator.View) { v.Cluster.LeaderCount = 3 }, orchestrator.ClusterChanged, "3 members are to lead"},
 		{"desired", func(v *orchestrator.View) { v.Cluster.Desired = "v2" }, orchestrator.DesiredVersionChanged, "the desired version is v2"},
 		{"leaders", func(v *orchestrator.View) { v.Cluster.Leaders = nil }, orchestrator.LeadersChanged, "leaders: none"},
 		{"managers", func(v *orchestrator.View) { v.Cluster.Managers = []string{"m"} }, orchestrator.ManagersChanged, "managers: m"},
