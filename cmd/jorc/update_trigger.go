@@ -137,7 +137,7 @@ func (e *environment) change(
 }
 
 // confirmUnpaced asks on a terminal whether a version goes to all members at once
-// although a rollout with a policy is under way, and says it elsewhere. The names that
+// although a rollout with a policy is running, and says it elsewhere. The names that
 // existing scripts use never ask.
 func (e *environment) confirmUnpaced(c *cli.Context, t rollout.Triggered, dry bool, say func(string)) error {
 	s := t.Superseded

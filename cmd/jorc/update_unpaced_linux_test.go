@@ -15,7 +15,7 @@ import (
 // unpaced is what trigger says of a version without a policy during a rollout with one.
 const unpaced = "v3 has no policy, so all members begin at once"
 
-// underWay makes the rollout of v2, with a policy, the one that is under way.
+// underWay makes the rollout of v2, with a policy, the one that is running.
 func underWay(t *testing.T) *operated {
 	t.Helper()
 	o := newOperated(t)
@@ -48,7 +48,7 @@ func TestTriggerUnpaced(t *testing.T) {
 	}
 	o.report("v4", "n1", "n2", "n3")
 	orchestrate(t, o.s)
-	if got := o.run("update trigger v5"); got.code != 0 || got.stderr != "" { // nothing is under way
+	if got := o.run("update trigger v5"); got.code != 0 || got.stderr != "" { // no rollout is running
 		t.Errorf("after the rollout: %+v", got)
 	}
 }

@@ -71,7 +71,7 @@ type Superseded struct {
 // TriggeredText says who triggered the rollout, and when, as an addition to its version.
 func (b Superseded) TriggeredText() string { return triggeredText(b.By, b.Started) }
 
-// Unpaced reports whether the trigger ends a rollout with a policy that is under way and
+// Unpaced reports whether the trigger ends a rollout with a policy that is running and
 // has none itself: it lets all members begin at once.
 func (t Triggered) Unpaced() bool {
 	return t.Superseded != nil && t.Superseded.paced && !t.Document.Paced()
