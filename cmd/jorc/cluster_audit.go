@@ -31,7 +31,12 @@ var recorded = map[string]int{
 }
 
 // shownFlags are the flags whose values the audit shows.
-var shownFlags = []string{"node", "role", "count", "elect", "manager", "id", "to", "replace", "force"}
+var shownFlags = []string{
+	"node", "role", "filter", "count", "elect", "manager", "id", "to", "replace", "force", "kill",
+	"on-manager", "skip-undefined", "retry-of", "from-start", "needs-approval", "first", "require-converged",
+	"canary", "batches", "max-parallel", "max-failures", "min-healthy", "node-deadline", "progress-deadline", "bake",
+	"gate", "gate-samples", "gate-interval", "gate-timeout", "approve-each", "zone-by-zone", "order", "on-failure", "window",
+}
 
 // record makes a command that changes a cluster record who runs it, and why. name is
 // the whole name of the command.
@@ -63,14 +68,31 @@ func commandText(c *cli.Context, name string, arguments int) string {
 	}
 	for _, flag := range shownFlags {
 		if c.Command != nil && (flagNamed(c.Command.Flags, flag) != nil || flag == "node") && c.IsSet(flag) {
-			value := fmt.Sprint(c.Value(flag))
-			if _, several := flagNamed(c.Command.Flags, flag).(*cli.StringSliceFlag); several {
-				value = strings.Join(c.StringSlice(flag), ",")
-			}
-			parts = append(parts, printable("--"+flag+"="+value))
+			parts = append(parts, printable("--"+flag+shownValue(c, flag)))
 		}
 	}
 	return strings.Join(parts, " ")
+}
+
+// shownValue is the value of a flag as the audit shows it, after a "=".
+func shownValue(c *cli.Context, flag string) string {
+	switch f := flagNamed(c.Command.Flags, flag).(type) {
+	case *cli.StringSliceFlag:
+		return "=" + strings.Join(c.StringSlice(flag), ",")
+	case *cli.BoolFlag:
+		if c.Bool(flag) {
+			return ""
+		}
+	case *cli.StringFlag:
+		value := c.String(flag)
+		if f.Name == "filter" && (strings.Contains(value, "Params") || strings.Contains(value, "Meta")) {
+			return "=(about params or meta, not shown)" // it may quote their values
+		}
+		if strings.ContainsAny(value, " \"") {
+			return "='" + value + "'"
+		}
+	}
+	return "=" + fmt.Sprint(c.Value(flag))
 }
 
 func auditCommand(env *environment) *cli.Command {
@@ -83,6 +105,7 @@ func auditCommand(env *environment) *cli.Command {
 			&cli.IntFlag{Name: "limit", Usage: "only the last `N`; 0: all stored ones", Value: 100},
 			&cli.DurationFlag{Name: "since", Usage: "only changes of the last `D`", DefaultText: "all"},
 			&cli.StringFlag{Name: "by", Usage: "only changes whose author contains `TEXT`"},
+			&cli.StringFlag{Name: "command", Usage: "only changes whose command contains `TEXT`, such as 'update trigger'"},
 		},
 		Action: env.showAudit,
 	}
@@ -90,13 +113,17 @@ func auditCommand(env *environment) *cli.Command {
 
 // auditFilter selects changes.
 type auditFilter struct {
-	since time.Time
-	by    string
+	since       time.Time
+	by, command string
 }
 
 func (f auditFilter) of(events []orchestrator.Event) []orchestrator.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e orchestrator.Event) bool {
-		return !e.Audited() || changeTime(e).Before(f.since) || f.by != "" && (e.Change == nil || !strings.Contains(e.Change.By, f.by))
+		var change cluster.AuditEntry // empty: its author is not known
+		if e.Change != nil {
+			change = *e.Change
+		}
+		return !e.Audited() || changeTime(e).Before(f.since) || !strings.Contains(change.By, f.by) || !strings.Contains(change.Command, f.command)
 	})
 }
 
@@ -123,7 +150,7 @@ func (e *environment) showAudit(c *cli.Context) error {
 	if audit.Problems != nil {
 		note(c, "some changes are damaged and left out: %v", audit.Problems)
 	}
-	filter := auditFilter{by: c.String("by")}
+	filter := auditFilter{by: c.String("by"), command: c.String("command")}
 	if d := c.Duration("since"); d > 0 {
 		filter.since = time.Now().Add(-d)
 	}

@@ -117,6 +117,42 @@ func TestAudit(t *testing.T) {
 	do(result{2, "", "jorc: --since is -1s, but must be 0 or more; see 'jorc cluster audit --help'\n"}, "audit", "--since", "-1s")
 }
 
+// TestAuditFlags: the audit has the filter of a run and the policy of a rollout, and no
+// value that a filter may quote of a param.
+func TestAuditFlags(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, "a")
+	env, do := f.env, doer(t, f.env)
+	do(result{0, "", ""}, "join", "--node", "a", "--zone", "north")
+	do(result{0, "", ""}, "profile", "set", "--node", "a", "code", "hunter2")
+	for _, args := range [][]string{
+		{"update", "trigger", "v1", "--canary", "1", "--max-parallel", "2", "--window", "always", "--approve-each"},
+		{"cluster", "run", "say", "--id", "r", "--filter", `Zone == "north"`, "--node", "a"},
+		{"cluster", "run", "say", "--id", "s", "--filter", `Params.code == "hunter2"`},
+	} {
+		if got := jorc(t, env, args...); got.code != 0 {
+			t.Fatalf("%v: %+v", args, got)
+		}
+	}
+	var got []string
+	for _, e := range audited(t, env, "--limit", "3") {
+		got = append(got, e.Change.Command)
+	}
+	want := []string{
+		"jorc update trigger v1 --canary=1 --max-parallel=2 --approve-each --window=always",
+		`jorc cluster run say --node=a --filter='Zone == "north"' --id=r`,
+		"jorc cluster run say --filter=(about params or meta, not shown) --id=s",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("audit:\n%q\nwant\n%q", got, want)
+	}
+	for text, n := range map[string]int{"update trigger": 1, "cluster run": 2, "no such": 0} {
+		if got := audited(t, env, "--command", text); len(got) != n {
+			t.Errorf("audit --command %q: %q, want %d changes", text, auditLines(got), n)
+		}
+	}
+}
+
 // TestAuditRights: a token that may change the profile alone, as a job has one, changes
 // it without a record, and the change is journalled with an unknown author.
 func TestAuditRights(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
@@ -30,11 +31,21 @@ func TestEventKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	if _, err := j.Save(t.Context(), j.View(), []orchestrator.Event{{Kind: "comet_seen", Text: "far away"}}, at, nil); err != nil {
+	events := []orchestrator.Event{
+		{Kind: "comet_seen", Text: "far away"},
+		{Kind: "node_down", Node: "web1", Text: "web1 is down"},
+		{Kind: "operator_change", Change: &cluster.AuditEntry{Command: "jorc cluster hold --node=web1", Keys: []string{"host/web1/hold"}}},
+		{Kind: "node_down", Node: "web10", Text: "web10 is down"},
+	}
+	if _, err := j.Save(t.Context(), j.View(), events, at, nil); err != nil {
 		t.Fatal(err)
 	}
+	do(result{0, "2\t2026-01-02T03:04:05Z\tnode_down\tweb1 is down\n3\t2026-01-02T03:04:05Z\toperator_change\t\n", ""}, "events", "--host", "web1", "-o", "plain")
+	do(result{0, "2\t2026-01-02T03:04:05Z\tnode_down\tweb1 is down\n", ""}, "events", "--host", "web1", "--kind", "node_down", "-o", "plain")
+	if got := jorc(t, env, "cluster", "events", "--host", "web2"); got.code != exitFailed || !strings.HasPrefix(got.stderr, `jorc: host "web2"`) {
+		t.Errorf("events of a host that does not exist: %+v", got)
+	}
 	want := result{0, "1\t2026-01-02T03:04:05Z\tcomet_seen\tfar away\n", ""}
-	do(want, "events", "-o", "plain")
 	do(want, "events", "--kind", "comet_seen", "-o", "plain")
 }
 

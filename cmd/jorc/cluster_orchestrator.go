@@ -47,6 +47,7 @@ func orchestratorCommands(env *environment) []*cli.Command {
 			Flags: []cli.Flag{
 				&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "print new events as they occur", DisableDefaultText: true},
 				&cli.StringSliceFlag{Name: "kind", Usage: "only events of kind `K`, such as node_down; may be repeated"},
+				&cli.StringFlag{Name: "host", Usage: "only events about `HOST`"},
 				&cli.IntFlag{Name: "limit", Usage: "only the last `N`; 0: all stored ones", Value: 100},
 			},
 			Action: env.showEvents,
@@ -274,8 +275,11 @@ func (e *environment) showEvents(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	kinds := c.StringSlice("kind")
-	events, seq, err := orchestrator.LastEvents(c.Context, cl.Store(), kinds, c.Int("limit"))
+	filter := orchestrator.EventFilter{Kinds: c.StringSlice("kind"), Host: c.String("host")}
+	if c.IsSet("host") && filter.Host == "" {
+		return usagef(c, "--host must not be empty")
+	}
+	events, seq, err := orchestrator.LastEvents(c.Context, cl.Store(), filter, c.Int("limit"))
 	if errors.Is(err, kv.ErrDamaged) && seq > 0 {
 		note(c, "some events are damaged and left out: %v", err)
 		err = nil
@@ -283,10 +287,14 @@ func (e *environment) showEvents(c *cli.Context) error {
 	if err != nil {
 		return rewrittenLater(err)
 	}
+	if filter.Host != "" && len(events) == 0 { // a host that was removed may have events
+		if err := cl.CheckHost(c.Context, filter.Host); err != nil {
+			return err
+		}
+	}
 	if c.Bool("follow") {
 		warnUnorchestrated(c, cl, "no events occur")
-		ofKinds := func(events []orchestrator.Event) []orchestrator.Event { return orchestrator.OfKinds(events, kinds) }
-		return e.followEvents(c, cl, orchestrator.FollowEvents, ofKinds, eventListing, events, seq)
+		return e.followEvents(c, cl, orchestrator.FollowEvents, filter.Of, eventListing, events, seq)
 	}
 	return e.print(c, eventListing(events), events)
 }

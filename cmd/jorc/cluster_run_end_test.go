@@ -70,8 +70,8 @@ func TestCancelKill(t *testing.T) {
 	do(result{0, "ID  STATE\nr   running\n", "jorc: run \"r\": it has ended, or was cancelled already; nothing was changed\n"}, "cancel", "r", "--kill")
 	f.eventually("the end of the run", func() error { return is(f.show("r").State, runs.Cancelled) })
 	for i, m := range f.show("r").Members {
-		if m.State != runs.Cancelled || m.Why != "by ann (killed)" || m.Task != "one" {
-			t.Errorf("%s is %s: %q in task %q", m.Node, m.State, m.Why, m.Task)
+		if m.State != runs.Cancelled || m.Why != "by ann (killed)" || m.Task != "one" || m.ExitCode != 137 {
+			t.Errorf("%s is %s: %q in task %q with exit code %d", m.Node, m.State, m.Why, m.Task, m.ExitCode)
 		}
 		if consultest.Exists(pids[i]) {
 			t.Errorf("the task of %s runs: want it gone", m.Node)
@@ -104,6 +104,9 @@ workflow "tidy" {
 	m.run("cluster", "wait", "--for", "run=r")
 	if got := m.read("tidied"); got != "tidied\n" {
 		t.Errorf("the task was killed within its grace: it wrote %q", got)
+	}
+	if got := m.run("cluster", "runs", "r", "-o", "plain"); !strings.Contains(got.stdout, "\ttidy\t143\t") { // it exits 0 after SIGTERM
+		t.Errorf("a task that was killed: %+v", got)
 	}
 	for _, wrong := range []string{"0", `"0s"`, `"-1s"`, `"soon"`, "3"} {
 		m.write("wrong.hcl", `workflow "w" {

@@ -285,7 +285,7 @@ func TestRunCommands(t *testing.T) {
 	do(result{0, "r\n", absent}, "run", "install", "--id", "r", "--needs-approval", "--param", "n=1")
 	do(result{0, "r\n", "jorc: run \"r\" was asked for already; it is needs-approval\n" + absent}, "run", "install", "--id", "r", "--needs-approval", "--param", "n=1")
 	do(result{4, "", "jorc: run \"r\": another run has this id: nothing was written; see 'jorc cluster runs r'\n"}, "run", "install", "--id", "r")
-	do(result{0, "NODE  STATE  SINCE  TASK  EXIT CODE  WHY  LOG\n", "jorc: run r: needs-approval: 'jorc cluster approve r' lets it begin\n"}, "runs", "r")
+	do(result{0, "", "jorc: run r: needs-approval: 'jorc cluster approve r' lets it begin\n"}, "runs", "r", "-o", "plain")
 	inVain(t, f.env, "run r needs approval: 'jorc cluster approve r' lets it begin", "--for", "run=r")
 	do(result{0, "", ""}, "pause", "--reason", "storm")
 	do(result{6, "", "jorc: the cluster is paused: storm; 'jorc cluster resume' ends the pause\n"}, "wait", "--for", "run=r")
@@ -299,7 +299,7 @@ func TestRunCommands(t *testing.T) {
 		{"missing argument WORKFLOW; see 'jorc cluster run --help'", "run"},
 		{"--max-parallel: not a policy: \"0\" selects no member: give at least 1 or 1%; see 'jorc cluster run --help'", "run install --max-parallel 0"},
 		{"run id \"a/b\": invalid: letters, digits, '.', '_' and '-' make one, and a letter, a digit or '_' begins it; see 'jorc cluster runs --help'", "runs a/b"},
-		{"run: invalid: on a manager it is run once: no filter, role or limit applies; see 'jorc cluster run --help'", "run install --on-manager --role x"},
+		{"run: invalid: on a manager it is run once: no filter, role, node or limit applies; see 'jorc cluster run --help'", "run install --on-manager --role x"},
 		{"--for: \"nonsense\": invalid: idle, version=V, members=N or run=ID can be waited for; see 'jorc cluster wait --help'", "wait --for nonsense"},
 		{"missing argument WORKFLOW; see 'jorc cluster run --help'", "run --max-failures 1"},
 		{"--first must be at least 1; see 'jorc cluster run --help'", "run install --first 0"},
@@ -329,7 +329,7 @@ func TestRunCommands(t *testing.T) {
 	do(result{0, "a: failed: exit code 3: no such disk\n  no such disk\n", ""}, "logs", "bad", "a")
 	do(result{0, "never\n", ""}, "run", "install", "--id", "never", "--needs-approval")
 	do(result{0, "{\n  \"cluster\": \"prod\",\n  \"id\": \"never\",\n  \"state\": \"cancelled\",\n  \"changed\": true\n}\n", ""}, "cancel", "never", "-o", "json")
-	do(result{0, "NODE  STATE  SINCE  TASK  EXIT CODE  WHY  LOG\n", "jorc: run never: cancelled: by ann\n"}, "runs", "never")
+	do(result{0, "", "jorc: run never: cancelled: by ann\n"}, "runs", "never", "-o", "plain")
 	do(result{4, "", "jorc: run \"never\": too late: it was cancelled; ask for another\n"}, "approve", "never")
 	do(result{1, "never\n", "jorc: run \"never\" was asked for already; it is cancelled\njorc: run never is cancelled: by ann\n"}, "run", "install", "--id", "never", "--needs-approval", "--wait")
 	do(result{0, "", ""}, "wait", "--for", "members=1")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -30,7 +29,7 @@ func clusterRunCommand(env *environment) *cli.Command {
 		Name: "run", Usage: "run a workflow on members", ArgsUsage: "[WORKFLOW]",
 		Description: "The workflow must be defined on the members: exits 1, and asks for no run, when a member's record says that it is not; " +
 			"--skip-undefined leaves such members out. Prints the run's id. Members are those that the cluster's " +
-			"own filter, --filter and --role match when the run begins, managers left out; exits 1 when there are none now. " +
+			"own filter, --filter, --role and --node match when the run begins, managers left out; exits 1 when there are none now. " +
 			"--first, --batches, --max-failures and --min-healthy mean what they mean to 'jorc update trigger' (--first is its --canary). " +
 			"WORKFLOW may be left out with --retry-of: it and the params are those of that run unless they are given. " +
 			"A member on which a task was interrupted continues with that task, unless --from-start, another workflow or other params are given. " +
@@ -39,6 +38,7 @@ func clusterRunCommand(env *environment) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "filter", Usage: "only members that `EXPR` matches"},
 			&cli.StringFlag{Name: "role", Usage: "only members with `ROLE`"},
+			&cli.StringSliceFlag{Name: "node", Usage: "only member `NODE`; may be repeated"},
 			&cli.BoolFlag{Name: "on-manager", Usage: "once, on a manager or where the orchestrator is; its tasks may start runs", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "skip-undefined", Usage: "leave out members whose hosts do not define the workflow", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "dry-run", Usage: "print the members, and whether they define the workflow, and write nothing", DisableDefaultText: true},
@@ -127,7 +127,7 @@ func (e *environment) requestOf(c *cli.Context) (*target, runs.Request, error) {
 	}
 	q := runs.Request{
 		Workflow: argument(c, 0), Params: params, Filter: c.String("filter"), Role: c.String("role"),
-		OnManager: c.Bool("on-manager"), NeedsApproval: c.Bool("needs-approval"), RetryOf: c.String("retry-of"), FromStart: c.Bool("from-start"),
+		Nodes: nodesOf(c), OnManager: c.Bool("on-manager"), NeedsApproval: c.Bool("needs-approval"), RetryOf: c.String("retry-of"), FromStart: c.Bool("from-start"),
 	}
 	if q.Limits, err = limitsOf(c); err != nil {
 		return nil, q, err
@@ -137,6 +137,8 @@ func (e *environment) requestOf(c *cli.Context) (*target, runs.Request, error) {
 		return nil, q, usagef(c, "missing argument WORKFLOW")
 	case c.IsSet("role") && q.Role == "":
 		return nil, q, usagef(c, "--role must not be empty")
+	case slices.Contains(q.Nodes, ""):
+		return nil, q, usagef(c, "--node must not be empty")
 	case q.OnManager && c.Bool("skip-undefined"):
 		return nil, q, usagef(c, "--on-manager and --skip-undefined cannot be combined")
 	case q.FromStart && q.RetryOf == "":
@@ -153,8 +155,16 @@ func (e *environment) requestOf(c *cli.Context) (*target, runs.Request, error) {
 		return nil, q, usagef(c, "%v", err)
 	}
 	cl, err := e.cluster(c, "")
-	if err != nil || q.RetryOf == "" {
-		return cl, q, err
+	if err != nil {
+		return nil, q, err
+	}
+	for _, node := range q.Nodes {
+		if err := cl.CheckHost(c.Context, node); err != nil {
+			return nil, q, err
+		}
+	}
+	if q.RetryOf == "" {
+		return cl, q, nil
 	}
 	of, err := cl.runs().Show(c.Context, q.RetryOf)
 	if err != nil {
@@ -164,6 +174,13 @@ func (e *environment) requestOf(c *cli.Context) (*target, runs.Request, error) {
 		err = &exitError{code: exitConflict, err: err}
 	}
 	return cl, q, err
+}
+
+// nodesOf are the members that --node names, sorted; nil: all.
+func nodesOf(c *cli.Context) []string {
+	nodes := slices.Clone(c.StringSlice("node"))
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
 }
 
 // limitsOf reads the limits of a run.
@@ -284,15 +301,22 @@ func (e *environment) showRun(c *cli.Context, cl *target, id string) error {
 	if len(d.Members) == 0 {
 		note(c, "run %s: %s%s", d.ID, d.State, after(": ", withoutMembers(d.Run)))
 	}
+	if e.format(c) == formatTable {
+		r := d.Run
+		about := rowsOf("workflow,for,state*,created,by", []string{r.Request.Workflow, r.Audience(), string(r.State), when(r.Created), r.By})
+		if err := about.writeTable(c.App.Writer, e.colour(c.App.Writer)); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(c.App.Writer); err != nil {
+			return err
+		}
+	}
 	return e.print(c, listingOf("node,state*,since,task,exit code,why,log", d.Members, func(m runs.Member) []string {
-		since, code := "", ""
+		since := ""
 		if len(m.History) > 0 {
 			since = when(m.History[len(m.History)-1].At)
 		}
-		if m.Task != "" && m.State.Ended() {
-			code = strconv.Itoa(m.ExitCode)
-		}
-		return []string{m.Node, string(m.State), since, m.Task, code, m.Why, m.LogURL}
+		return []string{m.Node, string(m.State), since, m.Task, m.Exit(), m.Why, m.LogURL}
 	}), d)
 }
 

@@ -92,7 +92,7 @@ func (e *environment) load(c *cli.Context, paths []string) (*config.Config, erro
 func (e *environment) overrides(c *cli.Context) (config.Overrides, error) {
 	var o config.Overrides
 	for _, s := range e.settings {
-		if s.override == nil || !c.IsSet(s.Name) {
+		if s.override == nil || !globalSet(c, s.Name) {
 			continue
 		}
 		v := c.String(s.Name)
@@ -109,6 +109,12 @@ func (e *environment) overrides(c *cli.Context) (config.Overrides, error) {
 		o.LogJSON = json
 	}
 	return o, nil
+}
+
+// globalSet reports whether a global flag was given; a flag of the command with the same
+// name means something else.
+func globalSet(c *cli.Context, name string) bool {
+	return c.IsSet(name) && (c.Command == nil || flagNamed(c.Command.Flags, name) == nil)
 }
 
 // consul is a client for the Consul agent of this host's configuration, and the
@@ -198,7 +204,7 @@ func (e *environment) ownNode(c *cli.Context) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case settings.Node != "" || c.IsSet("node"):
+	case settings.Node != "" || globalSet(c, "node"):
 		return settings.Node, nil
 	}
 	self, err := client.AgentSelf(c.Context)

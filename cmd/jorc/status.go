@@ -21,7 +21,7 @@ func statusCommand(env *environment) *cli.Command {
 			{
 				Name: "set", Usage: "record the state of a host in a category", ArgsUsage: "CATEGORY STATE|--exit-code N",
 				Description: "CATEGORY is provisioned, config, validation or one of your own; STATE is " + joinOr(cluster.States()) + ". " +
-					"A host that is provisioned stays so until it is decommissioned. Repeating a state writes nothing.",
+					"A host that is provisioned stays so until it is decommissioned. Repeating a state writes at most its time, once in 15 minutes.",
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "host", Usage: "of `HOST`", DefaultText: "this one"},
 					&cli.StringFlag{Name: "detail", Usage: "`TEXT` for people: what failed, what the host waits for"},
@@ -38,7 +38,7 @@ func statusCommand(env *environment) *cli.Command {
 			{
 				Name: "unaccounted", Usage: "list provisioned hosts that do not report as expected",
 				Description: "Hosts that are not members of the cluster, run no version, are down, or whose jorc agent is down. A host without a jorc agent is " +
-					"also listed when its last report of a category is older than --ttl allows. Exits 1 when there are any.",
+					"also listed when its last report of a category is older than --ttl allows; repeated reports count to 15 minutes. puppet and puppet_service are reports of config, validation_service of validation. Exits 1 when there are any.",
 				Flags: []cli.Flag{&cli.StringSliceFlag{
 					Name: "ttl", Usage: "`CATEGORY=DURATION`: how old a report of a host without a jorc agent may be; 0: any age (default: config=24h, validation=1h)",
 				}},

@@ -168,3 +168,63 @@ func TestUnaccountedReports(t *testing.T) {
 		}
 	}
 }
+
+// TestUnaccountedRepeats: the age of a category counts from the last report, also from one
+// that changes nothing, and puppet_service and validation_service are reports.
+func TestUnaccountedRepeats(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	env := onServer(t, s)
+	err := s.Client().CatalogRegister(t.Context(), &consul.CatalogRegistration{
+		Node: "old", Address: "10.0.0.1", Checks: consul.HealthChecks{{Node: "old", CheckID: "serfHealth", Name: "serf", Status: "passing"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := func(age time.Duration) string {
+		return `{"state":"success","version":"v1","since":"` + time.Now().Add(-age).UTC().Format(time.RFC3339) + `"}`
+	}
+	report := `{"format":1,"version":"v1","states":{"provisioned":{"state":"success"},"puppet":` + state(900*time.Hour) + `,"puppet_service":` + state(30*time.Hour) +
+		`,"validation_service":` + state(2*time.Hour) + `,"backup":` + state(3*time.Hour) + `}}`
+	if err := s.Client().KVPut(t.Context(), &consul.KVPair{Key: "jorc/default/nodes/old", Value: []byte(report)}); err != nil {
+		t.Fatal(err)
+	}
+	unaccounted := func(want ...string) {
+		t.Helper()
+		text := ""
+		for _, what := range want {
+			text += "; no report of " + what
+		}
+		got := jorc(t, env, "status", "unaccounted", "-o", "plain", "--ttl", "backup=1h")
+		if strings.TrimSpace(got.stdout) != strings.TrimPrefix(text, "; ") && got.stdout != "old\t"+strings.TrimPrefix(text, "; ")+"\n" {
+			t.Errorf("status unaccounted: %+v, want %q", got, text)
+		}
+	}
+	const backup, config, validation = "backup for more than 1h", "config for more than 24h", "validation for more than 1h"
+	unaccounted(backup, config, validation)
+	for _, step := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"status", "set", "backup", "success", "--host", "old"}, []string{config, validation}},
+		{[]string{"update_status", "--hostname", "old", "puppet_service", "0"}, []string{validation}},
+		{[]string{"update_status", "--hostname", "old", "validation_service", "0"}, nil},
+	} {
+		if got := jorc(t, env, step.args...); got.code != 0 {
+			t.Fatalf("%v: %+v", step.args, got)
+		}
+		unaccounted(step.want...)
+	}
+	key := func() uint64 {
+		p, _, err := s.Client().KVGet(t.Context(), "jorc/default/nodes/old", consul.Query{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.ModifyIndex
+	}
+	before := key()
+	jorc(t, env, "status", "set", "backup", "success", "--host", "old")
+	if key() != before {
+		t.Error("a report that repeats the one before was written at once")
+	}
+}

@@ -230,8 +230,8 @@ func (s *State) Unaccounted(ttl map[string]time.Duration, now time.Time) []Unacc
 		add(h.Condition.AgentCheck() == SignalFailing, ReasonNoAgent)
 		if h.Condition.AgentCheck() == SignalNone {
 			for _, category := range slices.Sorted(maps.Keys(ttl)) {
-				state, reported := h.Report.States[category]
-				add(reported && now.Sub(state.latest()) > ttl[category], fmt.Sprintf("no report of %s for more than %s", category, shortDuration(ttl[category])))
+				last, reported := h.Report.lastOf(category)
+				add(reported && now.Sub(last) > ttl[category]+repeatAfter, fmt.Sprintf("no report of %s for more than %s", category, shortDuration(ttl[category])))
 			}
 		}
 		if len(reasons) > 0 {

@@ -136,7 +136,7 @@ func TestReportsAge(t *testing.T) {
 	check(t, s, "agent", "service:jorc", "passing", "jorc", "")
 	report("fresh", 23*h, 100*h, 50*m)
 	report("old", 25*h, 100*h, 50*m)
-	report("older", 25*h, 100*h, 70*m)
+	report("older", 25*h, 100*h, 80*m)
 	want := func(ttl map[string]time.Duration, want ...string) {
 		t.Helper()
 		all, err := l.Unaccounted(t.Context(), ttl)

@@ -309,26 +309,41 @@ func encode(v any) ([]byte, error) {
 }
 
 // DefaultReportTTL returns how old the report of a host without a jorc agent may
-// be, by category. Other categories do not age.
+// be, by category; see lastOf for the names of a category. Other categories do not age.
 func DefaultReportTTL() map[string]time.Duration {
 	return map[string]time.Duration{CategoryConfig: 24 * time.Hour, CategoryValidation: time.Hour}
 }
 
-// refreshShare is the share of its TTL after which a repeated report is recorded
-// again: often enough to be fresh, and seldom enough to cost few writes.
-const refreshShare = 4
+// repeatAfter is the age from which a repeated report is recorded: a script that reports
+// each minute costs four writes an hour. A report may be so much newer than what is recorded.
+const repeatAfter = 15 * time.Minute
 
 // refreshed returns r with the time of a repeated report, if it is to be recorded.
 func (r Report) refreshed(category string, now time.Time) Report {
 	s := r.States[category]
-	ttl, ages := DefaultReportTTL()[category]
-	if !ages || now.Sub(s.latest()) < ttl/refreshShare {
+	if now.Sub(s.latest()) < repeatAfter {
 		return r
 	}
 	s.Reported = now
 	r.States = maps.Clone(r.States)
 	r.States[category] = s
 	return r
+}
+
+// scripted are the names under which host scripts report a category, see ParseResult.
+var scripted = map[string][]string{
+	CategoryConfig: {"puppet", "puppet_service"}, CategoryValidation: {"validation_service"},
+}
+
+// lastOf is when the category was last reported, under any of its names, as far as that
+// was recorded.
+func (r Report) lastOf(category string) (last time.Time, reported bool) {
+	for _, name := range append([]string{category}, scripted[category]...) {
+		if s, ok := r.States[name]; ok && (!reported || s.latest().After(last)) {
+			last, reported = s.latest(), true
+		}
+	}
+	return last, reported
 }
 
 // latest is when the state was last reported, as far as that was recorded.

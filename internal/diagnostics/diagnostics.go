@@ -250,7 +250,7 @@ func (o Options) fromAgent(what string) func(context.Context) ([]byte, error) {
 }
 
 func (o Options) events(ctx context.Context) ([]byte, error) {
-	events, _, err := orchestrator.LastEvents(ctx, o.Cluster.Store(), nil, maxEvents)
+	events, _, err := orchestrator.LastEvents(ctx, o.Cluster.Store(), orchestrator.EventFilter{}, maxEvents)
 	if errors.Is(err, kv.ErrDamaged) && len(events) > 0 {
 		data, _ := marshal(events, nil)
 		return data, err

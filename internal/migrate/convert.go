@@ -82,6 +82,9 @@ func (c *converter) consul(out *output) {
 	}
 	b.path("client_key", g, "consul.ssl.key")
 	b.string("tls_server_name", g, "consul.ssl.server_name")
+	if of := g.get("consul.ssl.verify"); of != nil && of.value == false && !secure && !strings.HasPrefix(value, "https://") {
+		g.find(of, NotNeeded, "TLS is not used")
+	}
 	out.block("consul", &b)
 }
 

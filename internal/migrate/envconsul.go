@@ -47,7 +47,7 @@ func envconsulRules() map[string]rule {
 			rules[path] = r
 		}
 	}
-	rules["once"] = notNeeded("jorc agent --once runs the process to its end, jorc agent follows changes")
+	rules["once"] = missing("jorc agent --once runs the process to its end, jorc agent follows changes")
 	return rules
 }
 

@@ -279,7 +279,7 @@ func (s *scope) rest() {
 			s.find(of, NoEquivalent, "%s has no such setting", s.c.tool.name)
 		case r.kind == "":
 			s.find(of, NoEquivalent, "its value cannot be converted")
-		case r.kind == NoEquivalent && (of.value == false || of.value == ""):
+		case r.kind == NoEquivalent && r.isDefault(of.value):
 			s.find(of, NotNeeded, "without a setting, jorc behaves like that")
 		default:
 			s.find(of, r.kind, "%s", r.reason)

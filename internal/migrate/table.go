@@ -11,6 +11,7 @@ type rule struct {
 	kind   Kind   // of the finding for a setting that was not converted
 	reason string
 	secret bool // the value and the comment above it appear nowhere
+	same   any  // the value that changes nothing for jorc; nil: false and ""
 }
 
 func becomes(to string) rule       { return rule{to: to} }
@@ -22,8 +23,24 @@ func (r rule) asSecret() rule {
 	return r
 }
 
+// as returns the rule for a setting of which jorc behaves like value.
+func (r rule) as(value any) rule {
+	r.same = value
+	return r
+}
+
+// isDefault reports whether jorc behaves like that value without a setting.
+func (r rule) isDefault(value any) bool {
+	if r.same != nil {
+		return value == r.same
+	}
+	return value == false || value == ""
+}
+
 const (
 	retries    = "jorc repeats failed requests until they succeed, with growing pauses"
+	noRetries  = "jorc always repeats failed requests, with growing pauses, and never ends for them"
+	notChecked = "certificates are checked"
 	transport  = "jorc limits its connections by consul { max_connections } and keeps them open"
 	inFile     = "jorc reads secrets from files only; write it to the file that token_file names, with mode 0600"
 	basicAuth  = "jorc reads secrets from files only; write USER:PASSWORD to the file that auth_file names, with mode 0600"
@@ -63,13 +80,14 @@ func consulTemplateRules() map[string]rule {
 		"consul.auth.password": {to: "consul.auth_file", kind: NoEquivalent, reason: basicAuth, secret: true},
 
 		"consul.retry.*":           notNeeded(retries),
+		"consul.retry.enabled":     missing(noRetries).as(true),
 		"consul.transport.*":       notNeeded(transport),
 		"consul.ssl.enabled":       becomes("consul.address (https://)"),
 		"consul.ssl.ca_cert":       becomes("consul.ca_file"),
 		"consul.ssl.ca_path":       becomes("consul.ca_path"),
 		"consul.ssl.cert":          becomes("consul.client_cert"),
 		"consul.ssl.key":           becomes("consul.client_key"),
-		"consul.ssl.verify":        {to: "consul.address (https://)", kind: NoEquivalent, reason: "certificates are checked; for a test only, set CONSUL_HTTP_SSL_VERIFY=false in jorc's environment"},
+		"consul.ssl.verify":        {to: "consul.address (https://)", kind: NoEquivalent, reason: notChecked + "; for a test only, set CONSUL_HTTP_SSL_VERIFY=false in jorc's environment", same: true},
 		"consul.ssl.server_name":   becomes("consul.tls_server_name"),
 		"consul.ssl.ca_cert_bytes": missing("write the certificate to a file and name it with consul { ca_file }"),
 
@@ -80,11 +98,13 @@ func consulTemplateRules() map[string]rule {
 		"vault.enabled":                        becomes("vault"),
 		"vault.ssl.ca_cert":                    becomes("vault.ca_file"),
 		"vault.ssl.enabled":                    notNeeded("the address says whether TLS is used"),
+		"vault.ssl.verify":                     missing(notChecked + "; name the CA with vault { ca_file }").as(true),
 		"vault.ssl.*":                          missing(vaultTLS),
 		"vault.unwrap_token":                   missing("jorc reads a token that is not wrapped"),
 		"vault.renew_token":                    missing("jorc does not renew the token; let an agent of Vault write it to token_file"),
 		"vault.client_user_agent":              notNeeded("it does not change what is rendered"),
 		"vault.retry.*":                        notNeeded(retries),
+		"vault.retry.enabled":                  missing(noRetries).as(true),
 		"vault.transport.*":                    notNeeded(transport),
 		"vault.default_lease_duration":         missing("a secret without a lease is read again after 5 minutes, consul-template's default"),
 		"vault.lease_renewal_threshold":        missing("a lease that cannot be renewed is used for nine tenths of its time, consul-template's default"),
@@ -113,19 +133,21 @@ func consulTemplateRules() map[string]rule {
 		"exec.env.whitelist":       becomes("process.env.allowlist"),
 		"exec.env.denylist":        becomes("process.env.denylist"),
 		"exec.env.blacklist":       becomes("process.env.denylist"),
-		"kill_signal":              missing("jorc stops on SIGTERM and SIGINT"),
-		"reload_signal":            missing("jorc reads its configuration again on SIGHUP"),
+		"kill_signal":              missing("jorc stops on SIGTERM and SIGINT").as("SIGTERM"),
+		"reload_signal":            missing("jorc reads its configuration again on SIGHUP").as("SIGHUP"),
 		"log_level":                becomes("log_level"),
+		"log_file.path":            missing(journal),
 		"log_file.*":               notNeeded(journal),
+		"syslog.enabled":           missing(journal),
 		"syslog.*":                 notNeeded(journal),
 		"max_stale":                notNeeded("jorc follows Consul's changes with blocking queries and chooses the consistency itself"),
 		"block_query_wait":         notNeeded("jorc chooses the length of its blocking queries"),
 		"pid_file":                 missing("use systemctl reload jorc and systemctl stop jorc"),
 		"template_error_fatal":     {kind: NoEquivalent, reason: "a template that fails never ends jorc: its status shows the error, the other templates continue"},
 		"err_on_failed_lookup":     missing("a template that misses data waits for it; jorc render --timeout limits the wait"),
-		"once":                     notNeeded("jorc render renders once, jorc agent runs for ever"),
-		"parseonly":                notNeeded("jorc config validate checks a configuration"),
-		"dry":                      notNeeded("jorc render --diff writes nothing"),
+		"once":                     missing("jorc agent --once and jorc render render once; jorc agent runs until it is stopped"),
+		"parseonly":                missing("jorc config validate checks a configuration"),
+		"dry":                      missing("jorc render --diff writes nothing"),
 		"v":                        notNeeded("jorc version"),
 		"version":                  notNeeded("jorc version"),
 		"wait.min":                 becomes("template.wait"),

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/text"
@@ -221,24 +222,45 @@ const (
 	lastReadRetry  = 10 * time.Second
 )
 
-// LastEvents reads the last limit events of the kinds (none: of all kinds), all when
-// limit is 0, and the number of the last event. It fails for a kind that is not
-// known. With kv.ErrDamaged and a number above 0 the events are the ones that could
-// be read; its other errors are those of ReadEvents.
-func LastEvents(ctx context.Context, s *kv.Store, kinds []string, limit int) ([]Event, uint64, error) {
+// EventFilter selects events.
+type EventFilter struct {
+	Kinds []string // of these kinds; none: of all
+	Host  string   // about this host; empty: about all
+}
+
+// Of returns the selected ones of events.
+func (f EventFilter) Of(events []Event) []Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e Event) bool {
+		return len(f.Kinds) > 0 && !slices.Contains(f.Kinds, e.Kind) || f.Host != "" && !e.about(f.Host)
+	})
+}
+
+// about reports whether the event is about a host: it observed the host, or the command
+// changed a key of the host.
+func (e Event) about(host string) bool {
+	return e.Node == host || e.Change != nil && slices.ContainsFunc(e.Change.Keys, func(key string) bool {
+		return key == cluster.ReportKey(host) || strings.HasPrefix(key, cluster.HostPrefix(host))
+	})
+}
+
+// LastEvents reads the last limit events that the filter selects, all when limit is 0,
+// and the number of the last event. It fails for a kind that is not known. With
+// kv.ErrDamaged and a number above 0 the events are the ones that could be read; its
+// other errors are those of ReadEvents.
+func LastEvents(ctx context.Context, s *kv.Store, f EventFilter, limit int) ([]Event, uint64, error) {
 	read := limit
-	if len(kinds) > 0 {
-		read = 0 // how far back events of a kind are is not known
+	if len(f.Kinds) > 0 || f.Host != "" {
+		read = 0 // how far back such events are is not known
 	}
 	events, commit, err := ReadEvents(ctx, s, 0, read)
 	damaged := errors.Is(err, kv.ErrDamaged) && commit.Seq > 0
 	if err != nil && !damaged {
 		return nil, 0, err
 	}
-	if err := checkKinds(kinds, events); err != nil {
+	if err := checkKinds(f.Kinds, events); err != nil {
 		return nil, 0, err
 	}
-	events = OfKinds(events, kinds)
+	events = f.Of(events)
 	if limit > 0 {
 		events = events[max(0, len(events)-limit):]
 	}
@@ -260,14 +282,6 @@ func checkKinds(kinds []string, events []Event) error {
 		return fmt.Errorf("events of kind %q: there are none, and no such kind is known%s; known are %s", kind, hint, strings.Join(known, ", "))
 	}
 	return nil
-}
-
-// OfKinds are the events of the kinds; without kinds all.
-func OfKinds(events []Event, kinds []string) []Event {
-	if len(kinds) == 0 {
-		return events
-	}
-	return slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return !slices.Contains(kinds, e.Kind) })
 }
 
 // FollowEvents calls handle with the events after number after, and again whenever

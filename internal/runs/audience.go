@@ -1,11 +1,13 @@
 package runs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
@@ -200,20 +202,23 @@ func Explain(ctx context.Context, c *cluster.Cluster, all ...*Run) error {
 // Audience describes the members that a run is for.
 func (r Run) Audience() string {
 	q := r.Request
-	text := "all"
-	switch {
-	case q.OnManager:
+	if q.OnManager {
 		return "a manager"
-	case q.Role != "" && q.Filter != "":
-		text = "role " + q.Role + ", " + q.Filter
-	case q.Role != "":
-		text = "role " + q.Role
-	case q.Filter != "":
-		text = q.Filter
 	}
-	if q.RetryOf != "" {
-		text = fmt.Sprintf("%d of run %s", len(q.Nodes), q.RetryOf)
+	var parts []string
+	switch {
+	case q.RetryOf != "":
+		parts = append(parts, fmt.Sprintf("%d of run %s", len(q.Nodes), q.RetryOf))
+	case len(q.Nodes) > 0:
+		parts = append(parts, several(q.Nodes))
 	}
+	if q.Role != "" {
+		parts = append(parts, "role "+q.Role)
+	}
+	if q.Filter != "" {
+		parts = append(parts, q.Filter)
+	}
+	text := cmp.Or(strings.Join(parts, ", "), "all")
 	if r.Rule != nil {
 		text += " (rule " + r.Rule.Name + ")"
 	}

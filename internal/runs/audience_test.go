@@ -14,6 +14,8 @@ func TestAudience(t *testing.T) {
 		`Zone == "a"`:          {Filter: `Zone == "a"`},
 		`role db, Zone == "a"`: {Role: "db", Filter: `Zone == "a"`},
 		"a manager":            {OnManager: true},
+		`a, b, Zone == "a"`:    {Nodes: []string{"a", "b"}, Filter: `Zone == "a"`},
+		`1 of run r, Zone < 3`: {Nodes: []string{"a"}, RetryOf: "r", Filter: "Zone < 3"},
 	} {
 		if got := (runs.Run{Request: q}).Audience(); got != want {
 			t.Errorf("%+v: got %q, want %q", q, got, want)

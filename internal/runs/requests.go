@@ -26,8 +26,8 @@ func (q Request) Check() error {
 	if q.Workflow == "" {
 		return fmt.Errorf("run: %w: the name of the workflow is missing", ErrInvalid)
 	}
-	if q.OnManager && (q.Filter != "" || q.Role != "" || !q.Limits.equal(Limits{})) {
-		return fmt.Errorf("run: %w: on a manager it is run once: no filter, role or limit applies", ErrInvalid)
+	if q.OnManager && (q.Filter != "" || q.Role != "" || len(q.Nodes) > 0 || !q.Limits.equal(Limits{})) {
+		return fmt.Errorf("run: %w: on a manager it is run once: no filter, role, node or limit applies", ErrInvalid)
 	}
 	if err := q.Limits.check(); err != nil {
 		return fmt.Errorf("run: %w: %w", ErrInvalid, err)

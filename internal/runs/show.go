@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -76,6 +77,15 @@ type Member struct {
 	Active  *int64 `json:"active_seconds,omitempty"`
 }
 
+// Exit is the exit code of the task that ended the member's part, as text; empty if the
+// part has not ended, or for a reason other than a task.
+func (m Member) Exit() string {
+	if m.State == Done || m.State.Ended() && m.Task != "" && m.ExitCode != 0 {
+		return strconv.Itoa(m.ExitCode)
+	}
+	return ""
+}
+
 // timed returns the member with its times in a run that was created then.
 func (m Member) timed(created time.Time) Member {
 	seconds := func(d time.Duration) *int64 {
@@ -115,13 +125,22 @@ func (d Detail) Retry(q Request) (Request, error) {
 	if len(d.Members) == 0 {
 		return q, fmt.Errorf("run %q: %w: it ended before it had members: start it again without --retry-of", d.ID, ErrState)
 	}
+	var left []string
 	for _, m := range d.Members {
 		if m.State != Done {
-			q.Nodes = append(q.Nodes, m.Node)
+			left = append(left, m.Node)
+		}
+	}
+	if len(left) == 0 {
+		return q, fmt.Errorf("run %q: %w: it succeeded on all of its %d members", d.ID, ErrState, len(d.Members))
+	}
+	for _, node := range q.Nodes {
+		if !slices.Contains(left, node) {
+			return q, fmt.Errorf("run %q: %w: %s is none of the members on which it did not succeed: %s", d.ID, ErrState, node, several(left))
 		}
 	}
 	if len(q.Nodes) == 0 {
-		return q, fmt.Errorf("run %q: %w: it succeeded on all of its %d members", d.ID, ErrState, len(d.Members))
+		q.Nodes = left
 	}
 	if q.Workflow == "" || q.Workflow == d.Request.Workflow {
 		q.Workflow = d.Request.Workflow

@@ -209,6 +209,7 @@ func (r *Runner) interrupted(ctx context.Context, j *job) (next bool, err error)
 		if j.rec.Tasks[i].State != TaskRunning {
 			continue
 		}
+		j.rec.Tasks[i].ExitCode = exitSIGKILL
 		why := "the host went down while it ran"
 		if j.rec.Boot.same(r.boot()) {
 			killed, err := killMarked(j.mark(i))

@@ -1,12 +1,14 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jorc/jorc/internal/command"
@@ -85,6 +87,13 @@ func (r *Runner) missing(ctx context.Context, s *step) (string, error) {
 	return r.o.Requirements.Missing(ctx, s.Requires)
 }
 
+// Exit codes of attempts that were cut off: of one that exits with 0 after SIGTERM, and
+// of one of which jorc did not see the end.
+const (
+	exitSIGTERM = 128 + int(syscall.SIGTERM)
+	exitSIGKILL = 128 + int(syscall.SIGKILL)
+)
+
 // try makes one attempt.
 func (r *Runner) try(ctx context.Context, j *job, i int) (again, next bool, err error) {
 	s, t := &j.spec.Steps[i], &j.rec.Tasks[i]
@@ -106,7 +115,7 @@ func (r *Runner) try(ctx context.Context, j *job, i int) (again, next bool, err 
 	if placeErr != nil {
 		why = placeErr.Error()
 	} else if res, what, why, err = r.attempt(ctx, j, i, p, u); err != nil {
-		t.Tail = res.Output
+		t.Tail, t.ExitCode = res.Output, cmp.Or(res.ExitCode, exitSIGTERM)
 		r.removePlace(j)
 		why := "jorc was stopped while it ran"
 		if killed := context.Cause(ctx); errors.Is(killed, ErrKill) {
