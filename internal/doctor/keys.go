@@ -12,20 +12,17 @@ import (
 // shownKeys bounds how many keys a finding names.
 const shownKeys = 5
 
-// keys checks that this Consul reads all keys that are stored below jorc's prefix, and those
-// of this node. It has no finding if it does.
+// keys checks that this Consul reads all keys that are stored below the cluster's prefix, and
+// those of this node. It has no finding if it does.
 func (e *examination) keys(ctx context.Context) []Finding {
 	const name = "keys"
 	if !e.answers() {
 		return nil // another check reports it
 	}
-	prefix := strings.Trim(e.Config.Prefix, "/")
-	if prefix != "" {
-		prefix += "/"
-	}
+	store := cluster.New(e.client, e.Config.Prefix, e.Config.Cluster).Store()
 	var own []string
 	if node, err := e.name(); err == nil && node != "" {
-		own = append(own, cluster.New(e.client, e.Config.Prefix, e.Config.Cluster).Store().Path(cluster.HostPrefix(node)))
+		own = append(own, store.Path(cluster.HostPrefix(node)))
 	}
 	refused, err := bounded(ctx, e.Timeout, func(ctx context.Context) (map[string]error, error) {
 		return e.client.RefusedKeys(ctx, own...)
@@ -38,7 +35,7 @@ func (e *examination) keys(ctx context.Context) []Finding {
 	if err == nil {
 		refused, err = bounded(ctx, e.Timeout, func(ctx context.Context) (map[string]error, error) {
 			var err error
-			if stored, _, err = e.client.KVKeys(ctx, prefix, "", consul.Query{}); err != nil {
+			if stored, _, err = e.client.KVKeys(ctx, store.Path(""), "", consul.Query{}); err != nil {
 				return nil, err
 			}
 			return e.client.RefusedKeys(ctx, stored...)
