@@ -3,11 +3,16 @@ package filewatch
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/hashicorp/go-hclog"
@@ -15,12 +20,18 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 )
 
-// poll is how often a file is checked whose directory cannot be watched: it does not
-// exist, or the kernel's limit on watches is reached.
+// poll is how often a file is checked that cannot be watched: a directory on the way to
+// it may not be read, or the kernel's limit on watches is reached.
 const poll = 2 * time.Second
 
-// Watcher follows files. It watches their directories, because files are replaced by
-// renames, and also the file that a symbolic link leads to.
+// longest is how many times settle a series of events is collected.
+const longest = 10
+
+// maxLinks is how many symbolic links a path may lead through, as in Linux.
+const maxLinks = 40
+
+// Watcher follows files. It watches all directories on the way to a file from the root
+// on, and the same of the links on it: a file also changes when one of them is replaced.
 type Watcher struct {
 	files   []string
 	settle  time.Duration
@@ -28,10 +39,12 @@ type Watcher struct {
 	log     hclog.Logger
 
 	notify  *fsnotify.Watcher // nil: it could not be made
-	dirs    map[string]string // a file's directory → the same without symbolic links, which is watched
-	names   map[string][]int  // path in a watched directory → files
-	unarmed map[int]bool      // files whose directory is not watched
-	pending map[int]bool      // files to be reported
+	failed  chan error        // of notify
+	pump    sync.WaitGroup
+	dirs    map[string]map[string][]int // watched directory → name in it → files that it is on the way to
+	ways    map[int][]string            // file → the paths on the way to it
+	unarmed map[int]bool                // files that are not watched
+	pending map[int]bool                // files to be reported
 
 	asked concurrency.Signal
 	mu    sync.Mutex
@@ -42,8 +55,8 @@ type Watcher struct {
 // then calls changed with the index of each file that may be another one.
 func New(files []string, settle time.Duration, changed func(ctx context.Context, file int), log hclog.Logger) *Watcher {
 	w := &Watcher{
-		settle: settle, changed: changed, log: log, dirs: map[string]string{}, names: map[string][]int{},
-		unarmed: map[int]bool{}, pending: map[int]bool{}, asked: concurrency.NewSignal(),
+		settle: settle, changed: changed, log: log, dirs: map[string]map[string][]int{}, ways: map[int][]string{},
+		failed: make(chan error, 1), unarmed: map[int]bool{}, pending: map[int]bool{}, asked: concurrency.NewSignal(),
 	}
 	for _, file := range files {
 		w.files = append(w.files, filepath.Clean(file))
@@ -73,25 +86,27 @@ func (w *Watcher) Check(files ...int) {
 // Run watches until ctx ends.
 func (w *Watcher) Run(ctx context.Context) {
 	defer w.close()
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(poll)
 	defer timer.Stop()
-	for set := true; ; {
+	var first time.Time // when the first of the pending files became so
+	for {
 		var events <-chan fsnotify.Event
-		var errs <-chan error
 		if w.notify != nil {
-			events, errs = w.notify.Events, w.notify.Errors
+			events = w.notify.Events
 		}
+		news := false
 		select {
 		case <-ctx.Done():
 			return
 		case ev := <-events:
-			set = w.note(ev) && set
-		case err := <-errs:
+			news = w.note(ev)
+		case err := <-w.failed:
 			w.log.Warn("watching files failed; all are checked", "error", err)
-			w.close()
-			for i := range w.files {
-				w.unarmed[i] = true
+			for i := range w.ways {
+				w.pending[i] = true
 			}
+			w.close()
+			news = true
 		case <-w.asked.C():
 			w.mu.Lock()
 			for _, i := range w.asks {
@@ -99,9 +114,8 @@ func (w *Watcher) Run(ctx context.Context) {
 			}
 			w.asks = nil
 			w.mu.Unlock()
-			set = false
+			news = true
 		case <-timer.C:
-			set = false
 			for i := range w.unarmed {
 				w.pending[i] = true
 			}
@@ -111,50 +125,58 @@ func (w *Watcher) Run(ctx context.Context) {
 					return
 				}
 			}
+			if first = (time.Time{}); len(w.unarmed) > 0 {
+				timer.Reset(poll)
+			}
 		}
-		switch {
-		case set:
-		case len(w.pending) > 0:
-			timer.Reset(w.settle)
-			set = true
-		case len(w.unarmed) > 0:
-			timer.Reset(poll)
-			set = true
+		if !news || len(w.pending) == 0 {
+			continue
 		}
+		now := time.Now()
+		if first.IsZero() {
+			first = now
+		}
+		timer.Reset(min(w.settle, first.Add(longest*w.settle).Sub(now)))
 	}
 }
 
-// note marks the files that an event is about. It is false if there are any.
-func (w *Watcher) note(ev fsnotify.Event) (other bool) {
+// note marks the files that an event is about, and reports whether there are any.
+func (w *Watcher) note(ev fsnotify.Event) bool {
 	name := filepath.Clean(ev.Name)
-	about := w.names[name]
-	if ev.Has(fsnotify.Remove) || ev.Has(fsnotify.Rename) {
-		about = append(slices.Clone(about), w.forget(name)...)
+	about := w.dirs[filepath.Dir(name)][filepath.Base(name)]
+	if ev.Op != fsnotify.Chmod {
+		about = slices.Concat(about, w.forget(name)) // if it is a directory, it is another one now
 	}
 	for _, i := range about {
 		w.pending[i] = true
 	}
-	return len(about) == 0
+	return len(about) > 0
 }
 
-// forget returns the files of a directory that is gone and no longer watched.
+// forget ends the watches of a directory and of those below it. It returns the files
+// that it was on the way to.
 func (w *Watcher) forget(dir string) (files []int) {
-	for as, real := range w.dirs {
-		if real == dir {
-			delete(w.dirs, as)
-			_ = w.notify.Remove(dir) // it may have been renamed
-		}
+	if w.dirs[dir] == nil {
+		return nil
 	}
-	for name, list := range w.names {
-		if filepath.Dir(name) == dir {
-			files = append(files, list...)
-			delete(w.names, name)
+	for d, names := range w.dirs {
+		if d != dir && !strings.HasPrefix(d, dir+string(filepath.Separator)) {
+			continue
 		}
+		for _, list := range names {
+			files = append(files, list...)
+		}
+		w.unwatch(d)
 	}
 	return files
 }
 
-// report watches a file's directory, and reports the file.
+func (w *Watcher) unwatch(dir string) {
+	delete(w.dirs, dir)
+	_ = w.notify.Remove(dir) // it ended by itself if the directory was moved or removed
+}
+
+// report watches the way to a file, and reports the file.
 func (w *Watcher) report(ctx context.Context, i int) {
 	delete(w.unarmed, i)
 	if err := w.arm(i); err != nil {
@@ -163,8 +185,7 @@ func (w *Watcher) report(ctx context.Context, i int) {
 	w.changed(ctx, i)
 }
 
-// arm watches the directory of a file and, if that is a symbolic link, the directory
-// of the file that it leads to.
+// arm watches the way to a file, and no longer what was on the way to it before.
 func (w *Watcher) arm(i int) error {
 	if w.notify == nil {
 		n, err := fsnotify.NewWatcher()
@@ -172,43 +193,115 @@ func (w *Watcher) arm(i int) error {
 			return err
 		}
 		w.notify = n
+		w.pump.Go(func() { w.receive(n) })
 	}
-	name, err := w.watchName(w.files[i], i)
-	if err != nil {
-		return err
+	way, err := w.walk(i)
+	for _, path := range w.ways[i] {
+		if !slices.Contains(way, path) {
+			w.leave(path, i)
+		}
 	}
-	info, err := os.Lstat(name)
-	if err != nil || info.Mode()&os.ModeSymlink == 0 {
-		return nil // the file may come into being
-	}
-	target, err := filepath.EvalSymlinks(name)
-	if err != nil {
-		return nil // reading the file reports why
-	}
-	_, err = w.watchName(target, i)
+	w.ways[i] = way
 	return err
 }
 
-// watchName watches the directory of path for file i and returns path without
-// symbolic links in its directory.
-func (w *Watcher) watchName(path string, i int) (string, error) {
-	dir := filepath.Dir(path)
-	real, ok := w.dirs[dir]
-	if !ok {
-		var err error
-		if real, err = filepath.EvalSymlinks(dir); err != nil {
-			return "", err
+// receive takes errors from n until it is closed. It does nothing else: n keeps its
+// lock while it reports an error, and Add and Remove wait for that.
+func (w *Watcher) receive(n *fsnotify.Watcher) {
+	for err := range n.Errors {
+		if errors.Is(err, syscall.EINVAL) {
+			continue // a directory that was moved was removed, too, before n ended its watch
 		}
-		if err := w.notify.Add(real); err != nil {
-			return "", err
+		select {
+		case w.failed <- err:
+		default: // one is enough
 		}
-		w.dirs[dir] = real
 	}
-	name := filepath.Join(real, filepath.Base(path))
-	if !slices.Contains(w.names[name], i) {
-		w.names[name] = append(w.names[name], i)
+}
+
+// walk watches the directories on the way to a file as far as they exist. Each is watched before the
+// next one is read: whatever replaces that one afterwards is an event.
+func (w *Watcher) walk(i int) (way []string, err error) {
+	file := w.files[i]
+	root := filepath.VolumeName(file) + string(filepath.Separator)
+	at, rest := root, split(file)
+	for links := 0; len(rest) > 0; {
+		if rest[0] == "." || rest[0] == ".." { // in the target of a link
+			at, rest = filepath.Join(at, rest[0]), rest[1:]
+			continue
+		}
+		path := filepath.Join(at, rest[0])
+		blind := w.watch(at)
+		if blind == nil {
+			w.enter(path, i)
+			way = append(way, path)
+		}
+		if blind != nil && !errors.Is(blind, fs.ErrPermission) {
+			return way, blind
+		}
+		info, err := os.Lstat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return way, blind // it may come into being
+		case err != nil:
+			return way, err
+		case info.IsDir():
+			at, rest = path, rest[1:]
+		case info.Mode()&fs.ModeSymlink == 0 || links == maxLinks:
+			return way, blind
+		default:
+			target, err := os.Readlink(path)
+			if err != nil {
+				return way, err
+			}
+			if filepath.IsAbs(target) {
+				at = root
+			}
+			links, rest = links+1, append(split(target), rest[1:]...)
+		}
 	}
-	return name, nil
+	return way, nil
+}
+
+// split returns the names in a path.
+func split(path string) []string {
+	path = path[len(filepath.VolumeName(path)):]
+	return strings.FieldsFunc(path, func(c rune) bool { return c < utf8.RuneSelf && os.IsPathSeparator(uint8(c)) })
+}
+
+func (w *Watcher) watch(dir string) error {
+	if w.dirs[dir] != nil {
+		return nil
+	}
+	if err := w.notify.Add(dir); err != nil {
+		return err
+	}
+	w.dirs[dir] = map[string][]int{}
+	return nil
+}
+
+// enter notes that path, in a watched directory, is on the way to file i.
+func (w *Watcher) enter(path string, i int) {
+	names, name := w.dirs[filepath.Dir(path)], filepath.Base(path)
+	if !slices.Contains(names[name], i) {
+		names[name] = append(names[name], i)
+	}
+}
+
+// leave notes that path no longer is on the way to file i.
+func (w *Watcher) leave(path string, i int) {
+	dir, name := filepath.Split(path)
+	dir = filepath.Clean(dir)
+	names := w.dirs[dir]
+	if names == nil {
+		return // it is forgotten
+	}
+	if names[name] = slices.DeleteFunc(names[name], func(other int) bool { return other == i }); len(names[name]) == 0 {
+		delete(names, name)
+	}
+	if len(names) == 0 {
+		w.unwatch(dir)
+	}
 }
 
 func (w *Watcher) close() {
@@ -216,6 +309,7 @@ func (w *Watcher) close() {
 		_ = w.notify.Close() // its events are no longer read
 		w.notify = nil
 	}
+	w.pump.Wait()
 	clear(w.dirs)
-	clear(w.names)
+	clear(w.ways)
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
@@ -29,7 +30,19 @@ func TestWatch(t *testing.T) {
 		{"a directory that is replaced", write("d/f", "0"), []func(string) error{
 			rename("d", "old"), makeDir("d"), write("d/f", "1"), write("d/f", "2"),
 		}},
-		{"the target of a link", link("target", "d/f"), []func(string) error{write("target", "1"), replace("target", "2")}},
+		{"a directory on the way that is replaced", all(rename("d", "moved"), makeDir("a"), makeDir("a/b"), link("a/b", "d"), write("d/f", "0")), []func(string) error{
+			rename("a", "old"), all(makeDir("a"), makeDir("a/b"), write("d/f", "1")), write("d/f", "2"),
+		}},
+		{"a link on the way that is replaced", all(rename("d", "1"), makeDir("2"), write("2/f", "2"), link("1", "d")), []func(string) error{
+			write("d/f", "1"), all(link("2", "new"), rename("new", "d")), write("d/f", "3"),
+		}},
+		{"a directory that is replaced by a rename", write("d/f", "0"), []func(string) error{
+			remove("d/f"), all(makeDir("new"), renameOnto("new", "d")), write("d/f", "1"),
+		}},
+		{"a relative link", all(makeDir("a"), write("a/f", "0"), func(dir string) error { return os.Symlink("../a/./f", filepath.Join(dir, "d/f")) }), []func(string) error{
+			write("a/f", "1"), all(rename("a", "old"), makeDir("a")), write("a/f", "2"),
+		}},
+		{"the target of a link", all(write("target", "0"), link("target", "d/f")), []func(string) error{write("target", "1"), replace("target", "2")}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -40,8 +53,8 @@ func TestWatch(t *testing.T) {
 			}
 			seen := make(chan string, 1000)
 			ctx, cancel := context.WithCancel(t.Context())
-			var all sync.WaitGroup
-			all.Go(func() {
+			var running sync.WaitGroup
+			running.Go(func() {
 				filewatch.Watch(ctx, filepath.Join(dir, "d/f"), func(context.Context) { seen <- read(t, dir) }, hclog.NewNullLogger())
 			})
 			await(seen, read(t, dir))
@@ -50,7 +63,7 @@ func TestWatch(t *testing.T) {
 				await(seen, read(t, dir))
 			}
 			cancel()
-			all.Wait()
+			running.Wait()
 		})
 	}
 }
@@ -137,10 +150,21 @@ func makeDir(name string) func(string) error {
 }
 
 func link(target, name string) func(string) error {
+	return func(dir string) error { return os.Symlink(filepath.Join(dir, target), filepath.Join(dir, name)) }
+}
+
+func all(steps ...func(string) error) func(string) error {
 	return func(dir string) error {
-		if err := write(target, "0")(dir); err != nil {
-			return err
+		for _, step := range steps {
+			if err := step(dir); err != nil {
+				return err
+			}
 		}
-		return os.Symlink(filepath.Join(dir, target), filepath.Join(dir, name))
+		return nil
 	}
+}
+
+// renameOnto is rename onto an empty directory, which os.Rename refuses.
+func renameOnto(from, to string) func(string) error {
+	return func(dir string) error { return syscall.Rename(filepath.Join(dir, from), filepath.Join(dir, to)) }
 }

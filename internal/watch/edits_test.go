@@ -105,22 +105,45 @@ func TestEditsAreRestored(t *testing.T) {
 	h.wantMode("own mode", 0o600)
 }
 
-// TestDirectoriesOfEditedFiles: files return with their directory, which is
-// watched again.
+// TestDirectoriesOfEditedFiles: files return with their directory, which is watched
+// again.
 func TestDirectoriesOfEditedFiles(t *testing.T) {
 	t.Parallel()
 	h := newSharedHost(t)
-	dir := func(c *config.Template) { c.Destination, c.CreateDirs = h.path("dir/sub/file"), true }
-	e, _ := h.run(h.tmpl("t", "content", dir))
-	h.want("dir/sub/file", "content")
-	h.must(os.RemoveAll(h.path("dir")))
-	h.want("dir/sub/file", "content")
-	h.must(os.Rename(h.path("dir/sub"), h.path("dir/moved")))
-	h.want("dir/sub/file", "content")
-	h.write("dir/sub/file", "by hand")
-	h.want("dir/sub/file", "content")
-	h.write("dir/moved/file", "another file") // is no longer the destination
-	wantStatus(t, e, "t", "rendered", inState(watch.StateRendered))
+	move := func(from, to string) { h.must(os.Rename(h.path(from), h.path(to))) }
+	ways := map[string]func(dir string){
+		"removed": func(dir string) {
+			// The engine may make it again while it is removed, so that it is not empty.
+			consultest.Eventually(t, dir+" to be removed", func(context.Context) error { return os.RemoveAll(h.path(dir)) })
+		},
+		"moved":        func(dir string) { move(dir+"/sub", dir+"/moved") },
+		"parent moved": func(dir string) { move(dir, dir+".moved") },
+		"replaced": func(dir string) {
+			move(dir+"/sub", dir+"/moved")
+			if err := os.Mkdir(h.path(dir+"/sub"), 0o755); !errors.Is(err, fs.ErrExist) { // the engine may be faster
+				h.must(err)
+			}
+		},
+	}
+	var templates []config.Template
+	for name := range ways {
+		templates = append(templates, h.tmpl(name, "content", func(c *config.Template) {
+			c.Destination, c.CreateDirs = h.path(name+"/sub/file"), true
+		}))
+	}
+	e, _ := h.run(templates...)
+	for name, way := range ways {
+		file := name + "/sub/file"
+		h.want(file, "content")
+		way(name)
+		h.want(file, "content")
+		h.write(file, "by hand")
+		h.want(file, "content")
+	}
+	h.write("moved/moved/file", "another file") // is no longer the destination
+	for name := range ways {
+		wantStatus(t, e, name, "rendered", inState(watch.StateRendered))
+	}
 }
 
 // TestEditsGoThroughCheckReloadAndSlot: restoring is a replacement like any other.
