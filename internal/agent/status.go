@@ -124,7 +124,7 @@ func serviceView(v catalog.ServiceStatus) web.Service {
 
 func templateView(v watch.Status) web.Template {
 	return web.Template{
-		Name: v.Name, Destination: v.Destination, Together: v.Together, State: string(v.State),
+		Name: v.Name, Destination: v.Destination, Together: v.Together, State: string(v.State), Since: v.Since,
 		Waiting: v.Waiting, Held: v.Held, Stale: v.Stale, Lost: v.Lost, Edited: v.Edited, Error: v.Error,
 		Changed: v.Changed, Checked: v.Checked, Writes: v.Writes, Executions: v.Executions,
 	}

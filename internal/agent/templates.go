@@ -47,8 +47,10 @@ func (p *part) reportTemplates(ctx context.Context) error {
 		if time.Since(last) > 2*p.templateReports.MaxPause {
 			pause.Reset()
 		}
-		p.templateProblems.Set(all)
 		_ = concurrency.Retry(ctx, concurrency.NewBackoff(firstReport, lastReport), func(ctx context.Context) error {
+			// After an outage of Consul what was so during it may be over.
+			all, _ = templateProblems(p.templates(), p.templateReports.LongWait, time.Now())
+			p.templateProblems.Set(all)
 			_, err := p.reports.ChangeReport(ctx, p.node, func(d cluster.Report, _ string) (cluster.Report, error) {
 				return d.WithTemplates(all), nil
 			})
@@ -65,8 +67,8 @@ func (p *part) reportTemplates(ctx context.Context) error {
 // noProblem is the pause without a change when no template waits.
 const noProblem = time.Hour
 
-// templateProblems returns the templates that failed, or have waited for longer than
-// long. Without a change others follow after next.
+// templateProblems returns the templates that failed, are stale, or have waited for longer
+// than long. Without a change others follow after next.
 func templateProblems(all []watch.Status, long time.Duration, now time.Time) (problems []cluster.TemplateProblem, next time.Duration) {
 	next = noProblem
 	for _, s := range all {
@@ -77,18 +79,28 @@ func templateProblems(all []watch.Status, long time.Duration, now time.Time) (pr
 		switch {
 		case s.State != watch.StateWaiting && s.Failure != "":
 			p.State, p.Detail = cluster.TemplateFailed, s.Failure
+		case s.State == watch.StateStale:
+			p.State, p.Detail = cluster.TemplateStale, firstOf(s.Stale)
+		case !s.StaleAt.IsZero():
+			next = min(next, s.StaleAt.Sub(now))
+			continue
 		case s.State != watch.StateWaiting || s.Queued || len(s.Waiting) == 0:
 			continue
 		case now.Sub(s.Since) < long:
 			next = min(next, long-now.Sub(s.Since))
 			continue
 		default:
-			p.State, p.Detail = cluster.TemplateWaiting, s.Waiting[0]
-			if more := len(s.Waiting) - 1; more > 0 {
-				p.Detail = fmt.Sprintf("%d things, of them %s", more+1, p.Detail)
-			}
+			p.State, p.Detail = cluster.TemplateWaiting, firstOf(s.Waiting)
 		}
 		problems = append(problems, p)
 	}
 	return problems, next
+}
+
+// firstOf is the first of things, and how many there are.
+func firstOf(things []string) string {
+	if len(things) == 1 {
+		return things[0]
+	}
+	return fmt.Sprintf("%d things, of them %s", len(things), things[0])
 }

@@ -46,7 +46,7 @@ type Report struct {
 	States   map[string]CategoryState `json:"states,omitempty"`   // by category
 	Grant    GrantAnswer              `json:"grant,omitzero"`
 	HoldFile string                   `json:"hold_file,omitempty"` // why the hold file holds the host; empty: no file
-	// Templates are the ones that failed or wait longer than usual, the first of them, and
+	// Templates are the ones that failed, are stale or wait longer than usual, the first of them, and
 	// MoreTemplates is how many others do. Read them with TemplateProblems.
 	Templates     []TemplateProblem      `json:"templates,omitempty"`
 	MoreTemplates int                    `json:"more_templates,omitempty"`
@@ -78,12 +78,12 @@ func printableLine(s string, n int) string {
 	return text.Line(strings.Map(printable, text.Head(s, 4*n)), n)
 }
 
-// TemplateProblem is a template of a host that failed or waits longer than usual.
+// TemplateProblem is a template of a host that failed, is stale or waits longer than usual.
 type TemplateProblem struct {
 	Name  string    `json:"name"`
-	State string    `json:"state"` // waiting, failed
+	State string    `json:"state"` // waiting, stale, failed
 	Since time.Time `json:"since,omitzero"`
-	// Detail is what it waits for, or which step failed. It has no value of a key or
+	// Detail is what it waits for, what cannot be read, or which step failed. It has no value of a key or
 	// param, and no output of a command.
 	Detail string `json:"detail"`
 }
@@ -91,6 +91,7 @@ type TemplateProblem struct {
 // States of a TemplateProblem.
 const (
 	TemplateFailed  = "failed"
+	TemplateStale   = "stale" // data that it uses can no longer be read
 	TemplateWaiting = "waiting"
 )
 
@@ -127,7 +128,7 @@ func (r Report) TemplateProblems() (all []TemplateProblem, more int) {
 
 func (p TemplateProblem) bounded() TemplateProblem {
 	p.Name, p.Detail = printableLine(p.Name, maxBoundedName), printableLine(p.Detail, maxTemplateDetail)
-	if p.State != TemplateFailed {
+	if p.State != TemplateFailed && p.State != TemplateStale {
 		p.State = TemplateWaiting
 	}
 	p.Since = p.Since.UTC().Truncate(time.Second)
@@ -136,7 +137,10 @@ func (p TemplateProblem) bounded() TemplateProblem {
 
 func (p TemplateProblem) String() string {
 	text := fmt.Sprintf("template %q %s", p.Name, p.State)
-	if p.State == TemplateWaiting {
+	switch p.State {
+	case TemplateStale:
+		text = fmt.Sprintf("template %q is stale", p.Name)
+	case TemplateWaiting:
 		text = fmt.Sprintf("template %q waits", p.Name)
 	}
 	if !p.Since.IsZero() {

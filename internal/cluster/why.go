@@ -58,7 +58,7 @@ const (
 	WhyGrant          = "grant"    // of the rollout
 	WhyStopped        = "stopped"  // the rollout is paused or aborted
 	WhyState          = "state"    // failed, pending, running; of what arrived also suspect
-	WhyTemplate       = "template" // failed, or waits longer than usual
+	WhyTemplate       = "template" // failed, is stale, or waits longer than usual
 	WhyUnknown        = "unknown"
 )
 
@@ -134,7 +134,7 @@ func Explain(f WhyFacts) Why {
 	return w
 }
 
-// templates lists the templates that failed or wait longer than usual.
+// templates lists the templates that failed, are stale or wait longer than usual.
 func (w *Why) templates(r Report) {
 	all, more := r.TemplateProblems()
 	for _, p := range all {

@@ -109,6 +109,7 @@ type TemplateOptions struct {
 	AllowFunctions []string      `hcl:"allow_functions,optional"` // of "plugin"
 	AllowEnv       []string      `hcl:"allow_env,optional"`       // names or globs visible to env, mustEnv and envOrDefault
 	RenderTimeout  time.Duration // default 10s: a longer execution fails
+	StaleAfter     time.Duration // default 5m: a template whose data cannot be read for longer is stale
 	MaxOutput      int           `hcl:"max_output,optional"` // bytes, default 64 MiB
 	MaxData        int           `hcl:"max_data,optional"`   // bytes that one template reads together, default 64 MiB
 }

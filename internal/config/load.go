@@ -70,6 +70,7 @@ const (
 	defaultShrinkAfter  = 5 * time.Minute
 	defaultCommandTime  = 30 * time.Second
 	defaultRenderTime   = 10 * time.Second
+	defaultStaleAfter   = 5 * time.Minute
 	defaultMaxOutput    = 64 << 20
 	defaultMaxData      = 64 << 20
 	defaultCheckEvery   = 10 * time.Second
@@ -90,7 +91,7 @@ func base() Config {
 		HTTP:         HTTP{Addr: defaultHTTPAddr},
 		Consul:       Consul{Address: defaultConsulAddr, MaxConnections: defaultConnections},
 		DNS:          DNS{Addr: defaultDNSAddr},
-		TemplateOpts: TemplateOptions{RenderTimeout: defaultRenderTime, MaxOutput: defaultMaxOutput, MaxData: defaultMaxData},
+		TemplateOpts: TemplateOptions{RenderTimeout: defaultRenderTime, StaleAfter: defaultStaleAfter, MaxOutput: defaultMaxOutput, MaxData: defaultMaxData},
 	}
 }
 

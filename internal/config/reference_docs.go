@@ -228,6 +228,7 @@ var settingDocs = sync.OnceValue(func() map[string]settingDoc {
 		"template_options.max_data":        {standard: `67108864`, example: `1048576`, doc: "The most data that one template may read together, in bytes. A list of keys counts 128 bytes more for each key, an instance of a service 512."},
 		"template_options.max_output":      {standard: `67108864`, example: `1048576`, doc: "The largest file that a template may make, in bytes."},
 		"template_options.render_timeout":  {kind: typeDuration, standard: `"10s"`, example: `"20s"`, doc: "The longest time of one execution."},
+		"template_options.stale_after":     {kind: typeDuration, standard: `"5m"`, example: `"15m"`, doc: "A template whose data cannot be read for longer is `stale`; at once where its token may not read them."},
 
 		"trigger.event":    {example: `"agent_down"`, doc: "A kind of event ([events](events.md))."},
 		"trigger.key":      {example: `"app/config"`, doc: "A key in Consul's KV."},

@@ -97,7 +97,7 @@ func (d *decoder) vaultBlock(v *Vault) blockType {
 }
 
 func (d *decoder) templateOptions(o *TemplateOptions) blockType {
-	return d.settingsBlock("template_options", o, custom{"render_timeout": d.interval(&o.RenderTimeout)}, func(a *arguments) {
+	return d.settingsBlock("template_options", o, custom{"render_timeout": d.interval(&o.RenderTimeout), "stale_after": d.interval(&o.StaleAfter)}, func(a *arguments) {
 		a.between(1, math.MaxInt32, "max_output")
 		a.between(1, math.MaxInt32, "max_data")
 		for _, f := range o.AllowFunctions {

@@ -13,10 +13,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/jorc/jorc/internal/catalog"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/durable"
+	"github.com/jorc/jorc/internal/web"
 )
 
 // token checks the source of Consul's token and the permissions of its file.
@@ -143,14 +145,41 @@ func (e *examination) agent(ctx context.Context) []Finding {
 	if reported != "" {
 		return one(name, Warn, fmt.Sprintf("runs (%s), but reports: %s", holder, reported), "see its log and /v1/status")
 	}
-	rival, resting := askTrouble(ctx, e.Config.HTTP)
-	if resting != "" {
-		return one(name, Warn, fmt.Sprintf("runs (%s), but %s", holder, resting), "let templates read less or give the agent more memory, then: systemctl reload jorc")
+	s := askStatus(ctx, e.Config.HTTP)
+	if s.Resting != "" {
+		return one(name, Warn, fmt.Sprintf("runs (%s), but %s", holder, s.Resting), "let templates read less or give the agent more memory, then: systemctl reload jorc")
 	}
-	if rival != "" {
-		return one(name, Warn, fmt.Sprintf("runs (%s), but reports: %s", holder, rival), "the node's name is that of the Consul agent, or the setting node: see both configurations, and CONSUL_HTTP_ADDR")
+	if s.Rival != "" {
+		return one(name, Warn, fmt.Sprintf("runs (%s), but reports: %s", holder, s.Rival), "the node's name is that of the Consul agent, or the setting node: see both configurations, and CONSUL_HTTP_ADDR")
+	}
+	if templates := templateTrouble(s.Templates); templates != "" {
+		return one(name, Warn, fmt.Sprintf("runs (%s), but %s", holder, templates), "see /v1/status, its log, and docs/runbook.md, \"Files no longer change\"")
 	}
 	return one(name, OK, "runs ("+holder+") and is well", "")
+}
+
+// templateTrouble names the first template that failed, or whose reload did, else the
+// first stale one, and how many others there are of both; empty: none.
+func templateTrouble(all []web.Template) string {
+	first, others := "", 0
+	for _, state := range []string{web.TemplateFailed, web.TemplateStale} {
+		for i := range all {
+			t := &all[i]
+			switch {
+			case t.State != state:
+			case first != "":
+				others++
+			case state == web.TemplateStale:
+				first = fmt.Sprintf("template %q is stale since %s: %s", t.Name, t.Since.Format(time.RFC3339), firstLine(strings.Join(t.Stale, "; ")))
+			default:
+				first = fmt.Sprintf("template %q failed: %s", t.Name, firstLine(t.Error))
+			}
+		}
+	}
+	if others > 0 {
+		first += fmt.Sprintf("; other templates that failed or are stale: %d", others)
+	}
+	return first
 }
 
 // askHealthz returns why a running agent is unhealthy; empty: it is healthy.
@@ -162,18 +191,13 @@ func askHealthz(ctx context.Context, c config.HTTP) (string, error) {
 	return fmt.Sprintf("%d %s: %s", status, http.StatusText(status), firstLine(string(text))), nil
 }
 
-// askTrouble returns what a running agent reports: that another agent uses the same node
-// name, and why it renders no template; empty: it does not, or the status cannot be read.
-func askTrouble(ctx context.Context, c config.HTTP) (rival, resting string) {
-	var s struct {
-		Rival   string `json:"rival"`
-		Resting string `json:"resting"`
+// askStatus returns a running agent's status; zero: it cannot be read.
+func askStatus(ctx context.Context, c config.HTTP) (s web.Status) {
+	_, body, err := askAgent(ctx, c, "/v1/status", 16<<20)
+	if err != nil || json.Unmarshal(body, &s) != nil {
+		return web.Status{}
 	}
-	_, text, err := askAgent(ctx, c, "/v1/status", 16<<20)
-	if err != nil || json.Unmarshal(text, &s) != nil {
-		return "", ""
-	}
-	return s.Rival, s.Resting
+	return s
 }
 
 // askAgent queries a running agent's status API and reads at most most bytes.

@@ -36,7 +36,7 @@ const (
 type Problem struct {
 	// Kind is paused, observe_only, held, hold_file, damaged, partial, no_cluster, no_orchestrator, orchestrator_failing,
 	// rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical,
-	// maintenance, template_failed, template_waiting, stage_stopped, run_failed, run_approval, run_waiting, slow, stuck, vacancy or
+	// maintenance, template_failed, template_stale, template_waiting, stage_stopped, run_failed, run_approval, run_waiting, slow, stuck, vacancy or
 	// filter.
 	Kind     string    `json:"kind"`
 	Severity string    `json:"severity"` // critical, warning
@@ -302,18 +302,21 @@ func liveness(node string, h *cluster.Host) (kind, title, cause string) {
 	return "", "", ""
 }
 
-// templates are the ones that failed or wait longer than usual, a problem for each host.
+// templates are the ones that failed, are stale or wait longer than usual, a problem for each host.
 func (a *attention) templates() {
 	for _, node := range a.s.State.Nodes() {
 		all, more := a.s.State.Hosts[node].Report.TemplateProblems()
-		for _, state := range []string{cluster.TemplateFailed, cluster.TemplateWaiting} {
+		for _, state := range []string{cluster.TemplateFailed, cluster.TemplateStale, cluster.TemplateWaiting} {
 			of := slices.DeleteFunc(slices.Clone(all), func(p cluster.TemplateProblem) bool { return p.State != state })
 			if len(of) == 0 {
 				continue
 			}
 			p := Problem{Kind: "template_failed", Severity: Critical, Since: of[0].Since, Cause: of[0].Detail, Command: a.s.command("update", "why", node)}
 			what := "failed"
-			if state == cluster.TemplateWaiting {
+			switch state {
+			case cluster.TemplateStale:
+				p.Kind, what = "template_stale", "is stale: its file stays as it was, and data can no longer be read"
+			case cluster.TemplateWaiting:
 				p.Kind, p.Severity, what = "template_waiting", Warning, "waits longer than usual"
 			}
 			p.Title = fmt.Sprintf("%s: template %s %s", node, of[0].Name, what)

@@ -60,14 +60,17 @@ func TestAttention(t *testing.T) {
 			{Name: "nginx.conf", State: cluster.TemplateFailed, Detail: "its check failed"},
 			{Name: "other", State: cluster.TemplateFailed},
 			{Name: "upstreams", State: cluster.TemplateWaiting, Detail: "service db"},
+			{Name: "users", State: cluster.TemplateStale, Detail: "key users: denied"},
 		}), nil
 	}))
-	s = f.eventually("problems of templates are shown", fleet, missing("template_failed", "template_waiting"))
+	s = f.eventually("problems of templates are shown", fleet, missing("template_failed", "template_stale", "template_waiting"))
 	for _, p := range s.Attention().Problems {
 		want := ""
 		switch p.Kind {
 		case "template_failed":
 			want = "its check failed; other templates of the host with problems: 1"
+		case "template_stale":
+			want = "key users: denied"
 		case "template_waiting":
 			want = "service db"
 		default:
@@ -77,7 +80,7 @@ func TestAttention(t *testing.T) {
 			t.Errorf("%+v; want the cause %q", p, want)
 		}
 	}
-	if h, err := s.Host(f.Node("b")); err != nil || len(h.Templates) != 3 || h.MoreTemplates != 0 {
+	if h, err := s.Host(f.Node("b")); err != nil || len(h.Templates) != 4 || h.MoreTemplates != 0 {
 		t.Errorf("the host: %+v, %v", h.Templates, err)
 	}
 	f.Must(f.Pause(t.Context(), cluster.Hold{Reason: "<script>alert(1)</script>", By: "ann"}))

@@ -5,6 +5,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -144,6 +145,7 @@ type templatePlace struct {
 // Bounds of an execution where the configuration names none.
 const (
 	defaultRenderTimeout = 10 * time.Second
+	defaultStaleAfter    = 5 * time.Minute
 	defaultMaxOutput     = 64 << 20
 	defaultMaxData       = 64 << 20
 )
@@ -156,6 +158,7 @@ func New(o Options) (*Engine, error) {
 	if o.Allow.RenderTimeout == 0 {
 		o.Allow.RenderTimeout = defaultRenderTimeout
 	}
+	o.Allow.StaleAfter = cmp.Or(o.Allow.StaleAfter, defaultStaleAfter)
 	if o.Allow.MaxOutput == 0 {
 		o.Allow.MaxOutput = defaultMaxOutput
 	}

@@ -106,6 +106,7 @@ func (e *Engine) end() {
 // accept puts changes into the store and makes the units that use them due.
 func (e *Engine) accept(changes []change) {
 	var news news
+	turned := false // data can be read, or no longer
 	for _, c := range changes {
 		if e.wanted[c.id] == nil {
 			if !e.replan.IsZero() { // until then a template may use it again, and nothing sends it twice
@@ -113,10 +114,15 @@ func (e *Engine) accept(changes []change) {
 			}
 			continue
 		}
-		news.note(e.wanted[c.id], c, c.err != nil && e.store.get(c.id).err == nil)
+		failed := e.store.get(c.id).err != nil
+		turned = turned || failed != (c.err != nil)
+		news.note(e.wanted[c.id], c, c.err != nil && !failed)
 		if e.keep(c) {
 			e.touch(c.id, c.at)
 		}
+	}
+	if turned && e.o.Changed != nil {
+		e.o.Changed()
 	}
 	e.absent = news.logTo(e.o.Log, e.absent)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/replace"
 )
@@ -20,6 +21,7 @@ const (
 	StateWaiting  State = "waiting"  // some of its data has not come yet
 	StateRendered State = "rendered" // its file is as its data says
 	StateHeld     State = "held"     // as rendered, but a guard keeps part of the file as it was
+	StateStale    State = "stale"    // as rendered or held, but data it uses can no longer be read; see Stale
 	StateFailed   State = "failed"   // rendering, the check, replacing or reloading failed; see Error
 )
 
@@ -34,6 +36,7 @@ type Status struct {
 	Waiting     []string  // what it waits for, why, and since when
 	Held        []string  // what its guards hold back
 	Stale       []string  // of its data, what cannot be read or is doubted, and since when
+	StaleAt     time.Time // when it becomes StateStale unless its data can be read by then; zero: this is not foreseen
 	Lost        []string  // of the ACL and extended attributes, what the file could not keep when it was last replaced
 	Edited      string    // that another program changed the file, and what became of it
 	Error       string    // of the last job; empty when it succeeded
@@ -65,7 +68,7 @@ type published struct {
 func (e *Engine) Status() []Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	list := make([]Status, 0, len(e.statuses))
+	list, now := make([]Status, 0, len(e.statuses)), time.Now()
 	for _, p := range e.statuses {
 		s := p.Status
 		if p.blocked != "" {
@@ -75,10 +78,44 @@ func (e *Engine) Status() []Status {
 				s.Waiting = append(s.Waiting, e.explain(w))
 			}
 		}
-		s.Stale = e.stale(p.used)
+		s.Stale = e.stale(p.used, p.jobState)
+		if s.State == StateRendered || s.State == StateHeld {
+			since, at := e.unreadable(p.used)
+			switch {
+			case since.IsZero():
+			case now.Before(at):
+				s.StaleAt = at
+			default:
+				s.State, s.Since = StateStale, since
+			}
+		}
 		list = append(list, s)
 	}
 	return list
+}
+
+// unreadable returns since when data of used cannot be read, zero if all can be, and
+// when that makes a template stale: at once where Consul refuses it, since that does not
+// end by itself, and otherwise after the setting stale_after.
+func (e *Engine) unreadable(used dependencies) (since, stale time.Time) {
+	earlier := func(t, u time.Time) time.Time {
+		if t.IsZero() || u.Before(t) {
+			return u
+		}
+		return t
+	}
+	for _, d := range used {
+		known := e.store.get(d.id)
+		if known.err == nil {
+			continue
+		}
+		at := known.since
+		if !errors.Is(known.err, consul.ErrDenied) && !consul.IsPermanent(known.err) {
+			at = at.Add(e.o.Allow.StaleAfter)
+		}
+		since, stale = earlier(since, known.since), earlier(stale, at)
+	}
+	return since, stale
 }
 
 // publish makes the state of a unit's templates visible to Status.
@@ -160,13 +197,14 @@ func (e *Engine) explain(w wait) string {
 	return w.text
 }
 
-// stale lists the data that is known, but not up to date, in at most ten lines.
-func (e *Engine) stale(used dependencies) []string {
+// stale lists the data that is not up to date, in at most ten lines: what a template
+// with that state of its last job has, also from an earlier process.
+func (e *Engine) stale(used dependencies, job State) []string {
 	var lines []string
 	for _, d := range used {
 		known := e.store.get(d.id)
 		switch {
-		case !known.known:
+		case !known.known && job != StateRendered && job != StateHeld:
 		case known.err != nil:
 			lines = append(lines, fmt.Sprintf("%s since %s: %s", d, known.since.Format(time.RFC3339), d.reading(known.err)))
 		case known.doubtful:

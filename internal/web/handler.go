@@ -125,7 +125,7 @@ var (
 	pageCSS string
 )
 
-// maxRows bounds the templates on the page; failed and waiting ones come first.
+// maxRows bounds the templates on the page; failed, stale and waiting ones come first.
 const maxRows = 500
 
 // page is what page.html shows.
@@ -146,7 +146,7 @@ func newPage(s Status) page {
 }
 
 func trouble(state string) int {
-	return slices.Index([]string{TemplateRendered, TemplateHeld, TemplateWaiting, TemplateFailed}, state)
+	return slices.Index([]string{TemplateRendered, TemplateHeld, TemplateWaiting, TemplateStale, TemplateFailed}, state)
 }
 
 // pageHandler serves the page for people. The page loads no other resource, and its

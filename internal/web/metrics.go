@@ -293,7 +293,7 @@ func (b *batch) services(list []Service) {
 }
 
 func (b *batch) templates(list []Template) {
-	states := map[string]int{TemplateWaiting: 0, TemplateRendered: 0, TemplateHeld: 0, TemplateFailed: 0}
+	states := map[string]int{TemplateWaiting: 0, TemplateRendered: 0, TemplateHeld: 0, TemplateStale: 0, TemplateFailed: 0}
 	var executions uint64
 	for i := range list {
 		t := &list[i]

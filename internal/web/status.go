@@ -148,7 +148,8 @@ type Template struct {
 	Name        string    `json:"name"`
 	Destination string    `json:"destination"`
 	Together    string    `json:"together"`
-	State       string    `json:"state"`            // waiting, rendered, held or failed
+	State       string    `json:"state"`            // waiting, rendered, held, stale or failed
+	Since       time.Time `json:"since,omitzero"`   // of State; stale: since when data cannot be read
 	Waiting     []string  `json:"waiting"`          // for what, why, since when
 	Held        []string  `json:"held"`             // what guards hold back
 	Stale       []string  `json:"stale"`            // which data is not up to date, why, since when
@@ -166,6 +167,7 @@ const (
 	TemplateWaiting  = "waiting"  // some of its data is missing
 	TemplateRendered = "rendered" // its file matches its data
 	TemplateHeld     = "held"     // as rendered, but a guard keeps part of the file unchanged
+	TemplateStale    = "stale"    // as rendered or held, but data it uses can no longer be read
 	TemplateFailed   = "failed"
 )
 
@@ -254,7 +256,7 @@ func (s Status) completed() Status {
 	s.Templates = append([]Template{}, s.Templates...)
 	for i := range s.Templates {
 		t := &s.Templates[i]
-		utc(&t.Changed, &t.Checked)
+		utc(&t.Since, &t.Changed, &t.Checked)
 		t.Waiting, t.Held = append([]string{}, t.Waiting...), append([]string{}, t.Held...)
 		t.Stale = append([]string{}, t.Stale...)
 	}
@@ -315,8 +317,8 @@ const tooManyFails = 3
 // answered, a service is not registered, a template failed or has not been rendered, a
 // process does not run, or the host orchestrates a cluster and its cycles fail.
 //
-// A host stays ready while Consul is unreachable (services and files stay
-// unchanged), while a service's check fails (that is the service's state, not
+// A host stays ready while Consul is unreachable or data can no longer be read (services
+// and files stay unchanged), while a service's check fails (that is the service's state, not
 // jorc's), and while a guard holds back part of a file (that is its purpose).
 func notReady(s Status) []string {
 	var reasons []string
@@ -330,7 +332,7 @@ func notReady(s Status) []string {
 	}
 	for i := range s.Templates {
 		switch t := &s.Templates[i]; t.State {
-		case TemplateRendered, TemplateHeld:
+		case TemplateRendered, TemplateHeld, TemplateStale:
 		case TemplateFailed:
 			reasons = append(reasons, because(fmt.Sprintf("template %q failed", t.Name), t.Error))
 		default:

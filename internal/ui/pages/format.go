@@ -60,7 +60,7 @@ func class(state any) string {
 		return "bad"
 	case "running", "working", "accepted", "batch", "canary", "changing", "settling", "restoring", "stage_began":
 		return "busy"
-	case "warning", "suspect", "maintenance", "held", "paused", "given up", "needs-approval", "node_suspect", "stranded", "aborted", "cluster_paused", "restored":
+	case "warning", "suspect", "maintenance", "held", "stale", "paused", "given up", "needs-approval", "node_suspect", "stranded", "aborted", "cluster_paused", "restored":
 		return "warn"
 	}
 	return "dim"

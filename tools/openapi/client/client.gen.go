@@ -181,14 +181,14 @@ type ClusterSummary struct {
 	Name    string `json:"name"`
 }
 
-// ClusterTemplateProblem TemplateProblem is a template of a host that failed or waits longer than usual.
+// ClusterTemplateProblem TemplateProblem is a template of a host that failed, is stale or waits longer than usual.
 type ClusterTemplateProblem struct {
-	// Detail Detail is what it waits for, or which step failed. It has no value of a key or param, and no output of a command.
+	// Detail Detail is what it waits for, what cannot be read, or which step failed. It has no value of a key or param, and no output of a command.
 	Detail string     `json:"detail"`
 	Name   string     `json:"name"`
 	Since  *time.Time `json:"since,omitempty"`
 
-	// State waiting, failed
+	// State waiting, stale, failed
 	State string `json:"state"`
 }
 
@@ -633,7 +633,7 @@ type Problem struct {
 	// Hosts that it is about, the first of them
 	Hosts []string `json:"hosts"`
 
-	// Kind Kind is paused, observe_only, held, hold_file, damaged, partial, no_cluster, no_orchestrator, orchestrator_failing, rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical, maintenance, template_failed, template_waiting, stage_stopped, run_failed, run_approval, run_waiting, slow, stuck, vacancy or filter.
+	// Kind Kind is paused, observe_only, held, hold_file, damaged, partial, no_cluster, no_orchestrator, orchestrator_failing, rollout_paused, promotion, rollout_failed, failed, down, agent_down, suspect, critical, maintenance, template_failed, template_stale, template_waiting, stage_stopped, run_failed, run_approval, run_waiting, slow, stuck, vacancy or filter.
 	Kind string `json:"kind"`
 
 	// Severity critical, warning
