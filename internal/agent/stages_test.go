@@ -124,6 +124,71 @@ func TestStageRestores(t *testing.T) {
 	h.wantFile("reloads", "limit 1 on a\nlimit bad on a\nlimit 1 on a\nlimit 3 on b\n")
 }
 
+// TestStageSetBack: a bad value that is set back ends the stop by itself, without another
+// turn. Set again, it is stopped at once, and no host takes it.
+func TestStageSetBack(t *testing.T) {
+	t.Parallel()
+	h := newStagedHost(t, stagedConf)
+	reloads := "limit 1 on a\n"
+	h.put("app/limit", "bad")
+	if s := h.wantStageState(stage.StateStopped); len(s.Stops) != 1 || s.Counts.Failed != 1 {
+		t.Errorf("got %+v", s)
+	}
+	reloads += "limit bad on a\nlimit 1 on a\n"
+	h.wantFile("reloads", reloads)
+	h.put("app/limit", "1")
+	s := h.wantStageState(stage.StateDone)
+	if host := s.Hosts[0]; len(s.Stops) != 0 || s.Counts != (stage.Counts{Hosts: 1}) || host.State != "" || host.Reason != "" || len(host.Changed) != 0 {
+		t.Errorf("got %+v", s)
+	}
+
+	h.put("app/limit", "bad")
+	if s := h.wantStageState(stage.StateStopped); len(s.Stops) != 1 || s.Hosts[0].State != cluster.StageRestored {
+		t.Errorf("got %+v", s)
+	}
+	h.put("app/limit", "2")
+	h.wantFile("limit", "limit 2 on a\n")
+	h.wantStageState(stage.StateDone)
+	h.wantFile("reloads", reloads+"limit 2 on a\n")
+}
+
+// TestStageWaitsSince: a host that waits says since when it waits for this change, also
+// after a restart; and until its template is rendered again it wants what it wanted.
+func TestStageWaitsSince(t *testing.T) {
+	t.Parallel()
+	h := newStagedHost(t, stagedConf)
+	if _, err := h.cluster().Pause(t.Context(), cluster.Hold{By: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	h.put("app/limit", "2")
+	var waits cluster.StageReport
+	waiting := func(r cluster.StageReport) bool { waits = r; return r.Wants != "" }
+	h.wantStage("the wish", waiting)
+	if s := h.wantStageState(stage.StateChanging); !waits.WantsSince.After(waits.Since) || !s.Since.Equal(waits.WantsSince) ||
+		s.Hosts[0].State != cluster.StageWaiting || !s.Hosts[0].Since.Equal(waits.WantsSince) {
+		t.Errorf("got %+v of %+v", s, waits)
+	}
+
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.client.KVDeleteTree(t.Context(), "app/name"); err != nil {
+		t.Fatal(err)
+	}
+	h.configure(strings.Replace(stagedConf, "min_healthy ", "canary = 2\n    min_healthy ", 1))
+	h.start()
+	before := waits
+	h.wantStage("a report of the new process", func(r cluster.StageReport) bool { waits = r; return r.Policy.Canary == 2 })
+	if waits.Wants != before.Wants || len(waits.Changed.List) != 1 || waits.Changed.List[0] != before.Changed.List[0] || !waits.WantsSince.Equal(before.WantsSince) {
+		t.Errorf("got %+v, want %+v", waits, before)
+	}
+	h.put("app/name", "a")
+	if _, err := h.cluster().Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.wantFile("limit", "limit 2 on a\n")
+}
+
 // TestStageRestarted: a host that stops while its checks have to pass continues after
 // its start, and takes a bad value back then.
 func TestStageRestarted(t *testing.T) {

@@ -29,6 +29,8 @@ type StageReport struct {
 	// from the content on the host's disk.
 	Wants   string      `json:"wants,omitempty"`
 	Changed StageInputs `json:"changed,omitzero"`
+	// WantsSince is since when the host waits for that content.
+	WantsSince time.Time `json:"wants_since,omitzero"`
 	// Rendered: the files have been as their data says.
 	Rendered bool `json:"rendered,omitempty"`
 
@@ -114,8 +116,15 @@ func (s StageReport) Unhealthy() bool { return s.State == StageFailed || s.State
 // as their data says, and wait for no turn.
 func (s StageReport) Silent() bool { return s.Wants == "" && s.State == "" && !s.Rendered }
 
+// TakenBack reports whether the last turn failed and has left nothing: the old files
+// are back, and they are as their data says.
+func (s StageReport) TakenBack() bool { return s.State == StageRestored && s.Wants == "" }
+
 // Shown returns the state for people; empty: nothing is expected of the host.
 func (s StageReport) Shown() string {
+	if s.TakenBack() {
+		return ""
+	}
 	if s.Wants != "" && !s.Open() && !s.Unhealthy() {
 		return StageWaiting
 	}

@@ -112,7 +112,8 @@ func (d *stagesDecider) Decide(ctx context.Context, in Input) (decisions []Decis
 // part of the decisions, so that it happens with them or not at all.
 func (d *stagesDecider) stage(ctx context.Context, in Input, name string, hosts []stage.Host) ([]Decision, *waitingGate, error) {
 	busy := slices.ContainsFunc(hosts, func(h stage.Host) bool {
-		return h.Report.Wants != "" || h.Report.State != "" && h.Report.State != cluster.StageDone
+		state := h.Report.Shown()
+		return state != "" && state != cluster.StageDone
 	})
 	if !busy && d.settled[name] == in.Session {
 		return nil, nil, nil
@@ -140,11 +141,11 @@ func (d *stagesDecider) stage(ctx context.Context, in Input, name string, hosts 
 	seen.stopped = plan.Stops.Unresumed()
 	d.seen[name] = seen
 	delete(d.settled, name)
-	if !busy && len(plan.Turns.Open) == 0 && plan.Turns.Step == nil {
-		d.settled[name] = in.Session
-	}
 	do := stages.Write(documents, plan, in.State.Indexes[cluster.KeyControl])
 	if do == nil {
+		if !busy && len(plan.Turns.Open) == 0 && plan.Turns.Step == nil {
+			d.settled[name] = in.Session
+		}
 		return nil, gate, nil
 	}
 	if len(plan.Events) == 0 {

@@ -176,7 +176,9 @@ type driver struct {
 	loaded   bool
 	record   record
 	compared bool // the stored report was compared with the record
+	asked    bool // the engine asked since this process began: wants says what the host wants now
 	wants    string
+	wanted   time.Time // since when the host wants that
 	changed  cluster.StageInputs
 	turn     Turn
 	healthy  time.Time // since when they pass; zero: they do not
@@ -248,7 +250,7 @@ func (d *driver) ask(s watch.Staged, files Files) (ready bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.load()
-	d.conf = s.Stage
+	d.conf, d.asked = s.Stage, true
 	turn := d.record.Turn
 	if turn.State == cluster.StageChanging && turn.Content != s.Content {
 		// The turn was taken, and then other data came, before a file was replaced.
@@ -282,6 +284,9 @@ func (d *driver) ask(s watch.Staged, files Files) (ready bool, err error) {
 
 // want notes what the host wants. The caller holds mu.
 func (d *driver) want(content string, changed cluster.StageInputs) {
+	if content != d.wants || d.wanted.IsZero() {
+		d.wanted = time.Now().UTC().Truncate(time.Second)
+	}
 	d.wants, d.changed = content, changed
 	d.unreported.Notify()
 }
@@ -370,8 +375,9 @@ func (h *Hosts) Replaced(s watch.Staged, taken bool, err error) {
 		d.settle(recordedInputs(s.Inputs))
 	case own && taken && !errors.Is(err, context.Canceled) && !errors.Is(err, replace.ErrAbandoned):
 		d.notReplaced(err)
-	case errors.Is(err, watch.ErrTurn), own:
+	case errors.Is(err, watch.ErrTurn), errors.Is(err, context.Canceled), own: // the host wants what it wanted
 	case err != nil: // such as a check that failed: the host wants nothing that it could take
+		d.asked = true
 		d.want("", cluster.StageInputs{})
 	default:
 		d.has(s)
@@ -380,13 +386,18 @@ func (h *Hosts) Replaced(s watch.Staged, taken bool, err error) {
 
 // has notes that the files are as s says. The caller holds mu.
 func (d *driver) has(s watch.Staged) {
+	d.asked = true
 	d.want("", cluster.StageInputs{})
 	inputs := recordedInputs(s.Inputs)
-	if d.record.Has == s.Content && equal(d.record.Inputs, inputs) {
+	gone := d.record.Turn.State == cluster.StageFailed && d.record.Turn.Content != s.Content // what failed is no longer on the disk
+	if !gone && d.record.Has == s.Content && equal(d.record.Inputs, inputs) {
 		return
 	}
 	r := d.record
 	r.Has, r.Inputs = s.Content, inputs
+	if gone {
+		r.Turn.State = cluster.StageRestored
+	}
 	if err := d.keep(r); err != nil {
 		d.log.Warn("what the files are made of is not recorded; more may count as changed later", "error", err)
 	}
@@ -501,6 +512,12 @@ func (d *driver) compare(stored cluster.StageReport) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.compared = true
+	switch {
+	case !d.asked && d.wants == "": // what the host wanted holds until the engine asks
+		d.wants, d.changed, d.wanted = stored.Wants, stored.Changed, stored.WantsSince
+	case d.wants == stored.Wants && !stored.WantsSince.IsZero():
+		d.wanted = stored.WantsSince
+	}
 	if !stored.Open() || stored.Turn == d.record.Turn.ID {
 		return
 	}
@@ -522,6 +539,9 @@ func (d *driver) reportOf(r record) cluster.StageReport {
 	}
 	if report.Open() && report.Wants == report.Content {
 		report.Wants, report.Changed = "", cluster.StageInputs{}
+	}
+	if report.Wants != "" {
+		report.WantsSince = d.wanted
 	}
 	return report
 }

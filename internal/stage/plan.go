@@ -184,9 +184,9 @@ type ranked struct {
 // documents are copies.
 func Plan(turns Turns, stops Stops, s State, now time.Time) Planned {
 	p := newPlanner(turns, stops, s, now)
-	p.endTurns()
-	stopped := p.recordFailures()
+	ended := p.endTurns()
 	p.forgetStops()
+	stopped := p.recordFailures(ended)
 	stopped += p.steps()
 	if stopped == 0 { // first it is written that a change is stopped
 		p.offer()
@@ -273,9 +273,10 @@ func reportedPolicy(s config.Stage) cluster.StagePolicy {
 	return p
 }
 
-// endTurns takes in what hosts say of their turns.
-func (p *planner) endTurns() {
-	known := map[string]bool{}
+// endTurns takes in what hosts say of their turns. It returns the hosts whose turn
+// is over since the last plan.
+func (p *planner) endTurns() (ended map[string]bool) {
+	known, ended := map[string]bool{}, map[string]bool{}
 	for _, h := range p.hosts {
 		known[h.Node] = true
 		turn, open := p.Turns.Open[h.Node]
@@ -286,6 +287,7 @@ func (p *planner) endTurns() {
 		case !open, taken && h.Report.Open():
 		case taken, turn.Withdrawn:
 			delete(p.Turns.Open, h.Node)
+			ended[h.Node] = taken
 			p.stepAnswered(h.Node, taken)
 		case turn.Session != p.Session || h.Report.Wants != turn.Content || p.now.Sub(turn.Since) >= answerWithin || p.Halted || h.Hold != "":
 			if p.now.Sub(turn.Since) >= answerWithin {
@@ -305,6 +307,7 @@ func (p *planner) endTurns() {
 		}
 	}
 	slices.Sort(p.Withdrawals)
+	return ended
 }
 
 func (p *planner) withdraw(node string, turn Turn) {
@@ -313,12 +316,14 @@ func (p *planner) withdraw(node string, turn Turn) {
 	p.Withdrawals = append(p.Withdrawals, node)
 }
 
-// recordFailures adds a stop for each turn that failed, and returns their number.
-func (p *planner) recordFailures() (added int) {
+// recordFailures adds a stop for each turn that failed, and returns their number. A
+// turn that ended just now is recorded also if its change no longer matters: people
+// read of it in the events.
+func (p *planner) recordFailures(ended map[string]bool) (added int) {
 	for _, h := range p.hosts {
 		r := h.Report
 		recorded := func(s Stop) bool { return s.Node == h.Node && s.Turn == r.Turn }
-		if !r.Unhealthy() || slices.ContainsFunc(p.Stops.Stops, recorded) {
+		if !r.Unhealthy() || p.setBack(r) && !ended[h.Node] || slices.ContainsFunc(p.Stops.Stops, recorded) {
 			continue
 		}
 		p.Stops.Stops = append(p.Stops.Stops, Stop{
@@ -350,7 +355,7 @@ func inputsText(inputs cluster.StageInputs) string {
 }
 
 // forgetStops removes stops that no longer count: the host took another change
-// since, and its checks passed.
+// since, and its checks passed; or no host has what failed, and none wants it.
 func (p *planner) forgetStops() {
 	reports := map[string]cluster.StageReport{}
 	for _, h := range p.hosts {
@@ -360,16 +365,24 @@ func (p *planner) forgetStops() {
 		r, known := reports[s.Node]
 		switch {
 		case s.Step != "":
-			return s.Resumed != nil || !p.has(s.Inputs)
+			return s.Resumed != nil || p.Turns.Step == nil && !p.wanted(s.Inputs)
 		case !known:
-			return s.Resumed != nil
+			return s.Resumed != nil || !p.wanted(s.Inputs)
+		case r.Turn == s.Turn:
+			return s.Resumed == nil && p.setBack(r)
 		case turnNumber(r.Turn) <= turnNumber(s.Turn):
-			return false // or the report may be older than the stop
+			return false // the report may be older than the stop
 		case r.State == cluster.StageDone:
 			return true
 		}
-		return s.Resumed != nil
+		return s.Resumed != nil || (r.State == cluster.StageRestored || r.State == "") && !p.wanted(s.Inputs)
 	})
+}
+
+// setBack reports whether a change that failed no longer matters: the old files are back,
+// and no host wants what failed. It matters again once a host does.
+func (p *planner) setBack(r cluster.StageReport) bool {
+	return r.State == cluster.StageRestored && !p.wanted(r.Taken)
 }
 
 // turnNumber returns the number of a turn: of two turns of a stage the later one has the
@@ -378,11 +391,6 @@ func turnNumber(id string) (n uint64) {
 	number, _, _ := strings.Cut(id, ".")
 	n, _ = strconv.ParseUint(number, 10, 64) // 0: no turn
 	return n
-}
-
-// has reports whether a host wants one of the inputs, or took it last.
-func (p *planner) has(inputs cluster.StageInputs) bool {
-	return p.wanted(inputs) || slices.ContainsFunc(p.hosts, func(h *ranked) bool { return common(h.Report.Taken, inputs) })
 }
 
 // bad reports whether the host's last change failed and no operator approved it: it

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/recorded"
+	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/stage"
 )
 
@@ -89,6 +90,19 @@ func (w *world) ask(h *host) {
 	}
 }
 
+// set sets a value. One that was set before is as bad as it was.
+func (w *world) set(name string, value int, bad bool) {
+	w.values[name] = value
+	digest := fmt.Sprint(name, value)
+	if _, known := w.bad[digest]; !known {
+		w.bad[digest] = bad
+	}
+	w.note("%s is set, bad: %v", digest, w.bad[digest])
+	for _, h := range w.hosts {
+		w.ask(h)
+	}
+}
+
 func (w *world) plan() {
 	s := stage.State{Stage: "edge", Session: fmt.Sprint("s", w.session), Halted: w.r.IntN(20) == 0}
 	for _, h := range w.hosts {
@@ -107,11 +121,30 @@ func (w *world) plan() {
 		}
 	}
 	w.checkGates(w.turns.Step, s, p)
+	w.checkOffers(s, p)
 	w.turns, w.stops = p.Turns, p.Stops
 	for _, node := range slices.Concat(p.Withdrawals, p.Offers) {
 		i := slices.IndexFunc(w.hosts, func(h *host) bool { return h.node == node })
 		w.hosts[i].turn, w.hosts[i].wasOut = p.Turns.Open[node], w.hosts[i].critical
 		w.note("turn of %s: %+v", node, p.Turns.Open[node])
+	}
+}
+
+// checkOffers holds a plan to its promise: no host is offered what failed on another
+// one, as long as that one reports it and no operator approved it.
+func (w *world) checkOffers(s stage.State, p stage.Planned) {
+	for _, bad := range s.Hosts {
+		resumed := func(stop stage.Stop) bool {
+			return stop.Node == bad.Node && stop.Turn == bad.Report.Turn && stop.Resumed != nil
+		}
+		if !bad.Report.Unhealthy() || slices.ContainsFunc(p.Stops.Stops, resumed) {
+			continue
+		}
+		for _, h := range s.Hosts {
+			if h.Node != bad.Node && slices.Contains(p.Offers, h.Node) && slices.ContainsFunc(h.Report.Changed.List, func(i cluster.StageInput) bool { return bad.Report.Taken.Has(i.Digest) }) {
+				w.t.Fatalf("%s is offered what failed on %s: %v\n%s", h.Node, bad.Node, bad.Report.Taken, strings.Join(w.log, "\n"))
+			}
+		}
 	}
 }
 
@@ -166,12 +199,10 @@ func (w *world) step() {
 	switch w.r.IntN(44) {
 	case 0, 1:
 		name := []string{"a", "b", h.node}[w.r.IntN(3)]
-		w.values[name]++
-		digest := fmt.Sprint(name, w.values[name])
-		w.bad[digest] = w.r.IntN(3) == 0
-		w.note("%s is set, bad: %v", digest, w.bad[digest])
-		for _, h := range w.hosts {
-			w.ask(h)
+		if w.values[name] > 0 && w.r.IntN(3) == 0 {
+			w.set(name, w.values[name]-1, false) // set back
+		} else {
+			w.set(name, w.values[name]+1, w.r.IntN(3) == 0)
 		}
 	case 2:
 		h.up = !h.up
@@ -244,30 +275,120 @@ func TestEverythingArrives(t *testing.T) {
 		for range 300 {
 			w.step()
 		}
-		w.values["a"], w.values["b"], w.bad = w.values["a"]+1, w.values["b"]+1, map[string]bool{}
-		for _, h := range w.hosts {
-			h.up, h.critical = true, false
-			w.values[h.node]++
-			w.ask(h)
+		w.renew()
+		w.arrive()
+	}
+}
+
+// TestSetBackEndsTheStop: once a bad value is set back and no host wants it, nothing stops
+// the stage, without an operator; a gate that failed because of it ends, too.
+func TestSetBackEndsTheStop(t *testing.T) {
+	t.Parallel()
+	failed, gates := 0, 0
+	for seed := range uint64(200) {
+		w := newWorld(t, seed)
+		for range 100 {
+			w.step()
 		}
-		for round := 0; slices.ContainsFunc(w.hosts, func(h *host) bool { return content(h.has) != content(w.wanted(h)) || h.report.Open() }); round++ {
-			if round == 2000 {
-				t.Fatalf("seed %d: turns %+v, step %#v, stops %+v\n%s", seed, w.turns, w.turns.Step, w.stops, strings.Join(w.log, "\n"))
-			}
-			w.now = w.now.Add(time.Second)
-			for _, h := range w.hosts {
+		w.renew()
+		w.arrive()
+		before := w.values["a"]
+		w.set("a", before+1, true)
+		for range 20 + w.r.IntN(200) {
+			w.now = w.now.Add(time.Duration(w.r.IntN(8)) * time.Second)
+			h := w.hosts[w.r.IntN(len(w.hosts))]
+			switch w.r.IntN(6) {
+			case 0:
 				h.seen = h.report
-			}
-			w.plan()
-			w.answerGate(true)
-			w.approve()
-			for _, h := range w.hosts {
+			case 1:
+				w.plan()
+			case 2:
 				w.take(h)
+			case 3:
+				w.answerGate(false)
+			default:
 				w.work(h)
-				w.check()
 			}
+			w.check()
+		}
+		if w.stops.Unresumed() {
+			failed++
+		}
+		if slices.ContainsFunc(w.stops.Stops, func(s stage.Stop) bool { return s.Step != "" }) {
+			gates++
+		}
+		w.set("a", before, false)
+		w.arrive()
+	}
+	if failed < 50 {
+		t.Errorf("of 200 worlds %d were stopped, %d of them by a gate", failed, gates)
+	}
+}
+
+// unused is more than the values that a world sets one after the other.
+const unused = 1000
+
+// renew gives all hosts values that never were, and are good.
+func (w *world) renew() {
+	w.bad = map[string]bool{}
+	for _, h := range w.hosts {
+		h.up, h.critical = true, false
+		w.values[h.node] += unused
+	}
+	w.values["b"] += unused
+	w.set("a", w.values["a"]+unused, false)
+}
+
+// arrive waits until all hosts have what they want, and nothing stops the stage.
+func (w *world) arrive() {
+	underway := func(h *host) bool { return content(h.has) != content(w.wanted(h)) || h.report.Open() }
+	for round := 0; w.turns.Active || w.stops.Unresumed() || slices.ContainsFunc(w.hosts, underway); round++ {
+		if round == 2000 {
+			w.t.Fatalf("turns %+v, step %#v, stops %+v\n%s", w.turns, w.turns.Step, w.stops, strings.Join(w.log, "\n"))
+		}
+		w.now = w.now.Add(time.Second)
+		for _, h := range w.hosts {
+			h.seen = h.report
+		}
+		w.plan()
+		w.answerGate(true)
+		w.approve()
+		for _, h := range w.hosts {
+			w.take(h)
+			w.work(h)
+			w.check()
 		}
 	}
+}
+
+// TestManyInputsKeepNoStop: a host that took more inputs than it reports, before, does not
+// keep a gate's stop and its step from their end.
+func TestManyInputsKeepNoStop(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	policy := cluster.StagePolicy{MaxParallel: "1", Gate: "slo"}
+	bad, good := limit("bad"), limit("good")
+	first := cluster.StageReport{Policy: policy, Rendered: true, Turn: "1.s", State: cluster.StageDone, Taken: cluster.StageInputs{List: limit("older").List, More: 3}}
+	canary := cluster.StageReport{Policy: policy, Rendered: true, Turn: "2.s", State: cluster.StageDone, Content: "bad", Taken: bad, Wants: "good", Changed: good}
+	turns := stage.Turns{Seq: 2, Active: true, Step: &stage.Step{
+		Number: 1, Kind: stage.StepTurn, Size: 1, Hosts: map[string]bool{"n1": true}, Inputs: bad, Gate: &rollout.GateProgress{Failed: true},
+	}}
+	stops := stage.Stops{Stops: []stage.Stop{{Step: "turn 1", Inputs: bad}}}
+	hosts := []stage.Host{{Node: "n1", Up: true, Report: canary}, {Node: "n2", Up: true, Report: first}}
+	if p := stage.Plan(turns, stops, stage.State{Stage: "edge", Session: "s", Hosts: hosts}, now); p.Stops.Unresumed() || !slices.Equal(p.Offers, []string{"n1"}) {
+		t.Errorf("after a gate failed: got %+v", p)
+	}
+	stops.Stops[0] = stage.Stop{Node: "n1", Turn: "2.s", Inputs: bad}
+	turns.Step.Gate = nil
+	hosts[0].Report.State, hosts[0].Report.Wants, hosts[0].Report.Changed = cluster.StageRestored, "", cluster.StageInputs{}
+	if p := stage.Plan(turns, stops, stage.State{Stage: "edge", Session: "s", Hosts: hosts}, now); p.Stops.Unresumed() || p.Turns.Step != nil || p.Turns.Active {
+		t.Errorf("after a host failed: got %+v", p)
+	}
+}
+
+// limit is an input of hosts.
+func limit(value string) cluster.StageInputs {
+	return cluster.StageInputsOf([]cluster.StageInput{{Name: "key limit", Digest: value}})
 }
 
 // BenchmarkPlan: 5,000 hosts in ten zones want the same change, and a canary is out.

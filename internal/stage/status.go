@@ -58,7 +58,7 @@ type Counts struct {
 	Hosts   int `json:"hosts"`
 	Waiting int `json:"waiting"`
 	AtWork  int `json:"at_work"`
-	Failed  int `json:"failed"` // or restored
+	Failed  int `json:"failed"` // or restored, until the data is as it was
 	Silent  int `json:"silent"` // their first content is not rendered yet
 }
 
@@ -66,8 +66,8 @@ type Counts struct {
 type HostStatus struct {
 	Node    string    `json:"node"`
 	Zone    string    `json:"zone,omitempty"`
-	State   string    `json:"state"`            // one of a report's, or "waiting"; empty: it never took a turn
-	Since   time.Time `json:"since,omitzero"`   // of its last turn
+	State   string    `json:"state"`            // one of a report's, or "waiting"; empty: it has nothing of a turn
+	Since   time.Time `json:"since,omitzero"`   // of what Changed is about: since when it waits, else of its last turn
 	Changed []string  `json:"changed"`          // names of what changed: of what it waits for, else of its last turn
 	Reason  string    `json:"reason,omitempty"` // why its last turn failed
 	Waits   string    `json:"waits,omitempty"`  // why it has no turn, or no content
@@ -83,10 +83,18 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 	busy := p.busy()
 	for _, h := range p.hosts {
 		r := h.Report
-		one := HostStatus{Node: h.Node, Zone: h.Zone, State: r.Shown(), Since: r.Since, Reason: r.Reason, Changed: r.Taken.Names()}
+		one := HostStatus{Node: h.Node, Zone: h.Zone, State: r.Shown(), Changed: []string{}}
+		if !r.TakenBack() {
+			one.Since, one.Reason, one.Changed = r.Since, r.Reason, r.Taken.Names()
+		}
 		if r.Wants != "" && !r.Open() {
 			one.Changed, one.Waits = r.Changed.Names(), p.waitsFor(h, orchestrated, busy)
-			st.Counts.Waiting++
+			if !r.Unhealthy() || r.Wants != r.Content {
+				one.Since = r.WantsSince
+			}
+			if st.Counts.Waiting++; !d.Turns.Active && (st.Counts.Waiting == 1 || r.WantsSince.Before(st.Since)) {
+				st.Since = r.WantsSince // no host has taken it yet
+			}
 		}
 		if r.Silent() {
 			one.Waits = "its first content is not rendered yet"
@@ -96,7 +104,7 @@ func Describe(d Documents, s State, orchestrated bool, now time.Time) Status {
 		switch {
 		case r.Open():
 			st.Counts.AtWork++
-		case r.Unhealthy():
+		case r.Unhealthy() && !r.TakenBack():
 			st.Counts.Failed++
 		}
 		st.Hosts = append(st.Hosts, one)

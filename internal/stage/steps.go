@@ -82,6 +82,11 @@ func (s Step) admits(h *ranked) bool {
 	return len(s.Hosts) < s.Size
 }
 
+// stoppedBy reports whether the stop is of the step's gate, or of a host in the step.
+func (s Step) stoppedBy(stop Stop) bool {
+	return stop.Resumed == nil && (stop.Step != "" || s.Hosts[stop.Node])
+}
+
 // passed reports whether the next step may begin.
 func (s Step) passed(policy rollout.Policy) bool {
 	return s.Gate != nil && s.Gate.Passed && (!policy.ApproveEach || s.Approved != nil)
@@ -93,8 +98,12 @@ func (p *planner) steps() (stopped int) {
 	switch {
 	case step == nil:
 		return 0
-	case !p.policy.Gated() || p.gone() || p.superseded():
+	case !p.policy.Gated():
 		p.Turns.Step = nil
+		return 0
+	case p.gone() || p.superseded():
+		p.Turns.Step = nil
+		p.Stops.Stops = slices.DeleteFunc(p.Stops.Stops, func(s Stop) bool { return s.Step != "" }) // no host wants what the gate stopped
 		return 0
 	case !p.stepDone():
 		if step.Gate != nil && !step.passed(p.policy) {
@@ -222,12 +231,12 @@ func (p *planner) wanted(inputs cluster.StageInputs) bool {
 	return slices.ContainsFunc(p.hosts, func(h *ranked) bool { return h.Report.Wants != "" && common(h.Report.Changed, inputs) })
 }
 
-// gone reports whether no host has what the step brought, or wants it.
+// gone reports whether no host of the step has what it brought, and none wants it.
 func (p *planner) gone() bool {
-	inputs := p.Turns.Step.Inputs
-	return len(p.Turns.Open) == 0 && !p.wanted(inputs) && !slices.ContainsFunc(p.hosts, func(h *ranked) bool {
+	step := p.Turns.Step
+	return len(p.Turns.Open) == 0 && !p.wanted(step.Inputs) && !slices.ContainsFunc(p.hosts, func(h *ranked) bool {
 		r := h.Report
-		return (r.State == cluster.StageDone || r.State == cluster.StageFailed) && common(r.Taken, inputs)
+		return step.Hosts[h.Node] && (r.State == cluster.StageDone || r.State == cluster.StageFailed) && common(r.Taken, step.Inputs)
 	})
 }
 
@@ -253,10 +262,8 @@ func (p *planner) stepDone() bool {
 	if len(step.Hosts) == 0 || len(p.Turns.Open) > 0 {
 		return false
 	}
-	for _, stop := range p.Stops.Stops {
-		if stop.Resumed == nil && step.Hosts[stop.Node] {
-			return false
-		}
+	if slices.ContainsFunc(p.Stops.Stops, func(s Stop) bool { return s.Node != "" && step.stoppedBy(s) }) {
+		return false
 	}
 	return !slices.ContainsFunc(p.hosts, func(h *ranked) bool {
 		return p.Barred(h.Host) == "" && p.admitted(h) == "" && (step.Hosts[h.Node] || step.admits(h))
