@@ -30,13 +30,13 @@ func stageCommand(env *environment) *cli.Command {
 			{
 				Name: "approve", Usage: "with approve_each, let the next step begin", ArgsUsage: "STAGE",
 				Description: "The next step begins as soon as the present one is done and its gate is passed. 'jorc stage show' has who approved it. " +
-					"Exits 1 if no step waits for approval.",
+					"Exits 1 and changes nothing if no step waits for approval, or the step is stopped.",
 				Flags:  []cli.Flag{reasonFlag()},
 				Action: env.onCluster(env.approveStage),
 			},
 			{
 				Name: "resume", Usage: "approve a change that failed: hosts take it again", ArgsUsage: "STAGE",
-				Description: "Without this no other host takes the change; another value needs no approval. With --node approves only what failed on that host. " +
+				Description: "Without this no other host takes the change; another value, or the one from before, needs no approval. With --node approves only what failed on that host. " +
 					"After a gate that failed the gate of the step begins again, with its bake. " +
 					"Exits 1 if nothing stops the stage.",
 				Flags:  []cli.Flag{reasonFlag()},

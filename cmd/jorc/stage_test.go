@@ -80,6 +80,26 @@ func TestStageCommands(t *testing.T) {
 	if e, err := turns.Get(t.Context()); err != nil || e.Value.Step.Approved == nil || e.Value.Step.Approved.Reason != "it is quiet" {
 		t.Errorf("got %+v, %v", e.Value, err)
 	}
+	stopped, err := stops.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	step.Gate = &rollout.GateProgress{Failed: true}
+	again, err := turns.Get(t.Context())
+	if err == nil {
+		_, err = turns.CompareAndSwap(t.Context(), again, stage.Turns{Seq: 1, Step: step})
+	}
+	if err == nil {
+		_, err = stops.CompareAndSwap(t.Context(), stopped, stage.Stops{Stops: []stage.Stop{{Step: "the canary", Inputs: limit, Reason: "7 % errors"}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(result{1, "", "jorc: stage \"edge\": no step waits for approval: the canary is stopped, the change failed after the canary; nothing was approved: " +
+		"set another value, or run 'jorc stage resume edge'\n"}, "stage", "approve", "edge")
+	if e, err := turns.Get(t.Context()); err != nil || e.Value.Step.Approved != nil {
+		t.Errorf("got %+v, %v", e.Value, err)
+	}
 	approved := func(c cluster.AuditRecord) bool { return c.Command == "jorc stage approve edge" }
 	if log, err := cl.Changes(t.Context()); err != nil || !slices.ContainsFunc(log.Changes, approved) {
 		t.Errorf("the audit has %+v, %v", log, err)

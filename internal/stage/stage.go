@@ -161,22 +161,28 @@ func (s *Stages) Resume(ctx context.Context, stage, node string, by cluster.Hold
 }
 
 // Approve consents to the step after the present one. It returns ErrNotWaiting if
-// nothing is left to approve, or what kv.Doc.CompareAndSwap returns.
+// nothing is left to approve, or the step is stopped, or what kv.Txn.Commit returns.
 func (s *Stages) Approve(ctx context.Context, stage string, by cluster.Hold) (step Step, err error) {
 	doc := s.turns(stage)
 	err = kv.RetryConflicts(ctx, func() error {
-		old, err := doc.Get(ctx)
+		d, err := s.Load(ctx, stage)
 		if err != nil {
 			return err
 		}
-		next := old.Value
+		next := d.Turns
 		if next.Step == nil || next.Step.Approved != nil {
 			return fmt.Errorf("stage %q: %w", stage, ErrNotWaiting)
+		}
+		if i := slices.IndexFunc(d.Stops.Stops, next.Step.stoppedBy); i >= 0 {
+			return fmt.Errorf("stage %q: %w: %s is stopped, the change failed %s; nothing was approved: set another value, or run 'jorc stage resume %s'",
+				stage, ErrNotWaiting, next.Step, d.Stops.Stops[i].Place(), stage)
 		}
 		next.Step = next.Step.clone()
 		next.Step.Approved = &by
 		step = *next.Step
-		_, err = doc.CompareAndSwap(ctx, old, next)
+		t := s.store.Txn().CheckIndex(cluster.StageStopsKey(stage), d.stops.Index)
+		doc.SwapIn(t, d.turns, next)
+		_, err = t.Commit(ctx)
 		return err
 	})
 	return step, err
