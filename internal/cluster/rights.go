@@ -103,7 +103,10 @@ func WritableKeys(kind Kind, node string) []string {
 		if node != "" && strings.Contains(k.Pattern, "<node>") && free {
 			continue
 		}
-		if !slices.Contains(keys, fixed) {
+		covers := func(key string) bool {
+			return key == fixed || strings.HasSuffix(key, "/") && strings.HasPrefix(fixed, key)
+		}
+		if !slices.ContainsFunc(keys, covers) {
 			keys = append(keys, fixed)
 		}
 	}
