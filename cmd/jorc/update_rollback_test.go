@@ -130,6 +130,14 @@ func TestPreflight(t *testing.T) {
 		}
 		o.want(test.undo, 0)
 	}
+	o.want("cluster hold --node n2 --reason disk", 0)
+	o.want("cluster pause --reason storage", 0)
+	o.want(next+"--require-converged", 1, "the members have not converged", "n2: it is held", "the cluster is paused")
+	o.report("v0", "n1")
+	o.want(next+"--require-converged", 1, "1 is not at v1: n1", "n2: it is held", "the cluster is paused")
+	o.report("v1", "n1")
+	o.want("cluster resume", 0)
+	o.want("cluster unhold --node n2", 0)
 	o.want(next+"--gate slo --dry-run", 0, `no manager is up: gate "slo" is asked on the orchestrator's host`)
 	o.want(next+"--gate slo --dry-run --require-converged", 0)
 	for _, test := range []struct {

@@ -76,6 +76,7 @@ func rolloutRows(s rollout.Status) [][]string {
 	if s.Previous != "" {
 		add("previous", "%s", s.Previous)
 	}
+	add("started", "%s%s%s", s.Started.UTC().Format(time.RFC3339), after(" by ", s.By), after(": ", s.Reason))
 	add("phase", "%s since %s", s.StateText(), s.Since.UTC().Format(time.RFC3339))
 	if s.Stopped != nil {
 		add(s.State, "%s", *s.Stopped)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
@@ -19,7 +20,8 @@ type TemplateReports struct {
 	LongWait time.Duration
 	// Pause is the time after a report until the next one. It doubles with each report up
 	// to MaxPause, and is Pause again after twice MaxPause without a report. Defaults 1 min
-	// and 15 min: a template that fails and recovers all the time costs few writes.
+	// and 15 min: a template that fails and recovers all the time costs few writes. The end
+	// of a problem is reported at once.
 	Pause, MaxPause time.Duration
 }
 
@@ -59,9 +61,25 @@ func (p *part) reportTemplates(ctx context.Context) error {
 			p.log.Warn("cannot report problems of templates, will retry", "error", err)
 		}) // the loop's condition notices ctx's end
 		reported, last = all, time.Now()
-		_ = pause.Wait(ctx)
+		p.pauseReports(ctx, pause.Next(), settle, all)
 	}
 	return nil
+}
+
+// pauseReports waits for d until the next report, or until a problem that was reported is
+// gone: an operator who repaired a template looks for that.
+func (p *part) pauseReports(ctx context.Context, d, settle time.Duration, reported []cluster.TemplateProblem) {
+	for until := time.Now().Add(d); ctx.Err() == nil && time.Now().Before(until); {
+		_ = concurrency.SleepUnless(ctx, p.templatesChanged.C(), time.Until(until))
+		_ = concurrency.Sleep(ctx, min(settle, max(0, time.Until(until)))) // the loop's condition notices ctx's end
+		now, _ := templateProblems(p.templates(), p.templateReports.LongWait, time.Now())
+		remains := func(old cluster.TemplateProblem) bool {
+			return slices.ContainsFunc(now, func(p cluster.TemplateProblem) bool { return p.Name == old.Name })
+		}
+		if slices.ContainsFunc(reported, func(old cluster.TemplateProblem) bool { return !remains(old) }) {
+			return
+		}
+	}
 }
 
 // noProblem is the pause without a change when no template waits.

@@ -128,7 +128,29 @@ func TestFlappingTemplate(t *testing.T) {
 			})
 		}
 	}
-	if now, err := report(); err != nil || now.ModifyIndex != first.ModifyIndex {
-		t.Errorf("the report was written again: %+v, %v", now, err)
+	if now, err := report(); err != nil || now.ModifyIndex != first.ModifyIndex && strings.Contains(string(now.Value), "its check failed") {
+		t.Errorf("another failure was reported: %+v, %v", now, err)
 	}
+}
+
+// TestRepairedTemplate: a report forgets a template at once that was repaired, also in the
+// pause after the report of its failure.
+func TestRepairedTemplate(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, consultest.Start(t), unusualTemplates)
+	h.templateReports = agent.TemplateReports{Pause: time.Hour, MaxPause: time.Hour}
+	h.put("checked", "bad")
+	h.start()
+	problems := func(want int) func() error {
+		return func() error {
+			r, _, err := h.cluster().Report(t.Context(), h.server.Node)
+			if all, _ := r.TemplateProblems(); err != nil || len(all) != want {
+				return fmt.Errorf("%+v, %v", all, err)
+			}
+			return nil
+		}
+	}
+	h.eventually("the failure is reported", problems(1))
+	h.put("checked", "good")
+	h.eventually("the repair is reported", problems(0))
 }

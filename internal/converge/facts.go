@@ -145,6 +145,7 @@ func (c *Converger) retried(r Retry) {
 	c.mem.retryAt, c.mem.troubleAt, c.mem.saveAt = time.Time{}, time.Time{}, time.Time{}
 	c.p.Retried, c.unsaved = r, true
 	a := &c.p.Attempt
+	a.Fails = 0 // attempts and pauses count from here on
 	switch {
 	case a.Stage != stageInterrupted:
 	case r.FromStart && c.o.Static.Workflow != "":

@@ -100,6 +100,8 @@ func Describe(d Document, s State, now time.Time) Status {
 		gated:    !d.Over() && d.Gate != nil || p.waitsForPromotion(),
 	}
 	status.Missing = status.Arrival.Missing[:min(len(status.Arrival.Missing), mostNames)]
+	// The stored counts are those of the last change of phase.
+	status.Counts = status.Now
 	if status.Previous == d.Version { // a rollback returns to the version that ran before
 		status.Previous = ""
 	}

@@ -229,16 +229,8 @@ func (r *Rollouts) consider(ctx context.Context, s Stored, q Request, t *Trigger
 	t.Out = outOfService(t.Document, v, now)
 	t.Obstacles = obstacles(t.Document, v, now)
 	if q.RequireConverged {
-		switch {
-		case behind != nil && behind.Count+len(behind.Failed) > 0:
-			return fmt.Errorf("%w: %s", ErrNotConverged, behind)
-		case len(t.Out) > 0:
-			return fmt.Errorf("%w: %s", ErrNotConverged, outList(t.Out))
-		}
-		for _, o := range t.Obstacles {
-			if !o.Possible {
-				return fmt.Errorf("%w: %s", ErrNotConverged, o)
-			}
+		if all := t.notConverged(behind); len(all) > 0 {
+			return fmt.Errorf("%w: %s", ErrNotConverged, strings.Join(all, "; "))
 		}
 	}
 	if t.fresh {
@@ -257,6 +249,22 @@ func (r *Rollouts) consider(ctx context.Context, s Stored, q Request, t *Trigger
 		}
 	}
 	return nil
+}
+
+// notConverged lists all that RequireConverged refuses for.
+func (t *Triggered) notConverged(behind *Superseded) (all []string) {
+	if behind != nil && behind.Count+len(behind.Failed) > 0 {
+		all = append(all, behind.String())
+	}
+	if len(t.Out) > 0 {
+		all = append(all, outList(t.Out))
+	}
+	for _, o := range t.Obstacles {
+		if !o.Possible {
+			all = append(all, o.String())
+		}
+	}
+	return all
 }
 
 // matches returns ErrNoMembers unless the members have every role that the policy

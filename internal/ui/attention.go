@@ -191,10 +191,16 @@ func (a *attention) rollout() {
 		return
 	}
 	if status.Stopped != nil {
-		a.add(Problem{
+		p := Problem{
 			Kind: "rollout_paused", Severity: Critical, Title: "the rollout of " + status.Version + " is paused", Cause: status.Stopped.String(),
 			Since: status.Stopped.Since, Command: a.s.command("update", "resume"),
-		}, failedHosts(status)...)
+		}
+		failed := failedHosts(status)
+		if len(failed) > 0 { // a resume accepts failures, so the cause comes first
+			p.Command = a.s.command("update", "why", failed[0])
+			p.Cause += fmt.Sprintf("; repair what failed, then 'jorc update retry HOST' (%s), then 'jorc update resume'", strings.Join(first(failed), ", "))
+		}
+		a.add(p, failed...)
 	}
 	if slices.Contains(status.Waits, "'jorc update promote'") {
 		a.add(Problem{
