@@ -50,12 +50,6 @@ func (f *fleet) scripts(node, role string, scripts map[string]string) {
 	f.all.Go(func() { _ = w.Run(f.ctx) })
 }
 
-// began waits until a task has left a file.
-func (f *fleet) began(name string) {
-	f.t.Helper()
-	f.eventually(name, func() error { _, err := os.Stat(filepath.Join(f.dir, name)); return err })
-}
-
 func (f *fleet) release() {
 	f.t.Helper()
 	if err := os.WriteFile(filepath.Join(f.dir, "go"), nil, 0o600); err != nil {

@@ -64,7 +64,7 @@ func TestRestAfterTwoKills(t *testing.T) {
 	s.kills++
 	s.want(false, "after an end that follows a reload")
 	s.kills++
-	l = s.want(true, "after the next")
+	s.want(true, "after the next")
 	s.conf.Templates[0].Contents = "less"
 	l = s.want(false, "with another configuration")
 	l.loaded()

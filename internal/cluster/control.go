@@ -32,9 +32,9 @@ type Hold struct {
 }
 
 // String returns the hold as one text: "since 2026-11-22T10:00:00Z by ann: disks". One
-// that cannot be read has no time: only its reason.
+// that cannot be read has neither time nor author: only its reason.
 func (h Hold) String() string {
-	if h.Since.IsZero() && h.Reason != "" {
+	if h.Since.IsZero() && h.By == "" && h.Reason != "" {
 		return h.Reason
 	}
 	text := "since " + h.Since.UTC().Format(time.RFC3339)

@@ -60,7 +60,7 @@ func (w *world) record(s Situation, c Changes) {
 		}
 		for _, id := range slices.Sorted(maps.Keys(w.runs)) {
 			a := w.runs[id]
-			facts = append(facts, recorded.Line{Word: "run", Value: recordedRun{a.Run, a.Roster, a.Jobs}})
+			facts = append(facts, recorded.Line{Word: "run", Value: recordedRun(a)})
 		}
 		return append(facts, lines("queue", w.queues)...)
 	}, changedLines(c))
@@ -102,7 +102,7 @@ func TestRecordedPlans(t *testing.T) {
 		}
 		var all []Active
 		for _, r := range recorded.List[recordedRun](t, c, "run") {
-			all = append(all, Active{r.Run, r.Roster, r.Jobs})
+			all = append(all, Active(r))
 		}
 		queues := map[string]Queue{}
 		for _, q := range recorded.List[of[Queue]](t, c, "queue") {
