@@ -114,7 +114,8 @@ func (e *environment) overrides(c *cli.Context) (config.Overrides, error) {
 // globalSet reports whether a global flag was given; a flag of the command with the same
 // name means something else.
 func globalSet(c *cli.Context, name string) bool {
-	return c.IsSet(name) && (c.Command == nil || flagNamed(c.Command.Flags, name) == nil)
+	own := c.Command != nil && flagNamed(c.Command.Flags, name) != nil && flagNamed(c.Command.Flags, name) != flagNamed(c.App.Flags, name)
+	return c.IsSet(name) && !own
 }
 
 // consul is a client for the Consul agent of this host's configuration, and the

@@ -89,6 +89,7 @@ func TestHelpEverywhere(t *testing.T) {
 // for their commands.
 var ownMeaning = map[string]string{
 	"update report": "version", "update_own_info": "version", "health": "verbose", "local_health": "verbose", "check_single_version": "verbose",
+	"cluster run": "node",
 }
 
 // TestTree: every command says what it is, and no flag hides a global one,

@@ -117,7 +117,7 @@ func (m *machine) wantInterrupted(ran string) {
 		d := m.agent()
 		m.eventually("the interruption in the report", func() error {
 			got := m.run("update", "why", m.server.Node)
-			return errors.Join(lacks(got.stdout, "config is failed"), lacks(got.stdout, `interrupted: task "two"`),
+			return errors.Join(lacks(got.stdout, "config failed"), lacks(got.stdout, `interrupted: task "two"`),
 				lacks(got.stdout, "'jorc update retry "+m.server.Node+"'"), lacks(got.stdout, "--from-start"))
 		})
 		m.eventually("the phase", func() error {

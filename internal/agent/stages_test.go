@@ -157,6 +157,13 @@ func TestStageSetBack(t *testing.T) {
 func TestStageWaitsSince(t *testing.T) {
 	t.Parallel()
 	h := newStagedHost(t, stagedConf)
+	h.eventually("the orchestrator to know that the first change is done", func() error {
+		d, err := h.stages().Load(t.Context(), "edge")
+		if err == nil && d.Turns.Active {
+			err = fmt.Errorf("got %+v", d)
+		}
+		return err
+	})
 	if _, err := h.cluster().Pause(t.Context(), cluster.Hold{By: "ann"}); err != nil {
 		t.Fatal(err)
 	}
