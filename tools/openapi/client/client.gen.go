@@ -882,6 +882,16 @@ type RolloutHostTimes struct {
 	WaitingSeconds *int64 `json:"waiting_seconds,omitempty"`
 }
 
+// RolloutMissing Missing is a member that takes part and has not arrived at a version.
+type RolloutMissing struct {
+	Lack   string `json:"lack"`
+	Node   string `json:"node"`
+	Reason string `json:"reason"`
+
+	// Version that it runs; empty: none is known
+	Version string `json:"version"`
+}
+
 // RolloutOut Out are members of one kind.
 type RolloutOut struct {
 	// Count all of them
@@ -1069,6 +1079,9 @@ type RolloutStatus struct {
 	// Limit of members out of service at the same time; 0: no limit
 	Limit int64 `json:"limit"`
 
+	// Missing Missing are the members that take part and have not arrived; the first of them.
+	Missing []RolloutMissing `json:"missing"`
+
 	// Now Counts are numbers of members. Members is all that take part; each of them is in one of the others.
 	Now RolloutCounts `json:"now"`
 
@@ -1108,7 +1121,10 @@ type RolloutStatus struct {
 
 	// Strangers Strangers have an open grant and are not members; the first of them.
 	Strangers []string `json:"strangers"`
-	Version   string   `json:"version"`
+
+	// Supersedes Supersedes is the unfinished rollout that this one took the place of.
+	Supersedes *RolloutSupersedes `json:"supersedes,omitempty"`
+	Version    string             `json:"version"`
 
 	// Waits what it waits for, in words
 	Waits []string `json:"waits"`
@@ -1120,6 +1136,14 @@ type RolloutStop struct {
 	By     *string   `json:"by,omitempty"`
 	Reason *string   `json:"reason,omitempty"`
 	Since  time.Time `json:"since"`
+}
+
+// RolloutSupersedes Supersedes names a rollout whose place another one took.
+type RolloutSupersedes struct {
+	// By who triggered it
+	By      *string    `json:"by,omitempty"`
+	Started *time.Time `json:"started,omitempty"`
+	Version string     `json:"version"`
 }
 
 // Run Run is one run with its members.
@@ -1592,7 +1616,7 @@ type Stage struct {
 type StageCounts struct {
 	AtWork int64 `json:"at_work"`
 
-	// Failed or restored
+	// Failed or restored, until the data is as it was
 	Failed int64 `json:"failed"`
 	Hosts  int64 `json:"hosts"`
 
@@ -1610,10 +1634,10 @@ type StageHostStatus struct {
 	// Reason why its last turn failed
 	Reason *string `json:"reason,omitempty"`
 
-	// Since of its last turn
+	// Since of what Changed is about: since when it waits, else of its last turn
 	Since *time.Time `json:"since,omitempty"`
 
-	// State one of a report's, or "waiting"; empty: it never took a turn
+	// State one of a report's, or "waiting"; empty: it has nothing of a turn
 	State string `json:"state"`
 
 	// Waits why it has no turn, or no content
