@@ -100,7 +100,8 @@ func schemaCommand(env *environment) *cli.Command {
 				Name:        "set",
 				Usage:       "set the schema of a param",
 				ArgsUsage:   "KEY [FILE]",
-				Description: "FILE is JSON or YAML; without it the schema comes from stdin. Existing params must be valid under it.",
+				Description: "FILE is JSON or YAML; without it the schema comes from stdin. It is refused when the cluster, a role or a member has a param that breaks it; with --force it is set, and they are named.",
+				Flags:       []cli.Flag{&cli.BoolFlag{Name: "force", Usage: "set it whatever values there are", DisableDefaultText: true}},
 				Action:      env.setSchema,
 			},
 			{Name: "get", Usage: "print the schema of a param", ArgsUsage: "KEY", Action: env.getSchema},
@@ -123,9 +124,15 @@ func (e *environment) setSchema(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return changeProfile(c, cl, func(ed *profile.Editor, d profile.Document) (profile.Document, error) {
-		return ed.SetSchema(d, argument(c, 0), schema)
-	})
+	force := c.Bool("force")
+	d, refused, err := cl.SetSchema(c.Context, argument(c, 0), schema, force)
+	switch {
+	case err == nil && len(refused) > 0:
+		note(c, "the schema was set; values that break it stay until they are changed: %s", printable(refused.String()))
+	case errors.As(err, new(profile.SchemaErrors)):
+		err = fmt.Errorf("%w: correct the values, or --force sets the schema all the same", err)
+	}
+	return warnSize(c, d, err)
 }
 
 func (e *environment) getSchema(c *cli.Context) error {

@@ -151,6 +151,29 @@ func TestSchemasHoldEverywhere(t *testing.T) {
 	do(result{0, "4\n", ""}, "profile", "get", "disks", "--node", "n1", "--cluster", "copy")
 }
 
+// TestSchemaOfPresentValues: a schema that roles or members break is refused, with all of
+// their names; --force sets it and names them.
+func TestSchemaOfPresentValues(t *testing.T) {
+	t.Parallel()
+	_, env := onShared(t)
+	do := doer(t, env)
+	do(result{0, "", ""}, "init", "default")
+	do(result{0, "", ""}, "join", "--node", "n1", "--param", "disks=hunter2")
+	do(result{0, "", ""}, "join", "--node", "n2", "--param", "disks=2")
+	do(result{0, "", ""}, "profile", "set", "disks", "hunter2", "--role", "db", "--force")
+	file := writeFile(t, "schema", `{"type": "integer"}`)
+	const broken = `param "disks" of role "db" is refused by its schema: type: is a string, want integer; param "disks" of member "n1" is refused by its schema: type: is a string, want integer`
+	do(result{1, "", "jorc: " + broken + "; nothing was written: correct the values, or --force sets the schema all the same\n"}, "profile", "schema", "set", "disks", file)
+	do(result{1, "", "jorc: schema of param \"disks\" in cluster \"default\" does not exist\n"}, "profile", "schema", "get", "disks")
+	if got := jorc(t, env, "cluster", "profile", "patch", writeFile(t, "patch", `[{"op": "add", "path": "/schemas/disks", "value": {"type": "array"}}]`)); got.code == 0 || !strings.Contains(got.stderr, "refused by its schema") {
+		t.Errorf("patch: %+v", got)
+	}
+	do(result{0, "", "jorc: the schema was set; values that break it stay until they are changed: " + broken + "\n"}, "profile", "schema", "set", "disks", file, "--force")
+	do(result{0, "", ""}, "profile", "set", "disks", "3", "--node", "n1")
+	do(result{0, "", ""}, "profile", "remove", "disks", "--role", "db")
+	do(result{0, "", ""}, "profile", "schema", "set", "disks", file)
+}
+
 // TestParamsWithAMeaning: a param that jorc reads is refused when it is wrong,
 // whichever way it is set.
 func TestParamsWithAMeaning(t *testing.T) {

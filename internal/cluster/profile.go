@@ -38,7 +38,35 @@ type Change func(e *profile.Editor, d profile.Document) (profile.Document, error
 // nothing changed. It returns the profile as it is now, or change's error
 // (nothing was written then), ErrNoCluster, consul.ErrOutcomeUnknown,
 // consul.ErrTooLarge or another class of package consul.
+//
+// A new schema that refuses a member's own param is profile.SchemaErrors, and nothing is
+// written.
 func (c *Cluster) ChangeProfile(ctx context.Context, change Change) (profile.Document, error) {
+	return c.changeProfile(ctx, change, func(refused profile.SchemaErrors) error {
+		if len(refused) > 0 {
+			return refused
+		}
+		return nil
+	})
+}
+
+// SetSchema sets the schema of a param. If it refuses values that the cluster, roles or
+// members have, they are the error, and nothing is written; with force the schema is set
+// and they are returned.
+func (c *Cluster) SetSchema(ctx context.Context, key string, schema profile.Value, force bool) (d profile.Document, refused profile.SchemaErrors, err error) {
+	d, err = c.changeProfile(ctx, func(e *profile.Editor, d profile.Document) (profile.Document, error) {
+		return e.ForceSchema(d, key, schema)
+	}, func(found profile.SchemaErrors) error {
+		if refused = found; len(refused) > 0 && !force {
+			return refused
+		}
+		return nil
+	})
+	return d, refused, err
+}
+
+// changeProfile is ChangeProfile; judge is asked about the values that a new schema refuses.
+func (c *Cluster) changeProfile(ctx context.Context, change Change, judge func(profile.SchemaErrors) error) (profile.Document, error) {
 	e, err := c.profile.Update(ctx, func(old kv.Entry[profile.Document]) (profile.Document, bool, error) {
 		if !old.Exists {
 			return profile.Document{}, false, c.missing(ctx)
@@ -47,9 +75,31 @@ func (c *Cluster) ChangeProfile(ctx context.Context, change Change) (profile.Doc
 		if err != nil {
 			return profile.Document{}, false, err
 		}
+		if profile.NewSchemas(old.Value, next) {
+			own, err := c.ownParams(ctx)
+			if err == nil {
+				err = judge(c.editor.NewRefusals(old.Value, next, own))
+			}
+			if err != nil {
+				return profile.Document{}, false, err
+			}
+		}
 		return next, !next.Identical(old.Value), nil
 	})
 	return e.Value, err
+}
+
+// ownParams reads the members' own params, by node. Damaged records are left out.
+func (c *Cluster) ownParams(ctx context.Context) (map[string]profile.Params, error) {
+	s, err := c.Load(ctx, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read members' own params, which the schema is about: %w", err)
+	}
+	own := map[string]profile.Params{}
+	for node, h := range s.Hosts {
+		own[node] = h.Record.Params
+	}
+	return own, nil
 }
 
 // WatchProfile calls handle with the profile, and whenever it changes, until

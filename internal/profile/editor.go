@@ -1,8 +1,10 @@
 package profile
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 )
 
 // Editor changes documents. Every change returns the next document, or an
@@ -162,6 +164,49 @@ func (e *Editor) SetSchema(d Document, key string, text Value) (Document, error)
 	next.Schemas[key] = text
 	return e.finish(d, next)
 }
+
+// ForceSchema is SetSchema whatever values the schema refuses, see NewRefusals; its own
+// default has to pass it.
+func (e *Editor) ForceSchema(d Document, key string, text Value) (Document, error) {
+	if err := checkKey(key); err != nil {
+		return Document{}, err
+	}
+	next := d.clone()
+	next.Schemas[key] = text
+	if _, err := e.schemas.get(key, text); err != nil {
+		return Document{}, err
+	}
+	if v, ok := next.Default(key); ok {
+		if err := placed(e.Check(next, key, v), "the schema's own default"); err != nil {
+			return Document{}, err
+		}
+	}
+	return e.finish(next, next) // no value is another
+}
+
+// NewRefusals returns which values the schemas of next refuse that old lacks or has with
+// another text: those of the cluster, of roles, and members' own params, by node.
+func (e *Editor) NewRefusals(old, next Document, own map[string]Params) (all SchemaErrors) {
+	for _, key := range changed(old.Schemas, next.Schemas) {
+		look := func(p Params, place string) {
+			var refused *SchemaError
+			if v, ok := p[key]; ok && errors.As(placed(e.Check(next, key, next.Conform(key, v)), place), &refused) {
+				all = append(all, refused)
+			}
+		}
+		look(next.Params, "")
+		for _, role := range slices.Sorted(maps.Keys(next.Roles)) {
+			look(next.Roles[role], Scope{role}.String())
+		}
+		for _, node := range slices.Sorted(maps.Keys(own)) {
+			look(own[node], fmt.Sprintf("member %q", node))
+		}
+	}
+	return all
+}
+
+// NewSchemas reports whether next has a schema that old lacks or has with another text.
+func NewSchemas(old, next Document) bool { return len(changed(old.Schemas, next.Schemas)) > 0 }
 
 // RemoveSchema removes the schema of param key, if it has one.
 func (e *Editor) RemoveSchema(d Document, key string) (Document, error) {

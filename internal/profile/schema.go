@@ -46,7 +46,9 @@ type SchemaError struct {
 	Place   string // what holds the value when it is not the cluster's param, such as `role "db"`
 }
 
-func (e *SchemaError) Error() string {
+func (e *SchemaError) Error() string { return e.refusal() + "; nothing was written" }
+
+func (e *SchemaError) refusal() string {
 	place := ""
 	if e.Place != "" {
 		place = " of " + e.Place
@@ -55,11 +57,34 @@ func (e *SchemaError) Error() string {
 	if e.Pointer != "" {
 		where = fmt.Sprintf(" at %q", shorten(e.Pointer))
 	}
-	return fmt.Sprintf("param %q%s%s is refused by its schema: %s: %s; nothing was written", e.Key, place, where, e.Rule, shorten(e.Reason))
+	return fmt.Sprintf("param %q%s%s is refused by its schema: %s: %s", e.Key, place, where, e.Rule, shorten(e.Reason))
 }
 
 // Unwrap makes errors.Is find ErrSchema.
 func (e *SchemaError) Unwrap() error { return ErrSchema }
+
+// SchemaErrors are values that a new schema refuses. It is an ErrSchema.
+type SchemaErrors []*SchemaError
+
+// mostRefusals bounds the values that an error names.
+const mostRefusals = 10
+
+func (e SchemaErrors) Error() string { return e.String() + "; nothing was written" }
+
+// String names the values, without them.
+func (e SchemaErrors) String() string {
+	var parts []string
+	for _, one := range e[:min(len(e), mostRefusals)] {
+		parts = append(parts, one.refusal())
+	}
+	if more := len(e) - mostRefusals; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Unwrap makes errors.Is find ErrSchema.
+func (e SchemaErrors) Unwrap() error { return ErrSchema }
 
 // schemaCache remembers compiled schemas by their text.
 type schemaCache struct {
