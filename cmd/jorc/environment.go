@@ -114,8 +114,11 @@ func (e *environment) overrides(c *cli.Context) (config.Overrides, error) {
 // globalSet reports whether a global flag was given; a flag of the command with the same
 // name means something else.
 func globalSet(c *cli.Context, name string) bool {
-	own := c.Command != nil && flagNamed(c.Command.Flags, name) != nil && flagNamed(c.Command.Flags, name) != flagNamed(c.App.Flags, name)
-	return c.IsSet(name) && !own
+	if !c.IsSet(name) || c.Command == nil {
+		return c.IsSet(name)
+	}
+	own := flagNamed(c.Command.Flags, name)
+	return own == nil || own == flagNamed(c.App.Flags, name)
 }
 
 // consul is a client for the Consul agent of this host's configuration, and the

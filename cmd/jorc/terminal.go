@@ -130,8 +130,8 @@ func rawData(w io.Writer) io.Writer {
 
 // terminalOf returns the file behind w if that is a terminal with colours and a cursor.
 func terminalOf(w io.Writer) (*os.File, bool) {
-	f, ok := underlying(w).(*os.File)
-	return f, ok && isatty.IsTerminal(f.Fd()) && understandsEscapes(f)
+	f, _ := underlying(w).(*os.File)
+	return f, isTTY(w) && understandsEscapes(f)
 }
 
 // isTerminal reports whether w is a terminal; progress bars go nowhere else.

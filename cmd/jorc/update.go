@@ -59,7 +59,7 @@ func updateCommand(env *environment) *cli.Command {
 			{
 				Name: "verify", Usage: "check that hosts run a version", ArgsUsage: "VERSION [HOST…]",
 				Description: "Hosts also come from standard input, separated by white space: without HOST, or where it is -. " +
-					"Lists those that do not run it, and what they run; stderr has what keeps them. " +
+					"Lists the hosts that do not run it, and what they run; stderr has what keeps them. " +
 					"Members that take no part (managers, logical members, roles that the rollout's --order keeps back) are left out and named. " +
 					"Exits 0 only when all others run it; no host at all is 1.",
 				Action: env.verifyHosts,

@@ -242,7 +242,7 @@ func (f *feed) seenBy(ctx context.Context, t *viewerToken, s *Snapshot) (*Snapsh
 // maxCuts bounds how many cuts of a snapshot are kept.
 const maxCuts = 16
 
-// cut returns a snapshot without what is hidden. Viewers from whom the same is hidden share
+// cut returns a snapshot without what is hidden. Viewers with the same denials share
 // it.
 func (f *feed) cut(s *Snapshot, h *hidden) *Snapshot {
 	f.seeing.Lock()
