@@ -54,7 +54,7 @@ func promoteAndSupersede(t *testing.T, f *fleettest.Fleet) {
 			t.Errorf("trigger says %q, want %s to be named: it is behind", r.Stderr, h.Name)
 		}
 	}
-	if strings.Contains(r.Stderr, canary.Name) || !strings.Contains(r.Stderr, "the rollout of "+version+" was unfinished (batch) and is superseded: 4 are not at") {
+	if strings.Contains(r.Stderr, canary.Name) || !strings.Contains(r.Stderr, "the rollout of "+version+" was unfinished (batch, triggered by ") || !strings.Contains(r.Stderr, ") and is superseded: 4 are not at") {
 		t.Errorf("trigger says %q", r.Stderr)
 	}
 	open(f.Hosts...)
@@ -63,7 +63,7 @@ func promoteAndSupersede(t *testing.T, f *fleettest.Fleet) {
 	for _, h := range f.Others(canary) {
 		for _, change := range f.Observer.History("nodes/" + h.Name) {
 			if v := versionOf(fleettest.Keys{"nodes/" + h.Name: change.Key}, h.Name); v == version {
-				t.Errorf("%s ran %s, which was superseded while it was under way", h.Name, version)
+				t.Errorf("%s ran %s, which was superseded while it was running", h.Name, version)
 			}
 		}
 	}
