@@ -257,20 +257,13 @@ func TestOnLeadAfterReload(t *testing.T) {
 	}
 	h.start()
 	h.wantLines("told", "leads")
-	for _, zone := range []string{"a", "b"} {
-		h.configure(strings.Replace(leadingConf, "member {", "member {\n  zone = \""+zone+"\"", 1))
+	for i, zone := range []string{"a", "b"} {
+		h.configure(inZone(leadingConf, zone))
 		if got := h.reload(); !got.OK {
 			t.Fatalf("got %+v", got)
 		}
-		h.wantRecord("the reload", func(r cluster.Record) bool { return r.Zone == zone })
+		h.wantLeading(2 + i)
 	}
-	leads := func() int { return strings.Count(h.log.String(), "this member leads now") }
-	h.eventually("the third part", func() error {
-		if n := leads(); n < 3 {
-			return fmt.Errorf("it led %d times", n)
-		}
-		return nil
-	})
 	if err := h.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -278,4 +271,57 @@ func TestOnLeadAfterReload(t *testing.T) {
 	h.wantLines("told", "leads", "leads")
 	h.lose("other")
 	h.wantLines("told", "leads", "leads", "led")
+}
+
+// TestOnLeadEndsDuringReload: a job of on_lead that ends while a reload waits for it is
+// not run again by the next configuration.
+func TestOnLeadEndsDuringReload(t *testing.T) {
+	t.Parallel()
+	conf := strings.Replace(leadingConf, "echo leads >>DIR/told", "echo leads >>DIR/told; until [ -e DIR/end ]; do sleep 0.05; done", 1)
+	h := newHost(t, consultest.Start(t), conf)
+	if _, err := h.cluster().Init(t.Context(), cluster.InitOptions{Leaders: 1}); err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for i := range 5 {
+		h.start()
+		want = append(want, "leads")
+		h.wantLines("told", want...)
+		h.configure(inZone(conf, fmt.Sprint(i)))
+		if got := h.reload(); !got.OK { // it waits for the task
+			t.Fatalf("got %+v", got)
+		}
+		h.write("end", "")
+		h.wantLeading(2 * (i + 1))
+		if err := h.stop(); err != nil {
+			t.Fatal(err)
+		}
+		told, err := os.ReadFile(h.path("told"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Fields(string(told)); !slices.Equal(got, want) {
+			t.Fatalf("after %d reloads on_lead has run %d times, want %d", i+1, len(got), len(want))
+		}
+		if err := os.Remove(h.path("end")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// inZone returns a configuration in which the member has a zone.
+func inZone(conf, zone string) string {
+	return strings.Replace(conf, "member {", "member {\n  zone = \""+zone+"\"", 1)
+}
+
+// wantLeading waits until the host has begun to lead, once in each start and after each
+// reload.
+func (h *host) wantLeading(times int) {
+	h.t.Helper()
+	h.eventually("the leader", func() error {
+		if n := strings.Count(h.log.String(), "this member leads now"); n < times {
+			return fmt.Errorf("it has begun to lead %d times, want %d", n, times)
+		}
+		return nil
+	})
 }

@@ -247,7 +247,7 @@ func (p *part) notLeading() string { return "no longer leading cluster " + p.clu
 
 // runLeaderWorkflow runs a job to its end and does not repeat one that failed. When
 // ctx ends the job ends early, with why as the reason. It returns false if this part ended
-// before the job did.
+// before the job did, or interrupted it: the next part learns how the job ends.
 func (p *part) runLeaderWorkflow(ctx context.Context, why error, job workflow.Job) (ended bool) {
 	res, err := p.jobs.Drive(p.running, job, workflow.Hooks{Watch: func(watching context.Context, stop func(error)) {
 		select {
@@ -257,8 +257,10 @@ func (p *part) runLeaderWorkflow(ctx context.Context, why error, job workflow.Jo
 		}
 	}})
 	switch {
-	case p.running.Err() != nil:
+	case p.running.Err() != nil && (res.ID == "" || res.Open || res.State == workflow.Interrupted):
 		return false
+	case p.running.Err() != nil: // a reload waits for the task that runs: the job may end with this part
+		p.log.Info("workflow ended", "workflow", job.Workflow, "for", job.Origin, "state", res.State, "why", res.Why)
 	case errors.Is(err, why):
 		p.log.Info("workflow ended early", "workflow", job.Workflow, "for", job.Origin, "why", err)
 	case err != nil:

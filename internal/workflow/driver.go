@@ -60,8 +60,8 @@ func (w Wait) Why() string {
 //
 // It returns ErrUnknown, ErrInvalid or ErrDamaged if the job can never run, the
 // error of a hook, or the reason for which the job ended early. After ctx has
-// ended it returns ctx's error; the job is then open, and Drive continues it, also
-// in another process.
+// ended it returns ctx's error, with the job as far as it is known: if it has not
+// ended, Drive continues it, also in another process.
 func (r *Runner) Drive(ctx context.Context, j Job, h Hooks) (Result, error) {
 	res, err := r.drive(ctx, j, h)
 	if ctx.Err() != nil {
