@@ -385,24 +385,23 @@ func TestOnceInAllItsEnds(t *testing.T) {
 	s := consultest.Start(t)
 	h := newHost(t, s)
 	h.put("k", "1")
-	short := func() (context.Context, context.CancelFunc) {
-		return context.WithTimeout(t.Context(), 500*time.Millisecond)
-	}
 	for name, tt := range map[string]struct {
-		tmpl config.Template
-		says []string // of the error; none: no error
+		tmpl  config.Template
+		waits []string // parts of what the status says before Once is ended; none: it ends by itself
+		says  []string // of the error; none: no error
 	}{
-		"data":     {h.tmpl("a", `{{ key "k" }}`), nil},
-		"none":     {h.tmpl("b", ``), nil},
-		"missing":  {h.tmpl("c", `{{ key "no/such" }}{{ range safeTree "none" }}{{ end }}`), []string{`"c"`, "key no/such does not exist", "key prefix none holds no key", "deadline"}},
-		"failing":  {h.tmpl("d", `{{ key "k" | parseBool }}{{ index "x" "y" }}`), []string{`"d"`, "index"}},
-		"check":    {h.tmpl("e", `{{ key "k" }}`, func(c *config.Template) { c.Check = []string{"false"} }), []string{`"e"`, "false"}},
-		"least":    {h.tmpl("f", `{{ range service "none" }}{{ end }}`, func(c *config.Template) { c.MinInstances = map[string]int{"none": 1} }), []string{`"f"`, "min_instances"}},
-		"no right": {h.tmpl("g", `{{ file "/no/such/file" }}`), []string{`"g"`, "no such file"}},
+		"data": {h.tmpl("a", `{{ key "k" }}`), nil, nil},
+		"none": {h.tmpl("b", ``), nil, nil},
+		"missing": {
+			h.tmpl("c", `{{ key "no/such" }}{{ range safeTree "none" }}{{ end }}`), []string{"key no/such does not exist", "key prefix none holds no key"},
+			[]string{`"c"`, "key no/such does not exist", "key prefix none holds no key", "canceled"},
+		},
+		"failing": {h.tmpl("d", `{{ key "k" | parseBool }}{{ index "x" "y" }}`), nil, []string{`"d"`, "index"}},
+		"check":   {h.tmpl("e", `{{ key "k" }}`, func(c *config.Template) { c.Check = []string{"false"} }), nil, []string{`"e"`, "false"}},
+		"least":   {h.tmpl("f", `{{ range service "none" }}{{ end }}`, func(c *config.Template) { c.MinInstances = map[string]int{"none": 1} }), []string{"min_instances"}, []string{`"f"`, "min_instances"}},
+		"no file": {h.tmpl("g", `{{ file "/no/such/file" }}`), []string{"no such file"}, []string{`"g"`, "no such file"}},
 	} {
-		ctx, cancel := short()
-		err := h.engine(tt.tmpl).Once(ctx)
-		cancel()
+		err := h.onceUntil(tt.tmpl, tt.waits...)
 		if (err == nil) != (tt.says == nil) {
 			t.Errorf("%s: Once = %v", name, err)
 		}
@@ -417,16 +416,12 @@ func TestOnceInAllItsEnds(t *testing.T) {
 		}
 	}
 	h.edit = func(o *watch.Options) { o.Held = func() string { return "a reason" } }
-	ctx, cancel := short()
-	defer cancel()
-	if err := h.engine(h.tmpl("held", "x")).Once(ctx); err == nil || !strings.Contains(err.Error(), "a reason") {
+	if err := h.onceUntil(h.tmpl("held", "x"), "a reason"); err == nil || !strings.Contains(err.Error(), "a reason") {
 		t.Errorf("held: Once = %v; want why", err)
 	}
 	h.edit = nil
 	s.Kill()
-	ctx, cancel = short()
-	defer cancel()
-	if err := h.engine(h.tmpl("dead", `{{ key "k" }}`)).Once(ctx); err == nil || !strings.Contains(err.Error(), "could not be reached") {
+	if err := h.onceUntil(h.tmpl("dead", `{{ key "k" }}`), "could not be reached"); err == nil || !strings.Contains(err.Error(), "could not be reached") {
 		t.Errorf("without Consul: Once = %v; want why", err)
 	}
 }

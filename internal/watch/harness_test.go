@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -102,9 +101,24 @@ func (h *host) run(templates ...config.Template) (*watch.Engine, func()) {
 // once renders once.
 func (h *host) once(templates ...config.Template) error {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	return h.engine(templates...).Once(h.t.Context())
+}
+
+// onceUntil renders once. With a reason, it ends that when the status has each part of it.
+func (h *host) onceUntil(tmpl config.Template, reason ...string) error {
+	h.t.Helper()
+	e, ended := h.engine(tmpl), make(chan error, 1)
+	ctx, cancel := context.WithCancel(h.t.Context())
 	defer cancel()
-	return h.engine(templates...).Once(ctx)
+	go func() { ended <- e.Once(ctx) }()
+	if len(reason) > 0 {
+		wantStatus(h.t, e, tmpl.Name, "the reason", func(s watch.Status) bool {
+			text := strings.Join(append(s.Waiting, s.Error), "; ")
+			return !slices.ContainsFunc(reason, func(part string) bool { return !strings.Contains(text, part) })
+		})
+		cancel()
+	}
+	return <-ended
 }
 
 // want waits until a file holds content.
