@@ -63,7 +63,7 @@ func crashHost(t testing.TB, s scenario, client *consul.Client, cluster, dir str
 
 // toEnd runs h until it has converged.
 func (h *host) toEnd(hook func(step string)) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var last Status
 	h.options.Changed = func(s Status) {

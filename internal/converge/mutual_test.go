@@ -88,9 +88,7 @@ func (m *mutual) run() error {
 		return err
 	}
 	order, static := m.rand.Perm(m.n), m.rand.Perm(m.n)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := errgroup.WithContext(m.t.Context())
 	for at, i := range order {
 		rank := 0
 		for r, j := range static {

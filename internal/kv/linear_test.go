@@ -119,7 +119,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	}
 	cancel()
 	clients.Wait()
-	result, _ := porcupine.CheckOperationsVerbose(register, h.ops, 30*time.Second)
+	result, _ := porcupine.CheckOperationsVerbose(register, h.ops, 0) // however long that takes
 	if result != porcupine.Ok {
 		t.Errorf("a history of %d operations is %s", len(h.ops), result)
 	}

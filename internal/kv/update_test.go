@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -113,14 +114,18 @@ func TestLostAnswers(t *testing.T) {
 
 func TestUnknownWhenConsulFreezes(t *testing.T) {
 	t.Parallel()
-	s, srv := newStoreAlone(t)
-	doc := kv.NewDoc[counter](s, "n", 1)
+	_, srv := newStoreAlone(t)
+	way := srv.Proxy()
+	doc := kv.NewDoc[counter](kv.New(way.Client(), "jorc/default"), "n", 1)
 	mustSwap(t, doc, kv.Entry[counter]{}, counter{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	_, err := doc.Update(ctx, func(old kv.Entry[counter]) (counter, bool, error) {
-		srv.Freeze()                                 // after the read, before the write
-		time.AfterFunc(200*time.Millisecond, cancel) // the caller loses patience
+		srv.Freeze() // after the read, before the write
+		way.Do(func(*http.Request) consultest.Fault {
+			cancel() // the write is sent: the caller loses patience
+			return consultest.Fault{}
+		})
 		return increment(old)
 	})
 	srv.Thaw()

@@ -186,6 +186,46 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// TestWeakerSettings: a setting by which consul-template is less strict than jorc is no
+// "not needed" without a word: it is named as lost, or as without effect.
+func TestWeakerSettings(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, src, flag, want string
+		lost                  bool
+	}{
+		{"certificates", "consul { ssl { enabled = true verify = false } }", "", "consul.ssl.verify: no equivalent: certificates are checked; for a test only, set CONSUL_HTTP_SSL_VERIFY=false", true},
+		{"certificates at an address", "consul { address = \"https://consul:8501\" ssl { verify = false } }", "", "consul.ssl.verify: no equivalent: certificates are checked", true},
+		{"certificates with a CA", "consul { ssl { ca_cert = \"/ca.pem\" verify = false } }", "", "consul.ssl.verify: no equivalent: certificates are checked", true},
+		{"certificates by a flag", "consul { ssl { enabled = true } }", "-consul-ssl-verify=false", "-consul-ssl-verify: consul.ssl.verify: no equivalent: certificates are checked", true},
+		{"certificates without TLS", "consul { address = \"consul:8500\" ssl { verify = false } }", "", "consul.ssl.verify: not needed: TLS is not used", false},
+		{"certificates with TLS off", "consul { ssl { enabled = false verify = false } }", "", "consul.ssl.verify: not needed: TLS is not used", false},
+		{"certificates are checked", "consul { ssl { enabled = true verify = true } }", "", "", false},
+		{"certificates of Vault", "vault { address = \"https://vault:8200\" ssl { verify = false } }", "", "vault.ssl.verify: no equivalent: certificates are checked; name the CA", true},
+		{"one attempt", "consul { retry { enabled = false } }", "", "consul.retry.enabled: no equivalent: jorc always repeats failed requests", true},
+		{"one attempt at Vault", "vault { address = \"https://vault:8200\" retry { enabled = false } }", "", "vault.retry.enabled: no equivalent: jorc always repeats failed requests", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var flags []string
+			if tt.flag != "" {
+				flags = []string{tt.flag}
+			}
+			got, err := migrate.ConsulTemplate([]string{write(t, tt.src)}, flags, migrate.Options{Dir: "/work"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var findings strings.Builder
+			for _, f := range got.Findings {
+				findings.WriteString(f.String() + "\n")
+			}
+			if got.Lost() != tt.lost || !strings.Contains(findings.String(), tt.want) {
+				t.Errorf("lost: %v, want %v; findings, want %q:\n%s", got.Lost(), tt.lost, tt.want, &findings)
+			}
+		})
+	}
+}
+
 // TestEnvconsul: each setting that envconsul's documentation shows is converted or
 // named, and jorc means the same by the result.
 func TestEnvconsul(t *testing.T) {
