@@ -393,7 +393,8 @@ func TestOnceInAllItsEnds(t *testing.T) {
 		"data": {h.tmpl("a", `{{ key "k" }}`), nil, nil},
 		"none": {h.tmpl("b", ``), nil, nil},
 		"missing": {
-			h.tmpl("c", `{{ key "no/such" }}{{ range safeTree "none" }}{{ end }}`), []string{"key no/such does not exist", "key prefix none holds no key"},
+			h.tmpl("c", `{{ key "no/such" }}{{ range safeTree "none" }}{{ end }}`),
+			[]string{"key no/such does not exist", "key prefix none holds no key"},
 			[]string{`"c"`, "key no/such does not exist", "key prefix none holds no key", "canceled"},
 		},
 		"failing": {h.tmpl("d", `{{ key "k" | parseBool }}{{ index "x" "y" }}`), nil, []string{`"d"`, "index"}},
