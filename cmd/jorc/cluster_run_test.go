@@ -36,7 +36,16 @@ type fleet struct {
 
 func newFleet(t *testing.T, leaders int, nodes ...string) *fleet {
 	t.Helper()
-	s := consultest.Start(t, consultest.WithConfig(map[string]any{"limits": map[string]any{"http_max_conns_per_client": 1000}}))
+	return newFleetOn(t, consultest.Start(t, manyConnections()), leaders, nodes...)
+}
+
+// manyConnections lets all hosts of a fleet share one address.
+func manyConnections() consultest.Option {
+	return consultest.WithConfig(map[string]any{"limits": map[string]any{"http_max_conns_per_client": 1000}})
+}
+
+func newFleetOn(t *testing.T, s *consultest.Server, leaders int, nodes ...string) *fleet {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &fleet{t: t, server: s, dir: t.TempDir(), env: onServer(t, s), ctx: ctx}
 	f.env["JORC_CLUSTER"], f.env["USER"] = "prod", "ann"

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/rollout"
@@ -22,7 +24,8 @@ import (
 // program that is tested.
 func (f *fleet) scripts(node, role string, scripts map[string]string) {
 	f.t.Helper()
-	c := cluster.New(f.server.Client(), "jorc", "prod")
+	client, token := f.agentOf(node)
+	c := cluster.New(client, "jorc", "prod")
 	var names []string
 	var all []config.Workflow
 	for name, script := range scripts {
@@ -38,16 +41,35 @@ func (f *fleet) scripts(node, role string, scripts map[string]string) {
 	f.up(node)
 	o := workflow.Options{Node: node, Workflows: all, Environ: []string{
 		"DIR=" + f.dir, "PATH=" + filepath.Dir(builtOnce(f.t)) + ":" + os.Getenv("PATH"),
-		"CONSUL_HTTP_ADDR=" + f.server.HTTPAddr, "JORC_CLUSTER=prod",
+		"CONSUL_HTTP_ADDR=" + f.server.HTTPAddr, "CONSUL_HTTP_TOKEN=" + token, "JORC_CLUSTER=prod",
 	}, Params: workflow.ParamsOf(c, node)}
 	runner := func(kind string) *workflow.Runner {
 		o.StateDir = filepath.Join(f.dir, node, kind)
 		return workflow.New(o)
 	}
 	w := runs.NewWorker(runs.WorkerOptions{
-		Store: kv.New(f.server.Client(), "jorc/prod"), Node: node, Runner: runner("jobs"), Manager: runner("manager"), Gates: runner("gates"),
+		Store: c.Store(), Node: node, Runner: runner("jobs"), Manager: runner("manager"), Gates: runner("gates"),
 	})
 	f.all.Go(func() { _ = w.Run(f.ctx) })
+}
+
+// agentOf returns a client and the token of the agent on a node, with the policy that
+// bootstrap-acl makes for it; without ACLs no token.
+func (f *fleet) agentOf(node string) (*consul.Client, string) {
+	f.t.Helper()
+	if f.server.RootToken == "" {
+		return f.server.Client(), ""
+	}
+	got := jorc(f.t, f.env, "cluster", "bootstrap-acl", "--node", node, "--create", "-o", "json")
+	var all []cluster.Policy
+	if err := json.Unmarshal([]byte(got.stdout), &all); err != nil || len(all) == 0 {
+		f.t.Fatalf("bootstrap-acl: %+v: %v", got, err)
+	}
+	token, err := f.server.Client().CreateToken(f.t.Context(), node, 0, all[0].Name)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return f.server.ClientWithToken(token.SecretID), token.SecretID
 }
 
 func (f *fleet) release() {
@@ -72,7 +94,7 @@ const busyScript = `until test -e "$DIR/go"; do sleep 0.05; done`
 func (f *fleet) announced(run, node string) {
 	f.t.Helper()
 	f.eventually("the wait of "+run, func() error {
-		p, err := kv.NewText(kv.New(f.server.Client(), "jorc/prod"), "runs/.waits/"+run+"/"+node).Get(f.t.Context())
+		p, err := kv.NewText(kv.New(f.server.Client(), "jorc/prod"), "runs/.waits/"+node+"/"+run).Get(f.t.Context())
 		if err == nil && !p.Exists {
 			err = os.ErrNotExist
 		}
@@ -81,30 +103,62 @@ func (f *fleet) announced(run, node string) {
 }
 
 // TestWaitOfTwoScripts: two scripts on one manager that wait until the cluster is idle, and a
-// third on another one: none waits for another, all wait for what works.
+// third on another one: none waits for another, all wait for what works. Under default deny
+// the tasks have the token of their host's agent.
 func TestWaitOfTwoScripts(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 1)
-	do := doer(t, f.env)
-	f.scripts("m1", cluster.RoleManager, map[string]string{"one": waitScript})
-	f.scripts("m2", cluster.RoleManager, map[string]string{"two": waitScript})
-	f.scripts("w1", "web", map[string]string{"busy": busyScript})
-	f.orchestrate()
-	do(result{0, "busy\n", ""}, "run", "busy", "--id", "busy")
-	do(result{0, "first\n", ""}, "run", "one", "--on-manager", "--id", "first")
-	f.announced("first", "m1")
-	do(result{0, "second\n", ""}, "run", "one", "--on-manager", "--id", "second")
-	do(result{0, "third\n", ""}, "run", "two", "--on-manager", "--id", "third")
-	f.announced("third", "m2")
-	inVain(t, f.env, "run second is running: 0 of 0 members done, 0 running", "--for", "run=second")
-	f.release()
-	for _, run := range []string{"first", "second", "third", "busy"} {
-		do(result{0, "", ""}, "wait", "--for", "run="+run)
+	for name, options := range map[string][]consultest.Option{"no ACLs": {manyConnections()}, "default deny": {manyConnections(), consultest.WithACL()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleetOn(t, consultest.Start(t, options...), 1)
+			do := doer(t, f.env)
+			f.scripts("m1", cluster.RoleManager, map[string]string{"one": waitScript})
+			f.scripts("m2", cluster.RoleManager, map[string]string{"two": waitScript})
+			f.scripts("w1", "web", map[string]string{"busy": busyScript})
+			f.orchestrate()
+			do(result{0, "busy\n", ""}, "run", "busy", "--id", "busy")
+			do(result{0, "first\n", ""}, "run", "one", "--on-manager", "--id", "first")
+			f.announced("first", "m1")
+			do(result{0, "second\n", ""}, "run", "one", "--on-manager", "--id", "second")
+			do(result{0, "third\n", ""}, "run", "two", "--on-manager", "--id", "third")
+			f.announced("third", "m2")
+			inVain(t, f.env, "run second is running: 0 of 0 members done, 0 running", "--for", "run=second")
+			f.release()
+			for _, run := range []string{"first", "second", "third", "busy"} {
+				do(result{0, "", ""}, "wait", "--for", "run="+run)
+			}
+			do(result{0, "", ""}, "wait")
+			left, err := kv.NewTextTree(kv.New(f.server.Client(), "jorc/prod"), "runs/.waits/").Names(t.Context())
+			if err != nil || len(left) != 0 {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+		})
 	}
-	do(result{0, "", ""}, "wait")
-	left, err := kv.NewTextTree(kv.New(f.server.Client(), "jorc/prod"), "runs/.waits/").Names(t.Context())
-	if err != nil || len(left) != 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+}
+
+// TestWaitWithoutTheRight: a wait in a task whose token may not say that it waits leaves out its own
+// run, and warns that another host's wait does not see it.
+func TestWaitWithoutTheRight(t *testing.T) {
+	t.Parallel()
+	f := newFleetOn(t, consultest.Start(t, manyConnections(), consultest.WithACL()), 1)
+	do := doer(t, f.env)
+	reader := consul.ACLPolicy{Name: "reader", Rules: `key_prefix "" { policy = "read" } node_prefix "" { policy = "read" } service_prefix "" { policy = "read" }`}
+	if _, err := f.server.Client().PutPolicy(t.Context(), &reader); err != nil {
+		t.Fatal(err)
+	}
+	token, err := f.server.Client().CreateToken(t.Context(), "reader", 0, "reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.scripts("m1", cluster.RoleManager, map[string]string{
+		"one": `CONSUL_HTTP_TOKEN=` + token.SecretID + ` jorc cluster wait 2>"$DIR/said"`,
+	})
+	f.orchestrate()
+	do(result{0, "one\n", ""}, "run", "one", "--on-manager", "--id", "one", "--wait")
+	data, err := os.ReadFile(filepath.Join(f.dir, "said"))
+	want := "two jobs that wait for each other would wait until their timeouts, because they cannot see each other: "
+	if got := string(data); err != nil || !strings.Contains(got, want) || !strings.Contains(got, "runs/.waits/m1/one") {
+		t.Errorf("the task says %q, %v", got, err)
 	}
 }
 

@@ -141,11 +141,20 @@ func AgentKeys(p Purpose, node, group string) []string {
 	var keys []string
 	for _, k := range Keys {
 		if k.Purpose == p {
-			key := strings.NewReplacer("<node>", node, "<group>", group, "…", "").Replace(k.Pattern)
-			keys = append(keys, key)
+			keys = append(keys, fixed(strings.NewReplacer("<node>", node, "<group>", group).Replace(k.Pattern)))
 		}
 	}
 	return keys
+}
+
+// fixed is what stands in a pattern before its first name; a slash at its end means all keys
+// below it.
+func fixed(pattern string) string {
+	end := strings.IndexAny(pattern, "<…")
+	if end < 0 {
+		return pattern
+	}
+	return pattern[:end]
 }
 
 // IsKey reports whether key, below the cluster's prefix, is one of Keys.
@@ -227,7 +236,7 @@ var Keys = []Key{
 	{PrefixRuns + "<run>/tails/<node>", "the end of what the run's last task printed on that node", "text", []Kind{KindOrchestrator}, "commands", ""},
 	{PrefixRuns + ".active/<run>", "that a run is in progress", "text", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
 	{PrefixRuns + ".ended/<run>", "when a run ended", "text", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
-	{PrefixRuns + ".waits/<run>/<node>", "what the run's job on that node waits for", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
+	{PrefixRuns + ".waits/<node>/<run>", "what the run's job on that node waits for", "JSON", []Kind{KindOrchestrator, KindAgent}, "commands in tasks", PurposeRuns},
 	{PrefixRuns + ".schedules/…", "the due times of rules with a schedule", "JSON", []Kind{KindOrchestrator}, "the orchestrator; commands", ""},
 	{KeyElection, "the lock of the election of leaders", "lock", []Kind{KindElector}, "electors", ""},
 	{OrchestratorLock, "the lock of the orchestrator", "lock", []Kind{KindOrchestrator}, "orchestrators; commands", ""},

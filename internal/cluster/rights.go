@@ -85,8 +85,8 @@ func (c *Cluster) keyRules(kind Kind, node string) []rule {
 
 // WritableKeys returns the keys below a cluster's prefix that a kind of token may
 // write by the table of keys; one that ends with a slash means all keys below
-// it. With a node they are that node's keys only: a pattern in which something else
-// than the node is free, such as a version before it, is left out, since Consul's
+// it. With a node they are that node's keys only: a pattern in which something else,
+// such as a version, is free before the node is left out, since Consul's
 // prefixes cannot express it.
 func WritableKeys(kind Kind, node string) []string {
 	var keys []string
@@ -96,18 +96,17 @@ func WritableKeys(kind Kind, node string) []string {
 		}
 		pattern := k.Pattern
 		if node != "" {
+			if before, _, ofNode := strings.Cut(pattern, "<node>"); ofNode && fixed(before) != before {
+				continue
+			}
 			pattern = strings.ReplaceAll(pattern, "<node>", node)
 		}
-		fixed, _, free := strings.Cut(pattern, "<")
-		fixed, _, _ = strings.Cut(fixed, "…")
-		if node != "" && strings.Contains(k.Pattern, "<node>") && free {
-			continue
-		}
+		begin := fixed(pattern)
 		covers := func(key string) bool {
-			return key == fixed || strings.HasSuffix(key, "/") && strings.HasPrefix(fixed, key)
+			return key == begin || strings.HasSuffix(key, "/") && strings.HasPrefix(begin, key)
 		}
 		if !slices.ContainsFunc(keys, covers) {
-			keys = append(keys, fixed)
+			keys = append(keys, begin)
 		}
 	}
 	return keys

@@ -68,7 +68,7 @@ func (e Caller) find(ctx context.Context, r *Runs) (caller, error) {
 	return caller{node: e.Node, lanes: []lane{{node: e.Node}}}, nil
 }
 
-// wait is what a job waits for; it is kept at runs/.waits/<run>/<node> meanwhile.
+// wait is what a job waits for; it is kept at runs/.waits/<node>/<run> meanwhile.
 type wait struct {
 	Idle bool   `json:"idle,omitempty"`
 	Run  string `json:"run,omitempty"`
@@ -80,7 +80,7 @@ func (c caller) announce(ctx context.Context, r *Runs, g Goal) (done func(), err
 	if c.run == "" || c.node == "" {
 		return func() {}, nil
 	}
-	doc := r.waits.At(c.run + "/" + c.node)
+	doc := r.waits.At(c.node + "/" + c.run)
 	t := r.store.Txn()
 	doc.SetIn(t, wait{Idle: g.Idle, Run: g.Run})
 	if _, err := t.Commit(ctx); err != nil {
@@ -102,7 +102,7 @@ type bound struct {
 	caller caller
 	runs   []Detail        // in progress
 	places map[string]lane // of runs on a manager that are not on a node yet
-	waits  map[string]wait // by run/node
+	waits  map[string]wait // by node/run
 	idle   bool            // the caller waits for idle
 
 	parts map[part]bool
@@ -181,7 +181,7 @@ func (b *bound) spread() {
 				}
 				l := laneOf(d.Run, m.Node)
 				holder, held := b.lanes[l]
-				waits, waiting := b.waits[d.ID+"/"+m.Node]
+				waits, waiting := b.waits[m.Node+"/"+d.ID]
 				waiting = waiting && m.State == Running && (waits.Idle && b.idle || waits.Run != "" && b.stuck(waits.Run))
 				if waiting || held && holder != p {
 					b.parts[p], more = true, true

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -326,9 +327,13 @@ func (d *Decider) prune(ctx context.Context, r *Runs, now time.Time) ([]Decision
 		return nil, nil
 	}
 	all = all[:min(len(all), pruneMost)]
+	waits, err := kv.NewTextTree(r.store, keyWaits).Names(ctx)
+	if err != nil {
+		return nil, d.unpruned(err)
+	}
 	marks := r.store.Txn()
 	for _, id := range all {
-		if err := d.forget(ctx, r, id); err != nil {
+		if err := d.forget(ctx, r, id, waits); err != nil {
 			return nil, d.unpruned(err)
 		}
 		marks.Delete(r.ended.At(id).Key())
@@ -367,17 +372,21 @@ func old(ended map[string]kv.Leaf[string], now time.Time) []string {
 	return ids
 }
 
-// forget deletes all of a run but its mark: what is left goes the next time.
-func (d *Decider) forget(ctx context.Context, r *Runs, id string) error {
+// forget deletes all of a run but its mark: what is left goes the next time. waits are the
+// names of the keys of all waits.
+func (d *Decider) forget(ctx context.Context, r *Runs, id string, waits []string) error {
+	tree := kv.NewTextTree(r.store, keyRuns+id+"/")
+	names, err := tree.Names(ctx)
+	if err != nil {
+		return err
+	}
 	batch := r.store.NonAtomicBatch()
-	for _, prefix := range []string{keyRuns + id + "/", keyWaits + id + "/"} {
-		tree := kv.NewTextTree(r.store, prefix)
-		names, err := tree.Names(ctx)
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			batch.Add(r.store.Txn().Delete(tree.At(name).Key()))
+	for _, name := range names {
+		batch.Add(r.store.Txn().Delete(tree.At(name).Key()))
+	}
+	for _, name := range waits {
+		if strings.HasSuffix(name, "/"+id) {
+			batch.Add(r.store.Txn().Delete(keyWaits + name))
 		}
 	}
 	d.hook("prune")

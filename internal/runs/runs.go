@@ -43,7 +43,7 @@ const (
 	keyActive = keyRuns + ".active/" // <id>: in progress, or results are still to come
 	keyEnded  = keyRuns + ".ended/"  // <id>: nothing more is expected
 	keyTimes  = keyRuns + ".schedules/"
-	keyWaits  = keyRuns + ".waits/" // <id>/<node>: what the run's job there waits for
+	keyWaits  = keyRuns + ".waits/" // <node>/<id>: what the run's job there waits for
 )
 
 // awaitsLate is what the index holds of a run that has ended while
