@@ -30,6 +30,7 @@ type fleet struct {
 	server *consultest.Server
 	dir    string
 	env    map[string]string
+	grace  time.Duration // how long an agent may be down; 0: the default
 	ctx    context.Context
 	all    sync.WaitGroup
 }
@@ -104,7 +105,7 @@ func (f *fleet) work(node string) {
 func (f *fleet) orchestrate() {
 	o := orchestrator.New(orchestrator.Options{
 		Client: f.server.Client(), Prefix: "jorc", Cluster: "prod", Node: f.server.Node, Interval: 200 * time.Millisecond,
-		Deciders: []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(0, nil), f.server.Node)},
+		Deciders: []orchestrator.Decider{orchestrator.ForRuns(runs.NewDecider(f.grace, nil), f.server.Node)},
 	})
 	f.all.Go(func() { _ = o.Run(f.ctx) })
 	f.eventually("the orchestrator", func() error {
@@ -315,7 +316,7 @@ func TestRunCommands(t *testing.T) {
 		{"run: invalid: not a policy: the batches end with 50%, so the others would never be admitted: end with 100%; see 'jorc cluster run --help'", "run install --batches 10%,50%"},
 		{"run: invalid: not a policy: max failures is -1: give 0, which stops at the first, or more; see 'jorc cluster run --help'", "run install --max-failures=-1"},
 		{"run: invalid: min healthy without an order: all members begin at once; limit them with max parallel, first or batches; see 'jorc cluster run --help'", "run install --min-healthy 1m"},
-		{"--retry-of and --on-manager cannot be combined; see 'jorc cluster run --help'", "run --retry-of r --on-manager"},
+		{"--retry-of and --on-manager cannot be combined: the retry of a run on a manager is on a manager; see 'jorc cluster run --help'", "run --retry-of r --on-manager"},
 		{"--timeout goes with --wait, and must not be negative; see 'jorc cluster run --help'", "run install --timeout 1s"},
 	} {
 		do(result{2, "", "jorc: " + test.want + "\n"}, strings.Fields(test.args)...)

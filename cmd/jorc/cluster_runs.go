@@ -32,7 +32,7 @@ func clusterRunCommand(env *environment) *cli.Command {
 			"own filter, --filter, --role and --node match when the run begins, managers left out; exits 1 when there are none now. " +
 			"--first, --batches, --max-failures and --min-healthy mean what they mean to 'jorc update trigger' (--first is its --canary). " +
 			"WORKFLOW may be left out with --retry-of: it and the params are those of that run unless they are given. " +
-			"A member on which a task was interrupted continues with that task, unless --from-start, another workflow or other params are given. " +
+			"A member, or a manager, on which a task was interrupted continues with that task, unless --from-start, another workflow or other params are given. " +
 			"The same --id twice is one run; with anything else under it nothing is written, and the exit code is 4. " +
 			"With --wait exits as 'jorc cluster wait --for run=ID' does.",
 		Flags: []cli.Flag{
@@ -47,7 +47,7 @@ func clusterRunCommand(env *environment) *cli.Command {
 			&cli.StringFlag{Name: "batches", Usage: "then so many members in all, one step after the other: `LIST` such as 10%,50%,100%"},
 			&cli.IntFlag{Name: "max-failures", Usage: "begin on no further member when more than `N` failed or were lost", DefaultText: "0 with --first or --batches, otherwise no limit"},
 			&cli.DurationFlag{Name: "min-healthy", Usage: "a member must be in service for `D` after the workflow before another takes its place", DefaultText: "0s"},
-			&cli.StringFlag{Name: "retry-of", Usage: "only members of run `RUN` that failed, were lost or did not start"},
+			&cli.StringFlag{Name: "retry-of", Usage: "only members of run `RUN` that failed, were lost or did not start; on a manager if it was on one"},
 			&cli.BoolFlag{Name: "from-start", Usage: "with --retry-of: run the whole workflow, not only what an interruption left", DisableDefaultText: true},
 			&cli.StringSliceFlag{Name: "param", KeepSpace: true, Usage: "a param as `NAME=VALUE`, VALUE is JSON if it is valid JSON, otherwise text; may be repeated"},
 			&cli.BoolFlag{Name: "string", Usage: "treat values of params as plain strings", DisableDefaultText: true},
@@ -144,7 +144,7 @@ func (e *environment) requestOf(c *cli.Context) (*target, runs.Request, error) {
 	case q.FromStart && q.RetryOf == "":
 		return nil, q, usagef(c, "--from-start goes with --retry-of")
 	case q.RetryOf != "" && q.OnManager:
-		return nil, q, usagef(c, "--retry-of and --on-manager cannot be combined")
+		return nil, q, usagef(c, "--retry-of and --on-manager cannot be combined: the retry of a run on a manager is on a manager")
 	}
 	checked := q
 	checked.Workflow = cmp.Or(q.Workflow, "of the run")
@@ -170,8 +170,11 @@ func (e *environment) requestOf(c *cli.Context) (*target, runs.Request, error) {
 	if err != nil {
 		return nil, q, wrongID(c, err)
 	}
-	if q, err = of.Retry(q); errors.Is(err, runs.ErrState) {
+	switch q, err = of.Retry(q); {
+	case errors.Is(err, runs.ErrState):
 		err = &exitError{code: exitConflict, err: err}
+	case errors.Is(err, runs.ErrInvalid):
+		err = usagef(c, "%v", err)
 	}
 	return cl, q, err
 }

@@ -24,13 +24,21 @@ import (
 // program that is tested.
 func (f *fleet) scripts(node, role string, scripts map[string]string) {
 	f.t.Helper()
+	var all []config.Workflow
+	for name, script := range scripts {
+		all = append(all, config.Workflow{Name: name, Tasks: []config.Task{{Name: "script", Idempotent: true, Script: "#!/bin/sh -u\n" + script}}})
+	}
+	f.member(node, role, all...)
+}
+
+// member makes a member with a role and workflows.
+func (f *fleet) member(node, role string, all ...config.Workflow) {
+	f.t.Helper()
 	client, token := f.agentOf(node)
 	c := cluster.New(client, "jorc", "prod")
 	var names []string
-	var all []config.Workflow
-	for name, script := range scripts {
-		names = append(names, name)
-		all = append(all, config.Workflow{Name: name, Tasks: []config.Task{{Name: "script", Idempotent: true, Script: "#!/bin/sh -u\n" + script}}})
+	for _, w := range all {
+		names = append(names, w.Name)
 	}
 	if _, err := c.Join(f.t.Context(), node, func(r cluster.Record) (cluster.Record, error) {
 		r.Roles, r.Workflows = []string{role}, cluster.ReportedWorkflows(names)

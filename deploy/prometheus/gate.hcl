@@ -17,6 +17,7 @@ workflow "error-rate" {
         *) echo "too many errors"; exit 1 ;;
       esac
     EOT
-    timeout = "1m"
+    timeout    = "1m"
+    idempotent = true # another manager may ask again
   }
 }

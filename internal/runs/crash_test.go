@@ -152,7 +152,9 @@ func TestFailOver(t *testing.T) {
 	x := newSite(t, "m1/manager", "m2/manager", "a")
 	x.orchestrate("o", quickDecider())
 	tasks := func(node string) []config.Task {
-		return []config.Task{sh("one", ""), sh("two", "until [ -e $DIR/go ]; do sleep 0.02; done"), sh("three", "")}
+		two := sh("two", "until [ -e $DIR/go ]; do sleep 0.02; done")
+		two.Idempotent = true
+		return []config.Task{sh("one", ""), two, sh("three", "")}
 	}
 	x.work("m1", tasks("m1")...)
 	x.work("m2", tasks("m2")...)

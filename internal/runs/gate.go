@@ -26,12 +26,7 @@ func (r *Runs) GateAnswer(ctx context.Context, id, workflow string) (rollout.Gat
 		g.Line = "another run has its id"
 		return g, nil
 	}
-	last := Member{}
-	for _, m := range d.Members {
-		if m.Attempt > last.Attempt {
-			last = m
-		}
-	}
+	last := d.last()
 	switch {
 	case d.State == Done && last.Task != "":
 		g.Answer, g.Line = rollout.GateNo, fmt.Sprintf("task %q ended the workflow early", last.Task)

@@ -192,7 +192,7 @@ func (p *planner) enqueue(a *Active, node string, attempt int, done []string) {
 	})
 	p.putQueue(node, q)
 	j := a.Jobs[node]
-	j.State, j.Why, j.Task, j.Attempt, j.Done = Pending, "", "", attempt, done
+	j.State, j.Why, j.Task, j.Once, j.Attempt, j.Done = Pending, "", "", "", attempt, done
 	p.put(a, node, j, p.s.Now, p.origin(), "")
 }
 
@@ -257,13 +257,13 @@ func several(names []string) string {
 
 // onManager keeps a run with one node: a manager whose agent is up, else the
 // orchestrator's own. When that is lost the next node continues at the first task
-// that is not done.
+// that is not done, see lose.
 func (p *planner) onManager(a *Active) {
 	r := &a.Run
 	if r.State == NeedsApproval || r.State == Pending || r.State.Ended() {
 		return
 	}
-	attempts, done, last := 0, []string(nil), ""
+	attempts, done, last := 0, r.Request.Done, ""
 	for _, node := range a.Roster {
 		j := a.Jobs[node]
 		if j.Attempt >= attempts {

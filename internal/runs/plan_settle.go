@@ -28,7 +28,7 @@ func (p *planner) collect(a *Active) {
 
 // accept brings a job up to what its node reports.
 func (p *planner) accept(a *Active, node string, j Job, e Queued) {
-	j.Done = e.Done
+	j.Done, j.Once = e.Done, e.Once
 	switch {
 	case e.State.Ended():
 		if j.State == Pending && !e.Started.IsZero() { // both since the last look
@@ -56,7 +56,7 @@ func (p *planner) accept(a *Active, node string, j Job, e Queued) {
 	case e.State == Running && j.State == Pending:
 		j.State, j.Why, j.Task = Running, e.Why, e.Task
 		p.put(a, node, j, e.Started, node, "")
-	case len(e.Done) != len(a.Jobs[node].Done), e.Why != j.Why, e.Task != j.Task:
+	case len(e.Done) != len(a.Jobs[node].Done), e.Once != a.Jobs[node].Once, e.Why != j.Why, e.Task != j.Task:
 		j.Why, j.Task = e.Why, e.Task // what it waits for
 		p.put(a, node, j, p.s.Now, node, "")
 	}
@@ -72,7 +72,7 @@ func (p *planner) giveUp(a *Active, node string, j Job, e Queued) {
 	begun := e.State == Running
 	j.State, j.Why = Lost, "its agent went down while it ran"
 	if !begun {
-		j.Why = "its agent was down before it began"
+		j.Why, j.Once = "its agent was down before it began", ""
 	}
 	if !begun || a.Run.Request.OnManager {
 		p.remove(node, e.Job)
@@ -80,7 +80,17 @@ func (p *planner) giveUp(a *Active, node string, j Job, e Queued) {
 	p.lose(a, node, j)
 }
 
+// lose ends a job of which nothing is heard. A run on a manager continues elsewhere, unless that
+// would run a task again that must not: it is then interrupted.
 func (p *planner) lose(a *Active, node string, j Job) {
+	if j.Once != "" && a.Run.Request.OnManager {
+		j.State, j.Task = Failed, j.Once
+		j.Why = fmt.Sprintf("interrupted: %s: task %q is not idempotent, so it is not run elsewhere: 'jorc cluster run --retry-of %s' continues with it, "+
+			"--from-start runs the whole workflow", j.Why, j.Once, a.Run.ID)
+		p.put(a, node, j, p.s.Now, p.origin(), j.Why)
+		p.decide(JobFailed, a.Run.ID, node, fmt.Sprintf("workflow %q failed on %s: %s", a.Run.Request.Workflow, node, j.Why))
+		return
+	}
 	p.put(a, node, j, p.s.Now, p.origin(), j.Why)
 	p.decide(JobLost, a.Run.ID, node, fmt.Sprintf("workflow %q on %s is lost: %s", a.Run.Request.Workflow, node, j.Why))
 }

@@ -404,6 +404,22 @@ func TestPlanOnManager(t *testing.T) {
 	w.end(Done, "m1")
 	w.want(t, "r", "done: m1=done m2=lost")
 
+	cut := newWorld("a", "m1/manager", "m2/manager")
+	cut.ask("r", Request{Workflow: "w", OnManager: true, RetryOf: "q", Done: []string{"zero"}})
+	cut.want(t, "r", "running: m1=pending | m1")
+	if e := cut.queues["m1"].Jobs[0]; !slices.Equal(e.Done, []string{"zero"}) {
+		t.Errorf("what a retry leaves out: %+v", e)
+	}
+	cut.begin("m1")
+	cut.report("m1", func(e *Queued) { e.Done, e.Once = []string{"zero", "one"}, "two" })
+	cut.want(t, "r", "running: m1=running | m1")
+	cut.agent("m1", false)
+	cut.now = cut.now.Add(time.Minute)
+	cut.want(t, "r", "failed: m1=failed")
+	if j := cut.runs["r"].Jobs["m1"]; j.Once != "two" || !slices.Equal(j.Done, []string{"zero", "one"}) {
+		t.Errorf("what is left: %+v", j)
+	}
+
 	able := newWorld("a", "m1/manager", "m2/manager")
 	able.members[1].Workflows, able.members[2].Workflows = []string{"other"}, []string{"w"}
 	able.ask("r", Request{Workflow: "w", OnManager: true})

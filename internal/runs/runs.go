@@ -159,13 +159,16 @@ type Request struct {
 	// FromStart: a member on which that run was interrupted runs the whole workflow, and
 	// does not continue with the interrupted task.
 	FromStart bool `json:"from_start,omitempty"`
+	// Done are the tasks that RetryOf finished, if it was interrupted on a manager: they are not
+	// run again.
+	Done []string `json:"done,omitempty"`
 }
 
 // Same reports whether both ask for the same.
 func (q Request) Same(o Request) bool {
 	return q.Workflow == o.Workflow && q.Params.Equal(o.Params) && q.Filter == o.Filter && q.Role == o.Role &&
 		q.OnManager == o.OnManager && q.Limits.equal(o.Limits) && q.NeedsApproval == o.NeedsApproval &&
-		slices.Equal(q.Nodes, o.Nodes) && q.RetryOf == o.RetryOf && q.FromStart == o.FromStart
+		slices.Equal(q.Nodes, o.Nodes) && q.RetryOf == o.RetryOf && q.FromStart == o.FromStart && slices.Equal(q.Done, o.Done)
 }
 
 // Run is one run; it is kept at runs/<id>/spec.
@@ -266,8 +269,11 @@ type Job struct {
 	ExitCode int      `json:"exit_code"`
 	LogURL   string   `json:"log_url,omitempty"`
 	Done     []string `json:"done,omitempty"` // tasks; of a run on a manager only
-	Attempt  int      `json:"attempt"`        // from 1; a run on a manager may need more
-	History  []Change `json:"history"`
+	// Once is the running task if it must not run again after an interruption, or the one at which
+	// the job was interrupted; of a run on a manager only.
+	Once    string   `json:"once,omitempty"`
+	Attempt int      `json:"attempt"` // from 1; a run on a manager may need more
+	History []Change `json:"history"`
 }
 
 // Queue is what one node is to run; it is kept at host/<node>/queue. It stays when
@@ -286,6 +292,7 @@ type Queued struct {
 	Cancel  string   `json:"cancel,omitempty"` // who cancelled it
 	Kill    bool     `json:"kill,omitempty"`   // with Cancel: its running task is ended, too
 	Done    []string `json:"done,omitempty"`   // tasks that are not to be run (again)
+	Once    string   `json:"once,omitempty"`   // as in Job
 
 	State    State     `json:"state"`
 	Why      string    `json:"why,omitempty"`
@@ -311,7 +318,7 @@ func (q Queue) bounded() error {
 		if len(e.Done) > mostDone {
 			return fmt.Errorf("a job with %d finished tasks, at most %d are read", len(e.Done), mostDone)
 		}
-		for _, text := range append([]string{e.Run, e.Job, e.Cancel, string(e.State), e.Why, e.Task, e.Tail, e.LogURL}, e.Done...) {
+		for _, text := range append([]string{e.Run, e.Job, e.Cancel, string(e.State), e.Why, e.Task, e.Once, e.Tail, e.LogURL}, e.Done...) {
 			if len(text) > longest {
 				return fmt.Errorf("a text of %d bytes, at most %d are read", len(text), longest)
 			}

@@ -111,36 +111,24 @@ type Detail struct {
 }
 
 // Retry returns q for the members of a run that has ended on which it did not succeed: they
-// failed, were lost, or did not start. The workflow and the params are those of the
-// run unless q has its own: then members run the whole workflow, also where the run was
-// interrupted. It returns ErrState for a run in progress, and for one of
-// which no member is left.
+// failed, were lost, or did not start; of a run on a manager, for a manager again. The workflow
+// and the params are those of the run unless q has its own: then members run the whole workflow,
+// also where the run was interrupted. It returns ErrState for a run in progress, and for one of
+// which no member is left; ErrInvalid for what a run on a manager cannot have.
 func (d Detail) Retry(q Request) (Request, error) {
-	switch {
-	case !d.State.Ended():
+	if !d.State.Ended() {
 		return q, fmt.Errorf("run %q: %w: it is %s: wait until it has ended, or cancel it", d.ID, ErrState, d.State)
-	case d.Request.OnManager:
-		return q, fmt.Errorf("run %q: %w: it was a run on a manager: start it again without --retry-of", d.ID, ErrState)
 	}
 	if len(d.Members) == 0 {
 		return q, fmt.Errorf("run %q: %w: it ended before it had members: start it again without --retry-of", d.ID, ErrState)
 	}
-	var left []string
-	for _, m := range d.Members {
-		if m.State != Done {
-			left = append(left, m.Node)
+	if q.OnManager = d.Request.OnManager; !q.OnManager {
+		var err error
+		if q.Nodes, err = d.left(q.Nodes); err != nil {
+			return q, err
 		}
-	}
-	if len(left) == 0 {
-		return q, fmt.Errorf("run %q: %w: it succeeded on all of its %d members", d.ID, ErrState, len(d.Members))
-	}
-	for _, node := range q.Nodes {
-		if !slices.Contains(left, node) {
-			return q, fmt.Errorf("run %q: %w: %s is none of the members on which it did not succeed: %s", d.ID, ErrState, node, several(left))
-		}
-	}
-	if len(q.Nodes) == 0 {
-		q.Nodes = left
+	} else if d.State == Done {
+		return q, fmt.Errorf("run %q: %w: it succeeded", d.ID, ErrState)
 	}
 	if q.Workflow == "" || q.Workflow == d.Request.Workflow {
 		q.Workflow = d.Request.Workflow
@@ -150,7 +138,42 @@ func (d Detail) Retry(q Request) (Request, error) {
 	}
 	q.RetryOf = d.ID
 	q.FromStart = q.FromStart || q.Workflow != d.Request.Workflow || !q.Params.Equal(d.Request.Params)
-	return q, nil
+	if last := d.last(); q.OnManager && !q.FromStart && last.Once != "" {
+		q.Done = last.Done
+	}
+	return q, q.Check()
+}
+
+// left are the members on which the run did not succeed, of nodes if there are any.
+func (d Detail) left(nodes []string) ([]string, error) {
+	var left []string
+	for _, m := range d.Members {
+		if m.State != Done {
+			left = append(left, m.Node)
+		}
+	}
+	if len(left) == 0 {
+		return nil, fmt.Errorf("run %q: %w: it succeeded on all of its %d members", d.ID, ErrState, len(d.Members))
+	}
+	for _, node := range nodes {
+		if !slices.Contains(left, node) {
+			return nil, fmt.Errorf("run %q: %w: %s is none of the members on which it did not succeed: %s", d.ID, ErrState, node, several(left))
+		}
+	}
+	if len(nodes) > 0 {
+		return nodes, nil
+	}
+	return left, nil
+}
+
+// last is the member with the last attempt of a run on a manager.
+func (d Detail) last() (last Member) {
+	for _, m := range d.Members {
+		if m.Attempt > last.Attempt {
+			last = m
+		}
+	}
+	return last
 }
 
 // Run reads one run, without its members, with one request. It returns ErrNoRun,
@@ -437,7 +460,9 @@ func (st *readState) rebuilt(node string) Queue {
 		if !scheduled || j.State.Ended() && !late {
 			continue
 		}
-		e := Queued{Run: id, Job: jobID(id, j.Attempt), Manager: run.Request.OnManager, Done: j.Done, State: Pending}
+		e := Queued{
+			Run: id, Job: jobID(id, j.Attempt), Manager: run.Request.OnManager, Gate: laneOf(*run, node).gate, Done: j.Done, Once: j.Once, State: Pending,
+		}
 		if i >= 0 {
 			e.State, e.Started = Running, j.History[i].At
 		}

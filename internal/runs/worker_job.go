@@ -39,6 +39,7 @@ type queuedJob struct {
 	here    bool // the job is on this node's disk
 	begun   bool // Consul knows that it runs
 	waits   bool // Consul knows what it waits for
+	once    bool // Consul knows that a task is about to run that must not run again
 	trouble bool // Consul knows why it could not be continued
 }
 
@@ -46,10 +47,12 @@ type queuedJob struct {
 // when ctx has ended before.
 func (w *Worker) execute(ctx context.Context, r Runner, e Queued) error {
 	_, err := r.Job(e.Job)
-	j := &queuedJob{w: w, r: r, e: e, log: w.o.Log.With("run", e.Run), here: err == nil, begun: e.State == Running, waits: e.Why != ""}
+	j := &queuedJob{w: w, r: r, e: e, log: w.o.Log.With("run", e.Run), here: err == nil, begun: e.State == Running, waits: e.Why != "", once: e.Once != ""}
 	if errors.Is(err, workflow.ErrNoJob) && j.begun {
 		// Whatever of it was run: it is not run a second time.
-		return j.report(ctx, Queued{State: Failed, Why: "it had begun, and its files are no longer on this node: it is not run again"})
+		return j.report(ctx, Queued{
+			State: Failed, Why: "it had begun, and its files are no longer on this node: it is not run again", Done: e.Done, Once: e.Once,
+		})
 	}
 	_, _ = r.Drive(ctx, workflow.Job{ID: e.Job}, workflow.Hooks{ // stop reports the error
 		Prestart: j.prestart, Poststart: j.poststart, Wait: j.wait, Watch: j.watch, Stop: j.stop,
@@ -94,7 +97,7 @@ func (j *queuedJob) prestart(ctx context.Context, job *workflow.Job) error {
 // finished are the tasks that the run before finished on this node, if q is to continue
 // it and a task of it was interrupted here.
 func (j *queuedJob) finished(q Request) []string {
-	if q.RetryOf == "" || q.FromStart {
+	if q.RetryOf == "" || q.FromStart || q.OnManager { // the queue has those of a manager
 		return nil
 	}
 	before, err := j.r.Job(jobID(q.RetryOf, 1))
@@ -130,8 +133,8 @@ func (j *queuedJob) spec(ctx context.Context) (run Run, err error) {
 
 // poststart is called before each task. Before the first it reports that the job
 // has started, so that a job that Consul does not show as running has run nothing.
-// For a job on a manager it reports each time what is done: the job continues only
-// if this node still has it.
+// For a job on a manager it reports each time what is done, and whether the next task may run
+// elsewhere if this node is lost: the job continues only if this node still has it.
 func (j *queuedJob) poststart(ctx context.Context) error {
 	if err := j.asked(); err != nil {
 		return err
@@ -140,19 +143,20 @@ func (j *queuedJob) poststart(ctx context.Context) error {
 		return nil
 	}
 	var finished []string
+	once := ""
 	if j.e.Manager {
 		res, err := j.r.Job(j.e.Job)
 		if err != nil {
 			return err
 		}
-		finished = res.Done()
+		finished, once = res.Done(), res.Once()
 	}
 	j.w.hook("begin")
 	err := j.update(ctx, func(q *Queued) {
 		if !j.begun || j.trouble {
 			q.Why, q.Task = "", ""
 		}
-		q.State, q.Done = Running, finished
+		q.State, q.Done, q.Once = Running, finished, once
 		if q.Started.IsZero() {
 			q.Started = stamp()
 		}
@@ -160,7 +164,7 @@ func (j *queuedJob) poststart(ctx context.Context) error {
 	j.w.hook("begun")
 	if err == nil {
 		j.waits = j.waits && j.begun && !j.trouble
-		j.begun, j.trouble = true, false
+		j.begun, j.trouble, j.once = true, false, once != ""
 	}
 	return err
 }
@@ -168,8 +172,12 @@ func (j *queuedJob) poststart(ctx context.Context) error {
 func stamp() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 // wait reports what the job waits for, and that it waits no longer: two writes,
-// however long it takes. The job continues whether Consul accepts them or not.
+// however long it takes. The job continues whether Consul accepts them or not. While a job
+// of a manager waits no task runs, so that it may move.
 func (j *queuedJob) wait(ctx context.Context, w workflow.Wait) (again bool, err error) {
+	if j.waits && j.once {
+		j.once = !j.tryUpdate(ctx, func(q *Queued) { q.Once = "" })
+	}
 	if !j.waits {
 		j.reportWait(ctx, strings.TrimPrefix(w.Why(), "held: "), w.Result.Task)
 		j.trouble = j.waits && w.Err != nil
@@ -192,7 +200,8 @@ func notYet(res workflow.Result) bool {
 // reportWait reports why the job waits, once.
 func (j *queuedJob) reportWait(ctx context.Context, why, task string) {
 	if !j.waits {
-		j.waits = j.tryUpdate(ctx, func(q *Queued) { q.Why, q.Task = text.Tail(why, maxWhy), task })
+		j.waits = j.tryUpdate(ctx, func(q *Queued) { q.Why, q.Task, q.Once = text.Tail(why, maxWhy), task, "" })
+		j.once = j.once && !j.waits
 	}
 }
 
@@ -261,7 +270,7 @@ func (j *queuedJob) report(ctx context.Context, end Queued) error {
 		q.State, q.Task, q.ExitCode, q.LogURL = end.State, end.Task, end.ExitCode, end.LogURL
 		q.Why, q.Tail, q.Ended = text.Tail(end.Why, maxWhy), text.Tail(end.Tail, maxTail), stamp()
 		if q.Manager {
-			q.Done = end.Done
+			q.Done, q.Once = end.Done, end.Once
 		}
 		if q.Started.IsZero() && end.State == Done {
 			q.Started = q.Ended
@@ -317,7 +326,7 @@ func outcome(res workflow.Result) Queued {
 	case res.State == workflow.Stopped:
 		q.State = Cancelled
 	case res.State == workflow.Interrupted:
-		q.Why = "interrupted: " + q.Why
+		q.Why, q.Once = "interrupted: "+q.Why, res.Task
 	}
 	if q.Why == "" && q.State == Failed {
 		q.Why = string(res.State)

@@ -99,6 +99,21 @@ func (res Result) Done() []string {
 	return names
 }
 
+// Once is the next task, or the one that is running, if it must not run again after an
+// interruption; empty: it may, or no task is left.
+func (res Result) Once() string {
+	for _, t := range res.Tasks {
+		switch {
+		case t.State.done():
+		case t.Idempotent:
+			return ""
+		default:
+			return t.Name
+		}
+	}
+	return ""
+}
+
 // TaskStatus is the state of a task.
 type TaskStatus struct {
 	Name          string    `json:"name"`
@@ -115,6 +130,7 @@ type TaskStatus struct {
 	LeftBehind    []string  `json:"left_behind"` // processes that it left running: "sleep (pid 12)"
 	Started       time.Time `json:"started,omitzero"`
 	Ended         time.Time `json:"ended,omitzero"`
+	Idempotent    bool      `json:"-"` // may run again after an interruption
 }
 
 // Transition is one change of a job or, with Task, of a task.

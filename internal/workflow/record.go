@@ -186,6 +186,7 @@ func (j *job) result() Result {
 		if res.Tasks[i].Failures > 0 {
 			res.Suspect = append(res.Suspect, res.Tasks[i].Name)
 		}
+		res.Tasks[i].Idempotent = j.spec.Steps[i].Idempotent
 		res.Tasks[i].LeftBehind = append([]string{}, res.Tasks[i].LeftBehind...)
 	}
 	if i := j.rec.Task; i >= 0 {
