@@ -87,7 +87,7 @@ func rolloutRows(s rollout.Status) [][]string {
 	if s.Supersedes != nil {
 		add("supersedes", "%s", *s.Supersedes)
 	}
-	add("policy", "%s", s.Policy.String())
+	add("policy", "%s%s", s.Policy.String(), repoliciedText(s))
 	n := s.Now
 	add("members", "%d: %d done, %d working, %d pending, %d failed, %d down", n.Members, n.Done, n.Working, n.Pending, n.Failed, n.Down)
 	if n.GivenUp > 0 {
@@ -133,6 +133,14 @@ func rolloutRows(s rollout.Status) [][]string {
 		}
 	}
 	return rows
+}
+
+// repoliciedText says who changed the policy of the rollout, if someone did.
+func repoliciedText(s rollout.Status) string {
+	if s.Repolicied == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (%s)", *s.Repolicied)
 }
 
 // operateCommands change the current rollout.
@@ -242,6 +250,7 @@ func waitRolloutCommand(env *environment) *cli.Command {
 		Description: "Managers, logical members, members outside the cluster's filter and roles that --order keeps back (=0) take no part. " +
 			"Exits 0 when all others run the version, also after 'jorc update rollback' began before the wait; " +
 			"1 when members failed, the policy rolled the version back, or another one was triggered meanwhile; " +
+			"when the same version is triggered again with another policy, it names who did, and continues; " +
 			"6 when only members are missing that are held, drained (in maintenance that jorc did not begin) or given up, with their names, " +
 			"and at once when the rollout or the cluster is paused or the rollout was aborted. " +
 			"A member that is down is waited for: 124 at the timeout, with its name. On a terminal it draws progress.",
@@ -279,6 +288,15 @@ func (e *environment) waitRollout(c *cli.Context) error {
 	err = cl.rollouts().Wait(ctx, func(s rollout.Status, hosts []rollout.HostProgress) {
 		if last.Version == "" && s.Supersedes != nil && s.Supersedes.By != s.By {
 			note(c, "%s", printable(fmt.Sprintf("waits for %s%s; it superseded the unfinished rollout of %s", s.Version, s.TriggeredText(), s.Supersedes)))
+		}
+		before := last.Repolicied
+		if last.Version == "" && s.Repolicied != nil && s.Repolicied.By == s.By {
+			before = s.Repolicied // by the same operator, before the wait
+		}
+		if r := s.Repolicied; s.Version == cmp.Or(last.Version, s.Version) && r != nil && (before == nil || *r != *before) {
+			live.Stop(true)
+			note(c, "%s", printable(fmt.Sprintf("the policy of %s was %s, and is now: %s; the wait for %s continues", s.Version, r, s.Policy, s.Version)))
+			live = e.live(c, quietWait)
 		}
 		last = s
 		live.Show(rolloutProgress(s, hosts))

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -309,5 +313,48 @@ func (m *machine) remove(name string) {
 	m.t.Helper()
 	if err := os.Remove(m.path(name)); err != nil {
 		m.t.Fatal(err)
+	}
+}
+
+// TestWaitThroughAnotherPolicy: an operator who waits for a version sees who triggered the
+// same version with another policy, and which it is; the wait continues. A later wait and
+// `update show` say it, too.
+func TestWaitThroughAnotherPolicy(t *testing.T) {
+	t.Parallel()
+	program := builtOnce(t)
+	o := newOperated(t)
+	bob := maps.Clone(o.env)
+	bob["USER"] = "bob"
+	o.want("update trigger v1", 0)
+	o.report("v1", "n1", "n2", "n3")
+	o.want("update trigger v2 --max-parallel 1", 0)
+	wait := exec.CommandContext(t.Context(), program, "update", "wait")
+	var said output
+	wait.Env, wait.Stderr = []string{"PATH=" + os.Getenv("PATH"), consultest.NoConfig}, &said
+	for name, v := range o.env {
+		wait.Env = append(wait.Env, name+"="+v)
+	}
+	if err := wait.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = wait.Process.Kill() }) // it may have ended
+	n := 1
+	consultest.Eventually(t, "ann to see the policy of bob", func(context.Context) error {
+		n++ // until the wait has begun nothing is news to it
+		if got := jorc(t, bob, "update", "trigger", "v2", "--max-parallel", fmt.Sprint(n)); got.code != 0 {
+			t.Fatalf("bob: %+v", got)
+		}
+		return cmp.Or(lacks(said.String(), "the policy of v2 was changed by bob at "), lacks(said.String(), "; the wait for v2 continues"))
+	})
+	o.want("update show", 0, "(changed by bob at ")
+	o.report("v2", "n1", "n2", "n3")
+	orchestrate(t, o.s)
+	orchestrate(t, o.s)
+	if err := wait.Wait(); err != nil {
+		t.Errorf("update wait: %v: %s", err, said.String())
+	}
+	o.want("update wait", 0, "the policy of v2 was changed by bob at ", "max-parallel "+fmt.Sprint(n))
+	if got := jorc(t, bob, "update", "wait"); got.code != 0 || !strings.Contains(got.stderr, "changed by bob") {
+		t.Errorf("bob waits: %+v", got)
 	}
 }

@@ -169,11 +169,16 @@ func (a Arrival) Outcome() (over bool, err error) {
 	return false, nil
 }
 
+// Kept are the missing members that are not about to arrive.
+func (a Arrival) Kept() []Missing {
+	return a.of(LackFailed, LackGivenUp, LackHeld, LackDrained, LackDown)
+}
+
 // String says how many members are there, and what keeps the others that are not about
 // to begin.
 func (a Arrival) String() string {
 	text := fmt.Sprintf("%d of %d members run %s", a.Members-len(a.Missing), a.Members, a.Version)
-	if kept := a.of(LackFailed, LackGivenUp, LackHeld, LackDrained, LackDown); len(kept) > 0 {
+	if kept := a.Kept(); len(kept) > 0 {
 		text += "; missing: " + missingText(kept)
 	}
 	return text

@@ -65,6 +65,25 @@ type Document struct {
 	RollbackOf *Rollback `json:"rollback_of,omitempty"`
 	// Supersedes is the unfinished rollout that this one took the place of.
 	Supersedes *Supersedes `json:"supersedes,omitempty"`
+	// Repolicied is the last change of the policy; nil: there was none.
+	Repolicied *Repolicied `json:"repolicied,omitempty"`
+}
+
+// Repolicied is a change of a rollout's policy by a trigger of the same version.
+type Repolicied struct {
+	By string    `json:"by,omitempty"`
+	At time.Time `json:"at"`
+}
+
+func (r Repolicied) equal(o Repolicied) bool { return r.By == o.By && r.At.Equal(o.At) }
+
+// String says who changed the policy, and when.
+func (r Repolicied) String() string {
+	text := "changed"
+	if r.By != "" {
+		text += " by " + r.By
+	}
+	return text + " at " + r.At.UTC().Format(time.RFC3339)
 }
 
 // Supersedes names a rollout whose place another one took.
@@ -175,7 +194,8 @@ func (d Document) equal(o Document) bool {
 	}) && equalTo(d.Approval, o.Approval, func(a, b Approval) bool { return a.Step == b.Step && a.By == b.By && a.At.Equal(b.At) })
 	return same && equalTo(d.Stopped, o.Stopped, func(a, b Stop) bool {
 		return a.Reason == b.Reason && a.By == b.By && a.Since.Equal(b.Since)
-	}) && equalTo(d.RollbackOf, o.RollbackOf, func(a, b Rollback) bool { return a == b }) && equalTo(d.Supersedes, o.Supersedes, Supersedes.equal)
+	}) && equalTo(d.RollbackOf, o.RollbackOf, func(a, b Rollback) bool { return a == b }) && equalTo(d.Supersedes, o.Supersedes, Supersedes.equal) &&
+		equalTo(d.Repolicied, o.Repolicied, Repolicied.equal)
 }
 
 func equalTo[T any](a, b *T, same func(a, b T) bool) bool {

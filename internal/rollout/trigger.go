@@ -179,7 +179,10 @@ func (q Request) next(s Stored, now time.Time) (next Document, fresh bool, err e
 		d.Reason = text.Line(q.Reason, mostText)
 		return d, true, p.Validate()
 	}
-	return old.repolicied(p, now), false, p.Validate()
+	if next = old.repolicied(p, now); !next.equal(old) {
+		next.Repolicied = &Repolicied{By: q.By, At: stamp(now)}
+	}
+	return next, false, p.Validate()
 }
 
 // outOfService are the members that take part in d and are out of service, by

@@ -30,6 +30,10 @@ type Rollout struct {
 	StateText    string `json:"state_text"`
 	PolicyText   string `json:"policy_text"`
 	Orchestrated bool   `json:"orchestrated"`
+	// Missing are members that are not at the version and not about to arrive: held, drained, failed,
+	// given up or down; the first of them. MissingCount is all of them.
+	Missing      []rollout.Missing `json:"missing"`
+	MissingCount int               `json:"missing_count"`
 	// Hosts are the hosts of one page, the ones that need attention first.
 	Hosts []RolloutHost `json:"hosts"`
 	Paged
@@ -64,6 +68,9 @@ type FinishedRollout struct {
 	Ended    time.Time      `json:"ended,omitzero"`
 	Counts   rollout.Counts `json:"counts"`
 }
+
+// mostMissing bounds the missing members that a rollout lists.
+const mostMissing = 10
 
 func finishedRow(f rollout.Finished) FinishedRollout {
 	return FinishedRollout{
@@ -102,7 +109,7 @@ func (s *Snapshot) status() (status rollout.Status, ok bool) {
 func (s *Snapshot) Rollout(q RolloutQuery) Rollout {
 	r := Rollout{
 		About: s.about("update", "show"), Desired: s.State.Desired, Orchestrated: s.Orchestrated,
-		Hosts: []RolloutHost{}, Remedies: []string{}, Steps: []rollout.Decision{}, History: []FinishedRollout{},
+		Missing: []rollout.Missing{}, Hosts: []RolloutHost{}, Remedies: []string{}, Steps: []rollout.Decision{}, History: []FinishedRollout{},
 	}
 	for _, f := range s.Finished {
 		r.History = append(r.History, finishedRow(f))
@@ -113,6 +120,8 @@ func (s *Snapshot) Rollout(q RolloutQuery) Rollout {
 		return r
 	}
 	r.Exists, r.Status, r.StateText, r.PolicyText = true, &status, status.StateText(), status.Policy.String()
+	kept := status.Arrival.Kept()
+	r.Missing, r.MissingCount = append(r.Missing, kept[:min(len(kept), mostMissing)]...), len(kept)
 	for _, waits := range status.Waits {
 		if command := s.remedyCommand(waits); command != "" {
 			r.Remedies = append(r.Remedies, command)

@@ -131,6 +131,8 @@ func TestPages(t *testing.T) {
 	f.Must(f.SetState(t.Context(), f.Node("web-1"), cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateFailed, Version: "v2", Detail: "no space left on device", LogURL: "https://logs.example/1"}))
 	f.shows("/", f.Node("web-1")+": config failed", "no space left on device")
 	f.shows("/rollout", "v2", "ann", "canary", f.Node("web-2"))
+	f.Must(f.Hold(t.Context(), cluster.Scope{Node: f.Node("web-2")}, cluster.Hold{Reason: "new disks"}))
+	f.shows("/rollout", "<h2>Missing</h2>", f.Node("web-2")+`</a>: <span class="warn">it is held: new disks`)
 	f.shows("/hosts?filter="+url.QueryEscape(`Zone == "rack-web-2"`), "1 of 3 hosts", f.Node("web-2"))
 	f.shows("/host?name="+url.QueryEscape(f.Node("web-1")), "no space left on device", `href="https://logs.example/1"`, "rack-web-1")
 	f.Must(f.ChangeReport(t.Context(), f.Node("web-2"), func(r cluster.Report, _ string) (cluster.Report, error) {
