@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -97,6 +99,17 @@ template "own" {
 	m.write("broken", "")
 	m.put("app/reloads", "two")
 	m.wantTemplate(d, "reloads", web.TemplateFailed, "")
+	wantShown := func(code int, name, state, detail string) {
+		t.Helper()
+		got := m.run("status", "--config", m.path("jorc.hcl"), "-o", "plain")
+		if got.code != code || !slices.ContainsFunc(strings.Split(got.stdout, "\n"), func(line string) bool {
+			return strings.HasPrefix(line, "template\t"+name+"\t"+state+"\t") && strings.Contains(line, detail)
+		}) {
+			t.Errorf("jorc status does not show %s as %s, %q: %+v", name, state, detail, got)
+		}
+	}
+	wantShown(exitFailed, "reloads", web.TemplateFailed, "reload")
+	wantShown(exitFailed, "users", web.TemplateRendered, "")
 	if got := doctor(); !strings.Contains(got, `template "reloads" failed`) {
 		t.Errorf("doctor with a reload that fails: %s", got)
 	}
@@ -106,6 +119,7 @@ template "own" {
 	m.put("app/reloads", "three")
 	m.wantFile("reloads", "three")
 	m.wantTemplate(d, "reloads", web.TemplateRendered, "")
+	wantShown(exitOK, "reloads", web.TemplateRendered, "")
 
 	before := time.Now()
 	m.write("token", s.NewToken(rules))
@@ -122,6 +136,11 @@ template "own" {
 		t.Errorf("got %+v", stale)
 	}
 	m.wantTemplate(d, "own", web.TemplateRendered, "")
+	wantShown(exitFailed, "users", web.TemplateStale, "app/users since ")
+	var shown web.Status
+	if got := m.run("status", "--config", m.path("jorc.hcl"), "-o", "json"); json.Unmarshal([]byte(got.stdout), &shown) != nil || len(shown.Templates) != 3 || got.code != exitFailed {
+		t.Errorf("jorc status -o json: %+v", got)
+	}
 	file := m.read("users")
 	m.put("app/users", "three")
 	if got := doctor(); !strings.Contains(got, " is stale since ") || !strings.Contains(got, "app/") || !strings.Contains(got, "other templates that failed or are stale: 1") {
@@ -182,4 +201,62 @@ template "users" {
 	soon.put("app/users", "two")
 	soon.wantFile("users", "two")
 	soon.wantTemplate(d, "users", web.TemplateRendered, "")
+}
+
+// TestStaleAfterRefusal: a template whose key Consul refuses is stale, with age and cause, if its
+// file was rendered before, also by an agent before; one that was never rendered has failed.
+func TestStaleAfterRefusal(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t)
+	if s.Refuses("app/v1+b") {
+		t.Fatal("this Consul refuses the key itself: use another version")
+	}
+	m := newMachine(t, s, `
+http { address = "127.0.0.1:0" }
+template "users" {
+  contents    = "{{ key \"app/v1+b\" }} {{ key \"app/other\" }}"
+  destination = "DIR/users"
+}
+template "never" {
+  contents    = "{{ key \"app/v2+b\" }}"
+  destination = "DIR/never"
+}
+`)
+	p := s.Proxy()
+	m.env = append(m.env, "CONSUL_HTTP_ADDR="+p.Addr)
+	m.put("app/v1+b", "one")
+	m.put("app/other", "a")
+	d := m.agent()
+	m.wantFile("users", "one a")
+	m.wantTemplate(d, "never", web.TemplateWaiting, "")
+	p.Do(consultest.StrictNames)
+	for _, value := range []string{"two", "three"} { // ends the query that blocks
+		m.put("app/v1+b", value)
+		m.put("app/v2+b", value)
+	}
+	wantStale := func() {
+		t.Helper()
+		got := m.wantTemplate(d, "users", web.TemplateStale, "app/v1+b")
+		if got.Since.IsZero() || got.Error != "" || !strings.Contains(got.Stale[0], "refused by Consul") || !strings.Contains(got.Stale[0], " since ") {
+			t.Errorf("got %+v", got)
+		}
+		m.wantTemplate(d, "never", web.TemplateFailed, "")
+	}
+	wantStale()
+	if got := m.read("users"); got != "one a" && got != "two a" {
+		t.Errorf("the file is %q", got)
+	}
+	d.signal(syscall.SIGTERM)
+	d.wantExit(exitOK)
+	file := m.read("users")
+	d = m.agent()
+	wantStale()
+	m.put("app/other", "b")
+	if got := m.read("users"); got != file {
+		t.Errorf("the file was %q and is %q", file, got)
+	}
+	p.Do(nil)
+	m.wantFile("users", "three b")
+	m.wantTemplate(d, "users", web.TemplateRendered, "")
+	m.wantFile("never", "three")
 }

@@ -17,6 +17,9 @@ func statusCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "status",
 		Usage: "states of hosts: provisioned, config, validation and your own categories",
+		Description: "Without a command: this host, as its agent says: convergence, services, templates, processes and triggers, each with its state, since when, and why. " +
+			"Exits 1 when something needs an operator, or when no agent answers. JSON is the answer of /v1/status.",
+		Action: env.checked("", env.onLinux("jorc status without a command", env.hostStatus)),
 		Subcommands: []*cli.Command{
 			{
 				Name: "set", Usage: "record the state of a host in a category", ArgsUsage: "CATEGORY STATE|--exit-code N",

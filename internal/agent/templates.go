@@ -94,13 +94,15 @@ func templateProblems(all []watch.Status, long time.Duration, now time.Time) (pr
 		if process, ok := supervise.ProcessOf(s.Name); ok {
 			p.Name = "environment of process " + process
 		}
+		if !s.StaleAt.IsZero() {
+			next = min(next, s.StaleAt.Sub(now))
+		}
 		switch {
 		case s.State != watch.StateWaiting && s.Failure != "":
 			p.State, p.Detail = cluster.TemplateFailed, s.Failure
 		case s.State == watch.StateStale:
 			p.State, p.Detail = cluster.TemplateStale, firstOf(s.Stale)
-		case !s.StaleAt.IsZero():
-			next = min(next, s.StaleAt.Sub(now))
+		case s.State != watch.StateWaiting && !s.StaleAt.IsZero():
 			continue
 		case s.State != watch.StateWaiting || s.Queued || len(s.Waiting) == 0:
 			continue

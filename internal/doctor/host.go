@@ -191,6 +191,22 @@ func askHealthz(ctx context.Context, c config.HTTP) (string, error) {
 	return fmt.Sprintf("%d %s: %s", status, http.StatusText(status), firstLine(string(text))), nil
 }
 
+// AgentStatus returns what the agent of a configuration says of its host. The error says what
+// to do.
+func AgentStatus(ctx context.Context, c *config.Config) (s web.Status, err error) {
+	if c.HTTP.Addr == "" {
+		return s, errors.New("the status API of this host's agent is switched off: set http { addr } in its configuration")
+	}
+	_, body, err := askAgent(ctx, c.HTTP, "/v1/status", 16<<20)
+	if err == nil {
+		err = json.Unmarshal(body, &s)
+	}
+	if err != nil {
+		return s, fmt.Errorf("the status of this host's agent at %s: %w: start it (systemctl start jorc), or give its own --config", c.HTTP.Addr, err)
+	}
+	return s, nil
+}
+
 // askStatus returns a running agent's status; zero: it cannot be read.
 func askStatus(ctx context.Context, c config.HTTP) (s web.Status) {
 	_, body, err := askAgent(ctx, c, "/v1/status", 16<<20)

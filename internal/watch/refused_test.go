@@ -185,8 +185,8 @@ func TestRefusedKeyIsTaken(t *testing.T) {
 	p.Do(consultest.StrictNames)
 	h.put("v1+b", "2") // ends the query that blocks
 	h.put("v1+b", "3")
-	s := wantStatus(t, e, "f", "to fail", inState(watch.StateFailed))
-	if !strings.Contains(s.Error, "v1+b") {
+	s := wantStatus(t, e, "f", "to be stale", inState(watch.StateStale))
+	if len(s.Stale) != 1 || !strings.Contains(s.Stale[0], "v1+b") || !strings.Contains(s.Stale[0], "refused by Consul") || s.Since.IsZero() || s.Error != "" {
 		t.Errorf("%+v", s)
 	}
 	unchanged := h.frozen("f")

@@ -77,7 +77,7 @@ func (e *Engine) render(ctx context.Context, j *job, now time.Time) {
 			v.snapshot = j.past.Data
 		}
 		r := e.execute(ctx, t, v, &j.loaded[i])
-		if err := e.refusal(r.used); err != nil {
+		if err := e.refusal(r); err != nil {
 			r.err = err
 		} else if v.tooMuch != nil {
 			r.err = &tooMuchError{v.tooMuch, e.o.Allow.MaxData}
@@ -110,19 +110,23 @@ func (e *Engine) execute(ctx context.Context, t *tmpl, v view, loaded **source) 
 // the next time.
 type errRefused struct{ error }
 
-// refusal says which of used Consul refuses, nil if it refuses none: a template that uses
-// it fails, whatever was read of it before.
-func (e *Engine) refusal(used map[string]*dependency) error {
-	id, err := e.store.refused(used)
+// refusal says which data a rendering lacks because Consul refuses it, nil if there is none.
+// Data that was read before is used as it was, as in an outage.
+func (e *Engine) refusal(r rendering) error {
+	id, err := e.store.refused(r.missing)
 	if err == nil {
 		return nil
 	}
-	d, why := used[id], used[id].reading(err)
+	d := r.used[id]
+	why := d.reading(err)
 	if d.hidden {
 		why = fmt.Sprintf("read %s: %s", d, why)
 	}
 	return errRefused{errors.New(why)}
 }
+
+// lacks reports whether data is missing.
+func (r *rendering) lacks() bool { return len(r.missing) > 0 }
 
 // mayStandIn: a file that is there is better than one made of old data, unless
 // the template has changed.
@@ -396,7 +400,10 @@ func (e *Engine) report(t *tmpl, j *job, i int, now time.Time) {
 	s.Executions++
 	s.Held, s.Error, s.Failure = holdLines(t.holds), "", ""
 	s.waits, s.used = waits(r), t.used
+	s.kept = j.unit.rendered || r.lacks() && e.past != nil && !e.past.mayStandIn(t)
 	switch {
+	case errors.As(r.err, new(errRefused)) && s.kept && !e.once:
+		s.jobState = StateWaiting
 	case isTooMuch(r.err) && !e.once:
 		s.jobState, s.Held, s.waits, s.Failure = StateHeld, []string{oneLine(r.err)}, nil, failureOf(r.err, nil)
 	case r.err != nil:

@@ -21,7 +21,7 @@ const (
 	StateWaiting  State = "waiting"  // some of its data has not come yet
 	StateRendered State = "rendered" // its file is as its data says
 	StateHeld     State = "held"     // as rendered, but a guard keeps part of the file as it was
-	StateStale    State = "stale"    // as rendered or held, but data it uses can no longer be read; see Stale
+	StateStale    State = "stale"    // its file was rendered, also by an earlier process, but data it uses can no longer be read; see Stale
 	StateFailed   State = "failed"   // rendering, the check, replacing or reloading failed; see Error
 )
 
@@ -62,6 +62,7 @@ type published struct {
 	waits    []wait // of the last job
 	used     dependencies
 	blocked  string // what its unit waits for before its next job; empty: nothing
+	kept     bool   // its file was rendered before, by this process or an earlier one
 }
 
 // Status returns the state of all templates, in the order of the configuration.
@@ -78,15 +79,15 @@ func (e *Engine) Status() []Status {
 				s.Waiting = append(s.Waiting, e.explain(w))
 			}
 		}
-		s.Stale = e.stale(p.used, p.jobState)
-		if s.State == StateRendered || s.State == StateHeld {
+		s.Stale = e.stale(p.used, p.jobState == StateRendered || p.jobState == StateHeld || p.kept)
+		if s.State == StateRendered || s.State == StateHeld || s.State == StateWaiting && p.kept && p.blocked == "" {
 			since, at := e.unreadable(p.used)
 			switch {
 			case since.IsZero():
 			case now.Before(at):
 				s.StaleAt = at
 			default:
-				s.State, s.Since = StateStale, since
+				s.State, s.Since, s.Waiting = StateStale, since, nil
 			}
 		}
 		list = append(list, s)
@@ -197,14 +198,14 @@ func (e *Engine) explain(w wait) string {
 	return w.text
 }
 
-// stale lists the data that is not up to date, in at most ten lines: what a template
-// with that state of its last job has, also from an earlier process.
-func (e *Engine) stale(used dependencies, job State) []string {
+// stale lists the data that is not up to date, in at most ten lines; kept says that the
+// template's file was rendered before, also by an earlier process.
+func (e *Engine) stale(used dependencies, kept bool) []string {
 	var lines []string
 	for _, d := range used {
 		known := e.store.get(d.id)
 		switch {
-		case !known.known && job != StateRendered && job != StateHeld:
+		case !known.known && !kept:
 		case known.err != nil:
 			lines = append(lines, fmt.Sprintf("%s since %s: %s", d, known.since.Format(time.RFC3339), d.reading(known.err)))
 		case known.doubtful:

@@ -78,11 +78,11 @@ func (s *store) get(id string) datum {
 	return datum{}
 }
 
-// refused returns the first id of used, in order, that Consul refuses, and why.
-func (s *store) refused(used map[string]*dependency) (first string, err error) {
+// refused returns the first id of missing, in order, that Consul refuses, and why.
+func (s *store) refused(missing map[string]string) (first string, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	for id := range used {
+	for id := range missing {
 		if d := s.data[id]; d != nil && consul.IsPermanent(d.err) && (err == nil || id < first) {
 			first, err = id, d.err
 		}
@@ -104,8 +104,8 @@ func (s *store) put(c change) (changed bool, settle time.Time) {
 		if d.err == nil {
 			d.since = c.at
 		}
-		// What is too much holds files, and templates fail for what Consul refuses. Other
-		// trouble leaves them as they are.
+		// What is too much holds files, and templates fail for what Consul refuses and has never
+		// answered. Other trouble leaves them as they are.
 		changed = errors.Is(c.err, consul.ErrTooLong) != errors.Is(d.err, consul.ErrTooLong) || consul.IsPermanent(c.err) != consul.IsPermanent(d.err)
 		d.err = c.err
 		return changed, time.Time{}
