@@ -2,6 +2,7 @@ package ui_test
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -88,6 +89,48 @@ func TestLoginsAreBounded(t *testing.T) {
 	if status, body, _ := f.stranger(address).get(f.one(), map[string]string{"Authorization": bearer + s.NewToken(readAll)}); status != http.StatusOK {
 		t.Errorf("a program: %d %s", status, body)
 	}
+}
+
+// from lets a browser connect from a loopback address.
+func (b *browser) from(ip string) *browser {
+	d := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+	b.http.Transport = &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true}
+	return b
+}
+
+// TestSessionsOfAnAddress: one address with many tokens has 64 sessions; one more ends the one
+// that was used least recently, and none of another address.
+func TestSessionsOfAnAddress(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, consultest.WithACL())
+	f := newFixtureOn(t, s, s.Client(), "prod")
+	address := f.serve(ui.Options{Consul: s.Config()})
+	login := func(ip string) *browser {
+		t.Helper()
+		b := f.browse(address).from(ip)
+		if status, body := b.login(s.NewToken(readAll)); status != http.StatusSeeOther {
+			t.Fatalf("a login from %s: %d %s", ip, status, body)
+		}
+		return b
+	}
+	want := func(b *browser, what string, want int) {
+		t.Helper()
+		if status, body, _ := b.get(f.one(), nil); status != want {
+			t.Errorf("%s: %d %s; want %d", what, status, body, want)
+		}
+	}
+	other := login("127.0.0.3")
+	const most = 64
+	var all []*browser
+	for range most {
+		all = append(all, login("127.0.0.2"))
+	}
+	want(all[0], "the first of 64", http.StatusOK) // the second is now the one used least recently
+	login("127.0.0.2")
+	want(all[0], "the first, used since", http.StatusOK)
+	want(all[1], "the one used least recently", http.StatusUnauthorized)
+	want(all[2], "the next one", http.StatusOK)
+	want(other, "another address", http.StatusOK)
 }
 
 // TestHeadOfTheKey: a HEAD request, as previews of links make it, does not use up the key.
