@@ -409,6 +409,9 @@ type HostJob struct {
 	LogUrl   *string      `json:"log_url,omitempty"`
 	Node     string       `json:"node"`
 
+	// Once Once is the running task if it must not run again after an interruption, or the one at which the job was interrupted; of a run on a manager only.
+	Once *string `json:"once,omitempty"`
+
 	// Output Output is the end of what its last task printed.
 	Output string `json:"output"`
 	Run    string `json:"run"`
@@ -703,6 +706,10 @@ type Rollout struct {
 
 	// Matched with them
 	Matched int64 `json:"matched"`
+
+	// Missing Missing are members that are not at the version and not about to arrive: held, drained, failed, given up or down; the first of them. MissingCount is all of them.
+	Missing      []RolloutMissing `json:"missing"`
+	MissingCount int64            `json:"missing_count"`
 
 	// Next Next is the offset of the next page; 0: this is the last one.
 	Next         int64 `json:"next"`
@@ -1013,6 +1020,12 @@ type RolloutRecord struct {
 	Why *string `json:"why,omitempty"`
 }
 
+// RolloutRepolicied Repolicied is a change of a rollout's policy by a trigger of the same version.
+type RolloutRepolicied struct {
+	At time.Time `json:"at"`
+	By *string   `json:"by,omitempty"`
+}
+
 // RolloutRollback Rollback says which rollout was taken back and why.
 type RolloutRollback struct {
 	Reason  string `json:"reason"`
@@ -1101,6 +1114,9 @@ type RolloutStatus struct {
 	// Promoted Promoted: the rollout needs no consent to continue after the canary.
 	Promoted *bool   `json:"promoted,omitempty"`
 	Reason   *string `json:"reason,omitempty"`
+
+	// Repolicied Repolicied is the last change of the policy; nil: there was none.
+	Repolicied *RolloutRepolicied `json:"repolicied,omitempty"`
 
 	// RollbackOf RollbackOf: this rollout takes another one back.
 	RollbackOf *RolloutRollback `json:"rollback_of,omitempty"`
@@ -1225,6 +1241,9 @@ type RunMember struct {
 	LogUrl   *string      `json:"log_url,omitempty"`
 	Node     string       `json:"node"`
 
+	// Once Once is the running task if it must not run again after an interruption, or the one at which the job was interrupted; of a run on a manager only.
+	Once *string `json:"once,omitempty"`
+
 	// Output Output is the end of what its last task printed.
 	Output string `json:"output"`
 	State  string `json:"state"`
@@ -1335,6 +1354,9 @@ type RunsCounts struct {
 type RunsRequest struct {
 	// Batches how many are admitted in all, step by step
 	Batches *[]string `json:"batches,omitempty"`
+
+	// Done Done are the tasks that RetryOf finished, if it was interrupted on a manager: they are not run again.
+	Done *[]string `json:"done,omitempty"`
 
 	// Filter as cluster.ParseFilter reads it
 	Filter *string `json:"filter,omitempty"`
