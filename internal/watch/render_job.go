@@ -110,7 +110,7 @@ func (e *Engine) execute(ctx context.Context, t *tmpl, v view, loaded **source) 
 // the next time.
 type errRefused struct{ error }
 
-// refusal says which data a rendering lacks because Consul refuses it, nil if there is none.
+// refusal says which data a rendering lacks because Consul refuses it, nil if it lacks none.
 // Data that was read before is used as it was, as in an outage.
 func (e *Engine) refusal(r rendering) error {
 	id, err := e.store.refused(r.missing)
