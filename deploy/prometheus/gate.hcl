@@ -8,7 +8,7 @@ workflow "error-rate" {
       PROMETHEUS = "http://127.0.0.1:9090"
       QUERY      = "max(app_error_ratio{version=\"{{.Param `gate/version`}}\"}) > bool 0.01"
     }
-    script  = <<-EOT
+    script     = <<-EOT
       {{template "cluster-utilities.tmpl" .}}
       answer=$(promtool query instant "$PROMETHEUS" "$QUERY") || jorc_not_yet "Prometheus does not answer"
       case $answer in
