@@ -5,6 +5,7 @@ package jorc_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -347,6 +348,32 @@ func TestPuppetHiera(t *testing.T) {
 			code = puppetSame
 		}
 		says(code, "lookup('service::web::lan')", want)
+	}
+}
+
+// TestPuppetReason: a task that runs Puppet fails with Puppet's error, not with the
+// last line of its output.
+func TestPuppetReason(t *testing.T) {
+	t.Parallel()
+	h := newPuppetHost(t)
+	bad := "exec { 'bad': command => '/bin/false' } notify { 'after': require => Exec['bad'] }"
+	manifests := map[int]string{puppetFailed: bad, puppetChangedF: bad + " notify { 'other': }"}
+	for code, manifest := range manifests {
+		args := h.puppet("apply --detailed-exitcodes --color=ansi", "-e", manifest).Args
+		config, err := json.Marshal(map[string]any{"state_dir": h.path(fmt.Sprint("state", code)), "workflow": map[string]any{
+			"converge": map[string]any{"task": map[string]any{"puppet": map[string]any{"command": args, "ok_exit_codes": []int{0, 2}}}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), h.jorc, "--config="+h.write(fmt.Sprint(code, ".json"), string(config)),
+			"--http-addr="+h.server.HTTPAddr, "workflow", "run", "converge")
+		cmd.Env = h.puppet("").Env
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			t.Errorf("exit code %d: the job succeeded", code)
+		}
+		h.has(string(out), fmt.Sprintf("exit code %d: Error: /Stage[main]/Main/Exec[bad]/returns: change from 'notrun' to ['0'] failed: ", code))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/user"
@@ -103,10 +104,10 @@ func (r *Runner) removePlace(j *job) {
 	j.rec.Temp = ""
 }
 
-// execute runs one of a task's commands. The error is ctx's, or why it could
-// not be started.
+// execute runs one of a task's commands; said gets its output, too. The error is
+// ctx's, or why it could not be started.
 func (r *Runner) execute(
-	ctx context.Context, j *job, i int, args []string, timeout time.Duration, p place, u *user.User, mark string,
+	ctx context.Context, j *job, i int, args []string, timeout time.Duration, p place, u *user.User, mark string, said io.Writer,
 ) (command.Result, error) {
 	s := &j.spec.Steps[i]
 	if isOther(u) {
@@ -124,8 +125,9 @@ func (r *Runner) execute(
 			j.rec.Tasks[i].LogError = lost
 		}
 	}()
+	out := io.MultiWriter(log, said)
 	res, err := command.Run(ctx, command.Command{
-		Args: args, Dir: s.Dir, Env: append(r.environ(j, i, p, u), markName+"="+mark), User: s.User, Timeout: timeout, Grace: s.KillGrace, Stdout: log, Stderr: log,
+		Args: args, Dir: s.Dir, Env: append(r.environ(j, i, p, u), markName+"="+mark), User: s.User, Timeout: timeout, Grace: s.KillGrace, Stdout: out, Stderr: out,
 		Redact: j.secrets(i),
 	})
 	if err != nil && ctx.Err() == nil {
@@ -160,7 +162,7 @@ func (r *Runner) checkOnlyIf(ctx context.Context, j *job, i int) (bool, error) {
 		return false, fmt.Errorf("only_if: %w", err)
 	}
 	timeout := cmp.Or(s.OnlyIfLimit, onlyIfTime)
-	res, err := r.execute(ctx, j, i, s.OnlyIf, timeout, p, u, j.mark(i)+"/only_if")
+	res, err := r.execute(ctx, j, i, s.OnlyIf, timeout, p, u, j.mark(i)+"/only_if", io.Discard)
 	switch {
 	case err != nil:
 		return false, errors.New(j.redactor(i).text("only_if: " + err.Error()))
@@ -174,7 +176,8 @@ func (r *Runner) checkOnlyIf(ctx context.Context, j *job, i int) (bool, error) {
 func (r *Runner) attempt(ctx context.Context, j *job, i int, p place, u *user.User) (command.Result, outcome, string, error) {
 	s, t := &j.spec.Steps[i], &j.rec.Tasks[i]
 	window := pidWindow()
-	res, err := r.execute(ctx, j, i, s.argv(j.dir), s.Timeout, p, u, j.mark(i))
+	var said errorOutput
+	res, err := r.execute(ctx, j, i, s.argv(j.dir), s.Timeout, p, u, j.mark(i), &said)
 	hide := j.redactor(i)
 	res.Output = hide.tail(res.Output, res.Truncated)
 	cut := ctx.Err() != nil && errors.Is(err, ctx.Err())
@@ -193,7 +196,7 @@ func (r *Runner) attempt(ctx context.Context, j *job, i int, p place, u *user.Us
 	if cut {
 		return res, outcomeFailed, "", err
 	}
-	what, why := classify(s, res, err)
+	what, why := classify(s, res, hide.text(said.text()), err)
 	return res, what, hide.text(why), nil
 }
 

@@ -235,9 +235,10 @@ const (
 	outcomeNotYet
 )
 
-// classify says what an attempt came to, and why it did not succeed. err is the
-// command's when it could not be started.
-func classify(s *step, res command.Result, err error) (outcome, string) {
+// classify says what an attempt came to, and why it did not succeed. said is the
+// output from the last line on that says an error; err is the command's when it could
+// not be started.
+func classify(s *step, res command.Result, said string, err error) (outcome, string) {
 	switch {
 	case err != nil:
 		return outcomeFailed, err.Error()
@@ -256,31 +257,7 @@ func classify(s *step, res command.Result, err error) (outcome, string) {
 	if n := res.ExitCode - 128; n > 0 && n <= 64 {
 		why += fmt.Sprintf(" (signal %d)", n)
 	}
-	return outcomeFailed, why + lastLine(res.Output)
-}
-
-// maxLastLine bounds what a line of output adds to a line about it, in characters.
-const maxLastLine = 160
-
-// lastLine is the last line of output that says something, after a colon.
-func lastLine(output string) string {
-	lines := strings.Split(output, "\n")
-	for _, line := range slices.Backward(lines) {
-		line = strings.TrimSpace(strings.Map(func(r rune) rune {
-			if r < ' ' || r == 0x7f {
-				return ' '
-			}
-			return r
-		}, line))
-		if line == "" {
-			continue
-		}
-		if r := []rune(line); len(r) > maxLastLine {
-			line = string(r[:maxLastLine-1]) + "…"
-		}
-		return ": " + line
-	}
-	return ""
+	return outcomeFailed, why + reason(said, res.Output)
 }
 
 const (
