@@ -20,7 +20,7 @@ const maxErrorOutput = 4096
 // is redacted as a whole.
 type errorOutput struct {
 	line  []byte // the line that is being written
-	long  bool   // it has more than maxErrorOutput bytes, and is no reason
+	long  bool   // it has more than maxErrorOutput bytes, and is not a reason
 	found []byte
 }
 
