@@ -22,7 +22,8 @@ func configCommand(env *environment) *cli.Command {
 			Usage:     "check configuration files as the agent reads them",
 			ArgsUsage: "PATH…",
 			Description: "PATH is a file or a directory of *.hcl and *.json; all of them make one configuration. " +
-				"Problems are shown with file, line and excerpt, and exit 2. Programs, sources and directories that do not exist here are warnings. " +
+				"Problems are shown with file, line and excerpt, and exit 2; so are a static workflow that does not exist and a service whose name " +
+				"Consul's DNS cannot answer, with which the agent starts. Programs, sources and directories that do not exist here are warnings. " +
 				"stdout stays empty, except with -o json.",
 			Action: env.validateConfig,
 		}, {
@@ -44,9 +45,7 @@ func (e *environment) validateConfig(c *cli.Context) error {
 	format := e.format(c)
 	loaded, err := e.load(c, paths)
 	if err == nil {
-		var warnings []config.Problem
-		warnings, err = agent.Review(loaded)
-		loaded.Warnings = append(loaded.Warnings, warnings...)
+		loaded.Warnings, err = agent.Review(loaded)
 	}
 	if format == formatJSON {
 		return validationJSON(c.App.Writer, loaded, err)

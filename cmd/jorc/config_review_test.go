@@ -146,3 +146,35 @@ func TestMissingToken(t *testing.T) {
 		}
 	}
 }
+
+// TestConfigThatNeverWorks: what the agent starts with and can never work is a problem of
+// 'config validate'; a workflow that only something else needs is a warning.
+func TestConfigThatNeverWorks(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`static { workflow = "converg" }`:                          `:1,21: Unknown workflow: The static block names the workflow "converg", which is not defined. Did you mean "converge"?`,
+		`service "web.api" { port = 80 }`:                          `:1,9: Invalid service: Consul's DNS has no answer for "web.api", so 'jorc wait' never finds it: it contains '.'.`,
+		`service "web api" { port = 80 }`:                          `it contains ' '.`,
+		`service "wéb" { port = 80 }`:                              `it contains 'é'.`,
+		`service "` + strings.Repeat("a", 64) + `" { }`:            `has 64 bytes, a part of a DNS name holds 63.`,
+		`service "web_api" { port = 80 }`:                          "",
+		`service "` + strings.Repeat("a", 63) + `" { }`:            "",
+		"static {\nworkflow = \"converge\"\nvalidation = \"v\"\n}": "",
+	} {
+		file := writeFile(t, "agent.hcl", text+"\nworkflow \"converge\" {\n  task \"t\" {\n    command = [\"true\"]\n  }\n}\n")
+		got := jorc(t, nil, "config", "validate", file)
+		asJSON := jorc(t, nil, "config", "validate", "-o", "json", file)
+		if want == "" {
+			if got.code != 0 || asJSON.code != 0 {
+				t.Errorf("%s: got %+v, want valid", text, got)
+			}
+			continue
+		}
+		if got.code != exitUsage || !strings.HasPrefix(got.stderr, "jorc: "+file) || !strings.Contains(got.stderr, want) {
+			t.Errorf("%s: got %+v, want exit 2 with %s", text, got, want)
+		}
+		if asJSON.code != exitUsage || !strings.Contains(asJSON.stdout, `"valid": false`) {
+			t.Errorf("%s: got %+v, want exit 2 and JSON that says so", text, asJSON)
+		}
+	}
+}

@@ -133,7 +133,6 @@ func (e *environment) checkMigrated(c *cli.Context, file string, text []byte) er
 	var warnings []config.Problem
 	if err == nil {
 		warnings, err = agent.Review(loaded)
-		warnings = append(loaded.Warnings, warnings...)
 	}
 	var wrong *config.Error
 	if errors.As(err, &wrong) {

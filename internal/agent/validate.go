@@ -32,10 +32,18 @@ func Check(c *config.Config) error {
 
 // Review is Check on a machine that may differ from the one that the configuration
 // is for: files and programs that do not exist here are warnings, and so are faults of
-// sources that another user controls.
+// sources that another user controls. Of the warnings of loading it returns those, and as
+// an error what an agent would start with and can never work.
 func Review(c *config.Config) (warnings []config.Problem, err error) {
 	found, absent, theirs := review(c)
-	warnings = slices.Concat(theirs, absent, missingFiles(c), HiddenVariables(c))
+	for _, w := range c.Warnings {
+		if w.Fault {
+			found = append(found, w)
+		} else {
+			warnings = append(warnings, w)
+		}
+	}
+	warnings = slices.Concat(warnings, theirs, absent, missingFiles(c), HiddenVariables(c))
 	for _, err := range workflow.Warnings(c.Workflows) {
 		warnings = append(warnings, problem("", err))
 	}

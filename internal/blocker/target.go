@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/jorc/jorc/internal/text"
 )
 
 // MaxCount is the maximum N of a target.
@@ -203,13 +205,8 @@ func (t Target) askable(name string) error {
 		if label == "" {
 			return fmt.Errorf("the tag %q has an empty part", t.Tag)
 		}
-		if len(label) > maxLabel {
-			return fmt.Errorf("%q has %d bytes, a part of a DNS name holds %d", label, len(label), maxLabel)
-		}
-		for _, r := range label {
-			if r <= ' ' || r > '~' || strings.ContainsRune(`."\;()@'`, r) {
-				return fmt.Errorf("it contains %q", r)
-			}
+		if err := text.CheckLabel(label); err != nil {
+			return err
 		}
 	}
 	if strings.HasPrefix(t.Service, "_") && strings.HasPrefix(t.Tag, "_") && !strings.Contains(t.Tag, ".") {

@@ -163,7 +163,7 @@ func (d *decoder) trigger(b *hcl.Block) Trigger {
 	args.exactlyOne(label, "service", "key", "prefix", "event", "schedule")
 	args.schedule(&t)
 	args.required(label, "workflow")
-	args.workflow("workflow", label)
+	args.workflow("workflow", label, d.warnf)
 	return t
 }
 
@@ -190,16 +190,18 @@ func (a *arguments) schedule(t *Trigger) {
 	a.valid(at, err)
 }
 
-// workflow keeps the name of a workflow, which may be defined later.
-func (a *arguments) workflow(name, owner string) {
+// workflow keeps the name of a workflow, which may be defined later; report reports that
+// it is not.
+func (a *arguments) workflow(name, owner string, report reporter) {
 	a.notEmpty(name)
 	if value := a.text(name); value != "" {
-		a.d.workflowRefs = append(a.d.workflowRefs, place{value: value, rng: a.at(name), owner: owner})
+		a.d.workflowRefs = append(a.d.workflowRefs, place{value: value, rng: a.at(name), owner: owner, report: report})
 	}
 }
 
 // checkWorkflows warns about workflows that are not defined: they fail when they
-// run, everything else on this host works.
+// run, everything else on this host works. Without the static workflow the host never
+// runs a version.
 func (d *decoder) checkWorkflows(c *Config) {
 	known := make([]string, 0, len(c.Workflows))
 	for _, w := range c.Workflows {
@@ -207,7 +209,7 @@ func (d *decoder) checkWorkflows(c *Config) {
 	}
 	for _, ref := range d.workflowRefs {
 		if !slices.Contains(known, ref.value) {
-			d.warnf(ref.rng, "Unknown workflow", "%s names the workflow %q, which is not defined.%s", ref.owner, ref.value, didYouMean(ref.value, known))
+			ref.report(ref.rng, "Unknown workflow", "%s names the workflow %q, which is not defined.%s", ref.owner, ref.value, didYouMean(ref.value, known))
 		}
 	}
 }
@@ -216,8 +218,8 @@ func (d *decoder) static(b *hcl.Block) *Static {
 	s := &Static{ValidationInterval: defaultValidation}
 	args := d.decode(b.Body, b.TypeRange, s, custom{"validation_interval": d.interval(&s.ValidationInterval)}, nil)
 	args.required("A static block", "workflow")
-	args.workflow("workflow", "The static block")
-	args.workflow("validation", "The static block")
+	args.workflow("workflow", "The static block", d.faultf)
+	args.workflow("validation", "The static block", d.warnf)
 	if !args.ok("paths") {
 		return s
 	}
@@ -265,8 +267,8 @@ func (d *decoder) member(b *hcl.Block) *Member {
 	args.names("roles", m.Roles, text.CheckSegment)
 	args.names("provides", m.Provides, checkServiceName)
 	args.valid("zone", text.CheckSegment(m.Zone))
-	args.workflow("on_lead", "The member block")
-	args.workflow("on_step_down", "The member block")
+	args.workflow("on_lead", "The member block", d.warnf)
+	args.workflow("on_step_down", "The member block", d.warnf)
 	return m
 }
 

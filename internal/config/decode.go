@@ -44,7 +44,12 @@ type place struct {
 	value string
 	rng   hcl.Range
 	owner string // `template "x"`
+
+	report reporter // of a workflow: how its absence is reported
 }
+
+// reporter records a problem at a place.
+type reporter func(rng hcl.Range, summary, format string, args ...any)
 
 func newDecoder() *decoder {
 	return &decoder{
@@ -405,6 +410,14 @@ func (d *decoder) errorf(rng hcl.Range, summary, format string, args ...any) {
 
 func (d *decoder) warnf(rng hcl.Range, summary, format string, args ...any) {
 	d.report(hcl.DiagWarning, rng, summary, fmt.Sprintf(format, args...))
+}
+
+// fault marks a warning about what the agent starts with and can never work.
+type fault struct{}
+
+func (d *decoder) faultf(rng hcl.Range, summary, format string, args ...any) {
+	d.warnf(rng, summary, format, args...)
+	d.diags[len(d.diags)-1].Extra = fault{}
 }
 
 // report records a problem; a range without a file name has no position.

@@ -33,6 +33,7 @@ type Problem struct {
 	Block        string // such as `service "web"`; empty at the top of a file
 	Message      string
 	Excerpt      string // the line with secrets masked, and a mark below
+	Fault        bool   // of a warning: what the agent starts with can never work
 }
 
 // Error returns each problem as "file:line,column: message" with the source line
@@ -121,7 +122,7 @@ func startByte(diag *hcl.Diagnostic) int {
 }
 
 func (d *decoder) problem(diag *hcl.Diagnostic, excerpts map[string]excerpt) Problem {
-	p := Problem{Message: printable(strings.Join(strings.Fields(diag.Summary+": "+diag.Detail), " "))}
+	p := Problem{Message: printable(strings.Join(strings.Fields(diag.Summary+": "+diag.Detail), " ")), Fault: diag.Extra == fault{}}
 	s := diag.Subject
 	if s == nil || s.Filename == "" || d.files[s.Filename] == nil {
 		return p

@@ -24,6 +24,8 @@ func (d *decoder) service(b *hcl.Block) Service {
 	} else if err := checkServiceName(s.Name); err != nil {
 		d.errorf(def, "Invalid service", "%v.", err)
 		s.Name = ""
+	} else if err := text.CheckLabel(s.Name); err != nil {
+		d.faultf(def, "Invalid service", "Consul's DNS has no answer for %q, so 'jorc wait' never finds it: %v. Use letters, digits and dashes, 63 at most.", s.Name, err)
 	}
 	var checks []checkAt
 	args := d.decode(b.Body, def, &s, custom{

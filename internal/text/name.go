@@ -91,6 +91,24 @@ func CheckCharacters(name, others string) error {
 	return nil
 }
 
+// maxLabel is the length of the longest label of a DNS name in bytes.
+const maxLabel = 63
+
+// CheckLabel returns an error unless Consul's DNS answers a name that has label between two
+// dots. Consul compares names in their escaped form, so no label with a character that
+// DNS escapes has an answer.
+func CheckLabel(label string) error {
+	if len(label) > maxLabel {
+		return fmt.Errorf("%q has %d bytes, a part of a DNS name holds %d", label, len(label), maxLabel)
+	}
+	for _, r := range label {
+		if r <= ' ' || r > '~' || strings.ContainsRune(`."\;()@'`, r) {
+			return fmt.Errorf("it contains %q", r)
+		}
+	}
+	return nil
+}
+
 func badName(name, format string, args ...any) error {
 	return fmt.Errorf("%q %w: %s", Truncate(name, 2*MaxName), ErrName, fmt.Sprintf(format, args...))
 }
