@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/profile"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -224,9 +226,11 @@ func importClusterCommand(env *environment) *cli.Command {
 func bootstrapACLCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name:  "bootstrap-acl",
-		Usage: "print or create the ACL policies of agent, operator and orchestrator",
-		Description: "The policies of agent and orchestrator allow one node (--node, default: this one) to write its own keys only. " +
-			"Tokens are made from them with 'consul acl token create -policy-name'.",
+		Usage: "print or create the ACL policies of agent, operator, orchestrator and Consul's DNS",
+		Description: "The policies of agent and orchestrator allow one node (--node, default: this one) to write its own keys only; jorc-agent-web1 is " +
+			"that of node web1, jorc-agent-web1_prod in cluster prod. Tokens are made from them with 'consul acl token create -policy-name'. " +
+			"Where Consul denies by default, its DNS, and so 'jorc wait', also needs jorc-dns (node:read, service:read) for the token of type dns, or default, " +
+			"of each Consul agent: 'consul acl set-agent-token dns TOKEN'. Repeating --create changes nothing; it renames policies with the names of earlier versions.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "elector", Usage: "also print the policy that agents of members that may lead need in addition", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "create", Usage: "create or update the policies in Consul", DisableDefaultText: true},
@@ -272,6 +276,14 @@ func (e *environment) importCluster(c *cli.Context) error {
 	return cl.Import(c.Context, a, c.Bool("replace"))
 }
 
+// needsACLWrite names the right that creating a policy needs, if err is its lack.
+func needsACLWrite(err error) string {
+	if errors.Is(err, consul.ErrDenied) {
+		return " (it needs acl:write)"
+	}
+	return ""
+}
+
 func (e *environment) bootstrapACL(c *cli.Context) error {
 	cl, err := e.cluster(c, "")
 	if err != nil {
@@ -285,13 +297,14 @@ func (e *environment) bootstrapACL(c *cli.Context) error {
 	if c.Bool("elector") {
 		policies = append(policies, cl.ElectorPolicy())
 	}
+	policies = append(policies, cluster.DNSPolicy())
 	for _, p := range policies {
 		if !c.Bool("create") {
 			break
 		}
 		changed, err := cluster.PutPolicy(c.Context, cl.client, p)
 		if err != nil {
-			return fmt.Errorf("create policy %q (it needs acl:write): %w", p.Name, err)
+			return fmt.Errorf("create policy %q%s: %w", p.Name, needsACLWrite(err), err)
 		}
 		if changed {
 			note(c, "wrote policy %s", p.Name)

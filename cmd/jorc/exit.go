@@ -53,6 +53,7 @@ var classes = []struct {
 	{consul.ErrDenied, exitDenied},
 	{kv.ErrConflict, exitConflict},
 	{cluster.ErrProvisioned, exitConflict},
+	{cluster.ErrForeignPolicy, exitConflict},
 	{profile.ErrMismatch, exitConflict},
 	{profile.ErrConflicts, exitConflict},
 	{kv.ErrLockLost, exitStopped},

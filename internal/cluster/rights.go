@@ -21,6 +21,8 @@ type Policy struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Rules       string `json:"rules"`
+
+	former string // the name that earlier versions gave to it
 }
 
 // Kinds of policies.
@@ -49,14 +51,24 @@ func (c *Cluster) ElectorPolicy() Policy {
 	return c.policy(KindElector, "agents whose members may lead", "", c.keyRules(KindElector, ""))
 }
 
+// DNSPolicy returns what Consul's own agent on every host needs to answer DNS, as 'jorc wait'
+// uses it, when Consul denies by default: the token that DNS takes, an agent's token of
+// type dns or default, is not jorc's. It is the same for all clusters.
+func DNSPolicy() Policy {
+	return Policy{
+		Name: "jorc-dns", Description: "jorc: Consul's DNS on every host, as 'jorc wait' uses it: consul acl set-agent-token dns TOKEN, or the token default",
+		Rules: policyText([]rule{{"node_prefix", "", "read"}, {"service_prefix", "", "read"}}),
+	}
+}
+
 func (c *Cluster) policy(kind Kind, what, node string, rules ...[]rule) Policy {
-	segments := []string{string(kind), c.prefix, c.name}
-	if node != "" {
-		segments = append(segments, node)
+	where := ""
+	if c.prefix != defaultPrefix {
+		where = fmt.Sprintf(" below %q", c.prefix)
 	}
 	return Policy{
-		Name: policyName(segments...), Description: fmt.Sprintf("jorc: %s of cluster %q", what, c.name),
-		Rules: policyText(slices.Concat(rules...)),
+		Name: c.policyName(string(kind), node), Description: fmt.Sprintf("jorc: %s of cluster %q%s", what, c.name, where),
+		Rules: policyText(slices.Concat(rules...)), former: c.formerName(string(kind), node),
 	}
 }
 
@@ -145,25 +157,65 @@ func policyText(rules []rule) string {
 	return strings.Join(lines, "\n")
 }
 
-// policyName joins segments to a name that Consul takes: letters, digits,
-// dashes and underscores, at most 128 of them. Its end tells apart what would
-// look alike.
-func policyName(segments ...string) string {
-	clean := func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-':
-			return r
-		}
-		return '-'
+// defaultPrefix is the prefix that the names of policies leave out.
+const defaultPrefix = "jorc"
+
+// maxPolicyName is the length of the longest name of a policy.
+const maxPolicyName = 128
+
+// policyName is the name of the policy for a kind of token: jorc-agent-web1, and
+// jorc-agent-web1_prod in another cluster than default. A name that Consul does not take, which
+// has other characters than letters, digits, dashes and underscores or is too long, is
+// changed and ends with a digest.
+func (c *Cluster) policyName(kind, node string) string {
+	var parts []string
+	if node != "" {
+		parts = append(parts, node)
+	}
+	if c.name != DefaultName || c.prefix != defaultPrefix {
+		parts = append(parts, c.name)
+	}
+	if c.prefix != defaultPrefix {
+		parts = append(parts, c.prefix)
+	}
+	name := "jorc-" + kind
+	if len(parts) > 0 {
+		name += "-" + strings.Join(parts, "_")
+	}
+	if accepted := strings.Map(policyRune, name); accepted != name || len(name) > maxPolicyName {
+		return withDigest(accepted, kind, c.prefix, c.name, node)
+	}
+	return name
+}
+
+// formerName is the name that earlier versions gave to a policy.
+func (c *Cluster) formerName(kind, node string) string {
+	segments := []string{kind, c.prefix, c.name}
+	if node != "" {
+		segments = append(segments, node)
 	}
 	name := "jorc"
 	for _, s := range segments {
-		if s = strings.Map(clean, s); s != "" {
-			name += "-" + s
+		if s != "" {
+			name += "-" + strings.Map(policyRune, s)
 		}
 	}
+	return withDigest(name, segments...)
+}
+
+// policyRune is r, or a dash if the name of a policy cannot have it.
+func policyRune(r rune) rune {
+	switch {
+	case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-':
+		return r
+	}
+	return '-'
+}
+
+// withDigest ends name with a digest of what it stands for.
+func withDigest(name string, segments ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(segments, "\x00")))
-	return fmt.Sprintf("%s-%x", name[:min(len(name), 119)], sum[:4])
+	return fmt.Sprintf("%s-%x", name[:min(len(name), maxPolicyName-9)], sum[:4])
 }
 
 // mayRead returns consul.ErrDenied unless the token may read all keys below
@@ -421,11 +473,7 @@ func (c *Cluster) ProfileToken(ctx context.Context, ttl time.Duration) (Token, e
 }
 
 func (c *Cluster) mint(ctx context.Context, ttl time.Duration) (Token, error) {
-	p := Policy{
-		Name:        policyName("profile", c.prefix, c.name),
-		Description: fmt.Sprintf("jorc: the profile of cluster %q", c.name),
-		Rules:       policyText(slices.Concat(c.readRules(), c.keyRules(KindProfile, ""))),
-	}
+	p := c.policy(KindProfile, "the profile", "", c.readRules(), c.keyRules(KindProfile, ""))
 	if _, err := PutPolicy(ctx, c.client, p); err != nil {
 		return Token{}, err
 	}
@@ -450,23 +498,36 @@ func (c *Cluster) mintError(err error) error {
 	return fmt.Errorf("make a token for the profile of cluster %q: %w", c.name, err)
 }
 
-// PutPolicy creates Consul's policy of p's name, or updates it if its rules differ
-// from p's; changed reports whether it wrote.
+// ErrForeignPolicy: a policy of that name is not jorc's, or another cluster's.
+var ErrForeignPolicy = errors.New("it exists with another description: delete or rename it if it is not jorc's")
+
+// PutPolicy creates Consul's policy of p's name, or updates it if its rules differ from p's;
+// changed reports whether it wrote. A policy with the name that earlier versions gave to it is
+// renamed, so that its tokens keep their rights. It returns ErrForeignPolicy when a policy
+// with other rules has another description, or a class of package consul.
 func PutPolicy(ctx context.Context, client *consul.Client, p Policy) (changed bool, err error) {
 	have, err := client.PolicyByName(ctx, p.Name, consul.Query{})
+	isNew := err == nil && have == nil
+	if isNew && p.former != "" {
+		have, err = client.PolicyByName(ctx, p.former, consul.Query{})
+	}
 	if err != nil {
 		return false, err
 	}
 	next := consul.ACLPolicy{Name: p.Name, Description: p.Description, Rules: p.Rules}
 	if have != nil {
-		if strings.TrimSpace(have.Rules) == strings.TrimSpace(p.Rules) {
+		switch {
+		case isNew: // under its former name
+		case strings.TrimSpace(have.Rules) == strings.TrimSpace(p.Rules):
 			return false, nil
+		case have.Description != p.Description:
+			return false, ErrForeignPolicy
 		}
 		next.ID = have.ID
 	}
 	_, err = client.PutPolicy(ctx, &next)
-	if err != nil && have == nil {
-		// Another process may have created it meanwhile.
+	if err != nil && isNew {
+		// Another process may have created or renamed it meanwhile.
 		if now, again := client.PolicyByName(ctx, p.Name, consul.Query{Consistent: true}); again == nil && now != nil {
 			return false, nil
 		}

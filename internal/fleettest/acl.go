@@ -41,6 +41,7 @@ const (
 	operatorPolicy
 	orchestratorPolicy
 	electorPolicy
+	dnsPolicy
 )
 
 // bootstrapACL makes the tokens of Consul's own agents, and those of jorc with
@@ -80,7 +81,7 @@ func (f *Fleet) jorcToken(h *Host) error {
 	}
 	r := h.exec(env, f.jorc, "cluster", "bootstrap-acl", "--elector", "--create", "--node", h.Name, "-o", "json")
 	var all []policy
-	if err := json.Unmarshal([]byte(r.Stdout), &all); err != nil || len(all) != 4 {
+	if err := json.Unmarshal([]byte(r.Stdout), &all); err != nil || len(all) != dnsPolicy+1 {
 		return fmt.Errorf("bootstrap-acl exited %d, printed %q and %q: %w", r.Code, r.Stdout, r.Stderr, err)
 	}
 	which := all[agentPolicy]
