@@ -200,7 +200,7 @@ func (e *environment) checkSingleVersion(c *cli.Context, cl *target) error {
 	if err != nil {
 		return err
 	}
-	return answerOf(s.Single)
+	return singleAnswer(s)
 }
 
 func (e *environment) updateStatus(c *cli.Context) error {

@@ -367,18 +367,7 @@ func (a *arranger) name() string {
 
 // commandOf names the command that a line is for, as far as a line with mistakes
 // shows it.
-func commandOf(app *cli.App, args []string) string {
-	a := arranger{app: app, flags: map[*cli.Command][]string{}}
-	for i := 0; i < len(args) && args[i] != "--"; i++ {
-		if a.isFlag(args[i]) {
-			taken, _ := a.flag(args[i], args[i+1:])
-			i += taken
-			continue
-		}
-		_ = a.argument(args[i])
-	}
-	return a.name()
-}
+func commandOf(app *cli.App, args []string) string { return wordsOf(app, args).command }
 
 func (a *arranger) unknownCommand(name string) error {
 	var known []string

@@ -244,6 +244,7 @@ func run(ctx context.Context, args []string, h host) int {
 	}
 	err = answered(endedBy(ctx, err), stdout.flush())
 	report(h.stderr, err)
+	hint(h.stderr, app, args, err)
 	return exitCode(app, args, err)
 }
 

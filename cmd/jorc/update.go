@@ -288,6 +288,11 @@ func (e *environment) singleVersion(c *cli.Context, cl *target) error {
 	if err := e.printProblems(c, l, s); err != nil {
 		return err
 	}
+	return singleAnswer(s)
+}
+
+// singleAnswer is nil if the version is the only one; that no host runs it is said.
+func singleAnswer(s cluster.Uniqueness) error {
 	if !s.Single && !s.Found {
 		return &exitError{code: exitFailed, err: fmt.Errorf("no host runs version %s", s.Version)}
 	}
