@@ -184,7 +184,7 @@ func TestUnholdBeatsWiderHolds(t *testing.T) {
 		{[]string{"unhold"}, result{}, map[string]bool{"n2/web": false, "n2/db": true, "n1/db": false}},
 		{[]string{"unhold", "--role", "db"}, result{}, map[string]bool{"n2/db": false, "n1/db": false}},
 		{[]string{"unhold", "--node", ""}, result{2, "", "jorc: a name must not be empty; see 'jorc cluster unhold --help'\n"}, nil},
-		{[]string{"unhold", "n1"}, result{2, "", "jorc: no arguments expected; see 'jorc cluster unhold --help'\n"}, nil},
+		{[]string{"unhold", "n1"}, result{2, "", "jorc: no arguments expected; see 'jorc cluster unhold --help'\njorc: hint: 'jorc cluster unhold --node n1'\n"}, nil},
 	} {
 		do(step.want, step.args...)
 		for who, want := range step.held {
