@@ -59,10 +59,10 @@ func newRebarFleet(t *testing.T, scripts map[string]string) *rebarFleet {
 	for _, node := range append([]string{s.Node}, rebarMembers...) {
 		got := jorc(t, root, "cluster", "bootstrap-acl", "--node", node, "--elector", "--create", "-o", "json")
 		var all []cluster.Policy
-		if err := json.Unmarshal([]byte(got.stdout), &all); err != nil || len(all) != 4 {
+		if err := json.Unmarshal([]byte(got.stdout), &all); err != nil || len(all) != 5 {
 			t.Fatalf("bootstrap-acl: %+v: %v", got, err)
 		}
-		policies[node] = []string{all[0].Name, all[1].Name, all[2].Name, all[3].Name} // agent, operator, orchestrator, elector
+		policies[node] = []string{all[0].Name, all[1].Name, all[2].Name, all[3].Name} // agent, operator, orchestrator, elector, and that of DNS
 	}
 	f.operator = map[string]string{"CONSUL_HTTP_ADDR": s.HTTPAddr, "CONSUL_HTTP_TOKEN": f.token(policies[s.Node][1]), "JORC_CLUSTER": "prod", "USER": "ann"}
 	f.files["operator"] = writeFile(t, "operator", f.operator["CONSUL_HTTP_TOKEN"])
