@@ -107,7 +107,7 @@ func nodeArgument(_ *cli.App, w words) [][]string {
 	return [][]string{w.replace(0, "--node", w.argument(0))}
 }
 
-// mostHints is how many commands a hint names; more are no help.
+// mostHints is how many commands a hint names at most.
 const mostHints = 3
 
 // hint names on w the command that was probably meant after a wrong usage, or after a

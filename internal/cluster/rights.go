@@ -212,7 +212,7 @@ func policyRune(r rune) rune {
 	return '-'
 }
 
-// withDigest ends name with a digest of what it stands for.
+// withDigest ends name with a digest of segments.
 func withDigest(name string, segments ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(segments, "\x00")))
 	return fmt.Sprintf("%s-%x", name[:min(len(name), maxPolicyName-9)], sum[:4])
