@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"reflect"
@@ -127,6 +128,9 @@ func pump(r *os.File, secrets []string, to sinks) {
 		if n > 0 {
 			_, _ = w.Write(buf[:n]) // never fails
 		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			copyRest(r, w)
+		}
 		if err != nil {
 			return
 		}
@@ -157,7 +161,7 @@ func (o *output) started() {
 	}
 }
 
-// drain reads until the end, for at most d.
+// drain reads until the end, or for at most d what comes, and all that is there then.
 func (o *output) drain(d time.Duration) {
 	for _, r := range o.readers {
 		_ = r.SetReadDeadline(time.Now().Add(d)) // fails only if it is already closed

@@ -3,7 +3,9 @@ package command
 import (
 	"bytes"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -116,5 +118,49 @@ func TestRedact(t *testing.T) {
 	}
 	if strings.Contains(got.Output, token[30:]) {
 		t.Error("the tail holds the end of the secret")
+	}
+}
+
+// slow is a writer whose first Write waits until it is released.
+type slow struct {
+	first            sync.Once
+	entered, release chan struct{}
+}
+
+func (s *slow) Write(p []byte) (int, error) {
+	s.first.Do(func() {
+		close(s.entered)
+		<-s.release
+	})
+	return len(p), nil
+}
+
+// TestOutputOfABusyMachine: what a command has written is read although the time for
+// reading was over before, also while a child keeps the pipe open.
+func TestOutputOfABusyMachine(t *testing.T) {
+	t.Parallel()
+	s, kept := &slow{entered: make(chan struct{}), release: make(chan struct{})}, newTail(0)
+	o, err := newOutput(Command{Stdout: s, Stderr: s}, kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.started()
+	write := func(text string) {
+		if _, err := o.stdout.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first\n")
+	<-s.entered
+	write("second\n")
+	for _, r := range o.readers {
+		if err := r.SetReadDeadline(time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(s.release)
+	o.drain(0)
+	if got, _ := kept.text(); got != "first\nsecond\n" {
+		t.Errorf("got %q", got)
 	}
 }
