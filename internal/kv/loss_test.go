@@ -70,7 +70,7 @@ func TestHolderStepsDownInTime(t *testing.T) {
 	srv.Freeze()
 	lost(t, h)
 	srv.Thaw()
-	next := mustLock(t, kv.New(srv.Client(), "jorc/default"), "lock")
+	next := mustLockWith(t, kv.New(srv.Client(), "jorc/default"), "lock", steady)
 	if h.Context().Err() == nil || next.Err() != nil {
 		t.Error("two hold the lock")
 	}
@@ -84,7 +84,7 @@ func TestTakeOverAfterTheHolderIsGone(t *testing.T) {
 	h := mustLock(t, cut.store, "lock")
 	waiting := make(chan *kv.Lease)
 	go func() {
-		next, err := s.Lock(context.Background(), "lock", quick)
+		next, err := s.Lock(context.Background(), "lock", steady)
 		if err != nil {
 			t.Error(err)
 		}

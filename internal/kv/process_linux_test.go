@@ -99,7 +99,7 @@ func TestTakeOverFromAKilledProcess(t *testing.T) {
 	t.Parallel()
 	s, srv := newStoreAlone(t)
 	startHolder(t, srv.HTTPAddr).signal(t, syscall.SIGKILL)
-	if err := mustLock(t, s, "lock").Release(t.Context()); err != nil {
+	if err := mustLockWith(t, s, "lock", steady).Release(t.Context()); err != nil {
 		t.Errorf("Unlock = %v", err)
 	}
 }
@@ -115,7 +115,7 @@ func TestAProcessThatSleptCannotWrite(t *testing.T) {
 		t.Fatalf("the holder says %q", got)
 	}
 	p.signal(t, syscall.SIGSTOP)
-	h := mustLock(t, s, "lock")
+	h := mustLockWith(t, s, "lock", steady)
 	fmt.Fprintln(p.in, "second")
 	p.signal(t, syscall.SIGCONT)
 	if got := p.line(); !strings.Contains(got, kv.ErrLockLost.Error()) {
