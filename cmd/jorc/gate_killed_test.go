@@ -213,7 +213,7 @@ func TestStageGateSurvivesKill(t *testing.T) {
 	policy := cluster.StagePolicy{MaxParallel: "1", Bake: bakeOfKilled.String(), Gate: "slo", ApproveEach: true}
 	limit := cluster.StageInputs{List: []cluster.StageInput{{Name: "key app/limit", Digest: "d1"}}}
 	report := func(node string, r cluster.StageReport) {
-		f.ok(f.cluster.ChangeReport(t.Context(), node, func(all cluster.Report, _ string) (cluster.Report, error) {
+		f.ok(f.cluster.ReportWriter(node).Change(t.Context(), func(all cluster.Report) (cluster.Report, error) {
 			return all.WithStage("edge", r), nil
 		}))
 	}

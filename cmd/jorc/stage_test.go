@@ -32,7 +32,7 @@ func TestStageCommands(t *testing.T) {
 		"web-1": {Policy: policy, Turn: "1", Content: "c1", Taken: limit, State: cluster.StageRestored, Reason: "its checks fail: web: critical", Wants: "c1", Changed: limit},
 		"web-2": {Policy: policy, Wants: "c1", Changed: limit},
 	} {
-		if _, err := cl.ChangeReport(t.Context(), node, func(r cluster.Report, _ string) (cluster.Report, error) {
+		if _, err := cl.ReportWriter(node).Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
 			return r.WithStage("edge", report), nil
 		}); err != nil {
 			t.Fatal(err)
@@ -57,7 +57,7 @@ func TestStageCommands(t *testing.T) {
 	}
 	do(result{1, "", "jorc: stage \"edge\": no step waits for approval: no host has it with approve_each\n"}, "stage", "approve", "edge")
 	policy.ApproveEach = true
-	if _, err := cl.ChangeReport(t.Context(), "web-2", func(r cluster.Report, _ string) (cluster.Report, error) {
+	if _, err := cl.ReportWriter("web-2").Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
 		return r.WithStage("edge", cluster.StageReport{Policy: policy, Wants: "c1", Changed: limit}), nil
 	}); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jorc/jorc/internal/catalog"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
@@ -99,10 +100,11 @@ type Agent struct {
 
 	mu         sync.Mutex
 	conf       *config.Config
-	gen        *generation // the running one
-	leadership *leadership // of the parts, one after the other
-	part       *part       // nil: the node's name is not known yet
-	node       string      // its name in Consul, once known
+	gen        *generation           // the running one
+	leadership *leadership           // of the parts, one after the other
+	report     *cluster.ReportWriter // likewise: the next part knows what the last one wrote
+	part       *part                 // nil: the node's name is not known yet
+	node       string                // its name in Consul, once known
 	reload     reloadResult
 
 	unhealthy string // why the engine counts as stuck; empty: it answers

@@ -20,14 +20,14 @@ import (
 // the cluster's rollout admits it.
 func (p *part) converger(m converge.Maintenance) *converge.Converger {
 	grantee := converge.NewGrantee(converge.GranteeOptions{
-		Node: p.node, StateDir: p.conf.StateDir, Rollouts: rollout.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()), Ledger: p.reports,
+		Node: p.node, StateDir: p.conf.StateDir, Rollouts: rollout.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()), Report: p.report,
 		Maintenance: m, Checks: p.checks, Log: p.log.Named("rollout"),
 	})
 	p.admission = &admission{Grantee: grantee, store: p.cluster.Store()}
 	return converge.New(converge.Options{
 		Node: p.node, StateDir: p.conf.StateDir, VersionFile: p.conf.VersionFile,
 		Static: *p.conf.Static, Requires: p.conf.Requires,
-		Ledger: p.reports, Runner: p.jobs,
+		Report: p.report, Desired: p.cluster.WatchDesired, Runner: p.jobs,
 		Requirements: converge.FromBlocker(p.blocker), Admission: p.admission, Holds: p.holds, Checks: ownChecks{p.checks},
 		Cycle: p.cycle, Log: p.log.Named("converge"),
 	})

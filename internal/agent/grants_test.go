@@ -402,28 +402,94 @@ func TestGrantsDelayed(t *testing.T) {
 	mu.Lock()
 	body := late
 	mu.Unlock()
-	if body == nil {
-		t.Fatal("no transaction was held up")
-	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+f.server.HTTPAddr+"/v1/txn", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, _ := io.ReadAll(response.Body) // it is for the message only
-	_ = response.Body.Close()
-	if response.StatusCode != http.StatusConflict {
-		t.Errorf("the late transaction: %s: %s", response.Status, text)
-	}
+	f.arriveLate(body)
 	if got := f.atWork("v2", 1); !slices.Equal(got, first) {
 		t.Errorf("%v are at work beside %v", got, first)
 	}
 	f.openAll("v2")
 	f.done("v2")
 	f.neverMore(1)
+}
+
+// arriveLate sends a transaction that was held up to Consul, which must not carry it out.
+func (f *grantFleet) arriveLate(body []byte) {
+	f.t.Helper()
+	if body == nil {
+		f.t.Fatal("no transaction was held up")
+	}
+	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodPut, "http://"+f.server.HTTPAddr+"/v1/txn", bytes.NewReader(body))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	text, _ := io.ReadAll(response.Body) // it is for the message only
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusConflict {
+		f.t.Errorf("the late transaction: %s: %s", response.Status, text)
+	}
+}
+
+// TestGrantsAcceptedLate: an acceptance without an answer, which arrives in Consul when the
+// host has accepted again, or may no longer accept, changes nothing. The host begins once.
+func TestGrantsAcceptedLate(t *testing.T) {
+	t.Parallel()
+	for name, voided := range map[string]bool{"accepted again": false, "the offer is void": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newGrantFleet(t, 2)
+			var mu sync.Mutex
+			var late []byte
+			f.toHosts.do(func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				if late != nil || !writing(body) || !bytes.Contains(body, []byte("check-session")) {
+					return false
+				}
+				late = body
+				if voided {
+					if _, err := cluster.New(f.client, "jorc", "default").Pause(t.Context(), cluster.Hold{By: "ann"}); err != nil {
+						t.Error(err)
+					}
+				}
+				http.Error(w, "a fault of the test", http.StatusInternalServerError)
+				return true
+			})
+			f.orchestrate("boss", nil)
+			f.trigger("v2", atOnce(1))
+			if voided {
+				f.eventually("the acceptance", func() error {
+					mu.Lock()
+					defer mu.Unlock()
+					if late == nil {
+						return errors.New("none")
+					}
+					return nil
+				})
+				f.arriveLate(late)
+				if got := f.accepted(); len(got) > 0 {
+					t.Errorf("%v accepted while the cluster is paused", got)
+				}
+				if _, err := cluster.New(f.client, "jorc", "default").Resume(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			first := f.atWork("v2", 1)
+			if !voided {
+				f.arriveLate(late)
+			}
+			f.openAll("v2")
+			f.done("v2")
+			f.neverMore(1)
+			for _, h := range f.hosts {
+				if got := h.begun(); !slices.Equal(got, []string{"v1", "v2"}) {
+					t.Errorf("%s began with %v; first at work: %v", h.name, got, first)
+				}
+			}
+		})
+	}
 }
 
 // TestGrantsTakeOver: orchestrators that die in each phase of a grant: another

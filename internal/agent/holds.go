@@ -191,7 +191,7 @@ func (p *part) reportHoldFile(ctx context.Context) error {
 	_ = p.holds.file.Watch(ctx, func(string) { // ends with ctx
 		failed := false
 		_ = concurrency.Retry(ctx, concurrency.NewBackoff(time.Second, time.Minute), func(ctx context.Context) error {
-			_, err := p.reports.ChangeReport(ctx, p.node, func(d cluster.Report, _ string) (cluster.Report, error) {
+			_, err := p.report.Change(ctx, func(d cluster.Report) (cluster.Report, error) {
 				reason, _ := p.holds.file.Get() // both again after a conflict: they may be others by then
 				problems, _ := p.templateProblems.Get()
 				return d.WithHoldFile(reason).WithTemplates(problems), nil

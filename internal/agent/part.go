@@ -44,7 +44,7 @@ type part struct {
 	blocker *blocker.Blocker
 	holds   *holds
 	checks  *checks
-	reports *cluster.Cluster // writes the host's report
+	report  *cluster.ReportWriter // the host's; all parts write through it
 	jobs    *workflow.Runner
 	log     hclog.Logger
 
@@ -164,11 +164,14 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	if a.leadership == nil {
 		a.leadership = newLeadership(c.StateDir)
 	}
+	if a.report == nil {
+		a.report = p.cluster.ReportWriter(node)
+	}
+	p.report = a.report
 	p.leadership, p.steppedDown = a.leadership, make(chan struct{})
 	if a.generation() != nil {
 		p.templates = func() []watch.Status { return a.generation().engine.Status() }
 	}
-	p.reports = cluster.New(a.client, c.Prefix, c.Cluster).In(p.cluster.Store()).Remembering()
 	p.holds = newHolds(p.cluster.Cluster, node, c.StateDir, p.log)
 	p.checks = &checks{client: a.client, node: node, log: p.log}
 	if a.registrar != nil {

@@ -49,7 +49,7 @@ func (p *part) reportProcesses(ctx context.Context, all []supervise.Status) erro
 			settled = false
 		}
 	}
-	_, err := p.reports.ChangeReport(ctx, p.node, func(d cluster.Report, _ string) (cluster.Report, error) {
+	_, err := p.report.Change(ctx, func(d cluster.Report) (cluster.Report, error) {
 		before := d.States[cluster.CategoryProcesses].State
 		switch {
 		case len(failed) > 0:

@@ -53,7 +53,7 @@ func (p *part) reportTemplates(ctx context.Context) error {
 			// After an outage of Consul what was so during it may be over.
 			all, _ = templateProblems(p.templates(), p.templateReports.LongWait, time.Now())
 			p.templateProblems.Set(all)
-			_, err := p.reports.ChangeReport(ctx, p.node, func(d cluster.Report, _ string) (cluster.Report, error) {
+			_, err := p.report.Change(ctx, func(d cluster.Report) (cluster.Report, error) {
 				return d.WithTemplates(all), nil
 			})
 			return err

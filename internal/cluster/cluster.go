@@ -64,8 +64,7 @@ type Cluster struct {
 	holds   kv.Tree[Hold] // of nodes
 	reports kv.Tree[Report]
 
-	consistent bool        // reads are
-	last       *lastReport // nil: each ChangeReport reads the report
+	consistent bool // reads are
 	// unprojected: the token may not write index keys.
 	unprojected *atomic.Bool
 }

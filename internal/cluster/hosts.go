@@ -278,7 +278,8 @@ func (c *Cluster) deregisterDead(ctx context.Context, host string) (bool, error)
 // Decommission removes all that node reported and frees its slots. It returns
 // the keys that were removed: the node's document, the index keys that name it,
 // also the ones that another process wrote, and its queue of runs; and, as <group>/<id>, the claims.
-// Repeating it is not a failure. Its errors are those of ChangeReport.
+// Repeating it is not a failure. Its errors are those of
+// ReportWriter.Change.
 func (c *Cluster) Decommission(ctx context.Context, node string) (removed, freed []string, err error) {
 	if err := CheckNode(node); err != nil {
 		return nil, nil, err

@@ -272,7 +272,7 @@ type Repaired struct {
 
 // Repair puts right what another process wrote past the documents: three reads
 // of all there is, and a few for each node that it fixes. Only writes that
-// change something are made. It returns what ChangeReport returns.
+// change something are made. It returns what ReportWriter.Change returns.
 func (c *Cluster) Repair(ctx context.Context) (Repaired, error) {
 	r := Repaired{Fixed: []string{}, Orphans: []string{}, Strange: []string{}}
 	documents, index, err := c.readAllReports(ctx, &r)

@@ -40,9 +40,9 @@ func reportChange(address string) error {
 	if err != nil {
 		return err
 	}
-	l := cluster.New(client, "jorc", "default")
+	w := cluster.New(client, "jorc", "default").ReportWriter("n1") // as an agent has it
 	for i := rand.IntN(1000); ; i++ {
-		_, err := l.ChangeReport(context.Background(), "n1", func(d cluster.Report, _ string) (cluster.Report, error) {
+		_, err := w.Change(context.Background(), func(d cluster.Report) (cluster.Report, error) {
 			return moved(d, i)
 		})
 		if err != nil {

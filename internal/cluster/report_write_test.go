@@ -66,7 +66,7 @@ func TestReport(t *testing.T) {
 	}
 	_, err := l.SetState(t.Context(), "n1", "config", cluster.CategoryState{State: "fine"})
 	wantIs(t, "an unknown state", err, cluster.ErrBadState)
-	_, err = l.ChangeReport(t.Context(), "n1", func(d cluster.Report, _ string) (cluster.Report, error) { return d, errTest })
+	_, err = l.ReportWriter("n1").Change(t.Context(), func(d cluster.Report) (cluster.Report, error) { return d, errTest })
 	wantIs(t, "a change that fails", err, errTest)
 	wantWhole(t, s, "n1")
 }
@@ -143,7 +143,7 @@ func TestRacingReports(t *testing.T) {
 				case 1:
 					_, err = l.SetState(ctx, "n1", "config", cluster.CategoryState{State: cluster.States()[(i+r)%4]})
 				default:
-					_, err = l.ChangeReport(ctx, "n1", func(d cluster.Report, _ string) (cluster.Report, error) { return moved(d, i+r) })
+					_, err = l.ReportWriter("n1").Change(ctx, func(d cluster.Report) (cluster.Report, error) { return moved(d, i+r) })
 				}
 				if err != nil {
 					t.Error(err)

@@ -23,15 +23,17 @@ import (
 	"github.com/jorc/jorc/internal/workflow"
 )
 
-// Options are what a Converger needs. Everything but Static, Ledger and Runner
+// Options are what a Converger needs. Everything but Static, Report, Desired and Runner
 // may be left out.
 type Options struct {
-	Node         string
-	StateDir     string // progress is kept in its file converge.json, what static files were in drift.json
-	VersionFile  string
-	Static       config.Static
-	Requires     []config.Requires // gate the static workflow
-	Ledger       Ledger
+	Node        string
+	StateDir    string // progress is kept in its file converge.json, what static files were in drift.json
+	VersionFile string
+	Static      config.Static
+	Requires    []config.Requires     // gate the static workflow
+	Report      *cluster.ReportWriter // this host's
+	// Desired calls handle with the desired version, and whenever it changes, until ctx ends.
+	Desired      func(ctx context.Context, handle func(version string, err error)) error
 	Runner       Runner
 	Requirements Requirements // needed when there are Requires
 	Admission    Admission    // nil: this host may update at any time
@@ -44,15 +46,6 @@ type Options struct {
 	// Changed is called with every change of the status. It must not block.
 	Changed func(Status)
 	Log     hclog.Logger
-}
-
-// Ledger holds the desired version and what this host reports. *cluster.Cluster
-// is one.
-type Ledger interface {
-	WatchDesired(ctx context.Context, handle func(version string, err error)) error
-	ChangeReport(ctx context.Context, node string, change func(d cluster.Report, desired string) (cluster.Report, error)) (changed bool, err error)
-	// Forget makes the next ChangeReport read what is stored.
-	Forget()
 }
 
 // Runner runs workflows. *workflow.Runner is one; its Options.Held has to report
@@ -153,7 +146,7 @@ type Converger struct {
 
 	mu     sync.Mutex
 	in     inputs
-	report report // what the ledger is to have
+	report report // what the stored report is to say
 	gen    uint64 // counts reports
 	status Status
 	note   string // of the version file
@@ -168,14 +161,14 @@ type timing struct {
 	reportWait           time.Duration // that a static run waits for "running" to be reported
 	cycle                time.Duration // until a cycle is looked for; doubles
 	trouble, maxTrouble  time.Duration // after what could not be done at all
-	repair               time.Duration // between repairs of keys that other programs wrote about this host
+	recheck              time.Duration // between checks whether another program damaged the report
 }
 
 func defaultTiming() timing {
 	return timing{
 		firstRetry: time.Minute, maxRetry: 30 * time.Minute, settle: 30 * time.Second, patience: 10 * time.Second,
 		recount: 30 * time.Second, reportWait: 5 * time.Second, cycle: 5 * time.Second,
-		trouble: time.Second, maxTrouble: time.Minute, repair: time.Hour,
+		trouble: time.Second, maxTrouble: time.Minute, recheck: time.Hour,
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/consultest"
 )
 
 func TestVersions(t *testing.T) {
@@ -169,44 +170,31 @@ func TestChecksAfterStaticRun(t *testing.T) {
 
 func TestRequirements(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
-	l := &counted{Ledger: h.ledger}
+	shared, name := consultest.Shared(t)
+	proxy := shared.Proxy()
+	reports := countReports(proxy)
+	h := newHostOn(t, proxy.Client(), name, "n1", t.TempDir())
 	n := needs{newSource(lacking("mysql", 0, 2))}
 	h.options.Requires, h.options.Requirements = []config.Requires{{Target: "mysql", Count: 2}}, n
 	h.trigger("v1")
-	h.build()
-	h.o.Ledger = l
-	run(t, h.Converger)
+	h.start()
 	s := h.untilPhase(PhasePending, "v1")
 	want(t, "detail", s.Detail, "waiting for mysql: 0 of 2 functional")
 	c := h.document().States[cluster.CategoryConfig]
 	want(t, "config", c.State, cluster.StatePending)
 	want(t, "config's detail", c.Detail, s.Detail)
-	want(t, "writes", l.writes.Load(), int64(1))
+	want(t, "writes", reports.of(h), 1)
 	n.set(lacking("mysql", 1, 2)) // only the number: not worth a write yet
 	h.until("the number", func(s Status) bool { return s.Detail == "waiting for mysql: 1 of 2 functional" })
-	want(t, "writes", l.writes.Load(), int64(1))
+	want(t, "writes", reports.of(h), 1)
 	n.set(lacking("redis", 0, 1))
-	h.until("other targets", func(s Status) bool { return strings.Contains(s.Detail, "redis") && s.Reported && l.writes.Load() == 2 })
+	h.until("other targets", func(s Status) bool { return strings.Contains(s.Detail, "redis") && s.Reported && reports.of(h) == 2 })
 	wantText(t, "config's detail", h.document().States[cluster.CategoryConfig].Detail, "redis")
 	want(t, "ran", h.ran(), "")
 	n.set(nil)
 	h.untilPhase(PhaseConverged, "v1")
-	want(t, "writes", l.writes.Load(), int64(4))
+	want(t, "writes", reports.of(h), 4)
 	want(t, "suspect", h.document().States[cluster.CategoryConfig].Suspect, "")
-}
-
-// run runs c until the test ends.
-func run(t testing.TB, c *Converger) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run = %v", err)
-		}
-	})
 }
 
 func TestCycle(t *testing.T) {

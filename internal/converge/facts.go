@@ -31,7 +31,7 @@ type inputs struct {
 	retry    Retry  // what an operator asked for last
 	job      jobStatus
 
-	storedGen uint64 // number of the report that the ledger has
+	storedGen uint64 // number of the report that is stored
 	reportErr string
 	taskErr   string
 }
@@ -62,7 +62,7 @@ type facts struct {
 	p       progress
 	unsaved bool
 	local   string // version in the version file; empty: none
-	stored  bool   // the ledger has the report
+	stored  bool   // the report is stored
 	drifted []string
 
 	once       bool

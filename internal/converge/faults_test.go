@@ -3,6 +3,7 @@ package converge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/consultest"
 	"github.com/jorc/jorc/internal/workflow"
 )
 
@@ -236,4 +238,25 @@ func TestOnce(t *testing.T) {
 			want(t, "version", h.document().Version == "v1", tt.want == nil)
 		})
 	}
+}
+
+// TestDamagedReport: a report that another program damages is replaced, with all parts of it.
+func TestDamagedReport(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.quick = func(q *timing) { q.recheck = 10 * time.Millisecond }
+	h.trigger("v1")
+	h.start()
+	h.untilPhase(PhaseConverged, "v1")
+	before := h.document()
+	if err := h.client.KVPut(t.Context(), pair("jorc/"+h.cluster+"/nodes/n1", "{")); err != nil {
+		t.Fatal(err)
+	}
+	consultest.Eventually(t, "the report", func(context.Context) error {
+		d, _, err := h.ledger.Report(t.Context(), h.node)
+		if err == nil && !d.Equal(before) {
+			err = fmt.Errorf("got %+v, want %+v", d, before)
+		}
+		return err
+	})
 }

@@ -25,18 +25,12 @@ type Maintenance interface {
 	Lift(ctx context.Context) error
 }
 
-// FencedLedger is where a Grantee answers. *cluster.Cluster is one.
-type FencedLedger interface {
-	ChangeReport(ctx context.Context, node string, change func(cluster.Report, string) (cluster.Report, error)) (bool, error)
-	ChangeReportFenced(ctx context.Context, node string, change func(cluster.Report, string) (cluster.Report, error), fence func(*kv.Txn)) (bool, error)
-}
-
 // GranteeOptions are what a Grantee needs.
 type GranteeOptions struct {
 	Node        string
 	StateDir    string // the record of the grant is its file grant.json
 	Rollouts    *rollout.Rollouts
-	Ledger      FencedLedger
+	Report      *cluster.ReportWriter // this host's
 	Maintenance Maintenance
 	Checks      Checks
 	Log         hclog.Logger
@@ -550,14 +544,18 @@ func (g *Grantee) accept(ctx context.Context, f grantFacts) error {
 		return err
 	}
 	old, next := f.permit.Report.Grant, r.accepted().answer(cluster.GrantAnswer{})
-	_, err := g.o.Ledger.ChangeReportFenced(ctx, g.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) {
-		if d.Grant != old {
-			return d, kv.ErrConflict
+	_, err := g.o.Report.ChangeFenced(ctx, func(d cluster.Report) (cluster.Report, error) {
+		switch d.Grant {
+		case old:
+		case next:
+			return d, nil
+		default:
+			return d, errOtherAnswer
 		}
 		return d.With(cluster.CategoryConfig, cluster.CategoryState{State: cluster.StateRunning, Version: next.Version}, now).Answering(next), nil
 	}, f.permit.Fence)
 	switch {
-	case errors.Is(err, kv.ErrConflict), errors.Is(err, consul.ErrOutcomeUnknown):
+	case errors.Is(err, kv.ErrConflict), errors.Is(err, errOtherAnswer), errors.Is(err, consul.ErrOutcomeUnknown):
 		g.change(func() bool { g.verify = true; return true })
 		return nil
 	case err != nil:
@@ -583,7 +581,7 @@ func (g *Grantee) answer(ctx context.Context, old, next cluster.GrantAnswer) err
 func (g *Grantee) answerWith(
 	ctx context.Context, old, next cluster.GrantAnswer, also func(cluster.Report) cluster.Report,
 ) (written bool, err error) {
-	_, err = g.o.Ledger.ChangeReport(ctx, g.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) {
+	_, err = g.o.Report.Change(ctx, func(d cluster.Report) (cluster.Report, error) {
 		if d.Grant != old && d.Grant != next {
 			return d, errOtherAnswer
 		}

@@ -203,7 +203,7 @@ func classify(res workflow.Result) verdict {
 	return v
 }
 
-// detail is for the ledger: why, and the end of what the task printed.
+// detail is for the report: why, and the end of what the task printed.
 func (v verdict) detail() string {
 	if tail := strings.TrimSpace(v.tail); tail != "" {
 		return v.why + "\n" + tail

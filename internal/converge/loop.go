@@ -242,7 +242,7 @@ func (c *Converger) listen(ctx context.Context, g *errgroup.Group) {
 		in.checksKnown = c.o.Checks == nil
 	})
 	g.Go(func() error {
-		return c.follow(ctx, "desired version", func(ctx context.Context) error { return c.o.Ledger.WatchDesired(ctx, c.setDesired) })
+		return c.follow(ctx, "desired version", func(ctx context.Context) error { return c.o.Desired(ctx, c.setDesired) })
 	})
 	if c.o.Holds != nil {
 		g.Go(func() error {

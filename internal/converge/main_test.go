@@ -1,9 +1,12 @@
 package converge
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,7 +84,7 @@ func sh(name, script string) config.Task {
 func (h *host) build() *host {
 	o := h.options
 	o.Node, o.StateDir, o.VersionFile = h.node, filepath.Join(h.dir, "state"), filepath.Join(h.dir, "version")
-	o.Ledger, o.Holds, o.Checks = h.ledger, h.hold, h.checks
+	o.Report, o.Desired, o.Holds, o.Checks = h.ledger.ReportWriter(h.node), h.ledger.WatchDesired, h.hold, h.checks
 	o.Log = hclog.NewNullLogger()
 	if os.Getenv("CONVERGE_TEST_LOG") != "" {
 		o.Log = hclog.New(&hclog.LoggerOptions{Name: h.cluster + "/" + h.node, Output: os.Stderr})
@@ -213,18 +216,42 @@ func (h *host) modified() uint64 {
 	return p.ModifyIndex
 }
 
-// counted counts successful moves that changed something.
-type counted struct {
-	Ledger
-	writes atomic.Int64
+// reportCount counts the transactions of hosts that write their reports.
+type reportCount struct {
+	mu    sync.Mutex
+	times map[string]int // by key
 }
 
-func (c *counted) ChangeReport(ctx context.Context, node string, change func(cluster.Report, string) (cluster.Report, error)) (bool, error) {
-	changed, err := c.Ledger.ChangeReport(ctx, node, change)
-	if changed {
-		c.writes.Add(1)
-	}
-	return changed, err
+// countReports counts the reports that are sent through p.
+func countReports(p *consultest.Proxy) *reportCount {
+	c := &reportCount{times: map[string]int{}}
+	p.Do(func(r *http.Request) consultest.Fault {
+		if r.URL.Path != "/v1/txn" {
+			return consultest.Fault{}
+		}
+		body, err := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		var ops []struct{ KV struct{ Verb, Key string } }
+		if err != nil || json.Unmarshal(body, &ops) != nil {
+			return consultest.Fault{} // Consul refuses it
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, op := range ops {
+			if op.KV.Verb == "cas" {
+				c.times[op.KV.Key]++
+			}
+		}
+		return consultest.Fault{}
+	})
+	return c
+}
+
+// of is how often h wrote its report.
+func (c *reportCount) of(h *host) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.times["jorc/"+h.cluster+"/nodes/"+h.node]
 }
 
 // source hands out a value and its changes.

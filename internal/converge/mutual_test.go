@@ -133,11 +133,11 @@ func (m *mutual) host(ctx context.Context, i int, static []config.Requires) erro
 	converged, done := context.WithCancel(ctx)
 	defer done()
 	var last Status
+	joined, node := cluster.New(m.client, "jorc", m.cluster), "n"+strconv.Itoa(i)
 	c := New(Options{
-		Node: "n" + strconv.Itoa(i), StateDir: filepath.Join(dir, "state"), VersionFile: filepath.Join(dir, "version"),
+		Node: node, StateDir: filepath.Join(dir, "state"), VersionFile: filepath.Join(dir, "version"),
 		Static: config.Static{Workflow: "static"}, Requires: static, Requirements: FromBlocker(m.blocker),
-		Ledger: cluster.New(m.client, "jorc", m.cluster),
-		Runner: &tasks,
+		Report: joined.ReportWriter(node), Desired: joined.WatchDesired, Runner: &tasks,
 		Changed: func(s Status) {
 			if last = s; s.Outcome == Converged && s.Version == "v1" {
 				done()

@@ -35,7 +35,7 @@ type progress struct {
 	Hold    Hold    `json:"hold,omitzero"`     // as last seen, for a start without Consul
 	Retried Retry   `json:"retried,omitzero"`  // what an operator asked for last
 
-	Report  report `json:"report"`            // what the ledger is to have
+	Report  report `json:"report"`            // what the stored report is to say
 	Good    report `json:"good"`              // as of the last time when all was well
 	Waiting string `json:"waiting,omitempty"` // what the reported state "pending" is about
 }
@@ -242,7 +242,7 @@ func (c *Converger) save() error {
 var _ Runner = (*workflow.Runner)(nil)
 
 // record makes the version the one that this host runs: what static files are
-// like, the version file, progress, and then, in one move, the ledger.
+// like, the version file, progress, and then, in one write, the report.
 func (c *Converger) record(ctx context.Context) error {
 	a := c.p.Attempt
 	now := c.now()

@@ -10,8 +10,8 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 )
 
-// report is what the ledger is to have of this host. What is nil or empty is
-// left as it is there.
+// report is this host's part of its stored report. A field that is nil or empty leaves
+// what is stored.
 type report struct {
 	Version    string                 `json:"version,omitempty"`
 	Config     *cluster.CategoryState `json:"config,omitempty"`
@@ -51,7 +51,7 @@ func (r report) equal(o report) bool {
 	return r.Version == o.Version && same(r.Config, o.Config) && same(r.Validation, o.Validation) && same(r.Instead, o.Instead)
 }
 
-// setReport makes r what the ledger is to have.
+// setReport makes r what the stored report is to say.
 func (c *Converger) setReport(r report) {
 	if !r.equal(c.p.Report) {
 		c.p.Report, c.unsaved = r, true
@@ -76,25 +76,24 @@ func (c *Converger) passReport() {
 	}
 }
 
-// reportAll makes the ledger follow the report until ctx ends: what was not
+// reportAll makes the stored report follow until ctx ends: what was not
 // written yet when the report changes again is left out.
 func (c *Converger) reportAll(ctx context.Context) error {
 	for {
 		if err := c.reportOne(ctx); err != nil {
 			return err
 		}
-		if err := c.repairUntilChanged(ctx); err != nil {
+		if err := c.recheckUntilChanged(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// repairUntilChanged returns when the report changes, or with ctx's error. Meanwhile
-// it checks at long intervals whether other programs wrote keys about this host past its
-// document, and has them put right; the document itself stays as it is.
-func (c *Converger) repairUntilChanged(ctx context.Context) error {
+// recheckUntilChanged returns when the report changes, or with ctx's error. Meanwhile it
+// reads the stored report at long intervals: one that another program damaged is replaced.
+func (c *Converger) recheckUntilChanged(ctx context.Context) error {
 	for {
-		due := time.NewTimer(time.Duration(float64(c.timing.repair) * (0.8 + 0.4*c.jitter())))
+		due := time.NewTimer(time.Duration(float64(c.timing.recheck) * (0.8 + 0.4*c.jitter())))
 		select {
 		case <-ctx.Done():
 			due.Stop()
@@ -110,14 +109,14 @@ func (c *Converger) repairUntilChanged(ctx context.Context) error {
 		if never {
 			continue
 		}
-		_, err := c.o.Ledger.ChangeReport(ctx, c.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) { return d, nil })
+		_, err := c.o.Report.Change(ctx, func(d cluster.Report) (cluster.Report, error) { return d, nil })
 		if err != nil && ctx.Err() == nil {
-			c.log.Debug("cannot check what other programs wrote about this host", "error", err)
+			c.log.Debug("cannot check this host's report", "error", err)
 		}
 	}
 }
 
-// reportOne brings the newest report to the ledger. Its error is ctx's.
+// reportOne has the newest report written. Its error is ctx's.
 func (c *Converger) reportOne(ctx context.Context) error {
 	backoff := concurrency.NewBackoff(c.timing.trouble, c.timing.maxTrouble/2)
 	for first := true; ; first = false {
@@ -150,7 +149,7 @@ func (c *Converger) reportOne(ctx context.Context) error {
 	}
 }
 
-// writeReport makes the ledger say r, together with the end of the grant where the host
+// writeReport makes the stored report say r, together with the end of the grant where the host
 // may come back into service at once.
 func (c *Converger) writeReport(ctx context.Context, r report) error {
 	at := c.now().UTC().Truncate(time.Second)
@@ -160,13 +159,13 @@ func (c *Converger) writeReport(ctx context.Context, r report) error {
 			return err
 		}
 	}
-	_, err := c.o.Ledger.ChangeReport(ctx, c.o.Node, func(d cluster.Report, _ string) (cluster.Report, error) { return change(d), nil })
+	_, err := c.o.Report.Change(ctx, func(d cluster.Report) (cluster.Report, error) { return change(d), nil })
 	return err
 }
 
-// reassert has the report written again: the ledger may have lost it.
+// reassert has the report written again: Consul may have lost it.
 func (c *Converger) reassert() {
-	c.o.Ledger.Forget()
+	c.o.Report.Forget()
 	c.mu.Lock()
 	c.gen++
 	c.mu.Unlock()
@@ -191,7 +190,7 @@ func (c *Converger) pauseUntilChanged(ctx context.Context, d time.Duration) erro
 	return ctx.Err()
 }
 
-// noteStored notes that the ledger has a report, or why not.
+// noteStored notes that a report is stored, or why not.
 func (c *Converger) noteStored(gen uint64, err error) {
 	c.mu.Lock()
 	if err == nil {
@@ -204,7 +203,7 @@ func (c *Converger) noteStored(gen uint64, err error) {
 	c.wakeUp()
 }
 
-// awaitReported waits until the ledger has the report, for a while: a host that
+// awaitReported waits until the report is stored, for a while: a host that
 // cannot reach Consul is not kept from converging by that.
 func (c *Converger) awaitReported(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timing.reportWait, errors.New("not reported in time"))
@@ -246,7 +245,7 @@ type Status struct {
 
 	Config     *cluster.CategoryState `json:"config"`     // as reported; nil: nothing was
 	Validation *cluster.CategoryState `json:"validation"` // as reported
-	Reported   bool                   `json:"reported"`   // the ledger has it
+	Reported   bool                   `json:"reported"`   // it is stored
 
 	Outcome Outcome      `json:"outcome"` // empty: the pass continues
 	History []Transition `json:"history"` // the last ones

@@ -147,7 +147,15 @@ func (d Doc[T]) SwapIn(t *Txn, old Entry[T], v T) {
 	}
 }
 
-// Swapped returns the document as SwapIn of old and v in r's transaction left it. It
+// RewriteIn is SwapIn that changes the document's index also where v is what old holds, so
+// that an earlier write from old can no longer be carried out.
+func (d Doc[T]) RewriteIn(t *Txn, old Entry[T], v T) {
+	if e, err := d.successor(t, v, old); err == nil {
+		t.add(consul.KVCAS, d.key, consul.KVTxnOp{Value: e.raw, Flags: newMark(), Index: old.Index})
+	}
+}
+
+// Swapped returns the document as SwapIn or RewriteIn of old and v in r's transaction left it. It
 // returns ErrDamaged for a document that readers refuse, or consul.ErrDenied when the
 // token may not read it.
 func (d Doc[T]) Swapped(r *Result, old Entry[T], v T) (Entry[T], error) {

@@ -158,7 +158,7 @@ func TestStageMetrics(t *testing.T) {
 	} {
 		s.host(node, "10.0.0.1", "passing", "passing")
 		s.join(node)
-		s.must(s.cluster.ChangeReport(t.Context(), node, func(r cluster.Report, _ string) (cluster.Report, error) {
+		s.must(s.cluster.ReportWriter(node).Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
 			return r.WithStage("edge", report), nil
 		}))
 	}

@@ -384,7 +384,7 @@ func (f *system) accept(node string) error {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	_, err = f.ledger.ChangeReportFenced(f.t.Context(), node, func(d cluster.Report, _ string) (cluster.Report, error) {
+	_, err = f.ledger.ReportWriter(node).ChangeFenced(f.t.Context(), func(d cluster.Report) (cluster.Report, error) {
 		return d.Answering(cluster.GrantAnswer{ID: p.Grant.ID, Version: p.Grant.Version, State: cluster.GrantAccepted, Since: time.Now()}), nil
 	}, p.Fence)
 	return err
@@ -484,7 +484,7 @@ func testVoid(t *testing.T, f *system) {
 			t.Fatalf("the offer is %v, %q, %v", ok, why, err)
 		}
 		change.do()
-		_, err = f.ledger.ChangeReportFenced(t.Context(), "h1", func(d cluster.Report, _ string) (cluster.Report, error) {
+		_, err = f.ledger.ReportWriter("h1").ChangeFenced(t.Context(), func(d cluster.Report) (cluster.Report, error) {
 			return d.Answering(cluster.GrantAnswer{ID: p.Grant.ID, State: cluster.GrantAccepted}), nil
 		}, p.Fence)
 		f.wantIs("accepting after a change of "+change.what, err, kv.ErrConflict, "")

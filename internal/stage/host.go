@@ -15,7 +15,6 @@ import (
 	"github.com/jorc/jorc/internal/command"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/config"
-	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/durable"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/replace"
@@ -33,18 +32,10 @@ type Files struct {
 	Compare func(replace.File) (current []byte, same bool, err error)
 }
 
-// Ledger is where a host reports. *cluster.Cluster is one.
-type Ledger interface {
-	ChangeReport(ctx context.Context, node string, change func(cluster.Report, string) (cluster.Report, error)) (bool, error)
-	ChangeReportFenced(ctx context.Context, node string, change func(cluster.Report, string) (cluster.Report, error), fence func(*kv.Txn)) (bool, error)
-	Reports() kv.Tree[cluster.Report]
-}
-
 // Part is this host's part in its cluster, without which no turn is taken.
 type Part struct {
-	Node   string
 	Stages *Stages
-	Ledger Ledger
+	Report *cluster.ReportWriter // this host's
 	// Failing reads the failing checks of this host's Consul agent, each with its
 	// service; services are the ones that must have an instance, none: all checks count.
 	Failing func(ctx context.Context, services []string) ([]string, error)
@@ -144,7 +135,7 @@ const firstRetry, lastRetry = 200 * time.Millisecond, 10 * time.Second
 // forget removes stages from the report that the host no longer has.
 func (h *Hosts) forget(ctx context.Context, p Part, stages []config.Stage) error {
 	return concurrency.Retry(ctx, concurrency.NewBackoff(firstRetry, lastRetry), func(ctx context.Context) error {
-		_, err := p.Ledger.ChangeReport(ctx, p.Node, func(r cluster.Report, _ string) (cluster.Report, error) {
+		_, err := p.Report.Change(ctx, func(r cluster.Report) (cluster.Report, error) {
 			for name := range r.Stages {
 				if !slices.ContainsFunc(stages, func(s config.Stage) bool { return s.Name == name }) {
 					r = r.WithoutStage(name)
@@ -296,51 +287,43 @@ func (d *driver) offered() bool {
 	return d.turn.ID != "" && !d.turn.Withdrawn && d.turn.Content == d.wants && d.turn.ID != d.record.Turn.ID
 }
 
-// mostTries is how often a turn is tried that the host's other reports overtake.
-const mostTries = 5
-
 // accept takes the turn: the old files are kept and the intent is written down, then
 // one transaction takes it, which holds only while the offer does. The caller holds
 // both locks.
 func (d *driver) accept(ctx context.Context, p Part, files Files, s watch.Staged) error {
 	before := d.record
-	for try := 1; ; try++ {
-		permit, err := p.Stages.permit(ctx, p.Ledger.Reports(), p.Node, d.stage)
-		if err != nil {
-			return fmt.Errorf("stage %q: %w", d.stage, err)
-		}
-		if why := permit.refuses(s.Content, d.changed); why != "" {
-			return d.refused(why)
-		}
-		if err := d.intend(permit, files, s); err != nil {
-			return err
-		}
-		next := d.record
-		next.Turn.State = cluster.StageChanging
-		_, err = p.Ledger.ChangeReportFenced(ctx, p.Node, func(r cluster.Report, _ string) (cluster.Report, error) {
-			return r.WithStage(d.stage, d.reportOf(next)), nil
-		}, permit.fence)
-		switch {
-		case errors.Is(err, kv.ErrConflict):
-			if err := d.keep(before); err != nil {
-				return err
-			}
-			if try < mostTries {
-				continue
-			}
-			return d.refused("its turn was withdrawn")
-		case err != nil:
-			d.news.Notify() // what became of it is not known
-			return fmt.Errorf("stage %q: take the turn: %w", d.stage, err)
-		}
-		if err := d.keep(next); err != nil {
-			d.news.Notify()
-			return err
-		}
-		d.log.Info("took a turn", "turn", next.Turn.ID, "changed", next.Turn.Taken.Names())
-		d.unreported.Notify()
-		return nil
+	permit, err := p.Stages.permit(ctx, p.Report, d.stage)
+	if err != nil {
+		return fmt.Errorf("stage %q: %w", d.stage, err)
 	}
+	if why := permit.refuses(s.Content, d.changed); why != "" {
+		return d.refused(why)
+	}
+	if err := d.intend(permit, files, s); err != nil {
+		return err
+	}
+	next := d.record
+	next.Turn.State = cluster.StageChanging
+	_, err = p.Report.ChangeFenced(ctx, func(r cluster.Report) (cluster.Report, error) {
+		return r.WithStage(d.stage, d.reportOf(next)), nil
+	}, permit.fence)
+	switch {
+	case errors.Is(err, kv.ErrConflict):
+		if err := d.keep(before); err != nil {
+			return err
+		}
+		return d.refused("its turn was withdrawn")
+	case err != nil:
+		d.news.Notify() // what became of it is not known
+		return fmt.Errorf("stage %q: take the turn: %w", d.stage, err)
+	}
+	if err := d.keep(next); err != nil {
+		d.news.Notify()
+		return err
+	}
+	d.log.Info("took a turn", "turn", next.Turn.ID, "changed", next.Turn.Taken.Names())
+	d.unreported.Notify()
+	return nil
 }
 
 // intend keeps the old files and writes the intent down.
@@ -442,7 +425,7 @@ func (d *driver) notReplaced(err error) {
 
 // watchTurn follows the host's turn.
 func (d *driver) watchTurn(ctx context.Context, p Part) error {
-	return p.Stages.turn(p.Node, d.stage).Watch(ctx, func(u kv.Update[Turn]) {
+	return p.Stages.turn(p.Report.Node(), d.stage).Watch(ctx, func(u kv.Update[Turn]) {
 		if u.Err != nil {
 			return
 		}
@@ -488,7 +471,7 @@ func (d *driver) sync(ctx context.Context, p Part) error {
 		return nil // drive decides
 	}
 	if !compared {
-		permit, err := p.Stages.permit(ctx, p.Ledger.Reports(), p.Node, d.stage)
+		permit, err := p.Stages.permit(ctx, p.Report, d.stage)
 		if err != nil {
 			return err
 		}
@@ -497,13 +480,9 @@ func (d *driver) sync(ctx context.Context, p Part) error {
 	d.mu.Lock()
 	report := d.reportOf(d.record)
 	d.mu.Unlock()
-	_, err := p.Ledger.ChangeReport(ctx, p.Node, func(r cluster.Report, _ string) (cluster.Report, error) {
+	_, err := p.Report.Change(ctx, func(r cluster.Report) (cluster.Report, error) {
 		return r.WithStage(d.stage, report), nil
 	})
-	if errors.Is(err, consul.ErrOutcomeUnknown) {
-		d.unreported.Notify() // the next write settles it
-		return nil
-	}
 	return err
 }
 

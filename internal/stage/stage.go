@@ -197,9 +197,10 @@ type permit struct {
 	report      cluster.Report
 }
 
-// permit reads what is said to a node. A damaged turn or report counts as absent.
-func (s *Stages) permit(ctx context.Context, reports kv.Tree[cluster.Report], node, stage string) (p permit, err error) {
-	turn, stops, report := s.turn(node, stage), s.stops(stage), reports.At(node)
+// permit reads what is said to the node of a report. A damaged turn or report counts as absent.
+func (s *Stages) permit(ctx context.Context, w *cluster.ReportWriter, stage string) (p permit, err error) {
+	node, report := w.Node(), w.Document()
+	turn, stops := s.turn(node, stage), s.stops(stage)
 	control := kv.NewDoc[cluster.Control](s.store, cluster.KeyControl, 1)
 	r, err := s.store.Consistent().Txn().Get(turn.Key()).Get(stops.Key()).Get(control.Key()).Get(report.Key()).Commit(ctx)
 	if err != nil {

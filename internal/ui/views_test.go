@@ -55,7 +55,7 @@ func TestAttention(t *testing.T) {
 			}
 		}
 	}
-	f.Must(f.ChangeReport(t.Context(), f.Node("b"), func(r cluster.Report, _ string) (cluster.Report, error) {
+	f.Must(f.ReportWriter(f.Node("b")).Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
 		return r.WithTemplates([]cluster.TemplateProblem{
 			{Name: "nginx.conf", State: cluster.TemplateFailed, Detail: "its check failed"},
 			{Name: "other", State: cluster.TemplateFailed},

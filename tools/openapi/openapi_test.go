@@ -133,7 +133,7 @@ func fleet(t *testing.T) (base string, h *http.Client) {
 		must(c.ReportVersion(ctx, node, "v1"))
 	}
 	input := cluster.StageInputs{List: []cluster.StageInput{{Name: "param workers", Digest: "00"}}}
-	must(c.ChangeReport(ctx, "a", func(r cluster.Report, _ string) (cluster.Report, error) {
+	must(c.ReportWriter("a").Change(ctx, func(r cluster.Report) (cluster.Report, error) {
 		r.Stages = map[string]cluster.StageReport{"pool": {Policy: cluster.StagePolicy{MaxParallel: "1"}, Wants: "00", Changed: input}}
 		return r, nil
 	}))

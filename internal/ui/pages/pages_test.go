@@ -135,7 +135,7 @@ func TestPages(t *testing.T) {
 	f.shows("/rollout", "<h2>Missing</h2>", f.Node("web-2")+`</a>: <span class="warn">it is held: new disks`)
 	f.shows("/hosts?filter="+url.QueryEscape(`Zone == "rack-web-2"`), "1 of 3 hosts", f.Node("web-2"))
 	f.shows("/host?name="+url.QueryEscape(f.Node("web-1")), "no space left on device", `href="https://logs.example/1"`, "rack-web-1")
-	f.Must(f.ChangeReport(t.Context(), f.Node("web-2"), func(r cluster.Report, _ string) (cluster.Report, error) {
+	f.Must(f.ReportWriter(f.Node("web-2")).Change(t.Context(), func(r cluster.Report) (cluster.Report, error) {
 		return r.WithTemplates([]cluster.TemplateProblem{
 			{Name: "nginx.conf", State: cluster.TemplateFailed, Detail: "its check failed"},
 			{Name: "upstreams", State: cluster.TemplateWaiting, Detail: "service db"},

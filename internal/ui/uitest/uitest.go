@@ -167,7 +167,7 @@ func (f *Cluster) Orchestrate(name string) {
 // Stage makes a host report a stage in which it waits for a turn because of what changed.
 func (f *Cluster) Stage(name, stage string, changed ...string) {
 	f.t.Helper()
-	f.Must(f.ChangeReport(f.t.Context(), f.Node(name), func(r cluster.Report, _ string) (cluster.Report, error) {
+	f.Must(f.ReportWriter(f.Node(name)).Change(f.t.Context(), func(r cluster.Report) (cluster.Report, error) {
 		r.Stages = map[string]cluster.StageReport{stage: {
 			Policy: cluster.StagePolicy{MaxParallel: "1"}, Wants: StageDigest, Changed: stageInputs(changed),
 		}}
@@ -198,7 +198,7 @@ func (f *Cluster) FailStage(name, of, reason string, changed ...string) {
 		}
 		return err
 	})
-	f.Must(f.ChangeReport(f.t.Context(), f.Node(name), func(r cluster.Report, _ string) (cluster.Report, error) {
+	f.Must(f.ReportWriter(f.Node(name)).Change(f.t.Context(), func(r cluster.Report) (cluster.Report, error) {
 		r.Stages = map[string]cluster.StageReport{of: {
 			Policy: cluster.StagePolicy{MaxParallel: "1"}, Turn: id, Content: StageDigest, Taken: stageInputs(changed), State: cluster.StageRestored, Reason: reason,
 			Since: time.Now().UTC().Truncate(time.Second), Wants: StageDigest, Changed: stageInputs(changed),
