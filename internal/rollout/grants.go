@@ -215,11 +215,12 @@ func (p Permit) Free(version string) (ok bool, reason string) {
 }
 
 // Offer reports whether the node can accept the grant for version, and says why
-// it has to decline it, if it has to.
+// it has to decline it, if it has to. An offer without a session was edited by hand:
+// Consul's check of the lock would hold while no orchestrator has it.
 func (p Permit) Offer(version string, now time.Time) (ok bool, decline string) {
 	g := p.Grant
 	switch {
-	case g.answered(p.Report.Grant) || p.void(g) || p.Halted || g.Version != version || !p.Current():
+	case g.Session == "" || g.answered(p.Report.Grant) || p.void(g) || p.Halted || g.Version != version || !p.Current():
 		return false, ""
 	case !g.Until.IsZero() && !now.Before(g.Until):
 		return false, "the window is over since " + g.Until.UTC().Format(time.RFC3339) + " by this host's clock"

@@ -492,6 +492,17 @@ func testVoid(t *testing.T, f *system) {
 			t.Errorf("after a change of %s the report says %+v, %v", change.what, d.Grant, err)
 		}
 	}
+	p, err := f.Permit(t.Context(), "h1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.put("host/h1/grant", fmt.Sprintf(`{"format":1,"id":"by hand","version":"v1","state":"offered","rollout":%d}`, p.Grant.Rollout))
+	if p, err = f.Permit(t.Context(), "h1"); err != nil || p.Grant.ID != "by hand" {
+		t.Fatalf("got %+v, %v", p.Grant, err)
+	}
+	if ok, why := p.Offer("v1", time.Now()); ok {
+		t.Errorf("an offer without a session can be accepted: %q", why)
+	}
 }
 
 // testGiveUp: a host that an operator gave up on no longer counts, and its

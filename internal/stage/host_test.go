@@ -199,7 +199,7 @@ func TestTurnGivenUp(t *testing.T) {
 	h.arriveLate()
 }
 
-// TestTurnVoid: a turn that was withdrawn is not taken.
+// TestTurnVoid: a turn that was withdrawn, or that no orchestrator offered, is not taken.
 func TestTurnVoid(t *testing.T) {
 	t.Parallel()
 	h := newOfferedHost(t, true, consultest.Fault{Status: http.StatusInternalServerError})
@@ -215,4 +215,20 @@ func TestTurnVoid(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	h.arriveLate()
+
+	byHand := newOfferedHost(t, false, consultest.Fault{})
+	consultest.Eventually(t, "some decisions about the turn", func(context.Context) error {
+		if err := byHand.hosts.Take(t.Context(), byHand.staged); !errors.Is(err, watch.ErrTurn) {
+			t.Fatalf("a turn that no orchestrator offered: %v", err)
+		}
+		byHand.mu.Lock()
+		defer byHand.mu.Unlock()
+		if byHand.permits < 6 {
+			return fmt.Errorf("%d", byHand.permits)
+		}
+		return nil
+	})
+	if got := byHand.reported(); got.Turn != "" {
+		t.Errorf("got %+v", got)
+	}
 }

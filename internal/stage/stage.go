@@ -235,7 +235,7 @@ func (p permit) refuses(content string, changed cluster.StageInputs) string {
 		return "the cluster is paused " + c.Paused.String()
 	case c.ObserveOnly != nil:
 		return "the cluster is only observed " + c.ObserveOnly.String()
-	case !p.turn.Exists, turn.Withdrawn, turn.Content != content, turn.ID == "", turn.ID == p.report.Stages[p.stage].Turn:
+	case !p.turn.Exists, turn.Session == "", turn.Withdrawn, turn.Content != content, turn.ID == "", turn.ID == p.report.Stages[p.stage].Turn:
 		return "waits for its turn"
 	}
 	return ""
