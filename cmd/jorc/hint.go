@@ -90,7 +90,8 @@ var hints = map[string]func(app *cli.App, w words) [][]string{
 		return nil
 	},
 	"jorc status set": func(_ *cli.App, w words) [][]string {
-		if len(w.at) != 2 {
+		exitCode := func(word string) bool { return strings.HasPrefix(strings.TrimLeft(word, "-"), "exit-code") }
+		if len(w.at) != 2 || !slices.ContainsFunc(w.all, exitCode) {
 			return nil
 		}
 		return [][]string{{"status", "set", w.argument(0), w.argument(1)}, w.replace(1)}

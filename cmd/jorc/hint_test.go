@@ -29,6 +29,7 @@ func TestHints(t *testing.T) {
 		{"list", exitUsage, ""}, // more commands than a hint names
 		{"clutser", exitUsage, ""},
 		{"status set", exitUsage, ""},
+		{"status set config success --host=", exitUsage, ""}, // nothing but the flag is wrong
 		{"cluster hold", 0, ""},
 		{"service resolve none", exitFailed, ""},
 		{"wait none --tries 1", exitTimeout, ""},
