@@ -33,6 +33,7 @@ var layers = map[string]float64{
 	"internal/diagnostics":  7.5, // an archive for a bug report
 	"internal/orchestrator": 7,
 	"internal/stage":        6.5, // new content of files, with the amounts and the order of rollouts
+	"internal/change":       6.7, // who is out of service for changes of all kinds
 	"internal/runs":         6.5, // runs hosts' workflows, with the limits of rollouts
 	"templates":             5.5, // files that ship; workflow takes them in, and their tests render them with watch
 	"internal/rollout":      6,
@@ -58,6 +59,7 @@ var layers = map[string]float64{
 	"internal/schedule":     0.5,
 	"internal/metrics":      0.5,
 	"internal/text":         0,
+	"internal/pace":         0.5, // who is out of service, and who may be
 	"internal/templatetree": 0,
 	"internal/filewatch":    1,
 	"internal/terminal":     1,

@@ -43,12 +43,13 @@ template "limit" {
 }
 `
 
-// staged starts a fleet in which all hosts have the file, in two zones.
-func staged(t *testing.T, n int, settings string) *fleettest.Fleet {
+// staged starts a fleet in which all hosts have the file, in two zones; more is added to
+// their configuration.
+func staged(t *testing.T, n int, settings string, more ...string) *fleettest.Fleet {
 	t.Helper()
 	var specs []fleettest.HostSpec
 	for i := range n {
-		conf := strings.NewReplacer("$ZONE", string(rune('a'+i%2)), "$STAGE", settings).Replace(stagedConfig)
+		conf := strings.NewReplacer("$ZONE", string(rune('a'+i%2)), "$STAGE", settings).Replace(stagedConfig) + strings.Join(more, "\n")
 		specs = append(specs, fleettest.HostSpec{Name: fmt.Sprintf("web-%02d", i+1), Config: conf, Orchestrator: i < 3})
 	}
 	return fleettest.New(t, fleettest.Options{Hosts: specs, Before: func(f *fleettest.Fleet) {

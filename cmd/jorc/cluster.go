@@ -59,6 +59,7 @@ func clusterCommand(env *environment) *cli.Command {
 			holdCommand(env),
 			unholdCommand(env),
 			observeOnlyCommand(env),
+			budgetCommand(env),
 			attentionCommand(env),
 			depsCommand(env),
 		}...),

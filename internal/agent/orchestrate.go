@@ -41,7 +41,7 @@ func (p *part) orchestrators(shown *fleetUI) []*orchestrator.Orchestrator {
 			Sinks:   orchestrator.Sinks(conf.Sinks, p.log.Named("orchestrator")), // events name their cluster
 			Deciders: []orchestrator.Decider{
 				orchestrator.ForRollout(rollout.New(p.client, p.conf.Prefix, name)),
-				orchestrator.ForStages(cluster.New(p.client, p.conf.Prefix, name), p.conf.Orchestrator.StageGates...),
+				orchestrator.ForStages(p.conf.Orchestrator.StageGates...),
 				orchestrator.ForRuns(runs.NewDecider(0, log), p.node),
 			},
 		})

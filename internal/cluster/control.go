@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // Control is what holds a cluster still.
@@ -17,6 +18,8 @@ type Control struct {
 	ObserveOnly *Hold           `json:"observe_only,omitempty"`
 	Hold        *Hold           `json:"hold,omitempty"`  // of the whole cluster
 	Roles       map[string]Hold `json:"roles,omitempty"` // by role
+	// Budget is how many hosts may be out of service; nil: no limit.
+	Budget *pace.Budget `json:"budget,omitempty"`
 	// Nodes are the holds of nodes. They are documents of their own, at
 	// host/<node>/hold.
 	Nodes map[string]Hold `json:"nodes,omitempty"`
@@ -147,6 +150,18 @@ func (c *Cluster) SetObserveOnly(ctx context.Context, on bool, h Hold) (changed 
 			return begin(&v.ObserveOnly, h)
 		}
 		return end(&v.ObserveOnly)
+	})
+}
+
+// SetBudget sets how many hosts may be out of service at the same time; nil: any number.
+// It changes nothing, not even the reason, when the limits are those.
+func (c *Cluster) SetBudget(ctx context.Context, b *pace.Budget) (changed bool, err error) {
+	return c.changeControl(ctx, func(v *Control) bool {
+		if v.Budget.Equal(b) {
+			return false
+		}
+		v.Budget = b
+		return true
 	})
 }
 

@@ -168,9 +168,9 @@ func common(a, b string) string {
 
 // changed reads what has changed since the last call.
 func (t *keyTree) changed(ctx context.Context) (changedKeys, error) {
-	index, err := t.indexOf(ctx, strings.TrimSuffix(t.prefix, "/")) // of keys with another end, too
+	below, index, err := t.keys(ctx, strings.TrimSuffix(t.prefix, "/")) // of keys with another end, too
 	switch {
-	case err != nil || index == t.index:
+	case err != nil || index == t.index || len(below)+len(t.known) == 0: // the index of no key is that of the whole KV
 		return changedKeys{}, err
 	case index < t.index:
 		return changedKeys{backwards: true}, nil

@@ -73,11 +73,17 @@ func QueueKey(node string) string { return PrefixHosts + node + EndQueue }
 // TurnKey returns the key of node's turn in a stage.
 func TurnKey(node, stage string) string { return HostPrefix(node) + "turn-" + stage }
 
+// Names of the documents of a stage.
+const (
+	endTurns = "turns"
+	endStops = "stops"
+)
+
 // StageTurnsKey returns the key of the open turns of a stage.
-func StageTurnsKey(stage string) string { return PrefixStages + stage + "/turns" }
+func StageTurnsKey(stage string) string { return PrefixStages + stage + "/" + endTurns }
 
 // StageStopsKey returns the key of what stopped a stage.
-func StageStopsKey(stage string) string { return PrefixStages + stage + "/stops" }
+func StageStopsKey(stage string) string { return PrefixStages + stage + "/" + endStops }
 
 // ReportKey returns the key of what node reports.
 func ReportKey(node string) string { return PrefixReports + node }
@@ -217,7 +223,7 @@ var Keys = []Key{
 	{KeyProfile, "params, meta and schemas that all members share", "JSON", []Kind{KindProfile}, "agents with templates or jobs; commands", ""},
 	{KeyDesired, "the desired version", "text", []Kind{KindOrchestrator}, "every agent", ""},
 	{KeyLayout, "the number of the layout of these keys", "text", nil, "every agent; commands", ""},
-	{KeyControl, "pause, observe-only, holds of the cluster and of roles", "JSON", nil, "every agent; the orchestrator; commands", ""},
+	{KeyControl, "pause, observe-only, holds of the cluster and of roles, the budget", "JSON", nil, "every agent; the orchestrator; commands", ""},
 	{KeyRollout, "the rollout: version and policy", "JSON", []Kind{KindOrchestrator}, "every agent; the orchestrator; commands", ""},
 	{KeyLeaders, "who leads and who manages", "JSON", []Kind{KindElector}, "every agent; electors; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndMember, "the member: roles, zone, its own params and meta, names of its workflows", "JSON", []Kind{KindAgent}, "that agent; electors; the orchestrator; commands", PurposeMember},

@@ -52,6 +52,7 @@ type answers struct {
 	node      string     // the only one that the answers are about; empty: all
 	documents *kv.Result // those of the whole cluster
 	hostDocuments
+	stages  map[string]kv.Leaf[string] // the documents of stages, by their names below PrefixStages
 	reports map[string]kv.Leaf[Report]
 	catalog map[string]catalogHost // nodes of the catalog, by name
 }
@@ -276,6 +277,7 @@ func (c *Cluster) state(a answers, need Need, before *State, changed map[string]
 		return State{}, err
 	}
 	s.addHolds(a)
+	s.Stages = stageDocuments(a.stages)
 	if before == nil || changed == nil || !s.Leaders.equal(before.Leaders) {
 		s.Hosts = make(map[string]*Host, len(a.members))
 		s.addHosts(a, slices.Values(a.nodes()))
@@ -345,6 +347,35 @@ func (s *State) addHolds(a answers) {
 		}
 		s.Control.Nodes[node] = hold
 	}
+}
+
+// StageDocuments reads the documents of the stages, with one request. It returns a class
+// of package consul.
+func (c *Cluster) StageDocuments(ctx context.Context) (map[string]StageDocuments, error) {
+	all, err := kv.NewTextTree(c.store, PrefixStages).List(ctx)
+	return stageDocuments(all), err
+}
+
+// stageDocuments puts the documents of each stage together.
+func stageDocuments(leaves map[string]kv.Leaf[string]) map[string]StageDocuments {
+	if len(leaves) == 0 {
+		return nil
+	}
+	all := make(map[string]StageDocuments, len(leaves)/2)
+	for name, leaf := range leaves {
+		stage, document, _ := strings.Cut(name, "/")
+		docs := all[stage]
+		switch document {
+		case endTurns:
+			docs.Turns = leaf.Entry
+		case endStops:
+			docs.Stops = leaf.Entry
+		default:
+			continue
+		}
+		all[stage] = docs
+	}
+	return all
 }
 
 // readableHold returns the hold of a host; one that cannot be read, for which err says

@@ -36,11 +36,20 @@ type State struct {
 	// what does not exist has none.
 	Indexes map[string]uint64
 
+	// Stages are the documents of the stages by name; only a Watcher that follows
+	// PrefixStages fills them in.
+	Stages map[string]StageDocuments
+
 	Changes AuditLog // the last changes that commands made; only a Watcher fills them in
 
 	need      Need
 	documents *kv.Result // what the documents of the whole cluster were read from
 	nodes     []string   // of the members, in order; nil: not computed yet
+}
+
+// StageDocuments are the documents of one stage, not decoded; see package stage.
+type StageDocuments struct {
+	Turns, Stops kv.Entry[string]
 }
 
 // Host is what is known about one host.

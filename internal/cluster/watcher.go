@@ -38,6 +38,7 @@ type Watcher struct {
 	changed map[string]bool // hosts that differ from last; nil: any
 	hosts   *keyTree
 	reports *keyTree
+	stages  *keyTree
 	catalog *catalogChanges
 	took    time.Duration // by the last State
 	covers  uint64        // what seen was before the last State
@@ -84,12 +85,17 @@ func (f *followed) outdated() bool {
 const watched = NeedState | needChanges
 
 // NewWatcher returns a watcher of all parts of the State. Run also reports
-// changes of the keys also, or below them. With a cluster that Consistent
+// changes of the keys also, or below them; with PrefixStages among them the State has the
+// documents of stages. With a cluster that Consistent
 // returned, each State has all writes that were complete before it was asked for.
 // NewWatcher does no I/O.
 func (c *Cluster) NewWatcher(also ...string) *Watcher {
 	return &Watcher{cluster: c, also: also, failing: map[string]*followed{consul.HealthCritical: {}, consul.HealthWarning: {}}}
 }
+
+// followsStages reports whether the State has the documents of stages: not each reader
+// may read them.
+func (w *Watcher) followsStages() bool { return slices.Contains(w.also, PrefixStages) }
 
 // Changes returns a signal that Run sets at its start and after each change. Each
 // caller gets its own.
@@ -293,7 +299,7 @@ func (w *Watcher) keyIndexes(ctx context.Context) (map[string]uint64, error) {
 func (w *Watcher) restored(ctx context.Context, index uint64) bool {
 	w.mu.Lock()
 	a, highest := w.answers, w.highest
-	read := max(latest(a.members), latest(a.holds), latest(a.grants), latest(a.queues), latest(a.reports))
+	read := max(latest(a.members), latest(a.holds), latest(a.grants), latest(a.queues), latest(a.reports), latest(a.stages))
 	for _, i := range w.last.Indexes {
 		read = max(read, i)
 	}
@@ -387,7 +393,7 @@ func (w *Watcher) read(ctx context.Context) (State, error) {
 func (w *Watcher) readAll(ctx context.Context) error {
 	c := w.cluster.Consistent()
 	w.last, w.changed = State{}, nil
-	w.hosts, w.reports, w.catalog = newKeyTree(c, PrefixHosts), newKeyTree(c, PrefixReports), &catalogChanges{cluster: c}
+	w.hosts, w.reports, w.stages, w.catalog = newKeyTree(c, PrefixHosts), newKeyTree(c, PrefixReports), newKeyTree(c, PrefixStages), &catalogChanges{cluster: c}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { w.answers.documents, err = c.get(watched, "").Commit(ctx); return err })
 	g.Go(func() (err error) {
@@ -400,6 +406,14 @@ func (w *Watcher) readAll(ctx context.Context) error {
 		w.answers.reports = c.reports.Decode(all.pairs)
 		return err
 	})
+	g.Go(func() error {
+		if !w.followsStages() {
+			return nil
+		}
+		all, err := w.stages.readAll(ctx, 0)
+		w.answers.stages = kv.NewTextTree(c.store, PrefixStages).Decode(all.pairs)
+		return err
+	})
 	g.Go(func() (err error) { w.answers.catalog, _, _, err = w.catalog.read(ctx); return err })
 	return g.Wait()
 }
@@ -409,18 +423,21 @@ func (w *Watcher) readAll(ctx context.Context) error {
 func (w *Watcher) update(ctx context.Context) (backwards bool, err error) {
 	c := w.cluster
 	var documents answers
-	var hosts, reports changedKeys
+	var hosts, reports, stages changedKeys
 	var nodes map[string]catalogHost
 	var seen map[string]bool
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { documents.documents, err = c.get(watched, "").Commit(ctx); return err })
 	g.Go(func() (err error) { hosts, err = w.hosts.changed(ctx); return err })
 	g.Go(func() (err error) { reports, err = w.reports.changed(ctx); return err })
+	if w.followsStages() {
+		g.Go(func() (err error) { stages, err = w.stages.changed(ctx); return err })
+	}
 	g.Go(func() (err error) { nodes, seen, backwards, err = w.catalog.read(ctx); return err })
 	if err := g.Wait(); err != nil {
 		return false, err
 	}
-	if hosts.backwards || reports.backwards || backwards {
+	if hosts.backwards || reports.backwards || stages.backwards || backwards {
 		return true, nil
 	}
 	w.answers.documents, w.answers.catalog = documents.documents, nodes
@@ -430,6 +447,8 @@ func (w *Watcher) update(ctx context.Context) (backwards bool, err error) {
 	update(w.answers.grants, text.Ending(EndGrant), fresh.grants, hosts.gone)
 	update(w.answers.queues, text.Ending(EndQueue), fresh.queues, hosts.gone)
 	update(w.answers.reports, c.reports, c.reports.Decode(reports.pairs), reports.gone)
+	tree := kv.NewTextTree(c.store, PrefixStages)
+	update(w.answers.stages, tree, tree.Decode(stages.pairs), stages.gone)
 	if w.changed = seen; seen != nil {
 		hosts.names(c, seen)
 		reports.names(c, seen)

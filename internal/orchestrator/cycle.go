@@ -219,7 +219,7 @@ func (t *term) input(s *cluster.State, before View, events []Event, now time.Tim
 	return Input{
 		Now: now, View: v, Previous: before, Events: events,
 		State: *s, Members: t.views.memberList(s, v), Paused: s.Control.Paused,
-		Store: t.store, Epoch: t.held.Epoch(), Session: t.held.Session(), Since: t.began, Refresh: t.refresh,
+		Store: t.store, Epoch: t.held.Epoch(), Session: t.held.Session(), Since: t.began, Refresh: t.refresh, places: t.places,
 	}
 }
 

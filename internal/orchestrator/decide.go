@@ -41,6 +41,7 @@ type Input struct {
 	// known of all stages.
 	StageGates      []string
 	StageGatesKnown bool
+	places          *places
 	// Refresh reads the members again, for who must know of one that joined a
 	// moment ago.
 	Refresh func(ctx context.Context) ([]cluster.Member, error)

@@ -31,7 +31,13 @@ func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error
 	if next, ok := s.Adopted(in.Now); ok {
 		return []Decision{{
 			Kind: RolloutAdopted, AuthorUnknown: true, Before: s.Document.Version, After: next.Version, Do: r.Replace(s, next), Again: true,
-			Text: fmt.Sprintf("version %s was written past the rollout: all hosts begin at once", next.Version),
+			Text: fmt.Sprintf("version %s was written past the rollout: %s", next.Version, adoptedText(next)),
+		}}, nil
+	}
+	if next, ok := s.Budgeted(in.Now); ok {
+		return []Decision{{
+			Kind: RolloutBudgeted, After: next.Version, Do: r.Replace(s, next), Again: true,
+			Text: fmt.Sprintf("the rollout of %s had no policy: the budget of the cluster paces it from now on", next.Version),
 		}}, nil
 	}
 	if !s.Exists {
@@ -73,6 +79,13 @@ func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error
 	}
 	decisions[0].Do = do
 	return decisions, nil
+}
+
+func adoptedText(d rollout.Document) string {
+	if d.Paced() {
+		return "the budget of the cluster paces it"
+	}
+	return "all hosts begin at once"
 }
 
 // recordEnd records a rollout that a command ended.

@@ -7,23 +7,24 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/stage"
 )
 
 // ForStages returns the decider that gives turns to the hosts of a cluster's stages.
-// c reads their reports; gates are the workflows that it may ask.
-func ForStages(c *cluster.Cluster, gates ...string) Decider {
-	return &stagesDecider{reports: c.Reports(), gates: gates, settled: map[string]string{}}
+// gates are the workflows that it may ask.
+func ForStages(gates ...string) Decider {
+	return &stagesDecider{gates: gates, settled: map[string]string{}}
 }
 
 type stagesDecider struct {
-	reports kv.Tree[cluster.Report]
-	gates   []string
+	gates []string
 	// waiting are the gates that stages wait for, as of the last plan of session.
 	waiting map[string]waitingGate
 	session string
@@ -82,9 +83,9 @@ func (d *stagesDecider) nextDue() (due time.Time) {
 
 // Decide implements Decider.
 func (d *stagesDecider) Decide(ctx context.Context, in Input) (decisions []Decision, err error) {
-	waiting := map[string]waitingGate{}
+	waiting, interrupted := map[string]waitingGate{}, false
 	defer func() {
-		if d.waiting, d.session = waiting, in.Session; err != nil {
+		if d.waiting, d.session = waiting, in.Session; err != nil || interrupted {
 			d.waiting = nil // not known of all stages
 		}
 	}()
@@ -94,74 +95,100 @@ func (d *stagesDecider) Decide(ctx context.Context, in Input) (decisions []Decis
 		before = nil // another orchestrator decided meanwhile
 	}
 	d.seen = map[string]stageSeen{}
-	var all []Decision
-	var errs []error
+	var active []string
 	for _, name := range slices.Sorted(maps.Keys(hosts)) {
 		d.seen[name] = seeStage(hosts[name], before[name].stopped, before[name], in.Now)
-		decisions, gate, err := d.stage(ctx, in, name, hosts[name])
-		if gate != nil {
-			waiting[name] = *gate
+		if busy(hosts[name]) || d.settled[name] != in.Session {
+			active = append(active, name)
 		}
-		all = append(all, decisions...)
-		errs = append(errs, err)
 	}
-	return all, errors.Join(errs...)
+	if len(active) == 0 {
+		return nil, nil
+	}
+	var errs []error
+	err = in.places.plan(ctx, func(ctx context.Context, r *round) error {
+		r.forget(func(change string) bool {
+			name, is := strings.CutPrefix(change, changeStage)
+			return is && !slices.Contains(active, name)
+		})
+		hosts := stage.HostsOf(&r.State)
+		for _, name := range active {
+			gate, err := d.stage(ctx, in, r, name, hosts[name])
+			if gate != nil {
+				waiting[name] = *gate
+			}
+			if overtaken(err) {
+				return err // the next round plans again
+			}
+			errs = append(errs, err)
+		}
+		return nil
+	})
+	if interrupted = overtaken(err); interrupted {
+		err = nil
+	}
+	return nil, errors.Join(append(errs, err)...)
 }
 
-// stage plans one stage. What is offered alone is written at once; with events it is
-// part of the decisions, so that it happens with them or not at all.
-func (d *stagesDecider) stage(ctx context.Context, in Input, name string, hosts []stage.Host) ([]Decision, *waitingGate, error) {
-	busy := slices.ContainsFunc(hosts, func(h stage.Host) bool {
+// changeStage, followed by its name, names a stage among the changes that wait for a place.
+const changeStage = "stage "
+
+// busy reports whether something is expected of one of the hosts.
+func busy(hosts []stage.Host) bool {
+	return slices.ContainsFunc(hosts, func(h stage.Host) bool {
 		state := h.Report.Shown()
 		return state != "" && state != cluster.StageDone
 	})
-	if !busy && d.settled[name] == in.Session {
-		return nil, nil, nil
-	}
+}
+
+// stage plans one stage, and writes what it decides together with its events.
+func (d *stagesDecider) stage(ctx context.Context, in Input, r *round, name string, hosts []stage.Host) (*waitingGate, error) {
 	stages := stage.New(in.Store)
-	documents, err := stages.Load(ctx, name)
+	documents, err := stages.Parse(name, r.State.Stages[name])
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	reports, err := stages.Reports(ctx, d.reports, documents)
-	if err != nil {
-		return nil, nil, err
-	}
-	control := in.State.Control
+	control := r.State.Control
 	state := stage.State{
-		Stage: name, Session: in.Session, Hosts: stage.WithReports(hosts, &in.State, name, reports, documents),
-		Halted: control.Paused != nil || control.ObserveOnly != nil,
+		Stage: name, Session: in.Session, Hosts: hosts, Halted: control.Paused != nil || control.ObserveOnly != nil,
 	}
 	if state.Gate, err = d.gate(ctx, in, documents, state.Hosts); err != nil {
-		return nil, nil, fmt.Errorf("ask the gate of stage %q: %w", name, err)
+		return nil, fmt.Errorf("ask the gate of stage %q: %w", name, err)
+	}
+	demand := pace.Demand{Change: changeStage + name, Open: len(documents.Turns.Open), Created: documents.Turns.Since}
+	if state.Places, err = r.account(demand); err != nil {
+		return nil, err
 	}
 	plan := stage.Plan(documents.Turns, documents.Stops, state, in.Now)
 	gate := waitingFor(documents, plan, in.Now)
 	seen := d.seen[name]
 	seen.stopped = plan.Stops.Unresumed()
 	d.seen[name] = seen
+	demand.Nodes = plan.Denied
+	r.wants(demand)
 	delete(d.settled, name)
-	do := stages.Write(documents, plan, in.State.Indexes[cluster.KeyControl])
+	do := stages.Write(documents, plan, r.State.Indexes[cluster.KeyControl])
 	if do == nil {
-		if !busy && len(plan.Turns.Open) == 0 && plan.Turns.Step == nil {
+		if !busy(hosts) && len(plan.Turns.Open) == 0 && plan.Turns.Step == nil {
 			d.settled[name] = in.Session
 		}
-		return nil, gate, nil
-	}
-	if len(plan.Events) == 0 {
-		t := in.Store.Txn()
-		do(t)
-		if _, err := t.Commit(ctx); err != nil && !errors.Is(err, kv.ErrConflict) {
-			return nil, nil, err
-		}
-		return nil, gate, nil // after a conflict the next cycle plans again
+		return gate, nil
 	}
 	decisions := make([]Decision, len(plan.Events))
 	for i, e := range plan.Events {
-		decisions[i] = Decision{Kind: e.Kind, Node: e.Node, Text: e.Text, After: cmp.Or(e.Node, name), Together: i > 0}
+		decisions[i] = Decision{Kind: e.Kind, Node: e.Node, Text: e.Text, After: cmp.Or(e.Node, name)}
 	}
-	decisions[0].Do = do
-	return decisions, gate, nil
+	write := func(also func(*kv.Txn)) error {
+		both := func(t *kv.Txn) { do(t); also(t) }
+		if len(decisions) == 0 {
+			return commit(ctx, in.Store, both)
+		}
+		return in.Record(ctx, decisions, both)
+	}
+	if len(plan.Offers) == 0 {
+		return gate, write(func(*kv.Txn) {})
+	}
+	return gate, r.offer(ctx, plan.Offers, write)
 }
 
 // waitingFor returns the gate that a stage waits for: the run of the document, which

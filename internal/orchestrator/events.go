@@ -334,6 +334,10 @@ func (e Event) Bounded() Event {
 // rollout.
 const RolloutAdopted = "rollout_adopted"
 
+// RolloutBudgeted is the kind of event for a rollout without a policy that the budget
+// of the cluster paces from then on.
+const RolloutBudgeted = "rollout_budgeted"
+
 // Kinds of events about the orchestrator's own cycles.
 const (
 	OrchestratorFailing   = "orchestrator_failing" // three cycles in a row failed
@@ -346,7 +350,7 @@ func rolloutKind(kind string) string { return "rollout_" + strings.ReplaceAll(ki
 // Kinds returns all kinds of events that this version journals: what Diff
 // finds and what is decided, sorted. A newer one may know more.
 func Kinds() []string {
-	all := append(differenceKinds(), OperatorChange, RolloutAdopted, OrchestratorFailing, OrchestratorRecovered)
+	all := append(differenceKinds(), OperatorChange, RolloutAdopted, RolloutBudgeted, OrchestratorFailing, OrchestratorRecovered)
 	for _, kind := range rollout.DecisionKinds() {
 		all = append(all, rolloutKind(kind))
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -21,38 +22,23 @@ const quietAfterRestore = time.Minute
 // waits for them nor for events to be journalled.
 type granter struct {
 	*term
-	rollouts *rollout.Rollouts // in the store of the lock
-	ledger   kv.Entry[rollout.Ledger]
-	wake     concurrency.Signal
+	wake concurrency.Signal
 }
 
-func newGranter(t *term) *granter {
-	return &granter{term: t, rollouts: t.Orchestrator.rollouts.Held(t.held), wake: t.watcher.Changes()}
-}
+func newGranter(t *term) *granter { return &granter{term: t, wake: t.watcher.Changes()} }
 
 // Pauses after a pass that failed.
 const firstGrantRetry, lastGrantRetry = 100 * time.Millisecond, 10 * time.Second
 
-// run plans and offers until ctx ends. What the former holder of the lock sent late
-// cannot be carried out once the ledger is renewed. After anything that went wrong it renews
-// the ledger and reads everything again: no plan is made of a state that is older
-// than what this orchestrator wrote, or may have written.
+// run plans and offers until ctx ends.
 func (g *granter) run(ctx context.Context) error {
 	retry := concurrency.NewBackoff(firstGrantRetry, lastGrantRetry)
-	renewed, begin := false, true
 	for ctx.Err() == nil {
 		var again time.Time
-		var err error
-		if !renewed {
-			if g.ledger, err = g.rollouts.Renew(ctx, begin); err == nil {
-				g.watcher.Reset()
-				renewed, begin = true, false
-			}
-		}
-		if err == nil {
-			again, err = g.pass(ctx)
-			renewed = err == nil
-		}
+		err := g.places.plan(ctx, func(ctx context.Context, r *round) (err error) {
+			again, err = g.pass(ctx, r)
+			return err
+		})
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -82,34 +68,34 @@ func (g *granter) await(ctx context.Context, at time.Time) {
 	}
 }
 
-// pass reads what has changed, plans, and offers. again is when to plan again even
-// if nothing changes.
-func (g *granter) pass(ctx context.Context) (again time.Time, err error) {
-	now, err := g.watcher.State(ctx)
-	if err != nil {
-		return again, err
-	}
-	s, err := g.rollouts.StoredIn(&now, g.ledger)
+// changeVersion names the rollout among the changes that wait for a place.
+const changeVersion = "version"
+
+// pass plans and offers. again is when to plan again even if nothing changes.
+func (g *granter) pass(ctx context.Context, r *round) (again time.Time, err error) {
+	s, state, err := r.rollout()
 	if err != nil || !s.Current() || !s.Document.Paced() || s.Document.Phase == rollout.Aborted {
-		return again, err
-	}
-	if probes, known := g.probes.Get(); known {
-		now = now.WithProbes(probes)
-	}
-	state, err := rollout.StateOf(&now, s)
-	if err != nil {
+		r.wants(pace.Demand{Change: changeVersion})
 		return again, err
 	}
 	state.PlannedSince = g.began
+	demand := pace.Demand{Change: changeVersion, Restores: s.Document.RollbackOf != nil, Open: state.Open(), Created: s.Document.Started}
+	if state.Places, err = r.account(demand); err != nil {
+		return again, err
+	}
 	plan := rollout.Plan(s.Document, state, time.Now())
-	if g.rollouts.Replace(s, plan.Document) != nil {
+	if g.places.rollouts.Replace(s, plan.Document) != nil {
 		g.requested.Notify() // the cycle changes the document, together with its events
 		return time.Now().Add(time.Second), nil
 	}
+	for _, d := range plan.Denied {
+		demand.Nodes = append(demand.Nodes, d.Node)
+	}
+	r.wants(demand)
 	if len(plan.Offers)+len(plan.Withdrawals) == 0 {
 		return plan.Again, nil
 	}
-	g.ledger, err = g.rollouts.Apply(ctx, s, state, plan)
+	r.ledger, err = g.places.rollouts.Apply(ctx, s, state, plan)
 	g.o.Log.Debug("grants", "offered", len(plan.Offers), "withdrawn", len(plan.Withdrawals), "error", err)
 	return plan.Again, err
 }

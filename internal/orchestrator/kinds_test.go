@@ -16,7 +16,7 @@ import (
 // TestKinds: all kinds of events and decisions that packages declare are known.
 func TestKinds(t *testing.T) {
 	t.Parallel()
-	want := []string{orchestrator.RolloutAdopted, orchestrator.OperatorChange}
+	want := []string{orchestrator.RolloutAdopted, orchestrator.RolloutBudgeted, orchestrator.OperatorChange}
 	for file, prefix := range map[string]string{"events.go": "", "../rollout/plan.go": "rollout_", "../runs/plan.go": "", "../stage/plan.go": ""} {
 		n := len(want)
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)

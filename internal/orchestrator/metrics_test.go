@@ -163,7 +163,7 @@ func TestStageMetrics(t *testing.T) {
 		}))
 	}
 	options := s.deciding()
-	options.Deciders = append(options.Deciders, orchestrator.ForStages(s.cluster))
+	options.Deciders = append(options.Deciders, orchestrator.ForStages())
 	o, stop := s.start(options)
 	s.wantMetrics(o,
 		`jorc_stage_hosts{cluster="prod",stage="edge",state="restored"} 1`, `jorc_stage_hosts{cluster="prod",stage="edge",state="waiting"} 1`,

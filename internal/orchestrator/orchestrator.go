@@ -184,6 +184,7 @@ type term struct {
 	projector *cluster.Projector
 	aclsKnown bool
 
+	places    *places
 	grants    *granter
 	began     time.Time
 	changes   concurrency.Signal // of the state
@@ -203,6 +204,7 @@ func newTerm(o *Orchestrator, held *kv.Lease) *term {
 	t.requests = newRequests(t.store, t.requested)
 	t.reports = newReports(t.store)
 	t.sinks = newSinkDispatcher(o, t.store)
+	t.places = newPlaces(t)
 	t.grants = newGranter(t)
 	return t
 }
@@ -253,10 +255,10 @@ func (t *term) cycles(ctx context.Context) error {
 		again := t.cycle(ctx, trigger)
 		took := time.Since(began)
 		rest := max(leastRest, restShare*took)
-		due = pace{earliest: time.Now().Add(rest), due: began.Add(t.o.Interval), early: true}
+		due = timing{earliest: time.Now().Add(rest), due: began.Add(t.o.Interval), early: true}
 		switch {
 		case t.backoff > 0:
-			due = pace{earliest: time.Now().Add(t.backoff), due: time.Now().Add(t.backoff)}
+			due = timing{earliest: time.Now().Add(t.backoff), due: time.Now().Add(t.backoff)}
 		case again:
 			due.due = due.earliest
 		default:
@@ -268,15 +270,15 @@ func (t *term) cycles(ctx context.Context) error {
 	}
 }
 
-// pace says when the next cycle is to run: at due, or when there is news at
+// timing says when the next cycle is to run: at due, or when there is news at
 // earliest if it may be early.
-type pace struct {
+type timing struct {
 	earliest, due time.Time
 	early         bool
 }
 
 // await returns when the next cycle is to run, and says why.
-func (t *term) await(ctx context.Context, p pace, trigger *string) error {
+func (t *term) await(ctx context.Context, p timing, trigger *string) error {
 	at := p.due
 	if at.Before(p.earliest) {
 		at = p.earliest
@@ -305,9 +307,9 @@ func (t *term) await(ctx context.Context, p pace, trigger *string) error {
 
 // resume reads when the cluster is next due: the one before may have
 // failed, and have asked for patience.
-func (t *term) resume(ctx context.Context) pace {
+func (t *term) resume(ctx context.Context) timing {
 	now := time.Now()
-	p := pace{earliest: now, due: now}
+	p := timing{earliest: now, due: now}
 	next, err := t.requests.doc.Get(ctx)
 	if err != nil {
 		return p // the cycle tells

@@ -283,12 +283,17 @@ func (p *planner) offers() (all []Offer) {
 			open++
 		}
 	}
+	places := p.Places.Clone()
 	for _, m := range candidates {
-		switch {
+		switch limit, admitted := places.Admit(m.Node); {
 		case m.granted(): // stranded: it stays in its place
 		case open >= allowed, count >= allowed && m.out() == cluster.InService:
 			continue
+		case !admitted:
+			p.denied = append(p.denied, Denied{m.Node, limit})
+			continue
 		default:
+			places.Take(m.Node)
 			open++
 			if m.out() == cluster.InService {
 				count++

@@ -244,7 +244,25 @@ func (s Stored) Adopted(now time.Time) (next Document, ok bool) {
 	if s.Desired == "" || s.Exists && s.Document.Version == s.Desired {
 		return s.Document, false
 	}
-	return begin(s.Desired, Policy{}, "", s.Document.lastHealthy(), now), true
+	return begin(s.Desired, s.pacing(Policy{}), "", s.Document.lastHealthy(), now), true
+}
+
+// pacing is the policy p, or, where p is plain and the cluster has a budget, the one by
+// which only the budget paces.
+func (s Stored) pacing(p Policy) Policy {
+	if p.Plain() && s.Budget != nil {
+		p.MaxParallel = Amount{N: 100, Percent: true}
+	}
+	return p
+}
+
+// Budgeted returns the document of a rollout without a policy in a cluster that got a
+// budget: hosts need a grant from then on. ok is false for any other.
+func (s Stored) Budgeted(now time.Time) (next Document, ok bool) {
+	if !s.Current() || s.Document.Paced() || s.Budget == nil || s.Document.Phase == Aborted {
+		return s.Document, false
+	}
+	return s.Document.repolicied(s.pacing(s.Document.Policy), now), true
 }
 
 // lastHealthy is the last version that all members ran without a failure.

@@ -97,8 +97,9 @@ type Permit struct {
 	Stored
 	Grant  Grant
 	Report cluster.Report
-	// Halted: the cluster is paused, or only observed.
-	Halted bool
+	// Halted: the cluster is paused, or only observed. Budgeted: it has a budget, so no
+	// host begins without a grant.
+	Halted, Budgeted bool
 
 	node    string
 	control uint64
@@ -123,7 +124,7 @@ func (r *Rollouts) Permit(ctx context.Context, node string) (Permit, error) {
 	if err != nil {
 		return Permit{}, err
 	}
-	p.Halted, p.control = haltedBy(c.Value), c.Index
+	p.Halted, p.Budgeted, p.control = haltedBy(c.Value), c.Value.Budget != nil, c.Index
 	g, err := grant.From(read)
 	if err != nil && !errors.Is(err, kv.ErrDamaged) {
 		return Permit{}, err
@@ -153,7 +154,7 @@ func (r *Rollouts) Noticed(node string, n Noticed, last cluster.Report) (Permit,
 		return Permit{}, err
 	}
 	return Permit{
-		Stored: s, Grant: n.Grant.Value, Report: last, Halted: haltedBy(n.Control.Value),
+		Stored: s, Grant: n.Grant.Value, Report: last, Halted: haltedBy(n.Control.Value), Budgeted: n.Control.Value.Budget != nil,
 		node: node, control: n.Control.Index, grant: n.Grant.Index,
 	}, nil
 }
@@ -202,13 +203,15 @@ func (p Permit) Free(version string) (ok bool, reason string) {
 		return false, "the rollout cannot be read: " + p.Damaged.Error()
 	case p.Desired != version:
 		return false, "version " + version + " is no longer desired"
+	case !p.Current() && p.Budgeted:
+		return false, ""
 	case !p.Current(): // hosts without a cluster, or current_version was written past the rollout
 		return true, ""
 	case d.Phase == Aborted:
 		return false, "the rollout was aborted"
 	case d.Stopped != nil && !d.Over():
 		return false, d.Stopped.text()
-	case d.Paced():
+	case d.Paced(), p.Budgeted: // without a policy the orchestrator writes one
 		return false, ""
 	}
 	return true, ""
@@ -275,8 +278,7 @@ func (r *Rollouts) Apply(ctx context.Context, s Stored, state State, p Planned) 
 	}
 	for part := range slices.Chunk(all, mostGrants) {
 		t := r.store.Txn()
-		ledger := s.Ledger.next()
-		r.ledgers.SwapIn(t, s.ledger, ledger)
+		ledger := r.SwapLedger(t, s.ledger)
 		s.fence(t)
 		for _, c := range part {
 			old := grants[c.node]
@@ -292,6 +294,15 @@ func (r *Rollouts) Apply(ctx context.Context, s Stored, state State, p Planned) 
 		s.Ledger, s.ledger = ledger, kv.Entry[Ledger]{Value: ledger, Index: done.Index(keyLedger), Exists: true}
 	}
 	return s.ledger, nil
+}
+
+// SwapLedger adds to t the swap of the ledger, which every transaction needs that offers
+// hosts something: of two plans made of the same state one is carried out. It returns
+// the ledger as it is then.
+func (r *Rollouts) SwapLedger(t *kv.Txn, ledger kv.Entry[Ledger]) Ledger {
+	next := ledger.Value.next()
+	r.ledgers.SwapIn(t, ledger, next)
+	return next
 }
 
 // Renew swaps the ledger alone and returns it: no transaction that was sent before

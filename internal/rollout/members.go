@@ -14,6 +14,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // Observe reads what is known of all members, as no server that lost its
@@ -24,7 +25,11 @@ func (r *Rollouts) Observe(ctx context.Context, stored Stored) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	return StateOf(&s, stored)
+	state, err := StateOf(&s, stored)
+	if err == nil && r.count != nil && s.Control.Budget != nil {
+		state.Places, err = r.count(ctx, r.cluster, &s, state)
+	}
+	return state, err
 }
 
 // CheckState returns the error of StateOf.
@@ -48,6 +53,9 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 		filter, _ = cluster.ParseFilter("") // it matches every member
 	}
 	state := State{Halted: halted(s.Control), Quiet: stored.Ledger.Quiet}
+	if damaged := s.Damaged[cluster.KeyControl]; damaged != nil {
+		state.Halted = "what holds the cluster, and its budget, cannot be read: " + damaged.Error()
+	}
 	nodes := s.Nodes()
 	state.Members = make([]Member, 0, len(nodes))
 	for _, node := range nodes {
@@ -127,6 +135,19 @@ type State struct {
 	PlannedSince time.Time
 	// Quiet is until when nothing is granted, as Consul's KV was restored.
 	Quiet time.Time
+	// Places is who is out of service for whatever reason, and what the budget of the
+	// cluster leaves; nil: there is no budget.
+	Places *pace.Account
+}
+
+// Open is how many members have an open grant.
+func (s *State) Open() (n int) {
+	for i := range s.Members {
+		if s.Members[i].granted() {
+			n++
+		}
+	}
+	return n
 }
 
 // Member is one member as a rollout sees it.

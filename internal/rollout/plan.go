@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -50,10 +51,18 @@ type Planned struct {
 	// while Document differs from it.
 	Offers      []Offer
 	Withdrawals []string
+	// Denied are members that only the budget of the cluster keeps from an offer.
+	Denied []Denied
 	// Until is the end of the window for the offers; zero: none.
 	Until time.Time
 	// Again is when to plan again although nothing has changed; zero: no need to.
 	Again time.Time
+}
+
+// Denied is a member that the budget of the cluster keeps from an offer.
+type Denied struct {
+	Node  string
+	Limit pace.Limit
 }
 
 // Plan decides the next state of a rollout and which hosts are offered a grant. It
@@ -76,6 +85,7 @@ func Plan(d Document, s State, now time.Time) Planned {
 		}
 	}
 	r.Offers = p.offers()
+	r.Denied = p.denied
 	return r
 }
 
@@ -103,6 +113,7 @@ type planner struct {
 	others    []ranked
 	counts    Counts
 	decisions []Decision
+	denied    []Denied
 }
 
 func newPlanner(d Document, s State, now time.Time) *planner {

@@ -4,74 +4,26 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
 
 // ErrPolicy: the policy is invalid.
 var ErrPolicy = errors.New("not a policy")
 
-// Amount is a number of members, or a share of them in per cent. The zero
-// Amount means that no amount is given.
-type Amount struct {
-	N       int
-	Percent bool
-}
+// Amount is a number of members, or a share of them.
+type Amount = pace.Amount
 
-// mostMembers bounds counts, so that nothing computed from them overflows.
-const mostMembers = 1_000_000
-
-// ParseAmount reads "3" or "10%". Both begin at 1. It returns ErrPolicy.
+// ParseAmount is pace.ParseAmount. It returns ErrPolicy.
 func ParseAmount(text string) (Amount, error) {
-	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
-	n, err := strconv.Atoi(number)
-	switch {
-	case err != nil || number[0] == '+':
-		return Amount{}, fmt.Errorf("%w: %q is neither a number of members such as 3 nor a whole share such as 10%%", ErrPolicy, text)
-	case n < 1:
-		return Amount{}, fmt.Errorf("%w: %q selects no member: give at least 1 or 1%%", ErrPolicy, text)
-	case percent && n > 100:
-		return Amount{}, fmt.Errorf("%w: %q is more than all: give at most 100%%", ErrPolicy, text)
-	case n > mostMembers:
-		return Amount{}, fmt.Errorf("%w: %q is more than %d", ErrPolicy, text, mostMembers)
+	a, err := pace.ParseAmount(text)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrPolicy, err)
 	}
-	return Amount{N: n, Percent: percent}, nil
-}
-
-// Of is how many of n members the amount is: shares are rounded down, but are
-// at least one member. It is 0 for the zero Amount only.
-func (a Amount) Of(n int) int {
-	switch {
-	case a.N <= 0:
-		return 0
-	case a.Percent:
-		return max(1, max(0, n)*min(a.N, 100)/100)
-	}
-	return a.N
-}
-
-func (a Amount) String() string {
-	switch {
-	case a.N <= 0:
-		return ""
-	case a.Percent:
-		return strconv.Itoa(a.N) + "%"
-	}
-	return strconv.Itoa(a.N)
-}
-
-// MarshalText writes what ParseAmount reads.
-func (a Amount) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
-
-// UnmarshalText is ParseAmount, and reads "" as none.
-func (a *Amount) UnmarshalText(text []byte) (err error) {
-	if *a = (Amount{}); len(text) > 0 {
-		*a, err = ParseAmount(string(text))
-	}
-	return err
+	return a, err
 }
 
 // Role is one role in the order of a policy.
@@ -303,9 +255,9 @@ const (
 // contradicts itself.
 func (p Policy) Validate() error {
 	switch {
-	case p.Canary < 0 || p.Canary > mostMembers:
+	case p.Canary < 0 || p.Canary > pace.MostMembers:
 		return fmt.Errorf("%w: a canary of %d members: give a number from 1 on, or leave it out", ErrPolicy, p.Canary)
-	case p.MaxFailures < 0 || p.MaxFailures > mostMembers:
+	case p.MaxFailures < 0 || p.MaxFailures > pace.MostMembers:
 		return fmt.Errorf("%w: max failures is %d: give 0, which stops at the first, or more", ErrPolicy, p.MaxFailures)
 	case p.OnFailure != "" && p.OnFailure != OnFailurePause && p.OnFailure != OnFailureRollback:
 		return fmt.Errorf("%w: on failure is %q, but must be %s or %s", ErrPolicy, p.OnFailure, OnFailurePause, OnFailureRollback)

@@ -21,6 +21,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // Sentinels of this package; those of packages nodes, kv and consul pass
@@ -63,6 +64,18 @@ type Rollouts struct {
 	ledgers kv.Doc[Ledger]
 	knowns  kv.Doc[Known]
 	now     func() time.Time
+	count   Count // nil: the budget is not known
+}
+
+// Count counts who is out of service, for whatever reason, in a state of a cluster.
+type Count func(ctx context.Context, c *cluster.Cluster, s *cluster.State, members State) (*pace.Account, error)
+
+// Counting returns the same rollout, which knows what the budget of the cluster leaves when
+// it shows and explains.
+func (r *Rollouts) Counting(count Count) *Rollouts {
+	other := *r
+	other.count = count
+	return &other
 }
 
 // New returns the rollout of the cluster below prefix. It does no I/O.
@@ -199,6 +212,7 @@ type Stored struct {
 	Document Document
 	Exists   bool // the document
 	Ledger   Ledger
+	Budget   *pace.Budget // of the cluster; nil: none
 	// Session is that of the lock in whose store this was read; empty: none.
 	Session string
 	// Damaged is why the document of the rollout, or the desired version, cannot be
@@ -267,6 +281,11 @@ func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
 		}
 		s.others[key] = e.Index
 	}
+	control, err := kv.NewDoc[cluster.Control](r.store, cluster.KeyControl, 1).From(read)
+	if err != nil && !errors.Is(err, kv.ErrDamaged) {
+		return Stored{}, err
+	}
+	s.Budget = control.Value.Budget
 	return s, nil
 }
 
@@ -285,6 +304,7 @@ func (r *Rollouts) StoredIn(state *cluster.State, ledger kv.Entry[Ledger]) (Stor
 		s.Desired, s.badDesired, s.Damaged = s.Document.Version, true, cmp.Or(s.Damaged, damaged)
 	}
 	s.Ledger, s.ledger, s.Session, s.others = ledger.Value, ledger, r.session, map[string]uint64{}
+	s.Budget = state.Control.Budget
 	for _, key := range fencingKeys {
 		s.others[key] = state.Indexes[key]
 	}

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -110,8 +111,8 @@ func Describe(d Document, s State, now time.Time) Status {
 	}
 	apart := []ranked{}
 	for _, m := range s.Members {
-		if m.granted() || m.givenUp() {
-			status.Grants = append(status.Grants, m.describeGrant())
+		if g, open := m.OpenGrant(); open {
+			status.Grants = append(status.Grants, g)
 		}
 		apart = append(apart, ranked{Member: &m})
 	}
@@ -197,6 +198,14 @@ func (m *Member) describeGrant() Granted {
 	return g
 }
 
+// OpenGrant returns the grant that the member has, one that an operator gave up on too.
+func (m *Member) OpenGrant() (Granted, bool) {
+	if !m.granted() && !m.givenUp() {
+		return Granted{}, false
+	}
+	return m.describeGrant(), true
+}
+
 // groups puts members together by the text that of returns; members without a
 // text are left out.
 func groups(all []ranked, of func(*Member) string) []Out {
@@ -252,6 +261,12 @@ func (p *planner) waits() []string {
 		broken := slices.DeleteFunc(out, func(m ranked) bool { return m.progress == working })
 		add(broken, fmt.Sprintf("to be in service again: %d may be out of it, and 'jorc update give-up' frees the place of a host with a grant", allowed))
 	}
+	for _, m := range free {
+		if limit, ok := p.Places.Admit(m.Node); !ok && d.Paced() {
+			waits = append(waits, p.Places.Explain(limit))
+			break
+		}
+	}
 	if len(waits) == 0 && p.tooManyDown() {
 		add(p.in(down), "to come back")
 	}
@@ -282,11 +297,12 @@ type outlook struct {
 	step     step
 	waits    string // why the step admits no more
 	offered  map[string]bool
-	occupied string // the places that are taken; empty: there is room
+	denied   map[string]string // why the budget keeps members back
+	occupied string            // the places that are taken; empty: there is room
 }
 
 func (p *planner) outlook() outlook {
-	o := outlook{stopped: p.stopped(), step: p.step(), offered: map[string]bool{}}
+	o := outlook{stopped: p.stopped(), step: p.step(), offered: map[string]bool{}, denied: map[string]string{}}
 	o.waits = fmt.Sprintf("not admitted yet: phase %s, %d of %d members are admitted", p.doc.StateText(),
 		len(p.admitted(func(ranked) bool { return true })), p.counts.Members)
 	if waits := p.waits(); len(waits) > 0 {
@@ -294,6 +310,9 @@ func (p *planner) outlook() outlook {
 	}
 	for _, offer := range p.offers() {
 		o.offered[offer.Node] = true
+	}
+	for _, d := range p.denied {
+		o.denied[d.Node] = p.Places.Explain(d.Limit)
 	}
 	if allowed, out := p.room(); len(out) > 0 {
 		o.occupied = fmt.Sprintf("%d may be out of service at one time, and are: %s", allowed, p.outNames(out))
@@ -316,7 +335,7 @@ func (o outlook) waitText(p *planner, m ranked) string {
 	case o.offered[m.Node]:
 		return "the orchestrator offers it a grant next"
 	}
-	return o.occupied
+	return cmp.Or(o.denied[m.Node], o.occupied)
 }
 
 // outNames names members that are out of service, and since when.

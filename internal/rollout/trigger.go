@@ -167,8 +167,9 @@ func (q Request) next(s Stored, now time.Time) (next Document, fresh bool, err e
 			p.MaxParallel = defaultParallel
 		}
 	}
+	p = s.pacing(p)
 	if q.rollback != nil {
-		d := begin(q.Version, old.Policy, q.By, "", now)
+		d := begin(q.Version, s.pacing(old.Policy), q.By, "", now)
 		if d.RollbackOf = q.rollback; q.Version == old.Previous {
 			d.Previous = q.Version
 		}

@@ -38,6 +38,9 @@ func (r *Rollouts) WhyOf(s Stored, state State, orchestrated bool, node string) 
 		return nil
 	}
 	reasons := Explain(s.Document, state, node, r.now())
+	if !s.Document.Paced() && s.Budget != nil && s.Document.Phase != Aborted {
+		reasons = append(reasons, cluster.Reason{Reason: cluster.WhyRollout, Detail: "the cluster has a budget: the orchestrator paces the rollout, and has not done so yet"})
+	}
 	if s.Document.Paced() && !orchestrated {
 		reasons = append(reasons, cluster.Reason{Reason: cluster.WhyRollout, Detail: "no orchestrator runs: no host is offered a grant"})
 	}

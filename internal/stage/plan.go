@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/config"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/text"
 )
@@ -139,6 +140,9 @@ type State struct {
 	Halted  bool   // the cluster is paused or only observed
 	Hosts   []Host
 	Gate    *rollout.GateRun // what is known of the run that the gate asked for; nil: nothing
+	// Places is who is out of service for whatever reason, and what the budget of the
+	// cluster leaves; nil: there is no budget.
+	Places *pace.Account
 }
 
 // Event is one thing that a plan decided, for people.
@@ -154,8 +158,10 @@ type Planned struct {
 	Stops Stops
 	// Offers and Withdrawals are hosts whose turn is written; their turns are in Turns.
 	Offers, Withdrawals []string
-	Events              []Event
-	GateNext            time.Time // when time alone changes the gate; zero: it does not
+	// Denied are hosts that only the budget of the cluster keeps from an offer.
+	Denied   []string
+	Events   []Event
+	GateNext time.Time // when time alone changes the gate; zero: it does not
 }
 
 // answerWithin is how long an offer stays without an answer, and how long the host
@@ -395,10 +401,13 @@ func turnNumber(id string) (n uint64) {
 
 // bad reports whether the host's last change failed and no operator approved it: it
 // counts as out of service, whatever its checks say.
-func (p *planner) bad(h *ranked) bool {
-	return slices.ContainsFunc(p.Stops.Stops, func(s Stop) bool {
-		older := turnNumber(h.Report.Turn) < turnNumber(s.Turn) // the report is, so it may have failed
-		return s.Node == h.Node && s.Resumed == nil && (older || s.Turn == h.Report.Turn && h.Report.State == cluster.StageFailed)
+func (p *planner) bad(h *ranked) bool { return p.Stops.bad(h.Node, h.Report) }
+
+// bad is planner.bad of a host that reports r.
+func (s Stops) bad(node string, r cluster.StageReport) bool {
+	return slices.ContainsFunc(s.Stops, func(s Stop) bool {
+		older := turnNumber(r.Turn) < turnNumber(s.Turn) // the report is, so it may have failed
+		return s.Node == node && s.Resumed == nil && (older || s.Turn == r.Turn && r.State == cluster.StageFailed)
 	})
 }
 
@@ -423,6 +432,7 @@ func (p *planner) offer() {
 	candidates := slices.DeleteFunc(slices.Clone(p.hosts), func(h *ranked) bool { return p.Barred(h.Host) != "" })
 	// Hosts in service come first: with the others it is not known why they fail.
 	slices.SortStableFunc(candidates, func(a, b *ranked) int { return compareBool(a.Out, b.Out) })
+	places := p.Places.Clone()
 	for _, h := range candidates {
 		itself := h.Out || p.bad(h) // it is counted already
 		if open >= allowed || out >= allowed && !itself || len(p.Offers) == mostOffers {
@@ -431,6 +441,11 @@ func (p *planner) offer() {
 		if p.admitted(h) != "" || p.stepHolds(h) != "" {
 			continue
 		}
+		if _, admitted := places.Admit(h.Node); !admitted {
+			p.Denied = append(p.Denied, h.Node)
+			continue
+		}
+		places.Take(h.Node)
 		p.enterStep(h, allowed)
 		p.Turns.Seq++
 		p.Turns.Open[h.Node] = Turn{

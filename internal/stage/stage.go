@@ -14,7 +14,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/jorc/jorc/internal/cluster"
@@ -80,32 +79,16 @@ func (s *Stages) Load(ctx context.Context, stage string) (d Documents, err error
 	return d, nil
 }
 
-// Reports reads the reports of the hosts with an open turn: after Load, since a host
-// may have taken its turn before that. A damaged report counts as absent.
-func (s *Stages) Reports(ctx context.Context, reports kv.Tree[cluster.Report], d Documents) (map[string]cluster.Report, error) {
-	all := make(map[string]cluster.Report, len(d.Turns.Open))
-	nodes := slices.Sorted(maps.Keys(d.Turns.Open))
-	for part := range slices.Chunk(nodes, kv.MaxOps) {
-		t := s.store.Consistent().Txn()
-		for _, node := range part {
-			t.Get(cluster.ReportKey(node))
-		}
-		r, err := t.Commit(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, node := range part {
-			e, err := reports.At(node).From(r)
-			switch {
-			case errors.Is(err, kv.ErrDamaged), errors.Is(err, kv.ErrNewer):
-			case err != nil:
-				return nil, err
-			case e.Exists:
-				all[node] = e.Value
-			}
-		}
+// Parse decodes the documents of a stage. It returns kv.ErrDamaged or kv.ErrNewer.
+func (s *Stages) Parse(stage string, stored cluster.StageDocuments) (d Documents, err error) {
+	if d.turns, err = s.turns(stage).Parse(stored.Turns); err != nil {
+		return d, err
 	}
-	return all, nil
+	if d.stops, err = s.stops(stage).Parse(stored.Stops); err != nil {
+		return d, err
+	}
+	d.Stage, d.Turns, d.Stops = stage, d.turns.Value, d.stops.Value
+	return d, nil
 }
 
 // Write returns what carries out a plan that was made of d; it commits only if

@@ -1,6 +1,9 @@
 package stage
 
 import (
+	"fmt"
+	"time"
+
 	"github.com/jorc/jorc/internal/cluster"
 )
 
@@ -25,30 +28,25 @@ func hostOf(s *cluster.State, h *cluster.Host, report cluster.StageReport) Host 
 	return one
 }
 
-// WithReports returns hosts with the reports of the hosts with an open turn, which
-// were read after the documents. A host that reports the stage only there is added.
-func WithReports(hosts []Host, s *cluster.State, name string, reports map[string]cluster.Report, d Documents) []Host {
-	next := make([]Host, 0, len(hosts))
-	known := map[string]bool{}
-	for _, h := range hosts {
-		known[h.Node] = true
-		if _, open := d.Turns.Open[h.Node]; open {
-			report, has := reports[h.Node].Stages[name]
-			if !has {
-				continue // it no longer has the stage
-			}
-			h.Report = report
-		}
-		next = append(next, h)
+// Holding is why a stage keeps a host out of service.
+type Holding struct {
+	Text   string
+	Since  time.Time
+	Failed bool // its last change failed, and the new files stay
+}
+
+// Holds returns why the stage keeps a host out of service that reports r; out is false if
+// it does not.
+func (d Documents) Holds(node string, r cluster.StageReport) (why Holding, out bool) {
+	name := fmt.Sprintf("of stage %q", d.Stage)
+	turn, offered := d.Turns.Open[node]
+	switch {
+	case r.Open():
+		return Holding{Text: "it has a turn " + name, Since: r.Since}, true
+	case offered && turn.ID != r.Turn: // a turn that has ended stays until the next plan
+		return Holding{Text: "it is offered a turn " + name, Since: turn.Since}, true
+	case d.Stops.bad(node, r):
+		return Holding{Text: "a change " + name + " failed on it", Since: r.Since, Failed: true}, true
 	}
-	for node, r := range reports {
-		if report, has := r.Stages[name]; has && !known[node] {
-			h := s.Hosts[node]
-			if h == nil {
-				h = &cluster.Host{Node: node}
-			}
-			next = append(next, hostOf(s, h, report))
-		}
-	}
-	return next
+	return Holding{}, false
 }

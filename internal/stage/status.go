@@ -152,6 +152,9 @@ func (p *planner) waitsFor(h *ranked, orchestrated bool, busy string) string {
 	if why := cmp.Or(p.admitted(h), p.stepHolds(h)); why != "" {
 		return why
 	}
+	if limit, ok := p.Places.Admit(h.Node); !ok {
+		return p.Places.Explain(limit)
+	}
 	if busy == "" {
 		return "its turn comes next"
 	}

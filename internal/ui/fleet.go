@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
@@ -463,6 +464,9 @@ func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
 		if !errors.As(err, &filter) {
 			s.Partial = append(s.Partial, err.Error())
 		}
+	}
+	if state.Control.Budget != nil {
+		s.Members.Places = change.Count(&state, s.Members, p.documents(), nil, s.Now)
 	}
 	s.derived.stages = sync.OnceValue(s.stageStates)
 	s.problems = len(s.allProblems())

@@ -44,6 +44,17 @@ func (f *feed) readStages(ctx context.Context, names []string) (bad []error, err
 	return bad, denied
 }
 
+// documents are those of the stages that can be read.
+func (p *parts) documents() map[string]stage.Documents {
+	all := make(map[string]stage.Documents, len(p.stages))
+	for name, read := range p.stages {
+		if read.err == nil {
+			all[name] = read.documents
+		}
+	}
+	return all
+}
+
 // Stages are the stages of a cluster.
 type Stages struct {
 	About

@@ -159,7 +159,7 @@ func (f *Cluster) Orchestrate(name string) {
 	f.background("the orchestrator", orchestrator.New(orchestrator.Options{
 		Client: f.Client, Prefix: "jorc", Cluster: f.Name(), Node: f.Node(name), Grants: true, Interval: time.Second,
 		Deciders: []orchestrator.Decider{
-			orchestrator.ForRollout(rollout.New(f.Client, "jorc", f.Name())), orchestrator.ForStages(cluster.New(f.Client, "jorc", f.Name())),
+			orchestrator.ForRollout(rollout.New(f.Client, "jorc", f.Name())), orchestrator.ForStages(),
 		},
 	}).Run)
 }

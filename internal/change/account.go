@@ -1,0 +1,161 @@
+// Package change brings changes of all kinds together: which hosts are out of service
+// for them and for anything else, and what the cluster's budget leaves. Package pace
+// has the rules; rollout, stage and runs know what is theirs.
+package change
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
+	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/stage"
+)
+
+// goneAfter is how long a member may be absent from the catalog before shares are no
+// longer of it: what an autoscaler removed must neither raise a share nor use it up.
+const goneAfter = 24 * time.Hour
+
+// consulServers is the service under which Consul's servers are in the catalog.
+const consulServers = "consul"
+
+// Ids of changes, as people see them.
+func versionID(version string) string { return "version " + version }
+func stageID(name string) string      { return "stage " + name }
+
+// outText says why a host is out of service for no change.
+var outText = map[cluster.OutReason]string{
+	cluster.OutDown:        "its host or its agent is down",
+	cluster.OutCritical:    "a check is critical",
+	cluster.OutMaintenance: "it is in maintenance",
+}
+
+// Life says since when a host has been as it is: down or absent, and critical or in
+// maintenance. Zero: that is not known.
+type Life func(node string) (liveness, health time.Time)
+
+// Count counts which members of a state are out of service, whatever the reason. members
+// are what rollout.StateOf made of it, stages its stages by name. A nil life knows nothing.
+func Count(s *cluster.State, members rollout.State, stages map[string]stage.Documents, life Life, now time.Time) *pace.Account {
+	if life == nil {
+		life = func(string) (a, b time.Time) { return a, b }
+	}
+	hosts := make([]pace.Host, 0, len(members.Members))
+	for i := range members.Members {
+		m := &members.Members[i]
+		hosts = append(hosts, count(s.Hosts[m.Node], m, stages, life, now))
+	}
+	return pace.NewAccount(s.Control.Budget, hosts)
+}
+
+// Stages decodes documents of stages. One that cannot be read is left out: its hosts
+// count by their own reports.
+func Stages(store *kv.Store, documents map[string]cluster.StageDocuments) map[string]stage.Documents {
+	stages, all := stage.New(store), make(map[string]stage.Documents, len(documents))
+	for name, stored := range documents {
+		if d, err := stages.Parse(name, stored); err == nil {
+			all[name] = d
+		}
+	}
+	return all
+}
+
+// Places counts for rollout.Rollouts.Counting. What the token may not read of stages
+// counts as absent.
+func Places(ctx context.Context, c *cluster.Cluster, s *cluster.State, members rollout.State) (*pace.Account, error) {
+	documents, err := c.StageDocuments(ctx)
+	if err != nil && !errors.Is(err, consul.ErrDenied) {
+		return nil, err
+	}
+	return Count(s, members, Stages(c.Store(), documents), nil, time.Now()), nil
+}
+
+// count is one member. Of several reasons the first counts: a version, a stage, and
+// then what is not of jorc.
+func count(host *cluster.Host, m *rollout.Member, stages map[string]stage.Documents, life Life, now time.Time) pace.Host {
+	h := pace.Host{Node: m.Node, Zone: m.Zone, Roles: m.Roles}
+	if host.Services[consulServers].Total() > 0 {
+		h.Lone = "Consul server"
+	}
+	liveness, health := life(m.Node)
+	if m.Condition.Liveness == cluster.LivenessAbsent {
+		h.Gone = m.Version == "" || !liveness.IsZero() && now.Sub(liveness) >= goneAfter
+	}
+	if g, open := m.OpenGrant(); open {
+		h.For, h.Out, h.Since, h.Failed = versionID(g.Version), "it has a grant of "+g.Version, g.Since, g.State == cluster.GrantFailed
+		switch {
+		case g.State == rollout.GivenUp:
+			h.GivenUp = true
+		case h.Failed:
+			h.Out = "its grant of " + g.Version + " failed"
+		}
+		return h
+	}
+	for _, name := range stageNames(host) {
+		d := stages[name]
+		d.Stage = name
+		if t, out := d.Holds(m.Node, host.Report.Stages[name]); out {
+			h.For, h.Out, h.Since, h.Failed = stageID(name), t.Text, t.Since, t.Failed
+			return h
+		}
+	}
+	switch reason := m.Condition.OutOfService(false); {
+	case reason != cluster.InService:
+		h.Out = outText[reason]
+		if h.Since = health; reason == cluster.OutDown {
+			h.Since = liveness
+		}
+	case m.Config.State == cluster.StateRunning:
+		h.Out, h.Since = "it converges without a grant", m.Config.Since
+	}
+	return h
+}
+
+func stageNames(h *cluster.Host) []string {
+	names := make([]string, 0, len(h.Report.Stages))
+	for name := range h.Report.Stages {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Waits is a change that waits for a place in the budget.
+type Waits struct {
+	Change string   `json:"change"` // "version v2", "stage edge"
+	Nodes  []string `json:"nodes"`  // that the budget keeps back now
+	Why    string   `json:"why"`    // of the first of them
+}
+
+// Waiting returns the changes that only the budget keeps from going on, and the hosts.
+// stored, members and stages are what account was made of.
+func Waiting(s *cluster.State, stored rollout.Stored, members rollout.State, stages map[string]stage.Documents, account *pace.Account, now time.Time) []Waits {
+	all := []Waits{}
+	add := func(change string, nodes []string) {
+		if len(nodes) > 0 {
+			limit, _ := account.Admit(nodes[0])
+			all = append(all, Waits{change, nodes, limit.String()})
+		}
+	}
+	if stored.Current() && stored.Document.Paced() {
+		members.Places = account
+		var nodes []string
+		for _, d := range rollout.Plan(stored.Document, members, now).Denied {
+			nodes = append(nodes, d.Node)
+		}
+		add(versionID(stored.Document.Version), nodes)
+	}
+	hosts := stage.HostsOf(s)
+	for _, name := range slices.Sorted(maps.Keys(hosts)) {
+		d := stages[name]
+		plan := stage.Plan(d.Turns, d.Stops, stage.State{Stage: name, Hosts: hosts[name], Halted: members.Halted != "", Places: account}, now)
+		add(stageID(name), plan.Denied)
+	}
+	return all
+}

@@ -1,0 +1,344 @@
+// Package pace counts which hosts of a cluster are out of service, and says which may
+// be taken out beside them. It is pure: no Consul, no clock, no goroutine.
+package pace
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ErrBudget: the budget is invalid.
+var ErrBudget = errors.New("not a budget")
+
+// Budget is how many hosts of a cluster may be out of service at the same time,
+// whatever the reason. A zero Amount limits nothing.
+type Budget struct {
+	MaxOut Amount            `json:"max_out,omitzero"`
+	Roles  map[string]Amount `json:"roles,omitempty"` // of the members with a role
+	// Zones is how many zones may have a host out that jorc took out; 0: any number.
+	Zones  int       `json:"zones,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	By     string    `json:"by,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// Check returns ErrBudget for a budget that limits nothing, or for a role without an
+// amount.
+func (b *Budget) Check() error {
+	if b.MaxOut == (Amount{}) && len(b.Roles) == 0 && b.Zones == 0 {
+		return fmt.Errorf("%w: it limits nothing: give a number or share of the cluster, of a role, or a number of zones", ErrBudget)
+	}
+	if b.Zones < 0 {
+		return fmt.Errorf("%w: %d zones: give at least 1", ErrBudget, b.Zones)
+	}
+	for _, role := range slices.Sorted(maps.Keys(b.Roles)) {
+		if role == "" || b.Roles[role] == (Amount{}) {
+			return fmt.Errorf("%w: role %q has no amount", ErrBudget, role)
+		}
+	}
+	return nil
+}
+
+// Equal reports whether both limit the same.
+func (b *Budget) Equal(o *Budget) bool {
+	if b == nil || o == nil {
+		return b == o
+	}
+	return b.MaxOut == o.MaxOut && b.Zones == o.Zones && maps.Equal(b.Roles, o.Roles)
+}
+
+// String is the budget in words: "10% of the hosts, 1 of role db, 1 zone".
+func (b *Budget) String() string {
+	var parts []string
+	if b.MaxOut != (Amount{}) {
+		parts = append(parts, b.MaxOut.String()+" of the hosts")
+	}
+	for _, role := range slices.Sorted(maps.Keys(b.Roles)) {
+		parts = append(parts, fmt.Sprintf("%s of role %s", b.Roles[role], role))
+	}
+	switch b.Zones {
+	case 0:
+	case 1:
+		parts = append(parts, "1 zone")
+	default:
+		parts = append(parts, fmt.Sprintf("%d zones", b.Zones))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Host is a member as the count of who is out sees it.
+type Host struct {
+	Node  string    `json:"node"`
+	Zone  string    `json:"zone,omitempty"`
+	Roles []string  `json:"roles"`
+	Out   string    `json:"out"`            // why it is out of service; empty: it is in service
+	For   string    `json:"for,omitempty"`  // the change that took it out, or is about to
+	Since time.Time `json:"since,omitzero"` // of Out; zero: that is not known
+	// Failed: what For brought to it failed. It counts, but its zone does not.
+	Failed bool `json:"failed,omitempty"`
+	// GivenUp: an operator no longer counts it.
+	GivenUp bool `json:"given_up,omitempty"`
+	// Gone: it left the catalog a day ago or longer. Shares are not of it, and it is not
+	// out of service.
+	Gone bool `json:"gone,omitempty"`
+	// Lone: with a budget no two hosts with the same word are out.
+	Lone string `json:"lone,omitempty"`
+}
+
+// counts reports whether the host is out of service.
+func (h *Host) counts() bool { return h.Out != "" && !h.GivenUp && !h.Gone }
+
+// Account says who is out of service, and what the budget leaves. A nil Account has no
+// limit.
+type Account struct {
+	budget  *Budget
+	hosts   map[string]*Host
+	members map[string]int // by role; of shares
+	total   int
+	limits  map[limitKey]int // how many may be out
+
+	out   map[limitKey]int // how many are
+	zones map[string]int   // hosts that jorc took out, by zone
+	taken map[string]bool  // by Take
+}
+
+// limitKey is what a limit is of: the cluster, a role, or the hosts of which one may be out.
+type limitKey struct{ kind, name string }
+
+// Kinds of limits.
+const (
+	OfCluster = "cluster"
+	OfRole    = "role"
+	OfZones   = "zones"
+	OfLone    = "lone"
+)
+
+// NewAccount counts hosts. Without a budget everything is allowed.
+func NewAccount(b *Budget, hosts []Host) *Account {
+	a := &Account{
+		budget: b, hosts: make(map[string]*Host, len(hosts)), members: map[string]int{},
+		limits: map[limitKey]int{}, out: map[limitKey]int{}, zones: map[string]int{}, taken: map[string]bool{},
+	}
+	for i := range hosts {
+		h := &hosts[i]
+		a.hosts[h.Node] = h
+		if h.Gone {
+			continue
+		}
+		a.total++
+		for _, role := range h.Roles {
+			a.members[role]++
+		}
+	}
+	if b != nil {
+		if b.MaxOut != (Amount{}) {
+			a.limits[limitKey{OfCluster, ""}] = b.MaxOut.Of(a.total)
+		}
+		for role, amount := range b.Roles {
+			a.limits[limitKey{OfRole, role}] = amount.Of(a.members[role])
+		}
+	}
+	for _, h := range a.hosts {
+		if h.counts() {
+			a.add(h)
+		}
+	}
+	return a
+}
+
+// add counts a host as out.
+func (a *Account) add(h *Host) {
+	for _, key := range a.keys(h) {
+		a.out[key]++
+	}
+	if h.For != "" && !h.Failed || a.taken[h.Node] {
+		a.zones[h.Zone]++
+	}
+}
+
+// keys are the limits that the host counts for.
+func (a *Account) keys(h *Host) []limitKey {
+	keys := []limitKey{{OfCluster, ""}}
+	for _, role := range h.Roles {
+		keys = append(keys, limitKey{OfRole, role})
+	}
+	if h.Lone != "" {
+		keys = append(keys, limitKey{OfLone, h.Lone})
+	}
+	return keys
+}
+
+// limit returns how many hosts that key is of may be out; ok is false without a limit.
+func (a *Account) limit(key limitKey) (n int, ok bool) {
+	if key.kind == OfLone {
+		return 1, true
+	}
+	n, ok = a.limits[key]
+	return n, ok
+}
+
+// Limit is why a host may not be taken out of service now.
+type Limit struct {
+	Kind    string `json:"kind"` // OfCluster, OfRole, OfZones, OfLone
+	Name    string `json:"name,omitempty"`
+	Allowed int    `json:"allowed"`
+	Out     int    `json:"out"`
+}
+
+// String is the limit in words: "the budget: 3 of 3 hosts are out of service".
+func (l Limit) String() string {
+	switch l.Kind {
+	case OfRole:
+		return fmt.Sprintf("the budget: %d of %d hosts of role %q are out of service", l.Out, l.Allowed, l.Name)
+	case OfZones:
+		return fmt.Sprintf("the budget: hosts of %d of %d zones are out of service", l.Out, l.Allowed)
+	case OfLone:
+		return fmt.Sprintf("the budget: another %s is out of service, and one may be", l.Name)
+	}
+	return fmt.Sprintf("the budget: %d of %d hosts are out of service", l.Out, l.Allowed)
+}
+
+// Budget returns the budget; nil: none.
+func (a *Account) Budget() *Budget {
+	if a == nil {
+		return nil
+	}
+	return a.budget
+}
+
+// Admit returns whether node may be taken out of service beside the hosts that are out, and the
+// limit that forbids it otherwise. A host that is out already costs nothing.
+func (a *Account) Admit(node string) (Limit, bool) {
+	if a == nil || a.budget == nil {
+		return Limit{}, true
+	}
+	h := a.hosts[node]
+	if h == nil {
+		h = &Host{Node: node}
+	}
+	if a.IsOut(node) {
+		return Limit{}, true
+	}
+	for _, key := range a.keys(h) {
+		if allowed, limited := a.limit(key); limited && a.out[key] >= allowed {
+			return Limit{key.kind, key.name, allowed, a.out[key]}, false
+		}
+	}
+	if z := a.budget.Zones; z > 0 && a.zones[h.Zone] == 0 && len(a.zones) >= z {
+		return Limit{OfZones, "", z, len(a.zones)}, false
+	}
+	return Limit{}, true
+}
+
+// IsOut reports whether node is out of service, or was taken out by Take.
+func (a *Account) IsOut(node string) bool {
+	if a == nil {
+		return false
+	}
+	h := a.hosts[node]
+	return a.taken[node] || h != nil && h.counts()
+}
+
+// Take counts node as out from now on.
+func (a *Account) Take(node string) {
+	if a == nil || a.IsOut(node) {
+		return
+	}
+	h := a.hosts[node]
+	if h == nil {
+		h = &Host{Node: node}
+	}
+	a.taken[node] = true
+	a.add(h)
+}
+
+// Clone returns a copy that Take does not share.
+func (a *Account) Clone() *Account {
+	if a == nil {
+		return nil
+	}
+	b := *a
+	b.out, b.zones, b.taken = maps.Clone(a.out), maps.Clone(a.zones), maps.Clone(a.taken)
+	return &b
+}
+
+// Out returns the hosts that are out of service, the ones that an operator gave up on
+// too, by name.
+func (a *Account) Out() []Host {
+	all := []Host{}
+	for _, h := range a.hosts {
+		if h.Out != "" && !h.Gone {
+			all = append(all, *h)
+		}
+	}
+	slices.SortFunc(all, func(x, y Host) int { return cmp.Compare(x.Node, y.Node) })
+	return all
+}
+
+// mostNamed bounds how many hosts a text names.
+const mostNamed = 5
+
+// Explain is the limit in words, with the hosts that use it up.
+func (a *Account) Explain(l Limit) string {
+	var names []string
+	more := 0
+	for _, h := range a.Out() {
+		uses := h.counts() && (l.Kind != OfZones || a.zones[h.Zone] > 0) && (l.Kind != OfRole || slices.Contains(h.Roles, l.Name)) && (l.Kind != OfLone || h.Lone == l.Name)
+		switch {
+		case !uses:
+		case len(names) < mostNamed:
+			names = append(names, h.Node+" ("+h.Out+")")
+		default:
+			more++
+		}
+	}
+	text := l.String()
+	if len(names) > 0 {
+		text += ": " + strings.Join(names, ", ")
+	}
+	if more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// Use is how far one limit of the budget is used.
+type Use struct {
+	Limit
+	Amount string `json:"amount"` // as the budget has it
+	Hosts  int    `json:"hosts"`  // that it is of
+}
+
+// Full reports whether nothing is left.
+func (u Use) Full() bool { return u.Out >= u.Allowed }
+
+// Uses returns the limits of the budget in order: the cluster, its roles, its zones.
+func (a *Account) Uses() []Use {
+	b := a.Budget()
+	if b == nil {
+		return nil
+	}
+	var all []Use
+	of := func(key limitKey, amount Amount, hosts int) {
+		all = append(all, Use{Limit{key.kind, key.name, a.limits[key], a.out[key]}, amount.String(), hosts})
+	}
+	if b.MaxOut != (Amount{}) {
+		of(limitKey{OfCluster, ""}, b.MaxOut, a.total)
+	}
+	for _, role := range slices.Sorted(maps.Keys(b.Roles)) {
+		of(limitKey{OfRole, role}, b.Roles[role], a.members[role])
+	}
+	if b.Zones > 0 {
+		zones := map[string]bool{}
+		for _, h := range a.hosts {
+			zones[h.Zone] = true
+		}
+		all = append(all, Use{Limit{OfZones, "", b.Zones, len(a.zones)}, fmt.Sprint(b.Zones), len(zones)})
+	}
+	return all
+}

@@ -1,0 +1,200 @@
+package pace_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jorc/jorc/internal/pace"
+)
+
+func amount(t testing.TB, text string) pace.Amount {
+	t.Helper()
+	a, err := pace.ParseAmount(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// webs are n hosts of role web in zones a and b by turns.
+func webs(n int) []pace.Host {
+	all := make([]pace.Host, n)
+	for i := range all {
+		all[i] = pace.Host{Node: fmt.Sprintf("web-%d", i+1), Zone: string(rune('a' + i%2)), Roles: []string{"web"}}
+	}
+	return all
+}
+
+func TestAdmit(t *testing.T) {
+	t.Parallel()
+	budget := func(change func(*pace.Budget)) *pace.Budget {
+		b := new(pace.Budget)
+		change(b)
+		return b
+	}
+	two := budget(func(b *pace.Budget) { b.MaxOut = amount(t, "2") })
+	for _, test := range []struct {
+		name   string
+		budget *pace.Budget
+		hosts  func([]pace.Host)
+		node   string
+		want   string // the limit; empty: it may be taken out
+	}{
+		{"no budget", nil, func(h []pace.Host) { h[0].Out, h[1].Out = "down", "down" }, "web-3", ""},
+		{"room", two, func(h []pace.Host) { h[0].Out = "down" }, "web-3", ""},
+		{"full", two, func(h []pace.Host) { h[0].Out, h[1].Out = "down", "critical" }, "web-3", "the budget: 2 of 2 hosts are out of service"},
+		{"out already", two, func(h []pace.Host) { h[0].Out, h[1].Out = "down", "critical" }, "web-2", ""},
+		{"an operator gave up on one", two, func(h []pace.Host) { h[0].Out, h[1].Out, h[1].GivenUp = "down", "grant", true }, "web-3", ""},
+		{"one left long ago", two, func(h []pace.Host) { h[0].Out, h[1].Out, h[1].Gone = "down", "down", true }, "web-3", ""},
+		{"lowered below what is out", two, func(h []pace.Host) { h[0].Out, h[1].Out, h[3].Out = "x", "x", "x" }, "web-3", "the budget: 3 of 2 hosts are out of service"},
+		{
+			"a share is of those that are not gone", budget(func(b *pace.Budget) { b.MaxOut = amount(t, "50%") }),
+			func(h []pace.Host) { h[0].Out, h[2].Gone, h[3].Gone = "down", true, true }, "web-2", "the budget: 1 of 1 hosts are out of service",
+		},
+		{
+			"a role", budget(func(b *pace.Budget) { b.Roles = map[string]pace.Amount{"db": amount(t, "1")} }),
+			func(h []pace.Host) { h[0].Roles, h[0].Out, h[2].Roles = []string{"db"}, "down", []string{"web", "db"} }, "web-3", `the budget: 1 of 1 hosts of role "db" are out of service`,
+		},
+		{
+			"another role", budget(func(b *pace.Budget) { b.Roles = map[string]pace.Amount{"db": amount(t, "1")} }),
+			func(h []pace.Host) { h[0].Roles, h[0].Out = []string{"db"}, "down" }, "web-3", "",
+		},
+		{
+			"another zone", budget(func(b *pace.Budget) { b.Zones = 1 }), func(h []pace.Host) { h[0].Out, h[0].For = "grant", "version v2" }, "web-2",
+			"the budget: hosts of 1 of 1 zones are out of service",
+		},
+		{"the same zone", budget(func(b *pace.Budget) { b.Zones = 1 }), func(h []pace.Host) { h[0].Out, h[0].For = "grant", "version v2" }, "web-3", ""},
+		{
+			"a host that failed leaves its zone", budget(func(b *pace.Budget) { b.Zones = 1 }),
+			func(h []pace.Host) { h[0].Out, h[0].For, h[0].Failed = "grant", "version v2", true }, "web-2", "",
+		},
+		{"a host that is down occupies no zone", budget(func(b *pace.Budget) { b.Zones = 1 }), func(h []pace.Host) { h[0].Out = "down" }, "web-2", ""},
+		{
+			"a second Consul server", two, func(h []pace.Host) { h[0].Lone, h[0].Out, h[2].Lone = "Consul server", "down", "Consul server" }, "web-3",
+			"the budget: another Consul server is out of service, and one may be",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			hosts := webs(4)
+			test.hosts(hosts)
+			limit, ok := pace.NewAccount(test.budget, hosts).Admit(test.node)
+			if ok != (test.want == "") || !ok && limit.String() != test.want {
+				t.Errorf("%s may be taken out: %t (%s), want %q", test.node, ok, limit, test.want)
+			}
+		})
+	}
+}
+
+// TestNeverMoreThanTheBudget: in whatever order changes take hosts, no limit is exceeded
+// but by what fell out by itself.
+func TestNeverMoreThanTheBudget(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		hosts := webs(3 + r.IntN(20))
+		fell := map[string]bool{}
+		zones := map[string]bool{}
+		for i := range hosts {
+			if r.IntN(3) == 0 {
+				hosts[i].Roles = append(hosts[i].Roles, "db")
+			}
+			if r.IntN(6) == 0 {
+				hosts[i].Out, fell[hosts[i].Node] = "down", true
+			}
+		}
+		b := &pace.Budget{MaxOut: pace.Amount{N: 1 + r.IntN(5)}, Roles: map[string]pace.Amount{"db": {N: 1 + r.IntN(2)}}, Zones: r.IntN(3)}
+		a := pace.NewAccount(b, hosts)
+		taken := map[string]bool{}
+		for range 40 {
+			h := hosts[r.IntN(len(hosts))]
+			if _, ok := a.Admit(h.Node); ok {
+				if a.Take(h.Node); !fell[h.Node] {
+					taken[h.Node], zones[h.Zone] = true, true
+				}
+			}
+		}
+		db, dbFell := 0, 0
+		for _, h := range hosts {
+			if slices.Contains(h.Roles, "db") {
+				if taken[h.Node] {
+					db++
+				}
+				if fell[h.Node] {
+					dbFell++
+				}
+			}
+		}
+		if n := len(taken); n > 0 && n+len(fell) > b.MaxOut.N {
+			t.Fatalf("seed %d: %d were taken out beside %d, want at most %d out", seed, n, len(fell), b.MaxOut.N)
+		}
+		if most := b.Roles["db"].N; db > 0 && db+dbFell > most {
+			t.Fatalf("seed %d: %d of role db were taken out beside %d, want at most %d out", seed, db, dbFell, most)
+		}
+		if b.Zones > 0 && len(zones) > b.Zones {
+			t.Fatalf("seed %d: hosts of %d zones were taken out, want at most %d", seed, len(zones), b.Zones)
+		}
+	}
+}
+
+// TestLeftFor: a place goes to what restores, then to the change with the fewest hosts
+// out, then to the oldest.
+func TestLeftFor(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	version := pace.Demand{Change: "version", Open: 2, Created: noon, Nodes: []string{"web-4"}}
+	stage := pace.Demand{Change: "stage edge", Open: 1, Created: noon.Add(time.Hour), Nodes: []string{"web-5"}}
+	restore := version
+	restore.Restores = true
+	younger := pace.Demand{Change: "run x", Open: 1, Created: noon.Add(2 * time.Hour), Nodes: []string{"web-6"}}
+	a := pace.NewAccount(&pace.Budget{MaxOut: amount(t, "1")}, webs(6))
+	for _, test := range []struct {
+		name   string
+		mine   pace.Demand
+		others []pace.Demand
+		want   bool
+	}{
+		{"alone", version, nil, true},
+		{"beside one with fewer hosts out", version, []pace.Demand{stage}, false},
+		{"with fewer hosts out", stage, []pace.Demand{version}, true},
+		{"it restores", restore, []pace.Demand{stage}, true},
+		{"beside what restores", stage, []pace.Demand{restore}, false},
+		{"older", stage, []pace.Demand{younger}, true},
+		{"younger", younger, []pace.Demand{stage}, false},
+		{"its own demand", stage, []pace.Demand{stage}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			if _, ok := a.LeftFor(test.mine, test.others).Admit(test.mine.Nodes[0]); ok != test.want {
+				t.Errorf("%s gets the place: %t, want %t", test.mine.Change, ok, test.want)
+			}
+		})
+	}
+}
+
+func TestBudgetInJSON(t *testing.T) {
+	t.Parallel()
+	b := &pace.Budget{MaxOut: amount(t, "10%"), Roles: map[string]pace.Amount{"db": amount(t, "1")}, Zones: 1, By: "ann"}
+	text, err := json.Marshal(b)
+	if want := `{"max_out":"10%","roles":{"db":"1"},"zones":1,"by":"ann"}`; err != nil || string(text) != want {
+		t.Errorf("it is stored as %s (%v), want %s", text, err, want)
+	}
+	back := new(pace.Budget)
+	if err := json.Unmarshal(text, back); err != nil || !back.Equal(b) || back.String() != "10% of the hosts, 1 of role db, 1 zone" {
+		t.Errorf("it is read as %q (%v)", back, err)
+	}
+	for _, bad := range []string{`{"max_out":"0"}`, `{"max_out":"101%"}`, `{"max_out":"-1"}`, `{"roles":{"db":"0%"}}`} {
+		if json.Unmarshal([]byte(bad), new(pace.Budget)) == nil {
+			t.Errorf("%s was read", bad)
+		}
+	}
+	for _, bad := range []*pace.Budget{{}, {Zones: -1}, {Roles: map[string]pace.Amount{"db": {}}}} {
+		if bad.Check() == nil {
+			t.Errorf("%+v is a budget", bad)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package pace
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Demand is one change that wants to take hosts out of service and may not, as the
+// budget is used up.
+type Demand struct {
+	Change   string
+	Restores bool      // it takes something back
+	Open     int       // hosts that are out of service for it
+	Created  time.Time // the change
+	Nodes    []string  // that it would take next, in order
+}
+
+// Compare orders changes by who gets a place that becomes free: below zero when d comes
+// before o. What restores comes first, then the change with the fewest hosts out of
+// service, which is max-min fair, then the oldest.
+func (d Demand) Compare(o Demand) int {
+	return cmp.Or(-compareBool(d.Restores, o.Restores), cmp.Compare(d.Open, o.Open), d.Created.Compare(o.Created), cmp.Compare(d.Change, o.Change))
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// LeftFor returns the account in which the places are taken that go to others, changes
+// that come before the demand.
+func (a *Account) LeftFor(d Demand, others []Demand) *Account {
+	left := a.Clone()
+	if a.Budget() == nil {
+		return left
+	}
+	others = slices.Clone(others)
+	slices.SortFunc(others, Demand.Compare)
+	for _, o := range others {
+		if o.Change == d.Change || o.Compare(d) > 0 {
+			continue
+		}
+		for _, node := range o.Nodes {
+			if _, ok := left.Admit(node); ok {
+				left.Take(node)
+			}
+		}
+	}
+	return left
+}
