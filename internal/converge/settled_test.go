@@ -1,6 +1,7 @@
 package converge
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -31,6 +32,29 @@ func TestFlapping(t *testing.T) {
 	want(t, "suspect", s.Suspect, `passed after 3 failed attempts, the last one: validation: task "check": exit code 1`)
 	want(t, "reported suspect", h.document().States[cluster.CategoryConfig].Suspect, s.Suspect)
 	want(t, "static runs", strings.Count(h.ran(), "one"), 1)
+}
+
+// TestAttemptsCountFromRetry: what failed before an operator asked for another attempt no longer
+// counts, neither in the status nor for the pause after the attempt.
+func TestAttemptsCountFromRetry(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.flows[0].Tasks[1] = sh("two", "[ -e $DIR/fixed ]")
+	h.quick = func(q *timing) { q.firstRetry, q.maxRetry = time.Hour, 100*time.Hour }
+	h.trigger("v1")
+	h.start()
+	for tries := 1; tries <= 4; tries++ {
+		if tries > 1 {
+			h.setRetry(Retry{At: time.Now()})
+		}
+		s := h.until(fmt.Sprintf("attempt %d to fail", tries), func(s Status) bool {
+			return s.Phase == PhaseFailed && s.Reported && strings.Count(h.ran(), "two@v1") == tries
+		})
+		want(t, "failed attempts", s.Fails, 1)
+		if pause := time.Until(s.Next); pause > 90*time.Minute {
+			t.Errorf("the next attempt is in %v, want the first pause (1h)", pause)
+		}
+	}
 }
 
 func TestNothingDesired(t *testing.T) {
