@@ -29,13 +29,6 @@ const consulServers = "consul"
 func versionID(version string) string { return "version " + version }
 func stageID(name string) string      { return "stage " + name }
 
-// outText says why a host is out of service for no change.
-var outText = map[cluster.OutReason]string{
-	cluster.OutDown:        "its host or its agent is down",
-	cluster.OutCritical:    "a check is critical",
-	cluster.OutMaintenance: "it is in maintenance",
-}
-
 // Life says since when a host has been as it is: down or absent, and critical or in
 // maintenance. Zero: that is not known.
 type Life func(node string) (liveness, health time.Time)
@@ -107,7 +100,7 @@ func count(host *cluster.Host, m *rollout.Member, stages map[string]stage.Docume
 	}
 	switch reason := m.Condition.OutOfService(false); {
 	case reason != cluster.InService:
-		h.Out = outText[reason]
+		h.Out = reason.Text()
 		if h.Since = health; reason == cluster.OutDown {
 			h.Since = liveness
 		}

@@ -154,6 +154,20 @@ const (
 	OutMaintenance OutReason = "maintenance" // jorc or another program set it
 )
 
+// Text says in words why a host is out of service without a grant; empty for the other
+// values.
+func (r OutReason) Text() string {
+	switch r {
+	case OutDown:
+		return "its host or its agent is down"
+	case OutCritical:
+		return "a check is critical"
+	case OutMaintenance:
+		return "it is in maintenance"
+	}
+	return ""
+}
+
 // OutOfService returns why the host is out of service; granted says that it has
 // an open grant of a rollout. It is the only definition of the term.
 func (c Condition) OutOfService(granted bool) OutReason {

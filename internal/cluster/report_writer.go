@@ -88,7 +88,7 @@ func (w *ReportWriter) change(
 	}
 	var ended, unanswered error
 	err = kv.RetryConflicts(ctx, func() error {
-		a := attempt{ReportWriter: w, change: change, fence: fence, patient: unanswered != nil}
+		a := attempt{ReportWriter: w, change: change, fence: fence, settling: unanswered != nil}
 		again, err := a.carryOut(ctx)
 		changed = changed || a.wrote
 		switch {
@@ -115,9 +115,9 @@ func (w *ReportWriter) change(
 // attempt is one attempt at a change.
 type attempt struct {
 	*ReportWriter
-	change  func(Report) (Report, error)
-	fence   func(*kv.Txn)
-	patient bool // the outcome of a write depends on what can be read
+	change   func(Report) (Report, error)
+	fence    func(*kv.Txn)
+	settling bool // the outcome of a write depends on what can be read
 
 	unread bool // what is stored could not be read
 	wrote  bool // there was something to write
@@ -162,7 +162,7 @@ const (
 // read reads the report and the desired version; for the outcome of a write it waits for
 // Consul for a while.
 func (a *attempt) read(ctx context.Context) error {
-	if !a.patient {
+	if !a.settling {
 		return a.readOnce(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
@@ -179,7 +179,7 @@ func (a *attempt) read(ctx context.Context) error {
 	}
 }
 
-// readOnce is read without patience.
+// readOnce is one attempt of read.
 func (w *ReportWriter) readOnce(ctx context.Context) error {
 	store, doc := w.cluster.store, w.Document()
 	if w.late {

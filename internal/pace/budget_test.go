@@ -52,7 +52,7 @@ func TestAdmit(t *testing.T) {
 		{"one left long ago", two, func(h []pace.Host) { h[0].Out, h[1].Out, h[1].Gone = "down", "down", true }, "web-3", ""},
 		{"lowered below what is out", two, func(h []pace.Host) { h[0].Out, h[1].Out, h[3].Out = "x", "x", "x" }, "web-3", "the budget: 3 of 2 hosts are out of service"},
 		{
-			"a share is of those that are not gone", budget(func(b *pace.Budget) { b.MaxOut = amount(t, "50%") }),
+			"a share is of the members that are not gone", budget(func(b *pace.Budget) { b.MaxOut = amount(t, "50%") }),
 			func(h []pace.Host) { h[0].Out, h[2].Gone, h[3].Gone = "down", true, true }, "web-2", "the budget: 1 of 1 hosts are out of service",
 		},
 		{

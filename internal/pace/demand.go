@@ -20,10 +20,11 @@ type Demand struct {
 // before o. What restores comes first, then the change with the fewest hosts out of
 // service, which is max-min fair, then the oldest.
 func (d Demand) Compare(o Demand) int {
-	return cmp.Or(-compareBool(d.Restores, o.Restores), cmp.Compare(d.Open, o.Open), d.Created.Compare(o.Created), cmp.Compare(d.Change, o.Change))
+	return cmp.Or(-CompareBool(d.Restores, o.Restores), cmp.Compare(d.Open, o.Open), d.Created.Compare(o.Created), cmp.Compare(d.Change, o.Change))
 }
 
-func compareBool(a, b bool) int {
+// CompareBool orders false before true.
+func CompareBool(a, b bool) int {
 	switch {
 	case a == b:
 		return 0

@@ -63,13 +63,6 @@ type Failed struct {
 	Granted bool      `json:"granted"` // it has its grant, and stays out of service
 }
 
-// outText says in words why a member is out of service without a grant.
-var outText = map[cluster.OutReason]string{
-	cluster.OutDown:        "its host or its agent is down",
-	cluster.OutCritical:    "a check is critical",
-	cluster.OutMaintenance: "it is in maintenance",
-}
-
 // Show describes the rollout as it is. It returns ErrNone when there never was
 // one, the document's kv.ErrDamaged, or what Load and Observe return.
 func (r *Rollouts) Show(ctx context.Context) (Status, error) {
@@ -96,7 +89,7 @@ func Describe(d Document, s State, now time.Time) Status {
 		Strangers: append([]string{}, s.Strangers[:min(len(s.Strangers), mostNames)]...), StrangerCount: len(s.Strangers),
 		Down: names(p.in(down)), Behind: names(p.with(func(m ranked) bool { return m.Version != d.Version })),
 		Admitted: len(p.admitted(func(ranked) bool { return true })),
-		Out:      groups(p.members, func(m *Member) string { return outText[m.out()] }),
+		Out:      groups(p.members, func(m *Member) string { return m.out().Text() }),
 		Arrival:  p.arrival(),
 		gated:    !d.Over() && d.Gate != nil || p.waitsForPromotion(),
 	}
@@ -351,7 +344,7 @@ func (p *planner) outNames(out []ranked) string {
 			}
 			text += ")"
 		default:
-			text += " (" + outText[m.out()] + ")"
+			text += " (" + m.out().Text() + ")"
 		}
 		all = append(all, text)
 	}

@@ -193,7 +193,7 @@ func outOfService(d Document, s State, now time.Time) []Out {
 		if m.granted() {
 			return "it has a grant of " + cmp.Or(m.Answer.Version, m.Grant.Version)
 		}
-		return outText[m.out()]
+		return m.out().Text()
 	})
 }
 

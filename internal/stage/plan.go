@@ -431,7 +431,7 @@ func (p *planner) offer() {
 	p.order = nil
 	candidates := slices.DeleteFunc(slices.Clone(p.hosts), func(h *ranked) bool { return p.Barred(h.Host) != "" })
 	// Hosts in service come first: with the others it is not known why they fail.
-	slices.SortStableFunc(candidates, func(a, b *ranked) int { return compareBool(a.Out, b.Out) })
+	slices.SortStableFunc(candidates, func(a, b *ranked) int { return pace.CompareBool(a.Out, b.Out) })
 	places := p.Places.Clone()
 	for _, h := range candidates {
 		itself := h.Out || p.bad(h) // it is counted already
@@ -461,16 +461,6 @@ func (p *planner) offer() {
 		h := p.host(p.Offers[0])
 		p.event(StageBegan, "", "%s is the first to take a change (%s)", h.Node, inputsText(h.Report.Changed))
 	}
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
 }
 
 // strangers is how many open turns are of hosts that no longer report the stage.
