@@ -2,6 +2,7 @@ package converge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -149,7 +150,14 @@ func (m *mutual) host(ctx context.Context, i int, static []config.Requires) erro
 		if err := c.Run(converged); err != nil || last.Outcome != Converged {
 			return fmt.Errorf("host %d did not converge: %s: %s: %w", i, last.Phase, last.Detail, err)
 		}
-		return m.client.UpdateTTL(all, check.CheckID, "works", consul.HealthPassing)
+		for {
+			// Go's transport ends a request, too, if the context of the one before it on the same
+			// connection ends while its empty answer arrives (net/http, readLoop).
+			err := m.client.UpdateTTL(all, check.CheckID, "works", consul.HealthPassing)
+			if !errors.Is(err, consul.ErrOutcomeUnknown) || all.Err() != nil {
+				return err
+			}
+		}
 	})
 	g.Go(func() error { // what its templates require
 		var others []blocker.Need
