@@ -89,7 +89,8 @@ func rolloutRows(s rollout.Status) [][]string {
 	}
 	add("policy", "%s%s", s.Policy.String(), repoliciedText(s))
 	n := s.Now
-	add("members", "%d: %d done, %d working, %d pending, %d failed, %d down", n.Members, n.Done, n.Working, n.Pending, n.Failed, n.Down)
+	add("members", "%d: %d done, %d working, %d pending, %d failed, %d down%s", n.Members, n.Done, n.Working, n.Pending, n.Failed, n.Down,
+		nonzero(count{n.Held, "held"}))
 	if n.GivenUp > 0 {
 		add("given up", "%s", text.Count(n.GivenUp, "member", "members"))
 	}
@@ -114,6 +115,11 @@ func rolloutRows(s rollout.Status) [][]string {
 	}
 	if len(s.Down) > 0 {
 		add("down", "%s", more(", ", s.Down, n.Down))
+	}
+	if s.Phase != rollout.Done { // then they are missing
+		for _, o := range s.Held {
+			add("held", "%s: %s", more(", ", o.Nodes, o.Count), o.Reason)
+		}
 	}
 	for _, o := range s.Out {
 		add("out of service", "%s: %s", more(", ", o.Nodes, o.Count), o.Reason)
@@ -327,7 +333,7 @@ func rolloutProgress(s rollout.Status, hosts []rollout.HostProgress) terminal.Pr
 		p.Title += fmt.Sprintf(", %d working, %d failed", n.Working, n.Failed)
 		n.Working, n.Failed = 0, 0
 	}
-	p.Title += nonzero(count{n.Working, "working"}, count{n.Failed, "failed"}, count{n.Pending, "pending"}, count{n.Down, "down"}, count{n.GivenUp, "given up"})
+	p.Title += nonzero(count{n.Working, "working"}, count{n.Failed, "failed"}, count{n.Pending, "pending"}, count{n.Down, "down"}, count{n.GivenUp, "given up"}, count{n.Held, "held"})
 	for _, h := range hosts {
 		kind := terminal.Waiting
 		switch h.State {

@@ -184,6 +184,12 @@ func (c Condition) OutOfService(granted bool) OutReason {
 	return InService
 }
 
+// Drained reports whether the host is in maintenance that jorc did not begin.
+func (c Condition) Drained() bool { return c.Maintenance == MaintenanceForeign }
+
+// DrainedText says in words that a host is drained.
+const DrainedText = "it is in maintenance that jorc did not begin"
+
 // Fails reports whether the host should not lead: it is out of service for
 // another reason than maintenance that jorc set and ends by itself.
 func (c Condition) Fails() bool {

@@ -159,7 +159,7 @@ func (f fleet) collectRollout(d rollout.Document, s rollout.Summary) {
 	}
 	for progress, n := range map[string]int{
 		"done": s.Counts.Done, "failed": s.Counts.Failed, "working": s.Counts.Working,
-		"down": s.Counts.Down, "pending": s.Counts.Pending, "given_up": s.Counts.GivenUp,
+		"down": s.Counts.Down, "pending": s.Counts.Pending, "given_up": s.Counts.GivenUp, "held": s.Counts.Held,
 	} {
 		f.send("jorc_rollout_members", float64(n), progress)
 	}

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,14 +90,14 @@ func (p *planner) counted(m ranked) bool {
 	return !m.unanswered() || p.doc.Phase == Batch && p.doc.Batch >= len(p.doc.Policy.Batches)
 }
 
-// canary admits the canary, or reports that it has to be waited for. Members
-// that are down or do not answer are not canaries: the next ones take their place.
+// canary admits the canary, or reports that it has to be waited for. Members that are
+// down, held or do not answer are not canaries: the next ones take their place.
 func (p *planner) canary() (wait bool) {
 	if p.doc.Policy.Canary == 0 {
 		return false
 	}
 	last, ok := p.lastCanary()
-	if !ok { // all are down
+	if !ok { // all are down or held
 		return true
 	}
 	if first, found := p.firstUnsettled(last, Canary, 0); found {
@@ -115,7 +116,7 @@ func (p *planner) canary() (wait bool) {
 
 // lastCanary is the key of the last canary.
 func (p *planner) lastCanary() (last Key, ok bool) {
-	alive := p.with(func(m ranked) bool { return m.progress != down && !m.unanswered() })
+	alive := p.with(func(m ranked) bool { return m.alive() && !m.unanswered() })
 	if len(alive) == 0 {
 		alive = p.alive()
 	}
@@ -140,7 +141,7 @@ func (p *planner) waitsForPromotion() bool {
 		return false
 	}
 	last, ok := p.lastCanary()
-	canaries := p.with(func(m ranked) bool { return ok && m.key.Compare(last) <= 0 && m.progress != down && !m.unanswered() })
+	canaries := p.with(func(m ranked) bool { return ok && m.key.Compare(last) <= 0 && m.alive() && !m.unanswered() })
 	if slices.ContainsFunc(canaries, func(m ranked) bool { return !m.settled() }) {
 		return false
 	}
@@ -163,19 +164,19 @@ func (p *planner) batches() {
 			return
 		}
 	}
-	if !p.tooManyDown() && (p.doc.Steps == 0 || !p.doc.Policy.gates() || p.passGate()) {
+	if !p.tooManyDown() && len(p.heldUp()) == 0 && (p.doc.Steps == 0 || !p.doc.Policy.gates() || p.passGate()) {
 		p.end()
 	}
 }
 
-// lastOf is the key of the last member of a batch. A batch is of members that
-// are not down; the last one has all.
+// lastOf is the key of the last member of a batch. A batch is of members that are
+// neither down nor held, its share of members that are not held; the last one has all.
 func (p *planner) lastOf(batch int) (last Key, ok bool) {
 	alive := p.alive()
 	if len(alive) == 0 {
 		return Key{}, false
 	}
-	n := min(p.doc.Policy.UpTo(batch, len(p.members)), len(alive))
+	n := min(p.doc.Policy.UpTo(batch, len(p.members)-p.counts.Held), len(alive))
 	if n == len(alive) {
 		return p.members[len(p.members)-1].key, true
 	}
@@ -183,7 +184,72 @@ func (p *planner) lastOf(batch int) (last Key, ok bool) {
 }
 
 func (p *planner) alive() []ranked {
-	return p.with(func(m ranked) bool { return m.progress != down })
+	return p.with(ranked.alive)
+}
+
+// alive reports whether steps are made of the member.
+func (r ranked) alive() bool { return r.progress != down && r.progress != held }
+
+// heldUp returns the held members that the rollout waits for: all that are left of a
+// step that does not pass without one of them. The step may be a group, the one after
+// the present step, or a rollback; and nothing ends while the whole cluster is held.
+func (p *planner) heldUp() []ranked {
+	if p.counts.Held == 0 || p.doc.Over() {
+		return nil
+	}
+	left := p.in(held)
+	waiting := p.in(pending)
+	var next *Group
+	if len(waiting) > 0 {
+		next = &waiting[0].key.Group
+	}
+	group := p.heldGroup(next)
+	switch {
+	case len(group) > 0:
+		return group
+	case len(waiting) > 0:
+		return nil
+	case p.AllHeld:
+		return left
+	case !p.doc.Paced() && p.counts.Done > 0,
+		p.doc.Phase == RollingBack && len(p.with(func(m ranked) bool { return m.moved(p.doc) })) > 0,
+		p.doc.Paced() && p.doc.Phase == Batch && p.doc.Batch >= len(p.doc.Policy.Batches) && p.counts.reached() > p.doc.Counts.reached():
+		return nil // members have taken their turn in the last step
+	}
+	return left
+}
+
+// heldGroup returns the held members of the first group before next, or of all groups if
+// that is nil, in which nothing but held members is left and none has taken its turn.
+func (p *planner) heldGroup(next *Group) []ranked {
+	if !p.grouped() || p.doc.Phase == RollingBack {
+		return nil
+	}
+	for i := 0; i < len(p.members); {
+		group := p.members[i].key.Group
+		n := slices.IndexFunc(p.members[i:], func(m ranked) bool { return m.key.Group != group })
+		if n < 0 {
+			n = len(p.members) - i
+		}
+		all := p.members[i : i+n]
+		i += n
+		if next != nil && group == *next {
+			return nil
+		}
+		if !slices.ContainsFunc(all, ranked.alive) {
+			if left := slices.DeleteFunc(slices.Clone(all), func(m ranked) bool { return m.progress != held }); len(left) > 0 {
+				return left
+			}
+		}
+	}
+	return nil
+}
+
+// moved reports whether the rollout has reached the member: it failed, was given up, or
+// came to the version in the rollout.
+func (r ranked) moved(d Document) bool {
+	granted := r.Grant.Version == d.Version && !r.Grant.Since.Before(d.Started)
+	return r.progress == failed || r.progress == left || r.progress == done && (granted || !r.Arrived.Before(d.Started))
 }
 
 // firstUnsettled is the first member up to last of which a step expects something.
@@ -206,7 +272,7 @@ func (p *planner) open(phase Phase, batch int, first Key) {
 		group = &Group{first.Place, first.Zone}
 	}
 	same := equalTo(group, p.doc.Group, func(a, b Group) bool { return a == b })
-	if same && p.doc.Phase == phase && p.doc.Batch == batch || !p.pass() {
+	if same && p.doc.Phase == phase && p.doc.Batch == batch || len(p.heldGroup(&first.Group)) > 0 || !p.pass() {
 		return
 	}
 	p.leave()
@@ -233,8 +299,8 @@ func (p *planner) groupText() string {
 	return strings.Join(parts, ", ")
 }
 
-// room is how many members may be out of service at the same time, and which are. With
-// a limit of its own a role's members count by themselves, but for open grants,
+// room is how many members may be out of service at the same time, and which are. Shares
+// are of members that are not held. With a limit of its own a role's members count by themselves, but for open grants,
 // which always count. What an operator gave up on does not.
 func (p *planner) room() (allowed int, out []ranked) {
 	limit, own, place := p.doc.Policy.MaxParallel, false, 0
@@ -244,7 +310,7 @@ func (p *planner) room() (allowed int, out []ranked) {
 	n := 0
 	for _, m := range p.members {
 		counts := !own || m.key.Place == place
-		if counts {
+		if counts && m.progress != held {
 			n++
 		}
 		if m.out() != cluster.InService && (counts || m.granted()) {
@@ -343,7 +409,7 @@ func closedText(opens time.Time) string {
 	return "outside the window until " + opens.UTC().Format(time.RFC3339)
 }
 
-// held says what holds the member alone; empty: nothing does.
+// held says what holds the member; empty: nothing does.
 func (m *Member) held() string {
 	switch {
 	case m.Hold != "":
@@ -354,16 +420,27 @@ func (m *Member) held() string {
 	return ""
 }
 
+// drained says that the member is in maintenance that jorc did not begin; empty: it is not.
+func (m *Member) drained() string {
+	if m.Condition.Drained() {
+		return cluster.DrainedText
+	}
+	return ""
+}
+
+// aside says why steps leave the member out: it is held or drained. Empty: they do not.
+func (m *Member) aside() string { return cmp.Or(m.held(), m.drained()) }
+
 // barred says why a grant of this member alone has to wait; empty: it does not.
 func (p *planner) barred(m ranked) string {
 	apart := m.apart(p.doc.Policy)
 	switch {
 	case apart != "":
 		return apart
+	case m.aside() != "":
+		return m.aside()
 	case !m.Up():
 		return "its host or its agent is down"
-	case m.held() != "":
-		return m.held()
 	case m.declined(p.now):
 		return "it cannot begin: " + shorten(m.Answer.Reason)
 	case m.unanswered() && p.now.Before(m.Grant.rested()):

@@ -127,8 +127,8 @@ func (p *planner) missing(m ranked) Missing {
 	switch {
 	case m.held() != "":
 		x.Lack, x.Reason = LackHeld, m.held()+also
-	case m.Condition.Maintenance == cluster.MaintenanceForeign: // its checks do not pass before that ends
-		x.Lack, x.Reason = LackDrained, "it is in maintenance that jorc did not begin"+also
+	case m.drained() != "": // its checks do not pass before that ends
+		x.Lack, x.Reason = LackDrained, m.drained()+also
 	case failure != "":
 		x.Lack, x.Reason = LackFailed, failure
 	case m.givenUp():

@@ -153,7 +153,8 @@ type Counts struct {
 	Working int `json:"working"` // with an open grant; without a policy: its workflow runs
 	Down    int `json:"down"`    // they follow when they are back
 	Pending int `json:"pending"`
-	GivenUp int `json:"given_up"` // by an operator
+	GivenUp int `json:"given_up"`       // by an operator
+	Held    int `json:"held,omitempty"` // held or drained by an operator; they follow when that ends
 }
 
 // Over reports whether the rollout has ended.

@@ -52,7 +52,7 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 	if err != nil {
 		filter, _ = cluster.ParseFilter("") // it matches every member
 	}
-	state := State{Halted: halted(s.Control), Quiet: stored.Ledger.Quiet}
+	state := State{Halted: halted(s.Control), AllHeld: s.Control.Hold != nil && !s.Control.Hold.Off, Quiet: stored.Ledger.Quiet}
 	if damaged := s.Damaged[cluster.KeyControl]; damaged != nil {
 		state.Halted = "what holds the cluster, and its budget, cannot be read: " + damaged.Error()
 	}
@@ -125,6 +125,8 @@ type State struct {
 	Strangers []string
 	// Halted is why no host begins in the whole cluster; empty: it is not halted.
 	Halted string
+	// AllHeld: the whole cluster is held, but for exceptions.
+	AllHeld bool
 	// Unreadable are the keys of documents that cannot be read, sorted.
 	Unreadable []string
 	// Gate is what is known of the run that the document's gate asked for; nil:
@@ -322,6 +324,7 @@ const (
 	failed
 	down // without a grant
 	left // an operator gave up on it
+	held // or drained, by an operator: steps leave it out
 	done
 )
 
@@ -329,16 +332,20 @@ func (m *Member) progress(d Document, now time.Time) progress {
 	switch {
 	case m.failure(d, now) != "":
 		return failed
-	case m.atWork(d):
+	case m.atWork(d) && (m.held() == "" || m.offered()): // a host at work finishes what runs when it is drained
 		return working
 	case m.Version == d.Version && !m.granted():
 		return done
 	case m.givenUp() && m.Answer.Version == d.Version:
 		return left
+	case m.held() != "":
+		return held
+	case m.Up() && !d.Paced() && m.Config.State == cluster.StateRunning && m.Config.Version == d.Version:
+		return working
+	case m.drained() != "":
+		return held
 	case !m.Up():
 		return down
-	case !d.Paced() && m.Config.State == cluster.StateRunning && m.Config.Version == d.Version:
-		return working
 	}
 	return pending
 }

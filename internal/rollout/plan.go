@@ -146,10 +146,15 @@ func (c *Counts) add(s progress) {
 		c.Down++
 	case left:
 		c.GivenUp++
+	case held:
+		c.Held++
 	case pending:
 		c.Pending++
 	}
 }
+
+// reached is how many members nothing more is expected of.
+func (c Counts) reached() int { return c.Done + c.Failed + c.GivenUp }
 
 // with returns the members that are as wanted, in order.
 func (p *planner) with(wanted func(ranked) bool) []ranked {
@@ -217,7 +222,7 @@ func (p *planner) finish() {
 	if p.doc.Phase == Waiting {
 		p.enter(Batch, 1)
 	}
-	if p.quiet() && p.counts.Pending == 0 && !p.tooManyDown() {
+	if p.quiet() && p.counts.Pending == 0 && !p.tooManyDown() && len(p.heldUp()) == 0 {
 		p.end()
 	}
 }
@@ -241,11 +246,14 @@ func (p *planner) end() {
 	p.leave()
 	p.enter(Done, 0)
 	p.doc.Group, p.doc.Finished = nil, stamp(p.now)
-	reason := ""
+	var left []string
 	if p.counts.Down > 0 {
-		reason = text.Count(p.counts.Down, "is down and follows when it is back", "are down and follow when they are back")
+		left = append(left, text.Count(p.counts.Down, "is down and follows when it is back", "are down and follow when they are back"))
 	}
-	p.record(DecideDone, reason, p.in(failed), "%d of %d members run %s, %d failed", p.counts.Done, p.counts.Members, p.doc.Version, p.counts.Failed)
+	if p.counts.Held > 0 {
+		left = append(left, text.Count(p.counts.Held, "is held or drained and follows when that ends", "are held or drained and follow when that ends"))
+	}
+	p.record(DecideDone, strings.Join(left, "; "), p.in(failed), "%d of %d members run %s, %d failed", p.counts.Done, p.counts.Members, p.doc.Version, p.counts.Failed)
 }
 
 // enter changes the phase.

@@ -54,6 +54,10 @@ func (f *fleet) step() {
 	f.now = f.now.Add(time.Second)
 	names := slices.Sorted(maps.Keys(f.nodes))
 	n := f.nodes[names[f.random.IntN(len(names))]]
+	if f.holds && f.random.IntN(20) == 0 {
+		f.setAside(n)
+		return
+	}
 	switch k := f.random.IntN(100); {
 	case k < 15:
 		f.observe()
@@ -107,6 +111,31 @@ func (f *fleet) operator() {
 	}
 }
 
+// setAside is what operators do with hosts that steps leave out.
+func (f *fleet) setAside(n *simNode) {
+	switch k := f.random.IntN(12); {
+	case k < 2:
+		n.Hold = "by ann"
+	case k < 5:
+		n.Hold = ""
+	case k == 5:
+		n.HoldFile = "touched"
+	case k == 6:
+		n.HoldFile = ""
+	case k < 9:
+		n.drained = true
+	case k < 11:
+		n.drained = false
+	default:
+		f.allHeld = !f.allHeld && f.random.IntN(3) == 0
+	}
+	for _, o := range f.nodes {
+		o.stumbled = o.stumbled || f.allHeld || o.held() != ""
+	}
+	n.set(n.Up(), n.Condition.Health == "critical")
+	f.note("%s: hold %q, hold file %q, drained %v; all: %v", n.Node, n.Hold, n.HoldFile, n.drained, f.allHeld)
+}
+
 func (f *fleet) mishap(n *simNode) {
 	critical := n.Condition.Health == "critical"
 	switch k := f.random.IntN(13); {
@@ -157,11 +186,81 @@ func TestHistories(t *testing.T) {
 	}
 }
 
+// TestHistoriesWithHolds: the same with operators that hold and drain hosts, or hold the whole
+// cluster, and end that.
+func TestHistoriesWithHolds(t *testing.T) {
+	t.Parallel()
+	for seed := *firstHistory; seed < *firstHistory+*histories; seed++ {
+		random := rand.New(rand.NewPCG(seed, 8)) //nolint:gosec // reproducible
+		f := newFleet(t, random, 4+random.IntN(16))
+		f.note("seed %d", seed)
+		f.doc.Previous, f.holds, f.healthy = "v0", true, seed%3 == 0
+		f.trigger("v1", randomPolicy(t, random))
+		for range 2000 {
+			f.step()
+		}
+		f.settle(seed)
+	}
+}
+
+// TestHeldHostsStopNothing: every rollout without a failure in which some hosts are held or
+// drained from the beginning ends without them, or waits where the next step has no other
+// host; they follow when that ends.
+func TestHeldHostsStopNothing(t *testing.T) {
+	t.Parallel()
+	for seed := *firstHistory; seed < *firstHistory+*histories; seed++ {
+		random := rand.New(rand.NewPCG(seed, 9)) //nolint:gosec // reproducible
+		f := newFleet(t, random, 2+random.IntN(20))
+		f.healthy = true
+		p := randomPolicy(t, random)
+		p.MinHealthy, p.ProgressDeadline, p.Order, p.ZoneByZone, p.MaxParallel = Duration(time.Second), 0, nil, false, Amount{N: 50, Percent: true}
+		f.trigger("v1", p)
+		names := slices.Sorted(maps.Keys(f.nodes))
+		for i, name := range names[:len(names)/2] {
+			n := f.nodes[name]
+			if n.drained = i == 0 && len(names) > 5; !n.drained {
+				n.Hold = "by ann"
+			}
+			n.set(true, false)
+		}
+		ends := func() {
+			for range 20000 {
+				f.now = f.now.Add(time.Second)
+				f.observe()
+				f.act()
+				f.approve()
+				f.answerGate()
+				f.send()
+				f.try(f.nodes[names[random.IntN(len(names))]])
+				f.work(f.nodes[names[random.IntN(len(names))]])
+				if p := newPlanner(f.doc, f.state(), f.now); (f.doc.Over() || len(p.heldUp()) > 0) && p.counts.Pending+p.counts.Working == 0 {
+					return
+				}
+			}
+		}
+		ends()
+		scope := newPlanner(f.doc, f.state(), f.now)
+		waits := len(scope.heldUp()) > 0 && (p.Canary >= scope.counts.Done || len(p.Batches) > 0) // no host is left for another step
+		if c := scope.counts; c.Done+c.Held != c.Members || f.doc.Phase != Done && !waits {
+			f.fail("seed %d: with held hosts it is %s with %+v", seed, f.doc.StateText(), c)
+		}
+		for _, n := range f.nodes {
+			n.Hold, n.drained = "", false
+			n.set(true, false)
+		}
+		ends()
+		if c := newPlanner(f.doc, f.state(), f.now).counts; c.Done != c.Members {
+			f.fail("seed %d: after the holds it is %s with %+v", seed, f.doc.StateText(), c)
+		}
+	}
+}
+
 // settle ends all faults: whatever happened, the rollout ends.
 func (f *fleet) settle(seed uint64) {
 	f.t.Helper()
-	f.healthy = true
+	f.healthy, f.holds, f.allHeld = true, false, false
 	for _, n := range f.nodes {
+		n.Hold, n.HoldFile, n.drained = "", "", false
 		n.set(true, false)
 	}
 	for range 40 {

@@ -15,6 +15,7 @@ const (
 	HostFailed  = "failed"
 	HostDown    = "down"
 	HostGivenUp = GivenUp
+	HostHeld    = "held" // or drained: steps leave it out, and it follows when that ends
 	HostDone    = "done"
 	HostApart   = "apart" // it takes no part
 )
@@ -25,7 +26,7 @@ type HostProgress struct {
 	Zone    string    `json:"zone"`
 	Roles   []string  `json:"roles"`
 	Version string    `json:"version"` // that it runs
-	State   string    `json:"state"`   // failed, working, pending, down, given up, done, apart
+	State   string    `json:"state"`   // failed, working, pending, down, given up, held, done, apart
 	Since   time.Time `json:"since,omitzero"`
 	// Granted is when its open grant began; left out: it has none.
 	Granted time.Time `json:"granted,omitzero"`
@@ -54,7 +55,7 @@ func Progress(d Document, s State, now time.Time) []HostProgress {
 			all = append(all, h)
 		}
 	}
-	order := []string{HostFailed, HostWorking, HostDown, HostGivenUp, HostPending, HostDone, HostApart}
+	order := []string{HostFailed, HostWorking, HostDown, HostGivenUp, HostHeld, HostPending, HostDone, HostApart}
 	slices.SortStableFunc(all, func(a, b HostProgress) int {
 		return cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State))
 	})
@@ -92,10 +93,12 @@ func (p *planner) hostProgress(m ranked, o outlook) HostProgress {
 		h.State, h.Since, h.Detail = HostDown, m.DownSince, "its host or its agent is down"
 	case left:
 		h.State, h.Since, h.Detail = HostGivenUp, h.Granted, p.grantText(m)
+	case held:
+		h.State, h.Since, h.Detail = HostHeld, h.Granted, cmp.Or(p.grantText(m), m.aside())
 	case done:
 		h.State, h.Since = HostDone, m.Arrived
 	case pending:
-		h.State, h.Detail = HostPending, cmp.Or(m.held(), m.unmet(p.doc), "it has not begun")
+		h.State, h.Detail = HostPending, cmp.Or(m.unmet(p.doc), "it has not begun")
 		if p.doc.Paced() {
 			h.Detail = o.waitText(p, m)
 		}

@@ -76,7 +76,7 @@ func (f *fleet) checkGate(c seen) {
 		g.policy, g.broken = d.Policy, f.now
 	}
 	begins := next.Steps > d.Steps
-	if d.Steps == 0 || d.Phase == RollingBack || !begins && next.Phase != Done {
+	if d.Steps == 0 || d.Over() || d.Phase == RollingBack || !begins && next.Phase != Done {
 		return
 	}
 	if next.Steps > d.Steps+1 {
@@ -115,12 +115,12 @@ func (f *fleet) withinStep(s seen, m Member) {
 	most := max(1, d.Policy.Canary)
 	p := newPlanner(d, s.state, f.now)
 	if d.Phase == Batch {
-		most = max(1, d.Policy.Batches[d.Batch-1].Of(len(p.members)))
+		most = max(1, d.Policy.Batches[d.Batch-1].Of(len(p.members)-p.counts.Held))
 	}
 	key := d.Policy.KeyOf(d.Version, m.Node, m.Roles, m.Zone)
 	before := 0
 	for _, o := range p.members {
-		if o.key.Compare(key) < 0 && o.progress != down && (d.Phase == Batch || !o.unanswered()) {
+		if o.key.Compare(key) < 0 && o.alive() && (d.Phase == Batch || !o.unanswered()) {
 			before++
 		}
 	}

@@ -19,9 +19,10 @@ type simNode struct {
 	gone bool // it left the cluster
 	// record is the grant that the host's own disk tells of.
 	record string
-	// group is where it was offered its grant; stumbled: it failed since it began.
+	// group is where it was offered its grant; stumbled: it failed, or was held, since it began.
 	group    Group
 	stumbled bool
+	drained  bool // by an operator
 }
 
 // fleet is a cluster in memory: what is in KV, and the hosts.
@@ -43,6 +44,8 @@ type fleet struct {
 	passes  []seen
 	steps   []string
 	healthy bool // nothing fails, and no host dies
+	holds   bool // operators hold hosts, drain them, and end that
+	allHeld bool // the whole cluster
 
 	// runs are the runs of gates, by id, and gates what the present rollout
 	// passed, by the number of the step: as the test sees it.
@@ -103,6 +106,9 @@ func (n *simNode) set(up, critical bool) {
 	if critical {
 		s.Checks = "critical"
 	}
+	if n.drained {
+		s.Maintenance = cluster.MaintenanceForeign
+	}
 	n.Condition = cluster.Assess(s)
 }
 
@@ -119,11 +125,14 @@ func (f *fleet) note(format string, args ...any) {
 
 // state is what the whole cluster says now.
 func (f *fleet) state() State {
-	s := State{Gate: f.gateRun()}
+	s := State{Gate: f.gateRun(), AllHeld: f.allHeld}
 	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
 		if n := f.nodes[name]; !n.gone {
 			m := n.Member
 			m.Void = !f.valid(n)
+			if f.allHeld && m.Hold == "" {
+				m.Hold = "the cluster"
+			}
 			s.Members = append(s.Members, m)
 		}
 	}
@@ -267,6 +276,9 @@ func (f *fleet) allowed(s seen) {
 		if why := m.apart(f.doc.Policy); why != "" {
 			f.fail("%s is offered a grant: %s", m.Node, why)
 		}
+		if why := m.aside(); why != "" {
+			f.fail("%s is offered a grant: %s", m.Node, why)
+		}
 		f.withinStep(s, m)
 		if !m.granted() {
 			open++
@@ -297,6 +309,7 @@ func (f *fleet) check(c seen) {
 		f.fail("grants for a document that changes")
 	}
 	p := newPlanner(c.doc, c.state, f.now)
+	f.checkHeld(c, p)
 	allowed := c.doc.Policy.MaxFailures + c.doc.Forgiven
 	failures := newPlanner(c.doc, c.state, c.doc.Started).counts.Failed
 	if c.doc.Paced() && !c.doc.Forgive && failures > allowed && !next.Over() && next.Stopped == nil && next.Version == c.doc.Version {
@@ -315,12 +328,38 @@ func (f *fleet) check(c seen) {
 	}
 }
 
+// checkHeld holds a plan to what hosts that are held or drained may not do: make a step,
+// or let the rollout end by themselves.
+func (f *fleet) checkHeld(c seen, p *planner) {
+	f.t.Helper()
+	next := c.plan.Document
+	if next.Version != c.doc.Version || !next.Started.Equal(c.doc.Started) {
+		return
+	}
+	after := newPlanner(next, c.state, f.now)
+	if next.Steps > c.doc.Steps && len(after.admitted(func(m ranked) bool { return m.progress == pending })) == 0 {
+		f.fail("a step begins without a host that can begin")
+	}
+	if next.Phase != Done || c.doc.Phase == Done || p.counts.Held == 0 {
+		return
+	}
+	if c.state.AllHeld {
+		f.fail("the rollout ends while the cluster is held")
+	}
+	if c.doc.Phase != RollingBack && c.doc.Paced() && p.counts.reached() <= c.doc.Counts.reached() {
+		f.fail("the rollout ends with a step of which every host is held: %+v", p.counts)
+	}
+}
+
+// aside says why the host does not begin: operators hold it, or have drained it.
+func (f *fleet) aside(n *simNode) bool { return n.aside() != "" || f.allHeld }
+
 // try is one attempt of a host to begin.
 func (f *fleet) try(n *simNode) {
 	switch {
 	case n.gone || !n.Up() || n.Version == f.desired && !n.Answer.Open():
 	case !f.doc.Paced():
-		if f.doc.Stopped == nil && f.doc.Phase != Aborted {
+		if f.doc.Stopped == nil && f.doc.Phase != Aborted && !f.aside(n) {
 			n.Version, n.Arrived, n.Answer = f.desired, f.now, cluster.GrantAnswer{}
 			n.set(true, false)
 		}
@@ -330,6 +369,7 @@ func (f *fleet) try(n *simNode) {
 	case n.Answer.Open() && n.Answer.Version != f.desired && n.Answer.State != cluster.GrantStranded && !n.givenUp():
 		n.Answer.State = cluster.GrantStranded
 		f.note("%s is stranded", n.Node)
+	case f.aside(n): // it finishes what it accepted when that ends
 	case f.valid(n) && !n.Grant.answered(n.Answer):
 		f.answer(n)
 	case n.Answer.Declined != "" && n.Answer.Declined == n.Grant.ID:
@@ -366,7 +406,7 @@ func (f *fleet) answer(n *simNode) {
 // work is what a host that has a grant does next.
 func (f *fleet) work(n *simNode) {
 	working := n.Answer.Open() && n.Answer.State != cluster.GrantStranded && n.record == n.Answer.ID
-	if !working || !n.Up() || n.gone || n.Answer.Version != f.desired {
+	if !working || !n.Up() || n.gone || f.aside(n) || n.Answer.Version != f.desired {
 		return
 	}
 	switch {

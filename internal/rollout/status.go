@@ -26,6 +26,8 @@ type Status struct {
 	Down     []string  `json:"down"`   // and not at the version; the first of them
 	Behind   []string  `json:"behind"` // not at the version; the first of them
 	Out      []Out     `json:"out"`    // of service without a grant; the first of each reason
+	// Held are members that steps leave out until an operator ends that, by reason.
+	Held []Out `json:"held"`
 	// Apart are members that take no part, by reason.
 	Apart []Out `json:"apart"`
 	// Strangers have an open grant and are not members; the first of them.
@@ -90,6 +92,7 @@ func Describe(d Document, s State, now time.Time) Status {
 		Down: names(p.in(down)), Behind: names(p.with(func(m ranked) bool { return m.Version != d.Version })),
 		Admitted: len(p.admitted(func(ranked) bool { return true })),
 		Out:      groups(p.members, func(m *Member) string { return m.out().Text() }),
+		Held:     groups(p.in(held), (*Member).aside),
 		Arrival:  p.arrival(),
 		gated:    !d.Over() && d.Gate != nil || p.waitsForPromotion(),
 	}
@@ -238,10 +241,21 @@ func (p *planner) waits() []string {
 		waits = append(waits, p.Halted)
 	}
 	add(append(p.in(working), p.others...), "to finish")
+	for _, m := range p.in(working) {
+		if why := m.aside(); why != "" {
+			waits = append(waits, m.Node+": "+why)
+		}
+	}
+	if all := p.heldUp(); len(all) > 0 && p.settledStep() {
+		waits = append(waits, "a host of the next step that is not held")
+		for _, m := range all {
+			waits = append(waits, m.Node+": "+m.aside())
+		}
+	}
 	ready := p.admitted(func(m ranked) bool { return m.progress == pending })
 	barred := p.barred
 	if !d.Paced() {
-		barred = func(m ranked) string { return m.held() } // nothing else keeps a host that needs no grant
+		barred = func(ranked) string { return "" } // a host that needs no grant begins by itself
 	}
 	free := slices.DeleteFunc(slices.Clone(ready), func(m ranked) bool { return barred(m) != "" })
 	for _, m := range ready {
@@ -395,7 +409,7 @@ func arrive(d Document, s State, now time.Time) (any bool) {
 	step := p.step()
 	for i := range s.Members {
 		m := &s.Members[i]
-		if !m.Up() {
+		if !m.Up() || m.aside() != "" {
 			continue
 		}
 		in := m.takesPart(d.Policy) && step.admits(d.Policy.KeyOf(d.Version, m.Node, m.Roles, m.Zone))

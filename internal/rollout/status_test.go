@@ -51,8 +51,8 @@ func TestOutWithoutGrant(t *testing.T) {
 	if !reflect.DeepEqual(got.Grants, grantsWant) {
 		t.Errorf("got %+v, want %+v", got.Grants, grantsWant)
 	}
-	if offers := planOffers(d, v); offers != 2 { // the one in service, and the one in maintenance
-		t.Errorf("%d offers, want 2", offers)
+	if offers := planOffers(d, v); offers != 1 { // the one in service
+		t.Errorf("%d offers, want 1", offers)
 	}
 }
 

@@ -98,6 +98,8 @@ func (p *planner) grantText(m ranked) string {
 		return "it has its grant since " + since + ", stays out of service and tries again by itself until it succeeds: " + shorten(m.failure(p.doc, p.now))
 	case !m.stranded() && m.Version == p.doc.Version:
 		return fmt.Sprintf("it has its grant since %s: it counts as out of service until all its checks have passed for %v (--min-healthy)", since, p.doc.Policy.MinHealthy)
+	case !m.stranded() && m.aside() != "":
+		return "it has a grant of " + g.Version + " since " + since + " and finishes it later: " + m.aside()
 	case !m.stranded():
 		return "it has a grant of " + g.Version + " since " + since + " and is at work"
 	}

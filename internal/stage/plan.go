@@ -128,8 +128,30 @@ type Host struct {
 	// Out: it is out of service for another reason than a turn.
 	Out      bool
 	Critical bool   // it has a critical check
-	Hold     string // why it may not begin, in words; empty: it may
+	Hold     string // what holds it, in words; empty: nothing does
+	Drained  bool   // it is in maintenance that jorc did not begin
 	Report   cluster.StageReport
+}
+
+// aside says why steps leave the host out: it is held or drained. Empty: they do not.
+func (h Host) aside() string {
+	switch {
+	case h.Hold != "":
+		return "it is held: " + h.Hold
+	case h.Drained:
+		return cluster.DrainedText
+	}
+	return ""
+}
+
+// share is the number of hosts that shares are of: the ones that are neither held nor drained.
+func share(hosts []Host) (n int) {
+	for _, h := range hosts {
+		if h.aside() == "" {
+			n++
+		}
+	}
+	return n
 }
 
 // State is what a plan is made of, beside the documents. Reports of hosts with an
@@ -225,13 +247,14 @@ func newPlanner(turns Turns, stops Stops, s State, now time.Time) *planner {
 // the most cautious value of each setting.
 func PolicyOf(hosts []Host) rollout.Policy {
 	var policy rollout.Policy
+	n := share(hosts)
 	for _, h := range hosts {
 		reported := h.Report.Policy
 		amount, err := rollout.ParseAmount(reported.MaxParallel)
 		if err != nil {
 			amount = rollout.Amount{N: 1}
 		}
-		if policy.MaxParallel.N == 0 || amount.Of(len(hosts)) < policy.MaxParallel.Of(len(hosts)) {
+		if policy.MaxParallel.N == 0 || amount.Of(n) < policy.MaxParallel.Of(n) {
 			policy.MaxParallel = amount
 		}
 		policy.Canary = max(policy.Canary, reported.Canary)
@@ -295,7 +318,7 @@ func (p *planner) endTurns() (ended map[string]bool) {
 			delete(p.Turns.Open, h.Node)
 			ended[h.Node] = taken
 			p.stepAnswered(h.Node, taken)
-		case turn.Session != p.Session || h.Report.Wants != turn.Content || p.now.Sub(turn.Since) >= answerWithin || p.Halted || h.Hold != "":
+		case turn.Session != p.Session || h.Report.Wants != turn.Content || p.now.Sub(turn.Since) >= answerWithin || p.Halted || h.aside() != "":
 			if p.now.Sub(turn.Since) >= answerWithin {
 				p.Turns.Resting[h.Node] = p.now.Add(answerWithin)
 			}
@@ -416,7 +439,7 @@ func (p *planner) offer() {
 	if p.Halted || len(p.hosts) == 0 {
 		return
 	}
-	allowed := max(1, p.policy.MaxParallel.Of(len(p.hosts)))
+	allowed := max(1, p.policy.MaxParallel.Of(share(p.Hosts)))
 	open, out := 0, 0
 	for _, h := range p.hosts {
 		_, has := p.Turns.Open[h.Node]
@@ -492,10 +515,10 @@ func (p *planner) Barred(h Host) string {
 		return "its files are as their data says"
 	case has:
 		return "it has its turn"
+	case h.aside() != "":
+		return h.aside()
 	case !h.Up:
 		return "its host or its agent is down"
-	case h.Hold != "":
-		return "it is held: " + h.Hold
 	case stopped:
 		return "the change is stopped: it failed " + stop.Place()
 	case resting:
@@ -512,10 +535,18 @@ type order struct {
 
 // zoneOrder is what the hosts of a zone do.
 type zoneOrder struct {
-	busy   bool            // a host has its turn
-	wants  bool            // a host may be offered one
-	more   bool            // such a host wants more inputs than it reports
-	inputs map[string]bool // digests of the inputs that such hosts want
+	busy   bool                  // a host has its turn
+	wants  bool                  // a host may be offered one
+	more   bool                  // such a host wants more inputs than it reports
+	inputs map[string]bool       // digests of the inputs that such hosts want
+	free   bool                  // a host is neither held, drained nor down
+	held   []cluster.StageInputs // that hosts want which are held or drained
+}
+
+// heldUp reports whether nothing but hosts that are held or drained is left in the zone, and one of them
+// wants an input that another host wants, too.
+func (z *zoneOrder) heldUp(inputs cluster.StageInputs) bool {
+	return !z.free && slices.ContainsFunc(z.held, func(i cluster.StageInputs) bool { return common(i, inputs) })
 }
 
 // takes reports whether a host of the zone has its turn, or may be offered one for an
@@ -539,6 +570,10 @@ func (p *planner) newOrder() *order {
 		}
 		_, has := p.Turns.Open[h.Node]
 		r := h.Report
+		z.free = z.free || h.Up && h.aside() == ""
+		if r.Wants != "" && h.aside() != "" {
+			z.held = append(z.held, r.Changed)
+		}
 		switch {
 		case has:
 			z.busy = true
@@ -584,8 +619,14 @@ func (p *planner) admitted(h *ranked) string {
 	}
 	if p.policy.ZoneByZone {
 		for _, zone := range slices.Sorted(maps.Keys(p.order.zones)) {
-			if zone < h.key.Zone && p.order.zones[zone].takes(h.Report.Changed) {
+			if zone >= h.key.Zone {
+				break
+			}
+			if p.order.zones[zone].takes(h.Report.Changed) {
 				return fmt.Sprintf("zone %q comes first", zone)
+			}
+			if p.order.zones[zone].heldUp(h.Report.Changed) {
+				return fmt.Sprintf("zone %q comes first, and all its hosts are held or drained", zone)
 			}
 		}
 	}

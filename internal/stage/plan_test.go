@@ -29,6 +29,7 @@ type world struct {
 	hosts   []*host
 	gates   gates
 	log     []string
+	holds   bool // operators hold hosts, drain them, and end that
 
 	recorder *recorded.Recorder // nil: plans are not recorded
 }
@@ -37,6 +38,8 @@ type host struct {
 	node, zone string
 	up         bool
 	critical   bool
+	hold       string
+	drained    bool
 	wasOut     bool // it was out of service when it was offered its turn
 	stop       bool // on_unhealthy = "stop"
 	has, old   map[string]string
@@ -110,7 +113,7 @@ func (w *world) plan() {
 		if _, open := w.turns.Open[h.node]; open {
 			report = h.report
 		}
-		s.Hosts = append(s.Hosts, stage.Host{Node: h.node, Zone: h.zone, Up: h.up, Out: !h.up || h.critical, Critical: h.critical, Report: report})
+		s.Hosts = append(s.Hosts, stage.Host{Node: h.node, Zone: h.zone, Up: h.up, Out: !h.up || h.critical || h.drained, Critical: h.critical, Hold: h.hold, Drained: h.drained, Report: report})
 	}
 	s.Gate = w.gateRun()
 	p := stage.Plan(w.turns, w.stops, s, w.now)
@@ -126,6 +129,9 @@ func (w *world) plan() {
 	for _, node := range slices.Concat(p.Withdrawals, p.Offers) {
 		i := slices.IndexFunc(w.hosts, func(h *host) bool { return h.node == node })
 		w.hosts[i].turn, w.hosts[i].wasOut = p.Turns.Open[node], w.hosts[i].critical
+		if h := w.hosts[i]; slices.Contains(p.Offers, node) && (h.hold != "" || h.drained) {
+			w.t.Fatalf("%s is offered a turn, and is held or drained\n%s", node, strings.Join(w.log, "\n"))
+		}
 		w.note("turn of %s: %+v", node, p.Turns.Open[node])
 	}
 }
@@ -196,6 +202,11 @@ func (w *world) work(h *host) {
 func (w *world) step() {
 	w.now = w.now.Add(time.Duration(w.r.IntN(8)) * time.Second)
 	h := w.hosts[w.r.IntN(len(w.hosts))]
+	if w.holds && w.r.IntN(15) == 0 {
+		h.hold, h.drained = []string{"", "", "by ann"}[w.r.IntN(3)], w.r.IntN(4) == 0
+		w.note("%s: hold %q, drained %v", h.node, h.hold, h.drained)
+		return
+	}
 	switch w.r.IntN(44) {
 	case 0, 1:
 		name := []string{"a", "b", h.node}[w.r.IntN(3)]
@@ -267,6 +278,22 @@ func TestNeverMoreThanMaxParallel(t *testing.T) {
 	}
 }
 
+// TestHoldsInStages: the same while operators hold and drain hosts. Hosts that are held or drained
+// get no turn, and have what they want once that has ended.
+func TestHoldsInStages(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		w := newWorld(t, seed)
+		w.holds = true
+		for range 600 {
+			w.step()
+		}
+		w.holds = false
+		w.renew()
+		w.arrive()
+	}
+}
+
 // TestEverythingArrives: without bad values all hosts come to have what they want.
 func TestEverythingArrives(t *testing.T) {
 	t.Parallel()
@@ -332,7 +359,7 @@ const unused = 1000
 func (w *world) renew() {
 	w.bad = map[string]bool{}
 	for _, h := range w.hosts {
-		h.up, h.critical = true, false
+		h.up, h.critical, h.hold, h.drained = true, false, "", false
 		w.values[h.node] += unused
 	}
 	w.values["b"] += unused

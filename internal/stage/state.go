@@ -23,7 +23,10 @@ func hostOf(s *cluster.State, h *cluster.Host, report cluster.StageReport) Host 
 	one := Host{
 		Node: h.Node, Zone: h.Record.Zone, Up: h.Condition.Agent == cluster.AgentUp,
 		Out: h.Condition.OutOfService(false) != cluster.InService, Hold: h.Report.HeldByFile(), Report: report,
-		Critical: h.Condition.OutOfService(false) == cluster.OutCritical,
+		Critical: h.Condition.OutOfService(false) == cluster.OutCritical, Drained: h.Condition.Drained(),
+	}
+	if hold, held := s.Control.Held(h.Node, s.Roles(h)); held {
+		one.Hold = hold.String()
 	}
 	return one
 }

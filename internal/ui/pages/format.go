@@ -16,7 +16,9 @@ import (
 // formats are the functions of templates.
 var formats = map[string]any{
 	"age": text.Age, "clock": clock, "class": class, "stamp": stamp, "web": webLink, "join": strings.Join, "or_none": orNone,
-	"states": func() []string { return []string{"failed", "working", "down", "given up", "pending", "done", "apart"} },
+	"states": func() []string {
+		return []string{"failed", "working", "down", "given up", "held", "pending", "done", "apart"}
+	},
 	"list":   func(all ...string) []string { return all },
 	"plural": plural, "changed": ui.ChangedText,
 }

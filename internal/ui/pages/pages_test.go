@@ -153,6 +153,8 @@ func TestPages(t *testing.T) {
 	f.shows("/leaders", f.Node("db"), "motd")
 	f.shows("/stages", "no member has a template with a stage")
 	f.Stage("web-2", "pool", "param workers")
+	f.shows("/stage?name=pool", "it is held: new disks")
+	f.Must(f.Unhold(t.Context(), cluster.Scope{Node: f.Node("web-2")}, cluster.Hold{}))
 	f.shows("/stages", "/stage?name=pool", "changing")
 	f.shows("/stage?name=pool", "waits: ", "param workers", f.Node("web-2"), "stage show pool")
 	f.FailStage("web-2", "pool", "checks of service web are critical", "param workers")

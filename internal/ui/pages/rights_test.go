@@ -64,12 +64,12 @@ func TestLongerDenials(t *testing.T) {
 	put("runs/r1/members", fmt.Sprintf(`{"format":1,"nodes":[%q,%q]}`, f.Node("one"), two))
 	put("runs/r1/tails/"+two, "output-of-two")
 	put("slots/group/disks", `{"format":1,"max":7}`)
-	put("host/"+two+"/hold", `{"format":1,"since":"2026-01-02T03:04:05Z","reason":"hold-of-two"}`)
 	put("host/"+two+"/queue", `{"format":1,"jobs":[]}`)
 	put("history/rollouts/"+finishedID, `{"id":"`+finishedID+`","version":"v0","outcome":"done","started":"2026-01-02T03:04:05Z","finished":"2026-01-02T03:05:05Z","hosts":[{"node":"`+two+`","state":"failed"}]}`)
 	f.Orchestrate("one")
 	f.Stage("two", "pool", "param workers")
 	f.FailStage("two", "pool", "reason-of-stop", "param workers")
+	put("host/"+two+"/hold", `{"format":1,"since":"2026-01-02T03:04:05Z","reason":"hold-of-two"}`)
 	f.Stage("one", "pool", "param workers")
 
 	fleets := f.Run(ui.FleetOptions{Client: f.Client, Prefix: "jorc", Default: "prod"})

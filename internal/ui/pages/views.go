@@ -168,6 +168,7 @@ func rolloutPage(q query) (any, ui.About, error) {
 			{Name: rollout.HostFailed, Class: "bad", Count: c.Failed},
 			{Name: rollout.HostDown, Class: "warn", Count: c.Down},
 			{Name: rollout.HostGivenUp, Class: "warn", Count: c.GivenUp},
+			{Name: rollout.HostHeld, Class: "warn", Count: c.Held},
 			{Name: rollout.HostPending, Class: "dim", Count: c.Pending},
 		} {
 			s.Begin, begin = begin, begin+s.Count

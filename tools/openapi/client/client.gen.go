@@ -760,8 +760,11 @@ type RolloutCounts struct {
 
 	// GivenUp by an operator
 	GivenUp int64 `json:"given_up"`
-	Members int64 `json:"members"`
-	Pending int64 `json:"pending"`
+
+	// Held held or drained by an operator; they follow when that ends
+	Held    *int64 `json:"held,omitempty"`
+	Members int64  `json:"members"`
+	Pending int64  `json:"pending"`
 
 	// Working with an open grant; without a policy: its workflow runs
 	Working int64 `json:"working"`
@@ -868,7 +871,7 @@ type RolloutHost struct {
 	Roles  []string   `json:"roles"`
 	Since  *time.Time `json:"since,omitempty"`
 
-	// State failed, working, pending, down, given up, done, apart
+	// State failed, working, pending, down, given up, held, done, apart
 	State string `json:"state"`
 
 	// Version that it runs
@@ -1088,6 +1091,9 @@ type RolloutStatus struct {
 
 	// Group the group that is admitted, with an order or zone by zone
 	Group *RolloutGroup `json:"group,omitempty"`
+
+	// Held Held are members that steps leave out until an operator ends that, by reason.
+	Held []RolloutOut `json:"held"`
 
 	// Limit of members out of service at the same time; 0: no limit
 	Limit int64 `json:"limit"`
