@@ -26,6 +26,10 @@ func TestFailing(t *testing.T) {
 	if got, want := failing(fixable(all)), []string{disk}; !slices.Equal(got, want) {
 		t.Errorf("fixable: got %q, want %q", got, want)
 	}
+	service := &consul.HealthCheck{CheckID: "_service_maintenance:web", ServiceName: "web", Status: consul.HealthCritical, Notes: "ann"}
+	if healthOf(all).Drained || !healthOf(append(slices.Clone(all), service)).Drained {
+		t.Error("maintenance that jorc did not begin drains a host, its own does not")
+	}
 	if all[0].CheckID != consul.GossipCheck {
 		t.Error("the answer of Consul was changed")
 	}

@@ -268,18 +268,17 @@ func (a *Agent) setUnhealthy(err error) {
 
 // checks publishes which health checks of this node fail.
 type checks struct {
-	client  *consul.Client
-	node    string
-	shared  *concurrency.Latest[catalog.NodeChecks] // the registrar's, or nil
-	log     hclog.Logger
-	failing concurrency.Latest[[]string]
-	own     concurrency.Latest[[]string] // the failing checks that the host's configuration can fix
+	client *consul.Client
+	node   string
+	shared *concurrency.Latest[catalog.NodeChecks] // the registrar's, or nil
+	log    hclog.Logger
+	all    concurrency.Latest[converge.Health]
+	own    concurrency.Latest[converge.Health] // of the checks that the host's configuration can fix
 }
 
-// Watch calls handle with the failing checks, and whenever they change, until ctx
-// ends.
-func (c *checks) Watch(ctx context.Context, handle func(failing []string)) error {
-	return c.failing.Watch(ctx, handle)
+// Watch implements converge.Checks.
+func (c *checks) Watch(ctx context.Context, handle func(converge.Health)) error {
+	return c.all.Watch(ctx, handle)
 }
 
 // ownChecks are the checks that decide whether the host's configuration works. The
@@ -288,7 +287,7 @@ func (c *checks) Watch(ctx context.Context, handle func(failing []string)) error
 type ownChecks struct{ *checks }
 
 // Watch implements converge.Checks.
-func (c ownChecks) Watch(ctx context.Context, handle func(failing []string)) error {
+func (c ownChecks) Watch(ctx context.Context, handle func(converge.Health)) error {
 	return c.own.Watch(ctx, handle)
 }
 
@@ -305,7 +304,7 @@ func (c *checks) run(ctx context.Context) error {
 	g.Go(func() error { return seen.Watch(ctx, func(all consul.HealthChecks) { c.setOwn(ctx, &seen, all) }) })
 	g.Go(func() error {
 		return c.read(ctx, func(all consul.HealthChecks) {
-			c.failing.Set(failing(all))
+			c.all.Set(healthOf(all))
 			seen.Set(all)
 		})
 	})
@@ -345,7 +344,7 @@ const confirmInterval = 2 * time.Second
 func (c *checks) setOwn(ctx context.Context, seen *concurrency.Latest[consul.HealthChecks], all consul.HealthChecks) {
 	for {
 		real, agreed := c.confirmed(ctx, fixable(all))
-		c.own.Set(failing(real))
+		c.own.Set(healthOf(real))
 		if agreed || concurrency.Sleep(ctx, confirmInterval) != nil {
 			return
 		}
@@ -372,14 +371,20 @@ func (c *checks) confirmed(ctx context.Context, all consul.HealthChecks) (real c
 	return real, len(real) == len(all)
 }
 
-// failing describes the critical checks, except the two that jorc itself causes:
-// its maintenance mode, and its presence service, which an agent of another cluster
-// may have left behind.
+// healthOf returns what the checks of a host say.
+func healthOf(all consul.HealthChecks) converge.Health {
+	return converge.Health{Failing: failing(all), Drained: slices.ContainsFunc(all, func(h *consul.HealthCheck) bool {
+		return consul.IsMaintenance(h.CheckID) && !consul.StartedByJorc(h.Notes)
+	})}
+}
+
+// failing describes the critical checks, except maintenance, and jorc's presence
+// service, which an agent of another cluster may have left behind.
 func failing(all consul.HealthChecks) []string {
 	list := []string{}
 	presence := catalog.PresenceID("") // the service's name, whatever its cluster
 	for _, h := range all {
-		if h.Status != consul.HealthCritical || h.ServiceName == presence || consul.IsMaintenance(h.CheckID) && consul.StartedByJorc(h.Notes) {
+		if h.Status != consul.HealthCritical || h.ServiceName == presence || consul.IsMaintenance(h.CheckID) {
 			continue
 		}
 		text := h.ServiceName

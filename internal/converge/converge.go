@@ -113,11 +113,16 @@ type Holds interface {
 	Watch(ctx context.Context, handle func(Hold)) error
 }
 
-// Checks reports which of this host's health checks fail.
+// Health is what Consul says of this host.
+type Health struct {
+	Failing []string // checks: "web: critical: HTTP 500"; maintenance does not count
+	Drained bool     // it is in maintenance that jorc did not begin
+}
+
+// Checks reports the health of this host.
 type Checks interface {
-	// Watch calls handle with them, "web: critical: HTTP 500", now and whenever
-	// they change, until ctx ends. Maintenance that jorc itself began is left out.
-	Watch(ctx context.Context, handle func(failing []string)) error
+	// Watch calls handle with it, now and whenever it changes, until ctx ends.
+	Watch(ctx context.Context, handle func(Health)) error
 }
 
 // Converger is this host's path from the version it runs to the desired one.

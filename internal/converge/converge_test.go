@@ -110,22 +110,22 @@ func TestValidationLater(t *testing.T) {
 func TestChecksFail(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	h.checks.set([]string{"web: critical: HTTP 500"})
+	h.checks.set(Health{Failing: []string{"web: critical: HTTP 500"}})
 	h.quick = func(q *timing) { q.settle = time.Hour }
 	h.trigger("v1")
 	h.start()
 	s := h.until("waiting for checks", func(s Status) bool { return s.Phase == PhaseValidation && strings.Contains(s.Detail, "HTTP 500") })
 	wantText(t, "detail", s.Detail, "health checks have until")
 	want(t, "version", h.document().Version, "")
-	h.checks.set(nil)
+	h.checks.set(Health{})
 	h.untilPhase(PhaseConverged, "v1")
-	h.checks.set([]string{"web: critical: HTTP 500"}) // it has passed: that is news
+	h.checks.set(Health{Failing: []string{"web: critical: HTTP 500"}}) // it has passed: that is news
 	s = h.untilPhase(PhaseFailed, "v1")
 	wantText(t, "detail", s.Detail, "web: critical: HTTP 500")
 	v := h.document().States[cluster.CategoryValidation]
 	want(t, "validation", v.State, cluster.StateFailed)
 	wantText(t, "validation's detail", v.Detail, "HTTP 500")
-	h.checks.set(nil) // recovers by itself
+	h.checks.set(Health{}) // recovers by itself
 	h.untilPhase(PhaseConverged, "v1")
 	want(t, "static runs", strings.Count(h.ran(), "one"), 1)
 	want(t, "validation", h.document().States[cluster.CategoryValidation].State, cluster.StateSuccess)
@@ -144,22 +144,25 @@ func TestChecksAfterStaticRun(t *testing.T) {
 		do   func()
 		want bool
 	}{
-		{"nothing is known", func() { h.setChecks(bad) }, false},
-		{"they pass", func() { h.setChecks(nil) }, false},
-		{"they fail", func() { h.setChecks(bad) }, true},
-		{"they pass again", func() { h.setChecks(nil) }, false},
-		{"static run, news of before its end", func() { h.freshChecks(); h.setChecks(bad) }, false},
+		{"nothing is known", func() { h.setChecks(Health{Failing: bad}) }, false},
+		{"they pass", func() { h.setChecks(Health{}) }, false},
+		{"they fail", func() { h.setChecks(Health{Failing: bad}) }, true},
+		{"they pass again", func() { h.setChecks(Health{}) }, false},
+		{"static run, news of before its end", func() { h.freshChecks(); h.setChecks(Health{Failing: bad}) }, false},
 		{"29 s later", func() { clock = clock.Add(29 * time.Second) }, false},
 		{"30 s later", func() { clock = clock.Add(time.Second) }, true},
 		{"they passed since, and fail", func() {
-			h.setChecks(nil)
+			h.setChecks(Health{})
 			h.freshChecks()
-			h.setChecks(bad)
-			h.setChecks(nil)
-			h.setChecks(bad)
+			h.setChecks(Health{Failing: bad})
+			h.setChecks(Health{})
+			h.setChecks(Health{Failing: bad})
 		}, true},
-		{"static run, no news", func() { h.setChecks(nil); h.freshChecks(); clock = clock.Add(31 * time.Second) }, false},
-		{"they fail long after it", func() { h.setChecks(bad) }, true},
+		{"static run, no news", func() { h.setChecks(Health{}); h.freshChecks(); clock = clock.Add(31 * time.Second) }, false},
+		{"they fail long after it", func() { h.setChecks(Health{Failing: bad}) }, true},
+		{"after maintenance", func() { h.setChecks(Health{Failing: bad, Drained: true}); h.setChecks(Health{Failing: bad}) }, false},
+		{"29 s later", func() { clock = clock.Add(29 * time.Second) }, false},
+		{"30 s later", func() { clock = clock.Add(time.Second) }, true},
 	} {
 		step.do()
 		if got, _ := h.facts().checksFail(clock); got != step.want {

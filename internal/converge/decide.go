@@ -167,7 +167,12 @@ func decideDriven(f *facts) decision {
 func decideValidating(f *facts, now time.Time) decision {
 	d := decision{phase: PhaseValidation, detail: "version " + f.p.Attempt.Version}
 	fails, at := f.checksFail(now)
+	asks := f.asks(now)
 	switch {
+	case f.drained && f.p.Attempt.Validation == "":
+		return decision{phase: PhaseHeld, detail: drainedText, outcome: Held}
+	case !asks.IsZero() && !f.p.Attempt.Passed && f.p.Attempt.Validation == "":
+		return asking(asks)
 	case !f.p.Attempt.Passed:
 		d.do = doValidate
 	case f.checksPass():
@@ -237,7 +242,7 @@ func decideClosed(f *facts, now time.Time) decision {
 func decideBroken(f *facts, now time.Time) decision {
 	a := f.p.Attempt
 	d := decision{phase: PhaseFailed, detail: a.Why, outcome: Failed}
-	if a.Stage == stageInvalid && f.held() == "" && f.job.wait == nil {
+	if a.Stage == stageInvalid && f.still() == "" && f.asks(now).IsZero() && f.job.wait == nil {
 		again := !now.Before(f.mem.validateAt)
 		if a.Checks {
 			again = f.checksPass()
@@ -256,7 +261,7 @@ func decideBroken(f *facts, now time.Time) decision {
 		return d
 	case f.desired == "":
 		return d // nothing is started
-	case a.Again == againContinue && a.Cut == stageValidating:
+	case a.Again == againContinue && a.Cut == stageValidating && !f.drained:
 		return decision{do: doBegin, phase: PhaseValidation, detail: "version " + a.Version}
 	case !f.static:
 		return d
@@ -264,8 +269,11 @@ func decideBroken(f *facts, now time.Time) decision {
 		if a.Stage != stageInterrupted {
 			d.wake(f.mem.retryAt)
 		}
-		if f.held() != "" {
+		switch {
+		case f.held() != "":
 			d.detail = "held: " + f.held() + "; " + d.detail
+		case f.drained:
+			d.detail = drainedText + "; " + d.detail
 		}
 		return d
 	}
@@ -281,6 +289,10 @@ func decideStart(f *facts, now time.Time, version string) decision {
 		return decision{phase: PhaseHeld, detail: f.held(), outcome: Held}
 	case f.hold.Paused != "":
 		return decision{phase: PhasePaused, detail: f.hold.Paused, outcome: Held}
+	case f.drained:
+		return decision{phase: PhaseHeld, detail: drainedText, outcome: Held}
+	case !f.asks(now).IsZero():
+		return asking(f.asks(now))
 	}
 	d := decision{phase: PhasePending, require: f.requires}
 	switch {
@@ -324,7 +336,7 @@ func decideSettled(f *facts, now time.Time) decision {
 		}
 	case f.desired == "":
 		d.phase, d.detail, d.outcome = PhaseIdle, "no version is desired", Converged
-	case f.held() != "":
+	case f.still() != "":
 		d.outcome = Held
 	default:
 		d.outcome = Converged
@@ -340,11 +352,17 @@ func decideSettled(f *facts, now time.Time) decision {
 		return d // there is nothing yet
 	}
 	fails, at := f.checksFail(now)
+	asks := f.asks(now)
 	switch {
+	case f.drained:
+		d.detail = drainedText
+		return d
 	case fails:
 		d.do, d.detail = doInvalid, "health checks fail: "+list(f.failing)
 	case f.held() != "":
 		d.detail = "held: " + f.held()
+	case !asks.IsZero() && a.Validation == "":
+		d.wake(asks)
 	case !now.Before(f.mem.validateAt) || a.Validation != "":
 		d.do = doValidate
 	default:

@@ -36,6 +36,9 @@ func TestDecide(t *testing.T) {
 	stageIs := func(s stage) func(*facts) { return func(f *facts) { f.p.Attempt.Stage = s } }
 	held := func(f *facts) { f.hold.Held = "by hand" }
 	paused := func(f *facts) { f.hold.Paused = "night" }
+	drained := func(f *facts) { f.checks, f.drained = true, true }
+	unknown := func(f *facts) { f.checks, f.checksKnown, f.mem.started = true, false, in(-4*time.Second) }
+	due := func(f *facts) { f.mem.validateAt, f.mem.retryAt = noon, noon }
 	requires := func(f *facts) { f.requires, f.missingKnown = true, true }
 	missing := both(requires, func(f *facts) { f.missing, f.mem.pendingAt = lacking("mysql", 0, 1), in(-time.Second) })
 	admission := func(f *facts) { f.admission = true }
@@ -125,6 +128,22 @@ func TestDecide(t *testing.T) {
 		{"invalid, due", both(stageIs(stageInvalid), func(f *facts) { f.mem.retryAt = noon }), doBegin, PhaseStatic, time.Time{}},
 		{"invalid, checks recovered", both(stageIs(stageInvalid), func(f *facts) { f.p.Attempt.Checks, f.mem.retryAt = true, in(time.Second) }), doValidate, PhaseFailed, time.Time{}},
 		{"invalid, checks fail on", both(stageIs(stageInvalid), failing(0), func(f *facts) { f.p.Attempt.Checks, f.mem.retryAt = true, in(time.Second) }), doNothing, PhaseFailed, in(time.Second)},
+
+		{"drained, validation due", both(drained, due), doNothing, PhaseConverged, time.Time{}},
+		{"drained, checks fail", both(failing(time.Hour), drained, func(f *facts) { f.checksAllGood = true }), doNothing, PhaseConverged, time.Time{}},
+		{"drained, another version", both(drained, new), doNothing, PhaseHeld, time.Time{}},
+		{"drained, another version, with a policy", both(drained, new, admission), doNothing, PhaseHeld, time.Time{}},
+		{"drained, the static workflow was interrupted", both(drained, stageIs(stageStatic)), doStatic, PhaseStatic, time.Time{}},
+		{"drained, validating", both(drained, stageIs(stageValidating)), doNothing, PhaseHeld, time.Time{}},
+		{"drained, the validation was interrupted", both(drained, stageIs(stageValidating), func(f *facts) { f.p.Attempt.Validation = "j" }), doValidate, PhaseValidation, time.Time{}},
+		{"drained, validated", both(drained, failing(time.Hour), stageIs(stageValidating), func(f *facts) { f.p.Attempt.Passed = true }), doNothing, PhaseHeld, time.Time{}},
+		{"drained, valid", both(drained, stageIs(stageRecording)), doRecord, PhaseRecording, time.Time{}},
+		{"drained, failed, due", both(drained, due, stageIs(stageFailed)), doNothing, PhaseHeld, time.Time{}},
+		{"drained, invalid, due", both(drained, due, stageIs(stageInvalid)), doNothing, PhaseHeld, time.Time{}},
+		{"drained is not known yet, validation due", both(unknown, due), doNothing, PhaseConverged, in(6 * time.Second)},
+		{"drained is not known yet, another version", both(unknown, new), doNothing, PhaseStarting, in(6 * time.Second)},
+		{"drained is not known yet, validating", both(unknown, stageIs(stageValidating)), doNothing, PhaseStarting, in(6 * time.Second)},
+		{"drained is never known", both(unknown, new, func(f *facts) { f.mem.started = in(-10 * time.Second) }), doBegin, PhaseStatic, time.Time{}},
 
 		{"to leave", both(admission, func(f *facts) { f.p.Entered = "v1" }), doNothing, PhaseConverged, in(time.Minute)},
 		{"left", both(admission, func(f *facts) { f.p.Entered, f.left = "v1", "v1" }), doLeft, PhaseConverged, time.Time{}},

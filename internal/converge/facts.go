@@ -1,6 +1,7 @@
 package converge
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
@@ -19,6 +20,7 @@ type inputs struct {
 	missingKnown bool
 	cycle        []string // of static requirements, while some are missing
 
+	drained       bool     // this host is in maintenance that jorc did not begin
 	failing       []string // checks
 	failingSince  time.Time
 	checksKnown   bool
@@ -41,6 +43,7 @@ type memory struct {
 	started    time.Time
 	retryAt    time.Time // the earliest time of the next attempt after a failure; zero: at once
 	validateAt time.Time
+	drained    bool // as of the last turn of the loop
 
 	trouble   action // what could not be done
 	troubles  int    // in a row
@@ -84,6 +87,31 @@ func (f *facts) held() string {
 	return f.p.Hold.Held
 }
 
+// drainedText is why a drained host begins nothing.
+const drainedText = "drained: " + cluster.DrainedText + "; 'consul maint -disable' ends it"
+
+// still is why nothing new begins on this host; a drained one finishes what runs.
+func (f *facts) still() string {
+	if f.drained {
+		return cmp.Or(f.held(), drainedText)
+	}
+	return f.held()
+}
+
+// asks returns until when the host waits to learn from its checks whether it is drained; zero:
+// it knows, or does without.
+func (f *facts) asks(now time.Time) (until time.Time) {
+	if patient := f.mem.started.Add(f.patience); f.checks && !f.checksKnown && now.Before(patient) {
+		return patient
+	}
+	return until
+}
+
+// asking is the decision to wait for what asks.
+func asking(until time.Time) decision {
+	return decision{until: until, phase: PhaseStarting, detail: "asking Consul whether this host is drained"}
+}
+
 // replaced reports whether another version than v is desired. Without a desired
 // version the attempt continues.
 func (f *facts) replaced(v string) bool {
@@ -118,6 +146,10 @@ func (c *Converger) observe() {
 	if in.retry.At.After(c.p.Retried.At) {
 		c.retried(in.retry)
 	}
+	if c.mem.drained && !in.drained {
+		c.mem.validateAt = time.Time{} // at once
+	}
+	c.mem.drained = in.drained
 	a := c.p.Attempt
 	if in.holdKnown && a.open() && c.p.Hold != in.hold {
 		c.p.Hold, c.unsaved = in.hold, true

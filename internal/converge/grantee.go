@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -243,7 +244,11 @@ func (g *Grantee) note(set func()) {
 	set()
 }
 
-func (g *Grantee) setChecks(failing []string) {
+func (g *Grantee) setChecks(h Health) {
+	failing := h.Failing
+	if h.Drained {
+		failing = append(slices.Clone(failing), cluster.DrainedText)
+	}
 	g.change(func() bool {
 		if len(failing) == 0 && (len(g.failing) > 0 || !g.checked) {
 			g.since = time.Now()

@@ -293,11 +293,15 @@ func (c *Converger) setHold(h Hold) {
 	c.input(func(in *inputs) { in.hold, in.holdKnown = h, true })
 }
 
-func (c *Converger) setChecks(failing []string) {
-	failing = slices.Clone(failing)
+func (c *Converger) setChecks(h Health) {
+	failing := slices.Clone(h.Failing)
 	now := c.now()
 	c.input(func(in *inputs) {
+		ended := in.drained && !h.Drained
+		in.drained = h.Drained
 		switch {
+		case ended: // what failed meanwhile has time to pass
+			in.failingSince, in.checksAllGood, in.freshUntil = now, len(failing) == 0, now.Add(c.timing.settle)
 		case len(failing) == 0:
 			in.checksAllGood = true
 		case len(in.failing) == 0:

@@ -50,7 +50,7 @@ type host struct {
 	flows   []config.Workflow
 	options Options
 	hold    *source[Hold]
-	checks  *source[[]string]
+	checks  *source[Health]
 	quick   func(*timing)
 
 	*Converger
@@ -66,7 +66,7 @@ func newHost(t testing.TB) *host {
 func newHostOn(t testing.TB, client *consul.Client, name, node, dir string) *host {
 	h := &host{t: t, node: node, cluster: name, client: client, dir: dir}
 	h.ledger = cluster.New(client, "jorc", name)
-	h.hold, h.checks = newSource(Hold{}), newSource[[]string](nil)
+	h.hold, h.checks = newSource(Hold{}), newSource(Health{})
 	h.flows = []config.Workflow{
 		{Name: "static", Tasks: []config.Task{sh("one", ""), sh("two", "")}},
 		{Name: "validation", Tasks: []config.Task{sh("check", "[ ! -e $DIR/broken ]")}},
