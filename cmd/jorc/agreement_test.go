@@ -53,6 +53,7 @@ func TestAgreement(t *testing.T) {
 	}
 	critical := consul.HealthChecks{{CheckID: "disk", Name: "disk", Status: "critical"}}
 	pending := func(c *rollout.Counts) { c.Pending++ }
+	held := func(c *rollout.Counts) { c.Held++ }
 	working := func(c *rollout.Counts) { c.Working++ }
 	window := "outside the window until "
 	situations := []situation{
@@ -60,7 +61,7 @@ func TestAgreement(t *testing.T) {
 		{host: "plain", report: at("v1"), counts: pending, why: []string{window}, code: exitFailed},
 		{host: "down", absent: true, report: at("v1"), counts: func(c *rollout.Counts) { c.Down++ }, why: []string{"the host is not in Consul's catalog"}, code: exitFailed},
 		{host: "critical", checks: critical, report: at("v1"), counts: pending, why: []string{"disk is critical", window}, code: exitFailed},
-		{host: "by-hand", checks: maintenance("disks"), report: at("v1"), counts: pending, why: []string{"an operator or another program has put it into maintenance", window}, code: exitFailed},
+		{host: "by-hand", checks: maintenance("disks"), report: at("v1"), counts: held, why: []string{"an operator or another program has put it into maintenance", window}, code: exitFailed},
 		{
 			host: "by-jorc", checks: maintenance(consul.JorcNote + " update to v2"), report: open("accepted"), counts: working,
 			why: []string{"jorc has put it into maintenance", "it has a grant of v2 since "}, code: exitFailed,
@@ -74,8 +75,8 @@ func TestAgreement(t *testing.T) {
 			host: "given-up", report: open("accepted"), grant: `{"format":1,"id":"1.1.x","version":"v2","state":"given up","by":"ann","since":"` + now + `"}`,
 			counts: func(c *rollout.Counts) { c.GivenUp++ }, why: []string{"an operator gave up on it at "}, code: exitFailed,
 		},
-		{host: "held", report: at("v1"), counts: pending, why: []string{"convergence is held since", "disk is replaced"}, code: exitStopped},
-		{host: "held-role", role: "db", report: at("v1"), counts: pending, why: []string{"convergence is held since", "schema"}, code: exitStopped},
+		{host: "held", report: at("v1"), counts: held, why: []string{"convergence is held since", "disk is replaced"}, code: exitStopped},
+		{host: "held-role", role: "db", report: at("v1"), counts: held, why: []string{"convergence is held since", "schema"}, code: exitStopped},
 		{host: "kept", role: "cache", report: at("v1"), why: []string{`the policy keeps back role "cache"`}, code: exitFailed},
 	}
 	var want rollout.Counts
@@ -177,7 +178,7 @@ func (m *machine) agree(situations []situation, want rollout.Counts) {
 	for _, group := range shown.Apart {
 		apart += group.Count
 	}
-	if sum := n.Done + n.Failed + n.Working + n.Down + n.Pending + n.GivenUp; sum != n.Members {
+	if sum := n.Done + n.Failed + n.Working + n.Down + n.Pending + n.GivenUp + n.Held; sum != n.Members {
 		t.Errorf("the counts of update show add up to %d of %d members", sum, n.Members)
 	}
 	if all := n.Members + apart; all != view.Aggregate.Nodes || all != whole.Members || all != len(members) {

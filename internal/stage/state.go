@@ -5,7 +5,11 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/text"
 )
+
+// maxHold bounds what is said of a hold, in bytes.
+const maxHold = 200
 
 // HostsOf returns the hosts of each stage of a cluster. Only members have turns.
 func HostsOf(s *cluster.State) map[string][]Host {
@@ -26,7 +30,7 @@ func hostOf(s *cluster.State, h *cluster.Host, report cluster.StageReport) Host 
 		Critical: h.Condition.OutOfService(false) == cluster.OutCritical, Drained: h.Condition.Drained(),
 	}
 	if hold, held := s.Control.Held(h.Node, s.Roles(h)); held {
-		one.Hold = hold.String()
+		one.Hold = text.Line(hold.String(), maxHold)
 	}
 	return one
 }
