@@ -113,9 +113,13 @@ func (e *environment) showBudget(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	now, stages := time.Now(), change.Stages(cl.Store(), documents)
-	account := change.Count(&s, members, stages, nil, now)
-	v := budgetShown{Budget: s.Control.Budget, Limits: append([]pace.Use{}, account.Uses()...), Out: account.Out(), Waiting: change.Waiting(&s, stored, members, stages, account, now)}
+	active, err := cl.runs().InProgress(c.Context)
+	if err != nil {
+		return err
+	}
+	now, read := time.Now(), change.DocumentsOf(cl.Store(), documents)
+	account := change.Count(&s, members, read, nil, now)
+	v := budgetShown{Budget: s.Control.Budget, Limits: append([]pace.Use{}, account.Uses()...), Out: account.Out(), Waiting: change.Waiting(&s, stored, members, read, active, account, now)}
 	return e.print(c, rowsOf("what,value", budgetRows(v)...), v)
 }
 

@@ -31,6 +31,7 @@ func clusterRunCommand(env *environment) *cli.Command {
 			"--skip-undefined leaves such members out. Prints the run's id. Members are those that the cluster's " +
 			"own filter, --filter, --role and --node match when the run begins, managers left out; exits 1 when there are none now. " +
 			"--first, --batches, --max-failures and --min-healthy mean what they mean to 'jorc update trigger' (--first is its --canary). " +
+			"A workflow with disturbs = true takes its hosts out of service, as --disturbs does. " +
 			"WORKFLOW may be left out with --retry-of: it and the params are those of that run unless they are given. " +
 			"A member, or a manager, on which a task was interrupted continues with that task, unless --from-start, another workflow or other params are given. " +
 			"The same --id twice is one run; with anything else under it nothing is written, and the exit code is 4. " +
@@ -47,6 +48,7 @@ func clusterRunCommand(env *environment) *cli.Command {
 			&cli.StringFlag{Name: "batches", Usage: "then so many members in all, one step after the other: `LIST` such as 10%,50%,100%"},
 			&cli.IntFlag{Name: "max-failures", Usage: "begin on no further member when more than `N` failed or were lost", DefaultText: "0 with --first or --batches, otherwise no limit"},
 			&cli.DurationFlag{Name: "min-healthy", Usage: "a member must be in service for `D` after the workflow before another takes its place", DefaultText: "0s"},
+			&cli.BoolFlag{Name: "disturbs", Usage: "it takes members out of service: each is in maintenance meanwhile, within the budget of the cluster", DisableDefaultText: true},
 			&cli.StringFlag{Name: "retry-of", Usage: "only members of run `RUN` that failed, were lost or did not start; on a manager if it was on one"},
 			&cli.BoolFlag{Name: "from-start", Usage: "with --retry-of: run the whole workflow, not only what an interruption left", DisableDefaultText: true},
 			&cli.StringSliceFlag{Name: "param", KeepSpace: true, Usage: "a param as `NAME=VALUE`, VALUE is JSON if it is valid JSON, otherwise text; may be repeated"},
@@ -127,7 +129,7 @@ func (e *environment) requestOf(c *cli.Context) (*target, runs.Request, error) {
 	}
 	q := runs.Request{
 		Workflow: argument(c, 0), Params: params, Filter: c.String("filter"), Role: c.String("role"),
-		Nodes: nodesOf(c), OnManager: c.Bool("on-manager"), NeedsApproval: c.Bool("needs-approval"), RetryOf: c.String("retry-of"), FromStart: c.Bool("from-start"),
+		Nodes: nodesOf(c), OnManager: c.Bool("on-manager"), Disturbs: c.Bool("disturbs"), NeedsApproval: c.Bool("needs-approval"), RetryOf: c.String("retry-of"), FromStart: c.Bool("from-start"),
 	}
 	if q.Limits, err = limitsOf(c); err != nil {
 		return nil, q, err

@@ -89,7 +89,7 @@ type Agent struct {
 	ui        *fleetUI // nil: the fleet is not shown
 	started   time.Time
 
-	maintenance converge.Maintenance // of this node
+	maintenance *maintenance // of this node
 
 	processesChanged concurrency.Signal // the state of a process changed
 	templatesChanged concurrency.Signal // the state of a template changed
@@ -132,7 +132,7 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{o: o, client: client, slots: newSlots(client, c), maintenance: maintenance{client}, conf: c, started: time.Now()}
+	a := &Agent{o: o, client: client, slots: newSlots(client, c), maintenance: newMaintenance(nodeMaintenance{client}, c.StateDir, o.Log), conf: c, started: time.Now()}
 	a.stages = stage.NewHosts(c.StateDir, o.Log.Named("stages"))
 	a.loading = newLoading(c.StateDir, o.LoadingRest, o.Log.Named("templates"))
 	a.processesChanged, a.templatesChanged = concurrency.NewSignal(), concurrency.NewSignal()

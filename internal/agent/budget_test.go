@@ -1,7 +1,11 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/jorc/jorc/internal/change"
@@ -10,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
 )
 
 func (f *grantFleet) budget(b *pace.Budget) {
@@ -144,4 +149,154 @@ func (f *grantFleet) account() *pace.Account {
 		f.t.Fatal(err)
 	}
 	return account
+}
+
+func (f *grantFleet) ask(id string, q runs.Request) {
+	f.t.Helper()
+	if _, _, err := runs.New(cluster.New(f.client, "jorc", "default").Store()).Ask(f.t.Context(), id, q, "ann"); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// wantRun waits until the run is as wanted, and returns it.
+func (f *grantFleet) wantRun(id, what string, ok func(runs.Detail) bool) (d runs.Detail) {
+	f.t.Helper()
+	f.eventually(id+" "+what, func() (err error) {
+		if d, err = runs.New(cluster.New(f.client, "jorc", "default").Store()).Show(f.t.Context(), id); err == nil && !ok(d) {
+			err = fmt.Errorf("it is %s (%s): %+v", d.State, d.Why, d.Members)
+		}
+		return err
+	})
+	return d
+}
+
+func ended(s runs.State) func(runs.Detail) bool {
+	return func(d runs.Detail) bool { return d.State == s }
+}
+
+// working are the members on which the run is at work.
+func working(d runs.Detail) (names []string) {
+	for _, m := range d.Members {
+		if m.State == runs.Running {
+			names = append(names, m.Node)
+		}
+	}
+	return names
+}
+
+// TestRunsWithinTheBudget: a run of a workflow that disturbs has as many hosts out of service
+// as the budget allows, each in maintenance, and a version waits for it; a run that does not
+// disturb waits for nothing.
+func TestRunsWithinTheBudget(t *testing.T) {
+	t.Parallel()
+	f := newGrantFleet(t, 3)
+	f.budget(&pace.Budget{MaxOut: pace.Amount{N: 1}})
+	f.orchestrate("h0", nil)
+	f.ask("p1", runs.Request{Workflow: "patch"})
+	d := f.wantRun("p1", "to be at work on one host", func(d runs.Detail) bool { return len(working(d)) == 1 && len(d.Denied) == 2 })
+	first := working(d)[0]
+	if !strings.Contains(d.Why, "the budget: 1 of 1 hosts are out of service") {
+		t.Errorf("the others wait because of %q, want the budget", d.Why)
+	}
+	if out := f.account().Out(); len(out) != 1 || out[0].Node != first || out[0].For != "run p1" {
+		t.Errorf("%+v are out of service, want %s for run p1", out, first)
+	}
+	f.trigger("v2", atOnce(3)) // may begin where the run has taken the host out already
+	f.openAll("v2")
+	f.ask("look", runs.Request{Workflow: "look", Nodes: []string{"h2"}, Limits: runs.Limits{}})
+	if first == "h2" {
+		t.Fatalf("%s is the first member, want h0", first)
+	}
+	f.mu.Lock()
+	if len(f.out) != 1 || !f.out[first] {
+		t.Errorf("%v are in maintenance, want %s", f.out, first)
+	}
+	f.mu.Unlock()
+	for _, h := range f.hosts {
+		h.open("patch")
+	}
+	f.wantRun("p1", "to be done", ended(runs.Done))
+	f.wantRun("look", "to be done", ended(runs.Done))
+	f.done("v2")
+	f.neverMore(1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.out) > 0 {
+		t.Errorf("%v are still in maintenance", f.out)
+	}
+}
+
+// TestDisturbsAsAsked: a run that was asked for with disturbs takes its hosts out of service one after
+// the other although its workflow does not say so, and one waits for a host that is held.
+func TestDisturbsAsAsked(t *testing.T) {
+	t.Parallel()
+	f := newGrantFleet(t, 2)
+	f.budget(&pace.Budget{MaxOut: pace.Amount{N: 1}})
+	c := cluster.New(f.client, "jorc", "default")
+	if _, err := c.Hold(t.Context(), cluster.Scope{Node: "h1"}, cluster.Hold{By: "ann", Reason: "disk"}); err != nil {
+		t.Fatal(err)
+	}
+	f.orchestrate("h0", nil)
+	f.ask("r1", runs.Request{Workflow: "look", Disturbs: true})
+	f.wantRun("r1", "to wait for the host that is held", func(d runs.Detail) bool { return d.Counts.Done == 1 && strings.Contains(d.Why, "h1: it is held") })
+	if _, err := c.Unhold(t.Context(), cluster.Scope{Node: "h1"}, cluster.Hold{}); err != nil {
+		t.Fatal(err)
+	}
+	f.wantRun("r1", "to be done", ended(runs.Done))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.most != 1 || len(f.out) > 0 {
+		t.Errorf("%d were in maintenance at the same time, and %v are; want 1 and none", f.most, f.out)
+	}
+}
+
+// TestRunSurvivesTheAgent: the maintenance for a run stays while the agent is restarted, as convergence does
+// not end it, and ends with the run; the maintenance for a run that was forgotten meanwhile ends, too.
+func TestRunSurvivesTheAgent(t *testing.T) {
+	t.Parallel()
+	f := newGrantFleet(t, 1)
+	stop := f.orchestrate("boss", nil)
+	h := f.hosts["h0"]
+	inMaintenance := func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.out["h0"]
+	}
+	restart := func(meanwhile func()) {
+		t.Helper()
+		h.stop()
+		meanwhile()
+		h.start(f.client, nil)
+	}
+	f.ask("p1", runs.Request{Workflow: "patch"})
+	f.wantRun("p1", "to be at work", func(d runs.Detail) bool { return len(working(d)) == 1 })
+	restart(func() {})
+	// Its convergence reports again; had it ended the maintenance, it would be over now.
+	f.ask("look", runs.Request{Workflow: "look"})
+	if !inMaintenance() {
+		t.Error("the restart ended the maintenance of a run that continues")
+	}
+	h.open("patch")
+	f.wantRun("p1", "to be done", ended(runs.Done))
+	f.wantRun("look", "to end", ended(runs.Done))
+	if inMaintenance() {
+		t.Error("the run has ended, and the maintenance has not")
+	}
+	if err := os.Remove(filepath.Join(h.dir, "patch")); err != nil {
+		t.Fatal(err)
+	}
+	f.ask("p2", runs.Request{Workflow: "patch"})
+	f.wantRun("p2", "to be at work", func(d runs.Detail) bool { return len(working(d)) == 1 })
+	stop()
+	restart(func() {
+		if _, err := kv.New(f.client, "jorc/default").Txn().Set(cluster.QueueKey("h0"), []byte(`{"format":1,"jobs":[]}`)).Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	f.eventually("the maintenance of a forgotten run to end", func() error {
+		if inMaintenance() {
+			return errors.New("it is in maintenance")
+		}
+		return nil
+	})
 }

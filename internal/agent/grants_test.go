@@ -29,6 +29,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/orchestrator"
 	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
 )
 
 // gatekeeper stands between clients and Consul: it counts requests and writes,
@@ -202,7 +203,11 @@ func (h *grantHost) start(client *consul.Client, requires []config.Requires) {
 	s, err := agent.Simulate(agent.SimulatedOptions{Client: client, Maintenance: h, Log: testLog(h.name), Config: &config.Config{
 		Cluster: "default", Prefix: "jorc", Node: h.name, StateDir: state, VersionFile: filepath.Join(state, "version"),
 		DNS: config.DNS{Addr: h.fleet.server.DNSAddr}, Member: &config.Member{Roles: []string{h.role}}, Static: &config.Static{Workflow: "converge"}, Requires: requires,
-		Workflows: []config.Workflow{{Name: "converge", Tasks: []config.Task{{Name: "wait", Command: []string{"sh", "-c", script}, Idempotent: true}}}},
+		Workflows: []config.Workflow{
+			{Name: "converge", Tasks: []config.Task{{Name: "wait", Command: []string{"sh", "-c", script}, Idempotent: true}}},
+			{Name: "patch", Disturbs: true, Tasks: []config.Task{{Name: "wait", Command: []string{"sh", "-c", "until [ -e " + h.dir + "/patch ]; do sleep 0.02; done"}, Idempotent: true}}},
+			{Name: "look", Tasks: []config.Task{{Name: "look", Command: []string{"true"}}}},
+		},
 	}})
 	if err != nil {
 		h.fleet.t.Fatal(err)
@@ -242,7 +247,7 @@ func (f *grantFleet) orchestrate(name string, g *gatekeeper) (stop func()) {
 	}
 	o := orchestrator.New(orchestrator.Options{
 		Client: client, Prefix: "jorc", Cluster: "default", Node: name, Interval: time.Second, Grants: true, Quiet: time.Second, Log: testLog(name),
-		Deciders: []orchestrator.Decider{orchestrator.ForRollout(rollout.New(client, "jorc", "default"))},
+		Deciders: []orchestrator.Decider{orchestrator.ForRollout(rollout.New(client, "jorc", "default")), orchestrator.ForRuns(runs.NewDecider(0, nil), name)},
 		Lock:     kv.LeaseOptions{TTL: time.Second, LockDelay: -1},
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -58,7 +58,7 @@ func TestHolds(t *testing.T) {
 func TestMaintenance(t *testing.T) {
 	t.Parallel()
 	client := consultest.Start(t).Client()
-	m := maintenance{client}
+	m := nodeMaintenance{client}
 	do := func(what string, err error) {
 		t.Helper()
 		if err != nil {

@@ -39,8 +39,11 @@ func record(c *config.Config) (cluster.Record, error) {
 	}
 	defined := make([]string, len(c.Workflows))
 	for i, w := range c.Workflows {
-		defined[i] = w.Name
+		if defined[i] = w.Name; w.Disturbs {
+			r.Disturbing = append(r.Disturbing, w.Name)
+		}
 	}
+	slices.Sort(r.Disturbing)
 	r.Workflows, r.Static = cluster.ReportedWorkflows(defined), []string{}
 	if s := c.Static; s != nil {
 		r.Static = cluster.ReportedWorkflows(slices.DeleteFunc([]string{s.Workflow, s.Validation}, func(name string) bool { return name == "" }))

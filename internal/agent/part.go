@@ -45,8 +45,10 @@ type part struct {
 	holds   *holds
 	checks  *checks
 	report  *cluster.ReportWriter // the host's; all parts write through it
-	jobs    *workflow.Runner
-	log     hclog.Logger
+
+	maintenance jobMaintenance // of the host, for jobs of runs
+	jobs        *workflow.Runner
+	log         hclog.Logger
 
 	leadership  *leadership
 	steppedDown chan struct{} // closed when a leader that was replaced while it was away has stepped down
@@ -167,7 +169,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	if a.report == nil {
 		a.report = p.cluster.ReportWriter(node)
 	}
-	p.report = a.report
+	p.report, p.maintenance = a.report, jobMaintenance{a.maintenance}
 	p.leadership, p.steppedDown = a.leadership, make(chan struct{})
 	if a.generation() != nil {
 		p.templates = func() []watch.Status { return a.generation().engine.Status() }
@@ -199,7 +201,7 @@ func (a *Agent) newPart(c *config.Config, node string) (*part, error) {
 	p.gates = workflow.New(o)
 	o.StateDir = workflow.ManagerDir(c.StateDir)
 	if c.Static != nil {
-		p.converge = p.converger(a.maintenance)
+		p.converge = p.converger(versionMaintenance{a.maintenance})
 	}
 	p.orchestrated = p.orchestrators(a.ui)
 	p.guestClusters = p.newGuestClusters(o)
@@ -322,7 +324,7 @@ func Simulate(o SimulatedOptions) (*Simulated, error) {
 	if o.Log == nil {
 		o.Log = hclog.NewNullLogger()
 	}
-	a := &Agent{o: Options{Log: o.Log}, client: o.Client, slots: newSlots(o.Client, o.Config), maintenance: o.Maintenance}
+	a := &Agent{o: Options{Log: o.Log}, client: o.Client, slots: newSlots(o.Client, o.Config), maintenance: newMaintenance(o.Maintenance, o.Config.StateDir, o.Log)}
 	p, err := a.newPart(o.Config, o.Config.Node)
 	if err != nil {
 		return nil, err

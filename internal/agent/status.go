@@ -400,35 +400,3 @@ func failing(all consul.HealthChecks) []string {
 	slices.Sort(list)
 	return list
 }
-
-// maintenance is the maintenance mode of this node in Consul.
-type maintenance struct {
-	client *consul.Client
-}
-
-// Begin sets the node's maintenance mode. Maintenance that is already set, by jorc
-// or by an operator, stays unchanged.
-func (m maintenance) Begin(ctx context.Context, reason string) error {
-	_, there, err := m.notes(ctx)
-	if err != nil || there {
-		return err
-	}
-	return m.client.SetNodeMaintenance(ctx, true, reason)
-}
-
-// Lift ends maintenance that jorc set.
-func (m maintenance) Lift(ctx context.Context) error {
-	notes, there, err := m.notes(ctx)
-	if err != nil || !there || !consul.StartedByJorc(notes) {
-		return err
-	}
-	return m.client.SetNodeMaintenance(ctx, false, "")
-}
-
-func (m maintenance) notes(ctx context.Context) (notes string, there bool, err error) {
-	have, err := m.client.AgentChecks(ctx, fmt.Sprintf("CheckID == %q", consul.NodeMaintenance))
-	if c := have[consul.NodeMaintenance]; c != nil && err == nil {
-		return c.Notes, true, nil
-	}
-	return "", false, err
-}

@@ -24,7 +24,7 @@ import (
 func (p *part) work(ctx context.Context) error {
 	return runs.NewWorker(runs.WorkerOptions{
 		Store: p.cluster.Store(), Node: p.node, Runner: p.jobs, Manager: p.managing, Gates: p.gates,
-		Begin: p.holds.begin, Held: p.holds.Held, Version: p.version, Log: p.log.Named("runs"),
+		Begin: p.holds.begin, Held: p.holds.Held, Maintenance: p.maintenance, Version: p.version, Log: p.log.Named("runs"),
 	}).Run(ctx)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
+	"github.com/jorc/jorc/internal/runs"
 	"github.com/jorc/jorc/internal/stage"
 )
 
@@ -33,30 +34,36 @@ func stageID(name string) string      { return "stage " + name }
 // maintenance. Zero: that is not known.
 type Life func(node string) (liveness, health time.Time)
 
+// Documents are what the kinds of changes keep beside the reports of hosts.
+type Documents struct {
+	Stages map[string]stage.Documents // by name
+	Runs   *runs.Runs
+}
+
 // Count counts which members of a state are out of service, whatever the reason. members
-// are what rollout.StateOf made of it, stages its stages by name. A nil life knows nothing.
-func Count(s *cluster.State, members rollout.State, stages map[string]stage.Documents, life Life, now time.Time) *pace.Account {
+// are what rollout.StateOf made of it. A nil life knows nothing.
+func Count(s *cluster.State, members rollout.State, d Documents, life Life, now time.Time) *pace.Account {
 	if life == nil {
 		life = func(string) (a, b time.Time) { return a, b }
 	}
 	hosts := make([]pace.Host, 0, len(members.Members))
 	for i := range members.Members {
 		m := &members.Members[i]
-		hosts = append(hosts, count(s.Hosts[m.Node], m, stages, life, now))
+		hosts = append(hosts, count(s.Hosts[m.Node], m, d, life, now))
 	}
 	return pace.NewAccount(s.Control.Budget, hosts)
 }
 
-// Stages decodes documents of stages. One that cannot be read is left out: its hosts
+// DocumentsOf decodes documents of stages. One that cannot be read is left out: its hosts
 // count by their own reports.
-func Stages(store *kv.Store, documents map[string]cluster.StageDocuments) map[string]stage.Documents {
+func DocumentsOf(store *kv.Store, documents map[string]cluster.StageDocuments) Documents {
 	stages, all := stage.New(store), make(map[string]stage.Documents, len(documents))
 	for name, stored := range documents {
 		if d, err := stages.Parse(name, stored); err == nil {
 			all[name] = d
 		}
 	}
-	return all
+	return Documents{Stages: all, Runs: runs.New(store)}
 }
 
 // Places counts for rollout.Rollouts.Counting. What the token may not read of stages
@@ -66,12 +73,12 @@ func Places(ctx context.Context, c *cluster.Cluster, s *cluster.State, members r
 	if err != nil && !errors.Is(err, consul.ErrDenied) {
 		return nil, err
 	}
-	return Count(s, members, Stages(c.Store(), documents), nil, time.Now()), nil
+	return Count(s, members, DocumentsOf(c.Store(), documents), nil, time.Now()), nil
 }
 
-// count is one member. Of several reasons the first counts: a version, a stage, and
+// count is one member. Of several reasons the first counts: a version, a stage, a run, and
 // then what is not of jorc.
-func count(host *cluster.Host, m *rollout.Member, stages map[string]stage.Documents, life Life, now time.Time) pace.Host {
+func count(host *cluster.Host, m *rollout.Member, documents Documents, life Life, now time.Time) pace.Host {
 	h := pace.Host{Node: m.Node, Zone: m.Zone, Roles: m.Roles}
 	if host.Services[consulServers].Total() > 0 {
 		h.Lone = "Consul server"
@@ -91,12 +98,16 @@ func count(host *cluster.Host, m *rollout.Member, stages map[string]stage.Docume
 		return h
 	}
 	for _, name := range stageNames(host) {
-		d := stages[name]
+		d := documents.Stages[name]
 		d.Stage = name
 		if t, out := d.Holds(m.Node, host.Report.Stages[name]); out {
 			h.For, h.Out, h.Since, h.Failed = stageID(name), t.Text, t.Since, t.Failed
 			return h
 		}
+	}
+	if e, disturbs := documents.Runs.Disturbing(m.Node, host.Queue); disturbs {
+		h.For, h.Out, h.Since = runs.ChangeOf(e.Run), e.OutText(), e.Started
+		return h
 	}
 	switch reason := m.Condition.OutOfService(false); {
 	case reason != cluster.InService:
@@ -127,8 +138,8 @@ type Waits struct {
 }
 
 // Waiting returns the changes that only the budget keeps from going on, and the hosts.
-// stored, members and stages are what account was made of.
-func Waiting(s *cluster.State, stored rollout.Stored, members rollout.State, stages map[string]stage.Documents, account *pace.Account, now time.Time) []Waits {
+// stored, members and d are what account was made of; active are the runs in progress.
+func Waiting(s *cluster.State, stored rollout.Stored, members rollout.State, d Documents, active []runs.Run, account *pace.Account, now time.Time) []Waits {
 	all := []Waits{}
 	add := func(change string, nodes []string) {
 		if len(nodes) > 0 {
@@ -146,9 +157,31 @@ func Waiting(s *cluster.State, stored rollout.Stored, members rollout.State, sta
 	}
 	hosts := stage.HostsOf(s)
 	for _, name := range slices.Sorted(maps.Keys(hosts)) {
-		d := stages[name]
-		plan := stage.Plan(d.Turns, d.Stops, stage.State{Stage: name, Hosts: hosts[name], Halted: members.Halted != "", Places: account}, now)
+		one := d.Stages[name]
+		plan := stage.Plan(one.Turns, one.Stops, stage.State{Stage: name, Hosts: hosts[name], Halted: members.Halted != "", Places: account}, now)
 		add(stageID(name), plan.Denied)
 	}
+	for i := range active {
+		denied := slices.DeleteFunc(slices.Clone(active[i].Denied), func(node string) bool { _, admitted := account.Admit(node); return admitted })
+		add(runs.ChangeOf(active[i].ID), denied)
+	}
 	return all
+}
+
+// Barred is why nothing that disturbs may begin on a host; empty: it may.
+func Barred(s *cluster.State, node string) string {
+	host := s.Hosts[node]
+	if host == nil {
+		return ""
+	}
+	if hold, held := s.Control.Held(node, s.Roles(host)); held {
+		return "it is held " + hold.String()
+	}
+	if file := host.Report.HeldByFile(); file != "" {
+		return file
+	}
+	if host.Condition.Maintenance == cluster.MaintenanceForeign {
+		return "it is in maintenance that an operator began"
+	}
+	return ""
 }

@@ -88,7 +88,7 @@ func (c *Cluster) Export(ctx context.Context, leftOut func(key string, err error
 			leftOut(MemberKey(node), err)
 			continue
 		}
-		r.Keeper, r.Workflows, r.Static = "", nil, nil // an agent writes them, not an operator
+		r.Keeper, r.Workflows, r.Static, r.Disturbing = "", nil, nil, nil // an agent writes them, not an operator
 		for _, key := range slices.Sorted(maps.Keys(r.Params)) {
 			if _, err := c.editor.CheckOwn(p.Value, node, nil, profile.Params{key: r.Params[key]}); err != nil {
 				leftOut(fmt.Sprintf("%s: param %q", MemberKey(node), key), err)
@@ -174,7 +174,7 @@ func (c *Cluster) Import(ctx context.Context, a Archive, replace bool) error {
 		files := a.Members[node]
 		under := func() (profile.Document, error) { return next, nil }
 		_, _, err := c.changeRecordUnder(ctx, under, node, true, func(have Record) (Record, error) {
-			files.Keeper, files.Workflows, files.Static = have.Keeper, have.Workflows, have.Static
+			files.Keeper, files.Workflows, files.Static, files.Disturbing = have.Keeper, have.Workflows, have.Static, have.Disturbing
 			return files, nil
 		})
 		if replace && errors.Is(err, kv.ErrDamaged) {

@@ -34,6 +34,8 @@ type Record struct {
 	// host without an agent or with an older one; empty: the host has none.
 	Workflows []string `json:"workflows,omitzero"`
 	Static    []string `json:"static,omitzero"`
+	// Disturbing are the Workflows of which a run takes the host out of service, sorted.
+	Disturbing []string `json:"disturbing,omitempty"`
 	// Declared are the params and meta that came from the member's own files;
 	// the others were set from elsewhere and are left alone by the files.
 	Declared *Declared `json:"declared,omitempty"`
@@ -266,7 +268,8 @@ func (r Record) validate() error {
 func (r Record) equal(o Record) bool {
 	return slices.Equal(r.Roles, o.Roles) && r.Zone == o.Zone && identical(r.Params, o.Params) && identical(r.Meta, o.Meta) &&
 		slices.Equal(r.Provides, o.Provides) && slices.Equal(r.Requires, o.Requires) && r.declared().equal(o.declared()) &&
-		r.Keeper == o.Keeper && sameKnown(r.Workflows, o.Workflows) && sameKnown(r.Static, o.Static)
+		r.Keeper == o.Keeper && sameKnown(r.Workflows, o.Workflows) && sameKnown(r.Static, o.Static) &&
+		slices.Equal(r.Disturbing, o.Disturbing)
 }
 
 // sameKnown reports whether both lists are the same; one that is unknown differs from

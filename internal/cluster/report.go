@@ -394,7 +394,7 @@ func (r Record) bounded() error {
 			return err
 		}
 	}
-	if err := cmp.Or(boundedWorkflows(r.Workflows), boundedWorkflows(r.Static)); err != nil {
+	if err := cmp.Or(boundedWorkflows(r.Workflows), boundedWorkflows(r.Static), boundedWorkflows(r.Disturbing)); err != nil {
 		return err
 	}
 	targets := make([]string, 0, 2*len(r.Requires))

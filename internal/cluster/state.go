@@ -162,7 +162,7 @@ func (s *State) member(h *Host) Member {
 		Node: h.Node, Address: h.Address, Datacenter: h.Datacenter, Zone: h.Record.Zone, Roles: roles,
 		Params: derive(h.Record.Params, roles), Meta: h.Record.Meta, NodeMeta: h.NodeMeta,
 		Services: make([]string, 0, len(h.Services)), Status: make(map[string]string, len(h.Report.States)),
-		Version: h.Report.Version, Workflows: h.Record.Workflows, Provides: h.Record.Provides, Requires: h.Record.Requires, Condition: h.Condition,
+		Version: h.Report.Version, Workflows: h.Record.Workflows, Disturbing: h.Record.Disturbing, Provides: h.Record.Provides, Requires: h.Record.Requires, Condition: h.Condition,
 	}
 	if s.need&(NeedHealth|NeedInstances) != 0 {
 		m.Health = h.Condition.Health
@@ -367,6 +367,8 @@ type Member struct {
 
 	Provides []string      `json:"-"`
 	Requires []Requirement `json:"-"`
+	// Disturbing are the Workflows of which a run takes the host out of service.
+	Disturbing []string `json:"-"`
 
 	Condition Condition `json:"-"` // with NeedHealth and NeedAgent
 }

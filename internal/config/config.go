@@ -339,6 +339,8 @@ type Workflow struct {
 	Name        string
 	Tasks       []Task
 	AllowParams []string `hcl:"allow_params,optional"` // params that a run may pass; default: none
+	// Disturbs: a run of it takes the host out of service.
+	Disturbs bool `hcl:"disturbs,optional"`
 }
 
 // Limits of a task's Timeout.

@@ -246,6 +246,7 @@ var settingDocs = sync.OnceValue(func() map[string]settingDoc {
 		"vault.token":      {kind: "refused", doc: "A token must not stand in the configuration: use `token_file` or `VAULT_TOKEN`."},
 		"vault.token_file": {example: `"/etc/jorc/vault-token"`, doc: "A file that holds the token. A new token in it is used at once."},
 
+		"workflow.disturbs":     {standard: "false", example: "true", doc: "A [run](../runs.md#runs-that-disturb) of it takes the host out of service."},
 		"workflow.allow_params": {standard: "none", example: `["unit"]`, doc: "The params that a [run](../runs.md#ad-hoc-commands) may pass. A run with any other param fails on this host before its first task."},
 
 		"task.command":       {kind: typeCommand, example: `["puppet", "apply", "/etc/puppet/site.pp"]`, doc: "The program and its arguments."},

@@ -3,8 +3,12 @@ package orchestrator
 import (
 	"context"
 	"slices"
+	"strings"
 
+	"github.com/jorc/jorc/internal/change"
+	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/runs"
 )
@@ -24,8 +28,24 @@ func (runsDecider) Name() string { return "runs" }
 // Decide implements Decider. What it decides is recorded on the way, each
 // transaction with its events.
 func (d runsDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
+	if in.State.Control.Budget == nil {
+		return nil, d.decide(ctx, in, nil)
+	}
+	err := in.places.plan(ctx, func(ctx context.Context, r *round) error { return d.decide(ctx, in, r) })
+	if overtaken(err) {
+		err = nil // the next round plans again
+	}
+	return nil, err
+}
+
+// decide plans and writes; r is nil in a cluster without a budget.
+func (d runsDecider) decide(ctx context.Context, in Input, r *round) error {
+	state := &in.State
+	if r != nil {
+		state = &r.State
+	}
 	gate, unreadable := rollout.GateRunIn(in.Store, &in.State)
-	_, err := d.runs.Decide(ctx, in.Store, runs.Observed{
+	observed := runs.Observed{
 		Gates: append(slices.Clone(in.StageGates), gate), GatesKnown: unreadable == nil && in.StageGatesKnown,
 		Node: d.node, Members: in.Members, Profile: in.State.Profile, Control: in.State.Control, Now: in.Now, Refresh: in.Refresh,
 		Record: func(ctx context.Context, decided []runs.Decision, also func(*kv.Txn)) error {
@@ -35,8 +55,35 @@ func (d runsDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
 			}
 			return in.Record(ctx, decisions, also)
 		},
+		Barred: func(node string) string { return change.Barred(state, node) },
+		Offer: func(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error {
+			// A pause, a hold or a budget that came meanwhile counts.
+			control := func(t *kv.Txn) { t.CheckIndex(cluster.KeyControl, state.Indexes[cluster.KeyControl]) }
+			if r == nil {
+				return commit(control)
+			}
+			return r.offer(ctx, nodes, func(swap func(*kv.Txn)) error {
+				return commit(func(t *kv.Txn) { control(t); swap(t) })
+			})
+		},
+	}
+	if r == nil {
+		_, err := d.runs.Decide(ctx, in.Store, observed)
+		return err
+	}
+	if _, err := r.account(pace.Demand{}); err != nil {
+		return err
+	}
+	observed.Left = func(d pace.Demand) *pace.Account { return r.left(d) }
+	_, err := d.runs.Decide(ctx, in.Store, observed)
+	denied := d.runs.Denied()
+	for _, demand := range denied {
+		r.wants(demand)
+	}
+	r.forget(func(name string) bool {
+		return strings.HasPrefix(name, runs.ChangeOf("")) && !slices.ContainsFunc(denied, func(d pace.Demand) bool { return d.Change == name })
 	})
-	return nil, err
+	return err
 }
 
 // runsProgress returns the progress of the cluster's runs; ok is false without a

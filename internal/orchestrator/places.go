@@ -104,12 +104,17 @@ func (r *round) account(d pace.Demand) (*pace.Account, error) {
 		}
 		r.base = r.places.t.count(&r.State, members)
 	}
-	return r.base.LeftFor(d, slices.Collect(maps.Values(r.places.demands))), nil
+	return r.left(d), nil
+}
+
+// left is account once it was counted who is out.
+func (r *round) left(d pace.Demand) *pace.Account {
+	return r.base.LeftFor(d, slices.Collect(maps.Values(r.places.demands)))
 }
 
 // count counts who is out of service.
 func (t *term) count(s *cluster.State, members rollout.State) *pace.Account {
-	return change.Count(s, members, change.Stages(t.store, s.Stages), t.life(), time.Now())
+	return change.Count(s, members, change.DocumentsOf(t.store, s.Stages), t.life(), time.Now())
 }
 
 // life is what the last cycle knows of hosts.

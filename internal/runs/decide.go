@@ -14,6 +14,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/profile"
 )
 
@@ -38,6 +39,11 @@ type Observed struct {
 	GatesKnown bool
 	// Record records decisions. nil: Decide only returns them.
 	Record Record
+	// Barred and Left are as in Situation. Offer carries out what commit writes together with
+	// what it adds, by which hosts are taken out of service; nil: nothing has to be added.
+	Barred func(node string) string
+	Left   func(pace.Demand) *pace.Account
+	Offer  func(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error
 }
 
 // Decider is the orchestrator's part in runs. It keeps nothing that is not also
@@ -54,7 +60,9 @@ type Decider struct {
 	store    *kv.Store
 	cache    map[string]*loaded // runs as they are, read from store
 	record   Record
+	offer    func(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error
 	progress Progress
+	denied   []pace.Demand // by the last plan
 	// timetables are those of store; nil: they have to be read.
 	timetables map[string]kv.Leaf[Timetable]
 	schedules  map[string]RuleSchedule // of the rules, by name
@@ -89,7 +97,7 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 	if d.store != store { // another lock: another orchestrator may have written in between
 		d.store, d.cache, d.timetables = store, map[string]*loaded{}, nil
 	}
-	d.record = o.Record
+	d.record, d.offer, d.denied = o.Record, o.Offer, nil
 	now := o.Now.UTC().Truncate(time.Millisecond)
 	d.watchAgents(o, now)
 	started, err := d.startDue(ctx, r, o, now)
@@ -109,6 +117,8 @@ func (d *Decider) Decide(ctx context.Context, store *kv.Store, o Observed) ([]De
 	d.applyRules(ctx, r, state, o.Profile)
 	state.dropGates(o)
 	changes := Plan(d.situation(o, state, now), state.runs(), state.good)
+	d.denied = changes.Denied
+	d.wake(changes.Again)
 	for _, node := range state.damaged {
 		if _, changed := changes.Queues[node]; !changed {
 			changes.Queues[node] = state.good[node]
@@ -140,6 +150,10 @@ type Progress struct {
 	// Schedules are the rules with a schedule, by name.
 	Schedules []RuleSchedule
 }
+
+// Denied returns the runs that only the budget kept from beginning on members when Decide
+// was called last.
+func (d *Decider) Denied() []pace.Demand { return d.denied }
 
 // Progress returns the runs in progress as the last Decide left them.
 func (d *Decider) Progress() Progress { return d.progress }
@@ -221,6 +235,7 @@ func (d *Decider) watchAgents(o Observed, now time.Time) {
 func (d *Decider) situation(o Observed, st *readState, now time.Time) Situation {
 	s := Situation{
 		Now: now, Members: o.Members, Holder: o.Node, Down: maps.Clone(d.down), Out: maps.Clone(d.out), Grace: d.grace, Unread: st.unread, Closed: st.closed,
+		Barred: o.Barred, Left: o.Left,
 	}
 	text := ""
 	if v, ok := o.Profile.Params[cluster.ParamFilter]; ok {

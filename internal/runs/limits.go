@@ -2,7 +2,6 @@ package runs
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -35,14 +34,6 @@ func (l Limits) policy() rollout.Policy {
 		p.MaxFailures = *l.MaxFailures
 	}
 	return p
-}
-
-// check returns what is wrong with limits.
-func (l Limits) check() error {
-	if l.MinHealthy > 0 && l.MaxParallel == (rollout.Amount{}) && l.First == 0 && len(l.Batches) == 0 {
-		return errors.New("min healthy without an order: all members begin at once; limit them with max parallel, first or batches")
-	}
-	return l.policy().Validate()
 }
 
 // failures returns how many failures stop the run; ok is false if none does.
@@ -99,8 +90,33 @@ func (p *planner) settled(a *Active, node string) bool {
 	if !scheduled || !j.State.Ended() {
 		return false
 	}
+	if j.State != Done {
+		return true
+	}
 	d := time.Duration(a.Run.Request.MinHealthy)
-	return j.State != Done || d == 0 || p.s.Now.Sub(p.healthySince(a, node)) >= d
+	if d == 0 && !p.disturbed(a, node, j) {
+		return true
+	}
+	since := p.healthySince(a, node)
+	if at := since.Add(d); p.s.Now.Before(at) {
+		p.again(at)
+		return false
+	}
+	return d > 0 || !p.s.Out[node].Equal(p.s.Now)
+}
+
+// disturbed reports whether the job that has ended took its host out of service and has
+// not been released.
+func (p *planner) disturbed(a *Active, node string, j Job) bool {
+	i := p.queues[node].find(jobID(a.Run.ID, j.Attempt))
+	return i >= 0 && p.queues[node].Jobs[i].Disturbs
+}
+
+// again has the plan made again at a time.
+func (p *planner) again(at time.Time) {
+	if p.out.Again.IsZero() || at.Before(p.out.Again) {
+		p.out.Again = at
+	}
 }
 
 // healthySince is since when a member whose job has ended has been in service without a

@@ -14,6 +14,7 @@ import (
 	"github.com/jorc/jorc/internal/config"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/consultest"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -115,6 +116,57 @@ func TestPlanMinHealthy(t *testing.T) {
 	w.want(t, "r", "done: a=done b=done")
 }
 
+// TestPlanDisturbs: a job that disturbs stays in its queue until its member is in service, for as long
+// as min healthy wants, and the plan says when that is; the budget keeps the others back.
+func TestPlanDisturbs(t *testing.T) {
+	t.Parallel()
+	w := newWorld("a", "b", "c/manager")
+	w.out = map[string]time.Time{}
+	w.members[1].Disturbing = []string{"w"}
+	w.barred = map[string]string{}
+	w.ask("r", Request{Workflow: "w", Disturbs: true, Limits: Limits{MinHealthy: rollout.Duration(time.Minute)}})
+	w.budget = &pace.Budget{MaxOut: amount(t, "1")}
+	w.plan()
+	if c := w.queues; len(c["a"].Jobs) != 1 || !c["a"].Jobs[0].Disturbs || len(c["b"].Jobs) != 0 {
+		t.Fatalf("the queues are %+v, want the job in that of a alone", c)
+	}
+	w.begin("a")
+	w.end(Done, "a")
+	c := w.plan()
+	if !c.Again.Equal(w.now.Add(time.Minute)) || len(w.queues["a"].Jobs) != 1 || len(w.queues["b"].Jobs) != 0 {
+		t.Errorf("it plans again at %s with the queues %+v, want a's job for a minute", c.Again, w.queues)
+	}
+	w.now = w.now.Add(time.Minute)
+	w.barred["b"] = "it is held"
+	if w.plan(); len(w.queues["a"].Jobs) != 0 || len(w.queues["b"].Jobs) != 0 || w.runs["r"].Run.Why != "b: it is held" {
+		t.Errorf("the queues are %+v and the run waits because of %q, want none and the hold of b", w.queues, w.runs["r"].Run.Why)
+	}
+	delete(w.barred, "b")
+	w.plan()
+	if len(w.queues["b"].Jobs) != 1 {
+		t.Errorf("the queue of b is %+v, want the job", w.queues["b"])
+	}
+	w.begin("b")
+	w.end(Failed, "b")
+	if w.plan(); len(w.queues["b"].Jobs) != 0 || w.runs["r"].Run.State != Failed {
+		t.Errorf("the queue of b is %+v and the run %s: what failed is over", w.queues["b"], w.runs["r"].Run.State)
+	}
+}
+
+// TestPlanDisturbsManagers: what runs on managers and gates disturbs no member.
+func TestPlanDisturbsManagers(t *testing.T) {
+	t.Parallel()
+	m := &cluster.Member{Disturbing: []string{"w"}}
+	for _, r := range []Run{{Request: Request{Workflow: "w", OnManager: true}}, {Gate: true, Request: Request{Workflow: "w"}}, {Request: Request{Workflow: "v"}}} {
+		if r.disturbs(m) {
+			t.Errorf("%+v disturbs", r)
+		}
+	}
+	if err := (Request{Workflow: "w", OnManager: true, Disturbs: true}).Check(); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a run on a manager that disturbs: %v, want ErrInvalid", err)
+	}
+}
+
 // TestPlanNodes: a retry is for the members that it names and that still match.
 func TestPlanNodes(t *testing.T) {
 	t.Parallel()
@@ -199,7 +251,7 @@ func TestLimitsCheck(t *testing.T) {
 	less := -1
 	for name, l := range map[string]Limits{
 		"no end": {Batches: batches(t, "10%,50%")}, "falling": {Batches: batches(t, "50%,10%,100%")}, "negative": {MaxFailures: &less},
-		"first and batch": {First: 3, Batches: batches(t, "2,100%")}, "first below zero": {First: -1}, "min healthy alone": {MinHealthy: rollout.Duration(time.Second)},
+		"first and batch": {First: 3, Batches: batches(t, "2,100%")}, "first below zero": {First: -1},
 	} {
 		if err := (Request{Workflow: "w", Limits: l}).Check(); err == nil {
 			t.Errorf("%s: %+v is accepted", name, l)

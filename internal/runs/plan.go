@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // Situation is what a plan depends on beside runs and queues.
@@ -20,6 +21,10 @@ type Situation struct {
 	Down map[string]time.Time
 	// Out says when members were last seen out of service.
 	Out map[string]time.Time
+	// Barred is why nothing that disturbs may begin on a node; empty: it may. nil: always.
+	Barred func(node string) string
+	// Left returns what the budget of the cluster leaves for a run; nil: there is none.
+	Left func(pace.Demand) *pace.Account
 	// Unread are runs that there are, but that this plan is not about.
 	Unread map[string]bool
 	// Closed are nodes whose queues can neither be read nor written.
@@ -79,6 +84,10 @@ type Changes struct {
 	Tails     map[string]map[string]string // run → node → what its last task printed
 	Queues    map[string]Queue             // by node
 	Decisions []Decision
+	// Denied are the runs that only the budget keeps from beginning on members.
+	Denied []pace.Demand
+	// Again is when time alone settles a member; zero: it does not.
+	Again time.Time
 }
 
 // Plan decides about runs and the queues of nodes. It is pure and leaves its
@@ -112,6 +121,7 @@ type planner struct {
 	queues  map[string]Queue
 	claimed map[string]string            // nodes on which an older run still has something to do, with that run
 	waits   map[string]map[string]string // run → node, or empty → why nothing starts there
+	taken   []string                     // nodes that this plan takes out of service
 	out     Changes
 }
 
@@ -215,6 +225,6 @@ func (p *planner) changes(before []Active) Changes {
 // sameRun reports whether both are equal in what the planner changes.
 func sameRun(a, b Run) bool {
 	gone := func(r Run) bool { return r.Rule != nil && r.Rule.Gone }
-	return a.State == b.State && a.Why == b.Why && a.Cancel == b.Cancel && a.Stopped == b.Stopped && a.Counts == b.Counts && gone(a) == gone(b) &&
+	return a.State == b.State && a.Why == b.Why && a.Cancel == b.Cancel && a.Stopped == b.Stopped && slices.Equal(a.Denied, b.Denied) && a.Counts == b.Counts && gone(a) == gone(b) &&
 		a.Started.Equal(b.Started) && a.Ended.Equal(b.Ended) && len(a.History) == len(b.History)
 }

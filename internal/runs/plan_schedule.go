@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // begin decides the members of a run, once; members join a rule later, too.
@@ -102,6 +103,7 @@ func (p *planner) schedule(a *Active) {
 	}
 	admitted := p.admitted(a)
 	var chosen []string
+	places, demand := p.places(a)
 	for i, node := range a.Roster {
 		if _, ok := a.Jobs[node]; ok || r.Cancel != "" || r.Stopped != "" || i >= admitted || !p.after(a, node) {
 			continue
@@ -117,15 +119,64 @@ func (p *planner) schedule(a *Active) {
 			p.stop(a)
 		case p.wait(a, node, older):
 		case free <= 0:
+		case p.denied(a, node, places):
+			demand.Nodes = append(demand.Nodes, node)
 		default:
 			free--
 			p.enqueue(a, node, 1, nil)
 			chosen = append(chosen, node)
 		}
 	}
+	if len(demand.Nodes) > 0 {
+		p.out.Denied = append(p.out.Denied, demand)
+	}
 	if len(chosen) > 0 {
 		p.out.Decisions = append(p.out.Decisions, scheduled(r, chosen))
 	}
+}
+
+// disturbs reports whether the run takes a member out of service; nil: it is no member.
+func (r *Run) disturbs(m *cluster.Member) bool {
+	q := &r.Request
+	return !q.OnManager && !r.Gate && (q.Disturbs || m != nil && slices.Contains(m.Disturbing, q.Workflow))
+}
+
+// places returns what the budget leaves for a run beside what this plan gave to others, and
+// the run as one that wants a place; no account: any number.
+func (p *planner) places(a *Active) (*pace.Account, pace.Demand) {
+	d := pace.Demand{Change: ChangeOf(a.Run.ID), Created: a.Run.Created}
+	if p.s.Left == nil {
+		return nil, d
+	}
+	for _, node := range a.Roster {
+		if q := p.queues[node]; slices.ContainsFunc(q.Jobs, func(e Queued) bool { return e.Disturbs && e.Run == a.Run.ID }) {
+			d.Open++
+		}
+	}
+	places := p.s.Left(d)
+	for _, node := range p.taken {
+		places.Take(node)
+	}
+	return places, d
+}
+
+// ChangeOf names a run among the changes of a cluster.
+func ChangeOf(run string) string { return "run " + run }
+
+// denied reports whether the budget keeps a run from a node, and notes why; otherwise
+// the place is taken.
+func (p *planner) denied(a *Active, node string, places *pace.Account) bool {
+	if !a.Run.disturbs(p.members[node]) {
+		return false
+	}
+	limit, admitted := places.Admit(node)
+	if !admitted {
+		set(p.waits, a.Run.ID, node, limit.String())
+		return true
+	}
+	places.Take(node)
+	p.taken = append(p.taken, node)
+	return false
 }
 
 // claim keeps a node for the oldest run that has something to do on it.
@@ -150,6 +201,9 @@ func (p *planner) wait(a *Active, node, older string) bool {
 		why = "its agent is down"
 	default:
 		why = p.busy(laneOf(a.Run, node))
+	}
+	if why == "" && p.s.Barred != nil && a.Run.disturbs(p.members[node]) {
+		why = p.s.Barred(node)
 	}
 	if why != "" {
 		set(p.waits, a.Run.ID, node, why)
@@ -189,6 +243,7 @@ func (p *planner) enqueue(a *Active, node string, attempt int, done []string) {
 	q := p.queues[node].clone()
 	q.Jobs = append(q.Jobs, Queued{
 		Run: a.Run.ID, Job: jobID(a.Run.ID, attempt), Manager: a.Run.Request.OnManager, Gate: laneOf(a.Run, node).gate, Done: done, State: Pending,
+		Disturbs: a.Run.disturbs(p.members[node]),
 	})
 	p.putQueue(node, q)
 	j := a.Jobs[node]
@@ -201,7 +256,7 @@ func (p *planner) enqueue(a *Active, node string, attempt int, done []string) {
 // gates, for which rollouts wait.
 func (p *planner) busy(l lane) string {
 	for _, e := range p.queues[l.node].Jobs {
-		if e.lane(l.node) == l {
+		if e.lane(l.node) == l && !e.State.Ended() {
 			return fmt.Sprintf("run %s is before it", e.Run)
 		}
 	}

@@ -2,9 +2,11 @@ package runs
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -30,6 +32,8 @@ func (p *planner) collect(a *Active) {
 func (p *planner) accept(a *Active, node string, j Job, e Queued) {
 	j.Done, j.Once = e.Done, e.Once
 	switch {
+	case e.State.Ended() && e.Disturbs && j.State == e.State: // it is known: the host has to be in service
+		p.release(a, node, e)
 	case e.State.Ended():
 		if j.State == Pending && !e.Started.IsZero() { // both since the last look
 			j.State = Running
@@ -44,7 +48,11 @@ func (p *planner) accept(a *Active, node string, j Job, e Queued) {
 		if e.State == Failed {
 			p.decide(JobFailed, a.Run.ID, node, fmt.Sprintf("workflow %q failed on %s: %s", a.Run.Request.Workflow, node, e.Why))
 		}
-		p.remove(node, e.Job)
+		if !e.Disturbs {
+			p.remove(node, e.Job)
+			break
+		}
+		p.release(a, node, e)
 	case j.State == Lost:
 		if p.up(node) {
 			j.State, j.Why = e.State, ""
@@ -62,6 +70,13 @@ func (p *planner) accept(a *Active, node string, j Job, e Queued) {
 	}
 	if j, e := a.Jobs[node], e; !j.State.Ended() && p.gone(node) {
 		p.giveUp(a, node, j, e)
+	}
+}
+
+// release takes a job that has ended out of its queue once its host no longer is out of service for it.
+func (p *planner) release(a *Active, node string, e Queued) {
+	if p.settled(a, node) {
+		p.remove(node, e.Job)
 	}
 }
 
@@ -117,6 +132,9 @@ func (p *planner) dropUnknown() {
 	}
 }
 
+// mostDenied bounds the members that a run's document names.
+const mostDenied = 20
+
 // settle counts the members, and ends a run of which nothing more is expected. The
 // result of a lost member changes the result of the run, also afterwards.
 func (p *planner) settle(a *Active) {
@@ -127,6 +145,10 @@ func (p *planner) settle(a *Active) {
 	var inProgress bool
 	r.Counts, inProgress = p.count(a)
 	was := r.State
+	r.Denied = nil
+	if i := slices.IndexFunc(p.out.Denied, func(d pace.Demand) bool { return d.Change == ChangeOf(r.ID) }); i >= 0 {
+		r.Denied = slices.Clone(p.out.Denied[i].Nodes[:min(len(p.out.Denied[i].Nodes), mostDenied)])
+	}
 	switch {
 	case r.Request.OnManager:
 		if r.State, r.Why = p.managerVerdict(a); r.State == Running {
@@ -134,6 +156,9 @@ func (p *planner) settle(a *Active) {
 		}
 	case inProgress:
 		r.State, r.Why = Running, p.waiting(a)
+		if r.Why == "" && len(r.Denied) > 0 {
+			r.Why = several(r.Denied) + ": " + p.waits[r.ID][r.Denied[0]]
+		}
 		switch {
 		case r.Cancel != "" && r.Kill:
 			r.Why = "cancelled by " + r.Cancel + ": running tasks are ended"

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/recorded"
 	"github.com/jorc/jorc/internal/rollout"
 )
@@ -22,6 +23,8 @@ type world struct {
 	members []cluster.Member
 	down    map[string]time.Time
 	out     map[string]time.Time
+	barred  map[string]string
+	budget  *pace.Budget
 	still   string
 	filter  *cluster.Filter
 	runs    map[string]Active
@@ -64,6 +67,20 @@ func (w *world) change(id string, change func(*Run)) {
 // plan makes a plan and does what it says.
 func (w *world) plan() Changes {
 	s := Situation{Now: w.now, Members: w.members, Filter: w.filter, Holder: "holder", Still: w.still, Down: maps.Clone(w.down), Out: w.out, Grace: time.Minute}
+	if w.budget != nil {
+		s.Barred = func(node string) string { return w.barred[node] }
+		s.Left = func(pace.Demand) *pace.Account {
+			hosts := make([]pace.Host, len(w.members))
+			for i := range w.members {
+				node := w.members[i].Node
+				hosts[i].Node = node
+				if slices.ContainsFunc(w.queues[node].Jobs, func(e Queued) bool { return e.Disturbs }) {
+					hosts[i].Out = "a run"
+				}
+			}
+			return pace.NewAccount(w.budget, hosts)
+		}
+	}
 	c := Plan(s, slices.Collect(maps.Values(w.runs)), w.queues)
 	w.record(s, c)
 	for id, r := range c.Runs {

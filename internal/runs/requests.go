@@ -16,6 +16,7 @@ import (
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/profile"
+	"github.com/jorc/jorc/internal/rollout"
 	"github.com/jorc/jorc/internal/text"
 	"github.com/jorc/jorc/internal/workflow"
 )
@@ -29,7 +30,13 @@ func (q Request) Check() error {
 	if q.OnManager && (q.Filter != "" || q.Role != "" || len(q.Nodes) > 0 || !q.Limits.equal(Limits{})) {
 		return fmt.Errorf("run: %w: on a manager it is run once: no filter, role, node or limit applies", ErrInvalid)
 	}
-	if err := q.Limits.check(); err != nil {
+	if q.MinHealthy > 0 && !q.Disturbs && q.MaxParallel == (rollout.Amount{}) && q.First == 0 && len(q.Batches) == 0 {
+		return fmt.Errorf("run: %w: min healthy without an order: all members begin at once; limit them with max parallel, first or batches", ErrInvalid)
+	}
+	if q.OnManager && q.Disturbs {
+		return fmt.Errorf("run: %w: a run on a manager disturbs no member", ErrInvalid)
+	}
+	if err := q.policy().Validate(); err != nil {
 		return fmt.Errorf("run: %w: %w", ErrInvalid, err)
 	}
 	if err := workflow.CheckRunParams(q.Params); err != nil {
@@ -176,6 +183,7 @@ type Rule struct {
 	Workflow string         `json:"workflow"`
 	After    string         `json:"after,omitempty"` // rule or workflow that must be done on the member first
 	Params   profile.Params `json:"params,omitempty"`
+	Disturbs bool           `json:"disturbs,omitempty"` // as in Request
 
 	// Schedule makes a run at each due time instead; the rest is of such a rule only.
 	Schedule  string `json:"schedule,omitempty"` // as schedule.Parse reads it
@@ -239,6 +247,9 @@ func parseRule(text []byte) (Rule, error) {
 		return r, fmt.Errorf("%w: %w", ErrInvalid, err)
 	case r.Workflow == "":
 		return r, fmt.Errorf("%w: which workflow?", ErrInvalid)
+	}
+	if r.OnManager && r.Disturbs {
+		return r, fmt.Errorf("%w: a rule on a manager disturbs no member", ErrInvalid)
 	}
 	if _, err = cluster.ParseFilter(r.Filter); err == nil {
 		err = r.checkSchedule()
@@ -323,5 +334,5 @@ func (r Rule) cleanName(most int) string {
 
 // request is what the rule asks of members.
 func (r Rule) request() Request {
-	return Request{Workflow: r.Workflow, Params: r.Params, Filter: r.Filter, OnManager: r.OnManager, Limits: r.Limits}
+	return Request{Workflow: r.Workflow, Params: r.Params, Filter: r.Filter, OnManager: r.OnManager, Disturbs: r.Disturbs, Limits: r.Limits}
 }

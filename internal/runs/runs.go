@@ -150,7 +150,10 @@ type Request struct {
 	Filter   string         `json:"filter,omitempty"` // as cluster.ParseFilter reads it
 	Role     string         `json:"role,omitempty"`
 	// OnManager: once, on a manager or where the orchestrator is.
-	OnManager     bool `json:"on_manager,omitempty"`
+	OnManager bool `json:"on_manager,omitempty"`
+	// Disturbs: it takes its members out of service, also where the host's workflow does
+	// not say so.
+	Disturbs      bool `json:"disturbs,omitempty"`
 	NeedsApproval bool `json:"needs_approval,omitempty"`
 	Limits
 
@@ -167,7 +170,7 @@ type Request struct {
 // Same reports whether both ask for the same.
 func (q Request) Same(o Request) bool {
 	return q.Workflow == o.Workflow && q.Params.Equal(o.Params) && q.Filter == o.Filter && q.Role == o.Role &&
-		q.OnManager == o.OnManager && q.Limits.equal(o.Limits) && q.NeedsApproval == o.NeedsApproval &&
+		q.OnManager == o.OnManager && q.Disturbs == o.Disturbs && q.Limits.equal(o.Limits) && q.NeedsApproval == o.NeedsApproval &&
 		slices.Equal(q.Nodes, o.Nodes) && q.RetryOf == o.RetryOf && q.FromStart == o.FromStart && slices.Equal(q.Done, o.Done)
 }
 
@@ -181,11 +184,13 @@ type Run struct {
 	Gate    bool      `json:"gate,omitempty"`
 	Created time.Time `json:"created"`
 
-	State   State     `json:"state"`
-	Why     string    `json:"why,omitempty"`
-	Cancel  string    `json:"cancel,omitempty"`  // who cancelled it while it was running
-	Kill    bool      `json:"kill,omitempty"`    // with Cancel: running tasks are ended, too
-	Stopped string    `json:"stopped,omitempty"` // why no further member begins: too many failed
+	State   State  `json:"state"`
+	Why     string `json:"why,omitempty"`
+	Cancel  string `json:"cancel,omitempty"`  // who cancelled it while it was running
+	Kill    bool   `json:"kill,omitempty"`    // with Cancel: running tasks are ended, too
+	Stopped string `json:"stopped,omitempty"` // why no further member begins: too many failed
+	// Denied are the first members on which only the budget of the cluster keeps it from beginning.
+	Denied  []string  `json:"denied,omitempty"`
 	Counts  Counts    `json:"counts"`
 	Started time.Time `json:"started,omitzero"`
 	Ended   time.Time `json:"ended,omitzero"`
@@ -285,14 +290,17 @@ type Queue struct {
 // Queued is one job in a node's queue. The orchestrator puts it there and takes
 // it out; what the node reports of it is in between.
 type Queued struct {
-	Run     string   `json:"run"`
-	Job     string   `json:"job"` // the job's ID on the node
-	Manager bool     `json:"manager,omitempty"`
-	Gate    bool     `json:"gate,omitempty"`   // with Manager: of a gate, which waits for no other run
-	Cancel  string   `json:"cancel,omitempty"` // who cancelled it
-	Kill    bool     `json:"kill,omitempty"`   // with Cancel: its running task is ended, too
-	Done    []string `json:"done,omitempty"`   // tasks that are not to be run (again)
-	Once    string   `json:"once,omitempty"`   // as in Job
+	Run     string `json:"run"`
+	Job     string `json:"job"` // the job's ID on the node
+	Manager bool   `json:"manager,omitempty"`
+	Gate    bool   `json:"gate,omitempty"`   // with Manager: of a gate, which waits for no other run
+	Cancel  string `json:"cancel,omitempty"` // who cancelled it
+	Kill    bool   `json:"kill,omitempty"`   // with Cancel: its running task is ended, too
+	// Disturbs: the host is out of service for it, from the moment at which it is in the queue until it is
+	// taken out of it.
+	Disturbs bool     `json:"disturbs,omitempty"`
+	Done     []string `json:"done,omitempty"` // tasks that are not to be run (again)
+	Once     string   `json:"once,omitempty"` // as in Job
 
 	State    State     `json:"state"`
 	Why      string    `json:"why,omitempty"`
@@ -302,6 +310,31 @@ type Queued struct {
 	LogURL   string    `json:"log_url,omitempty"`
 	Started  time.Time `json:"started,omitzero"`
 	Ended    time.Time `json:"ended,omitzero"`
+}
+
+// Disturbing returns the first job of a node's queue, as a cluster.State has it, for which the host
+// is out of service; ok is false if there is none, or the queue cannot be read.
+func (r *Runs) Disturbing(node string, queue kv.Entry[string]) (e Queued, ok bool) {
+	if r == nil || !strings.Contains(queue.Value, `"disturbs"`) { // most queues are not decoded
+		return e, false
+	}
+	q, err := r.queues.At(node).Parse(queue)
+	i := slices.IndexFunc(q.Value.Jobs, func(e Queued) bool { return e.Disturbs })
+	if err != nil || i < 0 {
+		return e, false
+	}
+	return q.Value.Jobs[i], true
+}
+
+// OutText is why a host is out of service for a job, in words.
+func (e Queued) OutText() string {
+	switch {
+	case e.State.Ended():
+		return "run " + e.Run + " ended there, and it has to be in service for long enough"
+	case e.State == Running:
+		return "run " + e.Run + " is at work there"
+	}
+	return "run " + e.Run + " begins there"
 }
 
 // Bounds of what is read of a node's queue: the orchestrator takes over what

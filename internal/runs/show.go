@@ -23,6 +23,20 @@ func (r *Runs) List(ctx context.Context) (all []Run, bad []error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	return r.list(ctx, ids)
+}
+
+// InProgress is List of the runs in progress alone.
+func (r *Runs) InProgress(ctx context.Context) ([]Run, error) {
+	ids, err := r.IDs(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	all, _, err := r.list(ctx, ids)
+	return all, err
+}
+
+func (r *Runs) list(ctx context.Context, ids []string) (all []Run, bad []error, err error) {
 	all = []Run{}
 	for part := range slices.Chunk(ids, kv.MaxOps) {
 		t := r.store.Txn()
@@ -442,7 +456,7 @@ func (d *Decider) read(ctx context.Context, r *Runs, o Observed, now time.Time) 
 		}
 	}
 	for _, node := range st.damaged {
-		st.good[node] = st.rebuilt(node)
+		st.good[node] = st.rebuilt(node, o.Members)
 	}
 	return st, nil
 }
@@ -450,7 +464,11 @@ func (d *Decider) read(ctx context.Context, r *Runs, o Observed, now time.Time) 
 // rebuilt is the queue of a node as it follows from what is known of the runs:
 // the node reports again what it has reported since, because its own files have
 // what it has done.
-func (st *readState) rebuilt(node string) Queue {
+func (st *readState) rebuilt(node string, members []cluster.Member) Queue {
+	var member *cluster.Member
+	if i := slices.IndexFunc(members, func(m cluster.Member) bool { return m.Node == node }); i >= 0 {
+		member = &members[i]
+	}
 	q := Queue{Jobs: []Queued{}}
 	for _, id := range st.ids() {
 		run := &st.loaded[id].active.Run
@@ -462,6 +480,7 @@ func (st *readState) rebuilt(node string) Queue {
 		}
 		e := Queued{
 			Run: id, Job: jobID(id, j.Attempt), Manager: run.Request.OnManager, Gate: laneOf(*run, node).gate, Done: j.Done, Once: j.Once, State: Pending,
+			Disturbs: run.disturbs(member),
 		}
 		if i >= 0 {
 			e.State, e.Started = Running, j.History[i].At

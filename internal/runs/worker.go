@@ -20,6 +20,15 @@ type Runner interface {
 	Job(id string) (workflow.Result, error)
 }
 
+// Maintenance takes a node out of service for jobs and brings it back: it is in maintenance while a
+// job needs that. Repeating either is not an error and writes nothing.
+type Maintenance interface {
+	Begin(ctx context.Context, job, reason string) error
+	Lift(ctx context.Context, job string) error
+	// Jobs are those that need it, also if an earlier process began it.
+	Jobs() []string
+}
+
 // WorkerOptions are what a Worker needs.
 type WorkerOptions struct {
 	Store *kv.Store // of the cluster's keys
@@ -38,6 +47,9 @@ type WorkerOptions struct {
 	Begin func(ctx context.Context) error
 	// Held is why the node is on hold; empty: it is not. Optional.
 	Held func() string
+	// Maintenance takes this node out of service for jobs that disturb it; nil: nothing
+	// does.
+	Maintenance Maintenance
 	// Version is the version that this node runs, for the templates of tasks;
 	// optional.
 	Version func() string
@@ -81,7 +93,12 @@ func (w *Worker) backoff() *concurrency.Backoff { return concurrency.NewBackoff(
 func (w *Worker) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return w.watch(ctx) })
-	g.Go(func() error { return w.lane(ctx, w.o.Runner, lane{node: w.o.Node}) })
+	g.Go(func() error {
+		if err := w.liftUnknown(ctx); err != nil {
+			return err
+		}
+		return w.lane(ctx, w.o.Runner, lane{node: w.o.Node})
+	})
 	g.Go(func() error { return w.lane(ctx, w.o.Manager, lane{node: w.o.Node, manager: true}) })
 	g.Go(func() error { return w.lane(ctx, w.o.Gates, lane{node: w.o.Node, manager: true, gate: true}) })
 	if err := g.Wait(); err != nil && ctx.Err() == nil {
@@ -113,6 +130,34 @@ func (w *Worker) watch(ctx context.Context) error {
 			}
 		}
 		w.now.Set(u.Entry.Value)
+	})
+}
+
+// liftUnknown ends the maintenance for jobs that are no longer in the queue: they were
+// taken out of it while no agent ran.
+func (w *Worker) liftUnknown(ctx context.Context) error {
+	if w.o.Maintenance == nil {
+		return nil
+	}
+	q, err := w.now.Wait(ctx, func(Queue) bool { return true })
+	if err != nil {
+		return err
+	}
+	for _, job := range w.o.Maintenance.Jobs() {
+		if q.find(job) < 0 {
+			if err := w.lift(ctx, job); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lift brings the node back into service after a job, however long that takes. It returns
+// ctx's error.
+func (w *Worker) lift(ctx context.Context, job string) error {
+	return concurrency.Retry(ctx, w.backoff(), func(ctx context.Context) error { return w.o.Maintenance.Lift(ctx, job) }, func(err error, pause time.Duration) {
+		w.o.Log.Warn("cannot end the maintenance of this node, will retry", "job", job, "error", err, "again_in", pause)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/jorc/jorc/internal/concurrency"
+	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
 	"github.com/jorc/jorc/internal/text"
 	"github.com/jorc/jorc/internal/workflow"
@@ -90,8 +91,31 @@ func (j *queuedJob) prestart(ctx context.Context, job *workflow.Job) error {
 			return err
 		}
 	}
+	if j.e.Disturbs && j.w.o.Maintenance != nil {
+		if err := j.leaveService(ctx); err != nil {
+			return err
+		}
+	}
 	j.w.hook("run")
 	return nil
+}
+
+// leaveService takes the node out of service, however long that takes.
+func (j *queuedJob) leaveService(ctx context.Context) error {
+	return concurrency.Retry(ctx, j.w.backoff(), func(ctx context.Context) error {
+		return j.w.o.Maintenance.Begin(ctx, j.e.Job, consul.JorcNote+" run "+j.e.Run)
+	}, func(err error, pause time.Duration) {
+		j.log.Warn("cannot begin the maintenance of this node, will retry", "job", j.e.Job, "error", err, "again_in", pause)
+		j.reportWait(ctx, "its host cannot be put into maintenance: "+err.Error(), "")
+	})
+}
+
+// enterService brings the node back into service.
+func (j *queuedJob) enterService(ctx context.Context) error {
+	if !j.e.Disturbs || j.w.o.Maintenance == nil {
+		return nil
+	}
+	return j.w.lift(ctx, j.e.Job)
 }
 
 // finished are the tasks that the run before finished on this node, if q is to continue
@@ -253,7 +277,7 @@ func (j *queuedJob) stop(ctx context.Context, res workflow.Result, err error) er
 	switch {
 	case errors.Is(err, errGone):
 		j.log.Info("the run is no longer asked for", "job", j.e.Job)
-		return nil
+		return j.enterService(ctx)
 	case errors.Is(err, errCancelled):
 		end.State, end.Why = Cancelled, strings.TrimPrefix(err.Error(), errCancelled.Error()+" ")
 	case err != nil:
@@ -262,9 +286,12 @@ func (j *queuedJob) stop(ctx context.Context, res workflow.Result, err error) er
 	return j.report(ctx, end)
 }
 
-// report writes the end of the job to the queue, unless the job is no longer in
+// report brings the node back into service and writes the end of the job to the queue, unless the job is no longer in
 // it.
 func (j *queuedJob) report(ctx context.Context, end Queued) error {
+	if err := j.enterService(ctx); err != nil {
+		return err
+	}
 	j.w.hook("tell")
 	err := j.update(ctx, func(q *Queued) {
 		q.State, q.Task, q.ExitCode, q.LogURL = end.State, end.Task, end.ExitCode, end.LogURL

@@ -122,6 +122,7 @@ func nodeGroups(r *Runs, st *readState, c Changes, w *written) []group {
 		g, doc := of(node, ""), r.queues.At(node)
 		doc.SwapIn(g.txn, st.queues[node].Entry, q)
 		g.keys = append(g.keys, doc.Key())
+		g.takes = slices.ContainsFunc(q.Jobs, func(e Queued) bool { return e.Disturbs && st.good[node].find(e.Job) < 0 })
 	}
 	for _, g := range by { // a job's document follows from its queue
 		if _, changed := c.Queues[g.node]; !changed {
@@ -227,6 +228,7 @@ type group struct {
 	txn   *kv.Txn
 	keys  []string
 	runs  []string // that it is about
+	takes bool     // it takes node out of service
 }
 
 // written is the result of writing groups.
@@ -289,7 +291,7 @@ func (d *Decider) commit(ctx context.Context, r *Runs, st *readState, groups []g
 		}
 		d.hook("commit")
 		decisions := w.about(st, groups[:n])
-		err := d.commitWith(ctx, r, t, decisions)
+		err := d.commitGroups(ctx, r, t, groups[:n], decisions)
 		var conflict *kv.ConflictError
 		switch {
 		case err == nil:
@@ -312,6 +314,24 @@ func (d *Decider) commit(ctx context.Context, r *Runs, st *readState, groups []g
 		}
 	}
 	return nil
+}
+
+// commitGroups commits groups, which are in t; those that take hosts out of service with what
+// makes that hold only as long as no other does.
+func (d *Decider) commitGroups(ctx context.Context, r *Runs, t *kv.Txn, groups []group, decisions []Decision) error {
+	var nodes []string
+	for _, g := range groups {
+		if g.takes {
+			nodes = append(nodes, g.node)
+		}
+	}
+	if len(nodes) == 0 || d.offer == nil {
+		return d.commitWith(ctx, r, t, decisions)
+	}
+	return d.offer(ctx, nodes, func(also func(*kv.Txn)) error {
+		also(t)
+		return d.commitWith(ctx, r, t, decisions)
+	})
 }
 
 // commitWith commits t and records decisions with it.

@@ -466,7 +466,7 @@ func (f *feed) refresh(ctx context.Context, w *cluster.Watcher) error {
 		}
 	}
 	if state.Control.Budget != nil {
-		s.Members.Places = change.Count(&state, s.Members, p.documents(), nil, s.Now)
+		s.Members.Places = change.Count(&state, s.Members, change.Documents{Stages: p.documents(), Runs: f.runs}, nil, s.Now)
 	}
 	s.derived.stages = sync.OnceValue(s.stageStates)
 	s.problems = len(s.allProblems())

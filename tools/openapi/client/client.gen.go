@@ -1189,7 +1189,10 @@ type Run struct {
 	// Counts Counts are a run's members by state.
 	Counts  RunsCounts `json:"counts"`
 	Created time.Time  `json:"created"`
-	Ended   *time.Time `json:"ended,omitempty"`
+
+	// Denied Denied are the first members on which only the budget of the cluster keeps it from beginning.
+	Denied *[]string  `json:"denied,omitempty"`
+	Ended  *time.Time `json:"ended,omitempty"`
 
 	// Gate Gate: the gate of a rollout asked for it.
 	Gate *bool `json:"gate,omitempty"`
@@ -1276,7 +1279,10 @@ type RunRow struct {
 	// Counts Counts are a run's members by state.
 	Counts  RunsCounts `json:"counts"`
 	Created time.Time  `json:"created"`
-	Ended   *time.Time `json:"ended,omitempty"`
+
+	// Denied Denied are the first members on which only the budget of the cluster keeps it from beginning.
+	Denied *[]string  `json:"denied,omitempty"`
+	Ended  *time.Time `json:"ended,omitempty"`
 
 	// Gate Gate: the gate of a rollout asked for it.
 	Gate    *bool        `json:"gate,omitempty"`
@@ -1360,6 +1366,9 @@ type RunsCounts struct {
 type RunsRequest struct {
 	// Batches how many are admitted in all, step by step
 	Batches *[]string `json:"batches,omitempty"`
+
+	// Disturbs Disturbs: it takes its members out of service, also where the host's workflow does not say so.
+	Disturbs *bool `json:"disturbs,omitempty"`
 
 	// Done Done are the tasks that RetryOf finished, if it was interrupted on a manager: they are not run again.
 	Done *[]string `json:"done,omitempty"`

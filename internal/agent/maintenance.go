@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/converge"
+	"github.com/jorc/jorc/internal/durable"
+)
+
+// nodeMaintenance is the maintenance mode of this node in Consul.
+type nodeMaintenance struct {
+	client *consul.Client
+}
+
+// Begin sets the node's maintenance mode. Maintenance that is already set, by jorc
+// or by an operator, stays unchanged.
+func (m nodeMaintenance) Begin(ctx context.Context, reason string) error {
+	_, there, err := m.notes(ctx)
+	if err != nil || there {
+		return err
+	}
+	return m.client.SetNodeMaintenance(ctx, true, reason)
+}
+
+// Lift ends maintenance that jorc set.
+func (m nodeMaintenance) Lift(ctx context.Context) error {
+	notes, there, err := m.notes(ctx)
+	if err != nil || !there || !consul.StartedByJorc(notes) {
+		return err
+	}
+	return m.client.SetNodeMaintenance(ctx, false, "")
+}
+
+func (m nodeMaintenance) notes(ctx context.Context) (notes string, there bool, err error) {
+	have, err := m.client.AgentChecks(ctx, fmt.Sprintf("CheckID == %q", consul.NodeMaintenance))
+	if c := have[consul.NodeMaintenance]; c != nil && err == nil {
+		return c.Notes, true, nil
+	}
+	return "", false, err
+}
+
+// maintenance is the maintenance mode of this node, which a version and jobs of runs share:
+// it is on while one of them needs it. Which need it is on the disk before it begins and until it has
+// ended, so that an agent that starts does not end it for a job that continues.
+type maintenance struct {
+	node converge.Maintenance
+	file string
+	log  hclog.Logger
+
+	mu     sync.Mutex
+	owners []string
+	read   bool
+}
+
+// ownerVersion is the owner for a version; others are jobs.
+const ownerVersion = "version"
+
+// ownersFile is the format of the file.
+type ownersFile struct {
+	Format int      `json:"format"`
+	Owners []string `json:"owners"`
+}
+
+const (
+	ownersFormat   = 1
+	mostOwnersFile = 1 << 20 // bytes
+)
+
+func newMaintenance(node converge.Maintenance, stateDir string, log hclog.Logger) *maintenance {
+	return &maintenance{node: node, file: filepath.Join(stateDir, "maintenance.json"), log: log}
+}
+
+// load reads the owners, once.
+func (m *maintenance) load() {
+	if m.read {
+		return
+	}
+	m.read = true
+	text, err := durable.ReadFile(m.file, mostOwnersFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	var f ownersFile
+	if err == nil {
+		err = json.Unmarshal(text, &f)
+	}
+	if err != nil || f.Format != ownersFormat {
+		m.log.Warn("cannot read what this host is in maintenance for: the next that ends ends the maintenance", "file", m.file, "error", err)
+		return
+	}
+	m.owners = f.Owners
+}
+
+// keep replaces the owners.
+func (m *maintenance) keep(owners []string) error {
+	if err := durable.WriteJSON(m.file, ownersFile{ownersFormat, owners}, 0o750); err != nil {
+		return err
+	}
+	m.owners = owners
+	return nil
+}
+
+// begin puts the node into maintenance for an owner.
+func (m *maintenance) begin(ctx context.Context, owner, reason string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.load()
+	if !slices.Contains(m.owners, owner) {
+		if err := m.keep(append(slices.Clone(m.owners), owner)); err != nil {
+			return err
+		}
+	}
+	return m.node.Begin(ctx, reason)
+}
+
+// lift ends the maintenance for an owner, and the node's if no other needs it.
+func (m *maintenance) lift(ctx context.Context, owner string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.load()
+	others := slices.DeleteFunc(slices.Clone(m.owners), func(o string) bool { return o == owner })
+	if len(others) == 0 {
+		if err := m.node.Lift(ctx); err != nil {
+			return err
+		}
+	}
+	if len(others) == len(m.owners) {
+		return nil
+	}
+	return m.keep(others)
+}
+
+// versionMaintenance is the maintenance for a version.
+type versionMaintenance struct{ m *maintenance }
+
+// Begin implements converge.Maintenance.
+func (v versionMaintenance) Begin(ctx context.Context, reason string) error {
+	return v.m.begin(ctx, ownerVersion, reason)
+}
+
+// Lift implements converge.Maintenance.
+func (v versionMaintenance) Lift(ctx context.Context) error { return v.m.lift(ctx, ownerVersion) }
+
+// jobMaintenance is the maintenance for jobs.
+type jobMaintenance struct{ m *maintenance }
+
+// Begin implements runs.Maintenance.
+func (j jobMaintenance) Begin(ctx context.Context, job, reason string) error {
+	return j.m.begin(ctx, job, reason)
+}
+
+// Lift implements runs.Maintenance.
+func (j jobMaintenance) Lift(ctx context.Context, job string) error { return j.m.lift(ctx, job) }
+
+// Jobs implements runs.Maintenance.
+func (j jobMaintenance) Jobs() []string {
+	j.m.mu.Lock()
+	defer j.m.mu.Unlock()
+	j.m.load()
+	return slices.DeleteFunc(slices.Clone(j.m.owners), func(o string) bool { return o == ownerVersion })
+}
