@@ -112,7 +112,7 @@ func (p *planner) disturbed(a *Active, node string, j Job) bool {
 	return i >= 0 && p.queues[node].Jobs[i].Disturbs
 }
 
-// again has the plan made again at a time.
+// again has the planner plan again at a time.
 func (p *planner) again(at time.Time) {
 	if p.out.Again.IsZero() || at.Before(p.out.Again) {
 		p.out.Again = at

@@ -23,7 +23,7 @@ type Situation struct {
 	Out map[string]time.Time
 	// Barred is why nothing that disturbs may begin on a node; empty: it may. nil: always.
 	Barred func(node string) string
-	// Left returns what the budget of the cluster leaves for a run; nil: there is none.
+	// Left returns what the budget of the cluster leaves for a run; nil: the cluster has no budget.
 	Left func(pace.Demand) *pace.Account
 	// Unread are runs that there are, but that this plan is not about.
 	Unread map[string]bool

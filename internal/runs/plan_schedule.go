@@ -135,7 +135,7 @@ func (p *planner) schedule(a *Active) {
 	}
 }
 
-// disturbs reports whether the run takes a member out of service; nil: it is no member.
+// disturbs reports whether the run takes a member out of service; nil: the node is not a member.
 func (r *Run) disturbs(m *cluster.Member) bool {
 	q := &r.Request
 	return !q.OnManager && !r.Gate && (q.Disturbs || m != nil && slices.Contains(m.Disturbing, q.Workflow))

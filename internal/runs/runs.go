@@ -313,7 +313,7 @@ type Queued struct {
 }
 
 // Disturbing returns the first job of a node's queue, as a cluster.State has it, for which the host
-// is out of service; ok is false if there is none, or the queue cannot be read.
+// is out of service; ok is false without such a job, or if the queue cannot be read.
 func (r *Runs) Disturbing(node string, queue kv.Entry[string]) (e Queued, ok bool) {
 	if r == nil || !strings.Contains(queue.Value, `"disturbs"`) { // most queues are not decoded
 		return e, false

@@ -25,7 +25,7 @@ type Runner interface {
 type Maintenance interface {
 	Begin(ctx context.Context, job, reason string) error
 	Lift(ctx context.Context, job string) error
-	// Jobs are those that need it, also if an earlier process began it.
+	// Jobs are the jobs that need it, also if an earlier process began it.
 	Jobs() []string
 }
 

@@ -316,7 +316,7 @@ func (d *Decider) commit(ctx context.Context, r *Runs, st *readState, groups []g
 	return nil
 }
 
-// commitGroups commits groups, which are in t; those that take hosts out of service with what
+// commitGroups commits groups, which are in t; groups that take hosts out of service with what
 // makes that hold only as long as no other does.
 func (d *Decider) commitGroups(ctx context.Context, r *Runs, t *kv.Txn, groups []group, decisions []Decision) error {
 	var nodes []string
