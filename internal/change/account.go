@@ -180,7 +180,7 @@ func Barred(s *cluster.State, node string) string {
 	if file := host.Report.HeldByFile(); file != "" {
 		return file
 	}
-	if host.Condition.Maintenance == cluster.MaintenanceForeign {
+	if host.Condition.Drained() {
 		return "it is in maintenance that an operator began"
 	}
 	return ""

@@ -36,7 +36,7 @@ var instead = map[string][]string{
 
 // beside are arguments that a setting needs beside it.
 var beside = map[string]string{
-	"workflow.allow_params": "task \"t\" {\n  script = \"x\"\n}",
+	"workflow.allow_params": "task \"t\" {\n  script = \"x\"\n}", "workflow.disturbs": "task \"t\" {\n  script = \"x\"\n}",
 	"template.max_parallel": `slot = "s"`, "process.max_parallel": `slot = "s"`,
 	"consul.client_cert": `client_key = "/k"`, "consul.client_key": `client_cert = "/c"`,
 	"stage.gate_samples": `gate = "slo"`, "stage.gate_interval": `gate = "slo"`, "stage.gate_timeout": `gate = "slo"`,
