@@ -219,7 +219,8 @@ var livenessFacts = []string{
 // livenessUsers are the files outside internal/cluster that read one of these
 // facts for another purpose than to decide whether a host is there.
 var livenessUsers = map[string]string{
-	"internal/agent/status.go":         "which of this host's own checks its configuration can fix; its own maintenance mode",
+	"internal/agent/maintenance.go":    "this host's own maintenance mode",
+	"internal/agent/status.go":         "which of this host's own checks its configuration can fix",
 	"internal/doctor/consul_checks.go": "explains the checks of one node",
 	"internal/doctor/health.go":        "lists the checks of one node",
 }
