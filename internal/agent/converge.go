@@ -21,7 +21,7 @@ import (
 func (p *part) converger(m converge.Maintenance) *converge.Converger {
 	grantee := converge.NewGrantee(converge.GranteeOptions{
 		Node: p.node, StateDir: p.conf.StateDir, Rollouts: rollout.New(p.client, p.conf.Prefix, p.conf.Cluster).In(p.cluster.Store()), Report: p.report,
-		Maintenance: m, Checks: p.checks, Log: p.log.Named("rollout"),
+		Maintenance: m, Checks: p.checks, Roles: p.holds.roles, Log: p.log.Named("rollout"),
 	})
 	p.admission = &admission{Grantee: grantee, store: p.cluster.Store()}
 	return converge.New(converge.Options{

@@ -38,6 +38,8 @@ type holds struct {
 	member  bool // the record exists
 	leaders cluster.Leaders
 	sources map[string]error // by source that has answered: why it cannot be read; nil: it can
+	end     time.Time        // when a hold ends by itself next; zero: none does
+	ends    concurrency.Signal
 
 	now concurrency.Latest[converge.Hold] // the result of evaluate
 	is  concurrency.Latest[bool]          // whether the node is a member
@@ -50,7 +52,7 @@ type holds struct {
 const holdSources = 4
 
 func newHolds(c *cluster.Cluster, node, stateDir string, log hclog.Logger) *holds {
-	return &holds{cluster: c, node: node, stateDir: stateDir, log: log, sources: map[string]error{}}
+	return &holds{cluster: c, node: node, stateDir: stateDir, log: log, sources: map[string]error{}, ends: concurrency.NewSignal()}
 }
 
 // Held returns why no further task may begin now; empty: one may.
@@ -113,6 +115,7 @@ func (h *holds) run(ctx context.Context) error {
 		})
 	})
 	g.Go(func() error { return h.watchFile(ctx) })
+	g.Go(func() error { return h.followEnds(ctx) })
 	return g.Wait()
 }
 
@@ -140,14 +143,19 @@ func (h *holds) change(source string, err error, set func()) {
 
 // evaluate works out what holds the host and publishes it. The caller holds the lock.
 func (h *holds) evaluate() {
-	next := converge.Hold{Held: HoldReason(h.stateDir)}
+	next, now := converge.Hold{Held: HoldReason(h.stateDir)}, time.Now()
 	h.file.Set(next.Held)
-	if p := h.control.Paused; p != nil {
-		next.Paused = "the cluster is paused " + p.String()
-	}
 	control := h.control
-	if h.hold != nil {
+	if control.Nodes = nil; h.hold != nil {
 		control.Nodes = map[string]cluster.Hold{h.node: *h.hold}
+	}
+	if end := control.Change(now); !end.Equal(h.end) {
+		h.end = end
+		h.ends.Notify()
+	}
+	control = control.At(now)
+	if p := control.Paused; p != nil {
+		next.Paused = "the cluster is paused " + p.String()
 	}
 	if why, is := control.Held(h.node, h.leaders.RolesOf(h.node, h.record)); is && next.Held == "" {
 		next.Held = "held " + why.String()
@@ -167,6 +175,32 @@ func (h *holds) evaluate() {
 	h.is.Set(h.member)
 }
 
+// followEnds evaluates again when a hold ends by this host's clock, whether an orchestrator
+// runs or not, until ctx ends.
+func (h *holds) followEnds(ctx context.Context) error {
+	for ctx.Err() == nil {
+		h.mu.Lock()
+		at := h.end
+		h.mu.Unlock()
+		wait, cancel := ctx, context.CancelFunc(func() {})
+		if !at.IsZero() {
+			wait, cancel = context.WithDeadline(ctx, at)
+		}
+		if h.ends.Wait(wait) != nil && ctx.Err() == nil {
+			h.readFile()
+		}
+		cancel()
+	}
+	return ctx.Err()
+}
+
+// roles returns the roles of this host, derived ones too.
+func (h *holds) roles() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.leaders.RolesOf(h.node, h.record)
+}
+
 // watchFile evaluates again whenever the hold file may have changed. The file is also
 // read before each task.
 func (h *holds) watchFile(ctx context.Context) error {
@@ -178,6 +212,7 @@ func (h *holds) watchFile(ctx context.Context) error {
 	return nil
 }
 
+// readFile evaluates again.
 func (h *holds) readFile() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -20,15 +20,18 @@ type Control struct {
 	Roles       map[string]Hold `json:"roles,omitempty"` // by role
 	// Budget is how many hosts may be out of service; nil: no limit.
 	Budget *pace.Budget `json:"budget,omitempty"`
+	// Freezes are times in which nothing begins that takes hosts out of service.
+	Freezes pace.Freezes `json:"freezes,omitempty"`
 	// Nodes are the holds of nodes. They are documents of their own, at
 	// host/<node>/hold.
 	Nodes map[string]Hold `json:"nodes,omitempty"`
 }
 
-// Hold says since when, why and by which author. Off lifts, for one role or node, what
-// is held more generally.
+// Hold says since when, until when, why and by which author. Off lifts, for one role or
+// node, what is held more generally.
 type Hold struct {
 	Since  time.Time `json:"since"`
+	Until  time.Time `json:"until,omitzero"` // it ends by itself; zero: it does not
 	Reason string    `json:"reason,omitempty"`
 	By     string    `json:"by,omitempty"`
 	Off    bool      `json:"off,omitempty"`
@@ -44,10 +47,84 @@ func (h Hold) String() string {
 	if h.By != "" {
 		text += " by " + h.By
 	}
+	if !h.Until.IsZero() {
+		text += " until " + h.Until.UTC().Format(time.RFC3339)
+	}
 	if h.Reason != "" {
 		text += ": " + h.Reason
 	}
 	return text
+}
+
+// Left says how long the hold lasts at now; empty: it has no end.
+func (h Hold) Left(now time.Time) string {
+	if h.Until.IsZero() {
+		return ""
+	}
+	return max(0, h.Until.Sub(now)).Round(time.Second).String() + " left"
+}
+
+// ended reports whether the hold has an end, and it is over.
+func (h Hold) ended(now time.Time) bool { return !h.Until.IsZero() && !now.Before(h.Until) }
+
+// At returns what holds the cluster at now: without holds that have ended, and without
+// the exceptions from them. It is the only place that decides whether a hold has ended.
+func (c Control) At(now time.Time) Control {
+	if !c.anyEnded(now) {
+		return c
+	}
+	over := func(h *Hold) *Hold {
+		if h != nil && h.ended(now) {
+			return nil
+		}
+		return h
+	}
+	c.Paused, c.ObserveOnly, c.Hold = over(c.Paused), over(c.ObserveOnly), over(c.Hold)
+	without := func(all map[string]Hold, gone func(Hold) bool) map[string]Hold {
+		all = maps.Clone(all)
+		maps.DeleteFunc(all, func(_ string, h Hold) bool { return gone(h) })
+		return all
+	}
+	c.Roles = without(c.Roles, func(h Hold) bool { return h.ended(now) || h.Off && c.Hold == nil })
+	c.Nodes = without(c.Nodes, func(h Hold) bool { return h.ended(now) || h.Off && c.Hold == nil && len(c.Roles) == 0 })
+	return c
+}
+
+func (c Control) anyEnded(now time.Time) (any bool) {
+	c.eachHold(func(h Hold) { any = any || h.ended(now) })
+	return any
+}
+
+// eachHold calls do with the pause, observe-only mode and all holds.
+func (c Control) eachHold(do func(Hold)) {
+	for _, h := range []*Hold{c.Paused, c.ObserveOnly, c.Hold} {
+		if h != nil {
+			do(*h)
+		}
+	}
+	for _, all := range []map[string]Hold{c.Roles, c.Nodes} {
+		for _, h := range all {
+			do(h)
+		}
+	}
+}
+
+// Change returns when time alone changes what holds the cluster: a hold ends, or a freeze
+// begins or ends; zero: never.
+func (c Control) Change(now time.Time) time.Time {
+	at := c.Freezes.Change(now)
+	c.eachHold(func(h Hold) {
+		if h.Until.After(now) {
+			at = pace.Earliest(at, h.Until)
+		}
+	})
+	return at
+}
+
+// Frozen returns the freeze that is in force for a member with roles, and its end. What
+// restores is not frozen: ask it only for what disturbs.
+func (c Control) Frozen(roles []string, now time.Time) (pace.Frozen, bool) {
+	return c.Freezes.At(roles, now)
 }
 
 // Scope is what a hold is of: a node, a role, or, when both are empty, the
@@ -85,11 +162,11 @@ func (c Control) Held(node string, roles []string) (Hold, bool) {
 	return Hold{}, false
 }
 
-// Control reads what holds the cluster and its roles, without holds of nodes.
+// Control reads what holds the cluster and its roles now, without holds of nodes.
 func (c *Cluster) Control(ctx context.Context) (Control, error) {
 	e, err := c.control.Get(ctx)
 	e.Value.Nodes = nil
-	return e.Value, err
+	return e.Value.At(time.Now()), err
 }
 
 // ControlOf is Control with the hold of one node, with one request.
@@ -111,7 +188,7 @@ func (c *Cluster) controlFrom(r *kv.Result, hold kv.Doc[Hold]) (Control, error) 
 	if err != nil {
 		return Control{}, err
 	}
-	return e.Value.with(hold.Key(), h), nil
+	return e.Value.with(hold.Key(), h).At(time.Now()), nil
 }
 
 // with returns v with the hold of one node, stored at key, and of no other.
@@ -123,8 +200,8 @@ func (v Control) with(key string, h kv.Entry[Hold]) Control {
 	return v
 }
 
-// WatchControl calls handle with what holds the cluster and its roles, and
-// whenever that changes, until ctx ends.
+// WatchControl calls handle with what holds the cluster and its roles as it is stored,
+// and whenever that changes, until ctx ends; see Control.At.
 func (c *Cluster) WatchControl(ctx context.Context, handle func(kv.Update[Control])) error {
 	return c.control.Watch(ctx, func(u kv.Update[Control]) {
 		u.Entry.Value.Nodes = nil
@@ -132,8 +209,9 @@ func (c *Cluster) WatchControl(ctx context.Context, handle func(kv.Update[Contro
 	})
 }
 
-// Pause pauses the cluster: nothing new starts. It changes nothing, not even
-// the reason, when it is paused already, and reports whether it did.
+// Pause pauses the cluster: nothing new starts. When it is paused already only another
+// end, with its reason, takes the place of the one before; it reports whether it changed
+// something.
 func (c *Cluster) Pause(ctx context.Context, h Hold) (changed bool, err error) {
 	return c.changeControl(ctx, func(v *Control) bool { return begin(&v.Paused, h) })
 }
@@ -165,10 +243,65 @@ func (c *Cluster) SetBudget(ctx context.Context, b *pace.Budget) (changed bool, 
 	})
 }
 
-// Hold stops convergence in a scope.
+// AddFreeze adds a freeze. It returns pace.ErrFreeze.
+func (c *Cluster) AddFreeze(ctx context.Context, f pace.Freeze) error {
+	_, err := c.control.Update(ctx, func(old kv.Entry[Control]) (_ Control, _ bool, err error) {
+		v := old.Value.At(time.Now()).clone()
+		v.Freezes, err = v.Freezes.Add(f, time.Now())
+		return v, true, err
+	})
+	return err
+}
+
+// RemoveFreeze removes a freeze; changed is false when there was none.
+func (c *Cluster) RemoveFreeze(ctx context.Context, id string) (changed bool, err error) {
+	return c.changeControl(ctx, func(v *Control) bool {
+		n := len(v.Freezes)
+		v.Freezes = slices.DeleteFunc(slices.Clone(v.Freezes), func(f pace.Freeze) bool { return f.ID == id })
+		return len(v.Freezes) < n
+	})
+}
+
+// EndHolds writes that holds have ended at now, as far as v, with holds of nodes, has such
+// ones, and deletes exceptions from them.
+func (c *Cluster) EndHolds(ctx context.Context, v Control, now time.Time) error {
+	if !v.anyEnded(now) {
+		return nil
+	}
+	for _, node := range slices.Sorted(maps.Keys(v.Nodes)) {
+		if !v.Nodes[node].ended(now) {
+			continue
+		}
+		doc := c.holds.At(node)
+		old, err := doc.Get(ctx)
+		if err == nil && old.Exists && old.Value.ended(now) {
+			err = doc.Delete(ctx, old.Index)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := c.control.Update(ctx, func(old kv.Entry[Control]) (Control, bool, error) {
+		return old.Value.At(now).clone(), old.Value.anyEnded(now), nil
+	})
+	if err == nil {
+		_, err = c.pruneHolds(ctx)
+	}
+	return err
+}
+
+// Hold stops convergence in a scope. A hold that is there already gets the end and the
+// reason of h.
 func (c *Cluster) Hold(ctx context.Context, s Scope, h Hold) (changed bool, err error) {
 	if s.Node != "" {
 		return c.setHold(ctx, s.Node, h)
+	}
+	control, err := c.control.Get(ctx)
+	if err == nil {
+		err = c.EndHolds(ctx, control.Value, time.Now()) // the exceptions from a hold end with it
+	}
+	if err != nil {
+		return false, err
 	}
 	return c.changeControl(ctx, func(v *Control) bool { return v.hold(s.Role, h) })
 }
@@ -238,10 +371,16 @@ func (c *Cluster) setHold(ctx context.Context, node string, h Hold) (changed boo
 		if err != nil && !errors.Is(err, kv.ErrDamaged) {
 			return err
 		}
-		if changed = err != nil || !old.Exists || old.Value.Off != h.Off; !changed {
+		next := h
+		if err == nil && old.Exists && old.Value.Off == h.Off {
+			next, changed = old.Value.again(h)
+		} else {
+			changed = true
+		}
+		if !changed {
 			return nil
 		}
-		_, err = doc.CompareAndSwap(ctx, old, h)
+		_, err = doc.CompareAndSwap(ctx, old, next)
 		return err
 	})
 	return changed && err == nil, err
@@ -276,7 +415,7 @@ func (c *Cluster) endHold(ctx context.Context, node string, except func(Control)
 		}
 		t := c.store.Txn().CheckIndex(KeyControl, control.Index)
 		changed = true
-		switch wanted := except(control.Value); {
+		switch wanted := except(control.Value.At(time.Now())); {
 		case wanted && err == nil && old.Exists && old.Value.Off, !wanted && !old.Exists:
 			changed = false
 			return nil
@@ -337,7 +476,9 @@ func (v *Control) hold(role string, h Hold) bool {
 		return begin(&v.Hold, h)
 	}
 	if old, ok := v.Roles[role]; ok && old.Off == h.Off {
-		return false
+		next, changed := old.again(h)
+		v.Roles[role] = next
+		return changed
 	}
 	if v.Roles == nil {
 		v.Roles = map[string]Hold{}
@@ -363,12 +504,29 @@ func (v *Control) unhold(role string, h Hold) bool {
 	return ok
 }
 
-func begin(p **Hold, h Hold) bool {
+func begin(p **Hold, h Hold) (changed bool) {
 	if *p != nil {
-		return false
+		h, changed = (*p).again(h)
+	} else {
+		changed = true
 	}
 	*p = &h
-	return true
+	return changed
+}
+
+// again returns h with the end of next, and its reason and author. changed is false when
+// the end is the same: then nothing is, not even the reason. One that has ended begins anew.
+func (h Hold) again(next Hold) (_ Hold, changed bool) {
+	switch {
+	case h.ended(next.Since):
+		return next, true
+	case h.Until.Equal(next.Until):
+		return h, false
+	}
+	if next.Since = h.Since; next.Reason == "" {
+		next.Reason = h.Reason
+	}
+	return next, true
 }
 
 func end(p **Hold) bool {
@@ -381,7 +539,7 @@ func end(p **Hold) bool {
 // changed something.
 func (c *Cluster) changeControl(ctx context.Context, change func(*Control) bool) (changed bool, err error) {
 	_, err = c.control.Update(ctx, func(old kv.Entry[Control]) (Control, bool, error) {
-		v := old.Value.clone()
+		v := old.Value.At(time.Now()).clone()
 		changed = change(&v)
 		return v, changed, nil
 	})

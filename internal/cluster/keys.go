@@ -223,7 +223,7 @@ var Keys = []Key{
 	{KeyProfile, "params, meta and schemas that all members share", "JSON", []Kind{KindProfile}, "agents with templates or jobs; commands", ""},
 	{KeyDesired, "the desired version", "text", []Kind{KindOrchestrator}, "every agent", ""},
 	{KeyLayout, "the number of the layout of these keys", "text", nil, "every agent; commands", ""},
-	{KeyControl, "pause, observe-only, holds of the cluster and of roles, the budget", "JSON", nil, "every agent; the orchestrator; commands", ""},
+	{KeyControl, "pause, observe-only, holds of the cluster and of roles, the budget, freezes", "JSON", []Kind{KindOrchestrator}, "every agent; the orchestrator; commands", ""},
 	{KeyRollout, "the rollout: version and policy", "JSON", []Kind{KindOrchestrator}, "every agent; the orchestrator; commands", ""},
 	{KeyLeaders, "who leads and who manages", "JSON", []Kind{KindElector}, "every agent; electors; the orchestrator; commands", ""},
 	{PrefixHosts + "<node>" + EndMember, "the member: roles, zone, its own params and meta, names of its workflows", "JSON", []Kind{KindAgent}, "that agent; electors; the orchestrator; commands", PurposeMember},

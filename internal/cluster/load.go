@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -336,17 +337,18 @@ func eachKey[T any](leaves map[string]kv.Leaf[T], do func(string)) {
 
 // addHolds takes the holds of hosts into the control.
 func (s *State) addHolds(a answers) {
-	s.Control.Nodes = nil
+	s.stored.Nodes = nil
 	for node, leaf := range a.holds {
 		hold, err := readableHold(leaf)
 		if err != nil {
 			s.Damaged[HoldKey(node)] = err
 		}
-		if s.Control.Nodes == nil {
-			s.Control.Nodes = make(map[string]Hold, len(a.holds))
+		if s.stored.Nodes == nil {
+			s.stored.Nodes = make(map[string]Hold, len(a.holds))
 		}
-		s.Control.Nodes[node] = hold
+		s.stored.Nodes[node] = hold
 	}
+	s.Control = s.stored.At(time.Now())
 }
 
 // StageDocuments reads the documents of the stages, with one request. It returns a class
@@ -443,7 +445,7 @@ func (c *Cluster) decode(s *State, r *kv.Result, need Need, before *State) error
 		s.Exists = s.Indexes[KeyProfile] != 0
 	}
 	if need&NeedControl != 0 {
-		if err := document(s, r, c.control, &s.Control, before, before.Control); err != nil {
+		if err := document(s, r, c.control, &s.stored, before, before.stored); err != nil {
 			return err
 		}
 	}

@@ -23,7 +23,7 @@ type State struct {
 	Exists  bool // the profile
 	Profile profile.Document
 	Leaders Leaders
-	Control Control          // with the holds of nodes
+	Control Control          // with the holds of nodes, as it was in force when this was read
 	Desired string           // desired version; empty: none
 	Rollout kv.Entry[string] // the document of package rollout, not decoded
 	// Hosts are the members and all nodes that report something, by name.
@@ -42,10 +42,14 @@ type State struct {
 
 	Changes AuditLog // the last changes that commands made; only a Watcher fills them in
 
+	stored    Control // Control as it is stored, with holds that have ended
 	need      Need
 	documents *kv.Result // what the documents of the whole cluster were read from
 	nodes     []string   // of the members, in order; nil: not computed yet
 }
+
+// StoredControl returns the control as it is stored: with holds that have ended.
+func (s *State) StoredControl() Control { return s.stored }
 
 // StageDocuments are the documents of one stage, not decoded; see package stage.
 type StageDocuments struct {

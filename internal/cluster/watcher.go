@@ -355,7 +355,9 @@ func (w *Watcher) Recent(ctx context.Context) (State, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.whole && w.covers == w.seen.Load() {
-		return w.last, nil
+		s := w.last
+		s.Control = s.stored.At(time.Now())
+		return s, nil
 	}
 	return w.read(ctx)
 }

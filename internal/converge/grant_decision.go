@@ -133,7 +133,10 @@ const waitsForGrant = "waits for a grant of the orchestrator; 'jorc update why' 
 func decideEnter(f grantFacts, now time.Time) (do grantAction, why string, again time.Time) {
 	r := f.record
 	version := f.enter
-	free, reason := f.permit.Free(version)
+	free, reason := f.permit.Free(version, now)
+	if frozen, is := f.permit.Frozen(now); is {
+		again = frozen.Until
+	}
 	givenUp := r.ID != "" && f.permit.GivenUp(r.ID)
 	switch {
 	case free:

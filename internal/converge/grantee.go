@@ -34,6 +34,7 @@ type GranteeOptions struct {
 	Report      *cluster.ReportWriter // this host's
 	Maintenance Maintenance
 	Checks      Checks
+	Roles       func() []string // of this host, on which freezes depend; nil: none
 	Log         hclog.Logger
 }
 
@@ -223,8 +224,9 @@ func (g *Grantee) watchRollout(ctx context.Context) error {
 	})
 }
 
-// watchDesired follows the desired version, and watchControl what halts the cluster, for
-// offers alone: the converger follows both.
+// watchDesired follows the desired version, and watchControl what halts or freezes the
+// cluster, for offers: the converger follows what else they say. A host that waits for the
+// end of a freeze reads again when control changes.
 func (g *Grantee) watchDesired(ctx context.Context) error {
 	return g.o.Rollouts.WatchDesired(ctx, func(u kv.Update[string]) {
 		g.note(func() { g.noticed.Desired, g.verify = u.Entry, g.verify || u.Err != nil || u.Reset })
@@ -233,7 +235,11 @@ func (g *Grantee) watchDesired(ctx context.Context) error {
 
 func (g *Grantee) watchControl(ctx context.Context) error {
 	return g.o.Rollouts.WatchControl(ctx, func(u kv.Update[cluster.Control]) {
-		g.note(func() { g.noticed.Control, g.verify = u.Entry, g.verify || u.Err != nil || u.Reset })
+		g.change(func() bool {
+			frozen := len(g.noticed.Control.Value.Freezes) > 0
+			g.noticed.Control, g.verify = u.Entry, g.verify || u.Err != nil || u.Reset
+			return g.enter != nil && (frozen || len(u.Entry.Value.Freezes) > 0)
+		})
 	})
 }
 
@@ -391,7 +397,8 @@ func (g *Grantee) offerNoticed(f *grantFacts) bool {
 	if err != nil || p.Report.Grant.Open() {
 		return false
 	}
-	if free, _ := p.Free(f.enter); free {
+	p.Roles = g.roles()
+	if free, _ := p.Free(f.enter, time.Now()); free {
 		return false // this is read
 	}
 	if ok, _ := p.Offer(f.enter, time.Now()); !ok {
@@ -412,8 +419,16 @@ func (g *Grantee) refresh(ctx context.Context, f *grantFacts) error {
 		g.change(func() bool { return true })
 		return err
 	}
+	p.Roles = g.roles()
 	g.permit, f.permit, f.waits, g.read = p, p, false, true
 	return nil
+}
+
+func (g *Grantee) roles() []string {
+	if g.o.Roles == nil {
+		return nil
+	}
+	return g.o.Roles()
 }
 
 // keep writes the record down before anything follows from it.

@@ -131,12 +131,19 @@ func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 	v, changed := t.views.next(&state, before, now)
 	r.count(v)
 	events = append(events, operatorChanges(state.Changes, t.journal.Commit().Audited)...)
-	events = append(events, differenceOf(before, v, changed, state.Attributed)...)
+	events = append(events, differenceOf(before, v, changed, state.Attributed, endedHolds(&state))...)
 	if len(events) > 0 {
 		if events, err = t.save(ctx, v, events, now, nil, r); err != nil {
 			return false, fmt.Errorf("save the view: %w", err)
 		}
 		t.views.base = nil // the next cycle compares with v
+	}
+	t.controlChange = state.StoredControl().Change(now)
+	if err := t.endHolds(ctx, &state, now); err != nil {
+		if errors.Is(err, kv.ErrLockLost) || ctx.Err() != nil {
+			return false, err
+		}
+		r.problem("document", cluster.KeyControl, err)
 	}
 	if err := t.project(ctx, &state); err != nil {
 		if errors.Is(err, kv.ErrLockLost) || ctx.Err() != nil {
@@ -154,6 +161,16 @@ func (t *term) steps(ctx context.Context, r *Report) (again bool, err error) {
 	}
 	t.setObserved(seen)
 	return again, err
+}
+
+// endHolds writes that holds have ended, once the events that say so are journalled. They
+// are over by the clock, whether this is written or not.
+func (t *term) endHolds(ctx context.Context, s *cluster.State, now time.Time) error {
+	err := t.cluster.In(t.store).EndHolds(ctx, s.StoredControl(), now)
+	if errors.Is(err, kv.ErrConflict) && !errors.Is(err, kv.ErrLockLost) {
+		return nil // changed meanwhile: the next cycle sees it
+	}
+	return err
 }
 
 // project brings the index keys of nodes up to date where Consul has ACLs.

@@ -31,13 +31,13 @@ func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error
 	if next, ok := s.Adopted(in.Now); ok {
 		return []Decision{{
 			Kind: RolloutAdopted, AuthorUnknown: true, Before: s.Document.Version, After: next.Version, Do: r.Replace(s, next), Again: true,
-			Text: fmt.Sprintf("version %s was written past the rollout: %s", next.Version, adoptedText(next)),
+			Text: fmt.Sprintf("version %s was written past the rollout: %s", next.Version, adoptedText(s, next)),
 		}}, nil
 	}
 	if next, ok := s.Budgeted(in.Now); ok {
 		return []Decision{{
 			Kind: RolloutBudgeted, After: next.Version, Do: r.Replace(s, next), Again: true,
-			Text: fmt.Sprintf("the rollout of %s had no policy: the budget of the cluster paces it from now on", next.Version),
+			Text: fmt.Sprintf("the rollout of %s had no policy: %s it from now on", next.Version, pacedBy(s)),
 		}}, nil
 	}
 	if !s.Exists {
@@ -81,11 +81,19 @@ func (d rolloutDecider) Decide(ctx context.Context, in Input) ([]Decision, error
 	return decisions, nil
 }
 
-func adoptedText(d rollout.Document) string {
+func adoptedText(s rollout.Stored, d rollout.Document) string {
 	if d.Paced() {
-		return "the budget of the cluster paces it"
+		return pacedBy(s) + " it"
 	}
 	return "all hosts begin at once"
+}
+
+// pacedBy says what paces a rollout without a policy of its own.
+func pacedBy(s rollout.Stored) string {
+	if s.Control.Budget == nil {
+		return "the orchestrator, because of a freeze, paces"
+	}
+	return "the budget of the cluster paces"
 }
 
 // recordEnd records a rollout that a command ended.

@@ -20,14 +20,14 @@ import (
 // event, except the times since when something is so. The events have neither
 // number nor time.
 func Difference(before, now View) []Event {
-	return differenceOf(before, now, slices.Sorted(maps.Keys(union(before.Nodes, now.Nodes))), nil)
+	return differenceOf(before, now, slices.Sorted(maps.Keys(union(before.Nodes, now.Nodes))), nil, nil)
 }
 
 // differenceOf is Difference where all members but names, which are in order, are
 // as they were. attributed reports whether it is recorded who wrote the document at a
-// key last; nil: that is not known.
-func differenceOf(before, now View, names []string, attributed func(key string) bool) []Event {
-	d := difference{attributed: attributed}
+// key last; nil: that is not known. ended are the texts of holds that ended by themselves.
+func differenceOf(before, now View, names []string, attributed func(key string) bool, ended map[string]bool) []Event {
+	d := difference{attributed: attributed, ended: ended}
 	d.cluster(before.Cluster, now.Cluster)
 	for _, name := range names {
 		old, was := before.Nodes[name]
@@ -48,6 +48,7 @@ func differenceOf(before, now View, names []string, attributed func(key string) 
 type difference struct {
 	events     []Event
 	attributed func(key string) bool
+	ended      map[string]bool
 }
 
 // unknown reports whether it is not recorded who wrote the document at key last.
@@ -73,22 +74,55 @@ func (d *difference) cluster(a, b ClusterView) {
 		d.changed(Event{Kind: ClusterChanged, Text: "the profile was changed", AuthorUnknown: d.unknown(cluster.KeyProfile)}, a.Profile, b.Profile)
 	}
 	paused := Event{Kind: ClusterPaused, Text: "the cluster is paused: " + b.Paused, AuthorUnknown: d.unknown(cluster.KeyControl)}
-	if a.Paused != "" && b.Paused == "" {
+	switch {
+	case b.Paused != "" || a.Paused == "":
+	case d.ended["pause "+a.Paused]:
+		paused = Event{Kind: HoldEnded, Text: "the pause ended by itself: " + a.Paused}
+	default:
 		paused.Kind, paused.Text = ClusterResumed, "the cluster is paused no more"
 	}
 	d.changed(paused, a.Paused, b.Paused)
-	observe := "the orchestrator decides again"
-	if b.ObserveOnly != "" {
-		observe = "the orchestrator only observes: " + b.ObserveOnly
+	observe := Event{Kind: ClusterChanged, Text: "the orchestrator decides again", AuthorUnknown: d.unknown(cluster.KeyControl)}
+	switch {
+	case b.ObserveOnly != "":
+		observe.Text = "the orchestrator only observes: " + b.ObserveOnly
+	case d.ended["observe-only "+a.ObserveOnly]:
+		observe = Event{Kind: HoldEnded, Text: "observe-only mode ended by itself: " + a.ObserveOnly}
 	}
-	d.changed(Event{Kind: ClusterChanged, Text: observe, AuthorUnknown: d.unknown(cluster.KeyControl)}, a.ObserveOnly, b.ObserveOnly)
-	d.list(Event{Kind: ClusterChanged, Text: "holds were changed"}, a.Holds, b.Holds)
+	d.changed(observe, a.ObserveOnly, b.ObserveOnly)
+	d.holds(a.Holds, b.Holds)
+	d.freezes(a.Freezes, b.Freezes)
 	d.changed(Event{Kind: ClusterChanged, Text: text.Count(b.LeaderCount, "member is to lead", "members are to lead")}, strconv.Itoa(a.LeaderCount), strconv.Itoa(b.LeaderCount))
 	d.changed(Event{Kind: DesiredVersionChanged, Text: fmt.Sprintf("the desired version is %s", orNone(b.Desired))}, a.Desired, b.Desired)
 	d.list(Event{Kind: LeadersChanged, Text: "leaders: " + orNone(strings.Join(b.Leaders, ", "))}, a.Leaders, b.Leaders)
 	d.list(Event{Kind: ManagersChanged, Text: "managers: " + orNone(strings.Join(b.Managers, ", "))}, a.Managers, b.Managers)
 	for _, name := range slices.Sorted(maps.Keys(union(a.Trouble, b.Trouble))) {
 		d.trouble("", name, a.Trouble[name], b.Trouble[name])
+	}
+}
+
+// holds adds one event for each hold that ended by itself, and one for all other changes.
+func (d *difference) holds(before, after []string) {
+	rest := slices.DeleteFunc(slices.Clone(before), func(hold string) bool {
+		ended := d.ended[hold] && !slices.Contains(after, hold)
+		if ended {
+			d.changed(Event{Kind: HoldEnded, Text: "a hold ended by itself: " + hold}, hold, "")
+		}
+		return ended
+	})
+	d.list(Event{Kind: ClusterChanged, Text: "holds were changed"}, rest, after)
+}
+
+func (d *difference) freezes(before, after []string) {
+	for _, f := range before {
+		if !slices.Contains(after, f) {
+			d.add(Event{Kind: FreezeEnded, Before: f, Text: "no longer in force: " + f})
+		}
+	}
+	for _, f := range after {
+		if !slices.Contains(before, f) {
+			d.add(Event{Kind: FreezeBegan, After: f, Text: "nothing new that takes hosts out of service begins: " + f})
+		}
 	}
 }
 
@@ -263,6 +297,9 @@ const (
 	ClusterChanged        = "cluster_changed" // profile, holds, observe only, how many lead
 	ClusterPaused         = "cluster_paused"
 	ClusterResumed        = "cluster_resumed"
+	HoldEnded             = "hold_ended" // or a pause, or observe-only mode: by itself
+	FreezeBegan           = "freeze_began"
+	FreezeEnded           = "freeze_ended"
 	DesiredVersionChanged = "desired_version_changed"
 	LeadersChanged        = "leaders_changed"
 	ManagersChanged       = "managers_changed"
@@ -293,7 +330,7 @@ const (
 // differenceKinds returns all kinds of events that Diff finds.
 func differenceKinds() []string {
 	return []string{
-		ClusterCreated, ClusterDeleted, ClusterChanged, ClusterPaused, ClusterResumed, DesiredVersionChanged, LeadersChanged, ManagersChanged,
+		ClusterCreated, ClusterDeleted, ClusterChanged, ClusterPaused, ClusterResumed, HoldEnded, FreezeBegan, FreezeEnded, DesiredVersionChanged, LeadersChanged, ManagersChanged,
 		MemberJoined, MemberLeft, MemberChanged, NodeUp, NodeDown, NodeSuspect, NodeGone, AgentUp, AgentDown,
 		HealthChanged, VersionChanged, StateChanged, ServiceUp, ServiceDown, ServiceChanged, DocumentDamaged, DocumentReadable,
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/jorc/jorc/internal/concurrency"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -192,6 +193,8 @@ type term struct {
 	backoff   time.Duration      // after failures; 0: the last cycle was fine
 	fails     uint64             // cycles in a row that failed
 	unsaved   []Event            // about that, not journalled yet
+	// controlChange is when time alone changes what holds the cluster; zero: never.
+	controlChange time.Time
 }
 
 func newTerm(o *Orchestrator, held *kv.Lease) *term {
@@ -262,9 +265,7 @@ func (t *term) cycles(ctx context.Context) error {
 		case again:
 			due.due = due.earliest
 		default:
-			if next := nextDue(t.o.Deciders); !next.IsZero() && next.Before(due.due) {
-				due.due = next
-			}
+			due.due = pace.Earliest(due.due, nextDue(t.o.Deciders), t.controlChange)
 		}
 		trigger = triggerDue
 	}

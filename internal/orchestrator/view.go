@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -28,10 +29,11 @@ type ClusterView struct {
 	Desired     string   `json:"desired"` // the desired version; empty: none
 	Leaders     []string `json:"leaders"`
 	Managers    []string `json:"managers"`
-	LeaderCount int      `json:"leader_count"` // how many are to lead
-	Paused      string   `json:"paused"`       // why it is paused; empty: it is not
-	ObserveOnly string   `json:"observe_only"` // why the orchestrator only observes; empty: it decides
-	Holds       []string `json:"holds"`        // what is held, and why
+	LeaderCount int      `json:"leader_count"`      // how many are to lead
+	Paused      string   `json:"paused"`            // why it is paused; empty: it is not
+	ObserveOnly string   `json:"observe_only"`      // why the orchestrator only observes; empty: it decides
+	Holds       []string `json:"holds"`             // what is held, and why
+	Freezes     []string `json:"freezes,omitempty"` // that are in force
 	// Trouble names the documents that could not be read, and why: what they say
 	// is as it was before.
 	Trouble map[string]string `json:"trouble"`
@@ -323,10 +325,10 @@ func stateViews(d cluster.Report) map[string]StateView {
 const maxSuspect = 200
 
 // clusterView is what the state says of the cluster as a whole.
-func clusterView(s *cluster.State, before ClusterView) ClusterView {
+func clusterView(s *cluster.State, before ClusterView, now time.Time) ClusterView {
 	c := ClusterView{
 		Exists: s.Exists, Desired: s.Desired, Leaders: sorted(s.Leaders.Leader), Managers: sorted(s.Managers()), LeaderCount: s.Leaders.Count,
-		Paused: holdText(s.Control.Paused), ObserveOnly: holdText(s.Control.ObserveOnly), Holds: holdTexts(s.Control),
+		Paused: holdText(s.Control.Paused), ObserveOnly: holdText(s.Control.ObserveOnly), Holds: holdTexts(s.Control), Freezes: freezeTexts(s.Control.Freezes, now),
 	}
 	if s.Exists {
 		c.Profile = digestJSON(s.Profile)
@@ -340,7 +342,7 @@ func clusterView(s *cluster.State, before ClusterView) ClusterView {
 		case cluster.KeyLeaders:
 			c.Leaders, c.Managers, c.LeaderCount = before.Leaders, before.Managers, before.LeaderCount
 		case cluster.KeyControl:
-			c.Paused, c.ObserveOnly, c.Holds = before.Paused, before.ObserveOnly, before.Holds
+			c.Paused, c.ObserveOnly, c.Holds, c.Freezes = before.Paused, before.ObserveOnly, before.Holds, before.Freezes
 		case cluster.KeyRollout, cluster.KeyChanges:
 		default:
 			continue // one host's
@@ -393,6 +395,32 @@ func holdTexts(c cluster.Control) (all []string) {
 		add(cluster.Scope{Node: node}.String(), c.Nodes[node])
 	}
 	return all
+}
+
+// endedHolds returns the texts of the view for what the state's control has and is over:
+// it ended by itself.
+func endedHolds(s *cluster.State) map[string]bool {
+	ended := map[string]bool{}
+	texts := func(c cluster.Control) []string {
+		return append(holdTexts(c), "pause "+holdText(c.Paused), "observe-only "+holdText(c.ObserveOnly))
+	}
+	for _, text := range texts(s.StoredControl()) {
+		ended[text] = true
+	}
+	for _, text := range texts(s.Control) {
+		delete(ended, text)
+	}
+	return ended
+}
+
+// freezeTexts names the freezes that are in force.
+func freezeTexts(all pace.Freezes, now time.Time) (texts []string) {
+	for _, f := range all {
+		if f.Open(now) {
+			texts = append(texts, f.String())
+		}
+	}
+	return texts
 }
 
 // digest means a text that only its changes matter of; an empty object has none.

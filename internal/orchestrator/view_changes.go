@@ -43,7 +43,7 @@ func (w *views) next(s *cluster.State, before View, now time.Time) (View, []stri
 			changed = append(changed, node)
 		}
 	}
-	v := View{Cluster: clusterView(s, before.Cluster), Nodes: w.view.Nodes}
+	v := View{Cluster: clusterView(s, before.Cluster, now), Nodes: w.view.Nodes}
 	if len(changed) > 0 || !reuse {
 		v.Nodes = make(map[string]NodeView, len(names))
 		if len(anew) < len(names) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -365,7 +366,7 @@ func (p *planner) offers() (all []Offer) {
 				count++
 			}
 		}
-		all = append(all, Offer{Node: m.Node, Tries: m.tries()})
+		all = append(all, Offer{Node: m.Node, Tries: m.tries(), Until: p.until(m.Member)})
 	}
 	return all
 }
@@ -385,6 +386,7 @@ func (p *planner) needsGrant(m ranked) bool {
 
 // stopped says why no host at all is offered a grant; empty: hosts are.
 func (p *planner) stopped() string {
+	frozen, isFrozen := p.doc.frozen(p.Control, nil, p.now) // the whole cluster
 	switch {
 	case !p.doc.Paced():
 		return "no grants are needed: all hosts begin at once"
@@ -395,7 +397,9 @@ func (p *planner) stopped() string {
 	case p.Halted != "":
 		return p.Halted
 	case !p.inWindow():
-		return closedText(windowsChange(p.doc.Policy.Windows, p.now))
+		return closedText(pace.WindowsChange(p.doc.Policy.Windows, p.now))
+	case isFrozen:
+		return frozen.String()
 	case p.now.Before(p.Quiet):
 		return "Consul's KV was restored: grants resume at " + p.Quiet.UTC().Format(time.RFC3339)
 	}
@@ -434,6 +438,7 @@ func (m *Member) aside() string { return cmp.Or(m.held(), m.drained()) }
 // barred says why a grant of this member alone has to wait; empty: it does not.
 func (p *planner) barred(m ranked) string {
 	apart := m.apart(p.doc.Policy)
+	frozen, isFrozen := p.frozen(m.Member)
 	switch {
 	case apart != "":
 		return apart
@@ -441,6 +446,8 @@ func (p *planner) barred(m ranked) string {
 		return m.aside()
 	case !m.Up():
 		return "its host or its agent is down"
+	case isFrozen:
+		return frozen.String()
 	case m.declined(p.now):
 		return "it cannot begin: " + shorten(m.Answer.Reason)
 	case m.unanswered() && p.now.Before(m.Grant.rested()):

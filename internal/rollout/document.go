@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // Phase is the stage of a rollout.
@@ -65,6 +66,8 @@ type Document struct {
 	RollbackOf *Rollback `json:"rollback_of,omitempty"`
 	// Supersedes is the unfinished rollout that this one took the place of.
 	Supersedes *Supersedes `json:"supersedes,omitempty"`
+	// DuringFreeze is why hosts begin although they are frozen; empty: they do not.
+	DuringFreeze string `json:"during_freeze,omitempty"`
 	// Repolicied is the last change of the policy; nil: there was none.
 	Repolicied *Repolicied `json:"repolicied,omitempty"`
 }
@@ -163,6 +166,17 @@ func (d Document) Over() bool { return d.Phase == Done || d.Phase == Aborted }
 // Paced reports whether hosts need a grant to begin.
 func (d Document) Paced() bool { return !d.Policy.Plain() }
 
+// ignoresFreezes reports whether hosts begin although they are frozen: what restores does.
+func (d Document) ignoresFreezes() bool { return d.RollbackOf != nil || d.DuringFreeze != "" }
+
+// frozen returns the freeze that keeps a member with roles from beginning.
+func (d Document) frozen(c cluster.Control, roles []string, now time.Time) (pace.Frozen, bool) {
+	if d.ignoresFreezes() {
+		return pace.Frozen{}, false
+	}
+	return c.Frozen(roles, now)
+}
+
 // State is the phase as people and scripts see it: a Phase, or Paused.
 func (d Document) State() string {
 	if d.Stopped != nil && !d.Over() {
@@ -185,7 +199,7 @@ func (d Document) StateText() string {
 
 // equal reports whether both have the same stored form.
 func (d Document) equal(o Document) bool {
-	same := d.Version == o.Version && d.Previous == o.Previous && d.By == o.By && d.Reason == o.Reason && d.Policy.equal(o.Policy) &&
+	same := d.Version == o.Version && d.Previous == o.Previous && d.By == o.By && d.Reason == o.Reason && d.DuringFreeze == o.DuringFreeze && d.Policy.equal(o.Policy) &&
 		d.Started.Equal(o.Started) && d.Finished.Equal(o.Finished) && d.Since.Equal(o.Since)
 	same = same && d.Phase == o.Phase && d.Batch == o.Batch && d.Counts == o.Counts && equalTo(d.Group, o.Group, func(a, b Group) bool { return a == b })
 	same = same && d.Promoted == o.Promoted && d.Forgiven == o.Forgiven && d.Forgive == o.Forgive
@@ -245,25 +259,28 @@ func (s Stored) Adopted(now time.Time) (next Document, ok bool) {
 	if s.Desired == "" || s.Exists && s.Document.Version == s.Desired {
 		return s.Document, false
 	}
-	return begin(s.Desired, s.pacing(Policy{}), "", s.Document.lastHealthy(), now), true
+	return begin(s.Desired, s.pacing(Policy{}, false, now), "", s.Document.lastHealthy(), now), true
 }
 
-// pacing is the policy p, or, where p is plain and the cluster has a budget, the one by
-// which only the budget paces.
-func (s Stored) pacing(p Policy) Policy {
-	if p.Plain() && s.Budget != nil {
+// pacing is the policy p, or, where p is plain and the cluster has a budget or is frozen,
+// the one by which only these pace. ignoresFreezes is that of the document.
+func (s Stored) pacing(p Policy, ignoresFreezes bool, now time.Time) Policy {
+	_, frozen := s.Control.Freezes.Any(now)
+	if p.Plain() && (s.Control.Budget != nil || frozen && !ignoresFreezes) {
 		p.MaxParallel = Amount{N: 100, Percent: true}
 	}
 	return p
 }
 
 // Budgeted returns the document of a rollout without a policy in a cluster that got a
-// budget: hosts need a grant from then on. ok is false for any other.
+// budget, or is frozen: hosts need a grant from then on. ok is false for any other.
 func (s Stored) Budgeted(now time.Time) (next Document, ok bool) {
-	if !s.Current() || s.Document.Paced() || s.Budget == nil || s.Document.Phase == Aborted {
-		return s.Document, false
+	d := s.Document
+	p := s.pacing(d.Policy, d.ignoresFreezes(), now)
+	if !s.Current() || d.Paced() || p.Plain() || d.Phase == Aborted {
+		return d, false
 	}
-	return s.Document.repolicied(s.pacing(s.Document.Policy), now), true
+	return d.repolicied(p, now), true
 }
 
 // lastHealthy is the last version that all members ran without a failure.

@@ -45,7 +45,7 @@ func TestProgressWithinWindow(t *testing.T) {
 	if len(plan.Offers) > 0 || !plan.Again.Equal(opens) {
 		t.Errorf("outside the window: %+v, want that it opens at %v", plan, opens)
 	}
-	if plan := rollout.Plan(d, fleetOf(3, nil), opens); len(plan.Offers) != 1 || !plan.Until.Equal(opens.Add(8*time.Hour)) {
+	if plan := rollout.Plan(d, fleetOf(3, nil), opens); len(plan.Offers) != 1 || !plan.Offers[0].Until.Equal(opens.Add(8*time.Hour)) {
 		t.Errorf("within the window: %+v, want that it ends after eight hours", plan)
 	}
 	for _, test := range []struct {

@@ -7,9 +7,7 @@ import (
 
 // For tests only.
 var (
-	Begin            = func(version string, p Policy, now time.Time) Document { return begin(version, p, "", "", now) }
-	WindowsChange    = windowsChange
-	WindowsOpenSince = windowsOpenSince
+	Begin = func(version string, p Policy, now time.Time) Document { return begin(version, p, "", "", now) }
 )
 
 // Admitted are the members that the document's present step admits.

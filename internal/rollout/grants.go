@@ -10,6 +10,7 @@ import (
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
 	"github.com/jorc/jorc/internal/kv"
+	"github.com/jorc/jorc/internal/pace"
 )
 
 // States of a Grant as they are stored. What the host answers is in its report.
@@ -30,7 +31,8 @@ type Grant struct {
 	// rollout's document: the offer is void as soon as one of them is another.
 	Session string `json:"session,omitempty"`
 	Rollout uint64 `json:"rollout,omitempty"`
-	// Until is the end of the window; the host declines from then on. Zero: none.
+	// Until is the end of the window, or the beginning of a freeze; the host declines from
+	// then on. Zero: none.
 	Until time.Time `json:"until,omitzero"`
 	// Tries is how many offers in a row the host did not answer.
 	Tries  int    `json:"tries,omitempty"`
@@ -67,6 +69,9 @@ func (g Grant) rested() time.Time {
 type Offer struct {
 	Node  string
 	Tries int // offers that it did not answer before
+	// Until is when the host may no longer begin: the end of the window, or the beginning
+	// of a freeze. Zero: never.
+	Until time.Time
 }
 
 // Ledger is the document at orchestrate/grants. Every transaction that offers
@@ -97,12 +102,11 @@ type Permit struct {
 	Stored
 	Grant  Grant
 	Report cluster.Report
-	// Halted: the cluster is paused, or only observed. Budgeted: it has a budget, so no
-	// host begins without a grant.
-	Halted, Budgeted bool
+	// Roles are those of the node, on which it depends whether it is frozen.
+	Roles []string
 
 	node    string
-	control uint64
+	control kv.Entry[cluster.Control]
 	grant   uint64
 }
 
@@ -120,11 +124,9 @@ func (r *Rollouts) Permit(ctx context.Context, node string) (Permit, error) {
 	if p.Stored, err = r.stored(read); err != nil {
 		return Permit{}, err
 	}
-	c, err := control.From(read)
-	if err != nil {
+	if p.control, err = control.From(read); err != nil {
 		return Permit{}, err
 	}
-	p.Halted, p.Budgeted, p.control = haltedBy(c.Value), c.Value.Budget != nil, c.Index
 	g, err := grant.From(read)
 	if err != nil && !errors.Is(err, kv.ErrDamaged) {
 		return Permit{}, err
@@ -154,12 +156,27 @@ func (r *Rollouts) Noticed(node string, n Noticed, last cluster.Report) (Permit,
 		return Permit{}, err
 	}
 	return Permit{
-		Stored: s, Grant: n.Grant.Value, Report: last, Halted: haltedBy(n.Control.Value), Budgeted: n.Control.Value.Budget != nil,
-		node: node, control: n.Control.Index, grant: n.Grant.Index,
+		Stored: s, Grant: n.Grant.Value, Report: last,
+		node: node, control: n.Control, grant: n.Grant.Index,
 	}, nil
 }
 
-func haltedBy(c cluster.Control) bool { return c.Paused != nil || c.ObserveOnly != nil }
+// halted reports whether the cluster is paused, or only observed.
+func (p Permit) halted(now time.Time) bool {
+	c := p.control.Value.At(now)
+	return c.Paused != nil || c.ObserveOnly != nil
+}
+
+// budgeted reports whether the cluster has a budget, so that no host begins without a grant.
+func (p Permit) budgeted() bool { return p.control.Value.Budget != nil }
+
+// Frozen returns the freeze that keeps the node from beginning.
+func (p Permit) Frozen(now time.Time) (pace.Frozen, bool) {
+	if p.Current() {
+		return p.Document.frozen(p.control.Value, p.Roles, now)
+	}
+	return p.control.Value.Frozen(p.Roles, now)
+}
 
 // WatchDesired calls handle with the desired version, and whenever it changes, until ctx
 // ends; then it returns ctx's error.
@@ -191,28 +208,33 @@ func (p Permit) WithRollout(e kv.Entry[Document]) Permit {
 // orchestrator that offered it, and that nothing of p has changed.
 func (p Permit) Fence(t *kv.Txn) {
 	t.CheckSession(cluster.OrchestratorLock, p.Grant.Session).CheckIndex(cluster.GrantKey(p.node), p.grant)
-	t.CheckIndex(keyDesired, p.desired.Index).CheckIndex(keyRollout, p.doc.Index).CheckIndex(cluster.KeyControl, p.control)
+	t.CheckIndex(keyDesired, p.desired.Index).CheckIndex(keyRollout, p.doc.Index).CheckIndex(cluster.KeyControl, p.control.Index)
 }
 
 // Free says whether the node may begin with version without a grant. When it may
 // not, because it needs one or for the reason that is returned, ok is false.
-func (p Permit) Free(version string) (ok bool, reason string) {
+func (p Permit) Free(version string, now time.Time) (ok bool, reason string) {
 	d := p.Document
+	frozen, isFrozen := p.Frozen(now)
 	switch {
 	case p.Damaged != nil:
 		return false, "the rollout cannot be read: " + p.Damaged.Error()
 	case p.Desired != version:
 		return false, "version " + version + " is no longer desired"
-	case !p.Current() && p.Budgeted:
+	case !p.Current() && p.budgeted():
 		return false, ""
+	case !p.Current() && isFrozen:
+		return false, frozen.String()
 	case !p.Current(): // hosts without a cluster, or current_version was written past the rollout
 		return true, ""
 	case d.Phase == Aborted:
 		return false, "the rollout was aborted"
 	case d.Stopped != nil && !d.Over():
 		return false, d.Stopped.text()
-	case d.Paced(), p.Budgeted: // without a policy the orchestrator writes one
+	case d.Paced(), p.budgeted(): // without a policy the orchestrator writes one
 		return false, ""
+	case isFrozen: // here too, and the node waits for the end by its own clock until then
+		return false, frozen.String()
 	}
 	return true, ""
 }
@@ -222,8 +244,9 @@ func (p Permit) Free(version string) (ok bool, reason string) {
 // Consul's check of the lock would hold while no orchestrator has it.
 func (p Permit) Offer(version string, now time.Time) (ok bool, decline string) {
 	g := p.Grant
+	_, isFrozen := p.Frozen(now)
 	switch {
-	case g.Session == "" || g.answered(p.Report.Grant) || p.void(g) || p.Halted || g.Version != version || !p.Current():
+	case g.Session == "" || g.answered(p.Report.Grant) || p.void(g) || p.halted(now) || isFrozen || g.Version != version || !p.Current():
 		return false, ""
 	case !g.Until.IsZero() && !now.Before(g.Until):
 		return false, "the window is over since " + g.Until.UTC().Format(time.RFC3339) + " by this host's clock"
@@ -273,7 +296,7 @@ func (r *Rollouts) Apply(ctx context.Context, s Stored, state State, p Planned) 
 	for _, o := range p.Offers {
 		all = append(all, change{o.Node, Grant{
 			Version: p.Document.Version, State: Offered, Since: now, Session: r.session, Rollout: s.doc.Index,
-			Until: p.Until, Tries: o.Tries, Retry: grants[o.Node].Retry, FromStart: grants[o.Node].FromStart,
+			Until: o.Until, Tries: o.Tries, Retry: grants[o.Node].Retry, FromStart: grants[o.Node].FromStart,
 		}})
 	}
 	for part := range slices.Chunk(all, mostGrants) {

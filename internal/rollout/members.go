@@ -52,7 +52,7 @@ func StateOf(s *cluster.State, stored Stored) (State, error) {
 	if err != nil {
 		filter, _ = cluster.ParseFilter("") // it matches every member
 	}
-	state := State{Halted: halted(s.Control), AllHeld: s.Control.Hold != nil && !s.Control.Hold.Off, Quiet: stored.Ledger.Quiet}
+	state := State{Halted: halted(s.Control), AllHeld: s.Control.Hold != nil && !s.Control.Hold.Off, Control: s.Control, Quiet: stored.Ledger.Quiet}
 	if damaged := s.Damaged[cluster.KeyControl]; damaged != nil {
 		state.Halted = "what holds the cluster, and its budget, cannot be read: " + damaged.Error()
 	}
@@ -127,6 +127,8 @@ type State struct {
 	Halted string
 	// AllHeld: the whole cluster is held, but for exceptions.
 	AllHeld bool
+	// Control is what holds the cluster, with its freezes.
+	Control cluster.Control
 	// Unreadable are the keys of documents that cannot be read, sorted.
 	Unreadable []string
 	// Gate is what is known of the run that the document's gate asked for; nil:

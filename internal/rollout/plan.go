@@ -53,8 +53,6 @@ type Planned struct {
 	Withdrawals []string
 	// Denied are members that only the budget of the cluster keeps from an offer.
 	Denied []Denied
-	// Until is the end of the window for the offers; zero: none.
-	Until time.Time
 	// Again is when to plan again although nothing has changed; zero: no need to.
 	Again time.Time
 }
@@ -76,9 +74,6 @@ func Plan(d Document, s State, now time.Time) Planned {
 		return Planned{Document: p.doc, Decisions: p.decisions}
 	}
 	r := Planned{Document: d, Again: p.next()}
-	if d.Phase != RollingBack && windowsOpen(d.Policy.Windows, now) {
-		r.Until = windowsChange(d.Policy.Windows, now)
-	}
 	for _, m := range append(slices.Clone(p.members), p.others...) {
 		if m.offered() && p.expired(m) {
 			r.Withdrawals = append(r.Withdrawals, m.Node)
@@ -276,15 +271,43 @@ func (p *planner) late() {
 
 // mayProgress reports whether the time without progress counts now.
 func (p *planner) mayProgress() bool {
-	return !p.doc.Over() && p.doc.Stopped == nil && (p.doc.Gate == nil || p.doc.Gate.Passed) && !p.waitsForPromotion() && len(p.members) > 0 && p.inWindow()
+	return !p.doc.Over() && p.doc.Stopped == nil && (p.doc.Gate == nil || p.doc.Gate.Passed) && !p.waitsForPromotion() && len(p.members) > 0 && p.inWindow() && !p.allFrozen()
+}
+
+// frozen returns the freeze that keeps the member from a grant.
+func (p *planner) frozen(m *Member) (pace.Frozen, bool) {
+	return p.doc.frozen(p.Control, m.Roles, p.now)
+}
+
+// allFrozen reports whether every member of which something is expected is frozen.
+func (p *planner) allFrozen() bool {
+	return !slices.ContainsFunc(p.members, func(m ranked) bool {
+		_, frozen := p.frozen(m.Member)
+		return !m.settled() && (m.progress == working || !frozen)
+	})
+}
+
+// until returns when the member may no longer begin: its window ends, or a freeze begins.
+// Zero: it always may.
+func (p *planner) until(m *Member) (at time.Time) {
+	if p.doc.Phase != RollingBack && pace.WindowsOpen(p.doc.Policy.Windows, p.now) {
+		at = pace.WindowsChange(p.doc.Policy.Windows, p.now)
+	}
+	if !p.doc.ignoresFreezes() {
+		at = pace.Earliest(at, p.Control.Freezes.Begins(m.Roles, p.now))
+	}
+	return at
 }
 
 func (p *planner) inWindow() bool {
-	return p.doc.Phase == RollingBack || windowsOpen(p.doc.Policy.Windows, p.now)
+	return p.doc.Phase == RollingBack || pace.WindowsOpen(p.doc.Policy.Windows, p.now)
 }
 
 func (p *planner) lastProgress() time.Time {
-	moved := latest(p.doc.Since, p.doc.Gated, windowsOpenSince(p.doc.Policy.Windows, p.now), p.PlannedSince)
+	moved := latest(p.doc.Since, p.doc.Gated, pace.WindowsOpenSince(p.doc.Policy.Windows, p.now), p.PlannedSince)
+	if !p.doc.ignoresFreezes() {
+		moved = latest(moved, p.Control.Freezes.Ended(p.now))
+	}
 	for _, m := range p.members {
 		if m.Version == p.doc.Version && !m.Arrived.After(p.now) {
 			moved = latest(moved, m.Arrived)
@@ -294,7 +317,7 @@ func (p *planner) lastProgress() time.Time {
 }
 
 // next is when time alone changes what Plan decides, as far as that is of
-// interest: a window opens or closes, an offer or a deadline ends.
+// interest: a window opens or closes, a hold or a freeze, an offer or a deadline ends.
 func (p *planner) next() (at time.Time) {
 	if p.doc.Phase == Aborted || !p.doc.Paced() {
 		return time.Time{}
@@ -305,8 +328,9 @@ func (p *planner) next() (at time.Time) {
 		}
 	}
 	add(p.Quiet)
+	add(p.Control.Change(p.now))
 	p.gateNext(add)
-	add(windowsChange(p.doc.Policy.Windows, p.now))
+	add(pace.WindowsChange(p.doc.Policy.Windows, p.now))
 	if d := time.Duration(p.doc.Policy.ProgressDeadline); d > 0 && p.mayProgress() {
 		add(p.lastProgress().Add(d + time.Second))
 	}

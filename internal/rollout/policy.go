@@ -26,6 +26,18 @@ func ParseAmount(text string) (Amount, error) {
 	return a, err
 }
 
+// Window is a time of the week in which nodes may begin.
+type Window = pace.Window
+
+// ParseWindows is pace.ParseWindows. It returns ErrPolicy.
+func ParseWindows(text string) ([]Window, error) {
+	all, err := pace.ParseWindows(text)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrPolicy, err)
+	}
+	return all, err
+}
+
 // Role is one role in the order of a policy.
 type Role struct {
 	Name string
@@ -214,7 +226,7 @@ func (p Policy) equal(o Policy) bool {
 	same := p.Canary == o.Canary && p.MaxParallel == o.MaxParallel && p.MaxFailures == o.MaxFailures && p.MinHealthy == o.MinHealthy
 	same = same && p.NodeDeadline == o.NodeDeadline && p.ProgressDeadline == o.ProgressDeadline && p.ZoneByZone == o.ZoneByZone
 	return same && p.sameGates(o) && p.OnFailure == o.OnFailure && slices.Equal(p.Batches, o.Batches) && slices.Equal(p.Order, o.Order) &&
-		slices.EqualFunc(p.Windows, o.Windows, func(a, b Window) bool { return a.text == b.text })
+		slices.EqualFunc(p.Windows, o.Windows, func(a, b Window) bool { return a.String() == b.String() })
 }
 
 // sameWalk reports whether both admit the same members in the same steps.

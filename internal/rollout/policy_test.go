@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -184,8 +185,8 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("role %q: %v, %v", text, s, err)
 			}
 		}
-		if w, err := rollout.ParseWindow(text); err == nil {
-			if v, err := rollout.ParseWindow(w.String()); err != nil || v.String() != w.String() {
+		if w, err := pace.ParseWindow(text); err == nil {
+			if v, err := pace.ParseWindow(w.String()); err != nil || v.String() != w.String() {
 				t.Errorf("window %q: %v, %v", text, v, err)
 			}
 		}

@@ -212,7 +212,7 @@ type Stored struct {
 	Document Document
 	Exists   bool // the document
 	Ledger   Ledger
-	Budget   *pace.Budget // of the cluster; nil: none
+	Control  cluster.Control // with the cluster's budget and freezes
 	// Session is that of the lock in whose store this was read; empty: none.
 	Session string
 	// Damaged is why the document of the rollout, or the desired version, cannot be
@@ -285,7 +285,7 @@ func (r *Rollouts) Load(ctx context.Context) (Stored, error) {
 	if err != nil && !errors.Is(err, kv.ErrDamaged) {
 		return Stored{}, err
 	}
-	s.Budget = control.Value.Budget
+	s.Control = control.Value
 	return s, nil
 }
 
@@ -304,7 +304,7 @@ func (r *Rollouts) StoredIn(state *cluster.State, ledger kv.Entry[Ledger]) (Stor
 		s.Desired, s.badDesired, s.Damaged = s.Document.Version, true, cmp.Or(s.Damaged, damaged)
 	}
 	s.Ledger, s.ledger, s.Session, s.others = ledger.Value, ledger, r.session, map[string]uint64{}
-	s.Budget = state.Control.Budget
+	s.Control = state.Control
 	for _, key := range fencingKeys {
 		s.others[key] = state.Indexes[key]
 	}

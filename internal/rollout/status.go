@@ -11,6 +11,7 @@ import (
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/consul"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/text"
 )
 
@@ -132,12 +133,13 @@ const (
 	BlockedByCluster   Blocker = "cluster"    // it is paused, or the orchestrator only observes
 	BlockedByGate      Blocker = "gate"       // the workflow that the step has to pass
 	BlockedByWindow    Blocker = "window"
-	BlockedByHosts     Blocker = "hosts" // that are to finish, to begin or to come back
+	BlockedByFreeze    Blocker = "freeze" // of the whole cluster
+	BlockedByHosts     Blocker = "hosts"  // that are to finish, to begin or to come back
 )
 
 // Blockers returns all values of Blocker.
 func Blockers() []Blocker {
-	return []Blocker{BlockedByPause, BlockedByMembers, BlockedByPromotion, BlockedByBake, BlockedByCluster, BlockedByGate, BlockedByWindow, BlockedByHosts}
+	return []Blocker{BlockedByPause, BlockedByMembers, BlockedByPromotion, BlockedByBake, BlockedByCluster, BlockedByGate, BlockedByWindow, BlockedByFreeze, BlockedByHosts}
 }
 
 // Summary is a rollout in numbers.
@@ -162,6 +164,7 @@ func Summarize(d Document, s State, now time.Time) Summary {
 
 // blocker returns what the rollout waits for.
 func (p *planner) blocker() Blocker {
+	_, isFrozen := p.doc.frozen(p.Control, nil, p.now)
 	switch d := p.doc; {
 	case d.Over():
 		return ""
@@ -179,6 +182,8 @@ func (p *planner) blocker() Blocker {
 		return BlockedByGate
 	case d.Paced() && !p.inWindow():
 		return BlockedByWindow
+	case isFrozen:
+		return BlockedByFreeze
 	}
 	return BlockedByHosts
 }
@@ -258,8 +263,12 @@ func (p *planner) waits() []string {
 		barred = func(ranked) string { return "" } // a host that needs no grant begins by itself
 	}
 	free := slices.DeleteFunc(slices.Clone(ready), func(m ranked) bool { return barred(m) != "" })
+	frozen, isFrozen := d.frozen(p.Control, nil, p.now)
+	if isFrozen && len(ready) > 0 {
+		waits = append(waits, "the end of a freeze: "+frozen.String())
+	}
 	for _, m := range ready {
-		if why := barred(m); why != "" {
+		if why := barred(m); why != "" && !(isFrozen && why == frozen.String()) {
 			waits = append(waits, m.Node+": "+why)
 		}
 	}
@@ -278,7 +287,7 @@ func (p *planner) waits() []string {
 		add(p.in(down), "to come back")
 	}
 	if !p.inWindow() {
-		waits = append(waits, "its window: "+closedText(windowsChange(d.Policy.Windows, p.now)))
+		waits = append(waits, "its window: "+closedText(pace.WindowsChange(d.Policy.Windows, p.now)))
 	}
 	if p.now.Before(p.Quiet) {
 		waits = append(waits, p.stopped())

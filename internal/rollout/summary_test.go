@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
+	"github.com/jorc/jorc/internal/pace"
 	"github.com/jorc/jorc/internal/rollout"
 )
 
@@ -14,7 +15,7 @@ func TestSummarize(t *testing.T) {
 	up := cluster.Assess(cluster.Signals{Cataloged: true, Gossip: cluster.SignalPassing, Agent: cluster.SignalPassing, Checks: "passing", Maintenance: cluster.MaintenanceNone})
 	behind, arrived := rollout.Member{Node: "a", Condition: up, Version: "v1"}, rollout.Member{Node: "a", Condition: up, Version: "v2", Arrived: noon}
 	paced := rollout.Policy{MaxParallel: rollout.Amount{N: 1}}
-	closed, err := rollout.ParseWindow("02:00-03:00")
+	closed, err := pace.ParseWindow("02:00-03:00")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,8 @@ type Request struct {
 	Policy func(*Policy)
 	By     string
 	Reason string // shown to others
+	// DuringFreeze is why hosts begin although they are frozen; empty: they do not.
+	DuringFreeze string
 	// DryRun writes nothing. RequireConverged refuses while members are behind
 	// the version that was desired so far, or failed.
 	DryRun, RequireConverged bool
@@ -156,7 +158,7 @@ func (r *Rollouts) trigger(ctx context.Context, q Request) (Triggered, error) {
 // next is the document that the request makes of what is stored; fresh reports
 // whether it is of a new rollout.
 func (q Request) next(s Stored, now time.Time) (next Document, fresh bool, err error) {
-	old := s.Document
+	old, duringFreeze := s.Document, text.Line(q.DuringFreeze, mostText)
 	var p Policy
 	if fresh = !s.Exists || old.Version != q.Version || s.Desired != q.Version || old.Phase == Aborted; !fresh {
 		p = old.Policy
@@ -167,9 +169,12 @@ func (q Request) next(s Stored, now time.Time) (next Document, fresh bool, err e
 			p.MaxParallel = defaultParallel
 		}
 	}
-	p = s.pacing(p)
+	if !fresh && duringFreeze == "" {
+		duringFreeze = old.DuringFreeze
+	}
+	p = s.pacing(p, duringFreeze != "", now)
 	if q.rollback != nil {
-		d := begin(q.Version, s.pacing(old.Policy), q.By, "", now)
+		d := begin(q.Version, s.pacing(old.Policy, true, now), q.By, "", now)
 		if d.RollbackOf = q.rollback; q.Version == old.Previous {
 			d.Previous = q.Version
 		}
@@ -177,10 +182,11 @@ func (q Request) next(s Stored, now time.Time) (next Document, fresh bool, err e
 	}
 	if fresh {
 		d := begin(q.Version, p, q.By, "", now)
-		d.Reason = text.Line(q.Reason, mostText)
+		d.Reason, d.DuringFreeze = text.Line(q.Reason, mostText), duringFreeze
 		return d, true, p.Validate()
 	}
-	if next = old.repolicied(p, now); !next.equal(old) {
+	next = old.repolicied(p, now)
+	if next.DuringFreeze = duringFreeze; !next.equal(old) {
 		next.Repolicied = &Repolicied{By: q.By, At: stamp(now)}
 	}
 	return next, false, p.Validate()

@@ -37,9 +37,14 @@ func (r *Rollouts) WhyOf(s Stored, state State, orchestrated bool, node string) 
 	case !s.Current():
 		return nil
 	}
-	reasons := Explain(s.Document, state, node, r.now())
-	if !s.Document.Paced() && s.Budget != nil && s.Document.Phase != Aborted {
-		reasons = append(reasons, cluster.Reason{Reason: cluster.WhyRollout, Detail: "the cluster has a budget: the orchestrator paces the rollout, and has not done so yet"})
+	now := r.now()
+	reasons := Explain(s.Document, state, node, now)
+	if _, ok := s.Budgeted(now); ok {
+		why := "the cluster has a budget"
+		if frozen, is := s.Control.Freezes.Any(now); is {
+			why = "the cluster is " + frozen.String()
+		}
+		reasons = append(reasons, cluster.Reason{Reason: cluster.WhyRollout, Detail: why + ": the orchestrator paces the rollout, and has not done so yet"})
 	}
 	if s.Document.Paced() && !orchestrated {
 		reasons = append(reasons, cluster.Reason{Reason: cluster.WhyRollout, Detail: "no orchestrator runs: no host is offered a grant"})

@@ -1,4 +1,4 @@
-package rollout
+package pace
 
 import (
 	"fmt"
@@ -9,13 +9,14 @@ import (
 	_ "time/tzdata" // a window means the same on a host without time zones
 )
 
-// Window is a time of the week in which nodes may begin. It goes by the clock
-// on the wall: where the clocks change, an hour that there is not is not
-// waited for, and one that there is twice counts twice.
+// Window is a time of the week. It goes by the clock on the wall: where the clocks
+// change, an hour that there is not is not waited for, and one that there is twice
+// counts twice.
 type Window struct {
 	text       string
 	days       [7]bool // on which it begins, by time.Weekday
-	begin, end int     // minutes of the day; end at or below begin is on the next day
+	begin, end int     // minutes of the day
+	over       int     // how many days after it began it ends
 	zone       *time.Location
 }
 
@@ -23,18 +24,29 @@ const minutesOfDay = 24 * 60
 
 var dayNames = [...]string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
 
-const windowExample = "such as \"Mon-Fri 22:00-06:00 Europe/Berlin\""
+const (
+	windowExample   = "such as \"Mon-Fri 22:00-06:00 Europe/Berlin\""
+	overDaysExample = "such as \"Fri 16:00-Mon 06:00 Europe/Berlin\""
+)
 
 // ParseWindow reads "[DAYS] HH:MM-HH:MM [ZONE]": days are names, ranges of them
 // and lists ("Mon-Thu,Sat"), every day when left out; the zone is one of the
 // time zone database, UTC when left out. A window that ends before it begins
-// goes over midnight and belongs to the day on which it begins. It returns
-// ErrPolicy.
+// goes over midnight and belongs to the day on which it begins. One over several
+// days is "DAY HH:MM-DAY HH:MM [ZONE]". The error says what is
+// wrong with the text.
 func ParseWindow(text string) (Window, error) {
 	fields := strings.Fields(text)
 	w := Window{text: strings.Join(fields, " "), zone: time.UTC}
 	bad := func(format string, args ...any) (Window, error) {
-		return Window{}, fmt.Errorf("%w: window %q: %s", ErrPolicy, text, fmt.Sprintf(format, args...))
+		return Window{}, fmt.Errorf("window %q: %s", text, fmt.Sprintf(format, args...))
+	}
+	beginDay, endDay := -1, -1
+	if len(fields) >= 3 {
+		if at, day, _ := strings.Cut(fields[1], "-"); dayOf(day) >= 0 { // "Fri 16:00-Mon 06:00"
+			beginDay, endDay = dayOf(fields[0]), dayOf(day)
+			fields = append([]string{fields[0], at + "-" + fields[2]}, fields[3:]...)
+		}
 	}
 	if len(fields) > 0 && !strings.Contains(fields[0], ":") {
 		var err error
@@ -55,8 +67,19 @@ func ParseWindow(text string) (Window, error) {
 	switch {
 	case !ok || !fromOK || !toOK || w.begin == minutesOfDay:
 		return bad("%q are no times: write them %s", fields[0], windowExample)
+	case endDay >= 0 && beginDay < 0:
+		return bad("write one day on which it begins, %s", overDaysExample)
+	case endDay >= 0:
+		if w.over = (endDay - beginDay + 7) % 7; w.over == 0 && w.end <= w.begin {
+			w.over = 7
+		}
+		if w.over == 7 && w.end == w.begin {
+			return bad("it ends when it begins: 00:00-24:00 is the whole week")
+		}
 	case w.begin == w.end:
 		return bad("it ends when it begins: 00:00-24:00 is the whole day")
+	case w.end < w.begin:
+		w.over = 1
 	}
 	if len(fields) == 2 {
 		var err error
@@ -127,10 +150,14 @@ func (w Window) Open(t time.Time) bool {
 	}
 	local := t.In(w.zone)
 	minute, day := 60*local.Hour()+local.Minute(), int(local.Weekday())
-	if w.end > w.begin {
-		return w.days[day] && minute >= w.begin && minute < w.end
+	for ago := range w.over + 1 { // it began so many days ago
+		began := ago > 0 || minute >= w.begin
+		ended := ago == w.over && minute >= w.end
+		if w.days[(day-ago+7)%7] && began && !ended {
+			return true
+		}
 	}
-	return w.days[day] && minute >= w.begin || w.days[(day+6)%7] && minute < w.end
+	return false
 }
 
 func (w Window) String() string { return w.text }
@@ -144,9 +171,9 @@ func (w *Window) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// windowsOpen reports whether one of windows is open. Without windows it always
+// WindowsOpen reports whether one of windows is open. Without windows it always
 // is.
-func windowsOpen(all []Window, t time.Time) bool {
+func WindowsOpen(all []Window, t time.Time) bool {
 	for _, w := range all {
 		if w.Open(t) {
 			return true
@@ -159,26 +186,26 @@ func windowsOpen(all []Window, t time.Time) bool {
 // change of the clocks may leave a window out once, and a day.
 const searchDays = 15
 
-// windowsChange returns when windows open next, or close when they are open;
+// WindowsChange returns when windows open next, or close when they are open;
 // zero: they never do.
-func windowsChange(all []Window, t time.Time) time.Time {
-	open := windowsOpen(all, t)
+func WindowsChange(all []Window, t time.Time) time.Time {
+	open := WindowsOpen(all, t)
 	for _, at := range edges(all, t, 0, searchDays) {
-		if at.After(t) && windowsOpen(all, at) != open {
+		if at.After(t) && WindowsOpen(all, at) != open {
 			return at
 		}
 	}
 	return time.Time{}
 }
 
-// windowsOpenSince returns since when windows are open; zero: for two weeks, or
+// WindowsOpenSince returns since when windows are open; zero: for two weeks, or
 // they are closed.
-func windowsOpenSince(all []Window, t time.Time) time.Time {
-	if len(all) == 0 || !windowsOpen(all, t) {
+func WindowsOpenSince(all []Window, t time.Time) time.Time {
+	if len(all) == 0 || !WindowsOpen(all, t) {
 		return time.Time{}
 	}
 	for _, at := range slices.Backward(edges(all, t, -searchDays, 0)) {
-		if !at.After(t) && !windowsOpen(all, at.Add(-time.Nanosecond)) {
+		if !at.After(t) && !WindowsOpen(all, at.Add(-time.Nanosecond)) {
 			return at
 		}
 	}
