@@ -23,10 +23,50 @@ func reasonFlag() cli.Flag {
 	return &cli.StringFlag{Name: "reason", Usage: "`REASON` shown to others"}
 }
 
+// endFlags are the flags for the end of a hold.
+func endFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.DurationFlag{Name: "for", Usage: "it ends by itself after `D`", DefaultText: "it does not end"},
+		&cli.StringFlag{Name: "until", Usage: "it ends by itself at `T`, such as " + exampleTime},
+	}
+}
+
+const exampleTime = "2026-12-24T18:00:00+01:00"
+
+// parseTime reads the time that a flag gives.
+func parseTime(c *cli.Context, flag string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339, c.String(flag))
+	if err != nil {
+		return t, usagef(c, "--%s %q: give a time such as %s", flag, c.String(flag), exampleTime)
+	}
+	return t.UTC(), nil
+}
+
+// endOf returns the end that --for or --until gives; zero: none.
+func endOf(c *cli.Context, now time.Time) (time.Time, error) {
+	switch {
+	case c.IsSet("for") && c.IsSet("until"):
+		return time.Time{}, usagef(c, "--for and --until exclude each other")
+	case c.IsSet("for"):
+		d := c.Duration("for")
+		if d < time.Second {
+			return time.Time{}, usagef(c, "--for %v: give at least 1s, or leave it out for no end", d)
+		}
+		return now.Add(d).Truncate(time.Second), nil
+	case c.IsSet("until"):
+		t, err := parseTime(c, "until")
+		if err == nil && !t.After(now) {
+			err = usagef(c, "--until %s is in the past", c.String("until"))
+		}
+		return t, err
+	}
+	return time.Time{}, nil
+}
+
 func pauseCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "pause", Usage: "pause the cluster: nothing new starts, and waits exit 6",
-		Flags: []cli.Flag{reasonFlag()},
+		Flags: append(endFlags(), reasonFlag()),
 		Action: env.control("it is paused already", func(c *cli.Context, cl *target, h cluster.Hold) (bool, error) {
 			return cl.Pause(c.Context, h)
 		}),
@@ -47,10 +87,10 @@ const scopeText = "Without --role or --node the whole cluster. A hold of a node 
 func holdCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "hold", Usage: "stop convergence in the cluster, a role or a node (--node)", Description: scopeText,
-		Flags: []cli.Flag{
+		Flags: append(endFlags(),
 			&cli.StringFlag{Name: "role", Usage: "members with `ROLE`"}, reasonFlag(),
 			&cli.BoolFlag{Name: "force", Usage: "also a role that no member has, or a node that does not exist", DisableDefaultText: true},
-		},
+		),
 		Action: env.control("it is held already", func(c *cli.Context, cl *target, h cluster.Hold) (bool, error) {
 			s, err := holdScope(c)
 			if err == nil && !c.Bool("force") {
@@ -91,7 +131,7 @@ func observeOnlyCommand(env *environment) *cli.Command {
 	return &cli.Command{
 		Name: "observe-only", Usage: "switch the orchestrator between observing only and deciding",
 		Subcommands: []*cli.Command{
-			{Name: "on", Usage: "observe only", Flags: []cli.Flag{reasonFlag()}, Action: env.control("it is on already", set(true))},
+			{Name: "on", Usage: "observe only", Flags: append(endFlags(), reasonFlag()), Action: env.control("it is on already", set(true))},
 			{Name: "off", Usage: "decide again", Action: env.control("it is off already", set(false))},
 		},
 	}
@@ -100,17 +140,24 @@ func observeOnlyCommand(env *environment) *cli.Command {
 // control is an action that changes what holds a cluster; already is printed when
 // there was nothing to change.
 func (e *environment) control(already string, change func(*cli.Context, *target, cluster.Hold) (bool, error)) cli.ActionFunc {
-	return e.onCluster(func(c *cli.Context, cl *target) error {
-		by, err := e.author(c)
+	return func(c *cli.Context) error {
+		now := time.Now().UTC()
+		until, err := endOf(c, now)
 		if err != nil {
 			return err
 		}
-		changed, err := change(c, cl, cluster.Hold{Since: time.Now().UTC().Truncate(time.Second), Reason: c.String("reason"), By: by})
-		if err == nil && !changed {
-			note(c, "cluster %q: %s; nothing was changed", cl.Name(), already)
-		}
-		return err
-	})
+		return e.onCluster(func(c *cli.Context, cl *target) error {
+			by, err := e.author(c)
+			if err != nil {
+				return err
+			}
+			changed, err := change(c, cl, cluster.Hold{Since: now.Truncate(time.Second), Until: until, Reason: c.String("reason"), By: by})
+			if err == nil && !changed {
+				note(c, "cluster %q: %s; nothing was changed", cl.Name(), already)
+			}
+			return err
+		})(c)
+	}
 }
 
 // holdScope is what --role and --node name. JORC_NODE does not count: no caller
@@ -136,7 +183,11 @@ func holdRows(c cluster.Control) (rows [][]string) {
 			what = "not " + what
 		}
 		if h != nil {
-			rows = append(rows, []string{what, h.String()})
+			text := h.String()
+			if left := h.Left(time.Now()); left != "" {
+				text += " (" + left + ")"
+			}
+			rows = append(rows, []string{what, text})
 		}
 	}
 	add("paused", c.Paused)

@@ -114,6 +114,7 @@ func (d *difference) holds(before, after []string) {
 }
 
 func (d *difference) freezes(before, after []string) {
+	n := len(d.events)
 	for _, f := range before {
 		if !slices.Contains(after, f) {
 			d.add(Event{Kind: FreezeEnded, Before: f, Text: "no longer in force: " + f})
@@ -123,6 +124,9 @@ func (d *difference) freezes(before, after []string) {
 		if !slices.Contains(before, f) {
 			d.add(Event{Kind: FreezeBegan, After: f, Text: "nothing new that takes hosts out of service begins: " + f})
 		}
+	}
+	if len(d.events) == n {
+		d.list(Event{Kind: ClusterChanged, Text: "the freezes in force were changed"}, before, after)
 	}
 }
 
