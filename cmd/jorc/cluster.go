@@ -60,6 +60,7 @@ func clusterCommand(env *environment) *cli.Command {
 			unholdCommand(env),
 			observeOnlyCommand(env),
 			budgetCommand(env),
+			freezeCommand(env),
 			attentionCommand(env),
 			depsCommand(env),
 		}...),
@@ -82,6 +83,7 @@ type shown struct {
 	// By role and by node; "off" is an exception from what is held more widely.
 	HeldRoles map[string]cluster.Hold `json:"held_roles"`
 	HeldNodes map[string]cluster.Hold `json:"held_nodes"`
+	Freezes   []freezeShown           `json:"freezes"`
 	// Damaged are the keys, below the cluster's, of the documents of hosts that cannot be
 	// read; members whose records cannot be are not counted.
 	Damaged []string `json:"damaged"`
@@ -179,7 +181,10 @@ func (e *environment) showCluster(c *cli.Context) error {
 		Name: cl.Name(), Members: len(state.Members(nil)), Leaders: append([]string{}, state.Leaders.Leader...), LeaderCount: state.Leaders.Count,
 		Managers: append([]string{}, state.Managers()...), Params: len(state.Profile.Params), Bytes: size.Bytes, Limit: size.Limit,
 		Paused: state.Control.Paused, ObserveOnly: state.Control.ObserveOnly, Held: state.Control.Hold,
-		HeldRoles: map[string]cluster.Hold{}, HeldNodes: map[string]cluster.Hold{}, Damaged: append([]string{}, damaged...),
+		HeldRoles: map[string]cluster.Hold{}, HeldNodes: map[string]cluster.Hold{}, Freezes: []freezeShown{}, Damaged: append([]string{}, damaged...),
+	}
+	for _, f := range state.Control.Freezes {
+		s.Freezes = append(s.Freezes, showFreeze(f, time.Now()))
 	}
 	maps.Copy(s.HeldRoles, state.Control.Roles)
 	maps.Copy(s.HeldNodes, state.Control.Nodes)
@@ -200,6 +205,9 @@ func (e *environment) showCluster(c *cli.Context) error {
 		[]string{"profile", size.String()},
 		[]string{"orchestrator", orchestrator})
 	l.rows = append(l.rows, holdRows(state.Control)...)
+	if frozen, is := state.Control.Freezes.Any(time.Now()); is {
+		l.rows = append(l.rows, []string{"freeze", frozen.String()})
+	}
 	if len(damaged) > 0 {
 		l.rows = append(l.rows, []string{"damaged", strings.Join(damaged, ", ")})
 	}

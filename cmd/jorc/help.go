@@ -26,7 +26,7 @@ var clusterGroups = []group{
 	{"Form a cluster", []string{"init", "join", "leave", "leader", "profile", "meta"}},
 	{"Run work", []string{"run", "runs", "approve", "cancel", "logs", "wait", "orchestrate"}},
 	{"Look", []string{"attention", "list", "show", "members", "view", "events", "audit", "report", "deps"}},
-	{"Lock and hold", []string{"lock", "unlock", "slots", "pause", "resume", "hold", "unhold", "observe-only", "budget"}},
+	{"Lock and hold", []string{"lock", "unlock", "slots", "pause", "resume", "hold", "unhold", "observe-only", "budget", "freeze"}},
 	{"Administer", []string{"bootstrap-acl", "export", "import", "delete"}},
 }
 

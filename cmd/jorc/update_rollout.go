@@ -88,6 +88,9 @@ func rolloutRows(s rollout.Status) [][]string {
 		add("supersedes", "%s", *s.Supersedes)
 	}
 	add("policy", "%s%s", s.Policy.String(), repoliciedText(s))
+	if s.DuringFreeze != "" {
+		add("during freezes", "%s", s.DuringFreeze)
+	}
 	n := s.Now
 	add("members", "%d: %d done, %d working, %d pending, %d failed, %d down%s", n.Members, n.Done, n.Working, n.Pending, n.Failed, n.Down,
 		nonzero(count{n.Held, "held"}))

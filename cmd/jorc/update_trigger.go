@@ -26,6 +26,7 @@ func triggerCommand(env *environment) *cli.Command {
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "yes", Usage: "let all hosts go at once also while a rollout with a policy is under way", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "dry-run", Usage: "print the hosts that would be admitted, step by step, and write nothing", DisableDefaultText: true},
+			&cli.StringFlag{Name: "during-freeze", Usage: "begin although there is a freeze, for `REASON`"},
 			&cli.BoolFlag{
 				Name: "require-converged", DisableDefaultText: true,
 				Usage: "exit 1 while members are behind the version desired so far, failed, out of service or held, or documents cannot be read",
@@ -37,6 +38,9 @@ func triggerCommand(env *environment) *cli.Command {
 
 func (e *environment) trigger(c *cli.Context, quiet bool) error {
 	policy, err := policyOf(c)
+	if err == nil && c.IsSet("during-freeze") && strings.TrimSpace(c.String("during-freeze")) == "" {
+		err = usagef(c, "--during-freeze must give a reason")
+	}
 	if err != nil {
 		return err
 	}
@@ -48,7 +52,7 @@ func (e *environment) trigger(c *cli.Context, quiet bool) error {
 	if err != nil {
 		return err
 	}
-	q := rollout.Request{Version: argument(c, 0), Policy: policy, By: by, Reason: c.String("reason"), DryRun: c.Bool("dry-run"), RequireConverged: c.Bool("require-converged")}
+	q := rollout.Request{Version: argument(c, 0), Policy: policy, By: by, Reason: c.String("reason"), DuringFreeze: c.String("during-freeze"), DryRun: c.Bool("dry-run"), RequireConverged: c.Bool("require-converged")}
 	return e.change(c, cl, q, quiet, cl.rollouts().Trigger)
 }
 

@@ -151,6 +151,7 @@ func (d *stagesDecider) stage(ctx context.Context, in Input, r *round, name stri
 	control := r.State.Control
 	state := stage.State{
 		Stage: name, Session: in.Session, Hosts: hosts, Halted: control.Paused != nil || control.ObserveOnly != nil,
+		Freezes: control.Freezes,
 	}
 	if state.Gate, err = d.gate(ctx, in, documents, state.Hosts); err != nil {
 		return nil, fmt.Errorf("ask the gate of stage %q: %w", name, err)

@@ -15,6 +15,7 @@ import (
 const (
 	ObstacleHalted     = "halted"     // the whole cluster is paused, or only observed
 	ObstacleHeld       = "held"       // members are on hold
+	ObstacleFrozen     = "frozen"     // members are frozen
 	ObstacleLeftover   = "leftover"   // grants of an earlier rollout
 	ObstacleUnreadable = "unreadable" // documents
 	ObstacleWorkflow   = "workflow"   // members without a static workflow
@@ -63,6 +64,18 @@ func obstacles(d Document, s State, now time.Time) []Obstacle {
 	}
 	for _, held := range groups(p.members, func(m *Member) string { return m.held() }) {
 		all = append(all, Obstacle{ObstacleHeld, held.Reason, held.Nodes, held.Count, false})
+	}
+	if frozen, is := d.frozen(s.Control, nil, now); is {
+		all = append(all, Obstacle{Kind: ObstacleFrozen, Text: "the cluster is " + frozen.String(), Names: []string{}})
+	} else {
+		for _, one := range groups(p.members, func(m *Member) string {
+			if frozen, is := p.frozen(m); is {
+				return frozen.String()
+			}
+			return ""
+		}) {
+			all = append(all, Obstacle{ObstacleFrozen, one.Reason, one.Nodes, one.Count, false})
+		}
 	}
 	add(ObstacleLeftover, "an operator gave up on it, and it has not converged yet", members(func(m ranked) bool { return m.givenUp() }), false)
 	add(ObstacleLeftover, "it has a grant and is not a member: 'jorc update give-up HOST' ends it", s.Strangers, false)

@@ -36,6 +36,7 @@ type Files struct {
 type Part struct {
 	Stages *Stages
 	Report *cluster.ReportWriter // this host's
+	Roles  func() []string       // of this host, on which freezes depend; nil: none
 	// Failing reads the failing checks of this host's Consul agent, each with its
 	// service; services are the ones that must have an instance, none: all checks count.
 	Failing func(ctx context.Context, services []string) ([]string, error)
@@ -295,6 +296,9 @@ func (d *driver) accept(ctx context.Context, p Part, files Files, s watch.Staged
 	permit, err := p.Stages.permit(ctx, p.Report, d.stage)
 	if err != nil {
 		return fmt.Errorf("stage %q: %w", d.stage, err)
+	}
+	if p.Roles != nil {
+		permit.roles = p.Roles()
 	}
 	if why := permit.refuses(s.Content, d.changed); why != "" {
 		return d.refused(why)

@@ -56,6 +56,8 @@ type Turn struct {
 	// be taken without it.
 	Session string    `json:"session"`
 	Since   time.Time `json:"since"`
+	// Until is when a freeze begins: the host refuses the turn from then on. Zero: none.
+	Until time.Time `json:"until,omitzero"`
 	// Withdrawn: the host can no longer take it. The turn ends once the host's report,
 	// read after that, does not say that it took it.
 	Withdrawn bool `json:"withdrawn,omitempty"`
@@ -122,8 +124,9 @@ func (s Stops) Blocking(node, wants string, changed cluster.StageInputs) (Stop, 
 
 // Host is one host as a plan sees it.
 type Host struct {
-	Node string
-	Zone string
+	Node  string
+	Zone  string
+	Roles []string
 	Up   bool // its host and its agent
 	// Out: it is out of service for another reason than a turn.
 	Out      bool
@@ -160,6 +163,8 @@ type State struct {
 	Stage   string
 	Session string // of the orchestrator's lock
 	Halted  bool   // the cluster is paused or only observed
+	// Freezes are those of the cluster.
+	Freezes pace.Freezes
 	Hosts   []Host
 	Gate    *rollout.GateRun // what is known of the run that the gate asked for; nil: nothing
 	// Places is who is out of service for whatever reason, and what the budget of the
@@ -318,7 +323,7 @@ func (p *planner) endTurns() (ended map[string]bool) {
 			delete(p.Turns.Open, h.Node)
 			ended[h.Node] = taken
 			p.stepAnswered(h.Node, taken)
-		case turn.Session != p.Session || h.Report.Wants != turn.Content || p.now.Sub(turn.Since) >= answerWithin || p.Halted || h.aside() != "":
+		case turn.Session != p.Session || h.Report.Wants != turn.Content || p.now.Sub(turn.Since) >= answerWithin || p.Halted || h.aside() != "" || p.frozen(h.Host) != "" || !turn.Until.IsZero() && !p.now.Before(turn.Until):
 			if p.now.Sub(turn.Since) >= answerWithin {
 				p.Turns.Resting[h.Node] = p.now.Add(answerWithin)
 			}
@@ -473,6 +478,7 @@ func (p *planner) offer() {
 		p.Turns.Seq++
 		p.Turns.Open[h.Node] = Turn{
 			ID: fmt.Sprintf("%d.%.8s", p.Turns.Seq, p.Session), Content: h.Report.Wants, Session: p.Session, Since: p.now,
+			Until: p.Freezes.Begins(h.Roles, p.now),
 		}
 		p.Offers, p.order = append(p.Offers, h.Node), nil
 		if open++; !itself {
@@ -519,10 +525,20 @@ func (p *planner) Barred(h Host) string {
 		return h.aside()
 	case !h.Up:
 		return "its host or its agent is down"
+	case p.frozen(h) != "":
+		return p.frozen(h)
 	case stopped:
 		return "the change is stopped: it failed " + stop.Place()
 	case resting:
 		return "it did not answer; the next offer is at " + until.UTC().Format(time.RFC3339)
+	}
+	return ""
+}
+
+// frozen returns the freeze that keeps the host from a turn, in words; empty: none.
+func (p *planner) frozen(h Host) string {
+	if frozen, is := p.Freezes.At(h.Roles, p.now); is {
+		return frozen.String()
 	}
 	return ""
 }

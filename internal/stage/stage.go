@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jorc/jorc/internal/cluster"
 	"github.com/jorc/jorc/internal/kv"
@@ -178,6 +179,7 @@ type permit struct {
 	stops       kv.Entry[Stops]
 	control     kv.Entry[cluster.Control]
 	report      cluster.Report
+	roles       []string // of the node
 }
 
 // permit reads what is said to the node of a report. A damaged turn or report counts as absent.
@@ -209,7 +211,9 @@ func (s *Stages) permit(ctx context.Context, w *cluster.ReportWriter, stage stri
 
 // refuses returns why the host cannot take its turn for content now; empty: it can.
 func (p permit) refuses(content string, changed cluster.StageInputs) string {
-	turn, c := p.turn.Value, p.control.Value
+	now := time.Now()
+	turn, c := p.turn.Value, p.control.Value.At(now)
+	frozen, isFrozen := c.Frozen(p.roles, now)
 	stop, stopped := p.stops.Value.Blocking(p.node, content, changed)
 	switch {
 	case stopped:
@@ -218,6 +222,10 @@ func (p permit) refuses(content string, changed cluster.StageInputs) string {
 		return "the cluster is paused " + c.Paused.String()
 	case c.ObserveOnly != nil:
 		return "the cluster is only observed " + c.ObserveOnly.String()
+	case isFrozen:
+		return frozen.String()
+	case !turn.Until.IsZero() && !now.Before(turn.Until):
+		return "a freeze began at " + turn.Until.UTC().Format(time.RFC3339)
 	case !p.turn.Exists, turn.Session == "", turn.Withdrawn, turn.Content != content, turn.ID == "", turn.ID == p.report.Stages[p.stage].Turn:
 		return "waits for its turn"
 	}

@@ -25,7 +25,7 @@ func HostsOf(s *cluster.State) map[string][]Host {
 
 func hostOf(s *cluster.State, h *cluster.Host, report cluster.StageReport) Host {
 	one := Host{
-		Node: h.Node, Zone: h.Record.Zone, Up: h.Condition.Agent == cluster.AgentUp,
+		Node: h.Node, Zone: h.Record.Zone, Roles: s.Roles(h), Up: h.Condition.Agent == cluster.AgentUp,
 		Out: h.Condition.OutOfService(false) != cluster.InService, Hold: h.Report.HeldByFile(), Report: report,
 		Critical: h.Condition.OutOfService(false) == cluster.OutCritical, Drained: h.Condition.Drained(),
 	}

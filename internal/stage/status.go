@@ -201,7 +201,7 @@ func Show(ctx context.Context, c *cluster.Cluster, name string, now time.Time) (
 			return nil, err
 		}
 		halted := state.Control.Paused != nil || state.Control.ObserveOnly != nil
-		all = append(all, Describe(d, State{Stage: name, Halted: halted, Hosts: hosts[name]}, orchestrated, now))
+		all = append(all, Describe(d, State{Stage: name, Halted: halted, Freezes: state.Control.Freezes, Hosts: hosts[name]}, orchestrated, now))
 	}
 	return all, nil
 }

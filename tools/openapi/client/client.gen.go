@@ -122,12 +122,15 @@ type ClusterEdge struct {
 	Service  string `json:"service"`
 }
 
-// ClusterHold Hold says since when, why and by which author. Off lifts, for one role or node, what is held more generally.
+// ClusterHold Hold says since when, until when, why and by which author. Off lifts, for one role or node, what is held more generally.
 type ClusterHold struct {
 	By     *string   `json:"by,omitempty"`
 	Off    *bool     `json:"off,omitempty"`
 	Reason *string   `json:"reason,omitempty"`
 	Since  time.Time `json:"since"`
+
+	// Until it ends by itself; zero: it does not
+	Until *time.Time `json:"until,omitempty"`
 }
 
 // ClusterHostState HostState is the state of a host in one category.
@@ -1070,8 +1073,11 @@ type RolloutStatus struct {
 	Counts RolloutCounts `json:"counts"`
 
 	// Down and not at the version; the first of them
-	Down   []string        `json:"down"`
-	Failed []RolloutFailed `json:"failed"`
+	Down []string `json:"down"`
+
+	// DuringFreeze DuringFreeze is why hosts begin although they are frozen; empty: they do not.
+	DuringFreeze *string         `json:"during_freeze,omitempty"`
+	Failed       []RolloutFailed `json:"failed"`
 
 	// Finished done or aborted
 	Finished *time.Time `json:"finished,omitempty"`
@@ -1733,7 +1739,7 @@ type StageStatus struct {
 
 // StageStepStatus StepStatus is one step for people.
 type StageStepStatus struct {
-	// Approved Hold says since when, why and by which author. Off lifts, for one role or node, what is held more generally.
+	// Approved Hold says since when, until when, why and by which author. Off lifts, for one role or node, what is held more generally.
 	Approved *ClusterHold `json:"approved,omitempty"`
 
 	// Gate once the step is done
