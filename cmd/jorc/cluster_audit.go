@@ -24,6 +24,7 @@ var recorded = map[string]int{
 	"jorc cluster meta set": 1, "jorc cluster meta remove": 1, "jorc cluster drpcli": 0,
 	"jorc cluster pause": 0, "jorc cluster resume": 0, "jorc cluster hold": 0, "jorc cluster unhold": 0,
 	"jorc cluster observe-only on": 0, "jorc cluster observe-only off": 0,
+	"jorc cluster budget set": 0, "jorc cluster budget clear": 0, "jorc cluster freeze add": 0, "jorc cluster freeze remove": 1,
 	"jorc cluster run": 1, "jorc cluster approve": 1, "jorc cluster cancel": 1, "jorc cluster unlock": 2,
 	"jorc update trigger": 1, "jorc trigger_update": 1, "jorc update rollback": 0, "jorc update pause": 0, "jorc update resume": 0,
 	"jorc update promote": 0, "jorc update approve": 1, "jorc update abort": 0, "jorc update give-up": 1, "jorc update retry": 1,
@@ -36,6 +37,7 @@ var shownFlags = []string{
 	"on-manager", "skip-undefined", "retry-of", "from-start", "needs-approval", "first", "require-converged",
 	"canary", "batches", "max-parallel", "max-failures", "min-healthy", "node-deadline", "progress-deadline", "bake",
 	"gate", "gate-samples", "gate-interval", "gate-timeout", "approve-each", "zone-by-zone", "order", "on-failure", "window",
+	"for", "until", "from", "weekly", "during-freeze", "max-out", "zones",
 }
 
 // record makes a command that changes a cluster record who runs it, and why. name is

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -103,7 +104,11 @@ func (e *environment) addFreeze(c *cli.Context) error {
 	case err != nil:
 		return err
 	}
-	return e.print(c, rowsOf("id", []string{f.ID}), f)
+	if e.format(c) == formatJSON {
+		return e.writeJSON(c.App.Writer, f)
+	}
+	_, err = fmt.Fprintln(c.App.Writer, f.ID)
+	return err
 }
 
 func removeFreeze(c *cli.Context, cl *target) error {

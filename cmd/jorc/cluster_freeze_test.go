@@ -32,9 +32,18 @@ func TestFreeze(t *testing.T) {
 	sale := add("--from", at(time.Hour), "--to", at(2*time.Hour))
 	weekend := add("--weekly", "Fri 16:00-Mon 06:00 Europe/Berlin", "--role", "db")
 	for _, args := range [][]string{
-		{}, {"--to", at(-time.Hour)}, {"--from", at(2 * time.Hour), "--to", at(time.Hour)}, {"--to", "tomorrow"}, {"--from", "now", "--to", at(time.Hour)},
-		{"--weekly", "Fri 16:00-Mon 06:00 Europe/Berln"}, {"--weekly", "00:00-24:00"}, {"--weekly", "Fri"}, {"--weekly", "Sat 00:00-24:00", "--to", at(time.Hour)},
-		{"--to", at(90 * time.Minute)}, {"--weekly", "Sun 10:00-12:00 Europe/Berlin", "--role", "db"}, {"--to", at(30 * time.Minute), "--reason", ""},
+		{},
+		{"--to", at(-time.Hour)},
+		{"--from", at(2 * time.Hour), "--to", at(time.Hour)},
+		{"--to", "tomorrow"},
+		{"--from", "now", "--to", at(time.Hour)},
+		{"--weekly", "Fri 16:00-Mon 06:00 Europe/Berln"},
+		{"--weekly", "00:00-24:00"},
+		{"--weekly", "Fri"},
+		{"--weekly", "Sat 00:00-24:00", "--to", at(time.Hour)},
+		{"--to", at(90 * time.Minute)},
+		{"--weekly", "Sun 10:00-12:00 Europe/Berlin", "--role", "db"},
+		{"--to", at(30 * time.Minute), "--reason", ""},
 	} {
 		if got := m.run(slices.Concat([]string{"cluster", "freeze", "add", "--reason", "x"}, args)...); got.code != exitUsage {
 			t.Errorf("freeze add %v: %+v, want exit %d", args, got, exitUsage)
@@ -67,7 +76,8 @@ func TestFreeze(t *testing.T) {
 	if got := m.must("update", "show").stdout; lacksAny(got, "during freezes", "a hole in the fence") != nil || strings.Contains(got, frozen) {
 		t.Errorf("during a freeze: %s", got)
 	}
-	if err := lacks(m.must("cluster", "audit").stdout, "--during-freeze"); err != nil {
+	wanted := []string{"jorc update trigger v1 --during-freeze='a hole in the fence'", "jorc cluster freeze add --role=db --weekly='Fri 16:00-Mon 06:00 Europe/Berlin'", "the sale"}
+	if err := lacksAny(m.must("cluster", "audit").stdout, wanted...); err != nil {
 		t.Error(err)
 	}
 	m.must("cluster", "freeze", "remove", sale)

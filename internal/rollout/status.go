@@ -264,9 +264,6 @@ func (p *planner) waits() []string {
 	}
 	free := slices.DeleteFunc(slices.Clone(ready), func(m ranked) bool { return barred(m) != "" })
 	frozen, isFrozen := d.frozen(p.Control, nil, p.now)
-	if isFrozen && len(ready) > 0 {
-		waits = append(waits, "the end of a freeze: "+frozen.String())
-	}
 	for _, m := range ready {
 		if why := barred(m); why != "" && !(isFrozen && why == frozen.String()) {
 			waits = append(waits, m.Node+": "+why)
@@ -288,6 +285,9 @@ func (p *planner) waits() []string {
 	}
 	if !p.inWindow() {
 		waits = append(waits, "its window: "+closedText(pace.WindowsChange(d.Policy.Windows, p.now)))
+	}
+	if isFrozen {
+		waits = append(waits, "the end of a freeze: "+frozen.String())
 	}
 	if p.now.Before(p.Quiet) {
 		waits = append(waits, p.stopped())

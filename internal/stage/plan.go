@@ -127,7 +127,7 @@ type Host struct {
 	Node  string
 	Zone  string
 	Roles []string
-	Up   bool // its host and its agent
+	Up    bool // its host and its agent
 	// Out: it is out of service for another reason than a turn.
 	Out      bool
 	Critical bool   // it has a critical check
