@@ -101,7 +101,7 @@ func lacksAny(text string, wanted ...string) error {
 }
 
 // TestEnds: holds, pauses and observe-only mode take an end; the same command with another
-// end replaces it; what is no end is a usage error and changes nothing.
+// end replaces it; what is not an end is a usage error and changes nothing.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, consultest.Start(t), agreementConf)

@@ -515,7 +515,7 @@ func begin(p **Hold, h Hold) (changed bool) {
 }
 
 // again returns h with the end of next, and its reason and author. changed is false when
-// the end is the same: then nothing is, not even the reason. One that has ended begins anew.
+// the end is the same: then nothing is, not even the reason. One that has ended begins again.
 func (h Hold) again(next Hold) (_ Hold, changed bool) {
 	switch {
 	case h.ended(next.Since):

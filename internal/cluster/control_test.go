@@ -151,7 +151,7 @@ func TestHoldsEnd(t *testing.T) {
 	}
 }
 
-// TestHoldAgain: a hold that is there gets another end; one that is over begins anew.
+// TestHoldAgain: a hold that is there gets another end; one that is over begins again.
 func TestHoldAgain(t *testing.T) {
 	t.Parallel()
 	c, _ := newCluster(t)

@@ -228,7 +228,7 @@ const (
 	keptFreezes = 7 * 24 * time.Hour // since a rollout's deadline counts from the end of a freeze
 )
 
-// Add returns the freezes with one more, without those that ended a week ago. It returns
+// Add returns the freezes with one more, without the ones that ended a week ago. It returns
 // ErrFreeze if Check does, or one of the same roles lies at the same time.
 func (all Freezes) Add(f Freeze, now time.Time) (Freezes, error) {
 	if err := f.Check(now); err != nil {
