@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jorc/jorc/internal/change"
 	"github.com/jorc/jorc/internal/cluster"
@@ -243,6 +244,24 @@ func TestDisturbsAsAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.wantRun("r1", "to be done", ended(runs.Done))
+	freeze := pace.Freeze{ID: "f1", Roles: []string{"web"}, To: time.Now().Add(time.Hour), Reason: "the sale"}
+	if err := c.AddFreeze(t.Context(), freeze); err != nil {
+		t.Fatal(err)
+	}
+	f.ask("r2", runs.Request{Workflow: "patch"})
+	f.ask("look", runs.Request{Workflow: "look", Nodes: []string{"h1"}})
+	f.wantRun("r2", "to wait for the freeze of h1", func(d runs.Detail) bool { return len(working(d)) == 1 })
+	for _, h := range f.hosts {
+		h.open("patch")
+	}
+	f.wantRun("r2", "to wait for the freeze of h1", func(d runs.Detail) bool {
+		return d.Counts.Done == 1 && strings.Contains(d.Why, "h1: frozen until")
+	})
+	f.wantRun("look", "to be done", ended(runs.Done)) // although it is younger
+	if _, err := c.RemoveFreeze(t.Context(), "f1"); err != nil {
+		t.Fatal(err)
+	}
+	f.wantRun("r2", "to be done", ended(runs.Done))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.most != 1 || len(f.out) > 0 {

@@ -169,7 +169,7 @@ func Waiting(s *cluster.State, stored rollout.Stored, members rollout.State, d D
 }
 
 // Barred is why nothing that disturbs may begin on a host; empty: it may.
-func Barred(s *cluster.State, node string) string {
+func Barred(s *cluster.State, node string, now time.Time) string {
 	host := s.Hosts[node]
 	if host == nil {
 		return ""
@@ -182,6 +182,9 @@ func Barred(s *cluster.State, node string) string {
 	}
 	if host.Condition.Drained() {
 		return "it is in maintenance that an operator began"
+	}
+	if f, frozen := s.Control.Frozen(s.Roles(host), now); frozen {
+		return f.String()
 	}
 	return ""
 }

@@ -55,7 +55,7 @@ func (d runsDecider) decide(ctx context.Context, in Input, r *round) error {
 			}
 			return in.Record(ctx, decisions, also)
 		},
-		Barred: func(node string) string { return change.Barred(state, node) },
+		Barred: func(node string) string { return change.Barred(state, node, in.Now) },
 		Offer: func(ctx context.Context, nodes []string, commit func(also func(*kv.Txn)) error) error {
 			// A pause, a hold or a budget that came meanwhile counts.
 			control := func(t *kv.Txn) { t.CheckIndex(cluster.KeyControl, state.Indexes[cluster.KeyControl]) }

@@ -109,7 +109,9 @@ func (p *planner) schedule(a *Active) {
 			continue
 		}
 		older := p.claimed[node]
-		p.claim(node, r.ID)
+		if !a.Run.disturbs(p.members[node]) { // what waits for a place is not before others
+			p.claim(node, r.ID)
+		}
 		switch {
 		case p.withoutHost(node) && r.Rule == nil:
 			p.fail(a, node, "a logical member: no host of this name is in Consul's catalog")
@@ -123,6 +125,7 @@ func (p *planner) schedule(a *Active) {
 			demand.Nodes = append(demand.Nodes, node)
 		default:
 			free--
+			p.claim(node, r.ID)
 			p.enqueue(a, node, 1, nil)
 			chosen = append(chosen, node)
 		}
