@@ -27,13 +27,14 @@ func (runsDecider) Name() string { return "runs" }
 
 // Decide implements Decider. What it decides is recorded on the way, each
 // transaction with its events.
-func (d runsDecider) Decide(ctx context.Context, in Input) ([]Decision, error) {
+func (d runsDecider) Decide(ctx context.Context, in Input) (_ []Decision, err error) {
 	if in.State.Control.Budget == nil {
-		return nil, d.decide(ctx, in, nil)
+		err = d.decide(ctx, in, nil)
+	} else {
+		err = in.places.plan(ctx, func(ctx context.Context, r *round) error { return d.decide(ctx, in, r) })
 	}
-	err := in.places.plan(ctx, func(ctx context.Context, r *round) error { return d.decide(ctx, in, r) })
 	if overtaken(err) {
-		err = nil // the next round plans again
+		err = nil // the next cycle plans again
 	}
 	return nil, err
 }
