@@ -337,8 +337,9 @@ workflow "converge" {
 	m.must("update", "trigger", "v1", "--max-parallel", "1")
 	m.must("update", "wait")
 	m.write("state/hold", "disk swap\n")
+	m.situate(situation{host: "slow", report: `{"format":1,"version":"v1"}`}) // the rollout begins with it, as the other is held
 	m.must("update", "trigger", "v2", "--max-parallel", "1")
-	m.must("cluster", "run", "converge", "--id", "r")
+	m.must("cluster", "run", "converge", "--id", "r", "--node", s.Node)
 	file := "held by the file " + m.path("state/hold") + ": disk swap"
 	says := func(text string, commands ...string) {
 		t.Helper()
