@@ -141,7 +141,7 @@ check: lint vuln test ## lint, look for known vulnerabilities, and run all tests
 # all files: the one whose binary is larger. Its size is checked, too; with the same flags
 # the build only links what vet has compiled.
 PLATFORMS  = darwin/amd64 windows/amd64 freebsd/amd64
-MOST_BYTES = 33554432
+MOST_BYTES = 34603008
 
 .PHONY: lint
 lint: ## gofumpt, go vet, staticcheck, and vale over the texts
