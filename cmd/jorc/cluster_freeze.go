@@ -97,7 +97,7 @@ func (e *environment) addFreeze(c *cli.Context) error {
 		return err
 	}
 	f.ID = hex.EncodeToString(id[:])
-	err = cl.AddFreeze(c.Context, f)
+	f, err = cl.AddFreeze(c.Context, f)
 	switch {
 	case errors.Is(err, pace.ErrFreeze):
 		return usagef(c, "%v", err)

@@ -245,7 +245,7 @@ func TestDisturbsAsAsked(t *testing.T) {
 	}
 	f.wantRun("r1", "to be done", ended(runs.Done))
 	freeze := pace.Freeze{ID: "f1", Roles: []string{"web"}, To: time.Now().Add(time.Hour), Reason: "the sale"}
-	if err := c.AddFreeze(t.Context(), freeze); err != nil {
+	if _, err := c.AddFreeze(t.Context(), freeze); err != nil {
 		t.Fatal(err)
 	}
 	f.ask("r2", runs.Request{Workflow: "patch"})

@@ -20,7 +20,7 @@ func (f *grantFleet) freeze(id string, long time.Duration, roles ...string) (end
 	f.t.Helper()
 	now := time.Now().UTC().Truncate(time.Second)
 	end = now.Add(long)
-	if err := f.cluster().AddFreeze(f.t.Context(), pace.Freeze{ID: id, From: now, To: end, Roles: roles, Reason: "the sale"}); err != nil {
+	if _, err := f.cluster().AddFreeze(f.t.Context(), pace.Freeze{ID: id, From: now, To: end, Roles: roles, Reason: "the sale"}); err != nil {
 		f.t.Fatal(err)
 	}
 	return end

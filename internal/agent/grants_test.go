@@ -450,7 +450,7 @@ func TestGrantsAcceptedLate(t *testing.T) {
 			f.toHosts.do(func(w http.ResponseWriter, r *http.Request, body []byte) bool {
 				mu.Lock()
 				defer mu.Unlock()
-				if late != nil || !writing(body) || !bytes.Contains(body, []byte("check-session")) {
+				if late != nil || !writing(body) || !bytes.Contains(body, []byte("check-session")) || besideRollouts(r.URL.Path, body) {
 					return false
 				}
 				late = body
@@ -670,6 +670,7 @@ func TestGrantsCannotBegin(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	f.eventually("the held hosts to follow", func() error { return f.at("v2") })
 	f.done("v2")
 	f.neverMore(1)
 }

@@ -243,14 +243,20 @@ func (c *Cluster) SetBudget(ctx context.Context, b *pace.Budget) (changed bool, 
 	})
 }
 
-// AddFreeze adds a freeze. It returns pace.ErrFreeze.
-func (c *Cluster) AddFreeze(ctx context.Context, f pace.Freeze) error {
-	_, err := c.control.Update(ctx, func(old kv.Entry[Control]) (_ Control, _ bool, err error) {
+// AddFreeze adds a freeze, and returns it, or the one of the same times and roles that there
+// is already. It returns pace.ErrFreeze.
+func (c *Cluster) AddFreeze(ctx context.Context, f pace.Freeze) (added pace.Freeze, err error) {
+	_, err = c.control.Update(ctx, func(old kv.Entry[Control]) (_ Control, _ bool, err error) {
 		v := old.Value.At(time.Now()).clone()
+		if i := slices.IndexFunc(v.Freezes, f.Same); i >= 0 {
+			added = v.Freezes[i]
+			return v, false, nil
+		}
+		added = f
 		v.Freezes, err = v.Freezes.Add(f, time.Now())
 		return v, true, err
 	})
-	return err
+	return added, err
 }
 
 // RemoveFreeze removes a freeze; changed is false when there was none.

@@ -81,6 +81,7 @@ orchestrator {}
 		`key "jorc/prod/host/host/queue" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/runs/.waits/host/" { policy = "write" } optional`,
 		`key "jorc/prod/current_version" { policy = "write" } optional`,
+		`key "jorc/prod/current/control" { policy = "write" } optional`,
 		`key "jorc/prod/current/rollout" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/host/" { policy = "write" } optional`,
 		`key_prefix "jorc/prod/running_version/" { policy = "write" } optional`,

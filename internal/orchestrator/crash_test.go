@@ -237,6 +237,12 @@ func exactlyOnce(t *testing.T, d time.Duration) {
 	var changed sync.WaitGroup
 	changed.Go(func() { s.change(changing) })
 	kills, freezes := s.sabotage(d)
+	s.eventually("enough events", func() error {
+		if len(s.events()) < 50 {
+			return errEventsPending
+		}
+		return nil
+	})
 	stop()
 	changed.Wait()
 	s.settled()
@@ -252,9 +258,6 @@ func exactlyOnce(t *testing.T, d time.Duration) {
 	<-followed
 	t.Logf("%d kills, %d freezes", kills, freezes)
 	f.check(t, s.events())
-	if len(s.events()) < 50 {
-		t.Errorf("only %d events", len(s.events()))
-	}
 }
 
 // settled waits until the saved view is what there is.

@@ -24,6 +24,11 @@ type Freeze struct {
 	Since  time.Time `json:"since,omitzero"` // when it was added
 }
 
+// Same reports whether both are of the same times and members.
+func (f *Freeze) Same(o Freeze) bool {
+	return f.From.Equal(o.From) && f.To.Equal(o.To) && slices.Equal(f.Roles, o.Roles) && (f.Weekly == nil) == (o.Weekly == nil) && f.When() == o.When()
+}
+
 // Check returns ErrFreeze for a freeze that is over at now, or never ends.
 func (f *Freeze) Check(now time.Time) error {
 	at := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
