@@ -227,6 +227,33 @@ func TestTwoDeciders(t *testing.T) {
 	}
 }
 
+// TestOvertakenQueues: runs whose members are written, but not the queues of these, because
+// their nodes wrote them meanwhile, begin in a later cycle.
+func TestOvertakenQueues(t *testing.T) {
+	t.Parallel()
+	x := newSite(t, "a", "m/manager")
+	d, commits := quickDecider(), 0
+	d.hook = func(step string) {
+		if step != "commit" || commits == 5 {
+			return
+		}
+		commits++
+		for _, node := range []string{"a", "m"} {
+			if _, err := x.cluster.Store().Txn().Set("host/"+node+"/queue", fmt.Appendf(nil, "%*s{}", commits, "")).Commit(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	x.ask("r", Request{})
+	x.ask("boss", Request{OnManager: true})
+	x.orchestrate("o", d)
+	for _, node := range []string{"a", "m"} {
+		x.work(node, sh("one", ""))
+	}
+	x.becomes("r", "done: a=done")
+	x.becomes("boss", "done: m=done")
+}
+
 // TestAway: Consul fails at each step of a run; the run ends when it is back.
 func TestAway(t *testing.T) {
 	t.Parallel()

@@ -321,6 +321,9 @@ func (p *planner) onManager(a *Active) {
 	if r.State == NeedsApproval || r.State == Pending || r.State.Ended() {
 		return
 	}
+	// A node without a job was chosen in a cycle whose write of the queue was overtaken, or
+	// which a crash ended: another may be the right one by now.
+	a.Roster = slices.DeleteFunc(a.Roster, func(node string) bool { _, queued := a.Jobs[node]; return !queued })
 	attempts, done, last := 0, r.Request.Done, ""
 	for _, node := range a.Roster {
 		j := a.Jobs[node]

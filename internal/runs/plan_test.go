@@ -448,6 +448,16 @@ func TestPlanOnManager(t *testing.T) {
 	none := newWorld("a")
 	none.ask("r", Request{Workflow: "w", OnManager: true})
 	none.want(t, "r", "running: holder=pending | holder")
+
+	for _, up := range []bool{true, false} { // its members were written, its queue was not
+		half := newWorld("a", "m1/manager", "m2/manager")
+		half.ask("r", Request{Workflow: "w", OnManager: true})
+		begun := half.runs["r"]
+		begun.Run.State, begun.Run.Started, begun.Roster = Running, half.now, []string{"m1"}
+		half.runs["r"] = begun
+		half.agent("m1", up)
+		half.want(t, "r", map[bool]string{true: "running: m1=pending | m1", false: "running: m2=pending | m2"}[up])
+	}
 }
 
 // TestPlanStrangers: what no run knows of goes out of the queues.
