@@ -226,6 +226,7 @@ template "users" {
 	m.put("app/other", "a")
 	d := m.agent()
 	m.wantFile("users", "one a")
+	p.WaitBlocking("/v1/kv/app/v1+b")
 	p.Do(consultest.StrictNames)
 	m.put("app/v1+b", "two") // the answer to the query that blocks; the next one is refused
 	wantStale := func() {

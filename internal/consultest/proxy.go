@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"maps"
@@ -111,6 +112,19 @@ func (p *Proxy) MostBlocking() map[string]int {
 	most := p.most
 	p.most = maps.Clone(p.open)
 	return most
+}
+
+// WaitBlocking waits until a blocking query for path is open.
+func (p *Proxy) WaitBlocking(path string) {
+	p.server.t.Helper()
+	Eventually(p.server.t, "a blocking query for "+path, func(context.Context) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.open[path] == 0 {
+			return fmt.Errorf("open are %v", p.open)
+		}
+		return nil
+	})
 }
 
 type answeredKey struct{}

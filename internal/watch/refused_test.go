@@ -2,7 +2,6 @@ package watch_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -183,12 +182,7 @@ func TestRefusedKeyIsTaken(t *testing.T) {
 	h.through(p.Config())
 	e, _ := h.run(h.tmpl("f", `{{ key "v1+b" }}`))
 	h.want("f", "1")
-	consultest.Eventually(t, "a query that blocks", func(context.Context) error {
-		if open := p.MostBlocking(); open["/v1/kv/"+h.prefix+"v1+b"] == 0 {
-			return fmt.Errorf("open are %v", open)
-		}
-		return nil
-	})
+	p.WaitBlocking("/v1/kv/" + h.prefix + "v1+b")
 	p.Do(consultest.StrictNames)
 	h.put("v1+b", "2") // ends it; the next one is refused
 	h.want("f", "2")
