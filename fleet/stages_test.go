@@ -181,7 +181,8 @@ func TestStagedValue(t *testing.T) {
 		bad := hasFile(f, value)
 		fault.during(bad)
 		restored(f, bad, 1)
-		if got := took(f, value); !slices.Equal(got, []string{bad.Name}) {
+		// The fault may have come before its reload: then no host took the value.
+		if got := took(f, value); slices.ContainsFunc(got, func(host string) bool { return host != bad.Name }) {
 			t.Errorf("%s: %v had the value, want %s alone", fault.name, got, bad.Name)
 		}
 	}
