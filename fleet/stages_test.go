@@ -37,16 +37,18 @@ template "limit" {
   reload      = ["/bin/sh", "-c", "cat $DIR/limit >> $DIR/reloads"]
   stage "limit" {
     $STAGE
-    min_healthy   = "2s"
-    node_deadline = "7s"
+    min_healthy = "2s"
   }
 }
 `
 
 // staged starts a fleet in which all hosts have the file, in two zones; more is added to
-// their configuration.
+// their configuration. Without a node_deadline among settings a host has 7 s.
 func staged(t *testing.T, n int, settings string, more ...string) *fleettest.Fleet {
 	t.Helper()
+	if !strings.Contains(settings, "node_deadline") {
+		settings += "\nnode_deadline = \"7s\""
+	}
 	var specs []fleettest.HostSpec
 	for i := range n {
 		conf := strings.NewReplacer("$ZONE", string(rune('a'+i%2)), "$STAGE", settings).Replace(stagedConfig) + strings.Join(more, "\n")
