@@ -126,7 +126,9 @@ func (m *mutual) host(ctx context.Context, i int, static []config.Requires) erro
 		return err
 	}
 	check := &consul.ServiceCheck{CheckID: "check-" + m.service(i), TTL: "10m", Status: consul.HealthCritical}
-	err := m.client.RegisterService(ctx, &consul.ServiceRegistration{ID: m.service(i), Name: m.service(i), Address: "127.0.0.1", Port: 1000 + i, Check: check})
+	err := untilKnown(ctx, func() error {
+		return m.client.RegisterService(ctx, &consul.ServiceRegistration{ID: m.service(i), Name: m.service(i), Address: "127.0.0.1", Port: 1000 + i, Check: check})
+	})
 	if err != nil {
 		return err
 	}
@@ -150,14 +152,7 @@ func (m *mutual) host(ctx context.Context, i int, static []config.Requires) erro
 		if err := c.Run(converged); err != nil || last.Outcome != Converged {
 			return fmt.Errorf("host %d did not converge: %s: %s: %w", i, last.Phase, last.Detail, err)
 		}
-		for {
-			// Go's transport ends a request, too, if the context of the one before it on the same
-			// connection ends while its empty answer arrives (net/http, readLoop).
-			err := m.client.UpdateTTL(all, check.CheckID, "works", consul.HealthPassing)
-			if !errors.Is(err, consul.ErrOutcomeUnknown) || all.Err() != nil {
-				return err
-			}
-		}
+		return untilKnown(all, func() error { return m.client.UpdateTTL(all, check.CheckID, "works", consul.HealthPassing) })
 	})
 	g.Go(func() error { // what its templates require
 		var others []blocker.Need
@@ -177,6 +172,17 @@ func (m *mutual) host(ctx context.Context, i int, static []config.Requires) erro
 		return fmt.Errorf("host %d: the static workflow ran for %q, want once for v1", i, tasks.ran)
 	}
 	return nil
+}
+
+// untilKnown repeats a write until its outcome is known: Go's transport ends a request, too, if the
+// context of the one before it on the same connection ends while its empty answer arrives
+// (net/http, readLoop).
+func untilKnown(ctx context.Context, write func() error) error {
+	for {
+		if err := write(); !errors.Is(err, consul.ErrOutcomeUnknown) || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // quick is a Runner whose tasks take no time.
